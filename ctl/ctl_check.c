@@ -4,9 +4,9 @@
 #include "ctl/check/check_clock.h"
 #include "ctl/check/check_hosts.h"
 #include "ctl/check/check_nodes.h"
+#include "ctl/check/check_options.h"
 #include "ctl/check/check_plan.h"
 #include "ctl/check/check_report.h"
-#include "ctl/check/ctl_check_cli.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -454,7 +454,7 @@ static int print_json(const struct check_report *r)
 
 static enum ctl_exit show(struct check *c)
 {
-    if (c->failed || check_judge(&c->report, DDPRUN_VERSION) < 0 ||
+    if (c->failed || check_rules(&c->report, DDPRUN_VERSION) < 0 ||
         (c->task.json ? print_json(&c->report) : check_text_print(&c->report, stdout)) < 0)
         return CTL_EXIT_INTERNAL;
     return check_has_failed(&c->report) ? CTL_EXIT_UNAVAILABLE : CTL_EXIT_OK;
@@ -489,10 +489,10 @@ enum ctl_exit ctl_check(int argc, char **argv)
 {
     struct check c = {.failed = false};
     struct co_error err = {0};
-    if (ctl_check_cli_parse(argc, argv, &c.task, &err) < 0)
+    if (check_options_parse(argc, argv, &c.task, &err) < 0)
         return ctl_fail(CTL_EXIT_USAGE, &err);
     if (c.task.is_help) {
-        ctl_check_cli_print_help(stdout);
+        check_options_print_help(stdout);
         return ctl_flush(CTL_EXIT_OK);
     }
     enum ctl_exit code = run(&c);

@@ -5,9 +5,9 @@
 #include "common/scope.h"
 #include "console/job_request.h"
 #include "ctl/base/table.h"
-#include "ctl/job/job_link.h"
-#include "ctl/job/job_look.h"
-#include "ctl/job/job_text.h"
+#include "ctl/job/job_conn.h"
+#include "ctl/job/job_poll.h"
+#include "ctl/job/job_print.h"
 #include "ctl_job_cli.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { FOLLOW_MS = 200 };
 /* A task under way. */
 struct work {
     const struct ctl_job_task *task;
-    struct job_look look;
+    struct job_poll look;
     struct co_error err;
 };
 
@@ -55,7 +55,7 @@ static void sleep_ms(uint64_t ms)
 
 static int find_job(struct work *w)
 {
-    return job_look_at(&w->look, w->task->job, w->task->timeout_ms, &w->err);
+    return job_poll_at(&w->look, w->task->job, w->task->timeout_ms, &w->err);
 }
 
 static uint64_t deadline_ms(const struct work *w)
@@ -89,22 +89,22 @@ static int print_all_json(const struct work *w)
 static int print_list(const struct work *w)
 {
     size_t n = w->look.jobs.n;
-    co_autofree struct job_text_row *rows = calloc(n + 1, sizeof *rows);
+    co_autofree struct job_print_row *rows = calloc(n + 1, sizeof *rows);
     if (rows == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct job *job = &w->look.jobs.list[i];
-        rows[i] = (struct job_text_row){job->status, job->folder, job->pid};
+        rows[i] = (struct job_print_row){job->status, job->folder, job->pid};
     }
-    return job_text_list(rows, n, find_width(), stdout);
+    return job_print_list(rows, n, find_width(), stdout);
 }
 
 static int print_status(const struct work *w)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < w->look.jobs.n; i++)
-        rc = w->task->start ? job_text_start(w->look.jobs.list[i].status, find_width(), stdout)
-                            : job_text_status(w->look.jobs.list[i].status, find_width(), stdout);
+        rc = w->task->start ? job_print_start(w->look.jobs.list[i].status, find_width(), stdout)
+                            : job_print_status(w->look.jobs.list[i].status, find_width(), stdout);
     return rc;
 }
 
@@ -120,7 +120,7 @@ static int print_once(const struct work *w)
 static enum ctl_exit show(struct work *w)
 {
     for (bool is_first = true;; is_first = false) {
-        int rc = w->task->command == CTL_PS ? job_look_all(&w->look, w->task->timeout_ms, &w->err)
+        int rc = w->task->command == CTL_PS ? job_poll_all(&w->look, w->task->timeout_ms, &w->err)
                                             : find_job(w);
         if (!is_first && (rc == -ENOENT || (rc == 0 && w->look.jobs.n == 0)))
             return CTL_EXIT_OK;
@@ -182,7 +182,7 @@ static enum ctl_exit follow(struct work *w, const struct job *node)
     struct job_request r = {.type = JOB_REQUEST_LOGS, .rank = w->task->rank};
     json_t *answer;
     for (bool is_first = true;; is_first = false) {
-        int rc = job_link_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
+        int rc = job_conn_ask(node->fd, &r, deadline_ms(w), &answer, &w->err);
         if (rc == -EPIPE && !is_first)
             return CTL_EXIT_OK; /* the job is over */
         if (rc < 0)
@@ -236,7 +236,7 @@ static int ask_stack(struct work *w, const struct job *node)
                                   .rank = w->task->rank,
                                   .signal = w->task->signal,
                                   .has_tools = !w->task->no_tools};
-    return job_link_say(node->fd, &r, &w->err);
+    return job_conn_say(node->fd, &r, &w->err);
 }
 
 static enum ctl_exit print_stack(struct work *w, struct job_hearing *h)
@@ -268,7 +268,7 @@ static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n
     }
     uint64_t end_ms = deadline_ms(w);
     for (size_t i = 0; i < n_asked && code == CTL_EXIT_OK; i++) {
-        job_link_hear(list, n_asked, i, end_ms);
+        job_conn_hear(list, n_asked, i, end_ms);
         code = print_stack(w, &list[i]);
     }
     for (size_t i = 0; i < n_asked; i++)
@@ -300,7 +300,7 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
                      "several nodes of the job are on this machine: say which by its pid, as "
                      "ddpctl ps has it");
     if (rc == 0)
-        rc = job_link_ask(w->look.jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
+        rc = job_conn_ask(w->look.jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
     if (rc < 0)
         return fail(w, rc);
     if (w->task->json)
@@ -341,6 +341,6 @@ enum ctl_exit ctl_job(const struct ctl_job_task *task)
 {
     struct work w = {.task = task};
     enum ctl_exit code = run(&w);
-    job_look_fini(&w.look);
+    job_poll_fini(&w.look);
     return code;
 }

@@ -5,7 +5,7 @@
 #include "common/whole.h"
 #include "ctl/history/history.h"
 #include "ctl/history/history_page.h"
-#include "ctl/job/job_look.h"
+#include "ctl/job/job_poll.h"
 #include "ctl_job_cli.h"
 
 #include <errno.h>
@@ -85,8 +85,8 @@ static bool is_file(const char *path)
 
 static int read_of_job(struct work *w)
 {
-    struct job_look look = {0};
-    int rc = job_look_at(&look, w->task->job, w->task->timeout_ms, &w->err);
+    struct job_poll look = {0};
+    int rc = job_poll_at(&look, w->task->job, w->task->timeout_ms, &w->err);
     if (rc == 0)
         history_init(&w->history, jobs_name(&look.jobs.list[0]));
     for (size_t i = 0; rc == 0 && i < look.jobs.n; i++) {
@@ -98,7 +98,7 @@ static int read_of_job(struct work *w)
                                             look.jobs.list[i - 1].status, "events"))) != 0)
             rc = read_file(w, path);
     }
-    job_look_fini(&look);
+    job_poll_fini(&look);
     return rc;
 }
 

@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "ctl/job/job_look.h"
+#include "ctl/job/job_poll.h"
 #include "ctl/top/top_frame.h"
 #include "ctl/top/top_screen.h"
 #include "ctl_job_cli.h"
@@ -20,7 +20,7 @@ enum { SAMPLE_MS = 200 }; /* --once: processor time is counted for so long */
 struct top {
     const struct ctl_job_task *task;
     struct top_view view;
-    struct job_look look;
+    struct job_poll look;
     bool has_seen; /* a job that was named, at least once */
     struct co_error err;
 };
@@ -28,7 +28,7 @@ struct top {
 /* returns   0; -ENOENT there is no such job */
 static int look(struct top *t)
 {
-    int rc = job_look_all(&t->look, t->task->timeout_ms, &t->err);
+    int rc = job_poll_all(&t->look, t->task->timeout_ms, &t->err);
     if (rc == 0 && t->task->job != NULL)
         rc = jobs_select(&t->look.jobs, t->task->job, &t->err);
     t->has_seen |= rc == 0;
@@ -131,6 +131,6 @@ enum ctl_exit ctl_top(const struct ctl_job_task *task)
     struct top t = {.task = task};
     t.view.order = task->order;
     enum ctl_exit code = task->once ? show_once(&t) : show(&t);
-    job_look_fini(&t.look);
+    job_poll_fini(&t.look);
     return code;
 }

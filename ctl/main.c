@@ -2,7 +2,7 @@
 #include "common/error.h"
 #include "common/options.h"
 #include "ctl/base/ctl.h"
-#include "ctl/check/check_here.h"
+#include "ctl/check/check_agent.h"
 #include "ctl_check.h"
 #include "ctl_job.h"
 #include "ctl_job_cli.h"
@@ -38,7 +38,7 @@ static enum ctl_exit run_on_jobs(int argc, char **argv)
 
 static enum ctl_exit run_check(int argc, char **argv)
 {
-    return check_here_is_asked_for(argc, argv) ? check_here() : ctl_check(argc, argv);
+    return check_agent_is_asked_for(argc, argv) ? check_agent() : ctl_check(argc, argv);
 }
 
 static enum ctl_exit run_command(enum ctl_command command, int argc, char **argv)

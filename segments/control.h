@@ -20,7 +20,7 @@
 #ifndef DDP_SEGMENTS_CONTROL_H
 #define DDP_SEGMENTS_CONTROL_H
 
-#include "progress.h"
+#include "rank_status.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -79,7 +79,7 @@ struct control_line { /* one local rank's own line: it alone writes it, but for 
     _Alignas(64) uint8_t note[256]; /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
     char why[CONTROL_WHY_BYTES];    /* see CONTROL_TOLD; written before the abort word is */
-    struct progress_page progress;
+    struct rank_status_page progress;
 };
 
 struct control {

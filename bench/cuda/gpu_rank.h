@@ -1,6 +1,6 @@
 /* gpu_rank.h - what the files of gpu_kernels share: the plug-in, and a rank of its own. */
-#ifndef DDP_BENCH_GPU_RANK_H
-#define DDP_BENCH_GPU_RANK_H
+#ifndef DDP_BENCH_CUDA_GPU_RANK_H
+#define DDP_BENCH_CUDA_GPU_RANK_H
 
 #include "gpu_timing.h"
 

@@ -1,6 +1,6 @@
 /* gpu_timing.h - timing.h for programs that call CUDA themselves. */
-#ifndef DDP_BENCH_GPU_TIMING_H
-#define DDP_BENCH_GPU_TIMING_H
+#ifndef DDP_BENCH_CUDA_GPU_TIMING_H
+#define DDP_BENCH_CUDA_GPU_TIMING_H
 
 #include "../programs/timing.h"
 

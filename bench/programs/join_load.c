@@ -9,8 +9,8 @@
  * nodes, and until all had their place in generation 0. Then stays until stdin ends. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/channel/control_conn.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_conn.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
 #include "rendezvous/membership/member.h"
 
@@ -38,14 +38,14 @@ struct load;
 struct node {
     struct load *load;
     struct member *member;
-    struct control_conn *conn; /* NULL: none */
+    struct channel_conn *conn; /* NULL: none */
     uv_timer_t timer;
     bool is_welcome, is_placed;
 };
 
 struct load {
     uv_loop_t loop;
-    struct control_conn_host conns;
+    struct channel_conn_host conns;
     struct sockaddr_in to;
     struct seal_key key;
     bool has_key;
@@ -116,9 +116,9 @@ static void follow(struct node *node, const struct member_orders *orders)
 {
     const struct member_orders o = *orders;
     for (size_t i = 0; i < o.n_messages && node->conn != NULL; i++)
-        control_conn_send(node->conn, &o.messages[i]);
+        channel_conn_send(node->conn, &o.messages[i]);
     if (o.disconnect && node->conn != NULL) {
-        control_conn_end(node->conn);
+        channel_conn_end(node->conn);
         node->conn = NULL;
     }
     note_state(node);
@@ -167,13 +167,13 @@ static void on_end(void *arg, int code, const char *text)
 static void connect_to_roster(struct node *node)
 {
     struct load *l = node->load;
-    const struct control_conn_notes notes = {
+    const struct channel_conn_callbacks notes = {
         .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = node};
     struct co_error err;
     struct seal *seal;
-    if (seal_create_node(l->has_key ? &l->key : NULL, CONTROL_WIRE_VERSION, CONTROL_WIRE_VERSION,
+    if (seal_create_node(l->has_key ? &l->key : NULL, CHANNEL_WIRE_VERSION, CHANNEL_WIRE_VERSION,
                          &seal, &err) < 0 ||
-        control_conn_connect(&l->conns, seal, (struct sockaddr *)&l->to, CONNECT_MS, &notes,
+        channel_conn_connect(&l->conns, seal, (struct sockaddr *)&l->to, CONNECT_MS, &notes,
                              &node->conn, &err) < 0)
         die("%s", err.text);
 }
@@ -246,7 +246,7 @@ static void open_load(struct load *l, char **argv)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    if (uv_loop_init(&l->loop) < 0 || control_conn_host_init(&l->conns, &l->loop, &err) < 0)
+    if (uv_loop_init(&l->loop) < 0 || channel_conn_host_init(&l->conns, &l->loop, &err) < 0)
         die("no event loop");
     uv_timer_init(&l->loop, &l->limit);
     l->limit.data = l;

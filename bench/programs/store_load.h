@@ -1,6 +1,6 @@
 /* store_load.h - what the load program's files share: messages, sockets, the clock. */
-#ifndef DDP_BENCH_STORE_LOAD_H
-#define DDP_BENCH_STORE_LOAD_H
+#ifndef DDP_BENCH_PROGRAMS_STORE_LOAD_H
+#define DDP_BENCH_PROGRAMS_STORE_LOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* sweep.h - time an all-reduce over sizes from 4 bytes to 256 MiB, or of one size for a while, the
  * same way for every library. */
-#ifndef DDP_BENCH_SWEEP_H
-#define DDP_BENCH_SWEEP_H
+#ifndef DDP_BENCH_PROGRAMS_SWEEP_H
+#define DDP_BENCH_PROGRAMS_SWEEP_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* timing.h - what the programs of this folder that run under ddprun begin with: a clock, and their
  * end after a failure of libddp. */
-#ifndef DDP_BENCH_TIMING_H
-#define DDP_BENCH_TIMING_H
+#ifndef DDP_BENCH_PROGRAMS_TIMING_H
+#define DDP_BENCH_PROGRAMS_TIMING_H
 
 #include <ddp/ddp.h>
 #include <time.h>

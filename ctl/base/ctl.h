@@ -1,7 +1,7 @@
 /* ctl.h - what ddpctl's commands share. Each has its words in ctl_NAME_cli, its work in
  * ctl_NAME; those that ask a job are together in ctl_job. */
-#ifndef DDP_CTL_CTL_H
-#define DDP_CTL_CTL_H
+#ifndef DDP_CTL_BASE_CTL_H
+#define DDP_CTL_BASE_CTL_H
 
 enum ctl_exit {
     CTL_EXIT_OK = 0,

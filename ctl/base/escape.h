@@ -1,7 +1,7 @@
 /* escape.h - bytes of any kind, shown on a line: what a terminal or a script could take for its own
  * is spelled out. */
-#ifndef DDP_CTL_ESCAPE_H
-#define DDP_CTL_ESCAPE_H
+#ifndef DDP_CTL_BASE_ESCAPE_H
+#define DDP_CTL_BASE_ESCAPE_H
 
 #include <stddef.h>
 #include <stdint.h>

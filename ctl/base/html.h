@@ -1,6 +1,6 @@
 /* html.h - text of any kind inside of a page. */
-#ifndef DDP_CTL_HTML_H
-#define DDP_CTL_HTML_H
+#ifndef DDP_CTL_BASE_HTML_H
+#define DDP_CTL_BASE_HTML_H
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* table.h - columns that are as wide as what stands in them.
  *
  * Pure. Text from outside is shown as it may be shown on a terminal: see table_plain(). */
-#ifndef DDP_CTL_TABLE_H
-#define DDP_CTL_TABLE_H
+#ifndef DDP_CTL_BASE_TABLE_H
+#define DDP_CTL_BASE_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* check_clock.h - the wall clock, whose difference between nodes `ddpctl check` tells. */
-#ifndef DDP_CTL_CHECK_CLOCK_H
-#define DDP_CTL_CHECK_CLOCK_H
+#ifndef DDP_CTL_CHECK_CHECK_CLOCK_H
+#define DDP_CTL_CHECK_CHECK_CLOCK_H
 
 #include <stdint.h>
 

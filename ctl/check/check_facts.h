@@ -2,8 +2,8 @@
  *
  * What comes from a node is from outside: numbers and texts are bounded, and texts hold nothing
  * that a terminal would obey. What a node does not say is not known, and is not made up. */
-#ifndef DDP_CTL_CHECK_FACTS_H
-#define DDP_CTL_CHECK_FACTS_H
+#ifndef DDP_CTL_CHECK_CHECK_FACTS_H
+#define DDP_CTL_CHECK_CHECK_FACTS_H
 
 #include <jansson.h>
 #include <netinet/in.h>

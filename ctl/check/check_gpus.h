@@ -1,7 +1,7 @@
 /* check_gpus.h - what nvidia-smi and the driver's files say of a node's GPUs. Pure: their text
  * comes in, which is from outside. */
-#ifndef DDP_CTL_CHECK_GPUS_H
-#define DDP_CTL_CHECK_GPUS_H
+#ifndef DDP_CTL_CHECK_CHECK_GPUS_H
+#define DDP_CTL_CHECK_CHECK_GPUS_H
 
 #include "check_facts.h"
 

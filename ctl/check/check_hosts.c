@@ -1,10 +1,10 @@
 #include "check_hosts.h"
 
-#include "ctl_check_cli.h"
+#include "check_options.h"
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "launcher/hosts/managers.h"
+#include "launcher/hosts/schedulers.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/platform/host_env.h"
 

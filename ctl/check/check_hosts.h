@@ -1,7 +1,7 @@
 /* check_hosts.h - which nodes `ddpctl check` looks at: those of its options, else those that a
  * manager of jobs has given to this job, else this machine. */
-#ifndef DDP_CTL_CHECK_HOSTS_H
-#define DDP_CTL_CHECK_HOSTS_H
+#ifndef DDP_CTL_CHECK_CHECK_HOSTS_H
+#define DDP_CTL_CHECK_CHECK_HOSTS_H
 
 #include "launcher/hosts/host_list.h"
 

@@ -1,6 +1,6 @@
 /* check_plan.h - who tries the way to whom, and when, in `ddpctl check`. Pure. */
-#ifndef DDP_CTL_CHECK_PLAN_H
-#define DDP_CTL_CHECK_PLAN_H
+#ifndef DDP_CTL_CHECK_CHECK_PLAN_H
+#define DDP_CTL_CHECK_CHECK_PLAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

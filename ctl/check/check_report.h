@@ -1,7 +1,7 @@
 /* check_report.h - what `ddpctl check` has found out about the nodes, and what is wrong with it:
  * plain data, the judgement, a table for people and an object for programs. Pure. */
-#ifndef DDP_CTL_CHECK_REPORT_H
-#define DDP_CTL_CHECK_REPORT_H
+#ifndef DDP_CTL_CHECK_CHECK_REPORT_H
+#define DDP_CTL_CHECK_CHECK_REPORT_H
 
 #include "check_facts.h"
 
@@ -104,7 +104,7 @@ void check_report_fini(struct check_report *r);
  *
  * version   that nodes should have
  * returns   0, -ENOMEM */
-int check_judge(struct check_report *r, const char *version);
+int check_rules(struct check_report *r, const char *version);
 
 bool check_has_failed(const struct check_report *r);
 

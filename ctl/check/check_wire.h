@@ -13,8 +13,8 @@
  *                                -> rtt_min_ns, rtt_median_ns, forth, back; or why
  *
  * One request at a time. The end of its input tells a node that it is not needed any more. */
-#ifndef DDP_CTL_CHECK_WIRE_H
-#define DDP_CTL_CHECK_WIRE_H
+#ifndef DDP_CTL_CHECK_CHECK_WIRE_H
+#define DDP_CTL_CHECK_CHECK_WIRE_H
 
 #include "common/buf.h"
 

@@ -1,7 +1,7 @@
 /* flat.h - completion of a program that takes options, and perhaps one of some words, or the words
  * of another program behind them. Prints to stdout. */
-#ifndef DDP_COMPLETION_FLAT_H
-#define DDP_COMPLETION_FLAT_H
+#ifndef DDP_CTL_COMPLETION_FLAT_H
+#define DDP_CTL_COMPLETION_FLAT_H
 
 #include "common/options.h"
 

@@ -1,6 +1,6 @@
 /* option_text.h - what a row of an option table means to a shell. Prints to stdout. */
-#ifndef DDP_COMPLETION_OPTION_TEXT_H
-#define DDP_COMPLETION_OPTION_TEXT_H
+#ifndef DDP_CTL_COMPLETION_OPTION_TEXT_H
+#define DDP_CTL_COMPLETION_OPTION_TEXT_H
 
 #include "common/options.h"
 

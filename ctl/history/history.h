@@ -2,8 +2,8 @@
  *
  * Pure: lines in, lists out. Lines may come of several nodes, one file after the other. What cannot
  * be read is counted, and does not matter further; so is what comes behind HISTORY_MAX_EVENTS. */
-#ifndef DDP_CTL_HISTORY_H
-#define DDP_CTL_HISTORY_H
+#ifndef DDP_CTL_HISTORY_HISTORY_H
+#define DDP_CTL_HISTORY_HISTORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

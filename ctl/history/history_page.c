@@ -1,7 +1,7 @@
 #include "history_page.h"
 
 #include "ctl/base/html.h"
-#include "ctl/job/job_text.h"
+#include "ctl/job/job_print.h"
 #include "history.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ static double x_of(const struct scale *s, double at_s)
 
 static const char *duration(double s, char buf[JOB_TEXT_BYTES])
 {
-    return job_text_duration(s > 0 ? (int64_t)(s * 1000) : 0, buf);
+    return job_print_duration(s > 0 ? (int64_t)(s * 1000) : 0, buf);
 }
 
 static void print_clock(double at_s, FILE *out)

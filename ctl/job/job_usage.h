@@ -1,7 +1,7 @@
 /* job_usage.h - what the ranks of a node use, added to its status: ddpctl is on the same machine,
  * so ddprun need not be asked. */
-#ifndef DDP_CTL_JOB_USAGE_H
-#define DDP_CTL_JOB_USAGE_H
+#ifndef DDP_CTL_JOB_JOB_USAGE_H
+#define DDP_CTL_JOB_JOB_USAGE_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #include "common/parse.h"
 #include "console/job_folder.h"
 #include "console/job_request.h"
-#include "job_link.h"
+#include "job_conn.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -28,7 +28,7 @@ static bool begin_to_ask(struct job *job, const char *folder)
         job->fd = -1;
     } else {
         job->pid = job_folder_peer(job->fd);
-        job->trouble = job_link_say(job->fd, &status, &err);
+        job->trouble = job_conn_say(job->fd, &status, &err);
     }
     job->folder = strdup(folder);
     return true;
@@ -38,7 +38,7 @@ static void end_asking(struct job *job, uint64_t deadline_ms)
 {
     struct co_error err;
     if (job->trouble == 0)
-        job->trouble = job_link_hear_one(job->fd, deadline_ms, &job->status, &err);
+        job->trouble = job_conn_hear_one(job->fd, deadline_ms, &job->status, &err);
 }
 
 static void job_fini(struct job *job)

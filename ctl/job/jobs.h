@@ -2,8 +2,8 @@
  *
  * A ddprun is a node of a job, and several of one job may be here. What a killed one has left is
  * removed on the way. */
-#ifndef DDP_CTL_JOBS_H
-#define DDP_CTL_JOBS_H
+#ifndef DDP_CTL_JOB_JOBS_H
+#define DDP_CTL_JOB_JOBS_H
 
 #include <jansson.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct job {
     json_t *status; /* its answer, with "cpu_ms" and so on of each rank (job_usage.h); NULL: none */
     char *folder;   /* owned */
     pid_t pid;      /* of who listens there, also if it does not answer; 0: not known */
-    int trouble;    /* why there is no answer, as job_link_hear(); 0: there is one */
+    int trouble;    /* why there is no answer, as job_conn_hear(); 0: there is one */
 };
 
 struct jobs {

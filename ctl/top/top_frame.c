@@ -2,7 +2,7 @@
 
 #include "common/scope.h"
 #include "ctl/base/table.h"
-#include "ctl/job/job_text.h"
+#include "ctl/job/job_print.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -129,7 +129,7 @@ int top_frame_print(const struct top_view *view, json_t *const *statuses, size_t
     for (size_t i = 0; rc == 0 && i < n; i++) {
         top_frame_sort(statuses[i], view->order);
         fputc('\n', all);
-        rc = job_text_status(statuses[i], view->width, all);
+        rc = job_print_status(statuses[i], view->width, all);
     }
     if (fclose(all) != 0 || text == NULL)
         rc = -ENOMEM;

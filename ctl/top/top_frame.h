@@ -1,8 +1,8 @@
 /* top_frame.h - what `ddpctl top` shows at one moment, for a terminal of any size.
  *
  * Pure. */
-#ifndef DDP_CTL_TOP_FRAME_H
-#define DDP_CTL_TOP_FRAME_H
+#ifndef DDP_CTL_TOP_TOP_FRAME_H
+#define DDP_CTL_TOP_TOP_FRAME_H
 
 #include <jansson.h>
 #include <stddef.h>

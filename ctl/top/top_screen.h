@@ -3,8 +3,8 @@
  *
  * Plain escape sequences that every terminal of today understands, tmux and screen among them.
  * Whatever ends the program but SIGKILL puts the terminal back. One at a time in a process. */
-#ifndef DDP_CTL_TOP_SCREEN_H
-#define DDP_CTL_TOP_SCREEN_H
+#ifndef DDP_CTL_TOP_TOP_SCREEN_H
+#define DDP_CTL_TOP_TOP_SCREEN_H
 
 #include <stdbool.h>
 #include <stdint.h>

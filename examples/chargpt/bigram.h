@@ -1,7 +1,7 @@
 /* bigram.h - how well the held-out text is foretold by counting which character follows which: what
  * a network has to beat. */
-#ifndef DDP_EXAMPLES_BIGRAM_H
-#define DDP_EXAMPLES_BIGRAM_H
+#ifndef DDP_EXAMPLES_CHARGPT_BIGRAM_H
+#define DDP_EXAMPLES_CHARGPT_BIGRAM_H
 
 struct text;
 

@@ -1,6 +1,6 @@
 /* chargpt_options.h - the command line of chargpt.c. */
-#ifndef DDP_EXAMPLES_CHARGPT_OPTIONS_H
-#define DDP_EXAMPLES_CHARGPT_OPTIONS_H
+#ifndef DDP_EXAMPLES_CHARGPT_CHARGPT_OPTIONS_H
+#define DDP_EXAMPLES_CHARGPT_CHARGPT_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

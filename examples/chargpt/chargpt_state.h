@@ -1,6 +1,6 @@
 /* chargpt_state.h - what of a training of chargpt.c is kept in a checkpoint, and how it returns. */
-#ifndef DDP_EXAMPLES_CHARGPT_STATE_H
-#define DDP_EXAMPLES_CHARGPT_STATE_H
+#ifndef DDP_EXAMPLES_CHARGPT_CHARGPT_STATE_H
+#define DDP_EXAMPLES_CHARGPT_CHARGPT_STATE_H
 
 #include <ddp/ddp.h>
 

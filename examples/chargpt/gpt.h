@@ -2,8 +2,8 @@
  *
  * All parameters lie in one stretch of memory, and so do all gradients, which the caller brings: a
  * tensor begins at the same place in both. */
-#ifndef DDP_EXAMPLES_GPT_H
-#define DDP_EXAMPLES_GPT_H
+#ifndef DDP_EXAMPLES_CHARGPT_GPT_H
+#define DDP_EXAMPLES_CHARGPT_GPT_H
 
 #include <ddp/model.h>
 #include <stddef.h>

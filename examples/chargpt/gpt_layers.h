@@ -2,8 +2,8 @@
  *
  * A row is what belongs to one character. Backward functions add to gradients of parameters, and
  * write (or, where said, add to) those of inputs. */
-#ifndef DDP_EXAMPLES_GPT_LAYERS_H
-#define DDP_EXAMPLES_GPT_LAYERS_H
+#ifndef DDP_EXAMPLES_CHARGPT_GPT_LAYERS_H
+#define DDP_EXAMPLES_CHARGPT_GPT_LAYERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

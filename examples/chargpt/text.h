@@ -2,8 +2,8 @@
  * to see what was learnt.
  *
  * Stretches to learn from never touch what is held out. */
-#ifndef DDP_EXAMPLES_TEXT_H
-#define DDP_EXAMPLES_TEXT_H
+#ifndef DDP_EXAMPLES_CHARGPT_TEXT_H
+#define DDP_EXAMPLES_CHARGPT_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

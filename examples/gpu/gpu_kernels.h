@@ -2,8 +2,8 @@
  * threads do gpu_X_at(k, i). It waits for nothing; n == 0 does nothing.
  *
  * returns   cudaSuccess, or why CUDA has not taken it */
-#ifndef DDP_EXAMPLES_GPU_KERNELS_H
-#define DDP_EXAMPLES_GPU_KERNELS_H
+#ifndef DDP_EXAMPLES_GPU_GPU_KERNELS_H
+#define DDP_EXAMPLES_GPU_GPU_KERNELS_H
 
 #include <cuda_runtime_api.h>
 

@@ -8,8 +8,8 @@
  * No two threads write the same place, and sums are taken in one order: each step gives the same
  * bits every time. Where many images add up to few numbers, each of `parts` threads adds up every
  * parts-th image, and gpu_sum puts these together, in double. */
-#ifndef DDP_EXAMPLES_GPU_LAYERS_H
-#define DDP_EXAMPLES_GPU_LAYERS_H
+#ifndef DDP_EXAMPLES_GPU_GPU_LAYERS_H
+#define DDP_EXAMPLES_GPU_GPU_LAYERS_H
 
 #include <math.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu_inside.h"
 #include "gpu_kernels.h"
+#include "gpu_priv.h"
 
 int gpu_check(cudaError_t result, const char *what, struct failure *why)
 {
@@ -21,7 +21,7 @@ int gpu_check(cudaError_t result, const char *what, struct failure *why)
 /* Where something has failed before nothing is done, and NULL given. */
 static void *take(struct gpu_net *net, size_t bytes, cudaError_t *result)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     void *at = NULL;
     if (*result == cudaSuccess && in->n_memory == GPU_MOST_MEMORY)
         *result = cudaErrorMemoryAllocation;
@@ -120,7 +120,7 @@ static void make_tensors(struct gpu_net *net, const struct convnet *like, cudaEr
 /* What all blocks use, each in its turn: room for the largest. */
 static void make_shared(struct gpu_net *net, cudaError_t *result)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const size_t n = in->max_batch;
     size_t d_y = 1, part = n;
     for (size_t k = 0; k < in->n_blocks; k++) {
@@ -146,15 +146,15 @@ static void make_shared(struct gpu_net *net, cudaError_t *result)
 static void take_data(struct gpu_net *net, enum gpu_part which, const struct dataset_part *part,
                       cudaError_t *result)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     in->pixels[which] = take_copy(net, part->images.pixels, part->n * CONVNET_PIXELS, result);
     in->labels[which] = take_copy(net, part->images.labels, part->n, result);
 }
 
 static cudaError_t make(struct gpu_net *net, const struct convnet *like, const struct dataset *data)
 {
-    struct gpu_inside *in = net->inside;
-    const struct convnet_inside *from = like->inside;
+    struct gpu_priv *in = net->inside;
+    const struct convnet_priv *from = like->inside;
     cudaStream_t stream = NULL;
     cudaError_t result = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     net->stream = stream;
@@ -202,7 +202,7 @@ static int open_net(const struct convnet *like, size_t max_batch, const struct d
                     struct gpu_net **ret_net, struct failure *why)
 {
     struct gpu_net *net = calloc(1, sizeof *net);
-    struct gpu_inside *in = calloc(1, sizeof *in);
+    struct gpu_priv *in = calloc(1, sizeof *in);
     if (net == NULL || in == NULL) {
         free(net);
         free(in);
@@ -222,7 +222,7 @@ static int open_net(const struct convnet *like, size_t max_batch, const struct d
 /* Layers of a group that has gone went with it. */
 static int normalise_over(struct gpu_net *net, struct ddp_group *g)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     int rc = 0;
     net->norm_status = 0;
     for (size_t k = 0; k < in->n_blocks; k++) {
@@ -249,7 +249,7 @@ static int normalise_over(struct gpu_net *net, struct ddp_group *g)
 /* Zeros at first, which are there before the first sum is added. */
 static cudaError_t make_accumulated(struct gpu_net *net)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     cudaError_t result = cudaSuccess;
     for (size_t i = 0; i < net->n_tensors && in->accumulated[i] == NULL; i++)
         in->accumulated[i] = take_zeros(net, net->tensors[i].count, &result);

@@ -7,8 +7,8 @@
  * Functions put work on net->stream and return, unless they say that they wait; what they return is
  * 0, or -1 with the reason in `why`. Behind the first -1 the GPU may not be used any more. One
  * thread, whose current device is the GPU. */
-#ifndef DDP_EXAMPLES_GPU_NET_H
-#define DDP_EXAMPLES_GPU_NET_H
+#ifndef DDP_EXAMPLES_GPU_GPU_NET_H
+#define DDP_EXAMPLES_GPU_GPU_NET_H
 
 #include <ddp/model.h>
 #include <stdbool.h>
@@ -34,7 +34,7 @@ struct gpu_net {
     int norm_status; /* what a call on the group of normalise_over() has failed with, the first
                         time; 0: none has. What was computed since then is wrong */
 
-    struct gpu_inside *inside;
+    struct gpu_priv *inside;
 };
 
 enum gpu_part { GPU_TRAIN, GPU_TEST }; /* of the data set */

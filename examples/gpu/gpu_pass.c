@@ -2,8 +2,8 @@
 #include <ddp/ddp.h>
 #include <stdlib.h>
 
-#include "gpu_inside.h"
 #include "gpu_kernels.h"
+#include "gpu_priv.h"
 
 /* The first thing that went wrong stays: nothing is put on the stream behind it. */
 #define RUN(result, name, net, threads, ...)                                                       \
@@ -43,7 +43,7 @@ static cudaError_t add_up(struct gpu_net *net, unsigned parts, unsigned columns,
 /* Which images come next: always to the same place, where the passes look for them. */
 static cudaError_t put_index(struct gpu_net *net, const int64_t *index, unsigned n)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     in->n = n;
     for (size_t k = 0; k < in->n_blocks; k++)
         in->blocks[k].s.n = n;
@@ -53,7 +53,7 @@ static cudaError_t put_index(struct gpu_net *net, const int64_t *index, unsigned
 
 static cudaError_t take_images(struct gpu_net *net, enum gpu_part part)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     cudaError_t result = cudaSuccess;
     RUN(result, images, net, in->n * CONVNET_PIXELS, .pixels = in->pixels[part],
         .labels = in->labels[part], .index = in->index, .n = in->n, .n_pixels = CONVNET_PIXELS,
@@ -95,7 +95,7 @@ static struct ddp_syncbn_shape shape_of(const struct gpu_block *b)
 
 static cudaError_t pool_over_ranks(struct gpu_net *net, struct gpu_block *b)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const struct ddp_syncbn_shape shape = shape_of(b);
     cudaError_t result = cudaSuccess;
     if (net->norm_status == 0)
@@ -121,14 +121,14 @@ static cudaError_t block_forward(struct gpu_net *net, struct gpu_block *b, const
 }
 
 /* What the full layer is given. */
-static const real *fc_input(const struct gpu_inside *in)
+static const real *fc_input(const struct gpu_priv *in)
 {
     return in->n_blocks > 0 ? in->blocks[in->n_blocks - 1].out : in->input;
 }
 
 static cudaError_t run_layers(struct gpu_net *net, bool training)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const real *x = in->input;
     cudaError_t result = cudaSuccess;
     for (size_t k = 0; k < in->n_blocks && result == cudaSuccess; k++) {
@@ -158,7 +158,7 @@ int gpu_put_batch(struct gpu_net *net, const int64_t *index, size_t n, struct fa
 
 int gpu_forward(struct gpu_net *net, struct failure *why)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     cudaError_t result = take_images(net, GPU_TRAIN);
     if (result == cudaSuccess)
         result = run_layers(net, true);
@@ -171,7 +171,7 @@ int gpu_forward(struct gpu_net *net, struct failure *why)
 
 int gpu_count_right(struct gpu_net *net, size_t first, size_t n, struct failure *why)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     int64_t *index = calloc(n, sizeof *index);
     if (index == NULL)
         return failure_set(why, "no memory to test %zu images", n);
@@ -201,7 +201,7 @@ static void is_ready(struct ddp_model *model, size_t tensor)
 
 static cudaError_t fc_backward(struct gpu_net *net, struct ddp_model *model, real *d_x)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const unsigned n_weights = in->fc_in * CONVNET_CLASSES;
     cudaError_t result = cudaSuccess;
     RUN(result, fc_dw, net, n_weights + CONVNET_CLASSES, .n = in->n, .in = in->fc_in,
@@ -218,7 +218,7 @@ static cudaError_t fc_backward(struct gpu_net *net, struct ddp_model *model, rea
 
 static cudaError_t norm_backward(struct gpu_net *net, struct gpu_block *b)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const unsigned parts = parts_of(b->s.n), c_out = b->s.c_out;
     cudaError_t result = cudaSuccess;
     RUN(result, pool_sums, net, parts * c_out, .s = b->s, .d_out = b->d_out, .y = b->y,
@@ -244,7 +244,7 @@ static cudaError_t pool_backward(struct gpu_net *net, struct gpu_block *b)
 
 static cudaError_t pool_backward_over_ranks(struct gpu_net *net, struct gpu_block *b)
 {
-    const struct gpu_inside *in = net->inside;
+    const struct gpu_priv *in = net->inside;
     const struct ddp_syncbn_shape shape = shape_of(b);
     cudaError_t result = cudaSuccess;
     RUN(result, pool_back, net, out_numbers(&b->s), .s = b->s, .d_out = b->d_out, .y = b->y,
@@ -259,7 +259,7 @@ static cudaError_t pool_backward_over_ranks(struct gpu_net *net, struct gpu_bloc
 
 static cudaError_t conv_backward(struct gpu_net *net, struct gpu_block *b, const real *x, real *d_x)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     const unsigned parts = parts_of(b->s.n), n_weights = LAYERS_TAPS * b->s.c_in * b->s.c_out;
     const unsigned columns = n_weights + b->s.c_out;
     cudaError_t result = cudaSuccess;
@@ -292,7 +292,7 @@ static cudaError_t block_backward(struct gpu_net *net, struct ddp_model *model, 
 
 int gpu_backward(struct gpu_net *net, struct ddp_model *model, struct failure *why)
 {
-    struct gpu_inside *in = net->inside;
+    struct gpu_priv *in = net->inside;
     struct gpu_block *blocks = in->blocks;
     size_t k = in->n_blocks;
     cudaError_t result = fc_backward(net, model, k > 0 ? blocks[k - 1].d_out : NULL);

@@ -4,8 +4,8 @@
  * bits, and rounds what its layers pass on; the optimiser has its own parameters beside them, the
  * masters. On hardware that multiplies 16-bit floats the masters and the scale are the same, and
  * the network's own copy is not needed. */
-#ifndef DDP_EXAMPLES_AMP_H
-#define DDP_EXAMPLES_AMP_H
+#ifndef DDP_EXAMPLES_MNIST_AMP_H
+#define DDP_EXAMPLES_MNIST_AMP_H
 
 #include <ddp/model.h>
 #include <ddp/precision.h>

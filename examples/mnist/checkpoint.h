@@ -1,7 +1,7 @@
 /* checkpoint.h - the network as a .safetensors file that PyTorch's module of the same name loads
  * with load_state_dict(): same names, same order of elements. */
-#ifndef DDP_EXAMPLES_CHECKPOINT_H
-#define DDP_EXAMPLES_CHECKPOINT_H
+#ifndef DDP_EXAMPLES_MNIST_CHECKPOINT_H
+#define DDP_EXAMPLES_MNIST_CHECKPOINT_H
 
 struct convnet;
 struct failure;

@@ -8,7 +8,7 @@
 
 #include "../shared/gemm.h"
 #include "../shared/random.h"
-#include "convnet_inside.h"
+#include "convnet_priv.h"
 
 /* ---- making one ---- */
 
@@ -47,7 +47,7 @@ static void add_block(struct convnet *net, size_t side, size_t c_in, size_t c_ou
         {"layer2.0.weight", "layer2.0.bias", "layer2.1.weight", "layer2.1.bias",
          "layer2.1.running_mean", "layer2.1.running_var"},
     };
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     const char *const *name = names[in->n_blocks];
     struct block *b = &in->blocks[in->n_blocks++];
     size_t n_out = side / 2 * (side / 2) * c_out;
@@ -70,7 +70,7 @@ static void add_block(struct convnet *net, size_t side, size_t c_in, size_t c_ou
 /* Did every allocation succeed? */
 static bool is_whole(const struct convnet *net)
 {
-    const struct convnet_inside *in = net->inside;
+    const struct convnet_priv *in = net->inside;
 
     for (size_t i = 0; i < net->n_tensors; i++)
         if (net->tensors[i].param == NULL)
@@ -105,7 +105,7 @@ static void draw_weights(struct ddp_tensor *weight, struct ddp_tensor *bias, siz
             ((real *)both[i]->param)[j] = (real)random_uniform(rng, -bound, bound);
 }
 
-static void draw_all(struct convnet_inside *in, uint64_t seed)
+static void draw_all(struct convnet_priv *in, uint64_t seed)
 {
     struct random rng = {seed};
 
@@ -123,7 +123,7 @@ static void draw_all(struct convnet_inside *in, uint64_t seed)
 int convnet_create(const struct convnet_opts *opts, struct convnet **ret_net)
 {
     struct convnet *net = calloc(1, sizeof(*net));
-    struct convnet_inside *in = calloc(1, sizeof(*in));
+    struct convnet_priv *in = calloc(1, sizeof(*in));
 
     if (net == NULL || in == NULL) {
         free(net);
@@ -170,7 +170,7 @@ void convnet_destroy(struct convnet *net)
 {
     if (net == NULL)
         return;
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     for (size_t i = 0; i < net->n_tensors; i++)
         free(net->tensors[i].param);
     for (size_t i = 0; i < net->n_stats; i++)
@@ -212,7 +212,7 @@ void convnet_round_to(struct convnet *net, enum ddp_dtype half)
 
 bool convnet_is_norm(const struct convnet *net, size_t i)
 {
-    const struct convnet_inside *in = net->inside;
+    const struct convnet_priv *in = net->inside;
     const struct ddp_tensor *t = &net->tensors[i];
 
     for (size_t k = 0; k < in->n_blocks; k++)
@@ -221,7 +221,7 @@ bool convnet_is_norm(const struct convnet *net, size_t i)
     return false;
 }
 
-static void round_values(const struct convnet_inside *in, real *values, size_t n)
+static void round_values(const struct convnet_priv *in, real *values, size_t n)
 {
     uint16_t half[1024];
     const size_t most = sizeof(half) / sizeof(half[0]);
@@ -245,7 +245,7 @@ static struct gemm_matrix transposed(const real *at, size_t ld)
     return (struct gemm_matrix){.at = at, .ld = ld, .transposed = true};
 }
 
-static void take_image(struct convnet_inside *in, size_t i, const struct convnet_images *images,
+static void take_image(struct convnet_priv *in, size_t i, const struct convnet_images *images,
                        size_t from)
 {
     const uint8_t *pixels = images->pixels + from * CONVNET_PIXELS;
@@ -257,7 +257,7 @@ static void take_image(struct convnet_inside *in, size_t i, const struct convnet
 }
 
 /* Convolve every image of the batch; gather the moments of what comes out where `m` is not NULL. */
-static void block_convolve(struct convnet_inside *in, struct block *b, const real *x,
+static void block_convolve(struct convnet_priv *in, struct block *b, const real *x,
                            struct layers_moments *m)
 {
     const size_t n_pixels = b->side * b->side, n_taps = LAYERS_TAPS * b->c_in;
@@ -286,7 +286,7 @@ static void follow_moments(struct block *b, double n)
     }
 }
 
-const real *convnet_block_forward(struct convnet_inside *in, struct block *b, const real *x,
+const real *convnet_block_forward(struct convnet_priv *in, struct block *b, const real *x,
                                   bool training)
 {
     const size_t n_pixels = b->side * b->side;
@@ -332,12 +332,12 @@ const real *convnet_block_forward(struct convnet_inside *in, struct block *b, co
 }
 
 /* What the full layer is given: in->input, or what the last block gives. */
-static const real *fc_input(const struct convnet_inside *in)
+static const real *fc_input(const struct convnet_priv *in)
 {
     return in->n_blocks > 0 ? in->blocks[in->n_blocks - 1].out : in->input;
 }
 
-void convnet_fc_forward(struct convnet_inside *in)
+void convnet_fc_forward(struct convnet_priv *in)
 {
     const real *x = fc_input(in);
 
@@ -349,7 +349,7 @@ void convnet_fc_forward(struct convnet_inside *in)
 }
 
 /* From in->input to in->logits. */
-static void run_forward(struct convnet_inside *in, bool training)
+static void run_forward(struct convnet_priv *in, bool training)
 {
     const real *x = in->input;
 
@@ -362,7 +362,7 @@ static void run_forward(struct convnet_inside *in, bool training)
 /* From in->logits to the loss, and its gradient. */
 double convnet_take_loss(struct convnet *net)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     double loss = layers_softmax_loss(in->logits, in->labels, in->n, CONVNET_CLASSES, in->d_logits);
 
     for (size_t i = 0; net->loss_scale != 1 && i < in->n * CONVNET_CLASSES; i++)
@@ -371,7 +371,7 @@ double convnet_take_loss(struct convnet *net)
     return loss;
 }
 
-void convnet_take_images(struct convnet_inside *in, const struct convnet_images *images,
+void convnet_take_images(struct convnet_priv *in, const struct convnet_images *images,
                          const int64_t *index, size_t n)
 {
     in->n = n;
@@ -392,7 +392,7 @@ double convnet_forward(struct convnet *net, const struct convnet_images *images,
 size_t convnet_count_right(struct convnet *net, const struct convnet_images *images, size_t first,
                            size_t n)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     size_t n_right = 0;
 
     in->n = n;
@@ -422,7 +422,7 @@ static void is_ready(const struct convnet *net, struct ddp_model *model,
 /* The full layer: its gradients, and d_x where it is not NULL. */
 void convnet_fc_backward(struct convnet *net, struct ddp_model *model, real *d_x)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     const real *x = fc_input(in);
     real *d_bias = in->fc_bias->grad;
 
@@ -444,7 +444,7 @@ void convnet_fc_backward(struct convnet *net, struct ddp_model *model, real *d_x
 /* The gradients of gamma and beta, and how d_y follows from d_z. With u = 1 / sqrt(var + eps), N
  * the values of a channel and S sums over them: d_y = gamma u (d_z - S(d_z) / N - (y - mean) u^2
  * S(d_z (y - mean)) / N) */
-static void norm_backward(struct convnet_inside *in, struct block *b, real *a, real *slope, real *d)
+static void norm_backward(struct convnet_priv *in, struct block *b, real *a, real *slope, real *d)
 {
     const size_t n_pixels = b->side * b->side;
     const double n = b->n_values;
@@ -479,7 +479,7 @@ static void norm_backward(struct convnet_inside *in, struct block *b, real *a, r
 void convnet_block_backward(struct convnet *net, struct ddp_model *model, struct block *b,
                             const real *x, real *d_x)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     const size_t n_pixels = b->side * b->side, n_taps = LAYERS_TAPS * b->c_in;
     real a[MAX_CHANNELS], slope[MAX_CHANNELS], d[MAX_CHANNELS];
     real *d_bias = b->bias->grad;
@@ -519,7 +519,7 @@ void convnet_block_backward(struct convnet *net, struct ddp_model *model, struct
 
 void convnet_backward(struct convnet *net, struct ddp_model *model)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     struct block *blocks = in->blocks;
     size_t n = in->n_blocks;
 
@@ -533,7 +533,7 @@ void convnet_backward(struct convnet *net, struct ddp_model *model)
 
 size_t convnet_copy_tensor(const struct convnet *net, size_t i, real *to, size_t *ret_shape)
 {
-    const struct convnet_inside *in = net->inside;
+    const struct convnet_priv *in = net->inside;
     const struct ddp_tensor *t = &net->tensors[i];
     const real *from = t->param;
 

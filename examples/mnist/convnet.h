@@ -8,8 +8,8 @@
  * convnet_copy_tensor()).
  *
  * The work memory is made once, by convnet_create(). One thread. */
-#ifndef DDP_EXAMPLES_CONVNET_H
-#define DDP_EXAMPLES_CONVNET_H
+#ifndef DDP_EXAMPLES_MNIST_CONVNET_H
+#define DDP_EXAMPLES_MNIST_CONVNET_H
 
 #include <ddp/model.h>
 #include <stdbool.h>
@@ -52,7 +52,7 @@ struct convnet {
     int64_t n_batches; /* trained on so far */
     double loss_scale; /* gradients come out times this; 1 at first */
 
-    struct convnet_inside *inside;
+    struct convnet_priv *inside;
 };
 
 struct convnet_images {

@@ -1,7 +1,7 @@
 /* convnet_parts.c - the network in two parts: the first block, and the rest. */
 #include <string.h>
 
-#include "convnet_inside.h"
+#include "convnet_priv.h"
 
 size_t convnet_cut_count(const struct convnet *net)
 {
@@ -29,7 +29,7 @@ int convnet_part_of_stat(const struct convnet *net, size_t i)
 double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
                             const int64_t *index, size_t n, const real *in, real *out, bool again)
 {
-    struct convnet_inside *inside = net->inside;
+    struct convnet_priv *inside = net->inside;
     struct block *blocks = inside->blocks;
     const size_t bytes = n * convnet_cut_count(net) * sizeof(real);
 
@@ -49,7 +49,7 @@ double convnet_part_forward(struct convnet *net, int part, const struct convnet_
 
 void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in)
 {
-    struct convnet_inside *in = net->inside;
+    struct convnet_priv *in = net->inside;
     struct block *blocks = in->blocks;
     const size_t bytes = in->n * convnet_cut_count(net) * sizeof(real);
 

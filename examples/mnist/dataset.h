@@ -1,8 +1,8 @@
 /* dataset.h - images and labels for training and testing, from a directory of IDX files with
  * MNIST's names: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
  * t10k-labels-idx1-ubyte, each as it is or with .gz. */
-#ifndef DDP_EXAMPLES_DATASET_H
-#define DDP_EXAMPLES_DATASET_H
+#ifndef DDP_EXAMPLES_MNIST_DATASET_H
+#define DDP_EXAMPLES_MNIST_DATASET_H
 
 #include <stdbool.h>
 #include <stddef.h>

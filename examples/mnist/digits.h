@@ -3,8 +3,8 @@
  * A digit is a few strokes. Each image bends, slants, turns, scales and shifts them its own way,
  * draws them with a pen of random width and blackness, adds a stray stroke or two and noise. A
  * linear classifier gets about three of four right, the network of convnet.h 99 of 100. */
-#ifndef DDP_EXAMPLES_DIGITS_H
-#define DDP_EXAMPLES_DIGITS_H
+#ifndef DDP_EXAMPLES_MNIST_DIGITS_H
+#define DDP_EXAMPLES_MNIST_DIGITS_H
 
 #include <stddef.h>
 #include <stdint.h>

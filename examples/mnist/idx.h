@@ -3,8 +3,8 @@
  *   0, 0, 8 (unsigned bytes), number of dimensions; each as 32 bits, big-endian; the bytes
  *
  * Read plain or compressed by gzip, written plain. */
-#ifndef DDP_EXAMPLES_IDX_H
-#define DDP_EXAMPLES_IDX_H
+#ifndef DDP_EXAMPLES_MNIST_IDX_H
+#define DDP_EXAMPLES_MNIST_IDX_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Pure: no state, no memory of their own. An image is height x width x channels, channels
  * innermost, so that every inner loop runs over neighbours in memory. Names: x goes in, y is what
  * the convolution gives, out what the block gives; d_x is the gradient of the loss by x. */
-#ifndef DDP_EXAMPLES_LAYERS_H
-#define DDP_EXAMPLES_LAYERS_H
+#ifndef DDP_EXAMPLES_MNIST_LAYERS_H
+#define DDP_EXAMPLES_MNIST_LAYERS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  *
  * A GPU that fails in the middle ends the process, with a line and exit status 75 (ddp/device.h):
  * it is not the program that is wrong, and ddprun may start another in its place. */
-#ifndef DDP_EXAMPLES_MNIST_GPU_H
-#define DDP_EXAMPLES_MNIST_GPU_H
+#ifndef DDP_EXAMPLES_MNIST_MNIST_GPU_H
+#define DDP_EXAMPLES_MNIST_MNIST_GPU_H
 
 #include <ddp/ddp.h>
 

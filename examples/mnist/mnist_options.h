@@ -1,6 +1,6 @@
 /* mnist_options.h - the command line of mnist.c. */
-#ifndef DDP_EXAMPLES_MNIST_OPTIONS_H
-#define DDP_EXAMPLES_MNIST_OPTIONS_H
+#ifndef DDP_EXAMPLES_MNIST_MNIST_OPTIONS_H
+#define DDP_EXAMPLES_MNIST_MNIST_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  *
  * Every rank steps for itself: same gradients, same bits, since this is compiled for no more than
  * the platform's baseline and so rounds the same on every processor of a job. */
-#ifndef DDP_EXAMPLES_SGD_H
-#define DDP_EXAMPLES_SGD_H
+#ifndef DDP_EXAMPLES_MNIST_SGD_H
+#define DDP_EXAMPLES_MNIST_SGD_H
 
 #include <ddp/model.h>
 

@@ -5,8 +5,8 @@
  * Every rank has memory for the whole network, and trains its part. The forward pass of a
  * micro-batch is computed again before its backward pass, so that nothing is kept in between but
  * what came in. */
-#ifndef DDP_EXAMPLES_STAGES_H
-#define DDP_EXAMPLES_STAGES_H
+#ifndef DDP_EXAMPLES_MNIST_STAGES_H
+#define DDP_EXAMPLES_MNIST_STAGES_H
 
 #include <ddp/ddp.h>
 

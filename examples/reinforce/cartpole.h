@@ -3,8 +3,8 @@
  *
  * The cart is pushed left or right, 50 times a second. An episode is over when the pole leans by 12
  * degrees, the cart is 2.4 m off, or 200 steps are done. Pure. */
-#ifndef DDP_EXAMPLES_CARTPOLE_H
-#define DDP_EXAMPLES_CARTPOLE_H
+#ifndef DDP_EXAMPLES_REINFORCE_CARTPOLE_H
+#define DDP_EXAMPLES_REINFORCE_CARTPOLE_H
 
 #include <stdbool.h>
 

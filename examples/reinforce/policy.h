@@ -2,8 +2,8 @@
  * action is, and how that depends on its parameters.
  *
  *   state 4 -> full, 64 -> ReLU -> full, 2 -> softmax */
-#ifndef DDP_EXAMPLES_POLICY_H
-#define DDP_EXAMPLES_POLICY_H
+#ifndef DDP_EXAMPLES_REINFORCE_POLICY_H
+#define DDP_EXAMPLES_REINFORCE_POLICY_H
 
 #include <ddp/model.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* accumulate.h - gradients of the parts of a batch, added up: for a batch that is too large to go
  * through the network at once. */
-#ifndef DDP_EXAMPLES_ACCUMULATE_H
-#define DDP_EXAMPLES_ACCUMULATE_H
+#ifndef DDP_EXAMPLES_SHARED_ACCUMULATE_H
+#define DDP_EXAMPLES_SHARED_ACCUMULATE_H
 
 #include <ddp/model.h>
 

@@ -1,8 +1,8 @@
 /* adamw.h - the optimiser AdamW, as torch.optim.AdamW does it.
  *
  * Every rank steps for itself: same gradients, same bits. */
-#ifndef DDP_EXAMPLES_ADAMW_H
-#define DDP_EXAMPLES_ADAMW_H
+#ifndef DDP_EXAMPLES_SHARED_ADAMW_H
+#define DDP_EXAMPLES_SHARED_ADAMW_H
 
 #include <stddef.h>
 #include <stdint.h>

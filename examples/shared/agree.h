@@ -1,6 +1,6 @@
 /* agree.h - all ranks go on, or none does. */
-#ifndef DDP_EXAMPLES_AGREE_H
-#define DDP_EXAMPLES_AGREE_H
+#ifndef DDP_EXAMPLES_SHARED_AGREE_H
+#define DDP_EXAMPLES_SHARED_AGREE_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* atomic_file.h - a file that is there whole or not at all, whatever happens while it is written.
  *
  * It is written under another name in the same directory, brought to the disk, then renamed. */
-#ifndef DDP_EXAMPLES_ATOMIC_FILE_H
-#define DDP_EXAMPLES_ATOMIC_FILE_H
+#ifndef DDP_EXAMPLES_SHARED_ATOMIC_FILE_H
+#define DDP_EXAMPLES_SHARED_ATOMIC_FILE_H
 
 #include <stddef.h>
 

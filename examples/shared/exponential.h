@@ -3,8 +3,8 @@
  *
  * Right to some units in the last place, which training does not notice. No infinities: what is too
  * large or small for a number is taken as the last that is not. */
-#ifndef DDP_EXAMPLES_EXPONENTIAL_H
-#define DDP_EXAMPLES_EXPONENTIAL_H
+#ifndef DDP_EXAMPLES_SHARED_EXPONENTIAL_H
+#define DDP_EXAMPLES_SHARED_EXPONENTIAL_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* failure.h - what went wrong, in a line for the user. */
-#ifndef DDP_EXAMPLES_FAILURE_H
-#define DDP_EXAMPLES_FAILURE_H
+#ifndef DDP_EXAMPLES_SHARED_FAILURE_H
+#define DDP_EXAMPLES_SHARED_FAILURE_H
 
 struct failure {
     char text[1024]; /* longer texts are cut; "" if nothing went wrong */

@@ -3,8 +3,8 @@
  * All matrices are row-major; the leading dimension is the distance of two rows in elements. Needs
  * no memory of its own. The inner kernel is plain C on the compiler's vector types, built for
  * several instruction sets; the best one that the processor has is taken at the first call. */
-#ifndef DDP_EXAMPLES_GEMM_H
-#define DDP_EXAMPLES_GEMM_H
+#ifndef DDP_EXAMPLES_SHARED_GEMM_H
+#define DDP_EXAMPLES_SHARED_GEMM_H
 
 #include <stdbool.h>
 #include <stddef.h>

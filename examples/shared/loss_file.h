@@ -1,6 +1,6 @@
 /* loss_file.h - the loss of each step in a file, a line each. */
-#ifndef DDP_EXAMPLES_LOSS_FILE_H
-#define DDP_EXAMPLES_LOSS_FILE_H
+#ifndef DDP_EXAMPLES_SHARED_LOSS_FILE_H
+#define DDP_EXAMPLES_SHARED_LOSS_FILE_H
 
 #include <stdbool.h>
 #include <stdio.h>

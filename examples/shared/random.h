@@ -1,6 +1,6 @@
 /* random.h - a small generator of random numbers: SplitMix64. The same numbers everywhere. */
-#ifndef DDP_EXAMPLES_RANDOM_H
-#define DDP_EXAMPLES_RANDOM_H
+#ifndef DDP_EXAMPLES_SHARED_RANDOM_H
+#define DDP_EXAMPLES_SHARED_RANDOM_H
 
 #include <stdint.h>
 

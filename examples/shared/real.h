@@ -2,8 +2,8 @@
  *
  * The double build is for exact checks: losses of 1, 2 and 4 ranks agree to a few units in the last
  * place only where rounding is that small. */
-#ifndef DDP_EXAMPLES_REAL_H
-#define DDP_EXAMPLES_REAL_H
+#ifndef DDP_EXAMPLES_SHARED_REAL_H
+#define DDP_EXAMPLES_SHARED_REAL_H
 
 #include <ddp/types.h>
 

@@ -52,7 +52,7 @@ void ddp_finalize(struct ddp_group *world);
 
 /* Where a process is in a group whose ranks have met elsewhere: in a framework that gave them their
  * numbers, say. All memory stays the caller's. */
-struct ddp_place {
+struct ddp_rank_info {
     const char *name; /* 1 to DDP_PLACE_NAME_MAX bytes, the same on all ranks, and of no other group
                          that ever was: a random number, say */
     int rank, world_size;
@@ -78,7 +78,7 @@ struct ddp_place {
  * returns     0
  *             DDP_EINVAL    `place` contradicts itself; the text names the member. Nobody was met
  *             else as ddp_init() */
-int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *opts,
+int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts *opts,
                    struct ddp_group **ret_group);
 
 /* ddp_init(), `train(world, arg)`, ddp_finalize(). Where ddprun lets ranks live on when others fail

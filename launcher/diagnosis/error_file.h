@@ -6,8 +6,8 @@
  *
  * or with a plain string as "message". A rank may write anything there, so sizes are bounded and a
  * malformed file is an error to be mentioned, never a failure of ours. */
-#ifndef DDP_LAUNCHER_ERROR_FILE_H
-#define DDP_LAUNCHER_ERROR_FILE_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_ERROR_FILE_H
+#define DDP_LAUNCHER_DIAGNOSIS_ERROR_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

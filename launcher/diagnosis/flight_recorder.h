@@ -15,8 +15,8 @@
  * sees to its own ranks.
  *
  * The caller looks again and again; no call waits for a rank. */
-#ifndef DDP_LAUNCHER_FLIGHT_RECORDER_H
-#define DDP_LAUNCHER_FLIGHT_RECORDER_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_FLIGHT_RECORDER_H
+#define DDP_LAUNCHER_DIAGNOSIS_FLIGHT_RECORDER_H
 
 #include <jansson.h>
 #include <limits.h>

@@ -3,7 +3,7 @@
 #include "launcher/supervisor/hang.h"
 #include "segments/call_kind.h"
 
-static json_t *make_call(bool is_known, const struct progress_call *call)
+static json_t *make_call(bool is_known, const struct rank_status_call *call)
 {
     if (!is_known)
         return json_null();

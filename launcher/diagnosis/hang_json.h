@@ -1,6 +1,6 @@
 /* hang_json.h - what hang.h has found, for programs: in --events and --report. */
-#ifndef DDP_LAUNCHER_HANG_JSON_H
-#define DDP_LAUNCHER_HANG_JSON_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_HANG_JSON_H
+#define DDP_LAUNCHER_DIAGNOSIS_HANG_JSON_H
 
 #include "launcher/supervisor/rank_numbers.h"
 

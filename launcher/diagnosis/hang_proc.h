@@ -1,6 +1,6 @@
 /* hang_proc.h - what the kernel says of a process that does not move. */
-#ifndef DDP_LAUNCHER_HANG_PROC_H
-#define DDP_LAUNCHER_HANG_PROC_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_HANG_PROC_H
+#define DDP_LAUNCHER_DIAGNOSIS_HANG_PROC_H
 
 #include "launcher/supervisor/hang.h"
 

@@ -35,7 +35,7 @@ static void add_bytes(struct out *o, uint64_t bytes)
     add(o, "%.4g %s", value, units[unit]);
 }
 
-char *hang_text_call(const struct progress_call *call, char buf[HANG_CALL_BYTES])
+char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYTES])
 {
     struct out o = {.buf = buf, .n = HANG_CALL_BYTES};
     add(&o, "%s #%" PRIu32, call_kind_name(call->kind), call->number);
@@ -101,7 +101,7 @@ static void add_missing(struct out *o, const struct hang_finding *f, struct rank
 static void add_all_wait(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
     char call[HANG_CALL_BYTES];
-    const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != PROGRESS_WAITS ||
+    const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != RANK_STATUS_WAITS ||
                                               f->last.number != f->call.number);
     if (is_elsewhere && !f->is_stopped)
         add(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
@@ -111,7 +111,7 @@ static void add_all_wait(struct out *o, const struct hang_finding *f, struct ran
         add(o, " in %s", hang_text_call(&f->call, call));
     add(o, " since ");
     add_time(o, f->still_ms);
-    if (is_elsewhere && f->has_last && f->last.state == PROGRESS_WAITS)
+    if (is_elsewhere && f->has_last && f->last.state == RANK_STATUS_WAITS)
         add(o, "; it is in %s", hang_text_call(&f->last, call));
 }
 

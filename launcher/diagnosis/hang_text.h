@@ -1,6 +1,6 @@
 /* hang_text.h - what hang.h has found, in words. Pure. */
-#ifndef DDP_LAUNCHER_HANG_TEXT_H
-#define DDP_LAUNCHER_HANG_TEXT_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_HANG_TEXT_H
+#define DDP_LAUNCHER_DIAGNOSIS_HANG_TEXT_H
 
 #include "launcher/supervisor/rank_numbers.h"
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct hang_finding;
-struct progress_call;
+struct rank_status_call;
 
 enum { HANG_TEXT_BYTES = 512, HANG_CALL_BYTES = 96 };
 
@@ -21,6 +21,6 @@ char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
 
 /* "all_reduce #812 (4 MiB, float32)"; of a group of some of the ranks " of group 3fa2" behind it.
  * returns buf */
-char *hang_text_call(const struct progress_call *call, char buf[HANG_CALL_BYTES]);
+char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYTES]);
 
 #endif

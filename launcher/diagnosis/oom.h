@@ -6,8 +6,8 @@
  *   kill    the OOM killer ended a process of a level; with cgroup v2 also of one below it
  *   hit     an allocation met the limit of a level: v2 counts those that failed, at the level and
  *           at all above; v1 also those for which memory could be freed */
-#ifndef DDP_LAUNCHER_OOM_H
-#define DDP_LAUNCHER_OOM_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_OOM_H
+#define DDP_LAUNCHER_DIAGNOSIS_OOM_H
 
 #include "oom_log.h"
 

@@ -12,8 +12,8 @@
  *                   file_bytes, shmem_bytes
  *
  * What is not known is null. */
-#ifndef DDP_LAUNCHER_OOM_JSON_H
-#define DDP_LAUNCHER_OOM_JSON_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_OOM_JSON_H
+#define DDP_LAUNCHER_DIAGNOSIS_OOM_JSON_H
 
 #include <jansson.h>
 

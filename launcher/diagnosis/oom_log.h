@@ -8,8 +8,8 @@
  * The first line is rationed, and kernels before 4.20 do not write it. Lines that were not written
  * by the kernel itself, but into /dev/kmsg, are passed over: anybody who may do that could name any
  * process. */
-#ifndef DDP_LAUNCHER_OOM_LOG_H
-#define DDP_LAUNCHER_OOM_LOG_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_OOM_LOG_H
+#define DDP_LAUNCHER_DIAGNOSIS_OOM_LOG_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  *         limit of control group /batch/job7: 64.0 MiB (peak 64.0 MiB); 1 OOM kill since the start
  *         pid 1459 (python3) held 31.8 MiB, 6.5 MiB of files and 0 B of shared memory
  *         try: a higher limit (memory.max), fewer ranks or data loader workers, a smaller batch */
-#ifndef DDP_LAUNCHER_OOM_TEXT_H
-#define DDP_LAUNCHER_OOM_TEXT_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_OOM_TEXT_H
+#define DDP_LAUNCHER_DIAGNOSIS_OOM_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

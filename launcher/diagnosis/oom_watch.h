@@ -3,8 +3,8 @@
  *
  * Ranks are looked for in ddprun's own control group, where they are unless they leave it. Nothing
  * in here can fail a job: what cannot be read is not known. */
-#ifndef DDP_LAUNCHER_OOM_WATCH_H
-#define DDP_LAUNCHER_OOM_WATCH_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_OOM_WATCH_H
+#define DDP_LAUNCHER_DIAGNOSIS_OOM_WATCH_H
 
 #include "oom.h"
 

@@ -84,15 +84,15 @@ static void print_lines(const char *text, const char *indent, FILE *out)
 /* What libddp says of itself: the last call of each group. */
 static void print_calls(const struct stack *s, FILE *out)
 {
-    static const char *const states[] = {[PROGRESS_OUTSIDE] = "its last call was",
-                                         [PROGRESS_BEGUN] = "it has begun",
-                                         [PROGRESS_WAITS] = "it waits in"};
+    static const char *const states[] = {[RANK_STATUS_OUTSIDE] = "its last call was",
+                                         [RANK_STATUS_BEGUN] = "it has begun",
+                                         [RANK_STATUS_WAITS] = "it waits in"};
     char text[HANG_CALL_BYTES];
     if (!s->has_progress)
         return;
     fprintf(out, "  libddp: %" PRIu64 " steps", s->progress.steps_before + s->progress.steps);
     for (unsigned i = 0; i < s->progress.n_calls; i++) {
-        const struct progress_call *call = &s->progress.call[i];
+        const struct rank_status_call *call = &s->progress.call[i];
         fprintf(out, "; %s %s", states[call->state], hang_text_call(call, text));
     }
     fputc('\n', out);
@@ -136,11 +136,12 @@ static json_t *make_kernel(const char *kernel)
 
 static json_t *make_calls(const struct progress *p)
 {
-    static const char *const states[] = {
-        [PROGRESS_OUTSIDE] = "outside", [PROGRESS_BEGUN] = "begun", [PROGRESS_WAITS] = "waits"};
+    static const char *const states[] = {[RANK_STATUS_OUTSIDE] = "outside",
+                                         [RANK_STATUS_BEGUN] = "begun",
+                                         [RANK_STATUS_WAITS] = "waits"};
     json_t *list = json_array();
     for (unsigned i = 0; i < p->n_calls; i++) {
-        const struct progress_call *call = &p->call[i];
+        const struct rank_status_call *call = &p->call[i];
         json_t *bytes = json_value_number(call->bytes > 0, (int64_t)call->bytes);
         json_array_append_new(list, json_pack("{s:s,s:I,s:o,s:s,s:i,s:s}", "op",
                                               call_kind_name(call->kind), "number",

@@ -5,11 +5,11 @@
  *     rank 1 (pid 4711, python3): sleeps in futex_wait_queue, system call futex
  *       Thread 0x7f... (most recent call first):
  *         ... */
-#ifndef DDP_LAUNCHER_STACK_H
-#define DDP_LAUNCHER_STACK_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_STACK_H
+#define DDP_LAUNCHER_DIAGNOSIS_STACK_H
 
 #include "common/process_where.h"
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,10 +3,10 @@
  * Pure. What hang.h says after a while, `ddpctl stack` has to say at once: the call in which most
  * ranks wait, and who could have come to it and has not. A rank that is only a little late looks
  * the same as one that will never come. */
-#ifndef DDP_LAUNCHER_STACK_MISSING_H
-#define DDP_LAUNCHER_STACK_MISSING_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_STACK_MISSING_H
+#define DDP_LAUNCHER_DIAGNOSIS_STACK_MISSING_H
 
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* stack_tool.h - a debugger that looks at a rank: run it, keep what it says, see that it ends.
  *
  * It is a child of ddprun's own, in a session of its own; ddprun's loop goes on meanwhile. */
-#ifndef DDP_LAUNCHER_STACK_TOOL_H
-#define DDP_LAUNCHER_STACK_TOOL_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_STACK_TOOL_H
+#define DDP_LAUNCHER_DIAGNOSIS_STACK_TOOL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  *      kernel where no signal reaches it, is left alone: a tool would wait for it
  *
  * ddprun's loop goes on meanwhile. */
-#ifndef DDP_LAUNCHER_STACKS_H
-#define DDP_LAUNCHER_STACKS_H
+#ifndef DDP_LAUNCHER_DIAGNOSIS_STACKS_H
+#define DDP_LAUNCHER_DIAGNOSIS_STACKS_H
 
 #include "stack.h"
 

@@ -6,8 +6,8 @@
  * too, asked or not, and goes on until it is stopped. What the bytes are does not matter, so that a
  * shell script can do it. Answers from before the question do not count: what was saved then may be
  * long ago. */
-#ifndef DDP_LAUNCHER_CHECKPOINT_REQUEST_H
-#define DDP_LAUNCHER_CHECKPOINT_REQUEST_H
+#ifndef DDP_LAUNCHER_GENERATION_CHECKPOINT_REQUEST_H
+#define DDP_LAUNCHER_GENERATION_CHECKPOINT_REQUEST_H
 
 #include <stdbool.h>
 #include <uv.h>

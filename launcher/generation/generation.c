@@ -29,10 +29,11 @@ static int find_free_port(uint16_t *ret_port, struct co_error *err)
     return 0;
 }
 
-static struct server_opts store_opts(const struct generation_notes *notes)
+static struct server_opts store_opts(const struct generation_callbacks *callbacks)
 {
-    return (struct server_opts){
-        .on_refused = notes->on_store_refused, .on_control = notes->on_control, .arg = notes->arg};
+    return (struct server_opts){.on_refused = callbacks->on_store_refused,
+                                .on_control = callbacks->on_control,
+                                .arg = callbacks->arg};
 }
 
 /* Without a store of ours: the port where rank 0 may make its own. That of a roster which has the
@@ -49,13 +50,13 @@ static int choose_port(const struct job_spec *spec, uint32_t world_size, struct 
 }
 
 static int open_store(const struct job_spec *spec, uv_loop_t *loop,
-                      const struct generation_notes *notes, struct generation *g,
+                      const struct generation_callbacks *callbacks, struct generation *g,
                       struct co_error *err)
 {
     int rc = choose_port(spec, (uint32_t)spec->n_local, g, err);
     if (rc < 0 || !g->agent_store)
         return rc;
-    struct server_opts opts = store_opts(notes);
+    struct server_opts opts = store_opts(callbacks);
     opts.port = spec->master_port;
     rc = server_start(loop, &opts, &g->store, err);
     if (rc < 0)
@@ -65,52 +66,52 @@ static int open_store(const struct job_spec *spec, uv_loop_t *loop,
 }
 
 static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                       const struct generation_notes *notes, struct node_memory **ret,
+                       const struct generation_callbacks *callbacks, struct node_memory **ret,
                        struct co_error *err)
 {
     const struct node_memory_opts opts = {.n_local = spec->n_local,
                                           .generation = number,
                                           .recovers = job_spec_recovers(spec),
-                                          .on_note = notes->on_memory_note,
-                                          .on_joined = notes->on_joined,
-                                          .on_asked = notes->on_asked,
-                                          .on_death = notes->on_death,
-                                          .find_hold = notes->find_hold,
-                                          .arg = notes->arg};
+                                          .on_note = callbacks->on_memory_note,
+                                          .on_joined = callbacks->on_joined,
+                                          .on_asked = callbacks->on_asked,
+                                          .on_death = callbacks->on_death,
+                                          .find_hold = callbacks->find_hold,
+                                          .arg = callbacks->arg};
     return node_memory_create(loop, &opts, ret, err);
 }
 
 static int make_checkpoint_request(const struct job_spec *spec, uv_loop_t *loop,
-                                   const struct generation_notes *notes,
+                                   const struct generation_callbacks *callbacks,
                                    struct checkpoint_request **ret, struct co_error *err)
 {
-    if (job_spec_asks(spec) &&
-        checkpoint_request_create(loop, spec->n_local, notes->on_saved, notes->arg, ret) < 0)
+    if (job_spec_asks(spec) && checkpoint_request_create(loop, spec->n_local, callbacks->on_saved,
+                                                         callbacks->arg, ret) < 0)
         return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
     return 0;
 }
 
 int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                    const struct generation_notes *notes, struct generation *ret,
+                    const struct generation_callbacks *callbacks, struct generation *ret,
                     struct co_error *err)
 {
     *ret = (struct generation){0};
-    int rc = make_memory(spec, number, loop, notes, &ret->memory, err);
+    int rc = make_memory(spec, number, loop, callbacks, &ret->memory, err);
     if (rc == 0)
-        rc = make_checkpoint_request(spec, loop, notes, &ret->checkpoint_request, err);
+        rc = make_checkpoint_request(spec, loop, callbacks, &ret->checkpoint_request, err);
     if (rc == 0)
-        rc = open_store(spec, loop, notes, ret, err);
+        rc = open_store(spec, loop, callbacks, ret, err);
     return rc;
 }
 
 int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                     const struct generation_notes *notes, struct generation *g,
+                     const struct generation_callbacks *callbacks, struct generation *g,
                      struct co_error *err)
 {
     struct generation next;
     if (spec->master_port != 0) /* the same number once more; else the two must not be the same */
         generation_close_store(g);
-    int rc = generation_open(spec, number, loop, notes, &next, err);
+    int rc = generation_open(spec, number, loop, callbacks, &next, err);
     if (rc < 0) {
         generation_close(&next);
         return rc;
@@ -121,15 +122,15 @@ int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *lo
 }
 
 int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                           const struct generation_notes *notes, struct generation *g,
+                           const struct generation_callbacks *callbacks, struct generation *g,
                            struct co_error *err)
 {
     struct checkpoint_request *checkpoint_request = NULL;
     struct node_memory *memory;
-    int rc = make_checkpoint_request(spec, loop, notes, &checkpoint_request, err);
+    int rc = make_checkpoint_request(spec, loop, callbacks, &checkpoint_request, err);
     if (rc < 0)
         return rc;
-    rc = make_memory(spec, number, loop, notes, &memory, err);
+    rc = make_memory(spec, number, loop, callbacks, &memory, err);
     if (rc < 0) {
         checkpoint_request_close(checkpoint_request);
         return rc;
@@ -181,7 +182,7 @@ static int make_allow(const struct job_spec *spec, const struct generation_reach
 }
 
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
-                          uv_loop_t *loop, const struct generation_notes *notes,
+                          uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err)
 {
     int rc = choose_port(spec, reach->world_size, g, err);
@@ -190,7 +191,7 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
     rc = make_allow(spec, reach, &g->allow, err);
     if (rc < 0)
         return rc;
-    struct server_opts opts = store_opts(notes);
+    struct server_opts opts = store_opts(callbacks);
     opts.allow = g->allow;
     rc = server_create(loop, &opts, &g->store, err);
     if (rc == 0)

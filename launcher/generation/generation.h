@@ -4,8 +4,8 @@
  * A node that is alone opens store and broker together. In a job of several nodes each has the
  * broker of its own ranks, and one of them the store, which is opened before anybody starts
  * ranks. */
-#ifndef DDP_LAUNCHER_GENERATION_H
-#define DDP_LAUNCHER_GENERATION_H
+#ifndef DDP_LAUNCHER_GENERATION_GENERATION_H
+#define DDP_LAUNCHER_GENERATION_GENERATION_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct generation {
     bool agent_store;
 };
 
-struct generation_notes { /* whom to tell; called from the loop */
+struct generation_callbacks { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
     void (*on_joined)(void *arg, int rank, bool recovers); /* node_memory.h */
@@ -48,7 +48,7 @@ struct generation_notes { /* whom to tell; called from the loop */
  * ret       generation_close() it, after a failure, too
  * returns   0, -EADDRINUSE (a fixed port is taken), -ENOMEM, -errno */
 int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                    const struct generation_notes *notes, struct generation *ret,
+                    const struct generation_callbacks *callbacks, struct generation *ret,
                     struct co_error *err);
 
 /* Put a new one in the place of an old one whose ranks are gone. After a failure there may be no
@@ -56,14 +56,14 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
  *
  * returns   as generation_open() */
 int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                     const struct generation_notes *notes, struct generation *g,
+                     const struct generation_callbacks *callbacks, struct generation *g,
                      struct co_error *err);
 
 /* A new broker and new sockets, for the next ranks. The store stays.
  *
  * returns   0, -ENOMEM: the old ones are left */
 int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
-                           const struct generation_notes *notes, struct generation *g,
+                           const struct generation_callbacks *callbacks, struct generation *g,
                            struct co_error *err);
 
 /* While ranks live, make what they and those that take the places of others need: new shared
@@ -87,7 +87,7 @@ struct generation_reach { /* all borrowed for the call */
  *
  * returns   as generation_open() */
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
-                          uv_loop_t *loop, const struct generation_notes *notes,
+                          uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err);
 
 /* At once: nobody is connected any more, the port is free. Fine if there is none. */

@@ -1,6 +1,6 @@
 /* listen.h - where a socket for a job's nodes is bound, and what a roster's listener is. */
-#ifndef DDP_LAUNCHER_LISTEN_H
-#define DDP_LAUNCHER_LISTEN_H
+#ifndef DDP_LAUNCHER_GENERATION_LISTEN_H
+#define DDP_LAUNCHER_GENERATION_LISTEN_H
 
 #include <stdint.h>
 #include <uv.h>

@@ -83,7 +83,7 @@ static void set_hold(const struct node_memory *m, struct control *c)
     if (m->opts.find_hold == NULL || !m->opts.find_hold(m->opts.arg, c->generation, &steps))
         return;
     for (unsigned i = 0; i < c->n_local; i++)
-        progress_hold(&c->line[i].progress, steps);
+        rank_status_hold(&c->line[i].progress, steps);
 }
 
 static int make_broker(struct node_memory *m, struct co_error *err)
@@ -312,15 +312,15 @@ bool node_memory_read_progress(const struct node_memory *m, int rank, struct pro
     const struct control_line *line = line_of(m, rank);
     if (line == NULL || atomic_load(&line->joined) == 0)
         return false;
-    progress_read(&line->progress, ret);
-    *ret_digest = co_hash_word(progress_digest(&line->progress), atomic_load(&line->arrived));
+    rank_status_read(&line->progress, ret);
+    *ret_digest = co_hash_word(rank_status_digest(&line->progress), atomic_load(&line->arrived));
     return true;
 }
 
 void node_memory_let_go(struct node_memory *m)
 {
     for (unsigned i = 0; m->control != NULL && i < m->control->n_local; i++)
-        progress_let_go(&m->control->line[i].progress);
+        rank_status_let_go(&m->control->line[i].progress);
 }
 
 void node_memory_close(struct node_memory *m)

@@ -3,8 +3,8 @@
  *
  * The control segment and the broker are made when the first rank asks: a job without libddp costs
  * a socket pair a rank, nothing more. */
-#ifndef DDP_LAUNCHER_NODE_MEMORY_H
-#define DDP_LAUNCHER_NODE_MEMORY_H
+#ifndef DDP_LAUNCHER_GENERATION_NODE_MEMORY_H
+#define DDP_LAUNCHER_GENERATION_NODE_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 struct broker_world;
 struct co_error;
 struct node_memory; /* opaque */
-struct progress;    /* segments/progress.h */
+struct progress;    /* segments/rank_status.h */
 
 struct node_memory_opts {
     int n_local;
@@ -29,7 +29,7 @@ struct node_memory_opts {
      * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
     void (*on_death)(void *arg);
     /* the ranks are to wait behind some step of the generation: which one, and whether at all;
-     * NULL: never (segments/progress.h) */
+     * NULL: never (segments/rank_status.h) */
     bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);
     void *arg;
 };

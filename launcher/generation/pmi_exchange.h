@@ -3,8 +3,8 @@
  *
  * In rounds, which the nodes begin each for itself: a round is over for a node when it has what
  * every node has brought to that round. The first one tells how many ranks each node has. */
-#ifndef DDP_LAUNCHER_PMI_EXCHANGE_H
-#define DDP_LAUNCHER_PMI_EXCHANGE_H
+#ifndef DDP_LAUNCHER_GENERATION_PMI_EXCHANGE_H
+#define DDP_LAUNCHER_GENERATION_PMI_EXCHANGE_H
 
 #include <stddef.h>
 #include <stdint.h>

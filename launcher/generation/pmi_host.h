@@ -4,8 +4,8 @@
  * What a rank does there decides how its end counts: one that has called MPI_Abort fails with that
  * code, however it ends then, and one that ends with 0 between MPI_Init and MPI_Finalize fails,
  * since others wait for it. */
-#ifndef DDP_LAUNCHER_PMI_HOST_H
-#define DDP_LAUNCHER_PMI_HOST_H
+#ifndef DDP_LAUNCHER_GENERATION_PMI_HOST_H
+#define DDP_LAUNCHER_GENERATION_PMI_HOST_H
 
 #include <stdbool.h>
 #include <stdint.h>

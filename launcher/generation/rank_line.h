@@ -1,8 +1,8 @@
 /* rank_line.h - our end of a socket of which a rank has the other one.
  *
  * Watches it and closes it; what goes over it is its owner's business. */
-#ifndef DDP_LAUNCHER_RANK_LINE_H
-#define DDP_LAUNCHER_RANK_LINE_H
+#ifndef DDP_LAUNCHER_GENERATION_RANK_LINE_H
+#define DDP_LAUNCHER_GENERATION_RANK_LINE_H
 
 #include <uv.h>
 

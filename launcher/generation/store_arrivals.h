@@ -5,8 +5,8 @@
  * other end, and /proc whose that is: the rank's, or that of a process that it has started. So it
  * is known only while the connection is open, which torch's stay as long as their process group,
  * and only where rank and store are on one machine. */
-#ifndef DDP_LAUNCHER_STORE_ARRIVALS_H
-#define DDP_LAUNCHER_STORE_ARRIVALS_H
+#ifndef DDP_LAUNCHER_GENERATION_STORE_ARRIVALS_H
+#define DDP_LAUNCHER_GENERATION_STORE_ARRIVALS_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -4,8 +4,8 @@
  * Nobody begins before it is known who is there: hosts that cannot be reached are all found before
  * the first rank runs, and named together. With MIN:MAX nodes those that are late need not be
  * waited for: the others begin a while after there are enough, and late ones join. */
-#ifndef DDP_LAUNCHER_BRINGUP_H
-#define DDP_LAUNCHER_BRINGUP_H
+#ifndef DDP_LAUNCHER_HOSTS_BRINGUP_H
+#define DDP_LAUNCHER_HOSTS_BRINGUP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  *
  * A host that is mentioned several times has as many slots, as in the files of PBS, unless one of
  * the mentions says how many: then the others contradict it. */
-#ifndef DDP_LAUNCHER_HOST_LIST_H
-#define DDP_LAUNCHER_HOST_LIST_H
+#ifndef DDP_LAUNCHER_HOSTS_HOST_LIST_H
+#define DDP_LAUNCHER_HOSTS_HOST_LIST_H
 
 #include <stddef.h>
 #include <stdint.h>

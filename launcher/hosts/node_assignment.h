@@ -1,7 +1,7 @@
 /* node_assignment.h - this node's place in a job, as whoever started ddprun tells it: it takes the
  * place of options. */
-#ifndef DDP_LAUNCHER_NODE_ASSIGNMENT_H
-#define DDP_LAUNCHER_NODE_ASSIGNMENT_H
+#ifndef DDP_LAUNCHER_HOSTS_NODE_ASSIGNMENT_H
+#define DDP_LAUNCHER_HOSTS_NODE_ASSIGNMENT_H
 
 #include <stdbool.h>
 

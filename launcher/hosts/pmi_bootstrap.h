@@ -4,8 +4,8 @@
  * They tell each other by PMI where node 0 is, and a secret made for this job, so that no host,
  * port or token has to be chosen. Node 0 says all its addresses; of those that all nodes reach
  * the first counts. */
-#ifndef DDP_LAUNCHER_PMI_BOOTSTRAP_H
-#define DDP_LAUNCHER_PMI_BOOTSTRAP_H
+#ifndef DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
+#define DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 
 #include "node_assignment.h"
 

@@ -1,8 +1,8 @@
 /* remote_shell.h - the way to a host: the words by which a program is started there, by ssh, by a
  * command of the user's in ssh's place, or by a step of Slurm's; and what a way that has failed
  * says of it. */
-#ifndef DDP_LAUNCHER_REMOTE_SHELL_H
-#define DDP_LAUNCHER_REMOTE_SHELL_H
+#ifndef DDP_LAUNCHER_HOSTS_REMOTE_SHELL_H
+#define DDP_LAUNCHER_HOSTS_REMOTE_SHELL_H
 
 #include <stdbool.h>
 #include <stddef.h>

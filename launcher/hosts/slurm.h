@@ -4,8 +4,8 @@
  * In a batch script or under salloc there is an allocation and no step: ddprun starts its nodes. In
  * a step with a task on each node it is a node. In a step with more of them it is a rank, whose
  * program it becomes. */
-#ifndef DDP_LAUNCHER_SLURM_H
-#define DDP_LAUNCHER_SLURM_H
+#ifndef DDP_LAUNCHER_HOSTS_SLURM_H
+#define DDP_LAUNCHER_HOSTS_SLURM_H
 
 #include "host_list.h"
 #include "node_assignment.h"

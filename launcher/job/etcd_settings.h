@@ -1,6 +1,6 @@
 /* etcd_settings.h - how a node comes in at etcd: what --rdzv-conf says of it. Plain data. */
-#ifndef DDP_LAUNCHER_ETCD_SETTINGS_H
-#define DDP_LAUNCHER_ETCD_SETTINGS_H
+#ifndef DDP_LAUNCHER_JOB_ETCD_SETTINGS_H
+#define DDP_LAUNCHER_JOB_ETCD_SETTINGS_H
 
 #include <stdbool.h>
 

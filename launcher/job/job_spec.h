@@ -2,8 +2,8 @@
  *
  * Plain data. Made by cli_parse(), freed by job_spec_fini(). Texts and lists marked "owned" belong
  * to it. Ranks here are local ranks. */
-#ifndef DDP_LAUNCHER_JOB_SPEC_H
-#define DDP_LAUNCHER_JOB_SPEC_H
+#ifndef DDP_LAUNCHER_JOB_JOB_SPEC_H
+#define DDP_LAUNCHER_JOB_JOB_SPEC_H
 
 #include "launcher/placement/placement.h"
 #include "output_spec.h"

@@ -1,6 +1,6 @@
 /* mpmd.h - several programs in one job: those of the ranks behind the first program's. */
-#ifndef DDP_LAUNCHER_MPMD_H
-#define DDP_LAUNCHER_MPMD_H
+#ifndef DDP_LAUNCHER_JOB_MPMD_H
+#define DDP_LAUNCHER_JOB_MPMD_H
 
 #include "job_spec.h"
 

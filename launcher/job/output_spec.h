@@ -1,6 +1,6 @@
 /* output_spec.h - where the ranks' output shall go: the texts of the options, checked. Pure. */
-#ifndef DDP_LAUNCHER_OUTPUT_SPEC_H
-#define DDP_LAUNCHER_OUTPUT_SPEC_H
+#ifndef DDP_LAUNCHER_JOB_OUTPUT_SPEC_H
+#define DDP_LAUNCHER_JOB_OUTPUT_SPEC_H
 
 #include "launcher/stdio/log_copy.h"
 

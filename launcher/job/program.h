@@ -5,8 +5,8 @@
  * The Python is $PYTHON_EXEC, else that beside ddprun, if it was called by its path in an
  * environment of Python's, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
  * PATH. */
-#ifndef DDP_LAUNCHER_PROGRAM_H
-#define DDP_LAUNCHER_PROGRAM_H
+#ifndef DDP_LAUNCHER_JOB_PROGRAM_H
+#define DDP_LAUNCHER_JOB_PROGRAM_H
 
 struct host_env;
 struct co_error;

@@ -6,8 +6,8 @@
  * A template is an argument that is nothing but a name in braces: {rank} by itself, not rank={rank}
  * and not {rank} inside a text, since braces mean something to JSON, to shells and to Python. It
  * becomes what the variable of that meaning holds. Other words in braces stay as they are. */
-#ifndef DDP_LAUNCHER_RANK_ARGV_H
-#define DDP_LAUNCHER_RANK_ARGV_H
+#ifndef DDP_LAUNCHER_JOB_RANK_ARGV_H
+#define DDP_LAUNCHER_JOB_RANK_ARGV_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* remote_spec.h - the hosts that a job is to be started on: what was asked for, checked. Plain
  * data, part of a job_spec. */
-#ifndef DDP_LAUNCHER_REMOTE_SPEC_H
-#define DDP_LAUNCHER_REMOTE_SPEC_H
+#ifndef DDP_LAUNCHER_JOB_REMOTE_SPEC_H
+#define DDP_LAUNCHER_JOB_REMOTE_SPEC_H
 
 #include "launcher/hosts/host_list.h"
 

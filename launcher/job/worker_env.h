@@ -3,8 +3,8 @@
  *
  * In two steps: what the workers of a generation have in common is made once and lent to each of
  * them; a rank adds the few variables that are its own. */
-#ifndef DDP_LAUNCHER_WORKER_ENV_H
-#define DDP_LAUNCHER_WORKER_ENV_H
+#ifndef DDP_LAUNCHER_JOB_WORKER_ENV_H
+#define DDP_LAUNCHER_JOB_WORKER_ENV_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* wrap.h - --wrap: a command in front of some ranks' own, a debugger or a profiler. Pure. */
-#ifndef DDP_LAUNCHER_WRAP_H
-#define DDP_LAUNCHER_WRAP_H
+#ifndef DDP_LAUNCHER_JOB_WRAP_H
+#define DDP_LAUNCHER_JOB_WRAP_H
 
 #include <stdbool.h>
 

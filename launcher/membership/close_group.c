@@ -2,7 +2,7 @@
 
 #include "local_roster.h"
 
-#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/server/server.h"
 
@@ -45,12 +45,12 @@ void close_group_close_jobs(struct close_group *p, struct jobs **jobs)
     *jobs = NULL;
 }
 
-void close_group_close_link(struct close_group *p, struct control_link **link)
+void close_group_close_link(struct close_group *p, struct channel_link **link)
 {
     if (*link == NULL)
         return;
     close_group_expect(p);
-    control_link_close(*link, close_group_on_closed, p);
+    channel_link_close(*link, close_group_on_closed, p);
     *link = NULL;
 }
 

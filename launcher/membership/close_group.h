@@ -2,12 +2,12 @@
  * after the last of it.
  *
  * A part may be closed long before its owner is, and be made again. */
-#ifndef DDP_LAUNCHER_CLOSE_GROUP_H
-#define DDP_LAUNCHER_CLOSE_GROUP_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_CLOSE_GROUP_H
+#define DDP_LAUNCHER_MEMBERSHIP_CLOSE_GROUP_H
 
 #include <uv.h>
 
-struct control_link;
+struct channel_link;
 struct jobs;
 struct local_roster;
 struct server;
@@ -21,7 +21,7 @@ struct close_group { /* zeroed: none is being closed */
 /* Each closes what it is given and sets the pointer to NULL. NULL there is fine. */
 void close_group_close_server(struct close_group *p, struct server **server);
 void close_group_close_jobs(struct close_group *p, struct jobs **jobs);
-void close_group_close_link(struct close_group *p, struct control_link **link);
+void close_group_close_link(struct close_group *p, struct channel_link **link);
 void close_group_close_own(struct close_group *p, struct local_roster **own);
 void close_group_close_timer(struct close_group *p, uv_timer_t *timer);
 

@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "rendezvous/channel/seal.h"
-#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/net/address.h"
@@ -39,10 +39,10 @@ struct endpoint {
     uv_loop_t *loop;
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
-    struct roster_link_notes notes;
+    struct roster_link_callbacks callbacks;
     struct message_terms terms;
 
-    struct control_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
+    struct channel_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
     struct local_roster *own;    /* NULL: the roster is not here */
     struct server *server;       /* our listener; NULL: none, or lent */
     struct resolve *resolve;
@@ -67,12 +67,12 @@ __attribute__((format(printf, 2, 3))) static void note(struct endpoint *e, const
 {
     char line[TEXT_BYTES];
     va_list args;
-    if (e->closing || e->notes.on_note == NULL)
+    if (e->closing || e->callbacks.on_note == NULL)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    e->notes.on_note(e->notes.arg, line);
+    e->callbacks.on_note(e->callbacks.arg, line);
 }
 
 static void on_noted(void *arg, const char *text)
@@ -84,13 +84,13 @@ static void go_up(void *arg)
 {
     struct endpoint *e = arg;
     e->is_up = true;
-    e->notes.on_up(e->notes.arg, endpoint_is_here(e));
+    e->callbacks.on_up(e->callbacks.arg, endpoint_is_here(e));
 }
 
 static void go_down(struct endpoint *e, int exit_code)
 {
     e->is_up = false;
-    e->notes.on_down(e->notes.arg, e->why, exit_code);
+    e->callbacks.on_down(e->callbacks.arg, e->why, exit_code);
 }
 
 static void on_down_due(uv_timer_t *timer)
@@ -208,7 +208,7 @@ static void on_message(void *arg, const struct message *m)
 {
     struct endpoint *e = arg;
     e->is_welcome |= m->type == MESSAGE_WELCOME;
-    e->notes.on_message(e->notes.arg, m);
+    e->callbacks.on_message(e->callbacks.arg, m);
 }
 
 static void on_local_down(void *arg, const char *text, int code)
@@ -221,7 +221,7 @@ static void on_local_down(void *arg, const char *text, int code)
 
 static int make_roster(struct endpoint *e, struct co_error *err)
 {
-    const struct control_link_notes notes = {
+    const struct channel_link_callbacks callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = e};
     const struct jobs_opts opts = {
         .keys = e->world->key,
@@ -232,7 +232,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .on_note = on_noted,
         .arg = e,
     };
-    int rc = local_roster_create(e->loop, &opts, &notes, &e->own, err);
+    int rc = local_roster_create(e->loop, &opts, &callbacks, &e->own, err);
     if (rc == 0)
         adopt_held(e);
     return rc;
@@ -293,7 +293,7 @@ static void host_by_order(struct endpoint *e)
         go_down_later(e, err.text, ROSTER_LINK_UNAVAILABLE);
         return;
     }
-    control_link_connect(local_roster_link(e->own));
+    channel_link_connect(local_roster_link(e->own));
     if (resolve(e, on_own_resolved, &err) < 0)
         note(e, "%s", err.text);
 }
@@ -320,7 +320,7 @@ static void on_probed(void *arg, enum self_probe_result result, const char *text
     if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
         snprintf(e->why, sizeof e->why, "%s", err.text);
     if (e->own != NULL)
-        control_link_connect(local_roster_link(e->own));
+        channel_link_connect(local_roster_link(e->own));
     else
         stop_finding(e);
 }
@@ -337,7 +337,7 @@ static void on_resolved(void *arg, int code, const char *text,
         rc = probe(e, addresses, n, &err);
     if (rc == -EADDRINUSE && !e->is_second_try) { /* it was started a moment before us */
         e->is_second_try = true;
-        control_link_connect(e->remote);
+        channel_link_connect(e->remote);
     } else if (rc < 0) {
         stop_finding(e);
     }
@@ -370,9 +370,9 @@ void endpoint_disconnect(struct endpoint *e)
 {
     uv_timer_stop(&e->later);
     if (e->remote != NULL)
-        control_link_disconnect(e->remote);
+        channel_link_disconnect(e->remote);
     if (e->own != NULL)
-        control_link_disconnect(local_roster_link(e->own));
+        channel_link_disconnect(local_roster_link(e->own));
     e->is_up = false;
     if (e->own != NULL)
         return; /* others are served on */
@@ -387,7 +387,7 @@ static void begin_alone(struct endpoint *e)
     if (make_roster(e, &err) < 0)
         go_down_later(e, err.text, ROSTER_LINK_UNAVAILABLE);
     else
-        control_link_connect(local_roster_link(e->own));
+        channel_link_connect(local_roster_link(e->own));
 }
 
 void endpoint_connect(struct endpoint *e)
@@ -395,9 +395,9 @@ void endpoint_connect(struct endpoint *e)
     endpoint_disconnect(e);
     e->is_second_try = false;
     if (e->own != NULL)
-        control_link_connect(local_roster_link(e->own));
+        channel_link_connect(local_roster_link(e->own));
     else if (e->remote != NULL)
-        control_link_connect(e->remote);
+        channel_link_connect(e->remote);
     else if (e->world->endpoint_host == NULL)
         begin_alone(e);
     else
@@ -407,7 +407,7 @@ void endpoint_connect(struct endpoint *e)
 void endpoint_send(struct endpoint *e, const struct message *m)
 {
     if (e->is_up)
-        control_link_send(e->own != NULL ? local_roster_link(e->own) : e->remote, m);
+        channel_link_send(e->own != NULL ? local_roster_link(e->own) : e->remote, m);
 }
 
 bool endpoint_is_here(const struct endpoint *e)
@@ -419,7 +419,7 @@ int endpoint_own_address(const struct endpoint *e, char *text, size_t n)
 {
     struct sockaddr_storage own = e->led_to;
     bool is_known =
-        e->own != NULL ? e->remote != NULL : control_link_own_address(e->remote, &own) == 0;
+        e->own != NULL ? e->remote != NULL : channel_link_own_address(e->remote, &own) == 0;
     if (!is_known || !endpoint_host_may_tell(e->world->endpoint_host, &own))
         return -ENOTCONN;
     return address_print_host(&own, text, n);
@@ -440,7 +440,7 @@ void endpoint_close(struct endpoint *e)
 }
 
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
-                  const struct roster_link_notes *notes, struct endpoint **ret,
+                  const struct roster_link_callbacks *callbacks, struct endpoint **ret,
                   struct co_error *err)
 {
     const struct job_world *world = &spec->world;
@@ -450,15 +450,15 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
     e->loop = loop;
     e->spec = spec;
     e->world = world;
-    e->notes = *notes;
+    e->callbacks = *callbacks;
     e->later.data = e;
     job_spec_terms(spec, &e->terms);
     uv_timer_init(loop, &e->later);
-    const struct control_link_notes link_notes = {
+    const struct channel_link_callbacks link_callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = e};
     if (world->endpoint_host != NULL && world->host != JOB_HOST_HERE) {
-        int rc = control_link_create(loop, world->endpoint_host, world->endpoint_port, world->key,
-                                     &link_notes, &e->remote, err);
+        int rc = channel_link_create(loop, world->endpoint_host, world->endpoint_port, world->key,
+                                     &link_callbacks, &e->remote, err);
         if (rc < 0) {
             endpoint_close(e);
             return rc;
@@ -471,10 +471,11 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
 /* --- as a node's link --- */
 
 static int link_open(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct roster_link_notes *notes, void **ret, struct co_error *err)
+                     const struct roster_link_callbacks *callbacks, void **ret,
+                     struct co_error *err)
 {
     struct endpoint *e;
-    int rc = endpoint_open(loop, spec, notes, &e, err);
+    int rc = endpoint_open(loop, spec, callbacks, &e, err);
     if (rc == 0)
         *ret = e;
     return rc;

@@ -10,8 +10,8 @@
  *
  * A node that a roster has welcomed does not become the endpoint any more: what another one knew is
  * lost with it. */
-#ifndef DDP_LAUNCHER_ENDPOINT_H
-#define DDP_LAUNCHER_ENDPOINT_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_H
+#define DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_H
 
 #include "roster_link.h"
 
@@ -30,7 +30,7 @@ struct job_spec;
  * notes     copied; none is called from within a call of this file
  * returns   0, -ENOMEM */
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
-                  const struct roster_link_notes *notes, struct endpoint **ret,
+                  const struct roster_link_callbacks *callbacks, struct endpoint **ret,
                   struct co_error *err);
 
 /* Make one attempt to get a link: on_up or on_down follows. An older link is given up. */

@@ -1,7 +1,7 @@
 /* endpoint_host.h - the name or address at which nodes meet: what can be said of it, and of where
  * it leads. Pure: looking it up is resolve.h's business. */
-#ifndef DDP_LAUNCHER_ENDPOINT_HOST_H
-#define DDP_LAUNCHER_ENDPOINT_HOST_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_HOST_H
+#define DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_HOST_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* etcd_config.h - what a job's words mean where its nodes meet by etcd: how the plug-in comes in
  * there, the times that the elector and a roster keep, and where a roster is reached. */
-#ifndef DDP_LAUNCHER_ETCD_CONFIG_H
-#define DDP_LAUNCHER_ETCD_CONFIG_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
+#define DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
 
 #include "launcher/job/etcd_settings.h"
 

@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 #include "rendezvous/etcd/etcd_plugin.h"
-#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/server/server.h"
@@ -34,7 +34,7 @@ struct etcd_link {
     uv_loop_t *loop;
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
-    struct roster_link_notes notes;
+    struct roster_link_callbacks callbacks;
     struct message_terms terms;
     const struct etcd_plugin *plugin;
     struct etcd *etcd;
@@ -42,7 +42,7 @@ struct etcd_link {
     struct server *server;
     struct elector_address own; /* where others reach a roster here; port 0: not known yet */
 
-    struct control_link *remote; /* to a roster elsewhere; NULL: none is known */
+    struct channel_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
     struct local_roster *local_roster; /* NULL: it is not in this process */
     uint32_t own_index;                /* of this node, in own_generation */
@@ -69,12 +69,12 @@ __attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, cons
 {
     char line[TEXT_BYTES];
     va_list args;
-    if (l->closing || l->notes.on_note == NULL)
+    if (l->closing || l->callbacks.on_note == NULL)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    l->notes.on_note(l->notes.arg, line);
+    l->callbacks.on_note(l->callbacks.arg, line);
 }
 
 static void on_noted(void *arg, const char *text)
@@ -110,7 +110,7 @@ static void go_up(void *arg)
     l->is_up = true;
     l->wants_link = false;
     uv_timer_stop(&l->later);
-    l->notes.on_up(l->notes.arg, false); /* also here: this node has a lease like all */
+    l->callbacks.on_up(l->callbacks.arg, false); /* also here: this node has a lease like all */
 }
 
 static void go_down(struct etcd_link *l, const char *text, int exit_code)
@@ -119,7 +119,7 @@ static void go_down(struct etcd_link *l, const char *text, int exit_code)
     uv_timer_stop(&l->later);
     uv_timer_stop(&l->silence);
     hurry(l, true);
-    l->notes.on_down(l->notes.arg, text, exit_code);
+    l->callbacks.on_down(l->callbacks.arg, text, exit_code);
 }
 
 /* Nobody has the roster yet. What etcd says about it, if it does not say just that. */
@@ -182,7 +182,7 @@ static void on_message(void *arg, const struct message *m)
         if (l->local_roster == NULL) /* nobody is to be followed any more */
             l->plugin->stop(l->etcd, NULL);
     }
-    l->notes.on_message(l->notes.arg, m);
+    l->callbacks.on_message(l->callbacks.arg, m);
 }
 
 /* --- the roster elsewhere --- */
@@ -194,22 +194,22 @@ static bool is_same(const struct elector_address *a, const struct elector_addres
 
 static void follow(struct etcd_link *l, const struct elector_address *leader)
 {
-    const struct control_link_notes notes = {
+    const struct channel_link_callbacks callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = l};
     struct co_error err;
     if (l->remote != NULL && is_same(leader, &l->leader))
         return;
     close_group_close_link(&l->close_group, &l->remote);
     l->leader = *leader;
-    if (control_link_create(l->loop, leader->host, leader->port, l->world->key, &notes, &l->remote,
-                            &err) < 0) {
+    if (channel_link_create(l->loop, leader->host, leader->port, l->world->key, &callbacks,
+                            &l->remote, &err) < 0) {
         note(l, "%s", err.text); /* asked again soon */
         return;
     }
     if (l->is_up)
         go_down_soon(l, "another node, %s port %u, has the roster now", leader->host, leader->port);
     else if (l->wants_link)
-        control_link_connect(l->remote);
+        channel_link_connect(l->remote);
 }
 
 /* --- the roster here --- */
@@ -229,7 +229,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
 /* past   NULL: there was none */
 static int make_roster(struct etcd_link *l, const struct roster_past *past, struct co_error *err)
 {
-    const struct control_link_notes notes = {
+    const struct channel_link_callbacks callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = l};
     const struct jobs_opts opts = {
         .keys = l->world->key,
@@ -243,7 +243,7 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
         .on_changed = on_changed,
         .arg = l,
     };
-    return local_roster_create(l->loop, &opts, &notes, &l->local_roster, err);
+    return local_roster_create(l->loop, &opts, &callbacks, &l->local_roster, err);
 }
 
 /* A job that is over is over for who comes now, too. */
@@ -273,7 +273,7 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
     if (l->is_up)
         go_down_soon(l, "this node has the roster now");
     else if (l->wants_link)
-        control_link_connect(local_roster_link(l->local_roster));
+        channel_link_connect(local_roster_link(l->local_roster));
 }
 
 /* --- what the elector wants --- */
@@ -325,8 +325,8 @@ static void on_orders(void *arg, const struct elector_orders *o)
     }
     tell_trouble(l, o);
     take_roster_orders(l, o);
-    if (o->vacant && l->notes.on_vacant != NULL)
-        l->notes.on_vacant(l->notes.arg, o->asked_ms);
+    if (o->vacant && l->callbacks.on_vacant != NULL)
+        l->callbacks.on_vacant(l->callbacks.arg, o->asked_ms);
     if (o->follow && l->local_roster == NULL)
         follow(l, &o->leader);
 }
@@ -426,9 +426,9 @@ static void link_disconnect(void *link)
     uv_timer_stop(&l->later);
     uv_timer_stop(&l->silence);
     if (l->remote != NULL)
-        control_link_disconnect(l->remote);
+        channel_link_disconnect(l->remote);
     if (l->local_roster != NULL)
-        control_link_disconnect(local_roster_link(l->local_roster));
+        channel_link_disconnect(local_roster_link(l->local_roster));
     l->is_up = l->wants_link = false;
 }
 
@@ -445,9 +445,9 @@ static void link_connect(void *link)
     l->wants_link = true;
     hurry(l, true);
     if (l->local_roster != NULL)
-        control_link_connect(local_roster_link(l->local_roster));
+        channel_link_connect(local_roster_link(l->local_roster));
     else if (l->remote != NULL)
-        control_link_connect(l->remote);
+        channel_link_connect(l->remote);
     else
         wait_for_leader(l);
 }
@@ -456,7 +456,7 @@ static void link_send(void *link, const struct message *m)
 {
     struct etcd_link *l = link;
     if (l->is_up && (l->local_roster != NULL || l->remote != NULL))
-        control_link_send(l->local_roster != NULL ? local_roster_link(l->local_roster) : l->remote,
+        channel_link_send(l->local_roster != NULL ? local_roster_link(l->local_roster) : l->remote,
                           m);
     l->leaves |= m->type == MESSAGE_LEAVE;
 }
@@ -544,9 +544,10 @@ static void link_close(void *link)
 
 static int open_parts(struct etcd_link *l, struct co_error *err)
 {
-    const struct etcd_socket_notes notes = {.on_ready = on_ready, .on_alarm = on_alarm, .arg = l};
+    const struct etcd_socket_callbacks callbacks = {
+        .on_ready = on_ready, .on_alarm = on_alarm, .arg = l};
     int rc = etcd_load(&l->plugin, err);
-    if (rc == 0 && (l->sockets = etcd_sockets_open(l->loop, &notes)) == NULL)
+    if (rc == 0 && (l->sockets = etcd_sockets_open(l->loop, &callbacks)) == NULL)
         rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
     if (rc == 0)
         rc = open_server(l, err);
@@ -554,7 +555,8 @@ static int open_parts(struct etcd_link *l, struct co_error *err)
 }
 
 static int link_open(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct roster_link_notes *notes, void **ret, struct co_error *err)
+                     const struct roster_link_callbacks *callbacks, void **ret,
+                     struct co_error *err)
 {
     struct etcd_link *l = calloc(1, sizeof *l);
     if (l == NULL)
@@ -562,7 +564,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
     l->loop = loop;
     l->spec = spec;
     l->world = &spec->world;
-    l->notes = *notes;
+    l->callbacks = *callbacks;
     l->own_generation = MESSAGE_NO_GENERATION;
     l->later.data = l->silence.data = l;
     job_spec_terms(spec, &l->terms);

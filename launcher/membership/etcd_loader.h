@@ -1,6 +1,6 @@
 /* etcd_loader.h - finds and loads ddprun-etcd.so, when somebody asks to meet by etcd. */
-#ifndef DDP_LAUNCHER_ETCD_LOADER_H
-#define DDP_LAUNCHER_ETCD_LOADER_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_LOADER_H
+#define DDP_LAUNCHER_MEMBERSHIP_ETCD_LOADER_H
 
 struct co_error;
 struct etcd_plugin;

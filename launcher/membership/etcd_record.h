@@ -1,6 +1,6 @@
 /* etcd_record.h - what is written down of a generation, between a roster and the elector. Pure. */
-#ifndef DDP_LAUNCHER_ETCD_RECORD_H
-#define DDP_LAUNCHER_ETCD_RECORD_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_RECORD_H
+#define DDP_LAUNCHER_MEMBERSHIP_ETCD_RECORD_H
 
 #include "rendezvous/etcd/elector.h"
 #include "rendezvous/membership/roster.h"

@@ -14,7 +14,7 @@ struct watch {
 
 struct etcd_sockets {
     uv_loop_t *loop;
-    struct etcd_socket_notes notes;
+    struct etcd_socket_callbacks callbacks;
     uv_timer_t alarm;
     struct watch *first; /* one or two */
     bool closing;
@@ -56,13 +56,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
                            : (events & UV_READABLE ? ETCD_READABLE : 0) |
                                  (events & UV_WRITABLE ? ETCD_WRITABLE : 0);
     if (!w->owner->closing)
-        w->owner->notes.on_ready(w->owner->notes.arg, w->fd, ready);
+        w->owner->callbacks.on_ready(w->owner->callbacks.arg, w->fd, ready);
 }
 
 static void on_alarm(uv_timer_t *timer)
 {
     struct etcd_sockets *s = timer->data;
-    s->notes.on_alarm(s->notes.arg);
+    s->callbacks.on_alarm(s->callbacks.arg);
 }
 
 static struct watch *add_watch(struct etcd_sockets *s, int fd)
@@ -119,13 +119,14 @@ void etcd_sockets_set_alarm(struct etcd_sockets *s, uint64_t at_ms)
     uv_timer_start(&s->alarm, on_alarm, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-struct etcd_sockets *etcd_sockets_open(uv_loop_t *loop, const struct etcd_socket_notes *notes)
+struct etcd_sockets *etcd_sockets_open(uv_loop_t *loop,
+                                       const struct etcd_socket_callbacks *callbacks)
 {
     struct etcd_sockets *s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
     s->loop = loop;
-    s->notes = *notes;
+    s->callbacks = *callbacks;
     uv_timer_init(loop, &s->alarm);
     s->alarm.data = s;
     s->n_handles = 1;

@@ -1,20 +1,21 @@
 /* etcd_sockets.h - the plug-in's sockets and its alarm in ddprun's loop. */
-#ifndef DDP_LAUNCHER_ETCD_SOCKETS_H
-#define DDP_LAUNCHER_ETCD_SOCKETS_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_SOCKETS_H
+#define DDP_LAUNCHER_MEMBERSHIP_ETCD_SOCKETS_H
 
 #include <stdint.h>
 #include <uv.h>
 
 struct etcd_sockets; /* opaque */
 
-struct etcd_socket_notes {
+struct etcd_socket_callbacks {
     void (*on_ready)(void *arg, int fd, int events); /* of etcd_plugin.h */
     void (*on_alarm)(void *arg);
     void *arg;
 };
 
 /* returns   NULL: no memory */
-struct etcd_sockets *etcd_sockets_open(uv_loop_t *loop, const struct etcd_socket_notes *notes);
+struct etcd_sockets *etcd_sockets_open(uv_loop_t *loop,
+                                       const struct etcd_socket_callbacks *callbacks);
 
 /* As struct etcd_host has it. A socket for which there is no memory is not watched: the request
  * that it is for ends with its time. */

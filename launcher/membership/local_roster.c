@@ -1,7 +1,7 @@
 #include "local_roster.h"
 
 #include "common/error.h"
-#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 struct local_roster {
     struct jobs_opts opts; /* as they were given; no callbacks: it is being closed */
     struct jobs *jobs;
-    struct control_link *link;
+    struct channel_link *link;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
@@ -54,7 +54,7 @@ static void on_link_closed(void *arg)
 }
 
 int local_roster_create(uv_loop_t *loop, const struct jobs_opts *opts,
-                        const struct control_link_notes *notes, struct local_roster **ret,
+                        const struct channel_link_callbacks *callbacks, struct local_roster **ret,
                         struct co_error *err)
 {
     struct local_roster *o = calloc(1, sizeof *o);
@@ -71,7 +71,7 @@ int local_roster_create(uv_loop_t *loop, const struct jobs_opts *opts,
         free(o);
         return rc;
     }
-    rc = control_link_create_local(loop, o->jobs, notes, &o->link, err);
+    rc = channel_link_create_local(loop, o->jobs, callbacks, &o->link, err);
     if (rc < 0) {
         o->opts = (struct jobs_opts){0};
         jobs_close(o->jobs, on_jobs_closed, o);
@@ -86,7 +86,7 @@ struct jobs *local_roster_jobs(const struct local_roster *o)
     return o->jobs;
 }
 
-struct control_link *local_roster_link(const struct local_roster *o)
+struct channel_link *local_roster_link(const struct local_roster *o)
 {
     return o->link;
 }
@@ -97,5 +97,5 @@ void local_roster_close(struct local_roster *o, void (*on_closed)(void *arg), vo
     o->on_closed_arg = arg;
     o->opts.on_changed = NULL;
     o->opts.on_heard = NULL;
-    control_link_close(o->link, on_link_closed, o);
+    channel_link_close(o->link, on_link_closed, o);
 }

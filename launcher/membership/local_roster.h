@@ -2,14 +2,14 @@
  *
  * Of a node that is its job's endpoint, or that was chosen to have the roster. Whoever else comes
  * is handed to local_roster_jobs(). */
-#ifndef DDP_LAUNCHER_LOCAL_ROSTER_H
-#define DDP_LAUNCHER_LOCAL_ROSTER_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_LOCAL_ROSTER_H
+#define DDP_LAUNCHER_MEMBERSHIP_LOCAL_ROSTER_H
 
 #include <uv.h>
 
 struct co_error;
-struct control_link;
-struct control_link_notes;
+struct channel_link;
+struct channel_link_callbacks;
 struct jobs;
 struct jobs_opts;
 struct local_roster; /* opaque */
@@ -18,11 +18,11 @@ struct local_roster; /* opaque */
  * notes     of the link, which is down
  * returns   as jobs_create() */
 int local_roster_create(uv_loop_t *loop, const struct jobs_opts *opts,
-                        const struct control_link_notes *notes, struct local_roster **ret,
+                        const struct channel_link_callbacks *callbacks, struct local_roster **ret,
                         struct co_error *err);
 
 struct jobs *local_roster_jobs(const struct local_roster *o);         /* lent */
-struct control_link *local_roster_link(const struct local_roster *o); /* lent */
+struct channel_link *local_roster_link(const struct local_roster *o); /* lent */
 
 /* Close the link, and then the roster it leads to, which may take a while: what was sent still goes
  * out. What the roster decides from now on is nothing to anybody: no on_changed, no on_heard.

@@ -3,8 +3,8 @@
  *
  * Pure. Looks at states, not at events, so that nothing can be missed: roster_agent_hear() after
  * each step of either machine, until it has nothing more to say. */
-#ifndef DDP_LAUNCHER_ROSTER_AGENT_H
-#define DDP_LAUNCHER_ROSTER_AGENT_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_AGENT_H
+#define DDP_LAUNCHER_MEMBERSHIP_ROSTER_AGENT_H
 
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"

@@ -1,7 +1,7 @@
 /* roster_link.h - how a guided node gets to its job's roster, as node_roster.h needs it. Whether
  * that goes over TCP or stays in this process is the business of whoever starts the node. */
-#ifndef DDP_LAUNCHER_ROSTER_LINK_H
-#define DDP_LAUNCHER_ROSTER_LINK_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
+#define DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 
 #include "rendezvous/membership/message.h"
 
@@ -15,7 +15,7 @@ struct co_error;
 struct job_spec;
 
 /* Called from the loop, never from within a call of struct roster_link_ops. */
-struct roster_link_notes {
+struct roster_link_callbacks {
     void (*on_up)(void *arg, bool is_here); /* messages may be sent; is_here: to a roster in this
                                                process, now and whenever it is up again */
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
@@ -38,7 +38,7 @@ enum {
     ROSTER_LINK_NO_ACCESS = 77,   /* another token, or one at one end only */
 };
 
-/* ... for what a control link says of its end (control_link.h). */
+/* ... for what a control link says of its end (channel_link.h). */
 static inline int roster_link_exit_code(int code)
 {
     return code == -EACCES ? ROSTER_LINK_NO_ACCESS : code == -EPROTO ? ROSTER_LINK_UNAVAILABLE : 0;
@@ -46,8 +46,9 @@ static inline int roster_link_exit_code(int code)
 
 struct roster_link_ops {
     /* Make one that is down. Notes are copied. returns 0, -errno */
-    int (*open)(uv_loop_t *loop, const struct job_spec *spec, const struct roster_link_notes *notes,
-                void **ret_link, struct co_error *err);
+    int (*open)(uv_loop_t *loop, const struct job_spec *spec,
+                const struct roster_link_callbacks *callbacks, void **ret_link,
+                struct co_error *err);
 
     /* Make one attempt: on_up or on_down follows. An older connection is given up. */
     void (*connect)(void *link);

@@ -2,8 +2,8 @@
  * (rendezvous/channel/token.h), and whether the job may do without.
  *
  * Looks into the environment and the home directory. */
-#ifndef DDP_LAUNCHER_SECRET_H
-#define DDP_LAUNCHER_SECRET_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_SECRET_H
+#define DDP_LAUNCHER_MEMBERSHIP_SECRET_H
 
 struct co_error;
 struct job_world;

@@ -2,7 +2,7 @@
 
 #include "common/buf.h"
 #include "common/error.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
 
 #include <errno.h>
@@ -124,7 +124,7 @@ static int make_greeting(const struct seal_key *key, uint8_t greeting[SEAL_GREET
                          struct co_error *err)
 {
     struct seal *seal;
-    int rc = seal_create_node(key, CONTROL_WIRE_VERSION, CONTROL_WIRE_VERSION, &seal, err);
+    int rc = seal_create_node(key, CHANNEL_WIRE_VERSION, CHANNEL_WIRE_VERSION, &seal, err);
     if (rc < 0)
         return rc;
     struct co_buf *out = seal_output(seal);

@@ -5,8 +5,8 @@
  * So: connect there, send the greeting of a control connection, whose random number nobody else
  * has, and see whether it comes in by our own listener. Another job's daemon takes it for a node
  * that has changed its mind. */
-#ifndef DDP_LAUNCHER_SELF_PROBE_H
-#define DDP_LAUNCHER_SELF_PROBE_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_SELF_PROBE_H
+#define DDP_LAUNCHER_MEMBERSHIP_SELF_PROBE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * others wait in the socket's queue; one that is silent for CONSOLE_IDLE_MS, or does not take its
  * answer for so long, is dropped; a line that is no request is answered with an error, a longer one
  * than any request by the end of the connection. Only our own user and root are heard. */
-#ifndef DDP_LAUNCHER_CONSOLE_H
-#define DDP_LAUNCHER_CONSOLE_H
+#ifndef DDP_LAUNCHER_NODE_CONSOLE_H
+#define DDP_LAUNCHER_NODE_CONSOLE_H
 
 #include <stdint.h>
 #include <uv.h>

@@ -15,10 +15,10 @@
 #include "node_leave.h"
 #include "node_pace.h"
 #include "node_pmi.h"
+#include "node_priv.h"
 #include "node_replay.h"
 #include "node_roster.h"
 #include "node_standby.h"
-#include "node_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -110,16 +110,16 @@ static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
     return node_replay_find_hold(n->replay, generation, ret_steps);
 }
 
-struct generation_notes node_generation_notes(struct node *n)
+struct generation_callbacks node_generation_callbacks(struct node *n)
 {
-    return (struct generation_notes){.on_store_refused = on_refused,
-                                     .on_memory_note = on_note,
-                                     .on_joined = on_joined,
-                                     .on_asked = on_asked,
-                                     .on_death = on_death,
-                                     .on_saved = on_saved,
-                                     .find_hold = find_hold,
-                                     .arg = n};
+    return (struct generation_callbacks){.on_store_refused = on_refused,
+                                         .on_memory_note = on_note,
+                                         .on_joined = on_joined,
+                                         .on_asked = on_asked,
+                                         .on_death = on_death,
+                                         .on_saved = on_saved,
+                                         .find_hold = find_hold,
+                                         .arg = n};
 }
 
 /* --- Beginning --- */
@@ -216,11 +216,12 @@ static void on_launch_gone(void *arg)
 
 static int watch_launch_channel(struct node *n, struct co_error *err)
 {
-    const struct launch_watch_notes notes = {
+    const struct launch_watch_callbacks callbacks = {
         .on_signal = on_launch_signal, .on_gone = on_launch_gone, .arg = n};
     if (n->spec->world.launch_fd == 0)
         return 0;
-    return launch_watch_open(&n->loop, n->spec->world.launch_fd, &notes, &n->launch_channel, err);
+    return launch_watch_open(&n->loop, n->spec->world.launch_fd, &callbacks, &n->launch_channel,
+                             err);
 }
 
 static int open_loop(struct node *n, struct co_error *err)
@@ -307,8 +308,8 @@ static int open_machines(struct node *n, struct co_error *err)
 /* How ranks are started, and what is written of it. */
 static void open_start(struct node *n)
 {
-    const struct warm_notes warm_notes = {.say = on_warm, .arg = n};
-    warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_notes);
+    const struct warm_callbacks warm_callbacks = {.say = on_warm, .arg = n};
+    warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_callbacks);
     event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = n->spec,
                               .spawner = &n->spawner,
@@ -339,9 +340,9 @@ static int open_options(struct node *n, struct co_error *err)
 /* A job of this node alone begins at once. */
 static int open_first_generation(struct node *n, struct co_error *err)
 {
-    const struct generation_notes notes = node_generation_notes(n);
+    const struct generation_callbacks callbacks = node_generation_callbacks(n);
     uint64_t begun_ns = co_now_ns();
-    int rc = generation_open(n->spec, 0, &n->loop, &notes, &n->gen, err);
+    int rc = generation_open(n->spec, 0, &n->loop, &callbacks, &n->gen, err);
     if (rc == 0)
         event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     return rc;

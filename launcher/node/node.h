@@ -2,8 +2,8 @@
  *
  * Owns the spawner, the generation's store, the shared memory's broker, the ranks' stderr; turns
  * what happens into the supervisor's events and carries out its orders. Prints the report. */
-#ifndef DDP_LAUNCHER_NODE_H
-#define DDP_LAUNCHER_NODE_H
+#ifndef DDP_LAUNCHER_NODE_NODE_H
+#define DDP_LAUNCHER_NODE_NODE_H
 
 struct co_error;
 struct roster_link_ops;

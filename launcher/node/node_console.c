@@ -15,9 +15,9 @@
 #include "launcher/supervisor/pace.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "node_leave.h"
+#include "node_priv.h"
 #include "node_roster.h"
 #include "node_stacks.h"
-#include "node_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"

@@ -1,7 +1,7 @@
 /* node_console.h - what ddpctl asks of this node, and what is done about it: console.h knows how it
  * is asked, this knows the answers. */
-#ifndef DDP_LAUNCHER_NODE_CONSOLE_H
-#define DDP_LAUNCHER_NODE_CONSOLE_H
+#ifndef DDP_LAUNCHER_NODE_NODE_CONSOLE_H
+#define DDP_LAUNCHER_NODE_NODE_CONSOLE_H
 
 struct co_error;
 struct node;

@@ -6,8 +6,8 @@
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/rank_numbers.h"
+#include "node_priv.h"
 #include "node_roster.h"
-#include "node_state.h"
 
 #include "common/clock.h"
 #include "common/process.h"

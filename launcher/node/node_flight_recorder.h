@@ -1,8 +1,8 @@
 /* node_flight_recorder.h - flight_recorder.h for the ranks of this node: dumps that are asked for,
  * and those that torch writes by itself before it ends a rank whose collective call took too
  * long. */
-#ifndef DDP_LAUNCHER_NODE_FLIGHT_RECORDER_H
-#define DDP_LAUNCHER_NODE_FLIGHT_RECORDER_H
+#ifndef DDP_LAUNCHER_NODE_NODE_FLIGHT_RECORDER_H
+#define DDP_LAUNCHER_NODE_NODE_FLIGHT_RECORDER_H
 
 struct flights;
 struct node;

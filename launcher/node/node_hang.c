@@ -9,8 +9,8 @@
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
 #include "launcher/supervisor/rank_numbers.h"
+#include "node_priv.h"
 #include "node_stacks.h"
-#include "node_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -82,9 +82,9 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
     const struct progress *p = &look->progress;
     const char *before = ", ";
     for (unsigned i = 0; look->has_page && i < p->n_calls; i++) {
-        static const char *const states[] = {[PROGRESS_OUTSIDE] = "last in",
-                                             [PROGRESS_BEGUN] = "has begun",
-                                             [PROGRESS_WAITS] = "waits in"};
+        static const char *const states[] = {[RANK_STATUS_OUTSIDE] = "last in",
+                                             [RANK_STATUS_BEGUN] = "has begun",
+                                             [RANK_STATUS_WAITS] = "waits in"};
         char call[HANG_CALL_BYTES];
         fprintf(out, "%s%s %s", before, states[p->call[i].state],
                 hang_text_call(&p->call[i], call));

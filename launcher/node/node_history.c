@@ -2,9 +2,9 @@
 
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_state.h"
+#include "node_priv.h"
 
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 static bool read_rank(const struct node *n, int rank, struct progress *ret)
 {

@@ -3,8 +3,8 @@
  *
  * A step is one of libddp (docs/progress.md), counted over all generations that ranks lived
  * through. Nothing is told of ranks that do not use it. */
-#ifndef DDP_LAUNCHER_NODE_HISTORY_H
-#define DDP_LAUNCHER_NODE_HISTORY_H
+#ifndef DDP_LAUNCHER_NODE_NODE_HISTORY_H
+#define DDP_LAUNCHER_NODE_NODE_HISTORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/report.h"
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "common/error.h"
 

@@ -3,8 +3,8 @@
  * join (checkpoint_request.h), and it goes its usual way once all of them have said that they have,
  * those of other nodes, too, if all have got it, or at the end of the time that they are given.
  * Ranks that all end well instead end the job well. */
-#ifndef DDP_LAUNCHER_NODE_LEAVE_H
-#define DDP_LAUNCHER_NODE_LEAVE_H
+#ifndef DDP_LAUNCHER_NODE_NODE_LEAVE_H
+#define DDP_LAUNCHER_NODE_NODE_LEAVE_H
 
 #include <stdbool.h>
 

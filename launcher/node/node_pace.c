@@ -3,11 +3,11 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <errno.h>
 #include <stdlib.h>

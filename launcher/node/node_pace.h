@@ -1,7 +1,7 @@
 /* node_pace.h - telling --events how fast the steps are, and which rank is the slowest: now and
  * then while ranks of libddp train. pace.h judges. */
-#ifndef DDP_LAUNCHER_NODE_PACE_H
-#define DDP_LAUNCHER_NODE_PACE_H
+#ifndef DDP_LAUNCHER_NODE_NODE_PACE_H
+#define DDP_LAUNCHER_NODE_NODE_PACE_H
 
 struct co_error;
 struct node;

@@ -1,7 +1,7 @@
 /* node_pmi.h - this node's part in PMI-1 (--mpi): a pmi_host.h for each generation, and what it
  * says in the supervisor's words. */
-#ifndef DDP_LAUNCHER_NODE_PMI_H
-#define DDP_LAUNCHER_NODE_PMI_H
+#ifndef DDP_LAUNCHER_NODE_NODE_PMI_H
+#define DDP_LAUNCHER_NODE_NODE_PMI_H
 
 struct co_error;
 struct node;

@@ -6,12 +6,12 @@
 #include "launcher/reporting/replay_read.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "node_leave.h"
+#include "node_priv.h"
 #include "node_roster.h"
-#include "node_state.h"
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <errno.h>
 #include <inttypes.h>

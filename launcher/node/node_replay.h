@@ -2,8 +2,8 @@
  * segment where ranks wait for it, and here it is done.
  *
  * All functions take NULL for "nothing is repeated". */
-#ifndef DDP_LAUNCHER_NODE_REPLAY_H
-#define DDP_LAUNCHER_NODE_REPLAY_H
+#ifndef DDP_LAUNCHER_NODE_NODE_REPLAY_H
+#define DDP_LAUNCHER_NODE_NODE_REPLAY_H
 
 #include <stdbool.h>
 #include <stdint.h>

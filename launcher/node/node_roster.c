@@ -10,7 +10,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
 #include "node_leave.h"
-#include "node_state.h"
+#include "node_priv.h"
 #include "node_wait.h"
 
 #include "common/clock.h"
@@ -101,14 +101,14 @@ static void open_store(struct node_roster *g)
 {
     struct node *n = g->node;
     const struct member_place *place = member_get_place(g->member);
-    struct generation_notes notes = node_generation_notes(n);
+    struct generation_callbacks callbacks = node_generation_callbacks(n);
     struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
     struct co_error err;
     reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
     find_host(g);
     if (has_store(n->spec, reach.world_size) && g->ops->lend_port(g->link, n->spec->master_port))
-        notes.on_control = on_control;
-    int rc = generation_open_store(n->spec, &reach, &n->loop, &notes, &n->gen, &err);
+        callbacks.on_control = on_control;
+    int rc = generation_open_store(n->spec, &reach, &n->loop, &callbacks, &n->gen, &err);
     if (rc == 0)
         step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
                                               .host = g->host,
@@ -511,15 +511,15 @@ int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct
     uv_timer_init(&n->loop, &g->hold_timer);
     g->timer.data = g->hold_timer.data = g;
     *ret = g;
-    const struct roster_link_notes notes = {.on_up = on_up,
-                                            .on_message = on_message,
-                                            .on_down = on_down,
-                                            .on_vacant = on_vacant,
-                                            .on_note = on_note,
-                                            .arg = g};
+    const struct roster_link_callbacks callbacks = {.on_up = on_up,
+                                                    .on_message = on_message,
+                                                    .on_down = on_down,
+                                                    .on_vacant = on_vacant,
+                                                    .on_note = on_note,
+                                                    .arg = g};
     int rc = make_member(g, err);
     g->wait.member = g->member;
-    return rc == 0 ? ops->open(&n->loop, n->spec, &notes, &g->link, err) : rc;
+    return rc == 0 ? ops->open(&n->loop, n->spec, &callbacks, &g->link, err) : rc;
 }
 
 void node_roster_lose_launch_channel(struct node_roster *g)

@@ -3,8 +3,8 @@
  *
  * Keeps the link to the roster, tells it what the ranks do, has the supervisor do what it wants,
  * opens the generation's store where rank 0 is, shows what is waited for. */
-#ifndef DDP_LAUNCHER_NODE_ROSTER_H
-#define DDP_LAUNCHER_NODE_ROSTER_H
+#ifndef DDP_LAUNCHER_NODE_NODE_ROSTER_H
+#define DDP_LAUNCHER_NODE_NODE_ROSTER_H
 
 #include "launcher/reporting/report.h"
 

@@ -7,8 +7,8 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "node_flight_recorder.h"
+#include "node_priv.h"
 #include "node_roster.h"
-#include "node_state.h"
 
 #include "common/error.h"
 #include "common/scope.h"

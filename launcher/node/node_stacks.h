@@ -1,6 +1,6 @@
 /* node_stacks.h - stacks.h for the ranks of this node that run just now. */
-#ifndef DDP_LAUNCHER_NODE_STACKS_H
-#define DDP_LAUNCHER_NODE_STACKS_H
+#ifndef DDP_LAUNCHER_NODE_NODE_STACKS_H
+#define DDP_LAUNCHER_NODE_NODE_STACKS_H
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"

@@ -5,8 +5,8 @@
  * node socket who it is from then on; until that nobody reads what it writes. For the spawner it
  * has a number behind those of the ranks. The supervisor knows nothing of it: a standby that steps
  * in is a rank that was started, and the others are what is left when the ranks have ended. */
-#ifndef DDP_LAUNCHER_NODE_STANDBY_H
-#define DDP_LAUNCHER_NODE_STANDBY_H
+#ifndef DDP_LAUNCHER_NODE_NODE_STANDBY_H
+#define DDP_LAUNCHER_NODE_NODE_STANDBY_H
 
 #include <stdbool.h>
 

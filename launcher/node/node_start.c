@@ -1,5 +1,5 @@
 /* node_start.c - the ranks of a generation: when they are asked for, and their place in the job. */
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
@@ -115,7 +115,7 @@ void node_start_ranks(struct node *n, int n_start)
 void node_renew(struct node *n)
 {
     struct co_error err;
-    const struct generation_notes notes = node_generation_notes(n);
+    const struct generation_callbacks callbacks = node_generation_callbacks(n);
     n->n_started = 0;
     node_history_note_end(n, false);
     node_standby_forget(n->standby);
@@ -126,10 +126,10 @@ void node_renew(struct node *n)
     uint64_t begun_ns = co_now_ns();
     if (n->agent != NULL) /* its store, if it is here, was opened before */
         n->renew_failure =
-            generation_renew_ranks(n->spec, n->io.generation, &n->loop, &notes, &n->gen, &err);
+            generation_renew_ranks(n->spec, n->io.generation, &n->loop, &callbacks, &n->gen, &err);
     else
         n->renew_failure = generation_renew(n->spec, supervisor_generation(n->supervisor), &n->loop,
-                                            &notes, &n->gen, &err);
+                                            &callbacks, &n->gen, &err);
     if (n->renew_failure < 0)
         node_say(n, "ddprun: %s\n", err.text);
     event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);

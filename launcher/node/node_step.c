@@ -1,5 +1,5 @@
 /* node_step.c - what happens becomes an event of the supervisor, and its orders are carried out. */
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"

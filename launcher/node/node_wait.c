@@ -2,7 +2,7 @@
 
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
-#include "node_state.h"
+#include "node_priv.h"
 
 #include "common/clock.h"
 

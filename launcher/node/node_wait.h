@@ -2,8 +2,8 @@
  *
  * One line, drawn over and over where there is a terminal; elsewhere a new one when there is news.
  * Of a node that another ddprun has started the other one tells. */
-#ifndef DDP_LAUNCHER_NODE_WAIT_H
-#define DDP_LAUNCHER_NODE_WAIT_H
+#ifndef DDP_LAUNCHER_NODE_NODE_WAIT_H
+#define DDP_LAUNCHER_NODE_NODE_WAIT_H
 
 #include "launcher/reporting/wait_line.h"
 

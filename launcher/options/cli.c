@@ -339,7 +339,7 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
     int at = 0;
     read_environment(&draft);
     int rc = cli_read_options(&draft, argc, argv, &wish, &at, err);
-    struct cli_managers managers = {0};
+    struct cli_schedulers managers = {0};
     if (world->assignment != NULL)
         cli_take_assignment(&draft, world->assignment);
     if (rc == 0 && wish == CLI_RUN)

@@ -3,8 +3,8 @@
  * Knows torchrun's spellings (common/options.h) and the variables that stand for them (PET_*: the
  * command line wins); everything from the program on belongs to the program. Looks into the
  * environment and the file system only through host_env. */
-#ifndef DDP_LAUNCHER_CLI_H
-#define DDP_LAUNCHER_CLI_H
+#ifndef DDP_LAUNCHER_OPTIONS_CLI_H
+#define DDP_LAUNCHER_OPTIONS_CLI_H
 
 #include "launcher/platform/host_env.h"
 

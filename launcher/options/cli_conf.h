@@ -3,8 +3,8 @@
  * Pure. Knows what each backend of torchrun reads; what means something here gets its field, the
  * rest of torchrun's is checked for its form only, and a key that torchrun does not read either is
  * kept for a note: torchrun says nothing, and a misspelt setting has no effect there. */
-#ifndef DDP_LAUNCHER_CLI_CONF_H
-#define DDP_LAUNCHER_CLI_CONF_H
+#ifndef DDP_LAUNCHER_OPTIONS_CLI_CONF_H
+#define DDP_LAUNCHER_OPTIONS_CLI_CONF_H
 
 #include "launcher/job/etcd_settings.h"
 

@@ -1,12 +1,12 @@
 /* cli_draft.h - what the parts of the command line's parser share: words as they were given,
  * not yet understood. Only cli*.c include this. */
-#ifndef DDP_LAUNCHER_CLI_DRAFT_H
-#define DDP_LAUNCHER_CLI_DRAFT_H
+#ifndef DDP_LAUNCHER_OPTIONS_CLI_DRAFT_H
+#define DDP_LAUNCHER_OPTIONS_CLI_DRAFT_H
 
 #include "cli.h"
 #include "cli_table.h"
-#include "launcher/hosts/managers.h"
 #include "launcher/hosts/pmi_bootstrap.h"
+#include "launcher/hosts/schedulers.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/job/mpmd.h"
 #include "launcher/platform/host_env.h"
@@ -128,9 +128,9 @@ int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_
  * returns   0, -EINVAL */
 int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* --- cli_managers.c --- */
+/* --- cli_schedulers.c --- */
 
-struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is */
+struct cli_schedulers { /* what they said; zeroed: nothing. Must stay where it is */
     struct slurm slurm;
     struct manager manager;
     struct pmi_bootstrap pmi;
@@ -140,9 +140,9 @@ struct cli_managers { /* what they said; zeroed: nothing. Must stay where it is 
  *
  * m         cli_managers_fini() it when the spec is made, also after a failure
  * returns   0, -EINVAL, -ERANGE, -ENOMEM, -EHOSTUNREACH */
-int cli_ask_managers(struct draft *d, struct cli_managers *m, struct job_spec *spec,
+int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec *spec,
                      struct co_error *err);
-void cli_managers_fini(struct cli_managers *m);
+void cli_managers_fini(struct cli_schedulers *m);
 
 /* The parts; in this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.

@@ -1,7 +1,7 @@
 /* cli_table.h - the names of ddprun's options. What they mean: cli.c, cli_nodes.c,
  * cli_hosts.c, cli_rdzv.c, cli_output.c, cli_lifecycle.c. */
-#ifndef DDP_LAUNCHER_CLI_TABLE_H
-#define DDP_LAUNCHER_CLI_TABLE_H
+#ifndef DDP_LAUNCHER_OPTIONS_CLI_TABLE_H
+#define DDP_LAUNCHER_OPTIONS_CLI_TABLE_H
 
 #include "common/options.h"
 

@@ -1,7 +1,7 @@
 /* task.h - a ddprun that a scheduler has started once for each rank: it becomes that rank. Nobody
  * watches over the ranks then but the scheduler. */
-#ifndef DDP_LAUNCHER_TASK_H
-#define DDP_LAUNCHER_TASK_H
+#ifndef DDP_LAUNCHER_OPTIONS_TASK_H
+#define DDP_LAUNCHER_OPTIONS_TASK_H
 
 struct co_error;
 struct job_spec;

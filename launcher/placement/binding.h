@@ -1,7 +1,7 @@
 /* binding.h - what the ranks of this node are bound to: the shell around placement.h, which looks
  * at the machine, at what we are allowed, and at the devices. */
-#ifndef DDP_LAUNCHER_BINDING_H
-#define DDP_LAUNCHER_BINDING_H
+#ifndef DDP_LAUNCHER_PLACEMENT_BINDING_H
+#define DDP_LAUNCHER_PLACEMENT_BINDING_H
 
 #include "placement.h"
 

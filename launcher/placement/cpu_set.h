@@ -1,6 +1,6 @@
 /* cpu_set.h - sets of CPUs, as the kernel numbers them. Pure. */
-#ifndef DDP_LAUNCHER_CPU_SET_H
-#define DDP_LAUNCHER_CPU_SET_H
+#ifndef DDP_LAUNCHER_PLACEMENT_CPU_SET_H
+#define DDP_LAUNCHER_PLACEMENT_CPU_SET_H
 
 #include <stdbool.h>
 #include <stddef.h>

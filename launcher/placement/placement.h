@@ -4,8 +4,8 @@
  * Each rank has a home, the memory node that it shares with its device. Ranks without a device, or
  * with one that is as near to all nodes, get their homes by number: as many of them on a node as it
  * has part of the cores, neighbours together. What they are bound to there is the wish. */
-#ifndef DDP_LAUNCHER_PLACEMENT_H
-#define DDP_LAUNCHER_PLACEMENT_H
+#ifndef DDP_LAUNCHER_PLACEMENT_PLACEMENT_H
+#define DDP_LAUNCHER_PLACEMENT_PLACEMENT_H
 
 #include "cpu_set.h"
 #include "topology.h"

@@ -2,8 +2,8 @@
  *
  * hwloc knows, and is loaded only when somebody asks: its library by dlopen(3), which a ddprun that
  * binds nothing neither needs nor pays for, and then the machine, which takes some 10 ms. */
-#ifndef DDP_LAUNCHER_TOPOLOGY_H
-#define DDP_LAUNCHER_TOPOLOGY_H
+#ifndef DDP_LAUNCHER_PLACEMENT_TOPOLOGY_H
+#define DDP_LAUNCHER_PLACEMENT_TOPOLOGY_H
 
 #include "cpu_set.h"
 

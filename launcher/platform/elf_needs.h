@@ -3,8 +3,8 @@
  *
  * Reads what the dynamic linker would: the program headers, the dynamic section, its strings. Only
  * programs of 64-bit, little-endian machines are understood: those that ddprun itself runs on. */
-#ifndef DDP_LAUNCHER_ELF_NEEDS_H
-#define DDP_LAUNCHER_ELF_NEEDS_H
+#ifndef DDP_LAUNCHER_PLATFORM_ELF_NEEDS_H
+#define DDP_LAUNCHER_PLATFORM_ELF_NEEDS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* host_env.h - what the command line's meaning depends on besides itself: the environment, files,
  * and how many CPUs and GPUs there are. Behind function pointers, so that tests can be whole. */
-#ifndef DDP_LAUNCHER_HOST_ENV_H
-#define DDP_LAUNCHER_HOST_ENV_H
+#ifndef DDP_LAUNCHER_PLATFORM_HOST_ENV_H
+#define DDP_LAUNCHER_PLATFORM_HOST_ENV_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
  *
  * json_dumps() gives up on a NULL inside an object or a list, so whoever builds one of these needs
  * to look for missing memory once, at the end. */
-#ifndef DDP_LAUNCHER_JSON_VALUE_H
-#define DDP_LAUNCHER_JSON_VALUE_H
+#ifndef DDP_LAUNCHER_PLATFORM_JSON_VALUE_H
+#define DDP_LAUNCHER_PLATFORM_JSON_VALUE_H
 
 #include <jansson.h>
 #include <stdbool.h>

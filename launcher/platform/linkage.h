@@ -4,8 +4,8 @@
  *
  * linkage_shared.c and linkage_static.c are the same functions for the one and for the other;
  * the link decides. */
-#ifndef DDP_LAUNCHER_LINKAGE_H
-#define DDP_LAUNCHER_LINKAGE_H
+#ifndef DDP_LAUNCHER_PLATFORM_LINKAGE_H
+#define DDP_LAUNCHER_PLATFORM_LINKAGE_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* master_ip.h - the numeric address behind MASTER_ADDR, for programs that know no names. */
-#ifndef DDP_LAUNCHER_MASTER_IP_H
-#define DDP_LAUNCHER_MASTER_IP_H
+#ifndef DDP_LAUNCHER_PLATFORM_MASTER_IP_H
+#define DDP_LAUNCHER_PLATFORM_MASTER_IP_H
 
 #include <netinet/in.h>
 

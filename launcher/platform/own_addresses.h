@@ -1,6 +1,6 @@
 /* own_addresses.h - the addresses of this machine: whence its ranks come to a store elsewhere. */
-#ifndef DDP_LAUNCHER_OWN_ADDRESSES_H
-#define DDP_LAUNCHER_OWN_ADDRESSES_H
+#ifndef DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
+#define DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
 
 #include "rendezvous/membership/message.h"
 

@@ -1,7 +1,7 @@
 /* plugin_path.h - where ddprun's own files are that are no programs of the system: plug-ins, and
  * the program that it sends to other hosts. */
-#ifndef DDP_LAUNCHER_PLUGIN_PATH_H
-#define DDP_LAUNCHER_PLUGIN_PATH_H
+#ifndef DDP_LAUNCHER_PLATFORM_PLUGIN_PATH_H
+#define DDP_LAUNCHER_PLATFORM_PLUGIN_PATH_H
 
 #include <limits.h>
 

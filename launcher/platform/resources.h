@@ -2,8 +2,8 @@
  *
  * Counts only; which rank gets which is not decided here. Links no CUDA and opens no device: the
  * files that the kernel and the driver show are enough, and waking a GPU would cost seconds. */
-#ifndef DDP_LAUNCHER_RESOURCES_H
-#define DDP_LAUNCHER_RESOURCES_H
+#ifndef DDP_LAUNCHER_PLATFORM_RESOURCES_H
+#define DDP_LAUNCHER_PLATFORM_RESOURCES_H
 
 /* CPUs that we are allowed: our affinity mask, and no more than the CPU quota of our cgroup and
  * those above it (whole CPUs, rounded down). cgroup v1 and v2 at their usual place, /sys/fs/cgroup.

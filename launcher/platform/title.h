@@ -1,6 +1,6 @@
 /* title.h - what ps, pkill and killall see of this process: its name and its command line. */
-#ifndef DDP_LAUNCHER_TITLE_H
-#define DDP_LAUNCHER_TITLE_H
+#ifndef DDP_LAUNCHER_PLATFORM_TITLE_H
+#define DDP_LAUNCHER_PLATFORM_TITLE_H
 
 /* Remember where the command line lies. argv is main()'s own; without this call only the name is
  * changed by the next one. */

@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
 
 #include <errno.h>
@@ -33,10 +33,10 @@ bool launch_is_asked_for_terms(int argc, char *const *argv)
     return argc == 2 && strcmp(argv[1], "--launch-terms") == 0;
 }
 
-#define DIGITS_OF(number) #number
-#define DIGITS(number)    DIGITS_OF(number)
-#define MARK              "ddprun-launch-terms "
-#define VERSIONS          DDPRUN_VERSION "/" DIGITS(LAUNCH_PROTOCOL) "/" DIGITS(CONTROL_WIRE_VERSION)
+#define TEXT_OF(number) #number
+#define TEXT(number)    TEXT_OF(number)
+#define MARK            "ddprun-launch-terms "
+#define VERSIONS        DDPRUN_VERSION "/" TEXT(LAUNCH_PROTOCOL) "/" TEXT(CHANNEL_WIRE_VERSION)
 
 enum { MARK_BYTES = sizeof MARK - 1 };
 

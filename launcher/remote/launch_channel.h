@@ -2,8 +2,8 @@
  * one has started, before it is one like any other.
  *
  * Takes standard input over: the ranks' is /dev/null from then on. */
-#ifndef DDP_LAUNCHER_LAUNCH_CHANNEL_H
-#define DDP_LAUNCHER_LAUNCH_CHANNEL_H
+#ifndef DDP_LAUNCHER_REMOTE_LAUNCH_CHANNEL_H
+#define DDP_LAUNCHER_REMOTE_LAUNCH_CHANNEL_H
 
 #include "launch_wire.h"
 #include "launcher/hosts/node_assignment.h"

@@ -15,7 +15,7 @@ enum { READ_BYTES = 256 };
 struct launch_watch {
     uv_poll_t poll;
     int fd;
-    struct launch_watch_notes notes;
+    struct launch_watch_callbacks callbacks;
     struct co_buf in;
     bool closing;
 };
@@ -23,7 +23,7 @@ struct launch_watch {
 static void go(struct launch_watch *w)
 {
     uv_poll_stop(&w->poll);
-    w->notes.on_gone(w->notes.arg);
+    w->callbacks.on_gone(w->callbacks.arg);
 }
 
 /* Whoever speaks another language is not our starter, or not any more. */
@@ -38,20 +38,20 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         return;
     co_buf_added(&w->in, n > 0 ? (size_t)n : 0);
     while (!w->closing && n > 0 && (sig = launch_take_signal(&w->in)) > 0)
-        w->notes.on_signal(w->notes.arg, sig);
+        w->callbacks.on_signal(w->callbacks.arg, sig);
     if (!w->closing && (n <= 0 || sig < 0))
         go(w);
 }
 
 /* A pipe or a socket of our own: nobody else reads from it. */
-int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_notes *notes,
+int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_callbacks *callbacks,
                       struct launch_watch **ret, struct co_error *err)
 {
     struct launch_watch *w = calloc(1, sizeof *w);
     if (w == NULL)
         return co_fail(err, -ENOMEM, "no memory for a launch channel");
     w->fd = fd;
-    w->notes = *notes;
+    w->callbacks = *callbacks;
     w->poll.data = w;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     int rc = uv_poll_init(loop, &w->poll, fd);

@@ -21,8 +21,8 @@
  *
  * After that the starter passes signals on, and says when the ranks of all nodes have saved what
  * their nodes announced (--on-term). The end of its input tells a node that the starter is gone. */
-#ifndef DDP_LAUNCHER_LAUNCH_CHANNEL_WIRE_H
-#define DDP_LAUNCHER_LAUNCH_CHANNEL_WIRE_H
+#ifndef DDP_LAUNCHER_REMOTE_LAUNCH_WIRE_H
+#define DDP_LAUNCHER_REMOTE_LAUNCH_WIRE_H
 
 #include "common/buf.h"
 

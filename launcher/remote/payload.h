@@ -1,7 +1,7 @@
 /* payload.h - the ddprun that is sent to hosts where none is installed: ddprun-static, as a whole
  * in memory, and what the host is told of it. What the host does with it: payload/receive.sh. */
-#ifndef DDP_LAUNCHER_PAYLOAD_H
-#define DDP_LAUNCHER_PAYLOAD_H
+#ifndef DDP_LAUNCHER_REMOTE_PAYLOAD_H
+#define DDP_LAUNCHER_REMOTE_PAYLOAD_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * Each one notes when it was started last, by the time of its file, and holds a lock on that while
  * it runs; so hosts that share the shelf know of each other's. Nothing here fails: what cannot be
  * done is left for another start. */
-#ifndef DDP_LAUNCHER_PAYLOAD_SHELF_H
-#define DDP_LAUNCHER_PAYLOAD_SHELF_H
+#ifndef DDP_LAUNCHER_REMOTE_PAYLOAD_CACHE_H
+#define DDP_LAUNCHER_REMOTE_PAYLOAD_CACHE_H
 
 #define PAYLOAD_SHELF_KEEPS  3              /* that were started last, ours among them ... */
 #define PAYLOAD_SHELF_IDLE_S (24 * 60 * 60) /* ... and those started since then */

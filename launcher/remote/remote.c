@@ -10,8 +10,8 @@
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/supervisor.h"
 #include "remote_command.h"
+#include "remote_priv.h"
 #include "remote_roster.h"
-#include "remote_state.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -399,7 +399,7 @@ static int watch(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readab
 
 static int open_loop(struct remote *r, struct co_error *err)
 {
-    const struct remote_roster_notes notes = {
+    const struct remote_roster_callbacks callbacks = {
         .on_line = on_line, .on_closed = on_verdict, .on_saved = on_saved, .arg = r};
     int rc = uv_loop_init(&r->loop);
     if (rc < 0)
@@ -416,7 +416,7 @@ static int open_loop(struct remote *r, struct co_error *err)
     if (rc == 0)
         rc = output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
                            &r->output, err);
-    return rc < 0 ? rc : remote_roster_open(&r->loop, r->spec, &notes, &r->roster, err);
+    return rc < 0 ? rc : remote_roster_open(&r->loop, r->spec, &callbacks, &r->roster, err);
 }
 
 static int remote_open(struct remote *r, struct job_spec *spec, struct co_error *err)

@@ -5,8 +5,8 @@
  * terminal. The roster at which they meet is in this process. The way to a host is a process below
  * our spawner, so that none is left when this ddprun dies, of whatever; the node at its other end
  * sees its launch channel end then, and the roster gone. */
-#ifndef DDP_LAUNCHER_REMOTE_H
-#define DDP_LAUNCHER_REMOTE_H
+#ifndef DDP_LAUNCHER_REMOTE_REMOTE_H
+#define DDP_LAUNCHER_REMOTE_REMOTE_H
 
 #include "launcher/node/node.h"
 

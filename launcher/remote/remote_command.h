@@ -1,7 +1,7 @@
 /* remote_command.h - what is executed to start a ddprun on a host: the way there (remote_shell.h),
  * found in PATH. */
-#ifndef DDP_LAUNCHER_REMOTE_COMMAND_H
-#define DDP_LAUNCHER_REMOTE_COMMAND_H
+#ifndef DDP_LAUNCHER_REMOTE_REMOTE_COMMAND_H
+#define DDP_LAUNCHER_REMOTE_REMOTE_COMMAND_H
 
 #include <stdbool.h>
 

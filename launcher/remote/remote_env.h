@@ -1,6 +1,6 @@
 /* remote_env.h - which variables of this machine's environment go along to other hosts. Pure. */
-#ifndef DDP_LAUNCHER_REMOTE_ENV_H
-#define DDP_LAUNCHER_REMOTE_ENV_H
+#ifndef DDP_LAUNCHER_REMOTE_REMOTE_ENV_H
+#define DDP_LAUNCHER_REMOTE_REMOTE_ENV_H
 
 /* All of them, as a Python environment or a library path is one of many, apart from those that mean
  * something on this machine or in this session only (HOME, TMPDIR, SSH_*, XDG_*, DISPLAY, SLURM_*

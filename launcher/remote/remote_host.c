@@ -1,4 +1,4 @@
-#include "remote_state.h"
+#include "remote_priv.h"
 
 #include "launch_channel.h"
 #include "launcher/hosts/host_list.h"

@@ -7,7 +7,7 @@
 #include "launcher/reporting/dry_run.h"
 #include "remote_command.h"
 #include "remote_env.h"
-#include "remote_state.h"
+#include "remote_priv.h"
 
 #include "common/error.h"
 #include "common/scope.h"

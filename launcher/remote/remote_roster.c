@@ -23,7 +23,7 @@ enum { LINE_MS = 1000 };
 
 struct remote_roster {
     const struct job_spec *spec;
-    struct remote_roster_notes notes;
+    struct remote_roster_callbacks callbacks;
     struct message_terms terms;
     struct server *server;
     struct jobs *jobs;
@@ -46,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct remote_roster *r, c
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    r->notes.on_line(r->notes.arg, line);
+    r->callbacks.on_line(r->callbacks.arg, line);
 }
 
 static void on_job(void *arg, const char *run_id, const struct roster *roster)
@@ -102,7 +102,7 @@ static void on_heard(void *arg, const struct roster *roster)
     if (!r->awaits_saved || !have_all_saved(roster))
         return;
     r->awaits_saved = false;
-    r->notes.on_saved(r->notes.arg);
+    r->callbacks.on_saved(r->callbacks.arg);
 }
 
 void remote_roster_await_saved(struct remote_roster *r)
@@ -206,7 +206,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *roste
     default:
         uv_timer_stop(&r->line_timer);
         r->is_closed = true;
-        r->notes.on_closed(r->notes.arg);
+        r->callbacks.on_closed(r->callbacks.arg);
     }
 }
 
@@ -269,7 +269,7 @@ static int open_server(struct remote_roster *r, uv_loop_t *loop, struct co_error
 }
 
 int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
-                       const struct remote_roster_notes *notes, struct remote_roster **ret,
+                       const struct remote_roster_callbacks *callbacks, struct remote_roster **ret,
                        struct co_error *err)
 {
     const struct host_list *hosts = &spec->remote->hosts;
@@ -277,7 +277,7 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
     if (r == NULL)
         return co_fail(err, -ENOMEM, "no memory for a roster");
     r->spec = spec;
-    r->notes = *notes;
+    r->callbacks = *callbacks;
     job_spec_terms(spec, &r->terms);
     uv_timer_init(loop, &r->line_timer);
     r->line_timer.data = r;

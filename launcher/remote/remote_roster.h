@@ -1,7 +1,7 @@
 /* remote_roster.h - where the nodes meet that this ddprun has started: a roster in a process that
  * is no node itself, so that any of the nodes may be lost. And what the terminal hears of it. */
-#ifndef DDP_LAUNCHER_REMOTE_ROSTER_H
-#define DDP_LAUNCHER_REMOTE_ROSTER_H
+#ifndef DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
+#define DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ struct co_error;
 struct job_spec;
 struct remote_roster; /* opaque */
 
-struct remote_roster_notes {
+struct remote_roster_callbacks {
     void (*on_line)(void *arg, const char *line); /* for the terminal, without a newline */
     void (*on_closed)(void *arg);                 /* there is a verdict */
     void (*on_saved)(void *arg);                  /* see remote_roster_await_saved() */
@@ -23,7 +23,7 @@ struct remote_roster_notes {
  * spec      with remote and a key; borrowed
  * returns   0, -ENOMEM, -errno */
 int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
-                       const struct remote_roster_notes *notes, struct remote_roster **ret,
+                       const struct remote_roster_callbacks *callbacks, struct remote_roster **ret,
                        struct co_error *err);
 uint16_t remote_roster_port(const struct remote_roster *r);
 

@@ -1,6 +1,6 @@
 /* dry_run.h - show what would be started, for --dry-run. */
-#ifndef DDP_LAUNCHER_DRY_RUN_H
-#define DDP_LAUNCHER_DRY_RUN_H
+#ifndef DDP_LAUNCHER_REPORTING_DRY_RUN_H
+#define DDP_LAUNCHER_REPORTING_DRY_RUN_H
 
 #include <stdio.h>
 

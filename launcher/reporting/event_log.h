@@ -7,8 +7,8 @@
  * A record is a line on standard error. Keys, their order and the words of the states are
  * torchrun's; so is that timestamp is 0, and that an agent which has done its work SUCCEEDED,
  * though its workers failed. events.h has what ddprun says in its own words. */
-#ifndef DDP_LAUNCHER_EVENT_LOG_H
-#define DDP_LAUNCHER_EVENT_LOG_H
+#ifndef DDP_LAUNCHER_REPORTING_EVENT_LOG_H
+#define DDP_LAUNCHER_REPORTING_EVENT_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>

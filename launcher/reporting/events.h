@@ -9,8 +9,8 @@
  * beginning of a line only, where it crosses a page of the file: it is whole once its newline is
  * there. What cannot be written is dropped, which is told once: a full disk must not stop a job. A
  * line of which only a part found room is ended by the next one that is written: it is no JSON. */
-#ifndef DDP_LAUNCHER_EVENTS_H
-#define DDP_LAUNCHER_EVENTS_H
+#ifndef DDP_LAUNCHER_REPORTING_EVENTS_H
+#define DDP_LAUNCHER_REPORTING_EVENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* post_mortem.h - after a job that did not end well: gather what is known, make the report, tell
  * who watches, pass the root cause on to whoever started us. */
-#ifndef DDP_LAUNCHER_POST_MORTEM_H
-#define DDP_LAUNCHER_POST_MORTEM_H
+#ifndef DDP_LAUNCHER_REPORTING_POST_MORTEM_H
+#define DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 
 #include <stdint.h>
 

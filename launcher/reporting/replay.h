@@ -15,8 +15,8 @@
  * the same in each run of a program is so again: which rank it happens to, behind which step, in
  * which order, and how it ended. What is not: where inside of a step it was, and what came before
  * the ranks had met. */
-#ifndef DDP_LAUNCHER_REPLAY_H
-#define DDP_LAUNCHER_REPLAY_H
+#ifndef DDP_LAUNCHER_REPORTING_REPLAY_H
+#define DDP_LAUNCHER_REPORTING_REPLAY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * The file may have come from anywhere: lines of several nodes, one behind the other or mixed,
  * of one run of one job. Lines that nothing has to be known of are passed over. */
-#ifndef DDP_LAUNCHER_REPLAY_READ_H
-#define DDP_LAUNCHER_REPLAY_READ_H
+#ifndef DDP_LAUNCHER_REPORTING_REPLAY_READ_H
+#define DDP_LAUNCHER_REPORTING_REPLAY_READ_H
 
 #include <stddef.h>
 #include <stdio.h>

@@ -9,8 +9,8 @@
  *       last lines of its stderr:
  *         | ...
  *       ranks 0, 2-7: stopped by ddprun (SIGTERM) */
-#ifndef DDP_LAUNCHER_REPORT_H
-#define DDP_LAUNCHER_REPORT_H
+#ifndef DDP_LAUNCHER_REPORTING_REPORT_H
+#define DDP_LAUNCHER_REPORTING_REPORT_H
 
 #include "launcher/supervisor/rank_numbers.h"
 

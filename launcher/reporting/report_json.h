@@ -19,8 +19,8 @@
  *     ranks        this node's of the last generation: rank, local_rank, pid, exit_code, signal,
  *                  stopped_by (the first signal that ddprun sent it), duration_s; null where
  *                  there is none */
-#ifndef DDP_LAUNCHER_REPORT_JSON_H
-#define DDP_LAUNCHER_REPORT_JSON_H
+#ifndef DDP_LAUNCHER_REPORTING_REPORT_JSON_H
+#define DDP_LAUNCHER_REPORTING_REPORT_JSON_H
 
 struct co_error;
 struct report;

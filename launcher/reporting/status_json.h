@@ -25,10 +25,10 @@
  *                  call (the last one of the world, in words); null where there is none
  *
  * Pure. */
-#ifndef DDP_LAUNCHER_STATUS_JSON_H
-#define DDP_LAUNCHER_STATUS_JSON_H
+#ifndef DDP_LAUNCHER_REPORTING_STATUS_JSON_H
+#define DDP_LAUNCHER_REPORTING_STATUS_JSON_H
 
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* wait_line.h - what a node waits for, in one line: "waiting for 1 of 2 nodes, 12 s of 600 s: n5".
  *
  * Pure. Makes the texts and says when one is worth showing; who shows it is the caller. */
-#ifndef DDP_LAUNCHER_WAIT_LINE_H
-#define DDP_LAUNCHER_WAIT_LINE_H
+#ifndef DDP_LAUNCHER_REPORTING_WAIT_LINE_H
+#define DDP_LAUNCHER_REPORTING_WAIT_LINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

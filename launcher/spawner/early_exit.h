@@ -3,8 +3,8 @@
  * The kernel marks a process as ending, and wakes its peers (robust futexes), before it frees its
  * memory; only behind that it can be waited for: 7 ms and more for each 100 MB. The mark and the
  * status are the kernel's own, so no rank can be taken for dead that lives. */
-#ifndef DDP_LAUNCHER_EARLY_EXIT_H
-#define DDP_LAUNCHER_EARLY_EXIT_H
+#ifndef DDP_LAUNCHER_SPAWNER_EARLY_EXIT_H
+#define DDP_LAUNCHER_SPAWNER_EARLY_EXIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
  *
  * Best effort: of a rank with one thread, of those behind the first EXIT_WATCH_RANKS, and on an
  * older kernel, nothing is known before the end itself. */
-#ifndef DDP_LAUNCHER_EXIT_WATCH_H
-#define DDP_LAUNCHER_EXIT_WATCH_H
+#ifndef DDP_LAUNCHER_SPAWNER_EXIT_WATCH_H
+#define DDP_LAUNCHER_SPAWNER_EXIT_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * and a pass over the pointers, no parsing, no heap. Workers that start together share one image,
  * and in it the strings that are the same. Both ends are the same binary, so the content is
  * trusted. Its size is bounded by execve() alone, which answers E2BIG. */
-#ifndef DDP_LAUNCHER_IMAGE_H
-#define DDP_LAUNCHER_IMAGE_H
+#ifndef DDP_LAUNCHER_SPAWNER_IMAGE_H
+#define DDP_LAUNCHER_SPAWNER_IMAGE_H
 
 #include "spawn.h"
 

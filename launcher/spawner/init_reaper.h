@@ -3,8 +3,8 @@
  * As process 1 ddprun becomes the parent of processes that it has never heard of: of a shell that
  * somebody opens in the container, what that leaves behind. Nobody else can reap them, and each one
  * that is not reaped keeps its number for good. Its own descendants are the spawner's. */
-#ifndef DDP_LAUNCHER_INIT_REAPER_H
-#define DDP_LAUNCHER_INIT_REAPER_H
+#ifndef DDP_LAUNCHER_SPAWNER_INIT_REAPER_H
+#define DDP_LAUNCHER_SPAWNER_INIT_REAPER_H
 
 #include <sys/types.h>
 #include <uv.h>

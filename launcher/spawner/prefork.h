@@ -8,8 +8,8 @@
  * so. The parent is the user's own process, so what it says is checked for form, and believed.
  *
  * Only for the spawner. Nothing here waits but prefork_take(), which has a deadline. */
-#ifndef DDP_LAUNCHER_PREFORK_H
-#define DDP_LAUNCHER_PREFORK_H
+#ifndef DDP_LAUNCHER_SPAWNER_PREFORK_H
+#define DDP_LAUNCHER_SPAWNER_PREFORK_H
 
 #include "spawn.h"
 

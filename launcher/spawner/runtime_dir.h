@@ -2,8 +2,8 @@
  *
  * Flat: RANK.json, the error file of a rank, the socket by which ddpctl asks and what tells
  * whose it is (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
-#ifndef DDP_LAUNCHER_RUNTIME_DIR_H
-#define DDP_LAUNCHER_RUNTIME_DIR_H
+#ifndef DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
+#define DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 
 #include "console/job_folder.h"
 

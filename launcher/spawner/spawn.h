@@ -6,8 +6,8 @@
  * signal dispositions and an empty mask, and SIGKILL from the kernel should the spawner die. Only
  * for the spawner: single-threaded, all signals blocked, all its descriptors close-on-exec and none
  * that is passed on below SPAWN_N_FDS. */
-#ifndef DDP_LAUNCHER_SPAWN_H
-#define DDP_LAUNCHER_SPAWN_H
+#ifndef DDP_LAUNCHER_SPAWNER_SPAWN_H
+#define DDP_LAUNCHER_SPAWNER_SPAWN_H
 
 #include <sys/types.h>
 

@@ -11,8 +11,8 @@
  *
  * Where other nodes rely on this one's ranks being dead after a while without news (the lease of
  * docs/membership.md), the spawner sees to it: whether ddprun is alive, stopped or slow. */
-#ifndef DDP_LAUNCHER_SPAWNER_H
-#define DDP_LAUNCHER_SPAWNER_H
+#ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_H
+#define DDP_LAUNCHER_SPAWNER_SPAWNER_H
 
 #include <stdbool.h>
 #include <stdint.h>

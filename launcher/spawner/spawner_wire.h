@@ -1,7 +1,7 @@
 /* spawner_wire.h - what ddprun and its spawner say to each other: one struct, one packet of a
  * SOCK_SEQPACKET pair. Both are the same binary. */
-#ifndef DDP_LAUNCHER_SPAWNER_WIRE_H
-#define DDP_LAUNCHER_SPAWNER_WIRE_H
+#ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_WIRE_H
+#define DDP_LAUNCHER_SPAWNER_SPAWNER_WIRE_H
 
 #include "spawn.h"
 

@@ -3,8 +3,8 @@
  * For a child subreaper (prctl PR_SET_CHILD_SUBREAPER): a process whose parent died becomes its
  * child, however many times it forked and called setsid(). Only direct children are ever signalled:
  * nobody else can reap them, so that their pids cannot have been given to descendants. */
-#ifndef DDP_LAUNCHER_SWEEP_H
-#define DDP_LAUNCHER_SWEEP_H
+#ifndef DDP_LAUNCHER_SPAWNER_SWEEP_H
+#define DDP_LAUNCHER_SPAWNER_SWEEP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * A line that is longer than LINES_BYTES comes in pieces of that size. Of one that was drawn over
  * by carriage returns, as progress bars are, only the newest drawing is left: the frame. */
-#ifndef DDP_LAUNCHER_LINES_H
-#define DDP_LAUNCHER_LINES_H
+#ifndef DDP_LAUNCHER_STDIO_LINES_H
+#define DDP_LAUNCHER_STDIO_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * The first may be turned over: when it would get too large it becomes FILE.1, what was that
  * FILE.2, and a new one is begun, at the end of a line if there is one in reach. A file that takes
  * no more (a full disk) is given up. */
-#ifndef DDP_LAUNCHER_LOG_COPY_H
-#define DDP_LAUNCHER_LOG_COPY_H
+#ifndef DDP_LAUNCHER_STDIO_LOG_COPY_H
+#define DDP_LAUNCHER_STDIO_LOG_COPY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* log_files.h - the job's log directory: DIR/RUN_ID_XXXXXX/attempt_GENERATION/LOCAL_RANK/ with
  * stdout.log, stderr.log and error.json in it, as torchrun lays it out. Earlier generations' files
  * stay. */
-#ifndef DDP_LAUNCHER_LOG_FILES_H
-#define DDP_LAUNCHER_LOG_FILES_H
+#ifndef DDP_LAUNCHER_STDIO_LOG_FILES_H
+#define DDP_LAUNCHER_STDIO_LOG_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>

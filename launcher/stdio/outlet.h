@@ -2,8 +2,8 @@
  *
  * Whoever writes looks first whether the outlet is full, and keeps its bytes to itself while it is:
  * so that little waits here. Bytes that nobody else can keep are taken all the same. */
-#ifndef DDP_LAUNCHER_OUTLET_H
-#define DDP_LAUNCHER_OUTLET_H
+#ifndef DDP_LAUNCHER_STDIO_OUTLET_H
+#define DDP_LAUNCHER_STDIO_OUTLET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  * takes no more, ranks that write to it find their pipes full and wait, each in its turn; those
  * that don't are not touched, and the loop goes on. Only what the ranks of one generation leave
  * behind is kept whatever its length, so that a paused terminal holds no restart up. */
-#ifndef DDP_LAUNCHER_OUTPUT_H
-#define DDP_LAUNCHER_OUTPUT_H
+#ifndef DDP_LAUNCHER_STDIO_OUTPUT_H
+#define DDP_LAUNCHER_STDIO_OUTPUT_H
 
 #include "log_copy.h"
 #include "output_fold.h"

@@ -1,6 +1,6 @@
 /* output_fold.h - fold.h for the two sinks of the output, with its timer. */
-#ifndef DDP_LAUNCHER_OUTPUT_FOLD_H
-#define DDP_LAUNCHER_OUTPUT_FOLD_H
+#ifndef DDP_LAUNCHER_STDIO_OUTPUT_FOLD_H
+#define DDP_LAUNCHER_STDIO_OUTPUT_FOLD_H
 
 #include <stdbool.h>
 #include <stddef.h>

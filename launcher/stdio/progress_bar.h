@@ -3,8 +3,8 @@
  * A bar draws its line again and again, each time behind a carriage return. With a label in front
  * of each line, and several ranks, what is drawn must fit into one row, or it cannot be drawn
  * over. */
-#ifndef DDP_LAUNCHER_PROGRESS_BAR_H
-#define DDP_LAUNCHER_PROGRESS_BAR_H
+#ifndef DDP_LAUNCHER_STDIO_PROGRESS_BAR_H
+#define DDP_LAUNCHER_STDIO_PROGRESS_BAR_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* pty.h - a pseudo-terminal for a rank, so that it writes as to the terminal we have. */
-#ifndef DDP_LAUNCHER_PTY_H
-#define DDP_LAUNCHER_PTY_H
+#ifndef DDP_LAUNCHER_STDIO_PTY_H
+#define DDP_LAUNCHER_STDIO_PTY_H
 
 /* Open one: raw, the controlling terminal of nobody, as large as the terminal `like`. Both ends are
  * close-on-exec, ours does not block.

@@ -1,6 +1,6 @@
 /* rank_io.h - what a rank has as stdin, stdout and stderr: ours, a pipe, a pty, a log file. */
-#ifndef DDP_LAUNCHER_RANK_IO_H
-#define DDP_LAUNCHER_RANK_IO_H
+#ifndef DDP_LAUNCHER_STDIO_RANK_IO_H
+#define DDP_LAUNCHER_STDIO_RANK_IO_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * stderr is shared with our starter and with the workers: setting O_NONBLOCK on it would break
  * their writes. So a terminal or a pipe is opened once more, a socket is written with
  * MSG_DONTWAIT, and a file takes what it is given. */
-#ifndef DDP_LAUNCHER_SINK_H
-#define DDP_LAUNCHER_SINK_H
+#ifndef DDP_LAUNCHER_STDIO_SINK_H
+#define DDP_LAUNCHER_STDIO_SINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

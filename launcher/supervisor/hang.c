@@ -134,37 +134,37 @@ bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms)
 
 /* --- the call in which most wait -------------------------------------------------------------- */
 
-static bool same_call(const struct progress_call *a, const struct progress_call *b)
+static bool same_call(const struct rank_status_call *a, const struct rank_status_call *b)
 {
     return a->group == b->group && a->number == b->number && a->kind == b->kind;
 }
 
 /* The call in which a rank waits; NULL: it is not told. */
-static const struct progress_call *waits_in(const struct hang_look *look)
+static const struct rank_status_call *waits_in(const struct hang_look *look)
 {
     for (unsigned i = 0; look->has_page && i < look->progress.n_calls; i++)
-        if (look->progress.call[i].state == PROGRESS_WAITS)
+        if (look->progress.call[i].state == RANK_STATUS_WAITS)
             return &look->progress.call[i];
     return NULL;
 }
 
 static int count_in(const struct hang *h, const struct hang_look *looks,
-                    const struct progress_call *call)
+                    const struct rank_status_call *call)
 {
     int n = 0;
     for (int i = 0; i < h->n; i++) {
-        const struct progress_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
+        const struct rank_status_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
         n += own != NULL && same_call(own, call);
     }
     return n;
 }
 
-static const struct progress_call *find_call(const struct hang *h, const struct hang_look *looks)
+static const struct rank_status_call *find_call(const struct hang *h, const struct hang_look *looks)
 {
-    const struct progress_call *most = NULL;
+    const struct rank_status_call *most = NULL;
     int n_most = 0;
     for (int i = 0; i < h->n; i++) {
-        const struct progress_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
+        const struct rank_status_call *own = looks[i].runs ? waits_in(&looks[i]) : NULL;
         const int n = own != NULL ? count_in(h, looks, own) : 0;
         if (n > n_most) {
             most = own;
@@ -175,7 +175,7 @@ static const struct progress_call *find_call(const struct hang *h, const struct 
 }
 
 /* A rank's last call in a group; NULL: it made none. */
-static const struct progress_call *last_in(const struct hang_look *look, uint16_t group)
+static const struct rank_status_call *last_in(const struct hang_look *look, uint16_t group)
 {
     for (unsigned i = 0; look->has_page && i < look->progress.n_calls; i++)
         if (look->progress.call[i].group == group)
@@ -194,11 +194,11 @@ enum weight {
     STOPPED, /* it cannot move */
 };
 typedef enum weight weigh(const struct hang *h, const struct hang_look *looks, int rank,
-                          const struct progress_call *call);
+                          const struct rank_status_call *call);
 
 /* Others wait: it is stopped; or one of the group they wait in, as far as is known. */
 static enum weight weigh_missing(const struct hang *h, const struct hang_look *looks, int rank,
-                                 const struct progress_call *call)
+                                 const struct rank_status_call *call)
 {
     const struct hang_look *look = &looks[rank];
     int n_pages;
@@ -212,15 +212,15 @@ static enum weight weigh_missing(const struct hang *h, const struct hang_look *l
 
 /* All wait: it is stopped, or in another call, the further behind the worse. */
 static enum weight weigh_waiting(const struct hang *h, const struct hang_look *looks, int rank,
-                                 const struct progress_call *call)
+                                 const struct rank_status_call *call)
 {
-    const struct progress_call *own = waits_in(&looks[rank]);
+    const struct rank_status_call *own = waits_in(&looks[rank]);
     (void)h;
     if (looks[rank].is_stopped)
         return STOPPED;
     if (call == NULL || (own != NULL && same_call(own, call)))
         return GUESS;
-    const struct progress_call *last = last_in(&looks[rank], call->group);
+    const struct rank_status_call *last = last_in(&looks[rank], call->group);
     return last != NULL && last->number < call->number ? LIKELY : SUSPECT;
 }
 
@@ -234,7 +234,7 @@ static int count_in_place(const struct hang *h, const struct hang_look *looks, c
 
 /* Nobody says that it waits: it is stopped, or alone in sleeping where it does. */
 static enum weight weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
-                                const struct progress_call *call)
+                                const struct rank_status_call *call)
 {
     const struct hang_look *look = &looks[rank];
     int n_pages;
@@ -249,8 +249,8 @@ static enum weight weigh_silent(const struct hang *h, const struct hang_look *lo
 
 /* returns the rank against which most speaks; -1: there is none */
 static int find_worst(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
-                      weigh *weigh_rank, const struct progress_call *call, enum weight *ret_weight,
-                      int *ret_alike)
+                      weigh *weigh_rank, const struct rank_status_call *call,
+                      enum weight *ret_weight, int *ret_alike)
 {
     int worst = -1;
     enum weight heaviest = NOTHING;
@@ -276,7 +276,7 @@ static void list_waiting(const struct hang *h, const struct hang_look *looks, ui
     for (int i = 0; i < h->n; i++) {
         if (i == f->rank || !waits(&looks[i], all_have_pages))
             continue;
-        const struct progress_call *own = waits_in(&looks[i]);
+        const struct rank_status_call *own = waits_in(&looks[i]);
         if (f->has_call && (own == NULL || !same_call(own, &f->call)))
             continue;
         const uint64_t ms = since(h->ranks[i].page_ms, now_ms);
@@ -287,10 +287,10 @@ static void list_waiting(const struct hang *h, const struct hang_look *looks, ui
     }
 }
 
-static void tell_calls(const struct hang_look *look, const struct progress_call *call,
+static void tell_calls(const struct hang_look *look, const struct rank_status_call *call,
                        struct hang_finding *f)
 {
-    const struct progress_call *last = call != NULL ? last_in(look, call->group) : NULL;
+    const struct rank_status_call *last = call != NULL ? last_in(look, call->group) : NULL;
     if (call == NULL && look->has_page && look->progress.n_calls > 0)
         last = &look->progress.call[0];
     f->has_call = call != NULL;
@@ -307,7 +307,7 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
     const struct facts f = find_facts(h, looks, now_ms);
     const bool others_wait = f.n_waiting > 0 && f.n_missing > 0;
     const bool all_wait = f.n_waiting > 0 && f.n_missing == 0 && f.n_moving == 0;
-    const struct progress_call *call = others_wait || all_wait ? find_call(h, looks) : NULL;
+    const struct rank_status_call *call = others_wait || all_wait ? find_call(h, looks) : NULL;
     enum weight weight;
     int n_alike;
     if (!some_hang(&f))

@@ -4,7 +4,8 @@
  * made of how long each has stayed as it was.
  *
  * Words:
- *   moves    a rank's page of progress (segments/progress.h) has changed; where no rank has a page,
+ *   moves    a rank's page of progress (segments/rank_status.h) has changed; where no rank has a
+ *   page,
  *            a rank has written something
  *   waits    a thread of the rank is inside of a call until others come; or it has joined, and
  *            others have not
@@ -16,10 +17,10 @@
  *   - no rank moves, nor writes anything.
  * Where the job has ranks on other nodes only the first is certain, unless a rank is stopped: the
  * others may wait for a rank there. */
-#ifndef DDP_LAUNCHER_HANG_H
-#define DDP_LAUNCHER_HANG_H
+#ifndef DDP_LAUNCHER_SUPERVISOR_HANG_H
+#define DDP_LAUNCHER_SUPERVISOR_HANG_H
 
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,10 +59,11 @@ struct hang_finding {
     int n_alike;       /* how many more are missing */
     int n_waiting;     /* others, of which the first HANG_NAMED are listed */
     int waiting[HANG_NAMED];
-    uint64_t waiting_ms;       /* the longest of them */
-    bool has_call, has_last;   /* whether there is such a one: */
-    struct progress_call call; /* in which most of the others wait */
-    struct progress_call last; /* the last one of `rank` in the group of `call`; SILENT: anywhere */
+    uint64_t waiting_ms;          /* the longest of them */
+    bool has_call, has_last;      /* whether there is such a one: */
+    struct rank_status_call call; /* in which most of the others wait */
+    struct rank_status_call
+        last; /* the last one of `rank` in the group of `call`; SILENT: anywhere */
 };
 
 /* timeout_ms   > 0

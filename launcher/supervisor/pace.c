@@ -1,6 +1,6 @@
 #include "pace.h"
 
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 
 #include <stddef.h>
 

@@ -4,8 +4,8 @@
  * So what tells is a rank's own time, that of a step without what it spent in the call that ends
  * it. The slowest rank's share is how much of a step the others would save if it were as fast as
  * the middle one of all. Pure. */
-#ifndef DDP_LAUNCHER_PACE_H
-#define DDP_LAUNCHER_PACE_H
+#ifndef DDP_LAUNCHER_SUPERVISOR_PACE_H
+#define DDP_LAUNCHER_SUPERVISOR_PACE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * They have the numbers from the node's first one on, in their order, without those that the job
  * goes on without (docs/recovery.md). One of these is named by the number that it would have. */
-#ifndef DDP_LAUNCHER_RANK_NUMBERS_H
-#define DDP_LAUNCHER_RANK_NUMBERS_H
+#ifndef DDP_LAUNCHER_SUPERVISOR_RANK_NUMBERS_H
+#define DDP_LAUNCHER_SUPERVISOR_RANK_NUMBERS_H
 
 #include "supervisor.h"
 

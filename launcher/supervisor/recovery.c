@@ -1,7 +1,7 @@
 #include "recovery.h"
 
 #include "common/clock.h"
-#include "supervisor_state.h"
+#include "supervisor_priv.h"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 /* supervisor.c - the rules: the table of states, its conditions and actions. What an event tells is
  * written down in supervisor_facts.c, what the ends mean decided in supervisor_verdict.c. */
-#include "supervisor_state.h"
+#include "supervisor_priv.h"
 
 #include "common/clock.h"
 #include "common/machine.h"

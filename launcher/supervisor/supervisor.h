@@ -19,8 +19,8 @@
  *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
  *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
  *                failure, and when all ranks have ended, this node stops what it has and waits */
-#ifndef DDP_LAUNCHER_SUPERVISOR_H
-#define DDP_LAUNCHER_SUPERVISOR_H
+#ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
+#define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
 
 #include "rendezvous/membership/restart_policy.h"
 

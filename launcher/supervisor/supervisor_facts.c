@@ -1,5 +1,5 @@
 /* supervisor_facts.c - what an event tells, written down before anything is decided. */
-#include "supervisor_state.h"
+#include "supervisor_priv.h"
 
 #include <sys/wait.h> /* W..., and the signals' numbers */
 

@@ -1,6 +1,6 @@
 /* supervisor_verdict.c - what the ends of all ranks mean: which one is the cause, whether a restart
  * follows, and with which code ddprun ends. */
-#include "supervisor_state.h"
+#include "supervisor_priv.h"
 
 #include <errno.h>
 #include <sys/wait.h> /* W... */

@@ -57,8 +57,8 @@ __attribute__((format(printf, 2, 3))) static void say(const struct warm *w, cons
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (w->notes.say != NULL)
-        w->notes.say(w->notes.arg, text);
+    if (w->callbacks.say != NULL)
+        w->callbacks.say(w->callbacks.arg, text);
 }
 
 static size_t n_hidden(const struct job_spec *spec)
@@ -163,14 +163,14 @@ static int prepare(struct warm *w, const char *runtime_dir, char *const *environ
 }
 
 void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_dir,
-               char *const *environment, const struct warm_notes *notes)
+               char *const *environment, const struct warm_callbacks *callbacks)
 {
     struct co_error err;
     *w = (struct warm){.notes_fd = -1};
     if (spec->warm == WARM_NEVER)
         return;
     w->spec = spec;
-    w->notes = *notes;
+    w->callbacks = *callbacks;
     w->environment = environment;
     if (prepare(w, runtime_dir, environment, &err) == 0)
         return;

@@ -3,8 +3,8 @@
  * Puts the bootstrap (launcher/warm) where a Python finds it, has ranks begin with it, has the
  * spawner start the parent, and passes on what that says. Whatever goes wrong here, ranks are
  * executed as without --warm, and -v says why. */
-#ifndef DDP_LAUNCHER_WARM_H
-#define DDP_LAUNCHER_WARM_H
+#ifndef DDP_LAUNCHER_WARM_WARM_H
+#define DDP_LAUNCHER_WARM_WARM_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,14 +14,14 @@ struct job_spec;
 struct spawner;
 struct spawner_report;
 
-struct warm_notes {
+struct warm_callbacks {
     void (*say)(void *arg, const char *text); /* one line, without its end */
     void *arg;
 };
 
 struct warm {
     const struct job_spec *spec; /* borrowed; NULL: the job is not warm, and all calls do nothing */
-    struct warm_notes notes;
+    struct warm_callbacks callbacks;
     char *const *environment; /* borrowed */
     char *archive, *seen;     /* owned; paths in the runtime directory */
     char **rank_env;          /* owned, with the words that are new in it */
@@ -33,13 +33,13 @@ struct warm {
     bool is_gone;  /* and will not be */
 };
 
-/* Prepare all, of a job that is to be warm. Never fails: what can't be done is said by notes, and
- * the job is not warm.
+/* Prepare all, of a job that is to be warm. Never fails: what can't be done is said by callbacks,
+ * and the job is not warm.
  *
  * runtime_dir   borrowed for the call
  * environment   as `environ`, borrowed until warm_close() */
 void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_dir,
-               char *const *environment, const struct warm_notes *notes);
+               char *const *environment, const struct warm_callbacks *callbacks);
 void warm_close(struct warm *w); /* a zeroed one is fine */
 
 /* What ranks get as the parent's environment in worker_env_create(). */

@@ -21,7 +21,7 @@ class InitOpts(ctypes.Structure):
 
 
 class Place(ctypes.Structure):
-    """struct ddp_place"""
+    """struct ddp_rank_info"""
 
     _fields_ = [
         ("name", c_char_p),

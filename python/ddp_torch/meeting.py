@@ -90,7 +90,7 @@ def address_of(store):
 
 
 def place_in(table, rank, store):
-    """This rank's struct ddp_place. `store` is asked only where there are several nodes."""
+    """This rank's struct ddp_rank_info. `store` is asked only where there are several nodes."""
     nodes = table["nodes"]
     n_nodes = max(nodes) + 1
     host, port = address_of(store) if n_nodes > 1 else (None, 0)

@@ -16,8 +16,8 @@
  *
  * A token should be hard to guess, since whoever has seen a greeting can try guesses at leisure:
  * SEAL_TOKEN_MIN_BYTES are asked for, and ddprun makes its own of 32 random bytes. */
-#ifndef DDP_RENDEZVOUS_SEAL_H
-#define DDP_RENDEZVOUS_SEAL_H
+#ifndef DDP_RENDEZVOUS_CHANNEL_SEAL_H
+#define DDP_RENDEZVOUS_CHANNEL_SEAL_H
 
 #include "common/buf.h"
 
@@ -51,7 +51,7 @@ int seal_is_greeting(const uint8_t *bytes, size_t len);
 /* The node's end; its greeting is in seal_output() at once.
  *
  * key       copied; NULL: none
- * versions  of control_wire.h that the caller speaks, 1 <= min <= max
+ * versions  of channel_wire.h that the caller speaks, 1 <= min <= max
  * returns   0, -ENOMEM, -ENOSYS */
 int seal_create_node(const struct seal_key *key, uint8_t min_version, uint8_t max_version,
                      struct seal **ret_seal, struct co_error *err);
@@ -93,7 +93,7 @@ int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err
 struct co_buf *seal_output(struct seal *s);
 
 bool seal_is_sealed(const struct seal *s);    /* after SEAL_OPENED: not in the clear */
-uint8_t seal_version(const struct seal *s);   /* after SEAL_OPENED: of control_wire.h */
+uint8_t seal_version(const struct seal *s);   /* after SEAL_OPENED: of channel_wire.h */
 bool seal_is_mid_frame(const struct seal *s); /* a greeting or a frame has begun and is not
                                                   complete: the caller has a deadline for that */
 

@@ -4,8 +4,8 @@
  * the environment, a file in the home directory. A token is worth something only if all nodes have
  * the same, so one is made only where they will find it: in a home directory that several machines
  * share. It is in memory only until a key is made of it (seal.h). */
-#ifndef DDP_RENDEZVOUS_TOKEN_H
-#define DDP_RENDEZVOUS_TOKEN_H
+#ifndef DDP_RENDEZVOUS_CHANNEL_TOKEN_H
+#define DDP_RENDEZVOUS_CHANNEL_TOKEN_H
 
 #include "seal.h"
 

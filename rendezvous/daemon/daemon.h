@@ -2,8 +2,8 @@
  * addresses, and signals.
  *
  * Stays in the foreground, needs no folder and no privilege, and leaves nothing behind. */
-#ifndef DDP_DAEMON_DAEMON_H
-#define DDP_DAEMON_DAEMON_H
+#ifndef DDP_RENDEZVOUS_DAEMON_DAEMON_H
+#define DDP_RENDEZVOUS_DAEMON_DAEMON_H
 
 struct daemon_spec;
 

@@ -1,8 +1,8 @@
 /* daemon_cli.h - ddp-rendezvous's command line.
  *
  * Pure: words in, a daemon_spec out. */
-#ifndef DDP_DAEMON_DAEMON_CLI_H
-#define DDP_DAEMON_DAEMON_CLI_H
+#ifndef DDP_RENDEZVOUS_DAEMON_DAEMON_CLI_H
+#define DDP_RENDEZVOUS_DAEMON_DAEMON_CLI_H
 
 #include "common/options.h"
 #include "rendezvous/net/allow.h"

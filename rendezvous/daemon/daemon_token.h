@@ -1,6 +1,6 @@
 /* daemon_token.h - by what token the daemon knows the nodes of its jobs. */
-#ifndef DDP_DAEMON_DAEMON_TOKEN_H
-#define DDP_DAEMON_DAEMON_TOKEN_H
+#ifndef DDP_RENDEZVOUS_DAEMON_DAEMON_TOKEN_H
+#define DDP_RENDEZVOUS_DAEMON_DAEMON_TOKEN_H
 
 #include "rendezvous/channel/seal.h"
 

@@ -1,6 +1,6 @@
 /* base64.h - bytes as etcd's JSON has them: the alphabet of RFC 4648, padded. Pure. */
-#ifndef DDP_ETCD_BASE64_H
-#define DDP_ETCD_BASE64_H
+#ifndef DDP_RENDEZVOUS_ETCD_BASE64_H
+#define DDP_RENDEZVOUS_ETCD_BASE64_H
 
 #include <stddef.h>
 

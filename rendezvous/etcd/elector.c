@@ -1,6 +1,6 @@
 #include "elector.h"
 
-#include "elector_state.h"
+#include "elector_priv.h"
 
 #include "common/clock.h"
 #include "common/machine.h"

@@ -1,4 +1,4 @@
-#include "elector_state.h"
+#include "elector_priv.h"
 
 #include "common/clock.h"
 

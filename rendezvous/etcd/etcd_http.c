@@ -15,7 +15,7 @@ enum { ADDRESS_BYTES = 64, URL_BYTES = 512 };
 
 struct etcd_http {
     struct etcd_host host;
-    struct etcd_http_notes notes;
+    struct etcd_http_callbacks callbacks;
     CURLM *multi;
     CURL *easy;
     bool is_out;
@@ -95,9 +95,9 @@ static void finish(struct etcd_http *h, CURLcode code)
     give_up(h);
     h->answer[len] = '\0';
     if (status != 0)
-        h->notes.on_done(h->notes.arg, (int)status, h->answer, len);
+        h->callbacks.on_done(h->callbacks.arg, (int)status, h->answer, len);
     else
-        h->notes.on_done(h->notes.arg, 0, why, strlen(why));
+        h->callbacks.on_done(h->callbacks.arg, 0, why, strlen(why));
 }
 
 /* At most one is out; what follows it may be out when this returns. */
@@ -200,7 +200,7 @@ static bool set_up(struct etcd_http *h, const struct etcd_config *c)
 }
 
 int etcd_http_open(const struct etcd_config *config, const struct etcd_host *host,
-                   const struct etcd_http_notes *notes, struct etcd_http **ret,
+                   const struct etcd_http_callbacks *callbacks, struct etcd_http **ret,
                    struct co_error *err)
 {
     struct etcd_http *h = calloc(1, sizeof *h);
@@ -208,7 +208,7 @@ int etcd_http_open(const struct etcd_config *config, const struct etcd_host *hos
     if (h == NULL)
         return co_fail(err, -ENOMEM, "no memory for a way to etcd");
     h->host = *host;
-    h->notes = *notes;
+    h->callbacks = *callbacks;
     h->alarm_ms = CO_NEVER_MS;
     int n = snprintf(h->base, sizeof h->base, "%s://%s%s%s:%u", config->is_https ? "https" : "http",
                      is_v6 ? "[" : "", config->host, is_v6 ? "]" : "", config->port);

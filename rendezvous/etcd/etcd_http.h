@@ -2,14 +2,14 @@
  *
  * A request's time is bounded, as is the size of its answer. No proxy, no redirection: a site's
  * proxy does not lead to its own etcd. */
-#ifndef DDP_ETCD_ETCD_HTTP_H
-#define DDP_ETCD_ETCD_HTTP_H
+#ifndef DDP_RENDEZVOUS_ETCD_ETCD_HTTP_H
+#define DDP_RENDEZVOUS_ETCD_ETCD_HTTP_H
 
 #include "etcd_plugin.h"
 
 struct etcd_http; /* opaque */
 
-struct etcd_http_notes {
+struct etcd_http_callbacks {
     /* The request is over. status 0: there was no answer, and `text` says why; else `text` is the
      * answer, NUL-terminated behind its len bytes. Lent for the call, in which the next request may
      * be made. */
@@ -19,7 +19,7 @@ struct etcd_http_notes {
 
 /* returns   0; -ENOMEM; -EINVAL: an option that this libcurl does not take */
 int etcd_http_open(const struct etcd_config *config, const struct etcd_host *host,
-                   const struct etcd_http_notes *notes, struct etcd_http **ret,
+                   const struct etcd_http_callbacks *callbacks, struct etcd_http **ret,
                    struct co_error *err);
 
 /* POST. A request that is out is given up; on_done is not called for it.

@@ -198,7 +198,7 @@ static int take_text(char *to, const char *text, const char *what, struct co_err
 
 static int set_up(struct etcd *e, const struct etcd_config *c, struct co_error *err)
 {
-    const struct etcd_http_notes notes = {.on_done = on_done, .arg = e};
+    const struct etcd_http_callbacks callbacks = {.on_done = on_done, .arg = e};
     int rc = take_text(e->user, c->user, "the name of etcd's user", err);
     if (rc == 0)
         rc = take_text(e->password, c->password, "the password of etcd's user", err);
@@ -209,7 +209,7 @@ static int set_up(struct etcd *e, const struct etcd_config *c, struct co_error *
                      c->prefix, ETCD_WIRE_KEY_BYTES - 1);
     if (rc == 0 && (e->elector = elector_create(&c->limits)) == NULL)
         rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
-    return rc == 0 ? etcd_http_open(c, &e->host, &notes, &e->http, err) : rc;
+    return rc == 0 ? etcd_http_open(c, &e->host, &callbacks, &e->http, err) : rc;
 }
 
 static int open_etcd(const struct etcd_config *config, const struct etcd_host *host,

@@ -4,8 +4,8 @@
  * only where somebody asks for it: to load that library takes longer than ddprun takes to start. It
  * has no loop of its own: ddprun watches its sockets and its clock. Both come from one build; the
  * version is there for installations that are half renewed. */
-#ifndef DDP_ETCD_ETCD_PLUGIN_H
-#define DDP_ETCD_ETCD_PLUGIN_H
+#ifndef DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
+#define DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
 
 #include "elector.h"
 

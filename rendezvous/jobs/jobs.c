@@ -1,4 +1,4 @@
-#include "jobs_state.h"
+#include "jobs_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -68,14 +68,14 @@ static void destroy_if_closed(struct jobs *j)
         return;
     void (*on_closed)(void *arg) = j->on_closed;
     void *arg = j->on_closed_arg;
-    control_conn_host_fini(&j->conns);
+    channel_conn_host_fini(&j->conns);
     free(j->peers);
     free(j);
     if (on_closed != NULL)
         on_closed(arg);
 }
 
-static void on_conn_gone(struct control_conn_host *h)
+static void on_conn_gone(struct channel_conn_host *h)
 {
     destroy_if_closed((struct jobs *)((char *)h - offsetof(struct jobs, conns)));
 }
@@ -85,7 +85,7 @@ static void on_job_closed(uv_handle_t *handle)
     struct job *job = handle->data;
     struct jobs *j = job->jobs;
     roster_destroy(job->roster);
-    told_fini(&job->told);
+    verdict_log_fini(&job->verdict_log);
     free(job);
     j->n_handles--;
     destroy_if_closed(j);
@@ -164,7 +164,7 @@ static void note_told(struct job *job)
     struct roster_node_view node;
     for (uint32_t i = 0; i < roster_n_slots(job->roster); i++)
         if (roster_view(job->roster, i, &node))
-            told_add(&job->told, node.instance, node.name);
+            verdict_log_add(&job->verdict_log, node.instance, node.name);
 }
 
 static void note_change(struct job *job, const struct roster_action *a)
@@ -262,7 +262,7 @@ uint32_t jobs_n_untold(const struct jobs *j)
 
 /* --- the whole --- */
 
-static void on_pipe_closed(struct control_pipe *pipe)
+static void on_pipe_closed(struct channel_pipe *pipe)
 {
     struct jobs *j = (struct jobs *)((char *)pipe - offsetof(struct jobs, pipe));
     j->n_handles--;
@@ -282,11 +282,11 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         j->opts.max_jobs = DEFAULT_MAX_JOBS;
     if (j->opts.max_conns == 0 || j->opts.max_conns > JOBS_MAX_CONNS)
         j->opts.max_conns = JOBS_MAX_CONNS;
-    int rc = control_conn_host_init(&j->conns, loop, err);
-    if (rc == 0 && control_pipe_init(&j->pipe, loop) < 0)
+    int rc = channel_conn_host_init(&j->conns, loop, err);
+    if (rc == 0 && channel_pipe_init(&j->pipe, loop) < 0)
         rc = co_fail(err, -ENOMEM, "no memory for jobs");
     if (rc < 0) {
-        control_conn_host_fini(&j->conns);
+        channel_conn_host_fini(&j->conns);
         free(j);
         return rc;
     }
@@ -347,5 +347,5 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     }
     while (j->first != NULL)
         jobs_close_job(j->first);
-    control_pipe_close(&j->pipe, on_pipe_closed);
+    channel_pipe_close(&j->pipe, on_pipe_closed);
 }

@@ -3,11 +3,11 @@
  * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that comes makes a
  * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which
  * is in this process. Says nothing itself: what is worth a line goes to on_note. */
-#ifndef DDP_RENDEZVOUS_JOBS_H
-#define DDP_RENDEZVOUS_JOBS_H
+#ifndef DDP_RENDEZVOUS_JOBS_JOBS_H
+#define DDP_RENDEZVOUS_JOBS_JOBS_H
 
-#include "rendezvous/channel/control_conn.h"
-#include "rendezvous/channel/control_pipe.h"
+#include "rendezvous/channel/channel_conn.h"
+#include "rendezvous/channel/channel_pipe.h"
 #include "rendezvous/membership/roster.h"
 
 struct co_error;
@@ -22,8 +22,8 @@ struct jobs_opts {
     struct roster_limits limits;
     uint32_t max_jobs;         /* 0: 1024; one more is refused */
     uint32_t max_conns;        /* 0: JOBS_MAX_CONNS; one more is closed at once */
-    uint64_t max_buffer_bytes; /* of struct control_conn_host; 0: no common bound */
-    uint64_t mid_frame_ms;     /* of struct control_conn_host; 0: its own */
+    uint64_t max_buffer_bytes; /* of struct channel_conn_host; 0: no common bound */
+    uint64_t mid_frame_ms;     /* of struct channel_conn_host; 0: its own */
 
     /* NULL: jobs are made by their first node. One that is over is kept for a minute, for who comes
      * late, or until a node that knows of its end comes again: then it begins once more. One that
@@ -59,9 +59,9 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len);
 /* The node in this process; only with only_run_id. It has a link from jobs_local_up() to
  * jobs_local_down(), or until the roster ends it, and may have another one afterwards.
  *
- * on_message   see control_pipe.h; m == NULL: the roster has ended the link
+ * on_message   see channel_pipe.h; m == NULL: the roster has ended the link
  * returns      0, -ENOMEM */
-int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err);
+int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struct co_error *err);
 void jobs_local_send(struct jobs *j, const struct message *m);
 void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
 
@@ -91,7 +91,7 @@ void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret);
 void jobs_each(const struct jobs *j,
                void (*on_job)(void *arg, const char *run_id, const struct roster *r), void *arg);
 
-/* End all connections: what was sent on them still goes out, for CONTROL_CONN_LINGER_MS at most.
+/* End all connections: what was sent on them still goes out, for CHANNEL_CONN_LINGER_MS at most.
  * Then everything is freed and on_closed (NULL allowed) called, from the loop. The jobs must not be
  * used after this call. */
 void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg);

@@ -1,6 +1,6 @@
 /* jobs_page.h - a daemon's jobs in figures, as Prometheus and as JSON have them. */
-#ifndef DDP_RENDEZVOUS_JOBS_PAGE_H
-#define DDP_RENDEZVOUS_JOBS_PAGE_H
+#ifndef DDP_RENDEZVOUS_JOBS_JOBS_PAGE_H
+#define DDP_RENDEZVOUS_JOBS_JOBS_PAGE_H
 
 struct co_buf;
 struct jobs;

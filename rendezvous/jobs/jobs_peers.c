@@ -1,5 +1,5 @@
 /* jobs_peers.c - who is connected: nodes elsewhere, the one in this process, and what they say. */
-#include "jobs_state.h"
+#include "jobs_priv.h"
 
 #include "common/error.h"
 #include "rendezvous/channel/seal.h"
@@ -83,18 +83,18 @@ static void lose_peer(struct peer *p)
 void jobs_send(struct peer *p, const struct message *m)
 {
     if (p->conn != NULL)
-        control_conn_send(p->conn, m);
+        channel_conn_send(p->conn, m);
     else
-        control_pipe_send(&p->jobs->pipe, CONTROL_PIPE_ROSTER, m);
+        channel_pipe_send(&p->jobs->pipe, CHANNEL_PIPE_ROSTER, m);
 }
 
 /* What was sent still arrives. */
 void jobs_end_peer(struct peer *p)
 {
     if (p->conn != NULL)
-        control_conn_end(p->conn);
+        channel_conn_end(p->conn);
     else
-        control_pipe_shut(&p->jobs->pipe, CONTROL_PIPE_ROSTER);
+        channel_pipe_shut(&p->jobs->pipe, CHANNEL_PIPE_ROSTER);
     free_peer(p);
 }
 
@@ -111,7 +111,7 @@ static void on_local(void *arg, const struct message *m)
         lose_peer(j->local);
 }
 
-int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struct co_error *err)
+int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struct co_error *err)
 {
     assert(j->opts.only_run_id != NULL);
     if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
@@ -119,18 +119,18 @@ int jobs_local_up(struct jobs *j, control_pipe_take on_message, void *arg, struc
     j->local = make_peer(j);
     if (j->local == NULL)
         return co_fail(err, -ENOMEM, "no memory for a link to the roster");
-    control_pipe_open(&j->pipe, on_local, j, on_message, arg);
+    channel_pipe_open(&j->pipe, on_local, j, on_message, arg);
     return 0;
 }
 
 void jobs_local_send(struct jobs *j, const struct message *m)
 {
-    control_pipe_send(&j->pipe, CONTROL_PIPE_NODE, m);
+    channel_pipe_send(&j->pipe, CHANNEL_PIPE_NODE, m);
 }
 
 void jobs_local_down(struct jobs *j)
 {
-    control_pipe_shut(&j->pipe, CONTROL_PIPE_NODE);
+    channel_pipe_shut(&j->pipe, CHANNEL_PIPE_NODE);
 }
 
 /* --- connections --- */
@@ -149,7 +149,7 @@ static void refuse(struct peer *p, enum message_refusal why, bool again, const c
 static bool begins_again(const struct job *job, const struct message_hello *hello)
 {
     return roster_get_state(job->roster) == ROSTER_CLOSED &&
-           verdict_log_missed(&job->told, hello->instance, hello->name);
+           verdict_log_missed(&job->verdict_log, hello->instance, hello->name);
 }
 
 /* Returns whether the peer has a job now; else it is refused. */
@@ -195,7 +195,7 @@ static void note_late(struct job *job, const struct message *m)
 {
     if (m->type == MESSAGE_HELLO && !job->closing && job->jobs->opts.only_run_id == NULL &&
         roster_get_state(job->roster) == ROSTER_CLOSED)
-        told_add(&job->told, m->hello.instance, m->hello.name);
+        verdict_log_add(&job->verdict_log, m->hello.instance, m->hello.name);
 }
 
 static void on_peer_message(struct peer *p, const struct message *m)
@@ -228,10 +228,10 @@ static void on_message(void *arg, const struct message *m)
 static void on_end(void *arg, int code, const char *text)
 {
     struct peer *p = arg;
-    char line[CO_ERROR_TEXT_BYTES], from[CONTROL_CONN_PEER_BYTES];
+    char line[CO_ERROR_TEXT_BYTES], from[CHANNEL_CONN_PEER_BYTES];
     /* who only looked whether somebody is here has done nothing wrong */
     if (code != -ECONNRESET && code != -EPIPE) {
-        control_conn_peer(p->conn, from);
+        channel_conn_peer(p->conn, from);
         snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);
         jobs_note(p->jobs, line);
     }
@@ -249,14 +249,14 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
         close(fd);
         return;
     }
-    const struct control_conn_notes notes = {
+    const struct channel_conn_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = p};
-    int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CONTROL_WIRE_VERSION,
-                                CONTROL_WIRE_VERSION, &seal, &err);
+    int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CHANNEL_WIRE_VERSION,
+                                CHANNEL_WIRE_VERSION, &seal, &err);
     if (rc < 0)
         close(fd);
     else
-        rc = control_conn_adopt(&j->conns, seal, fd, bytes, len, &notes, &p->conn, &err);
+        rc = channel_conn_adopt(&j->conns, seal, fd, bytes, len, &callbacks, &p->conn, &err);
     if (rc < 0) {
         jobs_note(j, err.text);
         free_peer(p);

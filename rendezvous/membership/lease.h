@@ -8,8 +8,8 @@
  *     roster        hear ------- lease_ms + LEASE_MARGIN_MS ------> lost, the next one is sealed
  *
  * The margin is for clocks that run at different speeds and for the kill itself. */
-#ifndef DDP_RENDEZVOUS_LEASE_H
-#define DDP_RENDEZVOUS_LEASE_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_LEASE_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_LEASE_H
 
 #include <stdint.h>
 

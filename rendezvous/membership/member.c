@@ -1,6 +1,6 @@
 /* member.c - the rules: the table of states, its conditions and actions. What comes from outside is
  * made into its events in member_input.c. */
-#include "member_state.h"
+#include "member_priv.h"
 
 #include "common/clock.h"
 #include "common/machine.h"

@@ -7,8 +7,8 @@
  * The member keeps the link to the roster alive and speaks up again after each loss of it; it says
  * what generation to run, when to stop and when to kill, and how all ends. How ranks are stopped
  * (signals, grace, leftovers) is the supervisor's business. */
-#ifndef DDP_RENDEZVOUS_MEMBER_H
-#define DDP_RENDEZVOUS_MEMBER_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_H
 
 #include "lease.h"
 #include "message.h"

@@ -1,6 +1,6 @@
 /* member_input.c - the link, the lease, what is said on the one because of the other, and what
  * comes, made into events of the table. */
-#include "member_state.h"
+#include "member_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"

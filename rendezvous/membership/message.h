@@ -1,6 +1,6 @@
 /* message.h - what a node and the roster say to each other: the words, not the bytes.
  *
- * roster.h and member.h take these and make these; control_wire.h turns them into bytes and back.
+ * roster.h and member.h take these and make these; channel_wire.h turns them into bytes and back.
  * Within a process they are handed over as they are. Texts and lists are lent: by the sender until
  * its next step, by the decoder as long as the frame's bytes stay. docs/membership.md tells who
  * says what when.
@@ -8,8 +8,8 @@
  * Each message can come twice, and the one before it may have been lost with a connection: what a
  * message says is how things stand, and all but those of a connection's beginning name their
  * generation, so that one which comes late is seen to be late. */
-#ifndef DDP_RENDEZVOUS_MESSAGE_H
-#define DDP_RENDEZVOUS_MESSAGE_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_MESSAGE_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_MESSAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -15,8 +15,8 @@
  * --exclude-node-after N, N/TIME: a node whose ranks have failed so often does not take part any
  * more. All failures count for that, free ones, too: what breaks once an hour on one node only is
  * the node. */
-#ifndef DDP_RENDEZVOUS_RESTART_POLICY_H
-#define DDP_RENDEZVOUS_RESTART_POLICY_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_RESTART_POLICY_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_RESTART_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>

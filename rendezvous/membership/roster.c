@@ -1,6 +1,6 @@
 /* roster.c - the rules: the table of states, its conditions and actions. What comes from outside is
  * made into its events in roster_input.c. */
-#include "roster_state.h"
+#include "roster_priv.h"
 
 #include "common/clock.h"
 #include "common/machine.h"

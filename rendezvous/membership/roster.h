@@ -21,8 +21,8 @@
  *                (roster_resume())
  *   excluded     it takes no part any more, nor does who comes by its name: its ranks failed too
  *                often */
-#ifndef DDP_RENDEZVOUS_ROSTER_H
-#define DDP_RENDEZVOUS_ROSTER_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
 
 #include "message.h"
 

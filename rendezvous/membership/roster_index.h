@@ -1,8 +1,8 @@
 /* roster_index.h - from a number that names a node (a link, an instance id, a node rank) to its
  * slot in the roster. Open addressing; several slots may stand under one hash, so the caller
  * compares. */
-#ifndef DDP_RENDEZVOUS_ROSTER_INDEX_H
-#define DDP_RENDEZVOUS_ROSTER_INDEX_H
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_INDEX_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>

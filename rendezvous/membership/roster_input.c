@@ -1,6 +1,6 @@
 /* roster_input.c - what comes from outside, made into facts and into events of the table. */
 #include "lease.h"
-#include "roster_state.h"
+#include "roster_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"

@@ -1,7 +1,7 @@
 /* roster_nodes.c - who is known to the roster: slots, ways to find them, lists by time, counts.
  *
  * The only file that writes what the counts of struct roster are made of. */
-#include "roster_state.h"
+#include "roster_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* roster_tell.c - what nodes are told: actions, and what is waited for. Decides nothing. */
-#include "roster_state.h"
+#include "roster_priv.h"
 
 #include "common/clock.h"
 

@@ -1,6 +1,6 @@
 /* address.h - addresses of sockets in figures: names are never looked up, in neither direction. */
-#ifndef DDP_RENDEZVOUS_ADDRESS_H
-#define DDP_RENDEZVOUS_ADDRESS_H
+#ifndef DDP_RENDEZVOUS_NET_ADDRESS_H
+#define DDP_RENDEZVOUS_NET_ADDRESS_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* allow.h - which addresses may connect: a list of networks, and one of hosts.
  *
  * Pure. */
-#ifndef DDP_RENDEZVOUS_ALLOW_H
-#define DDP_RENDEZVOUS_ALLOW_H
+#ifndef DDP_RENDEZVOUS_NET_ALLOW_H
+#define DDP_RENDEZVOUS_NET_ALLOW_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

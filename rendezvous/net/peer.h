@@ -5,8 +5,8 @@
  * (gVisor), looked up in /proc/net/tcp. Only a socket that a process still holds has an owner: a
  * client that has closed its end by the time we ask is unknown, since the kernel would report uid 0
  * for it. */
-#ifndef DDP_RENDEZVOUS_PEER_H
-#define DDP_RENDEZVOUS_PEER_H
+#ifndef DDP_RENDEZVOUS_NET_PEER_H
+#define DDP_RENDEZVOUS_NET_PEER_H
 
 #include <stdint.h>
 #include <sys/socket.h>

@@ -3,8 +3,8 @@
  * The system's resolver blocks, for half a minute where a name server does not answer, and cannot
  * be told to stop. So it works in a thread of its own, which is left alone when nobody waits for it
  * any more. A numeric address needs no thread. */
-#ifndef DDP_RENDEZVOUS_RESOLVE_H
-#define DDP_RENDEZVOUS_RESOLVE_H
+#ifndef DDP_RENDEZVOUS_NET_RESOLVE_H
+#define DDP_RENDEZVOUS_NET_RESOLVE_H
 
 #include <sys/socket.h>
 #include <uv.h>

@@ -2,8 +2,8 @@
  * mpiexec.hydra, or srun --mpi=pmi2, leaves to a process (PMI_FD).
  *
  * Not thread-safe. After a failure the conversation is of no use any more. */
-#ifndef DDP_RENDEZVOUS_PMI1_CLIENT_H
-#define DDP_RENDEZVOUS_PMI1_CLIENT_H
+#ifndef DDP_RENDEZVOUS_PMI_PMI1_CLIENT_H
+#define DDP_RENDEZVOUS_PMI_PMI1_CLIENT_H
 
 #include "pmi1_wire.h"
 

@@ -13,8 +13,8 @@
  * Answered as PMI 1.1: init, get_maxes, get_appnum, get_my_kvsname, get_universe_size, put, get,
  * barrier_in, finalize, abort. Spawning processes and publishing names are refused, in words that a
  * program can show. Anything else costs the connection. */
-#ifndef DDP_RENDEZVOUS_PMI1_SERVER_H
-#define DDP_RENDEZVOUS_PMI1_SERVER_H
+#ifndef DDP_RENDEZVOUS_PMI_PMI1_SERVER_H
+#define DDP_RENDEZVOUS_PMI_PMI1_SERVER_H
 
 #include "pmi1_wire.h"
 

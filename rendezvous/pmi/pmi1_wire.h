@@ -5,8 +5,8 @@
  *     cmd=put kvsname=job key=P0-businesscard value=tag#0...
  *
  * Neither names nor values hold blanks; a value may hold '='. docs/pmi1.md has the commands. */
-#ifndef DDP_RENDEZVOUS_PMI1_WIRE_H
-#define DDP_RENDEZVOUS_PMI1_WIRE_H
+#ifndef DDP_RENDEZVOUS_PMI_PMI1_WIRE_H
+#define DDP_RENDEZVOUS_PMI_PMI1_WIRE_H
 
 #include "rendezvous/store/wire.h"
 

@@ -8,8 +8,8 @@
  * Where other protocols are served on the same port, the first bytes are looked at, and a
  * connection that is not for the store is handed over; after them, and where there is only the
  * store, that costs nothing. */
-#ifndef DDP_RENDEZVOUS_CONN_H
-#define DDP_RENDEZVOUS_CONN_H
+#ifndef DDP_RENDEZVOUS_SERVER_CONN_H
+#define DDP_RENDEZVOUS_SERVER_CONN_H
 
 #include "protocol.h"
 #include "rendezvous/store/session.h"

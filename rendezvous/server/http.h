@@ -4,8 +4,8 @@
  * Pure. Serves GET and HEAD, HTTP/1.0 and 1.1, connections that are kept; no bodies in requests, no
  * ranges, no encodings. Lines may end in CR LF or LF; what else RFC 9112 leaves open to two
  * readings is answered with 400. */
-#ifndef DDP_RENDEZVOUS_HTTP_H
-#define DDP_RENDEZVOUS_HTTP_H
+#ifndef DDP_RENDEZVOUS_SERVER_HTTP_H
+#define DDP_RENDEZVOUS_SERVER_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>

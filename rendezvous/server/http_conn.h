@@ -2,8 +2,8 @@
  *
  * Few are kept at a time, each holds a few KiB at most, and one that dawdles has to make room for
  * the next: they share a port with the store, and must cost it nothing. */
-#ifndef DDP_RENDEZVOUS_HTTP_CONN_H
-#define DDP_RENDEZVOUS_HTTP_CONN_H
+#ifndef DDP_RENDEZVOUS_SERVER_HTTP_CONN_H
+#define DDP_RENDEZVOUS_SERVER_HTTP_CONN_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * Pure.
  *
  * After a failure nothing is printed any more, so that a caller looks once, at the end. */
-#ifndef DDP_RENDEZVOUS_PAGE_H
-#define DDP_RENDEZVOUS_PAGE_H
+#ifndef DDP_RENDEZVOUS_SERVER_PAGE_H
+#define DDP_RENDEZVOUS_SERVER_PAGE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  *
  * Pure. A store's client begins with an opcode, which is a small number; HTTP with the name of a
  * method in capitals; a supervisor's control connection with PROTOCOL_CONTROL_PREFACE. */
-#ifndef DDP_RENDEZVOUS_PROTOCOL_H
-#define DDP_RENDEZVOUS_PROTOCOL_H
+#ifndef DDP_RENDEZVOUS_SERVER_PROTOCOL_H
+#define DDP_RENDEZVOUS_SERVER_PROTOCOL_H
 
 #include <stddef.h>
 #include <stdint.h>

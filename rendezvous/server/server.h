@@ -5,8 +5,8 @@
  * as it runs, and which answers HTTP on the same port. Never resolves a name, never blocks, never
  * allocates by a length it was only told. The program must ignore SIGPIPE, since libuv does not
  * keep it away: a client that goes before its reply would end the program. */
-#ifndef DDP_RENDEZVOUS_SERVER_H
-#define DDP_RENDEZVOUS_SERVER_H
+#ifndef DDP_RENDEZVOUS_SERVER_SERVER_H
+#define DDP_RENDEZVOUS_SERVER_SERVER_H
 
 #include <stdbool.h>
 #include <stdint.h>

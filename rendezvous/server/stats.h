@@ -1,8 +1,8 @@
 /* stats.h - a server in figures, as Prometheus and as JSON has them.
  *
  * Pure: the server fills the struct in (server_get_stats). */
-#ifndef DDP_RENDEZVOUS_STATS_H
-#define DDP_RENDEZVOUS_STATS_H
+#ifndef DDP_RENDEZVOUS_SERVER_STATS_H
+#define DDP_RENDEZVOUS_SERVER_STATS_H
 
 #include "rendezvous/store/wire.h"
 

@@ -14,8 +14,8 @@
  * Opcode 8 is DELETE_KEY in A and APPEND in B: it is B's if anything follows the key. A client of A
  * then waits for its reply, so that only time can tell: the parser answers CODEC_AMBIGUOUS, and the
  * caller calls codec_decide_a() when nothing has come for a while. */
-#ifndef DDP_RENDEZVOUS_CODEC_H
-#define DDP_RENDEZVOUS_CODEC_H
+#ifndef DDP_RENDEZVOUS_STORE_CODEC_H
+#define DDP_RENDEZVOUS_STORE_CODEC_H
 
 #include "wire.h"
 

@@ -2,8 +2,8 @@
  *
  * Pure: bytes come in, replies gather in `out`, and who carries them is the caller's business
  * (conn.c, and the fuzz target). Requests run only when they are complete, each once, in order. */
-#ifndef DDP_RENDEZVOUS_SESSION_H
-#define DDP_RENDEZVOUS_SESSION_H
+#ifndef DDP_RENDEZVOUS_STORE_SESSION_H
+#define DDP_RENDEZVOUS_STORE_SESSION_H
 
 #include "codec.h"
 #include "common/buf.h"

@@ -10,8 +10,8 @@
  *
  * All memory the store holds counts against max_bytes, what is kept about waiting included, so that
  * no sequence of calls makes it grow further. */
-#ifndef DDP_RENDEZVOUS_STORE_H
-#define DDP_RENDEZVOUS_STORE_H
+#ifndef DDP_RENDEZVOUS_STORE_STORE_H
+#define DDP_RENDEZVOUS_STORE_STORE_H
 
 #include "wire.h"
 

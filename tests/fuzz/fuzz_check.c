@@ -31,7 +31,7 @@ static void show(const struct check_facts *facts)
     for (size_t i = 0; i < r.n_nodes; i++)
         r.nodes[i] = (struct check_node){
             .name = "n", .is_up = true, .has_facts = true, .facts = *facts, .address = "::1"};
-    must(check_judge(&r, "1.0") == 0);
+    must(check_rules(&r, "1.0") == 0);
     FILE *out = open_memstream(&text, &n);
     must(out != NULL && check_text_print(&r, out) == 0 && fclose(out) == 0);
     must_be_plain(text);

@@ -2,7 +2,7 @@
  * bytes when it is written again: nothing is accepted in two ways, nothing is lost. */
 #include "common/buf.h"
 #include "common/error.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,15 +16,15 @@ static void require(bool holds)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct control_wire_scratch scratch;
+    static struct channel_wire_scratch scratch;
     struct message m;
     struct co_error err = {0};
     struct co_buf out = {0};
-    if (control_wire_decode(data, size, &scratch, &m, &err) < 0) {
+    if (channel_wire_decode(data, size, &scratch, &m, &err) < 0) {
         require(err.text[0] != '\0');
         return 0;
     }
-    require(control_wire_encode(&m, &out, &err) == 0);
+    require(channel_wire_encode(&m, &out, &err) == 0);
     require(co_buf_len(&out) == size && memcmp(co_buf_bytes(&out), data, size) == 0);
     co_buf_fini(&out);
     return 0;

@@ -8,7 +8,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/roster.h"
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct world {
     uint64_t links[MAX_LINKS]; /* 0: none */
     uint64_t n_links;
     struct co_buf frame;
-    struct control_wire_scratch scratch;
+    struct channel_wire_scratch scratch;
 };
 
 static void require(bool holds)
@@ -120,9 +120,9 @@ static struct message draw_message(struct world *w)
 static bool carry(struct world *w, struct message *m)
 {
     co_buf_consume(&w->frame, co_buf_len(&w->frame));
-    if (control_wire_encode(m, &w->frame, NULL) < 0)
+    if (channel_wire_encode(m, &w->frame, NULL) < 0)
         return false;
-    return control_wire_decode(co_buf_bytes(&w->frame), co_buf_len(&w->frame), &w->scratch, m,
+    return channel_wire_decode(co_buf_bytes(&w->frame), co_buf_len(&w->frame), &w->scratch, m,
                                NULL) == 0;
 }
 

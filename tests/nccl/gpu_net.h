@@ -1,7 +1,7 @@
 /* gpu_net.h - a network on a GPU whose steps may be replayed from a CUDA graph, beside the same one
  * on the CPU. */
-#ifndef DDP_TESTS_GPU_NET_H
-#define DDP_TESTS_GPU_NET_H
+#ifndef DDP_TESTS_NCCL_GPU_NET_H
+#define DDP_TESTS_NCCL_GPU_NET_H
 
 #include "gpu_values.h"
 

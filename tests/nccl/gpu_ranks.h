@@ -1,7 +1,7 @@
 /* gpu_ranks.h - ranks of a test with memory of "GPUs", over the double (double/double.h), and the
  * report of what broke its rules. */
-#ifndef DDP_TESTS_GPU_RANKS_H
-#define DDP_TESTS_GPU_RANKS_H
+#ifndef DDP_TESTS_NCCL_GPU_RANKS_H
+#define DDP_TESTS_NCCL_GPU_RANKS_H
 
 #include "tests/unit/worker-runtime/ranks.h"
 

@@ -1,6 +1,6 @@
 /* gpu_values.h - tensors of any floating-point type, on GPUs and on the host. */
-#ifndef DDP_TESTS_GPU_VALUES_H
-#define DDP_TESTS_GPU_VALUES_H
+#ifndef DDP_TESTS_NCCL_GPU_VALUES_H
+#define DDP_TESTS_NCCL_GPU_VALUES_H
 
 #include "gpu_ranks.h"
 

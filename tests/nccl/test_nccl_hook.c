@@ -16,7 +16,7 @@ static const struct {
                        {1, DDP_FLOAT64},    {40000, DDP_FLOAT32}, {31, DDP_BFLOAT16},
                        {17, DDP_FLOAT16},   {900, DDP_FLOAT32},   {64, DDP_FLOAT64}};
 
-struct told { /* what a hook is told on its way, and what it has seen */
+struct verdict_log { /* what a hook is told on its way, and what it has seen */
     bool on_gpu;
     cudaStream_t program; /* the program's stream */
     size_t n_calls, n_elements, fails_at, bad_at;
@@ -25,7 +25,7 @@ struct told { /* what a hook is told on its way, and what it has seen */
 struct net { /* the same one twice */
     struct ddp_tensor cpu[N_TENSORS], gpu[N_TENSORS];
     struct ddp_model *cpu_model, *gpu_model;
-    struct told cpu_told, gpu_told;
+    struct verdict_log cpu_told, gpu_told;
     cudaStream_t stream;
 };
 
@@ -46,7 +46,7 @@ static int set_first(int rank, const struct ddp_bucket *b, int byte)
 
 static int sum_up(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 {
-    struct told *told = arg;
+    struct verdict_log *told = arg;
     const int rank = ddp_rank(g);
     RANK_CHECK(rank, b->index == told->n_calls++ % b->n_buckets, "bucket %zu", b->index);
     RANK_CHECK(rank, (b->stream != NULL) == told->on_gpu, "a stream");
@@ -61,7 +61,7 @@ static int sum_up(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 /* It waits on the host, and averages there. */
 static int sum_up_on_host(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 {
-    struct told *told = arg;
+    struct verdict_log *told = arg;
     const int rank = ddp_rank(g);
     const size_t bytes = b->count * ddp_dtype_size(b->dtype);
     char *copy = malloc(bytes + 1);

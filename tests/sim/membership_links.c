@@ -34,7 +34,7 @@ void link_send(struct world *w, struct link *l, enum direction to, const struct 
 {
     struct co_buf out = {0};
     struct co_error err = {0};
-    if (control_wire_encode(m, &out, &err) < 0)
+    if (channel_wire_encode(m, &out, &err) < 0)
         give_up(w, err.text);
     w->n_messages++;
     queue_put(w, &l->queues[to], out.data, co_buf_len(&out));

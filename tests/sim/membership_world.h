@@ -4,10 +4,10 @@
  *
  * What must always hold is checked where it could be broken; who finds that it does not hold says
  * which seed, when and what, and exits. */
-#ifndef DDP_TESTS_MEMBERSHIP_WORLD_H
-#define DDP_TESTS_MEMBERSHIP_WORLD_H
+#ifndef DDP_TESTS_SIM_MEMBERSHIP_WORLD_H
+#define DDP_TESTS_SIM_MEMBERSHIP_WORLD_H
 
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/roster.h"
 
@@ -100,7 +100,7 @@ struct world {
     uint64_t n_links;
     uint16_t n_ports;
     struct generation generations[MAX_GENERATIONS];
-    struct control_wire_scratch scratch;
+    struct channel_wire_scratch scratch;
     uint64_t resets_at_ms, freezes_roster_at_ms;
     struct roster_limits limits;
     uint64_t moves_at_ms;                  /* the roster is lost; CO_NEVER_MS */

@@ -1,6 +1,6 @@
 /* schedules.h - the runs of a simulation, one for each seed. */
-#ifndef DDP_TESTS_SCHEDULES_H
-#define DDP_TESTS_SCHEDULES_H
+#ifndef DDP_TESTS_SIM_SCHEDULES_H
+#define DDP_TESTS_SIM_SCHEDULES_H
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -119,7 +119,7 @@ static void receive(struct world *w, struct link *l, enum direction to, const st
     struct message m;
     struct co_error err = {0};
     struct node *n = &w->nodes[l->node];
-    if (control_wire_decode(mail->bytes, mail->len, &w->scratch, &m, &err) < 0)
+    if (channel_wire_decode(mail->bytes, mail->len, &w->scratch, &m, &err) < 0)
         give_up(w, err.text);
     if (to == TO_NODE) {
         node_feed(w, n, (struct member_input){.type = MEMBER_MESSAGE, .message = &m});

@@ -7,7 +7,7 @@
  * roster took for one event and how long for all of them. Checked is what does not depend on the
  * machine: that no node gets or sends more than a few frames per change, however many nodes there
  * are, and that everybody has a place after it. */
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/roster.h"
 
@@ -42,7 +42,7 @@ static struct big {
     uint64_t now_ms;
     struct co_buf bytes, frames; /* first in, first out; the bytes of a round are freed together */
     uint64_t n_frames, n_bytes, n_events, roster_ns, slowest_ns;
-    struct control_wire_scratch scratch;
+    struct channel_wire_scratch scratch;
 } big;
 
 static void require(bool holds, const char *what)
@@ -58,7 +58,7 @@ static void require(bool holds, const char *what)
 static void send(struct big *b, uint32_t node, bool to_roster, const struct message *m)
 {
     struct frame f = {.node = node, .to_roster = to_roster, .at = b->bytes.end - b->bytes.start};
-    require(control_wire_encode(m, &b->bytes, NULL) == 0, "a message that cannot be sent");
+    require(channel_wire_encode(m, &b->bytes, NULL) == 0, "a message that cannot be sent");
     f.len = co_buf_len(&b->bytes) - f.at;
     require(co_buf_append(&b->frames, &f, sizeof f) == 0, "no memory");
     if (to_roster)
@@ -121,7 +121,7 @@ static void run_dry(struct big *b)
             struct message m;
             memcpy(&f, co_buf_bytes(&frames) + at, sizeof f);
             require(
-                control_wire_decode(co_buf_bytes(&bytes) + f.at, f.len, &b->scratch, &m, NULL) == 0,
+                channel_wire_decode(co_buf_bytes(&bytes) + f.at, f.len, &b->scratch, &m, NULL) == 0,
                 "a message that cannot be read");
             if (f.to_roster)
                 feed_roster(b, (struct roster_input){

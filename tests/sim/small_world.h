@@ -3,8 +3,8 @@
 #ifndef TESTS_SIM_SMALL_WORLD_H
 #define TESTS_SIM_SMALL_WORLD_H
 
-#include "rendezvous/membership/member_state.h"
-#include "rendezvous/membership/roster_state.h"
+#include "rendezvous/membership/member_priv.h"
+#include "rendezvous/membership/roster_priv.h"
 
 enum {
     N_NODES = 3,

@@ -1,6 +1,6 @@
 /* cases.h - tests whose input is data: each entry of a folder of tests/data is a case. */
-#ifndef DDP_TESTS_CASES_H
-#define DDP_TESTS_CASES_H
+#ifndef DDP_TESTS_SUPPORT_CASES_H
+#define DDP_TESTS_SUPPORT_CASES_H
 
 #include <check.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* chance.h - random numbers that are the same again for the same seed: of simulations. */
-#ifndef DDP_TESTS_CHANCE_H
-#define DDP_TESTS_CHANCE_H
+#ifndef DDP_TESTS_SUPPORT_CHANCE_H
+#define DDP_TESTS_SUPPORT_CHANCE_H
 
 #include <stdint.h>
 

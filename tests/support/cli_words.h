@@ -1,6 +1,6 @@
 /* cli_words.h - a command line of a test, parsed in a fake world. */
-#ifndef DDP_TESTS_CLI_WORDS_H
-#define DDP_TESTS_CLI_WORDS_H
+#ifndef DDP_TESTS_SUPPORT_CLI_WORDS_H
+#define DDP_TESTS_SUPPORT_CLI_WORDS_H
 
 #include "common/error.h"
 #include "launcher/job/job_spec.h"

@@ -1,8 +1,8 @@
 /* fake_host_env.h - a TEST DOUBLE of the world around a command line: an environment, files and
  * counts that are written down in the test. It touches no real file. What the real ones do is
  * tested by test_resources.c and test_program.c. */
-#ifndef DDP_TESTS_FAKE_HOST_ENV_H
-#define DDP_TESTS_FAKE_HOST_ENV_H
+#ifndef DDP_TESTS_SUPPORT_FAKE_HOST_ENV_H
+#define DDP_TESTS_SUPPORT_FAKE_HOST_ENV_H
 
 #include "launcher/platform/host_env.h"
 

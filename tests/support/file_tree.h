@@ -1,6 +1,6 @@
 /* file_tree.h - a folder of files that a test writes: a TEST DOUBLE of /proc, /sys and /dev. */
-#ifndef DDP_TESTS_FILE_TREE_H
-#define DDP_TESTS_FILE_TREE_H
+#ifndef DDP_TESTS_SUPPORT_FILE_TREE_H
+#define DDP_TESTS_SUPPORT_FILE_TREE_H
 
 #define FILE_TREE_BYTES 64
 

@@ -2,8 +2,8 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
-#include "rendezvous/channel/control_wire.h"
-#include "rendezvous/membership/member_state.h"
+#include "rendezvous/channel/channel_wire.h"
+#include "rendezvous/membership/member_priv.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -58,7 +58,7 @@ struct nodes {
     uint16_t n_ports;
     struct todo todo[MAX_TODO];
     int first, n;
-    struct control_wire_scratch scratch;
+    struct channel_wire_scratch scratch;
 };
 
 static struct todo *put(struct nodes *w, enum todo_type type, int node)
@@ -76,7 +76,7 @@ static void put_event(struct nodes *w, int node, struct supervisor_event e)
 
 static void put_message(struct nodes *w, enum todo_type type, int node, const struct message *m)
 {
-    int rc = control_wire_encode(m, &put(w, type, node)->frame, NULL);
+    int rc = channel_wire_encode(m, &put(w, type, node)->frame, NULL);
     assert(rc == 0);
     (void)rc;
 }
@@ -304,7 +304,7 @@ static void hear_frame(struct nodes *w, const struct todo *t)
 {
     struct message m;
     int rc =
-        control_wire_decode(co_buf_bytes(&t->frame), co_buf_len(&t->frame), &w->scratch, &m, NULL);
+        channel_wire_decode(co_buf_bytes(&t->frame), co_buf_len(&t->frame), &w->scratch, &m, NULL);
     assert(rc == 0);
     (void)rc;
     if (t->type == TODO_TO_ROSTER)

@@ -1,7 +1,7 @@
 /* machine_checks.h - what the tests of all tables of states assert: that the table is whole, and
  * that its drawing in docs is up to date. */
-#ifndef DDP_TESTS_MACHINE_CHECKS_H
-#define DDP_TESTS_MACHINE_CHECKS_H
+#ifndef DDP_TESTS_SUPPORT_MACHINE_CHECKS_H
+#define DDP_TESTS_SUPPORT_MACHINE_CHECKS_H
 
 #include "common/machine.h"
 

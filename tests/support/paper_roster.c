@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "launcher/job/job_spec.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/roster.h"
 
@@ -35,7 +35,7 @@ struct node {
 
 struct paper {
     uv_loop_t *loop;
-    struct roster_link_notes notes;
+    struct roster_link_callbacks notes;
     struct message_terms terms;
     char run_id[64];
     struct roster *roster;
@@ -44,7 +44,7 @@ struct paper {
     bool is_deaf;
     struct mail mails[MAX_MAILS];
     int first, n;
-    struct control_wire_scratch scratch;
+    struct channel_wire_scratch scratch;
     uv_timer_t mail_timer, timer;
     uv_poll_t command_poll;
     int command_fd;
@@ -64,7 +64,7 @@ static void put(struct paper *p, enum mail_type type, int node, const struct mes
         return;
     struct mail *mail = &p->mails[(p->first + p->n++) % MAX_MAILS];
     *mail = (struct mail){.type = type, .node = node, .link = p->nodes[node].link};
-    int rc = m != NULL ? control_wire_encode(m, &mail->frame, NULL) : 0;
+    int rc = m != NULL ? channel_wire_encode(m, &mail->frame, NULL) : 0;
     assert(rc == 0);
     (void)rc;
     uv_timer_start(&p->mail_timer, on_mail_timer, 0, 0);
@@ -236,7 +236,7 @@ static void set_timer(struct paper *p)
 static void hear(struct paper *p, const struct mail *mail)
 {
     struct message m;
-    int rc = control_wire_decode(co_buf_bytes(&mail->frame), co_buf_len(&mail->frame), &p->scratch,
+    int rc = channel_wire_decode(co_buf_bytes(&mail->frame), co_buf_len(&mail->frame), &p->scratch,
                                  &m, NULL);
     assert(rc == 0);
     (void)rc;
@@ -280,7 +280,8 @@ static void on_mail_timer(uv_timer_t *timer)
 /* --- The link's operations --- */
 
 static int open_link(uv_loop_t *loop, const struct job_spec *spec,
-                     const struct roster_link_notes *notes, void **ret_link, struct co_error *err)
+                     const struct roster_link_callbacks *notes, void **ret_link,
+                     struct co_error *err)
 {
     struct paper *p = calloc(1, sizeof *p);
     const char *lease = getenv("PAPER_LEASE_MS");

@@ -12,8 +12,8 @@
  *     deaf              nothing reaches the process's own node any more, nor comes from it
  *
  * PAPER_LEASE_MS is the lease, with a heartbeat in each fifth of it; 3000 without it. */
-#ifndef DDP_TESTS_PAPER_ROSTER_H
-#define DDP_TESTS_PAPER_ROSTER_H
+#ifndef DDP_TESTS_SUPPORT_PAPER_ROSTER_H
+#define DDP_TESTS_SUPPORT_PAPER_ROSTER_H
 
 #include "launcher/membership/roster_link.h"
 

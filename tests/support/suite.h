@@ -1,6 +1,6 @@
 /* suite.h - a test's main(). */
-#ifndef DDP_TESTS_SUITE_H
-#define DDP_TESTS_SUITE_H
+#ifndef DDP_TESTS_SUPPORT_SUITE_H
+#define DDP_TESTS_SUPPORT_SUITE_H
 
 #include <check.h>
 #include <stdlib.h>

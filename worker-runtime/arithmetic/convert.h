@@ -1,8 +1,8 @@
 /* convert.h - arithmetic on whole gradients of any floating-point type: other types, factors,
  * what is not finite. 16-bit floats are taken as float32 and rounded once. Pure: DDP_SIMD, which is
  * read once, chooses instructions and no results. */
-#ifndef DDP_WORKER_RUNTIME_CONVERT_H
-#define DDP_WORKER_RUNTIME_CONVERT_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_CONVERT_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_CONVERT_H
 
 #include <ddp/types.h>
 #include <stdbool.h>

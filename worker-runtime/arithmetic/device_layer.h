@@ -1,7 +1,7 @@
 /* device_layer.h - a layer of batch normalisation on a GPU, as libddp and the plug-in's kernels
  * know it. No code: nvcc compiles it as C++. */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_LAYER_H
-#define DDP_WORKER_RUNTIME_DEVICE_LAYER_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_DEVICE_LAYER_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_DEVICE_LAYER_H
 
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* finite.h - is a float, as it lies in memory, neither infinite nor a NaN? Pure.
  *
  * By its bits: no floating-point exception is raised, whatever the program traps. */
-#ifndef DDP_WORKER_RUNTIME_FINITE_H
-#define DDP_WORKER_RUNTIME_FINITE_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_FINITE_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_FINITE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * The bits are those of the processors' own conversions: a NaN stays one, becomes quiet, and keeps
  * the upper bits of its payload. */
-#ifndef DDP_WORKER_RUNTIME_HALF_H
-#define DDP_WORKER_RUNTIME_HALF_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_HALF_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_HALF_H
 
 #include <stdint.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  * Old and new state may be the same memory, or lie apart; so may old and new parameters. No product
  * is fused with a sum: the same bits on every processor. */
-#ifndef DDP_WORKER_RUNTIME_OPTIMIZER_H
-#define DDP_WORKER_RUNTIME_OPTIMIZER_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_OPTIMIZER_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_OPTIMIZER_H
 
 #include <ddp/zero.h>
 #include <stdbool.h>

@@ -12,8 +12,8 @@
  *
  * The 16-bit floats are held as float32 from the first input to the last, and rounded once. A NaN
  * stays a NaN; which one comes out of a sum of several is not specified. */
-#ifndef DDP_WORKER_RUNTIME_REDUCE_H
-#define DDP_WORKER_RUNTIME_REDUCE_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_REDUCE_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_REDUCE_H
 
 #include <ddp/types.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* slices.h - deal a stretch of elements out to ranks and in pieces. Pure. */
-#ifndef DDP_WORKER_RUNTIME_SLICES_H
-#define DDP_WORKER_RUNTIME_SLICES_H
+#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_SLICES_H
+#define DDP_WORKER_RUNTIME_ARITHMETIC_SLICES_H
 
 #include <stddef.h>
 

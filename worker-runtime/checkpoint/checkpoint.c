@@ -1,6 +1,6 @@
 /* checkpoint.c - a directory of checkpoints and the thread that writes to it. */
 #include "checkpoint_dir.h"
-#include "checkpoint_state.h"
+#include "checkpoint_priv.h"
 #include "common/scope.h"
 #include "worker-runtime/core/agree.h"
 #include "worker-runtime/files/safetensors_header.h"

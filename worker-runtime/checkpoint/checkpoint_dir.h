@@ -1,7 +1,7 @@
 /* checkpoint_dir.h - the files of a checkpoint directory: their names, what a manifest says, which
  * of them there are. Knows one process only; checkpoint.h is what the ranks do together. */
-#ifndef DDP_WORKER_RUNTIME_CHECKPOINT_DIR_H
-#define DDP_WORKER_RUNTIME_CHECKPOINT_DIR_H
+#ifndef DDP_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_DIR_H
+#define DDP_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_DIR_H
 
 #include "worker-runtime/files/whole_file.h"
 

@@ -1,7 +1,7 @@
 /* checkpoint_load.c - from a file to the ranks: read by the first rank of each node, who deals it
  * out to the others there. */
 #include "checkpoint_dir.h"
-#include "checkpoint_state.h"
+#include "checkpoint_priv.h"
 #include "common/scope.h"
 #include "worker-runtime/core/agree.h"
 

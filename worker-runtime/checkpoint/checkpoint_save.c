@@ -1,5 +1,5 @@
 /* checkpoint_save.c - from the ranks' items to one image of the state on rank 0. */
-#include "checkpoint_state.h"
+#include "checkpoint_priv.h"
 #include "common/scope.h"
 #include "worker-runtime/core/agree.h"
 

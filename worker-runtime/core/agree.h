@@ -2,8 +2,8 @@
  *
  * For calls of which a part happens on one rank alone (a file is read, memory is taken): the others
  * shall neither go on without it nor wait for it in vain. */
-#ifndef DDP_WORKER_RUNTIME_AGREE_H
-#define DDP_WORKER_RUNTIME_AGREE_H
+#ifndef DDP_WORKER_RUNTIME_CORE_AGREE_H
+#define DDP_WORKER_RUNTIME_CORE_AGREE_H
 
 struct co_error;
 struct ddp_group;

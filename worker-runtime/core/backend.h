@@ -6,8 +6,8 @@
  * died or left, -ETIMEDOUT. After such a failure the back end is broken and returns it again.
  *
  * Ranks are numbers in the back end's group, 0 .. n - 1. */
-#ifndef DDP_WORKER_RUNTIME_BACKEND_H
-#define DDP_WORKER_RUNTIME_BACKEND_H
+#ifndef DDP_WORKER_RUNTIME_CORE_BACKEND_H
+#define DDP_WORKER_RUNTIME_CORE_BACKEND_H
 
 #include "call.h"
 
@@ -72,7 +72,7 @@ struct backend_ops {
      * `code`. */
     int (*message_begin)(struct backend *b, struct message *m, struct co_error *err);
     /* Go on with all open messages; with `until` wait until that one is done. By any thread. */
-    void (*messages_advance)(struct backend *b, const struct message *until);
+    void (*p2p_shm_advance)(struct backend *b, const struct message *until);
 
     /* Form a group of some of the ranks. Collective over all ranks of b.
      * color     -1: this rank joins none

@@ -1,6 +1,6 @@
 /* call.h - the signature of a collective call: what all ranks must agree on. Pure. */
-#ifndef DDP_WORKER_RUNTIME_CALL_H
-#define DDP_WORKER_RUNTIME_CALL_H
+#ifndef DDP_WORKER_RUNTIME_CORE_CALL_H
+#define DDP_WORKER_RUNTIME_CORE_CALL_H
 
 #include "segments/call_kind.h"
 

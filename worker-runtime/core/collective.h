@@ -1,6 +1,6 @@
 /* collective.h - the checks that blocking and asynchronous calls share. */
-#ifndef DDP_WORKER_RUNTIME_COLLECTIVE_H
-#define DDP_WORKER_RUNTIME_COLLECTIVE_H
+#ifndef DDP_WORKER_RUNTIME_CORE_COLLECTIVE_H
+#define DDP_WORKER_RUNTIME_CORE_COLLECTIVE_H
 
 #include "backend.h"
 #include "group.h"

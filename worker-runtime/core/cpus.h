@@ -1,7 +1,7 @@
 /* cpus.h - how many processors may these ranks use? For the choice between spinning and
  * sleeping. And how to get off one that another rank is on. */
-#ifndef DDP_WORKER_RUNTIME_CPUS_H
-#define DDP_WORKER_RUNTIME_CPUS_H
+#ifndef DDP_WORKER_RUNTIME_CORE_CPUS_H
+#define DDP_WORKER_RUNTIME_CORE_CPUS_H
 
 #include <stdbool.h>
 #include <stddef.h>

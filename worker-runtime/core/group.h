@@ -3,8 +3,8 @@
  * A group is ranks, a back end that moves bytes between them, and the models and samplers made from
  * it. Inside the library a failure is -errno and a struct co_error; the public functions convert it
  * once, by rt_return(). */
-#ifndef DDP_WORKER_RUNTIME_GROUP_H
-#define DDP_WORKER_RUNTIME_GROUP_H
+#ifndef DDP_WORKER_RUNTIME_CORE_GROUP_H
+#define DDP_WORKER_RUNTIME_CORE_GROUP_H
 
 #include <ddp/error.h>
 #include <ddp/group.h>
@@ -20,7 +20,7 @@ struct requests;
 struct control_line;
 struct device_link;
 struct node;
-struct progress_place;
+struct rank_status_place;
 struct store_link;
 struct trace;
 
@@ -48,7 +48,7 @@ struct ddp_group {
     struct device_link *device;    /* owned; NULL until the first call with a stream */
     struct requests *requests;     /* owned; NULL until the first asynchronous call */
     struct control_line *line;     /* this rank's own in the control segment; NULL: it has none */
-    struct progress_place
+    struct rank_status_place
         *place;           /* where it says in which call of the group it is; NULL: nowhere */
     uint32_t n_calls;     /* calls that were entered: the same on all ranks */
     uint16_t mark;        /* tells this group from others, the same on all ranks */

@@ -3,8 +3,8 @@
  * An `in` is one block that concerns everybody (all_reduce, broadcast, all_gather, ...) or a block
  * for each rank (scatter, reduce_scatter, all_to_all); an `out` likewise one block or a block from
  * each rank. */
-#ifndef DDP_WORKER_RUNTIME_LAYOUT_H
-#define DDP_WORKER_RUNTIME_LAYOUT_H
+#ifndef DDP_WORKER_RUNTIME_CORE_LAYOUT_H
+#define DDP_WORKER_RUNTIME_CORE_LAYOUT_H
 
 #include "backend.h"
 #include "worker-runtime/arithmetic/slices.h"

@@ -5,8 +5,8 @@
  * a mapping down and to touch each of its pages once more costs 20 ms for 100 MB. The memory of
  * those that do not come again is given back by a thread of its own, a while later and by and by,
  * when the others train already: what the dead one had is freed by whoever lets it go last. */
-#ifndef DDP_WORKER_RUNTIME_PEER_MAPS_H
-#define DDP_WORKER_RUNTIME_PEER_MAPS_H
+#ifndef DDP_WORKER_RUNTIME_CORE_PEER_MAPS_H
+#define DDP_WORKER_RUNTIME_CORE_PEER_MAPS_H
 
 #include <stddef.h>
 #include <stdint.h>

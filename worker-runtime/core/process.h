@@ -1,7 +1,7 @@
 /* process.h - what a process has once, however many groups it forms: its user segment, and whether
  * it is in a job. The only globals of the library besides status.c's. */
-#ifndef DDP_WORKER_RUNTIME_PROCESS_H
-#define DDP_WORKER_RUNTIME_PROCESS_H
+#ifndef DDP_WORKER_RUNTIME_CORE_PROCESS_H
+#define DDP_WORKER_RUNTIME_CORE_PROCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

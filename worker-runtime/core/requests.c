@@ -1,9 +1,9 @@
 #include "requests.h"
 
+#include "call_marker.h"
 #include "collective.h"
 #include "common/error.h"
 #include "process.h"
-#include "whereabouts.h"
 
 #include <ddp/collective.h>
 #include <pthread.h>
@@ -114,9 +114,9 @@ static bool advance_first(struct requests *q, bool may_wait)
     struct backend *b = q->g->backend;
     int code = 0;
     if (!r->has_begun)
-        whereabouts_enter(q->g, &r->what, may_wait ? PROGRESS_WAITS : PROGRESS_BEGUN);
+        call_marker_enter(q->g, &r->what, may_wait ? RANK_STATUS_WAITS : RANK_STATUS_BEGUN);
     else if (may_wait)
-        whereabouts_wait(q->g);
+        call_marker_wait(q->g);
     if (!r->has_begun)
         code = b->ops->begin(b, &r->what, &r->err);
     r->has_begun = true;
@@ -125,7 +125,7 @@ static bool advance_first(struct requests *q, bool may_wait)
     if (code == 0)
         return false;
     r->code = code < 0 ? code : 0;
-    whereabouts_leave(q->g, may_wait);
+    call_marker_leave(q->g, may_wait);
     look_through(b, &r->what, r->code);
     remove_first(q);
     r->is_done = true;
@@ -151,9 +151,9 @@ static void *run_thread(void *arg)
         if (r == NULL)
             break;
         pthread_mutex_unlock(&q->mutex);
-        whereabouts_enter(q->g, &r->what, PROGRESS_WAITS);
+        call_marker_enter(q->g, &r->what, RANK_STATUS_WAITS);
         int code = backend_run(q->g->backend, &r->what, &r->err);
-        whereabouts_leave(q->g, true);
+        call_marker_leave(q->g, true);
         look_through(q->g->backend, &r->what, code);
         pthread_mutex_lock(&q->mutex);
         r->code = code;
@@ -228,14 +228,14 @@ static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
     struct requests *q = g->requests;
     if (atomic_load(&r->message.done))
         return;
-    whereabouts_wait_untold(g, 1);
+    call_marker_wait_untold(g, 1);
     while (!q->has_thread && q->first != NULL && !atomic_load(&r->message.done)) {
-        b->ops->messages_advance(b, NULL);
+        b->ops->p2p_shm_advance(b, NULL);
         advance_all(q);
         sched_yield();
     }
-    b->ops->messages_advance(b, &r->message);
-    whereabouts_wait_untold(g, -1);
+    b->ops->p2p_shm_advance(b, &r->message);
+    call_marker_wait_untold(g, -1);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -286,9 +286,9 @@ static int run_here(struct ddp_group *g, const struct collective *what)
     struct co_error err; /* clearing all of it would show in the shortest calls */
     err.code = 0;
     err.text[0] = '\0';
-    whereabouts_enter(g, what, PROGRESS_WAITS);
+    call_marker_enter(g, what, RANK_STATUS_WAITS);
     int code = backend_run(g->backend, what, &err);
-    whereabouts_leave(g, true);
+    call_marker_leave(g, true);
     look_through(g->backend, what, code);
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
@@ -385,7 +385,7 @@ int ddp_test(struct ddp_request *request, int *ret_done)
         return DDP_OK;
     }
     bool collective_done = is_collective_done(g->requests, request);
-    g->backend->ops->messages_advance(g->backend, NULL);
+    g->backend->ops->p2p_shm_advance(g->backend, NULL);
     *ret_done = request->is_message ? atomic_load(&request->message.done) : collective_done;
     return DDP_OK;
 }

@@ -4,8 +4,8 @@
  * Progress is made inside of these functions; or, of collectives, by a thread, if the group has one
  * (group.progress_thread). Then the back end is that thread's while something is in the queue, and
  * blocking collectives go through it, too. */
-#ifndef DDP_WORKER_RUNTIME_REQUESTS_H
-#define DDP_WORKER_RUNTIME_REQUESTS_H
+#ifndef DDP_WORKER_RUNTIME_CORE_REQUESTS_H
+#define DDP_WORKER_RUNTIME_CORE_REQUESTS_H
 
 #include "backend.h"
 #include "group.h"

@@ -7,8 +7,8 @@
  *
  * fork(): the child sees the segment as it is, and writes to it are seen by the parent; it keeps
  * the memory alive while it lives. Only the parent may allocate and free. */
-#ifndef DDP_WORKER_RUNTIME_USER_SEGMENT_H
-#define DDP_WORKER_RUNTIME_USER_SEGMENT_H
+#ifndef DDP_WORKER_RUNTIME_CORE_USER_SEGMENT_H
+#define DDP_WORKER_RUNTIME_CORE_USER_SEGMENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* data_format.h - where the samples of a file lie, from its first bytes. Pure. */
-#ifndef DDP_WORKER_RUNTIME_DATA_FORMAT_H
-#define DDP_WORKER_RUNTIME_DATA_FORMAT_H
+#ifndef DDP_WORKER_RUNTIME_DATA_DATA_FORMAT_H
+#define DDP_WORKER_RUNTIME_DATA_DATA_FORMAT_H
 
 #include <ddp/loader.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* dataset.h - data sets inside of the library: as <ddp/loader.h>, but errors are -errno and a text,
  * so that a loader's thread can keep them. */
-#ifndef DDP_WORKER_RUNTIME_DATASET_H
-#define DDP_WORKER_RUNTIME_DATASET_H
+#ifndef DDP_WORKER_RUNTIME_DATA_DATASET_H
+#define DDP_WORKER_RUNTIME_DATA_DATASET_H
 
 #include <ddp/loader.h>
 

@@ -13,7 +13,7 @@
 #include "common/error.h"
 #include "dataset.h"
 #include "loader_feed.h"
-#include "sampler_state.h"
+#include "sampler_priv.h"
 #include "worker-runtime/core/process.h"
 
 #include <errno.h>
@@ -260,7 +260,7 @@ static void lay_out(const struct ddp_loader *l, struct slot *s)
 {
     void *host, *gpu;
     size_t at = 0;
-    l->feed.plugin->feed_place(l->feed.feed, place_of(l, s), &host, &gpu);
+    l->feed.plugin->h2d_copy_place(l->feed.feed, place_of(l, s), &host, &gpu);
     for (size_t i = 0; i < l->opts.n_datasets; i++) {
         s->memory[i] = (char *)host + at;
         s->batch.data[i] = (char *)gpu + at;

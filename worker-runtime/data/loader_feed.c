@@ -18,7 +18,7 @@ int loader_feed_open(struct loader_feed *f, struct ddp_group *g, void *stream, u
     if (code == 0)
         code = made.plugin->check(made.device, err);
     if (code == 0)
-        code = made.plugin->feed_open(made.device, n_places, bytes, &made.feed, err);
+        code = made.plugin->h2d_copy_open(made.device, n_places, bytes, &made.feed, err);
     if (code == 0)
         *f = made;
     return code;
@@ -31,7 +31,7 @@ void loader_feed_close(struct loader_feed *f)
     struct co_error err = {0};
     if (f->feed != NULL && !process_is_forked()) {
         if (device_end_waits(f->group, f->stream) && f->plugin->check(f->device, &err) == 0)
-            f->plugin->feed_close(f->feed);
+            f->plugin->h2d_copy_close(f->feed);
     }
     *f = (struct loader_feed){0};
 }
@@ -43,21 +43,21 @@ int loader_feed_look(const struct loader_feed *f, bool is_late, struct co_error 
 
 int loader_feed_sent(const struct loader_feed *f, unsigned place, struct co_error *err)
 {
-    return f->plugin->feed_sent(f->feed, place, err);
+    return f->plugin->h2d_copy_sent(f->feed, place, err);
 }
 
 int loader_feed_send(const struct loader_feed *f, unsigned place, const struct device_span *span,
                      size_t n, struct co_error *err)
 {
-    return f->plugin->feed_send(f->feed, place, span, n, err);
+    return f->plugin->h2d_copy_send(f->feed, place, span, n, err);
 }
 
 int loader_feed_take(const struct loader_feed *f, unsigned place, struct co_error *err)
 {
-    return f->plugin->feed_take(f->feed, place, f->stream, err);
+    return f->plugin->h2d_copy_take(f->feed, place, f->stream, err);
 }
 
 int loader_feed_give(const struct loader_feed *f, unsigned place, struct co_error *err)
 {
-    return f->plugin->feed_give(f->feed, place, f->stream, err);
+    return f->plugin->h2d_copy_give(f->feed, place, f->stream, err);
 }

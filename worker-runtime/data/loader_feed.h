@@ -3,8 +3,8 @@
  *
  * Two threads use a feed: the loader's own writes and sends places, the program's takes and gives
  * them back; a place is one thread's at a time. Functions return 0 or -errno. */
-#ifndef DDP_WORKER_RUNTIME_LOADER_FEED_H
-#define DDP_WORKER_RUNTIME_LOADER_FEED_H
+#ifndef DDP_WORKER_RUNTIME_DATA_LOADER_FEED_H
+#define DDP_WORKER_RUNTIME_DATA_LOADER_FEED_H
 
 #include "worker-runtime/device/device_plugin.h"
 

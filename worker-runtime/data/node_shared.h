@@ -3,8 +3,8 @@
  * The first rank of each node makes a memfd, the others open it where /proc shows it. That fails
  * where ranks may not look at each other (another user, a pid namespace of their own): then nobody
  * gets any, on any node, and the caller does without. */
-#ifndef DDP_WORKER_RUNTIME_NODE_SHARED_H
-#define DDP_WORKER_RUNTIME_NODE_SHARED_H
+#ifndef DDP_WORKER_RUNTIME_DATA_NODE_SHARED_H
+#define DDP_WORKER_RUNTIME_DATA_NODE_SHARED_H
 
 #include <stddef.h>
 

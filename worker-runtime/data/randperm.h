@@ -2,8 +2,8 @@
  *
  * Pure. torch has two algorithms: one 32-bit draw per entry below RANDPERM_WIDE_FROM entries, one
  * 64-bit draw from there on. Both take their draws from an mt19937 of their own. */
-#ifndef DDP_WORKER_RUNTIME_RANDPERM_H
-#define DDP_WORKER_RUNTIME_RANDPERM_H
+#ifndef DDP_WORKER_RUNTIME_DATA_RANDPERM_H
+#define DDP_WORKER_RUNTIME_DATA_RANDPERM_H
 
 #include <stdint.h>
 

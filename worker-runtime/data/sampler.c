@@ -8,7 +8,7 @@
 #include "common/scope.h"
 #include "node_shared.h"
 #include "randperm.h"
-#include "sampler_state.h"
+#include "sampler_priv.h"
 #include "shared_perm.h"
 #include "worker-runtime/core/agree.h"
 

@@ -5,8 +5,8 @@
  * Where n is no multiple of world_size the last places wrap around (or are dropped), so that all
  * ranks have as many samples; this one rule also covers n < world_size. An epoch that is taken up
  * again in the middle, by any number of ranks, is the same from place `base` on. */
-#ifndef DDP_WORKER_RUNTIME_SAMPLER_PLAN_H
-#define DDP_WORKER_RUNTIME_SAMPLER_PLAN_H
+#ifndef DDP_WORKER_RUNTIME_DATA_SAMPLER_PLAN_H
+#define DDP_WORKER_RUNTIME_DATA_SAMPLER_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

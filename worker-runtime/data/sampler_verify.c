@@ -5,7 +5,7 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/scope.h"
-#include "sampler_state.h"
+#include "sampler_priv.h"
 #include "worker-runtime/core/agree.h"
 
 #include <ddp/collective.h>

@@ -7,8 +7,8 @@
  *
  * A rank that dies while it draws leaves a permutation that nobody uses: the next one draws it
  * again. */
-#ifndef DDP_WORKER_RUNTIME_SHARED_PERM_H
-#define DDP_WORKER_RUNTIME_SHARED_PERM_H
+#ifndef DDP_WORKER_RUNTIME_DATA_SHARED_PERM_H
+#define DDP_WORKER_RUNTIME_DATA_SHARED_PERM_H
 
 #include <stddef.h>
 #include <stdint.h>

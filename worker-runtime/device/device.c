@@ -5,8 +5,8 @@
 #include "device_link.h"
 #include "device_load.h"
 #include "device_plugin.h"
+#include "worker-runtime/core/call_marker.h"
 #include "worker-runtime/core/collective.h"
-#include "worker-runtime/core/whereabouts.h"
 
 #include <ddp/collective.h>
 #include <ddp/device.h>
@@ -327,10 +327,10 @@ int device_wait(struct ddp_group *g, void *stream)
     int rc = device_get(g, &plugin, &device);
     if (rc != DDP_OK)
         return rc;
-    whereabouts_wait_untold(g, 1);
+    call_marker_wait_untold(g, 1);
     const int code = l != NULL ? plugin->wait(l->group, stream, g->timeout_ms, &err)
                                : plugin->wait_alone(device, &job, stream, g->timeout_ms, &err);
-    whereabouts_wait_untold(g, -1);
+    call_marker_wait_untold(g, -1);
     return rt_return(code, &err);
 }
 
@@ -425,9 +425,9 @@ int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
         rc = get_made("ddp_stream_wait", g);
     if (rc != DDP_OK)
         return rc;
-    whereabouts_wait_untold(g, 1);
+    call_marker_wait_untold(g, 1);
     const int code = g->device->plugin->wait(g->device->group, stream, timeout_ms, &err);
-    whereabouts_wait_untold(g, -1);
+    call_marker_wait_untold(g, -1);
     return rt_return(code, &err);
 }
 

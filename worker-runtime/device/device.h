@@ -3,8 +3,8 @@
  *
  * What the ranks must agree on to make it goes over the back end of the CPUs, which ends when a
  * peer dies; so does every word about a broken job. Functions return public statuses. */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_H
-#define DDP_WORKER_RUNTIME_DEVICE_H
+#ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_H
+#define DDP_WORKER_RUNTIME_DEVICE_DEVICE_H
 
 #include "worker-runtime/arithmetic/device_layer.h"
 #include "worker-runtime/core/backend.h"

@@ -1,6 +1,6 @@
 /* device_link.h - the communicator of a group, for the files that call the plug-in with it. */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_LINK_H
-#define DDP_WORKER_RUNTIME_DEVICE_LINK_H
+#ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_LINK_H
+#define DDP_WORKER_RUNTIME_DEVICE_DEVICE_LINK_H
 
 #include "device_plugin.h"
 

@@ -1,7 +1,7 @@
 /* device_load.h - the plug-in for devices: found and loaded at most once in a process, when
  * somebody needs it. Thread-safe. */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_LOAD_H
-#define DDP_WORKER_RUNTIME_DEVICE_LOAD_H
+#ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_LOAD_H
+#define DDP_WORKER_RUNTIME_DEVICE_DEVICE_LOAD_H
 
 struct co_error;
 struct device;

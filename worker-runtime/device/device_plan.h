@@ -3,8 +3,8 @@
  * Each rank says what it has, all ranks read what all have said, and so all of them come to the
  * same plan: make a new communicator, or shrink one that all of them have kept from the generation
  * before. */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_PLAN_H
-#define DDP_WORKER_RUNTIME_DEVICE_PLAN_H
+#ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLAN_H
+#define DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLAN_H
 
 #include <stddef.h>
 #include <stdint.h>

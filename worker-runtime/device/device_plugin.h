@@ -11,8 +11,8 @@
  *   -ETIMEDOUT       the job is broken: something took too long
  *   -EOWNERDEAD      the job is broken by this process, or its device is lost to it: it has to be
  *                    ended and restarted */
-#ifndef DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
-#define DDP_WORKER_RUNTIME_DEVICE_PLUGIN_H
+#ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLUGIN_H
+#define DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLUGIN_H
 
 #include "device_plan.h"
 #include "worker-runtime/arithmetic/device_layer.h"
@@ -215,25 +215,25 @@ struct device_plugin {
 
     /* n places for batches, each of that many bytes of the host, pinned, and as many of the device;
      * and a stream of copies between them. returns also -ENOMEM, -EIO */
-    int (*feed_open)(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
-                     struct co_error *err);
-    /* Lend a place's memory. The host's may be written while feed_sent() says 1, the device's may
-     * be used by the program's stream from feed_take() to feed_give(). */
-    void (*feed_place)(const struct device_feed *f, unsigned place, void **ret_host,
-                       void **ret_gpu);
-    /* Have it copied, behind what used the place before: that of feed_give(). Any thread, one at a
-     * time. returns 0, -EIO */
-    int (*feed_send)(struct device_feed *f, unsigned place, const struct device_span *span,
-                     size_t n, struct co_error *err);
+    int (*h2d_copy_open)(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+                         struct co_error *err);
+    /* Lend a place's memory. The host's may be written while h2d_copy_sent() says 1, the device's
+     * may be used by the program's stream from h2d_copy_take() to h2d_copy_give(). */
+    void (*h2d_copy_place)(const struct device_feed *f, unsigned place, void **ret_host,
+                           void **ret_gpu);
+    /* Have it copied, behind what used the place before: that of h2d_copy_give(). Any thread, one
+     * at a time. returns 0, -EIO */
+    int (*h2d_copy_send)(struct device_feed *f, unsigned place, const struct device_span *span,
+                         size_t n, struct co_error *err);
     /* returns   1 the last copy of it is done, or there was none; 0 not yet; -EIO */
-    int (*feed_sent)(struct device_feed *f, unsigned place, struct co_error *err);
+    int (*h2d_copy_sent)(struct device_feed *f, unsigned place, struct co_error *err);
     /* What comes on the stream from now on is behind the copy; what is there now has used the
-     * place. Between them no feed_send() of it. return 0, -EIO */
-    int (*feed_take)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
-    int (*feed_give)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+     * place. Between them no h2d_copy_send() of it. return 0, -EIO */
+    int (*h2d_copy_take)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+    int (*h2d_copy_give)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
     /* Waits for what is on the streams that it was given: nothing may be there that waits for a
      * peer which died. NULL is fine. */
-    void (*feed_close)(struct device_feed *f);
+    void (*h2d_copy_close)(struct device_feed *f);
 
     /* The raw ncclComm_t, lent. Of a broken one there is none: returns as run() */
     int (*comm)(struct device_group *g, void **ret, struct co_error *err);

@@ -1,7 +1,7 @@
 /* safetensors_file.h - .safetensors files, inside of the library: errors are -errno and a text.
  * ddp_safetensors_ is these, with a status. */
-#ifndef DDP_WORKER_RUNTIME_SAFETENSORS_FILE_H
-#define DDP_WORKER_RUNTIME_SAFETENSORS_FILE_H
+#ifndef DDP_WORKER_RUNTIME_FILES_SAFETENSORS_FILE_H
+#define DDP_WORKER_RUNTIME_FILES_SAFETENSORS_FILE_H
 
 #include <ddp/safetensors.h>
 

@@ -361,7 +361,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* No name twice; names are at `first` of n elements of `size` bytes. */
-static int check_names(const void *first, size_t n, size_t size, struct co_error *err)
+static int check_resolve(const void *first, size_t n, size_t size, struct co_error *err)
 {
     co_autofree const char **names = calloc(n + 1, sizeof *names);
     if (names == NULL)
@@ -381,8 +381,8 @@ static int check_all_names(const struct ddp_safetensors_tensor *tensors, size_t 
                            const struct ddp_safetensors_text *texts, size_t n_texts,
                            struct co_error *err)
 {
-    int code = check_names(tensors, n, sizeof *tensors, err);
-    return code != 0 ? code : check_names(texts, n_texts, sizeof *texts, err);
+    int code = check_resolve(tensors, n, sizeof *tensors, err);
+    return code != 0 ? code : check_resolve(texts, n_texts, sizeof *texts, err);
 }
 
 static int read_all(struct scan *s, uint64_t data_bytes)

@@ -3,8 +3,8 @@
  * The text is JSON, of which this format needs objects, texts, whole numbers and lists of them: all
  * else is refused. What is accepted is complete: every tensor's place has as many bytes as its type
  * and shape say, and the places cover the data without gap or overlap. */
-#ifndef DDP_WORKER_RUNTIME_SAFETENSORS_HEADER_H
-#define DDP_WORKER_RUNTIME_SAFETENSORS_HEADER_H
+#ifndef DDP_WORKER_RUNTIME_FILES_SAFETENSORS_HEADER_H
+#define DDP_WORKER_RUNTIME_FILES_SAFETENSORS_HEADER_H
 
 #include <ddp/safetensors.h>
 

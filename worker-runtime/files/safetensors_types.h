@@ -1,6 +1,6 @@
 /* safetensors_types.h - element types of .safetensors files, and which of them are ours. Pure. */
-#ifndef DDP_WORKER_RUNTIME_SAFETENSORS_TYPES_H
-#define DDP_WORKER_RUNTIME_SAFETENSORS_TYPES_H
+#ifndef DDP_WORKER_RUNTIME_FILES_SAFETENSORS_TYPES_H
+#define DDP_WORKER_RUNTIME_FILES_SAFETENSORS_TYPES_H
 
 #include <ddp/types.h>
 

@@ -1,8 +1,8 @@
 /* whole_file.h - a file that appears whole or not at all: written under another name beside it,
  * brought to the disk, renamed, and the name brought to the disk. What had the name before stays
  * until then. */
-#ifndef DDP_WORKER_RUNTIME_WHOLE_FILE_H
-#define DDP_WORKER_RUNTIME_WHOLE_FILE_H
+#ifndef DDP_WORKER_RUNTIME_FILES_WHOLE_FILE_H
+#define DDP_WORKER_RUNTIME_FILES_WHOLE_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

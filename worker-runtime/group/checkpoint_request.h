@@ -1,8 +1,8 @@
 /* checkpoint_request.h - whether a node waits to join, for the exchange at the end of a step: it
  * tells all ranks what one of them was asked, so that ddp_checkpoint_requested() need not ask them
  * again. */
-#ifndef DDP_WORKER_RUNTIME_CHECKPOINT_REQUEST_H
-#define DDP_WORKER_RUNTIME_CHECKPOINT_REQUEST_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_CHECKPOINT_REQUEST_H
+#define DDP_WORKER_RUNTIME_GROUP_CHECKPOINT_REQUEST_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* first_failure.h - of several ranks that have ended, which one failed by itself? Pure. */
-#ifndef DDP_WORKER_RUNTIME_FIRST_FAILURE_H
-#define DDP_WORKER_RUNTIME_FIRST_FAILURE_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_FIRST_FAILURE_H
+#define DDP_WORKER_RUNTIME_GROUP_FIRST_FAILURE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,11 +10,11 @@
 #include "recovery.h"
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
+#include "worker-runtime/core/call_marker.h"
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/core/status.h"
-#include "worker-runtime/core/whereabouts.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/env.h"
 #include "worker-runtime/join/node_join.h"
@@ -219,13 +219,13 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
     }
     g->world = g;
     if (g->line != NULL)
-        progress_ready(&g->line->progress, co_now_ns());
+        rank_status_ready(&g->line->progress, co_now_ns());
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
     *ret_world = co_take(&g);
     return 0;
 }
 
-int ddp_group_join(const struct ddp_place *place, const struct ddp_init_opts *opts,
+int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts *opts,
                    struct ddp_group **ret_group)
 {
     static const struct ddp_init_opts defaults;
@@ -358,9 +358,9 @@ static int split(struct ddp_group *g, int color, int key, struct backend **ret, 
                  int *ret_n, struct co_error *err)
 {
     static const struct collective what = {.kind = CALL_GROUP_SPLIT, .dtype = DDP_UINT8};
-    whereabouts_enter(g, &what, PROGRESS_WAITS);
+    call_marker_enter(g, &what, RANK_STATUS_WAITS);
     int code = g->backend->ops->split(g->backend, color, key, ret, ret_rank, ret_n, err);
-    whereabouts_leave(g, true);
+    call_marker_leave(g, true);
     g->n_calls++; /* the back end has met twice */
     return code;
 }
@@ -393,7 +393,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     sub->backend = backend;
     if (backend != NULL && g->line != NULL) {
         sub->mark = mark_of(g, color);
-        sub->place = progress_open(&g->line->progress);
+        sub->place = rank_status_open(&g->line->progress);
     }
     place_group(sub);
     group_adopt(g->world, &sub->child);
@@ -417,7 +417,7 @@ void ddp_group_destroy(struct ddp_group *sub)
         device_close(sub);
     if (sub->backend != NULL && !process_is_forked()) {
         if (sub->line != NULL)
-            progress_close(&sub->line->progress, sub->place);
+            rank_status_close(&sub->line->progress, sub->place);
         sub->backend->ops->destroy(sub->backend);
     }
     free(sub);
@@ -437,7 +437,7 @@ void group_count_step(struct ddp_group *g, uint64_t began_ns)
     if (g->world == g)
         recovery_count_step(g);
     if (g->line != NULL)
-        progress_step(&g->line->progress, now_ns, now_ns - began_ns);
+        rank_status_step(&g->line->progress, now_ns, now_ns - began_ns);
     else if (g->step_fd >= 0)
         node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
     g->step_fd = -1; /* the first is enough */

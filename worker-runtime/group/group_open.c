@@ -338,6 +338,6 @@ int group_open(struct ddp_group *g, struct env_who *who, struct node_again *agai
     }
     g->line = line;
     g->control = ends_meetings(&o);
-    g->place = progress_open(&line->progress);
+    g->place = rank_status_open(&line->progress);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* group_open.h - the back end of the world's group: join the ranks of this node, then the other
  * nodes, if there are any. */
-#ifndef DDP_WORKER_RUNTIME_GROUP_OPEN_H
-#define DDP_WORKER_RUNTIME_GROUP_OPEN_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_GROUP_OPEN_H
+#define DDP_WORKER_RUNTIME_GROUP_GROUP_OPEN_H
 
 #include <stdint.h>
 

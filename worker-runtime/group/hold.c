@@ -23,18 +23,18 @@ static void nap(void)
 
 int hold_here(struct ddp_group *g)
 {
-    if (g->world != g || g->line == NULL || !progress_holds(&g->line->progress))
+    if (g->world != g || g->line == NULL || !rank_status_holds(&g->line->progress))
         return 0;
-    struct progress_page *page = &g->line->progress;
+    struct rank_status_page *page = &g->line->progress;
     const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
     /* Once one rank is through, each of the others has completed its last step, too, and done what
      * it does behind it: whoever ends from here on takes nothing along. */
     int rc = ddp_barrier(g);
     if (rc != 0)
         return rc;
-    progress_set_held(page, true);
-    while (progress_holds(page) && !is_over(g) && co_left_ms(deadline_ms) != 0)
+    rank_status_set_held(page, true);
+    while (rank_status_holds(page) && !is_over(g) && co_left_ms(deadline_ms) != 0)
         nap();
-    progress_set_held(page, false);
+    rank_status_set_held(page, false);
     return is_over(g) ? rt_fail(rt_broken(), "the generation is over") : 0;
 }

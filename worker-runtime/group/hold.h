@@ -1,7 +1,7 @@
 /* hold.h - wait where ddprun --replay has something happen: in the middle of a step, so that it
  * happens to all ranks of the job there (docs/recovery.md, Replay). */
-#ifndef DDP_WORKER_RUNTIME_HOLD_H
-#define DDP_WORKER_RUNTIME_HOLD_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_HOLD_H
+#define DDP_WORKER_RUNTIME_GROUP_HOLD_H
 
 struct ddp_group;
 

@@ -1,6 +1,6 @@
 /* progress_line.h - the text of a progress report. Pure. */
-#ifndef DDP_WORKER_RUNTIME_PROGRESS_LINE_H
-#define DDP_WORKER_RUNTIME_PROGRESS_LINE_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_PROGRESS_LINE_H
+#define DDP_WORKER_RUNTIME_GROUP_PROGRESS_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -74,7 +74,7 @@ int recovery_begin(struct ddp_group *world)
         return rc;
     r->most_done = most[0];
     r->all_have = most[0] == ~most[2] && most[1] == 0;
-    progress_begin(&world->line->progress, r->most_done);
+    rank_status_begin(&world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
         return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
                                   "one had it: it has to be started again");

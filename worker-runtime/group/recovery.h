@@ -7,8 +7,8 @@
  *
  * It belongs to ddp_run(). A program that calls ddp_init() has none: all functions take the world's
  * NULL for "nothing to keep". */
-#ifndef DDP_WORKER_RUNTIME_RECOVERY_H
-#define DDP_WORKER_RUNTIME_RECOVERY_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_RECOVERY_H
+#define DDP_WORKER_RUNTIME_GROUP_RECOVERY_H
 
 #include "worker-runtime/join/node_join.h"
 

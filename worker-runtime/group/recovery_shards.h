@@ -1,7 +1,7 @@
 /* recovery_shards.h - sharded state that a process keeps from one generation to the next, beside
  * what recovery.h has. */
-#ifndef DDP_WORKER_RUNTIME_RECOVERY_SHARDS_H
-#define DDP_WORKER_RUNTIME_RECOVERY_SHARDS_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_RECOVERY_SHARDS_H
+#define DDP_WORKER_RUNTIME_GROUP_RECOVERY_SHARDS_H
 
 #include "shards.h"
 

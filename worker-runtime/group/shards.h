@@ -6,8 +6,8 @@
  * changed nothing. While one is made the other stays: whoever dies meanwhile, for the last step
  * that is complete on any rank each shard is held by its rank, and by the next one if copies are
  * made. */
-#ifndef DDP_WORKER_RUNTIME_SHARDS_H
-#define DDP_WORKER_RUNTIME_SHARDS_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_SHARDS_H
+#define DDP_WORKER_RUNTIME_GROUP_SHARDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -25,7 +25,7 @@
 
 enum { MOST_RANKS = 1024, GRACE_MS = 5000 };
 
-struct told { /* by a child */
+struct verdict_log { /* by a child */
     uint32_t order;
     int status;
     char text[CO_ERROR_TEXT_BYTES];
@@ -33,7 +33,7 @@ struct told { /* by a child */
 
 struct board { /* shared */
     _Atomic uint32_t n_told;
-    struct told of[MOST_RANKS];
+    struct verdict_log of[MOST_RANKS];
 };
 
 struct child {
@@ -83,7 +83,7 @@ static void set_environment(const struct spawn *s, int rank)
 static int run_rank(const struct spawn *s, int rank)
 {
     struct ddp_group *world = NULL;
-    struct told *told = &s->board->of[rank];
+    struct verdict_log *told = &s->board->of[rank];
     set_environment(s, rank);
     int rc = ddp_init(NULL, &world);
     if (rc == 0)
@@ -212,7 +212,7 @@ static void wait_for_all(struct spawn *s)
 static struct rank_end end_of(const struct spawn *s, int rank)
 {
     const struct child *c = &s->child[rank];
-    const struct told *told = &s->board->of[rank];
+    const struct verdict_log *told = &s->board->of[rank];
     struct rank_end e = {.order = told->order, .status = told->status};
     const int number = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
     const bool is_ours =

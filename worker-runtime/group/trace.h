@@ -4,8 +4,8 @@
  * node's monotonic clock, so that those of a node's ranks fit beside each other. Where events are
  * more than TRACE_MOST_EVENTS the trace ends with one that says so; where the disk is full it ends
  * there. Training goes on in both cases. */
-#ifndef DDP_WORKER_RUNTIME_TRACE_H
-#define DDP_WORKER_RUNTIME_TRACE_H
+#ifndef DDP_WORKER_RUNTIME_GROUP_TRACE_H
+#define DDP_WORKER_RUNTIME_GROUP_TRACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

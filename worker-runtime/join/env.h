@@ -14,8 +14,8 @@
  * What is on one node is what the variables say, whatever machine it is: LOCAL_WORLD_SIZE less than
  * WORLD_SIZE means several nodes, told apart by GROUP_RANK (SLURM_NODEID, DDP_NODE_RANK). Without a
  * number the ranks of a machine are a node. */
-#ifndef DDP_WORKER_RUNTIME_ENV_H
-#define DDP_WORKER_RUNTIME_ENV_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_ENV_H
+#define DDP_WORKER_RUNTIME_JOIN_ENV_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* join_host.h - the broker of ranks that no ddprun started: local rank 0 holds it while all
  * join. */
-#ifndef DDP_WORKER_RUNTIME_JOIN_HOST_H
-#define DDP_WORKER_RUNTIME_JOIN_HOST_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_JOIN_HOST_H
+#define DDP_WORKER_RUNTIME_JOIN_JOIN_HOST_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * everybody. So the store is asked a few times per node, whatever the number of ranks. Where the
  * job's starter speaks PMI instead, rank 0 serves the store (pmi_meet.h). Addresses
  * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
-#ifndef DDP_WORKER_RUNTIME_NET_JOIN_H
-#define DDP_WORKER_RUNTIME_NET_JOIN_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
+#define DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 
 #include "worker-runtime/tcp/net_links.h"
 #include "worker-runtime/tcp/net_map.h"

@@ -9,8 +9,8 @@
  *                    the same uid are listened to and believed.
  * Both ends of joining are seen by all: a rank has come once it says hello, and all are here once
  * each of them has mapped everything. */
-#ifndef DDP_WORKER_RUNTIME_NODE_JOIN_H
-#define DDP_WORKER_RUNTIME_NODE_JOIN_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_NODE_JOIN_H
+#define DDP_WORKER_RUNTIME_JOIN_NODE_JOIN_H
 
 #include "segments/node_socket.h"
 #include "worker-runtime/core/cpus.h"

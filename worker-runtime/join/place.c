@@ -17,7 +17,7 @@ static int check_number(const char *name, int value, int min, int max, struct co
     return co_fail(err, -EINVAL, "the place's %s is %d, not %d to %d", name, value, min, max);
 }
 
-static int check_ranks(const struct ddp_place *p, struct co_error *err)
+static int check_ranks(const struct ddp_rank_info *p, struct co_error *err)
 {
     if (p->world_size < 1)
         return co_fail(err, -EINVAL, "the place's world_size is %d, not 1 or more", p->world_size);
@@ -33,7 +33,7 @@ static int check_ranks(const struct ddp_place *p, struct co_error *err)
     return code;
 }
 
-static int check_nodes(const struct ddp_place *p, struct co_error *err)
+static int check_nodes(const struct ddp_rank_info *p, struct co_error *err)
 {
     const bool is_one = p->local_world_size == p->world_size;
     if (is_one != (p->n_nodes == 1))
@@ -56,7 +56,7 @@ static int check_nodes(const struct ddp_place *p, struct co_error *err)
     return check_number("store_port", p->store_port, 1, MOST_PORT, err);
 }
 
-int place_read(const struct ddp_place *p, struct env_who *ret, struct co_error *err)
+int place_read(const struct ddp_rank_info *p, struct env_who *ret, struct co_error *err)
 {
     const size_t length = p->name != NULL ? strnlen(p->name, DDP_PLACE_NAME_MAX + 1) : 0;
     if (length < 1 || length > DDP_PLACE_NAME_MAX)

@@ -4,8 +4,8 @@
  * Rank 0 serves one (store_host.h) and tells the others by PMI at what addresses, and the word that
  * opens it. So nobody has to choose a host or a port, and no other job can get in. Once in the life
  * of a process; the store is there as long as rank 0's process. */
-#ifndef DDP_WORKER_RUNTIME_PMI_MEET_H
-#define DDP_WORKER_RUNTIME_PMI_MEET_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_PMI_MEET_H
+#define DDP_WORKER_RUNTIME_JOIN_PMI_MEET_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* standby.h - a process that waits for a rank that fails, to take its place (ddprun --standby). It
  * has all that a rank has, and no number. */
-#ifndef DDP_WORKER_RUNTIME_STANDBY_H
-#define DDP_WORKER_RUNTIME_STANDBY_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_STANDBY_H
+#define DDP_WORKER_RUNTIME_JOIN_STANDBY_H
 
 struct co_error;
 

@@ -3,8 +3,8 @@
  *
  * The same keys and bytes as of ddprun's (store.h, session.h), behind a word that only
  * the job's ranks know: who does not begin with it is not answered. */
-#ifndef DDP_WORKER_RUNTIME_STORE_HOST_H
-#define DDP_WORKER_RUNTIME_STORE_HOST_H
+#ifndef DDP_WORKER_RUNTIME_JOIN_STORE_HOST_H
+#define DDP_WORKER_RUNTIME_JOIN_STORE_HOST_H
 
 #include <stdint.h>
 

@@ -15,8 +15,8 @@
  * are several such runs.
  *
  *     run   gradients of a bucket between whose numbers no other bucket has one of their type */
-#ifndef DDP_WORKER_RUNTIME_BUCKET_PLAN_H
-#define DDP_WORKER_RUNTIME_BUCKET_PLAN_H
+#ifndef DDP_WORKER_RUNTIME_MODEL_BUCKET_PLAN_H
+#define DDP_WORKER_RUNTIME_MODEL_BUCKET_PLAN_H
 
 #include <ddp/types.h>
 #include <stdbool.h>

@@ -12,8 +12,8 @@
  * one step: then the highest one wins.
  *
  * Pure: one word, no waiting. Steps are counted from 1, and decided in their order. */
-#ifndef DDP_WORKER_RUNTIME_COMMIT_H
-#define DDP_WORKER_RUNTIME_COMMIT_H
+#ifndef DDP_WORKER_RUNTIME_MODEL_COMMIT_H
+#define DDP_WORKER_RUNTIME_MODEL_COMMIT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,11 +1,11 @@
-/* model.c - ddp_model: making and destroying it, and the calls between steps. model_inside.h says
+/* model.c - ddp_model: making and destroying it, and the calls between steps. model_priv.h says
  * what the other files do.
  *
  * A step, on each rank: gradients become ready in any order (those that need it are copied into
  * their bucket then, while they are in the cache), and buckets go out in the plan's order as far as
  * all before them are complete. ddp_model_sync() does the rest, agrees with the other ranks that
  * the step counts, and copies averages back. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "model_agree.h"
 #include "worker-runtime/arithmetic/convert.h"

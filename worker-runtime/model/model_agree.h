@@ -3,8 +3,8 @@
  * While they agree, that is one small all_reduce. Where they differ every rank finds out about the
  * same first difference, and reports both sides in the same words. Memory is bounded whatever a
  * peer says: descriptions travel in pieces of fixed size. */
-#ifndef DDP_WORKER_RUNTIME_MODEL_AGREE_H
-#define DDP_WORKER_RUNTIME_MODEL_AGREE_H
+#ifndef DDP_WORKER_RUNTIME_MODEL_MODEL_AGREE_H
+#define DDP_WORKER_RUNTIME_MODEL_MODEL_AGREE_H
 
 #include <ddp/model.h>
 #include <stddef.h>

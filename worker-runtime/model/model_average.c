@@ -3,7 +3,7 @@
  * A bucket goes: complete -> launched, in the order of the plan -> averaged, in the same order. In
  * between its pieces belong to asynchronous all_reduces, which make progress whenever this file
  * asks whether they are done. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"

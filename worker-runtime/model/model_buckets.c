@@ -4,7 +4,7 @@
  * of their numbers; so the gradients of most buckets, in which neighbours meet, are side by side
  * whatever the plan, and are averaged where they lie, run by run. The same holds for gradients of
  * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "worker-runtime/device/device.h"
 

@@ -1,6 +1,6 @@
 /* model_clip.c - the norm of all gradients, as of one vector. Every rank has the same gradients and
  * adds up in the same order: nobody need be asked. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
 #include <math.h>

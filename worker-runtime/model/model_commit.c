@@ -4,7 +4,7 @@
  * size of a barrier; the largest of each number comes back, the same to all. Then the ranks of a
  * node settle by one word that the step counts (commit.h): of a rank that dies in the middle of the
  * exchange either all of them have heard, or none. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "commit.h"
 #include "worker-runtime/core/backend.h"

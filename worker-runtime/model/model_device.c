@@ -1,7 +1,7 @@
 /* model_device.c - gradients that lie on a GPU: averaged where they are, since NCCL takes any
  * number of places at once; or, where another type travels, packed onto a wire and back by
  * kernels. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/device/device.h"

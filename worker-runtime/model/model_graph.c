@@ -2,7 +2,7 @@
  *
  * The averages of such a step are in the graph. Its end, in which the ranks agree that it counts,
  * is ddp_model_replayed(). docs/nccl.md, "Graphs", has the states that a step goes through. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "common/clock.h"
 #include "worker-runtime/device/device.h"

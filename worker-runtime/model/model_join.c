@@ -1,5 +1,5 @@
 /* model_join.c - steps of a rank that has no more batches: zeros, until nobody has one. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 /* One step more with the others. */
 static int shadow(struct ddp_model *m, bool *ret_any_active)

@@ -2,7 +2,7 @@
  *
  * Tensors are registered in the order of their making, and used in another where a network says so;
  * then the buckets of the first step fill late, all of them together. The first step shows. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include <ddp/collective.h>
 #include <stdlib.h>

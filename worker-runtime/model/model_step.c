@@ -1,5 +1,5 @@
 /* model_step.c - the calls of a step: gradients become ready, the step ends. */
-#include "model_inside.h"
+#include "model_priv.h"
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/reduce.h"

@@ -2,8 +2,8 @@
  *
  * Pure. It counts down the buckets of a plan as their gradients are said to be ready, and keeps the
  * order in which they were, from which a better plan can be made. */
-#ifndef DDP_WORKER_RUNTIME_READY_H
-#define DDP_WORKER_RUNTIME_READY_H
+#ifndef DDP_WORKER_RUNTIME_MODEL_READY_H
+#define DDP_WORKER_RUNTIME_MODEL_READY_H
 
 #include "bucket_plan.h"
 

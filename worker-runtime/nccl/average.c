@@ -12,7 +12,7 @@
  * wants all of the bucket side by side. */
 #include "device.h"
 
-#include "words.h"
+#include "nccl_map.h"
 
 #include "common/clock.h"
 
@@ -26,13 +26,13 @@ enum { FOUND_OWN, FOUND_AVERAGED }; /* the words of device_average.found_inf */
 static cudaError_t open_stream(struct device_group *g)
 {
     const cudaError_t result = cudaSetDevice(g->device->index);
-    return result == cudaSuccess ? side_open(&g->averages) : result;
+    return result == cudaSuccess ? side_stream_open(&g->averages) : result;
 }
 
 static cudaError_t follow(struct device_group *g, void *stream)
 {
     const cudaError_t result = open_stream(g);
-    return result == cudaSuccess ? side_fork(&g->averages, stream) : result;
+    return result == cudaSuccess ? side_stream_fork(&g->averages, stream) : result;
 }
 
 int average_fork(struct device_group *g, void *stream, struct co_error *err)
@@ -44,7 +44,7 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result = side_join(&g->averages, stream);
+        result = side_stream_join(&g->averages, stream);
     return call_settle_cuda(g, result, "the order of two streams", err);
 }
 
@@ -68,7 +68,7 @@ static ncclResult_t make_op(const struct device_group *g, const struct device_av
     if (!is_multiplied_by_nccl(a))
         return ncclSuccess;
     return ncclRedOpCreatePreMulSum(ret, a->dtype == DDP_FLOAT64 ? (void *)&wide : &narrow,
-                                    words_dtype(a->dtype), ncclScalarHostImmediate, g->comm);
+                                    nccl_map_dtype(a->dtype), ncclScalarHostImmediate, g->comm);
 }
 
 /* --- kernels around it ------------------------------------------------------------------------ */
@@ -140,7 +140,7 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     ncclResult_t first = ncclGroupStart();
     const struct device_piece wire = {a->wire, count_all(a)};
     const struct device_piece *piece = a->wire != NULL ? &wire : a->piece;
-    const ncclDataType_t dtype = words_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
+    const ncclDataType_t dtype = nccl_map_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
     for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++) {
         const ncclResult_t result = ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype,
                                                   op, g->comm, g->averages.stream);

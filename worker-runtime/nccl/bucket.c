@@ -12,8 +12,8 @@
  * communicator beneath them, and who wants to break it does not wait for them. */
 #include "device.h"
 
-#include "hand.h"
-#include "words.h"
+#include "helper_call.h"
+#include "nccl_map.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static cudaError_t get_memory(struct bucket_block *b, bool for_nccl)
     cudaError_t cuda = cudaSuccess;
     b->is_nccl = result == ncclSuccess;
     if (for_nccl && !b->is_nccl) {
-        words_nccl_failed("ncclMemAlloc", result, NULL, &why);
+        nccl_map_nccl_failed("ncclMemAlloc", result, NULL, &why);
         snprintf(b->why, sizeof b->why, "%s", why.text);
         cudaGetLastError();
     }
@@ -90,7 +90,7 @@ int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, vo
         add(d, b);
         return 0;
     }
-    words_cuda_failed("memory for gradients", result, err);
+    nccl_map_cuda_failed("memory for gradients", result, err);
     give_memory(b);
     free(b);
     return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
@@ -172,8 +172,8 @@ static int make_unknown(const void *arg)
 static int run_call(struct device_group *g, int (*work)(const void *arg), const struct telling *c,
                     int *ret_result)
 {
-    const int code =
-        hand_run(g->device->index, work, c, sizeof *c, g->device->abort_timeout_ms, ret_result);
+    const int code = helper_call_run(g->device->index, work, c, sizeof *c,
+                                     g->device->abort_timeout_ms, ret_result);
     if (code == -ETIMEDOUT)
         g->is_out = true; /* first: who waits for n_calls looks at it then */
     atomic_fetch_sub(&g->n_calls, 1);
@@ -231,7 +231,7 @@ static int check_known(const struct device_group *g, int code, int result,
         return 0;
     if (result == ncclSuccess)
         return co_fail(err, -ENOTSUP, "ncclCommRegister does nothing (NCCL_LOCAL_REGISTER)");
-    words_nccl_failed("ncclCommRegister", (ncclResult_t)result, g->comm, err);
+    nccl_map_nccl_failed("ncclCommRegister", (ncclResult_t)result, g->comm, err);
     return -ENOTSUP;
 }
 
@@ -260,7 +260,7 @@ static int mark(struct device_group *g, const struct telling *c, struct co_error
     int code = run_call(g, make_known, c, &result);
     if (code == -ETIMEDOUT) {
         co_fail(err, -ECONNRESET, "ncclCommRegister did not end in its time");
-        return device_break(g, LIFE_LATE, -ECONNRESET, err);
+        return device_break(g, COMM_LATE, -ECONNRESET, err);
     }
     code = check_known(g, code, result, m, err);
     if (code == 0)
@@ -361,7 +361,7 @@ int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct 
     cudaError_t result = cudaSetDevice(d->index);
     if (result == cudaSuccess && bytes > 0)
         result = cudaMemsetAsync(at, 0, bytes, stream);
-    return result == cudaSuccess ? 0 : words_cuda_failed("zeros for gradients", result, err);
+    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("zeros for gradients", result, err);
 }
 
 int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err)
@@ -371,7 +371,7 @@ int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_erro
     if (result == cudaSuccess)
         result = cudaHostAlloc(&at, bytes, cudaHostAllocDefault);
     if (result != cudaSuccess) {
-        words_cuda_failed("pinned memory", result, err);
+        nccl_map_cuda_failed("pinned memory", result, err);
         return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
     }
     memset(at, 0, bytes);

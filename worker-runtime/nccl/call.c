@@ -4,7 +4,7 @@
  * its broadcasts, reductions and messages, in one group each: NCCL makes them together. */
 #include "device.h"
 
-#include "words.h"
+#include "nccl_map.h"
 
 #include <errno.h>
 
@@ -229,7 +229,7 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
 static int check(const struct device_group *g, const struct collective *w, struct work *c,
                  struct co_error *err)
 {
-    if (call_is_reduction(w->kind) && !words_op(w->op, &c->op))
+    if (call_is_reduction(w->kind) && !nccl_map_op(w->op, &c->op))
         return co_fail(err, -ENOTSUP, "NCCL has no operation on bits: combine them on the CPU");
     if (w->found_inf != NULL)
         return co_fail(err, -ENOTSUP,
@@ -245,8 +245,8 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
     cudaError_t result = cudaSetDevice(d->index);
     if (result == cudaSuccess)
         result = cudaStreamIsCapturing(stream, &status);
-    if (words_is_of_capture(result))
-        return words_cuda_failed("a stream in the capture of a graph", result, err);
+    if (nccl_map_is_of_capture(result))
+        return nccl_map_cuda_failed("a stream in the capture of a graph", result, err);
     if (result != cudaSuccess)
         cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
     if (status == cudaStreamCaptureStatusInvalidated)
@@ -265,18 +265,18 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what, s
         return 0;
     if (result == ncclInProgress)
         return wait_settled(g, g, what, err);
-    return device_break(g, LIFE_FAILED, words_nccl_failed(what, result, g->comm, err), err);
+    return device_break(g, COMM_FAILED, nccl_map_nccl_failed(what, result, g->comm, err), err);
 }
 
 int call_fail(struct device_group *g, int code, struct co_error *err)
 {
-    return code == -EINVAL ? code : device_break(g, LIFE_FAILED, code, err);
+    return code == -EINVAL ? code : device_break(g, COMM_FAILED, code, err);
 }
 
 int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
                      struct co_error *err)
 {
-    return result == cudaSuccess ? 0 : call_fail(g, words_cuda_failed(what, result, err), err);
+    return result == cudaSuccess ? 0 : call_fail(g, nccl_map_cuda_failed(what, result, err), err);
 }
 
 /* Nobody ends a communicator while a call is made on it. */
@@ -300,7 +300,7 @@ static int run(struct work *c, const char *name, struct co_error *err)
     if (cuda == cudaSuccess)
         cuda = copy_own(c);
     if (cuda == cudaSuccess)
-        cuda = detour_begin(&g->detour, stream, &c->stream);
+        cuda = default_stream_begin(&g->detour, stream, &c->stream);
     if (cuda != cudaSuccess)
         return call_settle_cuda(g, cuda, name, err);
     lock(g);
@@ -308,7 +308,7 @@ static int run(struct work *c, const char *name, struct co_error *err)
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
     unlock(g);
     int code = call_settle(g, result, name, err);
-    cuda = detour_end(&g->detour, stream);
+    cuda = default_stream_end(&g->detour, stream);
     if (c->temp != NULL && cuda == cudaSuccess)
         cuda = cudaFreeAsync(c->temp, stream);
     return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
@@ -319,8 +319,8 @@ int call_run(struct device_group *g, const struct collective *what, struct co_er
     struct work c = {.g = g,
                      .what = what,
                      .stream = what->stream,
-                     .dtype = words_dtype(what->dtype),
-                     .size = words_size(what->dtype),
+                     .dtype = nccl_map_dtype(what->dtype),
+                     .size = nccl_map_size(what->dtype),
                      .in = what->in,
                      .out = what->out};
     int code = wait_check(g, err);
@@ -335,19 +335,19 @@ static int send_or_receive(struct device_group *g, const struct message *m, cuda
     cudaStream_t own = stream;
     cudaError_t cuda = cudaSetDevice(g->device->index);
     if (cuda == cudaSuccess)
-        cuda = detour_begin(&g->detour, stream, &own);
+        cuda = default_stream_begin(&g->detour, stream, &own);
     if (cuda != cudaSuccess)
         return call_settle_cuda(g, cuda, name, err);
     lock(g);
     ncclResult_t result =
         ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
     if (!g->is_broken && m->is_send)
-        result = ncclSend(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, own);
+        result = ncclSend(m->data, m->count, nccl_map_dtype(m->dtype), m->peer, g->comm, own);
     else if (!g->is_broken)
-        result = ncclRecv(m->data, m->count, words_dtype(m->dtype), m->peer, g->comm, own);
+        result = ncclRecv(m->data, m->count, nccl_map_dtype(m->dtype), m->peer, g->comm, own);
     unlock(g);
     const int code = call_settle(g, result, name, err);
-    cuda = detour_end(&g->detour, stream);
+    cuda = default_stream_end(&g->detour, stream);
     return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
 }
 

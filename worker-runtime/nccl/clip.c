@@ -2,7 +2,7 @@
  * stream. The factor stays on the device, so that nobody need wait for it. */
 #include "device.h"
 
-#include "words.h"
+#include "nccl_map.h"
 
 #include <ddp/model.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ static int clear_parts(const struct device_clip *c, const struct kernel_clip *k,
 {
     const cudaError_t result =
         cudaMemsetAsync(k->part, 0, KERNEL_CLIP_BLOCKS * sizeof *k->part, c->stream);
-    return result == cudaSuccess ? 0 : words_cuda_failed("the norm of gradients", result, err);
+    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("the norm of gradients", result, err);
 }
 
 static int tell_norm(const struct device_clip *c, const struct kernel_clip *k, struct co_error *err)
@@ -55,7 +55,7 @@ static int tell_norm(const struct device_clip *c, const struct kernel_clip *k, s
         return 0;
     const cudaError_t result =
         cudaMemcpyAsync(c->ret_norm, k->norm, sizeof *k->norm, cudaMemcpyDeviceToHost, c->stream);
-    return result == cudaSuccess ? 0 : words_cuda_failed("the norm of gradients", result, err);
+    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("the norm of gradients", result, err);
 }
 
 int clip_run(struct device *d, const struct device_clip *c, struct co_error *err)
@@ -66,7 +66,7 @@ int clip_run(struct device *d, const struct device_clip *c, struct co_error *err
                             .norm = work + KERNEL_CLIP_BLOCKS,
                             .factor = work + KERNEL_CLIP_BLOCKS + 1};
     const cudaError_t set = cudaSetDevice(d->index); /* of the calling thread */
-    int code = set != cudaSuccess ? words_cuda_failed("cudaSetDevice", set, err) : 0;
+    int code = set != cudaSuccess ? nccl_map_cuda_failed("cudaSetDevice", set, err) : 0;
     if (code == 0)
         code = check_capture(d, c, err);
     if (code == 0)

@@ -1,8 +1,8 @@
 /* comm.c - a communicator from its making to its end. */
 #include "device.h"
 
-#include "hand.h"
-#include "words.h"
+#include "helper_call.h"
+#include "nccl_map.h"
 
 #include "common/clock.h"
 #include "common/scope.h"
@@ -66,28 +66,28 @@ static int begin_by_hand(struct device_group *g, int (*work)(const void *arg),
 {
     const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
     int result = ncclSuccess, job = 0, code = -ETIMEDOUT;
-    struct hand *h = hand_start(g->device->index, work, b, bytes);
+    struct helper_call *h = helper_call_start(g->device->index, work, b, bytes);
     if (h == NULL) {
         co_fail(err, -ENOMEM, "%s: no memory for a thread", what);
-        return device_break(g, LIFE_FAILED, -ENOMEM, err);
+        return device_break(g, COMM_FAILED, -ENOMEM, err);
     }
     while (code != 0 && job == 0 && co_left_ms(deadline_ms) != 0) {
-        code = hand_wait(h, LOOK_MS, &result);
+        code = helper_call_wait(h, LOOK_MS, &result);
         job = code != 0 ? g->job.look(g->job.arg, err) : 0;
     }
     if (code != 0) /* it gets its time to come back, so that the rest can be freed */
-        g->is_out = hand_wait(h, g->device->abort_timeout_ms, &result) != 0;
-    hand_leave(h);
+        g->is_out = helper_call_wait(h, g->device->abort_timeout_ms, &result) != 0;
+    helper_call_leave(h);
     if (job != 0)
-        return device_break(g, LIFE_BROKEN, job, err);
+        return device_break(g, COMM_BROKEN, job, err);
     if (code != 0) {
         co_fail(err, -ECONNRESET, "%s did not end in its time", what);
-        return device_break(g, LIFE_LATE, -ECONNRESET, err);
+        return device_break(g, COMM_LATE, -ECONNRESET, err);
     }
     if (result == ncclSuccess || result == ncclInProgress)
         return 0;
-    return device_break(g, LIFE_FAILED, words_nccl_failed(what, (ncclResult_t)result, g->comm, err),
-                        err);
+    return device_break(g, COMM_FAILED,
+                        nccl_map_nccl_failed(what, (ncclResult_t)result, g->comm, err), err);
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -104,18 +104,18 @@ static struct device_group *new_group(struct device *d, const struct device_make
     g->timeout_ms = how->timeout_ms;
     g->life.can_revoke = d->newer.ncclCommRevoke != NULL && d->newer.ncclCommShrink != NULL;
     device_add(g);
-    device_step(g, LIFE_MAKE);
+    device_step(g, COMM_MAKE);
     return g;
 }
 
 /* One that NCCL still knows the address of stays, in the list. */
 static void drop(struct device_group *g)
 {
-    if (g->is_out || g->life.state != LIFE_GONE)
+    if (g->is_out || g->life.state != COMM_GONE)
         return;
     device_remove(g);
-    side_close(&g->averages);
-    side_close(&g->detour);
+    side_stream_close(&g->averages);
+    side_stream_close(&g->detour);
     bucket_drop_marks(bucket_take_marks(g), NULL);
     free(g);
 }
@@ -130,12 +130,12 @@ static int make(struct device_group **g, int (*work)(const void *arg), const str
         code = wait_settled(*g, b->parent, what, err);
     if (code == 0 && (*g)->comm == NULL && b->parent != NULL && b->color >= 0) {
         co_fail(err, -EIO, "%s: NCCL has made none", what);
-        code = device_break(*g, LIFE_FAILED, -EIO, err);
+        code = device_break(*g, COMM_FAILED, -EIO, err);
     }
     if (code == 0)
         code = wait_settled(*g, *g, what, err);
     if (code == 0) {
-        device_step(*g, LIFE_DONE);
+        device_step(*g, COMM_DONE);
         return 0;
     }
     (*g)->is_out |= b->parent != NULL && (*g)->comm == NULL; /* it may come late, and is written */
@@ -163,7 +163,7 @@ static void drop_old(struct device_group *old)
 {
     if (old == NULL)
         return;
-    device_step(old, LIFE_CLOSE);
+    device_step(old, COMM_CLOSE);
     drop(old);
 }
 
@@ -174,7 +174,7 @@ static int make_shrunk(struct device_group **g, struct device_group *from,
     struct device *d = (*g)->device;
     if (from == NULL) {
         co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
-        const int code = device_break(*g, LIFE_FAILED, -EIO, err);
+        const int code = device_break(*g, COMM_FAILED, -EIO, err);
         drop(*g);
         *g = NULL;
         return code;
@@ -219,7 +219,7 @@ int comm_make(struct device *d, const struct device_make *how, struct device_gro
     int code = how->way == DEVICE_SHRINK ? make_shrunk(&g, old, how, err) : make_new(&g, how, err);
     if (code == -ENOMEM && g != NULL) {
         co_fail(err, -ENOMEM, "no memory for a communicator");
-        code = device_break(g, LIFE_FAILED, -ENOMEM, err);
+        code = device_break(g, COMM_FAILED, -ENOMEM, err);
         drop(g);
     }
     if (how->way == DEVICE_SHRINK)
@@ -238,7 +238,7 @@ int comm_split(struct device_group *from, int color, int key, const struct devic
     struct device_group *g = new_group(from->device, how);
     if (g == NULL) {
         co_fail(err, -ENOMEM, "no memory for a communicator");
-        return device_break(from, LIFE_FAILED, -ENOMEM, err);
+        return device_break(from, COMM_FAILED, -ENOMEM, err);
     }
     const struct begin b = {.device = from->device,
                             .group = g,
@@ -282,28 +282,29 @@ static int destroy(const void *arg)
     return ncclCommDestroy(e->group->comm);
 }
 
-/* returns LIFE_DONE where NCCL has taken the call; what became of it else */
-static enum life_event by_hand(struct device_group *g, int (*work)(const void *arg))
+/* returns COMM_DONE where NCCL has taken the call; what became of it else */
+static enum comm_event by_hand(struct device_group *g, int (*work)(const void *arg))
 {
     int result = ncclSuccess, code = -ETIMEDOUT;
     const struct ending e = {g, bucket_take_marks(g)}; /* without them nobody begins a call */
     device_wait_unused(g, co_deadline_ms(g->device->abort_timeout_ms));
     if (!g->is_out)
-        code = hand_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms, &result);
+        code = helper_call_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms,
+                               &result);
     else
         bucket_drop_marks(e.marks, NULL);
     if (code == -ENOMEM) /* nothing was done */
         bucket_drop_marks(e.marks, NULL);
     if (code == -ETIMEDOUT) {
         g->is_out = true;
-        return LIFE_LATE;
+        return COMM_LATE;
     }
     if (code == 0 && (result == ncclSuccess || result == ncclInProgress))
-        return LIFE_DONE;
-    return LIFE_FAILED;
+        return COMM_DONE;
+    return COMM_FAILED;
 }
 
-static enum life_event wait_finished(struct device_group *g)
+static enum comm_event wait_finished(struct device_group *g)
 {
     const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
     struct nap nap = {0};
@@ -311,9 +312,9 @@ static enum life_event wait_finished(struct device_group *g)
         struct co_error err;
         const int code = wait_ask(g->comm, "ncclCommFinalize", &err);
         if (code != 0)
-            return code > 0 ? LIFE_DONE : LIFE_FAILED;
+            return code > 0 ? COMM_DONE : COMM_FAILED;
         if (co_left_ms(deadline_ms) == 0)
-            return LIFE_LATE;
+            return COMM_LATE;
         nap_take(&nap);
     }
 }
@@ -321,15 +322,15 @@ static enum life_event wait_finished(struct device_group *g)
 /* In good order: what was begun is finished. Peers may have left by now, and are not asked. */
 static void end_well(struct device_group *g)
 {
-    device_step(g, LIFE_CLOSE);
+    device_step(g, COMM_CLOSE);
     if (g->comm == NULL) { /* of a split that this rank is not in */
-        device_step(g, LIFE_DONE);
+        device_step(g, COMM_DONE);
         return;
     }
-    enum life_event e = by_hand(g, finish);
-    if (e == LIFE_DONE)
+    enum comm_event e = by_hand(g, finish);
+    if (e == COMM_DONE)
         e = wait_finished(g);
-    if (e == LIFE_DONE)
+    if (e == COMM_DONE)
         e = by_hand(g, destroy);
     device_step(g, e);
 }
@@ -341,16 +342,16 @@ void comm_close(struct device_group *g)
         return;
     const int code = g->is_broken ? 0 : g->job.look(g->job.arg, &err);
     if (code != 0)
-        device_break(g, LIFE_BROKEN, code, &err);
-    if (g->life.state == LIFE_READY)
+        device_break(g, COMM_BROKEN, code, &err);
+    if (g->life.state == COMM_READY)
         end_well(g);
-    const bool is_idle = g->is_out || g->life.state == LIFE_STUCK || average_drain(g);
+    const bool is_idle = g->is_out || g->life.state == COMM_STUCK || average_drain(g);
     /* also where it is aborted then: what NCCL drops by itself it drops behind its own end */
-    if (g->life.state == LIFE_REVOKED && is_idle && by_hand(g, let_go) == LIFE_DONE &&
+    if (g->life.state == COMM_REVOKED && is_idle && by_hand(g, let_go) == COMM_DONE &&
         g->may_be_kept) {
         drop_old(swap_kept(g->device, g));
         return;
     }
-    device_step(g, LIFE_CLOSE);
+    device_step(g, COMM_CLOSE);
     drop(g);
 }

@@ -1,7 +1,7 @@
 #include "device.h"
 
-#include "hand.h"
-#include "words.h"
+#include "helper_call.h"
+#include "nccl_map.h"
 
 #include "common/clock.h"
 #include "common/scope.h"
@@ -43,7 +43,7 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
                        "this process sees no GPU: there is the CPU back end only "
                        "(CUDA_VISIBLE_DEVICES says which it may see)");
     if (result != cudaSuccess) {
-        words_cuda_failed("cannot count the GPUs", result, err);
+        nccl_map_cuda_failed("cannot count the GPUs", result, err);
         return -ENOTSUP;
     }
     int code = choose(opts->local_rank, n, ret, err);
@@ -54,7 +54,7 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
         return 0;
     char what[64];
     snprintf(what, sizeof what, "cannot use GPU %d", *ret);
-    words_cuda_failed(what, set, err);
+    nccl_map_cuda_failed(what, set, err);
     return -ENOTSUP;
 }
 
@@ -69,7 +69,7 @@ int device_open(const struct device_opts *opts, struct device **ret, struct co_e
         return co_fail(err, -ENOMEM, "no memory for a device");
     d->index = index;
     d->abort_timeout_ms = opts->abort_timeout_ms;
-    newer_look_up(&d->newer);
+    optional_symbols_look_up(&d->newer);
     pthread_mutex_init(&d->mutex, NULL);
     *ret = d;
     return 0;
@@ -111,7 +111,7 @@ struct batch {
     struct {
         struct device_group *group;
         ncclComm_t comm;
-        struct hand *hand; /* owned; of a revoke. NULL: there was no memory */
+        struct helper_call *hand; /* owned; of a revoke. NULL: there was no memory */
     } at[];
 };
 
@@ -120,13 +120,13 @@ static bool is_taken(ncclResult_t result)
     return result == ncclSuccess || result == ncclInProgress;
 }
 
-static void step(struct device_group *g, enum life_event e)
+static void step(struct device_group *g, enum comm_event e)
 {
     struct device *d = g->device;
-    life_step(&g->life, e);
-    if (g->life.state == LIFE_GONE)
+    comm_state_step(&g->life, e);
+    if (g->life.state == COMM_GONE)
         g->comm = NULL;
-    if (g->life.state != LIFE_STUCK || d->is_lost)
+    if (g->life.state != COMM_STUCK || d->is_lost)
         return;
     d->is_lost = true;
     co_fail(&d->why, -EOWNERDEAD,
@@ -152,12 +152,12 @@ static bool needs_no_call(const struct device_group *g)
 
 /* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
  * failed */
-static struct batch *gather(struct device *d, enum life_state wanted)
+static struct batch *gather(struct device *d, enum comm_state wanted)
 {
     size_t n = 0;
     for (struct device_group *g = d->first; g != NULL; g = g->next) {
         if (g->life.state == wanted && needs_no_call(g))
-            step(g, g->is_out ? LIFE_LATE : LIFE_DONE);
+            step(g, g->is_out ? COMM_LATE : COMM_DONE);
         n += g->life.state == wanted;
     }
     struct batch *b = n > 0 ? calloc(1, sizeof *b + n * sizeof b->at[0]) : NULL;
@@ -165,7 +165,7 @@ static struct batch *gather(struct device *d, enum life_state wanted)
         if (g->life.state != wanted)
             continue;
         if (b == NULL) {
-            step(g, LIFE_FAILED);
+            step(g, COMM_FAILED);
             continue;
         }
         b->at[b->n].group = g;
@@ -180,20 +180,20 @@ struct revoking { /* for a hand */
     uint64_t deadline_ms;
 };
 
-/* It is done once NCCL says so. returns enum life_event */
+/* It is done once NCCL says so. returns enum comm_event */
 static int revoke_one(const void *arg)
 {
     const struct revoking *r = arg;
     struct nap nap = {0};
     if (!is_taken(r->newer->ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT)))
-        return LIFE_FAILED;
+        return COMM_FAILED;
     for (;;) {
         struct co_error err;
         const int code = wait_ask(r->comm, "ncclCommRevoke", &err);
         if (code != 0)
-            return code > 0 ? LIFE_DONE : LIFE_FAILED;
+            return code > 0 ? COMM_DONE : COMM_FAILED;
         if (co_left_ms(r->deadline_ms) == 0)
-            return LIFE_LATE;
+            return COMM_LATE;
         nap_take(&nap);
     }
 }
@@ -203,22 +203,22 @@ static int revoke_one(const void *arg)
 static void revoke_those(struct device *d)
 {
     const uint64_t deadline_ms = co_deadline_ms(d->abort_timeout_ms);
-    co_autofree struct batch *b = gather(d, LIFE_REVOKING);
+    co_autofree struct batch *b = gather(d, COMM_REVOKING);
     for (size_t i = 0; b != NULL && i < b->n; i++) {
         const struct revoking r = {&d->newer, b->at[i].comm, deadline_ms};
-        b->at[i].hand = hand_start(d->index, revoke_one, &r, sizeof r);
+        b->at[i].hand = helper_call_start(d->index, revoke_one, &r, sizeof r);
     }
     for (size_t i = 0; b != NULL && i < b->n; i++) {
         struct device_group *g = b->at[i].group;
         const int left_ms = co_left_ms(deadline_ms);
-        int e = LIFE_FAILED;
+        int e = COMM_FAILED;
         const uint64_t most_ms = left_ms < 0 ? CO_NEVER_MS : (uint64_t)left_ms + LEAVE_MS;
-        if (b->at[i].hand != NULL && hand_wait(b->at[i].hand, most_ms, &e) != 0) {
+        if (b->at[i].hand != NULL && helper_call_wait(b->at[i].hand, most_ms, &e) != 0) {
             g->is_out = true;
-            e = LIFE_LATE;
+            e = COMM_LATE;
         }
-        hand_leave(b->at[i].hand);
-        step(g, (enum life_event)e);
+        helper_call_leave(b->at[i].hand);
+        step(g, (enum comm_event)e);
     }
 }
 
@@ -239,20 +239,20 @@ static void abort_those(struct device *d)
 {
     const uint64_t deadline_ms = co_deadline_ms(d->abort_timeout_ms);
     for (struct device_group *g = d->first; g != NULL; g = g->next)
-        if (g->life.state == LIFE_ABORTING)
+        if (g->life.state == COMM_ABORTING)
             device_wait_unused(g, deadline_ms);
-    co_autofree struct batch *b = gather(d, LIFE_ABORTING);
+    co_autofree struct batch *b = gather(d, COMM_ABORTING);
     int result = ncclSuccess;
     if (b == NULL)
         return;
-    const int code = hand_run(d->index, abort_all, b, sizeof *b + b->n * sizeof b->at[0],
-                              d->abort_timeout_ms, &result);
+    const int code = helper_call_run(d->index, abort_all, b, sizeof *b + b->n * sizeof b->at[0],
+                                     d->abort_timeout_ms, &result);
     for (size_t i = 0; i < b->n; i++) {
         struct device_group *g = b->at[i].group;
-        enum life_event e = code == -ETIMEDOUT                   ? LIFE_LATE
-                            : code != 0 || result != ncclSuccess ? LIFE_FAILED
-                                                                 : LIFE_DONE;
-        g->is_out |= e == LIFE_LATE;
+        enum comm_event e = code == -ETIMEDOUT                   ? COMM_LATE
+                            : code != 0 || result != ncclSuccess ? COMM_FAILED
+                                                                 : COMM_DONE;
+        g->is_out |= e == COMM_LATE;
         step(g, e);
     }
 }
@@ -264,7 +264,7 @@ static void end_all_due(struct device *d)
     abort_those(d);
 }
 
-void device_step(struct device_group *g, enum life_event e)
+void device_step(struct device_group *g, enum comm_event e)
 {
     pthread_mutex_lock(&g->device->mutex);
     step(g, e);
@@ -301,24 +301,24 @@ static int tell(struct device_group *g, int code, struct co_error *why)
 }
 
 /* With the mutex held: all of them, but those that another thread is making or ending. */
-static void break_all(struct device_group *g, enum life_event e, const struct co_error *why)
+static void break_all(struct device_group *g, enum comm_event e, const struct co_error *why)
 {
     for (struct device_group *x = g->device->first; x != NULL; x = x->next) {
         if (x->is_broken)
             continue;
         x->is_broken = true;
         x->why = *why;
-        if (x != g && x->life.state == LIFE_READY)
-            step(x, LIFE_BROKEN);
+        if (x != g && x->life.state == COMM_READY)
+            step(x, COMM_BROKEN);
     }
     step(g, e);
     end_all_due(g->device);
 }
 
-int device_break(struct device_group *g, enum life_event e, int code, struct co_error *why)
+int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why)
 {
     struct device *d = g->device;
-    if (e != LIFE_BROKEN)
+    if (e != COMM_BROKEN)
         code = tell(g, code, why);
     why->code = code;
     pthread_mutex_lock(&d->mutex);

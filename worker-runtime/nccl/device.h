@@ -9,21 +9,21 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
- *   detour.c   those on a thread's own default stream
- *   side.c     a stream beside the program's, for these and for averages
+ *   default_stream.c   those on a thread's own default stream
+ *   side_stream.c     a stream beside the program's, for these and for averages
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   clip.c     their norm
  *   kernels.c  the plug-in's own kernels: kernels.cu
- *   feed.c     batches on their way to the device
+ *   h2d_copy.c     batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
-#ifndef DDP_NCCL_DEVICE_H
-#define DDP_NCCL_DEVICE_H
+#ifndef DDP_WORKER_RUNTIME_NCCL_DEVICE_H
+#define DDP_WORKER_RUNTIME_NCCL_DEVICE_H
 
+#include "comm_state.h"
 #include "kernels.h"
-#include "life.h"
-#include "newer.h"
+#include "optional_symbols.h"
 
 #include "common/error.h"
 #include "worker-runtime/device/device_plugin.h"
@@ -56,7 +56,7 @@ struct device_group { /* a communicator */
     struct device *device;
     struct device_group *next;
     ncclComm_t comm; /* NULL: not yet, or gone */
-    struct life life;
+    struct comm_life life;
     int rank, n;
     uint64_t tag;
     bool may_be_kept;
@@ -68,7 +68,7 @@ struct device_group { /* a communicator */
     struct co_error why;       /* what calls return from then on */
     uint64_t next_look_ns;     /* at the job, by who does not wait */
     struct side averages;      /* its stream is NULL: there were none */
-    struct side detour;        /* see detour.c */
+    struct side detour;        /* see default_stream.c */
     bool is_undrained;         /* averages did not end in their time */
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
@@ -80,15 +80,15 @@ int device_check(struct device *d, struct co_error *err);
 
 /* The job broke, or this communicator did: end all kernels of all communicators.
  *
- * e      LIFE_BROKEN: another rank did it, and `why` says so. LIFE_FAILED, LIFE_LATE: as far as is
+ * e      COMM_BROKEN: another rank did it, and `why` says so. COMM_FAILED, COMM_LATE: as far as is
  *        known this rank is the first to see it, and the job is told `code` and why->text
  * why    becomes what this and all later calls on g return
  * returns its code: -EOWNERDEAD where this process has to be replaced */
-int device_break(struct device_group *g, enum life_event e, int code, struct co_error *why);
+int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why);
 
 /* Take a step of life with one communicator that is in the list, and revoke or abort it if that is
  * what comes next. */
-void device_step(struct device_group *g, enum life_event e);
+void device_step(struct device_group *g, enum comm_event e);
 
 /* Wait until no call is under way beside the mutex, so that it may be freed. One that is not over
  * by then never comes back, as far as is known: is_out. */
@@ -124,7 +124,7 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
 /* A call of CUDA's has failed, err says how. Of a capture that was given up nothing comes to run:
  * nothing is broken then.
  *
- * code      of words_cuda_failed()
+ * code      of nccl_map_cuda_failed()
  * returns   -EINVAL of a capture; else as device_break() */
 int call_fail(struct device_group *g, int code, struct co_error *err);
 /* Likewise, of what CUDA said. returns also 0 */
@@ -136,20 +136,22 @@ int call_settle_cuda(struct device_group *g, cudaError_t result, const char *wha
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
 
-/* --- side.c: the calling thread's device is the group's -------------------------------------- */
+/* --- side_stream.c: the calling thread's device is the group's
+ * -------------------------------------- */
 
-cudaError_t side_open(struct side *s); /* open before is fine */
+cudaError_t side_stream_open(struct side *s); /* open before is fine */
 /* What comes on its stream goes on behind what is on `stream` now; and the other way round. */
-cudaError_t side_fork(const struct side *s, cudaStream_t stream);
-cudaError_t side_join(const struct side *s, cudaStream_t stream);
-void side_close(struct side *s); /* nothing of it runs any more */
+cudaError_t side_stream_fork(const struct side *s, cudaStream_t stream);
+cudaError_t side_stream_join(const struct side *s, cudaStream_t stream);
+void side_stream_close(struct side *s); /* nothing of it runs any more */
 
-/* --- detour.c --------------------------------------------------------------------------------- */
+/* --- default_stream.c
+ * --------------------------------------------------------------------------------- */
 
 /* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
-cudaError_t detour_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
+cudaError_t default_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
 /* `stream` goes on behind the call, which is not in progress any more. */
-cudaError_t detour_end(struct side *s, cudaStream_t stream);
+cudaError_t default_stream_end(struct side *s, cudaStream_t stream);
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 
@@ -192,17 +194,18 @@ bool average_drain_behind(struct device_group *g, void *stream);
 
 int clip_run(struct device *d, const struct device_clip *c, struct co_error *err);
 
-/* --- feed.c: likewise ------------------------------------------------------------------------- */
+/* --- h2d_copy.c: likewise
+ * ------------------------------------------------------------------------- */
 
-int feed_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
-              struct co_error *err);
-void feed_place(const struct device_feed *f, unsigned place, void **ret_host, void **ret_gpu);
-int feed_send(struct device_feed *f, unsigned place, const struct device_span *span, size_t n,
-              struct co_error *err);
-int feed_sent(struct device_feed *f, unsigned place, struct co_error *err);
-int feed_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
-int feed_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
-void feed_close(struct device_feed *f);
+int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
+                  struct co_error *err);
+void h2d_copy_place(const struct device_feed *f, unsigned place, void **ret_host, void **ret_gpu);
+int h2d_copy_send(struct device_feed *f, unsigned place, const struct device_span *span, size_t n,
+                  struct co_error *err);
+int h2d_copy_sent(struct device_feed *f, unsigned place, struct co_error *err);
+int h2d_copy_take(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
+void h2d_copy_close(struct device_feed *f);
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
 

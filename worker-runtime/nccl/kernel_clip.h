@@ -6,8 +6,8 @@
  * in float64: a thread's own, the threads of a block as a tree, a block's onto what the launches
  * before have left in its place; the places at last. That order depends on the counts alone.
  * Pure. */
-#ifndef DDP_NCCL_KERNEL_CLIP_H
-#define DDP_NCCL_KERNEL_CLIP_H
+#ifndef DDP_WORKER_RUNTIME_NCCL_KERNEL_CLIP_H
+#define DDP_WORKER_RUNTIME_NCCL_KERNEL_CLIP_H
 
 #include "kernel_math.h"
 

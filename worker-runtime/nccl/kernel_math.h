@@ -4,8 +4,8 @@
  * double runs it in loops: what is tested is what runs. So rounding is the integer arithmetic of
  * half.h, and not a GPU's conversions, whose NaN is another one; and nothing is fused
  * (-fmad=false). The bits are those of the same steps on CPUs, model_average.c's. Pure. */
-#ifndef DDP_NCCL_KERNEL_MATH_H
-#define DDP_NCCL_KERNEL_MATH_H
+#ifndef DDP_WORKER_RUNTIME_NCCL_KERNEL_MATH_H
+#define DDP_WORKER_RUNTIME_NCCL_KERNEL_MATH_H
 
 #include "worker-runtime/arithmetic/finite.h"
 #include "worker-runtime/arithmetic/half.h"

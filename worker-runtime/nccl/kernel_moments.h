@@ -4,8 +4,8 @@
  * As kernel_math.h compiled for the device, and for tests on the CPU. All in float64. Sums are made
  * in an order that depends on the shape alone: each thread's values, the threads of a block as a
  * tree, the blocks of a channel one after the other. Pure. */
-#ifndef DDP_NCCL_KERNEL_MOMENTS_H
-#define DDP_NCCL_KERNEL_MOMENTS_H
+#ifndef DDP_WORKER_RUNTIME_NCCL_KERNEL_MOMENTS_H
+#define DDP_WORKER_RUNTIME_NCCL_KERNEL_MOMENTS_H
 
 #include "kernel_math.h"
 

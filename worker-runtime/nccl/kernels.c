@@ -1,7 +1,7 @@
 #include "kernels.h"
 
 #include "kernel_moments.h"
-#include "words.h"
+#include "nccl_map.h"
 
 #include "common/error.h"
 
@@ -36,7 +36,7 @@ static const char *const names[KERNEL_N] = {
 
 static int failed(cudaError_t result, struct co_error *err)
 {
-    words_cuda_failed("the kernels of libddp-nccl.so cannot be loaded", result, err);
+    nccl_map_cuda_failed("the kernels of libddp-nccl.so cannot be loaded", result, err);
     const bool is_other = result == cudaErrorNoKernelImageForDevice ||
                           result == cudaErrorUnsupportedPtxVersion ||
                           result == cudaErrorInvalidPtx || result == cudaErrorJitCompilerNotFound;
@@ -87,7 +87,7 @@ static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const
     void *args[] = {(void *)work};
     const cudaError_t result =
         cudaLaunchKernel((const void *)k->at[which], blocks, lanes, args, 0, stream);
-    return result == cudaSuccess ? 0 : words_cuda_failed(names[which], result, err);
+    return result == cudaSuccess ? 0 : nccl_map_cuda_failed(names[which], result, err);
 }
 
 static int run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,

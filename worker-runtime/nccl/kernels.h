@@ -7,8 +7,8 @@
  *
  * Functions that put one on a stream return 0; -EIO with err filled: it was not put there, or the
  * device had failed before. None waits, all may be captured. */
-#ifndef DDP_NCCL_KERNELS_H
-#define DDP_NCCL_KERNELS_H
+#ifndef DDP_WORKER_RUNTIME_NCCL_KERNELS_H
+#define DDP_WORKER_RUNTIME_NCCL_KERNELS_H
 
 #include "kernel_clip.h"
 

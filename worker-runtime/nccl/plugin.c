@@ -1,7 +1,7 @@
 /* plugin.c - what libddp sees of all this. */
 #include "device.h"
 
-#include "words.h"
+#include "nccl_map.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static void describe(struct device *d, struct device_note *ret)
     ret->can_scale = d->newer.ncclCommInitRankScalable != NULL;
     pthread_mutex_lock(&d->mutex);
     const struct device_group *kept = d->kept;
-    if (kept != NULL && kept->life.state == LIFE_REVOKED) {
+    if (kept != NULL && kept->life.state == COMM_REVOKED) {
         ret->tag = kept->tag;
         ret->rank = kept->rank;
         ret->n = kept->n;
@@ -26,7 +26,7 @@ static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_erro
     _Static_assert(sizeof made == DEVICE_ID_BYTES, "an id travels in DEVICE_ID_BYTES");
     const ncclResult_t result = ncclGetUniqueId(&made);
     if (result != ncclSuccess)
-        return words_nccl_failed("ncclGetUniqueId", result, NULL, err);
+        return nccl_map_nccl_failed("ncclGetUniqueId", result, NULL, err);
     memcpy(id, &made, sizeof made);
     return 0;
 }
@@ -35,7 +35,7 @@ static int use(struct device *d, int *ret_index, struct co_error *err)
 {
     const cudaError_t result = cudaSetDevice(d->index);
     if (result != cudaSuccess)
-        return words_cuda_failed("cudaSetDevice", result, err);
+        return nccl_map_cuda_failed("cudaSetDevice", result, err);
     *ret_index = d->index;
     return 0;
 }
@@ -103,13 +103,13 @@ const struct device_plugin ddp_device_plugin = {
     .join_averages = average_join,
     .drain = average_drain_behind,
     .wait_averages = average_wait,
-    .feed_open = feed_open,
-    .feed_place = feed_place,
-    .feed_send = feed_send,
-    .feed_sent = feed_sent,
-    .feed_take = feed_take,
-    .feed_give = feed_give,
-    .feed_close = feed_close,
+    .h2d_copy_open = h2d_copy_open,
+    .h2d_copy_place = h2d_copy_place,
+    .h2d_copy_send = h2d_copy_send,
+    .h2d_copy_sent = h2d_copy_sent,
+    .h2d_copy_take = h2d_copy_take,
+    .h2d_copy_give = h2d_copy_give,
+    .h2d_copy_close = h2d_copy_close,
     .comm = comm_of,
     .close = comm_close,
 };

@@ -2,7 +2,7 @@
  * NCCL says of the communicator, and whether the job is whole. */
 #include "device.h"
 
-#include "words.h"
+#include "nccl_map.h"
 
 #include "common/clock.h"
 
@@ -34,7 +34,7 @@ int wait_ask(ncclComm_t comm, const char *what, struct co_error *err)
         result = state;
     if (result == ncclSuccess)
         return 1;
-    return result == ncclInProgress ? 0 : words_nccl_failed(what, result, comm, err);
+    return result == ncclInProgress ? 0 : nccl_map_nccl_failed(what, result, comm, err);
 }
 
 /* Another thread may break all groups meanwhile, and end their communicators.
@@ -58,7 +58,7 @@ static int ask_or_break(struct device_group *g, struct device_group *asks, const
     int code = ask(g, asks, what, &is_known, err);
     if (code >= 0)
         return code;
-    return device_break(g, is_known ? LIFE_BROKEN : LIFE_FAILED, code, err);
+    return device_break(g, is_known ? COMM_BROKEN : COMM_FAILED, code, err);
 }
 
 /* Look at the job every few looks, and at the clock. returns 0 go on waiting; else as
@@ -70,11 +70,11 @@ static int check_on(struct device_group *g, unsigned n, uint64_t deadline_ms, in
         return 0;
     int code = g->job.look(g->job.arg, err);
     if (code != 0)
-        return device_break(g, LIFE_BROKEN, code, err);
+        return device_break(g, COMM_BROKEN, code, err);
     if (co_left_ms(deadline_ms) != 0)
         return 0;
     co_fail(err, late_code, "%s did not end in its time", what);
-    return device_break(g, LIFE_LATE, late_code, err);
+    return device_break(g, COMM_LATE, late_code, err);
 }
 
 int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
@@ -101,12 +101,12 @@ int wait_check(struct device_group *g, struct co_error *err)
     if (is_known)
         return code;
     if (code < 0)
-        return device_break(g, LIFE_FAILED, code, err);
+        return device_break(g, COMM_FAILED, code, err);
     if (now_ns < g->next_look_ns)
         return 0;
     g->next_look_ns = now_ns + LOOK_EVERY_NS;
     code = g->job.look(g->job.arg, err);
-    return code == 0 ? 0 : device_break(g, LIFE_BROKEN, code, err);
+    return code == 0 ? 0 : device_break(g, COMM_BROKEN, code, err);
 }
 
 cudaError_t wait_ask_stream(cudaStream_t stream)
@@ -127,8 +127,8 @@ static cudaError_t ask_on(const struct device *d, cudaStream_t stream)
 /* The program's mistake: nothing is broken. */
 static int fail_captured(cudaError_t state, struct co_error *err)
 {
-    return words_cuda_failed("a wait in the capture of a graph, on this stream or another", state,
-                             err);
+    return nccl_map_cuda_failed("a wait in the capture of a graph, on this stream or another",
+                                state, err);
 }
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)
@@ -138,10 +138,10 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
     struct nap nap = {0};
     for (;;) {
         const cudaError_t state = ask_on(g->device, stream);
-        if (words_is_of_capture(state))
+        if (nccl_map_is_of_capture(state))
             return fail_captured(state, err);
         if (state != cudaSuccess && state != cudaErrorNotReady)
-            return device_break(g, LIFE_FAILED, words_cuda_failed(what, state, err), err);
+            return device_break(g, COMM_FAILED, nccl_map_cuda_failed(what, state, err), err);
         int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
         if (code < 0 || state == cudaSuccess)
             return code < 0 ? code : 0;
@@ -162,10 +162,10 @@ int wait_alone(const struct device *d, const struct device_job *job, void *strea
         const cudaError_t state = ask_on(d, stream);
         if (state == cudaSuccess)
             return 0;
-        if (words_is_of_capture(state))
+        if (nccl_map_is_of_capture(state))
             return fail_captured(state, err);
         if (state != cudaErrorNotReady) {
-            words_cuda_failed("the work on a stream", state, err);
+            nccl_map_cuda_failed("the work on a stream", state, err);
             job->tell(job->arg, -ECONNRESET, err->text);
             return -EOWNERDEAD;
         }

@@ -1,6 +1,7 @@
-/* backend_cpu.c - collectives among the ranks of a node: which shape, and its stages one by one.
+/* backend_cpu.c - collectives among the ranks of a node: which algorithm, and its stages one by
+ * one.
  *
- * The shapes, the same for all collectives (docs/collectives.md):
+ * The algorithms, the same for all collectives (docs/collectives.md):
  *   note       the data rides on the call's note
  *   one-shot   through the mailboxes, one meeting, everybody reads everything
  *   direct     in place, where all buffers lie in user segments
@@ -14,7 +15,7 @@
 #include "common/error.h"
 #include "cpu.h"
 #include "group_memory.h"
-#include "messages.h"
+#include "p2p_shm.h"
 #include "segments/control.h"
 #include "worker-runtime/core/user_segment.h"
 
@@ -29,18 +30,18 @@ static struct cpu *cpu_of(struct backend *b)
 /* --- a collective ----------------------------------------------------------------------------- */
 
 /* By what all ranks know alike before they meet. */
-static const struct shape *choose_shape(const struct cpu *c)
+static const struct algo *choose_algo(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
     const size_t blocks = layout_n_blocks(l), block = l->most * l->size;
     if (layout_has_pairs(l) || block > BUFFER_BYTES)
-        return &shape_large;
+        return &algo_large;
     if (block * blocks <= TRANSPORT_SHM_NOTE_BYTES)
-        return &shape_note;
+        return &algo_note;
     /* what one rank reads: a block from each rank, whole or one of several */
     if (block * blocks <= BUFFER_BYTES && block * c->n <= c->tuning.one_shot_bytes)
-        return &shape_one_shot;
-    return &shape_large;
+        return &algo_one_shot;
+    return &algo_large;
 }
 
 /* A rank that is stuck in this one's memory gets another to write to. */
@@ -80,9 +81,9 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
         transport_shm_goes_on(c->shm);
     j->seq++;
     j->stage = 0;
-    j->shape = choose_shape(c);
+    j->algo = choose_algo(c);
     j->is_open = true;
-    int code = j->shape->work(c, 0, err);
+    int code = j->algo->work(c, 0, err);
     return code < 0 ? end_failed(c, code, err) : 0;
 }
 
@@ -95,7 +96,7 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
         if (code == 0)
             return 0;
         if (code > 0)
-            code = j->shape->work(c, ++j->stage, err);
+            code = j->algo->work(c, ++j->stage, err);
         if (code < 0)
             return end_failed(c, code, err);
         if (code == SHAPE_DONE)
@@ -109,30 +110,30 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
 static int cpu_message_begin(struct backend *b, struct message *m, struct co_error *err)
 {
     struct cpu *c = cpu_of(b);
-    struct messages *ms = atomic_load(&c->messages);
-    int code = ms == NULL ? messages_create(c, &ms, err) : 0;
+    struct p2p_shm *ms = atomic_load(&c->messages);
+    int code = ms == NULL ? p2p_shm_create(c, &ms, err) : 0;
     if (code != 0)
         return code;
     atomic_store(&c->messages, ms);
-    messages_begin(ms, m);
+    p2p_shm_begin(ms, m);
     return 0;
 }
 
-static void cpu_messages_advance(struct backend *b, const struct message *until)
+static void cpu_p2p_advance(struct backend *b, const struct message *until)
 {
-    struct messages *ms = atomic_load(&cpu_of(b)->messages);
+    struct p2p_shm *ms = atomic_load(&cpu_of(b)->messages);
     if (until != NULL)
-        messages_wait(ms, until);
+        p2p_shm_wait(ms, until);
     else if (ms != NULL)
-        messages_advance(ms);
+        p2p_shm_advance(ms);
 }
 
 /* While a collective waits, messages go on. */
 static bool on_idle(void *arg)
 {
     struct cpu *c = arg;
-    struct messages *ms = atomic_load(&c->messages);
-    const bool more = ms != NULL && messages_advance(ms);
+    struct p2p_shm *ms = atomic_load(&c->messages);
+    const bool more = ms != NULL && p2p_shm_advance(ms);
     return (c->on_idle != NULL && c->on_idle(c->idle_arg)) || more;
 }
 
@@ -216,7 +217,7 @@ static void cpu_destroy(struct backend *b)
     struct cpu *c = cpu_of(b);
     if (c->memory != NULL)
         leave_group(c);
-    messages_destroy(atomic_load(&c->messages));
+    p2p_shm_destroy(atomic_load(&c->messages));
     transport_shm_destroy(c->shm);
     if (c->on_destroy != NULL)
         c->on_destroy(c->arg);
@@ -249,7 +250,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .begin = cpu_begin,
         .advance = cpu_advance,
         .message_begin = cpu_message_begin,
-        .messages_advance = cpu_messages_advance,
+        .p2p_shm_advance = cpu_p2p_advance,
         .split = cpu_split,
         .commit_word = cpu_commit_word,
         .look = cpu_look,

@@ -1,10 +1,10 @@
-/* cpu.h - inside of the CPU back end: what backend_cpu.c and the shapes share.
+/* cpu.h - inside of the CPU back end: what backend_cpu.c and the algorithms share.
  *
- * A shape is a way to carry a collective out. All of them are lists of stages with a step between
- * each two, in which the ranks wait for each other (transport_shm.h): a shape never waits itself,
- * so any collective can be left and taken up again between two stages. */
-#ifndef DDP_WORKER_RUNTIME_CPU_H
-#define DDP_WORKER_RUNTIME_CPU_H
+ * A algorithm is a way to carry a collective out. All of them are lists of stages with a step
+ * between each two, in which the ranks wait for each other (transport_shm.h): a algorithm never
+ * waits itself, so any collective can be left and taken up again between two stages. */
+#ifndef DDP_WORKER_RUNTIME_SHM_CPU_H
+#define DDP_WORKER_RUNTIME_SHM_CPU_H
 
 #include "cpu_tuning.h"
 #include "transport_shm.h"
@@ -15,12 +15,12 @@
 #include <string.h>
 
 struct cpu;
-struct messages;
+struct p2p_shm;
 struct user_segment;
 
-enum shape_next { SHAPE_DONE = 1, SHAPE_STEP = 0 }; /* or -errno */
+enum algo_next { SHAPE_DONE = 1, SHAPE_STEP = 0 }; /* or -errno */
 
-struct shape {
+struct algo {
     const char *name;
     /* Do stage number `stage`, 0 first. Before SHAPE_STEP it has called transport_shm_arrive().
      * returns   SHAPE_STEP go on with the next stage once all are here; SHAPE_DONE; -errno */
@@ -29,7 +29,7 @@ struct shape {
 
 struct job { /* the open collective */
     struct layout layout;
-    const struct shape *shape;
+    const struct algo *algo;
     size_t stage;
     uint32_t seq; /* of those opened, to tell the tables of two calls apart */
     uint64_t timeout_ms;
@@ -74,14 +74,13 @@ struct cpu {
     uint64_t cma_probe; /* what others must find when they read this rank's memory */
     uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
 
-    struct messages *_Atomic messages; /* NULL until the first */
-    struct group_pool *pool;           /* of the world; it owns it */
-    struct group_memory *memory;       /* of a group that was split off; NULL of the world's */
+    struct p2p_shm *_Atomic messages; /* NULL until the first */
+    struct group_pool *pool;          /* of the world; it owns it */
+    struct group_memory *memory;      /* of a group that was split off; NULL of the world's */
     unsigned n_splits;
 };
 
-extern const struct shape shape_note, shape_one_shot, shape_large, shape_direct, shape_cma,
-    shape_staged;
+extern const struct algo algo_note, algo_one_shot, algo_large, algo_direct, algo_cma, algo_staged;
 
 /* --- mailboxes -------------------------------------------------------------------------------- */
 
@@ -102,7 +101,7 @@ static inline uint8_t *cpu_buffer(const struct cpu *c, unsigned rank, uint64_t p
     return transport_shm_mailbox(c->shm, rank) + piece % N_BUFFERS * BUFFER_BYTES;
 }
 
-/* --- shape_small.c: moving a slice of every block through buffers ----------------------------- */
+/* --- algo_small.c: moving a slice of every block through buffers ----------------------------- */
 
 /* Elements of slice `s` that lie in a block of `count`. */
 static inline size_t cpu_clip(struct slice s, size_t count)
@@ -135,8 +134,8 @@ static inline uint32_t *cpu_found_of(const struct cpu *c, unsigned rank)
     return (uint32_t *)(transport_shm_mailbox(c->shm, rank) + FOUND_AT) + (c->job.seq & 1);
 }
 
-/* In a shape that shares the work out: before the step that follows this rank's last kernel, and
- * behind it. */
+/* In a algorithm that shares the work out: before the step that follows this rank's last kernel,
+ * and behind it. */
 static inline void cpu_tell_found(const struct cpu *c)
 {
     if (c->job.checked != NULL)
@@ -182,12 +181,12 @@ static inline struct slice cpu_in_of(const struct cpu *c, unsigned rank)
     return (struct slice){t->first, t->count};
 }
 
-/* --- shape_staged.c --------------------------------------------------------------------------- */
+/* --- algo_staged.c --------------------------------------------------------------------------- */
 
 /* Before the meeting: fill the buffer of the first piece. */
 void staged_fill_first(struct cpu *c);
 
-/* --- shape_cma.c ------------------------------------------------------------------------------ */
+/* --- algo_cma.c ------------------------------------------------------------------------------ */
 
 /* Find out whether all ranks can read each other's memory. cma_ask() before a step, cma_agree()
  * behind it. */

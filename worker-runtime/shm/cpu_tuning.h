@@ -2,8 +2,8 @@
  *
  * All ranks of a node must have the same table, since each chooses for itself which way a call
  * goes: node_join() compares digests. */
-#ifndef DDP_WORKER_RUNTIME_CPU_TUNING_H
-#define DDP_WORKER_RUNTIME_CPU_TUNING_H
+#ifndef DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
+#define DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* cpu_tuning_read.h - the table that DDP_TUNING gives. */
-#ifndef DDP_WORKER_RUNTIME_CPU_TUNING_READ_H
-#define DDP_WORKER_RUNTIME_CPU_TUNING_READ_H
+#ifndef DDP_WORKER_RUNTIME_SHM_CPU_TUNING_READ_H
+#define DDP_WORKER_RUNTIME_SHM_CPU_TUNING_READ_H
 
 struct co_error;
 struct cpu_tunings;

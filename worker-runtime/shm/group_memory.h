@@ -6,8 +6,8 @@
  * A block serves one group after the other. Its counter never goes back, and a block is used again
  * only once all members of its last group have come to that group's end: so nobody who is late ever
  * finds less there than it waits for. Blocks stay in the segment for the life of the process. */
-#ifndef DDP_WORKER_RUNTIME_GROUP_MEMORY_H
-#define DDP_WORKER_RUNTIME_GROUP_MEMORY_H
+#ifndef DDP_WORKER_RUNTIME_SHM_GROUP_MEMORY_H
+#define DDP_WORKER_RUNTIME_SHM_GROUP_MEMORY_H
 
 #include "transport_shm.h"
 

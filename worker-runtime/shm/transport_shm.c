@@ -1,9 +1,9 @@
 #include "transport_shm.h"
 
 #include "common/clock.h"
-#include "transport_shm_inside.h"
+#include "transport_shm_priv.h"
 #include "worker-runtime/core/cpus.h"
-#include "worker-runtime/tcp/net_late.h"
+#include "worker-runtime/tcp/straggler.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -266,7 +266,7 @@ static bool look_for_trouble(struct transport_shm *t)
         return transport_shm_is_broken(t);
     if (!t->has_more_time && why_is_outside(t)) {
         t->has_more_time = true; /* by then that one knows who is late */
-        t->deadline_ms = co_deadline_ms(net_late_more_ms(t->call_timeout_ms) + MORE_MS);
+        t->deadline_ms = co_deadline_ms(straggler_more_ms(t->call_timeout_ms) + MORE_MS);
     } else {
         why_tell_timeout(t);
     }

@@ -18,8 +18,8 @@
  *     instance) is waited for at most a second; then the caller is told to withdraw its memory.
  *   - A failure is written once, into the abort word, by whoever finds it; every rank forms its
  *     text from that word. From then on each call returns it again. */
-#ifndef DDP_WORKER_RUNTIME_TRANSPORT_SHM_H
-#define DDP_WORKER_RUNTIME_TRANSPORT_SHM_H
+#ifndef DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_H
+#define DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_H
 
 #include "worker-runtime/core/call.h"
 

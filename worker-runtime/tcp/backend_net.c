@@ -1,4 +1,4 @@
-/* backend_net.c - the engine: a script's stages one after the other, what breaks them, and the
+/* backend_net.c - the engine: a schedule's stages one after the other, what breaks them, and the
  * whole. */
 #include "backend_net.h"
 
@@ -153,27 +153,28 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, b
 {
     const struct net_job *j = &n->job;
     const bool integers = j->op == DDP_AVG && !net_math_is_float(j->dtype);
-    n->fold = (struct net_fold){.n = n->map.n_nodes,
-                                .me = n->map.node,
-                                .peer = n->slot_peer,
-                                .data = data,
-                                .part = n->part,
-                                .count = count,
-                                .out = out,
-                                .whole = whole,
-                                .gather = gather,
-                                .dtype = j->dtype,
-                                .op = integers ? DDP_SUM : j->op,
-                                .divisor = integers ? n->map.n : 0,
-                                .kernels = n->kernels,
-                                .segment_bytes = n->tuning.segment_bytes,
-                                .in = n->fold_in,
-                                .n_come = n->n_come};
-    int code = net_grow(&n->scratch, &n->scratch_bytes, net_fold_scratch_bytes(&n->fold) + 1, err);
+    n->fold = (struct net_reduce){.n = n->map.n_nodes,
+                                  .me = n->map.node,
+                                  .peer = n->slot_peer,
+                                  .data = data,
+                                  .part = n->part,
+                                  .count = count,
+                                  .out = out,
+                                  .whole = whole,
+                                  .gather = gather,
+                                  .dtype = j->dtype,
+                                  .op = integers ? DDP_SUM : j->op,
+                                  .divisor = integers ? n->map.n : 0,
+                                  .kernels = n->kernels,
+                                  .segment_bytes = n->tuning.segment_bytes,
+                                  .in = n->fold_in,
+                                  .n_come = n->n_come};
+    int code =
+        net_grow(&n->scratch, &n->scratch_bytes, net_reduce_scratch_bytes(&n->fold) + 1, err);
     if (code != 0)
         return code;
     n->fold.scratch = n->scratch;
-    n->plan = net_fold_plan(&n->fold);
+    n->plan = net_reduce_plan(&n->fold);
     n->job.folds = true;
     transport_tcp_open(n->tcp, &j->call, n->number, j->timeout_ms, &n->plan);
     return NET_TCP;
@@ -186,7 +187,7 @@ static int go_on(struct net *n, struct co_error *err)
 {
     struct net_job *j = &n->job;
     for (;;) {
-        int next = j->script(n, j->stage, err);
+        int next = j->schedule(n, j->stage, err);
         if (next < 0)
             return net_fail(n, next, net_watch_look(n->watch), err);
         if (next == NET_DONE) {
@@ -225,7 +226,7 @@ static int net_begin(struct backend *b, const struct collective *given, struct c
     j->root = n->map.position_of[what.root];
     j->root_node = net_map_node_of(&n->map, j->root);
     j->timeout_ms = what.timeout_ms;
-    j->script = net_script_of(n, &what);
+    j->schedule = net_schedule_of(n, &what);
     code = go_on(n, err);
     return code < 0 ? code : 0;
 }
@@ -244,7 +245,7 @@ static int wait_for_part(struct net *n, bool may_wait, struct co_error *err)
     if (code < 0)
         return net_fail(n, code, false, err);
     if (code > 0 && j->folds)
-        net_fold_finish(&n->fold);
+        net_reduce_finish(&n->fold);
     j->folds = j->folds && code == 0;
     return code;
 }
@@ -267,9 +268,9 @@ static int net_advance(struct backend *b, bool may_wait, struct co_error *err)
 bool net_on_idle(void *arg)
 {
     struct net *n = arg;
-    struct net_messages *ms = atomic_load(&n->messages);
+    struct p2p_tcp *ms = atomic_load(&n->messages);
     net_watch_look(n->watch);
-    return ms != NULL && net_messages_go_on(ms);
+    return ms != NULL && p2p_tcp_go_on(ms);
 }
 
 /* While this rank waits for another node. */
@@ -277,9 +278,9 @@ static bool on_tcp_idle(void *arg)
 {
     struct net *n = arg;
     if (n->local != NULL)
-        n->local->ops->messages_advance(n->local, NULL);
-    struct net_messages *ms = atomic_load(&n->messages);
-    return ms != NULL && net_messages_go_on(ms);
+        n->local->ops->p2p_shm_advance(n->local, NULL);
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    return ms != NULL && p2p_tcp_go_on(ms);
 }
 
 /* --- the job ---------------------------------------------------------------------------------- */
@@ -356,7 +357,7 @@ static void net_destroy(struct backend *b)
     struct net *n = net_of(b);
     void (*on_destroy)(void *arg) = n->opts.on_destroy;
     void *arg = n->opts.arg;
-    net_messages_close(n);
+    p2p_tcp_close(n);
     transport_tcp_destroy(n->tcp);
     if (n->opts.owns_watch)
         net_watch_destroy(n->watch);
@@ -462,7 +463,7 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .begin = net_begin,
         .advance = net_advance,
         .message_begin = net_message_begin,
-        .messages_advance = net_messages_advance,
+        .p2p_shm_advance = p2p_tcp_advance,
         .split = net_split,
         .place = net_place,
         .commit_word = net_commit_word,

@@ -2,8 +2,8 @@
  * between nodes over TCP, a socket per local rank.
  *
  * docs/collectives.md has the algorithms, their cost, and what a death does to each. */
-#ifndef DDP_WORKER_RUNTIME_BACKEND_NET_H
-#define DDP_WORKER_RUNTIME_BACKEND_NET_H
+#ifndef DDP_WORKER_RUNTIME_TCP_BACKEND_NET_H
+#define DDP_WORKER_RUNTIME_TCP_BACKEND_NET_H
 
 #include "net_links.h"
 #include "net_tuning.h"

@@ -1,22 +1,22 @@
-/* net.h - inside of the back end between nodes: what backend_net.c, its scripts and its messages
+/* net.h - inside of the back end between nodes: what backend_net.c, its schedules and its messages
  * share.
  *
  * A collective is a list of stages. A stage ends with a part that has to be waited for: a
  * collective among the ranks of this node (by backend_cpu.c), or an exchange with other nodes; or
  * with nothing. Stages number their ranks by positions (net_map.h). */
-#ifndef DDP_WORKER_RUNTIME_NET_H
-#define DDP_WORKER_RUNTIME_NET_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_H
+#define DDP_WORKER_RUNTIME_TCP_NET_H
 
 #include "backend_net.h"
 #include "common/error.h"
-#include "net_fold.h"
 #include "net_map.h"
 #include "net_math.h"
+#include "net_reduce.h"
 #include "net_tuning.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/layout.h"
 
-struct net_messages;
+struct p2p_tcp;
 
 struct net_copies { /* what goes between this rank and some others: a piece each way */
     unsigned n;
@@ -30,10 +30,10 @@ struct net;
 /* Do stage `stage`, 0 first.
  * returns   NET_DONE; NET_GO on with the next stage; NET_LOCAL, NET_TCP when that part is done;
  *           -errno */
-typedef int net_script(struct net *n, unsigned stage, struct co_error *err);
+typedef int net_schedules(struct net *n, unsigned stage, struct co_error *err);
 
 struct net_job { /* the open collective, in positions */
-    net_script *script;
+    net_schedules *schedule;
     unsigned stage;
     int waits_for; /* enum net_next */
     bool is_open;
@@ -79,7 +79,7 @@ struct net {
     const void **fold_in;        /* n_nodes */
     size_t *local_counts;        /* n_most: of the open local part */
     size_t *first[2];            /* n each: of the layout */
-    struct net_fold fold;
+    struct net_reduce fold;
     struct net_copies copies;
     uint8_t *scratch, *temp; /* grow as needed; kept */
     size_t scratch_bytes, temp_bytes;
@@ -95,10 +95,11 @@ struct net {
 
     bool is_broken;
     struct co_error why;
-    struct net_messages *_Atomic messages; /* NULL until the first */
+    struct p2p_tcp *_Atomic messages; /* NULL until the first */
 };
 
-/* --- for scripts ------------------------------------------------------------------------------ */
+/* --- for schedules
+ * ------------------------------------------------------------------------------ */
 
 static inline bool net_is_slot(const struct net *n)
 {
@@ -116,10 +117,10 @@ int net_local(struct net *n, struct collective what, struct co_error *err);
 /* Nothing but a meeting. */
 int net_local_meeting(struct net *n, struct co_error *err);
 
-/* Begin an exchange: n->copies, or n->fold after net_fold(). */
+/* Begin an exchange: n->copies, or n->fold after net_reduce(). */
 int net_exchange_copies(struct net *n);
 /* Fold between nodes. n->part[] is set, or count for the whole vector.
- * data, out   as in struct net_fold */
+ * data, out   as in struct net_reduce */
 int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, bool whole,
                       size_t count, struct co_error *err);
 
@@ -133,7 +134,7 @@ int net_get_temp(struct net *n, size_t bytes, struct co_error *err);
 struct slice net_deal(struct net *n, size_t count);
 struct slice net_slice(const struct net *n, size_t count, unsigned local);
 
-net_script *net_script_of(const struct net *n, const struct collective *what);
+net_schedules *net_schedule_of(const struct net *n, const struct collective *what);
 
 /* --- order of blocks -------------------------------------------------------------------------- */
 
@@ -146,11 +147,11 @@ void net_put_back(struct net *n);
 /* --- messages, groups ------------------------------------------------------------------------- */
 
 int net_message_begin(struct backend *b, struct message *m, struct co_error *err);
-void net_messages_advance(struct backend *b, const struct message *until);
+void p2p_tcp_advance(struct backend *b, const struct message *until);
 /* Without waiting. returns whether any are open. */
-bool net_messages_go_on(struct net_messages *ms);
+bool p2p_tcp_go_on(struct p2p_tcp *ms);
 /* Say goodbye to those who sent this rank a message, or wait for one, and close. */
-void net_messages_close(struct net *n);
+void p2p_tcp_close(struct net *n);
 
 int net_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err);

@@ -3,8 +3,8 @@
  * Whoever leaves a broken job says the cause on every connection before it closes it, so that
  * nobody takes the end of a connection for the cause. What came is untrusted until
  * net_abort_check() has passed it. Pure. */
-#ifndef DDP_WORKER_RUNTIME_NET_ABORT_H
-#define DDP_WORKER_RUNTIME_NET_ABORT_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_ABORT_H
+#define DDP_WORKER_RUNTIME_TCP_NET_ABORT_H
 
 #include <stdint.h>
 

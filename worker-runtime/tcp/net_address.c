@@ -19,7 +19,7 @@ enum {
     KEEPALIVE_EVERY_S = 5,
     KEEPALIVE_TIMES = 3,
     /* a process that is stopped does not read: those who wait for it find that out first, and know
-       more (net_late.h) */
+       more (straggler.h) */
     USER_TIMEOUT_MORE_MS = 30000
 };
 

@@ -1,5 +1,5 @@
 /* net_copies.c - the collectives between nodes that add nothing up, stage by stage. */
-#include "net_scripts.h"
+#include "net_schedules.h"
 
 #include <string.h>
 

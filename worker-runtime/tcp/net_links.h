@@ -6,8 +6,8 @@
  * away, and nothing it says is read.
  *
  * Not thread-safe: its user sees to that. */
-#ifndef DDP_WORKER_RUNTIME_NET_LINKS_H
-#define DDP_WORKER_RUNTIME_NET_LINKS_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
+#define DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
 
 #include "net_address.h"
 

@@ -3,8 +3,8 @@
  * A position is a rank's place when the ranks are put in the order of their nodes, and on a node in
  * the order of their local ranks. Nodes come in the order of the lowest rank on each. Mostly a
  * position is the rank itself; where a launcher deals ranks out to nodes in turns it is not. */
-#ifndef DDP_WORKER_RUNTIME_NET_MAP_H
-#define DDP_WORKER_RUNTIME_NET_MAP_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_MAP_H
+#define DDP_WORKER_RUNTIME_TCP_NET_MAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

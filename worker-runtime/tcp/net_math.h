@@ -1,6 +1,6 @@
 /* net_math.h - what an average over several nodes needs beside the kernels. Pure. */
-#ifndef DDP_WORKER_RUNTIME_NET_MATH_H
-#define DDP_WORKER_RUNTIME_NET_MATH_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_MATH_H
+#define DDP_WORKER_RUNTIME_TCP_NET_MATH_H
 
 #include <ddp/types.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* net_tuning.h - from which size on which way is the fastest between nodes. The same on all ranks.
  * docs/collectives.md says what was measured. */
-#ifndef DDP_WORKER_RUNTIME_NET_TUNING_H
-#define DDP_WORKER_RUNTIME_NET_TUNING_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_TUNING_H
+#define DDP_WORKER_RUNTIME_TCP_NET_TUNING_H
 
 #include <stddef.h>
 

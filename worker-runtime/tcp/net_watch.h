@@ -10,8 +10,8 @@
  * The first cause is to be told, not what came of it. So a connection that ends without a word says
  * nothing for a short time, in which somebody else may have the cause: 20 ms where a watch ends,
  * and NET_WATCH_WAIT_MS elsewhere, where nobody but this rank may have seen it. */
-#ifndef DDP_WORKER_RUNTIME_NET_WATCH_H
-#define DDP_WORKER_RUNTIME_NET_WATCH_H
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_WATCH_H
+#define DDP_WORKER_RUNTIME_TCP_NET_WATCH_H
 
 #include "net_abort.h"
 #include "net_links.h"
@@ -58,7 +58,7 @@ void net_watch_warn(struct net_watch *w, uint32_t rank);
 void net_watch_settle(struct net_watch *w);
 
 /* Ask a rank of the job whether it is in the library: whoever waits there answers, and is not the
- * one to be blamed for a wait that is too long (net_late.h). From then on this rank watches it. */
+ * one to be blamed for a wait that is too long (straggler.h). From then on this rank watches it. */
 void net_watch_ask(struct net_watch *w, uint32_t rank);
 /* When a rank answered last, by co_now_ms(); 0: never. */
 uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank);

@@ -2,8 +2,8 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "net_late.h"
 #include "net_watch.h"
+#include "straggler.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -50,9 +50,9 @@ struct transport_tcp {
     const struct tcp_plan *plan;
     struct call call;
     uint32_t number;
-    struct net_late late; /* since the last byte from anybody */
-    uint64_t spin_ns;     /* how long it seems worth to spin */
-    bool has_given_up;    /* and said why */
+    struct straggler late; /* since the last byte from anybody */
+    uint64_t spin_ns;      /* how long it seems worth to spin */
+    bool has_given_up;     /* and said why */
     struct pollfd *poll;
     const struct net_member **who; /* n: to list those who are late */
     struct stream stream[];        /* of each rank of the group */
@@ -145,7 +145,7 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
     t->plan = plan;
     t->call = *call;
     t->number = number;
-    net_late_reset(&t->late, timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms);
+    straggler_reset(&t->late, timeout_ms != 0 ? timeout_ms : t->opts.timeout_ms);
     for (unsigned p = 0; p < plan->n_peers; p++) {
         struct stream *s = &t->stream[plan->peer[p]];
         s->n_exchanges++;
@@ -289,7 +289,7 @@ static int judge(struct transport_tcp *t, struct co_error *err)
         if (is_missing(&t->stream[peer]) && t->stream[peer].in.total == least)
             t->who[n++] = net_links_member(t->opts.links, peer);
     }
-    return net_late_judge(&t->late, t->opts.watch, t->who, n, err);
+    return straggler_judge(&t->late, t->opts.watch, t->who, n, err);
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
@@ -433,7 +433,7 @@ static int look_around(struct transport_tcp *t, struct co_error *err)
         t->opts.on_idle(t->opts.idle_arg);
     if (net_watch_look(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
-    return net_late_is_due(&t->late) ? judge(t, err) : 0;
+    return straggler_is_due(&t->late) ? judge(t, err) : 0;
 }
 
 static void nap(struct transport_tcp *t)
@@ -478,7 +478,7 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
         if (code != 0)
             return code;
         if (moved) {
-            net_late_reset(&t->late, t->late.timeout_ms);
+            straggler_reset(&t->late, t->late.timeout_ms);
             continue;
         }
         code = look_around(t, err);

@@ -8,8 +8,8 @@
  *
  * Pieces become ready as others come: network and arithmetic overlap. Waits end with the node's
  * abort word, with news from other nodes, with the death of a peer, and at the time-out. */
-#ifndef DDP_WORKER_RUNTIME_TRANSPORT_TCP_H
-#define DDP_WORKER_RUNTIME_TRANSPORT_TCP_H
+#ifndef DDP_WORKER_RUNTIME_TCP_TRANSPORT_TCP_H
+#define DDP_WORKER_RUNTIME_TCP_TRANSPORT_TCP_H
 
 #include "net_links.h"
 #include "worker-runtime/core/call.h"

@@ -1,5 +1,5 @@
 /* syncbn.c - ddp_syncbn: what the ranks tell each other, around moments.c. */
-#include "syncbn_inside.h"
+#include "syncbn_priv.h"
 
 #include "worker-runtime/arithmetic/moments.h"
 

@@ -1,5 +1,5 @@
-/* zero.c - ddp_zero: making and destroying it. zero_inside.h says what the other files do. */
-#include "zero_inside.h"
+/* zero.c - ddp_zero: making and destroying it. zero_priv.h says what the other files do. */
+#include "zero_priv.h"
 
 #include "common/error.h"
 #include "common/hash.h"

@@ -5,7 +5,7 @@
  * rank says which shards of that version it holds, its own or its buddy's; the lowest one that
  * holds a shard sends it to all, and each takes what falls into its new shard. So the number of
  * ranks may be another one than before. */
-#include "zero_inside.h"
+#include "zero_priv.h"
 
 #include "common/error.h"
 #include "worker-runtime/arithmetic/convert.h"

@@ -1,5 +1,5 @@
 /* zero_state.c - a sharded state in checkpoints, and its numbers. */
-#include "zero_inside.h"
+#include "zero_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * finite, and their norm; the optimiser writes the next version of the shard, which goes to the
  * buddy; then new parameters go to all. A rank that comes through the last of these has completed
  * the step: by then every shard of it is held twice. */
-#include "zero_inside.h"
+#include "zero_priv.h"
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"

@@ -75,7 +75,7 @@ class Watched(dict):
 
 class Parent:
     is_rank = False
-    notes = NOTES_FD
+    callbacks = NOTES_FD
 
     def begin(self, archive, seen, rest, hide, learn):
         n_prefork, at_start, n_words, hidden, left_out = rest.split(":")
@@ -105,7 +105,7 @@ class Parent:
         """Ours out of the way: what lies below 5 in a rank is the rank's, and what an import opens must lie above."""
         null = os.open("/dev/null", os.O_RDWR)
         orders = fcntl.fcntl(ORDERS_FD, fcntl.F_DUPFD_CLOEXEC, 64)
-        self.notes = fcntl.fcntl(NOTES_FD, fcntl.F_DUPFD_CLOEXEC, 64)
+        self.callbacks = fcntl.fcntl(NOTES_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         self.wish = fcntl.fcntl(WISH_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         os.close(WISH_FD)
         written = os.memfd_create("written")
@@ -122,7 +122,7 @@ class Parent:
 
     def note(self, text):
         try:
-            os.write(self.notes, text.replace("\n", " ").encode(errors="replace")[:400] + b"\n")
+            os.write(self.callbacks, text.replace("\n", " ").encode(errors="replace")[:400] + b"\n")
         except OSError:
             pass  # nobody listens any more
 
@@ -227,7 +227,7 @@ class Parent:
         env = dict(self.boot_env)
         enter(env, self.archive, "parent", self.seen, f"{self.rest}:{','.join([*self.left_out, name])}")
         os.dup2(self.orders.fileno(), ORDERS_FD)
-        os.dup2(self.notes, NOTES_FD)
+        os.dup2(self.callbacks, NOTES_FD)
         os.dup2(self.wish, WISH_FD)
         os.execve(sys.executable, self.all_words, env)
 
@@ -302,7 +302,7 @@ class Parent:
         self.say(TAKEN, os.getpid(), local_rank)
         self.is_rank = True
         self.orders.close()
-        os.close(self.notes)
+        os.close(self.callbacks)
         os.close(self.wish)
         self.learn(role_and_seen.split(b":")[1], TAKEN_LINE)
 

@@ -1,6 +1,6 @@
 /* comm.h - inside of the double of libnccl: what its files share. */
-#ifndef DDP_TESTS_NCCL_COMM_H
-#define DDP_TESTS_NCCL_COMM_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_COMM_H
+#define DDP_TESTS_NCCL_DOUBLE_COMM_H
 
 #include "shared.h"
 

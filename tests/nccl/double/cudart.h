@@ -1,7 +1,7 @@
 /* cudart.h - inside of the double of libcudart: what its files share. One mutex guards all of
  * it. */
-#ifndef DDP_TESTS_NCCL_CUDART_H
-#define DDP_TESTS_NCCL_CUDART_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_CUDART_H
+#define DDP_TESTS_NCCL_DOUBLE_CUDART_H
 
 #include "double.h"
 #include "race.h"

@@ -20,8 +20,8 @@
  *
  * What breaks a rule is written to the file that NCCL_DOUBLE_REPORT names, a line each, and the
  * call fails. NCCL_DOUBLE_DIR is where communicators meet. */
-#ifndef DDP_TESTS_NCCL_DOUBLE_H
-#define DDP_TESTS_NCCL_DOUBLE_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
+#define DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * A fault is of one rank of one generation (RANK and DDP_GENERATION as the process was started),
  * or, without "rNgM:", of all. @K: the K-th time, counted from 1 in the process; =V: a number for
  * it. */
-#ifndef DDP_TESTS_NCCL_FAULTS_H
-#define DDP_TESTS_NCCL_FAULTS_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_FAULTS_H
+#define DDP_TESTS_NCCL_DOUBLE_FAULTS_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* kernels.h - what the double's collectives do, on the thread of a stream. */
-#ifndef DDP_TESTS_NCCL_KERNELS_H
-#define DDP_TESTS_NCCL_KERNELS_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_KERNELS_H
+#define DDP_TESTS_NCCL_DOUBLE_KERNELS_H
 
 #include "comm.h"
 

@@ -6,8 +6,8 @@
  * events that the stream was told to wait for. What the host waits for, it has seen. Two accesses
  * of the same bytes of which one writes are a race if neither happens before the other: whatever
  * order they came to run in this time. */
-#ifndef DDP_TESTS_NCCL_RACE_H
-#define DDP_TESTS_NCCL_RACE_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_RACE_H
+#define DDP_TESTS_NCCL_DOUBLE_RACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

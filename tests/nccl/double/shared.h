@@ -3,8 +3,8 @@
  *
  * Who waits there spins and sleeps by turns, and gives up when *stop becomes true; it notices
  * nobody's death, as a kernel does not. */
-#ifndef DDP_TESTS_NCCL_SHARED_H
-#define DDP_TESTS_NCCL_SHARED_H
+#ifndef DDP_TESTS_NCCL_DOUBLE_SHARED_H
+#define DDP_TESTS_NCCL_DOUBLE_SHARED_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* good_client.h - an honest client beside the hostile ones: it checks each answer, and how long it
  * had to wait for it. Runs in a thread of its own, until it is stopped. */
-#ifndef DDP_TESTS_HOSTILE_GOOD_CLIENT_H
-#define DDP_TESTS_HOSTILE_GOOD_CLIENT_H
+#ifndef DDP_TESTS_SUPPORT_HOSTILE_GOOD_CLIENT_H
+#define DDP_TESTS_SUPPORT_HOSTILE_GOOD_CLIENT_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 /* plan.h - what a hostile client will do: the bytes it sends, in what pieces, and how it ends.
  * Pure: all that is random comes from the seed. */
-#ifndef DDP_TESTS_HOSTILE_PLAN_H
-#define DDP_TESTS_HOSTILE_PLAN_H
+#ifndef DDP_TESTS_SUPPORT_HOSTILE_PLAN_H
+#define DDP_TESTS_SUPPORT_HOSTILE_PLAN_H
 
 #include "common/buf.h"
 

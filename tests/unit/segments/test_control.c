@@ -162,15 +162,15 @@ END_TEST
 
 static void take_two_steps(void)
 {
-    progress_step(&c->line[1].progress, 1, 0);
-    progress_step(&c->line[1].progress, 2, 0);
+    rank_status_step(&c->line[1].progress, 1, 0);
+    rank_status_step(&c->line[1].progress, 2, 0);
 }
 
 START_TEST(the_steps_of_dead_ranks_stay_counted)
 {
     ck_assert_uint_eq(control_most_steps(c), 0);
     kill_child(start_child(take_two_steps));
-    progress_step(&c->line[2].progress, 1, 0);
+    rank_status_step(&c->line[2].progress, 1, 0);
     ck_assert_uint_eq(control_most_steps(c), 2);
 }
 END_TEST

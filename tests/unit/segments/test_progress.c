@@ -1,5 +1,5 @@
 #include "segments/call_kind.h"
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct progress_page page;
+static struct rank_status_page page;
 
 static void set_up(void)
 {
@@ -17,7 +17,7 @@ static void set_up(void)
 static struct progress read_page(void)
 {
     struct progress p;
-    progress_read(&page, &p);
+    rank_status_read(&page, &p);
     return p;
 }
 
@@ -35,10 +35,10 @@ END_TEST
 
 START_TEST(steps_are_counted_and_timed)
 {
-    progress_begin(&page, 400);
-    progress_step(&page, 5000, 100);
+    rank_status_begin(&page, 400);
+    rank_status_step(&page, 5000, 100);
     ck_assert_uint_eq(read_page().last_ns, 0); /* nobody knows when the first one began */
-    progress_step(&page, 5800, 300);
+    rank_status_step(&page, 5800, 300);
     struct progress p = read_page();
     ck_assert_uint_eq(p.steps, 2);
     ck_assert_uint_eq(p.steps_before, 400);
@@ -52,31 +52,31 @@ END_TEST
 
 START_TEST(the_mean_follows_slowly_in_both_directions)
 {
-    progress_step(&page, 1000, 0);
-    progress_step(&page, 1800, 400);
-    progress_step(&page, 3400, 1200);
+    rank_status_step(&page, 1000, 0);
+    rank_status_step(&page, 1800, 400);
+    rank_status_step(&page, 3400, 1200);
     ck_assert_uint_eq(read_page().last_ns, 1600);
     ck_assert_uint_eq(read_page().mean_ns, 900);
     ck_assert_uint_eq(read_page().inside_ns, 500);
-    progress_step(&page, 3500, 100);
+    rank_status_step(&page, 3500, 100);
     ck_assert_uint_eq(read_page().mean_ns, 800);
     for (uint64_t i = 1; i <= 100; i++)
-        progress_step(&page, 3500 + 100 * i, 10);
+        rank_status_step(&page, 3500 + 100 * i, 10);
     ck_assert_uint_lt(read_page().mean_ns, 110);
 }
 END_TEST
 
-static const struct progress_call reduction = {.number = 812,
-                                               .group = 0xabcd,
-                                               .kind = CALL_ALL_REDUCE,
-                                               .dtype = 9,
-                                               .bytes = 4 << 20,
-                                               .state = PROGRESS_WAITS};
+static const struct rank_status_call reduction = {.number = 812,
+                                                  .group = 0xabcd,
+                                                  .kind = CALL_ALL_REDUCE,
+                                                  .dtype = 9,
+                                                  .bytes = 4 << 20,
+                                                  .state = RANK_STATUS_WAITS};
 
 START_TEST(the_last_call_is_told_inside_and_outside)
 {
-    struct progress_place *place = progress_open(&page);
-    progress_enter(place, &reduction);
+    struct rank_status_place *place = rank_status_open(&page);
+    rank_status_enter(place, &reduction);
     struct progress p = read_page();
     ck_assert_uint_eq(p.n_calls, 1);
     ck_assert_uint_eq(p.call[0].number, 812);
@@ -84,27 +84,27 @@ START_TEST(the_last_call_is_told_inside_and_outside)
     ck_assert_uint_eq(p.call[0].kind, CALL_ALL_REDUCE);
     ck_assert_uint_eq(p.call[0].dtype, 9);
     ck_assert_uint_eq(p.call[0].bytes, 4 << 20);
-    ck_assert_int_eq(p.call[0].state, PROGRESS_WAITS);
+    ck_assert_int_eq(p.call[0].state, RANK_STATUS_WAITS);
     ck_assert(p.waits);
-    progress_turn(place, PROGRESS_OUTSIDE);
+    rank_status_turn(place, RANK_STATUS_OUTSIDE);
     p = read_page();
     ck_assert_uint_eq(p.call[0].number, 812);
     ck_assert_uint_eq(p.call[0].bytes, 4 << 20);
-    ck_assert_int_eq(p.call[0].state, PROGRESS_OUTSIDE);
+    ck_assert_int_eq(p.call[0].state, RANK_STATUS_OUTSIDE);
     ck_assert(!p.waits);
 }
 END_TEST
 
 START_TEST(the_largest_numbers_are_told)
 {
-    const struct progress_call large = {.number = UINT32_MAX,
-                                        .group = UINT16_MAX,
-                                        .kind = 63,
-                                        .dtype = 31,
-                                        .bytes = UINT64_MAX,
-                                        .state = PROGRESS_BEGUN};
-    progress_enter(progress_open(&page), &large);
-    const struct progress_call is = read_page().call[0];
+    const struct rank_status_call large = {.number = UINT32_MAX,
+                                           .group = UINT16_MAX,
+                                           .kind = 63,
+                                           .dtype = 31,
+                                           .bytes = UINT64_MAX,
+                                           .state = RANK_STATUS_BEGUN};
+    rank_status_enter(rank_status_open(&page), &large);
+    const struct rank_status_call is = read_page().call[0];
     ck_assert_uint_eq(is.number, large.number);
     ck_assert_uint_eq(is.group, large.group);
     ck_assert_uint_eq(is.kind, large.kind);
@@ -117,10 +117,10 @@ END_TEST
 /* Readers have words for each state there is; the page is the rank's to write. */
 START_TEST(a_call_in_a_state_that_does_not_exist_is_not_told)
 {
-    struct progress_place *places[2] = {progress_open(&page), progress_open(&page)};
+    struct rank_status_place *places[2] = {rank_status_open(&page), rank_status_open(&page)};
     for (int i = 0; i < 2; i++)
-        progress_enter(places[i], &reduction);
-    atomic_fetch_or(&places[0]->word, PROGRESS_STATE_MASK);
+        rank_status_enter(places[i], &reduction);
+    atomic_fetch_or(&places[0]->word, RANK_STATUS_STATE_MASK);
     const struct progress p = read_page();
     ck_assert_uint_eq(p.n_calls, 1);
     ck_assert_int_eq(p.call[0].state, reduction.state);
@@ -129,23 +129,23 @@ END_TEST
 
 START_TEST(each_group_has_a_place_until_they_are_taken)
 {
-    struct progress_place *places[PROGRESS_GROUPS];
-    for (unsigned i = 0; i < PROGRESS_GROUPS; i++) {
-        struct progress_call call = reduction;
+    struct rank_status_place *places[RANK_STATUS_GROUPS];
+    for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++) {
+        struct rank_status_call call = reduction;
         call.group = (uint16_t)i;
-        places[i] = progress_open(&page);
+        places[i] = rank_status_open(&page);
         ck_assert_ptr_nonnull(places[i]);
-        progress_enter(places[i], &call);
+        rank_status_enter(places[i], &call);
     }
-    ck_assert_ptr_null(progress_open(&page));
+    ck_assert_ptr_null(rank_status_open(&page));
     struct progress p = read_page();
-    ck_assert_uint_eq(p.n_calls, PROGRESS_GROUPS);
-    for (unsigned i = 0; i < PROGRESS_GROUPS; i++)
+    ck_assert_uint_eq(p.n_calls, RANK_STATUS_GROUPS);
+    for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++)
         ck_assert_uint_eq(p.call[i].group, i);
-    progress_close(&page, places[3]);
-    progress_close(&page, NULL);
-    ck_assert_uint_eq(read_page().n_calls, PROGRESS_GROUPS - 1);
-    ck_assert_ptr_eq(progress_open(&page), places[3]);
+    rank_status_close(&page, places[3]);
+    rank_status_close(&page, NULL);
+    ck_assert_uint_eq(read_page().n_calls, RANK_STATUS_GROUPS - 1);
+    ck_assert_ptr_eq(rank_status_open(&page), places[3]);
 }
 END_TEST
 
@@ -160,18 +160,18 @@ END_TEST
 
 START_TEST(the_digest_changes_with_all_that_is_progress)
 {
-    struct progress_place *place = progress_open(&page);
+    struct rank_status_place *place = rank_status_open(&page);
     uint64_t seen[5];
-    seen[0] = progress_digest(&page);
-    ck_assert_uint_eq(progress_digest(&page), seen[0]);
-    progress_enter(place, &reduction);
-    seen[1] = progress_digest(&page);
-    progress_turn(place, PROGRESS_OUTSIDE);
-    seen[2] = progress_digest(&page);
-    progress_step(&page, 1, 0);
-    seen[3] = progress_digest(&page);
+    seen[0] = rank_status_digest(&page);
+    ck_assert_uint_eq(rank_status_digest(&page), seen[0]);
+    rank_status_enter(place, &reduction);
+    seen[1] = rank_status_digest(&page);
+    rank_status_turn(place, RANK_STATUS_OUTSIDE);
+    seen[2] = rank_status_digest(&page);
+    rank_status_step(&page, 1, 0);
+    seen[3] = rank_status_digest(&page);
     page.n_untold = 1;
-    seen[4] = progress_digest(&page);
+    seen[4] = rank_status_digest(&page);
     for (unsigned i = 0; i < 5; i++)
         for (unsigned k = 0; k < i; k++)
             ck_assert_msg(seen[i] != seen[k], "%u and %u", k, i);
@@ -183,21 +183,21 @@ enum { N_CALLS = 300000 };
 /* Calls whose bytes are known by their number. */
 static void *make_calls(void *arg)
 {
-    struct progress_place *place = arg;
+    struct rank_status_place *place = arg;
     for (uint32_t i = 1; i <= N_CALLS; i++) {
-        struct progress_call call = reduction;
+        struct rank_status_call call = reduction;
         call.number = i;
         call.bytes = (uint64_t)i * 8;
-        progress_enter(place, &call);
-        progress_turn(place, PROGRESS_OUTSIDE);
+        rank_status_enter(place, &call);
+        rank_status_turn(place, RANK_STATUS_OUTSIDE);
     }
     return NULL;
 }
 
 START_TEST(a_call_is_never_told_with_the_bytes_of_another)
 {
-    struct progress_place *place = progress_open(&page);
-    struct progress_call last = {0};
+    struct rank_status_place *place = rank_status_open(&page);
+    struct rank_status_call last = {0};
     pthread_t writer;
     ck_assert_int_eq(pthread_create(&writer, NULL, make_calls, place), 0);
     while (last.number < N_CALLS) { /* which the writer reaches by itself */
@@ -228,26 +228,26 @@ END_TEST
 
 START_TEST(a_rank_waits_behind_the_step_it_was_told_until_it_is_let_go)
 {
-    ck_assert(!progress_holds(&page));
-    progress_hold(&page, 41);
-    progress_begin(&page, 40);
-    ck_assert(!progress_holds(&page));
-    progress_step(&page, 1000, 0);
-    ck_assert(progress_holds(&page));
+    ck_assert(!rank_status_holds(&page));
+    rank_status_hold(&page, 41);
+    rank_status_begin(&page, 40);
+    ck_assert(!rank_status_holds(&page));
+    rank_status_step(&page, 1000, 0);
+    ck_assert(rank_status_holds(&page));
     ck_assert(!read_page().is_held); /* the rank says so when it waits */
-    progress_set_held(&page, true);
+    rank_status_set_held(&page, true);
     ck_assert(read_page().is_held);
-    progress_let_go(&page);
-    ck_assert(!progress_holds(&page));
-    progress_hold(&page, 40); /* it is beyond */
-    ck_assert(!progress_holds(&page));
+    rank_status_let_go(&page);
+    ck_assert(!rank_status_holds(&page));
+    rank_status_hold(&page, 40); /* it is beyond */
+    ck_assert(!rank_status_holds(&page));
 }
 END_TEST
 
 START_TEST(a_rank_may_be_told_to_wait_before_its_first_step)
 {
-    progress_hold(&page, 0);
-    ck_assert(progress_holds(&page));
+    rank_status_hold(&page, 0);
+    ck_assert(rank_status_holds(&page));
 }
 END_TEST
 

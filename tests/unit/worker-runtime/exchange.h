@@ -1,7 +1,7 @@
 /* exchange.h - one collective of any kind for a test: what each rank puts in, what each must get,
  * worked out here one element after the other, and the call itself. */
-#ifndef DDP_TESTS_EXCHANGE_H
-#define DDP_TESTS_EXCHANGE_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_EXCHANGE_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_EXCHANGE_H
 
 #include "values.h"
 #include "worker-runtime/core/backend.h"

@@ -1,6 +1,6 @@
 /* model_ranks.h - ranks that have a model of a few tensors, for tests. */
-#ifndef DDP_TESTS_MODEL_RANKS_H
-#define DDP_TESTS_MODEL_RANKS_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_MODEL_RANKS_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_MODEL_RANKS_H
 
 #include "ranks.h"
 

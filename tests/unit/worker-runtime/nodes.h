@@ -1,7 +1,7 @@
 /* nodes.h - real ranks on several "nodes" of one machine: what is one node is what the environment
  * says. They meet by the real store (store_process.h). */
-#ifndef DDP_TESTS_NODES_H
-#define DDP_TESTS_NODES_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_NODES_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_NODES_H
 
 #include "exchange.h"
 #include "ranks.h"

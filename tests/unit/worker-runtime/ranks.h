@@ -2,8 +2,8 @@
  *
  * A rank's function returns its exit status. It reports what is wrong by RANK_CHECK: the check
  * library's own assertions belong to the test's process. */
-#ifndef DDP_TESTS_RANKS_H
-#define DDP_TESTS_RANKS_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_RANKS_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_RANKS_H
 
 #include "common/clock.h"
 #include "tests/support/suite.h"

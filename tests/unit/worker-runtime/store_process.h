@@ -1,6 +1,6 @@
 /* store_process.h - the real store, run as a program (STORE_SERVER) for the ranks of a test. */
-#ifndef DDP_TESTS_STORE_PROCESS_H
-#define DDP_TESTS_STORE_PROCESS_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_STORE_PROCESS_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_STORE_PROCESS_H
 
 #include <check.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* values.h - inputs that every rank can work out for all ranks, and results by the reference
  * kernels. */
-#ifndef DDP_TESTS_VALUES_H
-#define DDP_TESTS_VALUES_H
+#ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_VALUES_H
+#define DDP_TESTS_UNIT_WORKER_RUNTIME_VALUES_H
 
 #include "worker-runtime/arithmetic/half.h"
 #include "worker-runtime/arithmetic/reduce.h"

@@ -4,10 +4,10 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "ctl/check/check_gather.h"
+#include "ctl/check/check_collect.h"
 #include "ctl/check/check_gpus.h"
-#include "ctl/check/check_names.h"
 #include "ctl/check/check_net.h"
+#include "ctl/check/check_resolve.h"
 #include "ctl/check/check_run.h"
 #include "ctl/check/check_stream.h"
 #include "tests/support/suite.h"
@@ -146,27 +146,27 @@ START_TEST(the_kernel_s_files_are_read)
     put(folder, "proc/sys/net/core/somaxconn", "4096\n");
     put(folder, "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     put(folder, "sys/class/infiniband/mlx5_0", NULL);
-    check_gather_files(folder, &f);
+    check_collect_files(folder, &f);
     ck_assert_uint_eq(f.somaxconn, 4096);
     ck_assert_uint_eq(f.first_port, 32768);
     ck_assert_uint_eq(f.last_port, 60999);
     ck_assert_uint_eq(f.n_rdma, 1);
     put(folder, "proc/sys/net/core/somaxconn", "many\n");
     put(folder, "proc/sys/net/ipv4/ip_local_port_range", "32768");
-    check_gather_files(folder, &f);
+    check_collect_files(folder, &f);
     ck_assert(f.somaxconn == CHECK_UNKNOWN && f.last_port == CHECK_UNKNOWN);
     remove_all(folder);
-    check_gather_files(folder, &f);
+    check_collect_files(folder, &f);
     ck_assert(f.somaxconn == CHECK_UNKNOWN && f.first_port == CHECK_UNKNOWN && f.n_rdma == 0);
 }
 END_TEST
 
 START_TEST(shared_memory_has_room_or_a_reason)
 {
-    check_gather_shm("/tmp", &f);
+    check_collect_shm("/tmp", &f);
     ck_assert_str_eq(f.no_shm, "");
     ck_assert(f.shm_free <= f.shm_bytes && f.shm_bytes < CHECK_UNKNOWN);
-    check_gather_shm("/no/such/folder", &f);
+    check_collect_shm("/no/such/folder", &f);
     ck_assert_str_eq(f.no_shm, "No such file or directory");
     ck_assert(f.shm_bytes == CHECK_UNKNOWN);
 }
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(limits_are_those_of_this_process)
 {
-    check_gather_limits(&f);
+    check_collect_limits(&f);
     ck_assert(f.nofile > 0 && f.nofile <= f.nofile_hard);
     ck_assert(f.memlock != CHECK_UNKNOWN);
 }
@@ -182,17 +182,17 @@ END_TEST
 
 START_TEST(a_name_is_looked_up_or_was_late)
 {
-    check_names_find("127.0.0.1", 60000, &f);
+    check_resolve_find("127.0.0.1", 60000, &f);
     ck_assert_str_ne(f.host, "");
     ck_assert_int_ne(f.forward, CHECK_NAME_SKIPPED);
-    check_names_find("127.0.0.1", 0, &f); /* the thread that is left behind ends by itself */
+    check_resolve_find("127.0.0.1", 0, &f); /* the thread that is left behind ends by itself */
     ck_assert_int_ne(f.forward, CHECK_NAME_SKIPPED);
 }
 END_TEST
 
 START_TEST(ddprun_says_its_version_or_there_is_none)
 {
-    check_gather_version("/no/such/ddprun", 60000, &f);
+    check_collect_version("/no/such/ddprun", 60000, &f);
     ck_assert_str_eq(f.version, "");
     ck_assert_str_eq(f.no_version, "/no/such/ddprun: No such file or directory");
     char folder[] = "/tmp/ddp-check-XXXXXX", path[64], wanted[128];
@@ -201,11 +201,11 @@ START_TEST(ddprun_says_its_version_or_there_is_none)
     put(folder, "other", "#!/bin/sh\necho a talk\n");
     snprintf(path, sizeof path, "%s/ddprun", folder);
     chmod(path, 0755);
-    check_gather_version(path, 60000, &f);
+    check_collect_version(path, 60000, &f);
     ck_assert_str_eq(f.version, "7.1");
     snprintf(path, sizeof path, "%s/other", folder);
     chmod(path, 0755);
-    check_gather_version(path, 60000, &f);
+    check_collect_version(path, 60000, &f);
     snprintf(wanted, sizeof wanted, "%s says 'a talk'", path);
     ck_assert_str_eq(f.no_version, wanted);
     remove_all(folder);

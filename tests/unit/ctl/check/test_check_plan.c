@@ -1,8 +1,8 @@
 /* Who tries the way to whom: every pair once, and nobody in two at a time. And the words of
  * `ddpctl check`. */
 #include "common/error.h"
+#include "ctl/check/check_options.h"
 #include "ctl/check/check_plan.h"
-#include "ctl/check/ctl_check_cli.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -89,7 +89,7 @@ static int parse(const char *line, struct ctl_check_task *task, struct co_error 
     for (char *word = strtok_r(text, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
         words[n++] = word;
     words[n] = NULL;
-    return ctl_check_cli_parse(n, words, task, err);
+    return check_options_parse(n, words, task, err);
 }
 
 START_TEST(options_say_which_nodes_and_how)

@@ -45,7 +45,7 @@ static void tear_down(void)
 
 static void judge(void)
 {
-    ck_assert_int_eq(check_judge(&r, "1.0"), 0);
+    ck_assert_int_eq(check_rules(&r, "1.0"), 0);
 }
 
 /* There is this finding, and no other. */

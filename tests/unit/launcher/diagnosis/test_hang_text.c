@@ -12,17 +12,19 @@
 
 static struct hang_finding missing(void)
 {
-    return (struct hang_finding){
-        .kind = HANG_MISSING,
-        .rank = 1,
-        .still_ms = 31000,
-        .n_waiting = 3,
-        .waiting = {0, 2, 3},
-        .waiting_ms = 30400,
-        .has_call = true,
-        .call = {.number = 812, .kind = CALL_ALL_REDUCE, .bytes = 4 << 20, .state = PROGRESS_WAITS},
-        .has_last = true,
-        .last = {.number = 811, .kind = CALL_BARRIER}};
+    return (struct hang_finding){.kind = HANG_MISSING,
+                                 .rank = 1,
+                                 .still_ms = 31000,
+                                 .n_waiting = 3,
+                                 .waiting = {0, 2, 3},
+                                 .waiting_ms = 30400,
+                                 .has_call = true,
+                                 .call = {.number = 812,
+                                          .kind = CALL_ALL_REDUCE,
+                                          .bytes = 4 << 20,
+                                          .state = RANK_STATUS_WAITS},
+                                 .has_last = true,
+                                 .last = {.number = 811, .kind = CALL_BARRIER}};
 }
 
 static const char *text_of(const struct hang_finding *f)
@@ -69,7 +71,7 @@ START_TEST(the_other_ways_to_hang_have_words_too)
                                   "since 30 s");
     f = missing();
     f.kind = HANG_ALL_WAIT;
-    f.last.state = PROGRESS_WAITS;
+    f.last.state = RANK_STATUS_WAITS;
     ck_assert_str_eq(text_of(&f), "rank 1 waits elsewhere: all others wait in all_reduce #812 "
                                   "(4 MiB, float32) since 31 s; it is in barrier #811");
     f.last = f.call;
@@ -89,12 +91,12 @@ END_TEST
 START_TEST(a_call_is_told_with_its_size_and_group)
 {
     char buf[HANG_CALL_BYTES];
-    struct progress_call c = {.number = 3, .kind = CALL_BROADCAST, .dtype = 1, .bytes = 1000};
+    struct rank_status_call c = {.number = 3, .kind = CALL_BROADCAST, .dtype = 1, .bytes = 1000};
     ck_assert_str_eq(hang_text_call(&c, buf), "broadcast #3 (1000 B, float64)");
     c.bytes = 3 << 19;
     c.group = 0x3fa;
     ck_assert_str_eq(hang_text_call(&c, buf), "broadcast #3 (1.5 MiB, float64) of group 03fa");
-    c = (struct progress_call){
+    c = (struct rank_status_call){
         .number = UINT32_MAX, .kind = 63, .dtype = 31, .bytes = UINT64_MAX, .group = UINT16_MAX};
     ck_assert_str_eq(hang_text_call(&c, buf), "? #4294967295 (16 EiB, ?) of group ffff");
 }
@@ -106,7 +108,7 @@ START_TEST(the_longest_text_fits)
     f.n_waiting = 1000;
     for (int i = 0; i < HANG_NAMED; i++)
         f.waiting[i] = 1000000;
-    f.call = f.last = (struct progress_call){
+    f.call = f.last = (struct rank_status_call){
         .number = UINT32_MAX, .kind = 5, .dtype = 3, .bytes = UINT64_MAX, .group = UINT16_MAX};
     f.n_alike = 1000;
     f.is_stopped = true;

@@ -123,10 +123,10 @@ END_TEST
 /* --- who is missing --- */
 
 static void set_call(struct stack *s, unsigned i, uint32_t number, uint16_t group,
-                     enum progress_state state)
+                     enum rank_status_state state)
 {
     s->is_there = s->has_progress = true;
-    s->progress.call[i] = (struct progress_call){
+    s->progress.call[i] = (struct rank_status_call){
         .number = number, .group = group, .kind = CALL_ALL_REDUCE, .bytes = 4, .state = state};
     if (s->progress.n_calls <= i)
         s->progress.n_calls = i + 1;
@@ -149,11 +149,11 @@ START_TEST(who_has_not_come_to_the_call_of_the_others_is_missing)
     struct stack list[4] = {{.rank = 4}, {.rank = 5}, {.rank = 6}, {.rank = 7}};
     check_missing(list, 4, "");
     for (int i = 0; i < 4; i++)
-        set_call(&list[i], 0, 812, 0, PROGRESS_WAITS);
+        set_call(&list[i], 0, 812, 0, RANK_STATUS_WAITS);
     check_missing(list, 4, ""); /* they are about to go on */
-    set_call(&list[1], 0, 811, 0, PROGRESS_OUTSIDE);
+    set_call(&list[1], 0, 811, 0, RANK_STATUS_OUTSIDE);
     check_missing(list, 4, "rank 5 is missing in all_reduce #812 (4 B, ");
-    set_call(&list[3], 0, 812, 0, PROGRESS_BEGUN);
+    set_call(&list[3], 0, 812, 0, RANK_STATUS_BEGUN);
     check_missing(list, 4, "ranks 5 and 7 are missing in all_reduce #812 (4 B, ");
     list[3].is_there = false; /* what has ended is told otherwise */
     check_missing(list, 4, "rank 5 is missing");
@@ -163,10 +163,10 @@ END_TEST
 START_TEST(who_is_through_with_a_call_is_not_missing_in_it)
 {
     struct stack list[2] = {{.rank = 0}, {.rank = 1}};
-    set_call(&list[0], 0, 812, 0, PROGRESS_WAITS);
-    set_call(&list[1], 0, 812, 0, PROGRESS_OUTSIDE);
+    set_call(&list[0], 0, 812, 0, RANK_STATUS_WAITS);
+    set_call(&list[1], 0, 812, 0, RANK_STATUS_OUTSIDE);
     check_missing(list, 2, "");
-    set_call(&list[1], 0, 813, 0, PROGRESS_WAITS);
+    set_call(&list[1], 0, 813, 0, RANK_STATUS_WAITS);
     check_missing(list, 2, "");
 }
 END_TEST
@@ -175,10 +175,10 @@ START_TEST(of_another_group_only_its_members_can_be_missing)
 {
     struct stack list[3] = {{.rank = 0}, {.rank = 1}, {.rank = 2}};
     for (int i = 0; i < 3; i++)
-        set_call(&list[i], 0, 7, 0, PROGRESS_OUTSIDE);
-    set_call(&list[0], 1, 3, 0x12, PROGRESS_WAITS);
+        set_call(&list[i], 0, 7, 0, RANK_STATUS_OUTSIDE);
+    set_call(&list[0], 1, 3, 0x12, RANK_STATUS_WAITS);
     check_missing(list, 3, "");
-    set_call(&list[1], 1, 2, 0x12, PROGRESS_OUTSIDE);
+    set_call(&list[1], 1, 2, 0x12, RANK_STATUS_OUTSIDE);
     check_missing(list, 3, "rank 1 is missing in all_reduce #3 (4 B, ");
 }
 END_TEST
@@ -186,7 +186,7 @@ END_TEST
 START_TEST(a_rank_that_says_nothing_of_itself_is_not_blamed)
 {
     struct stack list[2] = {{.rank = 0}, {.rank = 1, .is_there = true}};
-    set_call(&list[0], 0, 1, 0, PROGRESS_WAITS);
+    set_call(&list[0], 0, 1, 0, RANK_STATUS_WAITS);
     check_missing(list, 2, "");
 }
 END_TEST

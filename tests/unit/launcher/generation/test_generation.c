@@ -31,7 +31,7 @@ static void on_refused(void *arg, const char *text)
     snprintf(refused, sizeof refused, "%s", text);
 }
 
-static const struct generation_notes notes = {.on_store_refused = on_refused};
+static const struct generation_callbacks callbacks = {.on_store_refused = on_refused};
 
 static void set_up(void)
 {
@@ -51,7 +51,7 @@ static void tear_down(void)
 
 static int open_store(void)
 {
-    return generation_open_store(&spec, &reach, &loop, &notes, &g, &err);
+    return generation_open_store(&spec, &reach, &loop, &callbacks, &g, &err);
 }
 
 /* returns a connected socket, or -errno */
@@ -129,7 +129,7 @@ START_TEST(a_fixed_port_is_taken_again_and_told_when_somebody_else_has_it)
     ck_assert_int_eq(open_store(), 0);
     spec.master_port = g.master_port;
     struct generation second = {0};
-    ck_assert_int_eq(generation_open_store(&spec, &reach, &loop, &notes, &second, &err),
+    ck_assert_int_eq(generation_open_store(&spec, &reach, &loop, &callbacks, &second, &err),
                      -EADDRINUSE);
     ck_assert_msg(strstr(err.text, "cannot open the store") != NULL, "%s", err.text);
     ck_assert_ptr_null(second.store);

@@ -1,7 +1,7 @@
 /* some_endpoints.h - several endpoints under test, in one process and on one loop, and descendants
  * that have their port. */
-#ifndef DDP_TESTS_SOME_ENDPOINTS_H
-#define DDP_TESTS_SOME_ENDPOINTS_H
+#ifndef DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_SOME_ENDPOINTS_H
+#define DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_SOME_ENDPOINTS_H
 
 #include "launcher/membership/endpoint.h"
 
@@ -95,10 +95,10 @@ static inline struct node *make(int i, const char *host, enum job_host who)
 
 static inline void begin(struct node *n)
 {
-    const struct roster_link_notes notes = {
+    const struct roster_link_callbacks callbacks = {
         .on_up = on_up, .on_message = on_message, .on_down = on_down, .on_note = on_note, .arg = n};
     if (n->endpoint == NULL)
-        ck_assert_int_eq(endpoint_open(&loop, &n->spec, &notes, &n->endpoint, &err), 0);
+        ck_assert_int_eq(endpoint_open(&loop, &n->spec, &callbacks, &n->endpoint, &err), 0);
     endpoint_connect(n->endpoint);
 }
 

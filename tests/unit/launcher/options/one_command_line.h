@@ -1,7 +1,7 @@
 /* one_command_line.h - a command line under test: the job that it asks for, or why there is none.
  * The world around it is a test double (tests/support/fake_host_env.h). */
-#ifndef DDP_TESTS_ONE_COMMAND_LINE_H
-#define DDP_TESTS_ONE_COMMAND_LINE_H
+#ifndef DDP_TESTS_UNIT_LAUNCHER_OPTIONS_ONE_COMMAND_LINE_H
+#define DDP_TESTS_UNIT_LAUNCHER_OPTIONS_ONE_COMMAND_LINE_H
 
 #include "common/error.h"
 #include "launcher/job/job_spec.h"

@@ -1,6 +1,6 @@
 /* one_spawner.h - a spawner under test: what it is asked to start, and what it reports. */
-#ifndef DDP_TESTS_ONE_SPAWNER_H
-#define DDP_TESTS_ONE_SPAWNER_H
+#ifndef DDP_TESTS_UNIT_LAUNCHER_SPAWNER_ONE_SPAWNER_H
+#define DDP_TESTS_UNIT_LAUNCHER_SPAWNER_ONE_SPAWNER_H
 
 #include "launcher/spawner/spawner.h"
 

@@ -1,6 +1,6 @@
 /* one_supervisor.h - a supervisor under test: what happens to its ranks, and what it orders. */
-#ifndef DDP_TESTS_ONE_SUPERVISOR_H
-#define DDP_TESTS_ONE_SUPERVISOR_H
+#ifndef DDP_TESTS_UNIT_LAUNCHER_SUPERVISOR_ONE_SUPERVISOR_H
+#define DDP_TESTS_UNIT_LAUNCHER_SUPERVISOR_ONE_SUPERVISOR_H
 
 #include "launcher/supervisor/supervisor.h"
 

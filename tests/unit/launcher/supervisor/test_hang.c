@@ -28,23 +28,23 @@ static void tear_down(void)
     hang_destroy(h);
 }
 
-static struct progress_call call(uint32_t number, uint16_t group, enum progress_state state)
+static struct rank_status_call call(uint32_t number, uint16_t group, enum rank_status_state state)
 {
-    return (struct progress_call){
+    return (struct rank_status_call){
         .number = number, .group = group, .kind = CALL_ALL_REDUCE, .bytes = 64, .state = state};
 }
 
 /* The rank's last call, in the first of its groups; that is progress. */
-static void set_call(int rank, struct progress_call c)
+static void set_call(int rank, struct rank_status_call c)
 {
     look[rank].has_page = true;
     look[rank].digest++;
     look[rank].progress.n_calls = 1;
     look[rank].progress.call[0] = c;
-    look[rank].progress.waits = c.state == PROGRESS_WAITS;
+    look[rank].progress.waits = c.state == RANK_STATUS_WAITS;
 }
 
-static void everybody(struct progress_call c)
+static void everybody(struct rank_status_call c)
 {
     for (int i = 0; i < N; i++)
         set_call(i, c);
@@ -63,11 +63,11 @@ static bool pass(uint64_t ms)
 
 START_TEST(a_rank_that_others_wait_for_is_missing_after_the_time_out)
 {
-    everybody(call(811, 0, PROGRESS_OUTSIDE));
+    everybody(call(811, 0, RANK_STATUS_OUTSIDE));
     ck_assert(!pass(STEP));
     for (int i = 0; i < N; i++)
         if (i != 1)
-            set_call(i, call(812, 0, PROGRESS_WAITS));
+            set_call(i, call(812, 0, RANK_STATUS_WAITS));
     ck_assert(!pass(STEP)); /* that they wait is seen now */
     ck_assert(!pass(T - STEP));
     ck_assert(pass(STEP));
@@ -87,9 +87,9 @@ END_TEST
 
 START_TEST(a_rank_that_moves_is_never_blamed)
 {
-    everybody(call(1, 0, PROGRESS_WAITS));
+    everybody(call(1, 0, RANK_STATUS_WAITS));
     for (int i = 0; i < 100; i++) {
-        set_call(2, call((uint32_t)i, 5, PROGRESS_OUTSIDE)); /* in a group of its own */
+        set_call(2, call((uint32_t)i, 5, RANK_STATUS_OUTSIDE)); /* in a group of its own */
         ck_assert(!pass(T / 2));
     }
 }
@@ -97,7 +97,7 @@ END_TEST
 
 START_TEST(a_slow_step_of_all_is_no_hang_while_they_write)
 {
-    everybody(call(1, 0, PROGRESS_OUTSIDE));
+    everybody(call(1, 0, RANK_STATUS_OUTSIDE));
     for (int i = 0; i < 50; i++) {
         look[3].output_ms = now_ms;
         ck_assert(!pass(T / 2));
@@ -109,8 +109,8 @@ END_TEST
 
 START_TEST(output_does_not_excuse_who_keeps_others_waiting)
 {
-    everybody(call(1, 0, PROGRESS_WAITS));
-    set_call(0, call(1, 0, PROGRESS_OUTSIDE));
+    everybody(call(1, 0, RANK_STATUS_WAITS));
+    set_call(0, call(1, 0, RANK_STATUS_OUTSIDE));
     ck_assert(!pass(T));
     look[0].output_ms = now_ms;
     ck_assert(pass(STEP));
@@ -120,8 +120,8 @@ END_TEST
 
 START_TEST(of_several_missing_ranks_the_lowest_is_named_and_the_others_are_counted)
 {
-    everybody(call(7, 0, PROGRESS_OUTSIDE));
-    set_call(0, call(8, 0, PROGRESS_WAITS));
+    everybody(call(7, 0, RANK_STATUS_OUTSIDE));
+    set_call(0, call(8, 0, RANK_STATUS_WAITS));
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.rank, 1);
     ck_assert_int_eq(found.n_alike, 2);
@@ -131,8 +131,8 @@ END_TEST
 
 START_TEST(a_stopped_rank_is_named_before_others)
 {
-    everybody(call(7, 0, PROGRESS_OUTSIDE));
-    set_call(0, call(8, 0, PROGRESS_WAITS));
+    everybody(call(7, 0, RANK_STATUS_OUTSIDE));
+    set_call(0, call(8, 0, RANK_STATUS_WAITS));
     look[3].is_stopped = true;
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.rank, 3);
@@ -143,13 +143,13 @@ END_TEST
 
 START_TEST(a_rank_stopped_inside_of_the_call_is_named_though_it_waits)
 {
-    everybody(call(8, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
     look[2].is_stopped = true;
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
     ck_assert_int_eq(found.rank, 2);
     ck_assert(!found.is_guess);
-    set_call(1, call(8, 0, PROGRESS_OUTSIDE)); /* had all it needed */
+    set_call(1, call(8, 0, RANK_STATUS_OUTSIDE)); /* had all it needed */
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.kind, HANG_MISSING);
     ck_assert_int_eq(found.rank, 2);
@@ -158,8 +158,8 @@ END_TEST
 
 START_TEST(where_all_wait_the_one_in_another_call_is_named)
 {
-    everybody(call(8, 0, PROGRESS_WAITS));
-    set_call(3, call(7, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
+    set_call(3, call(7, 0, RANK_STATUS_WAITS));
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
     ck_assert_int_eq(found.rank, 3);
@@ -171,7 +171,7 @@ END_TEST
 
 START_TEST(where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess)
 {
-    everybody(call(8, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.kind, HANG_ALL_WAIT);
     ck_assert_int_eq(found.rank, 0);
@@ -181,13 +181,13 @@ END_TEST
 
 START_TEST(a_member_of_the_group_that_waits_is_named_before_a_descendant)
 {
-    everybody(call(3, 0, PROGRESS_OUTSIDE));
+    everybody(call(3, 0, RANK_STATUS_OUTSIDE));
     for (int i = 2; i < N; i++) { /* ranks 2 and 3 have a group */
         look[i].progress.n_calls = 2;
-        look[i].progress.call[1] = call(4, 99, PROGRESS_OUTSIDE);
+        look[i].progress.call[1] = call(4, 99, RANK_STATUS_OUTSIDE);
     }
     look[2].progress.call[1].number = 5;
-    look[2].progress.call[1].state = PROGRESS_WAITS;
+    look[2].progress.call[1].state = RANK_STATUS_WAITS;
     look[2].progress.waits = true;
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.rank, 3);
@@ -209,9 +209,9 @@ END_TEST
 
 START_TEST(who_has_ended_is_not_looked_at)
 {
-    everybody(call(8, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
     look[1].runs = false;
-    set_call(2, call(7, 0, PROGRESS_OUTSIDE));
+    set_call(2, call(7, 0, RANK_STATUS_OUTSIDE));
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.rank, 2);
     ck_assert_int_eq(found.n_waiting, 2);
@@ -251,15 +251,15 @@ END_TEST
 START_TEST(with_other_nodes_only_what_is_certain_is_said)
 {
     hang_renew(h, true, now_ms);
-    everybody(call(8, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
     ck_assert(!pass(5 * T)); /* they may wait for a rank elsewhere */
     look[1].is_stopped = true;
     ck_assert(pass(STEP));
     ck_assert_int_eq(found.rank, 1);
-    everybody(call(9, 0, PROGRESS_OUTSIDE));
+    everybody(call(9, 0, RANK_STATUS_OUTSIDE));
     look[1].is_stopped = false;
     ck_assert(!pass(5 * T)); /* somebody writes elsewhere, perhaps */
-    set_call(0, call(10, 0, PROGRESS_WAITS));
+    set_call(0, call(10, 0, RANK_STATUS_WAITS));
     ck_assert(pass(2 * T));
     ck_assert_int_eq(found.kind, HANG_MISSING);
     ck_assert_int_eq(found.rank, 1);
@@ -268,7 +268,7 @@ END_TEST
 
 START_TEST(time_begins_again_with_a_generation)
 {
-    everybody(call(8, 0, PROGRESS_WAITS));
+    everybody(call(8, 0, RANK_STATUS_WAITS));
     ck_assert(!pass(T));
     hang_renew(h, false, now_ms);
     for (int i = 0; i < N; i++)

@@ -1,5 +1,5 @@
 #include "launcher/supervisor/pace.h"
-#include "segments/progress.h"
+#include "segments/rank_status.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

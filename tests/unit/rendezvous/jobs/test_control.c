@@ -2,7 +2,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/channel/seal.h"
-#include "rendezvous/jobs/control_link.h"
+#include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/server/server.h"
 #include "tests/support/suite.h"
@@ -18,10 +18,10 @@ static struct server *server;
 static struct jobs *jobs;
 static struct seal_key key, other_key;
 static struct co_error err;
-static char notes[4096];
+static char callbacks[4096];
 
 struct node { /* one link, and what was heard on it */
-    struct control_link *link;
+    struct channel_link *link;
     int n_up, n_down;
     int code;
     char why[1200];
@@ -40,7 +40,7 @@ static struct node nodes[3];
 static void on_note(void *arg, const char *text)
 {
     (void)arg;
-    strncat(notes, text, sizeof notes - strlen(notes) - 1);
+    strncat(callbacks, text, sizeof callbacks - strlen(callbacks) - 1);
 }
 
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
@@ -105,13 +105,15 @@ static void on_message(void *arg, const struct message *m)
 
 static void make_node(struct node *n, const char *host, uint16_t port, const struct seal_key *k)
 {
-    const struct control_link_notes link_notes = {
+    const struct channel_link_callbacks link_callbacks = {
         .on_up = on_up, .on_message = on_message, .on_down = on_down, .arg = n};
     *n = (struct node){0};
     if (host != NULL)
-        ck_assert_int_eq(control_link_create(&loop, host, port, k, &link_notes, &n->link, &err), 0);
+        ck_assert_int_eq(channel_link_create(&loop, host, port, k, &link_callbacks, &n->link, &err),
+                         0);
     else
-        ck_assert_int_eq(control_link_create_local(&loop, jobs, &link_notes, &n->link, &err), 0);
+        ck_assert_int_eq(channel_link_create_local(&loop, jobs, &link_callbacks, &n->link, &err),
+                         0);
 }
 
 static void say_hello(struct node *n, const char *run_id, const char *name, uint8_t instance)
@@ -127,7 +129,7 @@ static void say_hello(struct node *n, const char *run_id, const char *name, uint
                                         .stop_ms = 1000,
                                         .sent_ms = co_now_ms(),
                                         .terms = terms(2, 2)}};
-    control_link_send(n->link, &m);
+    channel_link_send(n->link, &m);
 }
 
 static bool has_heard(const struct node *n, enum message_type type)
@@ -165,7 +167,7 @@ static void setup(void)
     uv_timer_init(&loop, &ticker);
     uv_timer_start(&ticker, on_tick, 50, 50);
     memset(nodes, 0, sizeof nodes);
-    notes[0] = '\0';
+    callbacks[0] = '\0';
     server = NULL;
     jobs = NULL;
 }
@@ -174,7 +176,7 @@ static void teardown(void)
 {
     for (int i = 0; i < 3; i++)
         if (nodes[i].link != NULL)
-            control_link_close(nodes[i].link, NULL, NULL);
+            channel_link_close(nodes[i].link, NULL, NULL);
     if (server != NULL)
         server_close(server, NULL, NULL);
     if (jobs != NULL)
@@ -186,7 +188,7 @@ static void teardown(void)
 
 static void link_up(struct node *n, const char *run_id, const char *name, uint8_t instance)
 {
-    control_link_connect(n->link);
+    channel_link_connect(n->link);
     AWAIT(n->n_up > 0);
     say_hello(n, run_id, name, instance);
 }
@@ -210,7 +212,7 @@ START_TEST(two_nodes_get_a_generation)
         .type = MESSAGE_READY,
         .generation = nodes[0].generation,
         .ready = {.host = "127.0.0.1", .port = 1234, .agent_store = true}};
-    control_link_send(nodes[0].link, &ready);
+    channel_link_send(nodes[0].link, &ready);
     AWAIT(has_heard(&nodes[1], MESSAGE_SEALED));
     ck_assert_uint_eq(nodes[1].place.first_rank, 2);
     ck_assert_uint_eq(nodes[1].place.port, 1234);
@@ -234,13 +236,13 @@ START_TEST(a_wrong_token_is_told_and_final)
 {
     serve(1, NULL);
     make_node(&nodes[0], "127.0.0.1", server_port(server), _i == 0 ? &other_key : NULL);
-    control_link_connect(nodes[0].link);
+    channel_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_down > 0);
     ck_assert_int_eq(nodes[0].code, -EACCES);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
-    AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
-    ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
+    AWAIT(strstr(callbacks, "token") != NULL);                 /* and at the other end */
+    ck_assert_ptr_nonnull(strstr(callbacks, "from 127.0.0.1:"));
 }
 END_TEST
 
@@ -252,8 +254,8 @@ START_TEST(another_jobs_id_is_refused_and_both_are_named)
     AWAIT(nodes[0].n_down > 0);
     ck_assert(has_heard(&nodes[0], MESSAGE_REFUSED));
     ck_assert_int_eq(nodes[0].refusal, MESSAGE_REFUSED_OTHER_JOB);
-    ck_assert_ptr_nonnull(strstr(notes, "job7"));
-    ck_assert_ptr_nonnull(strstr(notes, "job8"));
+    ck_assert_ptr_nonnull(strstr(callbacks, "job7"));
+    ck_assert_ptr_nonnull(strstr(callbacks, "job8"));
 }
 END_TEST
 
@@ -274,7 +276,7 @@ START_TEST(nobody_at_the_port_is_told)
 {
     serve(0, NULL);
     make_node(&nodes[0], "127.0.0.1", 1, NULL);
-    control_link_connect(nodes[0].link);
+    channel_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_down > 0);
     ck_assert_int_eq(nodes[0].code, 0);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:1: connection refused"));
@@ -284,7 +286,7 @@ END_TEST
 START_TEST(a_name_without_an_address_is_told)
 {
     make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
-    control_link_connect(nodes[0].link);
+    channel_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_down > 0);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "no-such-host.invalid"));
 }
@@ -293,9 +295,9 @@ END_TEST
 START_TEST(a_lookup_can_be_left_alone)
 {
     make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
-    control_link_connect(nodes[0].link);
-    control_link_disconnect(nodes[0].link);
-    control_link_close(nodes[0].link, NULL, NULL);
+    channel_link_connect(nodes[0].link);
+    channel_link_disconnect(nodes[0].link);
+    channel_link_close(nodes[0].link, NULL, NULL);
     nodes[0].link = NULL;
 }
 END_TEST
@@ -304,11 +306,11 @@ START_TEST(a_connection_that_says_nothing_good_is_closed_and_told)
 {
     serve(0, NULL);
     make_node(&nodes[0], "127.0.0.1", server_port(server), NULL);
-    control_link_connect(nodes[0].link);
+    channel_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_up > 0);
-    control_link_send(nodes[0].link, &(struct message){.type = MESSAGE_DONE});
+    channel_link_send(nodes[0].link, &(struct message){.type = MESSAGE_DONE});
     AWAIT(nodes[0].n_down > 0);
-    AWAIT(strstr(notes, "HELLO") != NULL);
+    AWAIT(strstr(callbacks, "HELLO") != NULL);
 }
 END_TEST
 
@@ -326,7 +328,7 @@ START_TEST(a_verdict_arrives_although_the_roster_closes_at_once)
                                             .rank = MESSAGE_NO_RANK,
                                             .node = "node1",
                                             .text = "told to"}};
-    control_link_send(nodes[0].link, &end);
+    channel_link_send(nodes[0].link, &end);
     for (int i = 0; i < 2; i++) {
         AWAIT(has_heard(&nodes[i], MESSAGE_VERDICT));
         ck_assert_int_eq(nodes[i].outcome, MESSAGE_ENDED);

@@ -3,10 +3,10 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/channel/control_wire.h"
+#include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
-#include "rendezvous/jobs/told.h"
+#include "rendezvous/jobs/verdict_log.h"
 #include "rendezvous/server/server.h"
 #include "tests/support/suite.h"
 
@@ -27,47 +27,47 @@ static uv_loop_t loop;
 static struct server *server;
 static struct jobs *jobs;
 static struct co_error err;
-static char notes[4096];
+static char callbacks[4096];
 
 static const struct message_terms two_nodes = {
     .min_nodes = 2, .max_nodes = 2, .start_timeout_ms = 600000, .rejoin_timeout_ms = 600000};
 
-/* --- told.h --- */
+/* --- verdict_log.h --- */
 
 static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
 
 START_TEST(who_has_heard_the_end_and_is_another_process_comes_again)
 {
-    struct told told = {0};
+    struct verdict_log told = {0};
     ck_assert(!verdict_log_missed(&told, first, "node1"));
-    told_add(&told, first, "node1");
+    verdict_log_add(&told, first, "node1");
     ck_assert(verdict_log_missed(&told, second, "node1"));
-    told_fini(&told);
+    verdict_log_fini(&told);
 }
 END_TEST
 
 START_TEST(who_has_heard_the_end_and_asks_once_more_does_not)
 {
-    struct told told = {0};
-    told_add(&told, first, "node1");
-    told_add(&told, second, "node1"); /* another ddprun on the same host */
+    struct verdict_log told = {0};
+    verdict_log_add(&told, first, "node1");
+    verdict_log_add(&told, second, "node1"); /* another ddprun on the same host */
     ck_assert(!verdict_log_missed(&told, first, "node1"));
     ck_assert(!verdict_log_missed(&told, second, "node1"));
-    told_fini(&told);
+    verdict_log_fini(&told);
 }
 END_TEST
 
 START_TEST(a_node_that_is_late_does_not)
 {
-    struct told told = {0};
+    struct verdict_log told = {0};
     char name[16];
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "node%d", i);
-        told_add(&told, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
+        verdict_log_add(&told, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
     }
     ck_assert(!verdict_log_missed(&told, second, "node100"));
     ck_assert(verdict_log_missed(&told, second, "node99"));
-    told_fini(&told);
+    verdict_log_fini(&told);
 }
 END_TEST
 
@@ -76,7 +76,7 @@ END_TEST
 static void on_note(void *arg, const char *text)
 {
     (void)arg;
-    strncat(notes, text, sizeof notes - strlen(notes) - 1);
+    strncat(callbacks, text, sizeof callbacks - strlen(callbacks) - 1);
 }
 
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
@@ -91,7 +91,7 @@ static void setup(void)
     uv_loop_init(&loop);
     server = NULL;
     jobs = NULL;
-    notes[0] = '\0';
+    callbacks[0] = '\0';
 }
 
 static void teardown(void)
@@ -170,7 +170,7 @@ END_TEST
 static int join(const char *name)
 {
     static const uint8_t greeting[48] = {
-        'D', 'D', 'P', '1', CONTROL_WIRE_VERSION, CONTROL_WIRE_VERSION};
+        'D', 'D', 'P', '1', CHANNEL_WIRE_VERSION, CHANNEL_WIRE_VERSION};
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                              .sin_port = htons(server_port(server))};
@@ -191,7 +191,7 @@ static int join(const char *name)
                                             .n_local = 1,
                                             .resumes = MESSAGE_NO_GENERATION,
                                             .terms = two_nodes}};
-    ck_assert_int_eq(control_wire_encode(&hello, &frame, &err), 0);
+    ck_assert_int_eq(channel_wire_encode(&hello, &frame, &err), 0);
     uint8_t len[4] = {(uint8_t)co_buf_len(&frame), (uint8_t)(co_buf_len(&frame) >> 8)};
     ck_assert_int_eq(send(fd, len, sizeof len, 0), sizeof len);
     ck_assert_int_eq(send(fd, co_buf_bytes(&frame), co_buf_len(&frame), 0), co_buf_len(&frame));
@@ -205,7 +205,7 @@ static size_t make_heartbeats(uint8_t *bytes, size_t n)
     struct co_buf frame = {0};
     const struct message heartbeat = {.type = MESSAGE_HEARTBEAT,
                                       .generation = MESSAGE_NO_GENERATION};
-    ck_assert_int_eq(control_wire_encode(&heartbeat, &frame, &err), 0);
+    ck_assert_int_eq(channel_wire_encode(&heartbeat, &frame, &err), 0);
     size_t len = co_buf_len(&frame), used = 0;
     while (used + 4 + len <= n) {
         memcpy(bytes + used, (const uint8_t[4]){(uint8_t)len}, 4);
@@ -226,7 +226,7 @@ START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off
     ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
     int greedy = join("greedy"), modest = join("modest");
     struct jobs_figures f;
-    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(notes, "others need") == NULL;) {
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(callbacks, "others need") == NULL;) {
         ssize_t sent = send(greedy, heartbeats + at, n - at, MSG_NOSIGNAL);
         at = sent > 0 ? (at + (size_t)sent) % n : at;
         uv_run(&loop, UV_RUN_NOWAIT);

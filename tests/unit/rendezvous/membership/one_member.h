@@ -1,6 +1,6 @@
 /* one_member.h - a member under test: what it hears, what it says and orders, and its time. */
-#ifndef DDP_TESTS_ONE_MEMBER_H
-#define DDP_TESTS_ONE_MEMBER_H
+#ifndef DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_MEMBER_H
+#define DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_MEMBER_H
 
 #include "rendezvous/membership/member.h"
 

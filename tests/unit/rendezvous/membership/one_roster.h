@@ -1,6 +1,6 @@
 /* one_roster.h - a roster under test: what nodes say to it, what it says to whom, and its time. */
-#ifndef DDP_TESTS_ONE_ROSTER_H
-#define DDP_TESTS_ONE_ROSTER_H
+#ifndef DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_ROSTER_H
+#define DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_ROSTER_H
 
 #include "rendezvous/membership/roster.h"
 

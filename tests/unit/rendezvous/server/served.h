@@ -1,7 +1,7 @@
 /* served.h - a real server on loopback, in a thread of its own, and raw clients to talk to it.
  * Every wait has a deadline; what fails ends the test. */
-#ifndef DDP_TESTS_RENDEZVOUS_SERVED_H
-#define DDP_TESTS_RENDEZVOUS_SERVED_H
+#ifndef DDP_TESTS_UNIT_RENDEZVOUS_SERVER_SERVED_H
+#define DDP_TESTS_UNIT_RENDEZVOUS_SERVER_SERVED_H
 
 #include "rendezvous/server/server.h"
 

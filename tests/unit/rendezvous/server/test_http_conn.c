@@ -207,7 +207,7 @@ START_TEST(a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time)
 }
 END_TEST
 
-START_TEST(control_connections_are_refused_by_name)
+START_TEST(channel_connections_are_refused_by_name)
 {
     struct served *s = served_start(&with_http);
     int fd = raw_connect(served_port(s));
@@ -301,7 +301,7 @@ int main(void)
     tcase_add_test(tc, a_head_without_end_is_answered_and_not_kept);
     tcase_add_test(tc, the_first_bytes_may_come_alone);
     tcase_add_test(tc, a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time);
-    tcase_add_test(tc, control_connections_are_refused_by_name);
+    tcase_add_test(tc, channel_connections_are_refused_by_name);
     tcase_add_test(tc, a_full_server_can_still_be_asked_how_it_is);
     tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);
     tcase_add_test(tc, closing_the_server_cuts_these_connections_too);

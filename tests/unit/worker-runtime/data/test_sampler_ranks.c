@@ -1,7 +1,7 @@
 /* Samplers of real ranks: one permutation for all, taken up again in the middle, verified. */
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/data/randperm.h"
-#include "worker-runtime/data/sampler_state.h"
+#include "worker-runtime/data/sampler_priv.h"
 #include "worker-runtime/data/shared_perm.h"
 
 #include <check.h>

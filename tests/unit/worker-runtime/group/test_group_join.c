@@ -21,12 +21,12 @@ static void stop_store(void)
 
 static int place_of(int rank, int n, const char *name, struct ddp_group **ret)
 {
-    const struct ddp_place place = {.name = name,
-                                    .rank = rank,
-                                    .world_size = n,
-                                    .local_rank = rank,
-                                    .local_world_size = n,
-                                    .n_nodes = 1};
+    const struct ddp_rank_info place = {.name = name,
+                                        .rank = rank,
+                                        .world_size = n,
+                                        .local_rank = rank,
+                                        .local_world_size = n,
+                                        .n_nodes = 1};
     const struct ddp_init_opts opts = {.start_timeout_ms = 60000, .timeout_ms = 60000};
     return ddp_group_join(&place, &opts, ret);
 }
@@ -205,7 +205,7 @@ END_TEST
 
 START_TEST(a_rank_that_does_not_come_is_named)
 {
-    const struct ddp_place place = {
+    const struct ddp_rank_info place = {
         .name = "late", .world_size = 2, .local_world_size = 2, .n_nodes = 1};
     const struct ddp_init_opts opts = {.start_timeout_ms = 300};
     struct ddp_group *g = NULL;
@@ -217,17 +217,17 @@ END_TEST
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-static const struct ddp_place good = {.name = "n",
-                                      .rank = 3,
-                                      .world_size = 4,
-                                      .local_rank = 1,
-                                      .local_world_size = 2,
-                                      .node_rank = 1,
-                                      .n_nodes = 2,
-                                      .store_host = "h",
-                                      .store_port = 1};
+static const struct ddp_rank_info good = {.name = "n",
+                                          .rank = 3,
+                                          .world_size = 4,
+                                          .local_rank = 1,
+                                          .local_world_size = 2,
+                                          .node_rank = 1,
+                                          .n_nodes = 2,
+                                          .store_host = "h",
+                                          .store_port = 1};
 
-static const char *refusal_of(const struct ddp_place *place)
+static const char *refusal_of(const struct ddp_rank_info *place)
 {
     static struct co_error err;
     struct env_who who;
@@ -237,7 +237,7 @@ static const char *refusal_of(const struct ddp_place *place)
 START_TEST(a_place_that_contradicts_itself_is_refused_by_name)
 {
     static char long_text[ENV_HOST_BYTES + 1];
-    struct ddp_place p;
+    struct ddp_rank_info p;
     struct ddp_group *g;
     memset(long_text, 'x', ENV_HOST_BYTES);
 #define REFUSED(member, value)                                                                     \
@@ -284,7 +284,7 @@ END_TEST
 START_TEST(names_of_groups_are_told_apart_to_their_last_byte)
 {
     char name[DDP_PLACE_NAME_MAX + 1] = "";
-    struct ddp_place p = good;
+    struct ddp_rank_info p = good;
     struct env_who a, b;
     memset(name, 'x', DDP_PLACE_NAME_MAX);
     p.name = name;
@@ -309,15 +309,15 @@ static struct ddp_group *join_nodes(int rank, const char *what, int from, int n)
     snprintf(name, sizeof name, "%s %s", getenv("DDP_JOB_ID"), what);
     const int first = from > 2 ? from : 2; /* of the second node: two ranks are on the first */
     const int n_first = first - from, node = rank >= 2;
-    const struct ddp_place place = {.name = name,
-                                    .rank = rank - from,
-                                    .world_size = n,
-                                    .local_rank = node == 0 ? rank - from : rank - first,
-                                    .local_world_size = node == 0 ? n_first : n - n_first,
-                                    .node_rank = n_first > 0 ? node : 0,
-                                    .n_nodes = n_first > 0 ? 2 : 1,
-                                    .store_host = getenv("MASTER_ADDR"),
-                                    .store_port = atoi(getenv("MASTER_PORT"))};
+    const struct ddp_rank_info place = {.name = name,
+                                        .rank = rank - from,
+                                        .world_size = n,
+                                        .local_rank = node == 0 ? rank - from : rank - first,
+                                        .local_world_size = node == 0 ? n_first : n - n_first,
+                                        .node_rank = n_first > 0 ? node : 0,
+                                        .n_nodes = n_first > 0 ? 2 : 1,
+                                        .store_host = getenv("MASTER_ADDR"),
+                                        .store_port = atoi(getenv("MASTER_PORT"))};
     const struct ddp_init_opts opts = {.start_timeout_ms = 60000, .timeout_ms = 60000};
     RANK_CHECK(rank, ddp_group_join(&place, &opts, &g) == DDP_OK, "%s", what);
     return g;

@@ -256,8 +256,8 @@ static int run_messages(struct rank *r)
             code = ops->message_begin(r->backend, &in, &r->err);
         if (code != 0)
             break;
-        ops->messages_advance(r->backend, &in);
-        ops->messages_advance(r->backend, &out);
+        ops->p2p_shm_advance(r->backend, &in);
+        ops->p2p_shm_advance(r->backend, &out);
         code = in.code != 0 ? in.code : out.code;
         same = memcmp(got, expected, count * 4) == 0;
         memset(out.data, 0, count * 4); /* ours again */

@@ -4,7 +4,7 @@
 #include "common/error.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/tcp/net_abort.h"
-#include "worker-runtime/tcp/net_messages_inside.h"
+#include "worker-runtime/tcp/p2p_tcp_priv.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -121,9 +121,9 @@ END_TEST
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static struct net_messages *mail_of(struct net_links *l)
+static struct p2p_tcp *mail_of(struct net_links *l)
 {
-    struct net_messages *ms = calloc(1, sizeof *ms + 2 * sizeof ms->peer[0]);
+    struct p2p_tcp *ms = calloc(1, sizeof *ms + 2 * sizeof ms->peer[0]);
     ck_assert_ptr_nonnull(ms);
     ms->links = l;
     ms->peer[1].last_out = &ms->peer[1].first_out;
@@ -147,16 +147,16 @@ static const struct head bad[] = {
 START_TEST(what_is_no_message_is_refused)
 {
     struct net_links *l = links_to_other();
-    struct net_messages *ms = mail_of(l);
+    struct p2p_tcp *ms = mail_of(l);
     struct pollfd p;
     connect_to_other(l);
     ck_assert_int_eq(send(taken, &bad[_i], sizeof bad[_i], 0), sizeof bad[_i]);
     ck_assert_uint_eq(net_links_watch(l, 1, true, false, &p), 1);
     wait_for(p.fd, POLLIN);
-    ck_assert_int_eq(net_mail_read(ms, 1), -EIO);
+    ck_assert_int_eq(p2p_tcp_io_read(ms, 1), -EIO);
     ck_assert_ptr_null(ms->peer[1].reading);
     close_other();
-    net_mail_free(&ms->peer[1]);
+    p2p_tcp_io_free(&ms->peer[1]);
     free(ms);
     net_links_destroy(l);
 }

@@ -245,8 +245,8 @@ static int message_once(struct rank *r, uint32_t i, int32_t *out, int32_t *in, i
         code = ops->message_begin(r->backend, &got, &r->other_err);
     if (code != 0)
         return code;
-    ops->messages_advance(r->backend, &got);
-    ops->messages_advance(r->backend, &to);
+    ops->p2p_shm_advance(r->backend, &got);
+    ops->p2p_shm_advance(r->backend, &to);
     if (got.code != 0 || to.code != 0)
         return co_fail(&r->other_err, -EIO, "%s", errs[got.code != 0].text);
     if (memcmp(in, expected, count * sizeof *in) != 0)

@@ -1,0 +1,28 @@
+/* check_collect.h - what this machine has, for `ddpctl check`: limits, memory, ports, ddprun,
+ * token, GPUs. Names are check_resolve.h's. */
+#ifndef DDP_CTL_CHECK_CHECK_COLLECT_H
+#define DDP_CTL_CHECK_CHECK_COLLECT_H
+
+#include "check_facts.h"
+
+/* Files of the kernel: somaxconn, the range of ports, devices of RDMA.
+ *
+ * root   put in front of each path; "" but for tests */
+void check_collect_files(const char *root, struct check_facts *facts);
+
+/* Limits of this process, which are those of whoever logs in here. */
+void check_collect_limits(struct check_facts *facts);
+
+/* Room in a folder for shared memory, and whether something can be written there. */
+void check_collect_shm(const char *path, struct check_facts *facts);
+
+/* The version that `ddprun` says it is. */
+void check_collect_version(const char *ddprun, uint64_t timeout_ms, struct check_facts *facts);
+
+/* The token as ddprun would find it here; none is made. */
+void check_collect_token(struct check_facts *facts);
+
+/* GPUs: how many device files there are, what nvidia-smi says, NCCL as the loader finds it. */
+void check_collect_gpus(uint64_t timeout_ms, struct check_facts *facts);
+
+#endif

@@ -1,0 +1,80 @@
+#include "check_options.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+
+enum { DEFAULT_TIMEOUT_MS = 10000, MAX_TIMEOUT_MS = 3600000 };
+
+static int read_timeout(struct ctl_check_task *task, const struct co_option_found *found,
+                        struct co_error *err)
+{
+    int rc = co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
+    if (rc == 0 && (task->timeout_ms == 0 || task->timeout_ms > MAX_TIMEOUT_MS))
+        rc = co_fail(err, -EINVAL, "%s '%.60s': more than nothing, and an hour at most",
+                     found->spelled, found->value);
+    return rc;
+}
+
+static int read_text(const char **to, const struct co_option_found *found, struct co_error *err)
+{
+    *to = found->value;
+    return *found->value != '\0' ? 0 : co_fail(err, -EINVAL, "%s is empty", found->spelled);
+}
+
+static int read_option(struct ctl_check_task *task, const struct co_option_found *found,
+                       struct co_error *err)
+{
+    switch ((enum ctl_check_option)found->option->id) {
+    case CTL_CHECK_OPTION_HOSTS:
+        return read_text(&task->hosts, found, err);
+    case CTL_CHECK_OPTION_HOSTFILE:
+        return read_text(&task->hostfile, found, err);
+    case CTL_CHECK_OPTION_SSH_COMMAND:
+        return read_text(&task->ssh_command, found, err);
+    case CTL_CHECK_OPTION_INTERFACE:
+        return read_text(&task->interface, found, err);
+    case CTL_CHECK_OPTION_NET:
+        task->net = true;
+        return 0;
+    case CTL_CHECK_OPTION_JSON:
+        task->json = true;
+        return 0;
+    case CTL_CHECK_OPTION_TIMEOUT:
+        return read_timeout(task, found, err);
+    case CTL_CHECK_OPTION_HELP:
+        task->is_help = true;
+        return 0;
+    }
+    return 0;
+}
+
+int check_options_parse(int argc, char **argv, struct ctl_check_task *ret_task,
+                        struct co_error *err)
+{
+    struct ctl_check_task task = {.timeout_ms = DEFAULT_TIMEOUT_MS};
+    struct co_option_walk walk;
+    struct co_option_found found;
+    int rc;
+    co_options_start(&walk, ctl_check_table, argc, argv);
+    while (!task.is_help && (rc = co_options_next(&walk, &found, err)) != 0)
+        if (rc < 0 || read_option(&task, &found, err) < 0)
+            return -EINVAL;
+    if (!task.is_help && walk.at < argc)
+        return co_fail(err, -EINVAL, "check: too many operands; usage: ddpctl check [OPTION]...");
+    if (!task.is_help && task.hosts != NULL && task.hostfile != NULL)
+        return co_fail(err, -EINVAL, "--hosts and --hostfile contradict each other");
+    *ret_task = task;
+    return 0;
+}
+
+void check_options_print_help(FILE *out)
+{
+    fprintf(out, "Usage: ddpctl check [OPTION]...\n%s\n\n", ctl_commands[CTL_CHECK].help);
+    co_options_print_help(ctl_check_table, out);
+    fputs("\n"
+          "Exit status: 0 all is well, or there are warnings only; 69 a node is not fit; 2 wrong\n"
+          "usage; 70 no memory; 74 stdout fails. More in ddpctl(1).\n",
+          out);
+}

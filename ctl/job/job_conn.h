@@ -1,0 +1,56 @@
+/* job_conn.h - ddpctl's end of a job's socket: a request goes, its answer comes. */
+#ifndef DDP_CTL_JOB_JOB_CONN_H
+#define DDP_CTL_JOB_JOB_CONN_H
+
+#include "common/buf.h"
+#include "common/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct job_request;
+
+/* Say it; the answer is awaited by job_conn_hear(), so that many can be asked at once.
+ *
+ * fd        of job_folder_connect(), borrowed
+ * returns   0, -EPIPE (nobody is there any more), -EAGAIN */
+int job_conn_say(int fd, const struct job_request *r, struct co_error *err);
+
+/* An answer that is awaited. */
+struct job_hearing {
+    int fd; /* borrowed; the caller's to set, in a zeroed one */
+    struct co_buf in;
+    bool is_over;
+    int rc;              /* once it is over:
+                            0
+                            -EBADE      ddprun says that it cannot be done; the text is its own
+                            -ETIMEDOUT  nothing came by the deadline
+                            -EPIPE      the connection ended before
+                            -EPROTO     what came is no answer, or longer than any
+                            -ENOMEM */
+    json_t *answer;      /* owned; NULL unless rc is 0 */
+    struct co_error err; /* else */
+};
+void job_hearing_fini(struct job_hearing *h);
+
+/* Hear what comes, until the one that is wanted is over; or all that had not come by deadline_ms
+ * (common/clock.h) are. Of the others is read what is there: a ddprun drops who does not take its
+ * answer in time. */
+void job_conn_hear(struct job_hearing *list, size_t n, size_t wanted, uint64_t deadline_ms);
+
+/* Read one answer.
+ *
+ * ret_answer   an object, json_decref() it
+ * returns      as struct job_hearing has it */
+int job_conn_hear_one(int fd, uint64_t deadline_ms, json_t **ret_answer, struct co_error *err);
+
+/* Say it, and read the answer.
+ *
+ * ret_answer   an object, json_decref() it
+ * returns      as job_conn_say() and struct job_hearing */
+int job_conn_ask(int fd, const struct job_request *r, uint64_t deadline_ms, json_t **ret_answer,
+                 struct co_error *err);
+
+#endif

@@ -1,0 +1,380 @@
+#include "job_print.h"
+
+#include "common/scope.h"
+#include "ctl/base/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *job_print_duration(int64_t ms, char buf[JOB_TEXT_BYTES])
+{
+    int64_t s = ms / 1000;
+    if (s < 60)
+        snprintf(buf, JOB_TEXT_BYTES, "%" PRId64 ".%02d s", s, (int)(ms % 1000 / 10));
+    else if (s < 3600)
+        snprintf(buf, JOB_TEXT_BYTES, "%d min %d s", (int)(s / 60), (int)(s % 60));
+    else if (s < 86400)
+        snprintf(buf, JOB_TEXT_BYTES, "%d h %d min", (int)(s / 3600), (int)(s % 3600 / 60));
+    else
+        snprintf(buf, JOB_TEXT_BYTES, "%" PRId64 " d %d h", s / 86400, (int)(s % 86400 / 3600));
+    return buf;
+}
+
+char *job_print_size(int64_t bytes, char buf[JOB_TEXT_BYTES])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double size = (double)bytes;
+    size_t unit = 0;
+    while (size >= 1024 && unit < sizeof units / sizeof *units - 1) {
+        size /= 1024;
+        unit++;
+    }
+    snprintf(buf, JOB_TEXT_BYTES, unit == 0 || size >= 100 ? "%.0f %s" : "%.1f %s", size,
+             units[unit]);
+    return buf;
+}
+
+/* --- Values of an answer --- */
+
+static const char *text_at(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+static bool has_number(const json_t *object, const char *key)
+{
+    return json_is_integer(json_object_get(object, key));
+}
+
+static int64_t number_at(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static void add_number(struct table *t, const json_t *object, const char *key)
+{
+    if (has_number(object, key))
+        table_add(t, "%" PRId64, number_at(object, key));
+    else
+        table_add(t, "-");
+}
+
+static void add_duration(struct table *t, const json_t *object, const char *key)
+{
+    char buf[JOB_TEXT_BYTES];
+    table_add(t, "%s",
+              has_number(object, key) ? job_print_duration(number_at(object, key), buf) : "-");
+}
+
+static void add_size(struct table *t, const json_t *object, const char *key)
+{
+    char buf[JOB_TEXT_BYTES];
+    table_add(t, "%s", has_number(object, key) ? job_print_size(number_at(object, key), buf) : "-");
+}
+
+/* The words of the program, its folders left out. returns malloc'ed, NULL without memory */
+static char *make_program(const json_t *status)
+{
+    char *text = NULL;
+    size_t n = 0, i;
+    const json_t *word;
+    FILE *out = open_memstream(&text, &n);
+    if (out == NULL)
+        return NULL;
+    json_array_foreach(json_object_get(status, "program"), i, word)
+    {
+        const char *said = json_string_value(word);
+        const char *slash = said != NULL && i == 0 ? strrchr(said, '/') : NULL;
+        fprintf(out, "%s%s", i > 0 ? " " : "",
+                said == NULL    ? "?"
+                : slash != NULL ? slash + 1
+                                : said);
+    }
+    fclose(out);
+    return text;
+}
+
+/* --- The list --- */
+
+static int64_t count_running(const json_t *status)
+{
+    int64_t n = 0;
+    size_t i;
+    const json_t *rank;
+    json_array_foreach(json_object_get(status, "ranks"), i, rank) n +=
+        strcmp(text_at(rank, "state"), "running") == 0;
+    return n;
+}
+
+static void add_job(struct table *t, const json_t *status)
+{
+    co_autofree char *program = make_program(status);
+    table_add(t, "%s", text_at(status, "job"));
+    add_number(t, status, "pid");
+    table_add(t, "%s", text_at(status, "state"));
+    table_add(t, "%" PRId64 "/%" PRId64, number_at(status, "node"), number_at(status, "nodes"));
+    table_add(t, "%" PRId64 "/%" PRId64, count_running(status), number_at(status, "world"));
+    add_number(t, status, "generation");
+    add_duration(t, status, "age_ms");
+    table_add(t, "%s", program != NULL ? program : "-");
+}
+
+static void add_silent_job(struct table *t, const struct job_print_row *row)
+{
+    table_add(t, "?");
+    if (row->pid != 0)
+        table_add(t, "%d", row->pid);
+    else
+        table_add(t, "-");
+    table_add(t, "does not answer");
+    for (int i = 0; i < 4; i++)
+        table_add(t, "-");
+    table_add(t, "%s", row->folder != NULL ? row->folder : "-");
+}
+
+int job_print_list(const struct job_print_row *rows, size_t n, int width, FILE *out)
+{
+    static const char *const heads[] = {"JOB",    ">PID", "STATE", ">NODE",
+                                        ">RANKS", ">GEN", ">AGE",  "PROGRAM"};
+    struct table t;
+    table_init(&t, heads, sizeof heads / sizeof *heads);
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].status != NULL)
+            add_job(&t, rows[i].status);
+        else
+            add_silent_job(&t, &rows[i]);
+    }
+    int rc = table_print(&t, 0, width, out);
+    table_fini(&t);
+    return rc;
+}
+
+/* --- One node --- */
+
+/* "running", "stopped" (by a signal: it waits to be continued), "exit status 3", "SIGSEGV" */
+static void add_state(struct table *t, const json_t *rank)
+{
+    const char *process = text_at(rank, "process_state");
+    const char *name = sigabbrev_np((int)number_at(rank, "signal"));
+    if (has_number(rank, "exit_code"))
+        table_add(t, "exit status %" PRId64, number_at(rank, "exit_code"));
+    else if (has_number(rank, "signal"))
+        table_add(t, "SIG%s", name != NULL ? name : "?");
+    else if (process[0] == 'T')
+        table_add(t, "stopped");
+    else if (process[0] == 't')
+        table_add(t, "traced");
+    else
+        table_add(t, "%s", text_at(rank, "state"));
+}
+
+static void add_ms(struct table *t, const json_t *object, const char *key)
+{
+    const json_t *ms = json_object_get(object, key);
+    if (json_is_real(ms))
+        table_add(t, "%.3g ms", json_real_value(ms));
+    else
+        table_add(t, "-");
+}
+
+/* has_steps   with what libddp says of it */
+static void add_rank(struct table *t, const json_t *rank, bool has_steps)
+{
+    const json_t *cpu = json_object_get(rank, "cpu_percent");
+    add_number(t, rank, "rank");
+    add_number(t, rank, "pid");
+    add_state(t, rank);
+    add_duration(t, rank, "age_ms");
+    add_number(t, rank, "restarts");
+    if (json_is_real(cpu))
+        table_add(t, "%.0f %%", json_real_value(cpu));
+    else
+        table_add(t, "-");
+    add_size(t, rank, "rss_bytes");
+    if (has_steps) {
+        add_number(t, rank, "steps");
+        add_ms(t, rank, "own_ms");
+        table_add(t, "%s", text_at(rank, "call"));
+    }
+    table_add(t, "%s", text_at(rank, "last_line"));
+}
+
+/* Cut to the terminal's width. */
+static void print_line(const char *line, int width, FILE *out)
+{
+    co_autofree char *plain = strdup(line);
+    if (plain == NULL)
+        return;
+    table_plain(plain);
+    fprintf(out, "%.*s\n", (int)table_cut(plain, width > 0 ? (size_t)width : SIZE_MAX), plain);
+}
+
+/* "  step 812, 12.3 ms each; the slowest is rank 3: the others would save 12 % of a step" */
+static void print_pace(const json_t *pace, int width, FILE *out)
+{
+    char line[256];
+    if (!json_is_object(pace))
+        return;
+    snprintf(line, sizeof line,
+             "  step %" PRId64 ", %.3g ms each; the slowest is rank %" PRId64
+             ": without it a step would take %.0f %% less",
+             number_at(pace, "steps"), json_real_value(json_object_get(pace, "step_ms")),
+             number_at(pace, "slowest"), 100 * json_real_value(json_object_get(pace, "share")));
+    print_line(line, width, out);
+}
+
+static int print_head(const json_t *status, int width, FILE *out)
+{
+    char age[JOB_TEXT_BYTES];
+    co_autofree char *program = make_program(status);
+    co_autofree char *line = NULL;
+    co_autofree char *what = NULL;
+    if (asprintf(&line,
+                 "job %s: %s, generation %" PRId64 ", %s; node %" PRId64 " of %" PRId64
+                 " on %s, pid %" PRId64,
+                 text_at(status, "job"), text_at(status, "state"), number_at(status, "generation"),
+                 job_print_duration(number_at(status, "age_ms"), age), number_at(status, "node"),
+                 number_at(status, "nodes"), text_at(status, "host"),
+                 number_at(status, "pid")) < 0 ||
+        asprintf(&what, "  %s", program != NULL ? program : "-") < 0)
+        return -ENOMEM;
+    print_line(line, width, out);
+    print_line(what, width, out);
+    if (json_is_string(json_object_get(status, "waiting")))
+        print_line(text_at(status, "waiting"), width, out);
+    print_pace(json_object_get(status, "pace"), width, out);
+    return 0;
+}
+
+static bool any_has(const json_t *ranks, const char *key)
+{
+    size_t i;
+    const json_t *rank;
+    json_array_foreach(ranks, i, rank) if (has_number(rank, key)) return true;
+    return false;
+}
+
+int job_print_status(const json_t *status, int width, FILE *out)
+{
+    static const char *const heads[] = {">RANK",     ">PID", "STATE",   ">AGE",
+                                        ">RESTARTS", ">CPU", ">MEMORY", "LAST LINE"};
+    static const char *const more_heads[] = {">RANK",     ">PID",      "STATE",    ">AGE",
+                                             ">RESTARTS", ">CPU",      ">MEMORY",  ">STEPS",
+                                             ">OWN",      "LAST CALL", "LAST LINE"};
+    struct table t;
+    size_t i;
+    const json_t *rank;
+    const json_t *ranks = json_object_get(status, "ranks");
+    bool has_steps = any_has(ranks, "steps");
+    int rc = print_head(status, width, out);
+    if (has_steps)
+        table_init(&t, more_heads, sizeof more_heads / sizeof *more_heads);
+    else
+        table_init(&t, heads, sizeof heads / sizeof *heads);
+    json_array_foreach(ranks, i, rank) add_rank(&t, rank, has_steps);
+    if (rc == 0)
+        rc = table_print(&t, 2, width, out);
+    table_fini(&t);
+    return rc;
+}
+
+/* --- How it started --- */
+
+static const char *const stages[] = {"started_ms", "came_ms", "joined_ms", "first_step_ms"};
+
+enum { N_STAGES = sizeof stages / sizeof *stages, CAME = 1 };
+
+/* Who came to it last, or first. returns   NULL: nobody */
+static const json_t *find_extreme(const json_t *ranks, int stage, bool is_last)
+{
+    const json_t *found = NULL;
+    const json_t *rank;
+    size_t i;
+    json_array_foreach(ranks, i, rank)
+    {
+        int64_t ms = number_at(rank, stages[stage]);
+        if (has_number(rank, stages[stage]) &&
+            (found == NULL || (is_last ? ms > number_at(found, stages[stage])
+                                       : ms < number_at(found, stages[stage]))))
+            found = rank;
+    }
+    return found;
+}
+
+/* When all ranks of the job had come; of several nodes nobody knows it who sees some of them.
+ *
+ * returns   -1: not known, or they have not */
+static int64_t find_meeting_ms(const json_t *status)
+{
+    const json_t *ranks = json_object_get(status, "ranks");
+    const json_t *last = find_extreme(ranks, CAME, true);
+    const json_t *rank;
+    int64_t n = 0;
+    size_t i;
+    json_array_foreach(ranks, i, rank) n += has_number(rank, stages[CAME]);
+    return last != NULL && n == number_at(status, "world") ? number_at(last, stages[CAME]) : -1;
+}
+
+/* How long the others had to wait for the one that needed most to get so far. */
+static void print_late(const json_t *ranks, FILE *out)
+{
+    const json_t *first = find_extreme(ranks, CAME, false);
+    const json_t *last = find_extreme(ranks, CAME, true);
+    char when[JOB_TEXT_BYTES];
+    if (first == last)
+        return;
+    int64_t late_ms = number_at(last, stages[CAME]) - number_at(first, stages[CAME]);
+    fprintf(out, "  the slowest one: rank %" PRId64 " came to the others %s after the first one\n",
+            number_at(last, "rank"), job_print_duration(late_ms, when));
+}
+
+/* The last stage that ranks have come to, and who came to it last. */
+static void print_slowest(const json_t *ranks, FILE *out)
+{
+    static const char *const actions[N_STAGES] = {"was executed", "came to the others",
+                                                  "had met the others", "completed its first step"};
+    char when[JOB_TEXT_BYTES];
+    for (int stage = N_STAGES - 1; stage >= 0; stage--) {
+        const json_t *slowest = find_extreme(ranks, stage, true);
+        if (slowest == NULL)
+            continue;
+        fprintf(out, "  the last one: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
+                actions[stage], job_print_duration(number_at(slowest, stages[stage]), when));
+        return;
+    }
+}
+
+int job_print_start(const json_t *status, int width, FILE *out)
+{
+    static const char *const heads[] = {">RANK",       ">EXEC", ">IMPORT",
+                                        ">RENDEZVOUS", ">INIT", ">FIRST STEP"};
+    int64_t meeting_ms = find_meeting_ms(status);
+    char when[JOB_TEXT_BYTES];
+    struct table t;
+    size_t i;
+    const json_t *rank;
+    const json_t *ranks = json_object_get(status, "ranks");
+    int rc = print_head(status, width, out);
+    table_init(&t, heads, sizeof heads / sizeof *heads);
+    json_array_foreach(ranks, i, rank)
+    {
+        add_number(&t, rank, "rank");
+        for (int stage = 0; stage < N_STAGES; stage++) {
+            add_duration(&t, rank, stages[stage]);
+            if (stage == CAME)
+                table_add(&t, "%s", meeting_ms >= 0 ? job_print_duration(meeting_ms, when) : "-");
+        }
+    }
+    if (rc == 0)
+        rc = table_print(&t, 2, width, out);
+    if (rc == 0) {
+        print_late(ranks, out);
+        print_slowest(ranks, out);
+    }
+    table_fini(&t);
+    return rc;
+}

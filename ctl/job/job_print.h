@@ -1,0 +1,39 @@
+/* job_print.h - a job's status for human eyes.
+ *
+ * Pure: what ddprun answered in, lines out. What is missing in an answer, or of another type, is
+ * shown as '-'. */
+#ifndef DDP_CTL_JOB_JOB_PRINT_H
+#define DDP_CTL_JOB_JOB_PRINT_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { JOB_TEXT_BYTES = 32 };
+
+struct job_print_row {
+    const json_t *status; /* all lent; NULL: it does not answer, and the rest is shown */
+    const char *folder;   /* NULL: not known */
+    int pid;              /* 0: not known */
+};
+
+/* A line for each.
+ *
+ * width     of the terminal, 0: lines are as long as they are
+ * returns   0, -ENOMEM */
+int job_print_list(const struct job_print_row *rows, size_t n, int width, FILE *out);
+
+/* One node: what it does, and a line for each of its ranks. */
+int job_print_status(const json_t *status, int width, FILE *out);
+
+/* How its start went: when each rank was executed and had joined the others, since the generation's
+ * start, and who was the slowest. */
+int job_print_start(const json_t *status, int width, FILE *out);
+
+/* "0.52 s", "12 min 3 s", "2 h 3 min", "3 d 4 h". returns buf */
+char *job_print_duration(int64_t ms, char buf[JOB_TEXT_BYTES]);
+
+/* "512 B", "1.2 GiB". returns buf */
+char *job_print_size(int64_t bytes, char buf[JOB_TEXT_BYTES]);
+
+#endif

@@ -1,0 +1,288 @@
+#include "schedulers.h"
+
+#include "launcher/platform/host_env.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+#include "common/scope.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { RANK_MAX = 65535 };
+
+static int read_number(const struct host_env *w, const char *name, char to[16],
+                       struct co_error *err)
+{
+    const char *text = host_env_get(w, name);
+    int64_t n;
+    if (text == NULL)
+        return co_fail(err, -EINVAL, "%s is not set", name);
+    int rc = co_parse_int(name, text, 0, RANK_MAX, &n, err);
+    if (rc == 0)
+        snprintf(to, 16, "%u", (unsigned)n);
+    return rc;
+}
+
+static void take_assignment(struct manager *m, const char *by)
+{
+    m->kind = MANAGER_SEAT;
+    m->by = by;
+    m->assignment = (struct node_assignment){.by = by,
+                                             .name = m->name[0] != '\0' ? m->name : NULL,
+                                             .nodes = m->nodes[0] != '\0' ? m->nodes : NULL,
+                                             .node_rank = m->node_rank,
+                                             .endpoint = m->endpoint,
+                                             .run_id = m->run_id,
+                                             .has_roster = strcmp(m->node_rank, "0") == 0};
+}
+
+/* --- Kubernetes --- */
+
+/* "train-3.sub.ns.svc": the number is 3, and all pods are called so but for it.
+ *
+ * returns   how long the stem in front of the '-' is; 0: there is no number */
+static size_t find_index(const char *name, size_t len, const char **ret_index)
+{
+    size_t n = len;
+    while (n > 0 && name[n - 1] >= '0' && name[n - 1] <= '9')
+        n--;
+    *ret_index = name + n;
+    return n < len && n > 1 && name[n - 1] == '-' ? n - 1 : 0;
+}
+
+/* Pods of an Indexed Job and of a StatefulSet are called alike, but for their number. */
+static int find_pod(const struct host_env *w, const char *by, struct manager *m,
+                    struct co_error *err)
+{
+    char name[MANAGER_NAME_BYTES];
+    const char *index;
+    w->own_name(w->arg, name, sizeof name);
+    size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
+    if (stem == 0)
+        return co_fail(err, -EINVAL,
+                       "%s is set, but the name of this pod, '%.100s', has no number at its end: "
+                       "--rdzv-endpoint and --node-rank say where the nodes are",
+                       by, name);
+    if (name[len] != '.')
+        return co_fail(err, -EINVAL,
+                       "this pod, '%.100s', has no name that others can look up: it needs a "
+                       "headless Service and that one's name as its subdomain, or say "
+                       "--rdzv-endpoint",
+                       name);
+    snprintf(m->node_rank, sizeof m->node_rank, "%.*s", (int)(name + len - index), index);
+    snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
+    snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)stem, name);
+    snprintf(m->endpoint, sizeof m->endpoint, "%.*s-0%s:%d", (int)stem, name, name + len,
+             MANAGER_PORT);
+    take_assignment(m, by);
+    return 0;
+}
+
+/* --- Volcano --- */
+
+/* The list of a task's pods: VC_WORKER_HOSTS of "worker". NULL: there is none. */
+static const char *get_pods(const struct host_env *w, const char *task, size_t len, char by[64])
+{
+    if (len == 0 || snprintf(by, 64, "VC_%.*s_HOSTS", (int)len, task) >= 64)
+        return NULL;
+    for (char *c = by; *c != '\0'; c++)
+        *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+    return host_env_get(w, by);
+}
+
+/* returns   the place of this pod, whose name is the first label; n: it is not there */
+static size_t find_place(const struct host_list *l, const char *name, size_t len)
+{
+    size_t i = 0;
+    while (i < l->n &&
+           (strcspn(l->hosts[i].name, ".") != len || strncmp(l->hosts[i].name, name, len) != 0))
+        i++;
+    return i;
+}
+
+/* A pod is called JOB-TASK-INDEX, and all three may have dashes: its task is the one whose list has
+ * it. A master stands in front of its workers; other tasks are jobs of their own.
+ *
+ * ret_stem   how much of the name is the job's
+ * returns    0 also if there is no such list, which is empty then; as host_list_add() */
+static int list_pods(const struct host_env *w, const char *name, size_t stem, struct manager *m,
+                     size_t *ret_stem, struct co_error *err)
+{
+    static const char *const both[] = {"MASTER", "WORKER"};
+    char by[64];
+    int rc = 0;
+    for (size_t i = stem; i-- > 1;) {
+        const char *task = name + i + 1, *pods = NULL;
+        size_t len = stem - i - 1;
+        if (name[i] != '-' || (pods = get_pods(w, task, len, by)) == NULL)
+            continue;
+        bool is_pair =
+            len == 6 && (strncasecmp(task, both[0], 6) == 0 || strncasecmp(task, both[1], 6) == 0);
+        for (size_t k = 0; rc == 0 && is_pair && k < 2; k++)
+            if ((pods = get_pods(w, both[k], 6, by)) != NULL)
+                rc = host_list_add(&m->hosts, by, pods, err);
+        *ret_stem = i;
+        return rc == 0 && !is_pair ? host_list_add(&m->hosts, by, pods, err) : rc;
+    }
+    return rc;
+}
+
+/* Without the lists, which its svc plugin makes, nothing is known of others. */
+static int find_volcano(const struct host_env *w, struct manager *m, struct co_error *err)
+{
+    static const char by[] = "VC_TASK_INDEX";
+    char name[MANAGER_NAME_BYTES];
+    const char *index;
+    size_t job = 0;
+    w->own_name(w->arg, name, sizeof name);
+    size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
+    int rc = list_pods(w, name, stem, m, &job, err);
+    size_t place = find_place(&m->hosts, name, len);
+    if (rc == 0 && m->hosts.n > 0 && place == m->hosts.n)
+        rc = co_fail(err, -EINVAL,
+                     "%s is set, but no list of Volcano's has this pod, '%.100s': --rdzv-endpoint "
+                     "and --node-rank say where the nodes are",
+                     by, name);
+    if (rc == 0 && m->hosts.n > 1) {
+        snprintf(m->nodes, sizeof m->nodes, "%zu", m->hosts.n);
+        snprintf(m->node_rank, sizeof m->node_rank, "%zu", place);
+        snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
+        snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)job, name);
+        snprintf(m->endpoint, sizeof m->endpoint, "%s:%d", m->hosts.hosts[0].name, MANAGER_PORT);
+        take_assignment(m, by);
+    }
+    host_list_fini(&m->hosts); /* they start themselves */
+    return rc;
+}
+
+/* --- SkyPilot --- */
+
+static int find_sky(const struct host_env *w, struct manager *m, struct co_error *err)
+{
+    static const char rank[] = "SKYPILOT_NODE_RANK";
+    const char *ips = host_env_get(w, "SKYPILOT_NODE_IPS"),
+               *task = host_env_get(w, "SKYPILOT_TASK_ID");
+    int rc = read_number(w, rank, m->node_rank, err);
+    if (rc == 0)
+        rc = read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
+    if (rc == 0 && ips == NULL)
+        rc = co_fail(err, -EINVAL, "%s is set, and SKYPILOT_NODE_IPS is not", rank);
+    if (rc < 0 || strcmp(m->nodes, "1") == 0)
+        return rc;
+    size_t len = strcspn(ips, "\n");
+    bool is_v6 = memchr(ips, ':', len) != NULL;
+    if (len == 0 || len >= MANAGER_NAME_BYTES - 2)
+        return co_fail(err, -EINVAL, "SKYPILOT_NODE_IPS does not begin with an address");
+    snprintf(m->endpoint, sizeof m->endpoint, is_v6 ? "[%.*s]:%d" : "%.*s:%d", (int)len, ips,
+             MANAGER_PORT);
+    snprintf(m->run_id, sizeof m->run_id, "%.200s", task != NULL ? task : "skypilot");
+    take_assignment(m, rank);
+    return 0;
+}
+
+/* --- lists of hosts --- */
+
+static int read_file(const struct host_env *w, const char *by, const char *path, char **ret,
+                     size_t *ret_len, struct co_error *err)
+{
+    int rc = w->read_file(w->arg, path, HOST_FILE_MAX_BYTES, ret, ret_len);
+    return rc == 0 ? 0
+                   : co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "%s: cannot read '%.300s': %s", by,
+                             path, strerror(-rc));
+}
+
+/* A host a line, as often as it has slots. */
+static int find_pbs(const struct host_env *w, struct manager *m, struct co_error *err)
+{
+    const char *path = host_env_get(w, "PBS_NODEFILE");
+    co_autofree char *text = NULL;
+    size_t len = 0;
+    int rc = read_file(w, "PBS_NODEFILE", path, &text, &len, err);
+    return rc < 0 ? rc : host_list_add_file(&m->hosts, path, text, len, err);
+}
+
+static int add_host(struct manager *m, const char *host, const char *slots, struct co_error *err)
+{
+    char entry[HOST_NAME_BYTES + 16];
+    if (host == NULL || slots == NULL || strpbrk(host, ",[]") != NULL ||
+        snprintf(entry, sizeof entry, strcmp(slots, "1") == 0 ? "%s" : "%s*%s", host, slots) >=
+            (int)sizeof entry)
+        return co_fail(err, -EINVAL, "%s has a host without slots, or a bad one", m->by);
+    return host_list_add(&m->hosts, m->by, entry, err);
+}
+
+/* "host slots host slots" */
+static int find_lsf(const struct host_env *w, struct manager *m, struct co_error *err)
+{
+    co_autofree char *text = strdup(host_env_get(w, "LSB_MCPU_HOSTS"));
+    char *rest = NULL;
+    int rc = text != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for hosts");
+    for (char *host = rc == 0 ? strtok_r(text, " \t\n", &rest) : NULL; rc == 0 && host != NULL;
+         host = strtok_r(NULL, " \t\n", &rest))
+        rc = add_host(m, host, strtok_r(NULL, " \t\n", &rest), err);
+    return rc;
+}
+
+/* A line for each host: "host slots queue processors". */
+static int find_sge(const struct host_env *w, struct manager *m, struct co_error *err)
+{
+    co_autofree char *text = NULL;
+    size_t len = 0;
+    char *line_rest = NULL;
+    int rc = read_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
+    char *copy = rc == 0 ? strndup(text, len) : NULL;
+    if (rc == 0 && copy == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory for hosts");
+    for (char *line = rc == 0 ? strtok_r(copy, "\n", &line_rest) : NULL; rc == 0 && line != NULL;
+         line = strtok_r(NULL, "\n", &line_rest)) {
+        char *rest = NULL, *host = strtok_r(line, " \t", &rest);
+        rc = add_host(m, host, strtok_r(NULL, " \t", &rest), err);
+    }
+    free(copy);
+    return rc;
+}
+
+static const struct {
+    const char *variable;
+    int (*find)(const struct host_env *w, struct manager *m, struct co_error *err);
+} lists[] = {
+    {"PBS_NODEFILE", find_pbs},
+    {"LSB_MCPU_HOSTS", find_lsf},
+    {"PE_HOSTFILE", find_sge},
+};
+
+int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
+                 struct co_error *err)
+{
+    *ret = (struct manager){.kind = MANAGER_NONE};
+    if (has_nodes && host_env_get(world, "JOB_COMPLETION_INDEX") != NULL)
+        return find_pod(world, "JOB_COMPLETION_INDEX", ret, err);
+    if (has_nodes && host_env_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
+        return find_pod(world, "KUBERNETES_SERVICE_HOST", ret, err);
+    if (has_nodes)
+        return 0; /* whoever counts nodes has not asked for those of a list */
+    if (host_env_get(world, "SKYPILOT_NODE_RANK") != NULL)
+        return find_sky(world, ret, err);
+    if (host_env_get(world, "VC_TASK_INDEX") != NULL)
+        return find_volcano(world, ret, err);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (host_env_get(world, lists[i].variable) == NULL)
+            continue;
+        ret->by = lists[i].variable;
+        int rc = lists[i].find(world, ret, err);
+        ret->kind = rc == 0 && ret->hosts.n > 1 ? MANAGER_HOSTS : MANAGER_NONE;
+        return rc;
+    }
+    return 0;
+}
+
+void manager_fini(struct manager *m)
+{
+    host_list_fini(&m->hosts);
+}

@@ -1,0 +1,48 @@
+/* schedulers.h - what other managers than Slurm say, by their variables, about the nodes of a job.
+ * Pure, but for what host_env.h looks at.
+ *
+ * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
+ * says all, and so does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name hosts,
+ * which ssh reaches. docs/managers.md has the table. */
+#ifndef DDP_LAUNCHER_HOSTS_SCHEDULERS_H
+#define DDP_LAUNCHER_HOSTS_SCHEDULERS_H
+
+#include "host_list.h"
+#include "node_assignment.h"
+
+#include <stdbool.h>
+
+struct host_env;
+struct co_error;
+
+enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
+
+enum manager_kind {
+    MANAGER_NONE,
+    MANAGER_HOSTS, /* `hosts` are to be started */
+    MANAGER_SEAT,  /* `assignment` */
+};
+
+struct manager {
+    enum manager_kind kind;
+    const char *by;         /* the variable that tells it */
+    struct host_list hosts; /* owned: manager_fini() */
+    struct node_assignment
+        assignment; /* its texts are of this struct, which must stay where it is */
+    char name[HOST_NAME_BYTES], nodes[16], node_rank[16], run_id[MANAGER_NAME_BYTES];
+    char endpoint[MANAGER_NAME_BYTES + 16];
+};
+
+/* Look at the environment; the first manager that is found counts.
+ *
+ * has_nodes   the options say that there are several nodes: only then a pod is one of them
+ * ret         manager_fini() it, also after a failure
+ * returns     0
+ *             -EINVAL   a variable is malformed, a pod's name leads to no other; err says it
+ *             -ERANGE   too many hosts
+ *             -ENOMEM */
+int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
+                 struct co_error *err);
+void manager_fini(struct manager *m);
+
+#endif

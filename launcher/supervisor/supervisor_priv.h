@@ -1,0 +1,70 @@
+/* supervisor_priv.h - the supervisor's inside, for its own files: supervisor.c (the table, the
+ * only one that writes the state), supervisor_facts.c (what an event tells), supervisor_verdict.c
+ * (what the ends mean) and recovery.c (ranks that live on when others end). */
+#ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
+#define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
+
+#include "supervisor.h"
+
+struct supervisor {
+    struct supervisor_limits limits;
+    enum supervisor_state state;
+    uint64_t deadline_ms;
+    int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
+    int n_answered; /* of these, how many were started or failed to */
+    int n_running;
+    int primary;      /* the first that failed by itself, of no other one's end; -1: none */
+    bool empty;       /* the spawner has no child, as it said with its last report */
+    int n_interrupts; /* SIGINT received */
+    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
+    bool timed_out;   /* before any such signal */
+    bool alone;       /* without a spawner nothing can be started */
+    uint32_t generation;
+    uint64_t begun_ms; /* this generation */
+    struct restart_progress progress;
+    struct restart_policy policy;
+    struct supervisor_verdict verdict;
+    struct supervisor_replacement replacement;
+    int *restart; /* owned, n_ranks, as the next one: lent with the orders */
+    int *dropped;
+    struct supervisor_rank ranks[];
+};
+
+/* Of all ranks; those that are to begin again may not have been asked for yet. */
+static inline bool supervisor_has_all_answers(const struct supervisor *s)
+{
+    if (s->n_answered < s->limits.n_ranks)
+        return false;
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].phase == RANK_NOT_STARTED)
+            return false;
+    return true;
+}
+
+/* Order a signal, and write down who was told.
+ *
+ * except   local rank; -1: none */
+void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                             struct supervisor_orders *o);
+
+/* --- supervisor_facts.c --- */
+
+/* Whether a signal to ddprun ends the job. */
+bool supervisor_is_stop(const struct supervisor *s, int sig);
+
+/* Write down what an event tells; one that can be true. */
+void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e);
+
+/* --- supervisor_verdict.c --- */
+
+/* What the restart policy is asked about. */
+struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
+                                          uint64_t now_ms);
+
+/* The failure would have been followed by a restart: what prevents it is what ends the job. */
+void supervisor_stop_restart(struct supervisor *s);
+
+/* All ends are known: which one is the cause, and whether the next generation follows. */
+void supervisor_settle_verdict(struct supervisor *s, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,464 @@
+#include "channel_conn.h"
+
+#include "common/error.h"
+#include "rendezvous/net/address.h"
+#include "seal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SCRATCH_BYTES = 64 << 10 };
+
+enum stage {
+    STAGE_GREETING, /* being made, or the greetings are not over */
+    STAGE_OPEN,
+    STAGE_LINGERING, /* all was said; what still comes is thrown away */
+    STAGE_CLOSING,
+};
+
+struct channel_conn {
+    uv_tcp_t tcp;
+    uv_timer_t timer;
+    uv_connect_t connect;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    struct channel_conn_host *host; /* borrowed */
+    struct channel_conn_callbacks callbacks;
+    struct seal *seal;     /* owned */
+    struct co_buf in;      /* of an incomplete frame */
+    struct co_buf writing; /* lent to the kernel by `write`, empty otherwise */
+    enum stage stage;
+    bool is_connected;
+    bool is_mid_frame; /* the timer runs for that */
+    bool ends;         /* linger once all is out */
+    bool is_told;      /* notes are not called any more */
+    size_t n_counted;  /* of the host's n_buffer_bytes */
+    int failure;       /* found where on_end must not be called; the timer does it */
+    char failure_text[256];
+    struct sockaddr_in6 peer; /* of either family; the kernel has it no more once it is gone */
+    int n_handles;
+};
+
+/* --- shared --- */
+
+int channel_conn_host_init(struct channel_conn_host *h, uv_loop_t *loop, struct co_error *err)
+{
+    *h = (struct channel_conn_host){.loop = loop,
+                                    .mid_frame_ms = CHANNEL_CONN_MID_FRAME_MS,
+                                    .scratch = malloc(SCRATCH_BYTES),
+                                    .wire = malloc(sizeof *h->wire),
+                                    .frame = calloc(1, sizeof *h->frame)};
+    if (h->scratch != NULL && h->wire != NULL && h->frame != NULL)
+        return 0;
+    channel_conn_host_fini(h);
+    return co_fail(err, -ENOMEM, "no memory for control connections");
+}
+
+void channel_conn_host_fini(struct channel_conn_host *h)
+{
+    free(h->scratch);
+    free(h->wire);
+    if (h->frame != NULL)
+        co_buf_fini(h->frame);
+    free(h->frame);
+    *h = (struct channel_conn_host){0};
+}
+
+/* Call it when the buffers may have changed. returns whether there may be more in them */
+static bool count_buffers(struct channel_conn *c)
+{
+    struct channel_conn_host *h = c->host;
+    size_t n = co_buf_len(&c->in) + co_buf_len(&c->writing) + co_buf_len(seal_output(c->seal));
+    h->n_buffer_bytes += n - c->n_counted; /* wraps, when it is less */
+    c->n_counted = n;
+    return h->max_buffer_bytes == 0 || h->n_buffer_bytes <= h->max_buffer_bytes ||
+           n <= h->max_buffer_bytes / h->n_conns;
+}
+
+/* --- the end --- */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct channel_conn *c = handle->data;
+    if (--c->n_handles > 0)
+        return;
+    struct channel_conn_host *h = c->host;
+    h->n_buffer_bytes -= c->n_counted;
+    seal_destroy(c->seal);
+    co_buf_fini(&c->in);
+    co_buf_fini(&c->writing);
+    free(c);
+    h->n_conns--;
+    if (h->on_gone != NULL)
+        h->on_gone(h);
+}
+
+/* Close now, also what is being ended. */
+static void end_now(struct channel_conn *c)
+{
+    c->is_told = true;
+    if (c->stage == STAGE_CLOSING)
+        return;
+    c->stage = STAGE_CLOSING;
+    uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
+    uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
+}
+
+static void fail(struct channel_conn *c, int code, const char *text)
+{
+    bool tell = !c->is_told;
+    end_now(c);
+    if (tell)
+        c->callbacks.on_end(c->callbacks.arg, code, text);
+}
+
+static void on_failure_due(uv_timer_t *timer)
+{
+    struct channel_conn *c = timer->data;
+    fail(c, c->failure, c->failure_text);
+}
+
+/* Tell of it when the caller has returned. */
+static void fail_later(struct channel_conn *c, int code, const char *text)
+{
+    if (c->stage == STAGE_CLOSING || c->failure != 0)
+        return;
+    c->failure = code;
+    snprintf(c->failure_text, sizeof c->failure_text, "%s", text);
+    uv_read_stop((uv_stream_t *)&c->tcp);
+    uv_timer_start(&c->timer, on_failure_due, 0, 0);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct channel_conn *c = timer->data;
+    if (c->stage == STAGE_LINGERING)
+        end_now(c);
+    else if (!c->is_connected)
+        fail(c, -ETIMEDOUT, "no connection in time");
+    else if (c->stage == STAGE_GREETING)
+        fail(c, -ETIMEDOUT, "the other end does not answer the greeting");
+    else
+        fail(c, -ETIMEDOUT, "the other end stopped in the middle of a frame");
+}
+
+/* --- sending --- */
+
+static void flush(struct channel_conn *c);
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct channel_conn *c = write->data;
+    if (c->stage == STAGE_CLOSING)
+        return;
+    co_buf_consume(&c->writing, co_buf_len(&c->writing));
+    if (status < 0)
+        fail(c, status, uv_strerror(status));
+    else
+        flush(c);
+    count_buffers(c);
+}
+
+static void on_shutdown(uv_shutdown_t *request, int status)
+{
+    struct channel_conn *c = request->data;
+    if (status < 0)
+        end_now(c);
+}
+
+/* To close with bytes unread would be a reset, which may overtake the last message: so end our
+ * half, and read until the other end closes its own. */
+static void linger(struct channel_conn *c)
+{
+    c->stage = STAGE_LINGERING;
+    uv_timer_start(&c->timer, on_late, CHANNEL_CONN_LINGER_MS, 0);
+    if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) < 0)
+        end_now(c);
+}
+
+/* What the kernel does not take at once; meanwhile output gathers in the seal's buffer. */
+static void write_rest(struct channel_conn *c, struct co_buf *out)
+{
+    struct co_buf empty = c->writing;
+    c->writing = *out;
+    *out = empty;
+    uv_buf_t buf =
+        uv_buf_init((char *)co_buf_bytes(&c->writing), (unsigned)co_buf_len(&c->writing));
+    int rc = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written);
+    if (rc < 0)
+        fail_later(c, rc, uv_strerror(rc));
+}
+
+static void flush(struct channel_conn *c)
+{
+    struct co_buf *out = seal_output(c->seal);
+    if (!c->is_connected || c->stage >= STAGE_LINGERING || co_buf_len(&c->writing) > 0)
+        return;
+    if (co_buf_len(out) > 0) {
+        uv_buf_t buf = uv_buf_init((char *)co_buf_bytes(out), (unsigned)co_buf_len(out));
+        int n = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            fail_later(c, n, uv_strerror(n));
+            return;
+        }
+        co_buf_consume(out, n > 0 ? (size_t)n : 0);
+    }
+    if (co_buf_len(out) > 0)
+        write_rest(c, out);
+    else if (c->ends)
+        linger(c);
+}
+
+void channel_conn_send(struct channel_conn *c, const struct message *m)
+{
+    struct co_buf *frame = c->host->frame;
+    struct co_error err = {0};
+    if (c->stage != STAGE_OPEN || c->failure != 0)
+        return;
+    co_buf_consume(frame, co_buf_len(frame));
+    int rc = channel_wire_encode(m, frame, &err);
+    if (rc == 0)
+        rc = seal_put(c->seal, co_buf_bytes(frame), co_buf_len(frame), &err);
+    if (rc < 0)
+        fail_later(c, rc, err.text);
+    else if (co_buf_len(seal_output(c->seal)) > CHANNEL_CONN_MAX_UNSENT)
+        fail_later(c, -ETIMEDOUT, "the other end does not read");
+    else
+        flush(c);
+    if (!count_buffers(c))
+        fail_later(c, -ENOMEM, "the other end does not read, and others need the memory, too");
+}
+
+void channel_conn_end(struct channel_conn *c)
+{
+    c->is_told = true;
+    if (c->stage == STAGE_OPEN && c->failure == 0) {
+        c->ends = true;
+        uv_timer_start(&c->timer, on_late, CHANNEL_CONN_LINGER_MS, 0);
+        flush(c);
+    } else if (c->stage != STAGE_LINGERING) {
+        end_now(c);
+    }
+}
+
+/* --- receiving --- */
+
+static void take_frame(struct channel_conn *c, const uint8_t *frame, size_t len)
+{
+    struct co_error err = {0};
+    struct message m;
+    int rc = channel_wire_decode(frame, len, c->host->wire, &m, &err);
+    if (rc < 0)
+        fail(c, rc, err.text);
+    else if (!c->is_told)
+        c->callbacks.on_message(c->callbacks.arg, &m);
+}
+
+static void follow_mid_frame(struct channel_conn *c)
+{
+    bool is_mid_frame = seal_is_mid_frame(c->seal);
+    if (c->stage != STAGE_OPEN || c->ends || c->failure != 0 || is_mid_frame == c->is_mid_frame)
+        return;
+    c->is_mid_frame = is_mid_frame;
+    if (is_mid_frame)
+        uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
+    else
+        uv_timer_stop(&c->timer);
+}
+
+/* Take one thing out of what was received. returns whether there may be another */
+static bool take_next(struct channel_conn *c, const uint8_t *bytes, size_t len, size_t *ret_used)
+{
+    struct co_error err = {0};
+    const uint8_t *frame;
+    size_t frame_len;
+    int rc = seal_feed(c->seal, bytes, len, ret_used, &frame, &frame_len, &err);
+    if (rc < 0) {
+        flush(c); /* tells the other end why */
+        fail(c, rc, err.text);
+    } else if (rc == SEAL_OPENED) {
+        c->stage = STAGE_OPEN;
+        uv_timer_stop(&c->timer);
+        flush(c);
+        if (!c->is_told)
+            c->callbacks.on_open(c->callbacks.arg);
+    } else if (rc == SEAL_FRAME) {
+        take_frame(c, frame, frame_len);
+    } else {
+        flush(c); /* of the greeting */
+        return false;
+    }
+    return true;
+}
+
+/* Returns how many bytes were taken; c may be closing afterwards. */
+static size_t take_all(struct channel_conn *c, const uint8_t *bytes, size_t len)
+{
+    size_t n_used = 0, n;
+    bool more = true;
+    while (more && c->stage <= STAGE_OPEN && c->failure == 0) {
+        more = take_next(c, bytes + n_used, len - n_used, &n);
+        n_used += n;
+    }
+    follow_mid_frame(c);
+    return n_used;
+}
+
+static void receive_kept(struct channel_conn *c)
+{
+    co_buf_consume(&c->in, take_all(c, co_buf_bytes(&c->in), co_buf_len(&c->in)));
+    if (co_buf_len(&c->in) == 0) /* silent for a second: holds no memory */
+        co_buf_fini(&c->in);
+}
+
+static void receive(struct channel_conn *c, const uint8_t *bytes, size_t len)
+{
+    if (c->stage > STAGE_OPEN)
+        return;
+    bool had_kept = co_buf_len(&c->in) > 0;
+    size_t n_used = had_kept ? 0 : take_all(c, bytes, len);
+    if (n_used < len && co_buf_append(&c->in, bytes + n_used, len - n_used) < 0)
+        fail(c, -ENOMEM, "no memory for a frame");
+    else if (had_kept)
+        receive_kept(c);
+    if (!count_buffers(c))
+        fail(c, -ENOMEM, "a frame is not complete, and others need the memory, too");
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct channel_conn *c = handle->data;
+    (void)suggested;
+    *buf = uv_buf_init((char *)c->host->scratch, SCRATCH_BYTES);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
+{
+    struct channel_conn *c = stream->data;
+    if (n_read > 0)
+        receive(c, (const uint8_t *)buf->base, (size_t)n_read);
+    else if (n_read < 0 && c->stage == STAGE_LINGERING)
+        end_now(c);
+    else if (n_read == UV_EOF)
+        fail(c, -ECONNRESET, "the other end closed the connection");
+    else if (n_read < 0)
+        fail(c, (int)n_read, uv_strerror((int)n_read));
+}
+
+/* --- the beginning --- */
+
+static int create(struct channel_conn_host *h, struct seal *seal,
+                  const struct channel_conn_callbacks *callbacks, struct channel_conn **ret_conn,
+                  struct co_error *err)
+{
+    struct channel_conn *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        seal_destroy(seal);
+        return co_fail(err, -ENOMEM, "no memory for a control connection");
+    }
+    c->host = h;
+    c->seal = seal;
+    c->callbacks = *callbacks;
+    c->n_handles = 2;
+    c->tcp.data = c->timer.data = c->connect.data = c->write.data = c->shutdown.data = c;
+    uv_tcp_init(h->loop, &c->tcp);
+    uv_timer_init(h->loop, &c->timer);
+    h->n_conns++;
+    *ret_conn = c;
+    return 0;
+}
+
+static int begin(struct channel_conn *c)
+{
+    struct sockaddr_storage from = {0};
+    int len = sizeof from;
+    c->is_connected = true;
+    uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len);
+    memcpy(&c->peer, &from, sizeof c->peer);
+    uv_tcp_nodelay(&c->tcp, 1);
+    uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
+    return uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+}
+
+static void on_adopted(uv_timer_t *timer)
+{
+    struct channel_conn *c = timer->data;
+    uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
+    receive(c, NULL, 0);
+}
+
+int channel_conn_adopt(struct channel_conn_host *h, struct seal *seal, int fd, const uint8_t *bytes,
+                       size_t len, const struct channel_conn_callbacks *callbacks,
+                       struct channel_conn **ret_conn, struct co_error *err)
+{
+    struct channel_conn *c = NULL;
+    int rc = create(h, seal, callbacks, &c, err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    rc = uv_tcp_open(&c->tcp, fd);
+    if (rc < 0)
+        close(fd);
+    if (rc == 0)
+        rc = begin(c);
+    if (rc == 0)
+        rc = co_buf_append(&c->in, bytes, len);
+    if (rc == 0) /* they are looked at when the caller has returned */
+        uv_timer_start(&c->timer, on_adopted, 0, 0);
+    if (rc < 0) {
+        end_now(c);
+        return co_fail(err, rc, "cannot take a control connection over: %s", strerror(-rc));
+    }
+    *ret_conn = c;
+    return 0;
+}
+
+static void on_connected(uv_connect_t *request, int status)
+{
+    struct channel_conn *c = request->data;
+    if (c->stage == STAGE_CLOSING)
+        return;
+    if (status == 0)
+        status = begin(c);
+    if (status < 0)
+        fail(c, status, uv_strerror(status));
+    else
+        flush(c); /* the greeting */
+}
+
+int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const struct sockaddr *to,
+                         uint64_t connect_ms, const struct channel_conn_callbacks *callbacks,
+                         struct channel_conn **ret_conn, struct co_error *err)
+{
+    struct channel_conn *c = NULL;
+    int rc = create(h, seal, callbacks, &c, err);
+    if (rc < 0)
+        return rc;
+    uv_timer_start(&c->timer, on_late, connect_ms, 0);
+    rc = uv_tcp_connect(&c->connect, &c->tcp, to, on_connected);
+    if (rc < 0) {
+        end_now(c);
+        return co_fail(err, rc, "%s", uv_strerror(rc));
+    }
+    *ret_conn = c;
+    return 0;
+}
+
+void channel_conn_peer(const struct channel_conn *c, char text[CHANNEL_CONN_PEER_BYTES])
+{
+    struct sockaddr_storage from = {0};
+    _Static_assert(CHANNEL_CONN_PEER_BYTES >= ADDRESS_TEXT_BYTES, "any address fits");
+    memcpy(&from, &c->peer, sizeof c->peer);
+    address_print(&from, text);
+}
+
+int channel_conn_own_address(const struct channel_conn *c, struct sockaddr_storage *ret)
+{
+    int len = sizeof *ret;
+    return uv_tcp_getsockname(&c->tcp, (struct sockaddr *)ret, &len);
+}

@@ -1,0 +1,64 @@
+/* elector_priv.h - the elector's inside, for its own files: elector_input.c (what is asked and
+ * answered, and what the caller feeds) and elector.c (rules). */
+#ifndef DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
+#define DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
+
+#include "elector.h"
+
+struct elector {
+    struct elector_limits limits;
+    enum elector_state state;
+    struct elector_address address;
+    bool has_address;
+
+    /* what is being asked */
+    bool is_out;
+    enum elector_request_type out;
+    bool out_is_record; /* GRANT, KEEP: of the record's lease */
+    uint64_t out_ms;
+    uint64_t next_ms; /* nothing is asked before */
+    bool hurries;
+    char trouble[ELECTOR_TEXT_BYTES];
+
+    /* what etcd has said of others */
+    struct elector_address leader;
+    bool has_followed;
+    uint64_t vacant_ms; /* since when nobody leads; CO_NEVER_MS: somebody does */
+    bool has_record;
+    struct elector_record record;
+    int64_t record_mod_revision;
+
+    /* what is ours */
+    int64_t lease; /* 0: none */
+    uint32_t ttl_s;
+    uint64_t kept_ms; /* when the newest answered GRANT or KEEP was sent */
+    int64_t record_lease;
+    uint64_t record_kept_ms;
+    bool is_ours; /* the leader's key, when last heard of */
+    int64_t create_revision;
+    bool has_roster;            /* the caller was told to make one, and not to give it up */
+    int64_t known_mod_revision; /* of the record that our roster knows; 0: there was none */
+    bool has_written, commit_waits;
+    struct elector_record written; /* what our roster has said last */
+    bool leaves_record;            /* OVER: `written` is for the next leader */
+
+    struct elector_orders orders;
+};
+
+struct elector_event {
+    enum elector_event_type type;
+    uint64_t now_ms;
+    const struct elector_answer *answer; /* NULL: LATE, RESIGN */
+};
+
+/* elector.c: an event runs through the table. */
+void elector_apply(struct elector *e, const struct elector_event *ev);
+
+/* elector_input.c: this is what the caller is to ask now. */
+void elector_ask(struct elector *e, enum elector_request_type type, uint64_t now_ms);
+
+/* How long the leader counts on its lease: less than etcd does. */
+uint64_t elector_lease_ms(const struct elector *e);
+bool elector_is_in_lease(const struct elector *e, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,107 @@
+/* member_priv.h - the member's inside, for its own files: member_input.c (the link, the lease,
+ * what comes) and member.c (rules). A simulator that compares whole states may look, too. */
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
+
+#include "member.h"
+
+/* What was said of the generation, to be said again on a new link. */
+enum member_report {
+    REPORT_READY,
+    REPORT_FAILED,
+    REPORT_DONE,
+    REPORT_YIELD,
+    REPORT_RESTART,
+    REPORT_STOPPING,
+    REPORT_STOPPED,
+    REPORT_LEAVE,
+    REPORT_END,
+    REPORT_N
+};
+
+enum { MEMBER_MAX_MESSAGES = REPORT_N + 4 }; /* a step sends: HELLO or HEARTBEAT, and reports */
+
+struct member {
+    struct member_limits limits;
+    enum member_state state;
+
+    /* who we are; the texts lie here */
+    struct message_hello hello; /* n_local: for the next generation */
+    uint32_t n_ranks;           /* of this node, when none has died for good */
+    char run_id[MESSAGE_RUN_ID_BYTES];
+    char name[MESSAGE_NAME_BYTES];
+    char daemon[MESSAGE_HOST_BYTES];
+    struct message_address own_addresses[MESSAGE_MAX_ADDRESSES];
+
+    /* the link */
+    bool is_connecting;                 /* the caller makes one */
+    bool is_linked;                     /* there is one, and the HELLO went out on it */
+    bool is_welcome;                    /* and was answered */
+    bool is_local;                      /* it does not leave this process */
+    uint64_t ask_every_ms, ask_at_ms;   /* local: what is waited for */
+    uint64_t connect_at_ms;             /* CO_NEVER_MS: there is a link, or one is being made */
+    uint32_t n_attempts;                /* since the last link, or since the start */
+    uint64_t late_at_ms;                /* SEEKING: give up */
+    char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
+    uint64_t heard_ms;                  /* anything of the roster */
+    struct lease lease;
+    uint64_t told_lease_ms; /* what the spawner was told */
+    bool lease_is_off;      /* the job is over: nothing can be sealed any more */
+    uint64_t vacant_ms;     /* since when nobody has the roster; CO_NEVER_MS: somebody has */
+    char note[MESSAGE_TEXT_BYTES];
+
+    /* the generation */
+    struct member_place place;
+    char host[MESSAGE_HOST_BYTES];
+    bool holds;                           /* its ranks or its store may be here */
+    bool keeps;                           /* ranks live on here, in no generation */
+    enum member_report reports[REPORT_N]; /* in the order in which they were first said: who leaves
+                                             before it hears STOP is the cause, see roster.c */
+    uint32_t n_reports;
+    uint32_t stopped; /* of REPORT_STOPPED, REPORT_STOPPING: which generation */
+    struct message_failed failed;
+    char failed_text[MESSAGE_TEXT_BYTES];
+    char stop_text[MESSAGE_TEXT_BYTES];
+    enum message_why why;
+    bool kills;                        /* the ranks were told to be killed */
+    bool was_given_up;                 /* KILLING: the roster said so: come again */
+    struct message_address *addresses; /* owned */
+    uint32_t n_addresses, cap_addresses;
+
+    /* what is waited for */
+    bool has_progress;
+    struct message_progress progress;
+    char progress_names[MESSAGE_MAX_NAMES][MESSAGE_NAME_BYTES];
+
+    /* the end */
+    bool knows_end;
+    struct member_end end;
+    char end_node[MESSAGE_NAME_BYTES];
+    char end_text[MESSAGE_TEXT_BYTES];
+
+    /* what is lent to the caller */
+    struct member_orders orders;
+    struct message messages[MEMBER_MAX_MESSAGES];
+};
+
+/* What the table is asked about. */
+struct member_event {
+    enum member_event_type type;
+    uint64_t now_ms;
+    const struct member_input *input; /* NULL: LAPSED, LATE */
+    const struct message *message;    /* of the input; NULL: none */
+};
+
+/* --- member.c --- */
+
+void member_enter_first(struct member *m, uint64_t now_ms);
+void member_apply(struct member *m, const struct member_event *e);
+
+/* --- member_input.c --- */
+
+void member_report(struct member *m, enum member_report what); /* now, and again on a new link */
+bool member_has_said(const struct member *m, enum member_report what);
+void member_seek(struct member *m, uint64_t now_ms); /* make a link, soon or later */
+void member_drop_link(struct member *m);
+
+#endif

@@ -1,0 +1,277 @@
+/* roster_priv.h - the roster's inside, for its own files: roster_input.c (what comes), roster.c
+ * (rules), roster_nodes.c (who is known), roster_tell.c (what they are told). A simulator that
+ * compares whole states may look, too. */
+#ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
+#define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
+
+#include "restart_policy.h"
+#include "roster.h"
+#include "roster_index.h"
+#include "roster_order.h"
+
+/* How far a node is in the current generation. */
+enum roster_part {
+    PART_NONE,    /* it does not take part */
+    PART_UNTOLD,  /* it has a place, and waits for the leader's READY */
+    PART_TOLD,    /* it knows its place: its ranks may run */
+    PART_HALTING, /* it knows that they are to stop, or said so itself */
+    PART_STOPPED, /* nothing of the generation runs there */
+    PART_N
+};
+
+/* Lists of nodes by since_ms, through their prev and next, the oldest first. */
+enum roster_list_name {
+    LIST_NONE,  /* a local node is never silent */
+    LIST_HEARD, /* those with a link */
+    LIST_AWAY,
+    LIST_ABSENT,
+    LIST_N
+};
+
+struct roster_list {
+    uint32_t first, last;
+};
+
+struct roster_node {
+    bool used;
+    uint8_t instance[MESSAGE_INSTANCE_BYTES];
+    char name[MESSAGE_NAME_BYTES];
+    int32_t node_rank, expected;
+    uint32_t n_local; /* ranks in the newest generation, if it takes part ... */
+    uint32_t n_next;  /* ... and in the next one */
+    uint64_t stop_ms;
+    bool local, keeps_rank_0;
+    size_t n_addresses;
+    struct message_address *addresses; /* owned */
+    uint64_t arrival;
+
+    uint64_t link;     /* 0: away */
+    uint64_t since_ms; /* last heard of; away: since when */
+    enum roster_list_name in;
+    uint32_t prev, next;
+    bool leaves;
+    bool condemned; /* given up; it stays until its lease is over */
+    bool absent;    /* only its seat is known */
+
+    enum roster_part part;
+    bool done, yielded;
+    int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
+    uint32_t first_rank;
+    struct restart_strikes strikes; /* failures of its ranks that ended generations */
+};
+
+enum { ROSTER_MAX_EXCLUDED = 64 }; /* names that are kept: the last ones */
+
+/* What ended the generation, or is about to. */
+struct roster_cause {
+    enum message_why why;
+    uint32_t node;                  /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
+    bool for_good;                  /* FAILURE: no restart follows it */
+    bool charged;                   /* FAILURE: the budget was */
+    bool consequence;               /* FAILURE: of one that was not heard of yet */
+    bool struck;                    /* FAILURE: it was counted as its node's */
+    bool recovers;                  /* FAILURE: other ranks live on meanwhile */
+    struct restart_failure failure; /* FAILURE */
+};
+
+struct roster {
+    struct roster_limits limits;
+    struct message_terms terms;
+    bool final_codes[256];
+    struct restart_policy budget;
+    enum roster_state state;
+    uint64_t deadline_ms;        /* of the state */
+    uint64_t gather_deadline_ms; /* not put off by OPEN */
+    uint64_t entered_ms;         /* the state */
+
+    /* the nodes */
+    struct roster_node *nodes; /* owned; by slot */
+    uint32_t n_slots, cap_slots;
+    uint32_t *free_slots; /* owned; a stack of n_free */
+    uint32_t n_free;
+    struct roster_index by_link, by_instance, by_node_rank;
+    struct roster_list lists[LIST_N];
+    uint64_t n_arrivals;
+    uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
+    uint32_t n_part[PART_N];
+    uint32_t n_done, n_yielded;              /* members */
+    struct roster_past_excluded *excluded;   /* owned; a ring; NULL: nobody can be */
+    uint32_t n_excluded;                     /* ever */
+    char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
+    char founder[MESSAGE_NAME_BYTES];        /* whose terms hold */
+    char keeper[MESSAGE_NAME_BYTES];         /* that keeps rank 0; empty: none is known */
+
+    /* who is expected */
+    char **expected; /* owned */
+    uint32_t n_expected;
+    uint32_t *came; /* owned; by place: so many of that name are known */
+    struct roster_index by_expected;
+
+    /* the generation */
+    uint32_t generation;
+    uint64_t begun_ms;
+    uint32_t leader;           /* slot; ROSTER_NO_SLOT: lost */
+    bool confirmed;            /* it may begin */
+    bool ready;                /* its store is open */
+    bool pending;              /* the members were asked to save ... */
+    uint64_t pending_since_ms; /* ... then */
+    bool is_ending;            /* a member's ranks have all ended well */
+    char host[MESSAGE_HOST_BYTES];
+    uint16_t port;
+    bool agent_store;
+    uint32_t n_members, world_size;
+    uint64_t stop_ms; /* the slowest member's */
+    uint64_t pause_until_ms;
+    struct roster_cause cause;
+
+    /* another roster may have taken our place, or ours is the other one's */
+    bool doubts;
+    bool lost_in_doubt; /* a member */
+    bool join_waits;    /* somebody came who could not be let in then */
+    uint32_t n_absent;
+
+    struct roster_order_seat *seats; /* owned; of the newest generation, cap_slots */
+    uint32_t n_seats;
+    struct roster_order_entry *entries; /* owned; to sort, cap_slots */
+    struct message_address *addresses;  /* owned; of all members, for MEMBERS */
+    uint32_t n_addresses, cap_addresses;
+    uint32_t n_all_addresses; /* of all nodes that are known */
+
+    /* the end, or what will be it if nothing better is known */
+    struct message_verdict verdict;
+    char verdict_node[MESSAGE_NAME_BYTES];
+    char verdict_text[MESSAGE_TEXT_BYTES];
+
+    /* what is lent to the caller */
+    struct roster_action *actions; /* owned */
+    size_t n_actions, cap_actions;
+    char change[MESSAGE_TEXT_BYTES];
+    char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
+    char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
+    char farewell[MESSAGE_TEXT_BYTES];  /* to who is excluded */
+    struct message_progress progress;
+    uint64_t progress_ms; /* when it was made */
+    bool progress_stale;
+    char progress_names[MESSAGE_MAX_NAMES][MESSAGE_NAME_BYTES];
+};
+
+/* --- roster.c --- */
+
+/* What the table is asked about. */
+struct roster_event {
+    enum roster_event_type type;
+    uint64_t now_ms;
+    uint32_t slot;                 /* ROSTER_NO_SLOT: LOST, CLEAR, TIME, END from elsewhere */
+    const struct roster_node *who; /* NULL where nobody is meant; LOST: as it was known */
+    bool led;                      /* LOST, LEAVE: it is, or was, the leader */
+    bool unheard;                  /* its ranks may run, and it has not answered a STOP */
+    const char *text;              /* LOST, LEAVE: why */
+    const struct message *message; /* FAILED, END */
+};
+
+void roster_apply(struct roster *r, const struct roster_event *e);
+
+/* Members whose ranks may run. */
+static inline uint32_t roster_n_busy(const struct roster *r)
+{
+    return r->n_part[PART_TOLD] + r->n_part[PART_HALTING];
+}
+
+/* --- roster_nodes.c --- */
+
+void roster_nodes_init(struct roster *r);
+int roster_nodes_expect(struct roster *r, const char *const *names, size_t n); /* 0, -ENOMEM */
+int roster_reserve(struct roster *r, size_t n_addresses); /* for one node more; 0, -ENOMEM */
+void roster_nodes_fini(struct roster *r);
+
+uint32_t roster_by_link(const struct roster *r, uint64_t link); /* ROSTER_NO_SLOT: unknown */
+uint32_t roster_by_instance(const struct roster *r, const uint8_t *instance);
+uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank);
+
+/* Take in who said this HELLO, and reserve all memory that later steps may need for it.
+ *
+ * ret_slot   without a link yet
+ * returns    0 or -ENOMEM */
+int roster_admit(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
+                 uint32_t *ret_slot);
+void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_ms);
+void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms); /* it is away */
+void roster_cut(struct roster *r, uint32_t slot); /* no link any more, and nothing is heard of it */
+void roster_hear(struct roster *r, uint32_t slot, uint64_t now_ms);
+void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and absence begins now */
+void roster_set_leaving(struct roster *r, uint32_t slot);
+void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part);
+void roster_set_done(struct roster *r, uint32_t slot);
+void roster_set_yielded(struct roster *r, uint32_t slot);
+void roster_forget(struct roster *r, uint32_t slot);
+
+/* Forget a node, and remember its name.
+ *
+ * returns   lent until the next one is excluded */
+const struct roster_past_excluded *roster_exclude(struct roster *r, uint32_t slot,
+                                                  uint8_t exit_code);
+const struct roster_past_excluded *roster_find_excluded(const struct roster *r, const char *name);
+
+/* --- roster_past.c --- */
+
+/* Take in a node that nobody knows, if it is one of the absent.
+ *
+ * ret_slot   as roster_admit(): it takes part, and has no link yet
+ * returns    0; -ENOENT: it is not; -ENOMEM */
+int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
+                  uint32_t *ret_slot);
+
+/* Nobody can be let in now without harm to what runs. */
+bool roster_lets_wait(const struct roster *r);
+
+/* May this node's lease be renewed? */
+bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);
+
+/* --- roster_nodes.c, for roster_past.c --- */
+
+int roster_reserve_slots(struct roster *r, uint32_t n); /* of a new roster; 0, -ENOMEM */
+
+/* Take in a member of which only the seat is known. There must be room for it. */
+uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms);
+
+/* --- roster_nodes.c, places --- */
+
+/* Give places to those who are here: fills seats, ranks, the leader, what the generation is. */
+void roster_give_places(struct roster *r);
+void roster_clear_places(struct roster *r); /* the generation is over */
+
+static inline bool roster_is_here(const struct roster_node *n)
+{
+    return n->used && n->link != 0 && !n->leaves;
+}
+
+static inline bool roster_is_member(const struct roster_node *n)
+{
+    return n->used && n->part != PART_NONE;
+}
+
+/* --- roster_tell.c --- */
+
+void roster_tell_changed(struct roster *r, enum roster_state from);
+void roster_tell_close(struct roster *r, uint64_t link);
+void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
+                         bool resumed);
+void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
+                         const char *text);
+void roster_tell_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms);
+void roster_tell_leader(struct roster *r); /* its place, and the members' addresses */
+void roster_tell_place(struct roster *r, uint32_t slot);
+void roster_tell_pending(struct roster *r, uint32_t slot);
+void roster_tell_stop(struct roster *r, uint32_t slot);
+void roster_tell_verdict(struct roster *r, uint64_t link);
+
+/* All that matters of the generation, to a node that has come back. */
+void roster_tell_again(struct roster *r, uint32_t slot);
+
+/* The job's end for one node. */
+void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who);
+
+/* Which of these terms differ from those that hold: into r->note. */
+void roster_note_terms(struct roster *r, const struct message_terms *terms);
+
+#endif

@@ -1,0 +1,142 @@
+/* rank_status.h - how far a rank has come: what libddp says while it works, for ddprun to read.
+ *
+ * A page lies in each rank's line of the control segment. The rank alone writes it, by plain stores
+ * into cache lines that no other rank looks at, so that it costs a few instructions for each call
+ * and for each step; nobody is woken and nobody waits. ddprun reads it when it wants to know which
+ * rank the others wait for, how fast the steps are, and where everybody is.
+ *
+ * A rank has a place for each of its groups, since each may be used by a thread of its own:
+ *
+ *   outside   the program is in no call of that group
+ *   begun     it has begun an asynchronous call and does something else
+ *   waits     a thread of it is inside of the call, until the others come
+ *
+ * A group's calls are numbered from 1, as in libddp's own messages. Groups are told apart by 16
+ * bits, the same on all their ranks; the world's are 0. */
+#ifndef DDP_SEGMENTS_RANK_STATUS_H
+#define DDP_SEGMENTS_RANK_STATUS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RANK_STATUS_GROUPS 8 /* at the same time; of further ones only waiting is told */
+
+enum rank_status_state { RANK_STATUS_OUTSIDE, RANK_STATUS_BEGUN, RANK_STATUS_WAITS };
+
+struct rank_status_call { /* the last one that was entered in a group */
+    uint32_t number;      /* from 1 */
+    uint16_t group;
+    uint8_t kind, dtype; /* enum call_kind, enum ddp_dtype */
+    uint64_t bytes;      /* of one block as the program gave it; 0: none, or not known */
+    enum rank_status_state state;
+};
+
+struct rank_status_place {     /* of one group */
+    _Atomic uint64_t word;     /* the call, packed; 0: none yet */
+    _Atomic uint64_t bytes[2]; /* of that call and of the one before, in turns, so that a reader
+                                  never takes one for the other */
+};
+
+struct rank_status_page {
+    _Alignas(64) _Atomic uint64_t steps; /* completed in this generation */
+    _Atomic uint64_t steps_before;       /* completed before it: what this rank was given, too */
+    _Atomic uint64_t step_ns;            /* when the last one was completed, CLOCK_MONOTONIC */
+    _Atomic uint64_t last_ns;            /* from the one before to the last one */
+    _Atomic uint64_t mean_ns;            /* the same, smoothed */
+    _Atomic uint64_t inside_ns;          /* of that in the call which ends a step: mostly waiting */
+    _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
+    _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
+    _Atomic uint32_t taken;              /* a bit for each place */
+    _Atomic uint64_t ready_ns;           /* when the rank had met the others, as step_ns */
+    _Atomic uint64_t hold; /* written by ddprun: wait behind so many steps, + 1; 0: go on */
+    _Atomic uint32_t held; /* it waits there, and so do, or will, all ranks of the job */
+    _Alignas(64) struct rank_status_place place[RANK_STATUS_GROUPS];
+};
+
+/* --- writing: the rank itself ----------------------------------------------------------------- */
+
+/* The rank has met the others of this generation. now_ns: CLOCK_MONOTONIC */
+void rank_status_ready(struct rank_status_page *page, uint64_t now_ns);
+
+/* The generation begins behind so many steps. */
+void rank_status_begin(struct rank_status_page *page, uint64_t steps_before);
+
+/* A step is complete. Steps of one page by one thread at a time.
+ *
+ * now_ns      CLOCK_MONOTONIC
+ * inside_ns   so long this rank was in the call that ends the step */
+void rank_status_step(struct rank_status_page *page, uint64_t now_ns, uint64_t inside_ns);
+
+/* Whether it is where ddprun wants it to wait (ddprun --replay). */
+bool rank_status_holds(const struct rank_status_page *page);
+void rank_status_set_held(struct rank_status_page *page, bool is_held);
+
+/* Take a place for a group. Thread-safe.
+ *
+ * returns   borrowed, until it is given back; NULL: all are taken */
+struct rank_status_place *rank_status_open(struct rank_status_page *page);
+void rank_status_close(struct rank_status_page *page,
+                       struct rank_status_place *place); /* NULL is fine */
+
+enum {
+    RANK_STATUS_STATE_MASK = 3,
+    RANK_STATUS_KIND_SHIFT = 2, /* 6 bits */
+    RANK_STATUS_DTYPE_SHIFT = 8 /* 5 bits; 3 are free; then the group, then the number */
+};
+
+/* Enter a call; its state says how. Two calls of even numbers, or of odd ones, are not entered one
+ * after the other, unless the first has no bytes. One thread at a time for each place, and likewise
+ * below. */
+static inline void rank_status_enter(struct rank_status_place *place,
+                                     const struct rank_status_call *call)
+{
+    /* Release: who sees these bytes sees that the call before is no more the one before the
+     * last. */
+    atomic_store_explicit(&place->bytes[call->number & 1], call->bytes, memory_order_release);
+    atomic_store_explicit(&place->word,
+                          (uint64_t)call->number << 32 | (uint64_t)call->group << 16 |
+                              (uint64_t)call->dtype << RANK_STATUS_DTYPE_SHIFT |
+                              (uint64_t)call->kind << RANK_STATUS_KIND_SHIFT | call->state,
+                          memory_order_release);
+}
+
+/* The call goes on in another way, or is over. */
+static inline void rank_status_turn(struct rank_status_place *place, enum rank_status_state state)
+{
+    const uint64_t is = atomic_load_explicit(&place->word, memory_order_relaxed);
+    atomic_store_explicit(&place->word, (is & ~(uint64_t)RANK_STATUS_STATE_MASK) | state,
+                          memory_order_relaxed);
+}
+
+/* --- ddprun ----------------------------------------------------------------------------------- */
+
+/* Have the rank wait in the step behind so many, counted as steps_before + steps, until it is let
+ * go. All ranks of a job are told the same, before they meet. */
+void rank_status_hold(struct rank_status_page *page, uint64_t steps);
+void rank_status_let_go(struct rank_status_page *page);
+
+/* --- reading: anybody who has the segment mapped ---------------------------------------------- */
+
+struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
+    uint64_t steps, steps_before;
+    uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
+    uint64_t first_ns;         /* likewise, of the first one */
+    uint64_t ready_ns;         /* likewise; 0: it has not met the others yet */
+    uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
+    uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
+    bool waits;                /* a thread of the program is inside of a call of any group */
+    bool is_held;              /* it waits where it was told to */
+    unsigned n_calls;
+    struct rank_status_call
+        call[RANK_STATUS_GROUPS]; /* of groups that made any; the world's first */
+};
+
+/* Never waits. What a rank has written wrongly can be told by nobody: kinds and types may be
+ * unknown ones. States are not: a call in one that does not exist is left out. */
+void rank_status_read(const struct rank_status_page *page, struct progress *ret);
+
+/* A number that is another one once the rank has completed a step, entered or left a call. */
+uint64_t rank_status_digest(const struct rank_status_page *page);
+
+#endif

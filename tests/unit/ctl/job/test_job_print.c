@@ -1,0 +1,141 @@
+/* A job's status for human eyes; also one that is not as it should be. */
+#include "ctl/job/job_print.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char whole[] =
+    "{\"v\":1,\"job\":\"job7\",\"pid\":70,\"host\":\"n1\",\"program\":[\"/a/train.py\",\"--lr\"],"
+    "\"state\":\"running\",\"waiting\":null,\"generation\":1,\"age_ms\":61000,\"node\":0,"
+    "\"nodes\":2,\"world\":4,\"ranks\":["
+    "{\"rank\":0,\"pid\":71,\"state\":\"running\",\"age_ms\":520,\"started_ms\":10,"
+    "\"came_ms\":250,\"joined_ms\":310,\"exit_code\":null,\"signal\":null,\"restarts\":1,\"last_"
+    "line\":\"loss 1\","
+    "\"cpu_percent\":98.6,\"rss_bytes\":1288490189,\"process_state\":\"S\"},"
+    "{\"rank\":1,\"pid\":72,\"state\":\"ended\",\"age_ms\":400,\"started_ms\":12,"
+    "\"came_ms\":300,\"exit_code\":null,\"signal\":11,\"restarts\":0,\"last_line\":null}]}";
+
+static char *print(int (*printer)(const json_t *, int, FILE *), const char *status, int width)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    json_t *json = json_loads(status, 0, NULL);
+    ck_assert_ptr_nonnull(json);
+    ck_assert_int_eq(printer(json, width, out), 0);
+    json_decref(json);
+    fclose(out);
+    return text;
+}
+
+START_TEST(a_node_and_its_ranks)
+{
+    char *text = print(job_print_status, whole, 0);
+    ck_assert_str_eq(text, "job job7: running, generation 1, 1 min 1 s; node 0 of 2 on n1, pid 70\n"
+                           "  train.py --lr\n"
+                           "  RANK  PID  STATE       AGE  RESTARTS   CPU   MEMORY  LAST LINE\n"
+                           "     0   71  running  0.52 s         1  99 %  1.2 GiB  loss 1\n"
+                           "     1   72  SIGSEGV  0.40 s         0     -        -  -\n");
+    free(text);
+    text = print(job_print_status, whole, 20);
+    ck_assert_int_eq(strncmp(text, "job job7: running, g\n  train.py --lr\n", 37), 0);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_start_names_the_slowest)
+{
+    char *text = print(job_print_start, whole, 0);
+    ck_assert_ptr_nonnull(
+        strstr(text, "  RANK    EXEC  IMPORT  RENDEZVOUS    INIT  FIRST STEP\n"
+                     "     0  0.01 s  0.25 s           -  0.31 s           -\n"
+                     "     1  0.01 s  0.30 s           -       -           -\n"
+                     "  the slowest one: rank 1 came to the others 0.05 s after the first one\n"
+                     "  the last one: rank 0 had met the others after 0.31 s\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_rendezvous_is_when_the_last_of_all_ranks_came)
+{
+    static const char start[] = "{\"v\":1,\"world\":2,\"ranks\":["
+                                "{\"rank\":0,\"started_ms\":1,\"came_ms\":4000},"
+                                "{\"rank\":1,\"started_ms\":2,\"came_ms\":900}]}";
+    char *text = print(job_print_start, start, 0);
+    ck_assert_ptr_nonnull(
+        strstr(text, "     0  0.00 s  4.00 s      4.00 s     -           -\n"
+                     "     1  0.00 s  0.90 s      4.00 s     -           -\n"
+                     "  the slowest one: rank 0 came to the others 3.10 s after the first one\n"
+                     "  the last one: rank 0 came to the others after 4.00 s\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_list_has_those_too_that_do_not_answer)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_t *status = json_loads(whole, 0, NULL);
+    const struct job_print_row rows[] = {
+        {NULL, "/tmp/ddprun-abc", 69}, {NULL, NULL, 0}, {status, "/tmp/ddprun-def", 70}};
+    FILE *out = open_memstream(&text, &n);
+    ck_assert_int_eq(job_print_list(rows, 3, 0, out), 0);
+    fclose(out);
+    ck_assert_str_eq(text,
+                     "JOB   PID  STATE            NODE  RANKS  GEN        AGE  PROGRAM\n"
+                     "?      69  does not answer     -      -    -          -  /tmp/ddprun-abc\n"
+                     "?       -  does not answer     -      -    -          -  -\n"
+                     "job7   70  running           0/2    1/4    1  1 min 1 s  train.py --lr\n");
+    free(text);
+    json_decref(status);
+}
+END_TEST
+
+static const char *const odd[] = {
+    "{}",
+    "{\"v\":1,\"ranks\":7,\"program\":\"x\",\"job\":1}",
+    "{\"v\":1,\"ranks\":[1,null,{},[],{\"rank\":\"x\",\"pid\":1.5,\"last_line\":[]}],"
+    "\"program\":[1,null,\"\\u001b[2J\"],\"waiting\":\"\\u001b[2Jwait\"}",
+    "{\"ranks\":[{\"rank\":-9223372036854775808,\"age_ms\":9223372036854775807,"
+    "\"rss_bytes\":9223372036854775807,\"signal\":9999,\"cpu_percent\":1e308}]}",
+};
+
+START_TEST(an_answer_that_is_odd_is_shown_as_far_as_it_goes)
+{
+    char *text = print(job_print_status, odd[_i], 80);
+    ck_assert_ptr_null(strchr(text, '\033'));
+    ck_assert_ptr_nonnull(strstr(text, "RANK"));
+    free(text);
+    free(print(job_print_start, odd[_i], 80));
+}
+END_TEST
+
+START_TEST(durations_and_sizes)
+{
+    char buf[JOB_TEXT_BYTES];
+    ck_assert_str_eq(job_print_duration(0, buf), "0.00 s");
+    ck_assert_str_eq(job_print_duration(59999, buf), "59.99 s");
+    ck_assert_str_eq(job_print_duration(7380000, buf), "2 h 3 min");
+    ck_assert_str_eq(job_print_duration(90000000, buf), "1 d 1 h");
+    ck_assert_str_eq(job_print_size(512, buf), "512 B");
+    ck_assert_str_eq(job_print_size(1536, buf), "1.5 KiB");
+    ck_assert_str_eq(job_print_size(200 << 20, buf), "200 MiB");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("job_print");
+    TCase *tc = tcase_create("job_print");
+    tcase_add_test(tc, a_node_and_its_ranks);
+    tcase_add_test(tc, a_start_names_the_slowest);
+    tcase_add_test(tc, the_rendezvous_is_when_the_last_of_all_ranks_came);
+    tcase_add_test(tc, a_list_has_those_too_that_do_not_answer);
+    tcase_add_loop_test(tc, an_answer_that_is_odd_is_shown_as_far_as_it_goes, 0,
+                        (int)(sizeof odd / sizeof *odd));
+    tcase_add_test(tc, durations_and_sizes);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}

@@ -1,0 +1,313 @@
+/* Variables as managers of jobs set them, each environment as it was written down in
+ * tests/data/managers, and bad ones. */
+#include "common/error.h"
+#include "common/scope.h"
+#include "launcher/hosts/schedulers.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/remote_spec.h"
+#include "launcher/options/cli.h"
+#include "tests/support/cli_words.h"
+#include "tests/support/fake_host_env.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fake_host_env fake;
+static struct host_env world;
+static struct manager m;
+static struct job_spec spec;
+static struct co_error err;
+static enum cli_wish wish;
+
+static void set_up(void)
+{
+    fake = fake_host_env_usual;
+    world = fake_host_env_make(&fake);
+    err = (struct co_error){0};
+}
+
+static void tear_down(void)
+{
+    manager_fini(&m);
+    job_spec_fini(&spec);
+}
+
+/* A file of NAME=VALUE lines; "\n" in a value is a newline. It becomes the environment. */
+static void load(const char *name)
+{
+    static char text[8192];
+    static const char *env[100];
+    char path[1024];
+    size_t n = 0;
+    char *rest = NULL;
+    snprintf(path, sizeof path, "%s/managers/%s", getenv("TEST_DATA"), name);
+    co_autoclose FILE *in = fopen(path, "re");
+    ck_assert_msg(in != NULL, "%s", path);
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        for (char *escape; (escape = strstr(line, "\\n")) != NULL;) {
+            *escape = '\n';
+            memmove(escape + 1, escape + 2, strlen(escape + 2) + 1);
+        }
+        if (*line != '#')
+            env[n++] = line;
+    }
+    env[n] = NULL;
+    fake.env = env;
+}
+
+static int look(bool has_nodes)
+{
+    manager_fini(&m);
+    err.text[0] = '\0';
+    return manager_find(&world, has_nodes, &m, &err);
+}
+
+static int parse(const char *const *words)
+{
+    return cli_words_parse(words, &world, &wish, &spec, &err);
+}
+
+#define JOB(...)                                                                                   \
+    ck_assert_msg(parse((const char *[]){"ddprun", __VA_ARGS__, NULL}) == 0, "%s", err.text)
+
+START_TEST(a_pod_of_an_indexed_job_knows_the_first_one)
+{
+    load("kubernetes-indexed-job");
+    fake.own_name = "train-2.train.default.svc.cluster.local";
+    JOB("--nnodes", "4", "train.py");
+    ck_assert_int_eq(spec.world.node_rank, 2);
+    ck_assert_str_eq(spec.world.endpoint_host, "train-0.train.default.svc.cluster.local");
+    ck_assert_uint_eq(spec.world.endpoint_port, 29400);
+    ck_assert_str_eq(spec.world.node_name, "train-2");
+    ck_assert_str_eq(spec.run_id, "train");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    fake.own_name = "train-0.train.default.svc.cluster.local";
+    JOB("--nnodes", "4", "train.py");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
+    JOB("train.py"); /* a pod is a job of its own, unless it is said how many there are */
+    ck_assert(!spec.world.guided);
+}
+END_TEST
+
+START_TEST(a_pod_of_a_stateful_set_does_so_too)
+{
+    load("kubernetes-stateful-set");
+    fake.own_name = "my-train-11.t.ns1.svc.cluster.local";
+    JOB("--nnodes", "2:16", "train.py");
+    ck_assert_int_eq(spec.world.node_rank, 11);
+    ck_assert_str_eq(spec.world.endpoint_host, "my-train-0.t.ns1.svc.cluster.local");
+    ck_assert_str_eq(spec.run_id, "my-train");
+}
+END_TEST
+
+START_TEST(a_pod_that_others_cannot_find_says_so)
+{
+    load("kubernetes-indexed-job");
+    fake.own_name = "train-2";
+    ck_assert_int_eq(look(true), -EINVAL);
+    ck_assert_str_eq(err.text, "this pod, 'train-2', has no name that others can look up: it needs "
+                               "a headless Service and that one's name as its subdomain, or say "
+                               "--rdzv-endpoint");
+    static const char *const bad[] = {"train.t.ns", "train-.t.ns", "7.t.ns", "-7.t.ns",
+                                      "",           "train-7x.t"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fake.own_name = bad[i];
+        ck_assert_int_eq(look(true), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(err.text, "has no number at its end"));
+    }
+}
+END_TEST
+
+START_TEST(the_training_operator_s_variables_are_options)
+{
+    load("kubernetes-pytorchjob");
+    JOB("train.py");
+    ck_assert(spec.world.guided && spec.world.max_nodes == 3);
+    ck_assert_int_eq(spec.world.node_rank, 1);
+    ck_assert_int_eq(spec.n_local, 4);
+    ck_assert_str_eq(spec.world.endpoint_host, "train-master-0");
+    ck_assert_uint_eq(spec.world.endpoint_port, 23456);
+}
+END_TEST
+
+START_TEST(skypilot_says_all)
+{
+    load("skypilot");
+    JOB("-p", "8", "train.py");
+    ck_assert_uint_eq(spec.world.max_nodes, 2);
+    ck_assert_int_eq(spec.world.node_rank, 1);
+    ck_assert_str_eq(spec.world.endpoint_host, "10.0.0.4");
+    ck_assert_str_eq(spec.run_id, "sky-2026-11-20-10-00-00-000000_train_1");
+    ck_assert_ptr_null(spec.world.node_name);
+    load("skypilot-one-node");
+    JOB("train.py");
+    ck_assert(!spec.world.guided);
+}
+END_TEST
+
+START_TEST(volcano_s_plugins_say_all)
+{
+    load("volcano");
+    fake.own_name = "my-train-worker-2.my-train.default.svc.cluster.local";
+    JOB("train.py");
+    ck_assert_uint_eq(spec.world.max_nodes, 4);
+    ck_assert_int_eq(spec.world.node_rank, 2);
+    ck_assert_str_eq(spec.world.endpoint_host, "my-train-worker-0.my-train");
+    ck_assert_str_eq(spec.world.node_name, "my-train-worker-2");
+    ck_assert_str_eq(spec.run_id, "my-train");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    ck_assert_ptr_null(spec.remote);
+    fake.own_name = "my-train-worker-0";
+    JOB("train.py");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
+}
+END_TEST
+
+START_TEST(a_master_of_volcano_s_stands_in_front_of_its_workers)
+{
+    static const char *const names[] = {"t-master-0", "t-worker-0", "t-worker-1"};
+    load("volcano-master");
+    for (int i = 0; i < 3; i++) {
+        fake.own_name = names[i];
+        JOB("train.py");
+        ck_assert_uint_eq(spec.world.max_nodes, 3);
+        ck_assert_int_eq(spec.world.node_rank, i);
+        ck_assert_str_eq(spec.world.endpoint_host, "t-master-0.t");
+        ck_assert_str_eq(spec.run_id, "t");
+    }
+}
+END_TEST
+
+START_TEST(a_task_of_volcano_s_may_have_dashes)
+{
+    static const char *const env[] = {
+        "VC_TASK_INDEX=1", "VC_GPU_NODE_HOSTS=a-b-gpu-node-0.a-b,a-b-gpu-node-1.a-b", NULL};
+    fake.env = env;
+    fake.own_name = "a-b-gpu-node-1";
+    JOB("train.py");
+    ck_assert_int_eq(spec.world.node_rank, 1);
+    ck_assert_str_eq(spec.run_id, "a-b");
+}
+END_TEST
+
+START_TEST(a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own)
+{
+    static const char *const none[] = {"VC_TASK_INDEX=1", NULL};
+    static const char *const alone[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=t-worker-0.t", NULL};
+    static const char *const other[] = {"VC_TASK_INDEX=9",
+                                        "VC_WORKER_HOSTS=t-worker-0.t,t-worker-1.t", NULL};
+    fake.own_name = "t-worker-1";
+    fake.env = none;
+    JOB("train.py");
+    ck_assert(!spec.world.guided);
+    fake.own_name = "t-worker-0";
+    fake.env = alone;
+    JOB("train.py");
+    ck_assert(!spec.world.guided);
+    static const char *const bad[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=-x,t-worker-0.t", NULL};
+    fake.env = bad;
+    ck_assert_int_eq(look(false), -EINVAL);
+    ck_assert_str_eq(err.text, "VC_WORKER_HOSTS: '-x': a host does not begin with '-'");
+    fake.own_name = "t-worker-9";
+    fake.env = other;
+    ck_assert_int_eq(look(false), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "VC_TASK_INDEX is set, but no list of Volcano's has this pod, 't-worker-9': "
+                     "--rdzv-endpoint and --node-rank say where the nodes are");
+}
+END_TEST
+
+START_TEST(pbs_lsf_and_grid_engine_name_hosts)
+{
+    load("pbs");
+    fake.host_file = "n1\nn1\nn2\nn2\n";
+    JOB("train.py");
+    ck_assert_uint_eq(spec.remote->hosts.n, 2);
+    ck_assert_uint_eq(spec.remote->shares[1], 2);
+    ck_assert(!spec.remote->by_srun);
+    load("lsf");
+    JOB("train.py");
+    ck_assert_uint_eq(spec.remote->hosts.n, 3);
+    ck_assert_str_eq(spec.remote->hosts.hosts[0].name, "hosta");
+    ck_assert_uint_eq(spec.remote->shares[0], 4);
+    ck_assert_uint_eq(spec.remote->shares[2], UINT32_MAX);
+    load("grid-engine");
+    fake.host_file =
+        "n1.cluster 4 all.q@n1.cluster UNDEFINED\nn2.cluster 4 all.q@n2.cluster <NULL>\n";
+    JOB("-p", "2", "train.py");
+    ck_assert_uint_eq(spec.remote->hosts.n, 2);
+    ck_assert_str_eq(spec.remote->hosts.hosts[1].name, "n2.cluster");
+    ck_assert_uint_eq(spec.remote->shares[1], 2);
+    fake.host_file = "n1.cluster 4 all.q@n1.cluster UNDEFINED\n";
+    JOB("train.py"); /* the only host is the one where we were started */
+    ck_assert_ptr_null(spec.remote);
+}
+END_TEST
+
+START_TEST(options_win)
+{
+    load("lsf");
+    JOB("--standalone", "train.py");
+    ck_assert_ptr_null(spec.remote);
+    JOB("-N", "1", "train.py");
+    ck_assert_ptr_null(spec.remote);
+    ck_assert_int_eq(parse((const char *[]){"torchrun", "train.py", NULL}), 0);
+    ck_assert_ptr_null(spec.remote);
+    load("skypilot");
+    JOB("-N", "2", "--rdzv-endpoint", "h", "--rdzv-id", "j", "train.py");
+    ck_assert_str_eq(spec.world.endpoint_host, "h");
+}
+END_TEST
+
+START_TEST(what_is_malformed_is_refused)
+{
+    static const struct {
+        const char *const env[4];
+        const char *text;
+    } cases[] = {
+        {{"LSB_MCPU_HOSTS=a 4 b"}, "LSB_MCPU_HOSTS has a host without slots, or a bad one"},
+        {{"LSB_MCPU_HOSTS=a,b 4"}, "LSB_MCPU_HOSTS has a host without slots, or a bad one"},
+        {{"LSB_MCPU_HOSTS=a x b 2"}, "LSB_MCPU_HOSTS: slots 'x' is not a number"},
+        {{"LSB_MCPU_HOSTS=-x 2 b 2"}, "LSB_MCPU_HOSTS: '-x': a host does not begin with '-'"},
+        {{"PBS_NODEFILE=/gone"}, "PBS_NODEFILE: cannot read '/gone': No such file or directory"},
+        {{"PE_HOSTFILE=/gone"}, "PE_HOSTFILE: cannot read '/gone': No such file or directory"},
+        {{"SKYPILOT_NODE_RANK=x"}, "SKYPILOT_NODE_RANK 'x' is not a number"},
+        {{"SKYPILOT_NODE_RANK=0", "SKYPILOT_NUM_NODES=2"},
+         "SKYPILOT_NODE_RANK is set, and SKYPILOT_NODE_IPS is not"},
+        {{"SKYPILOT_NODE_RANK=0", "SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_IPS=\n10.0.0.1"},
+         "SKYPILOT_NODE_IPS does not begin with an address"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake.env = cases[i].env;
+        ck_assert_int_eq(look(false), -EINVAL);
+        ck_assert_str_eq(err.text, cases[i].text);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("managers");
+    TCase *c = tcase_create("managers");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, a_pod_of_an_indexed_job_knows_the_first_one);
+    tcase_add_test(c, a_pod_of_a_stateful_set_does_so_too);
+    tcase_add_test(c, a_pod_that_others_cannot_find_says_so);
+    tcase_add_test(c, the_training_operator_s_variables_are_options);
+    tcase_add_test(c, skypilot_says_all);
+    tcase_add_test(c, volcano_s_plugins_say_all);
+    tcase_add_test(c, a_master_of_volcano_s_stands_in_front_of_its_workers);
+    tcase_add_test(c, a_task_of_volcano_s_may_have_dashes);
+    tcase_add_test(c, a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own);
+    tcase_add_test(c, pbs_lsf_and_grid_engine_name_hosts);
+    tcase_add_test(c, options_win);
+    tcase_add_test(c, what_is_malformed_is_refused);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}

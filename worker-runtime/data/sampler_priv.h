@@ -1,0 +1,46 @@
+/* sampler_priv.h - inside of a sampler, for sampler.c, sampler_verify.c and loader.c. */
+#ifndef DDP_WORKER_RUNTIME_DATA_SAMPLER_PRIV_H
+#define DDP_WORKER_RUNTIME_DATA_SAMPLER_PRIV_H
+
+#include "sampler_plan.h"
+#include "worker-runtime/core/group.h"
+#include "worker-runtime/group/recovery.h"
+
+#include <ddp/sampler.h>
+
+struct shared_perm;
+
+struct ddp_sampler {
+    struct group_child child; /* first member */
+    struct ddp_group *group;  /* borrowed: it outlives its samplers */
+    struct sampler_plan plan;
+    bool shuffle;
+    int64_t seed;
+    int64_t length, left; /* samples of this rank: per epoch; in this epoch from its base on */
+    int64_t epoch, taken; /* taken: of `left`, what was given out */
+    uint64_t digest;      /* of that */
+    size_t number;        /* see recovery.h */
+    bool is_resumed;      /* by the program, and nothing was taken since: next_epoch stays here */
+    bool returns;         /* the next epoch begins ... */
+    struct recovery_place place; /* ... here */
+    const uint32_t *perm;        /* borrowed, from one of the next two; NULL: no shuffling */
+    struct shared_perm *shared;  /* mapped; NULL: this rank draws its own */
+    uint32_t *own;               /* mapped; pages of it are used while perm is not a shared one */
+    int64_t *index;              /* mapped; the current batch, from its start; room for `length` */
+    bool is_read_ahead;          /* what was taken from it may not have been used ... */
+    struct recovery_place used;  /* ... and this is how far that is */
+};
+
+struct recovery_place sampler_place(const struct ddp_sampler *s); /* behind all that was taken */
+
+/* From now on what is taken counts as used only when sampler_use() says so. */
+void sampler_read_ahead(struct ddp_sampler *s);
+void sampler_end_read_ahead(struct ddp_sampler *s);
+
+/* A batch is about to be used. after: sampler_place() of when it was taken */
+void sampler_use(struct ddp_sampler *s, const struct recovery_place *after);
+
+/* All that was taken was used, or will never be. */
+void sampler_use_all(struct ddp_sampler *s);
+
+#endif

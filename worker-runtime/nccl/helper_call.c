@@ -1,0 +1,128 @@
+#include "helper_call.h"
+
+#include "common/clock.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct helper_call { /* of two: the thread, and who waits. The second to leave frees it */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int device;
+    int (*work)(const void *arg);
+    int result;
+    bool is_done, is_alone;
+    _Alignas(max_align_t) uint8_t arg[];
+};
+
+static struct helper_call *new_hand(int device, int (*work)(const void *arg), const void *arg,
+                                    size_t bytes)
+{
+    struct helper_call *h = calloc(1, sizeof *h + bytes);
+    if (h == NULL)
+        return NULL;
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_cond_init(&h->changed, NULL);
+    h->device = device;
+    h->work = work;
+    memcpy(h->arg, arg, bytes);
+    return h;
+}
+
+static void destroy(struct helper_call *h)
+{
+    pthread_cond_destroy(&h->changed);
+    pthread_mutex_destroy(&h->mutex);
+    free(h);
+}
+
+/* Leave, with the mutex held. */
+static void leave(struct helper_call *h)
+{
+    const bool is_last = h->is_alone;
+    h->is_alone = true;
+    pthread_mutex_unlock(&h->mutex);
+    if (is_last)
+        destroy(h);
+}
+
+static void *run(void *arg)
+{
+    struct helper_call *h = arg;
+    cudaSetDevice(h->device); /* a thread's own; what it fails of, the work fails of, too */
+    const int result = h->work(h->arg);
+    pthread_mutex_lock(&h->mutex);
+    h->result = result;
+    h->is_done = true;
+    pthread_cond_signal(&h->changed);
+    leave(h);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static int start(struct helper_call *h)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&thread, NULL, run, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0)
+        pthread_detach(thread);
+    return -rc;
+}
+
+struct helper_call *helper_call_start(int device, int (*work)(const void *arg), const void *arg,
+                                      size_t bytes)
+{
+    struct helper_call *h = new_hand(device, work, arg, bytes);
+    if (h == NULL || start(h) == 0)
+        return h;
+    destroy(h);
+    return NULL;
+}
+
+static struct timespec until(uint64_t deadline_ms)
+{
+    return (struct timespec){.tv_sec = (time_t)(deadline_ms / 1000),
+                             .tv_nsec = (long)(deadline_ms % 1000 * 1000000)};
+}
+
+int helper_call_wait(struct helper_call *h, uint64_t timeout_ms, int *ret_result)
+{
+    const struct timespec end = until(co_deadline_ms(timeout_ms));
+    int rc = 0;
+    pthread_mutex_lock(&h->mutex);
+    while (!h->is_done && rc == 0)
+        rc = pthread_cond_clockwait(&h->changed, &h->mutex, CLOCK_MONOTONIC, &end);
+    const bool is_done = h->is_done;
+    if (is_done)
+        *ret_result = h->result;
+    pthread_mutex_unlock(&h->mutex);
+    return is_done ? 0 : -ETIMEDOUT;
+}
+
+void helper_call_leave(struct helper_call *h)
+{
+    if (h == NULL)
+        return;
+    pthread_mutex_lock(&h->mutex);
+    leave(h);
+}
+
+int helper_call_run(int device, int (*work)(const void *arg), const void *arg, size_t bytes,
+                    uint64_t timeout_ms, int *ret_result)
+{
+    struct helper_call *h = helper_call_start(device, work, arg, bytes);
+    const int code = h != NULL ? helper_call_wait(h, timeout_ms, ret_result) : -ENOMEM;
+    helper_call_leave(h);
+    return code;
+}

@@ -1,0 +1,230 @@
+/* shm_abort.c - why the group broke: from the abort word to a text, and back. */
+#include "transport_shm_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { NAMED = 8 }; /* ranks in one text */
+
+struct name {
+    char text[80];
+};
+
+void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
+              uint32_t detail)
+{
+    control_abort_set(t->control, (struct control_abort){.cause = (uint16_t)cause,
+                                                         .rank = (uint16_t)local_rank,
+                                                         .detail = detail});
+}
+
+/* "rank 3", or "rank 3 on node 1 (host)". */
+static struct name name_of(const struct transport_shm *t, unsigned local_rank)
+{
+    struct name name;
+    const uint32_t *world_rank = t->names.world_rank;
+    if (world_rank == NULL || local_rank >= t->control->n_local)
+        snprintf(name.text, sizeof name.text, "rank %u", local_rank);
+    else
+        snprintf(name.text, sizeof name.text, "rank %u%s", world_rank[local_rank], t->names.where);
+    return name;
+}
+
+/* A mismatch is told as a pair of ranks of a group, the lower one in `detail` beside the group and
+ * which of the two slots holds the call. */
+void why_tell_mismatch(struct transport_shm *t, unsigned other)
+{
+    unsigned low = other < t->rank ? other : t->rank;
+    unsigned high = other < t->rank ? t->rank : other;
+    why_tell(t, CONTROL_MISMATCH, high, t->group << 17 | (t->seq & 1) << 16 | low);
+}
+
+/* How many steps a rank is behind this one; 0: it has come. */
+static uint32_t lag_of(const struct transport_shm *t, unsigned rank)
+{
+    uint32_t is = atomic_load_explicit(&t->member[rank].line->arrived, memory_order_acquire);
+    int32_t lag = (int32_t)(t->arrived - is);
+    return lag > 0 ? (uint32_t)lag : 0;
+}
+
+static uint32_t longest_lag(const struct transport_shm *t)
+{
+    uint32_t longest = 0;
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        uint32_t lag = lag_of(t, r);
+        longest = lag > longest ? lag : longest;
+    }
+    return longest;
+}
+
+bool why_is_outside(const struct transport_shm *t)
+{
+    const uint32_t longest = longest_lag(t);
+    for (unsigned r = 0; longest > 0 && r < t->n_ranks; r++)
+        if (lag_of(t, r) == longest &&
+            atomic_load(&t->control->line[t->member[r].local_rank].outside) != 0)
+            return true;
+    return false;
+}
+
+/* Those who are missing may themselves wait for one that is further behind: that one is named. */
+void why_tell_timeout(struct transport_shm *t)
+{
+    const uint32_t longest = longest_lag(t);
+    unsigned first = t->n_ranks, n_missing = 0;
+    for (unsigned r = 0; r < t->n_ranks; r++) {
+        const uint32_t lag = lag_of(t, r);
+        n_missing += lag > 0;
+        if (lag > 0 && lag == longest && first == t->n_ranks)
+            first = r;
+    }
+    if (first < t->n_ranks)
+        why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank,
+                 (n_missing - 1) << 16 | t->member[first].local_rank);
+}
+
+/* --- texts ------------------------------------------------------------------------------------ */
+
+static int describe_mismatch(const struct transport_shm *t, struct control_abort why,
+                             struct co_error *err)
+{
+    const unsigned low = why.detail & 0xffff, group = why.detail >> 17;
+    if (low == WHY_MESSAGE)
+        return co_fail(err, -EPROTO, "a message to %s is not what it expected",
+                       name_of(t, why.rank).text);
+    if (group != t->group || low >= t->n_ranks || why.rank >= t->n_ranks)
+        return co_fail(err, -EPROTO, "ranks of another group called different collectives");
+    const struct slot *a = slot_of(t, why.rank, why.detail >> 16);
+    const struct slot *b = slot_of(t, low, why.detail >> 16);
+    char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES];
+    if (call_same(&a->call, &b->call) && a->call.form == CALL_PAIRS)
+        return co_fail(err, -EPROTO,
+                       "%s, call #%u: %s and %s do not expect the counts that they send each other",
+                       call_format(&a->call, text_a), a->number,
+                       name_of(t, t->member[low].local_rank).text,
+                       name_of(t, t->member[why.rank].local_rank).text);
+    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s",
+                   name_of(t, t->member[why.rank].local_rank).text, call_format(&a->call, text_a),
+                   a->number, name_of(t, t->member[low].local_rank).text,
+                   call_format(&b->call, text_b));
+}
+
+static int describe_death(const struct transport_shm *t, struct control_abort why,
+                          struct co_error *err)
+{
+    const struct name who = name_of(t, why.rank);
+    int status = (int)why.detail;
+    if (status != 0 && WIFSIGNALED(status))
+        return co_fail(err, -ECONNRESET, "%s died: killed by signal %d (%s)", who.text,
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
+    if (status != 0 && WIFEXITED(status))
+        return co_fail(err, -ECONNRESET, "%s died: it exited with status %d", who.text,
+                       WEXITSTATUS(status));
+    return co_fail(err, -ECONNRESET, "%s died", who.text);
+}
+
+void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
+                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+{
+    const bool has_names = t->names.world_rank != NULL;
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u", rank);
+    if (has_names)
+        snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s",
+                 name_of(t, t->member[rank].local_rank).text);
+}
+
+void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
+                                 char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+{
+    const struct transport_shm_member *m = &t->member[rank];
+    const uint64_t where = atomic_load(&m->line->where);
+    const uint32_t seq = (uint32_t)(where >> 32);
+    const uint32_t pid = atomic_load(&t->control->line[m->local_rank].pid);
+    const char *kind = call_kind_name(where >> 1 & 0xff);
+    char last[64];
+    if (seq == 0)
+        snprintf(last, sizeof last, "made no call yet");
+    else if (where & 1)
+        snprintf(last, sizeof last, "is in %s, call #%u", kind, seq);
+    else
+        snprintf(last, sizeof last, "last made call #%u, %s", seq, kind);
+    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s (process %u, which %s)",
+             name_of(t, m->local_rank).text, pid, last);
+}
+
+/* The missing, those furthest behind first. */
+static int describe_own_timeout(const struct transport_shm *t, const char *first,
+                                struct co_error *err)
+{
+    char names[NAMED * (TRANSPORT_SHM_RANK_TEXT_BYTES + 2)] = "", more[32] = "";
+    const uint32_t longest = longest_lag(t);
+    size_t length = 0;
+    unsigned n = 0;
+    for (unsigned i = 0; i < 2 * t->n_ranks;
+         i++) { /* two rounds: the furthest behind; the others */
+        const unsigned r = i % t->n_ranks;
+        const uint32_t lag = lag_of(t, r);
+        char name[TRANSPORT_SHM_RANK_TEXT_BYTES];
+        if (lag == 0 || (lag == longest) != (i < t->n_ranks) || n++ >= NAMED)
+            continue;
+        transport_shm_describe_rank(t, r, name);
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                   length > 0 ? ", " : "", name);
+    }
+    if (n > NAMED)
+        snprintf(more, sizeof more, " and %u more", n - NAMED);
+    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s",
+                   (double)t->call_timeout_ms / 1e3, n > 0 ? names : first, more);
+}
+
+static int describe_timeout(const struct transport_shm *t, struct control_abort why,
+                            struct co_error *err)
+{
+    const unsigned missing = why.detail & 0xffff, others = why.detail >> 16;
+    const struct name first = name_of(t, missing);
+    char and_others[32] = "";
+    if (why.rank == t->member[t->rank].local_rank)
+        return describe_own_timeout(t, first.text, err);
+    if (others > 0)
+        snprintf(and_others, sizeof and_others, " and %u more", others);
+    return co_fail(err, -ETIMEDOUT, "%s gave up waiting for %s%s", name_of(t, why.rank).text,
+                   first.text, and_others);
+}
+
+static int describe_told(const struct transport_shm *t, struct control_abort why,
+                         struct co_error *err)
+{
+    const int code = why.detail > 0 && why.detail < 4096 ? -(int)why.detail : -ECONNRESET;
+    if (why.rank >= t->control->n_local)
+        return co_fail(err, code, "the job is broken on another node");
+    return co_fail(err, code, "%.*s", CONTROL_WHY_BYTES - 1, t->control->line[why.rank].why);
+}
+
+int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
+{
+    const struct control_abort why = control_abort_get(t->control);
+    switch (why.cause) {
+    case CONTROL_RANK_DIED:
+        return describe_death(t, why, err);
+    case CONTROL_RANK_LEFT:
+        return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
+                       name_of(t, why.rank).text);
+    case CONTROL_MISMATCH:
+        return describe_mismatch(t, why, err);
+    case CONTROL_TIMEOUT:
+        return describe_timeout(t, why, err);
+    case CONTROL_JOB_STOPPING:
+        return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
+    case CONTROL_RENEWED:
+        return co_fail(err, -ECONNRESET, "the job goes on in another generation");
+    case CONTROL_UNREADABLE:
+        return co_fail(err, -EFAULT, "the memory that %s gave to a call cannot be read",
+                       name_of(t, why.rank).text);
+    case CONTROL_TOLD:
+        return describe_told(t, why, err);
+    default:
+        return co_fail(err, -ECONNRESET, "the group is broken (cause %u)", why.cause);
+    }
+}

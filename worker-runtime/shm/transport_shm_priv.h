@@ -1,0 +1,83 @@
+/* transport_shm_priv.h - what transport_shm.c and shm_abort.c share. */
+#ifndef DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_PRIV_H
+#define DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_PRIV_H
+
+#include "common/error.h"
+#include "segments/control.h"
+#include "transport_shm.h"
+
+enum { TOUCH_NOTHING, TOUCH_READS, TOUCH_WRITES };
+
+struct slot { /* what a rank publishes with a call. The first 64 bytes are one cache line: who finds
+                 the flag there has the call, and what a small one carries, too */
+    struct call call;
+    uint32_t number;      /* of the call, from 1 */
+    _Atomic uint32_t met; /* as `arrived`, of the last meeting that used this slot: what others spin
+                             on in a meeting */
+    union transport_shm_note note;
+};
+
+struct notes { /* of one rank: control_line.note; calls take turns */
+    struct slot slot[2];
+};
+_Static_assert(sizeof(struct slot) == 128, "two slots fill a rank's note");
+_Static_assert(sizeof(struct notes) == sizeof(((struct control_line *)0)->note), "as agreed");
+_Static_assert(TRANSPORT_SHM_MAILBOX_BYTES <= CONTROL_MAILBOX_BYTES, "the rest is for joining");
+
+struct transport_shm {
+    struct control *control;
+    struct transport_shm_member *member; /* n_ranks, owned */
+    unsigned rank, n_ranks;
+    uint32_t group;
+    bool spin, broken, must_withdraw;
+    bool has_more_time;       /* the step got, since somebody waits for another node */
+    bool is_meeting;          /* the step that is waited for is the meeting of the open call */
+    uint64_t timeout_ms;      /* of the group */
+    uint64_t call_timeout_ms; /* of the open call */
+    uint64_t deadline_ms;     /* of the step that is waited for; 0: not yet waited for */
+    uint64_t next_look_ns;    /* of one who only looks */
+    uint32_t seq;             /* times that a call was opened: the slots take turns */
+    uint32_t number;          /* calls: parts that go on with the last one are not counted */
+    bool goes_on;             /* the next one does */
+    struct transport_shm_names names;
+    uint32_t arrived;      /* what this rank's line says */
+    bool owes_wake;        /* it has arrived, but has not looked for sleepers yet */
+    uint32_t cpu;          /* what this rank's line says */
+    uint64_t next_move_ns; /* not to look for another processor before */
+    unsigned next;         /* ranks below have come to the step that is waited for */
+    bool (*idle)(void *arg);
+    void *idle_arg;
+    struct co_error why; /* once broken */
+};
+
+static inline struct slot *slot_of(const struct transport_shm *t, unsigned rank, uint32_t seq)
+{
+    return &((struct notes *)t->member[rank].line->note)->slot[seq & 1];
+}
+
+/* Whether a rank has come to the open step. In a meeting that is said first where the call is. */
+static inline bool has_come(const struct transport_shm *t, unsigned rank)
+{
+    const _Atomic uint32_t *word =
+        t->is_meeting ? &slot_of(t, rank, t->seq)->met : &t->member[rank].line->arrived;
+    uint32_t is = atomic_load_explicit(word, memory_order_acquire);
+    return (int32_t)(is - t->arrived) >= 0; /* the counter wraps around */
+}
+
+/* What a rank did last, for those who miss it: control_line.where. */
+static inline uint64_t where_pack(uint32_t seq, unsigned kind, bool inside)
+{
+    return (uint64_t)seq << 32 | kind << 1 | inside;
+}
+
+/* Write the cause of a failure; the first one stays. */
+void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
+              uint32_t detail);
+void why_tell_mismatch(struct transport_shm *t, unsigned other);
+/* Those who have not come to the open step are missing. */
+void why_tell_timeout(struct transport_shm *t);
+/* Whether one of those who are furthest behind waits for another node. */
+bool why_is_outside(const struct transport_shm *t);
+#define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
+
+#endif

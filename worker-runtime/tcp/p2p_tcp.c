@@ -1,0 +1,443 @@
+/* p2p_tcp.c - messages between two ranks of a group on different nodes.
+ *
+ * A short message travels at once, and waits at the receiver's for its receive; of a long one only
+ * the announcement does, and the bytes come when the receiver asks for them. At most NET_SLOTS
+ * messages to a rank are under way without having been received: so what a rank keeps is bounded.
+ * p2p_tcp_io.c has the words. */
+#include "common/clock.h"
+#include "net_watch.h"
+#include "p2p_tcp_priv.h"
+#include "straggler.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 50, NAP_MS = 1, FLUSH_MS = 10000 };
+
+static struct peer *peer_of(struct p2p_tcp *ms, const struct message *m)
+{
+    return &ms->peer[p2p_tcp_position(ms, m)];
+}
+
+/* --- making and ending ------------------------------------------------------------------------ */
+
+static int create(struct net *n, struct p2p_tcp **ret, struct co_error *err)
+{
+    struct p2p_tcp *ms = calloc(1, sizeof *ms + n->map.n * sizeof ms->peer[0]);
+    const size_t most = 1 + n->map.n * NET_LINKS_POLL_MOST + net_watch_poll_most(n->watch);
+    struct pollfd *poll = calloc(most, sizeof *poll);
+    if (ms == NULL || poll == NULL) {
+        free(ms);
+        free(poll);
+        return co_fail(err, -ENOMEM, "no memory for messages between %u ranks", n->map.n);
+    }
+    ms->net = n;
+    ms->links = n->message_links;
+    ms->poll = poll;
+    ms->last = &ms->first;
+    for (unsigned p = 0; p < n->map.n; p++) {
+        ms->peer[p].last_out = &ms->peer[p].first_out;
+        ms->peer[p].last_in = &ms->peer[p].first_in;
+    }
+    pthread_mutex_init(&ms->mutex, NULL);
+    *ret = ms;
+    return 0;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+void p2p_tcp_finish(struct p2p_tcp *ms, struct message *m, int code)
+{
+    for (struct message **at = &ms->first; *at != NULL; at = &(*at)->next)
+        if (*at == m) {
+            *at = m->next;
+            if (*at == NULL)
+                ms->last = at;
+            break;
+        }
+    m->code = code;
+    atomic_store(&m->done, true); /* from here on it is its owner's again */
+}
+
+/* returns   1 it is done, and its owner's again; 0 not yet; -errno */
+static int start_send(struct p2p_tcp *ms, struct message *m)
+{
+    struct peer *to = peer_of(ms, m);
+    const bool is_short = p2p_tcp_bytes(m) <= SHORT_BYTES;
+    const size_t copied = is_short ? p2p_tcp_bytes(m) : 0;
+    if (to->n_under_way == NET_SLOTS)
+        return 0;
+    struct outgoing *o =
+        p2p_tcp_io_put(to, is_short ? KIND_SHORT : KIND_LONG, m, to->next_seq, copied);
+    if (o == NULL)
+        return -ENOMEM;
+    m->seq = to->next_seq++;
+    m->stage = STAGE_ANNOUNCED;
+    to->n_under_way++;
+    o->head.bytes = copied;
+    o->data = o->bytes;
+    if (copied > 0)
+        memcpy(o->bytes, m->data, copied);
+    if (is_short)
+        p2p_tcp_finish(ms, m, 0);
+    return is_short;
+}
+
+static int fail_match(struct p2p_tcp *ms, struct message *m, const struct head *h)
+{
+    const struct net *n = ms->net;
+    char me[NET_MEMBER_TEXT_BYTES], other[NET_MEMBER_TEXT_BYTES];
+    return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
+                   net_member_format(&n->member[p2p_tcp_position(ms, m)], other),
+                   (unsigned long long)h->count, call_dtype_name(h->dtype), m->tag,
+                   net_member_format(&n->member[n->map.position], me), m->count,
+                   call_dtype_name(m->dtype));
+}
+
+/* likewise */
+static int take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
+{
+    struct peer *from = peer_of(ms, m);
+    if (a->head.dtype != (uint32_t)m->dtype || a->head.count != m->count)
+        return fail_match(ms, m, &a->head);
+    const bool is_short = a->head.kind == KIND_SHORT;
+    if (p2p_tcp_io_put(from, is_short ? KIND_TAKEN : KIND_PLEASE, NULL, a->head.seq, 0) == NULL)
+        return -ENOMEM;
+    m->seq = a->head.seq;
+    m->stage = STAGE_ANNOUNCED;
+    if (is_short && a->head.bytes > 0)
+        memcpy(m->data, a->bytes, a->head.bytes);
+    if (is_short)
+        p2p_tcp_finish(ms, m, 0);
+    return is_short;
+}
+
+static int start_receive(struct p2p_tcp *ms, struct message *m)
+{
+    struct peer *from = peer_of(ms, m);
+    for (struct arrived **at = &from->first_in; *at != NULL; at = &(*at)->next) {
+        struct arrived *a = *at;
+        if (a->head.tag != m->tag)
+            continue;
+        int code = take(ms, m, a);
+        *at = a->next;
+        if (*at == NULL)
+            from->last_in = at;
+        from->n_in--;
+        free(a);
+        return code;
+    }
+    return 0;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+/* returns whether it went */
+static bool say(struct net_links *links, unsigned p, const struct peer *x, struct iovec *v,
+                unsigned n_v)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < n_v; i++)
+        bytes += v[i].iov_len;
+    if (x != NULL && x->first_out != NULL && x->first_out->n_gone > 0) /* in the midst of one */
+        return false;
+    return net_links_send(links, p, v, n_v) == (ssize_t)bytes;
+}
+
+/* Tell why the job broke, those who were not told yet: all who have connected, since who sent
+ * nothing waits for this rank. Who is in the midst of a message hears it from the watch.
+ *
+ * ms        NULL: there were no messages
+ * returns   whether the job is broken */
+static bool say_broken(struct net_links *links, struct net_watch *watch, struct p2p_tcp *ms)
+{
+    struct net_abort why;
+    struct head head = {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof why};
+    struct iovec v[2] = {{&head, sizeof head}, {&why, sizeof why}};
+    if (!net_watch_cause(watch, &why))
+        return false;
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++) {
+        struct peer *x = ms != NULL ? &ms->peer[p] : NULL;
+        if (!net_links_is_open(links, p) || (x != NULL && x->was_told))
+            continue;
+        if (!say(links, p, x, v, 2))
+            net_watch_warn(watch, net_links_member(links, p)->rank);
+        if (x != NULL)
+            x->was_told = true;
+    }
+    return true;
+}
+
+/* Likewise that this rank leaves in good order. */
+static void say_left(struct net_links *links, const struct p2p_tcp *ms)
+{
+    struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
+    struct iovec v = {&left, sizeof left};
+    for (unsigned p; net_links_take_new(links, &p);) {
+    }
+    for (unsigned p = 0; p < net_links_n(links); p++)
+        if (net_links_is_open(links, p))
+            say(links, p, ms != NULL ? &ms->peer[p] : NULL, &v, 1);
+}
+
+/* --- all together ----------------------------------------------------------------------------- */
+
+static void fail_all(struct p2p_tcp *ms)
+{
+    const struct net *n = ms->net;
+    say_broken(ms->links, n->watch, ms); /* first: a program that knows may end without leaving */
+    for (struct message *m; (m = ms->first) != NULL;) {
+        char name[NET_MEMBER_TEXT_BYTES];
+        int code = net_watch_why(n->watch, m->err);
+        co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv", m->count,
+                   call_dtype_name(m->dtype), m->is_send ? "to" : "from",
+                   net_member_format(&n->member[p2p_tcp_position(ms, m)], name), m->tag);
+        p2p_tcp_finish(ms, m, code);
+    }
+}
+
+static void break_job(struct p2p_tcp *ms, unsigned p, int code, const char *what)
+{
+    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 128];
+    snprintf(text, sizeof text, "%s %s", net_member_format(&ms->net->member[p], name), what);
+    net_watch_tell(ms->net->watch, code, text);
+}
+
+/* A peer takes no connection, or went without a word: it left before, or died. Others may see that,
+ * and may know the cause of it. */
+static void on_gone(struct p2p_tcp *ms, unsigned p, bool was_refused)
+{
+    struct peer *x = &ms->peer[p];
+    const uint64_t now_ms = co_now_ms();
+    struct net_abort why;
+    if (x->gone_ms == 0)
+        x->gone_ms = now_ms;
+    if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))
+        break_job(ms, p, -ECONNRESET, "left the job while others needed it");
+    else if (now_ms - x->gone_ms >= NET_WATCH_WAIT_MS && !net_watch_cause(ms->net->watch, &why))
+        break_job(ms, p, -ECONNRESET,
+                  was_refused ? "left the job while others needed it, or died" : "died");
+}
+
+static void on_trouble(struct p2p_tcp *ms, unsigned p, int code)
+{
+    if (code == -EIO)
+        break_job(ms, p, code, "sent something that is no message");
+    else if (code == -ENOMEM)
+        break_job(ms, p, code, "sent a message for which there is no memory");
+    else
+        on_gone(ms, p, code == -ECONNREFUSED);
+}
+
+/* Somebody waits for a message from it that has not come. */
+static bool is_awaited(const struct p2p_tcp *ms, unsigned p)
+{
+    for (const struct message *m = ms->first; m != NULL; m = m->next)
+        if (!m->is_send && m->stage == STAGE_NEW && p2p_tcp_position(ms, m) == p)
+            return true;
+    return false;
+}
+
+static void serve_peers(struct p2p_tcp *ms)
+{
+    for (unsigned p = 0; p < ms->net->map.n; p++) {
+        struct peer *x = &ms->peer[p];
+        if (p >= ms->net->map.first[ms->net->map.node] &&
+            p < ms->net->map.first[ms->net->map.node + 1])
+            continue;
+        int code = p2p_tcp_io_read(ms, p); /* before what is lost with a connection that broke */
+        if (code == 0 && !x->has_left && !x->was_told)
+            code = p2p_tcp_io_write(ms, p);
+        if (code == 0 && !x->has_left && is_awaited(ms, p))
+            code = net_links_reach(ms->links, p); /* so that its end is seen */
+        if (code == 0)
+            x->gone_ms = 0;
+        if (code == -EAGAIN)
+            code = 0;
+        if (code != 0)
+            on_trouble(ms, p, code);
+    }
+}
+
+static void serve_messages(struct p2p_tcp *ms)
+{
+    for (struct message *m = ms->first, *next; m != NULL; m = next) {
+        next = m->next;
+        int code = 0;
+        if (m->stage == STAGE_NEW)
+            code = m->is_send ? start_send(ms, m) : start_receive(ms, m);
+        if (code == -EPROTO) {
+            net_watch_tell(ms->net->watch, code, m->err->text);
+            p2p_tcp_finish(ms, m, code);
+        } else if (code < 0) {
+            on_trouble(ms, p2p_tcp_position(ms, m), code);
+        } else if (code == 0 && peer_of(ms, m)->is_missed) {
+            break_job(ms, p2p_tcp_position(ms, m), -ECONNRESET,
+                      "left the job while others needed it");
+        }
+    }
+}
+
+static bool advance(struct p2p_tcp *ms)
+{
+    serve_peers(ms);
+    serve_messages(ms);
+    serve_peers(ms); /* what the messages had to say */
+    if (ms->first != NULL && net_watch_look(ms->net->watch))
+        fail_all(ms);
+    return ms->first != NULL;
+}
+
+bool p2p_tcp_go_on(struct p2p_tcp *ms)
+{
+    pthread_mutex_lock(&ms->mutex);
+    bool more = advance(ms);
+    pthread_mutex_unlock(&ms->mutex);
+    return more;
+}
+
+/* Until something may have changed. */
+static void nap(struct p2p_tcp *ms)
+{
+    size_t n = 1;
+    pthread_mutex_lock(&ms->mutex);
+    ms->poll[0] = net_links_watch_new(ms->links);
+    for (unsigned p = 0; p < ms->net->map.n; p++)
+        n += net_links_watch(ms->links, p, !ms->peer[p].has_left, ms->peer[p].first_out != NULL,
+                             ms->poll + n);
+    n += net_watch_poll(ms->net->watch, ms->poll + n);
+    pthread_mutex_unlock(&ms->mutex);
+    poll(ms->poll, n, NAP_MS);
+}
+
+/* What was sent and has found no room yet: connections take their time to be made. */
+static void flush(struct p2p_tcp *ms)
+{
+    const uint64_t deadline_ms = co_deadline_ms(FLUSH_MS);
+    bool more = true;
+    while (more && !net_watch_look(ms->net->watch) && co_left_ms(deadline_ms) != 0) {
+        more = false;
+        pthread_mutex_lock(&ms->mutex);
+        serve_peers(ms);
+        for (unsigned p = 0; p < ms->net->map.n; p++)
+            more |= ms->peer[p].first_out != NULL && !ms->peer[p].has_left;
+        pthread_mutex_unlock(&ms->mutex);
+        if (more)
+            nap(ms);
+    }
+}
+
+void p2p_tcp_close(struct net *n)
+{
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    if (ms != NULL)
+        flush(ms);
+    if (say_broken(n->message_links, n->watch, ms))
+        net_watch_settle(n->watch);
+    else
+        say_left(n->message_links, ms);
+    net_links_destroy(n->message_links);
+    n->message_links = NULL;
+    if (ms == NULL)
+        return;
+    for (unsigned p = 0; p < n->map.n; p++)
+        p2p_tcp_io_free(&ms->peer[p]);
+    pthread_mutex_destroy(&ms->mutex);
+    free(ms->poll);
+    free(ms);
+}
+
+/* --- for the back end ------------------------------------------------------------------------- */
+
+static bool is_local(const struct net *n, const struct message *m)
+{
+    return net_map_node_of(&n->map, n->map.position_of[m->peer]) == n->map.node;
+}
+
+int net_message_begin(struct backend *b, struct message *m, struct co_error *err)
+{
+    struct net *n = (struct net *)b;
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    int code = ms == NULL ? create(n, &ms, err) : 0;
+    if (code != 0)
+        return code;
+    atomic_store(&n->messages, ms);
+    if (is_local(n, m)) {
+        m->peer = (int)(n->map.position_of[m->peer] - n->map.first[n->map.node]);
+        m->is_inside = true;
+        return n->local->ops->message_begin(n->local, m, err);
+    }
+    m->next = NULL;
+    m->stage = STAGE_NEW;
+    m->code = 0;
+    atomic_store(&m->done, false);
+    pthread_mutex_lock(&ms->mutex);
+    *ms->last = m;
+    ms->last = &m->next;
+    advance(ms);
+    pthread_mutex_unlock(&ms->mutex);
+    return 0;
+}
+
+/* The other side may wait itself, for somebody else. */
+static void look_at_clock(struct p2p_tcp *ms, const struct message *until, struct straggler *late)
+{
+    const struct net_member *who = &ms->net->member[p2p_tcp_position(ms, until)];
+    struct co_error why;
+    int code = straggler_is_due(late) ? straggler_judge(late, ms->net->watch, &who, 1, &why) : 0;
+    if (code != 0)
+        net_watch_tell(ms->net->watch, code, why.text);
+}
+
+static void wait_outside(struct p2p_tcp *ms, const struct message *until)
+{
+    struct net *n = ms->net;
+    struct straggler late;
+    straggler_reset(&late, n->opts.timeout_ms);
+    for (int i = 0; !atomic_load(&until->done); i++) {
+        p2p_tcp_go_on(ms);
+        if (n->local != NULL)
+            n->local->ops->p2p_shm_advance(n->local, NULL);
+        if (atomic_load(&until->done))
+            return;
+        if (net_watch_look(n->watch))
+            continue; /* the next round ends them all */
+        look_at_clock(ms, until, &late);
+        if (i >= TRIES || !n->opts.spin)
+            nap(ms);
+    }
+}
+
+/* While others on this node are waited for, other nodes may wait for this rank. */
+static void wait_inside(struct p2p_tcp *ms, const struct message *until)
+{
+    struct backend *local = ms->net->local;
+    while (p2p_tcp_go_on(ms) && !atomic_load(&until->done)) {
+        local->ops->p2p_shm_advance(local, NULL);
+        if (!atomic_load(&until->done))
+            sched_yield();
+    }
+    local->ops->p2p_shm_advance(local, until);
+}
+
+void p2p_tcp_advance(struct backend *b, const struct message *until)
+{
+    struct net *n = (struct net *)b;
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    if (until != NULL && until->is_inside) {
+        wait_inside(ms, until);
+    } else if (until != NULL) {
+        wait_outside(ms, until);
+    } else {
+        if (n->local != NULL)
+            n->local->ops->p2p_shm_advance(n->local, NULL);
+        if (ms != NULL)
+            p2p_tcp_go_on(ms);
+    }
+}

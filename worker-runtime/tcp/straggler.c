@@ -1,0 +1,63 @@
+#include "straggler.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "net_watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { NAMED = 8 };
+
+bool straggler_is_due(struct straggler *l)
+{
+    const uint64_t now_ms = co_now_ms();
+    if (l->begun_ms == 0)
+        l->begun_ms = now_ms;
+    return straggler_is_to_ask(l, now_ms) || straggler_is_over(l, now_ms);
+}
+
+static void ask(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
+                unsigned n, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < n; i++)
+        net_watch_ask(w, who[i]->rank);
+    l->asked_again_ms = now_ms;
+    if (l->asked_ms == 0)
+        l->asked_ms = now_ms;
+}
+
+/* silent   name only those who are */
+static int fail(const struct straggler *l, struct net_watch *w, const struct net_member *const *who,
+                unsigned n, bool silent, uint64_t now_ms, struct co_error *err)
+{
+    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
+    size_t length = 0;
+    unsigned n_late = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (silent && !straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms))
+            continue;
+        if (n_late++ < NAMED)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       length > 0 ? ", " : "", net_member_format(who[i], name));
+    }
+    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s%s", (double)l->timeout_ms / 1e3,
+                   names, n_late > NAMED ? " and more" : "",
+                   silent ? "" : ", which waits for others in its turn");
+}
+
+int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
+                    unsigned n, struct co_error *err)
+{
+    const uint64_t now_ms = co_now_ms();
+    bool any_silent = false;
+    if (straggler_is_to_ask(l, now_ms))
+        ask(l, w, who, n, now_ms);
+    if (!straggler_is_over(l, now_ms))
+        return 0;
+    for (unsigned i = 0; i < n; i++)
+        any_silent |= straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms);
+    if (!any_silent && !straggler_is_hopeless(l, now_ms))
+        return 0;
+    return fail(l, w, who, n, any_silent, now_ms, err);
+}

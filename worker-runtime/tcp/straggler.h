@@ -1,0 +1,93 @@
+/* straggler.h - who is to be blamed for a wait between nodes that takes too long.
+ *
+ * Who is waited for may wait for others in its turn: for a rank that was stopped, for instance. So
+ * the one that waits asks, from half of its time on, and whoever waits itself answers
+ * (net_watch.h). When the time is up, only those are blamed who have not answered for a while: long
+ * enough for a rank that lives to get a processor on a busy machine. If all answer, one of them is
+ * about to find out who is late, and tells; if it does not, because they wait for each other, the
+ * wait ends all the same, and says so.
+ *
+ * Times are those of co_now_ms(). */
+#ifndef DDP_WORKER_RUNTIME_TCP_STRAGGLER_H
+#define DDP_WORKER_RUNTIME_TCP_STRAGGLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct co_error;
+struct net_member;
+struct net_watch;
+
+struct straggler {
+    uint64_t timeout_ms;
+    uint64_t begun_ms; /* 0: nobody has waited since the last byte */
+    uint64_t asked_ms; /* when the others were asked first, and last; 0: not yet */
+    uint64_t asked_again_ms;
+};
+
+/* --- what decides: pure ----------------------------------------------------------------------- */
+
+/* A wait begins, or begins again: something came. */
+static inline void straggler_reset(struct straggler *l, uint64_t timeout_ms)
+{
+    *l = (struct straggler){.timeout_ms = timeout_ms};
+}
+
+/* How long a rank may be silent and not be blamed. */
+static inline uint64_t straggler_silence_ms(uint64_t timeout_ms)
+{
+    enum { LEAST_MS = 3000, MOST_MS = 10000 };
+    const uint64_t part_ms = timeout_ms / 4;
+    return part_ms < LEAST_MS ? LEAST_MS : part_ms > MOST_MS ? MOST_MS : part_ms;
+}
+
+/* How much longer than its time-out a wait takes at most. */
+static inline uint64_t straggler_more_ms(uint64_t timeout_ms)
+{
+    return 2 * straggler_silence_ms(timeout_ms);
+}
+
+/* Whether it is time to ask (again). */
+static inline bool straggler_is_to_ask(const struct straggler *l, uint64_t now_ms)
+{
+    if (l->asked_ms == 0)
+        return now_ms - l->begun_ms >= l->timeout_ms / 2;
+    return now_ms - l->asked_again_ms >= straggler_silence_ms(l->timeout_ms) / 8;
+}
+
+static inline bool straggler_is_over(const struct straggler *l, uint64_t now_ms)
+{
+    return now_ms - l->begun_ms >= l->timeout_ms;
+}
+
+/* heard_ms   when the rank answered last; 0: never */
+static inline bool straggler_is_silent(const struct straggler *l, uint64_t heard_ms,
+                                       uint64_t now_ms)
+{
+    const uint64_t since_ms = heard_ms > l->asked_ms ? heard_ms : l->asked_ms;
+    return l->asked_ms != 0 && now_ms - since_ms >= straggler_silence_ms(l->timeout_ms);
+}
+
+/* Nobody is silent, and nobody tells. */
+static inline bool straggler_is_hopeless(const struct straggler *l, uint64_t now_ms)
+{
+    return straggler_is_over(l, now_ms) &&
+           now_ms - l->begun_ms - l->timeout_ms >= straggler_more_ms(l->timeout_ms);
+}
+
+/* --- and what carries it out ------------------------------------------------------------------ */
+
+/* Look at the clock in a wait.
+ *
+ * returns   whether there is something to do: straggler_judge() */
+bool straggler_is_due(struct straggler *l);
+
+/* Ask those who are waited for, once it is time to; find somebody to blame, once it is over.
+ *
+ * who       n members of the job; not all that are missing need to be among them
+ * returns   0 go on waiting; -ETIMEDOUT, and the text names them */
+int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
+                    unsigned n, struct co_error *err);
+
+#endif
