@@ -96,7 +96,7 @@ START_TEST(impossible_sizes_are_refused_and_harm_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(buf)
 {
     Suite *suite = suite_create("buf");
     TCase *c = tcase_create("buf");
@@ -107,5 +107,5 @@ int main(void)
     tcase_add_test(c, growing_keeps_what_is_in_it);
     tcase_add_test(c, impossible_sizes_are_refused_and_harm_nothing);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -198,7 +198,7 @@ START_TEST(the_real_group_is_a_directory_somewhere_on_the_way_up)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cgroup)
 {
     Suite *suite = suite_create("cgroup");
     TCase *c = tcase_create("list");
@@ -217,5 +217,5 @@ int main(void)
     tcase_add_test(c, a_path_that_leads_out_of_the_namespace_is_the_top);
     tcase_add_test(c, names_that_are_too_long_are_errors);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

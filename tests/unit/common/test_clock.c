@@ -59,7 +59,7 @@ START_TEST(far_deadlines_fit_into_what_poll_takes)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(clock)
 {
     Suite *suite = suite_create("clock");
     TCase *c = tcase_create("clock");
@@ -70,5 +70,5 @@ int main(void)
     tcase_add_test(c, nothing_is_left_once_a_deadline_has_passed);
     tcase_add_test(c, far_deadlines_fit_into_what_poll_takes);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

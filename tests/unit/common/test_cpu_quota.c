@@ -96,7 +96,7 @@ START_TEST(the_real_one_is_sound)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cpu_quota)
 {
     Suite *suite = suite_create("cpu_quota");
     TCase *c = tcase_create("cpu_quota");
@@ -105,5 +105,5 @@ int main(void)
     tcase_add_loop_test(c, the_tightest_on_the_way_up_counts, 0, sizeof trees / sizeof *trees);
     tcase_add_test(c, the_real_one_is_sound);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

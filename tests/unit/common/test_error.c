@@ -67,7 +67,7 @@ START_TEST(long_texts_are_cut_and_end)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(error)
 {
     Suite *suite = suite_create("error");
     TCase *c = tcase_create("error");
@@ -78,5 +78,5 @@ int main(void)
     tcase_add_test(c, a_text_may_be_made_of_the_old_one);
     tcase_add_test(c, long_texts_are_cut_and_end);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -118,7 +118,7 @@ START_TEST(it_rests_for_what_passes_only)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(listener)
 {
     Suite *s = suite_create("listener");
     TCase *t = tcase_create("listener");
@@ -129,5 +129,5 @@ int main(void)
     tcase_add_test(t, who_came_meanwhile_is_taken_after_the_rest);
     tcase_add_test(t, it_rests_for_what_passes_only);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -256,7 +256,7 @@ START_TEST(the_help_is_the_table)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(options)
 {
     Suite *suite = suite_create("options");
     TCase *c = tcase_create("options");
@@ -277,5 +277,5 @@ int main(void)
     tcase_add_test(c, the_number_of_options_is_bounded);
     tcase_add_test(c, the_help_is_the_table);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -289,7 +289,7 @@ END_TEST
 
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
-int main(void)
+TEST_SUITE(parse)
 {
     Suite *suite = suite_create("parse");
     TCase *c = tcase_create("parse");
@@ -306,5 +306,5 @@ int main(void)
     tcase_add_test(c, very_long_words_are_never_near);
     tcase_add_test(c, words_are_parted_by_blanks);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

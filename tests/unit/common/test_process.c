@@ -154,7 +154,7 @@ START_TEST(a_file_is_read_as_far_as_there_is_room)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(process)
 {
     Suite *suite = suite_create("process");
     TCase *tc = tcase_create("process");
@@ -167,5 +167,5 @@ int main(void)
     tcase_add_test(tc, the_status_is_there_before_the_process_is_waited_for);
     tcase_add_test(tc, a_file_is_read_as_far_as_there_is_room);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

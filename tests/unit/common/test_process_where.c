@@ -106,7 +106,7 @@ START_TEST(a_process_that_waits_is_found_where_it_waits)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(process_where)
 {
     Suite *suite = suite_create("process_where");
     TCase *tc = tcase_create("process_where");
@@ -116,5 +116,5 @@ int main(void)
     tcase_add_test(tc, a_kernel_stack_becomes_names);
     tcase_add_test(tc, a_process_that_waits_is_found_where_it_waits);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

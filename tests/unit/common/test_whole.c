@@ -125,7 +125,7 @@ START_TEST(a_failure_names_the_file_and_leaves_no_draft)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(whole)
 {
     Suite *s = suite_create("whole");
     TCase *t = tcase_create("files");
@@ -137,5 +137,5 @@ int main(void)
     tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

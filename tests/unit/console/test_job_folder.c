@@ -189,7 +189,7 @@ START_TEST(parents_are_absolute_and_named_once)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(job_folder)
 {
     Suite *suite = suite_create("job_folder");
     TCase *tc = tcase_create("job_folder");
@@ -204,5 +204,5 @@ int main(void)
     tcase_add_test(tc, a_path_of_any_length_has_room_for_its_socket);
     tcase_add_test(tc, parents_are_absolute_and_named_once);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

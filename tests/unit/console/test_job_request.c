@@ -93,7 +93,7 @@ START_TEST(a_line_of_any_length_is_bounded)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(job_request)
 {
     Suite *suite = suite_create("job_request");
     TCase *tc = tcase_create("job_request");
@@ -102,5 +102,5 @@ int main(void)
     tcase_add_loop_test(tc, what_is_no_request_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, a_line_of_any_length_is_bounded);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -156,7 +156,7 @@ START_TEST(help_needs_nothing_else_to_be_right)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(ctl_job_cli)
 {
     Suite *suite = suite_create("ctl_job_cli");
     TCase *tc = tcase_create("ctl_job_cli");
@@ -166,5 +166,5 @@ int main(void)
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, help_needs_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

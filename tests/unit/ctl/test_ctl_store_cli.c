@@ -181,7 +181,7 @@ START_TEST(help_needs_nothing_else_to_be_right)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(ctl_store_cli)
 {
     Suite *suite = suite_create("ctl_store_cli");
     TCase *tc = tcase_create("ctl_store_cli");
@@ -194,5 +194,5 @@ int main(void)
     tcase_add_test(tc, an_environment_that_makes_no_sense_is_named);
     tcase_add_test(tc, help_needs_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -128,7 +128,7 @@ START_TEST(names_without_end_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(atomic_file)
 {
     Suite *suite = suite_create("atomic_file");
     TCase *tests = tcase_create("atomic_file");
@@ -140,5 +140,5 @@ int main(void)
     tcase_add_test(tests, a_full_disk_is_told);
     tcase_add_test(tests, names_without_end_are_refused);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

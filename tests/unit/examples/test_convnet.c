@@ -267,7 +267,7 @@ START_TEST(backward_reports_each_gradient_once)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(convnet)
 {
     Suite *suite = suite_create("convnet");
     TCase *tests = tcase_create("convnet");
@@ -285,5 +285,5 @@ int main(void)
     tcase_add_test(tests, tensors_are_copied_in_the_order_of_pytorch);
     tcase_add_test(tests, backward_reports_each_gradient_once);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

@@ -186,7 +186,7 @@ START_TEST(images_in_place_of_labels_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(dataset)
 {
     Suite *suite = suite_create("dataset");
     TCase *tests = tcase_create("dataset");
@@ -203,5 +203,5 @@ int main(void)
     tcase_add_test(tests, labels_above_nine_are_refused);
     tcase_add_test(tests, images_in_place_of_labels_are_refused);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

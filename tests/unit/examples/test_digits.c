@@ -67,7 +67,7 @@ START_TEST(every_image_has_ink_and_more_paper)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(digits)
 {
     Suite *suite = suite_create("digits");
     TCase *tests = tcase_create("digits");
@@ -77,5 +77,5 @@ int main(void)
     tcase_add_test(tests, every_digit_comes_about_as_often);
     tcase_add_test(tests, every_image_has_ink_and_more_paper);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

@@ -97,7 +97,7 @@ START_TEST(an_unknown_instruction_set_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(gemm)
 {
     Suite *suite = suite_create("gemm");
     TCase *tests = tcase_create("gemm");
@@ -107,5 +107,5 @@ int main(void)
     tcase_add_test(tests, every_kernel_of_this_processor_equals_the_plain_loops);
     tcase_add_test(tests, an_unknown_instruction_set_is_refused);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

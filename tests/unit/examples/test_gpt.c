@@ -153,7 +153,7 @@ START_TEST(adamw_steps_as_it_is_defined)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(gpt)
 {
     Suite *s = suite_create("gpt");
     TCase *t = tcase_create("network");
@@ -166,5 +166,5 @@ int main(void)
     tcase_add_test(t, exponentials_are_those_of_the_library);
     tcase_add_test(t, adamw_steps_as_it_is_defined);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -166,7 +166,7 @@ START_TEST(the_loss_and_its_gradient_are_the_layers)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(gpu_layers)
 {
     Suite *s = suite_create("gpu_layers");
     TCase *t = tcase_create("gpu_layers");
@@ -177,5 +177,5 @@ int main(void)
     tcase_add_test(t, pooling_picks_what_the_layers_pick_and_gives_it_the_gradient);
     tcase_add_test(t, the_loss_and_its_gradient_are_the_layers);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -118,7 +118,7 @@ START_TEST(a_missing_file_and_a_directory_are_named)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(idx)
 {
     Suite *suite = suite_create("idx");
     TCase *tests = tcase_create("idx");
@@ -130,5 +130,5 @@ int main(void)
     tcase_add_test(tests, compressed_files_are_read_whatever_their_name);
     tcase_add_test(tests, a_missing_file_and_a_directory_are_named);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

@@ -168,7 +168,7 @@ START_TEST(huge_logits_do_not_overflow)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(layers)
 {
     Suite *suite = suite_create("layers");
     TCase *tests = tcase_create("layers");
@@ -183,5 +183,5 @@ int main(void)
     tcase_add_test(tests, equal_logits_lose_the_logarithm_of_the_classes);
     tcase_add_test(tests, huge_logits_do_not_overflow);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

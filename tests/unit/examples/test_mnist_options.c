@@ -91,7 +91,7 @@ START_TEST(options_are_taken_in_both_spellings)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(mnist_options)
 {
     Suite *suite = suite_create("mnist_options");
     TCase *tests = tcase_create("mnist_options");
@@ -100,5 +100,5 @@ int main(void)
     tcase_add_test(tests, nothing_said_means_the_defaults);
     tcase_add_test(tests, options_are_taken_in_both_spellings);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

@@ -36,7 +36,7 @@ START_TEST(momentum_keeps_half_of_the_last_step)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(sgd)
 {
     Suite *suite = suite_create("sgd");
     TCase *tests = tcase_create("sgd");
@@ -44,5 +44,5 @@ int main(void)
     tcase_add_test(tests, without_momentum_a_step_follows_the_gradient);
     tcase_add_test(tests, momentum_keeps_half_of_the_last_step);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

@@ -158,7 +158,7 @@ START_TEST(command_lines_are_understood_or_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(text)
 {
     Suite *s = suite_create("text");
     TCase *t = tcase_create("text");
@@ -169,5 +169,5 @@ int main(void)
     tcase_add_test(t, pairs_foretell_what_they_can);
     tcase_add_test(t, command_lines_are_understood_or_refused);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -137,7 +137,7 @@ START_TEST(help_and_version_win_over_what_follows)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(perf_cli)
 {
     Suite *suite = suite_create("perf_cli");
     TCase *tc = tcase_create("words");
@@ -149,5 +149,5 @@ int main(void)
     tcase_add_test(tc, ranks_are_started_by_one_only);
     tcase_add_test(tc, help_and_version_win_over_what_follows);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -53,7 +53,7 @@ START_TEST(sizes_are_written_as_the_table_takes_them)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(perf_crossover)
 {
     Suite *suite = suite_create("perf_crossover");
     TCase *tc = tcase_create("thresholds");
@@ -63,5 +63,5 @@ int main(void)
     tcase_add_test(tc, the_best_way_is_best_over_all_sizes);
     tcase_add_test(tc, sizes_are_written_as_the_table_takes_them);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -110,7 +110,7 @@ START_TEST(a_call_without_a_reduction_has_none)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(perf_text)
 {
     Suite *suite = suite_create("perf_text");
     TCase *tc = tcase_create("texts");
@@ -119,5 +119,5 @@ int main(void)
     tcase_add_test(tc, what_was_not_checked_is_not_called_right);
     tcase_add_test(tc, a_call_without_a_reduction_has_none);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -127,7 +127,7 @@ START_TEST(reductions_of_integers_wrap_around)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(perf_values)
 {
     Suite *suite = suite_create("perf_values");
     TCase *tc = tcase_create("answers");
@@ -137,5 +137,5 @@ int main(void)
     tcase_add_loop_test(tc, reductions_of_floats_have_known_answers, DDP_SUM, DDP_PROD + 1);
     tcase_add_loop_test(tc, reductions_of_integers_wrap_around, DDP_SUM, DDP_BOR + 1);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -102,7 +102,7 @@ START_TEST(bus_bandwidth_counts_what_must_be_moved)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(perf_work)
 {
     Suite *suite = suite_create("perf_work");
     TCase *tc = tcase_create("sizes");
@@ -114,5 +114,5 @@ int main(void)
     tcase_add_test(tc, short_calls_are_made_more_often);
     tcase_add_test(tc, bus_bandwidth_counts_what_must_be_moved);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

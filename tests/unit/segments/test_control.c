@@ -322,7 +322,7 @@ START_TEST(a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(control)
 {
     Suite *s = suite_create("control");
     TCase *t = tcase_create("all");
@@ -342,5 +342,5 @@ int main(void)
     tcase_add_test(t, the_abort_word_wakes_who_sleeps_for_a_rank);
     tcase_add_test(t, a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -50,7 +50,7 @@ START_TEST(no_byte_breaks_the_line)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(escape)
 {
     Suite *suite = suite_create("escape");
     TCase *tc = tcase_create("escape");
@@ -58,5 +58,5 @@ int main(void)
     tcase_add_test(tc, everything_else_is_spelled_out);
     tcase_add_test(tc, no_byte_breaks_the_line);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -89,7 +89,7 @@ START_TEST(characters_are_counted_not_bytes)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(table)
 {
     Suite *suite = suite_create("table");
     TCase *tc = tcase_create("table");
@@ -98,5 +98,5 @@ int main(void)
     tcase_add_loop_test(tc, a_terminal_has_nothing_to_obey, 0, (int)(sizeof texts / sizeof *texts));
     tcase_add_test(tc, characters_are_counted_not_bytes);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -402,7 +402,7 @@ START_TEST(a_server_ends_with_connections_on_which_nothing_moves)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(check_node)
 {
     Suite *suite = suite_create("check_node");
     TCase *c = tcase_create("machine");
@@ -436,5 +436,5 @@ int main(void)
     tcase_add_test(net, a_server_ends_with_connections_on_which_nothing_moves);
     suite_add_tcase(suite, c);
     suite_add_tcase(suite, net);
-    return run_suite(suite);
+    return suite;
 }

@@ -103,7 +103,7 @@ START_TEST(who_has_closed_everything_may_still_end_with_a_status)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(check_nodes)
 {
     Suite *suite = suite_create("check_nodes");
     TCase *c = tcase_create("check_nodes");
@@ -113,5 +113,5 @@ int main(void)
     tcase_add_test(c, who_says_nothing_at_the_end_is_told_by_its_status);
     tcase_add_test(c, who_has_closed_everything_may_still_end_with_a_status);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -131,7 +131,7 @@ START_TEST(wrong_words_are_refused_with_their_reason)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(check_plan)
 {
     Suite *suite = suite_create("check_plan");
     TCase *c = tcase_create("all");
@@ -142,5 +142,5 @@ int main(void)
     tcase_add_loop_test(c, wrong_words_are_refused_with_their_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -328,7 +328,7 @@ START_TEST(json_has_all_of_it_but_for_what_tells_tokens_apart)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(check_report)
 {
     Suite *suite = suite_create("check_report");
     TCase *c = tcase_create("all");
@@ -357,5 +357,5 @@ int main(void)
     tcase_add_test(c, a_pair_that_was_not_measured_fails);
     tcase_add_test(c, json_has_all_of_it_but_for_what_tells_tokens_apart);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

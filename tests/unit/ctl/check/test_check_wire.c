@@ -215,7 +215,7 @@ START_TEST(an_object_is_no_longer_than_a_line)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(check_wire)
 {
     Suite *suite = suite_create("check_wire");
     TCase *c = tcase_create("all");
@@ -233,5 +233,5 @@ int main(void)
     tcase_add_loop_test(c, an_object_is_no_longer_than_a_line, 0, 2);
     tcase_add_test(c, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

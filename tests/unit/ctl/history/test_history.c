@@ -317,7 +317,7 @@ START_TEST(text_means_itself_in_html)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(history)
 {
     Suite *suite = suite_create("history");
     TCase *tc = tcase_create("history");
@@ -338,5 +338,5 @@ int main(void)
     tcase_add_test(tc, a_page_of_one_moment_is_one);
     tcase_add_loop_test(tc, text_means_itself_in_html, 0, (int)(sizeof texts / sizeof *texts));
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -125,7 +125,7 @@ START_TEST(durations_and_sizes)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(job_print)
 {
     Suite *suite = suite_create("job_print");
     TCase *tc = tcase_create("job_print");
@@ -137,5 +137,5 @@ int main(void)
                         (int)(sizeof odd / sizeof *odd));
     tcase_add_test(tc, durations_and_sizes);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

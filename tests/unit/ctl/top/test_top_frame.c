@@ -116,7 +116,7 @@ START_TEST(a_status_that_is_odd_is_no_trouble)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(top_frame)
 {
     Suite *suite = suite_create("top_frame");
     TCase *tc = tcase_create("top_frame");
@@ -126,5 +126,5 @@ int main(void)
     tcase_add_test(tc, no_line_is_wider_and_no_frame_higher_than_the_terminal);
     tcase_add_test(tc, a_status_that_is_odd_is_no_trouble);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

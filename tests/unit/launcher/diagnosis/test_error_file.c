@@ -180,7 +180,7 @@ START_TEST(a_place_that_cannot_be_written_is_named)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(error_file)
 {
     Suite *suite = suite_create("error_file");
     TCase *c = tcase_create("error_file");
@@ -195,5 +195,5 @@ int main(void)
     tcase_add_test(c, the_root_cause_is_written_with_its_exit_code);
     tcase_add_test(c, a_place_that_cannot_be_written_is_named);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -160,7 +160,7 @@ START_TEST(this_process_runs)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(hang_text)
 {
     Suite *suite = suite_create("hang_text");
     TCase *tc = tcase_create("texts");
@@ -173,5 +173,5 @@ int main(void)
     tcase_add_test(tc, a_state_is_found_behind_any_name);
     tcase_add_test(tc, this_process_runs);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

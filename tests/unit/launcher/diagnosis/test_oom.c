@@ -214,7 +214,7 @@ START_TEST(without_a_limit_that_was_hit_the_place_is_not_known)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(oom)
 {
     Suite *suite = suite_create("oom");
     TCase *t = tcase_create("numbers");
@@ -235,5 +235,5 @@ int main(void)
     tcase_add_test(t, where_hits_go_uncounted_a_peak_at_the_limit_stands_for_one);
     tcase_add_test(t, without_a_limit_that_was_hit_the_place_is_not_known);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

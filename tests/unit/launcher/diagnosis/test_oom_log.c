@@ -180,7 +180,7 @@ START_TEST(long_lines_and_names_are_cut)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(oom_log)
 {
     Suite *suite = suite_create("oom_log");
     TCase *c = tcase_create("oom_log");
@@ -195,5 +195,5 @@ int main(void)
     tcase_add_test(c, the_last_victims_are_kept);
     tcase_add_test(c, long_lines_and_names_are_cut);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

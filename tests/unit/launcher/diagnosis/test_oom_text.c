@@ -197,7 +197,7 @@ START_TEST(names_that_are_no_text_are_null)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(oom_text)
 {
     Suite *suite = suite_create("oom_text");
     TCase *c = tcase_create("oom_text");
@@ -211,5 +211,5 @@ int main(void)
     tcase_add_test(c, nothing_is_said_of_nothing);
     tcase_add_test(c, names_that_are_no_text_are_null);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -201,7 +201,7 @@ START_TEST(the_real_files_can_be_read)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(oom_watch)
 {
     Suite *suite = suite_create("oom_watch");
     TCase *c = tcase_create("oom_watch");
@@ -215,5 +215,5 @@ int main(void)
     tcase_add_test(c, a_path_that_is_too_long_is_cut);
     tcase_add_test(c, the_real_files_can_be_read);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -191,7 +191,7 @@ START_TEST(a_rank_that_says_nothing_of_itself_is_not_blamed)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(stack)
 {
     Suite *suite = suite_create("stack");
     TCase *tc = tcase_create("stack");
@@ -204,5 +204,5 @@ int main(void)
     tcase_add_test(tc, of_another_group_only_its_members_can_be_missing);
     tcase_add_test(tc, a_rank_that_says_nothing_of_itself_is_not_blamed);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -147,7 +147,7 @@ START_TEST(programs_are_found_by_the_path)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(stack_tool)
 {
     Suite *suite = suite_create("stack_tool");
     TCase *tc = tcase_create("stack_tool");
@@ -163,5 +163,5 @@ int main(void)
     tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
     tcase_add_test(tc, programs_are_found_by_the_path);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

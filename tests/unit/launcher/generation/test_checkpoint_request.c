@@ -205,7 +205,7 @@ START_TEST(nobody_waits_for_a_rank_that_is_dropped)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(checkpoint_request)
 {
     Suite *suite = suite_create("checkpoint_request");
     TCase *t = tcase_create("checkpoint_request");
@@ -220,5 +220,5 @@ int main(void)
     tcase_add_test(t, who_takes_anothers_place_is_asked_again);
     tcase_add_test(t, nobody_waits_for_a_rank_that_is_dropped);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

@@ -180,7 +180,7 @@ START_TEST(only_the_nodes_of_the_generation_are_let_in)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(generation)
 {
     Suite *suite = suite_create("generation");
     TCase *c = tcase_create("generation");
@@ -193,5 +193,5 @@ int main(void)
     tcase_add_test(c, a_world_of_one_has_a_port_and_no_store);
     tcase_add_test(c, only_the_nodes_of_the_generation_are_let_in);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

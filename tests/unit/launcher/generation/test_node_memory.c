@@ -175,7 +175,7 @@ START_TEST(a_death_that_was_told_to_the_ranks_is_no_news)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(node_memory)
 {
     Suite *suite = suite_create("node_memory");
     TCase *t = tcase_create("sockets");
@@ -190,5 +190,5 @@ int main(void)
     tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
     tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

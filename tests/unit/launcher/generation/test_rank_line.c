@@ -138,7 +138,7 @@ START_TEST(what_cannot_be_watched_is_refused_and_closed)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(rank_line)
 {
     Suite *s = suite_create("rank_line");
     TCase *t = tcase_create("rank_line");
@@ -150,5 +150,5 @@ int main(void)
     tcase_add_test(t, it_may_be_closed_by_who_hears_it);
     tcase_add_test(t, what_cannot_be_watched_is_refused_and_closed);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -124,7 +124,7 @@ START_TEST(who_goes_away_before_the_beginning_is_not_counted)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(bringup)
 {
     Suite *suite = suite_create("bringup");
     TCase *c = tcase_create("bringup");
@@ -136,5 +136,5 @@ int main(void)
     tcase_add_test(c, enough_wait_a_while_for_those_that_are_late);
     tcase_add_test(c, who_goes_away_before_the_beginning_is_not_counted);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -179,7 +179,7 @@ START_TEST(shares_that_cannot_be_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(host_list)
 {
     Suite *suite = suite_create("host_list");
     TCase *c = tcase_create("host_list");
@@ -193,5 +193,5 @@ int main(void)
     tcase_add_test(c, ranks_are_shared_out_by_options_then_by_slots);
     tcase_add_test(c, shares_that_cannot_be_are_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

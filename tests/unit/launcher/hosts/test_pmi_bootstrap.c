@@ -170,7 +170,7 @@ START_TEST(what_makes_no_sense_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(pmi_bootstrap)
 {
     Suite *suite = suite_create("pmi_bootstrap");
     TCase *c = tcase_create("pmi_bootstrap");
@@ -181,5 +181,5 @@ int main(void)
     tcase_add_test(c, what_node_0_tells_comes_as_it_was_told);
     tcase_add_test(c, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -91,7 +91,7 @@ START_TEST(a_path_that_is_too_long_is_refused_and_not_cut)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(remote_shell)
 {
     Suite *suite = suite_create("way");
     TCase *t = tcase_create("way");
@@ -101,5 +101,5 @@ int main(void)
     tcase_add_test(t, without_a_shell_the_words_stay_as_they_are);
     tcase_add_test(t, a_path_that_is_too_long_is_refused_and_not_cut);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

@@ -291,7 +291,7 @@ START_TEST(what_is_malformed_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(schedulers)
 {
     Suite *suite = suite_create("managers");
     TCase *c = tcase_create("managers");
@@ -309,5 +309,5 @@ int main(void)
     tcase_add_test(c, options_win);
     tcase_add_test(c, what_is_malformed_is_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

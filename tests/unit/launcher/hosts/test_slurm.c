@@ -201,7 +201,7 @@ START_TEST(what_slurm_does_not_say_is_not_made_up)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(slurm)
 {
     Suite *suite = suite_create("slurm");
     TCase *c = tcase_create("slurm");
@@ -216,5 +216,5 @@ int main(void)
     tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives_us);
     tcase_add_test(c, what_slurm_does_not_say_is_not_made_up);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

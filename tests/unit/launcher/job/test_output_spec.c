@@ -115,7 +115,7 @@ START_TEST(templates_as_torchruns)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(output_spec)
 {
     Suite *suite = suite_create("output_spec");
     TCase *c = tcase_create("output_spec");
@@ -126,5 +126,5 @@ int main(void)
     tcase_add_test(c, labels);
     tcase_add_test(c, templates_as_torchruns);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -413,7 +413,7 @@ START_TEST(other_refusals_keep_the_systems_words)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(program)
 {
     Suite *suite = suite_create("program");
     TCase *c = tcase_create("rule");
@@ -439,5 +439,5 @@ int main(void)
     tcase_add_test(c, unknown_formats_are_told);
     tcase_add_test(c, other_refusals_keep_the_systems_words);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

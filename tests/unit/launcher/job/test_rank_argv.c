@@ -230,7 +230,7 @@ START_TEST(many_long_words_are_filled_in_whole)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(rank_argv)
 {
     Suite *suite = suite_create("rank_argv");
     TCase *c = tcase_create("rank_argv");
@@ -247,5 +247,5 @@ int main(void)
     tcase_add_test(c, it_is_known_what_is_used);
     tcase_add_test(c, many_long_words_are_filled_in_whole);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

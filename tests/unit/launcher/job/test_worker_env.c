@@ -397,7 +397,7 @@ START_TEST(a_standby_has_no_number_and_knows_that_it_waits)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(worker_env)
 {
     Suite *suite = suite_create("worker_env");
     TCase *c = tcase_create("worker_env");
@@ -421,5 +421,5 @@ int main(void)
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
     tcase_add_test(c, a_standby_has_no_number_and_knows_that_it_waits);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

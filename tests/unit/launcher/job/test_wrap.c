@@ -91,7 +91,7 @@ START_TEST(words_and_ranges_are_bounded)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(wrap)
 {
     Suite *suite = suite_create("wrap");
     TCase *c = tcase_create("wrap");
@@ -100,5 +100,5 @@ int main(void)
     tcase_add_test(c, what_cannot_be_is_refused);
     tcase_add_test(c, words_and_ranges_are_bounded);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -279,7 +279,7 @@ START_TEST(another_token_or_none_is_final)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(endpoint)
 {
     Suite *suite = suite_create("endpoint");
     TCase *t = tcase_create("endpoint");
@@ -303,5 +303,5 @@ int main(void)
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, endpoint_port_cases());
     suite_add_tcase(suite, self_probe_cases());
-    return run_suite(suite);
+    return suite;
 }

@@ -351,7 +351,7 @@ START_TEST(what_was_saved_in_one_generation_does_not_count_in_the_next)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster_agent)
 {
     Suite *suite = suite_create("roster agent");
     TCase *t = tcase_create("roster agent");
@@ -381,5 +381,5 @@ int main(void)
     tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, roster_agent_recovery_cases());
-    return run_suite(suite);
+    return suite;
 }

@@ -98,7 +98,7 @@ START_TEST(a_token_that_is_no_good_is_not_passed_over)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(secret)
 {
     Suite *suite = suite_create("secret");
     TCase *c = tcase_create("secret");
@@ -109,5 +109,5 @@ int main(void)
     tcase_add_test(c, where_one_is_required_the_job_does_not_begin_without);
     tcase_add_test(c, a_token_that_is_no_good_is_not_passed_over);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

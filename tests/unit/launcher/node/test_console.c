@@ -306,7 +306,7 @@ START_TEST(it_closes_with_clients_in_every_state)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(console)
 {
     Suite *suite = suite_create("console");
     TCase *tc = tcase_create("console");
@@ -323,5 +323,5 @@ int main(void)
     tcase_add_test(tc, those_above_the_limit_wait_until_a_place_is_free);
     tcase_add_test(tc, it_closes_with_clients_in_every_state);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

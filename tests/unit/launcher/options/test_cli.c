@@ -428,7 +428,7 @@ START_TEST(wrong_command_lines_are_told_what_is_wrong)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cli)
 {
     Suite *suite = suite_create("cli");
     TCase *t = tcase_create("cli");
@@ -462,5 +462,5 @@ int main(void)
     suite_add_tcase(suite, cli_table_cases());
     suite_add_tcase(suite, cli_end_cases());
     suite_add_tcase(suite, cli_output_cases());
-    return run_suite(suite);
+    return suite;
 }

@@ -140,7 +140,7 @@ START_TEST(torchruns_names_of_bindings_are_ours)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cli_devices)
 {
     Suite *suite = suite_create("cli_devices");
     TCase *c = tcase_create("cli_devices");
@@ -151,5 +151,5 @@ int main(void)
     tcase_add_test(c, a_virtual_local_rank_has_an_entry);
     tcase_add_test(c, torchruns_names_of_bindings_are_ours);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

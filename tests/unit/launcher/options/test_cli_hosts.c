@@ -216,7 +216,7 @@ START_TEST(the_environment_goes_along_but_what_is_this_machine_s)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cli_hosts)
 {
     Suite *suite = suite_create("cli_hosts");
     TCase *c = tcase_create("cli_hosts");
@@ -232,5 +232,5 @@ int main(void)
     tcase_add_test(c, a_place_may_be_the_only_one);
     tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -128,7 +128,7 @@ START_TEST(what_cannot_be_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cli_programs)
 {
     Suite *suite = suite_create("cli_programs");
     TCase *c = tcase_create("cli_programs");
@@ -138,5 +138,5 @@ int main(void)
     tcase_add_test(c, what_concerns_one_program_can_be_said_of_each);
     tcase_add_test(c, what_cannot_be_is_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

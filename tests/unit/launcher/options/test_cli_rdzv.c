@@ -346,7 +346,7 @@ START_TEST(terms_are_those_of_the_command_line)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cli_rdzv)
 {
     Suite *suite = suite_create("cli_rdzv");
     TCase *c = tcase_create("cli_rdzv");
@@ -371,5 +371,5 @@ int main(void)
     tcase_add_test(c, names_fit_into_messages);
     tcase_add_test(c, terms_are_those_of_the_command_line);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

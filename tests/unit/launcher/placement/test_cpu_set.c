@@ -58,7 +58,7 @@ START_TEST(what_does_not_fit_is_cut_behind_a_number)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cpu_set)
 {
     Suite *suite = suite_create("cpu_set");
     TCase *c = tcase_create("cpu_set");
@@ -67,5 +67,5 @@ int main(void)
     tcase_add_test(c, what_is_no_list_is_refused_and_nothing_is_written);
     tcase_add_test(c, what_does_not_fit_is_cut_behind_a_number);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -121,7 +121,7 @@ START_TEST(files_that_say_nothing_leave_the_place_unknown)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(gpus)
 {
     Suite *suite = suite_create("gpus");
     TCase *c = tcase_create("gpus");
@@ -132,5 +132,5 @@ int main(void)
     tcase_add_test(c, a_container_has_those_that_it_has_files_of);
     tcase_add_test(c, files_that_say_nothing_leave_the_place_unknown);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -249,7 +249,7 @@ START_TEST(no_description_is_an_error_that_shows_it)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(placement)
 {
     enum { N_SHAPES = sizeof shapes / sizeof *shapes };
     Suite *suite = suite_create("placement");
@@ -262,5 +262,5 @@ int main(void)
     tcase_add_test(c, the_real_machine_has_the_cpus_that_the_kernel_counts);
     tcase_add_test(c, no_description_is_an_error_that_shows_it);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -124,7 +124,7 @@ START_TEST(one_that_contradicts_itself_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(elf_needs)
 {
     Suite *suite = suite_create("elf_needs");
     TCase *c = tcase_create("elf_needs");
@@ -135,5 +135,5 @@ int main(void)
     tcase_add_test(c, what_is_no_program_of_this_kind_is_refused);
     tcase_add_test(c, one_that_contradicts_itself_is_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -38,7 +38,7 @@ START_TEST(a_name_that_cannot_be_is_an_error_that_names_it)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(master_ip)
 {
     Suite *suite = suite_create("master_ip");
     TCase *c = tcase_create("master_ip");
@@ -47,5 +47,5 @@ int main(void)
     tcase_add_test(c, a_name_gives_its_ipv4_address);
     tcase_add_test(c, a_name_that_cannot_be_is_an_error_that_names_it);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

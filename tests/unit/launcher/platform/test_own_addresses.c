@@ -41,12 +41,12 @@ START_TEST(those_of_one_wire_only_come_last)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(own_addresses)
 {
     Suite *suite = suite_create("own_addresses");
     TCase *c = tcase_create("own_addresses");
     tcase_add_test(c, they_are_few_all_different_and_none_is_loopback);
     tcase_add_test(c, those_of_one_wire_only_come_last);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -232,7 +232,7 @@ START_TEST(the_real_node_has_a_cpu_and_files)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(resources)
 {
     Suite *suite = suite_create("resources");
     TCase *c = tcase_create("resources");
@@ -248,5 +248,5 @@ int main(void)
     tcase_add_test(c, a_long_list_of_devices_is_bounded);
     tcase_add_test(c, the_real_node_has_a_cpu_and_files);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

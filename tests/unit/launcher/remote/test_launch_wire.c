@@ -223,7 +223,7 @@ START_TEST(what_is_no_signal_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(launch_wire)
 {
     Suite *suite = suite_create("launch_wire");
     TCase *c = tcase_create("launch_wire");
@@ -239,5 +239,5 @@ int main(void)
     tcase_add_test(c, signals_come_one_by_one);
     tcase_add_test(c, what_is_no_signal_is_refused);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -187,7 +187,7 @@ START_TEST(who_was_not_sent_holds_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(payload_cache)
 {
     Suite *suite = suite_create("payload_cache");
     TCase *t = tcase_create("payload_cache");
@@ -200,5 +200,5 @@ int main(void)
     tcase_add_test(t, what_is_not_ours_stays);
     tcase_add_test(t, who_was_not_sent_holds_nothing);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

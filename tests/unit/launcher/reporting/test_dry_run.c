@@ -188,7 +188,7 @@ START_TEST(of_several_nodes_is_shown_what_is_known)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(dry_run)
 {
     Suite *suite = suite_create("dry_run");
     TCase *c = tcase_create("dry_run");
@@ -198,7 +198,5 @@ int main(void)
     tcase_add_test(c, arguments_in_braces_are_shown_as_far_as_they_are_known);
     tcase_add_test(c, of_several_nodes_is_shown_what_is_known);
     suite_add_tcase(suite, c);
-    int status = run_suite(suite);
-    free(text);
-    return status;
+    return suite;
 }

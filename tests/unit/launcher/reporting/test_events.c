@@ -115,7 +115,7 @@ START_TEST(without_a_file_nothing_is_written_nor_told)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(events)
 {
     Suite *suite = suite_create("events");
     TCase *t = tcase_create("events");
@@ -124,5 +124,5 @@ int main(void)
     tcase_add_test(t, a_file_that_takes_nothing_is_not_torn);
     tcase_add_test(t, without_a_file_nothing_is_written_nor_told);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

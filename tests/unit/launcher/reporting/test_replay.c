@@ -342,7 +342,7 @@ START_TEST(bad_files_are_refused_with_the_line)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(replay)
 {
     Suite *suite = suite_create("replay");
     TCase *t = tcase_create("replay");
@@ -365,5 +365,5 @@ int main(void)
     tcase_add_test(t, numbers_that_only_a_caller_could_get_wrong_are_refused);
     tcase_add_test(t, bad_files_are_refused_with_the_line);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

@@ -378,7 +378,7 @@ START_TEST(a_job_of_several_nodes_that_went_well_is_not_talked_about)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(report)
 {
     Suite *suite = suite_create("report");
     TCase *c = tcase_create("report");
@@ -401,5 +401,5 @@ int main(void)
     tcase_add_test(c, where_nothing_ran_no_rank_is_talked_about);
     tcase_add_test(c, a_job_of_several_nodes_that_went_well_is_not_talked_about);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

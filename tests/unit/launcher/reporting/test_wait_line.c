@@ -106,7 +106,7 @@ START_TEST(what_is_news_to_all_is_a_change_or_long_ago)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(wait_line)
 {
     Suite *suite = suite_create("wait_line");
     TCase *c = tcase_create("wait_line");
@@ -115,5 +115,5 @@ int main(void)
     tcase_add_test(c, the_longest_names_fit_or_are_cut);
     tcase_add_test(c, what_is_news_to_all_is_a_change_or_long_ago);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -142,7 +142,7 @@ START_TEST(all_threads_step_aside)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(early_exit)
 {
     Suite *suite = suite_create("dying");
     TCase *t = tcase_create("dying");
@@ -153,5 +153,5 @@ int main(void)
     tcase_add_test(t, who_goes_on_without_its_first_thread_is_not_taken_for_dead);
     tcase_add_test(t, all_threads_step_aside);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

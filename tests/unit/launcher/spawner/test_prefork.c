@@ -380,7 +380,7 @@ START_TEST(there_is_one_parent_at_a_time)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(prefork)
 {
     Suite *suite = suite_create("preforked processes");
     TCase *tests = tcase_create("preforked processes");
@@ -401,5 +401,5 @@ int main(void)
     tcase_add_test(tests, without_the_parent_there_are_no_seeds);
     tcase_add_test(tests, there_is_one_parent_at_a_time);
     suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite;
 }

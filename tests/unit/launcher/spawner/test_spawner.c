@@ -510,7 +510,7 @@ START_TEST(a_worker_in_waiting_that_has_ended_takes_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(spawner)
 {
     Suite *suite = suite_create("spawner");
     TCase *t = tcase_create("spawner");
@@ -539,5 +539,5 @@ int main(void)
     tcase_add_test(t, a_worker_in_waiting_that_has_ended_takes_nothing);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, spawner_lease_cases());
-    return run_suite(suite);
+    return suite;
 }

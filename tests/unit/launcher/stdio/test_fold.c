@@ -137,7 +137,7 @@ START_TEST(ranks_are_counted_through_the_job_and_cut_in_between)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(fold)
 {
     Suite *suite = suite_create("fold");
     TCase *c = tcase_create("fold");
@@ -150,5 +150,5 @@ int main(void)
     tcase_add_test(c, only_so_much_is_held);
     tcase_add_test(c, ranks_are_counted_through_the_job_and_cut_in_between);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

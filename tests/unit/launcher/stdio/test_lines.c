@@ -147,7 +147,7 @@ START_TEST(bars_come_out_the_same_however_they_are_cut)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(lines)
 {
     Suite *suite = suite_create("lines");
     TCase *c = tcase_create("lines");
@@ -161,5 +161,5 @@ int main(void)
     tcase_add_test(c, a_bar_never_fills_the_buffer);
     tcase_add_test(c, bars_come_out_the_same_however_they_are_cut);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -128,7 +128,7 @@ START_TEST(a_file_that_cannot_be_begun_is_given_up_and_told_once)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(log_copy)
 {
     Suite *suite = suite_create("log_copy");
     TCase *c = tcase_create("log_copy");
@@ -140,5 +140,5 @@ int main(void)
     tcase_add_test(c, nothing_is_turned_over_that_was_not_asked_for);
     tcase_add_test(c, a_file_that_cannot_be_begun_is_given_up_and_told_once);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

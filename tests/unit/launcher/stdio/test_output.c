@@ -374,7 +374,7 @@ START_TEST(only_one_generations_last_words_are_kept)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(output)
 {
     signal(SIGPIPE, SIG_IGN); /* as ddprun does */
     Suite *suite = suite_create("output");
@@ -394,5 +394,5 @@ int main(void)
     tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
     tcase_add_test(c, only_one_generations_last_words_are_kept);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

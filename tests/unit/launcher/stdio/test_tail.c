@@ -142,7 +142,7 @@ START_TEST(of_what_is_kept_no_more_the_rest_is_given)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(tail)
 {
     Suite *suite = suite_create("tail");
     TCase *c = tcase_create("tail");
@@ -157,5 +157,5 @@ int main(void)
     tcase_add_test(c, what_came_since_is_given_as_it_came);
     tcase_add_test(c, of_what_is_kept_no_more_the_rest_is_given);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

@@ -286,7 +286,7 @@ START_TEST(looks_are_often_enough_and_not_too_often)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(hang)
 {
     Suite *suite = suite_create("hang");
     TCase *tc = tcase_create("hang");
@@ -309,5 +309,5 @@ int main(void)
     tcase_add_test(tc, time_begins_again_with_a_generation);
     tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -76,7 +76,7 @@ START_TEST(it_is_told_soon_and_then_less_and_less_often)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(pace)
 {
     Suite *suite = suite_create("pace");
     TCase *tc = tcase_create("pace");
@@ -86,5 +86,5 @@ int main(void)
     tcase_add_test(tc, ranks_that_say_nothing_are_left_out);
     tcase_add_test(tc, it_is_told_soon_and_then_less_and_less_often);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

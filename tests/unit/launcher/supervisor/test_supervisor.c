@@ -395,7 +395,7 @@ START_TEST(reports_that_cannot_be_true_change_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(supervisor)
 {
     Suite *suite = suite_create("supervisor");
     TCase *t = tcase_create("supervisor");
@@ -427,5 +427,5 @@ int main(void)
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, supervisor_recovery_cases());
-    return run_suite(suite);
+    return suite;
 }

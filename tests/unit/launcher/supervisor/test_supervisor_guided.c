@@ -319,7 +319,7 @@ START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forg
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(supervisor_guided)
 {
     Suite *suite = suite_create("supervisor_guided");
     TCase *t = tcase_create("guided");
@@ -338,5 +338,5 @@ int main(void)
     tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
     tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

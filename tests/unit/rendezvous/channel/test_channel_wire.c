@@ -343,7 +343,7 @@ static void tear_down(void)
     co_buf_fini(&out);
 }
 
-int main(void)
+TEST_SUITE(channel_wire)
 {
     Suite *suite = suite_create("channel_wire");
     TCase *all = tcase_create("all");
@@ -358,5 +358,5 @@ int main(void)
     tcase_add_test(all, names_are_printable);
     tcase_add_test(all, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -348,7 +348,7 @@ START_TEST(tokens_have_bounds)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(seal)
 {
     Suite *suite = suite_create("seal");
     TCase *all = tcase_create("all");
@@ -371,5 +371,5 @@ int main(void)
     tcase_add_test(all, other_protocols_are_told_at_their_first_byte);
     tcase_add_test(all, tokens_have_bounds);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

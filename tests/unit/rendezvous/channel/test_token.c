@@ -299,7 +299,7 @@ START_TEST(nodes_that_begin_together_get_the_same)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(token)
 {
     Suite *suite = suite_create("token");
     TCase *c = tcase_create("token");
@@ -320,5 +320,5 @@ int main(void)
     tcase_add_test(c, none_is_made_in_the_home_of_somebody_else);
     tcase_add_test(c, nodes_that_begin_together_get_the_same);
     suite_add_tcase(suite, c);
-    return run_suite(suite);
+    return suite;
 }

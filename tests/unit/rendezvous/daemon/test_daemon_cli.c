@@ -160,7 +160,7 @@ START_TEST(help_and_version_need_nothing_else_to_be_right)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(daemon_cli)
 {
     Suite *suite = suite_create("daemon_cli");
     TCase *tc = tcase_create("daemon_cli");
@@ -170,5 +170,5 @@ int main(void)
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, help_and_version_need_nothing_else_to_be_right);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

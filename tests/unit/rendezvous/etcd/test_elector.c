@@ -404,7 +404,7 @@ START_TEST(who_does_not_lead_resigns_at_once)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(elector)
 {
     Suite *suite = suite_create("elector");
     TCase *all = tcase_create("all");
@@ -434,5 +434,5 @@ int main(void)
     tcase_add_test(all, the_last_words_do_not_wait_for_an_answer);
     tcase_add_test(all, who_does_not_lead_resigns_at_once);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -267,7 +267,7 @@ START_TEST(bad_answers_are_refused_with_their_reason)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(etcd_wire)
 {
     Suite *suite = suite_create("etcd_wire");
     TCase *all = tcase_create("all");
@@ -285,5 +285,5 @@ int main(void)
     tcase_add_test(all, a_token_is_what_may_stand_in_a_header);
     tcase_add_test(all, bad_answers_are_refused_with_their_reason);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -244,7 +244,7 @@ START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(jobs)
 {
     Suite *suite = suite_create("jobs");
     TCase *t = tcase_create("jobs");
@@ -257,5 +257,5 @@ int main(void)
     tcase_add_test(t, the_metrics_count_jobs_by_state);
     tcase_add_test(t, of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

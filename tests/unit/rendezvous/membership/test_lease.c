@@ -101,7 +101,7 @@ START_TEST(the_roster_gives_up_after_the_node_has)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(lease)
 {
     Suite *suite = suite_create("lease");
     TCase *all = tcase_create("all");
@@ -114,5 +114,5 @@ int main(void)
     tcase_add_test(all, it_runs_on_while_the_roster_is_replaced);
     tcase_add_test(all, the_roster_gives_up_after_the_node_has);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

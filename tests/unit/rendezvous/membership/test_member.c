@@ -170,7 +170,7 @@ START_TEST(what_is_waited_for_is_kept)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(member)
 {
     Suite *suite = suite_create("member");
     TCase *t = tcase_create("member");
@@ -192,5 +192,5 @@ int main(void)
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, member_ranks_cases());
     suite_add_tcase(suite, member_links_cases());
-    return run_suite(suite);
+    return suite;
 }

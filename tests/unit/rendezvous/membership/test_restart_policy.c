@@ -257,7 +257,7 @@ START_TEST(what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(restart_policy)
 {
     Suite *suite = suite_create("restart_policy");
     TCase *tc = tcase_create("rules");
@@ -278,5 +278,5 @@ int main(void)
     tcase_add_test(tc, some_codes_are_final_after_progress_too);
     tcase_add_test(tc, free_restarts_wait_like_others);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -310,7 +310,7 @@ START_TEST(the_leader_is_told_all_addresses_in_as_many_messages_as_it_takes)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster)
 {
     Suite *suite = suite_create("roster");
     TCase *all = tcase_create("all");
@@ -334,5 +334,5 @@ int main(void)
     tcase_add_test(all, who_waits_for_a_stop_is_told_for_whom);
     tcase_add_test(all, the_leader_is_told_all_addresses_in_as_many_messages_as_it_takes);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -470,7 +470,7 @@ START_TEST(a_closed_job_answers_with_its_verdict)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster_changes)
 {
     Suite *suite = suite_create("roster_changes");
     TCase *all = tcase_create("all");
@@ -505,5 +505,5 @@ int main(void)
     tcase_add_test(all, its_owner_may_end_the_job);
     tcase_add_test(all, a_closed_job_answers_with_its_verdict);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -551,7 +551,7 @@ START_TEST(a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster_failures)
 {
     Suite *suite = suite_create("roster_failures");
     TCase *all = tcase_create("all");
@@ -590,5 +590,5 @@ int main(void)
     tcase_add_test(all, a_restart_is_for_those_that_were_done_too);
     tcase_add_test(all, a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -241,7 +241,7 @@ START_TEST(nobody_left_of_the_last_generation_begins_again)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster_order)
 {
     Suite *suite = suite_create("roster_order");
     TCase *all = tcase_create("all");
@@ -262,5 +262,5 @@ int main(void)
     tcase_add_test(all, survivors_go_before_newcomers_and_early_ones_before_late_ones);
     tcase_add_test(all, nobody_left_of_the_last_generation_begins_again);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

@@ -313,7 +313,7 @@ START_TEST(what_another_one_has_to_know_is_what_was_taken_over)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(roster_past)
 {
     Suite *suite = suite_create("roster_past");
     TCase *all = tcase_create("all");
@@ -334,5 +334,5 @@ int main(void)
     tcase_add_test(all, what_cannot_have_been_is_not_taken_over);
     tcase_add_test(all, what_another_one_has_to_know_is_what_was_taken_over);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
 }

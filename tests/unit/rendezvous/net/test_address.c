@@ -190,7 +190,7 @@ START_TEST(hosts_are_let_in_however_many_there_are)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(address)
 {
     Suite *suite = suite_create("address");
     TCase *tc = tcase_create("address");
@@ -203,5 +203,5 @@ int main(void)
     tcase_add_test(tc, a_list_is_bounded);
     tcase_add_test(tc, hosts_are_let_in_however_many_there_are);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

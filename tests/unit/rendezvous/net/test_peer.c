@@ -145,7 +145,7 @@ START_TEST(a_listener_on_the_port_is_not_the_other_end)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(peer)
 {
     Suite *suite = suite_create("peer");
     TCase *tc = tcase_create("peer");
@@ -155,5 +155,5 @@ int main(void)
     tcase_add_test(tc, an_end_that_nobody_holds_has_no_owner);
     tcase_add_test(tc, a_listener_on_the_port_is_not_the_other_end);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -278,7 +278,7 @@ START_TEST(bad_lines_are_refused_with_a_reason)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(pmi1)
 {
     Suite *suite = suite_create("pmi1");
     TCase *t = tcase_create("pmi1");
@@ -299,5 +299,5 @@ int main(void)
     tcase_add_test(t, a_mapping_counts_equal_nodes_together);
     tcase_add_test(t, bad_lines_are_refused_with_a_reason);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

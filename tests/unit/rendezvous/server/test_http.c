@@ -297,7 +297,7 @@ START_TEST(the_status_is_json)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(http)
 {
     Suite *suite = suite_create("http");
     TCase *tc = tcase_create("http");
@@ -312,5 +312,5 @@ int main(void)
     tcase_add_test(tc, metrics_are_in_prometheus_form);
     tcase_add_loop_test(tc, the_status_is_json, 0, 2);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

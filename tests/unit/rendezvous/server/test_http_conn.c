@@ -289,7 +289,7 @@ START_TEST(closing_the_server_cuts_these_connections_too)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(http_conn)
 {
     Suite *suite = suite_create("http_conn");
     TCase *tc = tcase_create("http_conn");
@@ -306,5 +306,5 @@ int main(void)
     tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);
     tcase_add_test(tc, closing_the_server_cuts_these_connections_too);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -205,7 +205,7 @@ START_TEST(a_list_lets_other_users_of_this_machine_in)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(listeners)
 {
     Suite *suite = suite_create("listeners");
     TCase *tc = tcase_create("listeners");
@@ -221,5 +221,5 @@ int main(void)
     tcase_add_test(allowed, a_list_lets_other_users_of_this_machine_in);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, allowed);
-    return run_suite(suite);
+    return suite;
 }

@@ -464,7 +464,7 @@ START_TEST(a_client_that_is_gone_before_it_is_known_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(server)
 {
     Suite *suite = suite_create("server");
     TCase *tc = tcase_create("server");
@@ -489,5 +489,5 @@ int main(void)
     tcase_add_test(tc, processes_of_another_user_are_refused);
     tcase_add_test(tc, a_client_that_is_gone_before_it_is_known_is_refused);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -197,7 +197,7 @@ START_TEST(the_server_may_be_closed_while_somebody_is_late)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(turns)
 {
     Suite *suite = suite_create("turns");
     TCase *tc = tcase_create("turns");
@@ -210,5 +210,5 @@ int main(void)
     tcase_add_test(tc, the_server_may_be_closed_while_somebody_is_late);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -417,7 +417,7 @@ START_TEST(a_check_that_makes_no_sense_ends_the_connection)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(client)
 {
     Suite *suite = suite_create("client");
     TCase *tc = tcase_create("client");
@@ -439,5 +439,5 @@ int main(void)
     tcase_add_test(tc, lists_that_make_no_sense_end_the_connection);
     tcase_add_test(tc, a_check_that_makes_no_sense_ends_the_connection);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

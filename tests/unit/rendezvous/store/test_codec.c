@@ -252,7 +252,7 @@ START_TEST(replies_are_little_endian)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(codec)
 {
     Suite *suite = suite_create("codec");
     TCase *tc = tcase_create("codec");
@@ -269,5 +269,5 @@ int main(void)
     tcase_add_test(tc, a_request_of_many_small_strings_is_bounded_too);
     tcase_add_test(tc, replies_are_little_endian);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -405,7 +405,7 @@ START_TEST(a_full_store_costs_the_one_who_fills_it)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(session)
 {
     Suite *suite = suite_create("session");
     TCase *tc = tcase_create("session");
@@ -420,5 +420,5 @@ int main(void)
     tcase_add_test(tc, keys_are_listed_with_their_slash_and_without_queues);
     tcase_add_test(tc, a_full_store_costs_the_one_who_fills_it);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -312,7 +312,7 @@ START_TEST(appending_many_pieces_copies_little)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(store)
 {
     Suite *suite = suite_create("store");
     TCase *tc = tcase_create("store");
@@ -331,5 +331,5 @@ int main(void)
     tcase_add_test(tc, queues_keep_order_and_give_memory_back);
     tcase_add_test(tc, appending_many_pieces_copies_little);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -114,7 +114,7 @@ START_TEST(only_four_types_are_floats)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(convert)
 {
     Suite *s = suite_create("convert");
     TCase *t = tcase_create("convert");
@@ -125,5 +125,5 @@ int main(void)
     tcase_add_loop_test(t, squares_are_added_up, 0, N_FLOATS);
     tcase_add_test(t, only_four_types_are_floats);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

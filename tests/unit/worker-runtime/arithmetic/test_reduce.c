@@ -331,7 +331,7 @@ START_TEST(pieces_cover_everything_once)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(reduce)
 {
     Suite *suite = suite_create("reduce");
     TCase *tcase = tcase_create("all");
@@ -352,5 +352,5 @@ int main(void)
     tcase_add_test(tcase, slices_cover_everything_once_and_meet_at_lines);
     tcase_add_test(tcase, pieces_cover_everything_once);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -437,7 +437,7 @@ START_TEST(a_job_that_is_killed_leaves_a_whole_checkpoint)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(checkpoint)
 {
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoints");
@@ -453,5 +453,5 @@ int main(void)
     tcase_add_test(t, manifests_are_read_as_they_are_written_and_not_otherwise);
     tcase_add_loop_test(t, a_job_that_is_killed_leaves_a_whole_checkpoint, 0, 5);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { N = 100000, SKIPPED = 77 };
+enum { N = 100000 };
 
 static char folder[64] = "/tmp/test_checkpoint_full.XXXXXX", inside[80];
 
@@ -120,21 +120,25 @@ START_TEST(a_full_disk_leaves_all_older_checkpoints_intact)
 }
 END_TEST
 
-int main(void)
+static void remove_disk(void)
+{
+    umount2(folder, MNT_DETACH);
+    rmdir(folder);
+}
+
+TEST_SUITE(checkpoint_full)
 {
     const char *why = make_disk();
     if (why != NULL) {
         printf("skipped: %s: %s\n", why, strerror(errno));
         rmdir(folder);
-        return SKIPPED;
+        return NULL;
     }
     Suite *s = suite_create("checkpoint_full");
     TCase *t = tcase_create("full disk");
     tcase_set_timeout(t, 120);
+    tcase_add_unchecked_fixture(t, NULL, remove_disk);
     tcase_add_loop_test(t, a_full_disk_leaves_all_older_checkpoints_intact, 0, 2);
     suite_add_tcase(s, t);
-    int status = run_suite(s);
-    umount2(folder, MNT_DETACH);
-    rmdir(folder);
-    return status;
+    return s;
 }

@@ -206,7 +206,7 @@ START_TEST(calls_have_the_numbers_that_messages_name)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(call_marker)
 {
     Suite *suite = suite_create("whereabouts");
     TCase *tc = tcase_create("pages");
@@ -218,5 +218,5 @@ int main(void)
     tcase_add_test(tc, who_waits_for_a_message_says_that_it_waits);
     tcase_add_test(tc, calls_have_the_numbers_that_messages_name);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

@@ -164,7 +164,7 @@ START_TEST(what_is_no_segment_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(peer_maps)
 {
     Suite *suite = suite_create("peer_maps");
     TCase *t = tcase_create("peer_maps");
@@ -177,5 +177,5 @@ int main(void)
     tcase_add_test(t, what_is_no_segment_is_refused);
     tcase_add_test(t, without_a_thread_the_caller_unmaps_and_keeps_its_priority);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

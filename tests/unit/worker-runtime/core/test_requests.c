@@ -247,7 +247,7 @@ START_TEST(the_environment_sets_time_out_and_thread)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(requests)
 {
     Suite *suite = suite_create("requests");
     TCase *tcase = tcase_create("all");
@@ -258,5 +258,5 @@ int main(void)
     tcase_add_test(tcase, a_world_of_one_is_done_at_once);
     tcase_add_test(tcase, the_environment_sets_time_out_and_thread);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -256,7 +256,7 @@ START_TEST(what_was_touched_is_there_and_still_zero)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(user_segment)
 {
     Suite *suite = suite_create("user_segment");
     TCase *tcase = tcase_create("segment"), *size = tcase_create("size");
@@ -275,5 +275,5 @@ int main(void)
     tcase_add_test(size, the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits);
     suite_add_tcase(suite, tcase);
     suite_add_tcase(suite, size);
-    return run_suite(suite);
+    return suite;
 }

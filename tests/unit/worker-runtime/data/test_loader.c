@@ -409,7 +409,7 @@ START_TEST(loaders_of_nothing_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(loader)
 {
     Suite *s = suite_create("loader");
     TCase *t = tcase_create("data sets");
@@ -430,5 +430,5 @@ int main(void)
     tcase_add_test(t, a_forked_child_has_no_loader_and_ends);
     tcase_add_test(t, loaders_of_nothing_are_refused);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

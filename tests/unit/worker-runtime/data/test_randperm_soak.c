@@ -42,7 +42,7 @@ START_TEST(permutations_around_the_threshold_are_those_of_torch)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(randperm_soak)
 {
     Suite *s = suite_create("randperm, large");
     TCase *t = tcase_create("torch");
@@ -50,5 +50,5 @@ int main(void)
     tcase_add_loop_test(t, permutations_around_the_threshold_are_those_of_torch, 0,
                         sizeof(vectors) / sizeof(vectors[0]));
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -263,7 +263,7 @@ START_TEST(a_group_destroys_the_samplers_it_has_left)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(sampler)
 {
     Suite *s = suite_create("sampler");
     TCase *t = tcase_create("torch");
@@ -280,5 +280,5 @@ int main(void)
     tcase_add_test(t, sizes_out_of_bounds_are_refused);
     tcase_add_test(t, a_group_destroys_the_samplers_it_has_left);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

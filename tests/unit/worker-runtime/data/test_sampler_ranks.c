@@ -339,7 +339,7 @@ START_TEST(stretches_are_disjoint_complete_and_even)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(sampler_ranks)
 {
     Suite *s = suite_create("sampler_ranks");
     TCase *t = tcase_create("ranks");
@@ -358,5 +358,5 @@ int main(void)
     tcase_add_test(t, places_that_are_none_are_refused);
     tcase_add_test(t, stretches_are_disjoint_complete_and_even);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

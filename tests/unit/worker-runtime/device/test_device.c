@@ -151,7 +151,7 @@ START_TEST(a_process_that_lost_its_gpu_exits_with_75)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(device)
 {
     Suite *s = suite_create("device");
     TCase *t = tcase_create("device");
@@ -162,5 +162,5 @@ int main(void)
     tcase_add_test(t, a_wrong_variable_is_named);
     tcase_add_test(t, a_process_that_lost_its_gpu_exits_with_75);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -171,7 +171,7 @@ START_TEST(a_tag_tells_communicators_apart)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(device_plan)
 {
     Suite *s = suite_create("device_plan");
     TCase *t = tcase_create("plan");
@@ -189,5 +189,5 @@ int main(void)
     tcase_add_test(t, roots_are_the_first_ranks_of_even_blocks);
     tcase_add_test(t, a_tag_tells_communicators_apart);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -248,7 +248,7 @@ START_TEST(utf8_is_what_the_standard_says)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(safetensors)
 {
     Suite *s = suite_create("safetensors");
     TCase *t = tcase_create("files");
@@ -264,5 +264,5 @@ int main(void)
     tcase_add_test(t, digests_do_not_depend_on_how_bytes_were_cut);
     tcase_add_test(t, utf8_is_what_the_standard_says);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

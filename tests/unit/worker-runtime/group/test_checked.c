@@ -261,7 +261,7 @@ START_TEST(ranks_that_do_not_all_ask_are_told_both_sides)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(checked)
 {
     Suite *suite = suite_create("checked");
     TCase *tcase = tcase_create("all");
@@ -273,5 +273,5 @@ int main(void)
     tcase_add_test(tcase, integers_and_nothing_are_finite_and_the_answer_needs_a_place);
     tcase_add_test(tcase, ranks_that_do_not_all_ask_are_told_both_sides);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

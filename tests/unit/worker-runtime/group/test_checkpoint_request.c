@@ -179,7 +179,7 @@ START_TEST(an_answer_that_nobody_hears_is_an_error)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(checkpoint_request)
 {
     Suite *suite = suite_create("checkpoint_request");
     TCase *tcase = tcase_create("all");
@@ -191,5 +191,5 @@ int main(void)
     tcase_add_loop_test(tcase, where_no_node_can_join_nobody_is_asked, 0, 2);
     tcase_add_test(tcase, an_answer_that_nobody_hears_is_an_error);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

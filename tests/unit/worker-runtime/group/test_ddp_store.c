@@ -141,7 +141,7 @@ START_TEST(a_job_without_a_store_says_so)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(ddp_store)
 {
     Suite *suite = suite_create("ddp_store");
     TCase *tcase = tcase_create("all");
@@ -152,5 +152,5 @@ int main(void)
     tcase_add_test(tcase, a_store_that_goes_away_is_an_error_of_its_calls_only);
     tcase_add_loop_test(tcase, a_job_without_a_store_says_so, 0, 2);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -154,7 +154,7 @@ START_TEST(a_monitored_barrier_names_all_that_are_missing_and_what_they_called_l
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(failures)
 {
     Suite *suite = suite_create("failures");
     TCase *tcase = tcase_create("all");
@@ -165,5 +165,5 @@ int main(void)
                         N_CASES);
     tcase_add_test(tcase, a_monitored_barrier_names_all_that_are_missing_and_what_they_called_last);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

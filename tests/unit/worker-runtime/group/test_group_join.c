@@ -429,7 +429,7 @@ START_TEST(another_thread_waits_for_calls_while_this_one_makes_more)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(group_join)
 {
     Suite *suite = suite_create("group_join");
     TCase *tcase = tcase_create("all");
@@ -447,5 +447,5 @@ int main(void)
     tcase_add_test(tcase, joined_groups_go_over_nodes_by_the_store_they_are_given);
     tcase_add_test(tcase, another_thread_waits_for_calls_while_this_one_makes_more);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

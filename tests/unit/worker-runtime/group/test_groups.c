@@ -337,7 +337,7 @@ START_TEST(a_group_of_one_hears_that_the_generation_is_over)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(groups)
 {
     Suite *suite = suite_create("groups");
     TCase *tcase = tcase_create("all");
@@ -354,5 +354,5 @@ int main(void)
     tcase_add_test(tcase, memory_of_a_larger_world_is_freed_in_a_world_of_one);
     tcase_add_test(tcase, a_group_of_one_hears_that_the_generation_is_over);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -146,7 +146,7 @@ START_TEST(the_mean_is_that_of_all_ranks)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(progress)
 {
     Suite *s = suite_create("progress");
     TCase *t = tcase_create("progress");
@@ -160,5 +160,5 @@ int main(void)
     tcase_add_test(t, seeds_differ_between_ranks_and_bases_and_stay_the_same);
     tcase_add_test(t, the_mean_is_that_of_all_ranks);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -76,7 +76,7 @@ START_TEST(an_environment_that_contradicts_itself_is_told)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(run)
 {
     Suite *s = suite_create("run");
     TCase *t = tcase_create("run");
@@ -87,5 +87,5 @@ int main(void)
     tcase_add_test(t, a_missing_function_is_refused);
     tcase_add_test(t, an_environment_that_contradicts_itself_is_told);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

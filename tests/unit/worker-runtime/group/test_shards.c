@@ -87,7 +87,7 @@ START_TEST(a_single_version_is_written_in_its_place)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(shards)
 {
     Suite *s = suite_create("shards");
     TCase *t = tcase_create("shards");
@@ -97,5 +97,5 @@ int main(void)
     tcase_add_test(t, steps_that_change_nothing_share_a_version);
     tcase_add_test(t, a_single_version_is_written_in_its_place);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

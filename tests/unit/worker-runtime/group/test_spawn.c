@@ -289,7 +289,7 @@ static void set_up(void)
     signal(SIGTERM, SIG_DFL);
 }
 
-int main(void)
+TEST_SUITE(spawn)
 {
     Suite *s = suite_create("spawn");
     TCase *t = tcase_create("spawn");
@@ -307,5 +307,5 @@ int main(void)
     tcase_add_test(t, what_threads_lose_is_no_rank_of_the_job);
     tcase_add_test(t, causes_come_before_what_followed_from_them);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

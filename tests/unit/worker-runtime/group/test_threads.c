@@ -425,7 +425,7 @@ START_TEST(memory_is_withdrawn_from_a_rank_that_is_stuck_in_it)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(threads)
 {
     Suite *suite = suite_create("threads");
     TCase *tcase = tcase_create("all");
@@ -437,5 +437,5 @@ int main(void)
     tcase_add_test(tcase, a_rank_that_left_is_named);
     tcase_add_test(tcase, memory_is_withdrawn_from_a_rank_that_is_stuck_in_it);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -200,7 +200,7 @@ START_TEST(jobs_on_several_nodes_are_understood)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(env)
 {
     Suite *suite = suite_create("env");
     TCase *tcase = tcase_create("all");
@@ -210,5 +210,5 @@ int main(void)
     tcase_add_loop_test(tcase, what_is_missing_or_contradicts_is_named, 0,
                         sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -428,7 +428,7 @@ START_TEST(a_socket_name_keeps_jobs_and_users_apart)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(join)
 {
     Suite *suite = suite_create("join");
     TCase *tcase = tcase_create("all");
@@ -448,5 +448,5 @@ int main(void)
     tcase_add_test(tcase, some_processor_time_is_allowed);
     tcase_add_test(tcase, a_socket_name_keeps_jobs_and_users_apart);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

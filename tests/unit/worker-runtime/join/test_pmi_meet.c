@@ -191,7 +191,7 @@ START_TEST(who_says_where_a_store_is_needs_no_pmi)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(pmi_meet)
 {
     Suite *suite = suite_create("pmi_meet");
     TCase *t = tcase_create("pmi_meet");
@@ -204,5 +204,5 @@ int main(void)
     tcase_add_test(t, a_starter_that_is_silent_is_waited_for_until_the_deadline);
     tcase_add_test(t, who_says_where_a_store_is_needs_no_pmi);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

@@ -110,7 +110,7 @@ START_TEST(more_memory_than_there_is_is_not_asked_for)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(standby)
 {
     Suite *suite = suite_create("standby");
     TCase *tc = tcase_create("standby");
@@ -123,5 +123,5 @@ int main(void)
     tcase_add_test(tc, an_environment_that_cannot_be_is_refused);
     tcase_add_test(tc, more_memory_than_there_is_is_not_asked_for);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

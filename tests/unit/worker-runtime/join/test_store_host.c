@@ -253,7 +253,7 @@ START_TEST(who_comes_while_no_descriptor_is_left_is_taken_later)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(store_host)
 {
     Suite *suite = suite_create("store_host");
     TCase *t = tcase_create("store_host");
@@ -268,5 +268,5 @@ int main(void)
     tcase_add_test(t, who_comes_while_no_descriptor_is_left_is_taken_later);
     tcase_add_test(t, bytes_that_are_no_request_cost_the_connection);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

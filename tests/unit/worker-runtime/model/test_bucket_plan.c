@@ -258,7 +258,7 @@ START_TEST(more_than_the_address_space_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(bucket_plan)
 {
     Suite *s = suite_create("bucket_plan");
     TCase *t = tcase_create("plans");
@@ -276,5 +276,5 @@ int main(void)
     tcase_add_test(t, an_unknown_type_is_refused_by_its_number);
     tcase_add_test(t, more_than_the_address_space_is_refused);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

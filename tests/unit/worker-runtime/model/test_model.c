@@ -537,7 +537,7 @@ START_TEST(missing_arguments_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(model)
 {
     Suite *s = suite_create("model");
     TCase *t = tcase_create("averages");
@@ -563,5 +563,5 @@ int main(void)
     tcase_add_test(t, a_death_ends_the_creation_on_the_others_with_DDP_EPEER);
     tcase_add_test(t, missing_arguments_are_refused);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -108,7 +108,7 @@ START_TEST(ranks_of_one_node_agree_on_the_last_step_when_another_node_is_lost)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(model_nodes)
 {
     Suite *s = suite_create("model on nodes");
     TCase *t = tcase_create("nodes");
@@ -116,5 +116,5 @@ int main(void)
     tcase_add_test(t, steps_between_nodes_and_in_groups_are_those_of_one_node);
     tcase_add_test(t, ranks_of_one_node_agree_on_the_last_step_when_another_node_is_lost);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -573,7 +573,7 @@ START_TEST(a_full_disk_ends_the_trace_and_not_the_training)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(model_options)
 {
     Suite *s = suite_create("model options");
     TCase *t = tcase_create("options");
@@ -602,5 +602,5 @@ int main(void)
     tcase_add_test(t, a_trace_has_a_limit_and_says_so);
     tcase_add_test(t, a_full_disk_ends_the_trace_and_not_the_training);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -411,7 +411,7 @@ START_TEST(the_survivors_of_a_death_agree_on_the_last_step_that_counts)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(model_steps)
 {
     Suite *s = suite_create("model steps");
     TCase *t = tcase_create("steps");
@@ -435,5 +435,5 @@ int main(void)
         t, ranks_without_batches_take_part_until_all_are_done_and_get_the_last_state, 0, 4);
     tcase_add_test(t, joining_in_the_middle_of_a_step_fails_it_on_all_ranks);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -64,7 +64,7 @@ START_TEST(the_order_of_a_step_is_kept_and_the_next_one_starts_over)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(ready)
 {
     Suite *s = suite_create("ready");
     TCase *t = tcase_create("ready");
@@ -73,5 +73,5 @@ int main(void)
     tcase_add_test(t, what_is_said_twice_counts_once);
     tcase_add_test(t, the_order_of_a_step_is_kept_and_the_next_one_starts_over);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

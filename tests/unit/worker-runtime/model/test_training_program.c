@@ -2,6 +2,7 @@
 #include "tests/unit/worker-runtime/ranks.h"
 
 #include <check.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -94,23 +95,26 @@ START_TEST(two_runs_give_the_same_bits)
 }
 END_TEST
 
-int main(void)
+static void make_directory(void)
 {
-    if (getenv("TRAINING_PROGRAM") == NULL) {
-        fprintf(stderr, "TRAINING_PROGRAM must name the program to test\n");
-        return 1;
-    }
-    if (mkdtemp(directory) == NULL) {
-        perror(directory);
-        return 1;
-    }
+    ck_assert_msg(getenv("TRAINING_PROGRAM") != NULL,
+                  "TRAINING_PROGRAM must name the program to test");
+    ck_assert_msg(mkdtemp(directory) != NULL, "%s: %s", directory, strerror(errno));
+}
+
+static void remove_directory(void)
+{
+    rmdir(directory); /* empty unless a test failed: then its files are kept */
+}
+
+TEST_SUITE(training_program)
+{
     Suite *s = suite_create("training program");
     TCase *t = tcase_create("by hand");
     tcase_set_timeout(t, 60);
+    tcase_add_unchecked_fixture(t, make_directory, remove_directory);
     tcase_add_test(t, the_result_is_the_same_on_1_2_and_4_ranks);
     tcase_add_test(t, two_runs_give_the_same_bits);
     suite_add_tcase(s, t);
-    int status = run_suite(s);
-    rmdir(directory); /* empty unless a test failed: then its files are there to be looked at */
-    return status;
+    return s;
 }

@@ -112,7 +112,7 @@ START_TEST(the_drawing_is_the_table)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(comm_state)
 {
     Suite *s = suite_create("comm_state");
     TCase *t = tcase_create("life");
@@ -126,5 +126,5 @@ int main(void)
     tcase_add_test(t, from_each_state_failures_lead_to_an_end);
     tcase_add_test(t, the_drawing_is_the_table);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

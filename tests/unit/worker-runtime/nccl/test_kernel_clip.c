@@ -119,7 +119,7 @@ START_TEST(values_are_scaled_to_the_bits_on_cpus)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(kernel_clip)
 {
     Suite *s = suite_create("kernel_clip");
     TCase *t = tcase_create("values");
@@ -130,5 +130,5 @@ int main(void)
     tcase_add_test(t, the_factor_is_that_of_ddp_model_clip);
     tcase_add_loop_test(t, values_are_scaled_to_the_bits_on_cpus, 0, 3 * N_TYPES);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -232,7 +232,7 @@ START_TEST(each_place_on_the_wire_is_found_in_its_piece)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(kernel_math)
 {
     Suite *s = suite_create("kernel_math");
     TCase *t = tcase_create("values");
@@ -247,5 +247,5 @@ int main(void)
     tcase_add_test(t, nothing_is_written_where_there_is_nothing_to_do);
     tcase_add_test(t, each_place_on_the_wire_is_found_in_its_piece);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

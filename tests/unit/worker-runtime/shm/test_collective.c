@@ -626,7 +626,7 @@ START_TEST(every_status_has_its_name)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(collective)
 {
     Suite *suite = suite_create("collective");
     TCase *tcase = tcase_create("all");
@@ -646,5 +646,5 @@ int main(void)
     tcase_add_test(tcase, a_forked_child_is_no_rank_and_harms_none);
     tcase_add_test(tcase, every_status_has_its_name);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

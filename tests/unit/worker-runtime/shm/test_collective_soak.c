@@ -50,12 +50,12 @@ START_TEST(counts_have_no_limit_of_31_bits)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(collective_soak)
 {
     Suite *suite = suite_create("collective_soak");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, counts_have_no_limit_of_31_bits, 0, 3);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -168,7 +168,7 @@ START_TEST(the_variable_holds_a_table_or_the_path_of_one)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(cpu_tuning)
 {
     Suite *suite = suite_create("cpu_tuning");
     TCase *tc = tcase_create("tables");
@@ -182,5 +182,5 @@ int main(void)
     tcase_add_test(tc, each_number_is_in_the_digest);
     tcase_add_test(tc, the_variable_holds_a_table_or_the_path_of_one);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }

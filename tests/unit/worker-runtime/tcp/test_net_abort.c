@@ -63,7 +63,7 @@ START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(net_abort)
 {
     Suite *suite = suite_create("net_abort");
     TCase *tcase = tcase_create("all");
@@ -74,5 +74,5 @@ int main(void)
     tcase_add_test(tcase, a_cause_without_words_gets_some);
     tcase_add_loop_test(tcase, a_code_that_is_no_errno_is_a_lost_peer, 0, 6);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

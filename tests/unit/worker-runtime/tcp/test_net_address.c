@@ -121,7 +121,7 @@ START_TEST(a_connection_to_a_machine_that_vanishes_ends)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(net_address)
 {
     Suite *suite = suite_create("net_address");
     TCase *tcase = tcase_create("all");
@@ -133,5 +133,5 @@ int main(void)
                         sizeof loopbacks / sizeof *loopbacks);
     tcase_add_test(tcase, a_connection_to_a_machine_that_vanishes_ends);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

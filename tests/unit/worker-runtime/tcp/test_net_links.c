@@ -162,7 +162,7 @@ START_TEST(what_is_no_message_is_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(net_links)
 {
     Suite *suite = suite_create("net_links");
     TCase *tcase = tcase_create("all");
@@ -172,5 +172,5 @@ int main(void)
     tcase_add_test(tcase, a_connection_that_said_something_was_taken);
     tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

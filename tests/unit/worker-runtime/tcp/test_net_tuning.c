@@ -47,7 +47,7 @@ START_TEST(a_bound_of_nothing_deals_out_every_sum)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(net_tuning)
 {
     Suite *suite = suite_create("net_tuning");
     TCase *tcase = tcase_create("all");
@@ -55,5 +55,5 @@ int main(void)
     tcase_add_test(tcase, between_two_nodes_the_bound_is_the_measured_one);
     tcase_add_test(tcase, a_bound_of_nothing_deals_out_every_sum);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

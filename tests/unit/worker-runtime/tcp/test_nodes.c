@@ -346,7 +346,7 @@ static void tear_down(void)
     store_stop(&store);
 }
 
-int main(void)
+TEST_SUITE(nodes)
 {
     static const int n_grids = sizeof grids / sizeof *grids;
     static const int n_wide = sizeof wide_grids / sizeof *wide_grids;
@@ -365,5 +365,5 @@ int main(void)
     else
         puts("nodes_reach_each_other_over_ipv6: skipped, this machine has no IPv6");
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

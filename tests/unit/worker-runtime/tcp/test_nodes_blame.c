@@ -274,7 +274,7 @@ static void tear_down(void)
     store_stop(&store);
 }
 
-int main(void)
+TEST_SUITE(nodes_blame)
 {
     Suite *suite = suite_create("nodes_blame");
     TCase *tcase = tcase_create("all");
@@ -286,5 +286,5 @@ int main(void)
                         sizeof streams / sizeof *streams);
     tcase_add_test(tcase, who_sends_to_a_rank_that_left_a_broken_job_is_told_what_broke_it);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

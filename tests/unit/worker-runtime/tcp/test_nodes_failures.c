@@ -419,7 +419,7 @@ static void tear_down(void)
     store_stop(&store);
 }
 
-int main(void)
+TEST_SUITE(nodes_failures)
 {
     Suite *suite = suite_create("nodes_failures");
     TCase *tcase = tcase_create("all");
@@ -447,5 +447,5 @@ int main(void)
     tcase_add_loop_test(tcase, what_keeps_a_node_from_joining_is_named, 0,
                         sizeof refusals / sizeof *refusals);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

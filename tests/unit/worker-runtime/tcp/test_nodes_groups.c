@@ -263,7 +263,7 @@ static void tear_down(void)
     store_stop(&store);
 }
 
-int main(void)
+TEST_SUITE(nodes_groups)
 {
     Suite *suite = suite_create("nodes_groups");
     TCase *tcase = tcase_create("all");
@@ -276,5 +276,5 @@ int main(void)
     tcase_add_test(tcase, a_message_of_another_type_is_a_mismatch_for_all);
     tcase_add_test(tcase, who_waits_for_a_message_learns_of_a_death_on_another_node);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -354,7 +354,7 @@ START_TEST(a_rank_that_never_comes_is_blamed_on_all_nodes)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(nodes_threads)
 {
     Suite *suite = suite_create("nodes_threads");
     TCase *tcase = tcase_create("all");
@@ -363,5 +363,5 @@ int main(void)
     tcase_add_loop_test(tcase, what_breaks_one_node_is_told_on_the_other, 0, 5);
     tcase_add_test(tcase, a_rank_that_never_comes_is_blamed_on_all_nodes);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -88,7 +88,7 @@ START_TEST(a_time_out_that_never_comes_does_not_wrap)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(straggler)
 {
     Suite *suite = suite_create("straggler");
     TCase *tcase = tcase_create("all");
@@ -100,5 +100,5 @@ int main(void)
     tcase_add_test(tcase, who_waits_for_the_late_one_itself_gives_up_first);
     tcase_add_test(tcase, a_time_out_that_never_comes_does_not_wrap);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

@@ -239,7 +239,7 @@ START_TEST(stages_that_do_not_fit_are_refused_on_all_ranks)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(pipeline)
 {
     Suite *s = suite_create("pipeline");
     TCase *t = tcase_create("pipeline");
@@ -251,5 +251,5 @@ int main(void)
     tcase_add_loop_test(t, a_stage_that_fails_fails_the_step_on_all_and_nobody_waits, 0, 5);
     tcase_add_loop_test(t, stages_that_do_not_fit_are_refused_on_all_ranks, 0, 6);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -243,7 +243,7 @@ START_TEST(what_one_rank_finds_in_its_part_all_of_them_know)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(scaler)
 {
     Suite *s = suite_create("scaler");
     TCase *t = tcase_create("scaler");
@@ -264,5 +264,5 @@ int main(void)
     tcase_add_loop_test(t, ranks_on_several_nodes_skip_the_same_steps, 1, 5);
     tcase_add_loop_test(t, what_one_rank_finds_in_its_part_all_of_them_know, 1, 5);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

@@ -167,7 +167,7 @@ START_TEST(options_out_of_their_bounds_are_refused)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(syncbn)
 {
     Suite *s = suite_create("syncbn");
     TCase *t = tcase_create("syncbn");
@@ -179,5 +179,5 @@ int main(void)
     tcase_add_loop_test(t, options_out_of_their_bounds_are_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return s;
 }

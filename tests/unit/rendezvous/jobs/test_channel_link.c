@@ -346,7 +346,7 @@ START_TEST(closing_with_connections_open_leaves_nothing)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(channel_link)
 {
     Suite *suite = suite_create("control");
     TCase *t = tcase_create("control");
@@ -364,5 +364,5 @@ int main(void)
     tcase_add_test(t, a_verdict_arrives_although_the_roster_closes_at_once);
     tcase_add_test(t, closing_with_connections_open_leaves_nothing);
     suite_add_tcase(suite, t);
-    return run_suite(suite);
+    return suite;
 }

@@ -417,7 +417,7 @@ START_TEST(a_rank_that_is_killed_in_a_message_is_named)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(p2p)
 {
     Suite *suite = suite_create("messages");
     TCase *tcase = tcase_create("all");
@@ -434,5 +434,5 @@ int main(void)
     tcase_add_test(tcase, a_message_that_nobody_takes_names_the_other_side);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_message_is_named, 0, 2);
     suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite;
 }

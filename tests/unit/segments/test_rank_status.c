@@ -251,9 +251,9 @@ START_TEST(a_rank_may_be_told_to_wait_before_its_first_step)
 }
 END_TEST
 
-int main(void)
+TEST_SUITE(rank_status)
 {
-    Suite *suite = suite_create("progress");
+    Suite *suite = suite_create("rank_status");
     TCase *tc = tcase_create("page");
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_set_timeout(tc, 60);
@@ -271,5 +271,5 @@ int main(void)
     tcase_add_test(tc, a_rank_may_be_told_to_wait_before_its_first_step);
     tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
     suite_add_tcase(suite, tc);
-    return run_suite(suite);
+    return suite;
 }
