@@ -137,9 +137,8 @@ static int run(struct job_spec *spec, int null_fd)
                                   : node_run(spec, link, null_fd, &end, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
-        return rc == -EBADMSG ? EXIT_USAGE /* as with any other file of what is to be done */
-               : rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
-                                                                       : EXIT_INTERNAL;
+        return rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
+                                                                     : EXIT_INTERNAL;
     }
     if (end.die_of != 0)
         die_of(end.die_of);

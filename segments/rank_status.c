@@ -54,27 +54,6 @@ void rank_status_step(struct rank_status_page *page, uint64_t now_ns, uint64_t i
     put(&page->steps, get(&page->steps) + 1);
 }
 
-bool rank_status_holds(const struct rank_status_page *page)
-{
-    const uint64_t hold = get(&page->hold);
-    return hold != 0 && hold == get(&page->steps_before) + get(&page->steps) + 1;
-}
-
-void rank_status_set_held(struct rank_status_page *page, bool is_held)
-{
-    atomic_store(&page->held, is_held);
-}
-
-void rank_status_hold(struct rank_status_page *page, uint64_t steps)
-{
-    put(&page->hold, steps + 1);
-}
-
-void rank_status_let_go(struct rank_status_page *page)
-{
-    put(&page->hold, 0);
-}
-
 struct rank_status_place *rank_status_open(struct rank_status_page *page)
 {
     uint32_t taken = atomic_load(&page->taken);
@@ -139,8 +118,7 @@ void rank_status_read(const struct rank_status_page *page, struct progress *ret)
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
                              .inside_ns = get(&page->inside_ns),
-                             .waits = atomic_load(&page->n_untold) != 0,
-                             .is_held = atomic_load(&page->held) != 0};
+                             .waits = atomic_load(&page->n_untold) != 0};
     if (ret->inside_ns > ret->mean_ns) /* read a moment later */
         ret->inside_ns = ret->mean_ns;
     for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++) {

@@ -49,8 +49,6 @@ struct rank_status_page {
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
     _Atomic uint64_t ready_ns;           /* when the rank had met the others, as step_ns */
-    _Atomic uint64_t hold; /* written by ddprun: wait behind so many steps, + 1; 0: go on */
-    _Atomic uint32_t held; /* it waits there, and so do, or will, all ranks of the job */
     _Alignas(64) struct rank_status_place place[RANK_STATUS_GROUPS];
 };
 
@@ -67,10 +65,6 @@ void rank_status_begin(struct rank_status_page *page, uint64_t steps_before);
  * now_ns      CLOCK_MONOTONIC
  * inside_ns   so long this rank was in the call that ends the step */
 void rank_status_step(struct rank_status_page *page, uint64_t now_ns, uint64_t inside_ns);
-
-/* Whether it is where ddprun wants it to wait (ddprun --replay). */
-bool rank_status_holds(const struct rank_status_page *page);
-void rank_status_set_held(struct rank_status_page *page, bool is_held);
 
 /* Take a place for a group. Thread-safe.
  *
@@ -109,13 +103,6 @@ static inline void rank_status_turn(struct rank_status_place *place, enum rank_s
                           memory_order_relaxed);
 }
 
-/* --- ddprun ----------------------------------------------------------------------------------- */
-
-/* Have the rank wait in the step behind so many, counted as steps_before + steps, until it is let
- * go. All ranks of a job are told the same, before they meet. */
-void rank_status_hold(struct rank_status_page *page, uint64_t steps);
-void rank_status_let_go(struct rank_status_page *page);
-
 /* --- reading: anybody who has the segment mapped ---------------------------------------------- */
 
 struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
@@ -126,7 +113,6 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
     uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */
-    bool is_held;              /* it waits where it was told to */
     unsigned n_calls;
     struct rank_status_call
         call[RANK_STATUS_GROUPS]; /* of groups that made any; the world's first */

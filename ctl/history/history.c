@@ -368,14 +368,6 @@ static int read_steps(struct history *h, const struct event *e)
                     number_of(e, "after"), is_true(e, "lives") ? ", and the ranks go on" : "");
 }
 
-static int read_replay(struct history *h, const struct event *e)
-{
-    const char *action = text_of(e, "action");
-    if (strcmp(action, "kill") == 0)
-        return add_mark(h, e, "replay", "replay: rank %d is killed", number_of(e, "rank"));
-    return add_mark(h, e, "replay", "replay: %s on %s", action, text_of(e, "host"));
-}
-
 static int read_job_end(struct history *h, const struct event *e)
 {
     int code = number_of(e, "code");
@@ -407,7 +399,6 @@ static const struct {
     {"leave", read_leave},
     {"pace", read_pace},
     {"steps", read_steps},
-    {"replay", read_replay},
     {"job_end", read_job_end},
 };
 

@@ -76,7 +76,6 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
                                           .on_joined = callbacks->on_joined,
                                           .on_asked = callbacks->on_asked,
                                           .on_death = callbacks->on_death,
-                                          .find_hold = callbacks->find_hold,
                                           .arg = callbacks->arg};
     return node_memory_create(loop, &opts, ret, err);
 }

@@ -36,7 +36,6 @@ struct generation_callbacks { /* whom to tell; called from the loop */
     void (*on_asked)(void *arg, int rank);                 /* likewise */
     void (*on_death)(void *arg);                           /* likewise */
     void (*on_saved)(void *arg);                           /* checkpoint_request_all_saved() */
-    bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);  /* node_memory.h */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
     void *arg;

@@ -76,23 +76,12 @@ static void tell_rank_gone(struct node_memory *m, int rank, int status)
     broker_rank_gone(m->broker, (unsigned)rank);
 }
 
-/* Before any rank has it. */
-static void set_hold(const struct node_memory *m, struct control *c)
-{
-    uint64_t steps;
-    if (m->opts.find_hold == NULL || !m->opts.find_hold(m->opts.arg, c->generation, &steps))
-        return;
-    for (unsigned i = 0; i < c->n_local; i++)
-        rank_status_hold(&c->line[i].progress, steps);
-}
-
 static int make_broker(struct node_memory *m, struct co_error *err)
 {
     int fd;
     int rc = control_create((unsigned)m->n_local, m->opts.generation, &fd, &m->control, err);
     if (rc < 0)
         return rc;
-    set_hold(m, m->control);
     rc = broker_create((unsigned)m->n_local, fd, &m->broker, err);
     close(fd);
     if (rc < 0) {
@@ -245,7 +234,6 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     int rc = control_create(broker_n_kept(m->broker), generation, &fd, &next, err);
     if (rc < 0)
         return rc;
-    set_hold(m, next);
     rc = broker_renew(m->broker, fd, generation, world, err);
     close(fd);
     if (rc < 0) {
@@ -315,12 +303,6 @@ bool node_memory_read_progress(const struct node_memory *m, int rank, struct pro
     rank_status_read(&line->progress, ret);
     *ret_digest = co_hash_word(rank_status_digest(&line->progress), atomic_load(&line->arrived));
     return true;
-}
-
-void node_memory_let_go(struct node_memory *m)
-{
-    for (unsigned i = 0; m->control != NULL && i < m->control->n_local; i++)
-        rank_status_let_go(&m->control->line[i].progress);
 }
 
 void node_memory_close(struct node_memory *m)

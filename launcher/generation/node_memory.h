@@ -28,9 +28,6 @@ struct node_memory_opts {
     /* recovers: ranks say that one of them has died, of which node_memory_rank_gone() does not know
      * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
     void (*on_death)(void *arg);
-    /* the ranks are to wait behind some step of the generation: which one, and whether at all;
-     * NULL: never (segments/rank_status.h) */
-    bool (*find_hold)(void *arg, uint32_t generation, uint64_t *ret_steps);
     void *arg;
 };
 
@@ -95,9 +92,6 @@ uint64_t node_memory_most_bytes(const struct node_memory *m);
  * returns      whether there is anything to read */
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
                                uint64_t *ret_digest);
-
-/* Let ranks go that wait, or would wait, where find_hold() said. */
-void node_memory_let_go(struct node_memory *m);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

@@ -91,7 +91,6 @@ void job_spec_fini(struct job_spec *spec)
         spec->wrap,
         spec->local_rank_arg,
         spec->events,
-        spec->replay,
         spec->report,
         spec->signals_to_handle,
         spec->exports,

@@ -170,7 +170,6 @@ struct job_spec {
     /* seeing */
     char *events;   /* owned; --events, a path for JSON lines; NULL: none */
     bool event_log; /* --event-log-handler console: torchrun's records on stderr */
-    char *replay;   /* owned; --replay, a path of such lines, to be repeated; NULL: none */
     char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
 };
 

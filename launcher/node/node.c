@@ -16,7 +16,6 @@
 #include "node_pace.h"
 #include "node_pmi.h"
 #include "node_priv.h"
-#include "node_replay.h"
 #include "node_roster.h"
 #include "node_standby.h"
 
@@ -104,12 +103,6 @@ static void on_saved(void *arg)
         node_roster_look(n->agent);
 }
 
-static bool find_hold(void *arg, uint32_t generation, uint64_t *ret_steps)
-{
-    const struct node *n = arg;
-    return node_replay_find_hold(n->replay, generation, ret_steps);
-}
-
 struct generation_callbacks node_generation_callbacks(struct node *n)
 {
     return (struct generation_callbacks){.on_store_refused = on_refused,
@@ -118,7 +111,6 @@ struct generation_callbacks node_generation_callbacks(struct node *n)
                                          .on_asked = on_asked,
                                          .on_death = on_death,
                                          .on_saved = on_saved,
-                                         .find_hold = find_hold,
                                          .arg = n};
 }
 
@@ -325,8 +317,6 @@ static int open_options(struct node *n, struct co_error *err)
 {
     int rc = node_hang_open(n, &n->hang, err);
     if (rc == 0)
-        rc = node_replay_open(n, &n->replay, err);
-    if (rc == 0)
         rc = node_pace_open(n, &n->pace, err);
     if (rc == 0)
         rc = node_leave_open(n, &n->leave, err);
@@ -395,7 +385,6 @@ static void node_close(struct node *n)
     node_roster_close(n->agent);
     node_hang_close(n->hang);
     node_pace_close(n->pace);
-    node_replay_close(n->replay);
     node_leave_close(n->leave);
     node_standby_close(n->standby);
     node_pmi_close(n->pmi);

@@ -20,8 +20,7 @@ struct node_end {
  * link      how a guided one (spec->world) finds its roster; NULL: it is none
  * null_fd   /dev/null, for reading; borrowed
  * returns   0 the job was begun and has ended, ret_end says how
- *           -EADDRINUSE the store's port is taken; -EBADMSG the file of --replay cannot be read, or
- *           tells no history; -ENOMEM, -errno: nothing was started */
+ *           -EADDRINUSE the store's port is taken; -ENOMEM, -errno: nothing was started */
 int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
              struct node_end *ret_end, struct co_error *err);
 

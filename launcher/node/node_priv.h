@@ -30,7 +30,6 @@ struct node_hang;
 struct node_leave;
 struct node_pace;
 struct node_pmi;
-struct node_replay;
 struct node_standby;
 struct output;
 struct init_reaper;
@@ -49,7 +48,6 @@ struct node {
     struct node_standby *standby; /* likewise; NULL: nobody waits for a rank */
     struct node_pace *pace;       /* likewise; NULL: nobody asks how fast they are */
     struct node_pmi *pmi;         /* likewise; NULL: the ranks are none of MPI's */
-    struct node_replay *replay;   /* likewise; NULL: nothing is repeated */
     struct flights *flights;      /* owned; NULL: torch's dumps of this generation are told, or none
                                       is looked for */
     struct node_console *console; /* owned */

@@ -14,7 +14,6 @@
 #include "node_leave.h"
 #include "node_pace.h"
 #include "node_pmi.h"
-#include "node_replay.h"
 #include "node_roster.h"
 #include "node_standby.h"
 
@@ -85,8 +84,6 @@ static void on_drained(void *arg)
     node_flight_recorder_tell(n);
     if (supervisor_get_verdict(n->supervisor)->restarts)
         events_restart(&n->events, n->supervisor);
-    if (ends)
-        node_replay_tell_end(n->replay);
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
@@ -279,7 +276,6 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
         break;
     case SPAWNER_EXITED:
         e.type = SUPERVISOR_EV_EXITED;
-        e.status = node_replay_status(n->replay, r->local_rank, r->status);
         /* before all else: who waits for it is let go */
         e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, e.status);
         e.blames = e.culprit >= 0;

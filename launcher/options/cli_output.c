@@ -142,10 +142,6 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     if (rc == 0)
         rc = copy(&d->given[OPTION_EVENTS], &spec->events, err);
     if (rc == 0)
-        rc = copy(&d->given[OPTION_REPLAY], &spec->replay, err);
-    if (spec->replay != NULL) /* the ranks wait, so that none could save its state */
-        spec->world.admit_at = MESSAGE_ADMIT_NOW;
-    if (rc == 0)
         rc = copy(&d->given[OPTION_REPORT], &spec->report, err);
     if (rc == 0)
         rc = cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);

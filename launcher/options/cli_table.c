@@ -233,9 +233,6 @@ const struct co_option cli_table[] = {
 
     {OPTION_EVENTS, 0, "events", "FILE", .subject = "Seeing", .weak = true,
      .help = "Append a JSON line to FILE for whatever happens to the job."},
-    {OPTION_REPLAY, 0, "replay", "FILE", .weak = true,
-     .help = "Repeat what FILE, the events of an earlier run, tells of a program of libddp: ranks "
-             "that failed, nodes that went and came, behind the same steps."},
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
      .help = "Write how the job ended, and why, to FILE as JSON."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",

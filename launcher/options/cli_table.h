@@ -87,7 +87,6 @@ enum cli_option {
     OPTION_LOGS_SPECS,
     /* seeing */
     OPTION_EVENTS,
-    OPTION_REPLAY,
     OPTION_REPORT,
     OPTION_EVENT_LOG_HANDLER,
     OPTION_DRY_RUN,

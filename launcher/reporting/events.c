@@ -322,16 +322,6 @@ void events_leave(struct events *e, uint32_t generation, const char *text)
         put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
-void events_replay(struct events *e, uint32_t generation, const char *action, int lrank)
-{
-    if (e->fd < 0)
-        return;
-    if (lrank >= 0)
-        put_rank(e, "replay", generation, lrank, json_pack("{s:s}", "action", action));
-    else
-        put(e, "replay", generation, json_pack("{s:s}", "action", action));
-}
-
 void events_job_end(struct events *e, const struct supervisor *s)
 {
     if (e->fd >= 0)

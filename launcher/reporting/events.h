@@ -129,12 +129,6 @@ void events_restart(struct events *e, const struct supervisor *s);
  * go on without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s);
 
-/* replay: something was repeated (--replay): action: "kill" (with lrank), "signal", "die",
- * "restart", "await" (nodes that are to join), or "differs": nothing is, from here on
- *
- * lrank   -1: none */
-void events_replay(struct events *e, uint32_t generation, const char *action, int lrank);
-
 /* job_end: code, restarts, wall_s */
 void events_job_end(struct events *e, const struct supervisor *s);
 

@@ -3,7 +3,6 @@
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/reduce.h"
-#include "worker-runtime/group/hold.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 #include <stdio.h>
@@ -131,13 +130,6 @@ static int combine_used(struct ddp_model *m)
     return rc == 0 ? 0 : model_keep_failure(m, rc, true);
 }
 
-/* Before the exchange, so that this step counts on no rank. */
-static int wait_if_told(struct ddp_model *m)
-{
-    int rc = hold_here(m->g);
-    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
-}
-
 void model_note_used(const struct ddp_model *m, uint8_t *used)
 {
     for (size_t i = 0; used != NULL && i < m->n_tensors; i++)
@@ -166,8 +158,6 @@ int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said
 {
     if (rc == 0)
         rc = combine_used(m);
-    if (rc == 0)
-        rc = wait_if_told(m);
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {

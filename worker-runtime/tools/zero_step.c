@@ -9,7 +9,6 @@
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/arithmetic/reduce.h"
-#include "worker-runtime/group/hold.h"
 #include <ddp/collective.h>
 #include <math.h>
 #include <string.h>
@@ -207,8 +206,6 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
     int rc = average(z);
     if (rc == 0)
         rc = look(z, inverse, &seen);
-    if (rc == 0)
-        rc = hold_here(z->g);
     if (rc == 0 && seen.found_inf)
         skip(z);
     else if (rc == 0)

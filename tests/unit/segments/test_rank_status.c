@@ -226,31 +226,6 @@ START_TEST(calls_and_types_have_names_and_unknown_ones_too)
 }
 END_TEST
 
-START_TEST(a_rank_waits_behind_the_step_it_was_told_until_it_is_let_go)
-{
-    ck_assert(!rank_status_holds(&page));
-    rank_status_hold(&page, 41);
-    rank_status_begin(&page, 40);
-    ck_assert(!rank_status_holds(&page));
-    rank_status_step(&page, 1000, 0);
-    ck_assert(rank_status_holds(&page));
-    ck_assert(!read_page().is_held); /* the rank says so when it waits */
-    rank_status_set_held(&page, true);
-    ck_assert(read_page().is_held);
-    rank_status_let_go(&page);
-    ck_assert(!rank_status_holds(&page));
-    rank_status_hold(&page, 40); /* it is beyond */
-    ck_assert(!rank_status_holds(&page));
-}
-END_TEST
-
-START_TEST(a_rank_may_be_told_to_wait_before_its_first_step)
-{
-    rank_status_hold(&page, 0);
-    ck_assert(rank_status_holds(&page));
-}
-END_TEST
-
 TEST_SUITE(rank_status)
 {
     Suite *suite = suite_create("rank_status");
@@ -267,8 +242,6 @@ TEST_SUITE(rank_status)
     tcase_add_test(tc, waiting_without_a_place_is_told);
     tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);
     tcase_add_test(tc, a_call_is_never_told_with_the_bytes_of_another);
-    tcase_add_test(tc, a_rank_waits_behind_the_step_it_was_told_until_it_is_let_go);
-    tcase_add_test(tc, a_rank_may_be_told_to_wait_before_its_first_step);
     tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
     suite_add_tcase(suite, tc);
     return suite;

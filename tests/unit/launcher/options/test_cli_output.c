@@ -41,11 +41,6 @@ START_TEST(what_is_told_of_the_job_has_its_place)
     ck_assert_str_eq(spec.events, "e.jsonl");
     ck_assert_str_eq(spec.report, "r.json");
     ck_assert(spec.dry_run);
-    ck_assert_ptr_null(spec.replay);
-    JOB("ddprun", "--replay", "e.jsonl", "--nnodes=1:2", "--rdzv-endpoint=n1", "--rdzv-id=j",
-        "--admit-at=checkpoint", "train.py");
-    ck_assert_str_eq(spec.replay, "e.jsonl");
-    ck_assert_int_eq(spec.world.admit_at, MESSAGE_ADMIT_NOW); /* ranks that wait save nothing */
     JOB("ddprun", "--event-log-handler=console", "train.py");
     ck_assert(spec.event_log);
     ck_assert_ptr_null(spec.events);
