@@ -38,7 +38,7 @@ def mpi_abort(folder, compiler):
     if shutil.which(compiler) is None:
         return None
     program = os.path.join(folder, "mpi_abort." + compiler)
-    subprocess.run([compiler, "-o", program, os.path.join(results.HERE, "mpi_abort.c")], check=True)
+    subprocess.run([compiler, "-o", program, os.path.join(results.HERE, "programs/mpi_abort.c")], check=True)
     return program
 
 

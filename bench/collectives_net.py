@@ -127,7 +127,7 @@ def ranks_environment(spaces, rank, args, job, with_store):
 @contextlib.contextmanager
 def store(spaces, args, port):
     """What ddprun would be for libddp's ranks: who serves the store."""
-    program = f"{args.build}/tests/unit/rendezvous/store_server"
+    program = f"{args.build}/tests/support/store_server"
     process = subprocess.Popen(spaces.command(0, [program, port, spaces.addresses[0]]), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
     try:

@@ -6,7 +6,7 @@ import subprocess
 import results
 from torch_venv import torch_venv
 
-SOURCES = [os.path.join(results.HERE, name) for name in ("mpi_collectives.c", "sweep.c")]
+SOURCES = [os.path.join(results.HERE, "programs", name) for name in ("mpi_collectives.c", "sweep.c")]
 LIMIT_S = 60  # of a sweep: MPICH with more ranks than cores takes minutes
 
 SEGMENT, PLAIN, OPEN_MPI, MPICH, GLOO = \

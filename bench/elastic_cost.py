@@ -3,7 +3,7 @@
 
 usage: bench/elastic_cost.py [--ranks N,...] [--floats N,...] [--steps N] [--rounds N] [--build DIR]
 
-The program is elastic_cost.c: the same steps in a program that ends when it loses a peer (`ddp_init`, no restarts), in one that
+The program is bench/programs/elastic_cost.c: the same steps in a program that ends when it loses a peer (`ddp_init`, no restarts), in one that
 outlives it (`ddp_run`, `--max-restarts`), and in that one with all that watches: `--standby`, `--hang-timeout`, `--events`. The variants
 take turns, each run is a new job; the times are the shortest and the median step of a run, of which the best and the median of all rounds are shown.
 """
