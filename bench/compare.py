@@ -133,7 +133,7 @@ def main():
         logs.append(math.log(medians[1] / medians[0]))
         rows.append([what, len(old), f"{min(old):.3f}", f"{min(new):.3f}", *(f"{m:.3f}" for m in medians), f"{medians[1] / medians[0]:.3f}"])
     mean = math.exp(sum(logs) / len(logs))
-    head = ["measurement", "n", "old min", "new min", "old median", "new median", "new / old"]
+    head = ["measurement", "runs", "old min", "new min", "old median", "new median", "new / old"]
     results.report("compare", f"{results.table(head, rows)}\n\nGeometric mean of the ratios: {mean:.3f}.", load)
 
 
