@@ -454,7 +454,7 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
     *ret = (struct roster_actions){r->actions, r->n_actions};
 }
 
-/* --- What the caller wants to know --- */
+/* --- When time is to be fed --- */
 
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
@@ -474,66 +474,6 @@ uint64_t roster_deadline_ms(const struct roster *r)
     if (absent != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[absent].since_ms + r->limits.absent_ms);
     return deadline_ms;
-}
-
-enum roster_state roster_get_state(const struct roster *r)
-{
-    return r->state;
-}
-
-uint32_t roster_generation(const struct roster *r)
-{
-    return r->generation;
-}
-
-uint32_t roster_n_nodes(const struct roster *r)
-{
-    return r->n_nodes;
-}
-
-uint32_t roster_n_restarts(const struct roster *r)
-{
-    return (uint32_t)r->budget.n_counted;
-}
-
-const char *roster_change(const struct roster *r)
-{
-    return r->change;
-}
-
-const char *roster_newly_excluded(const struct roster *r)
-{
-    return r->newly_excluded;
-}
-
-const struct message_verdict *roster_get_verdict(const struct roster *r)
-{
-    return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
-}
-
-uint32_t roster_n_slots(const struct roster *r)
-{
-    return r->n_slots;
-}
-
-bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret)
-{
-    const struct roster_node *n = &r->nodes[slot];
-    if (!n->used)
-        return false;
-    *ret = (struct roster_node_view){.instance = n->instance,
-                                     .name = n->name,
-                                     .n_local = n->n_local,
-                                     .node_index = (uint32_t)n->seat,
-                                     .first_rank = n->first_rank,
-                                     .here = roster_is_here(n),
-                                     .is_member = roster_is_member(n),
-                                     .is_done = n->done,
-                                     .is_stopped = n->part == PART_STOPPED,
-                                     .leaves = n->leaves,
-                                     .has_saved = n->yielded,
-                                     .is_absent = n->absent};
-    return true;
 }
 
 /* --- Beginning and end --- */

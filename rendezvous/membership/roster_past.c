@@ -147,11 +147,6 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
 
 /* --- When another one may have our place --- */
 
-bool roster_lets_wait(const struct roster *r)
-{
-    return r->doubts || r->n_absent > 0;
-}
-
 /* A member that left us for another roster is not heard here. Any node counts: to be too careful
  * costs nothing, as long as there is no doubt. */
 static bool hears_all(const struct roster *r, uint64_t now_ms)

@@ -1,6 +1,10 @@
-/* roster_priv.h - the roster's inside, for its own files: roster_input.c (what comes), roster.c
- * (rules), roster_nodes.c (who is known), roster_tell.c (what they are told). A simulator that
- * compares whole states may look, too. */
+/* roster_priv.h - the roster's inside, for its own files. Each calls only those after it:
+ *   roster_input.c   inputs, turned into events
+ *   roster.c         the table: what an event does in which state
+ *   roster_past.c    taking another roster's place
+ *   roster_tell.c    messages to nodes, and answers to the caller
+ *   roster_nodes.c   the nodes that are known
+ * A simulator that compares whole states may look, too. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
 
@@ -177,6 +181,13 @@ static inline uint32_t roster_n_busy(const struct roster *r)
     return r->n_part[PART_TOLD] + r->n_part[PART_HALTING];
 }
 
+/* A node that joins now has to wait: a generation that is stopped for it might have no
+ * successor. */
+static inline bool roster_lets_wait(const struct roster *r)
+{
+    return r->doubts || r->n_absent > 0;
+}
+
 /* --- roster_nodes.c --- */
 
 void roster_nodes_init(struct roster *r);
@@ -220,9 +231,6 @@ const struct roster_past_excluded *roster_find_excluded(const struct roster *r, 
  * returns    0; -ENOENT: it is not; -ENOMEM */
 int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
                   uint32_t *ret_slot);
-
-/* Nobody can be let in now without harm to what runs. */
-bool roster_lets_wait(const struct roster *r);
 
 /* May this node's lease be renewed? */
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);

@@ -1,4 +1,5 @@
-/* roster_tell.c - what nodes are told: actions, and what is waited for. Decides nothing. */
+/* roster_tell.c - messages to nodes, as actions; what is waited for; answers to the caller. Decides
+ * nothing. */
 #include "roster_priv.h"
 
 #include "common/clock.h"
@@ -276,4 +277,66 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
         if (rows[i].differs)
             n += (size_t)snprintf(r->note + n, sizeof r->note - n, "%s%s", n > 0 ? ", " : "",
                                   rows[i].name);
+}
+
+/* --- What the caller wants to know --- */
+
+enum roster_state roster_get_state(const struct roster *r)
+{
+    return r->state;
+}
+
+uint32_t roster_generation(const struct roster *r)
+{
+    return r->generation;
+}
+
+uint32_t roster_n_nodes(const struct roster *r)
+{
+    return r->n_nodes;
+}
+
+uint32_t roster_n_restarts(const struct roster *r)
+{
+    return (uint32_t)r->budget.n_counted;
+}
+
+const char *roster_change(const struct roster *r)
+{
+    return r->change;
+}
+
+const char *roster_newly_excluded(const struct roster *r)
+{
+    return r->newly_excluded;
+}
+
+const struct message_verdict *roster_get_verdict(const struct roster *r)
+{
+    return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
+}
+
+uint32_t roster_n_slots(const struct roster *r)
+{
+    return r->n_slots;
+}
+
+bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (!n->used)
+        return false;
+    *ret = (struct roster_node_view){.instance = n->instance,
+                                     .name = n->name,
+                                     .n_local = n->n_local,
+                                     .node_index = (uint32_t)n->seat,
+                                     .first_rank = n->first_rank,
+                                     .here = roster_is_here(n),
+                                     .is_member = roster_is_member(n),
+                                     .is_done = n->done,
+                                     .is_stopped = n->part == PART_STOPPED,
+                                     .leaves = n->leaves,
+                                     .has_saved = n->yielded,
+                                     .is_absent = n->absent};
+    return true;
 }
