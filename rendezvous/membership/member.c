@@ -90,7 +90,8 @@ static void seek(struct member *m, const struct member_event *e)
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
     m->late_at_ms = e->now_ms + m->limits.start_timeout_ms;
-    member_seek(m, e->now_ms);
+    m->n_attempts = 0;
+    member_connect_soon(m, e->now_ms);
 }
 
 /* Drop the link, too: one more HELLO on it would not be answered. */

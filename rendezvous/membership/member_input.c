@@ -1,165 +1,14 @@
-/* member_input.c - the link, the lease, what is said on the one because of the other, and what
- * comes, made into events of the table. */
+/* member_input.c - what the caller feeds: messages, the ranks' news and the time, made into events
+ * of the table; the lease. */
 #include "member_priv.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- The link --- */
-
-enum {
-    FIRST_ATTEMPTS = 4, /* behind the one that comes at once: after 1, 2, 4 and 8 ms */
-    QUICK_ATTEMPTS = 1 + FIRST_ATTEMPTS + LEASE_RETURN_MS / MEMBER_QUICK_MS,
-    SOON_ATTEMPTS = QUICK_ATTEMPTS + (MEMBER_SOON_FOR_MS - LEASE_RETURN_MS) / MEMBER_SOON_MS,
-};
-
-/* Who was started together with the endpoint waits for milliseconds, who is lost after
- * LEASE_RETURN_MS hurries, and an endpoint that comes minutes later is not besieged. */
-static uint64_t wait_before_attempt_ms(uint32_t n)
-{
-    if (n <= FIRST_ATTEMPTS)
-        return n == 0 ? 0 : 1u << (n - 1);
-    if (n <= QUICK_ATTEMPTS)
-        return MEMBER_QUICK_MS;
-    uint64_t wait_ms = MEMBER_SOON_MS;
-    for (uint32_t i = SOON_ATTEMPTS; i < n && wait_ms < MEMBER_AGAIN_MS; i++)
-        wait_ms *= 2;
-    return wait_ms < MEMBER_AGAIN_MS ? wait_ms : MEMBER_AGAIN_MS;
-}
-
-static void connect_now(struct member *m)
-{
-    m->connect_at_ms = CO_NEVER_MS;
-    m->n_attempts++;
-    m->is_connecting = true;
-    m->orders.connect = true;
-}
-
-static void connect_soon(struct member *m, uint64_t now_ms)
-{
-    uint64_t wait_ms = wait_before_attempt_ms(m->n_attempts);
-    if (wait_ms == 0)
-        connect_now(m);
-    else
-        m->connect_at_ms = now_ms + wait_ms;
-}
-
-void member_seek(struct member *m, uint64_t now_ms)
-{
-    m->n_attempts = 0;
-    connect_soon(m, now_ms);
-}
-
-void member_drop_link(struct member *m)
-{
-    m->orders.disconnect |= m->is_linked || m->is_connecting;
-    m->is_linked = m->is_welcome = m->is_connecting = false;
-}
-
-/* --- What is said --- */
-
-static struct message *say(struct member *m, enum message_type type, uint32_t generation)
-{
-    assert(m->orders.n_messages < MEMBER_MAX_MESSAGES);
-    struct message *out = &m->messages[m->orders.n_messages++];
-    *out = (struct message){.type = type, .generation = generation};
-    return out;
-}
-
-/* What this node still has of its generation, or has said that it has not. */
-static struct message_was find_was(const struct member *m)
-{
-    bool has_stopped = member_has_said(m, REPORT_STOPPED) && m->stopped == m->place.generation;
-    if (m->place.generation == MESSAGE_NO_GENERATION || !(m->holds || m->keeps || has_stopped))
-        return (struct message_was){.is_known = false};
-    return (struct message_was){
-        .is_known = true, .generation = m->place.generation, .place = m->place.place};
-}
-
-static void say_hello(struct member *m, uint64_t now_ms)
-{
-    struct message *out = say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
-    out->hello = m->hello;
-    out->hello.sent_ms = now_ms;
-    out->hello.resumes = m->holds || m->keeps ? m->place.generation : MESSAGE_NO_GENERATION;
-    out->hello.was = find_was(m);
-    lease_sent(&m->lease, now_ms);
-}
-
-static void say_that_stopped(struct member *m, uint32_t generation)
-{
-    say(m, MESSAGE_STOPPED, generation)->stopped.n_local = m->hello.n_local;
-}
-
-static void say_report(struct member *m, enum member_report what)
-{
-    uint32_t generation = m->place.generation;
-    switch (what) {
-    case REPORT_READY:
-        say(m, MESSAGE_READY, generation)->ready =
-            (struct message_ready){m->host, m->place.place.port, m->place.place.agent_store};
-        break;
-    case REPORT_FAILED:
-        say(m, MESSAGE_FAILED, generation)->failed = m->failed;
-        break;
-    case REPORT_DONE:
-        say(m, MESSAGE_DONE, generation);
-        break;
-    case REPORT_YIELD:
-        say(m, MESSAGE_YIELD, generation);
-        break;
-    case REPORT_RESTART:
-        say(m, MESSAGE_RESTART, generation);
-        break;
-    case REPORT_STOPPING:
-        say(m, MESSAGE_STOPPING, m->stopped);
-        break;
-    case REPORT_STOPPED:
-        say_that_stopped(m, m->stopped);
-        break;
-    case REPORT_LEAVE:
-        say(m, MESSAGE_LEAVE, MESSAGE_NO_GENERATION)->leave.text = m->end_text;
-        break;
-    default:
-        say(m, MESSAGE_END, MESSAGE_NO_GENERATION)->verdict =
-            (struct message_verdict){.outcome = MESSAGE_ENDED,
-                                     .exit_code = (uint8_t)m->end.exit_code,
-                                     .rank = MESSAGE_NO_RANK,
-                                     .node = m->name,
-                                     .text = m->end_text};
-        break;
-    }
-}
-
-bool member_has_said(const struct member *m, enum member_report what)
-{
-    for (uint32_t i = 0; i < m->n_reports; i++)
-        if (m->reports[i] == what)
-            return true;
-    return false;
-}
-
-void member_report(struct member *m, enum member_report what)
-{
-    if (!member_has_said(m, what))
-        m->reports[m->n_reports++] = what;
-    if (m->is_welcome)
-        say_report(m, what);
-}
-
-/* The link that had them may have lost them. */
-static void say_all_again(struct member *m)
-{
-    for (uint32_t i = 0; i < m->n_reports; i++)
-        say_report(m, m->reports[i]);
-}
 
 /* --- What comes on the link --- */
 
@@ -168,7 +17,7 @@ static void lose_link(struct member *m, uint64_t now_ms, const char *why)
     snprintf(m->link_text, sizeof m->link_text, "%s", why);
     m->is_linked = m->is_welcome = m->is_connecting = false;
     if (m->state != MEMBER_ENDED)
-        connect_soon(m, now_ms);
+        member_connect_soon(m, now_ms);
 }
 
 /* The roster's end breaks its word: as if the link had broken. */
@@ -206,7 +55,7 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
     m->n_attempts = 0;
     snprintf(m->note, sizeof m->note, "%s", w->note);
     if (w->resumed)
-        say_all_again(m);
+        member_report_again(m);
     else
         begin_stay(m);
 }
@@ -276,8 +125,8 @@ static void hear_stop_of_unknown(struct member *m, const struct message *t)
         m->stopped = generation;
     if (generation == m->place.generation)
         snprintf(m->stop_text, sizeof m->stop_text, "%s", t->stop.text);
-    say(m, MESSAGE_STOPPING, generation);
-    say_that_stopped(m, generation);
+    member_say(m, MESSAGE_STOPPING, generation);
+    member_say_stopped(m, generation);
 }
 
 static void feed(struct member *m, enum member_event_type type, const struct member_input *in,
@@ -382,13 +231,13 @@ static void take_time(struct member *m, uint64_t now_ms)
     if (m->state == MEMBER_ENDED)
         return;
     if (m->connect_at_ms <= now_ms)
-        connect_now(m);
+        member_connect(m);
     if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
-        say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        member_say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
         lease_sent(&m->lease, now_ms);
     }
     if (ask_ms(m) <= now_ms) {
-        say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        member_say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
         m->ask_at_ms = now_ms + m->ask_every_ms;
     }
 }
@@ -427,7 +276,7 @@ static void take_link_up(struct member *m, const struct member_input *in)
     m->is_linked = true;
     m->is_local = in->local;
     m->is_welcome = false;
-    say_hello(m, in->now_ms);
+    member_say_hello(m, in->now_ms);
 }
 
 static void take(struct member *m, const struct member_input *in)

@@ -1,5 +1,8 @@
-/* member_priv.h - the member's inside, for its own files: member_input.c (the link, the lease,
- * what comes) and member.c (rules). A simulator that compares whole states may look, too. */
+/* member_priv.h - the member's inside, for its own files. Each calls only those after it:
+ *   member_input.c   inputs, turned into events; the lease
+ *   member.c         the table: what an event does in which state
+ *   member_tell.c    the link to the roster, and what is said on it
+ * A simulator that compares whole states may look, too. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
 
@@ -97,11 +100,19 @@ struct member_event {
 void member_enter_first(struct member *m, uint64_t now_ms);
 void member_apply(struct member *m, const struct member_event *e);
 
-/* --- member_input.c --- */
+/* --- member_tell.c --- */
+
+void member_connect_soon(struct member *m, uint64_t now_ms); /* after the wait due */
+void member_connect(struct member *m);                       /* now */
+void member_drop_link(struct member *m);
+
+/* A message of this step, to be filled in. */
+struct message *member_say(struct member *m, enum message_type type, uint32_t generation);
+void member_say_hello(struct member *m, uint64_t now_ms);
+void member_say_stopped(struct member *m, uint32_t generation);
 
 void member_report(struct member *m, enum member_report what); /* now, and again on a new link */
+void member_report_again(struct member *m);                    /* all: the link is new */
 bool member_has_said(const struct member *m, enum member_report what);
-void member_seek(struct member *m, uint64_t now_ms); /* make a link, soon or later */
-void member_drop_link(struct member *m);
 
 #endif
