@@ -64,7 +64,7 @@ static bool holds_key(const struct elector *e, const struct elector_event *ev)
     return e->is_ours;
 }
 
-/* --- Deeds --- */
+/* --- What a row does, and what entering a state does --- */
 
 typedef void action(struct elector *e, const struct elector_event *ev);
 

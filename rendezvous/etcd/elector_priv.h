@@ -1,5 +1,7 @@
-/* elector_priv.h - the elector's inside, for its own files: elector_input.c (what is asked and
- * answered, and what the caller feeds) and elector.c (rules). */
+/* elector_priv.h - the elector's inside, for its own files. Each calls only those after it:
+ *   elector_input.c   answers and other inputs, turned into events
+ *   elector.c         the table: what an event does in which state
+ *   elector_ask.c     requests to etcd */
 #ifndef DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
 #define DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
 
@@ -51,11 +53,15 @@ struct elector_event {
     const struct elector_answer *answer; /* NULL: LATE, RESIGN */
 };
 
-/* elector.c: an event runs through the table. */
+/* --- elector.c --- */
+
 void elector_apply(struct elector *e, const struct elector_event *ev);
 
-/* elector_input.c: this is what the caller is to ask now. */
+/* --- elector_ask.c --- */
+
 void elector_ask(struct elector *e, enum elector_request_type type, uint64_t now_ms);
+void elector_ask_next(struct elector *e, uint64_t now_ms); /* what the state wants to know */
+uint64_t elector_ask_at_ms(const struct elector *e);       /* when, if nothing is out */
 
 /* How long the leader counts on its lease: less than etcd does. */
 uint64_t elector_lease_ms(const struct elector *e);
