@@ -75,9 +75,6 @@ void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
 /* Members of the only job, which is over, that have not been told: they are away. */
 uint32_t jobs_n_untold(const struct jobs *j);
 
-uint32_t jobs_n(const struct jobs *j);
-uint32_t jobs_n_conns(const struct jobs *j);
-
 struct jobs_figures {
     uint32_t n_jobs, max_jobs;
     uint32_t n_conns, max_conns;

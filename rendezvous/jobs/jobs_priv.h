@@ -1,10 +1,25 @@
-/* jobs_priv.h - the inside of jobs.h, for its own files: jobs.c (jobs, their rosters, their time)
- * and jobs_peers.c (connections, and what comes on them). */
+/* jobs_priv.h - the inside of jobs.h, for its own files. Each calls only those after it:
+ *   jobs_input.c   what comes from nodes
+ *   jobs.c         jobs, their rosters, their time, who knows a verdict
+ *   jobs_peers.c   the peers by the number of their link, and messages to them */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
 #include "jobs.h"
-#include "verdict_log.h"
+
+/* The nodes that have heard that a job is over. A run id is used again: a job fails, its script is
+ * fixed, and it starts once more under the same name. A node that comes late to the job that is
+ * over should hear its verdict; one that has heard it already, and comes again, wants to run. A
+ * ddprun that was started again has its node's name and another instance id. */
+struct verdict_log_node {
+    uint8_t instance[MESSAGE_INSTANCE_BYTES];
+    char name[MESSAGE_NAME_BYTES];
+};
+
+struct verdict_log {                /* zeroed: nobody */
+    struct verdict_log_node *nodes; /* owned */
+    size_t n, cap;
+};
 
 struct job {
     struct job *next;
@@ -46,6 +61,17 @@ struct jobs {
 
 /* --- jobs.c --- */
 
+/* Not more than MESSAGE_MAX_NODES, nor than there is memory for: who is left out hears the verdict
+ * once more. */
+void verdict_log_add(struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
+                     const char *name);
+
+/* Has this node heard it, in a stay before this one? */
+bool verdict_log_missed(const struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
+                        const char *name);
+
+void verdict_log_fini(struct verdict_log *t);
+
 /* Count a refusal, and tell of it if the last one was told a while ago. */
 void jobs_note(struct jobs *j, const char *text);
 
@@ -64,6 +90,8 @@ void jobs_step(struct job *job, struct roster_input *in);
 
 /* --- jobs_peers.c --- */
 
+struct peer *jobs_make_peer(struct jobs *j); /* NULL: no memory */
+void jobs_free_peer(struct peer *p);
 struct peer *jobs_find_peer(const struct jobs *j, uint64_t link); /* NULL: it has gone */
 void jobs_send(struct peer *p, const struct message *m);
 void jobs_end_peer(struct peer *p); /* what was sent still arrives */

@@ -18,7 +18,7 @@ static struct server *server;
 static struct jobs *jobs;
 static struct seal_key key, other_key;
 static struct co_error err;
-static char callbacks[4096];
+static char notes[4096];
 
 struct node { /* one link, and what was heard on it */
     struct channel_link *link;
@@ -40,7 +40,7 @@ static struct node nodes[3];
 static void on_note(void *arg, const char *text)
 {
     (void)arg;
-    strncat(callbacks, text, sizeof callbacks - strlen(callbacks) - 1);
+    strncat(notes, text, sizeof notes - strlen(notes) - 1);
 }
 
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
@@ -167,7 +167,7 @@ static void setup(void)
     uv_timer_init(&loop, &ticker);
     uv_timer_start(&ticker, on_tick, 50, 50);
     memset(nodes, 0, sizeof nodes);
-    callbacks[0] = '\0';
+    notes[0] = '\0';
     server = NULL;
     jobs = NULL;
 }
@@ -195,6 +195,13 @@ static void link_up(struct node *n, const char *run_id, const char *name, uint8_
 
 /* --- tests --- */
 
+static struct jobs_figures figures(void)
+{
+    struct jobs_figures f;
+    jobs_get_figures(jobs, &f);
+    return f;
+}
+
 START_TEST(two_nodes_get_a_generation)
 {
     const struct seal_key *k = _i == 0 ? &key : NULL;
@@ -216,7 +223,7 @@ START_TEST(two_nodes_get_a_generation)
     AWAIT(has_heard(&nodes[1], MESSAGE_SEALED));
     ck_assert_uint_eq(nodes[1].place.first_rank, 2);
     ck_assert_uint_eq(nodes[1].place.port, 1234);
-    ck_assert_uint_eq(jobs_n(jobs), 1);
+    ck_assert_uint_eq(figures().n_jobs, 1);
 }
 END_TEST
 
@@ -228,7 +235,7 @@ START_TEST(the_node_beside_the_roster_needs_no_socket)
     link_up(&nodes[0], "job7", "node1", 0);
     link_up(&nodes[1], "job7", "node2", 1);
     AWAIT(has_heard(&nodes[0], MESSAGE_SEALED));
-    ck_assert_uint_eq(jobs_n_conns(jobs), 1);
+    ck_assert_uint_eq(figures().n_conns, 1);
 }
 END_TEST
 
@@ -241,8 +248,8 @@ START_TEST(a_wrong_token_is_told_and_final)
     ck_assert_int_eq(nodes[0].code, -EACCES);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
-    AWAIT(strstr(callbacks, "token") != NULL);                 /* and at the other end */
-    ck_assert_ptr_nonnull(strstr(callbacks, "from 127.0.0.1:"));
+    AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
+    ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
 }
 END_TEST
 
@@ -254,8 +261,8 @@ START_TEST(another_jobs_id_is_refused_and_both_are_named)
     AWAIT(nodes[0].n_down > 0);
     ck_assert(has_heard(&nodes[0], MESSAGE_REFUSED));
     ck_assert_int_eq(nodes[0].refusal, MESSAGE_REFUSED_OTHER_JOB);
-    ck_assert_ptr_nonnull(strstr(callbacks, "job7"));
-    ck_assert_ptr_nonnull(strstr(callbacks, "job8"));
+    ck_assert_ptr_nonnull(strstr(notes, "job7"));
+    ck_assert_ptr_nonnull(strstr(notes, "job8"));
 }
 END_TEST
 
@@ -267,7 +274,7 @@ START_TEST(jobs_do_not_see_each_other)
         link_up(&nodes[i], i == 0 ? "job7" : "job8", "node1", i);
         AWAIT(has_heard(&nodes[i], MESSAGE_WELCOME));
     }
-    ck_assert_uint_eq(jobs_n(jobs), 2);
+    ck_assert_uint_eq(figures().n_jobs, 2);
     ck_assert(!has_heard(&nodes[0], MESSAGE_SEALED));
 }
 END_TEST
@@ -310,7 +317,7 @@ START_TEST(a_connection_that_says_nothing_good_is_closed_and_told)
     AWAIT(nodes[0].n_up > 0);
     channel_link_send(nodes[0].link, &(struct message){.type = MESSAGE_DONE});
     AWAIT(nodes[0].n_down > 0);
-    AWAIT(strstr(callbacks, "HELLO") != NULL);
+    AWAIT(strstr(notes, "HELLO") != NULL);
 }
 END_TEST
 

@@ -6,7 +6,7 @@
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
-#include "rendezvous/jobs/verdict_log.h"
+#include "rendezvous/jobs/jobs_priv.h"
 #include "rendezvous/server/server.h"
 #include "tests/support/suite.h"
 
@@ -27,12 +27,12 @@ static uv_loop_t loop;
 static struct server *server;
 static struct jobs *jobs;
 static struct co_error err;
-static char callbacks[4096];
+static char notes[4096];
 
 static const struct message_terms two_nodes = {
     .min_nodes = 2, .max_nodes = 2, .start_timeout_ms = 600000, .rejoin_timeout_ms = 600000};
 
-/* --- verdict_log.h --- */
+/* --- who knows the verdict --- */
 
 static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
 
@@ -76,7 +76,7 @@ END_TEST
 static void on_note(void *arg, const char *text)
 {
     (void)arg;
-    strncat(callbacks, text, sizeof callbacks - strlen(callbacks) - 1);
+    strncat(notes, text, sizeof notes - strlen(notes) - 1);
 }
 
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
@@ -91,7 +91,7 @@ static void setup(void)
     uv_loop_init(&loop);
     server = NULL;
     jobs = NULL;
-    callbacks[0] = '\0';
+    notes[0] = '\0';
 }
 
 static void teardown(void)
@@ -226,7 +226,7 @@ START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off
     ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
     int greedy = join("greedy"), modest = join("modest");
     struct jobs_figures f;
-    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(callbacks, "others need") == NULL;) {
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(notes, "others need") == NULL;) {
         ssize_t sent = send(greedy, heartbeats + at, n - at, MSG_NOSIGNAL);
         at = sent > 0 ? (at + (size_t)sent) % n : at;
         uv_run(&loop, UV_RUN_NOWAIT);
