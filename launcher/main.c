@@ -161,18 +161,28 @@ static int set_exports(const char *const *exports)
     return 0;
 }
 
-/* returns   0; else what to exit with */
+/* Costs nothing without --bind-to and --report-bindings. returns 0; else what to exit with */
 static int place_ranks(struct job_spec *spec)
 {
+    const struct binding_request request = {
+        .bind = spec->bind,
+        .n_ranks = spec->n_local,
+        .visible = spec->gpus != NULL ? spec->gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES)};
+    struct binding *binding;
     struct co_error err;
-    const char *visible = spec->gpus != NULL ? spec->gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES);
-    int rc = binding_find(spec, visible, &err);
+    char line[BINDING_LINE_BYTES];
+    if (spec->bind == PLACEMENT_NONE && !spec->report_bindings)
+        return 0;
+    int rc = binding_find(&request, &binding, &err);
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text);
         return usage_code(rc);
     }
-    if (spec->report_bindings)
-        binding_report(spec, stderr);
+    job_spec_set_binding(spec, binding);
+    for (int i = 0; spec->report_bindings && i < spec->n_local; i++)
+        fprintf(stderr, "ddprun: %srank %d: %s%s\n", spec->world.guided ? "local " : "", i,
+                binding->is_bound ? "bound to " : "not bound: ",
+                binding_print(binding, i, line, sizeof line));
     return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "etcd_settings.h"
 
+#include "launcher/placement/binding.h"
 #include "mpmd.h"
 #include "remote_spec.h"
 #include "wrap.h"
@@ -72,6 +73,17 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
     for (int code = 0; code < 256; code++)
         if (spec->no_restart_on[code])
             ret->no_restart_on[code / 8] |= (uint8_t)(1 << code % 8);
+}
+
+void job_spec_set_binding(struct job_spec *spec, struct binding *binding)
+{
+    spec->binding = binding;
+    if (!binding->is_bound || spec->omp_asked || spec->as_torchrun)
+        return;
+    for (int i = 0; i < spec->n_local; i++) {
+        int n = (int)cpu_set_count(&binding->ranks[i].cpus);
+        spec->omp_threads = n < spec->omp_threads ? n : spec->omp_threads;
+    }
 }
 
 void job_spec_fini(struct job_spec *spec)

@@ -115,7 +115,7 @@ struct job_spec {
     bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     enum placement_bind bind;
     bool report_bindings;
-    struct binding *binding; /* owned; set by binding_find(); NULL: nobody asked */
+    struct binding *binding; /* owned; set by job_spec_set_binding(); NULL: not requested */
     char *gpus;              /* owned; --gpus: CUDA_VISIBLE_DEVICES for the ranks; NULL: ours */
     bool virtual_local_rank; /* each rank has LOCAL_RANK 0 and one device in CUDA_VISIBLE_DEVICES */
 
@@ -191,6 +191,10 @@ bool job_spec_asks(const struct job_spec *spec);
 
 /* What the whole job agrees to, of a guided one. */
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
+
+/* Take the binding of the ranks, and lower an OMP_NUM_THREADS that no option requested to what each
+ * rank has. */
+void job_spec_set_binding(struct job_spec *spec, struct binding *binding);
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
 

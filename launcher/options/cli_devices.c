@@ -134,16 +134,13 @@ static int set_virtual(const struct draft *d, struct job_spec *spec, struct co_e
 
 static int set_bind(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    static const char *const words[] = {
-        [PLACEMENT_NONE] = "none", [PLACEMENT_CORE] = "core",     [PLACEMENT_CACHE] = "cache",
-        [PLACEMENT_NUMA] = "numa", [PLACEMENT_SOCKET] = "socket", NULL};
     static const char *const torch_words[] = {"node", "socket", "exclusive", "core-complex", NULL};
     static const enum placement_bind of_torch[] = {PLACEMENT_NUMA, PLACEMENT_SOCKET, PLACEMENT_CORE,
                                                    PLACEMENT_CACHE};
     const struct given *to = &d->given[OPTION_BIND_TO];
     const struct given *numa = &d->given[OPTION_NUMA_BINDING];
     int bind = PLACEMENT_NONE, mode = 0;
-    int rc = cli_choice(to, words, &bind, err);
+    int rc = cli_choice(to, placement_bind_words, &bind, err);
     if (rc == 0)
         rc = cli_choice(numa, torch_words, &mode, err);
     if (rc < 0)

@@ -6,10 +6,9 @@
 #include "placement.h"
 
 #include <stdbool.h>
-#include <stdio.h>
+#include <stddef.h>
 
 struct co_error;
-struct job_spec;
 
 struct binding {
     bool is_bound;    /* else the ranks may run wherever we may; it is only known where that is */
@@ -18,23 +17,23 @@ struct binding {
     struct placement_rank ranks[];
 };
 
-/* Find spec->binding, and lower an OMP_NUM_THREADS that nobody asked for to what a rank has. Does
- * nothing, at no cost, if neither --bind-to nor --report-bindings is given.
- *
- * visible   $CUDA_VISIBLE_DEVICES of the ranks; NULL: unset
+struct binding_request {
+    enum placement_bind bind; /* PLACEMENT_NONE: only find out where the ranks may run */
+    int n_ranks;              /* of this node, >= 1 */
+    const char *visible;      /* $CUDA_VISIBLE_DEVICES of the ranks; NULL: unset */
+};
+
+/* ret       one block, to free()
  * returns   0
  *           -ENOTSUP, -EIO   the machine cannot be looked at; the text says what is missing
  *           -ERANGE          more ranks than cores
  *           -ENODEV, -ENOMEM, -errno */
-int binding_find(struct job_spec *spec, const char *visible, struct co_error *err);
+int binding_find(const struct binding_request *r, struct binding **ret, struct co_error *err);
 
 enum { BINDING_LINE_BYTES = 600 }; /* are enough for any rank's */
 
 /* A rank's, in words: "CPUs 0-3 (4 cores, NUMA node 0, socket 0), GPU 0000:3b:00.0".
  * returns to */
 char *binding_print(const struct binding *b, int local_rank, char *to, size_t n);
-
-/* A line for each rank, for --report-bindings. */
-void binding_report(const struct job_spec *spec, FILE *out);
 
 #endif

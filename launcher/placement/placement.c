@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const placement_bind_words[] = {
+    [PLACEMENT_NONE] = "none", [PLACEMENT_CORE] = "core",     [PLACEMENT_CACHE] = "cache",
+    [PLACEMENT_NUMA] = "numa", [PLACEMENT_SOCKET] = "socket", NULL};
+
 /* The allowed CPUs stand in one row, neighbours together, and everything else is a range of it: a
  * core, a cache, a node. */
 struct range {

@@ -25,6 +25,9 @@ enum placement_bind {
     PLACEMENT_SOCKET /* socket: to the CPUs of the home's socket */
 };
 
+/* --bind-to's, by enum placement_bind; then NULL */
+extern const char *const placement_bind_words[];
+
 struct placement_wish { /* all borrowed */
     enum placement_bind bind;
     int n_ranks;                       /* >= 1 */
