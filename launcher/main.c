@@ -7,7 +7,7 @@
 #include "launcher/node/node.h"
 #include "launcher/options/cli.h"
 #include "launcher/options/task.h"
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/title.h"
 #include "launcher/remote/launch_channel.h"

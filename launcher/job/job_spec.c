@@ -2,7 +2,7 @@
 
 #include "etcd_settings.h"
 
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 #include "mpmd.h"
 #include "remote_spec.h"
 #include "wrap.h"

@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "job_spec.h"
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 
 #include <ddp/env.h>
 #include <errno.h>

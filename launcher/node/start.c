@@ -7,7 +7,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 #include "launcher/spawner/image.h"
 #include "launcher/spawner/spawner.h"
 #include "launcher/stdio/rank_io.h"

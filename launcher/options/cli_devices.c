@@ -1,7 +1,7 @@
 /* The options about devices and CPUs. */
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/placement/gpus.h"
+#include "launcher/platform/gpus.h"
 
 #include "common/error.h"
 #include "common/parse.h"

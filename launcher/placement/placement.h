@@ -8,11 +8,25 @@
 #define DDP_LAUNCHER_PLACEMENT_PLACEMENT_H
 
 #include "cpu_set.h"
-#include "topology.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
+
+struct topology_cpu { /* what it is part of, each counted from 0 through the machine */
+    uint32_t cpu;     /* the kernel's number: < CPU_SET_CPUS */
+    uint32_t core;
+    uint32_t cache; /* the largest that it shares with other cores; its core, if there is none */
+    uint32_t node;  /* of memory: the kernel's number. A CPU that several are as near to has the
+                       first of them; 0 on a machine that has none */
+    uint32_t socket;
+};
+
+struct topology {
+    size_t n_cpus;              /* >= 1 */
+    struct topology_cpu cpus[]; /* neighbours stand together: by socket, node, cache, core */
+};
 
 /* torchrun's names for --numa-binding stand behind those of --bind-to. */
 enum placement_bind {

@@ -1,5 +1,7 @@
 #include "resources.h"
 
+#include "gpus.h"
+
 #include "common/cpu_quota.h"
 
 #include <dirent.h>
@@ -11,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { GPUS_MAX = 256 }; /* of a node; more are not counted */
 
 int resources_affinity(void)
 {

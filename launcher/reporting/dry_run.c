@@ -3,7 +3,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 #include "launcher/spawner/spawn.h"
 
 #include "common/error.h"

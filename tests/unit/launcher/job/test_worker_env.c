@@ -1,7 +1,7 @@
 /* The environment that a worker gets, compared whole. */
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/placement/binding.h"
+#include "launcher/platform/binding.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -6,7 +6,7 @@
  *     bind MODE N       N ranks; a LIST for each follows, or "error NAME" */
 #include "common/error.h"
 #include "launcher/placement/placement.h"
-#include "launcher/placement/topology.h"
+#include "launcher/platform/topology.h"
 
 #include "tests/support/cases.h"
 #include "tests/support/suite.h"
@@ -45,10 +45,9 @@ static bool read_line(struct reader *r)
 
 static void set_machine(struct reader *r, const char *text)
 {
-    const struct topology_source source = {.synthetic = text};
     struct co_error err;
     free(r->topology);
-    ck_assert_msg(topology_load(&source, &r->topology, &err) == 0, "%s: %s", r->name, err.text);
+    ck_assert_msg(topology_load(text, &r->topology, &err) == 0, "%s: %s", r->name, err.text);
     memset(&r->allowed, 0xff, sizeof r->allowed);
     memset(r->near_of, 0, sizeof r->near_of);
 }
@@ -139,9 +138,8 @@ static const char *const shapes[] = {"core:1 pu:1",
 
 static struct topology *load(const char *text)
 {
-    const struct topology_source source = {.synthetic = text};
     struct topology *t;
-    ck_assert_int_eq(topology_load(&source, &t, NULL), 0);
+    ck_assert_int_eq(topology_load(text, &t, NULL), 0);
     return t;
 }
 
@@ -223,10 +221,9 @@ END_TEST
 
 START_TEST(the_real_machine_has_the_cpus_that_the_kernel_counts)
 {
-    const struct topology_source here = {0};
     struct topology *t;
     struct co_error err = {0};
-    ck_assert_msg(topology_load(&here, &t, &err) == 0, "%s", err.text);
+    ck_assert_msg(topology_load(NULL, &t, &err) == 0, "%s", err.text);
     ck_assert_uint_ge(t->n_cpus, 1);
     ck_assert_ptr_null(getenv("HWLOC_PLUGINS_PATH")); /* it was ours, for a moment */
     free(t);
@@ -237,15 +234,13 @@ START_TEST(no_description_is_an_error_that_shows_it)
 {
     static const char *const bad[] = {"", "core", "core:0", "pack:2 core:x", "warp:9"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const struct topology_source source = {.synthetic = bad[i]};
         struct topology *t;
         struct co_error err = {0};
-        ck_assert_int_eq(topology_load(&source, &t, &err), -EINVAL);
+        ck_assert_int_eq(topology_load(bad[i], &t, &err), -EINVAL);
         ck_assert_ptr_nonnull(strstr(err.text, bad[i]));
     }
-    const struct topology_source large = {.synthetic = "pack:64 core:129 pu:1"};
     struct topology *t;
-    ck_assert_int_eq(topology_load(&large, &t, NULL), -EINVAL);
+    ck_assert_int_eq(topology_load("pack:64 core:129 pu:1", &t, NULL), -EINVAL);
 }
 END_TEST
 

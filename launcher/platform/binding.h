@@ -1,9 +1,9 @@
 /* binding.h - what the ranks of this node are bound to: the shell around placement.h, which looks
  * at the machine, at what we are allowed, and at the devices. */
-#ifndef DDP_LAUNCHER_PLACEMENT_BINDING_H
-#define DDP_LAUNCHER_PLACEMENT_BINDING_H
+#ifndef DDP_LAUNCHER_PLATFORM_BINDING_H
+#define DDP_LAUNCHER_PLATFORM_BINDING_H
 
-#include "placement.h"
+#include "launcher/placement/placement.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Which GPU is where, in trees of files like the kernel's and the driver's. */
-#include "launcher/placement/gpus.h"
+#include "launcher/platform/gpus.h"
 #include "tests/support/file_tree.h"
 #include "tests/support/suite.h"
 

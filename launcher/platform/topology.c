@@ -1,6 +1,6 @@
 #include "topology.h"
 
-#include "launcher/platform/linkage.h"
+#include "linkage.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -34,12 +34,6 @@ struct hwloc {
 
 static const char library_name[] = "libhwloc.so.15"; /* the ABI of all versions 2 */
 
-static void close_hwloc(struct hwloc *h)
-{
-    if (h->library != NULL)
-        dlclose(h->library);
-}
-
 static int open_hwloc(struct hwloc *h, struct co_error *err)
 {
     struct co_error why;
@@ -71,11 +65,11 @@ static int init_without_plugins(const struct hwloc *h, hwloc_topology_t *ret)
     return rc < 0 ? -EIO : 0;
 }
 
-static int load(const struct hwloc *h, const struct topology_source *source, hwloc_topology_t t,
+static int load(const struct hwloc *h, const char *synthetic, hwloc_topology_t t,
                 struct co_error *err)
 {
-    if (source->synthetic != NULL && h->hwloc_topology_set_synthetic(t, source->synthetic) < 0)
-        return co_fail(err, -EINVAL, "'%.200s' describes no machine", source->synthetic);
+    if (synthetic != NULL && h->hwloc_topology_set_synthetic(t, synthetic) < 0)
+        return co_fail(err, -EINVAL, "'%.200s' describes no machine", synthetic);
     if (h->hwloc_topology_load(t) < 0) /* devices are left out as long as nobody asks */
         return co_fail(err, -EIO, "hwloc cannot tell what this machine is made of: %s",
                        strerror(errno));
@@ -167,7 +161,7 @@ static int copy_cpus(const struct hwloc *h, hwloc_topology_t t, struct topology 
     return 0;
 }
 
-int topology_load(const struct topology_source *source, struct topology **ret, struct co_error *err)
+int topology_load(const char *synthetic, struct topology **ret, struct co_error *err)
 {
     struct hwloc h = {0};
     hwloc_topology_t t;
@@ -175,11 +169,12 @@ int topology_load(const struct topology_source *source, struct topology **ret, s
     if (rc == 0 && (rc = init_without_plugins(&h, &t)) < 0)
         co_fail(err, rc, "hwloc cannot be started: %s", strerror(-rc));
     if (rc == 0) {
-        rc = load(&h, source, t, err);
+        rc = load(&h, synthetic, t, err);
         if (rc == 0)
             rc = copy_cpus(&h, t, ret, err);
         h.hwloc_topology_destroy(t);
     }
-    close_hwloc(&h);
+    if (h.library != NULL)
+        dlclose(h.library);
     return rc;
 }

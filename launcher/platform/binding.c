@@ -1,6 +1,7 @@
 #include "binding.h"
 
 #include "gpus.h"
+#include "topology.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -49,7 +50,6 @@ static void list_nodes(struct binding *b, int n)
 static int place(const struct binding_request *r, const struct gpus *gpus, struct binding *b,
                  struct co_error *err)
 {
-    const struct topology_source here = {0};
     struct cpu_set allowed = {0};
     co_autofree struct topology *topology = NULL;
     co_autofree const struct cpu_set **near = calloc((size_t)r->n_ranks, sizeof *near);
@@ -57,7 +57,7 @@ static int place(const struct binding_request *r, const struct gpus *gpus, struc
         return co_fail(err, -ENOMEM, "no memory for %d ranks", r->n_ranks);
     if (sched_getaffinity(0, sizeof allowed, (cpu_set_t *)&allowed) < 0)
         return co_fail(err, -errno, "cannot ask which CPUs are allowed: %s", strerror(errno));
-    int rc = topology_load(&here, &topology, err);
+    int rc = topology_load(NULL, &topology, err);
     if (rc < 0)
         return rc;
     find_near(gpus, r->visible, r->n_ranks, b, near);

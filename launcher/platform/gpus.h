@@ -3,10 +3,10 @@
  * Read from the files that the kernel and the driver show: no CUDA, no device is opened. Devices
  * are in the order of their bus addresses, as CUDA numbers them where they are of one kind
  * (elsewhere CUDA_DEVICE_ORDER=PCI_BUS_ID makes it do so). */
-#ifndef DDP_LAUNCHER_PLACEMENT_GPUS_H
-#define DDP_LAUNCHER_PLACEMENT_GPUS_H
+#ifndef DDP_LAUNCHER_PLATFORM_GPUS_H
+#define DDP_LAUNCHER_PLATFORM_GPUS_H
 
-#include "cpu_set.h"
+#include "launcher/placement/cpu_set.h"
 
 #include <stddef.h>
 
