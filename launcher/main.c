@@ -1,13 +1,16 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
 #include "launcher/hosts/pmi_bootstrap.h"
+#include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/job/rank_argv.h"
+#include "launcher/job/worker_env.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/etcd_link.h"
 #include "launcher/membership/secret.h"
 #include "launcher/node/node.h"
 #include "launcher/options/cli.h"
-#include "launcher/options/task.h"
 #include "launcher/platform/binding.h"
+#include "launcher/platform/exec_error.h"
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/title.h"
 #include "launcher/remote/launch_channel.h"
@@ -202,11 +205,41 @@ static int do_launched(struct launch_channel *channel, struct job_spec *spec, in
     return run(spec, null_fd);
 }
 
-/* returns   only if that failed: what to exit with */
-static int become(const struct job_spec *spec)
+/* Execute the program with the environment of the rank that Slurm has started us as, and with a
+ * store that rank 0 itself serves: only Slurm supervises the ranks then.
+ *
+ * returns   only if that failed: what to exit with */
+static int become_rank(const struct job_spec *spec)
 {
+    const struct slurm_task *task = spec->task;
+    const struct generation_place place = {.world_size = (int)task->world_size,
+                                           .local_world_size = (int)task->local_world_size,
+                                           .node_rank = (int)task->node_rank,
+                                           .n_nodes = (int)task->n_nodes,
+                                           .master_addr = task->master_addr,
+                                           .master_port = task->master_port,
+                                           .node_fd = -1,
+                                           .checkpoint_fd = -1,
+                                           .pmi_fd = -1};
+    const struct rank_place rank = {
+        .rank = (int)task->rank, .local_rank = (int)task->local_rank, .error_file = ""};
+    struct rank_values values;
+    struct worker_env *common = NULL;
+    co_autofree char **env = NULL;
+    co_autofree char **argv = NULL;
     struct co_error err;
-    int rc = task_become(spec, &err);
+    rank_values_fill(&values, spec, &place, &rank);
+    int rc = worker_env_create(spec, &place, environ, &common, &err);
+    if (rc == 0)
+        rc = worker_env_make(common, &rank, &env, &err);
+    if (rc == 0)
+        rc = rank_argv_make(spec, &values, &argv, &err);
+    if (rc == 0) {
+        const char *path = rank_argv_path(spec, &values);
+        execve(path, argv != NULL ? argv : spec->argv, env);
+        rc = exec_error_explain(path, errno, &err);
+    }
+    worker_env_destroy(common);
     fprintf(stderr, "ddprun: %s\n", err.text);
     return usage_code(rc);
 }
@@ -221,7 +254,7 @@ static int do_alone(struct job_spec *spec, int null_fd)
         return code;
     if (spec->dry_run)
         return show(spec);
-    return spec->task != NULL ? become(spec) : run(spec, null_fd);
+    return spec->task != NULL ? become_rank(spec) : run(spec, null_fd);
 }
 
 /* We may be called by a path, which tells whose Python is meant. One from this folder on leads

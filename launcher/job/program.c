@@ -7,11 +7,11 @@
 #include "rank_argv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin" /* where PATH is unset */
 
@@ -344,74 +344,4 @@ int program_find(const char *name, const struct host_env *world, char **ret_path
     if (strchr(name, '/') != NULL)
         *ret_path = strdup(name);
     return *ret_path != NULL ? 0 : no_memory(err);
-}
-
-/* The file's first line, as far as it fits; "" if it can't be read or is no text. */
-static void read_first_line(const char *path, char *line, size_t size)
-{
-    line[0] = '\0';
-    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
-    line[n > 0 ? n : 0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-}
-
-/* execve says ENOENT and EACCES of the interpreter as it does of the file itself. */
-static int explain_interpreter(const char *path, const char *line, int error, struct co_error *err)
-{
-    const char *name = line + 2 + strspn(line + 2, " \t");
-    int n = (int)strcspn(name, " \t");
-    if (n > 0 && name[n - 1] == '\r')
-        return co_fail(err, -ENOENT,
-                       "cannot execute '%.400s': its first line ends in CR LF, so that its "
-                       "interpreter would be '%.*s\\r': save it with LF only",
-                       path, n - 1, name);
-    if (error == ENOENT)
-        return co_fail(
-            err, -ENOENT,
-            "cannot execute '%.400s': its first line names the interpreter '%.*s', which "
-            "cannot be found",
-            path, n, name);
-    return co_fail(err, -EACCES,
-                   "cannot execute '%.400s': its first line names the interpreter '%.*s', which is "
-                   "not executable",
-                   path, n, name);
-}
-
-int program_explain_exec_error(const char *path, int error, struct co_error *err)
-{
-    char line[256]; /* the kernel reads as much */
-    struct stat file;
-    if (stat(path, &file) < 0)
-        return co_fail(err, error == EACCES ? -EACCES : -ENOENT, "cannot execute '%.400s': %s",
-                       path, strerror(errno));
-    if (S_ISDIR(file.st_mode))
-        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program", path);
-    read_first_line(path, line, sizeof line);
-    bool named = strncmp(line, "#!", 2) == 0;
-    bool executable = access(path, X_OK) == 0;
-    if (named && executable && (error == ENOENT || error == EACCES || error == ENOTDIR))
-        return explain_interpreter(path, line, error == EACCES ? EACCES : ENOENT, err);
-    switch (error) {
-    case ENOENT:
-        return co_fail(
-            err, -ENOENT,
-            "cannot execute '%.400s': the loader that it was linked for cannot be found: "
-            "was it built for another system?",
-            path);
-    case EACCES:
-        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
-                       executable ? "permission denied" : "no execute permission: try chmod +x");
-    case ENOEXEC:
-        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
-                       strncmp(line, "\177ELF", 4) == 0
-                           ? "it was built for another kind of machine"
-                           : "it is no binary program, and no first line like #!/bin/sh says what "
-                             "runs it");
-    case E2BIG:
-        return co_fail(err, -EACCES,
-                       "cannot execute '%.400s': its arguments and environment are too long", path);
-    default:
-        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path, strerror(error));
-    }
 }

@@ -40,11 +40,4 @@ int program_make(enum program_rule rule, char *const *words, const struct host_e
 int program_find(const char *name, const struct host_env *world, char **ret_path,
                  struct co_error *err);
 
-/* Why execve(path) failed, told from its errno and a look at the file: a missing interpreter of a
- * '#!' line is not a missing file. The report's words for a program that cannot be executed.
- *
- * error     the positive errno of execve
- * returns   -ENOENT: exit 127; -EACCES: exit 126. err has one line that names the path */
-int program_explain_exec_error(const char *path, int error, struct co_error *err);
-
 #endif

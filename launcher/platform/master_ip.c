@@ -1,13 +1,12 @@
 #include "master_ip.h"
 
 #include "common/error.h"
+#include "rendezvous/net/address.h"
 #include "rendezvous/net/resolve.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <uv.h>
 
 struct search {
@@ -18,15 +17,6 @@ struct search {
     int code;
     struct co_error *err;
 };
-
-static void print_address(const struct sockaddr_storage *address, char ip[INET6_ADDRSTRLEN])
-{
-    if (address->ss_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, ip, INET6_ADDRSTRLEN);
-    else
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, ip,
-                  INET6_ADDRSTRLEN);
-}
 
 static void on_done(void *arg, int code, const char *text, const struct sockaddr_storage *addresses,
                     size_t n)
@@ -42,7 +32,7 @@ static void on_done(void *arg, int code, const char *text, const struct sockaddr
     size_t i = 0;
     while (i < n && addresses[i].ss_family != AF_INET)
         i++;
-    print_address(&addresses[i < n ? i : 0], s->ip);
+    address_print_host(&addresses[i < n ? i : 0], s->ip, INET6_ADDRSTRLEN);
 }
 
 static void on_timeout(uv_timer_t *timer)
@@ -54,11 +44,17 @@ static void on_timeout(uv_timer_t *timer)
                       MASTER_IP_WAIT_MS);
 }
 
-/* In a loop of its own, so that nothing else of the node happens in between. */
-static int ask(const char *host, char ip[INET6_ADDRSTRLEN], struct co_error *err)
+/* A name is resolved in an event loop of its own, so that no other event of the node comes
+ * between. */
+int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_error *err)
 {
-    struct search s = {.host = host, .ip = ip, .err = err};
+    struct search s = {.host = host, .ip = ret_ip, .err = err};
+    struct in6_addr address;
     uv_loop_t loop;
+    if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1) {
+        snprintf(ret_ip, INET6_ADDRSTRLEN, "%s", host);
+        return 0;
+    }
     int rc = uv_loop_init(&loop);
     if (rc < 0)
         return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
@@ -71,16 +67,4 @@ static int ask(const char *host, char ip[INET6_ADDRSTRLEN], struct co_error *err
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_loop_close(&loop);
     return s.code;
-}
-
-int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_error *err)
-{
-    struct in6_addr address;
-    bool is_number =
-        inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-    if (is_number) {
-        snprintf(ret_ip, INET6_ADDRSTRLEN, "%s", host);
-        return 0;
-    }
-    return ask(host, ret_ip, err);
 }

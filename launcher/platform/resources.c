@@ -34,32 +34,23 @@ int resources_affinity(void)
     return 1;
 }
 
-/* Rounded down: ranks or threads beyond the whole CPUs have all of them throttled, and each step
- * waits for the slowest. */
-static int quota_n_cpus(const char *root)
-{
-    struct co_cpu_quota quota;
-    if (co_cpu_quota_read(root, &quota) < 0)
-        return INT_MAX;
-    int64_t n = co_cpu_quota_floor(&quota);
-    return n < 1 ? 1 : n < INT_MAX ? (int)n : INT_MAX;
-}
-
+/* Quotas are rounded down: ranks or threads beyond the whole CPUs have all of them throttled, and
+ * each step waits for the slowest. */
 int resources_n_cpus(const char *root, int affinity)
 {
     int n = affinity > 0 ? affinity : resources_affinity();
-    int quota = quota_n_cpus(root);
-    return n < quota ? n : quota;
-}
-
-static bool is_number(const char *text)
-{
-    return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
+    struct co_cpu_quota quota;
+    if (co_cpu_quota_read(root, &quota) < 0)
+        return n;
+    int64_t n_whole = co_cpu_quota_floor(&quota);
+    n_whole = n_whole < 1 ? 1 : n_whole;
+    return n < n_whole ? n : (int)n_whole;
 }
 
 static bool is_gpu_node(const char *name)
 {
-    return strncmp(name, "nvidia", 6) == 0 && is_number(name + 6);
+    return strncmp(name, "nvidia", 6) == 0 && name[6] != '\0' &&
+           name[6 + strspn(name + 6, "0123456789")] == '\0';
 }
 
 static bool is_visible_entry(const char *name)

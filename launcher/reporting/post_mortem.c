@@ -5,7 +5,7 @@
 #include "launcher/diagnosis/oom_text.h"
 #include "launcher/diagnosis/oom_watch.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/program.h"
+#include "launcher/platform/exec_error.h"
 #include "launcher/stdio/rank_io.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "launcher/supervisor/supervisor.h"
@@ -113,7 +113,7 @@ static void explain_start(const struct post_mortem *p, struct evidence *e, struc
 {
     int rank = supervisor_get_verdict(p->supervisor)->rank;
     int error = supervisor_get_rank(p->supervisor, rank)->status;
-    program_explain_exec_error(job_spec_program(p->spec, rank).path, error, &e->exec_error);
+    exec_error_explain(job_spec_program(p->spec, rank).path, error, &e->exec_error);
     r->error = e->exec_error.text;
 }
 
