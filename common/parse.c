@@ -143,6 +143,27 @@ char **co_parse_words(const char *text)
     return words;
 }
 
+static const char hex_digits[] = "0123456789abcdef";
+
+int co_parse_hex(const char *text, uint8_t *ret, size_t n)
+{
+    if (text == NULL || strlen(text) != 2 * n || strspn(text, hex_digits) != 2 * n)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++)
+        ret[i] = (uint8_t)((strchr(hex_digits, text[2 * i]) - hex_digits) << 4 |
+                           (strchr(hex_digits, text[2 * i + 1]) - hex_digits));
+    return 0;
+}
+
+void co_print_hex(const uint8_t *bytes, size_t n, char *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        *to++ = hex_digits[bytes[i] >> 4];
+        *to++ = hex_digits[bytes[i] & 15];
+    }
+    *to = '\0';
+}
+
 int co_edit_distance(const char *a, const char *b, int limit)
 {
     enum { MAX = 64 };

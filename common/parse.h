@@ -42,6 +42,14 @@ int co_parse_endpoint(const char *what, const char *text, char *host, size_t hos
  *           memory */
 char **co_parse_words(const char *text);
 
+/* Bytes as 2 * n hexadecimal digits, in small letters.
+ *
+ * text      NULL is malformed, too
+ * to        of co_print_hex(): 2 * n + 1 bytes
+ * returns   0, -EINVAL: not exactly so many digits */
+int co_parse_hex(const char *text, uint8_t *ret, size_t n);
+void co_print_hex(const uint8_t *bytes, size_t n, char *to);
+
 /* How many single-character edits turn a into b (Levenshtein), at most `limit`: for "did you
  * mean". */
 int co_edit_distance(const char *a, const char *b, int limit);

@@ -87,7 +87,7 @@ static json_t *ask_time(struct check *c, size_t i)
 static json_t *ask_facts(struct check *c)
 {
     char secret[2 * CHECK_SECRET_BYTES + 1];
-    check_wire_print_hex(c->secret, sizeof c->secret, secret);
+    co_print_hex(c->secret, sizeof c->secret, secret);
     return json_pack("{s:s, s:s, s:s, s:I}", "do", "facts", "secret", secret, "ddprun", c->ddprun,
                      "timeout_ms", (json_int_t)c->task.timeout_ms);
 }

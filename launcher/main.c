@@ -1,11 +1,11 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
-#include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/etcd_link.h"
+#include "launcher/membership/pmi_meeting.h"
 #include "launcher/membership/secret.h"
 #include "launcher/node/node.h"
 #include "launcher/options/cli.h"
@@ -287,7 +287,7 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     co_autofree char *name = NULL;
     co_autofree char **words = NULL;
 
-    world.meet_by_pmi = pmi_bootstrap_meet;
+    world.meet_by_pmi = pmi_meeting_join;
     world.assignment = channel != NULL ? &channel->assignment : NULL;
     fix_own_path(argc, argv, &name, &words);
     int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);

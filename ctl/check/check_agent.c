@@ -8,6 +8,7 @@
 #include "check_wire.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "rendezvous/net/address.h"
 
 #include <errno.h>
@@ -71,7 +72,7 @@ static json_t *tell_facts(struct here *h, const json_t *request)
     uint64_t timeout_ms = timeout_of(request);
     struct check_facts *f = calloc(1, sizeof *f);
     if (f == NULL || ddprun == NULL || h->server != NULL ||
-        check_wire_read_hex(secret, h->secret, sizeof h->secret) < 0) {
+        co_parse_hex(secret, h->secret, sizeof h->secret) < 0) {
         free(f);
         return NULL;
     }

@@ -143,7 +143,7 @@ void check_collect_token(struct check_facts *f)
     if (rc == 0)
         rc = seal_key_init(&key, token.bytes, token.len, &err);
     if (rc == 0)
-        check_wire_print_hex(key.id, sizeof key.id, f->token_id);
+        co_print_hex(key.id, sizeof key.id, f->token_id);
     else if (rc != -ENOENT)
         snprintf(f->no_token, sizeof f->no_token, "%s", err.text);
     token_wipe(&token);

@@ -57,28 +57,3 @@ char *check_wire_print(json_t *json)
     json_decref(json);
     return line;
 }
-
-static int from_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-int check_wire_read_hex(const char *text, uint8_t *to, size_t n)
-{
-    if (text == NULL || strlen(text) != 2 * n)
-        return -EINVAL;
-    for (size_t i = 0; i < n; i++) {
-        int high = from_digit(text[2 * i]), low = from_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return -EINVAL;
-        to[i] = (uint8_t)(high << 4 | low);
-    }
-    return 0;
-}
-
-void check_wire_print_hex(const uint8_t *bytes, size_t n, char *to)
-{
-    to[0] = '\0';
-    for (size_t i = 0; i < n; i++)
-        sprintf(to + 2 * i, "%02x", bytes[i]);
-}

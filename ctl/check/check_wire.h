@@ -54,8 +54,4 @@ void check_wire_fini(struct check_wire *w);
  * returns   owned by the caller; NULL without memory */
 char *check_wire_print(json_t *json);
 
-/* returns   0; -EINVAL: not that many bytes in hexadecimal digits */
-int check_wire_read_hex(const char *text, uint8_t *to, size_t n);
-void check_wire_print_hex(const uint8_t *bytes, size_t n, char *to); /* 2 n + 1 */
-
 #endif

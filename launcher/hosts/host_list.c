@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/scope.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,28 +21,6 @@ static const char blanks[] = " \t\r\v\f";
 
 /* --- one host --- */
 
-static int grow(struct host_list *l, struct co_error *err)
-{
-    if (l->n == HOST_LIST_MAX)
-        return co_fail(err, -ERANGE, "more than %d hosts", HOST_LIST_MAX);
-    if ((l->n & (l->n - 1)) != 0) /* there is room up to the next power of two */
-        return 0;
-    struct host *more = realloc(l->hosts, (l->n == 0 ? 1 : 2 * l->n) * sizeof *more);
-    if (more == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the list of hosts");
-    l->hosts = more;
-    return 0;
-}
-
-/* Repeats come one behind the other, as a rule. */
-static struct host *find(const struct host_list *l, const struct host *like)
-{
-    for (size_t i = l->n; i-- > 0;)
-        if (strcmp(l->hosts[i].name, like->name) == 0)
-            return &l->hosts[i];
-    return NULL;
-}
-
 static int merge(struct host *old, const struct host *new, struct co_error *err)
 {
     bool slots_are_said = new->slots != 0 || (old->slots != 0 && old->n_mentions == 1);
@@ -59,12 +38,17 @@ static int merge(struct host *old, const struct host *new, struct co_error *err)
 
 static int add_host(struct host_list *l, const struct host *new, struct co_error *err)
 {
-    struct host *old = find(l, new);
-    if (old != NULL)
-        return merge(old, new, err);
-    int rc = grow(l, err);
-    if (rc < 0)
-        return rc;
+    for (size_t i = l->n; i-- > 0;) /* repeats come one after the other, as a rule */
+        if (strcmp(l->hosts[i].name, new->name) == 0)
+            return merge(&l->hosts[i], new, err);
+    if (l->n == HOST_LIST_MAX)
+        return co_fail(err, -ERANGE, "more than %d hosts", HOST_LIST_MAX);
+    if ((l->n & (l->n - 1)) == 0) { /* there is room up to the next power of two */
+        struct host *more = realloc(l->hosts, (l->n == 0 ? 1 : 2 * l->n) * sizeof *more);
+        if (more == NULL)
+            return co_fail(err, -ENOMEM, "no memory for the list of hosts");
+        l->hosts = more;
+    }
     l->hosts[l->n] = *new;
     l->hosts[l->n++].n_mentions = 1;
     return 0;
@@ -257,8 +241,7 @@ static int add_entries(struct host_list *l, const struct host *settings, const c
 
 int host_list_add(struct host_list *l, const char *what, const char *text, struct co_error *err)
 {
-    const struct host none = {0};
-    int rc = add_entries(l, &none, text, err);
+    int rc = add_entries(l, &(const struct host){0}, text, err);
     if (rc < 0)
         co_fail_in(err, "%s", what);
     return rc;
@@ -308,11 +291,9 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
     if (len > HOST_FILE_MAX_BYTES || memchr(text, '\0', len) != NULL)
         return co_fail(err, -EINVAL, "%s is no host file: it %s", path,
                        len > HOST_FILE_MAX_BYTES ? "is longer than 1 MiB" : "holds a NUL byte");
-    char *copy = malloc(len + 1);
+    co_autofree char *copy = strndup(text, len);
     if (copy == NULL)
         return co_fail(err, -ENOMEM, "no memory for the host file '%s'", path);
-    memcpy(copy, text, len);
-    copy[len] = '\0';
     int rc = 0;
     unsigned number = 1;
     for (char *line = copy; rc == 0 && line < copy + len; number++) {
@@ -321,7 +302,6 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
         rc = add_line(l, line, err);
         line += n + 1;
     }
-    free(copy);
     if (rc < 0)
         co_fail_in(err, "%s:%u", path, number - 1);
     else if (l->n == 0)
@@ -336,14 +316,6 @@ void host_list_fini(struct host_list *l)
 }
 
 /* --- shares --- */
-
-static int check_max(const struct host *h, uint32_t n, struct co_error *err)
-{
-    if (h->max_slots != 0 && n != UINT32_MAX && n > h->max_slots)
-        return co_fail(err, -EINVAL, "%u ranks on '%s', whose max-slots are %u", n, h->name,
-                       h->max_slots);
-    return 0;
-}
 
 static int share_slots(const struct host_list *l, uint32_t n_total, uint32_t *ret,
                        struct co_error *err)
@@ -380,7 +352,10 @@ int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_no
     for (size_t i = 0; i < l->n && rc == 0; i++) {
         uint32_t slots = l->hosts[i].slots;
         ret[i] = per_node != 0 ? per_node : slots != 0 ? slots : UINT32_MAX;
-        rc = check_max(&l->hosts[i], ret[i], err);
+        uint32_t max = l->hosts[i].max_slots;
+        if (max != 0 && ret[i] != UINT32_MAX && ret[i] > max)
+            rc = co_fail(err, -EINVAL, "%u ranks on '%s', whose max-slots are %u", ret[i],
+                         l->hosts[i].name, max);
     }
     return rc;
 }

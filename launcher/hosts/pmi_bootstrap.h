@@ -3,7 +3,7 @@
  *
  * They tell each other by PMI where node 0 is, and a secret made for this job, so that no host,
  * port or token has to be chosen. Node 0 says all its addresses; of those that all nodes reach
- * the first counts. */
+ * the first counts. Pure: launcher/membership/pmi_meeting.h does it. */
 #ifndef DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 #define DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 
@@ -33,25 +33,14 @@ struct pmi_bootstrap {
     char run_id[PMI_BOOTSTRAP_RUN_ID_BYTES], endpoint[INET6_ADDRSTRLEN + 16];
 };
 
-/* What PMI's variables say. Pure.
+/* What PMI's variables say.
  *
  * returns   1 `ret_place`; 0 nobody who speaks PMI has started this one, or this one alone
  *           -EINVAL   a variable is malformed, or several ddpruns were started on this node */
 int pmi_bootstrap_look(const struct host_env *world, struct pmi_place *ret_place,
                        struct co_error *err);
 
-/* Meet the others. The secret goes into the environment (DDP_TOKEN), unless there is one. At most
- * ten minutes, the time that nodes have to come together.
- *
- * ret       of a node that is told its place
- * returns   0
- *           -EHOSTUNREACH   they did not meet: node 0 has no address that all others reach, or PMI
- *                           failed; err says it
- *           -ENOMEM */
-int pmi_bootstrap_meet(const struct pmi_place *place, struct pmi_bootstrap *ret,
-                       struct co_error *err);
-
-/* --- what node 0 tells: "PORT;TOKEN;RUN_ID;ADDRESS,ADDRESS", or '!' and why not; pure --- */
+/* --- what node 0 tells: "PORT;TOKEN;RUN_ID;ADDRESS,ADDRESS", or '!' and why not --- */
 
 struct pmi_bootstrap_meeting {
     uint16_t port;

@@ -4,18 +4,14 @@
 #include "launcher/platform/own_addresses.h"
 
 #include "common/error.h"
-#include "rendezvous/net/address.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
 enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 
@@ -156,33 +152,10 @@ int remote_shell_make(const struct remote_shell *way, const struct host *host, c
 
 /* --- this machine --- */
 
-static bool is_own_address(const char *text)
-{
-    struct message_address own[MESSAGE_MAX_ADDRESSES];
-    struct sockaddr_storage address;
-    if (address_parse(text, 0, &address) < 0)
-        return false;
-    if (address_is_loopback(&address))
-        return true;
-    struct in6_addr v6 = address_as_v6(&address);
-    for (size_t n = own_addresses_find(own), i = 0; i < n; i++)
-        if (own[i].family == 4
-                ? IN6_IS_ADDR_V4MAPPED(&v6) && memcmp(v6.s6_addr + 12, own[i].bytes, 4) == 0
-                : memcmp(&v6, own[i].bytes, sizeof v6) == 0)
-            return true;
-    return false;
-}
-
 bool remote_shell_is_here(const struct remote_shell *way, const struct host *host)
 {
-    char name[HOST_NAME_BYTES] = "";
-    if (way->by_srun || host->user[0] != '\0' || host->port != 0)
-        return false;
-    gethostname(name, sizeof name - 1);
-    if (strcasecmp(host->name, "localhost") == 0 || strcasecmp(host->name, name) == 0)
-        return true;
-    name[strcspn(name, ".")] = '\0';
-    return (name[0] != '\0' && strcasecmp(host->name, name) == 0) || is_own_address(host->name);
+    return !way->by_srun && host->user[0] == '\0' && host->port == 0 &&
+           own_addresses_have(host->name);
 }
 
 /* --- why it failed --- */

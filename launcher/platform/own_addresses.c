@@ -1,9 +1,14 @@
 #include "own_addresses.h"
 
+#include "rendezvous/net/address.h"
+
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* returns whether it is one of IPv4 or IPv6 */
 static bool convert(const struct sockaddr *from, struct message_address *to)
@@ -56,4 +61,31 @@ size_t own_addresses_find(struct message_address ret[MESSAGE_MAX_ADDRESSES])
     }
     freeifaddrs(all);
     return n;
+}
+
+static bool is_own_address(const char *text)
+{
+    struct message_address own[MESSAGE_MAX_ADDRESSES];
+    struct sockaddr_storage address;
+    if (address_parse(text, 0, &address) < 0)
+        return false;
+    if (address_is_loopback(&address))
+        return true;
+    struct in6_addr v6 = address_as_v6(&address);
+    for (size_t n = own_addresses_find(own), i = 0; i < n; i++)
+        if (own[i].family == 4
+                ? IN6_IS_ADDR_V4MAPPED(&v6) && memcmp(v6.s6_addr + 12, own[i].bytes, 4) == 0
+                : memcmp(&v6, own[i].bytes, sizeof v6) == 0)
+            return true;
+    return false;
+}
+
+bool own_addresses_have(const char *host)
+{
+    char name[HOST_NAME_MAX + 1] = "";
+    gethostname(name, sizeof name - 1);
+    if (strcasecmp(host, "localhost") == 0 || strcasecmp(host, name) == 0)
+        return true;
+    name[strcspn(name, ".")] = '\0';
+    return (name[0] != '\0' && strcasecmp(host, name) == 0) || is_own_address(host);
 }

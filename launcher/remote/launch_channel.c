@@ -3,6 +3,7 @@
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
@@ -176,20 +177,13 @@ void launch_close(struct launch_channel *l)
     *l = (struct launch_channel){0};
 }
 
-static int from_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_error *err)
 {
     uint8_t token[SEAL_TOKEN_MAX_BYTES];
     char *digits = (char *)l->order.token;
     size_t n = strlen(digits);
-    if (n % 2 != 0 || n / 2 > sizeof token || strspn(digits, "0123456789abcdef") != n)
+    if (n / 2 > sizeof token || co_parse_hex(digits, token, n / 2) < 0)
         return co_fail(err, -EPROTO, "an order with a token that is none");
-    for (size_t i = 0; i < n / 2; i++)
-        token[i] = (uint8_t)(from_digit(digits[2 * i]) << 4 | from_digit(digits[2 * i + 1]));
     w->key = calloc(1, sizeof *w->key);
     int rc = w->key != NULL ? seal_key_init(w->key, token, n / 2, err)
                             : co_fail(err, -ENOMEM, "no memory for a key");

@@ -6,6 +6,7 @@
 #include "payload_script.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 
 #include <errno.h>
@@ -48,8 +49,7 @@ static void describe(struct payload *p)
     unsigned char digest[crypto_hash_sha256_BYTES];
     struct utsname us;
     crypto_hash_sha256(digest, p->bytes, p->n_bytes);
-    for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(p->digest + 2 * i, 3, "%02x", digest[i]);
+    co_print_hex(digest, sizeof digest, p->digest);
     snprintf(p->name, sizeof p->name, "%.40s-%.*s", DDPRUN_VERSION, PAYLOAD_NAME_DIGITS, p->digest);
     snprintf(p->size, sizeof p->size, "%zu", p->n_bytes);
     snprintf(p->machine, sizeof p->machine, "%s", uname(&us) == 0 ? us.machine : "");

@@ -10,6 +10,7 @@
 #include "remote_priv.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "rendezvous/channel/seal.h"
 
@@ -32,8 +33,7 @@ static int make_token(struct remote *r, struct job_world *w, struct co_error *er
         return co_fail(err, -ENOMEM, "no memory for a token");
     if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
         return co_fail(err, -EIO, "cannot get random bytes for a token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof token; i++)
-        sprintf(r->token + 2 * i, "%02x", token[i]);
+    co_print_hex(token, sizeof token, r->token);
     int rc = seal_key_init(w->key, token, sizeof token, err);
     explicit_bzero(token, sizeof token);
     return rc;

@@ -1,6 +1,7 @@
 #include "token.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 
 #include <errno.h>
@@ -148,8 +149,7 @@ static int write_random(int fd)
     char text[2 * TOKEN_MADE_BYTES + 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return -EIO;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    co_print_hex(bytes, sizeof bytes, text);
     text[sizeof text - 2] = '\n';
     ssize_t n = write(fd, text, sizeof text - 1);
     explicit_bzero(bytes, sizeof bytes);

@@ -4,6 +4,7 @@
 #include "common/parse.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SHOWN_BYTES = 40 }; /* of what is wrong, in messages */
@@ -89,6 +90,14 @@ int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int m
         return -EPROTO;
     *ret = (int)number;
     return 0;
+}
+
+void pmi1_print_failure(const struct co_error *why, char ret_value[PMI1_VALUE_BYTES])
+{
+    snprintf(ret_value, PMI1_VALUE_BYTES, "!%s", why->text);
+    for (char *c = ret_value; *c != '\0'; c++)
+        if (*c <= ' ' || *c == 0x7f)
+            *c = '_';
 }
 
 int pmi1_next_line(const uint8_t *bytes, size_t len, size_t *ret_len, struct co_error *err)

@@ -48,6 +48,9 @@ bool pmi1_says(const struct pmi1_line *line, const char *name, const char *value
 int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int max, int *ret,
                   struct co_error *err);
 
+/* A failure as a value, for whoever waits for another one: '!' and its text without blanks. */
+void pmi1_print_failure(const struct co_error *why, char ret_value[PMI1_VALUE_BYTES]);
+
 /* The next line of a stream: its length without the newline.
  *
  * returns   0; -EAGAIN: it is not complete; -EPROTO: it is too long */

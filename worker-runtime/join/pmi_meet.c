@@ -130,8 +130,7 @@ static int serve(struct meeting *m, const struct env_who *who, struct co_error *
 static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
 {
     char word[WORD_TEXT_BYTES];
-    for (size_t i = 0; i < sizeof m->word; i++)
-        snprintf(word + 2 * i, 3, "%02x", m->word[i]);
+    co_print_hex(m->word, sizeof m->word, word);
     size_t at = (size_t)snprintf(text, PMI1_VALUE_BYTES, "%u;%s;", m->port, word);
     for (size_t i = 0; i < m->n_addresses; i++)
         at += (size_t)snprintf(text + at, PMI1_VALUE_BYTES - at, "%s%s", i > 0 ? "," : "",
@@ -139,26 +138,6 @@ static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
 }
 
 /* --- what rank 0 has told --------------------------------------------------------------------- */
-
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c != '\0' ? strchr(digits, c) : NULL;
-    return at != NULL ? (int)(at - digits) : -1;
-}
-
-static bool read_word(const char *text, uint8_t word[STORE_HOST_WORD_BYTES])
-{
-    if (strlen(text) != WORD_TEXT_BYTES - 1)
-        return false;
-    for (size_t i = 0; i < STORE_HOST_WORD_BYTES; i++) {
-        const int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        word[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
 
 static bool read_meeting(char *text, struct meeting *m)
 {
@@ -168,7 +147,8 @@ static bool read_meeting(char *text, struct meeting *m)
     word = strsep(&rest, ";");
     addresses = strsep(&rest, ";");
     if (addresses == NULL || rest != NULL ||
-        co_parse_int("port", number, 1, UINT16_MAX, &port, NULL) < 0 || !read_word(word, m->word))
+        co_parse_int("port", number, 1, UINT16_MAX, &port, NULL) < 0 ||
+        co_parse_hex(word, m->word, sizeof m->word) < 0)
         return false;
     m->port = (uint16_t)port;
     for (char *a; (a = strsep(&addresses, ",")) != NULL;) {
@@ -181,15 +161,6 @@ static bool read_meeting(char *text, struct meeting *m)
 
 /* --- all ranks -------------------------------------------------------------------------------- */
 
-/* Why rank 0 has no store the others hear in its place. */
-static void print_failure(const struct co_error *why, char text[PMI1_VALUE_BYTES])
-{
-    snprintf(text, PMI1_VALUE_BYTES, "!%s", why->text);
-    for (char *c = text; *c != '\0'; c++)
-        if (*c <= ' ' || *c == 0x7f)
-            *c = '_';
-}
-
 static int tell(const struct env_who *who, struct pmi1_client *c, struct meeting *m,
                 uint64_t deadline_ms, struct co_error *err)
 {
@@ -198,7 +169,7 @@ static int tell(const struct env_who *who, struct pmi1_client *c, struct meeting
     if (serve(m, who, &why) == 0)
         print_meeting(m, text);
     else
-        print_failure(&why, text);
+        pmi1_print_failure(&why, text);
     return pmi1_client_put(c, KEY, text, deadline_ms, err);
 }
 

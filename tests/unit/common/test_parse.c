@@ -287,6 +287,20 @@ START_TEST(words_are_parted_by_blanks)
 }
 END_TEST
 
+START_TEST(digits_are_bytes)
+{
+    uint8_t bytes[3] = {0};
+    char text[7];
+    ck_assert_int_eq(co_parse_hex("00ff7a", bytes, 3), 0);
+    co_print_hex(bytes, 3, text);
+    ck_assert_str_eq(text, "00ff7a");
+    static const char *const bad[] = {"", "00ff7", "00ff7a0", "00FF7a", "00ff7g", " 0ff7a"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_int_eq(co_parse_hex(bad[i], bytes, 3), -EINVAL);
+    ck_assert_int_eq(co_parse_hex(NULL, bytes, 3), -EINVAL);
+}
+END_TEST
+
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
 TEST_SUITE(parse)
@@ -305,6 +319,7 @@ TEST_SUITE(parse)
     tcase_add_test(c, edits_are_counted_up_to_the_limit);
     tcase_add_test(c, very_long_words_are_never_near);
     tcase_add_test(c, words_are_parted_by_blanks);
+    tcase_add_test(c, digits_are_bytes);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -69,20 +69,6 @@ START_TEST(what_is_printed_is_taken)
 }
 END_TEST
 
-START_TEST(digits_are_bytes)
-{
-    uint8_t bytes[3] = {0};
-    char text[7];
-    ck_assert_int_eq(check_wire_read_hex("00ff7a", bytes, 3), 0);
-    check_wire_print_hex(bytes, 3, text);
-    ck_assert_str_eq(text, "00ff7a");
-    static const char *const bad[] = {"", "00ff7", "00ff7a0", "00FF7a", "00ff7g", " 0ff7a"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ck_assert_int_eq(check_wire_read_hex(bad[i], bytes, 3), -EINVAL);
-    ck_assert_int_eq(check_wire_read_hex(NULL, bytes, 3), -EINVAL);
-}
-END_TEST
-
 START_TEST(facts_come_back_as_they_were)
 {
     static struct check_facts f, back;
@@ -223,7 +209,6 @@ TEST_SUITE(check_wire)
     tcase_add_test(c, an_object_is_found_among_what_a_login_prints);
     tcase_add_test(c, several_objects_come_one_after_the_other);
     tcase_add_test(c, what_is_printed_is_taken);
-    tcase_add_test(c, digits_are_bytes);
     tcase_add_test(c, facts_come_back_as_they_were);
     tcase_add_test(c, what_is_missing_is_not_known);
     tcase_add_test(c, texts_are_plain_and_cut_and_lists_have_an_end);
