@@ -39,8 +39,6 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
     w->list[w->n++] = word;
 }
 
-/* --- words --- */
-
 static void add(struct words *w, const char *bytes, size_t n)
 {
     if (n > sizeof w->text - w->len) {
@@ -81,33 +79,28 @@ static void put_for_shell(struct words *w, const char *program, const char *cons
     add(w, "", 1);
 }
 
-static void put_ssh(struct words *w, uint64_t reach_ms)
-{
-    uint64_t reach_s = (reach_ms + 999) / 1000;
-    put(w, "ssh");
-    put(w, "-x");
-    put(w, "-oBatchMode=yes");
-    put(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
-    put(w, "-oServerAliveInterval=5");
-    put(w, "-oServerAliveCountMax=3");
-}
-
 /* A step of its own, which shares the node with others: what it may use is the allocation's. */
 static void put_srun(struct words *w, const struct host *host)
 {
-    static const char *const options[] = {
-        "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap", "--mpi=none",
-        "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
-    put(w, "srun");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        put(w, "%s", options[i]);
+    static const char *const words[] = {
+        "srun",       "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap",
+        "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        put(w, "%s", words[i]);
     put(w, "--nodelist=%s", host->name);
 }
 
 static void put_host(struct words *w, const struct remote_shell *way, const struct host *host)
 {
-    if (way->command == NULL)
-        put_ssh(w, way->reach_ms);
+    if (way->command == NULL) {
+        uint64_t reach_s = (way->reach_ms + 999) / 1000;
+        put(w, "ssh");
+        put(w, "-x");
+        put(w, "-oBatchMode=yes");
+        put(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
+        put(w, "-oServerAliveInterval=5");
+        put(w, "-oServerAliveCountMax=3");
+    }
     if (host->port != 0)
         put(w, "-p%u", host->port);
     put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
@@ -124,8 +117,8 @@ static int join(char *const *first, const struct words *w, char ***ret, struct c
     if (list == NULL)
         return co_fail(err, -ENOMEM, "no memory for a command");
     char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
-    for (size_t i = 0; i < n_first; i++)
-        list[i] = first[i];
+    if (n_first > 0)
+        memcpy(list, first, n_first * sizeof *list);
     for (size_t i = 0; i < w->n; i++)
         list[n_first + i] = text + (w->list[i] - w->text);
     list[n_first + w->n] = NULL;

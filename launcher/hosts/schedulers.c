@@ -96,16 +96,6 @@ static const char *get_pods(const struct host_env *w, const char *task, size_t l
     return host_env_get(w, by);
 }
 
-/* returns   the place of this pod, whose name is the first label; n: it is not there */
-static size_t find_place(const struct host_list *l, const char *name, size_t len)
-{
-    size_t i = 0;
-    while (i < l->n &&
-           (strcspn(l->hosts[i].name, ".") != len || strncmp(l->hosts[i].name, name, len) != 0))
-        i++;
-    return i;
-}
-
 /* A pod is called JOB-TASK-INDEX, and all three may have dashes: its task is the one whose list has
  * it. A master stands in front of its workers; other tasks are jobs of their own.
  *
@@ -143,7 +133,10 @@ static int find_volcano(const struct host_env *w, struct manager *m, struct co_e
     w->own_name(w->arg, name, sizeof name);
     size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
     int rc = list_pods(w, name, stem, m, &job, err);
-    size_t place = find_place(&m->hosts, name, len);
+    size_t place = 0; /* of this pod, whose name is the first label; hosts.n: it is not there */
+    while (place < m->hosts.n && (strcspn(m->hosts.hosts[place].name, ".") != len ||
+                                  strncmp(m->hosts.hosts[place].name, name, len) != 0))
+        place++;
     if (rc == 0 && m->hosts.n > 0 && place == m->hosts.n)
         rc = co_fail(err, -EINVAL,
                      "%s is set, but no list of Volcano's has this pod, '%.100s': --rdzv-endpoint "
@@ -168,9 +161,8 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
     static const char rank[] = "SKYPILOT_NODE_RANK";
     const char *ips = host_env_get(w, "SKYPILOT_NODE_IPS"),
                *task = host_env_get(w, "SKYPILOT_TASK_ID");
-    int rc = read_number(w, rank, m->node_rank, err);
-    if (rc == 0)
-        rc = read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
+    int rc = read_number(w, rank, m->node_rank, err)
+                 ?: read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
     if (rc == 0 && ips == NULL)
         rc = co_fail(err, -EINVAL, "%s is set, and SKYPILOT_NODE_IPS is not", rank);
     if (rc < 0 || strcmp(m->nodes, "1") == 0)
@@ -236,7 +228,7 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
     size_t len = 0;
     char *line_rest = NULL;
     int rc = read_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
-    char *copy = rc == 0 ? strndup(text, len) : NULL;
+    co_autofree char *copy = rc == 0 ? strndup(text, len) : NULL;
     if (rc == 0 && copy == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for hosts");
     for (char *line = rc == 0 ? strtok_r(copy, "\n", &line_rest) : NULL; rc == 0 && line != NULL;
@@ -244,7 +236,6 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
         char *rest = NULL, *host = strtok_r(line, " \t", &rest);
         rc = add_host(m, host, strtok_r(NULL, " \t", &rest), err);
     }
-    free(copy);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -74,8 +75,7 @@ static int read_tasks(const struct host_env *w, const char *name, size_t n, uint
     int rc = need(w, name, &text, err);
     if (rc < 0)
         return rc;
-    *ret = calloc(n, sizeof **ret);
-    if (*ret == NULL)
+    if ((*ret = calloc(n, sizeof **ret)) == NULL)
         return co_fail(err, -ENOMEM, "no memory for %zu nodes", n);
     rc = slurm_read_counts(text, *ret, n);
     return rc == 0 ? 0
@@ -97,7 +97,7 @@ static int find_allocation(const struct host_env *w, struct slurm *s, struct co_
 {
     const char *here =
         host_env_get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
-    uint32_t *tasks = NULL;
+    co_autofree uint32_t *tasks = NULL;
     int rc = read_nodes(w, "SLURM_JOB_NODELIST", &s->hosts, err);
     if (rc < 0 || (s->hosts.n == 1 && here != NULL && strcmp(here, s->hosts.hosts[0].name) == 0))
         return rc;
@@ -107,18 +107,11 @@ static int find_allocation(const struct host_env *w, struct slurm *s, struct co_
         s->hosts.hosts[i].slots = tasks[i] > 1 && tasks[i] <= HOST_SLOTS_MAX
                                       ? tasks[i]
                                       : 0; /* 1: the launcher is meant */
-    free(tasks);
     s->kind = SLURM_ALLOCATION;
     return rc;
 }
 
 /* --- a step --- */
-
-static void set_port(struct slurm *s, uint32_t job, uint32_t step)
-{
-    s->task.master_port =
-        (uint16_t)(SLURM_FIRST_PORT + ((uint64_t)job * 131 + step) % SLURM_N_PORTS);
-}
 
 static int find_task(const struct host_env *w, const uint32_t *tasks, struct slurm *s,
                      struct co_error *err)
@@ -128,11 +121,9 @@ static int find_task(const struct host_env *w, const uint32_t *tasks, struct slu
     for (uint32_t i = 0; i < t->n_nodes; i++)
         sum += tasks[i];
     t->local_world_size = tasks[t->node_rank];
-    int rc = need_number(w, "SLURM_PROCID", TASKS_MAX, &t->rank, err);
-    if (rc == 0)
-        rc = need_number(w, "SLURM_LOCALID", TASKS_MAX, &t->local_rank, err);
-    if (rc == 0)
-        rc = need_number(w, "SLURM_STEP_NUM_TASKS", TASKS_MAX, &t->world_size, err);
+    int rc = need_number(w, "SLURM_PROCID", TASKS_MAX, &t->rank, err)
+        ?: need_number(w, "SLURM_LOCALID", TASKS_MAX, &t->local_rank, err)
+        ?: need_number(w, "SLURM_STEP_NUM_TASKS", TASKS_MAX, &t->world_size, err);
     if (rc == 0 && (t->world_size != sum || t->rank >= sum || t->local_rank >= t->local_world_size))
         rc = co_fail(err, -EINVAL,
                      "SLURM_PROCID %u, SLURM_LOCALID %u and SLURM_STEP_NUM_TASKS %u contradict "
@@ -165,40 +156,35 @@ static int find_step(const struct host_env *w, uint32_t job, uint32_t step, stru
                      struct co_error *err)
 {
     struct slurm_task *t = &s->task;
-    uint32_t *tasks = NULL;
+    co_autofree uint32_t *tasks = NULL;
     bool has_many = false;
-    int rc = read_nodes(w, "SLURM_STEP_NODELIST", &s->hosts, err);
-    if (rc == 0)
-        rc = need_number(w, "SLURM_NODEID", HOST_LIST_MAX - 1, &t->node_rank, err);
+    int rc = read_nodes(w, "SLURM_STEP_NODELIST", &s->hosts, err)
+                 ?: need_number(w, "SLURM_NODEID", HOST_LIST_MAX - 1, &t->node_rank, err);
     if (rc == 0 && t->node_rank >= s->hosts.n)
         rc = co_fail(err, -EINVAL, "SLURM_NODEID %u, and SLURM_STEP_NODELIST has %zu nodes",
                      t->node_rank, s->hosts.n);
     if (rc == 0)
         rc = read_tasks(w, "SLURM_STEP_TASKS_PER_NODE", s->hosts.n, &tasks, err);
     t->n_nodes = (uint32_t)s->hosts.n;
-    set_port(s, job, step);
+    t->master_port = (uint16_t)(SLURM_FIRST_PORT + ((uint64_t)job * 131 + step) % SLURM_N_PORTS);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++)
         has_many = has_many || tasks[i] > 1;
     if (rc == 0 && has_many)
         rc = find_task(w, tasks, s, err);
     else if (rc == 0 && s->hosts.n > 1)
         find_assignment(job, step, s);
-    free(tasks);
     return rc;
 }
 
 int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error *err)
 {
-    uint32_t job, step;
+    uint32_t job, step = STEP_BATCH;
     *ret = (struct slurm){.kind = SLURM_NONE};
     if (host_env_get(world, "SLURM_JOB_ID") == NULL)
         return 0;
     int rc = need_number(world, "SLURM_JOB_ID", UINT32_MAX, &job, err);
-    if (rc < 0)
-        return rc;
-    if (host_env_get(world, "SLURM_STEP_ID") == NULL)
-        return find_allocation(world, ret, err);
-    rc = need_number(world, "SLURM_STEP_ID", UINT32_MAX, &step, err);
+    if (rc == 0 && host_env_get(world, "SLURM_STEP_ID") != NULL)
+        rc = need_number(world, "SLURM_STEP_ID", UINT32_MAX, &step, err);
     if (rc < 0)
         return rc;
     return step == STEP_BATCH || step == STEP_INTERACTIVE ? find_allocation(world, ret, err)

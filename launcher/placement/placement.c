@@ -38,13 +38,6 @@ struct seat {               /* a rank's */
     int number;             /* among the ranks of that home */
 };
 
-static void machine_fini(struct machine *m)
-{
-    free(m->row);
-    free(m->cores);
-    free(m->homes);
-}
-
 static bool same_core(const struct topology_cpu *a, const struct topology_cpu *b)
 {
     return a->core == b->core && a->node == b->node;
@@ -208,15 +201,6 @@ static void bind_to_cache(const struct machine *m, const struct seat *seat,
     add_range(m, find_cache(m, home, (size_t)seat->number % n), to);
 }
 
-static void bind_to_socket(const struct machine *m, const struct seat *seat,
-                           struct placement_rank *to)
-{
-    uint32_t socket = m->row[m->homes[seat->home].cpus.first].socket;
-    for (size_t i = 0; i < m->n_row; i++)
-        if (m->row[i].socket == socket)
-            cpu_set_add(&to->cpus, m->row[i].cpu);
-}
-
 static int32_t one_or_none(int32_t so_far, bool is_first, uint32_t next)
 {
     return is_first || so_far == (int32_t)next ? (int32_t)next : PLACEMENT_NOWHERE;
@@ -255,7 +239,9 @@ static int bind_rank(const struct machine *m, enum placement_bind bind, const st
         add_range(m, m->homes[seat->home].cpus, to);
         break;
     case PLACEMENT_SOCKET:
-        bind_to_socket(m, seat, to);
+        for (size_t i = 0; i < m->n_row; i++)
+            if (m->row[i].socket == m->row[m->homes[seat->home].cpus.first].socket)
+                cpu_set_add(&to->cpus, m->row[i].cpu);
         break;
     case PLACEMENT_NONE:
         add_range(m, (struct range){0, m->n_row}, to);
@@ -277,6 +263,8 @@ int placement_make(const struct topology *topology, const struct placement_wish 
         seat_ranks(&m, wish, seats);
     for (int i = 0; rc == 0 && i < wish->n_ranks; i++)
         rc = bind_rank(&m, wish->bind, &seats[i], &ret[i], err);
-    machine_fini(&m);
+    free(m.row);
+    free(m.cores);
+    free(m.homes);
     return rc;
 }
