@@ -143,6 +143,34 @@ char **co_parse_words(const char *text)
     return words;
 }
 
+size_t co_count_words(char *const *words)
+{
+    size_t n = 0;
+    while (words[n] != NULL)
+        n++;
+    return n;
+}
+
+char **co_join_words(char *const *const *lists, size_t n)
+{
+    size_t n_words = 0, bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        for (char *const *word = lists[i]; *word != NULL; word++, n_words++)
+            bytes += strlen(*word) + 1;
+    char **joined = malloc((n_words + 1) * sizeof *joined + bytes);
+    if (joined == NULL)
+        return NULL;
+    char **to = joined;
+    char *text = (char *)(joined + n_words + 1);
+    for (size_t i = 0; i < n; i++)
+        for (char *const *word = lists[i]; *word != NULL; word++) {
+            *to++ = text;
+            text = stpcpy(text, *word) + 1;
+        }
+    *to = NULL;
+    return joined;
+}
+
 static const char hex_digits[] = "0123456789abcdef";
 
 int co_parse_hex(const char *text, uint8_t *ret, size_t n)

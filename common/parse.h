@@ -42,6 +42,13 @@ int co_parse_endpoint(const char *what, const char *text, char *host, size_t hos
  *           memory */
 char **co_parse_words(const char *text);
 
+size_t co_count_words(char *const *words); /* NULL-terminated */
+
+/* The words of n lists, one list after the other. Lists and result are NULL-terminated.
+ *
+ * returns   in one block, owned by the caller; NULL without memory */
+char **co_join_words(char *const *const *lists, size_t n);
+
 /* Bytes as 2 * n hexadecimal digits, in small letters.
  *
  * text      NULL is malformed, too

@@ -4,13 +4,13 @@
 #include "launcher/platform/own_addresses.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
@@ -106,41 +106,26 @@ static void put_host(struct words *w, const struct remote_shell *way, const stru
     put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
 }
 
-static int join(char *const *first, const struct words *w, char ***ret, struct co_error *err)
-{
-    size_t n_first = 0;
-    if (w->is_cut)
-        return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
-    while (first != NULL && first[n_first] != NULL)
-        n_first++;
-    char **list = malloc((n_first + w->n + 1) * sizeof *list + w->len);
-    if (list == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a command");
-    char *text = memcpy((char *)(list + n_first + w->n + 1), w->text, w->len);
-    if (n_first > 0)
-        memcpy(list, first, n_first * sizeof *list);
-    for (size_t i = 0; i < w->n; i++)
-        list[n_first + i] = text + (w->list[i] - w->text);
-    list[n_first + w->n] = NULL;
-    *ret = list;
-    return 0;
-}
-
 int remote_shell_make(const struct remote_shell *way, const struct host *host, const char *program,
                       const char *const *arguments, char ***ret, struct co_error *err)
 {
     struct words w = {.n = 0};
+    char *const none[] = {NULL}, *const *first = none;
     if (host != NULL && !way->by_srun) {
+        first = way->command != NULL ? way->command : none;
         put_host(&w, way, host);
         put_for_shell(&w, program, arguments);
-        return join(way->command, &w, ret, err);
+    } else {
+        if (host != NULL)
+            put_srun(&w, host);
+        put(&w, "%s", program);
+        for (; *arguments != NULL; arguments++)
+            put(&w, "%s", *arguments);
     }
-    if (host != NULL)
-        put_srun(&w, host);
-    put(&w, "%s", program);
-    for (; *arguments != NULL; arguments++)
-        put(&w, "%s", *arguments);
-    return join(NULL, &w, ret, err);
+    if (w.is_cut)
+        return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
+    *ret = co_join_words((char *const *const[]){first, w.list}, 2);
+    return *ret != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a command");
 }
 
 /* --- this machine --- */

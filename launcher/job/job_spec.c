@@ -1,10 +1,6 @@
 #include "job_spec.h"
 
-#include "etcd_settings.h"
-
 #include "launcher/platform/binding.h"
-#include "mpmd.h"
-#include "remote_spec.h"
 #include "wrap.h"
 
 #include "rendezvous/channel/seal.h"
@@ -122,7 +118,12 @@ void job_spec_fini(struct job_spec *spec)
         explicit_bzero(spec->world.etcd, sizeof *spec->world.etcd); /* a password may be in it */
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
-    remote_spec_destroy(spec->remote);
+    if (spec->remote != NULL) {
+        host_list_fini(&spec->remote->hosts);
+        free(spec->remote->shares);
+        free(spec->remote->command);
+        free(spec->remote);
+    }
     output_spec_fini(&spec->output);
     mpmd_destroy(spec->more);
     *spec = (struct job_spec){0};

@@ -5,7 +5,9 @@
 #ifndef DDP_LAUNCHER_JOB_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_JOB_SPEC_H
 
+#include "launcher/hosts/host_list.h"
 #include "launcher/placement/placement.h"
+#include "mpmd.h"
 #include "output_spec.h"
 #include "rendezvous/membership/message.h"
 #include "rendezvous/net/allow.h"
@@ -14,9 +16,6 @@
 #include <stdint.h>
 
 struct binding;
-struct etcd_settings;
-struct mpmd;
-struct remote_spec;
 struct seal_key;
 struct slurm_task;
 struct wrap;
@@ -47,6 +46,18 @@ enum job_host {
     JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and nobody else has it */
     JOB_HOST_HERE,      /* this one's, wherever the endpoint seems to lead */
     JOB_HOST_ELSEWHERE, /* another one's */
+};
+
+/* How a node connects to etcd: what --rdzv-conf says of it. */
+enum { ETCD_SETTING_BYTES = 256 }; /* of each text, with the NUL */
+
+struct etcd_settings { /* an empty text: not given */
+    bool is_https;
+    char ca_cert[ETCD_SETTING_BYTES], cert[ETCD_SETTING_BYTES], key[ETCD_SETTING_BYTES]; /* files */
+    char user[ETCD_SETTING_BYTES];
+    char password[ETCD_SETTING_BYTES];
+    char password_file[ETCD_SETTING_BYTES]; /* whose first line is it */
+    char prefix[ETCD_SETTING_BYTES];        /* of all keys, without a slash at its end */
 };
 
 /* How this node finds the others. Zeroed: it is alone, and decides for itself. */
@@ -86,13 +97,21 @@ struct job_world {
                       the whole job (launch_wire.h); 0: none */
 };
 
-/* What a rank executes: lent by the job. */
-struct job_program {
-    const char *path;
-    char *const *argv; /* NULL-terminated */
-    const char *shown;
-    int n_program_words;
-    bool has_templates, fills_braces;
+/* --bcast: is the program sent to hosts that are reached by ssh? */
+enum remote_send {
+    REMOTE_SEND_AUTO,   /* where there is none that suits, if there is one to be sent */
+    REMOTE_SEND_NEVER,  /* it is where it is here */
+    REMOTE_SEND_ALWAYS, /* what is installed there does not count */
+};
+
+struct remote_spec {        /* the hosts that this ddprun starts others on */
+    struct host_list hosts; /* owned; those that take part */
+    uint32_t *shares;       /* owned; ranks by host; UINT32_MAX: the host finds out itself */
+    bool by_srun;           /* each host by a step of its own in Slurm's allocation */
+    char **command;         /* owned, one block; words in front of the host; NULL: ssh, as usual */
+    enum remote_send send;
+    uint64_t reach_ms; /* a host that has not answered by then is given up; > 0 */
+    char *const *argv; /* borrowed; ours, which the others read, too; NULL-terminated */
 };
 
 struct job_spec {

@@ -1,15 +1,15 @@
 #include "mpmd.h"
 
 #include "common/error.h"
-#include "common/scope.h"
+#include "common/parse.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
-int mpmd_add(struct mpmd **more, int first_rank, struct job_spec *from, struct co_error *err)
+int mpmd_add(struct mpmd **more, int first_rank, const struct job_program *program,
+             struct co_error *err)
 {
     if (*more == NULL)
         *more = calloc(1, sizeof **more);
@@ -19,50 +19,22 @@ int mpmd_add(struct mpmd **more, int first_rank, struct job_spec *from, struct c
     if (m->n == JOB_PROGRAMS_MAX - 1)
         return co_fail(err, -EINVAL, "more than %d programs", JOB_PROGRAMS_MAX);
     m->of[m->n].first_rank = first_rank;
-    m->of[m->n].program = job_spec_program(from, 0);
-    m->n++;
-    from->path = from->shown = NULL;
-    from->argv = NULL;
+    m->of[m->n++].program = *program;
     return 0;
-}
-
-static size_t count_words(char *const *words, size_t *bytes)
-{
-    size_t n = 0;
-    for (; words[n] != NULL; n++)
-        *bytes += strlen(words[n]) + 1;
-    return n;
-}
-
-struct joined {
-    char **words;
-    char *text;
-};
-
-static void put(struct joined *j, const char *word)
-{
-    *j->words++ = j->text;
-    j->text = stpcpy(j->text, word) + 1;
 }
 
 int mpmd_join(struct mpmd *m, char *const *first, struct co_error *err)
 {
-    size_t bytes = 0;
-    size_t n = count_words(first, &bytes) + 1;
-    for (int i = 0; i < m->n; i++, bytes += sizeof ":")
-        n += count_words(m->of[i].program.argv, &bytes) + 1;
-    char **words = malloc(n * sizeof *words + bytes);
+    char *const colon[] = {(char *)":", NULL};
+    char *const *lists[2 * JOB_PROGRAMS_MAX] = {first};
+    size_t n = 1;
+    for (int i = 0; i < m->n; i++) {
+        lists[n++] = colon;
+        lists[n++] = m->of[i].program.argv;
+    }
+    char **words = co_join_words(lists, n);
     if (words == NULL)
         return co_fail(err, -ENOMEM, "no memory for the words of %d programs", m->n + 1);
-    struct joined j = {.words = words, .text = (char *)(words + n)};
-    for (char *const *word = first; *word != NULL; word++)
-        put(&j, *word);
-    for (int i = 0; i < m->n; i++) {
-        put(&j, ":");
-        for (char *const *word = m->of[i].program.argv; *word != NULL; word++)
-            put(&j, *word);
-    }
-    *j.words = NULL;
     free(m->words);
     m->words = words;
     return 0;

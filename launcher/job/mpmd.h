@@ -2,11 +2,20 @@
 #ifndef DDP_LAUNCHER_JOB_MPMD_H
 #define DDP_LAUNCHER_JOB_MPMD_H
 
-#include "job_spec.h"
+#include <stdbool.h>
 
 struct co_error;
 
 #define JOB_PROGRAMS_MAX 32 /* the first one included */
+
+/* What a rank executes: lent by the job. */
+struct job_program {
+    const char *path;
+    char *const *argv; /* NULL-terminated */
+    const char *shown;
+    int n_program_words;
+    bool has_templates, fills_braces;
+};
 
 struct mpmd {
     int n; /* >= 1 */
@@ -20,9 +29,10 @@ struct mpmd {
 
 /* Add the program of the ranks from first_rank on, more than any before. Made with the first.
  *
- * from      path, argv and shown are taken out of it
+ * program   its texts are taken over, unless that fails
  * returns   0; -EINVAL: too many; -ENOMEM */
-int mpmd_add(struct mpmd **more, int first_rank, struct job_spec *from, struct co_error *err);
+int mpmd_add(struct mpmd **more, int first_rank, const struct job_program *program,
+             struct co_error *err);
 
 /* Make `words`; first are those of the job's first program. returns 0, -ENOMEM */
 int mpmd_join(struct mpmd *m, char *const *first, struct co_error *err);

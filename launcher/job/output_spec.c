@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ void output_spec_fini(struct output_spec *s)
     free(s->filters[1]);
 }
 
-/* A rank's number, up to `stop` characters. returns -1: it is none */
+/* A rank's number of n characters. returns -1: it is none */
 static int rank_in(const char *text, size_t n)
 {
     char digits[8];
@@ -202,11 +203,6 @@ size_t output_spec_colored_label(const char *format, const struct output_label *
     return n_on + n_label + sizeof off - 1;
 }
 
-static bool is_name(char c)
-{
-    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 size_t output_spec_template(const char *format, const struct output_label *of, char *to, size_t n)
 {
     const char *end = to + n;
@@ -217,7 +213,7 @@ size_t output_spec_template(const char *format, const struct output_label *of, c
         } else if (*c == '$') {
             const char *name = c[1] == '{' ? c + 2 : c + 1;
             size_t n_name = 0;
-            while (is_name(name[n_name]))
+            while (name[n_name] == '_' || isalnum((unsigned char)name[n_name]))
                 n_name++;
             int word = word_at(name, n_name);
             bool known = word == WORD_RANK || word == WORD_LOCAL_RANK || word == WORD_ROLE;

@@ -2,8 +2,6 @@
 #ifndef DDP_LAUNCHER_JOB_OUTPUT_SPEC_H
 #define DDP_LAUNCHER_JOB_OUTPUT_SPEC_H
 
-#include "launcher/stdio/log_copy.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +17,13 @@ enum output_color {
     OUTPUT_COLOR_ALWAYS,
     OUTPUT_COLOR_NEVER
 };
+
+struct log_turn {       /* --log-rotate; zeroed: never */
+    uint64_t max_bytes; /* of a file; a line that is longer by itself is cut */
+    int n_kept;         /* of the old ones, 0 to LOG_KEPT_MAX */
+};
+
+#define LOG_KEPT_MAX 99
 
 struct output_spec {
     char *log_dir;     /* owned; as given; NULL: none asked for */

@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "job_spec.h"
 #include "launcher/platform/host_env.h"
@@ -18,29 +19,6 @@
 static int no_memory(struct co_error *err)
 {
     return co_fail(err, -ENOMEM, "no memory for the program's arguments");
-}
-
-/* First the new words, then the given ones, in one block. A NULL ends either. */
-static char **join_words(char *const *first, char *const *then)
-{
-    size_t n = 1;
-    size_t bytes = 0;
-    char *const *lists[] = {first, then};
-    for (int i = 0; i < 2; i++)
-        for (char *const *word = lists[i]; *word != NULL; word++, n++)
-            bytes += strlen(*word) + 1;
-    char **joined = malloc(n * sizeof *joined + bytes);
-    if (joined == NULL)
-        return NULL;
-    char **to = joined;
-    char *text = (char *)(joined + n);
-    for (int i = 0; i < 2; i++)
-        for (char *const *word = lists[i]; *word != NULL; word++) {
-            *to++ = text;
-            text = stpcpy(text, *word) + 1;
-        }
-    *to = NULL;
-    return joined;
 }
 
 /* Search PATH as a shell does.
@@ -169,23 +147,15 @@ static int find_python(const struct host_env *world, const char *script, const c
                    script);
 }
 
-static int count_words(char *const *words)
-{
-    int n = 0;
-    while (words[n] != NULL)
-        n++;
-    return n;
-}
-
 /* What is executed is known: write it down. */
-static int settle(char **path, char *const *first, char *const *then, const char *shown,
-                  struct job_spec *spec, struct co_error *err)
+static int settle(char **path, char *const *first, char *const *then, struct job_spec *spec,
+                  struct co_error *err)
 {
-    co_autofree char **argv = join_words(first, then);
-    co_autofree char *name = strdup(shown);
+    co_autofree char **argv = co_join_words((char *const *const[]){first, then}, 2);
+    co_autofree char *name = strdup(then[0]);
     if (argv == NULL || name == NULL)
         return no_memory(err);
-    int n = count_words(first) + 1;
+    int n = (int)co_count_words(first) + 1;
     bool is_executed = n == 1 && !spec->as_torchrun;
     if (!is_executed && argv[n] != NULL && strcmp(argv[n], "--") == 0)
         for (char **word = argv + n; *word != NULL; word++)
@@ -204,32 +174,30 @@ static int settle(char **path, char *const *first, char *const *then, const char
 }
 
 /* What runpy.run_path() needs around it: sys.argv as the script shall see it. No '$' in here. */
-static char run_path_code[] =
+static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 static int make_python(enum program_rule rule, char *const *words, const struct host_env *world,
                        struct job_spec *spec, struct co_error *err)
 {
-    static char unbuffered[] = "-u", as_module[] = "-m", as_code[] = "-c";
     co_autofree char *python = NULL;
     int rc = find_python(world, words[0], spec->called_as, &python, err);
     if (rc < 0)
         return rc;
-    char *first[] = {python, unbuffered, NULL, NULL, NULL};
+    const char *first[] = {python, "-u", NULL, NULL, NULL};
     if (rule == PROGRAM_MODULE) {
-        first[2] = as_module;
+        first[2] = "-m";
     } else if (rule == PROGRAM_RUN_PATH) {
-        first[2] = as_code;
+        first[2] = "-c";
         first[3] = run_path_code;
     }
     spec->is_python = true;
-    return settle(&python, first, words, words[0], spec, err);
+    return settle(&python, (char *const *)first, words, spec, err);
 }
 
 static int make_exec(char *const *words, char **path, struct job_spec *spec, struct co_error *err)
 {
-    char *const none[] = {NULL};
-    return settle(path, none, words, words[0], spec, err);
+    return settle(path, (char *const[]){NULL}, words, spec, err);
 }
 
 /* A file that exists and is not for us. */
@@ -252,12 +220,6 @@ static int fail_forbidden(const char *name, enum file_kind kind, struct co_error
         return co_fail(err, -EACCES, "'%.400s' is not executable: try chmod +x %s%.400s", name,
                        here, name);
     }
-}
-
-static bool is_python_name(const char *name)
-{
-    size_t n = strlen(name);
-    return n > 3 && strcmp(name + n - 3, ".py") == 0;
 }
 
 static int make_script(enum program_rule rule, char *const *words, const struct host_env *world,
@@ -304,7 +266,8 @@ int program_make(enum program_rule rule, char *const *words, const struct host_e
         return make_python(rule, words, world, spec, err);
     if (rule == PROGRAM_SCRIPT || rule == PROGRAM_RUN_PATH)
         return make_script(rule, words, world, spec, err);
-    if (rule == PROGRAM_BY_FILE && is_python_name(name)) {
+    size_t len = strlen(name);
+    if (rule == PROGRAM_BY_FILE && len > 3 && strcmp(name + len - 3, ".py") == 0) {
         enum file_kind kind = world->look_at(world->arg, name);
         if (kind == FILE_DIRECTORY || kind == FILE_SPECIAL)
             return fail_forbidden(name, kind, err);
@@ -329,19 +292,17 @@ int program_make(enum program_rule rule, char *const *words, const struct host_e
 int program_find(const char *name, const struct host_env *world, char **ret_path,
                  struct co_error *err)
 {
-    int rc = -ENOENT;
-    if (strchr(name, '/') == NULL)
-        rc = find_in_path(world, name, ret_path);
-    else if (world->look_at(world->arg, name) != FILE_MISSING)
-        rc = world->look_at(world->arg, name) == FILE_EXECUTABLE ? 0 : -EACCES;
-    if (rc == -ENOMEM)
-        return no_memory(err);
+    bool is_searched = strchr(name, '/') == NULL;
+    enum file_kind kind = is_searched ? FILE_MISSING : world->look_at(world->arg, name);
+    int rc = is_searched               ? find_in_path(world, name, ret_path)
+             : kind == FILE_EXECUTABLE ? 0
+             : kind == FILE_MISSING    ? -ENOENT
+                                       : -EACCES;
     if (rc == -EACCES)
         return co_fail(err, rc, "'%.200s' is not executable", name);
-    if (rc < 0)
-        return co_fail(err, rc, "no program '%.200s'%s", name,
-                       strchr(name, '/') == NULL ? " in PATH" : "");
-    if (strchr(name, '/') != NULL)
+    if (rc == -ENOENT)
+        return co_fail(err, rc, "no program '%.200s'%s", name, is_searched ? " in PATH" : "");
+    if (rc == 0 && !is_searched)
         *ret_path = strdup(name);
-    return *ret_path != NULL ? 0 : no_memory(err);
+    return rc == 0 && *ret_path != NULL ? 0 : no_memory(err);
 }

@@ -1,12 +1,12 @@
 #include "rank_argv.h"
 
 #include "job_spec.h"
-#include "mpmd.h"
 #include "worker_env.h"
 #include "wrap.h"
 
 #include "common/error.h"
 
+#include <ctype.h>
 #include <ddp/env.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -46,30 +46,18 @@ const char *rank_argv_variable(enum rank_template which)
     return templates[which].variable;
 }
 
-static bool is_in_wrap(const struct job_spec *spec, enum rank_template which)
-{
-    char *const *word = spec->wrap != NULL ? spec->wrap->words : NULL;
-    while (word != NULL && *word != NULL && strstr(*word, templates[which].word) == NULL)
-        word++;
-    return word != NULL && *word != NULL;
-}
-
-static bool is_in_program(const struct job_spec *spec, int local_rank, enum rank_template which)
-{
-    struct job_program p = job_spec_program(spec, local_rank);
-    char *const *word = p.argv + p.n_program_words;
-    while (*word != NULL && rank_argv_template(*word) != which)
-        word++;
-    return p.fills_braces && *word != NULL;
-}
-
 bool rank_argv_uses(const struct job_spec *spec, enum rank_template which)
 {
-    if (is_in_wrap(spec, which))
-        return true;
-    for (int rank = 0; rank < spec->n_local; rank = mpmd_end(spec->more, rank))
-        if (is_in_program(spec, rank, which))
+    for (int i = 0; spec->wrap != NULL && i < spec->wrap->n_words; i++)
+        if (strstr(spec->wrap->words[i], templates[which].word) != NULL)
             return true;
+    for (int rank = 0; rank < spec->n_local; rank = mpmd_end(spec->more, rank)) {
+        struct job_program p = job_spec_program(spec, rank);
+        for (char *const *word = p.argv + p.n_program_words; p.fills_braces && *word != NULL;
+             word++)
+            if (rank_argv_template(*word) == which)
+                return true;
+    }
     return false;
 }
 
@@ -98,11 +86,6 @@ void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
     set_number(v, TEMPLATE_GENERATION, place->generation);
 }
 
-static bool continues_name(char c)
-{
-    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 /* Is the '$' at `at` that of the local rank? returns how long it is; 0: no */
 static size_t match_local_rank(const char *at)
 {
@@ -110,7 +93,8 @@ static size_t match_local_rank(const char *at)
     static const char bare[] = "$local_rank";
     if (strncmp(at, braced, sizeof braced - 1) == 0)
         return sizeof braced - 1;
-    if (strncmp(at, bare, sizeof bare - 1) == 0 && !continues_name(at[sizeof bare - 1]))
+    if (strncmp(at, bare, sizeof bare - 1) == 0 && at[sizeof bare - 1] != '_' &&
+        !isalnum((unsigned char)at[sizeof bare - 1]))
         return sizeof bare - 1;
     return 0;
 }
@@ -199,23 +183,6 @@ static char *begin_word(struct writer *w)
     return w->words != NULL ? w->text + w->bytes : NULL;
 }
 
-static void put(struct writer *w, const char *word)
-{
-    char *to = begin_word(w);
-    if (to != NULL)
-        strcpy(to, word);
-    w->bytes += strlen(word) + 1;
-}
-
-/* In front of the program, which is then what is executed, not what it calls itself. */
-static void put_wrap(struct writer *w, const struct wrap *wrap, const char *path,
-                     const struct rank_values *v)
-{
-    for (char *const *word = wrap->words; *word != NULL; word++)
-        w->bytes += fill_wrap(*word, v, begin_word(w)) + 1;
-    put(w, path);
-}
-
 static void put_local_rank(struct writer *w, const struct job_spec *spec,
                            const struct rank_values *v)
 {
@@ -230,8 +197,13 @@ static void put_all(struct writer *w, const struct job_spec *spec, const struct 
 {
     struct job_program p = job_spec_program(spec, v->local);
     int i = 0;
-    if (wrap_covers(spec->wrap, v->rank)) {
-        put_wrap(w, spec->wrap, p.path, v);
+    if (wrap_covers(spec->wrap, v->rank)) { /* in front of what is executed, by its path */
+        for (char *const *word = spec->wrap->words; *word != NULL; word++)
+            w->bytes += fill_wrap(*word, v, begin_word(w)) + 1;
+        char *to = begin_word(w);
+        if (to != NULL)
+            strcpy(to, p.path);
+        w->bytes += strlen(p.path) + 1;
         i = 1;
     }
     for (;; i++) {

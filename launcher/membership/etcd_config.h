@@ -3,7 +3,7 @@
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
 
-#include "launcher/job/etcd_settings.h"
+#include "launcher/job/job_spec.h"
 
 #include "rendezvous/etcd/etcd_plugin.h"
 #include "rendezvous/membership/roster.h"

@@ -6,7 +6,6 @@
 #include "etcd_record.h"
 #include "etcd_sockets.h"
 #include "launcher/generation/listen.h"
-#include "launcher/job/etcd_settings.h"
 #include "launcher/job/job_spec.h"
 #include "local_roster.h"
 

@@ -2,7 +2,6 @@
 
 #include "launcher/generation/pmi_host.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/mpmd.h"
 #include "node_priv.h"
 
 #include "common/error.h"

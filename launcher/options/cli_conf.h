@@ -6,7 +6,7 @@
 #ifndef DDP_LAUNCHER_OPTIONS_CLI_CONF_H
 #define DDP_LAUNCHER_OPTIONS_CLI_CONF_H
 
-#include "launcher/job/etcd_settings.h"
+#include "launcher/job/job_spec.h"
 
 #include <stdbool.h>
 #include <stdint.h>

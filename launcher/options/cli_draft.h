@@ -8,7 +8,7 @@
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/schedulers.h"
 #include "launcher/hosts/slurm.h"
-#include "launcher/job/mpmd.h"
+#include "launcher/job/job_spec.h"
 #include "launcher/platform/host_env.h"
 
 #include <stdbool.h>

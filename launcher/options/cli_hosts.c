@@ -3,7 +3,6 @@
 #include "cli_draft.h"
 #include "launcher/hosts/node_assignment.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -176,7 +175,7 @@ bool cli_has_hosts(const struct draft *d)
 int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spec,
                   struct co_error *err)
 {
-    struct remote_spec *r = spec->remote = remote_spec_create();
+    struct remote_spec *r = spec->remote = calloc(1, sizeof *spec->remote);
     if (r == NULL)
         return co_fail(err, -ENOMEM, "no memory for hosts");
     r->argv = argv;

@@ -1,7 +1,6 @@
 /* The option about programs that were linked with an MPI library. */
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/mpmd.h"
 
 #include "common/error.h"
 

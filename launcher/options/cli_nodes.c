@@ -1,7 +1,6 @@
 /* The options about how many nodes there are, and which one this is. */
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 
 #include "common/error.h"
 #include "common/parse.h"

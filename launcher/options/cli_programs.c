@@ -2,7 +2,6 @@
 #include "cli.h"
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/mpmd.h"
 #include "launcher/job/program.h"
 #include "launcher/job/wrap.h"
 
@@ -151,11 +150,9 @@ static int read_behind_colon(const struct host_env *world, char **words, struct 
                              struct co_error *err)
 {
     enum cli_wish wish;
-    int at, n_words = 0;
+    int at;
     *ret = (struct behind_colon){.draft = {.world = world}};
-    while (words[n_words] != NULL)
-        n_words++;
-    int rc = cli_read_options(&ret->draft, n_words, words, &wish, &at, err);
+    int rc = cli_read_options(&ret->draft, (int)co_count_words(words), words, &wish, &at, err);
     if (rc == 0 && wish != CLI_RUN)
         rc = co_fail(err, -EINVAL, "--help and --version belong in front of the first program");
     if (rc == 0)
@@ -195,8 +192,13 @@ int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_er
         rc = read_behind_colon(d->world, d->programs[i], &b, err);
         if (rc == 0)
             rc = cli_set_program(&b.draft, b.words, &program, err);
+        const struct job_program added = job_spec_program(&program, 0);
         if (rc == 0)
-            rc = mpmd_add(&spec->more, n_left, &program, err);
+            rc = mpmd_add(&spec->more, n_left, &added, err);
+        if (rc == 0) {
+            program.path = program.shown = NULL;
+            program.argv = NULL;
+        }
         n_left += b.n_ranks;
         job_spec_fini(&program);
     }

@@ -1,7 +1,6 @@
 /* The options about the job's name, and where its ranks find each other. */
 #include "cli.h"
 #include "cli_draft.h"
-#include "launcher/job/etcd_settings.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"

@@ -4,7 +4,6 @@
 #include "launcher/hosts/bringup.h"
 #include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/reporting/report.h"
 #include "launcher/spawner/init_reaper.h"
 #include "launcher/stdio/output.h"

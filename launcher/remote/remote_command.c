@@ -3,8 +3,8 @@
 #include "launch_channel.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/remote_shell.h"
+#include "launcher/job/job_spec.h"
 #include "launcher/job/program.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/platform/host_env.h"
 #include "payload.h"
 

@@ -4,7 +4,6 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/spawner/image.h"
 #include "launcher/stdio/output.h"
 #include "remote_command.h"

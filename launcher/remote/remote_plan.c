@@ -3,7 +3,6 @@
 #include "remote.h"
 
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/reporting/dry_run.h"
 #include "remote_command.h"
 #include "remote_env.h"
@@ -46,18 +45,9 @@ static int make_words(struct remote *r, struct co_error *err)
     char *const *argv = r->spec->remote->argv;
     bool label = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && r->spec->output.label == NULL &&
                  !r->spec->as_torchrun;
-    size_t n = 0, at = 0;
-    while (argv[n] != NULL)
-        n++;
-    r->argv = calloc(n + 2, sizeof *r->argv);
-    if (r->argv == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the hosts' orders");
-    r->argv[at++] = argv[0];
-    if (label)
-        r->argv[at++] = (char *)"--label";
-    for (size_t i = 1; i < n; i++)
-        r->argv[at++] = argv[i];
-    return 0;
+    char *const first[] = {argv[0], label ? (char *)"--label" : NULL, NULL};
+    r->argv = co_join_words((char *const *const[]){first, argv + 1}, 2);
+    return r->argv != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
 }
 
 static int find_places(struct remote *r, struct co_error *err)

@@ -2,7 +2,6 @@
 
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/membership/close_group.h"
 #include "launcher/reporting/wait_line.h"
 

@@ -7,18 +7,13 @@
 #ifndef DDP_LAUNCHER_STDIO_LOG_COPY_H
 #define DDP_LAUNCHER_STDIO_LOG_COPY_H
 
+#include "launcher/job/output_spec.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
-
-struct log_turn {       /* zeroed: never */
-    uint64_t max_bytes; /* of a file; a line that is longer by itself is cut */
-    int n_kept;         /* of the old ones, 0 to LOG_KEPT_MAX */
-};
-
-#define LOG_KEPT_MAX 99
 
 struct log_copy {
     struct log_turn turn;

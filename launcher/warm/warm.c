@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 
 #include <ctype.h>
@@ -209,14 +210,6 @@ static void leave_out(const struct job_spec *spec, char **env)
     *to = NULL;
 }
 
-static int count_words(char *const *words)
-{
-    int n = 0;
-    while (words[n] != NULL)
-        n++;
-    return n;
-}
-
 /* "probe:SEEN:N:start:WORDS:RANK,WORLD_SIZE,...:": to free(); NULL: no memory */
 static char *make_role(const struct warm *w)
 {
@@ -225,8 +218,8 @@ static char *make_role(const struct warm *w)
     for (size_t i = 0; i < n_hidden(w->spec); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? "," : "", hidden[i]);
     char *role = NULL;
-    return asprintf(&role, "probe:%s:%d:%s:%d:%s:", w->seen, w->spec->n_local,
-                    w->spec->warm == WARM_START ? "start" : "", count_words(w->spec->argv),
+    return asprintf(&role, "probe:%s:%d:%s:%zu:%s:", w->seen, w->spec->n_local,
+                    w->spec->warm == WARM_START ? "start" : "", co_count_words(w->spec->argv),
                     names) < 0
                ? NULL
                : role;
@@ -235,17 +228,8 @@ static char *make_role(const struct warm *w)
 /* PYTHON -u -c GUARD and the words of a rank, which the bootstrap executes: to free() */
 static char **make_words(const struct job_spec *spec)
 {
-    static char unbuffered[] = "-u", as_code[] = "-c";
-    size_t n = (size_t)count_words(spec->argv);
-    char **words = malloc((n + 5) * sizeof *words);
-    if (words == NULL)
-        return NULL;
-    words[0] = spec->argv[0];
-    words[1] = unbuffered;
-    words[2] = as_code;
-    words[3] = guard;
-    memcpy(words + 4, spec->argv, (n + 1) * sizeof *words);
-    return words;
+    char *const first[] = {spec->argv[0], (char *)"-u", (char *)"-c", guard, NULL};
+    return co_join_words((char *const *const[]){first, spec->argv}, 2);
 }
 
 static int make_image(const struct warm *w, int *ret_fd)

@@ -6,7 +6,6 @@
 #include "common/error.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/job/wrap.h"
 #include "launcher/options/cli.h"

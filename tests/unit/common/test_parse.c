@@ -287,6 +287,20 @@ START_TEST(words_are_parted_by_blanks)
 }
 END_TEST
 
+START_TEST(lists_of_words_are_joined_in_order)
+{
+    char *const first[] = {(char *)"python", (char *)"-u", NULL}, *const none[] = {NULL};
+    char **words = co_join_words((char *const *const[]){first, none, first}, 3);
+    ck_assert_uint_eq(co_count_words(words), 4);
+    ck_assert_str_eq(words[0], "python");
+    ck_assert_str_eq(words[3], "-u");
+    free(words);
+    words = co_join_words((char *const *const[]){none}, 1);
+    ck_assert_uint_eq(co_count_words(words), 0);
+    free(words);
+}
+END_TEST
+
 START_TEST(digits_are_bytes)
 {
     uint8_t bytes[3] = {0};
@@ -319,6 +333,7 @@ TEST_SUITE(parse)
     tcase_add_test(c, edits_are_counted_up_to_the_limit);
     tcase_add_test(c, very_long_words_are_never_near);
     tcase_add_test(c, words_are_parted_by_blanks);
+    tcase_add_test(c, lists_of_words_are_joined_in_order);
     tcase_add_test(c, digits_are_bytes);
     suite_add_tcase(suite, c);
     return suite;

@@ -2,7 +2,6 @@
 #include "common/error.h"
 #include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/remote_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_host_env.h"

@@ -2,7 +2,7 @@
 #include "one_command_line.h"
 
 #include "launcher/hosts/node_assignment.h"
-#include "launcher/job/remote_spec.h"
+#include "launcher/job/job_spec.h"
 #include "launcher/remote/remote_env.h"
 #include "tests/support/suite.h"
 

@@ -1,6 +1,6 @@
 /* Several programs on one command line. */
 #include "common/error.h"
-#include "launcher/job/mpmd.h"
+#include "launcher/job/job_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"
 #include "tests/support/fake_host_env.h"

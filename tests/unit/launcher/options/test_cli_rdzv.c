@@ -1,7 +1,7 @@
 /* Command lines of several nodes to jobs. Wrong ones are with those of test_cli.c. */
 #include "one_command_line.h"
 
-#include "launcher/job/etcd_settings.h"
+#include "launcher/job/job_spec.h"
 #include "launcher/options/cli_conf.h"
 #include "rendezvous/net/address.h"
 #include "tests/support/suite.h"
