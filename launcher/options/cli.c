@@ -1,3 +1,6 @@
+/* The command line to a job_spec: cli_words.c finds out which options are given, make_spec() below
+ * has the parts of the job_spec set one after the other, cli_value.c says what one value means.
+ * Read cli_parse() first, then make_spec(). */
 #include "cli.h"
 
 #include "cli_draft.h"
@@ -8,138 +11,10 @@
 #include "launcher/job/job_spec.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
 enum { OMP_THREADS_MAX = 4096 };
-
-static void note(struct draft *d, int id, const char *value, const char *by, bool from_env)
-{
-    struct given *g = &d->given[id];
-    g->value = value;
-    g->from_env = from_env;
-    snprintf(g->by, sizeof g->by, "%s", by);
-}
-
-/* A variable of another name than PET_'s, which comes before it. */
-static void read_variable(struct draft *d, int id, const char *name)
-{
-    const char *value = host_env_get(d->world, name);
-    if (value != NULL)
-        note(d, id, value, name, true);
-}
-
-/* The environment's values, as if they stood in front of the command line. */
-static void read_environment(struct draft *d)
-{
-    read_variable(d, OPTION_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-    read_variable(d, OPTION_SSH_COMMAND, "DDPRUN_SSH");
-    for (const struct co_option *o = cli_table; o->id != 0; o++) {
-        const char *value = o->env != NULL ? d->world->get_env(d->world->arg, o->env) : NULL;
-        if (value != NULL)
-            note(d, o->id, value, o->env, true);
-    }
-}
-
-/* What an option means that was given without a value. */
-static const char *value_of_none(int id)
-{
-    switch (id) {
-    case OPTION_LABEL:
-        return OUTPUT_LABEL_DEFAULT;
-    case OPTION_FOLD:
-        return "100ms";
-    case OPTION_RESTART_AFTER_PROGRESS:
-        return "1m";
-    case OPTION_WARM:
-        return "restarts";
-    default: /* a flag */
-        return "1";
-    }
-}
-
-int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
-                     struct co_error *err)
-{
-    struct co_option_walk walk;
-    struct co_option_found found;
-    int rc;
-    co_options_start(&walk, cli_table, argc, argv);
-    while ((rc = co_options_next(&walk, &found, err)) > 0) {
-        int id = found.option->id;
-        if (id == OPTION_HELP || id == OPTION_VERSION) {
-            *ret_wish = id == OPTION_HELP ? CLI_HELP : CLI_VERSION;
-            return 0;
-        }
-        if (id == OPTION_EXPORT && d->n_exports < CLI_EXPORTS_MAX)
-            d->exports[d->n_exports++] = found.value;
-        if (id == OPTION_VERBOSE && d->verbose < 2)
-            d->verbose++;
-        note(d, id, found.value != NULL ? found.value : value_of_none(id), found.spelled, false);
-    }
-    *ret_wish = CLI_RUN;
-    *ret_at = walk.at;
-    return rc;
-}
-
-int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_error *err)
-{
-    const struct given *g = &d->given[id];
-    int64_t number = 0;
-    if (g->value != NULL) {
-        int rc = co_parse_int(g->by, g->value, INT64_MIN, INT64_MAX, &number, err);
-        if (rc < 0)
-            return rc;
-    }
-    *ret = number != 0;
-    return 0;
-}
-
-int cli_check_name(const struct given *g, struct co_error *err)
-{
-    if (strnlen(g->value, CLI_NAME_MAX + 1) > CLI_NAME_MAX)
-        return co_fail(err, -EINVAL, "%s is longer than %d bytes", g->by, CLI_NAME_MAX);
-    for (const char *c = g->value; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            return co_fail(err, -EINVAL, "%s holds a control character", g->by);
-    return 0;
-}
-
-int cli_choice(const struct given *g, const char *const *words, int *ret_at, struct co_error *err)
-{
-    if (g->value == NULL)
-        return 0;
-    char list[200];
-    size_t len = 0;
-    for (int i = 0; words[i] != NULL; i++) {
-        if (strcmp(g->value, words[i]) == 0) {
-            *ret_at = i;
-            return 0;
-        }
-        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
-                                i == 0                 ? ""
-                                : words[i + 1] != NULL ? ", "
-                                                       : " and ",
-                                words[i]);
-    }
-    return co_fail(err, -EINVAL, "%s '%.200s' is none of %s", g->by, g->value, list);
-}
-
-int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ...)
-{
-    char line[CO_ERROR_TEXT_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    char *notes = NULL;
-    if (asprintf(&notes, "%s%s\n", spec->notes != NULL ? spec->notes : "", line) < 0)
-        return co_fail(err, -ENOMEM, "no memory for a note");
-    free(spec->notes);
-    spec->notes = notes;
-    return 0;
-}
 
 /* A number, or a word that means one on this node. */
 static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
@@ -255,13 +130,13 @@ static int set_warm(const struct draft *d, struct job_spec *spec, struct co_erro
     return rc;
 }
 
-static int enter(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+/* Paths are relative to --wdir from here on. */
+static int enter_wdir(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
     int rc = spec->wdir != NULL ? d->world->enter(d->world->arg, spec->wdir) : 0;
-    if (rc == 0)
-        return 0;
-    co_fail(err, -EINVAL, "%s '%.300s': %s", d->given[OPTION_WDIR].by, spec->wdir, strerror(-rc));
-    return -EINVAL;
+    return rc == 0 ? 0
+                   : co_fail(err, -EINVAL, "%s '%.300s': %s", d->given[OPTION_WDIR].by, spec->wdir,
+                             strerror(-rc));
 }
 
 /* What concerns the ranks of this node. */
@@ -270,57 +145,41 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
 {
     if (spec->task != NULL)
         spec->n_local = (int)spec->task->local_world_size;
-    int rc = set_omp(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_devices(d, spec, err);
-    if (rc == 0)
-        rc = set_warm(d, spec, err);
-    if (rc == 0)
-        rc = enter(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_program(d, words, spec, err);
-    if (rc == 0)
-        rc = cli_make_programs(d, spec, err);
-    return rc == 0 ? cli_set_mpi(d, spec, err) : rc;
+    return set_omp(d, spec, err)
+        ?: cli_set_devices(d, spec, err)
+        ?: set_warm(d, spec, err)
+        ?: enter_wdir(d, spec, err)
+        ?: cli_set_program(d, words, spec, err)
+        ?: cli_make_programs(d, spec, err)
+        ?: cli_set_mpi(d, spec, err);
 }
 
+/* Each step reads what those before it have set: how many nodes there are, how many ranks this one
+ * has, where they meet, and the program last, when it is known in which folder it is. */
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
                      struct job_spec *spec, struct co_error *err)
 {
-    bool dry_run, starts_others = cli_has_hosts(d);
+    const bool starts_others = cli_has_hosts(d);
+    spec->verbose = d->verbose;
     int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
-    if (rc == 0)
-        rc = cli_set_nodes(d, spec, err);
+    rc = rc ?: cli_set_nodes(d, spec, err);
     if (rc == 0 && d->assignment != NULL)
         rc = cli_keep_assignment(d, spec, err);
     if (rc == 0 && !starts_others)
         rc = set_ranks(d, spec, err);
-    if (rc == 0)
-        rc = cli_count_programs(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_meeting(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_end(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_output(d, spec, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_DRY_RUN, &dry_run, err);
-    if (rc == 0)
-        rc = cli_set_exports(d, spec, err);
-    if (rc == 0)
-        rc = cli_set_wdir(d, spec, err);
+    rc = rc
+        ?: cli_count_programs(d, spec, err)
+        ?: cli_set_meeting(d, spec, err)
+        ?: cli_set_end(d, spec, err)
+        ?: cli_set_output(d, spec, err)
+        ?: cli_flag(d, OPTION_DRY_RUN, &spec->dry_run, err)
+        ?: cli_set_exports(d, spec, err)
+        ?: cli_set_wdir(d, spec, err);
     if (rc == 0 && !starts_others)
         rc = set_own_ranks(d, words, spec, err);
     else if (rc == 0 && words[0] == NULL)
         rc = co_fail(err, -EINVAL, "no program to run is given: try --help");
-    if (rc == 0)
-        rc = cli_check_wrap(d, spec, err);
-    if (rc == 0)
-        rc = cli_check_standby(d, spec, err);
-    if (rc == 0)
-        spec->dry_run = dry_run;
-    spec->verbose = d->verbose;
-    return rc;
+    return rc ?: cli_check_wrap(d, spec, err) ?: cli_check_standby(d, spec, err);
 }
 
 bool cli_is_torchrun(const char *name)
@@ -337,20 +196,18 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
     struct job_spec spec = {.as_torchrun = cli_is_torchrun(name), .called_as = name};
     enum cli_wish wish;
     int at = 0;
-    read_environment(&draft);
+    cli_read_environment(&draft);
     int rc = cli_read_options(&draft, argc, argv, &wish, &at, err);
     struct cli_schedulers managers = {0};
+    co_autofree char **copy = NULL;
     if (world->assignment != NULL)
         cli_take_assignment(&draft, world->assignment);
     if (rc == 0 && wish == CLI_RUN)
-        rc = cli_ask_managers(&draft, &managers, &spec, err);
-    if (rc == 0 && wish == CLI_RUN) {
-        co_autofree char **copy = NULL;
-        rc = cli_cut_programs(&draft, argv + at, at < argc ? argc - at : 0, spec.as_torchrun, &copy,
-                              err);
-        if (rc == 0)
-            rc = make_spec(&draft, argv, draft.programs[0], &spec, err);
-    }
+        rc = cli_ask_managers(&draft, &managers, &spec, err)
+            ?: cli_flag(&draft, OPTION_STANDALONE, &draft.standalone, err)
+            ?: cli_cut_programs(&draft, argv + at, at < argc ? argc - at : 0, spec.as_torchrun,
+                                &copy, err)
+            ?: make_spec(&draft, argv, draft.programs[0], &spec, err);
     cli_managers_fini(&managers);
     if (rc < 0) {
         job_spec_fini(&spec);

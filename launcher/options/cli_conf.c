@@ -1,7 +1,12 @@
+/* --rdzv-conf, and the options about how long nodes wait for each other, and by what they know each
+ * other. */
 #include "cli_conf.h"
+
+#include "cli_draft.h"
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "rendezvous/membership/lease.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -15,181 +20,119 @@ enum {
     ATTEMPTS_MIN = 2, /* one heartbeat that is late must not cost a node */
     ATTEMPTS_MAX = 1000,
 };
-#define INTERVAL_MIN_MS 100
-#define INTERVAL_MAX_MS 1000000000
+#define INTERVAL_MIN_MS     100
+#define INTERVAL_MAX_MS     1000000000
+#define START_TIMEOUT_MS    600000
+#define FAILOVER_TIMEOUT_MS 60000
+#define WINDOW_MS           3000
+#define TORCHRUN_WINDOW_MS  30000
+#define LEASE_IN_HEARTBEATS (LEASE_MS / LEASE_HEARTBEAT_MS)
 
-struct setting {
-    const char *what; /* "--rdzv-conf join_timeout" */
-    const char *value;
-    struct cli_conf *conf;
+enum kind { TIME, LAST_CALL, INTERVAL, ATTEMPTS, IS_HOST, PROTOCOL, TEXT, PREFIX, IGNORED };
+
+/* IGNORED: how torchrun's own store is reached, and what a launcher that waits need not know. */
+static const struct setting {
+    const char *key;
+    enum kind kind;
+    size_t at; /* of TIME and TEXT: in struct cli_conf */
+} settings[] = {
+    {"join_timeout", TIME, offsetof(struct cli_conf, join_timeout_ms)},
+    {"timeout", TIME, offsetof(struct cli_conf, timeout_ms)},
+    {"last_call_timeout", LAST_CALL},
+    {"keep_alive_interval", INTERVAL},
+    {"keep_alive_max_attempt", ATTEMPTS},
+    {"is_host", IS_HOST},
+    {"heartbeat_timeout", IGNORED},
+    {"close_timeout", IGNORED},
+    {"read_timeout", IGNORED},
+    {"store_type", IGNORED},
+    {"rank", IGNORED}, /* --node-rank wins */
+    {"protocol", PROTOCOL},
+    {"ssl_cert", TEXT, offsetof(struct cli_conf, etcd.cert)}, /* for etcd-v2; for etcd: */
+    {"cert", TEXT, offsetof(struct cli_conf, etcd.cert)},
+    {"ssl_cert_key", TEXT, offsetof(struct cli_conf, etcd.key)},
+    {"key", TEXT, offsetof(struct cli_conf, etcd.key)},
+    {"ca_cert", TEXT, offsetof(struct cli_conf, etcd.ca_cert)},
+    {"cacert", TEXT, offsetof(struct cli_conf, etcd.ca_cert)},
+    {"etcd_prefix", PREFIX, offsetof(struct cli_conf, etcd.prefix)},
+    {"user", TEXT, offsetof(struct cli_conf, etcd.user)}, /* these three are our own */
+    {"password", TEXT, offsetof(struct cli_conf, etcd.password)},
+    {"password_file", TEXT, offsetof(struct cli_conf, etcd.password_file)},
 };
 
-static int set_time(const struct setting *s, uint64_t *ret_ms, struct co_error *err)
-{
-    uint64_t ms;
-    int rc = co_parse_duration_ms(s->what, s->value, &ms, err);
-    if (rc == 0 && ms == 0)
-        return co_fail(err, -EINVAL, "%s=%s: nobody can be in time", s->what, s->value);
-    if (rc == 0)
-        *ret_ms = ms;
-    return rc;
-}
-
-static int set_join_timeout(const struct setting *s, struct co_error *err)
-{
-    return set_time(s, &s->conf->join_timeout_ms, err);
-}
-
-static int set_timeout(const struct setting *s, struct co_error *err)
-{
-    return set_time(s, &s->conf->timeout_ms, err);
-}
-
-static int set_last_call_timeout(const struct setting *s, struct co_error *err)
-{
-    s->conf->has_last_call_timeout = true;
-    return co_parse_duration_ms(s->what, s->value, &s->conf->last_call_timeout_ms, err);
-}
-
-static int set_keep_alive_interval(const struct setting *s, struct co_error *err)
-{
-    uint64_t ms;
-    int rc = co_parse_duration_ms(s->what, s->value, &ms, err);
-    if (rc == 0 && (ms < INTERVAL_MIN_MS || ms > INTERVAL_MAX_MS))
-        return co_fail(err, -ERANGE, "%s=%s is out of bounds: %dms to %d s", s->what, s->value,
-                       INTERVAL_MIN_MS, INTERVAL_MAX_MS / 1000);
-    if (rc == 0)
-        s->conf->keep_alive_interval_ms = ms;
-    return rc;
-}
-
-static int set_keep_alive_max_attempt(const struct setting *s, struct co_error *err)
-{
-    int64_t n;
-    int rc = co_parse_int(s->what, s->value, ATTEMPTS_MIN, ATTEMPTS_MAX, &n, err);
-    if (rc == 0)
-        s->conf->keep_alive_max_attempt = (uint32_t)n;
-    return rc;
-}
-
 /* torchrun's words for it. */
-static int set_is_host(const struct setting *s, struct co_error *err)
+static int set_is_host(const char *what, const char *value, enum cli_conf_host *ret,
+                       struct co_error *err)
 {
     static const char *const words[] = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
     enum { N_YES = 5, N_WORDS = sizeof words / sizeof *words };
     for (int i = 0; i < N_WORDS; i++)
-        if (strcasecmp(s->value, words[i]) == 0) {
-            s->conf->is_host = i < N_YES ? CLI_CONF_HOST_YES : CLI_CONF_HOST_NO;
+        if (strcasecmp(value, words[i]) == 0) {
+            *ret = i < N_YES ? CLI_CONF_HOST_YES : CLI_CONF_HOST_NO;
             return 0;
         }
-    return co_fail(err, -EINVAL, "%s=%.60s is neither true nor false", s->what, s->value);
+    return co_fail(err, -EINVAL, "%s=%.60s is neither true nor false", what, value);
 }
 
-/* --- of etcd --- */
-
-static int set_protocol(const struct setting *s, struct co_error *err)
+static int set_one(const struct setting *s, const char *what, const char *value,
+                   struct cli_conf *conf, struct co_error *err)
 {
-    s->conf->etcd.is_https = strcmp(s->value, "https") == 0;
-    if (!s->conf->etcd.is_https && strcmp(s->value, "http") != 0)
-        return co_fail(err, -EINVAL, "%s=%.60s is neither http nor https", s->what, s->value);
+    char *at = (char *)conf + s->at;
+    uint64_t ms = 0;
+    int64_t n = 0;
+    int rc = 0;
+    if (s->kind == TIME || s->kind == LAST_CALL || s->kind == INTERVAL)
+        rc = co_parse_duration_ms(what, value, &ms, err);
+    if (s->kind == ATTEMPTS)
+        rc = co_parse_int(what, value, ATTEMPTS_MIN, ATTEMPTS_MAX, &n, err);
+    if (rc < 0)
+        return rc;
+    switch (s->kind) {
+    case TIME:
+        if (ms == 0)
+            return co_fail(err, -EINVAL, "%s=%s: nobody can be in time", what, value);
+        memcpy(at, &ms, sizeof ms);
+        return 0;
+    case LAST_CALL:
+        conf->has_last_call_timeout = true;
+        conf->last_call_timeout_ms = ms;
+        return 0;
+    case INTERVAL:
+        if (ms < INTERVAL_MIN_MS || ms > INTERVAL_MAX_MS)
+            return co_fail(err, -ERANGE, "%s=%s is out of bounds: %dms to %d s", what, value,
+                           INTERVAL_MIN_MS, INTERVAL_MAX_MS / 1000);
+        conf->keep_alive_interval_ms = ms;
+        return 0;
+    case ATTEMPTS:
+        conf->keep_alive_max_attempt = (uint32_t)n;
+        return 0;
+    case IS_HOST:
+        return set_is_host(what, value, &conf->is_host, err);
+    case PROTOCOL:
+        conf->etcd.is_https = strcmp(value, "https") == 0;
+        return conf->etcd.is_https || strcmp(value, "http") == 0
+                   ? 0
+                   : co_fail(err, -EINVAL, "%s=%.60s is neither http nor https", what, value);
+    case TEXT:
+    case PREFIX:
+        strcpy(at, value); /* VALUE_BYTES are no more */
+        for (size_t len = strlen(at); s->kind == PREFIX && len > 0 && at[len - 1] == '/'; len--)
+            at[len - 1] = '\0';
+        return 0;
+    case IGNORED:
+        return 0;
+    }
     return 0;
 }
-
-static int copy(const struct setting *s, char to[ETCD_SETTING_BYTES])
-{
-    snprintf(to, ETCD_SETTING_BYTES, "%s", s->value); /* VALUE_BYTES are no more */
-    return 0;
-}
-
-static int set_ca_cert(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.ca_cert);
-}
-
-static int set_cert(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.cert);
-}
-
-static int set_key(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.key);
-}
-
-static int set_user(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.user);
-}
-
-static int set_password(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.password);
-}
-
-static int set_password_file(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    return copy(s, s->conf->etcd.password_file);
-}
-
-static int set_etcd_prefix(const struct setting *s, struct co_error *err)
-{
-    (void)err;
-    copy(s, s->conf->etcd.prefix);
-    for (size_t n = strlen(s->conf->etcd.prefix); n > 0 && s->conf->etcd.prefix[n - 1] == '/'; n--)
-        s->conf->etcd.prefix[n - 1] = '\0';
-    return 0;
-}
-
-/* How torchrun's own store is reached, and what a launcher that waits need not know. */
-static int ignore(const struct setting *s, struct co_error *err)
-{
-    (void)s, (void)err;
-    return 0;
-}
-
-static const struct {
-    const char *key;
-    int (*set)(const struct setting *s, struct co_error *err);
-} settings[] = {
-    {"join_timeout", set_join_timeout},
-    {"timeout", set_timeout},
-    {"last_call_timeout", set_last_call_timeout},
-    {"keep_alive_interval", set_keep_alive_interval},
-    {"keep_alive_max_attempt", set_keep_alive_max_attempt},
-    {"is_host", set_is_host},
-    {"heartbeat_timeout", ignore},
-    {"close_timeout", ignore},
-    {"read_timeout", ignore},
-    {"store_type", ignore},
-    {"rank", ignore}, /* --node-rank wins */
-    {"protocol", set_protocol},
-    {"ssl_cert", set_cert}, /* by its name for etcd-v2, and by that for etcd */
-    {"cert", set_cert},
-    {"ssl_cert_key", set_key},
-    {"key", set_key},
-    {"ca_cert", set_ca_cert},
-    {"cacert", set_ca_cert},
-    {"etcd_prefix", set_etcd_prefix},
-    {"user", set_user}, /* these three are our own */
-    {"password", set_password},
-    {"password_file", set_password_file},
-};
 
 static int set(const char *what, const char *key, const char *value, struct cli_conf *conf,
                struct co_error *err)
 {
-    char named[WHAT_BYTES];
+    char named[WHAT_BYTES]; /* "--rdzv-conf join_timeout" */
     snprintf(named, sizeof named, "%.50s %s", what, key);
-    const struct setting s = {.what = named, .value = value, .conf = conf};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (strcmp(key, settings[i].key) == 0)
-            return settings[i].set(&s, err);
+            return set_one(&settings[i], named, value, conf, err);
     if (conf->unknown[0] == '\0')
         snprintf(conf->unknown, sizeof conf->unknown, "%s", key);
     return 0;
@@ -234,5 +177,69 @@ int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, str
             break;
     }
     *ret = conf;
+    return 0;
+}
+
+/* --- the options --- */
+
+/* The options win over torchrun's settings, which win over the defaults. */
+static int set_times(const struct draft *d, const struct cli_conf *conf, bool is_static,
+                     struct job_spec *spec, struct co_error *err)
+{
+    static const char *const moments[] = {
+        [MESSAGE_ADMIT_NOW] = "now", [MESSAGE_ADMIT_AT_CHECKPOINT] = "checkpoint", NULL};
+    static const struct cli_field fields[] = {
+        {OPTION_JOIN_WINDOW, CLI_TIME_OR_0, offsetof(struct job_spec, world.window_ms)},
+        {OPTION_REJOIN_TIMEOUT, CLI_TIME_OR_0, offsetof(struct job_spec, world.rejoin_timeout_ms)},
+        {OPTION_FAILOVER_TIMEOUT, CLI_TIME_OR_0,
+         offsetof(struct job_spec, world.failover_timeout_ms)},
+        {OPTION_ADMIT_AT, CLI_CHOICE, offsetof(struct job_spec, world.admit_at), moments},
+        {OPTION_ADMIT_TIMEOUT, CLI_TIME, offsetof(struct job_spec, world.admit_timeout_ms)},
+        {OPTION_TOKEN_FILE, CLI_FILE, offsetof(struct job_spec, world.token_file)},
+        {OPTION_REQUIRE_TOKEN, CLI_FLAG, offsetof(struct job_spec, world.require_token)},
+    };
+    struct job_world *w = &spec->world;
+    uint64_t join_ms = is_static && conf->timeout_ms > 0 ? conf->timeout_ms : conf->join_timeout_ms;
+    w->start_timeout_ms = join_ms > 0 ? join_ms : START_TIMEOUT_MS;
+    w->window_ms = conf->has_last_call_timeout ? conf->last_call_timeout_ms
+                   : spec->as_torchrun         ? TORCHRUN_WINDOW_MS
+                                               : WINDOW_MS;
+    w->failover_timeout_ms = FAILOVER_TIMEOUT_MS;
+    int rc = cli_time(d, OPTION_START_TIMEOUT, false, &w->start_timeout_ms, err);
+    w->rejoin_timeout_ms = w->start_timeout_ms;
+    return rc ?: cli_set_fields(d, fields, CLI_N(fields), spec, err);
+}
+
+static void set_lease(const struct cli_conf *conf, struct job_world *w)
+{
+    uint64_t interval_ms = conf->keep_alive_interval_ms;
+    uint32_t n_attempts = conf->keep_alive_max_attempt;
+    if (interval_ms == 0 && n_attempts == 0)
+        return;
+    w->heartbeat_ms = interval_ms > 0 ? interval_ms : LEASE_HEARTBEAT_MS;
+    w->lease_ms = w->heartbeat_ms * (n_attempts > 0 ? n_attempts : LEASE_IN_HEARTBEATS);
+}
+
+int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
+                  struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RDZV_CONF];
+    struct job_world *w = &spec->world;
+    struct cli_conf conf = {0};
+    int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
+    if (rc == 0 && w->guided && conf.unknown[0] != '\0')
+        rc = cli_note(spec, err, "%s: there is no setting '%s': ignored", g->by, conf.unknown);
+    rc = rc ?: set_times(d, &conf, is_static, spec, err);
+    if (rc < 0)
+        return rc;
+    if (w->etcd != NULL) {
+        *w->etcd = conf.etcd;
+        if (w->etcd->prefix[0] == '\0')
+            strcpy(w->etcd->prefix, "/ddprun");
+    }
+    set_lease(&conf, w);
+    bool is_settled = spec->remote != NULL || d->assignment != NULL;
+    if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
+        w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
     return 0;
 }

@@ -114,17 +114,15 @@ static int set_gpus(const struct draft *d, struct job_spec *spec, struct co_erro
     if (n < spec->n_local)
         return co_fail(err, -EINVAL, "%s %.200s: %d GPU%s for %d ranks", g->by, g->value, n,
                        n == 1 ? "" : "s", spec->n_local);
-    spec->gpus = strdup(g->value);
-    return spec->gpus != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+    return cli_copy(g->value, g->by, &spec->gpus, err);
 }
 
 /* Which device a rank gets is not looked at here, only that there is an entry for each. */
-static int set_virtual(const struct draft *d, struct job_spec *spec, struct co_error *err)
+static int check_virtual(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    int rc = cli_flag(d, OPTION_VIRTUAL_LOCAL_RANK, &spec->virtual_local_rank, err);
     const char *visible = d->world->get_env(d->world->arg, "CUDA_VISIBLE_DEVICES");
-    if (rc < 0 || !spec->virtual_local_rank || visible == NULL || spec->gpus != NULL)
-        return rc;
+    if (!spec->virtual_local_rank || visible == NULL || spec->gpus != NULL)
+        return 0;
     int n = count_entries(visible);
     if (n < spec->n_local)
         return co_fail(err, -EINVAL, "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks",
@@ -140,22 +138,22 @@ static int set_bind(const struct draft *d, struct job_spec *spec, struct co_erro
     const struct given *to = &d->given[OPTION_BIND_TO];
     const struct given *numa = &d->given[OPTION_NUMA_BINDING];
     int bind = PLACEMENT_NONE, mode = 0;
-    int rc = cli_choice(to, placement_bind_words, &bind, err);
-    if (rc == 0)
-        rc = cli_choice(numa, torch_words, &mode, err);
+    int rc = cli_choice(to, placement_bind_words, &bind, err)
+                 ?: cli_choice(numa, torch_words, &mode, err);
     if (rc < 0)
         return rc;
     if (numa->value != NULL && to->value != NULL && bind != (int)of_torch[mode])
         return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other", to->by, to->value,
                        numa->by, numa->value);
     spec->bind = numa->value != NULL ? of_torch[mode] : (enum placement_bind)bind;
-    return cli_flag(d, OPTION_REPORT_BINDINGS, &spec->report_bindings, err);
+    return 0;
 }
 
 int cli_set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    int rc = set_gpus(d, spec, err);
-    if (rc == 0)
-        rc = set_virtual(d, spec, err);
-    return rc == 0 ? set_bind(d, spec, err) : rc;
+    return set_gpus(d, spec, err)
+        ?: cli_flag(d, OPTION_VIRTUAL_LOCAL_RANK, &spec->virtual_local_rank, err)
+        ?: check_virtual(d, spec, err)
+        ?: set_bind(d, spec, err)
+        ?: cli_flag(d, OPTION_REPORT_BINDINGS, &spec->report_bindings, err);
 }

@@ -38,11 +38,14 @@ struct draft {
         *assignment;         /* borrowed; this node's place was told; NULL: it was not */
     struct host_list *found; /* borrowed; a manager's hosts, which may be taken; NULL: none */
     bool found_by_srun;
+    bool standalone; /* --standalone; known when the managers have been asked */
     int verbose;
     int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
                        the others from the ':' on */
     char **programs[JOB_PROGRAMS_MAX];
 };
+
+/* --- cli_value.c --- */
 
 /* A flag's variable holds a number, and 0 means no: PET_STANDALONE=0.
  *
@@ -72,6 +75,39 @@ __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct
 int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
              struct co_error *err);
 
+/* A copy of the text, in the place of what `to` points to.
+ *
+ * by        for the message
+ * returns   0, -ENOMEM */
+int cli_copy(const char *text, const char *by, char **to, struct co_error *err);
+
+/* An option that only fills a field of the job_spec. Not given, it leaves the default there. */
+enum cli_field_kind {
+    CLI_FLAG,      /* a bool */
+    CLI_TIME,      /* a uint64_t, in ms */
+    CLI_TIME_OR_0, /* the same; 0 is allowed */
+    CLI_CHOICE,    /* an enum, the number of one of `words` */
+    CLI_FILE,      /* a char *, owned, not empty */
+};
+
+struct cli_field {
+    enum cli_option id;
+    enum cli_field_kind kind;
+    size_t at;                /* offsetof(struct job_spec, ...) */
+    const char *const *words; /* NULL-terminated */
+};
+
+#define CLI_N(fields) (sizeof(fields) / sizeof *(fields))
+
+/* returns   as the functions above */
+int cli_set_fields(const struct draft *d, const struct cli_field *fields, size_t n,
+                   struct job_spec *spec, struct co_error *err);
+
+/* --- cli_words.c --- */
+
+/* The environment's values, as if they stood in front of the command line. */
+void cli_read_environment(struct draft *d);
+
 /* Options up to the first word that is none.
  *
  * argv      its first word is nobody's
@@ -89,6 +125,8 @@ int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_
 int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
                      struct co_error *err);
 
+/* --- cli_programs.c --- */
+
 /* What words execute, and how: spec's program. returns 0, -EINVAL, and as program_make() */
 int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
                     struct co_error *err);
@@ -99,6 +137,14 @@ int cli_set_program(const struct draft *d, char *const *words, struct job_spec *
  * returns   0, -EINVAL, -ERANGE, and as program_make() */
 int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
+ * all else.
+ *
+ * returns   0, -EINVAL */
+int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
+/* --- cli_devices.c --- */
 
 /* The GPUs that ranks may have: those of --gpus, checked, else all. returns 0, -EINVAL */
 int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err);
@@ -120,16 +166,6 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
 void cli_take_assignment(struct draft *d, const struct node_assignment *assignment);
 int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* --- cli_mpi.c --- */
-
-/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
- * all else.
- *
- * returns   0, -EINVAL */
-int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);
-
-/* --- cli_schedulers.c --- */
-
 struct cli_schedulers { /* what they said; zeroed: nothing. Must stay where it is */
     struct slurm slurm;
     struct manager manager;
@@ -144,7 +180,9 @@ int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec 
                      struct co_error *err);
 void cli_managers_fini(struct cli_schedulers *m);
 
-/* The parts; in this order: each fills its fields of spec, and the last two read
+/* --- the other parts --- */
+
+/* In this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.
  *
  * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */

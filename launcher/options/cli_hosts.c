@@ -1,7 +1,10 @@
-/* The options about hosts on which the job is to be started, and the place of a node that was
- * started so. */
+/* The options about hosts on which the job is to be started, the place of a node that was started
+ * so, and what a job's manager (Slurm, Kubernetes, PMI and others) says about both. */
 #include "cli_draft.h"
 #include "launcher/hosts/node_assignment.h"
+#include "launcher/hosts/pmi_bootstrap.h"
+#include "launcher/hosts/schedulers.h"
+#include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"
@@ -19,26 +22,20 @@
 
 /* --- variables --- */
 
-static int check_export(const char *by, const char *text, struct co_error *err)
-{
-    size_t n = strcspn(text, "=");
-    bool is_name = n > 0 && (isalpha((unsigned char)*text) || *text == '_');
-    for (size_t i = 0; i < n; i++)
-        is_name = is_name && (isalnum((unsigned char)text[i]) || text[i] == '_');
-    return is_name ? 0
-                   : co_fail(err, -EINVAL, "%s '%.200s' is neither NAME nor NAME=VALUE", by, text);
-}
-
 int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     spec->exports = calloc(d->n_exports + 1, sizeof *spec->exports);
     if (spec->exports == NULL)
         return co_fail(err, -ENOMEM, "no memory for variables");
     for (size_t i = 0; i < d->n_exports; i++) {
-        int rc = check_export(d->given[OPTION_EXPORT].by, d->exports[i], err);
-        if (rc < 0)
-            return rc;
-        spec->exports[i] = d->exports[i];
+        const char *text = spec->exports[i] = d->exports[i];
+        size_t n = strcspn(text, "=");
+        bool is_name = n > 0 && !isdigit((unsigned char)*text);
+        for (size_t k = 0; k < n; k++)
+            is_name = is_name && (isalnum((unsigned char)text[k]) || text[k] == '_');
+        if (!is_name)
+            return co_fail(err, -EINVAL, "%s '%.200s' is neither NAME nor NAME=VALUE",
+                           d->given[OPTION_EXPORT].by, text);
     }
     return 0;
 }
@@ -48,10 +45,8 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
     const struct given *g = &d->given[OPTION_WDIR];
     if (g->value == NULL)
         return 0;
-    if (*g->value == '\0')
-        return co_fail(err, -EINVAL, "%s needs the name of a folder", g->by);
-    spec->wdir = strdup(g->value);
-    return spec->wdir != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+    return *g->value == '\0' ? co_fail(err, -EINVAL, "%s needs the name of a folder", g->by)
+                             : cli_copy(g->value, g->by, &spec->wdir, err);
 }
 
 /* --- hosts --- */
@@ -132,18 +127,19 @@ static int set_command(const struct given *g, struct remote_spec *r, struct co_e
 /* Slurm's nodes see the same files, most of them. */
 static int set_send(const struct draft *d, struct remote_spec *r, struct co_error *err)
 {
-    static const char *const words[] = {"auto", "never", "always", NULL};
-    static const enum remote_send meanings[] = {REMOTE_SEND_AUTO, REMOTE_SEND_NEVER,
-                                                REMOTE_SEND_ALWAYS};
+    static const char *const words[] = {[REMOTE_SEND_AUTO] = "auto",
+                                        [REMOTE_SEND_NEVER] = "never",
+                                        [REMOTE_SEND_ALWAYS] = "always",
+                                        NULL};
     const struct given *g = &d->given[OPTION_BCAST];
-    int at = 0;
-    int rc = cli_choice(g, words, &at, err);
-    if (rc == 0 && r->by_srun && meanings[at] == REMOTE_SEND_ALWAYS)
+    int send = REMOTE_SEND_AUTO;
+    int rc = cli_choice(g, words, &send, err);
+    if (rc == 0 && r->by_srun && send == REMOTE_SEND_ALWAYS)
         return co_fail(err, -EINVAL,
                        "%s always: it can be sent by ssh only, and these hosts are "
                        "reached by srun",
                        g->by);
-    r->send = r->by_srun ? REMOTE_SEND_NEVER : meanings[at];
+    r->send = r->by_srun ? REMOTE_SEND_NEVER : (enum remote_send)send;
     return rc;
 }
 
@@ -181,17 +177,12 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
     r->argv = argv;
     r->by_srun = d->found_by_srun;
     r->reach_ms = REACH_MS;
-    int rc = refuse_meeting(d, err);
-    if (rc == 0)
-        rc = read_hosts(d, &r->hosts, err);
-    if (rc == 0)
-        rc = share_ranks(d, r, err);
-    if (rc == 0)
-        rc = set_command(&d->given[OPTION_SSH_COMMAND], r, err);
-    if (rc == 0)
-        rc = cli_time(d, OPTION_CONNECT_TIMEOUT, false, &r->reach_ms, err);
-    if (rc == 0)
-        rc = set_send(d, r, err);
+    int rc = refuse_meeting(d, err)
+        ?: read_hosts(d, &r->hosts, err)
+        ?: share_ranks(d, r, err)
+        ?: set_command(&d->given[OPTION_SSH_COMMAND], r, err)
+        ?: cli_time(d, OPTION_CONNECT_TIMEOUT, false, &r->reach_ms, err)
+        ?: set_send(d, r, err);
     if (rc < 0)
         return rc;
     spec->n_local = 1;
@@ -244,8 +235,99 @@ void cli_take_assignment(struct draft *d, const struct node_assignment *assignme
 int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     spec->world.host = d->assignment->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
-    if (d->assignment->name == NULL)
+    return d->assignment->name == NULL
+               ? 0
+               : cli_copy(d->assignment->name, "a name", &spec->world.node_name, err);
+}
+
+/* --- the job's manager, who says it by variables in the place of options --- */
+
+/* Whoever says where nodes are, or meet, knows better; torchrun knows nothing of managers. */
+static bool is_settled(const struct draft *d, const struct job_spec *spec)
+{
+    static const enum cli_option own[] = {
+        OPTION_STANDALONE,    OPTION_HOSTS,       OPTION_HOSTFILE,    OPTION_NODE_RANK,
+        OPTION_RDZV_ENDPOINT, OPTION_MASTER_ADDR, OPTION_RDZV_BACKEND};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (d->given[own[i]].value != NULL)
+            return true;
+    return spec->as_torchrun || d->assignment != NULL;
+}
+
+/* As many ranks as tasks: whoever asks for more has two starters. */
+static int take_task(const struct draft *d, const struct slurm_task *task, struct job_spec *spec,
+                     struct co_error *err)
+{
+    const struct given *np = &d->given[OPTION_NP], *per_node = &d->given[OPTION_NPROC_PER_NODE];
+    const struct given *g = np->value != NULL ? np : per_node;
+    if (g->value != NULL && !g->from_env)
+        return co_fail(err, -EINVAL,
+                       "%s %s: Slurm has started %u tasks on this node, each of which becomes a "
+                       "rank; srun --ntasks-per-node 1 leaves the ranks to ddprun",
+                       g->by, g->value, task->local_world_size);
+    if (task->local_world_size > JOB_RANKS_MAX)
+        return co_fail(err, -EINVAL, "Slurm has started %u tasks on this node, and %d are the most",
+                       task->local_world_size, JOB_RANKS_MAX);
+    spec->task = malloc(sizeof *spec->task);
+    if (spec->task == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a task");
+    *spec->task = *task;
+    return 0;
+}
+
+static int take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
+                      struct co_error *err)
+{
+    int rc = slurm_find(d->world, slurm, err);
+    if (rc < 0)
+        return rc;
+    if (slurm->kind == SLURM_NODE)
+        cli_take_assignment(d, &slurm->assignment);
+    else if (slurm->kind == SLURM_TASK)
+        return take_task(d, &slurm->task, spec, err);
+    else if (slurm->kind == SLURM_ALLOCATION) {
+        d->found = &slurm->hosts;
+        d->found_by_srun = true;
+    }
+    return 0;
+}
+
+/* One ddprun for each node, started by mpiexec.hydra and its kin.
+ *
+ * returns   1 it was so; 0 it was not; -errno */
+static int take_pmi(struct draft *d, struct pmi_bootstrap *assignment, struct co_error *err)
+{
+    struct pmi_place place;
+    int rc = d->world->meet_by_pmi != NULL ? pmi_bootstrap_look(d->world, &place, err) : 0;
+    if (rc <= 0)
+        return rc;
+    rc = d->world->meet_by_pmi(&place, assignment, err);
+    if (rc < 0)
+        return rc;
+    cli_take_assignment(d, &assignment->assignment);
+    return 1;
+}
+
+int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec *spec,
+                     struct co_error *err)
+{
+    const char *nodes = d->given[OPTION_NNODES].value;
+    if (is_settled(d, spec) || (nodes != NULL && strcmp(nodes, "1") == 0))
         return 0;
-    spec->world.node_name = strdup(d->assignment->name);
-    return spec->world.node_name != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a name");
+    if (d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL)
+        return nodes == NULL ? take_slurm(d, &m->slurm, spec, err) : 0;
+    int rc = nodes == NULL ? take_pmi(d, &m->pmi, err) : 0;
+    if (rc == 0)
+        rc = manager_find(d->world, nodes != NULL, &m->manager, err);
+    if (rc == 0 && m->manager.kind == MANAGER_SEAT)
+        cli_take_assignment(d, &m->manager.assignment);
+    else if (rc == 0 && m->manager.kind == MANAGER_HOSTS)
+        d->found = &m->manager.hosts;
+    return rc < 0 ? rc : 0;
+}
+
+void cli_managers_fini(struct cli_schedulers *m)
+{
+    slurm_fini(&m->slurm);
+    manager_fini(&m->manager);
 }

@@ -47,18 +47,6 @@ static int parse_times(const struct given *g, int64_t least, int64_t most, int64
     return 0;
 }
 
-static int set_restarts(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_MAX_RESTARTS];
-    int64_t n;
-    if (g->value == NULL)
-        return 0;
-    int rc = parse_times(g, 0, RESTARTS_MAX, &n, &spec->restart_window_ms, err);
-    if (rc == 0)
-        spec->max_restarts = (int)n;
-    return rc;
-}
-
 /* Which failures are followed by anything is known. */
 static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
@@ -77,36 +65,6 @@ static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co
                        g->by);
     w->exclude_after = (uint32_t)n;
     return 0;
-}
-
-static int set_after_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_RESTART_AFTER_PROGRESS];
-    spec->restart_after_progress = g->value != NULL;
-    return g->value != NULL ? co_parse_duration_ms(g->by, g->value, &spec->output_after_ms, err)
-                            : 0;
-}
-
-static int set_on_failure(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
-                                          [FAILURE_SHRINKS] = "shrink",
-                                          [FAILURE_RESTARTS] = "restart",
-                                          [FAILURE_ABORTS] = "abort",
-                                          NULL};
-    int action = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
-    spec->recovery_ms = RECOVERY_MS;
-    int rc = cli_choice(&d->given[OPTION_ON_FAILURE], actions, &action, err);
-    if (rc == 0)
-        rc = cli_time(d, OPTION_RECOVERY_TIMEOUT, false, &spec->recovery_ms, err);
-    if (rc == 0)
-        rc = cli_time(d, OPTION_HANG_TIMEOUT, false, &spec->hang_timeout_ms, err);
-    spec->on_failure = (enum failure_action)action;
-    if (spec->on_failure == FAILURE_ABORTS) {
-        spec->max_restarts = 0;
-        spec->restart_after_progress = false;
-    }
-    return rc;
 }
 
 /* Whether its words suit is looked at when they are known. */
@@ -211,9 +169,7 @@ static int set_signals(const struct draft *d, struct job_spec *spec, struct co_e
 {
     const struct given *g = &d->given[OPTION_SIGNALS_TO_HANDLE];
     const char *list = g->value != NULL ? g->value : usual_signals;
-    int rc = 0;
-    if (g->value != NULL)
-        rc = cli_check_name(g, err);
+    int rc = g->value != NULL ? cli_check_name(g, err) : 0;
     spec->stop_signals = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
                          UINT64_C(1) << SIGQUIT;
     for (const char *at = list; rc == 0 && at != NULL;) {
@@ -231,8 +187,7 @@ static int set_signals(const struct draft *d, struct job_spec *spec, struct co_e
     }
     if (rc < 0)
         return rc;
-    spec->signals_to_handle = strdup(list);
-    return spec->signals_to_handle != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
+    return cli_copy(list, "the signals to handle", &spec->signals_to_handle, err);
 }
 
 static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -245,17 +200,6 @@ static int set_grace(const struct draft *d, struct job_spec *spec, struct co_err
         return 0;
     int rc = co_parse_duration_ms(g->by, g->value, &spec->grace_ms, err);
     spec->failure_grace_ms = spec->grace_ms;
-    return rc;
-}
-
-static int set_timeout(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *g = &d->given[OPTION_TIMEOUT];
-    if (g->value == NULL)
-        return 0;
-    int rc = co_parse_duration_ms(g->by, g->value, &spec->timeout_ms, err);
-    if (rc == 0 && spec->timeout_ms == 0)
-        return co_fail(err, -EINVAL, "%s 0 would end the job before it starts", g->by);
     return rc;
 }
 
@@ -272,34 +216,52 @@ static int check_monitor_interval(const struct draft *d, struct co_error *err)
     return 0;
 }
 
+static int set_failures(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *restarts = &d->given[OPTION_MAX_RESTARTS];
+    const struct given *progress = &d->given[OPTION_RESTART_AFTER_PROGRESS];
+    const struct given *timeout = &d->given[OPTION_TIMEOUT];
+    int64_t n = 0;
+    int rc = 0;
+    if (restarts->value != NULL)
+        rc = parse_times(restarts, 0, RESTARTS_MAX, &n, &spec->restart_window_ms, err);
+    if (rc == 0 && progress->value != NULL)
+        rc = co_parse_duration_ms(progress->by, progress->value, &spec->output_after_ms, err);
+    if (rc == 0 && timeout->value != NULL)
+        rc = co_parse_duration_ms(timeout->by, timeout->value, &spec->timeout_ms, err);
+    if (rc == 0 && timeout->value != NULL && spec->timeout_ms == 0)
+        rc = co_fail(err, -EINVAL, "%s 0 would end the job before it starts", timeout->by);
+    if (spec->on_failure == FAILURE_ABORTS)
+        return rc;
+    spec->max_restarts = (int)n;
+    spec->restart_after_progress = progress->value != NULL;
+    return rc;
+}
+
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
+    static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
+                                          [FAILURE_SHRINKS] = "shrink",
+                                          [FAILURE_RESTARTS] = "restart",
+                                          [FAILURE_ABORTS] = "abort",
+                                          NULL};
     static const char *const scopes[] = {
         [SCOPE_PROCESS] = "process", [SCOPE_GROUP] = "group", NULL};
-    int scope = SCOPE_PROCESS;
-    int rc = set_restarts(d, spec, err);
-    if (rc == 0)
-        rc = set_after_progress(d, spec, err);
-    if (rc == 0)
-        rc = set_on_failure(d, spec, err);
-    if (rc == 0)
-        rc = set_standby(d, spec, err);
-    if (rc == 0)
-        rc = set_exclusion(d, spec, err);
-    if (rc == 0)
-        rc = set_no_restart_on(d, spec, err);
-    if (rc == 0)
-        rc = check_monitor_interval(d, err);
-    if (rc == 0)
-        rc = set_timeout(d, spec, err);
-    if (rc == 0)
-        rc = set_grace(d, spec, err);
-    if (rc == 0)
-        rc = cli_time(d, OPTION_ON_TERM, false, &spec->on_term_ms, err);
-    if (rc == 0)
-        rc = set_signals(d, spec, err);
-    if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_SIGNAL_SCOPE], scopes, &scope, err);
-    spec->signal_scope = (enum signal_scope)scope;
-    return rc;
+    static const struct cli_field fields[] = {
+        {OPTION_ON_FAILURE, CLI_CHOICE, offsetof(struct job_spec, on_failure), actions},
+        {OPTION_RECOVERY_TIMEOUT, CLI_TIME, offsetof(struct job_spec, recovery_ms)},
+        {OPTION_HANG_TIMEOUT, CLI_TIME, offsetof(struct job_spec, hang_timeout_ms)},
+        {OPTION_ON_TERM, CLI_TIME, offsetof(struct job_spec, on_term_ms)},
+        {OPTION_SIGNAL_SCOPE, CLI_CHOICE, offsetof(struct job_spec, signal_scope), scopes},
+    };
+    spec->on_failure = spec->as_torchrun ? FAILURE_RESTARTS : FAILURE_REPLACES;
+    spec->recovery_ms = RECOVERY_MS;
+    return cli_set_fields(d, fields, CLI_N(fields), spec, err)
+        ?: set_failures(d, spec, err)
+        ?: set_standby(d, spec, err)
+        ?: set_exclusion(d, spec, err)
+        ?: set_no_restart_on(d, spec, err)
+        ?: check_monitor_interval(d, err)
+        ?: set_grace(d, spec, err)
+        ?: set_signals(d, spec, err);
 }

@@ -19,44 +19,23 @@ static int set_output_texts(const struct draft *d, struct output_spec *s, struct
 {
     const struct given *dir = &d->given[OPTION_LOG_DIR];
     const struct given *label = &d->given[OPTION_LABEL];
-    const char *line_prefix =
-        d->world->get_env(d->world->arg, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-    bool failed = false;
-    if (label->value != NULL) {
-        int rc = output_spec_check_label(label->by, label->value, err);
-        if (rc < 0)
-            return rc;
-        failed = (s->label = strdup(label->value)) == NULL;
-    }
-    if (dir->value != NULL && *dir->value != '\0') {
+    const char *line_prefix = host_env_get(d->world, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    int rc = 0;
+    if (label->value != NULL)
+        rc = output_spec_check_label(label->by, label->value, err)
+                 ?: cli_copy(label->value, label->by, &s->label, err);
+    if (rc == 0 && dir->value != NULL && *dir->value != '\0') {
         s->log_dir_null = strcmp(dir->value, "/dev/null") == 0;
-        failed = failed || (s->log_dir = strdup(dir->value)) == NULL;
+        rc = cli_copy(dir->value, dir->by, &s->log_dir, err);
     }
-    if (line_prefix != NULL && *line_prefix != '\0')
-        failed = failed || (s->line_prefix = strdup(line_prefix)) == NULL;
-    for (int i = 0; i < 2; i++) {
+    if (rc == 0 && line_prefix != NULL)
+        rc = cli_copy(line_prefix, "the prefix of lines", &s->line_prefix, err);
+    for (int i = 0; rc == 0 && i < 2; i++) {
         const struct given *words = &d->given[OPTION_STDOUT_FILTERS + i];
-        if (words->value != NULL && *words->value != '\0')
-            failed = failed || (s->filters[i] = output_spec_split(words->value)) == NULL;
+        if (words->value != NULL && *words->value != '\0' &&
+            (s->filters[i] = output_spec_split(words->value)) == NULL)
+            rc = co_fail(err, -ENOMEM, "no memory for %s", words->by);
     }
-    return failed ? co_fail(err, -ENOMEM, "no memory for the output's options") : 0;
-}
-
-/* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do. */
-static int set_color(const struct draft *d, struct output_spec *s, struct co_error *err)
-{
-    static const char *const words[] = {[OUTPUT_COLOR_AUTO] = "auto",
-                                        [OUTPUT_COLOR_ALWAYS] = "always",
-                                        [OUTPUT_COLOR_NEVER] = "never",
-                                        NULL};
-    const char *no_color = d->world->get_env(d->world->arg, "NO_COLOR");
-    const char *term = d->world->get_env(d->world->arg, "TERM");
-    int color = OUTPUT_COLOR_AUTO;
-    int rc = cli_choice(&d->given[OPTION_COLOR], words, &color, err);
-    s->color = (enum output_color)color;
-    if (s->color == OUTPUT_COLOR_AUTO &&
-        ((no_color != NULL && *no_color != '\0') || (term != NULL && strcmp(term, "dumb") == 0)))
-        s->color = OUTPUT_COLOR_NEVER;
     return rc;
 }
 
@@ -105,16 +84,6 @@ static int set_streams(const struct draft *d, struct job_spec *spec, struct co_e
     return rc;
 }
 
-static int copy(const struct given *g, char **ret, struct co_error *err)
-{
-    if (g->value == NULL)
-        return 0;
-    if (*g->value == '\0')
-        return co_fail(err, -EINVAL, "%s needs the name of a file", g->by);
-    *ret = strdup(g->value);
-    return *ret != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
-}
-
 static int refuse_logs_specs(const struct draft *d, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_LOGS_SPECS];
@@ -129,22 +98,27 @@ static int refuse_logs_specs(const struct draft *d, struct co_error *err)
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const handlers[] = {"null", "console", NULL};
+    static const char *const colors[] = {[OUTPUT_COLOR_AUTO] = "auto",
+                                         [OUTPUT_COLOR_ALWAYS] = "always",
+                                         [OUTPUT_COLOR_NEVER] = "never",
+                                         NULL};
+    static const struct cli_field fields[] = {
+        {OPTION_FOLD, CLI_TIME, offsetof(struct job_spec, output.fold_ms)},
+        {OPTION_COLOR, CLI_CHOICE, offsetof(struct job_spec, output.color), colors},
+        {OPTION_EVENTS, CLI_FILE, offsetof(struct job_spec, events)},
+        {OPTION_REPORT, CLI_FILE, offsetof(struct job_spec, report)},
+    };
+    const char *term = d->world->get_env(d->world->arg, "TERM");
     int handler = 0;
-    int rc = refuse_logs_specs(d, err);
-    if (rc == 0)
-        rc = set_streams(d, spec, err);
-    if (rc == 0)
-        rc = cli_time(d, OPTION_FOLD, false, &spec->output.fold_ms, err);
-    if (rc == 0)
-        rc = set_log_turn(d, &spec->output.log_turn, err);
-    if (rc == 0)
-        rc = set_color(d, &spec->output, err);
-    if (rc == 0)
-        rc = copy(&d->given[OPTION_EVENTS], &spec->events, err);
-    if (rc == 0)
-        rc = copy(&d->given[OPTION_REPORT], &spec->report, err);
-    if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
+    int rc = refuse_logs_specs(d, err)
+        ?: set_streams(d, spec, err)
+        ?: set_log_turn(d, &spec->output.log_turn, err)
+        ?: cli_set_fields(d, fields, CLI_N(fields), spec, err)
+        ?: cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
+    /* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do */
+    if (spec->output.color == OUTPUT_COLOR_AUTO &&
+        (host_env_get(d->world, "NO_COLOR") != NULL || (term != NULL && strcmp(term, "dumb") == 0)))
+        spec->output.color = OUTPUT_COLOR_NEVER;
     spec->event_log = handler == 1;
     return rc;
 }

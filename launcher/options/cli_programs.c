@@ -1,4 +1,5 @@
-/* The programs: what the words behind the options execute, and those behind a ':'. */
+/* The programs: what the words after the options execute, those after a ':', and whether they were
+ * linked with an MPI library. */
 #include "cli.h"
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
@@ -26,21 +27,7 @@ static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, stru
         return co_fail(err, -EINVAL,
                        "%s '%.200s' is no option's name: --local_rank or --local-rank is usual",
                        g->by, g->value);
-    int rc = cli_check_name(g, err);
-    if (rc < 0)
-        return rc;
-    spec->local_rank_arg = strdup(g->value);
-    return spec->local_rank_arg != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", g->by);
-}
-
-static int set_templates(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    static const char *const rules[] = {
-        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
-    int rule = TEMPLATES_AUTO;
-    int rc = cli_choice(&d->given[OPTION_TEMPLATES], rules, &rule, err);
-    spec->templates = (enum template_rule)rule;
-    return rc;
+    return cli_check_name(g, err) ?: cli_copy(g->value, g->by, &spec->local_rank_arg, err);
 }
 
 static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -66,38 +53,29 @@ int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co
                    last, spec->n_local - 1);
 }
 
-static int fail_contradiction(const struct draft *d, enum cli_option a, enum cli_option b,
-                              struct co_error *err)
-{
-    return co_fail(err, -EINVAL, "%s and %s contradict each other", d->given[a].by, d->given[b].by);
-}
-
 int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
                     struct co_error *err)
 {
     static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
+    static const char *const rules[] = {
+        [TEMPLATES_AUTO] = "auto", [TEMPLATES_YES] = "yes", [TEMPLATES_NO] = "no", NULL};
+    static const struct cli_field templates = {OPTION_TEMPLATES, CLI_CHOICE,
+                                               offsetof(struct job_spec, templates), rules};
+    const struct given *g = d->given;
     bool module, no_python, run_path;
     int method;
-    int rc = cli_flag(d, OPTION_MODULE, &module, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_NO_PYTHON, &no_python, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_RUN_PATH, &run_path, err);
-    if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_START_METHOD], methods, &method, err);
-    if (rc == 0)
-        rc = set_local_rank_arg(d, spec, err);
+    int rc = cli_flag(d, OPTION_MODULE, &module, err)
+        ?: cli_flag(d, OPTION_NO_PYTHON, &no_python, err)
+        ?: cli_flag(d, OPTION_RUN_PATH, &run_path, err)
+        ?: cli_choice(&g[OPTION_START_METHOD], methods, &method, err)
+        ?: set_local_rank_arg(d, spec, err);
     if (rc < 0)
         return rc;
-    if (module && no_python)
-        return fail_contradiction(d, OPTION_MODULE, OPTION_NO_PYTHON, err);
-    if (module && run_path)
-        return fail_contradiction(d, OPTION_MODULE, OPTION_RUN_PATH, err);
-    if (no_python && run_path)
-        return fail_contradiction(d, OPTION_NO_PYTHON, OPTION_RUN_PATH, err);
-    rc = set_templates(d, spec, err);
-    if (rc == 0)
-        rc = set_wrap(d, spec, err);
+    if (module + no_python + run_path > 1)
+        return co_fail(err, -EINVAL, "%s and %s contradict each other",
+                       g[module ? OPTION_MODULE : OPTION_NO_PYTHON].by,
+                       g[module && no_python ? OPTION_NO_PYTHON : OPTION_RUN_PATH].by);
+    rc = cli_set_fields(d, &templates, 1, spec, err) ?: set_wrap(d, spec, err);
     if (rc < 0)
         return rc;
     if (words[0] == NULL)
@@ -129,16 +107,6 @@ static int check_behind_colon(const struct draft *d, struct co_error *err)
     return 0;
 }
 
-static int count_behind_colon(const struct draft *d, int *ret_n, struct co_error *err)
-{
-    const struct given *np = &d->given[OPTION_NP];
-    const struct given *g = np->value != NULL ? np : &d->given[OPTION_NPROC_PER_NODE];
-    int64_t n = 1;
-    int rc = g->value != NULL ? co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err) : 0;
-    *ret_n = (int)n;
-    return rc;
-}
-
 struct behind_colon { /* a program's options, and its words */
     struct draft draft;
     int n_ranks;
@@ -149,16 +117,19 @@ struct behind_colon { /* a program's options, and its words */
 static int read_behind_colon(const struct host_env *world, char **words, struct behind_colon *ret,
                              struct co_error *err)
 {
+    const struct given *np = &ret->draft.given[OPTION_NP];
     enum cli_wish wish;
+    int64_t n = 1;
     int at;
     *ret = (struct behind_colon){.draft = {.world = world}};
     int rc = cli_read_options(&ret->draft, (int)co_count_words(words), words, &wish, &at, err);
     if (rc == 0 && wish != CLI_RUN)
         rc = co_fail(err, -EINVAL, "--help and --version belong in front of the first program");
-    if (rc == 0)
-        rc = check_behind_colon(&ret->draft, err);
-    if (rc == 0)
-        rc = count_behind_colon(&ret->draft, &ret->n_ranks, err);
+    rc = rc ?: check_behind_colon(&ret->draft, err);
+    const struct given *g = np->value != NULL ? np : &ret->draft.given[OPTION_NPROC_PER_NODE];
+    if (rc == 0 && g->value != NULL)
+        rc = co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err);
+    ret->n_ranks = (int)n;
     ret->words = words + at;
     return rc;
 }
@@ -205,22 +176,94 @@ int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_er
     return rc == 0 && spec->more != NULL ? mpmd_join(spec->more, spec->argv, err) : rc;
 }
 
-int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchrun, char ***ret_copy,
-                     struct co_error *err)
+/* --- programs that were linked with an MPI library --- */
+
+/* By the names that the libraries have had for years, up to where their versions begin. Of two that
+ * fit a program the first decides: a library for Fortran or C++ comes with the one for C. */
+static const struct kind {
+    const char *library, *name;
+    bool by_pmi1;
+} kinds[] = {
+    {"libmpich.so.", "MPICH", true},
+    {"libmpichfort.so.", "MPICH", true},
+    {"libmpi.so.12", "MPICH or one of its kin", true},
+    {"libmpifort.so.12", "MPICH or one of its kin", true},
+    {"libmpi_intel.so.", "Intel MPI", true},
+    {"libmpi.so.20", "Open MPI", false},
+    {"libmpi.so.40", "Open MPI", false},
+    {"libmpi_mpifh.so.", "Open MPI", false},
+    {"libopen-rte.so.", "Open MPI", false},
+    {"libopen-pal.so.", "Open MPI", false},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds, LIBRARY_BYTES = 64 };
+
+struct found {
+    int kind; /* N_KINDS: none */
+    char library[LIBRARY_BYTES];
+};
+
+static void on_library(void *arg, const char *name)
 {
-    char **copy = calloc(2 * (size_t)n + 1, sizeof *copy);
-    if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d words", n);
-    *ret_copy = copy;
-    d->programs[d->n_programs++] = copy;
-    for (int i = 0; i < n; i++) {
-        if (!as_torchrun && strcmp(words[i], ":") == 0) {
-            if (d->n_programs == JOB_PROGRAMS_MAX)
-                return co_fail(err, -EINVAL, "more than %d programs", JOB_PROGRAMS_MAX);
-            copy++;
-            d->programs[d->n_programs++] = copy;
-        }
-        *copy++ = words[i];
+    struct found *f = arg;
+    for (int i = 0; i < f->kind; i++) {
+        const size_t n = strlen(kinds[i].library);
+        if (strncmp(name, kinds[i].library, n) != 0)
+            continue;
+        f->kind = i;
+        strncpy(f->library, name, sizeof f->library - 1);
     }
+}
+
+static int look_at_program(const struct draft *d, const struct job_program *p, bool *ret_pmi,
+                           struct co_error *err)
+{
+    struct found f = {.kind = N_KINDS};
+    d->world->each_library(d->world->arg, p->path, on_library, &f);
+    if (f.kind == N_KINDS)
+        return 0;
+    *ret_pmi = kinds[f.kind].by_pmi1;
+    /* Each of the ranks would find no starter that it knows, and be the only one of a job of its
+     * own: all would compute the same, and write over each other's results. */
+    return *ret_pmi ? 0
+                    : co_fail(err, -EINVAL,
+                              "'%.200s' was linked with %s (%s), whose ranks find each other by "
+                              "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by "
+                              "mpirun or srun, or all the same with --mpi none",
+                              p->shown, kinds[f.kind].name, f.library);
+}
+
+/* Who asked for what does not go together with PMI hears so; it is no use to guess what was meant
+ * more. */
+static int check_others(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    if (spec->world.guided && spec->store == STORE_WORKER)
+        return co_fail(err, -EINVAL,
+                       "%s worker: ranks of MPI on several nodes find each other by ddprun's store",
+                       d->given[OPTION_STORE].by);
+    if (spec->warm != WARM_NEVER)
+        return co_fail(err, -EINVAL, "%s: ranks of MPI are not forked from a parent",
+                       d->given[OPTION_WARM].by);
+    if (spec->n_standby > 0)
+        return co_fail(err, -EINVAL,
+                       "%s: a rank of MPI cannot be replaced: all are started again together",
+                       d->given[OPTION_STANDBY].by);
     return 0;
+}
+
+int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    enum { AUTO, PMI1, NONE };
+    static const char *const modes[] = {"auto", "pmi1", "none", NULL};
+    const struct job_program first = job_spec_program(spec, 0);
+    int mode = AUTO;
+    int rc = cli_choice(&d->given[OPTION_MPI], modes, &mode, err);
+    if (rc < 0 || mode == NONE || spec->task != NULL)
+        return rc;
+    spec->pmi = mode == PMI1;
+    if (mode == AUTO && (spec->n_local > 1 || spec->world.guided)) {
+        rc = look_at_program(d, &first, &spec->pmi, err);
+        for (int i = 0; rc == 0 && spec->more != NULL && i < spec->more->n; i++)
+            rc = look_at_program(d, &spec->more->of[i].program, &spec->pmi, err);
+    }
+    return rc == 0 && spec->pmi ? check_others(d, spec, err) : rc;
 }

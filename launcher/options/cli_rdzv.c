@@ -1,4 +1,5 @@
-/* The options about the job's name, and where its ranks find each other. */
+/* The options about how many nodes there are and which one this is, the job's name, and where its
+ * nodes and ranks find each other. */
 #include "cli.h"
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
@@ -16,11 +17,80 @@ enum backend { STATIC, C10D, ETCD, ETCD_V2 };
 enum { STATIC_PORT = 29500, C10D_PORT = 29400, ETCD_PORT = 2379 };
 static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
 
-static int copy(char **to, const char *text, struct co_error *err)
+/* --- nodes --- */
+
+/* "4" or "2:4" */
+static int parse_nodes(const struct given *g, uint32_t *ret_min, uint32_t *ret_max,
+                       struct co_error *err)
 {
-    free(*to);
-    *to = strdup(text);
-    return *to != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the options");
+    char first[24];
+    int64_t min, max;
+    size_t n = strcspn(g->value, ":");
+    snprintf(first, sizeof first, "%.*s", n < sizeof first ? (int)n : 0, g->value);
+    const char *second = g->value[n] == ':' ? g->value + n + 1 : first;
+    int min_rc = co_parse_int(g->by, first, 1, MESSAGE_MAX_NODES, &min, NULL);
+    int max_rc = co_parse_int(g->by, second, 1, MESSAGE_MAX_NODES, &max, NULL);
+    if (min_rc < 0 || max_rc < 0)
+        return co_fail(err, -EINVAL, "%s '%.200s' is neither a number from 1 to %d nor MIN:MAX",
+                       g->by, g->value, MESSAGE_MAX_NODES);
+    if (min > max)
+        return co_fail(err, -EINVAL, "%s '%s': the minimum is above the maximum", g->by, g->value);
+    *ret_min = (uint32_t)min;
+    *ret_max = (uint32_t)max;
+    return 0;
+}
+
+/* Where nodes have numbers, the only one has 0. */
+static int check_only_rank(const struct draft *d, int64_t rank, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NODE_RANK];
+    const struct given *backend = &d->given[OPTION_RDZV_BACKEND];
+    bool counts =
+        !d->standalone && (backend->value == NULL || strcmp(backend->value, "static") == 0);
+    if (rank == 0 || !counts)
+        return 0;
+    return co_fail(err, -EINVAL,
+                   "%s %s: there is one node, whose number is 0; --nnodes says how many there are",
+                   g->by, g->value);
+}
+
+static int set_node_rank(const struct draft *d, struct job_world *w, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NODE_RANK];
+    int64_t rank = 0;
+    w->node_rank = MESSAGE_NO_RANK;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 0, INT32_MAX, &rank, err);
+    if (rc < 0 || !w->guided)
+        return rc < 0 ? rc : check_only_rank(d, rank, err);
+    if (rank >= w->max_nodes)
+        return co_fail(err, -EINVAL, "%s %s: with at most %u nodes the last one's number is %u",
+                       g->by, g->value, w->max_nodes, w->max_nodes - 1);
+    w->node_rank = (int32_t)rank;
+    return 0;
+}
+
+int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NNODES];
+    struct job_world *w = &spec->world;
+    w->min_nodes = w->max_nodes = 1;
+    int rc = g->value != NULL ? parse_nodes(g, &w->min_nodes, &w->max_nodes, err) : 0;
+    if (rc < 0)
+        return rc;
+    if (spec->remote != NULL && g->value == NULL)
+        w->min_nodes = w->max_nodes = (uint32_t)spec->remote->hosts.n;
+    else if (spec->remote != NULL && w->max_nodes > spec->remote->hosts.n)
+        return co_fail(err, -EINVAL, "%s %s, and there are %zu hosts", g->by, g->value,
+                       spec->remote->hosts.n);
+    if (w->max_nodes > 1 && d->standalone)
+        return co_fail(err, -EINVAL,
+                       "%s %s and %s contradict each other: a standalone job has one "
+                       "node",
+                       g->by, g->value, d->given[OPTION_STANDALONE].by);
+    w->guided = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
+    return set_node_rank(d, w, err);
 }
 
 /* --- names --- */
@@ -38,20 +108,7 @@ static int make_run_id(const struct host_env *world, char **ret_id, struct co_er
     char *to = id;
     for (int i = 0; i < 16; i++)
         to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
-    return copy(ret_id, id, err);
-}
-
-static int check_run_id(const struct given *id, bool guided, struct co_error *err)
-{
-    int rc = cli_check_name(id, err);
-    if (rc < 0)
-        return rc;
-    if (*id->value == '\0')
-        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
-    if (guided && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
-        return co_fail(err, -EINVAL, "%s is longer than %d bytes", id->by,
-                       MESSAGE_RUN_ID_BYTES - 1);
-    return 0;
+    return cli_copy(id, "a run id", ret_id, err);
 }
 
 /* Nodes know by it that they belong together. At a node that is known to be the job's own there is
@@ -61,33 +118,28 @@ static int set_run_id(const struct draft *d, enum backend backend, struct job_sp
 {
     const struct given *id = &d->given[OPTION_RDZV_ID];
     const struct given *nodes = &d->given[OPTION_NNODES];
-    bool standalone;
-    int rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
-    if (rc == 0 && id->value != NULL)
-        rc = check_run_id(id, spec->world.guided, err);
+    int rc = id->value != NULL ? cli_check_name(id, err) : 0;
     if (rc < 0)
         return rc;
+    if (id->value != NULL && *id->value == '\0')
+        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
+    if (id->value != NULL && spec->world.guided && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
+        return co_fail(err, -EINVAL, "%s is longer than %d bytes", id->by,
+                       MESSAGE_RUN_ID_BYTES - 1);
     if (id->value != NULL)
-        return copy(&spec->run_id, id->value, err);
+        return cli_copy(id->value, "the options", &spec->run_id, err);
     if (spec->remote != NULL)
         return make_run_id(d->world, &spec->run_id, err);
-    if (spec->as_torchrun && !standalone)
-        return copy(&spec->run_id, "none", err);
+    if (spec->as_torchrun && !d->standalone)
+        return cli_copy("none", "the options", &spec->run_id, err);
     if (!spec->world.guided)
         return make_run_id(d->world, &spec->run_id, err);
     if (backend == STATIC)
-        return copy(&spec->run_id, "none", err);
+        return cli_copy("none", "the options", &spec->run_id, err);
     return co_fail(err, -EINVAL,
                    "%s %s: the job needs a name, the same on all nodes, so that no node of another "
                    "job is taken for one of this: --rdzv-id NAME",
                    nodes->by, nodes->value);
-}
-
-static int set_role(const struct draft *d, struct job_spec *spec, struct co_error *err)
-{
-    const struct given *role = &d->given[OPTION_ROLE];
-    int rc = role->value != NULL ? cli_check_name(role, err) : 0;
-    return rc < 0 ? rc : copy(&spec->role, role->value != NULL ? role->value : "default", err);
 }
 
 /* --- the store --- */
@@ -119,19 +171,15 @@ static int set_store(const struct draft *d, struct job_spec *spec, struct co_err
 {
     static const char *const choices[] = {
         [STORE_AUTO] = "auto", [STORE_AGENT] = "agent", [STORE_WORKER] = "worker", NULL};
+    static const struct cli_field field = {OPTION_STORE, CLI_CHOICE,
+                                           offsetof(struct job_spec, store), choices};
     const struct given *port = &d->given[OPTION_MASTER_PORT];
-    int choice = STORE_AUTO;
     int64_t number = 0;
     int rc = 0;
     if (port->value != NULL)
         rc = co_parse_int(port->by, port->value, 0, UINT16_MAX, &number, err);
-    if (rc == 0)
-        rc = cli_choice(&d->given[OPTION_STORE], choices, &choice, err);
-    if (rc < 0)
-        return rc;
     spec->master_port = (uint16_t)number;
-    spec->store = (enum store_choice)choice;
-    return set_store_allow(d, spec, err);
+    return rc ?: cli_set_fields(d, &field, 1, spec, err) ?: set_store_allow(d, spec, err);
 }
 
 /* --- how nodes meet --- */
@@ -142,10 +190,7 @@ static int choose_backend(const struct draft *d, struct job_spec *spec, enum bac
                           struct co_error *err)
 {
     int backend = STATIC;
-    bool standalone;
     int rc = cli_choice(&d->given[OPTION_RDZV_BACKEND], backends, &backend, err);
-    if (rc == 0)
-        rc = cli_flag(d, OPTION_STANDALONE, &standalone, err);
     if (rc < 0)
         return rc;
     bool is_given = d->given[OPTION_RDZV_BACKEND].value != NULL;
@@ -155,12 +200,12 @@ static int choose_backend(const struct draft *d, struct job_spec *spec, enum bac
     if (spec->remote != NULL && is_given && backend != C10D)
         return co_fail(err, -EINVAL, "%s %s: nodes that this ddprun starts meet by c10d",
                        d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
-    if (standalone || spec->remote != NULL)
+    if (d->standalone || spec->remote != NULL)
         backend = C10D; /* as torchrun, which forgets the given one */
     else if (!is_given && spec->world.guided && !spec->as_torchrun && !has_master)
         backend = C10D;
     *ret = (enum backend)backend;
-    return copy(&spec->backend, backends[backend], err);
+    return cli_copy(backends[backend], "the options", &spec->backend, err);
 }
 
 /* HOST[:PORT] of --rdzv-endpoint; *host is empty and *port untouched if that is not given. */
@@ -191,7 +236,8 @@ static int set_alone(const struct draft *d, enum backend backend, struct job_spe
     const char *asked = from_endpoint ? host : addr->value != NULL ? addr->value : "";
     if (from_endpoint)
         spec->master_port = port; /* wins over --master-port */
-    return copy(&spec->master_addr, strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", err);
+    return cli_copy(strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", "the options",
+                    &spec->master_addr, err);
 }
 
 /* A name or an address that goes to other nodes. */
@@ -223,8 +269,9 @@ static int set_endpoint(const struct draft *d, enum backend backend, const char 
                        "%s: nodes cannot meet at port 0, which means any free one: give a number",
                        by);
     w->endpoint_port = port;
-    rc = copy(&w->endpoint_host, host, err);
-    return rc < 0 || backend != STATIC ? rc : copy(&spec->master_addr, host, err);
+    rc = cli_copy(host, "the options", &w->endpoint_host, err);
+    return rc < 0 || backend != STATIC ? rc
+                                       : cli_copy(host, "the options", &spec->master_addr, err);
 }
 
 /* The node with rank 0 is known from the beginning, and is where nodes meet: the port that is given
@@ -236,9 +283,7 @@ static int set_static(const struct draft *d, struct job_spec *spec, struct co_er
     struct job_world *w = &spec->world;
     char host[CLI_NAME_MAX + 1];
     uint16_t port = master_port->value != NULL ? spec->master_port : STATIC_PORT;
-    int rc = addr->value != NULL ? cli_check_name(addr, err) : 0;
-    if (rc == 0)
-        rc = read_endpoint(d, host, &port, err);
+    int rc = read_endpoint(d, host, &port, err);
     if (rc < 0)
         return rc;
     if (host[0] == '\0') {
@@ -296,21 +341,16 @@ static int set_etcd(const struct draft *d, enum backend backend, struct job_spec
     return set_endpoint(d, backend, host, port, spec, err);
 }
 
-/* This process is where they meet, at any port that is free: both are told to those it starts. */
-static int set_here(struct job_spec *spec, struct co_error *err)
-{
-    spec->world.host = JOB_HOST_HERE;
-    return copy(&spec->world.endpoint_host, "::", err);
-}
-
 static int set_guided(const struct draft *d, enum backend backend, struct job_spec *spec,
                       struct co_error *err)
 {
-    if (spec->remote != NULL)
-        return set_here(spec, err);
-    if (backend == STATIC)
-        return set_static(d, spec, err);
-    return backend == C10D ? set_c10d(d, spec, err) : set_etcd(d, backend, spec, err);
+    if (spec->remote != NULL) { /* they meet here, at any free port: those it starts get both */
+        spec->world.host = JOB_HOST_HERE;
+        return cli_copy("::", "the options", &spec->world.endpoint_host, err);
+    }
+    return backend == STATIC ? set_static(d, spec, err)
+           : backend == C10D ? set_c10d(d, spec, err)
+                             : set_etcd(d, backend, spec, err);
 }
 
 static int set_local_addr(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -322,29 +362,23 @@ static int set_local_addr(const struct draft *d, struct job_spec *spec, struct c
     int rc = cli_check_name(g, err);
     if (rc < 0 || !w->guided)
         return rc;
-    rc = check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err);
-    if (rc == 0)
-        rc = copy(&w->local_addr, g->value, err);
-    return rc < 0 ? rc : copy(&w->node_name, g->value, err);
+    return check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err)
+        ?: cli_copy(g->value, g->by, &w->local_addr, err)
+        ?: cli_copy(g->value, g->by, &w->node_name, err);
 }
 
 int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     enum backend backend = STATIC;
-    const struct given *addr = &d->given[OPTION_MASTER_ADDR];
-    int rc = addr->value != NULL ? cli_check_name(addr, err) : 0;
-    if (rc == 0)
-        rc = set_role(d, spec, err);
-    if (rc == 0)
-        rc = set_store(d, spec, err);
-    if (rc == 0)
-        rc = choose_backend(d, spec, &backend, err);
-    if (rc == 0)
-        rc = spec->world.guided ? set_guided(d, backend, spec, err)
-                                : set_alone(d, backend, spec, err);
-    if (rc == 0)
-        rc = set_run_id(d, backend, spec, err);
-    if (rc == 0)
-        rc = set_local_addr(d, spec, err);
-    return rc < 0 ? rc : cli_set_terms(d, backend == STATIC, spec, err);
+    const struct given *addr = &d->given[OPTION_MASTER_ADDR], *role = &d->given[OPTION_ROLE];
+    return (addr->value != NULL ? cli_check_name(addr, err) : 0)
+        ?: (role->value != NULL ? cli_check_name(role, err) : 0)
+        ?: cli_copy(role->value != NULL ? role->value : "default", "the role", &spec->role, err)
+        ?: set_store(d, spec, err)
+        ?: choose_backend(d, spec, &backend, err)
+        ?: (spec->world.guided ? set_guided(d, backend, spec, err)
+                               : set_alone(d, backend, spec, err))
+        ?: set_run_id(d, backend, spec, err)
+        ?: set_local_addr(d, spec, err)
+        ?: cli_set_terms(d, backend == STATIC, spec, err);
 }

@@ -1,5 +1,5 @@
-/* cli_table.h - the names of ddprun's options. What they mean: cli.c, cli_nodes.c,
- * cli_hosts.c, cli_rdzv.c, cli_output.c, cli_lifecycle.c. */
+/* cli_table.h - the names of ddprun's options. What they mean is in the other files of this
+ * component. */
 #ifndef DDP_LAUNCHER_OPTIONS_CLI_TABLE_H
 #define DDP_LAUNCHER_OPTIONS_CLI_TABLE_H
 

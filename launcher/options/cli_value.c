@@ -1,0 +1,123 @@
+/* What the value of one option means. */
+#include "cli_draft.h"
+#include "launcher/job/job_spec.h"
+
+#include "common/error.h"
+#include "common/parse.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_error *err)
+{
+    const struct given *g = &d->given[id];
+    int64_t number = 0;
+    if (g->value != NULL) {
+        int rc = co_parse_int(g->by, g->value, INT64_MIN, INT64_MAX, &number, err);
+        if (rc < 0)
+            return rc;
+    }
+    *ret = number != 0;
+    return 0;
+}
+
+int cli_check_name(const struct given *g, struct co_error *err)
+{
+    if (strnlen(g->value, CLI_NAME_MAX + 1) > CLI_NAME_MAX)
+        return co_fail(err, -EINVAL, "%s is longer than %d bytes", g->by, CLI_NAME_MAX);
+    for (const char *c = g->value; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return co_fail(err, -EINVAL, "%s holds a control character", g->by);
+    return 0;
+}
+
+int cli_choice(const struct given *g, const char *const *words, int *ret_at, struct co_error *err)
+{
+    if (g->value == NULL)
+        return 0;
+    char list[200];
+    size_t len = 0;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(g->value, words[i]) == 0) {
+            *ret_at = i;
+            return 0;
+        }
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
+                                i == 0                 ? ""
+                                : words[i + 1] != NULL ? ", "
+                                                       : " and ",
+                                words[i]);
+    }
+    return co_fail(err, -EINVAL, "%s '%.200s' is none of %s", g->by, g->value, list);
+}
+
+int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    char *notes = NULL;
+    if (asprintf(&notes, "%s%s\n", spec->notes != NULL ? spec->notes : "", line) < 0)
+        return co_fail(err, -ENOMEM, "no memory for a note");
+    free(spec->notes);
+    spec->notes = notes;
+    return 0;
+}
+
+int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
+             struct co_error *err)
+{
+    const struct given *g = &d->given[id];
+    uint64_t ms;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_duration_ms(g->by, g->value, &ms, err);
+    if (rc < 0)
+        return rc;
+    if (ms == 0 && !allow_zero)
+        return co_fail(err, -EINVAL, "%s %s: nobody can be in time", g->by, g->value);
+    *ret_ms = ms;
+    return 0;
+}
+
+int cli_copy(const char *text, const char *by, char **to, struct co_error *err)
+{
+    free(*to);
+    *to = strdup(text);
+    return *to != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", by);
+}
+
+static int set_field(const struct draft *d, const struct cli_field *f, void *to,
+                     struct co_error *err)
+{
+    const struct given *g = &d->given[f->id];
+    if (g->value == NULL)
+        return 0;
+    switch (f->kind) {
+    case CLI_FLAG:
+        return cli_flag(d, f->id, to, err);
+    case CLI_TIME:
+    case CLI_TIME_OR_0:
+        return cli_time(d, f->id, f->kind == CLI_TIME_OR_0, to, err);
+    case CLI_CHOICE:
+        return cli_choice(g, f->words, to, err);
+    case CLI_FILE:
+        return *g->value == '\0' ? co_fail(err, -EINVAL, "%s needs the name of a file", g->by)
+                                 : cli_copy(g->value, g->by, to, err);
+    }
+    return 0;
+}
+
+int cli_set_fields(const struct draft *d, const struct cli_field *fields, size_t n,
+                   struct job_spec *spec, struct co_error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = set_field(d, &fields[i], (char *)spec + fields[i].at, err);
+    return rc;
+}
