@@ -7,6 +7,7 @@
 #ifndef DDP_COMMON_SCOPE_H
 #define DDP_COMMON_SCOPE_H
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,15 +23,22 @@ static inline void co_fclose_at(FILE **f)
         fclose(*f);
 }
 
+static inline void co_closedir_at(DIR **d)
+{
+    if (*d != NULL)
+        closedir(*d);
+}
+
 static inline void co_close_at(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
 }
 
-#define co_autofree     __attribute__((cleanup(co_free_at)))
-#define co_autoclose    __attribute__((cleanup(co_fclose_at)))
-#define co_autoclose_fd __attribute__((cleanup(co_close_at)))
+#define co_autofree      __attribute__((cleanup(co_free_at)))
+#define co_autoclose     __attribute__((cleanup(co_fclose_at)))
+#define co_autoclose_fd  __attribute__((cleanup(co_close_at)))
+#define co_autoclose_dir __attribute__((cleanup(co_closedir_at)))
 
 /* Define `TYPE_auto` helpers: co_define_auto(hostfile, hostfile_destroy) gives
  * co_auto(hostfile). */

@@ -91,17 +91,12 @@ int gpus_find(const char *root, struct gpus **ret)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
-    DIR *dir = opendir(path);
+    co_autoclose_dir DIR *dir = opendir(path);
     struct gpus *g = calloc(1, sizeof *g + (dir != NULL ? GPUS_MAX * sizeof g->gpu[0] : 0));
-    if (g == NULL) {
-        if (dir != NULL)
-            closedir(dir);
+    if (g == NULL)
         return -ENOMEM;
-    }
     for (struct dirent *e; dir != NULL && g->n < GPUS_MAX && (e = readdir(dir)) != NULL;)
         g->n += look_at(root, e->d_name, &g->gpu[g->n]);
-    if (dir != NULL)
-        closedir(dir);
     qsort(g->gpu, g->n, sizeof g->gpu[0], compare);
     *ret = g;
     return 0;

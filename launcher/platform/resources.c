@@ -3,6 +3,7 @@
 #include "gpus.h"
 
 #include "common/cpu_quota.h"
+#include "common/scope.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -62,13 +63,10 @@ static int count_entries(const char *root, const char *dir, bool (*is_one)(const
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s%s", root, dir);
-    DIR *d = opendir(path);
-    if (d == NULL)
-        return 0;
+    co_autoclose_dir DIR *d = opendir(path);
     int n = 0;
-    for (struct dirent *e; n < GPUS_MAX && (e = readdir(d)) != NULL;)
+    for (struct dirent *e; d != NULL && n < GPUS_MAX && (e = readdir(d)) != NULL;)
         n += is_one(e->d_name);
-    closedir(d);
     return n;
 }
 

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/process.h"
+#include "common/scope.h"
 
 #include <dirent.h>
 #include <stddef.h>
@@ -32,14 +33,12 @@ void early_exit_step_aside(pid_t pid)
 {
     char path[48];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *threads = opendir(path); /* whichever of them ends last frees it */
+    co_autoclose_dir DIR *threads = opendir(path); /* whichever of them ends last frees it */
     for (struct dirent *t; threads != NULL && (t = readdir(threads)) != NULL;) {
         const pid_t tid = (pid_t)strtol(t->d_name, NULL, 10);
         if (tid > 0)
             setpriority(PRIO_PROCESS, (id_t)tid, LOWEST_PRIORITY);
     }
-    if (threads != NULL)
-        closedir(threads);
 }
 
 void early_exit_watch_begin(struct early_exit_watch *w, uint64_t now_ms)

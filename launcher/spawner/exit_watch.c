@@ -91,19 +91,13 @@ static void watch(struct exit_watch *w, pid_t rank, pid_t thread)
     w->of[w->n++] = (struct exit_watch_one){.rank = rank, .thread = thread, .fd = fd};
 }
 
-static void close_dir(DIR **dir)
-{
-    if (*dir != NULL)
-        closedir(*dir);
-}
-
 /* The oldest ones, which the kernel lists first: they are the last to go while the rank lives. Its
  * first thread is none of them: its end is told with the last one's on some kernels. */
 static void watch_rank(struct exit_watch *w, pid_t rank)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", (int)rank);
-    __attribute__((cleanup(close_dir))) DIR *threads = opendir(path);
+    co_autoclose_dir DIR *threads = opendir(path);
     const struct dirent *d;
     while (threads != NULL && count(w, rank) < EXIT_WATCH_EACH && (d = readdir(threads)) != NULL) {
         const pid_t thread = isdigit((unsigned char)d->d_name[0]) ? atoi(d->d_name) : rank;

@@ -40,20 +40,6 @@ static size_t put_bytes(struct writer *w, const void *bytes, size_t n)
     return at;
 }
 
-static size_t put_string(struct writer *w, const char *text)
-{
-    return put_bytes(w, text, strlen(text) + 1);
-}
-
-/* Sets of CPUs stand right behind the slots, as aligned as those. */
-static void put_cpus(struct writer *w, const struct image_words *workers, size_t n,
-                     struct image_head *head)
-{
-    for (size_t i = 0; i < n; i++)
-        head->worker[i].cpus_offset =
-            workers[i].cpus != NULL ? put_bytes(w, workers[i].cpus, sizeof *workers[i].cpus) : 0;
-}
-
 /* A list, and the NULL behind it. Strings of `like`, a list that was put at like_slot, are there
  * already. returns the first slot */
 static size_t put_words(struct writer *w, char *const *words, char *const *like, size_t like_slot)
@@ -63,7 +49,7 @@ static size_t put_words(struct writer *w, char *const *words, char *const *like,
         if (like != NULL && like[i] == NULL)
             like = NULL;
         if (like == NULL || words[i] != like[i]) {
-            size_t at = put_string(w, words[i]);
+            size_t at = put_bytes(w, words[i], strlen(words[i]) + 1);
             if (w->base != NULL)
                 w->slots[w->slot] = at;
         } else if (w->base != NULL) {
@@ -74,21 +60,17 @@ static size_t put_words(struct writer *w, char *const *words, char *const *like,
     return first;
 }
 
-/* Those that have the path of the first share it. */
-static void put_paths(struct writer *w, const struct image_words *workers, size_t n,
-                      struct image_head *head)
-{
-    for (size_t i = 0; i < n; i++)
-        head->worker[i].path_offset = i > 0 && workers[i].path == workers[0].path
-                                          ? head->worker[0].path_offset
-                                          : put_string(w, workers[i].path);
-}
-
 static void put_all(struct writer *w, const struct image_words *workers, size_t n,
                     struct image_head *head)
 {
-    put_cpus(w, workers, n, head);
-    put_paths(w, workers, n, head);
+    for (size_t i = 0; i < n; i++) /* right behind the slots, as aligned as those */
+        head->worker[i].cpus_offset =
+            workers[i].cpus != NULL ? put_bytes(w, workers[i].cpus, sizeof *workers[i].cpus) : 0;
+    for (size_t i = 0; i < n; i++) /* those that have the path of the first share it */
+        head->worker[i].path_offset =
+            i > 0 && workers[i].path == workers[0].path
+                ? head->worker[0].path_offset
+                : put_bytes(w, workers[i].path, strlen(workers[i].path) + 1);
     head->n_workers = n;
     for (size_t i = 0; i < n; i++) {
         w->slot++; /* the free one */

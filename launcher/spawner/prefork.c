@@ -174,12 +174,6 @@ static bool await_readable(int fd, uint64_t until_ms)
     }
 }
 
-/* Wait until there is something to read. returns whether there is */
-static bool await_word(const struct prefork *s, uint64_t until_ms)
-{
-    return await_readable(s->sock, until_ms);
-}
-
 /* One that is killed may still read an order, which nobody answers then. It is reaped elsewhere.
  *
  * returns   whether all of them are dead */
@@ -206,7 +200,7 @@ static bool ask_for_prefork(struct prefork *s, uint64_t until_ms)
         return false;
     if (until_ms > promise_ms)
         until_ms = promise_ms;
-    while (s->batch == before && await_word(s, until_ms))
+    while (s->batch == before && await_readable(s->sock, until_ms))
         prefork_hear(s);
     return s->batch != before;
 }
@@ -217,30 +211,9 @@ static bool await_prefork(struct prefork *s, int n, uint64_t until_ms)
     prefork_hear(s);
     if (count_usable(s) < n && s->n_awaited == 0 && !ask_for_prefork(s, until_ms))
         return false;
-    while (count_usable(s) < n && s->n_awaited > 0 && await_word(s, until_ms))
+    while (count_usable(s) < n && s->n_awaited > 0 && await_readable(s->sock, until_ms))
         prefork_hear(s);
     return count_usable(s) >= n && await_dying(s, until_ms);
-}
-
-static int send_order(const struct prefork *s, const struct prefork_order *order, const int *fds,
-                      size_t n_fds)
-{
-    union {
-        char bytes[CMSG_SPACE((1 + SPAWN_N_FDS) * sizeof(int))];
-        struct cmsghdr head;
-    } control;
-    struct iovec data = {.iov_base = (void *)order, .iov_len = sizeof *order};
-    memset(&control, 0, sizeof control);
-    struct msghdr m = {.msg_iov = &data,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    return sendmsg(s->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
 static int give_order(const struct prefork *s, int local_rank, int index,
@@ -256,7 +229,7 @@ static int give_order(const struct prefork *s, int local_rank, int index,
         order.fd_of[i] = (uint8_t)n_fds;
         fds[n_fds++] = rank->fds[i];
     }
-    return send_order(s, &order, fds, n_fds);
+    return spawner_wire_send(s->sock, &order, sizeof order, fds, n_fds);
 }
 
 /* returns how many have answered */
@@ -265,7 +238,7 @@ static int await_answers(struct prefork *s, int first_rank, struct spawn_order *
 {
     struct prefork_word w;
     int n_taken = 0;
-    while (n_taken < n && await_word(s, until_ms)) {
+    while (n_taken < n && await_readable(s->sock, until_ms)) {
         while (n_taken < n && receive(s, &w)) {
             take_in(s, &w);
             int i = w.value - first_rank;

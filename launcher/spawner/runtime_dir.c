@@ -72,21 +72,17 @@ int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir
     return code;
 }
 
-static bool is_error_file(const char *name)
-{
-    size_t len = strlen(name);
-    return len > 5 && strcmp(name + len - 5, ".json") == 0;
-}
-
 void runtime_dir_forget_ranks(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (entries == NULL)
         return;
-    for (const struct dirent *d; (d = readdir(entries)) != NULL;)
-        if (is_error_file(d->d_name))
+    for (const struct dirent *d; (d = readdir(entries)) != NULL;) {
+        const char *dot = strrchr(d->d_name, '.');
+        if (dot != NULL && strcmp(dot, ".json") == 0)
             unlinkat(fd, d->d_name, 0);
+    }
     closedir(entries);
 }
 

@@ -1,18 +1,20 @@
+/* ddprun's end of the spawner. spawner_open() forks it before libuv starts. Each function after
+ * that makes one request, which request() sends as one packet; those that start workers send
+ * descriptors with it. Reports come back as packets, which spawner_receive() reads when the socket
+ * is readable. Nothing waits, so that ddprun's loop never stands still: spawner_close() alone does,
+ * at the end. What a request does is in spawner_main.c, serve(). */
 #include "spawner.h"
 
 #include "spawner_wire.h"
+#include "sweep.h"
 
-#include "common/clock.h"
 #include "common/error.h"
-#include "common/scope.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 int spawner_open(const struct runtime_dir_names *names, struct spawner *ret, struct co_error *err)
@@ -39,33 +41,16 @@ int spawner_open(const struct runtime_dir_names *names, struct spawner *ret, str
 static int request(const struct spawner *n, const struct spawner_request *what, const int *fds,
                    size_t n_fds)
 {
-    union { /* aligned as CMSG_* needs it */
-        char bytes[CMSG_SPACE(SPAWNER_MAX_FDS * sizeof(int))];
-        struct cmsghdr head;
-    } control;
-    struct iovec data = {.iov_base = (void *)what, .iov_len = sizeof *what};
-    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1};
-    if (n_fds > 0) {
-        memset(&control, 0, sizeof control);
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    }
-    if (sendmsg(n->sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        return errno == ECONNRESET ? -EPIPE : -errno;
-    return 0;
+    int rc = spawner_wire_send(n->sock, what, sizeof *what, fds, n_fds);
+    return rc == -ECONNRESET ? -EPIPE : rc;
 }
 
 void spawner_dismiss(struct spawner *n)
 {
-    struct spawner_request what = {.type = SPAWNER_DISMISS};
     if (n->pid == 0 || n->sock < 0)
         return;
-    request(n, &what, NULL, 0); /* fails if it is gone already: all the better */
+    /* fails if it is gone already: all the better */
+    request(n, &(struct spawner_request){.type = SPAWNER_DISMISS}, NULL, 0);
     close(n->sock);
     n->sock = -1;
 }
@@ -75,17 +60,7 @@ void spawner_close(struct spawner *n, uint64_t deadline_ms)
     if (n->pid == 0)
         return;
     spawner_dismiss(n);
-    sigset_t child_ended;
-    sigemptyset(&child_ended);
-    sigaddset(&child_ended, SIGCHLD);
-    while (waitpid(n->pid, NULL, WNOHANG) == 0) {
-        int left_ms = co_left_ms(deadline_ms);
-        if (left_ms == 0)
-            break;
-        if (left_ms < 0 || left_ms > 1000)
-            left_ms = 1000;
-        struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
-        sigtimedwait(&child_ended, NULL, &wait);
+    while (waitpid(n->pid, NULL, WNOHANG) == 0 && sweep_await_child(deadline_ms)) {
     }
     *n = (struct spawner){0};
 }
@@ -127,46 +102,46 @@ int spawner_start_parent(const struct spawner *n, int image_fd, int notes_fd)
 
 int spawner_signal(const struct spawner *n, enum spawner_target target, int except, int sig)
 {
-    struct spawner_request what = {
-        .type = SPAWNER_SIGNAL, .local_rank = except, .target = target, .sig = sig};
-    return request(n, &what, NULL, 0);
+    return request(n,
+                   &(struct spawner_request){
+                       .type = SPAWNER_SIGNAL, .local_rank = except, .target = target, .sig = sig},
+                   NULL, 0);
 }
 
 int spawner_signal_one(const struct spawner *n, enum spawner_target target, int rank, int sig)
 {
-    struct spawner_request what = {
-        .type = SPAWNER_SIGNAL_ONE, .local_rank = rank, .target = target, .sig = sig};
-    return request(n, &what, NULL, 0);
+    return request(
+        n,
+        &(struct spawner_request){
+            .type = SPAWNER_SIGNAL_ONE, .local_rank = rank, .target = target, .sig = sig},
+        NULL, 0);
 }
 
 int spawner_renumber(const struct spawner *n, int from, int to)
 {
-    struct spawner_request what = {.type = SPAWNER_RENUMBER, .local_rank = from, .n_ranks = to};
-    return request(n, &what, NULL, 0);
+    return request(
+        n, &(struct spawner_request){.type = SPAWNER_RENUMBER, .local_rank = from, .n_ranks = to},
+        NULL, 0);
 }
 
 int spawner_look(const struct spawner *n)
 {
-    struct spawner_request what = {.type = SPAWNER_LOOK};
-    return request(n, &what, NULL, 0);
+    return request(n, &(struct spawner_request){.type = SPAWNER_LOOK}, NULL, 0);
 }
 
 int spawner_watch(const struct spawner *n)
 {
-    struct spawner_request what = {.type = SPAWNER_WATCH};
-    return request(n, &what, NULL, 0);
+    return request(n, &(struct spawner_request){.type = SPAWNER_WATCH}, NULL, 0);
 }
 
 int spawner_sweep(const struct spawner *n, int sig)
 {
-    struct spawner_request what = {.type = SPAWNER_SWEEP, .sig = sig};
-    return request(n, &what, NULL, 0);
+    return request(n, &(struct spawner_request){.type = SPAWNER_SWEEP, .sig = sig}, NULL, 0);
 }
 
 int spawner_set_lease(const struct spawner *n, uint64_t end_ms)
 {
-    struct spawner_request what = {.type = SPAWNER_LEASE, .end_ms = end_ms};
-    return request(n, &what, NULL, 0);
+    return request(n, &(struct spawner_request){.type = SPAWNER_LEASE, .end_ms = end_ms}, NULL, 0);
 }
 
 int spawner_receive(const struct spawner *n, struct spawner_report *ret)

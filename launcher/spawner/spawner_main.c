@@ -1,3 +1,14 @@
+/* The spawner's life. spawner_main() polls four things in turn: the ends of children (reap()),
+ * words of preforked processes (prefork.h), requests of ddprun (serve()) and the ends of threads,
+ * the first sign that a rank dies (report_dying()); flush() then sends what there is to report.
+ * Read serve(), spawn() and reap() first.
+ *
+ * State: pid_of[] has a rank's process from its start until its end is reported, which happens
+ * once: when it is reaped, or earlier if the kernel tells the status of a process that it still
+ * takes apart. All that is below the spawner and no rank is a descendant, which only a sweep kills.
+ *
+ * Invariant: nothing that ddprun does or fails to do holds up the lease. Reports that do not fit
+ * the socket are kept, requests never block, and lapse() kills all by the spawner's own clock. */
 #include "spawner_wire.h"
 
 #include "early_exit.h"
@@ -54,7 +65,7 @@ struct state {
     struct exit_watch threads;
     bool watches; /* asked for: `threads` has those of the ranks */
     struct prefork prefork;
-    bool told_prefork; /* that there are some */
+    bool told_prefork; /* ddprun knows that there are some */
 };
 
 /* ddprun is gone, or done with us. */
@@ -89,6 +100,12 @@ static void report(struct state *s, const struct spawner_report *what)
     if (s->n_reports == MAX_REPORTS)
         _exit(70); /* ddprun breaks its word: the kernel kills the ranks, ddprun the others */
     s->reports[s->n_reports++] = *what;
+}
+
+static void report_event(struct state *s, enum spawner_event event)
+{
+    report(s, &(struct spawner_report){
+                  .event = event, .local_rank = -1, .empty = event == SPAWNER_EMPTY});
 }
 
 static void forget_told(struct state *s, pid_t pid)
@@ -147,17 +164,6 @@ static bool is_empty(struct state *s)
            waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
-/* returns whether it was one, about which nobody else needs to know */
-static bool lose_seed(struct state *s, pid_t pid, int status)
-{
-    enum prefork_gone gone = prefork_forget(&s->prefork, pid);
-    if (gone == PREFORK_PARENT_GONE)
-        report(s,
-               &(struct spawner_report){
-                   .event = SPAWNER_PARENT_GONE, .local_rank = -1, .pid = pid, .status = status});
-    return gone != PREFORK_NOT_OURS;
-}
-
 struct ended {
     pid_t pid;
     int status;
@@ -170,7 +176,13 @@ static int collect(struct state *s, struct ended *ret, int n_max, bool *ret_empt
     pid_t pid = 1;
     while (n < n_max && (pid = waitpid(-1, &ret[n].status, WNOHANG)) > 0) {
         ret[n].pid = pid;
-        n += !lose_seed(s, pid, ret[n].status);
+        enum prefork_gone gone = prefork_forget(&s->prefork, pid);
+        if (gone == PREFORK_PARENT_GONE)
+            report(s, &(struct spawner_report){.event = SPAWNER_PARENT_GONE,
+                                               .local_rank = -1,
+                                               .pid = pid,
+                                               .status = ret[n].status});
+        n += gone == PREFORK_NOT_OURS; /* of the others nobody needs to know */
     }
     *ret_empty = pid < 0 || (pid == 0 && is_empty(s));
     return n;
@@ -229,7 +241,7 @@ static void reap(struct state *s)
         descendant |= report_ends(s, ended, n, empty, &last_was_rank) < n;
     } while (n == MAX_REAPED);
     if (empty && !last_was_rank)
-        report(s, &(struct spawner_report){.event = SPAWNER_EMPTY, .local_rank = -1, .empty = 1});
+        report_event(s, SPAWNER_EMPTY);
     else if ((descendant || s->lapsed) && s->sweep_sig != 0)
         sweep_children(tell, s); /* what the dead ones left is ours now */
 }
@@ -258,10 +270,17 @@ struct payload {
     size_t n_fds;
 };
 
-/* returns 0; -EMFILE: the kernel drops descriptors when this process may have no more of them */
-static int make_orders(const struct payload *p, const struct image *image,
+/* Map the image of a packet and make orders of it: image_unmap() in any case.
+ *
+ * returns   0; -ECANCELED: the lease is over; -EMFILE: the kernel drops descriptors when this
+ *           process may have no more of them; -EPROTO; -errno */
+static int make_orders(const struct state *s, const struct payload *p, struct image *image,
                        struct spawn_order orders[SPAWN_AT_ONCE])
 {
+    *image = (struct image){0};
+    int rc = s->lapsed ? -ECANCELED : p->n_fds > 0 ? image_map(p->fds[0], image) : -EMFILE;
+    if (rc < 0 || image->n_workers != (size_t)p->q.n_ranks)
+        return rc < 0 ? rc : -EPROTO;
     for (int i = 0; i < p->q.n_ranks; i++) {
         orders[i] = (struct spawn_order){.path = image->worker[i].path,
                                          .argv = image->worker[i].argv,
@@ -291,14 +310,6 @@ static void report_start(struct state *s, int local_rank, const struct spawn_ord
     report(s, &r);
 }
 
-/* Those that are no ranks yet execute. */
-static void spawn_rest(struct spawn_order *orders, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (orders[i].pid == 0)
-            spawn_workers(&orders[i], 1);
-}
-
 /* By preforked processes, if there are any, else, and if they fail, as any program.
  *
  * returns how it was done */
@@ -311,7 +322,9 @@ static enum spawner_way start(struct state *s, const struct payload *p, struct s
     case PREFORK_TOOK:
         return SPAWNER_FORKED;
     case PREFORK_NO_ANSWER:
-        spawn_rest(orders, p->q.n_ranks);
+        for (int i = 0; i < p->q.n_ranks; i++)
+            if (orders[i].pid == 0) /* it is no rank yet */
+                spawn_workers(&orders[i], 1);
         return SPAWNER_NO_ANSWER;
     case PREFORK_TOO_FEW:
         spawn_workers(orders, p->q.n_ranks);
@@ -325,19 +338,12 @@ static enum spawner_way start(struct state *s, const struct payload *p, struct s
 static void spawn(struct state *s, const struct payload *p)
 {
     struct spawn_order orders[SPAWN_AT_ONCE];
-    struct image image = {0};
+    struct image image;
     enum spawner_way way = SPAWNER_EXECUTED;
     int first = p->q.local_rank;
-
-    int rc = s->lapsed ? -ECANCELED : 0;
-    if (rc == 0) {
+    int rc = make_orders(s, p, &image, orders);
+    if (!s->lapsed)
         s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
-        rc = p->n_fds > 0 ? image_map(p->fds[0], &image) : -EMFILE;
-    }
-    if (rc == 0 && image.n_workers != (size_t)p->q.n_ranks)
-        rc = -EPROTO;
-    if (rc == 0)
-        rc = make_orders(p, &image, orders);
     if (rc == 0)
         way = start(s, p, orders);
     image_unmap(&image);
@@ -359,18 +365,14 @@ static void start_parent(struct state *s, const struct payload *p)
 {
     struct spawn_order orders[SPAWN_AT_ONCE];
     struct image image = {0};
-    int rc = s->lapsed ? -ECANCELED : p->n_fds > 0 ? image_map(p->fds[0], &image) : -EMFILE;
-    if (rc == 0 && (p->q.n_ranks != 1 || image.n_workers != 1))
-        rc = -EPROTO;
-    if (rc == 0)
-        rc = make_orders(p, &image, orders);
+    int rc = p->q.n_ranks == 1 ? make_orders(s, p, &image, orders) : -EPROTO;
     for (int i = 0; i <= STDERR_FILENO && rc == 0; i++)
         orders[0].fds[i] = i; /* ours: /dev/null */
     if (rc == 0)
         rc = prefork_start(&s->prefork, &orders[0]);
     image_unmap(&image);
     if (rc < 0)
-        report(s, &(struct spawner_report){.event = SPAWNER_PARENT_GONE, .local_rank = -1});
+        report_event(s, SPAWNER_PARENT_GONE);
 }
 
 /* Those that a process may leave alone end nothing. */
@@ -411,12 +413,6 @@ static void renumber(struct state *s, const struct spawner_request *q)
     report_start(s, to, &o, SPAWNER_EXECUTED);
 }
 
-static void watch(struct state *s)
-{
-    s->watches = true;
-    exit_watch_begin(&s->threads, co_now_ms()); /* of the ranks that run already */
-}
-
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
@@ -424,13 +420,7 @@ static void sweep(struct state *s, int sig)
     if (!is_empty(s))
         sweep_children(tell, s);
     else /* the last one has gone since it was asked for */
-        report(s, &(struct spawner_report){.event = SPAWNER_EMPTY, .local_rank = -1, .empty = 1});
-}
-
-static void set_lease(struct state *s, uint64_t end_ms)
-{
-    s->lease_end_ms = end_ms;
-    s->lapsed = s->lapsed && end_ms <= co_now_ms();
+        report_event(s, SPAWNER_EMPTY);
 }
 
 /* Whether ddprun lives and what it has asked for does not matter any more. What the dead ranks
@@ -441,7 +431,7 @@ static void lapse(struct state *s)
         .local_rank = -1, .target = SPAWNER_GROUP, .sig = SIGKILL};
     s->lapsed = true;
     prefork_close(&s->prefork);
-    report(s, &(struct spawner_report){.event = SPAWNER_LAPSED, .local_rank = -1});
+    report_event(s, SPAWNER_LAPSED);
     s->sweep_sig = SIGKILL;
     signal_ranks(s, &everybody);
     sweep_children(tell, s);
@@ -501,13 +491,15 @@ static enum served serve(struct state *s)
         early_exit_watch_begin(&s->watch, co_now_ms());
         break;
     case SPAWNER_WATCH:
-        watch(s);
+        s->watches = true;
+        exit_watch_begin(&s->threads, co_now_ms()); /* of the ranks that run already */
         break;
     case SPAWNER_SWEEP:
         sweep(s, p.q.sig);
         break;
     case SPAWNER_LEASE:
-        set_lease(s, p.q.end_ms);
+        s->lease_end_ms = p.q.end_ms;
+        s->lapsed = s->lapsed && p.q.end_ms <= co_now_ms();
         break;
     case SPAWNER_DISMISS:
         leave(NULL);
@@ -550,15 +542,6 @@ static int settle(int sock)
     return fd == SIGNAL_FD ? 0 : -EBADF;
 }
 
-static void hear_prefork(struct state *s)
-{
-    prefork_hear(&s->prefork);
-    if (!s->prefork.complete || s->told_prefork)
-        return;
-    s->told_prefork = true;
-    report(s, &(struct spawner_report){.event = SPAWNER_PREFORK_READY, .local_rank = -1});
-}
-
 /* When to wake though nothing has come. */
 static uint64_t deadline_ms(const struct state *s)
 {
@@ -590,7 +573,11 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
                 reap(&s);
         }
         if (p[2].revents != 0)
-            hear_prefork(&s);
+            prefork_hear(&s.prefork);
+        if (s.prefork.complete && !s.told_prefork) {
+            s.told_prefork = true;
+            report_event(&s, SPAWNER_PREFORK_READY);
+        }
         enum served served = (p[0].revents & ~POLLOUT) != 0 ? SERVED : NOTHING_ASKED;
         while (served == SERVED)
             served = serve(&s);

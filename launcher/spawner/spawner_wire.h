@@ -5,6 +5,7 @@
 
 #include "spawn.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct runtime_dir_names;
@@ -38,6 +39,10 @@ struct spawner_request {
 /* SPAWN: at most so many come along; the first is the image. */
 #define SPAWNER_MAX_FDS (1 + SPAWN_AT_ONCE * SPAWN_N_FDS)
 #define SPAWNER_NO_FD   255
+
+/* Send a packet, and copies of n_fds descriptors with it, SPAWNER_MAX_FDS at most. returns 0,
+ * -errno */
+int spawner_wire_send(int sock, const void *packet, size_t n_bytes, const int *fds, size_t n_fds);
 
 /* The spawner's life, in the forked process. sock is its end of the pair. */
 _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names);

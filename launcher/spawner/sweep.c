@@ -1,6 +1,7 @@
 #include "sweep.h"
 
 #include "common/clock.h"
+#include "common/process.h"
 #include "common/scope.h"
 
 #include <ctype.h>
@@ -42,45 +43,26 @@ static int visit_list(int fd, void (*visit)(void *arg, pid_t pid), void *arg)
     return 0;
 }
 
-/* The parent of pid, by /proc/PID/stat: "12 (any name) S 1 ..."; 0 if it is gone. */
-static pid_t parent_of(pid_t pid)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    char text[512];
-    ssize_t n = read(fd, text, sizeof text - 1);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    const char *after_name = strrchr(text, ')');
-    int parent = 0;
-    if (after_name == NULL || sscanf(after_name + 1, " %*c %d", &parent) != 1)
-        return 0;
-    return parent;
-}
-
 /* For kernels built without lists of children. */
 static int visit_by_parent(void (*visit)(void *arg, pid_t pid), void *arg)
 {
-    DIR *proc = opendir("/proc");
+    co_autoclose_dir DIR *proc = opendir("/proc");
     if (proc == NULL)
         return -errno;
     pid_t self = getpid();
     for (const struct dirent *d; (d = readdir(proc)) != NULL;) {
+        struct co_process p;
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
-        if (pid > 0 && parent_of(pid) == self)
+        if (pid > 0 && co_process_look(pid, &p, NULL) == 0 && p.parent == self)
             visit(arg, pid);
     }
-    closedir(proc);
     return 0;
 }
 
 int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg)
 {
-    DIR *tasks = opendir("/proc/self/task"); /* the kernel keeps a list per thread */
+    /* the kernel keeps a list per thread */
+    co_autoclose_dir DIR *tasks = opendir("/proc/self/task");
     if (tasks == NULL)
         return -errno;
     bool have_lists = false;
@@ -93,7 +75,6 @@ int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg)
         if (fd >= 0 && visit_list(fd, visit, arg) == 0)
             have_lists = true;
     }
-    closedir(tasks);
     return have_lists ? 0 : visit_by_parent(visit, arg);
 }
 
@@ -103,11 +84,23 @@ static void kill_child(void *arg, pid_t pid)
     kill(pid, SIGKILL);
 }
 
-int sweep_kill_all(uint64_t deadline_ms)
+bool sweep_await_child(uint64_t deadline_ms)
 {
     sigset_t child_ended;
+    int left_ms = co_left_ms(deadline_ms);
+    if (left_ms == 0)
+        return false;
+    if (left_ms < 0 || left_ms > 1000)
+        left_ms = 1000;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
+    struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
+    sigtimedwait(&child_ended, NULL, &wait);
+    return true;
+}
+
+int sweep_kill_all(uint64_t deadline_ms)
+{
     for (;;) {
         pid_t pid;
         do {
@@ -115,15 +108,10 @@ int sweep_kill_all(uint64_t deadline_ms)
         } while (pid > 0);
         if (pid < 0)
             return 0; /* ECHILD */
-        int left_ms = co_left_ms(deadline_ms);
-        if (left_ms == 0)
-            return -ETIMEDOUT;
-        if (left_ms < 0 || left_ms > 1000)
-            left_ms = 1000; /* in case a list was incomplete */
         /* Killing comes right before waiting: whoever is adopted after this line is adopted from a
          * child that died, and that death ends the wait. */
         sweep_children(kill_child, NULL);
-        struct timespec wait = {left_ms / 1000, left_ms % 1000 * 1000000L};
-        sigtimedwait(&child_ended, NULL, &wait);
+        if (!sweep_await_child(deadline_ms))
+            return -ETIMEDOUT;
     }
 }

@@ -6,6 +6,7 @@
 #ifndef DDP_LAUNCHER_SPAWNER_SWEEP_H
 #define DDP_LAUNCHER_SPAWNER_SWEEP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +16,10 @@
  *
  * returns   0, -errno (no /proc) */
 int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg);
+
+/* Wait for the end of a child, for a second at most: a list of children may have been incomplete.
+ * SIGCHLD must be blocked. returns false: it is deadline_ms already */
+bool sweep_await_child(uint64_t deadline_ms);
 
 /* Kill and reap children until there are none, or until deadline_ms (common/clock.h). SIGCHLD must
  * be blocked.
