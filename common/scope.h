@@ -58,6 +58,13 @@ static inline void co_close_at(int *fd)
         co_taken_;                                                                                 \
     })
 
+/* Close the descriptor at `fd`, which becomes -1. */
+static inline void co_close_fd(int *fd)
+{
+    co_close_at(fd);
+    *fd = -1;
+}
+
 /* The descriptor at `where`, which becomes -1. */
 static inline int co_take_fd(int *where)
 {

@@ -53,19 +53,12 @@ struct check_nodes {
 
 /* --- the end of one --- */
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void hang_up(struct node *n)
 {
-    close_fd(&n->in_fd);
-    close_fd(&n->out_fd);
-    close_fd(&n->err_fd);
-    close_fd(&n->end_fd);
+    co_close_fd(&n->in_fd);
+    co_close_fd(&n->out_fd);
+    co_close_fd(&n->err_fd);
+    co_close_fd(&n->end_fd);
     n->is_busy = n->is_ending = false;
 }
 
@@ -90,7 +83,7 @@ static void hear_complaint(struct node *n)
     if (got > 0)
         co_buf_added(&n->complaint, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        close_fd(&n->err_fd);
+        co_close_fd(&n->err_fd);
 }
 
 /* returns whether it has ended, and was reaped */
@@ -107,8 +100,8 @@ static bool await_end(struct node *n, uint64_t deadline_ms)
 static void begin_end(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
-    close_fd(&n->in_fd);
-    close_fd(&n->out_fd);
+    co_close_fd(&n->in_fd);
+    co_close_fd(&n->out_fd);
     n->end_fd = check_run_watch(n->pid);
     n->is_busy = n->is_ending = true;
     n->deadline_ms = co_deadline_ms(c->opts.last_words_ms);
@@ -192,7 +185,7 @@ static void start(struct check_nodes *c, size_t i)
     if (rc == 0 && (rc = make_pipes(n, theirs)) == 0)
         rc = spawn(n, words, theirs);
     for (int k = 0; k < 3; k++)
-        close_fd(&theirs[k]);
+        co_close_fd(&theirs[k]);
     n->begun_ms = co_now_ms();
     n->is_busy = rc == 0;
     n->deadline_ms = CO_NEVER_MS; /* the bring-up's */
@@ -308,7 +301,7 @@ static void look_at(struct check_nodes *c, size_t i, const struct pollfd polls[N
     if (polls[0].revents != 0 && n->out_fd >= 0)
         hear(c, i);
     if (polls[2].revents != 0 && n->end_fd >= 0 && await_end(n, CO_NEVER_MS))
-        close_fd(&n->end_fd);
+        co_close_fd(&n->end_fd);
     if (is_at_its_end(n))
         end(c, i);
 }

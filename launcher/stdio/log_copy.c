@@ -1,6 +1,7 @@
 #include "log_copy.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,17 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 void log_copy_close(struct log_copy *l)
 {
-    close_fd(&l->fd);
-    close_fd(&l->filter_fd);
+    co_close_fd(&l->fd);
+    co_close_fd(&l->filter_fd);
     free(l->path);
     l->path = NULL;
     l->turn = (struct log_turn){0};
@@ -33,7 +27,7 @@ static int give_up(int *fd, int code, struct co_error *err)
     snprintf(link, sizeof link, "/proc/self/fd/%d", *fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
-    close_fd(fd);
+    co_close_fd(fd);
     return co_fail(err, code, "cannot write log file %s, it ends here: %s", path, strerror(-code));
 }
 
@@ -86,7 +80,7 @@ static void shift_old_ones(const struct log_copy *l)
 
 static int turn_over(struct log_copy *l, struct co_error *err)
 {
-    close_fd(&l->fd);
+    co_close_fd(&l->fd);
     shift_old_ones(l);
     l->size = 0;
     l->fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666);

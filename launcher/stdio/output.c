@@ -1,14 +1,28 @@
+/* What the ranks write, passed on. on_pipe() is called when a rank's pipe is readable. take_turn()
+ * reads one chunk, keeps it in the rank's tail and its log file, and passes it on: a raw stream as
+ * it is, others by emit() as whole lines behind a prefix, or by fold_lines(), which holds lines
+ * until other ranks have written the same. Read take_turn() first, then resume_streams().
+ *
+ * What a sink does not take waits in its writer. Until that is out, a readable stream that writes
+ * there is only marked `waits`, and no longer polled: ranks find their pipes full, and the loop
+ * goes on. on_room() then gives those streams their turns, beginning behind the one that had the
+ * last: none is forgotten while another one floods.
+ *
+ * Invariant: no more than a chunk of a stream waits, with one exception. A stream whose process is
+ * gone cannot wait where the next one comes in its place: retire() passes on all that it holds,
+ * full or not. output_retire() does so for one generation only: it waits while `holds_old` says
+ * that the one before it is not out yet. */
 #include "output.h"
 
-#include "lines.h"
+#include "launcher/lines/lines.h"
+#include "launcher/lines/tail.h"
 #include "log_copy.h"
-#include "outlet.h"
-#include "progress_bar.h"
 #include "pty.h"
-#include "tail.h"
+#include "stream_writer.h"
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +31,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* The happy path: a pipe is readable, a chunk is read, kept in the rank's tail, logged, and
- * written. What the sink does not take waits in its outlet, and until that is gone a readable
- * stream is only marked `waits` and no longer polled. When the sink has taken what waited, those
- * streams get their turns, beginning behind the one that had the last: so none is forgotten while
- * another one floods.
- *
- * A stream whose writer is gone can't be left waiting where the next one comes in its place: then
- * all it holds goes to the outlet, full or not. */
 
 enum { SCRATCH_BYTES = LINES_BYTES + LINES_PREFIX_MAX + 1, TURN_BYTES = 8192 };
 
@@ -52,13 +57,13 @@ struct stream {
     struct lines lines;
 };
 
-struct exit_to { /* an outlet, and whose turn it is */
+struct exit_to { /* a writer, and whose turn it is */
     struct output *o;
-    struct outlet *outlet; /* owned */
-    bool was_full;         /* others wait: turns are short */
-    bool holds_old;        /* it was full when the streams before these were retired */
-    int next;              /* the stream whose turn comes first */
-    bool has_bar;          /* one is drawn: what comes next takes its place */
+    struct stream_writer *writer; /* owned */
+    bool was_full;                /* others wait: turns are short */
+    bool holds_old;               /* it was full when the streams before these were retired */
+    int next;                     /* the stream whose turn comes first */
+    bool has_bar;                 /* one is drawn: what comes next takes its place */
     int line_of; /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
 };
 
@@ -70,8 +75,8 @@ struct output {
     int sink_of[2]; /* stdout and stderr may be one */
     int columns;    /* of the terminal, for bars; UNASKED; 0: not known */
     struct exit_to exits[2];
-    struct output_fold *fold; /* owned; NULL: nothing is folded */
-    struct tail *tails;       /* by rank */
+    struct folding *fold; /* owned; NULL: nothing is folded */
+    struct tail *tails;   /* by rank */
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
@@ -83,12 +88,24 @@ struct output {
     struct stream streams[];     /* rank * 2 + which */
 };
 
+struct
+    folding { /* fold.h for the two sinks; apart from the output: it lives until the loop has closed
+                    the timer */
+    struct output *o;
+    struct fold *of[2]; /* owned */
+    uv_timer_t timer;
+    output_fold_label label;
+    const void *label_arg;
+    char line[SCRATCH_BYTES];
+};
+
 static void on_pipe(uv_poll_t *poll, int status, int events);
+static void set_fold_timer(struct folding *f);
 static void try_drain(struct output *o);
 
 static bool is_full(const struct exit_to *e)
 {
-    return outlet_is_full(e->outlet);
+    return stream_writer_is_full(e->writer);
 }
 
 static bool must_wait(const struct output *o, const struct stream *s)
@@ -101,14 +118,6 @@ static bool are_same(const int fds[2])
     struct stat a, b;
     return fstat(fds[0], &a) == 0 && fstat(fds[1], &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
-}
-
-static void output_destroy(struct output *o)
-{
-    for (int i = 0; o->tails != NULL && i < o->n_ranks; i++)
-        tail_fini(&o->tails[i]);
-    free(o->tails);
-    free(o);
 }
 
 static void on_room(void *arg);
@@ -126,11 +135,13 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
     o->sink_of[OUTPUT_TO_STDERR] = OUTPUT_TO_STDERR;
     o->sink_of[OUTPUT_TO_STDOUT] = are_same(to_fd) ? OUTPUT_TO_STDERR : OUTPUT_TO_STDOUT;
     for (int i = 0; i < 2; i++)
-        o->exits[i] = (struct exit_to){
-            .o = o, .outlet = outlet_create(loop, to_fd[i], on_room, &o->exits[i]), .line_of = -1};
+        o->exits[i] =
+            (struct exit_to){.o = o,
+                             .writer = stream_writer_create(loop, to_fd[i], on_room, &o->exits[i]),
+                             .line_of = -1};
     for (int i = 0; i < 2 * n_ranks; i++)
         o->streams[i] = (struct stream){.fd = -1, .log = {.fd = -1, .filter_fd = -1}};
-    if (o->tails == NULL || o->exits[0].outlet == NULL || o->exits[1].outlet == NULL) {
+    if (o->tails == NULL || o->exits[0].writer == NULL || o->exits[1].writer == NULL) {
         output_close(o);
         return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
     }
@@ -141,8 +152,12 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
 /* Handles close one by one as pipes end; the object goes with the last, after output_close(). */
 static void unref(struct output *o)
 {
-    if (--o->n_handles < 0)
-        output_destroy(o);
+    if (--o->n_handles >= 0)
+        return;
+    for (int i = 0; o->tails != NULL && i < o->n_ranks; i++)
+        tail_fini(&o->tails[i]);
+    free(o->tails);
+    free(o);
 }
 
 static void on_source_closed(uv_handle_t *handle)
@@ -153,19 +168,12 @@ static void on_source_closed(uv_handle_t *handle)
     unref(o);
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void close_pipe(struct stream *s)
 {
     if (s->source != NULL)
         uv_close((uv_handle_t *)&s->source->poll, on_source_closed);
     s->source = NULL;
-    close_fd(&s->fd);
+    co_close_fd(&s->fd);
 }
 
 static void close_stream(struct stream *s)
@@ -181,10 +189,19 @@ static void close_stream(struct stream *s)
 static void pass_on(struct exit_to *e, const char *bytes, size_t n)
 {
     if (e->has_bar && n > 0)
-        outlet_write(e->outlet, BAR_ERASE, sizeof BAR_ERASE - 1);
+        stream_writer_write(e->writer, BAR_ERASE, sizeof BAR_ERASE - 1);
     e->has_bar = e->has_bar && n == 0;
-    outlet_write(e->outlet, bytes, n);
+    stream_writer_write(e->writer, bytes, n);
     e->was_full |= is_full(e);
+}
+
+/* It begins on a line of its own. */
+static void write_line(struct exit_to *e, const char *lines, size_t n)
+{
+    if (e->line_of != -1)
+        pass_on(e, "\n", 1);
+    e->line_of = -1;
+    pass_on(e, lines, n);
 }
 
 /* --- A stream's turn --- */
@@ -209,33 +226,88 @@ static void say_log_error(struct output *o)
 
 /* What was held is written whether the sink is full or not: it is no more than a chunk, and nothing
  * is added to it while it is. */
-static void write_folded(void *arg, int sink, const char *bytes, size_t n)
+static void write_folded(struct folding *f, int sink, const struct fold_line *line)
 {
-    struct output *o = arg;
-    struct exit_to *e = &o->exits[sink];
-    if (e->line_of != -1)
-        pass_on(e, "\n", 1);
-    e->line_of = -1;
-    pass_on(e, bytes, n);
+    struct exit_to *e = &f->o->exits[sink];
+    size_t n = f->label(f->label_arg, line, f->line, LINES_PREFIX_MAX);
+    memcpy(f->line + n, line->text, line->n);
+    n += line->n;
+    if (n == 0 || f->line[n - 1] != '\n')
+        f->line[n++] = '\n';
+    write_line(e, f->line, n);
+}
+
+static void flush_fold(struct folding *f, int sink, bool all)
+{
+    const struct fold_line *line;
+    uint64_t now_ms = co_now_ms();
+    while ((line = fold_take(f->of[sink], now_ms, all)) != NULL)
+        write_folded(f, sink, line);
+}
+
+static void on_fold_timer(uv_timer_t *timer)
+{
+    struct folding *f = timer->data;
+    for (int sink = 0; sink < 2; sink++)
+        flush_fold(f, sink, false);
+    set_fold_timer(f);
+}
+
+static void set_fold_timer(struct folding *f)
+{
+    uint64_t first = fold_due_ms(f->of[0]), second = fold_due_ms(f->of[1]);
+    uint64_t due_ms = first < second ? first : second;
+    uint64_t now_ms = co_now_ms();
+    if (due_ms == CO_NEVER_MS)
+        uv_timer_stop(&f->timer);
+    else if (!uv_is_active((uv_handle_t *)&f->timer)) /* what is held later is due later */
+        uv_timer_start(&f->timer, on_fold_timer, due_ms > now_ms ? due_ms - now_ms : 0, 0);
 }
 
 static void flush_folded(struct output *o)
 {
+    for (int sink = 0; o->fold != NULL && sink < 2; sink++)
+        flush_fold(o->fold, sink, true);
     if (o->fold != NULL)
-        output_fold_flush(o->fold);
+        set_fold_timer(o->fold);
+}
+
+static void on_fold_closed(uv_handle_t *handle)
+{
+    struct folding *f = handle->data;
+    fold_destroy(f->of[0]);
+    fold_destroy(f->of[1]);
+    free(f);
 }
 
 int output_set_fold(struct output *o, uint64_t hold_ms, output_fold_label label, const void *arg)
 {
-    const struct output_fold_opts opts = {.loop = o->loop,
-                                          .n_ranks = o->n_ranks,
-                                          .hold_ms = hold_ms,
-                                          .label = label,
-                                          .label_arg = arg,
-                                          .write = write_folded,
-                                          .write_arg = o};
-    o->fold = output_fold_create(&opts);
-    return o->fold != NULL ? 0 : -ENOMEM;
+    struct folding *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return -ENOMEM;
+    *f = (struct folding){.o = o, .label = label, .label_arg = arg};
+    uv_timer_init(o->loop, &f->timer);
+    f->timer.data = f;
+    for (int sink = 0; sink < 2; sink++)
+        f->of[sink] = fold_create(o->n_ranks, hold_ms);
+    if (f->of[0] == NULL || f->of[1] == NULL) {
+        uv_close((uv_handle_t *)&f->timer, on_fold_closed);
+        return -ENOMEM;
+    }
+    o->fold = f;
+    return 0;
+}
+
+/* One line of a rank's, which is held, and what need not be held any longer. */
+static void fold_line(struct folding *f, int sink, int rank, const char *text, size_t n)
+{
+    if (fold_add(f->of[sink], rank, text, n, co_now_ms()) < 0) {
+        struct fold_line alone = {.text = (char *)text, .n = n, .n_ranks = 1};
+        alone.ranks[rank / 64] = UINT64_C(1) << rank % 64;
+        flush_fold(f, sink, true); /* the line comes after those */
+        write_folded(f, sink, &alone);
+    }
+    flush_fold(f, sink, false);
 }
 
 /* Whole lines that the stream holds, to be written when others have had the time to say the
@@ -246,8 +318,14 @@ static void fold_lines(struct output *o, struct stream *s)
     size_t n;
     while ((n = lines_take(&s->lines, "", 0, o->scratch, SCRATCH_BYTES, s->at_end)) > 0) {
         s->lines.in_line = false; /* pieces of a long line are lines */
-        output_fold_add(o->fold, s->sink, rank, o->scratch, n);
+        for (const char *at = o->scratch, *end = at + n; at < end;) {
+            const char *newline = memchr(at, '\n', (size_t)(end - at));
+            const char *next = newline != NULL ? newline + 1 : end;
+            fold_line(o->fold, s->sink, rank, at, (size_t)(next - at));
+            at = next;
+        }
     }
+    set_fold_timer(o->fold);
     if (s->at_end)
         close_stream(s);
 }
@@ -284,15 +362,6 @@ static void emit(struct output *o, struct stream *s, bool all)
     }
 }
 
-/* Where to read into: a stream with a prefix assembles lines. returns NULL without memory */
-static char *find_room(struct output *o, struct stream *s, size_t *ret_n)
-{
-    if (!s->is_raw && s->sink != OUTPUT_NOWHERE)
-        return lines_room(&s->lines, ret_n);
-    *ret_n = OUTPUT_CHUNK;
-    return o->scratch;
-}
-
 static ssize_t read_some(int fd, char *to, size_t n)
 {
     ssize_t took;
@@ -312,8 +381,10 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         emit(o, s, all);
         return s->fd >= 0;
     }
-    size_t room = 0;
-    char *to = find_room(o, s, &room);
+    size_t room = OUTPUT_CHUNK;
+    char *to = o->scratch;
+    if (!s->is_raw && e != NULL) /* lines are assembled; NULL: no memory */
+        to = lines_room(&s->lines, &room);
     if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES && !all)
         room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
     ssize_t n = to != NULL ? read_some(s->fd, to, room) : -1;
@@ -353,8 +424,8 @@ static void draw_bar(struct output *o, struct stream *s)
         return;
     if (o->columns == UNASKED)
         o->columns = pty_columns(STDERR_FILENO);
-    n = progress_bar_draw(s->prefix, s->n_prefix, frame, n, o->columns, o->scratch);
-    outlet_write(e->outlet, o->scratch, n);
+    n = lines_draw_bar(s->prefix, s->n_prefix, frame, n, o->columns, o->scratch);
+    stream_writer_write(e->writer, o->scratch, n);
     e->has_bar = true;
 }
 
@@ -421,7 +492,7 @@ static void on_room(void *arg)
 
 /* --- From outside --- */
 
-/* The writer is gone: its last words come before those of the next one, and wait in the outlet if
+/* The writer is gone: its last words come before those of the next one, and wait in the writer if
  * they have to. */
 static void retire(struct output *o, struct stream *s)
 {
@@ -493,26 +564,17 @@ void output_resize(struct output *o, int like)
             pty_resize(o->streams[i].fd, like);
 }
 
-/* A line of ours begins on a line of its own. */
-static void say(struct exit_to *e, const char *lines)
-{
-    if (e->line_of != -1)
-        pass_on(e, "\n", 1);
-    e->line_of = -1;
-    pass_on(e, lines, strlen(lines));
-}
-
 void output_say(struct output *o, const char *lines)
 {
     flush_folded(o);
     if (!is_full(&o->exits[OUTPUT_TO_STDERR]))
-        say(&o->exits[OUTPUT_TO_STDERR], lines);
+        write_line(&o->exits[OUTPUT_TO_STDERR], lines, strlen(lines));
 }
 
 void output_report(struct output *o, const char *lines)
 {
     flush_folded(o);
-    say(&o->exits[OUTPUT_TO_STDERR], lines);
+    write_line(&o->exits[OUTPUT_TO_STDERR], lines, strlen(lines));
 }
 
 /* Empty all pipes, unless a sink stops us; then on_room() calls again. */
@@ -593,8 +655,9 @@ void output_close(struct output *o)
         return;
     for (int i = 0; i < 2 * o->n_ranks; i++)
         close_stream(&o->streams[i]);
-    output_fold_close(o->fold);
+    if (o->fold != NULL)
+        uv_close((uv_handle_t *)&o->fold->timer, on_fold_closed);
     for (int i = 0; i < 2; i++)
-        outlet_close(o->exits[i].outlet);
+        stream_writer_close(o->exits[i].writer);
     unref(o);
 }

@@ -13,8 +13,8 @@
 #ifndef DDP_LAUNCHER_STDIO_OUTPUT_H
 #define DDP_LAUNCHER_STDIO_OUTPUT_H
 
+#include "launcher/lines/fold.h"
 #include "log_copy.h"
-#include "output_fold.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,6 +50,10 @@ struct output_way {
  * returns   0, -ENOMEM */
 int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct output **ret,
                   struct co_error *err);
+
+/* The label for a line that one rank or several have written. returns its length, at most n */
+typedef size_t (*output_fold_label)(const void *arg, const struct fold_line *line, char *to,
+                                    size_t n);
 
 /* Hold lines of streams that fold for so long. Before the first is added.
  *

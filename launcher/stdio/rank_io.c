@@ -1,13 +1,22 @@
+/* The descriptors of a rank. rank_io_make() makes them all: plan_rank() reads what the options say
+ * of the rank, make_logs() makes its folder, and then either make_ptys() gives both streams a
+ * terminal, if ours are terminals and nothing goes to files, or make_stream() decides for each
+ * stream: a log file, a pipe to output.c, or the very descriptor that ddprun has. rank_io_adopt()
+ * does the same for a process that has its pipes already. Read make_stream() first.
+ *
+ * Rule: a stream goes through ddprun only if something needs that: a label, a copy, a tail, a
+ * filter, a log file that is rotated, or the watch for ranks that hang (is_watched()). All other
+ * bytes go where they belong at no cost to ddprun. */
 #include "rank_io.h"
 
-#include "fold.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/lines/fold.h"
+#include "launcher/lines/lines.h"
+#include "launcher/lines/tail.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "lines.h"
 #include "log_files.h"
 #include "output.h"
 #include "pty.h"
-#include "tail.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -181,22 +190,19 @@ static int make_ptys(const struct rank_io *io, int local_rank, int rank, struct 
 }
 
 /* With an end of ours, the other one is in use already. */
-static int make_pipe(const struct rank_io *io, int local_rank, int which,
-                     const struct output_way *way, struct rank_fds *ret)
+static int make_pipe(const struct rank_io *io, int local_rank, int which, struct output_way *way,
+                     struct rank_fds *ret)
 {
     int pair[2];
     if (ret->ours[which] >= 0) {
-        const int end = ret->ours[which];
-        ret->ours[which] = -1;
+        const int end = co_take_fd(&ret->ours[which]);
         fcntl(end, F_SETFL, O_NONBLOCK);
         return output_add(io->output, local_rank, (enum output_sink)which, end, false, way);
     }
     if (pipe2(pair, O_CLOEXEC) < 0) {
         int rc = -errno;
-        if (way->log_fd >= 0)
-            close(way->log_fd);
-        if (way->filter_fd >= 0)
-            close(way->filter_fd);
+        co_close_fd(&way->log_fd);
+        co_close_fd(&way->filter_fd);
         return rc;
     }
     fcntl(pair[0], F_SETFL, O_NONBLOCK); /* the rank's end must not be */
@@ -314,11 +320,8 @@ int rank_io_adopt(const struct rank_io *io, int local_rank, int rank, const int 
 void rank_fds_close(struct rank_fds *fds)
 {
     for (int i = 0; i < 2; i++) {
-        if (fds->owned[i] >= 0)
-            close(fds->owned[i]);
-        if (fds->ours[i] >= 0)
-            close(fds->ours[i]);
-        fds->owned[i] = fds->ours[i] = -1;
+        co_close_fd(&fds->owned[i]);
+        co_close_fd(&fds->ours[i]);
     }
 }
 

@@ -1,5 +1,5 @@
 /* One row of a terminal: what of a progress bar is drawn. */
-#include "launcher/stdio/progress_bar.h"
+#include "launcher/lines/lines.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -11,7 +11,7 @@ static char out[BAR_BYTES];
 static void check_drawn(const char *prefix, const char *frame, int columns, const char *expected)
 {
     char whole[BAR_BYTES + 100];
-    size_t n = progress_bar_draw(prefix, strlen(prefix), frame, strlen(frame), columns, out);
+    size_t n = lines_draw_bar(prefix, strlen(prefix), frame, strlen(frame), columns, out);
     snprintf(whole, sizeof whole, "\r%s\033[0m\033[K", expected);
     ck_assert_uint_eq(n, strlen(whole));
     ck_assert_mem_eq(out, whole, n);
@@ -56,15 +56,15 @@ START_TEST(a_frame_of_any_length_has_room)
 {
     static char frame[70000];
     memset(frame, 'x', sizeof frame);
-    size_t n = progress_bar_draw("p", 1, frame, sizeof frame, 100000, out);
+    size_t n = lines_draw_bar("p", 1, frame, sizeof frame, 100000, out);
     ck_assert_uint_eq(n, 1 + BAR_COLUMNS_MAX - 1 + strlen("\033[0m\033[K"));
     for (size_t i = 0; i + 5 <= sizeof frame; i += 5)
         memcpy(frame + i, "\033[32m", 5);
-    n = progress_bar_draw("p", 1, frame, sizeof frame, 80, out);
+    n = lines_draw_bar("p", 1, frame, sizeof frame, 80, out);
     ck_assert_uint_le(n, BAR_BYTES);
     memset(frame, 0x80, sizeof frame); /* goes on for ever: no such character */
     frame[0] = 'a';
-    ck_assert_uint_le(progress_bar_draw("p", 1, frame, sizeof frame, 80, out), BAR_BYTES);
+    ck_assert_uint_le(lines_draw_bar("p", 1, frame, sizeof frame, 80, out), BAR_BYTES);
 }
 END_TEST
 

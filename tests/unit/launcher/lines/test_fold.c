@@ -1,6 +1,6 @@
 /* The same line from several ranks, in time that the test makes. */
 #include "common/clock.h"
-#include "launcher/stdio/fold.h"
+#include "launcher/lines/fold.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

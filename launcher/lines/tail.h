@@ -1,8 +1,8 @@
 /* tail.h - the last lines of a stream, for the report. Pure.
  *
  * A ring of the last bytes, allocated with the first one. */
-#ifndef DDP_LAUNCHER_STDIO_TAIL_H
-#define DDP_LAUNCHER_STDIO_TAIL_H
+#ifndef DDP_LAUNCHER_LINES_TAIL_H
+#define DDP_LAUNCHER_LINES_TAIL_H
 
 #include <stddef.h>
 

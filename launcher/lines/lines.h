@@ -2,8 +2,8 @@
  *
  * A line that is longer than LINES_BYTES comes in pieces of that size. Of one that was drawn over
  * by carriage returns, as progress bars are, only the newest drawing is left: the frame. */
-#ifndef DDP_LAUNCHER_STDIO_LINES_H
-#define DDP_LAUNCHER_STDIO_LINES_H
+#ifndef DDP_LAUNCHER_LINES_LINES_H
+#define DDP_LAUNCHER_LINES_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +44,27 @@ size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to
 
 /* Is there anything lines_take() would take? */
 bool lines_has_some(const struct lines *l, bool at_end);
+
+/* --- progress bars ---
+ *
+ * A bar draws its line again and again, each time behind a carriage return. With a label in front
+ * of each line, and several ranks, what is drawn must fit into one row, or it cannot be drawn
+ * over. */
+
+#define BAR_COLUMNS_MAX 1024
+
+/* What a drawing may take: a label, for each column a character of four bytes, a few colours. */
+#define BAR_BYTES 8192
+
+/* Takes a drawn bar away, for what is written in its place. */
+#define BAR_ERASE "\r\033[K"
+
+/* prefix    n_prefix bytes in front of it; the colours in it take no room in the row, nor do those
+ *           of the frame
+ * columns   of the terminal; 0: not known, taken for 80
+ * to        BAR_BYTES; what does not fit there or into the row is left out
+ * returns   bytes put there; no newline is among them */
+size_t lines_draw_bar(const char *prefix, size_t n_prefix, const char *frame, size_t n_frame,
+                      int columns, char *to);
 
 #endif

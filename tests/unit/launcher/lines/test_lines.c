@@ -1,5 +1,5 @@
 /* Lines out of a stream: whole, prefixed, in order, whatever the pieces they came in. */
-#include "launcher/stdio/lines.h"
+#include "launcher/lines/lines.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,4 +1,4 @@
-#include "launcher/stdio/tail.h"
+#include "launcher/lines/tail.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

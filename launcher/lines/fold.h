@@ -3,8 +3,8 @@
  * A line is held until all ranks have written it, or for a while. Lines of one rank stay in their
  * order; a line joins one that is held if its rank has written nothing behind that. At most
  * FOLD_LINES of FOLD_BYTES together are held: then the oldest goes as it is. */
-#ifndef DDP_LAUNCHER_STDIO_FOLD_H
-#define DDP_LAUNCHER_STDIO_FOLD_H
+#ifndef DDP_LAUNCHER_LINES_FOLD_H
+#define DDP_LAUNCHER_LINES_FOLD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,35 @@
+/* stream_writer.h - write to a descriptor that belongs to others too, without ever waiting for it;
+ * bytes that it does not take yet are kept.
+ *
+ * stderr is shared with our starter and with the workers: setting O_NONBLOCK on it would break
+ * their writes. So a terminal or a pipe is opened once more, a socket is written with
+ * MSG_DONTWAIT, and a file takes what it is given.
+ *
+ * A caller checks first whether the writer is full, and keeps its bytes to itself while it is: so
+ * that little waits here. Bytes that the caller cannot keep are taken all the same. */
+#ifndef DDP_LAUNCHER_STDIO_STREAM_WRITER_H
+#define DDP_LAUNCHER_STDIO_STREAM_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+struct stream_writer; /* opaque */
+
+/* fd        borrowed; looked at with the first byte: a quiet job needs no writer
+ * on_room   from the loop: what waited is out, the writer was full and is not any more
+ * returns   NULL without memory */
+struct stream_writer *stream_writer_create(uv_loop_t *loop, int fd, void (*on_room)(void *arg),
+                                           void *arg);
+
+/* Forget what waits. Frees w when the loop has closed its handle; NULL is fine. */
+void stream_writer_close(struct stream_writer *w);
+
+/* Does anything wait? */
+bool stream_writer_is_full(const struct stream_writer *w);
+
+/* Pass bytes on behind those that wait. A sink that can't be waited for, or for which nothing can
+ * be kept for want of memory, is given up: it swallows all from then on. */
+void stream_writer_write(struct stream_writer *w, const char *bytes, size_t n);
+
+#endif
