@@ -66,37 +66,33 @@ static void ask_rank(const struct checkpoint_rank *r)
         send(rank_line_fd(r->line), "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Its line is a new one. */
-static void greet(struct checkpoint_request *s, struct checkpoint_rank *r)
+/* A new line in the place of the rank's: of fd, or, with -1, of a new pair. */
+static int open_line(struct checkpoint_request *s, int rank, int fd, int *ret_worker_fd)
 {
+    const struct rank_line_owner owner = {.on_event = on_line, .arg = s};
+    struct checkpoint_rank *r = &s->ranks[rank];
+    rank_line_close(&r->line);
+    int rc = fd >= 0
+                 ? rank_line_open(s->loop, fd, rank, &owner, &r->line)
+                 : rank_line_open_pair(s->loop, SOCK_STREAM, rank, &owner, &r->line, ret_worker_fd);
+    if (rc < 0)
+        return rc;
     r->is_out = false;
-    s->n_saved -= r->saved; /* who had saved is gone, and what it had with it, perhaps */
+    s->n_saved -= r->saved; /* a process that had saved is gone, and what it had with it, perhaps */
     r->saved = false;
     if (s->is_asked)
         ask_rank(r);
+    return 0;
 }
 
 int checkpoint_request_adopt(struct checkpoint_request *s, int rank, int fd)
 {
-    struct checkpoint_rank *r = &s->ranks[rank];
-    rank_line_close(&r->line);
-    int rc = rank_line_open(s->loop, fd, rank,
-                            &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line);
-    if (rc == 0)
-        greet(s, r);
-    return rc;
+    return open_line(s, rank, fd, NULL);
 }
 
 int checkpoint_request_add(struct checkpoint_request *s, int rank, int *ret_worker_fd)
 {
-    struct checkpoint_rank *r = &s->ranks[rank];
-    rank_line_close(&r->line);
-    int rc = rank_line_open_pair(s->loop, SOCK_STREAM, rank,
-                                 &(struct rank_line_owner){.on_event = on_line, .arg = s}, &r->line,
-                                 ret_worker_fd);
-    if (rc == 0)
-        greet(s, r);
-    return rc;
+    return open_line(s, rank, -1, ret_worker_fd);
 }
 
 bool checkpoint_request_ask(struct checkpoint_request *s)

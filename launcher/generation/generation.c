@@ -1,3 +1,13 @@
+/* What one generation of ranks has for itself. generation_open() makes it before the ranks start:
+ * the shared memory's broker, the sockets by which ranks are asked to save, and the store, if
+ * ddprun serves it and this node is alone; of several nodes one opens the store by
+ * generation_open_store(), when the coordinator says so. generation_renew() makes the next one
+ * whole; generation_renew_ranks() replaces what belongs to ranks, and generation_recover() only the
+ * memory, for ranks that live on. Read generation_open() first.
+ *
+ * Invariant: a new part is complete before it takes the place of the old one, so that a failure
+ * leaves what there was. The exception is a store with a fixed port, which must be closed first.
+ */
 #include "generation.h"
 
 #include "checkpoint_request.h"
@@ -95,12 +105,9 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
                     struct co_error *err)
 {
     *ret = (struct generation){0};
-    int rc = make_memory(spec, number, loop, callbacks, &ret->memory, err);
-    if (rc == 0)
-        rc = make_checkpoint_request(spec, loop, callbacks, &ret->checkpoint_request, err);
-    if (rc == 0)
-        rc = open_store(spec, loop, callbacks, ret, err);
-    return rc;
+    return make_memory(spec, number, loop, callbacks, &ret->memory, err)
+        ?: make_checkpoint_request(spec, loop, callbacks, &ret->checkpoint_request, err)
+        ?: open_store(spec, loop, callbacks, ret, err);
 }
 
 int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
@@ -185,16 +192,14 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
                           struct generation *g, struct co_error *err)
 {
     int rc = choose_port(spec, reach->world_size, g, err);
+    if (rc == 0 && g->agent_store)
+        rc = make_allow(spec, reach, &g->allow, err);
     if (rc < 0 || !g->agent_store)
-        return rc;
-    rc = make_allow(spec, reach, &g->allow, err);
-    if (rc < 0)
         return rc;
     struct server_opts opts = store_opts(callbacks);
     opts.allow = g->allow;
-    rc = server_create(loop, &opts, &g->store, err);
-    if (rc == 0)
-        rc = listen_for(g->store, reach->host, spec->master_port, err);
+    rc = server_create(loop, &opts, &g->store, err)
+             ?: listen_for(g->store, reach->host, spec->master_port, err);
     if (rc < 0) {
         generation_close_store(g);
         return co_fail_in(err, "cannot open the store");

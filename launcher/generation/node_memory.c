@@ -1,3 +1,14 @@
+/* The node sockets of the ranks, and the shared memory behind them. Each rank has a line from its
+ * start on (open_line()); when it asks for the first time, serve() makes the control segment and
+ * the broker, which answers all ranks. node_memory_rank_gone() tells those that wait in the memory
+ * that a rank has ended, by the abort word, and learns from it which rank died before.
+ * node_memory_renew() makes the memory of the next generation while ranks live: they come to it by
+ * the sockets they have. Read serve() and tell_rank_gone() first.
+ *
+ * State: `gone` and `status` are kept from before there is a broker, so that make_broker() can
+ * tell them. Invariant: a rank may write anything into the shared memory, so what it says there is
+ * never more than a reason to look.
+ */
 #include "node_memory.h"
 
 #include "rank_line.h"
@@ -98,12 +109,6 @@ static int make_broker(struct node_memory *m, struct co_error *err)
     return 0;
 }
 
-static bool is_at_end(int fd)
-{
-    char byte;
-    return recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 static void note_joined(struct node_memory *m, int rank)
 {
     struct rank_memory *r = &m->ranks[rank];
@@ -129,7 +134,9 @@ static void serve(struct node_memory *m, int rank)
     struct rank_memory *r = &m->ranks[rank];
     const int fd = rank_line_fd(r->line);
     struct co_error err;
-    if (m->broker == NULL && is_at_end(fd)) { /* it ended without ever asking: the common case */
+    char byte;
+    if (m->broker == NULL && recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        /* it ended without ever asking: the common case */
         rank_line_close(&r->line);
         return;
     }
@@ -159,29 +166,27 @@ static void on_line(void *arg, int rank, int events)
     serve(arg, rank);
 }
 
-static struct rank_line_owner owner_of_lines(struct node_memory *m)
+/* A new line in the place of the rank's: of fd, or, with -1, of a new pair. */
+static int open_line(struct node_memory *m, int rank, int fd, int *ret_worker_fd)
 {
-    return (struct rank_line_owner){.on_event = on_line, .on_closed = unref, .arg = m};
+    const struct rank_line_owner owner = {.on_event = on_line, .on_closed = unref, .arg = m};
+    struct rank_line **line = &m->ranks[rank].line;
+    rank_line_close(line); /* of a standby that was given the rank, and died */
+    int rc = fd >= 0
+                 ? rank_line_open(m->loop, fd, rank, &owner, line)
+                 : rank_line_open_pair(m->loop, SOCK_SEQPACKET, rank, &owner, line, ret_worker_fd);
+    m->n_lines += rc == 0;
+    return rc;
 }
 
 int node_memory_adopt(struct node_memory *m, int rank, int fd)
 {
-    const struct rank_line_owner owner = owner_of_lines(m);
-    struct rank_line **line = &m->ranks[rank].line;
-    rank_line_close(line); /* of a standby that was given the rank, and died */
-    int rc = rank_line_open(m->loop, fd, rank, &owner, line);
-    m->n_lines += rc == 0;
-    return rc;
+    return open_line(m, rank, fd, NULL);
 }
 
 int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
 {
-    const struct rank_line_owner owner = owner_of_lines(m);
-    struct rank_line **line = &m->ranks[rank].line;
-    rank_line_close(line);
-    int rc = rank_line_open_pair(m->loop, SOCK_SEQPACKET, rank, &owner, line, ret_worker_fd);
-    m->n_lines += rc == 0;
-    return rc;
+    return open_line(m, rank, -1, ret_worker_fd);
 }
 
 /* What a rank said last, of which the loop was not told yet. */
@@ -285,19 +290,12 @@ uint64_t node_memory_most_bytes(const struct node_memory *m)
     return m->broker != NULL ? broker_most_bytes(m->broker) : 0;
 }
 
-/* returns   NULL: there is none, or the rank is not in this generation */
-static const struct control_line *line_of(const struct node_memory *m, int rank)
-{
-    if (m == NULL || m->control == NULL)
-        return NULL;
-    const int local = broker_local_of(m->broker, (unsigned)rank);
-    return local >= 0 ? &m->control->line[local] : NULL;
-}
-
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
                                uint64_t *ret_digest)
 {
-    const struct control_line *line = line_of(m, rank);
+    const int local =
+        m != NULL && m->control != NULL ? broker_local_of(m->broker, (unsigned)rank) : -1;
+    const struct control_line *line = local >= 0 ? &m->control->line[local] : NULL;
     if (line == NULL || atomic_load(&line->joined) == 0)
         return false;
     rank_status_read(&line->progress, ret);

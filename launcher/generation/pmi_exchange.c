@@ -1,3 +1,13 @@
+/* What the ranks of each node have put by PMI, taken to all nodes. pmi_exchange_open() resolves the
+ * store's name, try_next() connects to its addresses one after the other, and then the requests of
+ * a round follow: ask_for_all() sets this node's part and waits until every node has set its own,
+ * ask_for_parts() gets them all; take_part() hands each to the owner, on_round() is called after
+ * the last. Read take_next() first: it has the states.
+ *
+ * State: `awaited` is what the store answers next; nothing is sent while an answer is awaited.
+ * Invariant: after fail() and after pmi_exchange_close() no callback is called; the struct lives
+ * until the loop has closed the connection.
+ */
 #include "pmi_exchange.h"
 
 #include "common/buf.h"
@@ -101,8 +111,7 @@ static int add_u64(struct co_buf *out, uint64_t value)
 
 static int add_string(struct co_buf *out, const void *bytes, size_t n)
 {
-    int rc = add_u64(out, n);
-    return rc == 0 ? co_buf_append(out, bytes, n) : rc;
+    return add_u64(out, n) ?: co_buf_append(out, bytes, n);
 }
 
 static int add_key(const struct pmi_exchange *x, struct co_buf *out, uint32_t node)
@@ -115,15 +124,11 @@ static int add_key(const struct pmi_exchange *x, struct co_buf *out, uint32_t no
 
 static int ask_for_all(const struct pmi_exchange *x, struct co_buf *out)
 {
-    int rc = add_u8(out, WIRE_SET);
-    if (rc == 0)
-        rc = add_key(x, out, x->opts.node);
-    if (rc == 0)
-        rc = add_string(out, co_buf_bytes(&x->part), co_buf_len(&x->part));
-    if (rc == 0)
-        rc = add_u8(out, WIRE_WAIT);
-    if (rc == 0)
-        rc = add_u64(out, x->opts.n_nodes);
+    int rc = add_u8(out, WIRE_SET)
+        ?: add_key(x, out, x->opts.node)
+        ?: add_string(out, co_buf_bytes(&x->part), co_buf_len(&x->part))
+        ?: add_u8(out, WIRE_WAIT)
+        ?: add_u64(out, x->opts.n_nodes);
     for (uint32_t i = 0; rc == 0 && i < x->opts.n_nodes; i++)
         rc = add_key(x, out, i);
     return rc;
@@ -132,11 +137,8 @@ static int ask_for_all(const struct pmi_exchange *x, struct co_buf *out)
 static int ask_for_parts(const struct pmi_exchange *x, struct co_buf *out)
 {
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < x->opts.n_nodes; i++) {
-        rc = add_u8(out, WIRE_GET);
-        if (rc == 0)
-            rc = add_key(x, out, i);
-    }
+    for (uint32_t i = 0; rc == 0 && i < x->opts.n_nodes; i++)
+        rc = add_u8(out, WIRE_GET) ?: add_key(x, out, i);
     return rc;
 }
 
@@ -174,15 +176,6 @@ int pmi_exchange_bring(struct pmi_exchange *x, const uint8_t *bytes, size_t len)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-static void end_round(struct pmi_exchange *x)
-{
-    const uint32_t round = x->round++;
-    x->n_parts = 0;
-    x->is_brought = false;
-    x->awaited = AWAIT_NOTHING;
-    x->opts.on_round(x->opts.arg, round);
-}
-
 /* returns   whether there was a whole part */
 static bool take_part(struct pmi_exchange *x)
 {
@@ -201,8 +194,12 @@ static bool take_part(struct pmi_exchange *x)
     if (x->is_closing || x->has_failed)
         return false;
     co_buf_consume(&x->in, 8 + (size_t)n);
-    if (++x->n_parts == x->opts.n_nodes)
-        end_round(x);
+    if (++x->n_parts < x->opts.n_nodes)
+        return true;
+    x->n_parts = 0;
+    x->is_brought = false;
+    x->awaited = AWAIT_NOTHING;
+    x->opts.on_round(x->opts.arg, x->round++);
     return true;
 }
 

@@ -1,3 +1,13 @@
+/* PMI-1 for the ranks of this node. A rank's requests come by its line: read_some() feeds them to
+ * pmi1_server.c, which answers all but barriers, and flush() sends the answers. look() decides what
+ * a barrier needs: with one node the ranks are released when all have come; with several
+ * begin_exchange() takes what they have put to the other nodes (pmi_exchange.c), and on_round()
+ * releases them when every node has come. pmi_host_rank_gone() says how the end of a rank counts.
+ * Read look() and pmi_host_rank_gone() first.
+ *
+ * Invariant: no rank waits for what cannot come. If a rank has ended, or the exchange has failed,
+ * cut_off() closes the lines of those in the barrier: their calls of MPI fail.
+ */
 #include "pmi_host.h"
 
 #include "pmi_exchange.h"
@@ -223,24 +233,6 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
                                ret_worker_fd);
 }
 
-/* exit() keeps eight bits of a code, and an abort is no success whatever they are. */
-static int status_of_abort(int exit_code)
-{
-    const int code = exit_code & 0xff;
-    return (code != 0 ? code : 1) << 8;
-}
-
-/* Ranks of another MPI are each alone, and end well: once is enough to say so. */
-static void note_silent(struct pmi_host *h, int rank)
-{
-    if (!h->has_said_silent)
-        note(h,
-             "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
-             "or one of its kin, and it was alone",
-             global_rank(h, rank));
-    h->has_said_silent = true;
-}
-
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)
 {
     struct host_rank *r = &h->ranks[local_rank];
@@ -249,14 +241,21 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
     if (rank->aborted)
-        status = status_of_abort(rank->exit_code);
+        /* exit() keeps eight bits of a code, and an abort is no success whatever they are */
+        status = ((rank->exit_code & 0xff) != 0 ? rank->exit_code & 0xff : 1) << 8;
     if (status == 0 && rank->state == PMI1_INSIDE && !was_told) {
         note(h, "MPI: rank %d ended with 0, but without MPI_Finalize: that is a failure",
              global_rank(h, local_rank));
         status = 1 << 8;
     }
-    if (status == 0 && rank->state == PMI1_SILENT && !was_told)
-        note_silent(h, local_rank);
+    if (status == 0 && rank->state == PMI1_SILENT && !was_told && !h->has_said_silent) {
+        /* ranks of another MPI are each alone, and end well: once is enough to say so */
+        note(h,
+             "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
+             "or one of its kin, and it was alone",
+             global_rank(h, local_rank));
+        h->has_said_silent = true;
+    }
     r->is_done = status == 0;
     h->n_done += r->is_done;
     look(h);

@@ -12,48 +12,32 @@
 
 enum { CHILDREN_BYTES = 4096 };
 
-struct connections {
-    struct server_local *list; /* by inode */
-    size_t n;
-};
-
 static int compare_inodes(const void *a, const void *b)
 {
     const struct server_local *one = a, *other = b;
     return (one->inode > other->inode) - (one->inode < other->inode);
 }
 
-/* returns   since when; 0: it is none of the store's */
-static uint64_t find_inode(const struct connections *c, uint64_t inode)
-{
-    const struct server_local key = {.inode = inode};
-    const struct server_local *found =
-        bsearch(&key, c->list, c->n, sizeof *c->list, compare_inodes);
-    return found != NULL ? found->since_ms : 0;
-}
-
-static void note(uint64_t *came_ms, uint64_t since_ms)
-{
-    if (since_ms != 0 && (*came_ms == 0 || since_ms < *came_ms))
-        *came_ms = since_ms;
-}
-
 /* The sockets of one process, by the names of its descriptors: "socket:[4711]". */
-static void look_at_process(const struct connections *c, pid_t pid, uint64_t *came_ms)
+static void look_at_process(const struct server_local *list, size_t n_list, pid_t pid,
+                            uint64_t *came_ms)
 {
     char path[64], name[64];
     unsigned long long inode;
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
+    co_autoclose_dir DIR *dir = opendir(path);
     const struct dirent *entry;
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         ssize_t n = readlinkat(dirfd(dir), entry->d_name, name, sizeof name - 1);
         name[n > 0 ? n : 0] = '\0';
-        if (sscanf(name, "socket:[%llu]", &inode) == 1)
-            note(came_ms, find_inode(c, inode));
+        if (sscanf(name, "socket:[%llu]", &inode) != 1)
+            continue;
+        const struct server_local key = {.inode = inode};
+        const struct server_local *found =
+            bsearch(&key, list, n_list, sizeof *list, compare_inodes);
+        if (found != NULL && (*came_ms == 0 || found->since_ms < *came_ms))
+            *came_ms = found->since_ms;
     }
-    if (dir != NULL)
-        closedir(dir);
 }
 
 /* Those that its first thread has started: a script in a shell, behind a wrapper. */
@@ -71,28 +55,22 @@ static int add_children(pid_t pid, pid_t *list, int n)
     return n;
 }
 
-static void look_at_rank(const struct connections *c, struct arrival *rank)
-{
-    pid_t pids[ARRIVALS_PROCESSES] = {rank->pid};
-    int n = 1;
-    for (int i = 0; i < n; i++) {
-        look_at_process(c, pids[i], &rank->came_ms);
-        n = add_children(pids[i], pids, n);
-    }
-}
-
 void store_arrivals_find(struct server *store, struct arrival *list, int n)
 {
-    struct connections c = {0};
-    co_autofree struct server_local *found = NULL;
     size_t max = server_n_clients(store);
     if (max > ARRIVALS_CONNECTIONS)
         max = ARRIVALS_CONNECTIONS;
-    if (max == 0 || (found = calloc(max, sizeof *found)) == NULL)
+    co_autofree struct server_local *found = max > 0 ? calloc(max, sizeof *found) : NULL;
+    if (found == NULL)
         return;
-    c = (struct connections){found, server_list_local(store, found, max)};
-    qsort(c.list, c.n, sizeof *c.list, compare_inodes);
-    for (int i = 0; i < n; i++)
-        if (list[i].pid != 0 && list[i].came_ms == 0)
-            look_at_rank(&c, &list[i]);
+    size_t n_found = server_list_local(store, found, max);
+    qsort(found, n_found, sizeof *found, compare_inodes);
+    for (int i = 0; i < n; i++) {
+        pid_t pids[ARRIVALS_PROCESSES] = {list[i].pid};
+        int n_pids = list[i].pid != 0 && list[i].came_ms == 0;
+        for (int k = 0; k < n_pids; k++) {
+            look_at_process(found, n_found, pids[k], &list[i].came_ms);
+            n_pids = add_children(pids[k], pids, n_pids);
+        }
+    }
 }
