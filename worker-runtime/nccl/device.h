@@ -136,8 +136,7 @@ int call_settle_cuda(struct device_group *g, cudaError_t result, const char *wha
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
 
-/* --- side_stream.c: the calling thread's device is the group's
- * -------------------------------------- */
+/* --- side_stream.c: the calling thread's device is the group's -------------------------------- */
 
 cudaError_t side_stream_open(struct side *s); /* open before is fine */
 /* What comes on its stream goes on behind what is on `stream` now; and the other way round. */
@@ -145,8 +144,7 @@ cudaError_t side_stream_fork(const struct side *s, cudaStream_t stream);
 cudaError_t side_stream_join(const struct side *s, cudaStream_t stream);
 void side_stream_close(struct side *s); /* nothing of it runs any more */
 
-/* --- default_stream.c
- * --------------------------------------------------------------------------------- */
+/* --- default_stream.c ------------------------------------------------------------------------- */
 
 /* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
 cudaError_t default_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
@@ -194,8 +192,7 @@ bool average_drain_behind(struct device_group *g, void *stream);
 
 int clip_run(struct device *d, const struct device_clip *c, struct co_error *err);
 
-/* --- h2d_copy.c: likewise
- * ------------------------------------------------------------------------- */
+/* --- h2d_copy.c: likewise --------------------------------------------------------------------- */
 
 int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
                   struct co_error *err);

@@ -101,7 +101,7 @@ static inline uint8_t *cpu_buffer(const struct cpu *c, unsigned rank, uint64_t p
     return transport_shm_mailbox(c->shm, rank) + piece % N_BUFFERS * BUFFER_BYTES;
 }
 
-/* --- algo_small.c: moving a slice of every block through buffers ----------------------------- */
+/* --- algo_small.c: moving a slice of every block through buffers ------------------------------ */
 
 /* Elements of slice `s` that lie in a block of `count`. */
 static inline size_t cpu_clip(struct slice s, size_t count)
@@ -181,12 +181,12 @@ static inline struct slice cpu_in_of(const struct cpu *c, unsigned rank)
     return (struct slice){t->first, t->count};
 }
 
-/* --- algo_staged.c --------------------------------------------------------------------------- */
+/* --- algo_staged.c ---------------------------------------------------------------------------- */
 
 /* Before the meeting: fill the buffer of the first piece. */
 void staged_fill_first(struct cpu *c);
 
-/* --- algo_cma.c ------------------------------------------------------------------------------ */
+/* --- algo_cma.c ------------------------------------------------------------------------------- */
 
 /* Find out whether all ranks can read each other's memory. cma_ask() before a step, cma_agree()
  * behind it. */

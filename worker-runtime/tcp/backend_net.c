@@ -1,183 +1,90 @@
-/* backend_net.c - the engine: a schedule's stages one after the other, what breaks them, and the
- * whole. */
+/* backend_net.c - the engine of the back end between nodes.
+ *
+ * A collective goes its way in net_begin(), net_advance() and go_on(): its blocks are put in the
+ * order of positions, if that is not the order of ranks; a schedule is chosen (net_schedules.c) and
+ * does its stages one after the other; wait_for_part() waits for what a stage has begun, inside of
+ * the node (backend_cpu.c) or between nodes (transport_tcp.c). A stage never waits itself, so a
+ * collective can be left and taken up again between any two looks.
+ *
+ * Any failure ends in net_fail(), which keeps the first reason, makes it the job's, and tells the
+ * peers: from then on each call returns it. */
 #include "backend_net.h"
 
 #include "net.h"
 #include "net_watch.h"
 #include "segments/control.h"
 #include "worker-runtime/core/user_segment.h"
-#include "worker-runtime/shm/backend_cpu.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static struct net *net_of(struct backend *b)
 {
     return (struct net *)b;
 }
 
-/* --- breaking --------------------------------------------------------------------------------- */
+/* --- groups whose positions are not ranks ----------------------------------------------------- */
 
-int net_fail(struct net *n, int code, bool is_local, struct co_error *err)
+static bool has_blocks(const struct layout *l)
 {
-    char call[CALL_TEXT_BYTES];
-    if (!n->is_broken) {
-        n->is_broken = true;
-        n->why = *err;
-        n->why.code = code;
-        if (!is_local) { /* else the node's abort word says it, and the text names the call */
-            net_watch_tell(n->watch, code, err->text);
-            if (code != -EPROTO)
-                co_fail_in(&n->why, "%s, call #%u", call_format(&n->job.call, call), n->number);
-        }
-        transport_tcp_give_up(n->tcp);
-    }
-    n->job.is_open = false;
-    return co_fail(err, n->why.code, "%s", n->why.text);
+    return layout_deals(l) || layout_collects(l) || l->counts != NULL;
 }
 
-/* --- parts ------------------------------------------------------------------------------------ */
-
-int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err)
+static void copy_block(uint8_t *to, struct slice to_at, const uint8_t *from, struct slice from_at,
+                       size_t size)
 {
-    if (wanted <= *bytes)
+    if (from_at.count > 0)
+        memcpy(to + to_at.first * size, from + from_at.first * size, from_at.count * size);
+}
+
+/* Have the call's blocks in the order of positions: `what` then names other buffers and counts.
+ * returns   0, -ENOMEM */
+static int put_in_order(struct net *n, struct collective *what, struct co_error *err)
+{
+    struct layout *given = &n->given_layout, ordered;
+    const unsigned rank = n->map.rank_at[n->map.position];
+    layout_init(given, what, rank, n->map.n, n->given_first[0], n->given_first[1]);
+    n->is_ordered = !n->map.is_identity && has_blocks(given);
+    if (!n->is_ordered)
         return 0;
-    free(*at);
-    *bytes = 0;
-    *at = aligned_alloc(64, (wanted + 63) / 64 * 64);
-    if (*at == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu bytes of a collective", wanted);
-    *bytes = wanted;
+    n->given = *what;
+    for (unsigned p = 0; p < n->map.n && what->counts != NULL; p++) {
+        n->position_counts[0][p] = given->in_counts[n->map.rank_at[p]];
+        n->position_counts[1][p] = given->counts[n->map.rank_at[p]];
+    }
+    if (what->in_counts != NULL)
+        what->in_counts = n->position_counts[0];
+    if (what->counts != NULL)
+        what->counts = n->position_counts[1];
+    layout_init(&ordered, what, n->map.position, n->map.n, n->first[0], n->first[1]);
+    const size_t in_bytes = (layout_in_bytes(&ordered) + 63) / 64 * 64;
+    int code =
+        net_grow(&n->ordered, &n->ordered_bytes, in_bytes + layout_out_bytes(&ordered) + 1, err);
+    if (code != 0)
+        return code;
+    if (layout_gives(given, rank)) {
+        for (unsigned p = 0; p < layout_n_blocks(given); p++) {
+            const unsigned r = layout_deals(given) ? n->map.rank_at[p] : 0;
+            copy_block(n->ordered, layout_in(&ordered, p), what->in, layout_in(given, r),
+                       given->size);
+        }
+        what->in = n->ordered;
+    }
+    what->out = layout_gets(given, rank) ? n->ordered + in_bytes : what->out;
     return 0;
 }
 
-int net_get_temp(struct net *n, size_t bytes, struct co_error *err)
+/* And what came of it in the order of ranks, where the caller wants it. */
+static void put_back(struct net *n)
 {
-    return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
-}
-
-struct slice net_slice(const struct net *n, size_t count, unsigned local)
-{
-    if (local >= n->map.n_slots)
-        return (struct slice){count, 0};
-    return slice_of(count, n->job.layout.size, local, n->map.n_slots);
-}
-
-struct slice net_deal(struct net *n, size_t count)
-{
-    for (unsigned i = 0; i < net_n_local(n); i++)
-        n->local_counts[i] = net_slice(n, count, i).count;
-    return net_slice(n, count, n->map.local);
-}
-
-/* With nobody else on the node. */
-static int run_alone(const struct net *n, const struct collective *what)
-{
-    size_t count = what->counts != NULL ? what->counts[0] : what->count;
-    if (what->kind != CALL_BARRIER && what->in != what->out && count > 0)
-        memmove(what->out, what->in, count * n->job.layout.size);
-    return NET_GO;
-}
-
-int net_local(struct net *n, struct collective what, struct co_error *err)
-{
-    struct net_job *j = &n->job;
-    if (n->local == NULL)
-        return run_alone(n, &what);
-    what.whole = &j->call;
-    what.goes_on = j->n_local_parts++ > 0;
-    what.timeout_ms = j->timeout_ms;
-    int code = n->local->ops->begin(n->local, &what, err);
-    return code != 0 ? code : NET_LOCAL;
-}
-
-int net_local_meeting(struct net *n, struct co_error *err)
-{
-    return net_local(n, (struct collective){.kind = CALL_BARRIER}, err);
-}
-
-static enum tcp_next one_piece(const struct tcp_piece *piece, size_t i, struct tcp_piece *ret)
-{
-    *ret = *piece;
-    return i > 0 ? TCP_END : TCP_READY;
-}
-
-static enum tcp_next copy_to(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    return one_piece(&((const struct net_copies *)arg)->to[p], i, ret);
-}
-
-static enum tcp_next copy_from(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    return one_piece(&((const struct net_copies *)arg)->from[p], i, ret);
-}
-
-static void on_copy(void *arg, unsigned p, size_t i)
-{
-    (void)arg;
-    (void)p;
-    (void)i;
-}
-
-static size_t copy_bytes_to(void *arg, unsigned p)
-{
-    return ((const struct net_copies *)arg)->to[p].bytes;
-}
-
-static size_t copy_bytes_from(void *arg, unsigned p)
-{
-    return ((const struct net_copies *)arg)->from[p].bytes;
-}
-
-int net_exchange_copies(struct net *n)
-{
-    struct net_copies *c = &n->copies;
-    c->to = n->to;
-    c->from = n->from;
-    n->plan = (struct tcp_plan){.peer = c->peer,
-                                .n_peers = c->n,
-                                .arg = c,
-                                .to = copy_to,
-                                .from = copy_from,
-                                .on_piece = on_copy,
-                                .bytes_to = copy_bytes_to,
-                                .bytes_from = copy_bytes_from};
-    transport_tcp_open(n->tcp, &n->job.call, n->number, n->job.timeout_ms, &n->plan);
-    return NET_TCP;
-}
-
-int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, bool whole,
-                      size_t count, struct co_error *err)
-{
-    const struct net_job *j = &n->job;
-    const bool integers = j->op == DDP_AVG && !net_math_is_float(j->dtype);
-    n->fold = (struct net_reduce){.n = n->map.n_nodes,
-                                  .me = n->map.node,
-                                  .peer = n->slot_peer,
-                                  .data = data,
-                                  .part = n->part,
-                                  .count = count,
-                                  .out = out,
-                                  .whole = whole,
-                                  .gather = gather,
-                                  .dtype = j->dtype,
-                                  .op = integers ? DDP_SUM : j->op,
-                                  .divisor = integers ? n->map.n : 0,
-                                  .kernels = n->kernels,
-                                  .segment_bytes = n->tuning.segment_bytes,
-                                  .in = n->fold_in,
-                                  .n_come = n->n_come};
-    int code =
-        net_grow(&n->scratch, &n->scratch_bytes, net_reduce_scratch_bytes(&n->fold) + 1, err);
-    if (code != 0)
-        return code;
-    n->fold.scratch = n->scratch;
-    n->plan = net_reduce_plan(&n->fold);
-    n->job.folds = true;
-    transport_tcp_open(n->tcp, &j->call, n->number, j->timeout_ms, &n->plan);
-    return NET_TCP;
+    const struct layout *given = &n->given_layout, *ordered = &n->job.layout;
+    const unsigned rank = n->map.rank_at[n->map.position];
+    if (!n->is_ordered || !layout_gets(given, rank))
+        return;
+    for (unsigned p = 0; p < (layout_collects(given) ? n->map.n : 1); p++) {
+        const unsigned r = layout_collects(given) ? n->map.rank_at[p] : 0;
+        copy_block(n->given.out, layout_out(given, r), n->job.out, layout_out(ordered, p),
+                   given->size);
+    }
 }
 
 /* --- the engine ------------------------------------------------------------------------------- */
@@ -191,7 +98,7 @@ static int go_on(struct net *n, struct co_error *err)
         if (next < 0)
             return net_fail(n, next, net_watch_look(n->watch), err);
         if (next == NET_DONE) {
-            net_put_back(n);
+            put_back(n);
             j->is_open = false;
             return 1;
         }
@@ -211,7 +118,7 @@ static int net_begin(struct backend *b, const struct collective *given, struct c
         return co_fail(err, n->why.code, "%s", n->why.text);
     *j = (struct net_job){.call = layout_call(given, n->map.n), .is_open = true};
     n->number++;
-    int code = net_put_in_order(n, &what, err);
+    int code = put_in_order(n, &what, err);
     if (code != 0)
         return net_fail(n, code, false, err);
     layout_init(&j->layout, &what, n->map.position, n->map.n, n->first[0], n->first[1]);
@@ -244,9 +151,9 @@ static int wait_for_part(struct net *n, bool may_wait, struct co_error *err)
         atomic_store(&n->line->outside, 0);
     if (code < 0)
         return net_fail(n, code, false, err);
-    if (code > 0 && j->folds)
-        net_reduce_finish(&n->fold);
-    j->folds = j->folds && code == 0;
+    if (code > 0 && j->adds_up)
+        net_reduce_whole(&n->fold, j->count);
+    j->adds_up = j->adds_up && code == 0;
     return code;
 }
 
@@ -263,24 +170,6 @@ static int net_advance(struct backend *b, bool may_wait, struct co_error *err)
             return code;
     }
     return 1;
-}
-
-bool net_on_idle(void *arg)
-{
-    struct net *n = arg;
-    struct p2p_tcp *ms = atomic_load(&n->messages);
-    net_watch_look(n->watch);
-    return ms != NULL && p2p_tcp_go_on(ms);
-}
-
-/* While this rank waits for another node. */
-static bool on_tcp_idle(void *arg)
-{
-    struct net *n = arg;
-    if (n->local != NULL)
-        n->local->ops->p2p_shm_advance(n->local, NULL);
-    struct p2p_tcp *ms = atomic_load(&n->messages);
-    return ms != NULL && p2p_tcp_go_on(ms);
 }
 
 /* --- the job ---------------------------------------------------------------------------------- */
@@ -326,135 +215,6 @@ static void net_free(struct backend *b, void *ptr)
     user_segment_free(net_of(b)->opts.own, ptr);
 }
 
-static void free_net(struct net *n)
-{
-    void *const owned[] = {n->member,
-                           n->slot_peer,
-                           n->peer,
-                           n->to,
-                           n->from,
-                           n->part,
-                           n->n_come,
-                           n->fold_in,
-                           n->local_counts,
-                           n->first[0],
-                           n->first[1],
-                           n->given_first[0],
-                           n->given_first[1],
-                           n->position_counts[0],
-                           n->position_counts[1],
-                           n->scratch,
-                           n->temp,
-                           n->ordered};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        free(owned[i]);
-    net_map_fini(&n->map);
-    free(n);
-}
-
-static void net_destroy(struct backend *b)
-{
-    struct net *n = net_of(b);
-    void (*on_destroy)(void *arg) = n->opts.on_destroy;
-    void *arg = n->opts.arg;
-    p2p_tcp_close(n);
-    transport_tcp_destroy(n->tcp);
-    if (n->opts.owns_watch)
-        net_watch_destroy(n->watch);
-    if (n->local != NULL) /* which has the words for the node's abort word */
-        n->local->ops->destroy(n->local);
-    free_net(n);
-    if (on_destroy != NULL)
-        on_destroy(arg);
-}
-
-static bool alloc_arrays(struct net *n, const struct net_map *m)
-{
-    bool ok = true;
-    n->slot_peer = calloc(m->n_nodes, sizeof *n->slot_peer);
-    n->peer = calloc(m->n, sizeof *n->peer);
-    n->to = calloc(m->n, sizeof *n->to);
-    n->from = calloc(m->n, sizeof *n->from);
-    n->part = calloc(m->n_nodes, sizeof *n->part);
-    n->n_come = calloc(m->n_nodes, sizeof *n->n_come);
-    n->fold_in = calloc(m->n_nodes, sizeof *n->fold_in);
-    n->local_counts = calloc(m->n_most, sizeof *n->local_counts);
-    ok = n->slot_peer != NULL && n->peer != NULL && n->to != NULL && n->from != NULL &&
-         n->part != NULL && n->n_come != NULL && n->fold_in != NULL && n->local_counts != NULL;
-    for (int i = 0; i < 2; i++) {
-        n->first[i] = calloc(m->n, sizeof(size_t));
-        n->given_first[i] = calloc(m->n, sizeof(size_t));
-        n->position_counts[i] = calloc(m->n, sizeof(size_t));
-        ok =
-            ok && n->first[i] != NULL && n->given_first[i] != NULL && n->position_counts[i] != NULL;
-    }
-    return ok;
-}
-
-/* The ranks of the same place on other nodes; of two the lower one connects. */
-static int meet_slots(struct net *n, struct net_links *links, uint64_t deadline_ms,
-                      struct co_error *err)
-{
-    const struct net_map *m = &n->map;
-    unsigned n_first = 0, p = 0;
-    if (m->local >= m->n_slots)
-        return 0;
-    for (unsigned k = 0; k < m->n_nodes; k++)
-        if (k != m->node)
-            n->slot_peer[p++] = m->first[k] + m->local;
-    while (n_first < p && n->slot_peer[n_first] < m->position)
-        n_first++;
-    return net_links_meet(links, n->slot_peer + n_first, p - n_first, n->slot_peer, n_first,
-                          deadline_ms, err);
-}
-
-static int make_links(const struct net *n, enum net_channel channel, struct net_links **ret,
-                      struct co_error *err)
-{
-    const struct backend_net_opts *o = &n->opts;
-    struct net_links_opts links = {.rank = n->map.position,
-                                   .n = n->map.n,
-                                   .member = n->member,
-                                   .channel = channel,
-                                   .group = o->group,
-                                   .cookie = o->cookie,
-                                   .listener = o->listener[channel],
-                                   .timeout_ms = o->timeout_ms,
-                                   .control = o->control};
-    int code = net_links_create(&links, ret, err);
-    if (code != 0)
-        close(o->listener[channel]);
-    return code;
-}
-
-static int connect_group(struct net *n, uint64_t deadline_ms, struct net_links **ret_messages,
-                         struct co_error *err)
-{
-    struct net_links *data = NULL, *messages = NULL;
-    int code = make_links(n, NET_DATA, &data, err);
-    int code2 = make_links(n, NET_MESSAGES, &messages, err);
-    code = code != 0 ? code : code2;
-    if (code == 0)
-        code = meet_slots(n, data, deadline_ms, err);
-    struct transport_tcp_opts tcp = {.links = data,
-                                     .watch = n->watch,
-                                     .rank = n->map.position,
-                                     .n = n->map.n,
-                                     .spin = n->opts.spin,
-                                     .timeout_ms = n->opts.timeout_ms,
-                                     .on_idle = on_tcp_idle,
-                                     .idle_arg = n};
-    if (code == 0)
-        code = transport_tcp_create(&tcp, &n->tcp, err);
-    if (code != 0) {
-        net_links_destroy(data);
-        net_links_destroy(messages);
-        return code;
-    }
-    *ret_messages = messages;
-    return 0;
-}
-
 int backend_net_create(const struct backend_net_opts *opts, struct backend **ret,
                        struct co_error *err)
 {
@@ -462,7 +222,7 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .name = "net",
         .begin = net_begin,
         .advance = net_advance,
-        .message_begin = net_message_begin,
+        .message_begin = p2p_tcp_begin,
         .p2p_shm_advance = p2p_tcp_advance,
         .split = net_split,
         .place = net_place,
@@ -473,34 +233,5 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .free = net_free,
         .destroy = net_destroy,
     };
-    struct net *n = calloc(1, sizeof *n);
-    if (n == NULL || !alloc_arrays(n, opts->map)) {
-        close(opts->listener[NET_DATA]);
-        close(opts->listener[NET_MESSAGES]);
-        if (n != NULL)
-            free_net(n);
-        return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", opts->map->n);
-    }
-    n->backend.ops = &ops;
-    n->opts = *opts;
-    n->local = opts->local;
-    n->map = *opts->map;
-    n->member = opts->member;
-    n->watch = opts->watch;
-    n->line = opts->line;
-    n->world = opts->world != NULL ? (struct net *)opts->world : n;
-    n->kernels = opts->kernels;
-    n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;
-    int code = connect_group(n, opts->deadline_ms, &n->message_links, err);
-    if (code != 0) {
-        n->member = NULL; /* these are still the caller's */
-        n->map = (struct net_map){0};
-        free_net(n);
-        return code;
-    }
-    *opts->map = (struct net_map){0};
-    if (n->local != NULL)
-        backend_cpu_on_idle(n->local, net_on_idle, n);
-    *ret = &n->backend;
-    return 0;
+    return net_create(opts, &ops, ret, err);
 }

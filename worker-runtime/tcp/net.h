@@ -1,28 +1,31 @@
-/* net.h - inside of the back end between nodes: what backend_net.c, its schedules and its messages
- * share.
+/* net.h - inside of the back end between nodes: what its files share.
  *
- * A collective is a list of stages. A stage ends with a part that has to be waited for: a
- * collective among the ranks of this node (by backend_cpu.c), or an exchange with other nodes; or
- * with nothing. Stages number their ranks by positions (net_map.h). */
+ * A collective follows a schedule, a function that does one stage of it at a time. A stage ends
+ * with a part that has to be waited for: a collective among the ranks of this node (by
+ * backend_cpu.c), or an exchange with other nodes; or with nothing. Stages number their ranks by
+ * positions (net_map.h).
+ *
+ * Files, bottom to top:
+ *   net_map.c, net_address.c, net_links.c   who is where, and the connections
+ *   net_watch.c, straggler.c      news of failure, and which rank is late
+ *   transport_tcp.c, net_reduce.c  an exchange, and the sum that is made during one
+ *   p2p_tcp.c, p2p_tcp_io.c       messages
+ *   net.c                         a back end from its making to its end
+ *   net_stage.c, net_schedules.c  the parts that stages end with, and the schedules made of them
+ *   net_split.c                   a group of some of the ranks
+ *   backend_net.c                 the engine that takes a schedule's stages one after the other */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_H
 #define DDP_WORKER_RUNTIME_TCP_NET_H
 
 #include "backend_net.h"
 #include "common/error.h"
 #include "net_map.h"
-#include "net_math.h"
 #include "net_reduce.h"
-#include "net_tuning.h"
+#include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/layout.h"
 
 struct p2p_tcp;
-
-struct net_copies { /* what goes between this rank and some others: a piece each way */
-    unsigned n;
-    unsigned *peer; /* positions */
-    struct tcp_piece *to, *from;
-};
 
 enum net_next { NET_DONE, NET_GO, NET_LOCAL, NET_TCP }; /* or -errno */
 
@@ -30,10 +33,10 @@ struct net;
 /* Do stage `stage`, 0 first.
  * returns   NET_DONE; NET_GO on with the next stage; NET_LOCAL, NET_TCP when that part is done;
  *           -errno */
-typedef int net_schedules(struct net *n, unsigned stage, struct co_error *err);
+typedef int net_schedule(struct net *n, unsigned stage, struct co_error *err);
 
 struct net_job { /* the open collective, in positions */
-    net_schedules *schedule;
+    net_schedule *schedule;
     unsigned stage;
     int waits_for; /* enum net_next */
     bool is_open;
@@ -50,7 +53,7 @@ struct net_job { /* the open collective, in positions */
     uint64_t timeout_ms;
     unsigned n_local_parts;
     struct slice mine; /* of the vector: what this rank exchanges with other nodes */
-    bool folds;        /* the exchange is n->fold, to be finished */
+    bool adds_up;      /* the exchange brings whole vectors, which n->fold then adds up */
 };
 
 struct net {
@@ -73,14 +76,13 @@ struct net {
 
     unsigned *slot_peer; /* n_nodes - 1: the ranks of other nodes that this one exchanges with */
     unsigned *peer;      /* n: to list others */
-    struct tcp_piece *to, *from; /* n */
+    struct tcp_piece *to, *from; /* n: of an exchange of copies, a piece each way for each peer */
     struct slice *part;          /* n_nodes */
     size_t *n_come;              /* n_nodes */
     const void **fold_in;        /* n_nodes */
     size_t *local_counts;        /* n_most: of the open local part */
     size_t *first[2];            /* n each: of the layout */
     struct net_reduce fold;
-    struct net_copies copies;
     uint8_t *scratch, *temp; /* grow as needed; kept */
     size_t scratch_bytes, temp_bytes;
 
@@ -98,9 +100,6 @@ struct net {
     struct p2p_tcp *_Atomic messages; /* NULL until the first */
 };
 
-/* --- for schedules
- * ------------------------------------------------------------------------------ */
-
 static inline bool net_is_slot(const struct net *n)
 {
     return n->map.local < n->map.n_slots;
@@ -111,55 +110,62 @@ static inline unsigned net_n_local(const struct net *n)
     return net_map_n_local(&n->map, n->map.node);
 }
 
+/* An average of integers is their sum, divided once at the end; one of floats is the average of the
+ * nodes' averages. */
+static inline bool net_is_average_of_integers(const struct net_job *j)
+{
+    return j->op == DDP_AVG && !convert_is_float(j->dtype);
+}
+
+/* --- net.c ------------------------------------------------------------------------------------ */
+
+/* As backend_net_create(), with the operations of the back end. */
+int net_create(const struct backend_net_opts *opts, const struct backend_ops *ops,
+               struct backend **ret, struct co_error *err);
+void net_destroy(struct backend *b);
+
+/* Break the job. Keeps the first reason. returns its code */
+int net_fail(struct net *n, int code, bool is_local, struct co_error *err);
+
+/* Messages and news, while something else is waited for. returns whether messages are open. */
+bool net_on_idle(void *net);
+
+/* Have *at hold `wanted` bytes, whatever it held. returns 0, -ENOMEM */
+int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
+
+/* --- net_stage.c: parts, each of which ends a stage ------------------------------------------- */
+
 /* Begin a collective among the ranks of this node: a part of the open one. returns enum net_next,
  * -errno */
 int net_local(struct net *n, struct collective what, struct co_error *err);
 /* Nothing but a meeting. */
 int net_local_meeting(struct net *n, struct co_error *err);
 
-/* Begin an exchange: n->copies, or n->fold after net_reduce(). */
-int net_exchange_copies(struct net *n);
-/* Fold between nodes. n->part[] is set, or count for the whole vector.
- * data, out   as in struct net_reduce */
-int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, bool whole,
-                      size_t count, struct co_error *err);
+/* Begin an exchange with other nodes, by the slots. returns NET_TCP, -errno
+ *
+ * copies   n->to[] and n->from[] go between this rank and the n_peers at `peer`
+ * fold     the vector at `data` is dealt out to the nodes as n->part[] says; data, out, gather as
+ *          in struct net_reduce
+ * whole    each slot sends its `count` elements to all others, which all add them up at `at` */
+int net_exchange_copies(struct net *n, const unsigned *peer, unsigned n_peers);
+int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather,
+                      struct co_error *err);
+int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 
-/* Have *at hold `wanted` bytes, whatever it held. returns 0, -ENOMEM */
-int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
-/* n->temp of so many bytes. returns 0, -ENOMEM */
-int net_get_temp(struct net *n, size_t bytes, struct co_error *err);
+/* --- net_schedules.c, net_split.c ------------------------------------------------------------- */
 
-/* The slices of `count` elements that the ranks of this node exchange: n->local_counts, and which
- * is this rank's. */
-struct slice net_deal(struct net *n, size_t count);
-struct slice net_slice(const struct net *n, size_t count, unsigned local);
-
-net_schedules *net_schedule_of(const struct net *n, const struct collective *what);
-
-/* --- order of blocks -------------------------------------------------------------------------- */
-
-/* Have the call's blocks in the order of positions: `what` names other buffers and counts then.
- * returns   0, -ENOMEM */
-int net_put_in_order(struct net *n, struct collective *what, struct co_error *err);
-/* And what came of it in that of ranks, where the caller wants it. */
-void net_put_back(struct net *n);
-
-/* --- messages, groups ------------------------------------------------------------------------- */
-
-int net_message_begin(struct backend *b, struct message *m, struct co_error *err);
-void p2p_tcp_advance(struct backend *b, const struct message *until);
-/* Without waiting. returns whether any are open. */
-bool p2p_tcp_go_on(struct p2p_tcp *ms);
-/* Say goodbye to those who sent this rank a message, or wait for one, and close. */
-void p2p_tcp_close(struct net *n);
+net_schedule *net_schedule_of(const struct net *n, const struct collective *what);
 
 int net_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err);
 
-/* Messages and news, while something else is waited for. returns whether messages are open. */
-bool net_on_idle(void *net);
+/* --- p2p_tcp.c: messages ---------------------------------------------------------------------- */
 
-/* Break the job. Keeps the first reason. returns its code */
-int net_fail(struct net *n, int code, bool is_local, struct co_error *err);
+int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err);
+void p2p_tcp_advance(struct backend *b, const struct message *until);
+/* Without waiting. returns whether any are open. */
+bool p2p_tcp_go_on(struct p2p_tcp *ms);
+/* Say goodbye to the ranks that sent this one a message, or wait for one, and close. */
+void p2p_tcp_close(struct net *n);
 
 #endif

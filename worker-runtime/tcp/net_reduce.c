@@ -1,7 +1,5 @@
 #include "net_reduce.h"
 
-#include "net_math.h"
-
 enum {
     SLOTS = 4, /* segments from a peer that may wait for those from others */
     LAG = 2,   /* a result follows the segments that were sent so much later */
@@ -36,13 +34,38 @@ static size_t segment_elements(const struct net_reduce *f)
 
 size_t net_reduce_scratch_bytes(const struct net_reduce *f)
 {
-    const size_t size = ddp_dtype_size(f->dtype);
-    if (f->whole)
-        return (f->n - 1) * f->count * size;
-    return (f->n - 1) * SLOTS * segment_elements(f) * size;
+    return (f->n - 1) * SLOTS * segment_elements(f) * ddp_dtype_size(f->dtype);
 }
 
 /* --- combining -------------------------------------------------------------------------------- */
+
+/* Divide integers by n, towards 0. */
+#define DIVIDE(T, BY)                                                                              \
+    for (size_t i = 0; i < count; i++)                                                             \
+        ((T *)at)[i] = (T)(((T *)at)[i] / (BY));                                                   \
+    break
+
+static void divide(enum ddp_dtype dtype, void *at, size_t count, unsigned n)
+{
+    const int64_t by = n;
+    const uint64_t by_unsigned = n;
+    switch (dtype) {
+    case DDP_INT8:
+        DIVIDE(int8_t, by);
+    case DDP_UINT8:
+        DIVIDE(uint8_t, by_unsigned);
+    case DDP_INT32:
+        DIVIDE(int32_t, by);
+    case DDP_UINT32:
+        DIVIDE(uint32_t, by_unsigned);
+    case DDP_INT64:
+        DIVIDE(int64_t, by);
+    case DDP_UINT64:
+        DIVIDE(uint64_t, by_unsigned);
+    default:
+        break;
+    }
+}
 
 /* in[] is set for the peers. */
 static void combine(struct net_reduce *f, const uint8_t *own, uint8_t *out, size_t count)
@@ -53,7 +76,7 @@ static void combine(struct net_reduce *f, const uint8_t *own, uint8_t *out, size
         return;
     f->kernels->fn[f->dtype][f->op](f->in, f->n, &to, 1, count);
     if (f->divisor > 0)
-        net_math_divide(f->dtype, out, count, f->divisor);
+        divide(f->dtype, out, count, f->divisor);
 }
 
 static bool has_come(const struct net_reduce *f, size_t i)
@@ -170,42 +193,6 @@ static size_t part_bytes_from(void *arg, unsigned p)
     return bytes_between(f, node_of(f, p), f->me);
 }
 
-/* --- the plan: everything to everybody -------------------------------------------------------- */
-
-static uint8_t *whole_of(const struct net_reduce *f, unsigned p)
-{
-    return f->scratch + p * f->count * f->size;
-}
-
-static enum tcp_next to_whole(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    const struct net_reduce *f = arg;
-    (void)p;
-    return i > 0 ? TCP_END : put(ret, f, f->data, (struct slice){0, f->count});
-}
-
-static enum tcp_next from_whole(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    const struct net_reduce *f = arg;
-    return i > 0 ? TCP_END : put(ret, f, whole_of(f, p), (struct slice){0, f->count});
-}
-
-static void on_whole(void *arg, unsigned p, size_t i)
-{
-    (void)arg;
-    (void)p;
-    (void)i;
-}
-
-static size_t whole_bytes(void *arg, unsigned p)
-{
-    const struct net_reduce *f = arg;
-    (void)p;
-    return f->count * f->size;
-}
-
-/* --- both ------------------------------------------------------------------------------------- */
-
 struct tcp_plan net_reduce_plan(struct net_reduce *f)
 {
     f->size = ddp_dtype_size(f->dtype);
@@ -213,20 +200,21 @@ struct tcp_plan net_reduce_plan(struct net_reduce *f)
     f->n_folded = 0;
     for (unsigned p = 0; p + 1 < f->n; p++)
         f->n_come[p] = 0;
-    struct tcp_plan plan = {.peer = f->peer, .n_peers = f->n - 1, .arg = f};
-    plan.to = f->whole ? to_whole : to_part;
-    plan.from = f->whole ? from_whole : from_part;
-    plan.on_piece = f->whole ? on_whole : on_part;
-    plan.bytes_to = f->whole ? whole_bytes : part_bytes_to;
-    plan.bytes_from = f->whole ? whole_bytes : part_bytes_from;
-    return plan;
+    return (struct tcp_plan){.peer = f->peer,
+                             .n_peers = f->n - 1,
+                             .arg = f,
+                             .to = to_part,
+                             .from = from_part,
+                             .on_piece = on_part,
+                             .bytes_to = part_bytes_to,
+                             .bytes_from = part_bytes_from};
 }
 
-void net_reduce_finish(struct net_reduce *f)
+/* --- everything to everybody ------------------------------------------------------------------ */
+
+void net_reduce_whole(struct net_reduce *f, size_t count)
 {
-    if (!f->whole)
-        return;
     for (unsigned p = 0; p + 1 < f->n; p++)
-        f->in[node_of(f, p)] = whole_of(f, p);
-    combine(f, f->data, f->out, f->count);
+        f->in[node_of(f, p)] = f->scratch + p * count * ddp_dtype_size(f->dtype);
+    combine(f, f->data, f->out, count);
 }

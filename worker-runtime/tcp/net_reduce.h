@@ -15,14 +15,13 @@
 
 #include <stdint.h>
 
-struct net_reduce {     /* the caller fills the first part */
-    unsigned n, me;     /* nodes */
-    unsigned *peer;     /* n - 1: positions, in the order of their nodes; the caller's memory */
-    uint8_t *data;      /* this node's; not written by `whole` before net_reduce_finish() */
-    struct slice *part; /* n, of `data`; the caller's memory; not of `whole` */
-    size_t count;       /* of `whole` */
+struct net_reduce {       /* the caller fills the first part */
+    unsigned n, me;       /* nodes */
+    const unsigned *peer; /* n - 1: positions, in the order of their nodes; the caller's memory */
+    uint8_t *data;        /* this node's */
+    const struct slice *part; /* n, of `data`; the caller's memory */
     uint8_t *out; /* result: of part `me`, or of everything; may be where that lies in `data` */
-    bool whole, gather; /* gather: the other parts' results come to their places in `data` */
+    bool gather;  /* the other parts' results come to their places in `data` */
     enum ddp_dtype dtype;
     enum ddp_op op;
     unsigned divisor; /* results are divided by it; 0: not */
@@ -38,10 +37,12 @@ struct net_reduce {     /* the caller fills the first part */
 
 size_t net_reduce_scratch_bytes(const struct net_reduce *f);
 
-/* The plan of it, valid for as long as the fold is. */
+/* The plan of `parts`, valid for as long as the fold is. */
 struct tcp_plan net_reduce_plan(struct net_reduce *f);
 
-/* Once the exchange is done. */
-void net_reduce_finish(struct net_reduce *f);
+/* `whole`, once the exchange is done: the `count` elements of each peer lie in `scratch`, one
+ * vector behind the other, and this node's at `data`. Reads n, me, the operation, kernels and
+ * `in`. */
+void net_reduce_whole(struct net_reduce *f, size_t count);
 
 #endif

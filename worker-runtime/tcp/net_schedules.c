@@ -1,14 +1,13 @@
-/* net_schedules.c - the reductions between nodes, stage by stage, and which schedule is whose.
- * docs/collectives.md has the table.
+/* net_schedules.c - the collectives between nodes, stage by stage, and which schedule a call
+ * follows (net_schedule_of(), at the end). docs/collectives.md has the table.
  *
  * What all schedules have in common: the first stage is among the ranks of a node, so that they
  * agree on the call before anything leaves it; then the slots (the first ranks of each node, as
  * many as the smallest node has) exchange with the slots of the same number on other nodes, each a
- * slice.
- */
-#include "net_schedules.h"
+ * slice; then the ranks of a node share what came. A schedule is called with stage 0, 1, 2, ... and
+ * keeps what it needs later in n->job. It must come to the same stages on all ranks of a node, and
+ * to the same exchanges on all nodes: so it looks at nothing but the call and the map. */
 #include "net.h"
-#include "net_math.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static struct slice range_of(const struct net_job *j, const size_t *counts, cons
     return (struct slice){first[from], first[to - 1] + counts[to - 1] - first[from]};
 }
 
-struct slice net_node_range(const struct net *n, unsigned node)
+static struct slice node_range(const struct net *n, unsigned node)
 {
     const struct net_map *m = &n->map;
     return range_of(&n->job, n->job.counts, n->job.layout.out_first, m->first[node],
@@ -37,7 +36,7 @@ static size_t block_count(const struct net_job *j, unsigned position)
 }
 
 /* Counts of the blocks of a node's ranks, for a local part. */
-const size_t *net_node_counts(struct net *n, unsigned node)
+static const size_t *node_counts(struct net *n, unsigned node)
 {
     const unsigned first = n->map.first[node], n_local = net_map_n_local(&n->map, node);
     for (unsigned i = 0; i < n_local; i++)
@@ -45,63 +44,74 @@ const size_t *net_node_counts(struct net *n, unsigned node)
     return n->local_counts;
 }
 
-static bool is_average_of_integers(const struct net_job *j)
+/* --- slices: what each slot of a node exchanges with other nodes ------------------------------ */
+
+/* That of local rank `local`, of `count` elements; the ranks that are no slots have none. */
+static struct slice slot_slice(const struct net *n, size_t count, unsigned local)
 {
-    return j->op == DDP_AVG && !net_math_is_float(j->dtype);
+    if (local >= n->map.n_slots)
+        return (struct slice){count, 0};
+    return slice_of(count, n->job.layout.size, local, n->map.n_slots);
 }
 
-/* An average of integers is their sum, divided once at the end; one of floats is the average of the
- * nodes' averages. */
-static enum ddp_op part_op(const struct net_job *j)
+/* Those of all ranks of the node into n->local_counts. returns this rank's */
+static struct slice deal_slices(struct net *n, size_t count)
 {
-    return is_average_of_integers(j) ? DDP_SUM : j->op;
+    for (unsigned i = 0; i < net_n_local(n); i++)
+        n->local_counts[i] = slot_slice(n, count, i).count;
+    return slot_slice(n, count, n->map.local);
 }
 
-static bool needs_weights(const struct net *n)
+static int get_temp(struct net *n, size_t bytes, struct co_error *err)
 {
-    return n->job.op == DDP_AVG && net_math_is_float(n->job.dtype) &&
-           n->map.n_slots != n->map.n_most;
+    return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
 }
 
-/* Where nodes have different numbers of ranks their averages count accordingly. */
-static void weigh(const struct net *n, uint8_t *at, size_t count)
-{
-    if (needs_weights(n))
-        net_math_scale(n->job.dtype, at, count,
-                       (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
-}
-
-static struct collective local_reduction(const struct net *n, enum call_kind kind, const void *in,
-                                         void *out)
-{
-    return (struct collective){
-        .kind = kind, .dtype = n->job.dtype, .op = part_op(&n->job), .in = in, .out = out};
-}
-
-struct collective net_local_copy(const struct net *n, enum call_kind kind, const void *in,
-                                 void *out)
+/* A local part that copies. */
+static struct collective local_copy(const struct net *n, enum call_kind kind, const void *in,
+                                    void *out)
 {
     return (struct collective){.kind = kind, .dtype = n->job.dtype, .in = in, .out = out};
 }
 
 /* Everybody on this node gets the slices of `count` elements at `at`. */
-int net_gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
+static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
 {
-    const struct slice mine = net_deal(n, count);
+    const struct slice mine = deal_slices(n, count);
     struct collective what =
-        net_local_copy(n, CALL_ALL_GATHER, at + mine.first * n->job.layout.size, at);
+        local_copy(n, CALL_ALL_GATHER, at + mine.first * n->job.layout.size, at);
     what.counts = n->local_counts;
     return net_local(n, what, err);
 }
 
 /* The ranks that are no slots get what local rank 0 has. */
-int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err)
+static int hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err)
 {
     if (net_n_local(n) == n->map.n_slots)
         return NET_GO;
-    struct collective what = net_local_copy(n, CALL_BROADCAST, at, at);
+    struct collective what = local_copy(n, CALL_BROADCAST, at, at);
     what.count = count;
     return net_local(n, what, err);
+}
+
+/* Where nodes have different numbers of ranks their averages count accordingly. */
+static void weigh(const struct net *n, uint8_t *at, size_t count)
+{
+    if (n->job.op == DDP_AVG && !net_is_average_of_integers(&n->job) &&
+        n->map.n_slots != n->map.n_most)
+        convert_scale(at, n->job.dtype, count,
+                      (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
+}
+
+/* A local part that adds up. */
+static struct collective local_reduction(const struct net *n, enum call_kind kind, const void *in,
+                                         void *out)
+{
+    return (struct collective){.kind = kind,
+                               .dtype = n->job.dtype,
+                               .op = net_is_average_of_integers(&n->job) ? DDP_SUM : n->job.op,
+                               .in = in,
+                               .out = out};
 }
 
 /* --- all_reduce ------------------------------------------------------------------------------- */
@@ -118,9 +128,9 @@ static int all_reduce_whole(struct net *n, unsigned stage, struct co_error *err)
         if (!net_is_slot(n))
             return NET_GO;
         weigh(n, j->out, j->count);
-        return net_exchange_fold(n, j->out, j->out, true, true, j->count, err);
+        return net_exchange_whole(n, j->out, j->count, err);
     case 2:
-        return net_hand_down(n, j->out, j->count, err);
+        return hand_down(n, j->out, j->count, err);
     default:
         return NET_DONE;
     }
@@ -136,7 +146,7 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
     struct collective what;
     switch (stage) {
     case 0:
-        j->mine = net_deal(n, count);
+        j->mine = deal_slices(n, count);
         what = local_reduction(n, CALL_REDUCE_SCATTER, j->in, out + j->mine.first * size);
         what.counts = n->local_counts;
         return net_local(n, what, err);
@@ -147,10 +157,9 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
         weigh(n, at, j->mine.count);
         for (unsigned k = 0; k < n->map.n_nodes; k++)
             n->part[k] = slice_of(j->mine.count, size, k, n->map.n_nodes);
-        return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, false, 0,
-                                 err);
+        return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, err);
     case 2:
-        return net_gather_slices(n, out, count, err);
+        return gather_slices(n, out, count, err);
     default:
         return NET_DONE;
     }
@@ -167,8 +176,8 @@ static int all_reduce_parts(struct net *n, unsigned stage, struct co_error *err)
 static int reduce_inside(struct net *n, struct co_error *err)
 {
     struct net_job *j = &n->job;
-    j->mine = net_deal(n, j->count);
-    int code = net_get_temp(n, j->mine.count * j->layout.size, err);
+    j->mine = deal_slices(n, j->count);
+    int code = get_temp(n, j->mine.count * j->layout.size, err);
     if (code != 0)
         return code;
     struct collective what = local_reduction(n, CALL_REDUCE_SCATTER, j->in, n->temp);
@@ -189,12 +198,12 @@ static int reduce(struct net *n, unsigned stage, struct co_error *err)
         weigh(n, n->temp, j->mine.count);
         for (unsigned k = 0; k < n->map.n_nodes; k++)
             n->part[k] = (struct slice){0, k == j->root_node ? j->mine.count : 0};
-        return net_exchange_fold(n, n->temp, n->temp, false, false, 0, err);
+        return net_exchange_fold(n, n->temp, n->temp, false, err);
     case 2:
         if (n->map.node != j->root_node)
             return NET_GO;
-        net_deal(n, j->count);
-        what = net_local_copy(n, CALL_GATHER, n->temp, j->out);
+        deal_slices(n, j->count);
+        what = local_copy(n, CALL_GATHER, n->temp, j->out);
         what.counts = n->local_counts;
         what.root = (int)(j->root - n->map.first[j->root_node]);
         return net_local(n, what, err);
@@ -215,17 +224,17 @@ static int reduce_scatter(struct net *n, unsigned stage, struct co_error *err)
         n->part[k] = (struct slice){first, block_count(j, n->map.first[k] + n->map.local)};
         first += n->part[k].count;
     }
-    if (stage == 0 && net_get_temp(n, first * size, err) != 0)
+    if (stage == 0 && get_temp(n, first * size, err) != 0)
         return -ENOMEM;
     if (stage < n->map.n_nodes) {
-        const struct slice range = net_node_range(n, stage);
+        const struct slice range = node_range(n, stage);
         struct collective what = local_reduction(n, CALL_REDUCE_SCATTER, j->in + range.first * size,
                                                  n->temp + n->part[stage].first * size);
-        what.counts = net_node_counts(n, stage);
+        what.counts = node_counts(n, stage);
         return net_local(n, what, err);
     }
     if (stage == n->map.n_nodes)
-        return net_exchange_fold(n, n->temp, j->out, false, false, 0, err);
+        return net_exchange_fold(n, n->temp, j->out, false, err);
     return NET_DONE;
 }
 
@@ -236,8 +245,8 @@ static int reduce_scatter_alone(struct net *n, unsigned stage, struct co_error *
     if (stage > 0)
         return NET_DONE;
     for (unsigned k = 0; k < n->map.n_nodes; k++)
-        n->part[k] = net_node_range(n, k);
-    return net_exchange_fold(n, (uint8_t *)j->in, j->out, false, false, 0, err);
+        n->part[k] = node_range(n, k);
+    return net_exchange_fold(n, (uint8_t *)j->in, j->out, false, err);
 }
 
 /* Nodes of different sizes: everybody gets everything, and takes its block. */
@@ -246,7 +255,7 @@ static int reduce_scatter_uneven(struct net *n, unsigned stage, struct co_error 
     struct net_job *j = &n->job;
     const size_t size = j->layout.size;
     const struct slice all = range_of(j, j->counts, j->layout.out_first, 0, n->map.n);
-    int next = stage == 0 ? net_get_temp(n, all.count * size, err) : 0;
+    int next = stage == 0 ? get_temp(n, all.count * size, err) : 0;
     if (next == 0)
         next = all_reduce_parts_to(n, stage, n->temp, all.count, err);
     if (next == NET_DONE) {
@@ -258,9 +267,204 @@ static int reduce_scatter_uneven(struct net *n, unsigned stage, struct co_error 
     return next;
 }
 
-/* ---------------------------------------------------------------------------------------------- */
+/* --- copies by slices ------------------------------------------------------------------------- */
 
-net_schedules *net_schedule_of(const struct net *n, const struct collective *what)
+static unsigned node_of_peer(const struct net *n, unsigned p)
+{
+    return p < n->map.node ? p : p + 1;
+}
+
+static struct tcp_piece piece_of(const struct net *n, const uint8_t *at, struct slice s)
+{
+    const size_t size = n->job.layout.size;
+    if (s.count == 0)
+        return (struct tcp_piece){0};
+    return (struct tcp_piece){(uint8_t *)at + s.first * size, s.count * size};
+}
+
+/* The slot of each node sends n->part[] of its node, elements of `out`, to those of all others. */
+static int exchange_parts(struct net *n)
+{
+    const unsigned n_peers = n->map.n_nodes - 1;
+    if (!net_is_slot(n))
+        return NET_GO;
+    for (unsigned p = 0; p < n_peers; p++) {
+        n->to[p] = piece_of(n, n->job.out, n->part[n->map.node]);
+        n->from[p] = piece_of(n, n->job.out, n->part[node_of_peer(n, p)]);
+    }
+    return net_exchange_copies(n, n->slot_peer, n_peers);
+}
+
+/* Each node's slots share out what its ranks have put in. */
+static int exchange_gathered(struct net *n)
+{
+    for (unsigned k = 0; k < n->map.n_nodes; k++) {
+        const struct slice range = node_range(n, k);
+        const struct slice mine = slot_slice(n, range.count, n->map.local);
+        n->part[k] = (struct slice){range.first + mine.first, mine.count};
+    }
+    return exchange_parts(n);
+}
+
+static int all_gather(struct net *n, unsigned stage, struct co_error *err)
+{
+    struct net_job *j = &n->job;
+    const struct slice own = node_range(n, n->map.node);
+    const unsigned p = stage - 2;
+    if (stage == 0) {
+        struct collective what = local_copy(
+            n, CALL_ALL_GATHER, j->in, j->out != NULL ? j->out + own.first * j->layout.size : NULL);
+        what.counts = node_counts(n, n->map.node);
+        return net_local(n, what, err);
+    }
+    if (stage == 1)
+        return exchange_gathered(n);
+    if (p + 1 >= n->map.n_nodes)
+        return NET_DONE;
+    const struct slice range = node_range(n, node_of_peer(n, p));
+    return range.count == 0
+               ? NET_GO
+               : gather_slices(n, j->out + range.first * j->layout.size, range.count, err);
+}
+
+/* Nothing goes out but root's slice. */
+static int exchange_from_root(struct net *n, struct slice of_root)
+{
+    for (unsigned k = 0; k < n->map.n_nodes; k++)
+        n->part[k] = k == n->job.root_node ? of_root : (struct slice){0};
+    return exchange_parts(n);
+}
+
+static int broadcast_inside(struct net *n, struct co_error *err)
+{
+    const struct net_job *j = &n->job;
+    if (n->map.node != j->root_node)
+        return net_local_meeting(n, err);
+    struct collective what = local_copy(n, CALL_BROADCAST, j->in, j->out);
+    what.count = j->count;
+    what.root = (int)(j->root - n->map.first[j->root_node]);
+    return net_local(n, what, err);
+}
+
+static int broadcast(struct net *n, unsigned stage, struct co_error *err)
+{
+    const struct net_job *j = &n->job;
+    const bool whole = j->count * j->layout.size <= n->tuning.small_bytes;
+    switch (stage) {
+    case 0:
+        return broadcast_inside(n, err);
+    case 1:
+        return exchange_from_root(n, whole ? (struct slice){0, j->count}
+                                           : slot_slice(n, j->count, n->map.local));
+    case 2:
+        if (n->map.node == j->root_node)
+            return NET_GO;
+        return whole ? hand_down(n, j->out, j->count, err)
+                     : gather_slices(n, j->out, j->count, err);
+    default:
+        return NET_DONE;
+    }
+}
+
+static int barrier(struct net *n, unsigned stage, struct co_error *err)
+{
+    switch (stage) {
+    case 0:
+        return net_local_meeting(n, err);
+    case 1:
+        return exchange_from_root(n, (struct slice){0});
+    case 2:
+        return net_n_local(n) == n->map.n_slots ? NET_GO : net_local_meeting(n, err);
+    default:
+        return NET_DONE;
+    }
+}
+
+/* --- copies from rank to rank ----------------------------------------------------------------- */
+
+/* This rank and each rank of another node for which it has a block, or that has one for it. */
+static int exchange_blocks(struct net *n)
+{
+    const struct net_job *j = &n->job;
+    const struct layout *l = &j->layout;
+    const unsigned me = n->map.position, *node = &n->map.first[n->map.node];
+    unsigned n_peers = 0;
+    for (unsigned k = 1; k < n->map.n; k++) { /* not all of them first with the same one */
+        const unsigned q = (me + k) % n->map.n;
+        const bool sends = layout_gives(l, me) && layout_gets(l, q);
+        const bool receives = layout_gives(l, q) && layout_gets(l, me);
+        if ((q >= node[0] && q < node[1]) || (!sends && !receives))
+            continue;
+        n->peer[n_peers] = q;
+        n->to[n_peers] = piece_of(n, j->in, sends ? layout_in(l, q) : (struct slice){0});
+        n->from[n_peers++] = piece_of(n, j->out, receives ? layout_out(l, q) : (struct slice){0});
+    }
+    return net_exchange_copies(n, n->peer, n_peers);
+}
+
+/* Inside of root's node root has only the blocks of that node's ranks. */
+static int gather_or_scatter(struct net *n, unsigned stage, struct co_error *err)
+{
+    const struct net_job *j = &n->job;
+    const struct layout *l = &j->layout;
+    const unsigned first = n->map.first[j->root_node];
+    if (stage == 1)
+        return exchange_blocks(n);
+    if (stage > 1)
+        return NET_DONE;
+    if (n->map.node != j->root_node)
+        return net_local_meeting(n, err);
+    struct collective what = local_copy(n, l->kind, j->in, j->out);
+    if (l->kind == CALL_SCATTER && n->map.position == j->root && j->in != NULL)
+        what.in = j->in + layout_in(l, first).first * l->size;
+    if (l->kind == CALL_GATHER && n->map.position == j->root && j->out != NULL)
+        what.out = j->out + layout_out(l, first).first * l->size;
+    what.counts = node_counts(n, n->map.node);
+    what.root = (int)(j->root - first);
+    return net_local(n, what, err);
+}
+
+/* In place: blocks would be overwritten that have not gone yet. */
+static int keep_in(struct net *n, struct co_error *err)
+{
+    struct net_job *j = &n->job;
+    const size_t bytes = layout_in_bytes(&j->layout);
+    if (j->in != j->out || bytes == 0)
+        return 0;
+    int code = get_temp(n, bytes, err);
+    if (code == 0) {
+        memcpy(n->temp, j->in, bytes);
+        j->in = n->temp;
+    }
+    return code;
+}
+
+static int all_to_all(struct net *n, unsigned stage, struct co_error *err)
+{
+    struct net_job *j = &n->job;
+    const unsigned first = n->map.first[n->map.node];
+    const size_t size = j->layout.size;
+    if (stage == 1)
+        return exchange_blocks(n);
+    if (stage > 1)
+        return NET_DONE;
+    int code = keep_in(n, err);
+    if (code != 0)
+        return code;
+    struct collective what = local_copy(n, CALL_ALL_TO_ALL, NULL, NULL);
+    if (j->in != NULL)
+        what.in = j->in + layout_in(&j->layout, first).first * size;
+    if (j->out != NULL)
+        what.out = j->out + layout_out(&j->layout, first).first * size;
+    what.count = j->count;
+    what.counts = j->counts != NULL ? j->counts + first : NULL;
+    what.in_counts = j->in_counts != NULL ? j->in_counts + first : NULL;
+    return net_local(n, what, err);
+}
+
+/* --- which schedule --------------------------------------------------------------------------- */
+
+net_schedule *net_schedule_of(const struct net *n, const struct collective *what)
 {
     const size_t bytes = what->count * ddp_dtype_size(what->dtype);
     switch (what->kind) {
@@ -274,17 +478,16 @@ net_schedules *net_schedule_of(const struct net *n, const struct collective *wha
             return reduce_scatter_alone;
         return n->map.n_slots == n->map.n_most ? reduce_scatter : reduce_scatter_uneven;
     case CALL_BROADCAST:
-        return net_broadcast;
+        return broadcast;
     case CALL_ALL_GATHER:
     case CALL_GROUP_SPLIT:
-        return net_all_gather;
+        return all_gather;
     case CALL_GATHER:
-        return net_gather;
     case CALL_SCATTER:
-        return net_scatter;
+        return gather_or_scatter;
     case CALL_ALL_TO_ALL:
-        return net_all_to_all;
+        return all_to_all;
     default:
-        return net_barrier;
+        return barrier;
     }
 }

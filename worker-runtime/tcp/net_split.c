@@ -123,7 +123,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .spin = parent->spin,
                                     .timeout_ms = parent->timeout_ms,
                                     .deadline_ms = co_deadline_ms(parent->timeout_ms)};
-    int code = backend_net_create(&opts, ret, err);
+    int code = net_create(&opts, s->n->backend.ops, ret, err);
     s->listener[NET_DATA] = s->listener[NET_MESSAGES] = -1;
     if (code == 0) {
         s->member = NULL;

@@ -50,19 +50,6 @@ static int create(struct net *n, struct p2p_tcp **ret, struct co_error *err)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-void p2p_tcp_finish(struct p2p_tcp *ms, struct message *m, int code)
-{
-    for (struct message **at = &ms->first; *at != NULL; at = &(*at)->next)
-        if (*at == m) {
-            *at = m->next;
-            if (*at == NULL)
-                ms->last = at;
-            break;
-        }
-    m->code = code;
-    atomic_store(&m->done, true); /* from here on it is its owner's again */
-}
-
 /* returns   1 it is done, and its owner's again; 0 not yet; -errno */
 static int start_send(struct p2p_tcp *ms, struct message *m)
 {
@@ -83,7 +70,7 @@ static int start_send(struct p2p_tcp *ms, struct message *m)
     if (copied > 0)
         memcpy(o->bytes, m->data, copied);
     if (is_short)
-        p2p_tcp_finish(ms, m, 0);
+        p2p_tcp_io_finish(ms, m, 0);
     return is_short;
 }
 
@@ -112,7 +99,7 @@ static int take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
     if (is_short && a->head.bytes > 0)
         memcpy(m->data, a->bytes, a->head.bytes);
     if (is_short)
-        p2p_tcp_finish(ms, m, 0);
+        p2p_tcp_io_finish(ms, m, 0);
     return is_short;
 }
 
@@ -198,7 +185,7 @@ static void fail_all(struct p2p_tcp *ms)
         co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv", m->count,
                    call_dtype_name(m->dtype), m->is_send ? "to" : "from",
                    net_member_format(&n->member[p2p_tcp_position(ms, m)], name), m->tag);
-        p2p_tcp_finish(ms, m, code);
+        p2p_tcp_io_finish(ms, m, code);
     }
 }
 
@@ -274,7 +261,7 @@ static void serve_messages(struct p2p_tcp *ms)
             code = m->is_send ? start_send(ms, m) : start_receive(ms, m);
         if (code == -EPROTO) {
             net_watch_tell(ms->net->watch, code, m->err->text);
-            p2p_tcp_finish(ms, m, code);
+            p2p_tcp_io_finish(ms, m, code);
         } else if (code < 0) {
             on_trouble(ms, p2p_tcp_position(ms, m), code);
         } else if (code == 0 && peer_of(ms, m)->is_missed) {
@@ -360,7 +347,7 @@ static bool is_local(const struct net *n, const struct message *m)
     return net_map_node_of(&n->map, n->map.position_of[m->peer]) == n->map.node;
 }
 
-int net_message_begin(struct backend *b, struct message *m, struct co_error *err)
+int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
 {
     struct net *n = (struct net *)b;
     struct p2p_tcp *ms = atomic_load(&n->messages);

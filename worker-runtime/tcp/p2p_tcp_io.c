@@ -8,6 +8,7 @@
 #include "p2p_tcp_priv.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,19 @@ void p2p_tcp_io_free(struct peer *p)
         free(a);
     }
     free(p->reading);
+}
+
+void p2p_tcp_io_finish(struct p2p_tcp *ms, struct message *m, int code)
+{
+    for (struct message **at = &ms->first; *at != NULL; at = &(*at)->next)
+        if (*at == m) {
+            *at = m->next;
+            if (*at == NULL)
+                ms->last = at;
+            break;
+        }
+    m->code = code;
+    atomic_store(&m->done, true); /* from here on it is its owner's again */
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -69,7 +83,7 @@ int p2p_tcp_io_write(struct p2p_tcp *ms, unsigned p)
         if (to->first_out == NULL)
             to->last_out = &to->first_out;
         if (o->message != NULL)
-            p2p_tcp_finish(ms, o->message, 0);
+            p2p_tcp_io_finish(ms, o->message, 0);
         free(o);
     }
     return 0;
@@ -189,7 +203,7 @@ static void on_bytes(struct p2p_tcp *ms, struct peer *from)
         from->n_in++;
     }
     if (from->receiving != NULL)
-        p2p_tcp_finish(ms, from->receiving, 0);
+        p2p_tcp_io_finish(ms, from->receiving, 0);
     from->reading = NULL;
     from->receiving = NULL;
     from->n_here = 0;

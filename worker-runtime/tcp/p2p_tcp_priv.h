@@ -81,8 +81,7 @@ static inline unsigned p2p_tcp_position(const struct p2p_tcp *ms, const struct m
     return ms->net->map.position_of[m->peer];
 }
 
-/* --- p2p_tcp_io.c
- * ------------------------------------------------------------------------------- */
+/* --- p2p_tcp_io.c ----------------------------------------------------------------------------- */
 
 /* Have something written: a head, and room for `copied` bytes behind it.
  *
@@ -100,9 +99,7 @@ int p2p_tcp_io_write(struct p2p_tcp *ms, unsigned p);
 int p2p_tcp_io_read(struct p2p_tcp *ms, unsigned p);
 void p2p_tcp_io_free(struct peer *p); /* what it holds */
 
-/* --- p2p_tcp.c --------------------------------------------------------------------------- */
-
 /* A message is done, and its owner's again. code: 0 or -errno */
-void p2p_tcp_finish(struct p2p_tcp *ms, struct message *m, int code);
+void p2p_tcp_io_finish(struct p2p_tcp *ms, struct message *m, int code);
 
 #endif

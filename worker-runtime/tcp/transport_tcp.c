@@ -402,7 +402,9 @@ static int pull(struct transport_tcp *t, unsigned p, struct co_error *err)
     }
     if (d->has_piece && d->n_piece == d->piece.bytes) {
         d->has_piece = false;
-        t->plan->on_piece(t->plan->arg, p, d->i++);
+        if (t->plan->on_piece != NULL)
+            t->plan->on_piece(t->plan->arg, p, d->i);
+        d->i++;
         get_piece(t->plan, d, p, false);
     }
     return 1;

@@ -32,7 +32,7 @@ struct tcp_plan { /* what goes between this rank and its peers; lent */
      * TCP_LATER. */
     enum tcp_next (*to)(void *arg, unsigned p, size_t i, struct tcp_piece *ret);
     enum tcp_next (*from)(void *arg, unsigned p, size_t i, struct tcp_piece *ret);
-    /* The i-th piece from peer[p] is here. */
+    /* The i-th piece from peer[p] is here. NULL: not of interest before the end. */
     void (*on_piece)(void *arg, unsigned p, size_t i);
     size_t (*bytes_to)(void *arg, unsigned p); /* of all pieces */
     size_t (*bytes_from)(void *arg, unsigned p);

@@ -1,0 +1,215 @@
+/* net.c - a back end between nodes from its making to its end, how it breaks, and what goes on
+ * while its rank waits. */
+#include "net.h"
+
+#include "net_watch.h"
+#include "worker-runtime/shm/backend_cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int net_fail(struct net *n, int code, bool is_local, struct co_error *err)
+{
+    char call[CALL_TEXT_BYTES];
+    if (!n->is_broken) {
+        n->is_broken = true;
+        n->why = *err;
+        n->why.code = code;
+        if (!is_local) { /* else the node's abort word says it, and the text names the call */
+            net_watch_tell(n->watch, code, err->text);
+            if (code != -EPROTO)
+                co_fail_in(&n->why, "%s, call #%u", call_format(&n->job.call, call), n->number);
+        }
+        transport_tcp_give_up(n->tcp);
+    }
+    n->job.is_open = false;
+    return co_fail(err, n->why.code, "%s", n->why.text);
+}
+
+int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err)
+{
+    if (wanted <= *bytes)
+        return 0;
+    free(*at);
+    *bytes = 0;
+    *at = aligned_alloc(64, (wanted + 63) / 64 * 64);
+    if (*at == NULL)
+        return co_fail(err, -ENOMEM, "no memory for %zu bytes of a collective", wanted);
+    *bytes = wanted;
+    return 0;
+}
+
+/* --- while this rank waits -------------------------------------------------------------------- */
+
+bool net_on_idle(void *arg)
+{
+    struct net *n = arg;
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    net_watch_look(n->watch);
+    return ms != NULL && p2p_tcp_go_on(ms);
+}
+
+/* For another node: its transport looks at the watch itself. */
+static bool on_tcp_idle(void *arg)
+{
+    struct net *n = arg;
+    if (n->local != NULL)
+        n->local->ops->p2p_shm_advance(n->local, NULL);
+    struct p2p_tcp *ms = atomic_load(&n->messages);
+    return ms != NULL && p2p_tcp_go_on(ms);
+}
+
+/* --- making and ending ------------------------------------------------------------------------ */
+
+static void free_net(struct net *n)
+{
+    free(n->member);
+    free(n->peer);
+    free(n->to);
+    free(n->part);
+    free(n->n_come);
+    free(n->fold_in);
+    free(n->scratch);
+    free(n->temp);
+    free(n->ordered);
+    net_map_fini(&n->map);
+    free(n);
+}
+
+void net_destroy(struct backend *b)
+{
+    struct net *n = (struct net *)b;
+    void (*on_destroy)(void *arg) = n->opts.on_destroy;
+    void *arg = n->opts.arg;
+    p2p_tcp_close(n);
+    transport_tcp_destroy(n->tcp);
+    if (n->opts.owns_watch)
+        net_watch_destroy(n->watch);
+    if (n->local != NULL) /* which has the words for the node's abort word */
+        n->local->ops->destroy(n->local);
+    free_net(n);
+    if (on_destroy != NULL)
+        on_destroy(arg);
+}
+
+/* Arrays of one type share a block, which the first of them owns. */
+static bool alloc_arrays(struct net *n, const struct net_map *m)
+{
+    n->peer = calloc(m->n + m->n_nodes, sizeof *n->peer);
+    n->to = calloc(2 * m->n, sizeof *n->to);
+    n->part = calloc(m->n_nodes, sizeof *n->part);
+    n->n_come = calloc(m->n_nodes + m->n_most + 6 * m->n, sizeof *n->n_come);
+    n->fold_in = calloc(m->n_nodes, sizeof *n->fold_in);
+    if (n->peer == NULL || n->to == NULL || n->part == NULL || n->n_come == NULL ||
+        n->fold_in == NULL)
+        return false;
+    n->slot_peer = n->peer + m->n;
+    n->from = n->to + m->n;
+    n->local_counts = n->n_come + m->n_nodes;
+    size_t *next = n->local_counts + m->n_most;
+    for (int i = 0; i < 2; i++, next += 3 * m->n) {
+        n->first[i] = next;
+        n->given_first[i] = next + m->n;
+        n->position_counts[i] = next + 2 * m->n;
+    }
+    return true;
+}
+
+/* The ranks of the same place on other nodes; of two the lower one connects. */
+static int meet_slots(struct net *n, struct net_links *links, uint64_t deadline_ms,
+                      struct co_error *err)
+{
+    const struct net_map *m = &n->map;
+    unsigned n_first = 0, p = 0;
+    if (m->local >= m->n_slots)
+        return 0;
+    for (unsigned k = 0; k < m->n_nodes; k++)
+        if (k != m->node)
+            n->slot_peer[p++] = m->first[k] + m->local;
+    while (n_first < p && n->slot_peer[n_first] < m->position)
+        n_first++;
+    return net_links_meet(links, n->slot_peer + n_first, p - n_first, n->slot_peer, n_first,
+                          deadline_ms, err);
+}
+
+static int make_links(const struct net *n, enum net_channel channel, struct net_links **ret,
+                      struct co_error *err)
+{
+    const struct backend_net_opts *o = &n->opts;
+    struct net_links_opts links = {.rank = n->map.position,
+                                   .n = n->map.n,
+                                   .member = n->member,
+                                   .channel = channel,
+                                   .group = o->group,
+                                   .cookie = o->cookie,
+                                   .listener = o->listener[channel],
+                                   .timeout_ms = o->timeout_ms,
+                                   .control = o->control};
+    int code = net_links_create(&links, ret, err);
+    if (code != 0)
+        close(o->listener[channel]);
+    return code;
+}
+
+static int connect_group(struct net *n, uint64_t deadline_ms, struct co_error *err)
+{
+    struct net_links *data = NULL, *messages = NULL;
+    int code = make_links(n, NET_DATA, &data, err);
+    int code2 = make_links(n, NET_MESSAGES, &messages, err);
+    code = code != 0 ? code : code2;
+    if (code == 0)
+        code = meet_slots(n, data, deadline_ms, err);
+    struct transport_tcp_opts tcp = {.links = data,
+                                     .watch = n->watch,
+                                     .rank = n->map.position,
+                                     .n = n->map.n,
+                                     .spin = n->opts.spin,
+                                     .timeout_ms = n->opts.timeout_ms,
+                                     .on_idle = on_tcp_idle,
+                                     .idle_arg = n};
+    if (code == 0)
+        code = transport_tcp_create(&tcp, &n->tcp, err);
+    if (code != 0) {
+        net_links_destroy(data);
+        net_links_destroy(messages);
+        return code;
+    }
+    n->message_links = messages;
+    return 0;
+}
+
+int net_create(const struct backend_net_opts *opts, const struct backend_ops *ops,
+               struct backend **ret, struct co_error *err)
+{
+    struct net *n = calloc(1, sizeof *n);
+    if (n == NULL || !alloc_arrays(n, opts->map)) {
+        close(opts->listener[NET_DATA]);
+        close(opts->listener[NET_MESSAGES]);
+        if (n != NULL)
+            free_net(n);
+        return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", opts->map->n);
+    }
+    n->backend.ops = ops;
+    n->opts = *opts;
+    n->local = opts->local;
+    n->map = *opts->map;
+    n->member = opts->member;
+    n->watch = opts->watch;
+    n->line = opts->line;
+    n->world = opts->world != NULL ? (struct net *)opts->world : n;
+    n->kernels = opts->kernels;
+    n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;
+    int code = connect_group(n, opts->deadline_ms, err);
+    if (code != 0) {
+        n->member = NULL; /* these are still the caller's */
+        n->map = (struct net_map){0};
+        free_net(n);
+        return code;
+    }
+    *opts->map = (struct net_map){0};
+    if (n->local != NULL)
+        backend_cpu_on_idle(n->local, net_on_idle, n);
+    *ret = &n->backend;
+    return 0;
+}

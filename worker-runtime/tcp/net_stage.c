@@ -1,0 +1,132 @@
+/* net_stage.c - what a stage of a collective between nodes ends with: a collective inside of this
+ * node, or an exchange with other nodes. It is begun here; the engine (backend_net.c) waits for
+ * it. */
+#include "net.h"
+
+#include <string.h>
+
+/* --- inside ----------------------------------------------------------------------------------- */
+
+/* With nobody else on the node. */
+static int run_alone(const struct net *n, const struct collective *what)
+{
+    size_t count = what->counts != NULL ? what->counts[0] : what->count;
+    if (what->kind != CALL_BARRIER && what->in != what->out && count > 0)
+        memmove(what->out, what->in, count * n->job.layout.size);
+    return NET_GO;
+}
+
+int net_local(struct net *n, struct collective what, struct co_error *err)
+{
+    struct net_job *j = &n->job;
+    if (n->local == NULL)
+        return run_alone(n, &what);
+    what.whole = &j->call;
+    what.goes_on = j->n_local_parts++ > 0;
+    what.timeout_ms = j->timeout_ms;
+    int code = n->local->ops->begin(n->local, &what, err);
+    return code != 0 ? code : NET_LOCAL;
+}
+
+int net_local_meeting(struct net *n, struct co_error *err)
+{
+    return net_local(n, (struct collective){.kind = CALL_BARRIER}, err);
+}
+
+/* --- between: copies -------------------------------------------------------------------------- */
+
+static enum tcp_next one_piece(const struct tcp_piece *piece, size_t i, struct tcp_piece *ret)
+{
+    *ret = *piece;
+    return i > 0 ? TCP_END : TCP_READY;
+}
+
+static enum tcp_next copy_to(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
+{
+    return one_piece(&((const struct net *)arg)->to[p], i, ret);
+}
+
+static enum tcp_next copy_from(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
+{
+    return one_piece(&((const struct net *)arg)->from[p], i, ret);
+}
+
+static size_t copy_bytes_to(void *arg, unsigned p)
+{
+    return ((const struct net *)arg)->to[p].bytes;
+}
+
+static size_t copy_bytes_from(void *arg, unsigned p)
+{
+    return ((const struct net *)arg)->from[p].bytes;
+}
+
+static int exchange(struct net *n)
+{
+    transport_tcp_open(n->tcp, &n->job.call, n->number, n->job.timeout_ms, &n->plan);
+    return NET_TCP;
+}
+
+int net_exchange_copies(struct net *n, const unsigned *peer, unsigned n_peers)
+{
+    n->plan = (struct tcp_plan){.peer = peer,
+                                .n_peers = n_peers,
+                                .arg = n,
+                                .to = copy_to,
+                                .from = copy_from,
+                                .bytes_to = copy_bytes_to,
+                                .bytes_from = copy_bytes_from};
+    return exchange(n);
+}
+
+/* --- between: sums ---------------------------------------------------------------------------- */
+
+static struct net_reduce reduction_of(const struct net *n)
+{
+    const struct net_job *j = &n->job;
+    const bool integers = net_is_average_of_integers(j);
+    return (struct net_reduce){.n = n->map.n_nodes,
+                               .me = n->map.node,
+                               .dtype = j->dtype,
+                               .op = integers ? DDP_SUM : j->op,
+                               .divisor = integers ? n->map.n : 0,
+                               .kernels = n->kernels,
+                               .in = n->fold_in};
+}
+
+int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, struct co_error *err)
+{
+    struct net_reduce *f = &n->fold;
+    *f = reduction_of(n);
+    f->peer = n->slot_peer;
+    f->data = data;
+    f->part = n->part;
+    f->out = out;
+    f->gather = gather;
+    f->segment_bytes = n->tuning.segment_bytes;
+    f->n_come = n->n_come;
+    int code = net_grow(&n->scratch, &n->scratch_bytes, net_reduce_scratch_bytes(f) + 1, err);
+    if (code != 0)
+        return code;
+    f->scratch = n->scratch;
+    n->plan = net_reduce_plan(f);
+    return exchange(n);
+}
+
+int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error *err)
+{
+    const size_t bytes = count * n->job.layout.size;
+    const unsigned n_peers = n->map.n_nodes - 1;
+    int code = net_grow(&n->scratch, &n->scratch_bytes, n_peers * bytes + 1, err);
+    if (code != 0)
+        return code;
+    for (unsigned p = 0; p < n_peers; p++) {
+        n->to[p] = (struct tcp_piece){at, bytes};
+        n->from[p] = (struct tcp_piece){n->scratch + p * bytes, bytes};
+    }
+    n->fold = reduction_of(n);
+    n->fold.data = n->fold.out = at;
+    n->fold.scratch = n->scratch;
+    n->job.adds_up = true;
+    return net_exchange_copies(n, n->slot_peer, n_peers);
+}
