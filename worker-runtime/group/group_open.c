@@ -13,7 +13,6 @@
 #include "worker-runtime/join/node_join.h"
 #include "worker-runtime/shm/backend_cpu.h"
 #include "worker-runtime/shm/cpu_tuning.h"
-#include "worker-runtime/shm/cpu_tuning_read.h"
 #include "worker-runtime/shm/transport_shm.h"
 #include "worker-runtime/tcp/backend_net.h"
 #include "worker-runtime/tcp/net_watch.h"

@@ -10,7 +10,6 @@
 #include "worker-runtime/core/user_segment.h"
 #include "worker-runtime/shm/backend_cpu.h"
 #include "worker-runtime/shm/cpu_tuning.h"
-#include "worker-runtime/shm/cpu_tuning_read.h"
 #include "worker-runtime/shm/transport_shm.h"
 
 #include <ddp/env.h>

@@ -72,7 +72,7 @@ bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank)
 
 static _Atomic uint32_t *verdict_of(const struct cpu *c, unsigned rank)
 {
-    return (_Atomic uint32_t *)(transport_shm_mailbox(c->shm, rank) + VERDICT_AT);
+    return (_Atomic uint32_t *)(c->shm->member[rank].mailbox + VERDICT_AT);
 }
 
 void cma_ask(struct cpu *c)
@@ -118,7 +118,7 @@ static bool fetch(struct cpu *c, unsigned rank, bool from_out, size_t offset, vo
         memcpy(to, c->user[rank] + at, bytes);
     else if (cma_read(place->pid, to, at, bytes) != 0)
         transport_shm_tell_unreadable(c->shm, rank);
-    return transport_shm_touch_more(c->shm);
+    return !transport_shm_is_broken(c->shm);
 }
 
 /* Slice `s` of the elements that lie from element `first` on in everybody's `in`, summed up. */
@@ -219,7 +219,7 @@ static int work_cma(struct cpu *c, size_t stage, struct co_error *err)
     const size_t n_stages = l->kind == CALL_ALL_REDUCE ? 2 : 1;
     if (stage == n_stages) {
         cpu_hear_found(c);
-        return SHAPE_DONE;
+        return ALGO_DONE;
     }
     bool ok = transport_shm_touch_begin(c->shm, false) && work_out(c, stage);
     transport_shm_touch_end(c->shm);
@@ -227,7 +227,7 @@ static int work_cma(struct cpu *c, size_t stage, struct co_error *err)
         return transport_shm_fail(c->shm, err);
     cpu_tell_found(c);
     transport_shm_arrive(c->shm);
-    return layout_gives(l, c->rank) || l->kind == CALL_ALL_REDUCE ? SHAPE_STEP : SHAPE_DONE;
+    return layout_gives(l, c->rank) || l->kind == CALL_ALL_REDUCE ? ALGO_STEP : ALGO_DONE;
 }
 
 const struct algo algo_cma = {"cma", work_cma};

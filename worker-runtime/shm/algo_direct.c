@@ -84,14 +84,14 @@ static int work_direct(struct cpu *c, size_t stage, struct co_error *err)
 {
     if (stage > 0) {
         cpu_hear_found(c);
-        return SHAPE_DONE;
+        return ALGO_DONE;
     }
     const struct layout *l = &c->job.layout;
     const bool writes = l->kind == CALL_ALL_REDUCE || l->kind == CALL_REDUCE;
     bool ok = transport_shm_touch_begin(c->shm, writes), more = true;
     for (size_t i = 0; ok && more; i++) {
         more = work_on_piece(c, i);
-        ok = transport_shm_touch_more(c->shm);
+        ok = !transport_shm_is_broken(c->shm);
     }
     transport_shm_touch_end(c->shm);
     if (!ok)
@@ -99,7 +99,7 @@ static int work_direct(struct cpu *c, size_t stage, struct co_error *err)
     cpu_tell_found(c);
     transport_shm_arrive(c->shm);
     /* Who gave its memory to others waits until they have done with it; who gave none may go. */
-    return writes || layout_gives(l, c->rank) ? SHAPE_STEP : SHAPE_DONE;
+    return writes || layout_gives(l, c->rank) ? ALGO_STEP : ALGO_DONE;
 }
 
 const struct algo algo_direct = {"direct", work_direct};

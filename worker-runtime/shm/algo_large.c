@@ -55,7 +55,7 @@ static int open_large(struct cpu *c, struct co_error *err)
         note->place.has_filled = true;
     }
     transport_shm_arrive(c->shm);
-    return SHAPE_STEP;
+    return ALGO_STEP;
 }
 
 /* --- behind it -------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static int choose(struct cpu *c, struct co_error *err)
     if (c->cma == CMA_UNKNOWN) {
         cma_ask(c);
         transport_shm_arrive(c->shm);
-        return SHAPE_STEP;
+        return ALGO_STEP;
     }
     return go_on(c, &algo_cma, err);
 }

@@ -80,12 +80,12 @@ static int work_note(struct cpu *c, size_t stage, struct co_error *err)
             return code;
         cpu_fill(c, note->bytes, pitch, all);
         transport_shm_arrive(c->shm);
-        return SHAPE_STEP;
+        return ALGO_STEP;
     }
     for (unsigned r = 0; r < c->n; r++)
         c->in[r] = transport_shm_note(c->shm, r)->bytes;
     cpu_take(c, pitch, all);
-    return SHAPE_DONE;
+    return ALGO_DONE;
 }
 
 /* The buffer is free: its last readers were done before they met this rank in the call before. */
@@ -101,13 +101,13 @@ static int work_one_shot(struct cpu *c, size_t stage, struct co_error *err)
             return code;
         cpu_fill(c, cpu_buffer(c, c->rank, c->pieces), pitch, all);
         transport_shm_arrive(c->shm);
-        return SHAPE_STEP;
+        return ALGO_STEP;
     }
     for (unsigned r = 0; r < c->n; r++)
         c->in[r] = cpu_buffer(c, r, c->pieces);
     cpu_take(c, pitch, all);
     c->pieces++;
-    return SHAPE_DONE;
+    return ALGO_DONE;
 }
 
 const struct algo algo_note = {"note", work_note};

@@ -149,11 +149,11 @@ static int work_staged(struct cpu *c, size_t stage, struct co_error *err)
         reduce_part(c, stage - 1);
     if (stage + 1 == j->n_pieces + j->lag) {
         cpu_hear_found(c);
-        return SHAPE_DONE;
+        return ALGO_DONE;
     }
     cpu_tell_found(c);
     transport_shm_arrive(c->shm);
-    return SHAPE_STEP;
+    return ALGO_STEP;
 }
 
 const struct algo algo_staged = {"staged", work_staged};

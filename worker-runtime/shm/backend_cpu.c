@@ -49,7 +49,7 @@ static int end_failed(struct cpu *c, int code, struct co_error *err)
 {
     struct co_error why;
     c->job.is_open = false;
-    if (!transport_shm_must_withdraw(c->shm) || user_segment_withdraw(c->own, &why) == 0)
+    if (!c->shm->must_withdraw || user_segment_withdraw(c->own, &why) == 0)
         return code;
     return co_fail(err, code, "%s; %s", err != NULL ? err->text : "", why.text);
 }
@@ -78,7 +78,7 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
     j->found = false;
     j->call = what->whole != NULL ? *what->whole : layout_call(what, c->n);
     if (what->goes_on)
-        transport_shm_goes_on(c->shm);
+        c->shm->goes_on = true;
     j->seq++;
     j->stage = 0;
     j->algo = choose_algo(c);
@@ -99,7 +99,7 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
             code = j->algo->work(c, ++j->stage, err);
         if (code < 0)
             return end_failed(c, code, err);
-        if (code == SHAPE_DONE)
+        if (code == ALGO_DONE)
             return end_well(c);
     }
     return 1;
@@ -148,10 +148,10 @@ void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg)
 static int cpu_look(struct backend *b, struct co_error *err)
 {
     const struct cpu *c = cpu_of(b);
-    struct control *control = transport_shm_control(c->shm);
+    struct control *control = c->shm->control;
     for (unsigned r = 0; r < c->n; r++)
         if (r != c->rank) /* one that is found dead breaks the job */
-            control_look(control, transport_shm_member(c->shm, r)->local_rank);
+            control_look(control, c->shm->member[r].local_rank);
     if (control_abort_get(control).cause == CONTROL_OK)
         return 0;
     return transport_shm_describe(c->shm, err);
@@ -160,8 +160,8 @@ static int cpu_look(struct backend *b, struct co_error *err)
 static bool cpu_tell(struct backend *b, int code, const char *text)
 {
     const struct cpu *c = cpu_of(b);
-    struct control *control = transport_shm_control(c->shm);
-    const unsigned own = transport_shm_member(c->shm, c->rank)->local_rank;
+    struct control *control = c->shm->control;
+    const unsigned own = c->shm->member[c->rank].local_rank;
     if (control_abort_get(control).cause != CONTROL_OK)
         return false;
     control_abort_tell(control, own, code, text);
@@ -169,11 +169,181 @@ static bool cpu_tell(struct backend *b, int code, const char *text)
     return why.cause == CONTROL_TOLD && why.rank == own;
 }
 
+/* --- a group of some of the ranks ------------------------------------------------------------- */
+
+/* All ranks of the parent tell each other their color, key and block of memory; the members form
+ * the group; then all tell each other whether that went well, so that no rank is left waiting in a
+ * group that another could not make. */
+
+struct record { /* what a rank says, 24 bytes */
+    int32_t color, key;
+    uint64_t offset;  /* of its block */
+    uint32_t arrived; /* of its block's counter */
+    int32_t ok;
+};
+
+struct split {
+    struct cpu *c;
+    struct record mine, *all; /* `all`: one per rank of the parent, owned */
+    struct group_memory *memory;
+    unsigned *rank; /* the members' ranks in the parent, in the order of the new group; owned */
+    unsigned n;
+};
+
+static int exchange(struct split *s, struct co_error *err)
+{
+    struct collective what = {.kind = CALL_GROUP_SPLIT,
+                              .dtype = DDP_UINT8,
+                              .count = sizeof s->mine,
+                              .in = &s->mine,
+                              .out = s->all};
+    int code = backend_run(&s->c->backend, &what, err);
+    for (unsigned r = 0; code == 0 && r < s->c->n; r++)
+        if (!s->all[r].ok)
+            code = co_fail(err, -ENOMEM, "rank %u has no memory for another group", r);
+    return code;
+}
+
+/* By color; insertion keeps the order of ranks where keys are equal. */
+static void choose_members(struct split *s)
+{
+    for (unsigned r = 0; r < s->c->n; r++) {
+        if (s->all[r].color != s->mine.color)
+            continue;
+        unsigned at = s->n++;
+        for (; at > 0 && s->all[s->rank[at - 1]].key > s->all[r].key; at--)
+            s->rank[at] = s->rank[at - 1];
+        s->rank[at] = r;
+    }
+}
+
+static uint32_t start_of(const struct split *s)
+{
+    uint32_t start = s->mine.arrived;
+    for (unsigned i = 0; i < s->n; i++) {
+        uint32_t arrived = s->all[s->rank[i]].arrived;
+        if ((int32_t)(arrived - start) > 0)
+            start = arrived;
+    }
+    return start;
+}
+
+static unsigned place_of(const struct split *s, unsigned rank)
+{
+    unsigned i = 0;
+    while (i < s->n && s->rank[i] != rank)
+        i++;
+    return i;
+}
+
+/* A number for messages: it tells groups apart that exist at the same time, most likely. */
+static uint32_t group_number(const struct split *s)
+{
+    uint32_t x = s->c->n_splits * 131u + (uint32_t)s->mine.color + 1;
+    return 1 + x % 0x7ffe;
+}
+
+static int make_transport(const struct split *s, struct transport_shm **ret, struct co_error *err)
+{
+    const struct cpu *c = s->c;
+    struct transport_shm_member *member = calloc(s->n, sizeof *member);
+    if (member == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n);
+    for (unsigned i = 0; i < s->n; i++) {
+        const unsigned r = s->rank[i];
+        member[i] = group_memory_at(c->user[r], s->all[r].offset, c->shm->member[r].local_rank);
+    }
+    struct transport_shm_opts opts = {.control = c->shm->control,
+                                      .member = member,
+                                      .n = s->n,
+                                      .rank = place_of(s, c->rank),
+                                      .start = start_of(s),
+                                      .group = group_number(s),
+                                      .spin = c->shm->spin,
+                                      .timeout_ms = c->shm->timeout_ms,
+                                      .names = c->shm->names};
+    int code = transport_shm_create(&opts, ret, err);
+    free(member);
+    return code;
+}
+
+static int make_backend(struct split *s, struct backend **ret, struct co_error *err)
+{
+    const struct cpu *c = s->c;
+    struct transport_shm *shm = NULL;
+    uint8_t **user = calloc(s->n, sizeof *user);
+    int code = user != NULL ? make_transport(s, &shm, err)
+                            : co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n);
+    for (unsigned i = 0; code == 0 && i < s->n; i++)
+        user[i] = c->user[s->rank[i]];
+    struct backend_cpu_opts opts = {.shm = shm,
+                                    .own = c->own,
+                                    .user = user,
+                                    .kernels = c->kernels,
+                                    .tunings = &c->tunings,
+                                    .may_cma = c->may_cma,
+                                    .pool = c->pool,
+                                    .memory = s->memory};
+    if (code == 0)
+        code = backend_cpu_create(&opts, ret, err);
+    if (code == 0)
+        s->memory = NULL; /* handed over */
+    else
+        transport_shm_destroy(shm);
+    free(user);
+    return code;
+}
+
+static int split_all(struct split *s, struct backend **ret, struct co_error *err)
+{
+    struct backend *made = NULL;
+    int code = exchange(s, err);
+    if (code != 0)
+        return code;
+    if (s->mine.color >= 0) {
+        choose_members(s);
+        s->mine.ok = make_backend(s, &made, err) == 0;
+    }
+    code = exchange(s, err);
+    if (code != 0 && made != NULL)
+        made->ops->destroy(made);
+    if (code == 0)
+        *ret = made;
+    return code;
+}
+
+static int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
+                     int *ret_n, struct co_error *err)
+{
+    struct cpu *c = (struct cpu *)b;
+    struct split s = {.c = c, .mine = {.color = color, .key = key, .ok = 1}};
+    c->n_splits++;
+    if (color >= 0 && group_memory_take(c->pool, &s.memory, err) != 0)
+        s.mine.ok = 0;
+    if (s.memory != NULL) {
+        s.mine.offset = group_memory_offset(s.memory);
+        s.mine.arrived = group_memory_arrived(s.memory);
+    }
+    s.all = calloc(c->n, sizeof *s.all);
+    s.rank = calloc(c->n, sizeof *s.rank);
+    int code = s.all != NULL && s.rank != NULL
+                   ? split_all(&s, ret, err)
+                   : co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", c->n);
+    if (code == 0 && color >= 0) {
+        *ret_rank = (int)place_of(&s, c->rank);
+        *ret_n = (int)s.n;
+    }
+    group_memory_give_back(s.memory, NULL);
+    free(s.all);
+    free(s.rank);
+    return code;
+}
+
 /* --- memory, and the whole -------------------------------------------------------------------- */
 
 static _Atomic uint64_t *cpu_commit_word(struct backend *b)
 {
-    return &transport_shm_member(cpu_of(b)->shm, 0)->line->commit;
+    return &cpu_of(b)->shm->member[0].line->commit;
 }
 
 static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_error *err)
@@ -259,7 +429,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
         .free = cpu_free,
         .destroy = cpu_destroy,
     };
-    const unsigned n = transport_shm_n_ranks(opts->shm);
+    const unsigned n = opts->shm->n_ranks;
     struct cpu *c = new_cpu(n);
     struct group_pool *pool = opts->pool != NULL ? opts->pool : group_pool_create(opts->own);
     if (c == NULL || pool == NULL) {
@@ -281,10 +451,11 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->memory = opts->memory;
     c->on_destroy = opts->on_destroy;
     c->arg = opts->arg;
-    c->rank = transport_shm_rank(opts->shm);
+    c->rank = opts->shm->rank;
     c->n = n;
     cma_init(c);
-    transport_shm_on_idle(c->shm, on_idle, c);
+    c->shm->idle = on_idle;
+    c->shm->idle_arg = c;
     *ret = &c->backend;
     return 0;
 }

@@ -1,13 +1,13 @@
 /* cpu.h - inside of the CPU back end: what backend_cpu.c and the algorithms share.
  *
- * A algorithm is a way to carry a collective out. All of them are lists of stages with a step
- * between each two, in which the ranks wait for each other (transport_shm.h): a algorithm never
+ * An algorithm is a way to carry a collective out. All of them are lists of stages with a step
+ * between each two, in which the ranks wait for each other (transport_shm.h): an algorithm never
  * waits itself, so any collective can be left and taken up again between two stages. */
 #ifndef DDP_WORKER_RUNTIME_SHM_CPU_H
 #define DDP_WORKER_RUNTIME_SHM_CPU_H
 
 #include "cpu_tuning.h"
-#include "transport_shm.h"
+#include "transport_shm_priv.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/layout.h"
@@ -18,12 +18,12 @@ struct cpu;
 struct p2p_shm;
 struct user_segment;
 
-enum algo_next { SHAPE_DONE = 1, SHAPE_STEP = 0 }; /* or -errno */
+enum algo_next { ALGO_DONE = 1, ALGO_STEP = 0 }; /* or -errno */
 
 struct algo {
     const char *name;
-    /* Do stage number `stage`, 0 first. Before SHAPE_STEP it has called transport_shm_arrive().
-     * returns   SHAPE_STEP go on with the next stage once all are here; SHAPE_DONE; -errno */
+    /* Do stage number `stage`, 0 first. Before ALGO_STEP it has called transport_shm_arrive().
+     * returns   ALGO_STEP go on with the next stage once all are here; ALGO_DONE; -errno */
     int (*work)(struct cpu *c, size_t stage, struct co_error *err);
 };
 
@@ -98,7 +98,7 @@ _Static_assert(FOUND_AT + 64 <= TRANSPORT_SHM_MAILBOX_BYTES, "all of it fits the
 
 static inline uint8_t *cpu_buffer(const struct cpu *c, unsigned rank, uint64_t piece)
 {
-    return transport_shm_mailbox(c->shm, rank) + piece % N_BUFFERS * BUFFER_BYTES;
+    return c->shm->member[rank].mailbox + piece % N_BUFFERS * BUFFER_BYTES;
 }
 
 /* --- algo_small.c: moving a slice of every block through buffers ------------------------------ */
@@ -131,10 +131,10 @@ static inline void cpu_kernel(struct cpu *c, unsigned n_out, size_t count)
  * calls take turns, as the tables of all_to_all_v do. */
 static inline uint32_t *cpu_found_of(const struct cpu *c, unsigned rank)
 {
-    return (uint32_t *)(transport_shm_mailbox(c->shm, rank) + FOUND_AT) + (c->job.seq & 1);
+    return (uint32_t *)(c->shm->member[rank].mailbox + FOUND_AT) + (c->job.seq & 1);
 }
 
-/* In a algorithm that shares the work out: before the step that follows this rank's last kernel,
+/* In an algorithm that shares the work out: before the step that follows this rank's last kernel,
  * and behind it. */
 static inline void cpu_tell_found(const struct cpu *c)
 {
@@ -167,7 +167,7 @@ struct cpu_table {
 };
 static inline struct cpu_table *cpu_table(const struct cpu *c, unsigned rank)
 {
-    return (struct cpu_table *)(transport_shm_mailbox(c->shm, rank) + TABLES_AT +
+    return (struct cpu_table *)(c->shm->member[rank].mailbox + TABLES_AT +
                                 (c->job.seq & 1) * TABLE_BYTES);
 }
 _Static_assert(TABLE_BYTES >= 1024 * sizeof(struct cpu_table), "a row for each rank");
@@ -195,9 +195,6 @@ void cma_agree(struct cpu *c);
 /* Whether the open job is one for it, if it works. */
 bool cma_is_worth_it(const struct cpu *c);
 void cma_init(struct cpu *c);
-
-int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
-              int *ret_n, struct co_error *err); /* cpu_split.c */
 
 /* Whether that is a process of this system that is `rank` of the group, and can be read.
  * probe   where its cpu.cma_probe lies */

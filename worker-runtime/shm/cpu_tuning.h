@@ -1,7 +1,8 @@
-/* cpu_tuning.h - from which size on which way is the fastest, inside of a node. Pure.
+/* cpu_tuning.h - from which size on which algorithm is the fastest, inside of a node. Pure, but for
+ * the file that cpu_tuning_read() reads.
  *
- * All ranks of a node must have the same table, since each chooses for itself which way a call
- * goes: node_join() compares digests. */
+ * All ranks of a node must have the same table, since each chooses for itself by which algorithm a
+ * call goes: node_join() compares digests. */
 #ifndef DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
 #define DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
 
@@ -54,6 +55,13 @@ const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
  * returns   0; -EINVAL: the text of err names the line, and what is wrong there */
 int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret,
                      struct co_error *err);
+
+/* The table that DDP_TUNING gives.
+ *
+ * value     of the variable: the path of a file if there is a '/' in it, else the table itself;
+ *           NULL or empty: the default
+ * returns   0; -ENOEXEC: it is no table, or the file cannot be read */
+int cpu_tuning_read(const char *value, struct cpu_tunings *ret, struct co_error *err);
 
 /* What tells one table from another. */
 uint64_t cpu_tuning_digest(const struct cpu_tunings *t);

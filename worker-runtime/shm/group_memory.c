@@ -1,7 +1,7 @@
 #include "group_memory.h"
 
 #include "common/error.h"
-#include "segments/control.h"
+#include "transport_shm_priv.h"
 #include "worker-runtime/core/user_segment.h"
 
 #include <errno.h>
@@ -111,13 +111,13 @@ void group_memory_give_back(struct group_memory *m, const struct transport_shm *
     if (m == NULL)
         return;
     if (last != NULL) {
-        m->n_last = transport_shm_n_ranks(last);
+        m->n_last = last->n_ranks;
         m->last = calloc(m->n_last, sizeof *m->last);
-        m->end = transport_shm_arrived(last);
+        m->end = last->arrived;
         if (m->last == NULL)
             return; /* it stays in use for ever: safe, and all that can be done */
         for (unsigned r = 0; r < m->n_last; r++)
-            m->last[r] = transport_shm_member(last, r)->line;
+            m->last[r] = last->member[r].line;
     }
     m->in_use = false;
 }

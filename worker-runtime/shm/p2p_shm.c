@@ -85,7 +85,7 @@ int p2p_shm_create(struct cpu *c, struct p2p_shm **ret, struct co_error *err)
     pthread_mutex_init(&ms->mutex, NULL);
     /* sequentially consistent: who posts before it looks here is found by the first look at its
        ring */
-    atomic_store(&transport_shm_member(c->shm, c->rank)->line->outbox,
+    atomic_store(&c->shm->member[c->rank].line->outbox,
                  (uint64_t)((uint8_t *)outbox - user_segment_base(c->own)) + 1);
     *ret = ms;
     return 0;
@@ -103,7 +103,7 @@ void p2p_shm_destroy(struct p2p_shm *ms)
 
 static struct outbox *outbox_of(const struct p2p_shm *ms, unsigned rank)
 {
-    const struct control_line *line = transport_shm_member(ms->c->shm, rank)->line;
+    const struct control_line *line = ms->c->shm->member[rank].line;
     uint64_t at = atomic_load(&line->outbox);
     return at == 0 ? NULL : (struct outbox *)(ms->c->user[rank] + at - 1);
 }
@@ -362,13 +362,12 @@ static bool advance_receive(struct p2p_shm *ms, struct message *m)
 static int fail(struct p2p_shm *ms, struct message *m)
 {
     const struct transport_shm *shm = ms->c->shm;
-    const struct control_abort why = control_abort_get(transport_shm_control(shm));
+    const struct control_abort why = control_abort_get(shm->control);
     char peer[TRANSPORT_SHM_RANK_TEXT_BYTES];
     transport_shm_describe_rank(shm, (unsigned)m->peer, peer);
-    if (why.cause == CONTROL_TIMEOUT &&
-        why.rank == transport_shm_member(shm, ms->c->rank)->local_rank)
-        co_fail(m->err, -ETIMEDOUT, "waited %.3g s in vain for %s",
-                (double)transport_shm_timeout_ms(shm) / 1e3, peer);
+    if (why.cause == CONTROL_TIMEOUT && why.rank == shm->member[ms->c->rank].local_rank)
+        co_fail(m->err, -ETIMEDOUT, "waited %.3g s in vain for %s", (double)shm->timeout_ms / 1e3,
+                peer);
     else
         transport_shm_describe(shm, m->err);
     transport_shm_name_rank(shm, (unsigned)m->peer, peer);
@@ -428,7 +427,7 @@ bool p2p_shm_advance(struct p2p_shm *ms)
 
 static bool is_done_soon(struct p2p_shm *ms, const struct message *m)
 {
-    const bool spin = transport_shm_spins(ms->c->shm);
+    const bool spin = ms->c->shm->spin;
     for (int i = 0; i < (spin ? TRIES : FEW_TRIES); i++) {
         p2p_shm_advance(ms);
         if (atomic_load(&m->done))
@@ -442,8 +441,7 @@ static bool is_done_soon(struct p2p_shm *ms, const struct message *m)
 static bool has_left(const struct p2p_shm *ms, unsigned rank)
 {
     const struct transport_shm *shm = ms->c->shm;
-    return control_look(transport_shm_control(shm), transport_shm_member(shm, rank)->local_rank) ==
-           CONTROL_LEFT;
+    return control_look(shm->control, shm->member[rank].local_rank) == CONTROL_LEFT;
 }
 
 void p2p_shm_wait(struct p2p_shm *ms, const struct message *until)
@@ -457,7 +455,7 @@ void p2p_shm_wait(struct p2p_shm *ms, const struct message *until)
         if (atomic_load(&until->done))
             return;
         if (deadline_ms == 0)
-            deadline_ms = co_deadline_ms(transport_shm_timeout_ms(shm));
+            deadline_ms = co_deadline_ms(shm->timeout_ms);
         if (has_left(ms, (unsigned)until->peer)) {
             p2p_shm_advance(ms); /* what it did before it left counts */
             if (atomic_load(&until->done))
@@ -468,8 +466,7 @@ void p2p_shm_wait(struct p2p_shm *ms, const struct message *until)
         if (co_left_ms(deadline_ms) == 0)
             transport_shm_give_up_on(shm, (unsigned)until->peer);
         else
-            control_sleep_for(transport_shm_control(shm),
-                              transport_shm_member(shm, (unsigned)until->peer)->local_rank, bell,
+            control_sleep_for(shm->control, shm->member[(unsigned)until->peer].local_rank, bell,
                               seen, NAP_US);
     }
 }

@@ -1,4 +1,4 @@
-/* messages.h - messages between two ranks of a group on one node.
+/* p2p_shm.h - messages between two ranks of a group on one node.
  *
  * Each rank keeps what it sends in an outbox in its own user segment: a ring of 64 slots for each
  * receiver. A short message rides in its slot; of a long one the slot says where it lies, and the

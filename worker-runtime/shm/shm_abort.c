@@ -12,8 +12,8 @@ struct name {
     char text[80];
 };
 
-void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
-              uint32_t detail)
+void shm_abort_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
+                    uint32_t detail)
 {
     control_abort_set(t->control, (struct control_abort){.cause = (uint16_t)cause,
                                                          .rank = (uint16_t)local_rank,
@@ -34,11 +34,11 @@ static struct name name_of(const struct transport_shm *t, unsigned local_rank)
 
 /* A mismatch is told as a pair of ranks of a group, the lower one in `detail` beside the group and
  * which of the two slots holds the call. */
-void why_tell_mismatch(struct transport_shm *t, unsigned other)
+void shm_abort_tell_mismatch(struct transport_shm *t, unsigned other)
 {
     unsigned low = other < t->rank ? other : t->rank;
     unsigned high = other < t->rank ? t->rank : other;
-    why_tell(t, CONTROL_MISMATCH, high, t->group << 17 | (t->seq & 1) << 16 | low);
+    shm_abort_tell(t, CONTROL_MISMATCH, high, t->group << 17 | (t->seq & 1) << 16 | low);
 }
 
 /* How many steps a rank is behind this one; 0: it has come. */
@@ -59,7 +59,7 @@ static uint32_t longest_lag(const struct transport_shm *t)
     return longest;
 }
 
-bool why_is_outside(const struct transport_shm *t)
+bool shm_abort_is_outside(const struct transport_shm *t)
 {
     const uint32_t longest = longest_lag(t);
     for (unsigned r = 0; longest > 0 && r < t->n_ranks; r++)
@@ -70,7 +70,7 @@ bool why_is_outside(const struct transport_shm *t)
 }
 
 /* Those who are missing may themselves wait for one that is further behind: that one is named. */
-void why_tell_timeout(struct transport_shm *t)
+void shm_abort_tell_timeout(struct transport_shm *t)
 {
     const uint32_t longest = longest_lag(t);
     unsigned first = t->n_ranks, n_missing = 0;
@@ -81,8 +81,8 @@ void why_tell_timeout(struct transport_shm *t)
             first = r;
     }
     if (first < t->n_ranks)
-        why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank,
-                 (n_missing - 1) << 16 | t->member[first].local_rank);
+        shm_abort_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank,
+                       (n_missing - 1) << 16 | t->member[first].local_rank);
 }
 
 /* --- texts ------------------------------------------------------------------------------------ */
@@ -91,13 +91,13 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
                              struct co_error *err)
 {
     const unsigned low = why.detail & 0xffff, group = why.detail >> 17;
-    if (low == WHY_MESSAGE)
+    if (low == SHM_ABORT_MESSAGE)
         return co_fail(err, -EPROTO, "a message to %s is not what it expected",
                        name_of(t, why.rank).text);
     if (group != t->group || low >= t->n_ranks || why.rank >= t->n_ranks)
         return co_fail(err, -EPROTO, "ranks of another group called different collectives");
-    const struct slot *a = slot_of(t, why.rank, why.detail >> 16);
-    const struct slot *b = slot_of(t, low, why.detail >> 16);
+    const struct slot *a = transport_shm_slot(t, why.rank, why.detail >> 16);
+    const struct slot *b = transport_shm_slot(t, low, why.detail >> 16);
     char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES];
     if (call_same(&a->call, &b->call) && a->call.form == CALL_PAIRS)
         return co_fail(err, -EPROTO,

@@ -1,7 +1,6 @@
-#include "transport_shm.h"
+#include "transport_shm_priv.h"
 
 #include "common/clock.h"
-#include "transport_shm_priv.h"
 #include "worker-runtime/core/cpus.h"
 #include "worker-runtime/tcp/straggler.h"
 
@@ -78,82 +77,9 @@ void transport_shm_destroy(struct transport_shm *t)
     free(t);
 }
 
-void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), void *arg)
-{
-    t->idle = idle;
-    t->idle_arg = arg;
-}
-
 void transport_shm_name_ranks(struct transport_shm *t, struct transport_shm_names names)
 {
     t->names = names;
-}
-
-struct transport_shm_names transport_shm_names(const struct transport_shm *t)
-{
-    return t->names;
-}
-
-void transport_shm_goes_on(struct transport_shm *t)
-{
-    t->goes_on = true;
-}
-
-unsigned transport_shm_rank(const struct transport_shm *t)
-{
-    return t->rank;
-}
-
-unsigned transport_shm_n_ranks(const struct transport_shm *t)
-{
-    return t->n_ranks;
-}
-
-uint64_t transport_shm_timeout_ms(const struct transport_shm *t)
-{
-    return t->timeout_ms;
-}
-
-bool transport_shm_spins(const struct transport_shm *t)
-{
-    return t->spin;
-}
-
-struct control *transport_shm_control(const struct transport_shm *t)
-{
-    return t->control;
-}
-
-const struct transport_shm_member *transport_shm_member(const struct transport_shm *t,
-                                                        unsigned rank)
-{
-    return &t->member[rank];
-}
-
-uint32_t transport_shm_arrived(const struct transport_shm *t)
-{
-    return t->arrived;
-}
-
-uint8_t *transport_shm_mailbox(const struct transport_shm *t, unsigned rank)
-{
-    return t->member[rank].mailbox;
-}
-
-bool transport_shm_must_withdraw(const struct transport_shm *t)
-{
-    return t->must_withdraw;
-}
-
-const union transport_shm_note *transport_shm_note(const struct transport_shm *t, unsigned rank)
-{
-    return &slot_of(t, rank, t->seq)->note;
-}
-
-/* Sequentially consistent, unlike control_abort_get(): it pairs with control_line.touching. */
-bool transport_shm_is_broken(const struct transport_shm *t)
-{
-    return atomic_load(&t->control->abort) != 0;
 }
 
 /* --- failing ---------------------------------------------------------------------------------- */
@@ -194,7 +120,7 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err)
         char text[CALL_TEXT_BYTES];
         if (code != -EPROTO && t->seq > 0)
             co_fail_in(&t->why, "%s, call #%u",
-                       call_format(&slot_of(t, t->rank, t->seq)->call, text), t->number);
+                       call_format(&transport_shm_slot(t, t->rank, t->seq)->call, text), t->number);
         t->broken = true;
     }
     return co_fail(err, t->why.code, "%s", t->why.text);
@@ -203,28 +129,28 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err)
 void transport_shm_tell_unreadable(struct transport_shm *t, unsigned rank)
 {
     if (control_look(t->control, t->member[rank].local_rank) != CONTROL_DEAD)
-        why_tell(t, CONTROL_UNREADABLE, t->member[rank].local_rank, 0);
+        shm_abort_tell(t, CONTROL_UNREADABLE, t->member[rank].local_rank, 0);
 }
 
 void transport_shm_tell_disagreement(struct transport_shm *t, unsigned rank)
 {
     if (rank == t->rank)
-        why_tell(t, CONTROL_MISMATCH, t->member[rank].local_rank, WHY_MESSAGE);
+        shm_abort_tell(t, CONTROL_MISMATCH, t->member[rank].local_rank, SHM_ABORT_MESSAGE);
     else
-        why_tell_mismatch(t, rank);
+        shm_abort_tell_mismatch(t, rank);
 }
 
 bool transport_shm_look_after(struct transport_shm *t, unsigned rank)
 {
     const unsigned local_rank = t->member[rank].local_rank;
     if (control_look(t->control, local_rank) == CONTROL_LEFT)
-        why_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
+        shm_abort_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
     return transport_shm_is_broken(t);
 }
 
 void transport_shm_give_up_on(struct transport_shm *t, unsigned rank)
 {
-    why_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank, t->member[rank].local_rank);
+    shm_abort_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank, t->member[rank].local_rank);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
@@ -242,17 +168,17 @@ static void pause_briefly(void)
  * called something else? Both set the abort word. */
 static void look_around(struct transport_shm *t)
 {
-    const struct slot *mine = slot_of(t, t->rank, t->seq);
+    const struct slot *mine = transport_shm_slot(t, t->rank, t->seq);
     for (unsigned r = 0; r < t->n_ranks; r++) {
-        if (has_come(t, r)) {
-            if (t->is_meeting && !call_same(&mine->call, &slot_of(t, r, t->seq)->call))
-                why_tell_mismatch(t, r);
+        if (transport_shm_has_come(t, r)) {
+            if (t->is_meeting && !call_same(&mine->call, &transport_shm_slot(t, r, t->seq)->call))
+                shm_abort_tell_mismatch(t, r);
             continue;
         }
         /* It may have come and left between two looks: what it did last decides. */
         const unsigned local_rank = t->member[r].local_rank;
-        if (control_look(t->control, local_rank) == CONTROL_LEFT && !has_come(t, r))
-            why_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
+        if (control_look(t->control, local_rank) == CONTROL_LEFT && !transport_shm_has_come(t, r))
+            shm_abort_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
     }
 }
 
@@ -264,11 +190,11 @@ static bool look_for_trouble(struct transport_shm *t)
     look_around(t);
     if (co_left_ms(t->deadline_ms) > 0)
         return transport_shm_is_broken(t);
-    if (!t->has_more_time && why_is_outside(t)) {
+    if (!t->has_more_time && shm_abort_is_outside(t)) {
         t->has_more_time = true; /* by then that one knows who is late */
         t->deadline_ms = co_deadline_ms(straggler_more_ms(t->call_timeout_ms) + MORE_MS);
     } else {
-        why_tell_timeout(t);
+        shm_abort_tell_timeout(t);
     }
     return transport_shm_is_broken(t);
 }
@@ -277,7 +203,7 @@ static bool yield_for(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < YIELDS; i++) {
         sched_yield();
-        if (has_come(t, rank))
+        if (transport_shm_has_come(t, rank))
             return true;
     }
     return false;
@@ -286,7 +212,7 @@ static bool yield_for(const struct transport_shm *t, unsigned rank)
 static bool look_for(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < LOOKS; i++) {
-        if (has_come(t, rank))
+        if (transport_shm_has_come(t, rank))
             return true;
         pause_briefly();
     }
@@ -403,12 +329,12 @@ static int glance(struct transport_shm *t, struct co_error *err)
 /* All are here: to the same call? */
 static int check_meeting(struct transport_shm *t, struct co_error *err)
 {
-    const struct slot *mine = slot_of(t, t->rank, t->seq);
+    const struct slot *mine = transport_shm_slot(t, t->rank, t->seq);
     for (unsigned r = 0; r < t->n_ranks; r++) {
-        const struct slot *other = slot_of(t, r, t->seq);
+        const struct slot *other = transport_shm_slot(t, r, t->seq);
         if (call_same(&mine->call, &other->call) && mine->number == other->number)
             continue;
-        why_tell_mismatch(t, r);
+        shm_abort_tell_mismatch(t, r);
         return transport_shm_fail(t, err);
     }
     t->is_meeting = false;
@@ -419,7 +345,7 @@ static int check_meeting(struct transport_shm *t, struct co_error *err)
 static bool glimpse(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < FIRST_LOOKS; i++)
-        if (has_come(t, rank))
+        if (transport_shm_has_come(t, rank))
             return true;
     return false;
 }
@@ -439,7 +365,7 @@ int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *
         if (glimpse(t, t->next))
             continue;
         wake_sleepers(t);
-        if (has_come(t, t->next))
+        if (transport_shm_has_come(t, t->next))
             continue;
         int code = may_wait ? wait_for_one(t, t->next, err) : glance(t, err);
         if (code <= 0)
@@ -453,7 +379,7 @@ int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *
 
 static void say_where(struct transport_shm *t, bool inside)
 {
-    unsigned kind = slot_of(t, t->rank, t->seq)->call.kind;
+    unsigned kind = transport_shm_slot(t, t->rank, t->seq)->call.kind;
     atomic_store_explicit(&t->member[t->rank].line->where, where_pack(t->number, kind, inside),
                           memory_order_relaxed);
 }
@@ -466,7 +392,7 @@ int transport_shm_open(struct transport_shm *t, const struct call *call, uint64_
     t->seq++;
     t->number += !t->goes_on;
     t->goes_on = false;
-    struct slot *mine = slot_of(t, t->rank, t->seq);
+    struct slot *mine = transport_shm_slot(t, t->rank, t->seq);
     mine->call = *call;
     mine->number = t->number;
     if (transport_shm_is_broken(t))
@@ -494,7 +420,8 @@ void transport_shm_arrive(struct transport_shm *t)
     t->owes_wake = true;
     say_cpu(t);
     if (t->is_meeting)
-        atomic_store_explicit(&slot_of(t, t->rank, t->seq)->met, t->arrived, memory_order_release);
+        atomic_store_explicit(&transport_shm_slot(t, t->rank, t->seq)->met, t->arrived,
+                              memory_order_release);
     control_publish(line, t->arrived);
 }
 
@@ -506,11 +433,6 @@ static _Atomic uint32_t *own_touch(const struct transport_shm *t)
 bool transport_shm_touch_begin(struct transport_shm *t, bool writes)
 {
     atomic_store(own_touch(t), writes ? TOUCH_WRITES : TOUCH_READS);
-    return !transport_shm_is_broken(t);
-}
-
-bool transport_shm_touch_more(struct transport_shm *t)
-{
     return !transport_shm_is_broken(t);
 }
 

@@ -1,5 +1,5 @@
 /* transport_shm.h - how the ranks of a group on one node meet in shared memory. Moves no user data
- * itself: it says when data may be moved. shape_*.c hold the algorithms.
+ * itself: it says when data may be moved. algo_*.c hold the algorithms.
  *
  * Words:
  *   call    one collective. All ranks open it, publish its signature with a note, and meet
@@ -32,7 +32,8 @@ struct co_error;
 struct control;
 struct transport_shm; /* opaque */
 
-#define TRANSPORT_SHM_NOTE_BYTES 96
+#define TRANSPORT_SHM_NOTE_BYTES    96
+#define TRANSPORT_SHM_MAILBOX_BYTES (508u * 1024)
 
 struct transport_shm_place { /* where a rank's buffers lie, for those who can reach them */
     bool has_in, has_out;    /* in the rank's user segment */
@@ -54,7 +55,7 @@ struct transport_shm_member { /* a rank of the group */
     struct control_line
         *line;           /* where it says how far it has come; of the world's group its own line
                                   in the control segment */
-    uint8_t *mailbox;    /* TRANSPORT_SHM_MAILBOX_BYTES */
+    uint8_t *mailbox;    /* staging memory, TRANSPORT_SHM_MAILBOX_BYTES, that all ranks reach */
     unsigned local_rank; /* on the node: whether it lives is said in the control segment */
 };
 
@@ -84,14 +85,6 @@ void transport_shm_destroy(
     struct transport_shm *t); /* does not leave the control segment; NULL is fine */
 
 void transport_shm_name_ranks(struct transport_shm *t, struct transport_shm_names names);
-struct transport_shm_names transport_shm_names(const struct transport_shm *t);
-
-/* The call that is opened next is a further part of the last one: not counted as a call. */
-void transport_shm_goes_on(struct transport_shm *t);
-
-/* Have `idle(arg)` called now and then while this rank sleeps in a step: every half millisecond as
- * long as it returns true. */
-void transport_shm_on_idle(struct transport_shm *t, bool (*idle)(void *arg), void *arg);
 
 /* Open a call and lend this rank's note of it, to be filled before transport_shm_arrive().
  *
@@ -115,20 +108,12 @@ int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *
 /* The open call is done here. */
 void transport_shm_close(struct transport_shm *t);
 
-/* A rank's note of the call that was met. Valid until this rank opens its next call. */
-const union transport_shm_note *transport_shm_note(const struct transport_shm *t, unsigned rank);
-
-/* Staging memory, TRANSPORT_SHM_MAILBOX_BYTES of it, that all ranks reach. */
-#define TRANSPORT_SHM_MAILBOX_BYTES (508u * 1024)
-uint8_t *transport_shm_mailbox(const struct transport_shm *t, unsigned rank);
-
 /* Say that this rank starts touching others' memory. Between pieces of at most about a millisecond
- * ask transport_shm_touch_more(); whatever it says, finish by transport_shm_touch_end().
+ * ask transport_shm_is_broken(); whatever it says, finish by transport_shm_touch_end().
  *
  * writes    false: it only reads
  * returns   true go on; false the group broke: touch nothing (more) */
 bool transport_shm_touch_begin(struct transport_shm *t, bool writes);
-bool transport_shm_touch_more(struct transport_shm *t);
 void transport_shm_touch_end(struct transport_shm *t);
 
 /* Break the group, if it is not broken yet, for a reason that the algorithms found:
@@ -140,7 +125,6 @@ void transport_shm_tell_disagreement(struct transport_shm *t, unsigned rank);
 /* Look after a rank that this one waits for outside of a step. Sets the abort word if it is gone.
  * returns   whether the group is broken */
 bool transport_shm_look_after(struct transport_shm *t, unsigned rank);
-bool transport_shm_is_broken(const struct transport_shm *t);
 /* Give up waiting for `rank`: break the group with a time-out. */
 void transport_shm_give_up_on(struct transport_shm *t, unsigned rank);
 
@@ -161,18 +145,5 @@ void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
  * number there is told. */
 void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
                              char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
-
-/* Whether somebody was stuck while writing: this rank's memory must be taken away from the others
- * before the call returns. */
-bool transport_shm_must_withdraw(const struct transport_shm *t);
-
-unsigned transport_shm_rank(const struct transport_shm *t);
-unsigned transport_shm_n_ranks(const struct transport_shm *t);
-uint64_t transport_shm_timeout_ms(const struct transport_shm *t);
-bool transport_shm_spins(const struct transport_shm *t);
-struct control *transport_shm_control(const struct transport_shm *t);
-const struct transport_shm_member *transport_shm_member(const struct transport_shm *t,
-                                                        unsigned rank);
-uint32_t transport_shm_arrived(const struct transport_shm *t); /* what this rank's line says */
 
 #endif

@@ -1,4 +1,5 @@
-/* transport_shm_priv.h - what transport_shm.c and shm_abort.c share. */
+/* transport_shm_priv.h - a transport as the files of this component know it. They read its fields;
+ * but for `idle` and `goes_on` only transport_shm.c writes them. */
 #ifndef DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_PRIV_H
 #define DDP_WORKER_RUNTIME_SHM_TRANSPORT_SHM_PRIV_H
 
@@ -29,7 +30,9 @@ struct transport_shm {
     struct transport_shm_member *member; /* n_ranks, owned */
     unsigned rank, n_ranks;
     uint32_t group;
-    bool spin, broken, must_withdraw;
+    bool spin, broken;
+    bool must_withdraw;       /* somebody was stuck while writing: this rank's memory must be taken
+                                 away from the others before the call returns */
     bool has_more_time;       /* the step got, since somebody waits for another node */
     bool is_meeting;          /* the step that is waited for is the meeting of the open call */
     uint64_t timeout_ms;      /* of the group */
@@ -38,28 +41,43 @@ struct transport_shm {
     uint64_t next_look_ns;    /* of one who only looks */
     uint32_t seq;             /* times that a call was opened: the slots take turns */
     uint32_t number;          /* calls: parts that go on with the last one are not counted */
-    bool goes_on;             /* the next one does */
+    bool goes_on;             /* the next one does: set before it is opened */
     struct transport_shm_names names;
-    uint32_t arrived;      /* what this rank's line says */
-    bool owes_wake;        /* it has arrived, but has not looked for sleepers yet */
-    uint32_t cpu;          /* what this rank's line says */
-    uint64_t next_move_ns; /* not to look for another processor before */
-    unsigned next;         /* ranks below have come to the step that is waited for */
-    bool (*idle)(void *arg);
+    uint32_t arrived;        /* what this rank's line says */
+    bool owes_wake;          /* it has arrived, but has not looked for sleepers yet */
+    uint32_t cpu;            /* what this rank's line says */
+    uint64_t next_move_ns;   /* not to look for another processor before */
+    unsigned next;           /* ranks below have come to the step that is waited for */
+    bool (*idle)(void *arg); /* called now and then while this rank sleeps in a step: every half
+                                millisecond as long as it returns true. NULL */
     void *idle_arg;
     struct co_error why; /* once broken */
 };
 
-static inline struct slot *slot_of(const struct transport_shm *t, unsigned rank, uint32_t seq)
+static inline struct slot *transport_shm_slot(const struct transport_shm *t, unsigned rank,
+                                              uint32_t seq)
 {
     return &((struct notes *)t->member[rank].line->note)->slot[seq & 1];
 }
 
+/* A rank's note of the call that was met. Valid until this rank opens its next call. */
+static inline const union transport_shm_note *transport_shm_note(const struct transport_shm *t,
+                                                                 unsigned rank)
+{
+    return &transport_shm_slot(t, rank, t->seq)->note;
+}
+
+/* Sequentially consistent, unlike control_abort_get(): it pairs with control_line.touching. */
+static inline bool transport_shm_is_broken(const struct transport_shm *t)
+{
+    return atomic_load(&t->control->abort) != 0;
+}
+
 /* Whether a rank has come to the open step. In a meeting that is said first where the call is. */
-static inline bool has_come(const struct transport_shm *t, unsigned rank)
+static inline bool transport_shm_has_come(const struct transport_shm *t, unsigned rank)
 {
     const _Atomic uint32_t *word =
-        t->is_meeting ? &slot_of(t, rank, t->seq)->met : &t->member[rank].line->arrived;
+        t->is_meeting ? &transport_shm_slot(t, rank, t->seq)->met : &t->member[rank].line->arrived;
     uint32_t is = atomic_load_explicit(word, memory_order_acquire);
     return (int32_t)(is - t->arrived) >= 0; /* the counter wraps around */
 }
@@ -71,13 +89,14 @@ static inline uint64_t where_pack(uint32_t seq, unsigned kind, bool inside)
 }
 
 /* Write the cause of a failure; the first one stays. */
-void why_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
-              uint32_t detail);
-void why_tell_mismatch(struct transport_shm *t, unsigned other);
+void shm_abort_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
+                    uint32_t detail);
+void shm_abort_tell_mismatch(struct transport_shm *t, unsigned other);
 /* Those who have not come to the open step are missing. */
-void why_tell_timeout(struct transport_shm *t);
+void shm_abort_tell_timeout(struct transport_shm *t);
 /* Whether one of those who are furthest behind waits for another node. */
-bool why_is_outside(const struct transport_shm *t);
-#define WHY_MESSAGE 0xffffu /* in place of a rank: it is not a call that they disagree about */
+bool shm_abort_is_outside(const struct transport_shm *t);
+#define SHM_ABORT_MESSAGE                                                                          \
+    0xffffu /* in place of a rank: it is not a call that they disagree about */
 
 #endif

@@ -2,7 +2,6 @@
 #include "common/error.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/shm/cpu_tuning.h"
-#include "worker-runtime/shm/cpu_tuning_read.h"
 
 #include <check.h>
 #include <errno.h>
