@@ -174,7 +174,7 @@ static bool collect_from(struct cpu *c, unsigned rank)
     return true;
 }
 
-static bool collect(struct cpu *c)
+bool cma_collect(struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
     if (!layout_gets(l, c->rank))
@@ -208,12 +208,12 @@ static bool work_out(struct cpu *c, size_t stage)
     if (l->kind == CALL_REDUCE_SCATTER)
         return sum_block(c, layout_in_of(l, c->rank), c->job.out);
     if (l->kind != CALL_ALL_REDUCE)
-        return collect(c);
+        return cma_collect(c);
     const struct slice part = slice_of(l->count, l->size, c->rank, c->n);
     return sum_block(c, part, c->job.out + part.first * l->size);
 }
 
-static int work_cma(struct cpu *c, size_t stage, struct co_error *err)
+int algo_cma(struct cpu *c, size_t stage, struct co_error *err)
 {
     const struct layout *l = &c->job.layout;
     const size_t n_stages = l->kind == CALL_ALL_REDUCE ? 2 : 1;
@@ -229,5 +229,3 @@ static int work_cma(struct cpu *c, size_t stage, struct co_error *err)
     transport_shm_arrive(c->shm);
     return layout_gives(l, c->rank) || l->kind == CALL_ALL_REDUCE ? ALGO_STEP : ALGO_DONE;
 }
-
-const struct algo algo_cma = {"cma", work_cma};

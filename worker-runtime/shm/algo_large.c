@@ -98,29 +98,29 @@ static bool must_be_staged(const struct cpu *c)
     return false;
 }
 
-static int go_on(struct cpu *c, const struct algo *algo, struct co_error *err)
+static int go_on(struct cpu *c, cpu_algo *algo, struct co_error *err)
 {
     c->job.algo = algo;
     c->job.stage = 0;
-    return algo->work(c, 0, err);
+    return algo(c, 0, err);
 }
 
 static int choose(struct cpu *c, struct co_error *err)
 {
     const bool direct = !must_be_staged(c) && can_be_direct(c);
     if (direct)
-        return go_on(c, &algo_direct, err);
+        return go_on(c, algo_direct, err);
     if (must_be_staged(c) || !cma_is_worth_it(c))
-        return go_on(c, &algo_staged, err);
+        return go_on(c, algo_staged, err);
     if (c->cma == CMA_UNKNOWN) {
         cma_ask(c);
         transport_shm_arrive(c->shm);
         return ALGO_STEP;
     }
-    return go_on(c, &algo_cma, err);
+    return go_on(c, algo_cma, err);
 }
 
-static int work_large(struct cpu *c, size_t stage, struct co_error *err)
+int algo_large(struct cpu *c, size_t stage, struct co_error *err)
 {
     if (stage == 0)
         return open_large(c, err);
@@ -130,5 +130,3 @@ static int work_large(struct cpu *c, size_t stage, struct co_error *err)
         cma_agree(c);
     return choose(c, err);
 }
-
-const struct algo algo_large = {"large", work_large};

@@ -68,7 +68,9 @@ void cpu_take(struct cpu *c, size_t pitch, struct slice s)
     }
 }
 
-static int work_note(struct cpu *c, size_t stage, struct co_error *err)
+/* Which of the two it is the compiler knows. A buffer is free to be filled: its last readers were
+ * done before they met this rank in the call before. */
+static inline int work_small(struct cpu *c, size_t stage, bool on_note, struct co_error *err)
 {
     const struct layout *l = &c->job.layout;
     const size_t pitch = l->most * l->size;
@@ -78,37 +80,23 @@ static int work_note(struct cpu *c, size_t stage, struct co_error *err)
         int code = transport_shm_open(c->shm, &c->job.call, c->job.timeout_ms, &note, err);
         if (code != 0)
             return code;
-        cpu_fill(c, note->bytes, pitch, all);
+        cpu_fill(c, on_note ? note->bytes : cpu_buffer(c, c->rank, c->pieces), pitch, all);
         transport_shm_arrive(c->shm);
         return ALGO_STEP;
     }
     for (unsigned r = 0; r < c->n; r++)
-        c->in[r] = transport_shm_note(c->shm, r)->bytes;
+        c->in[r] = on_note ? transport_shm_note(c->shm, r)->bytes : cpu_buffer(c, r, c->pieces);
     cpu_take(c, pitch, all);
+    c->pieces += !on_note;
     return ALGO_DONE;
 }
 
-/* The buffer is free: its last readers were done before they met this rank in the call before. */
-static int work_one_shot(struct cpu *c, size_t stage, struct co_error *err)
+int algo_note(struct cpu *c, size_t stage, struct co_error *err)
 {
-    const struct layout *l = &c->job.layout;
-    const size_t pitch = l->most * l->size;
-    const struct slice all = {0, l->most};
-    if (stage == 0) {
-        union transport_shm_note *note;
-        int code = transport_shm_open(c->shm, &c->job.call, c->job.timeout_ms, &note, err);
-        if (code != 0)
-            return code;
-        cpu_fill(c, cpu_buffer(c, c->rank, c->pieces), pitch, all);
-        transport_shm_arrive(c->shm);
-        return ALGO_STEP;
-    }
-    for (unsigned r = 0; r < c->n; r++)
-        c->in[r] = cpu_buffer(c, r, c->pieces);
-    cpu_take(c, pitch, all);
-    c->pieces++;
-    return ALGO_DONE;
+    return work_small(c, stage, true, err);
 }
 
-const struct algo algo_note = {"note", work_note};
-const struct algo algo_one_shot = {"one-shot", work_one_shot};
+int algo_one_shot(struct cpu *c, size_t stage, struct co_error *err)
+{
+    return work_small(c, stage, false, err);
+}

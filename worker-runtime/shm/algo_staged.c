@@ -133,7 +133,7 @@ static void begin(struct cpu *c)
 }
 
 /* The engine counts the stage up by one for each step. */
-static int work_staged(struct cpu *c, size_t stage, struct co_error *err)
+int algo_staged(struct cpu *c, size_t stage, struct co_error *err)
 {
     struct job *j = &c->job;
     (void)err;
@@ -155,5 +155,3 @@ static int work_staged(struct cpu *c, size_t stage, struct co_error *err)
     transport_shm_arrive(c->shm);
     return ALGO_STEP;
 }
-
-const struct algo algo_staged = {"staged", work_staged};

@@ -30,18 +30,18 @@ static struct cpu *cpu_of(struct backend *b)
 /* --- a collective ----------------------------------------------------------------------------- */
 
 /* By what all ranks know alike before they meet. */
-static const struct algo *choose_algo(const struct cpu *c)
+static cpu_algo *choose_algo(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
     const size_t blocks = layout_n_blocks(l), block = l->most * l->size;
     if (layout_has_pairs(l) || block > BUFFER_BYTES)
-        return &algo_large;
+        return algo_large;
     if (block * blocks <= TRANSPORT_SHM_NOTE_BYTES)
-        return &algo_note;
+        return algo_note;
     /* what one rank reads: a block from each rank, whole or one of several */
     if (block * blocks <= BUFFER_BYTES && block * c->n <= c->tuning.one_shot_bytes)
-        return &algo_one_shot;
-    return &algo_large;
+        return algo_one_shot;
+    return algo_large;
 }
 
 /* A rank that is stuck in this one's memory gets another to write to. */
@@ -83,7 +83,7 @@ static int cpu_begin(struct backend *b, const struct collective *what, struct co
     j->stage = 0;
     j->algo = choose_algo(c);
     j->is_open = true;
-    int code = j->algo->work(c, 0, err);
+    int code = j->algo(c, 0, err);
     return code < 0 ? end_failed(c, code, err) : 0;
 }
 
@@ -96,7 +96,7 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
         if (code == 0)
             return 0;
         if (code > 0)
-            code = j->algo->work(c, ++j->stage, err);
+            code = j->algo(c, ++j->stage, err);
         if (code < 0)
             return end_failed(c, code, err);
         if (code == ALGO_DONE)

@@ -20,16 +20,14 @@ struct user_segment;
 
 enum algo_next { ALGO_DONE = 1, ALGO_STEP = 0 }; /* or -errno */
 
-struct algo {
-    const char *name;
-    /* Do stage number `stage`, 0 first. Before ALGO_STEP it has called transport_shm_arrive().
-     * returns   ALGO_STEP go on with the next stage once all are here; ALGO_DONE; -errno */
-    int (*work)(struct cpu *c, size_t stage, struct co_error *err);
-};
+/* Do stage number `stage` of the open job, 0 first. Before ALGO_STEP it has called
+ * transport_shm_arrive().
+ * returns   ALGO_STEP go on with the next stage once all are here; ALGO_DONE; -errno */
+typedef int cpu_algo(struct cpu *c, size_t stage, struct co_error *err);
 
 struct job { /* the open collective */
     struct layout layout;
-    const struct algo *algo;
+    cpu_algo *algo;
     size_t stage;
     uint32_t seq; /* of those opened, to tell the tables of two calls apart */
     uint64_t timeout_ms;
@@ -80,7 +78,7 @@ struct cpu {
     unsigned n_splits;
 };
 
-extern const struct algo algo_note, algo_one_shot, algo_large, algo_direct, algo_cma, algo_staged;
+cpu_algo algo_note, algo_one_shot, algo_large, algo_direct, algo_cma, algo_staged;
 
 /* --- mailboxes -------------------------------------------------------------------------------- */
 
@@ -195,6 +193,9 @@ void cma_agree(struct cpu *c);
 /* Whether the open job is one for it, if it works. */
 bool cma_is_worth_it(const struct cpu *c);
 void cma_init(struct cpu *c);
+/* Copy what this rank gets of a collective that adds nothing up from where the others' memory lies:
+ * also of `direct`, with nothing to be read by system call. returns false: the group broke */
+bool cma_collect(struct cpu *c);
 
 /* Whether that is a process of this system that is `rank` of the group, and can be read.
  * probe   where its cpu.cma_probe lies */
