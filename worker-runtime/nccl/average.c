@@ -75,10 +75,7 @@ static ncclResult_t make_op(const struct device_group *g, const struct device_av
 
 /* Launch a kernel for all pieces, as many at a time as it takes. */
 static int run_kernel(const struct device_group *g, const struct device_average *a,
-                      struct kernel_pieces *k,
-                      int (*launch)(const struct kernels *kernels, const struct kernel_pieces *work,
-                                    cudaStream_t stream, struct co_error *err),
-                      struct co_error *err)
+                      enum kernel which, struct kernel_pieces *k, struct co_error *err)
 {
     uint64_t first = 0;
     int code = 0;
@@ -87,36 +84,25 @@ static int run_kernel(const struct device_group *g, const struct device_average 
         first += a->piece[i].count;
         if (k->n < KERNEL_PIECES && i + 1 < a->n)
             continue;
-        code = launch(&g->device->kernels, k, g->averages.stream, err);
+        code = kernels_run_pieces(&g->device->kernels, which, k, g->averages.stream, err);
         k->n = 0;
     }
     return code;
 }
 
-static struct kernel_pieces work_of(const struct device_average *a, double factor, int found)
+/* Nothing where there is nothing to do.
+ * found   of a->found_inf, where to say what is not finite */
+static int pack_or_unpack(const struct device_group *g, const struct device_average *a,
+                          enum kernel which, double factor, int found, struct co_error *err)
 {
-    return (struct kernel_pieces){.dtype = (uint32_t)a->dtype,
-                                  .wire_dtype = (uint32_t)a->wire_dtype,
-                                  .wire = a->wire,
-                                  .factor = factor,
-                                  .found_inf = a->found_inf != NULL ? a->found_inf + found : NULL};
-}
-
-static int pack(const struct device_group *g, const struct device_average *a, struct co_error *err)
-{
-    struct kernel_pieces k = work_of(a, is_multiplied_by_nccl(a) ? 1 : a->before, FOUND_OWN);
+    struct kernel_pieces k = {.dtype = (uint32_t)a->dtype,
+                              .wire_dtype = (uint32_t)a->wire_dtype,
+                              .wire = a->wire,
+                              .factor = factor,
+                              .found_inf = a->found_inf != NULL ? a->found_inf + found : NULL};
     if (k.wire == NULL && k.factor == 1 && k.found_inf == NULL)
         return 0;
-    return run_kernel(g, a, &k, kernels_pack, err);
-}
-
-static int unpack(const struct device_group *g, const struct device_average *a,
-                  struct co_error *err)
-{
-    struct kernel_pieces k = work_of(a, a->after, FOUND_AVERAGED);
-    if (k.wire == NULL && k.factor == 1 && k.found_inf == NULL)
-        return 0;
-    return run_kernel(g, a, &k, kernels_unpack, err);
+    return run_kernel(g, a, which, &k, err);
 }
 
 /* --- an average ------------------------------------------------------------------------------- */
@@ -141,17 +127,13 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     const struct device_piece wire = {a->wire, count_all(a)};
     const struct device_piece *piece = a->wire != NULL ? &wire : a->piece;
     const ncclDataType_t dtype = nccl_map_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
-    for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++) {
-        const ncclResult_t result = ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype,
-                                                  op, g->comm, g->averages.stream);
-        first = first == ncclSuccess ? result : first;
-    }
-    const ncclResult_t end = ncclGroupEnd();
-    const ncclResult_t freed =
-        is_multiplied_by_nccl(a) ? ncclRedOpDestroy(op, g->comm) : ncclSuccess;
-    if (first != ncclSuccess && first != ncclInProgress)
-        return first;
-    return freed != ncclSuccess ? freed : end;
+    for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++)
+        nccl_map_keep_first(&first, ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype,
+                                                  op, g->comm, g->averages.stream));
+    nccl_map_keep_first(&first, ncclGroupEnd());
+    if (is_multiplied_by_nccl(a))
+        nccl_map_keep_first(&first, ncclRedOpDestroy(op, g->comm));
+    return first;
 }
 
 static int reduce(struct device_group *g, const struct device_average *a, const char *what,
@@ -173,7 +155,8 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
     code = average_fork(g, a->stream, err);
     if (code != 0)
         return code;
-    code = pack(g, a, err);
+    code =
+        pack_or_unpack(g, a, KERNEL_PACK, is_multiplied_by_nccl(a) ? 1 : a->before, FOUND_OWN, err);
     if (code != 0)
         return call_fail(g, code, err);
     if (a->reduce != NULL && !a->reduce(a->arg, g->averages.stream))
@@ -182,7 +165,7 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
         code = reduce(g, a, what, err);
     if (code != 0)
         return code;
-    code = unpack(g, a, err);
+    code = pack_or_unpack(g, a, KERNEL_UNPACK, a->after, FOUND_AVERAGED, err);
     return code != 0 ? call_fail(g, code, err) : 0;
 }
 

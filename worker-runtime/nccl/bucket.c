@@ -90,7 +90,7 @@ int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, vo
         add(d, b);
         return 0;
     }
-    nccl_map_cuda_failed("memory for gradients", result, err);
+    nccl_map_cuda("memory for gradients", result, err);
     give_memory(b);
     free(b);
     return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
@@ -345,9 +345,8 @@ int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm)
     ncclResult_t first = ncclSuccess;
     while (marks != NULL) {
         struct bucket_mark *m = marks;
-        const ncclResult_t result =
-            comm != NULL ? ncclCommDeregister(comm, m->handle) : ncclSuccess;
-        first = first == ncclSuccess ? result : first;
+        if (comm != NULL)
+            nccl_map_keep_first(&first, ncclCommDeregister(comm, m->handle));
         marks = m->next;
         free(m);
     }
@@ -361,7 +360,7 @@ int bucket_clear(struct device *d, void *at, size_t bytes, void *stream, struct 
     cudaError_t result = cudaSetDevice(d->index);
     if (result == cudaSuccess && bytes > 0)
         result = cudaMemsetAsync(at, 0, bytes, stream);
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("zeros for gradients", result, err);
+    return nccl_map_cuda("zeros for gradients", result, err);
 }
 
 int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err)
@@ -371,7 +370,7 @@ int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_erro
     if (result == cudaSuccess)
         result = cudaHostAlloc(&at, bytes, cudaHostAllocDefault);
     if (result != cudaSuccess) {
-        nccl_map_cuda_failed("pinned memory", result, err);
+        nccl_map_cuda("pinned memory", result, err);
         return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
     }
     memset(at, 0, bytes);

@@ -5,12 +5,14 @@
 #include "device.h"
 
 #include "nccl_map.h"
+#include "worker-runtime/arithmetic/reduce.h"
 
 #include <errno.h>
 
 struct work {
     struct device_group *g;
-    const struct collective *what;
+    const struct collective *what; /* or: */
+    const struct message *message;
     ncclComm_t comm;
     cudaStream_t stream; /* that NCCL is given */
     ncclDataType_t dtype;
@@ -33,16 +35,9 @@ static size_t count_out(const struct work *c, int r)
     return c->what->counts != NULL ? c->what->counts[r] : c->what->count;
 }
 
-/* The first failure of several calls; those that are under way are none. */
-static void keep_first(ncclResult_t *first, ncclResult_t result)
-{
-    if (*first == ncclSuccess || (*first == ncclInProgress && result != ncclSuccess))
-        *first = result;
-}
-
 static ncclResult_t end_group(ncclResult_t first)
 {
-    keep_first(&first, ncclGroupEnd());
+    nccl_map_keep_first(&first, ncclGroupEnd());
     return first;
 }
 
@@ -55,8 +50,8 @@ static ncclResult_t all_gather_v(const struct work *c)
     for (int r = 0; r < c->g->n; r++) {
         const size_t count = count_out(c, r);
         if (count > 0)
-            keep_first(&first, ncclBroadcast(r == c->g->rank ? c->in : at, at, count, c->dtype, r,
-                                             c->comm, c->stream));
+            nccl_map_keep_first(&first, ncclBroadcast(r == c->g->rank ? c->in : at, at, count,
+                                                      c->dtype, r, c->comm, c->stream));
         at += count * c->size;
     }
     return end_group(first);
@@ -69,8 +64,8 @@ static ncclResult_t reduce_scatter_v(const struct work *c)
     for (int r = 0; r < c->g->n; r++) {
         const size_t count = count_in(c, r);
         if (count > 0)
-            keep_first(&first, ncclReduce(at, r == c->g->rank ? c->out : NULL, count, c->dtype,
-                                          c->op, r, c->comm, c->stream));
+            nccl_map_keep_first(&first, ncclReduce(at, r == c->g->rank ? c->out : NULL, count,
+                                                   c->dtype, c->op, r, c->comm, c->stream));
         at += count * c->size;
     }
     return end_group(first);
@@ -81,13 +76,13 @@ static ncclResult_t reduce_scatter_v(const struct work *c)
 static void send_to(const struct work *c, const char *at, size_t count, int r, ncclResult_t *first)
 {
     if (count > 0 && r != c->g->rank)
-        keep_first(first, ncclSend(at, count, c->dtype, r, c->comm, c->stream));
+        nccl_map_keep_first(first, ncclSend(at, count, c->dtype, r, c->comm, c->stream));
 }
 
 static void receive_from(const struct work *c, char *at, size_t count, int r, ncclResult_t *first)
 {
     if (count > 0 && r != c->g->rank)
-        keep_first(first, ncclRecv(at, count, c->dtype, r, c->comm, c->stream));
+        nccl_map_keep_first(first, ncclRecv(at, count, c->dtype, r, c->comm, c->stream));
 }
 
 static void receive_all(const struct work *c, ncclResult_t *first)
@@ -140,6 +135,10 @@ static ncclResult_t all_to_all(const struct work *c)
 static ncclResult_t make_call(const struct work *c)
 {
     const struct collective *w = c->what;
+    const struct message *m = c->message;
+    if (m != NULL)
+        return m->is_send ? ncclSend(m->data, m->count, c->dtype, m->peer, c->comm, c->stream)
+                          : ncclRecv(m->data, m->count, c->dtype, m->peer, c->comm, c->stream);
     switch (w->kind) {
     case CALL_ALL_REDUCE:
         return ncclAllReduce(c->in, c->out, w->count, c->dtype, c->op, c->comm, c->stream);
@@ -246,7 +245,7 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
     if (result == cudaSuccess)
         result = cudaStreamIsCapturing(stream, &status);
     if (nccl_map_is_of_capture(result))
-        return nccl_map_cuda_failed("a stream in the capture of a graph", result, err);
+        return nccl_map_cuda("a stream in the capture of a graph", result, err);
     if (result != cudaSuccess)
         cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
     if (status == cudaStreamCaptureStatusInvalidated)
@@ -276,18 +275,8 @@ int call_fail(struct device_group *g, int code, struct co_error *err)
 int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
                      struct co_error *err)
 {
-    return result == cudaSuccess ? 0 : call_fail(g, nccl_map_cuda_failed(what, result, err), err);
-}
-
-/* Nobody ends a communicator while a call is made on it. */
-static void lock(struct device_group *g)
-{
-    pthread_mutex_lock(&g->device->mutex);
-}
-
-static void unlock(struct device_group *g)
-{
-    pthread_mutex_unlock(&g->device->mutex);
+    const int code = nccl_map_cuda(what, result, err);
+    return code != 0 ? call_fail(g, code, err) : 0;
 }
 
 static int run(struct work *c, const char *name, struct co_error *err)
@@ -295,20 +284,22 @@ static int run(struct work *c, const char *name, struct co_error *err)
     struct device_group *g = c->g;
     const cudaStream_t stream = c->stream;
     cudaError_t cuda = cudaSetDevice(g->device->index);
-    if (cuda == cudaSuccess)
+    if (cuda == cudaSuccess && c->what != NULL)
         cuda = take_temp(c);
-    if (cuda == cudaSuccess)
+    if (cuda == cudaSuccess && c->what != NULL)
         cuda = copy_own(c);
     if (cuda == cudaSuccess)
-        cuda = default_stream_begin(&g->detour, stream, &c->stream);
+        cuda = side_stream_begin(&g->detour, stream, &c->stream);
     if (cuda != cudaSuccess)
         return call_settle_cuda(g, cuda, name, err);
-    lock(g);
-    c->comm = g->comm; /* of one that was broken meanwhile: who waits hears why */
+    /* nobody ends a communicator while a call is made on it */
+    pthread_mutex_lock(&g->device->mutex);
+    /* of one that was broken meanwhile: who waits hears why */
+    c->comm = g->comm;
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
-    unlock(g);
+    pthread_mutex_unlock(&g->device->mutex);
     int code = call_settle(g, result, name, err);
-    cuda = default_stream_end(&g->detour, stream);
+    cuda = side_stream_end(&g->detour, stream);
     if (c->temp != NULL && cuda == cudaSuccess)
         cuda = cudaFreeAsync(c->temp, stream);
     return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
@@ -320,35 +311,13 @@ int call_run(struct device_group *g, const struct collective *what, struct co_er
                      .what = what,
                      .stream = what->stream,
                      .dtype = nccl_map_dtype(what->dtype),
-                     .size = nccl_map_size(what->dtype),
+                     .size = reduce_size(what->dtype),
                      .in = what->in,
                      .out = what->out};
     int code = wait_check(g, err);
     if (code == 0)
         code = check(g, what, &c, err);
     return code != 0 ? code : run(&c, call_kind_name(what->kind), err);
-}
-
-static int send_or_receive(struct device_group *g, const struct message *m, cudaStream_t stream,
-                           const char *name, struct co_error *err)
-{
-    cudaStream_t own = stream;
-    cudaError_t cuda = cudaSetDevice(g->device->index);
-    if (cuda == cudaSuccess)
-        cuda = default_stream_begin(&g->detour, stream, &own);
-    if (cuda != cudaSuccess)
-        return call_settle_cuda(g, cuda, name, err);
-    lock(g);
-    ncclResult_t result =
-        ncclInProgress; /* of one that was broken meanwhile: who waits hears why */
-    if (!g->is_broken && m->is_send)
-        result = ncclSend(m->data, m->count, nccl_map_dtype(m->dtype), m->peer, g->comm, own);
-    else if (!g->is_broken)
-        result = ncclRecv(m->data, m->count, nccl_map_dtype(m->dtype), m->peer, g->comm, own);
-    unlock(g);
-    const int code = call_settle(g, result, name, err);
-    cuda = default_stream_end(&g->detour, stream);
-    return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
 }
 
 int call_message(struct device_group *g, const struct message *m, void *stream,
@@ -364,5 +333,6 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
         code = call_check_memory(g->device, m->data, "the buffer", err);
     if (code != 0 || m->count == 0)
         return code;
-    return send_or_receive(g, m, stream, m->is_send ? "send" : "recv", err);
+    struct work c = {.g = g, .message = m, .stream = stream, .dtype = nccl_map_dtype(m->dtype)};
+    return run(&c, m->is_send ? "send" : "recv", err);
 }

@@ -24,10 +24,8 @@ static int check_capture(struct device *d, const struct device_clip *c, struct c
 }
 
 /* Launch a kernel for all gradients, as many at a time as it takes. */
-static int run_kernel(const struct device *d, const struct device_clip *c, struct kernel_clip *k,
-                      int (*launch)(const struct kernels *kernels, struct kernel_clip *work,
-                                    cudaStream_t stream, struct co_error *err),
-                      struct co_error *err)
+static int run_kernel(const struct device *d, const struct device_clip *c, enum kernel which,
+                      struct kernel_clip *k, struct co_error *err)
 {
     int code = 0;
     for (size_t i = 0; i < c->n && code == 0; i++) {
@@ -35,27 +33,10 @@ static int run_kernel(const struct device *d, const struct device_clip *c, struc
             .at = c->grad[i], .count = c->tensor[i].count, .dtype = (uint32_t)c->tensor[i].dtype};
         if (k->n < KERNEL_PIECES && i + 1 < c->n)
             continue;
-        code = launch(&d->kernels, k, c->stream, err);
+        code = kernels_run_vector(&d->kernels, which, k, c->stream, err);
         k->n = 0;
     }
     return code;
-}
-
-static int clear_parts(const struct device_clip *c, const struct kernel_clip *k,
-                       struct co_error *err)
-{
-    const cudaError_t result =
-        cudaMemsetAsync(k->part, 0, KERNEL_CLIP_BLOCKS * sizeof *k->part, c->stream);
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("the norm of gradients", result, err);
-}
-
-static int tell_norm(const struct device_clip *c, const struct kernel_clip *k, struct co_error *err)
-{
-    if (c->ret_norm == NULL)
-        return 0;
-    const cudaError_t result =
-        cudaMemcpyAsync(c->ret_norm, k->norm, sizeof *k->norm, cudaMemcpyDeviceToHost, c->stream);
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("the norm of gradients", result, err);
 }
 
 int clip_run(struct device *d, const struct device_clip *c, struct co_error *err)
@@ -65,17 +46,23 @@ int clip_run(struct device *d, const struct device_clip *c, struct co_error *err
                             .part = work,
                             .norm = work + KERNEL_CLIP_BLOCKS,
                             .factor = work + KERNEL_CLIP_BLOCKS + 1};
-    const cudaError_t set = cudaSetDevice(d->index); /* of the calling thread */
-    int code = set != cudaSuccess ? nccl_map_cuda_failed("cudaSetDevice", set, err) : 0;
+    const char what[] = "the norm of gradients";
+    int code = nccl_map_cuda("cudaSetDevice", cudaSetDevice(d->index), err); /* of the thread */
     if (code == 0)
         code = check_capture(d, c, err);
     if (code == 0)
-        code = clear_parts(c, &k, err);
+        code = nccl_map_cuda(
+            what, cudaMemsetAsync(k.part, 0, KERNEL_CLIP_BLOCKS * sizeof *k.part, c->stream), err);
     if (code == 0)
-        code = run_kernel(d, c, &k, kernels_squares, err);
+        code = run_kernel(d, c, KERNEL_SQUARES, &k, err);
     if (code == 0)
         code = kernels_find_factor(&d->kernels, &k, c->stream, err);
     if (code == 0)
-        code = run_kernel(d, c, &k, kernels_scale, err);
-    return code == 0 ? tell_norm(c, &k, err) : code;
+        code = run_kernel(d, c, KERNEL_SCALE, &k, err);
+    if (code == 0 && c->ret_norm != NULL)
+        code = nccl_map_cuda(
+            what,
+            cudaMemcpyAsync(c->ret_norm, k.norm, sizeof *k.norm, cudaMemcpyDeviceToHost, c->stream),
+            err);
+    return code;
 }

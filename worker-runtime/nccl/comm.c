@@ -167,41 +167,32 @@ static void drop_old(struct device_group *old)
     drop(old);
 }
 
-/* from   what this rank said that it has kept; NULL: it has gone since */
-static int make_shrunk(struct device_group **g, struct device_group *from,
-                       const struct device_make *how, struct co_error *err)
+/* A new one of the ids, or one that `from` is shrunk to: what this rank said that it has kept, or
+ * NULL, if it has gone since.
+ * returns   0; as device_break(), and *g is gone */
+static int make_of(struct device_group **g, struct device_group *from,
+                   const struct device_make *how, struct co_error *err)
 {
-    struct device *d = (*g)->device;
-    if (from == NULL) {
-        co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
-        const int code = device_break(*g, COMM_FAILED, -EIO, err);
+    const bool shrinks = how->way == DEVICE_SHRINK;
+    const size_t n_words = (size_t)(shrinks ? how->n_lost : how->n_ids);
+    const size_t bytes = n_words * (shrinks ? sizeof(int) : sizeof(ncclUniqueId));
+    co_autofree struct begin *b = calloc(1, sizeof *b + bytes);
+    int code = b == NULL ? co_fail(err, -ENOMEM, "no memory for a communicator") : 0;
+    if (code == 0 && shrinks && from == NULL)
+        code = co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
+    if (code != 0) {
+        code = device_break(*g, COMM_FAILED, code, err);
         drop(*g);
         *g = NULL;
         return code;
     }
-    const size_t bytes = sizeof(struct begin) + (size_t)how->n_lost * sizeof(int);
-    co_autofree struct begin *b = calloc(1, bytes);
-    if (b == NULL)
-        return -ENOMEM;
-    b->device = d;
-    b->group = *g;
-    b->parent = from;
-    b->n_words = how->n_lost;
-    memcpy(b->words, how->lost, (size_t)how->n_lost * sizeof(int));
-    return make(g, begin_shrunk, b, bytes, "shrinking a communicator", err);
-}
-
-static int make_new(struct device_group **g, const struct device_make *how, struct co_error *err)
-{
-    const size_t bytes = sizeof(struct begin) + (size_t)how->n_ids * sizeof(ncclUniqueId);
-    co_autofree struct begin *b = calloc(1, bytes);
-    if (b == NULL)
-        return -ENOMEM;
     b->device = (*g)->device;
     b->group = *g;
-    b->n_words = how->n_ids;
-    memcpy(b->words, how->ids, (size_t)how->n_ids * sizeof(ncclUniqueId));
-    return make(g, begin_new, b, bytes, "making a communicator", err);
+    b->parent = shrinks ? from : NULL;
+    b->n_words = (int)n_words;
+    memcpy(b->words, shrinks ? (const void *)how->lost : how->ids, bytes);
+    return make(g, shrinks ? begin_shrunk : begin_new, b, sizeof *b + bytes,
+                shrinks ? "shrinking a communicator" : "making a communicator", err);
 }
 
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
@@ -216,12 +207,7 @@ int comm_make(struct device *d, const struct device_make *how, struct device_gro
         how->way == DEVICE_SHRINK || how->may_be_kept ? swap_kept(d, NULL) : NULL;
     if (how->way == DEVICE_NEW)
         drop_old(old); /* its memory may be needed */
-    int code = how->way == DEVICE_SHRINK ? make_shrunk(&g, old, how, err) : make_new(&g, how, err);
-    if (code == -ENOMEM && g != NULL) {
-        co_fail(err, -ENOMEM, "no memory for a communicator");
-        code = device_break(g, COMM_FAILED, -ENOMEM, err);
-        drop(g);
-    }
+    const int code = make_of(&g, old, how, err);
     if (how->way == DEVICE_SHRINK)
         drop_old(old);
     if (code == 0)
@@ -304,21 +290,6 @@ static enum comm_event by_hand(struct device_group *g, int (*work)(const void *a
     return COMM_FAILED;
 }
 
-static enum comm_event wait_finished(struct device_group *g)
-{
-    const uint64_t deadline_ms = co_deadline_ms(g->device->abort_timeout_ms);
-    struct nap nap = {0};
-    for (;;) {
-        struct co_error err;
-        const int code = wait_ask(g->comm, "ncclCommFinalize", &err);
-        if (code != 0)
-            return code > 0 ? COMM_DONE : COMM_FAILED;
-        if (co_left_ms(deadline_ms) == 0)
-            return COMM_LATE;
-        nap_take(&nap);
-    }
-}
-
 /* In good order: what was begun is finished. Peers may have left by now, and are not asked. */
 static void end_well(struct device_group *g)
 {
@@ -329,7 +300,8 @@ static void end_well(struct device_group *g)
     }
     enum comm_event e = by_hand(g, finish);
     if (e == COMM_DONE)
-        e = wait_finished(g);
+        e = device_wait_rest(g->comm, "ncclCommFinalize",
+                             co_deadline_ms(g->device->abort_timeout_ms));
     if (e == COMM_DONE)
         e = by_hand(g, destroy);
     device_step(g, e);

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,20 +43,14 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
         return co_fail(err, -ENOTSUP,
                        "this process sees no GPU: there is the CPU back end only "
                        "(CUDA_VISIBLE_DEVICES says which it may see)");
-    if (result != cudaSuccess) {
-        nccl_map_cuda_failed("cannot count the GPUs", result, err);
+    if (nccl_map_cuda("cannot count the GPUs", result, err) != 0)
         return -ENOTSUP;
-    }
     int code = choose(opts->local_rank, n, ret, err);
     if (code != 0)
         return code;
-    const cudaError_t set = cudaSetDevice(*ret);
-    if (set == cudaSuccess)
-        return 0;
     char what[64];
     snprintf(what, sizeof what, "cannot use GPU %d", *ret);
-    nccl_map_cuda_failed(what, set, err);
-    return -ENOTSUP;
+    return nccl_map_cuda(what, cudaSetDevice(*ret), err) != 0 ? -ENOTSUP : 0;
 }
 
 int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err)
@@ -69,7 +64,9 @@ int device_open(const struct device_opts *opts, struct device **ret, struct co_e
         return co_fail(err, -ENOMEM, "no memory for a device");
     d->index = index;
     d->abort_timeout_ms = opts->abort_timeout_ms;
-    optional_symbols_look_up(&d->newer);
+#define LOOK_UP(name) d->newer.name = (__typeof__(d->newer.name))dlsym(RTLD_DEFAULT, #name);
+    NEWER_CALLS(LOOK_UP) /* NCCL is loaded already: the plug-in is linked against it */
+#undef LOOK_UP
     pthread_mutex_init(&d->mutex, NULL);
     *ret = d;
     return 0;
@@ -144,6 +141,20 @@ void device_wait_unused(struct device_group *g, uint64_t deadline_ms)
     }
 }
 
+enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t deadline_ms)
+{
+    struct nap nap = {0};
+    for (;;) {
+        struct co_error err;
+        const int code = nccl_map_ask(comm, what, &err);
+        if (code != 0)
+            return code > 0 ? COMM_DONE : COMM_FAILED;
+        if (co_left_ms(deadline_ms) == 0)
+            return COMM_LATE;
+        nap_take(&nap);
+    }
+}
+
 /* Where there is none there is nothing to call; with one that a hand holds nothing can be. */
 static bool needs_no_call(const struct device_group *g)
 {
@@ -184,18 +195,9 @@ struct revoking { /* for a hand */
 static int revoke_one(const void *arg)
 {
     const struct revoking *r = arg;
-    struct nap nap = {0};
     if (!is_taken(r->newer->ncclCommRevoke(r->comm, NCCL_REVOKE_DEFAULT)))
         return COMM_FAILED;
-    for (;;) {
-        struct co_error err;
-        const int code = wait_ask(r->comm, "ncclCommRevoke", &err);
-        if (code != 0)
-            return code > 0 ? COMM_DONE : COMM_FAILED;
-        if (co_left_ms(r->deadline_ms) == 0)
-            return COMM_LATE;
-        nap_take(&nap);
-    }
+    return device_wait_rest(r->comm, "ncclCommRevoke", r->deadline_ms);
 }
 
 /* With the mutex held. A revoke frees nothing, and so need not wait for calls beside the mutex: it

@@ -9,13 +9,13 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
- *   default_stream.c   those on a thread's own default stream
- *   side_stream.c     a stream beside the program's, for these and for averages
+ *   side_stream.c   a stream beside the program's, for averages, and for calls on a thread's own
+ *                   default stream
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   clip.c     their norm
  *   kernels.c  the plug-in's own kernels: kernels.cu
- *   h2d_copy.c     batches on their way to the device
+ *   h2d_copy.c batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
  *   plugin.c   what libddp sees */
 #ifndef DDP_WORKER_RUNTIME_NCCL_DEVICE_H
@@ -30,9 +30,11 @@
 
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 struct device {
     int index;
@@ -68,10 +70,24 @@ struct device_group { /* a communicator */
     struct co_error why;       /* what calls return from then on */
     uint64_t next_look_ns;     /* at the job, by who does not wait */
     struct side averages;      /* its stream is NULL: there were none */
-    struct side detour;        /* see default_stream.c */
+    struct side detour;        /* see side_stream.c */
     bool is_undrained;         /* averages did not end in their time */
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
+
+/* Between two looks at what is waited for: the first come close behind each other. */
+struct nap {
+    unsigned n; /* taken so far */
+};
+static inline void nap_take(struct nap *nap)
+{
+    enum { EAGER_NAPS = 200, NAP_NS = 50 * 1000 }; /* the eager ones only yield the processor */
+    const struct timespec t = {.tv_nsec = NAP_NS};
+    if (nap->n++ < EAGER_NAPS)
+        sched_yield();
+    else
+        nanosleep(&t, NULL);
+}
 
 /* --- device.c --------------------------------------------------------------------------------- */
 
@@ -93,6 +109,9 @@ void device_step(struct device_group *g, enum comm_event e);
 /* Wait until no call is under way beside the mutex, so that it may be freed. One that is not over
  * by then never comes back, as far as is known: is_out. */
 void device_wait_unused(struct device_group *g, uint64_t deadline_ms);
+
+/* Wait until NCCL says that a communicator is at rest. returns COMM_DONE, COMM_FAILED, COMM_LATE */
+enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t deadline_ms);
 
 void device_add(struct device_group *g);
 void device_remove(struct device_group *g);
@@ -124,7 +143,7 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
 /* A call of CUDA's has failed, err says how. Of a capture that was given up nothing comes to run:
  * nothing is broken then.
  *
- * code      of nccl_map_cuda_failed()
+ * code      of nccl_map_cuda()
  * returns   -EINVAL of a capture; else as device_break() */
 int call_fail(struct device_group *g, int code, struct co_error *err);
 /* Likewise, of what CUDA said. returns also 0 */
@@ -144,12 +163,10 @@ cudaError_t side_stream_fork(const struct side *s, cudaStream_t stream);
 cudaError_t side_stream_join(const struct side *s, cudaStream_t stream);
 void side_stream_close(struct side *s); /* nothing of it runs any more */
 
-/* --- default_stream.c ------------------------------------------------------------------------- */
-
 /* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
-cudaError_t default_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
+cudaError_t side_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
 /* `stream` goes on behind the call, which is not in progress any more. */
-cudaError_t default_stream_end(struct side *s, cudaStream_t stream);
+cudaError_t side_stream_end(struct side *s, cudaStream_t stream);
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
 
@@ -205,16 +222,6 @@ int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co
 void h2d_copy_close(struct device_feed *f);
 
 /* --- wait.c ----------------------------------------------------------------------------------- */
-
-/* How long a wait has lasted: the first looks come close behind each other. */
-struct nap {
-    unsigned n;
-};
-void nap_take(struct nap *nap);
-
-/* What NCCL says of a communicator, NULL for none. returns 1 it is at rest; 0 something goes on;
- * -EIO */
-int wait_ask(ncclComm_t comm, const char *what, struct co_error *err);
 
 /* Until a call that NCCL has taken is done, so that the next may be made; breaks the job if it does
  * not.

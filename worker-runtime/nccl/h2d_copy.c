@@ -63,7 +63,7 @@ int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed
         *ret = f;
         return 0;
     }
-    nccl_map_cuda_failed("memory for batches on their way to a GPU", result, err);
+    nccl_map_cuda("memory for batches on their way to a GPU", result, err);
     h2d_copy_close(f);
     return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
@@ -92,7 +92,7 @@ int h2d_copy_send(struct device_feed *f, unsigned place, const struct device_spa
     struct place *p = &f->place[place];
     const cudaError_t result = copy(f, p, span, n);
     p->was_sent = p->was_sent || result == cudaSuccess;
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("a batch to the GPU", result, err);
+    return nccl_map_cuda("a batch to the GPU", result, err);
 }
 
 /* Who reads ahead asks while the program may capture a graph, which a question of another thread
@@ -115,7 +115,7 @@ int h2d_copy_sent(struct device_feed *f, unsigned place, struct co_error *err)
     if (result == cudaSuccess)
         return 1;
     if (result != cudaErrorNotReady)
-        return nccl_map_cuda_failed("a batch to the GPU", result, err);
+        return nccl_map_cuda("a batch to the GPU", result, err);
     cudaGetLastError(); /* it is no error, but CUDA keeps it as the thread's last one */
     return 0;
 }
@@ -125,7 +125,7 @@ int h2d_copy_take(struct device_feed *f, unsigned place, void *stream, struct co
     cudaError_t result = cudaSetDevice(f->device->index); /* of the calling thread */
     if (result == cudaSuccess)
         result = cudaStreamWaitEvent(stream, f->place[place].sent, 0);
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed("a batch on the GPU", result, err);
+    return nccl_map_cuda("a batch on the GPU", result, err);
 }
 
 int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err)
@@ -135,9 +135,7 @@ int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co
     if (result == cudaSuccess)
         result = cudaEventRecord(p->used, stream);
     p->was_used = p->was_used || result == cudaSuccess;
-    return result == cudaSuccess
-               ? 0
-               : nccl_map_cuda_failed("the end of a batch on the GPU", result, err);
+    return nccl_map_cuda("the end of a batch on the GPU", result, err);
 }
 
 void h2d_copy_close(struct device_feed *f)

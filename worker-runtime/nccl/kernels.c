@@ -36,7 +36,7 @@ static const char *const names[KERNEL_N] = {
 
 static int failed(cudaError_t result, struct co_error *err)
 {
-    nccl_map_cuda_failed("the kernels of libddp-nccl.so cannot be loaded", result, err);
+    nccl_map_cuda("the kernels of libddp-nccl.so cannot be loaded", result, err);
     const bool is_other = result == cudaErrorNoKernelImageForDevice ||
                           result == cudaErrorUnsupportedPtxVersion ||
                           result == cudaErrorInvalidPtx || result == cudaErrorJitCompilerNotFound;
@@ -87,35 +87,23 @@ static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const
     void *args[] = {(void *)work};
     const cudaError_t result =
         cudaLaunchKernel((const void *)k->at[which], blocks, lanes, args, 0, stream);
-    return result == cudaSuccess ? 0 : nccl_map_cuda_failed(names[which], result, err);
+    return nccl_map_cuda(names[which], result, err);
 }
 
-static int run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
-                      cudaStream_t stream, struct co_error *err)
+int kernels_run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
+                       cudaStream_t stream, struct co_error *err)
 {
     const uint64_t tiles = (kernel_count(work) + KERNEL_TILE - 1) / KERNEL_TILE;
     const unsigned blocks = tiles < MOST_BLOCKS ? (unsigned)tiles : MOST_BLOCKS;
     return blocks > 0 ? launch(k, which, (dim3){blocks, 1, 1}, work, stream, err) : 0;
 }
 
-int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
-                 struct co_error *err)
-{
-    return run_pieces(k, KERNEL_PACK, work, stream, err);
-}
-
-int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
-                   struct co_error *err)
-{
-    return run_pieces(k, KERNEL_UNPACK, work, stream, err);
-}
-
 /* --- clipping --------------------------------------------------------------------------------- */
 
 /* The gradients are dealt out as one vector: where one ends the next thread goes on with the next
  * one. */
-static int run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
-                      cudaStream_t stream, struct co_error *err)
+int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
+                       cudaStream_t stream, struct co_error *err)
 {
     uint64_t count = 0, at = 0;
     for (uint32_t i = 0; i < work->n; i++)
@@ -128,22 +116,10 @@ static int run_vector(const struct kernels *k, enum kernel which, struct kernel_
     return blocks > 0 ? launch(k, which, (dim3){blocks, 1, 1}, work, stream, err) : 0;
 }
 
-int kernels_squares(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
-                    struct co_error *err)
-{
-    return run_vector(k, KERNEL_SQUARES, work, stream, err);
-}
-
 int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
                         cudaStream_t stream, struct co_error *err)
 {
     return launch(k, KERNEL_CLIP_FACTOR, (dim3){1, 1, 1}, work, stream, err);
-}
-
-int kernels_scale(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
-                  struct co_error *err)
-{
-    return run_vector(k, KERNEL_SCALE, work, stream, err);
 }
 
 /* --- batch normalisation ---------------------------------------------------------------------- */

@@ -45,35 +45,30 @@ struct kernels { /* zeroed at first */
  * returns   0; -ENOTSUP the GPU is older than they are, or the driver than this CUDA; -EIO */
 int kernels_load(struct kernels *k, struct co_error *err);
 
-/* Gradients onto the wire: each value times the factor, in its own type, then rounded to nearest
- * into the wire's; or, where the types are the same, as it is. Without a wire they are changed
- * where they lie; with factor 1 only looked at.
+/* KERNEL_PACK, gradients onto the wire: each value times the factor, in its own type, then rounded
+ * to nearest into the wire's; or, where the types are the same, as it is. Without a wire they are
+ * changed where they lie; with factor 1 only looked at. found_inf becomes 1 where one was not
+ * finite before it was multiplied.
+ * KERNEL_UNPACK, and back: each value of the wire, as the gradient's type holds it, times the
+ * factor. found_inf becomes 1 where one is not finite in the end.
  *
- * work      copied; work->n is 1 to KERNEL_PIECES. found_inf becomes 1 where one was not finite
- *           before it was multiplied
+ * work      copied; work->n is 1 to KERNEL_PIECES
  * shape     the pieces of a bucket lie on the wire one behind the other, without gaps; `first` says
  *           where, also without a wire: blocks are dealt out over all values
  * cost      each value is read once and written once */
-int kernels_pack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
-                 struct co_error *err);
+int kernels_run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
+                       cudaStream_t stream, struct co_error *err);
 
-/* And back: each value of the wire, as the gradient's type holds it, times the factor. found_inf
- * becomes 1 where one is not finite in the end. Else as kernels_pack(). */
-int kernels_unpack(const struct kernels *k, const struct kernel_pieces *work, cudaStream_t stream,
-                   struct co_error *err);
-
-/* Clipping, as kernel_clip.h has it: squares of some gradients, and those of all launches before;
- * the norm and the factor; some gradients times the factor.
+/* Clipping, as kernel_clip.h has it. KERNEL_SQUARES, of some gradients, and those of all launches
+ * before; then the norm and the factor; KERNEL_SCALE, some gradients times the factor.
  *
  * work      copied; work->n is 1 to KERNEL_PIECES, but for kernels_find_factor(), which reads no
  *           gradients. `first` is chosen here
  * cost      each value is read once for the sum; read and written once where it is scaled */
-int kernels_squares(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
-                    struct co_error *err);
+int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
+                       cudaStream_t stream, struct co_error *err);
 int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
                         cudaStream_t stream, struct co_error *err);
-int kernels_scale(const struct kernels *k, struct kernel_clip *work, cudaStream_t stream,
-                  struct co_error *err);
 
 /* A step of batch normalisation: what it reads and writes stands at enum device_norm.
  *

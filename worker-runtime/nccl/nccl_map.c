@@ -15,38 +15,17 @@ ncclDataType_t nccl_map_dtype(enum ddp_dtype dtype)
     return of[dtype];
 }
 
-size_t nccl_map_size(enum ddp_dtype dtype)
-{
-    static const size_t of[] = {
-        [DDP_FLOAT32] = 4,  [DDP_FLOAT64] = 8, [DDP_INT32] = 4, [DDP_INT64] = 8,  [DDP_FLOAT16] = 2,
-        [DDP_BFLOAT16] = 2, [DDP_INT8] = 1,    [DDP_UINT8] = 1, [DDP_UINT32] = 4, [DDP_UINT64] = 8,
-    };
-    return of[dtype];
-}
-
 bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret)
 {
-    switch (op) {
-    case DDP_SUM:
-        *ret = ncclSum;
-        return true;
-    case DDP_AVG:
-        *ret = ncclAvg;
-        return true;
-    case DDP_MIN:
-        *ret = ncclMin;
-        return true;
-    case DDP_MAX:
-        *ret = ncclMax;
-        return true;
-    case DDP_PROD:
-        *ret = ncclProd;
-        return true;
-    case DDP_BAND:
-    case DDP_BOR:
-        break;
-    }
-    return false;
+    static const ncclRedOp_t of[] = {[DDP_SUM] = ncclSum,
+                                     [DDP_AVG] = ncclAvg,
+                                     [DDP_MIN] = ncclMin,
+                                     [DDP_MAX] = ncclMax,
+                                     [DDP_PROD] = ncclProd};
+    if (op == DDP_BAND || op == DDP_BOR)
+        return false;
+    *ret = of[op];
+    return true;
 }
 
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
@@ -68,10 +47,29 @@ bool nccl_map_is_of_capture(cudaError_t result)
 
 /* What is told here is not left for a program that asks CUDA after a call of its own. An error that
  * the context will not get over stays in any case. */
-int nccl_map_cuda_failed(const char *what, cudaError_t result, struct co_error *err)
+int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err)
 {
+    if (result == cudaSuccess)
+        return 0;
     cudaGetLastError();
     return co_fail(err, nccl_map_is_of_capture(result) ? -EINVAL : -EIO,
                    "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
                    cudaGetErrorName(result));
+}
+
+int nccl_map_ask(ncclComm_t comm, const char *what, struct co_error *err)
+{
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t result = comm != NULL ? ncclCommGetAsyncError(comm, &state) : ncclSuccess;
+    if (result == ncclSuccess)
+        result = state;
+    if (result == ncclSuccess)
+        return 1;
+    return result == ncclInProgress ? 0 : nccl_map_nccl_failed(what, result, comm, err);
+}
+
+void nccl_map_keep_first(ncclResult_t *first, ncclResult_t result)
+{
+    if (*first == ncclSuccess || (*first == ncclInProgress && result != ncclSuccess))
+        *first = result;
 }

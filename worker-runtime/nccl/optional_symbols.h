@@ -1,5 +1,5 @@
-/* optional_symbols.h - calls that not every NCCL has that this plug-in runs with: they are looked
- * up, and are NULL where they are missing. All others are linked (symbols.txt lists both). */
+/* optional_symbols.h - calls that not every NCCL has that this plug-in runs with: they device.c
+ * looks up, and are NULL where they are missing. All others are linked (symbols.txt lists both). */
 #ifndef DDP_WORKER_RUNTIME_NCCL_OPTIONAL_SYMBOLS_H
 #define DDP_WORKER_RUNTIME_NCCL_OPTIONAL_SYMBOLS_H
 
@@ -16,7 +16,5 @@ struct newer {
     NEWER_CALLS(NEWER_MEMBER)
 #undef NEWER_MEMBER
 };
-
-void optional_symbols_look_up(struct newer *n);
 
 #endif

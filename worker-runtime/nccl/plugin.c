@@ -33,11 +33,8 @@ static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_erro
 
 static int use(struct device *d, int *ret_index, struct co_error *err)
 {
-    const cudaError_t result = cudaSetDevice(d->index);
-    if (result != cudaSuccess)
-        return nccl_map_cuda_failed("cudaSetDevice", result, err);
     *ret_index = d->index;
-    return 0;
+    return nccl_map_cuda("cudaSetDevice", cudaSetDevice(d->index), err);
 }
 
 static int load_kernels(struct device *d, struct co_error *err)

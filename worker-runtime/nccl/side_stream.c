@@ -1,5 +1,15 @@
 /* side_stream.c - a stream beside one of the program's, and the event by which each goes on behind
- * the other. */
+ * the other.
+ *
+ * One use is averages (average.c), the other calls on a thread's own default stream:
+ * cudaStreamPerThread names another stream in each thread, and NCCL, whose communicators are
+ * non-blocking here, puts its kernels on streams by threads of its own. So they go on a stream of
+ * the group's, that begins behind the caller's and is followed by it:
+ *
+ *     caller's stream   ... before | event ------------------ waits | after ...
+ *     the group's                    waits | NCCL | event
+ *
+ * Other streams have one name for all threads, and need no other one. */
 #include "device.h"
 
 cudaError_t side_stream_open(struct side *s)
@@ -36,4 +46,21 @@ void side_stream_close(struct side *s)
     if (s->stream != NULL)
         cudaStreamDestroy(s->stream);
     *s = (struct side){0};
+}
+
+cudaError_t side_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret)
+{
+    *ret = stream;
+    if (stream != cudaStreamPerThread)
+        return cudaSuccess;
+    cudaError_t result = side_stream_open(s);
+    if (result == cudaSuccess)
+        result = side_stream_fork(s, stream);
+    *ret = s->stream;
+    return result;
+}
+
+cudaError_t side_stream_end(struct side *s, cudaStream_t stream)
+{
+    return stream == cudaStreamPerThread ? side_stream_join(s, stream) : cudaSuccess;
 }

@@ -7,45 +7,21 @@
 #include "common/clock.h"
 
 #include <errno.h>
-#include <sched.h>
-#include <time.h>
 
 enum {
-    EAGER_NAPS = 200,            /* that only yield the processor */
-    NAP_NS = 50 * 1000,          /* those behind them */
     LOOKS_PER_CHECK = 8,         /* at what is waited for, to one at the job */
     LOOK_EVERY_NS = 1000 * 1000, /* by calls, which do not wait */
 };
 
-void nap_take(struct nap *nap)
-{
-    const struct timespec t = {.tv_nsec = NAP_NS};
-    if (nap->n++ < EAGER_NAPS)
-        sched_yield();
-    else
-        nanosleep(&t, NULL);
-}
-
-int wait_ask(ncclComm_t comm, const char *what, struct co_error *err)
-{
-    ncclResult_t state = ncclSuccess;
-    ncclResult_t result = comm != NULL ? ncclCommGetAsyncError(comm, &state) : ncclSuccess;
-    if (result == ncclSuccess)
-        result = state;
-    if (result == ncclSuccess)
-        return 1;
-    return result == ncclInProgress ? 0 : nccl_map_nccl_failed(what, result, comm, err);
-}
-
 /* Another thread may break all groups meanwhile, and end their communicators.
- * returns   as wait_ask(); -errno of g, which is broken, and *ret_known is true */
+ * returns   as nccl_map_ask(); -errno of g, which is broken, and *ret_known is true */
 static int ask(struct device_group *g, struct device_group *asks, const char *what, bool *ret_known,
                struct co_error *err)
 {
     pthread_mutex_lock(&g->device->mutex);
     *ret_known = g->is_broken;
     const int code = g->is_broken ? co_fail(err, g->why.code, "%s", g->why.text)
-                                  : wait_ask(asks->comm, what, err);
+                                  : nccl_map_ask(asks->comm, what, err);
     pthread_mutex_unlock(&g->device->mutex);
     return code;
 }
@@ -127,8 +103,7 @@ static cudaError_t ask_on(const struct device *d, cudaStream_t stream)
 /* The program's mistake: nothing is broken. */
 static int fail_captured(cudaError_t state, struct co_error *err)
 {
-    return nccl_map_cuda_failed("a wait in the capture of a graph, on this stream or another",
-                                state, err);
+    return nccl_map_cuda("a wait in the capture of a graph, on this stream or another", state, err);
 }
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)
@@ -141,7 +116,7 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
         if (nccl_map_is_of_capture(state))
             return fail_captured(state, err);
         if (state != cudaSuccess && state != cudaErrorNotReady)
-            return device_break(g, COMM_FAILED, nccl_map_cuda_failed(what, state, err), err);
+            return device_break(g, COMM_FAILED, nccl_map_cuda(what, state, err), err);
         int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
         if (code < 0 || state == cudaSuccess)
             return code < 0 ? code : 0;
@@ -165,7 +140,7 @@ int wait_alone(const struct device *d, const struct device_job *job, void *strea
         if (nccl_map_is_of_capture(state))
             return fail_captured(state, err);
         if (state != cudaErrorNotReady) {
-            nccl_map_cuda_failed("the work on a stream", state, err);
+            nccl_map_cuda("the work on a stream", state, err);
             job->tell(job->arg, -ECONNRESET, err->text);
             return -EOWNERDEAD;
         }
