@@ -1,12 +1,8 @@
 #include "convert.h"
 
 #include "half.h"
-#include "reduce.h"
 
-#include <ddp/env.h>
 #include <math.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool convert_is_float(enum ddp_dtype dtype)
@@ -33,43 +29,32 @@ double convert_get(const void *values, enum ddp_dtype dtype, size_t i)
 
 enum { BLOCK = 1024 };
 
-/* What this processor runs best. Asked once: a virtual machine may take microseconds to answer. */
-static const struct reduce_kernels *kernels(void)
-{
-    static _Atomic(const struct reduce_kernels *) chosen;
-    bool is_known;
-    const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_acquire);
-    if (k == NULL) {
-        k = reduce_choose(getenv(DDP_ENV_SIMD), &is_known);
-        atomic_store_explicit(&chosen, k, memory_order_release);
-    }
-    return k;
-}
-
-static void to_floats(float *to, const void *from, enum ddp_dtype dtype, size_t first, size_t n)
+static void to_floats(const struct reduce_kernels *k, float *to, const void *from,
+                      enum ddp_dtype dtype, size_t first, size_t n)
 {
     if (dtype == DDP_FLOAT64)
         for (size_t i = 0; i < n; i++)
             to[i] = (float)((const double *)from)[first + i];
     else if (dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16)
-        kernels()->widen[dtype](to, (const uint16_t *)from + first, n);
+        k->widen[dtype](to, (const uint16_t *)from + first, n);
     else
         memcpy(to, (const float *)from + first, n * sizeof(*to));
 }
 
-static void from_floats(void *to, enum ddp_dtype dtype, size_t first, const float *from, size_t n)
+static void from_floats(const struct reduce_kernels *k, void *to, enum ddp_dtype dtype,
+                        size_t first, const float *from, size_t n)
 {
     if (dtype == DDP_FLOAT64)
         for (size_t i = 0; i < n; i++)
             ((double *)to)[first + i] = (double)from[i];
     else if (dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16)
-        kernels()->narrow[dtype]((uint16_t *)to + first, from, n);
+        k->narrow[dtype]((uint16_t *)to + first, from, n);
     else
         memcpy((float *)to + first, from, n * sizeof(*from));
 }
 
-void convert(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype from_dtype,
-             size_t count)
+void convert(const struct reduce_kernels *k, void *to, enum ddp_dtype to_dtype, const void *from,
+             enum ddp_dtype from_dtype, size_t count)
 {
     float block[BLOCK];
     if (from_dtype == to_dtype) {
@@ -79,26 +64,28 @@ void convert(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
     }
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
-        to_floats(block, from, from_dtype, at, n);
-        from_floats(to, to_dtype, at, block, n);
+        to_floats(k, block, from, from_dtype, at, n);
+        from_floats(k, to, to_dtype, at, block, n);
     }
 }
 
 /* --- factors ---------------------------------------------------------------------------------- */
 
-static void scale_half(void *values, enum ddp_dtype dtype, size_t count, float factor)
+static void scale_half(const struct reduce_kernels *k, void *values, enum ddp_dtype dtype,
+                       size_t count, float factor)
 {
     float block[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
-        to_floats(block, values, dtype, at, n);
+        to_floats(k, block, values, dtype, at, n);
         for (size_t i = 0; i < n; i++)
             block[i] *= factor;
-        from_floats(values, dtype, at, block, n);
+        from_floats(k, values, dtype, at, block, n);
     }
 }
 
-void convert_scale(void *values, enum ddp_dtype dtype, size_t count, double factor)
+void convert_scale(const struct reduce_kernels *k, void *values, enum ddp_dtype dtype, size_t count,
+                   double factor)
 {
     if (dtype == DDP_FLOAT64) {
         for (size_t i = 0; i < count; i++)
@@ -108,7 +95,7 @@ void convert_scale(void *values, enum ddp_dtype dtype, size_t count, double fact
         for (size_t i = 0; i < count; i++)
             ((float *)values)[i] *= f;
     } else {
-        scale_half(values, dtype, count, (float)factor);
+        scale_half(k, values, dtype, count, (float)factor);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "user_segment.h"
+#include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/join/node_join.h"
 
 #include <ddp/env.h>
@@ -180,4 +181,16 @@ bool process_free(void *ptr)
 {
     struct user_segment *s = segment();
     return s != NULL && user_segment_free(s, ptr) == 0;
+}
+
+const struct reduce_kernels *process_kernels(void)
+{
+    static _Atomic(const struct reduce_kernels *) chosen;
+    bool is_known;
+    const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (k == NULL) {
+        k = reduce_choose(getenv(DDP_ENV_SIMD), &is_known);
+        atomic_store_explicit(&chosen, k, memory_order_release);
+    }
+    return k;
 }

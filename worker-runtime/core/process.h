@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct reduce_kernels;
 struct user_segment;
 
 /* Enter a job with other ranks.
@@ -59,5 +60,9 @@ void process_disown_socket(int fd); /* before it is closed */
 
 /* Whether this process was forked, without exec, from one that had entered a job. */
 bool process_is_forked(void);
+
+/* The fastest kernels that this processor runs and DDP_SIMD allows. Asked once: a virtual machine
+ * may take microseconds to answer. Thread-safe. */
+const struct reduce_kernels *process_kernels(void);
 
 #endif

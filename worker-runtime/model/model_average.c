@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 
@@ -53,7 +54,8 @@ static size_t count_of(const struct model_bucket *b, const struct bucket_piece *
 static void scale(struct model_bucket *b, double factor)
 {
     for (size_t i = 0; factor != 1 && i < b->n_pieces; i++)
-        convert_scale(b->piece[i].memory, b->dtype, count_of(b, &b->piece[i]), factor);
+        convert_scale(process_kernels(), b->piece[i].memory, b->dtype, count_of(b, &b->piece[i]),
+                      factor);
 }
 
 static void to_wire(struct model_bucket *b)
@@ -61,7 +63,7 @@ static void to_wire(struct model_bucket *b)
     uint8_t *wire = b->wire;
     for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
         const size_t count = count_of(b, &b->piece[i]);
-        convert(wire, b->wire_dtype, b->piece[i].memory, b->dtype, count);
+        convert(process_kernels(), wire, b->wire_dtype, b->piece[i].memory, b->dtype, count);
         wire += count * ddp_dtype_size(b->wire_dtype);
     }
 }
@@ -71,7 +73,7 @@ static void from_wire(struct model_bucket *b)
     const uint8_t *wire = b->wire;
     for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
         const size_t count = count_of(b, &b->piece[i]);
-        convert(b->piece[i].memory, b->dtype, wire, b->wire_dtype, count);
+        convert(process_kernels(), b->piece[i].memory, b->dtype, wire, b->wire_dtype, count);
         wire += count * ddp_dtype_size(b->wire_dtype);
     }
 }

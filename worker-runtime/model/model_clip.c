@@ -3,6 +3,7 @@
 #include "model_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include <math.h>
 
 int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
@@ -22,7 +23,8 @@ int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
     const double norm = sqrt(sum), factor = max_norm / (norm + 1e-6);
     if (isfinite(norm) && factor < 1)
         for (size_t i = 0; i < m->n_tensors; i++)
-            convert_scale(m->grad[i], m->tensors[i].dtype, m->tensors[i].count, factor);
+            convert_scale(process_kernels(), m->grad[i], m->tensors[i].dtype, m->tensors[i].count,
+                          factor);
     if (ret_norm != NULL)
         *ret_norm = norm;
     return 0;

@@ -1,6 +1,7 @@
 /* precision.c - which type is used for what, and the parameters that are kept in two. */
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/group.h"
+#include "worker-runtime/core/process.h"
 
 #include <ddp/precision.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ int ddp_cast(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
                        (int)from_dtype, (int)to_dtype);
     if (count > 0 && (to == NULL || from == NULL))
         return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements at NULL", count);
-    convert(to, to_dtype, from, from_dtype, count);
+    convert(process_kernels(), to, to_dtype, from, from_dtype, count);
     return 0;
 }
 
@@ -159,8 +160,8 @@ int ddp_mixed_take_gradients(struct ddp_mixed *x, const struct ddp_scaler *s, in
                            i, x->seen[i].name);
     for (size_t i = 0; i < x->n; i++)
         if (x->seen[i].grad != x->masters[i].grad)
-            convert(x->masters[i].grad, x->masters[i].dtype, x->seen[i].grad, x->seen[i].dtype,
-                    x->seen[i].count);
+            convert(process_kernels(), x->masters[i].grad, x->masters[i].dtype, x->seen[i].grad,
+                    x->seen[i].dtype, x->seen[i].count);
     return ddp_scaler_unscale(s, x->masters, x->n, found_inf);
 }
 
@@ -170,8 +171,10 @@ void ddp_mixed_give_params(struct ddp_mixed *x)
         struct ddp_tensor *seen = &x->seen[i], *master = &x->masters[i];
         if (!is_copy(x, i))
             continue;
-        convert(seen->param, seen->dtype, master->param, master->dtype, seen->count);
+        convert(process_kernels(), seen->param, seen->dtype, master->param, master->dtype,
+                seen->count);
         if (!x->master_weights)
-            convert(master->param, master->dtype, seen->param, seen->dtype, seen->count);
+            convert(process_kernels(), master->param, master->dtype, seen->param, seen->dtype,
+                    seen->count);
     }
 }

@@ -3,6 +3,7 @@
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/group.h"
+#include "worker-runtime/core/process.h"
 
 #include <ddp/collective.h>
 #include <ddp/scaler.h>
@@ -70,7 +71,7 @@ int ddp_scaler_unscale(const struct ddp_scaler *s, const struct ddp_tensor *tens
         if (!reduce_is_finite(t->dtype, t->grad, t->count))
             *found_inf = 1;
         if (inverse != 1)
-            convert_scale(t->grad, t->dtype, t->count, (double)inverse);
+            convert_scale(process_kernels(), t->grad, t->dtype, t->count, (double)inverse);
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/group/recovery.h"
 #include "worker-runtime/group/recovery_shards.h"
 #include <ddp/collective.h>
@@ -56,7 +57,7 @@ static void fill_masters(struct ddp_zero *z)
     for (size_t i = 0; z->has_masters && i < z->n_tensors; i++) {
         size_t first, end;
         if (zero_part(z, i, &first, &end))
-            convert(zero_state_at(z, v, z->n_arrays, first), z->fine,
+            convert(process_kernels(), zero_state_at(z, v, z->n_arrays, first), z->fine,
                     (const uint8_t *)z->tensors[i].param + (first - z->offset[i]) * size, z->dtype,
                     end - first);
     }

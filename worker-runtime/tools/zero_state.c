@@ -2,6 +2,7 @@
 #include "zero_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +51,7 @@ static int round_masters(struct ddp_zero *z)
     const struct shard_version *v = zero_current(z);
     if (!z->has_masters)
         return 0;
-    convert(zero_row_at(z, zero_first(z)), z->dtype,
+    convert(process_kernels(), zero_row_at(z, zero_first(z)), z->dtype,
             zero_state_at(z, v, z->n_arrays, zero_first(z)), z->fine, zero_count(z));
     return zero_hand_out(z);
 }

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/arithmetic/reduce.h"
+#include "worker-runtime/core/process.h"
 #include <ddp/collective.h>
 #include <math.h>
 #include <string.h>
@@ -101,13 +102,13 @@ static void update_masters(const struct update *u, size_t first, size_t end)
                                        .grad = grad,
                                        .new_param = zero_state_at(z, u->new, z->n_arrays, at),
                                        .count = n};
-        convert(grad, DDP_FLOAT32, zero_row_at(z, at), z->dtype, n);
+        convert(process_kernels(), grad, DDP_FLOAT32, zero_row_at(z, at), z->dtype, n);
         for (unsigned k = 0; k < z->n_arrays; k++) {
             on.state[k] = zero_state_at(z, u->old, k, at);
             on.new_state[k] = zero_state_at(z, u->new, k, at);
         }
         optimizer_apply(&u->step, z->fine, &on);
-        convert(zero_row_at(z, at), z->dtype, on.new_param, DDP_FLOAT32, n);
+        convert(process_kernels(), zero_row_at(z, at), z->dtype, on.new_param, DDP_FLOAT32, n);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/group.h"
+#include "worker-runtime/core/process.h"
 
 #include <math.h>
 
@@ -88,7 +89,7 @@ static inline void small_set(const struct ddp_tensor *t, size_t k, double value)
     else if (t->dtype == DDP_FLOAT32)
         ((float *)t->grad)[k] = single;
     else
-        convert((uint16_t *)t->grad + k, t->dtype, &single, DDP_FLOAT32, 1);
+        convert(process_kernels(), (uint16_t *)t->grad + k, t->dtype, &single, DDP_FLOAT32, 1);
 }
 
 static inline double small_get(const struct ddp_tensor *t, size_t k)

@@ -1,6 +1,7 @@
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/arithmetic/half.h"
+#include "worker-runtime/core/process.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -19,7 +20,7 @@ static void fill(void *values, enum ddp_dtype dtype)
     if (dtype == DDP_FLOAT64)
         memcpy(values, numbers, sizeof(numbers));
     else
-        convert(values, dtype, numbers, DDP_FLOAT64, N);
+        convert(process_kernels(), values, dtype, numbers, DDP_FLOAT64, N);
 }
 
 static double number(size_t i)
@@ -34,7 +35,7 @@ START_TEST(values_that_both_types_hold_stay_what_they_are)
     if (a == b)
         return;
     fill(from, a);
-    convert(to, b, from, a, N);
+    convert(process_kernels(), to, b, from, a, N);
     for (size_t i = 0; i < N; i++)
         ck_assert_double_eq(convert_get(to, b, i), number(i));
 }
@@ -44,8 +45,8 @@ START_TEST(what_a_type_does_not_hold_is_rounded_to_nearest_or_becomes_infinite)
 {
     const float from[] = {1.0f + 0x1p-11f, 1.0f + 0x1.8p-10f, 1e6f, -1e6f, 65504.0f};
     uint16_t half[5], brain[5];
-    convert(half, DDP_FLOAT16, from, DDP_FLOAT32, 5);
-    convert(brain, DDP_BFLOAT16, from, DDP_FLOAT32, 5);
+    convert(process_kernels(), half, DDP_FLOAT16, from, DDP_FLOAT32, 5);
+    convert(process_kernels(), brain, DDP_BFLOAT16, from, DDP_FLOAT32, 5);
     ck_assert_double_eq(convert_get(half, DDP_FLOAT16, 0), 1.0); /* a tie goes to even */
     ck_assert_double_eq(convert_get(half, DDP_FLOAT16, 1), 1.0 + 0x1p-9);
     ck_assert_double_eq(convert_get(half, DDP_FLOAT16, 2), INFINITY);
@@ -60,7 +61,7 @@ START_TEST(scaling_multiplies_each_value_once)
     static double values[N];
     const enum ddp_dtype dtype = floats[_i];
     fill(values, dtype);
-    convert_scale(values, dtype, N, 0.25);
+    convert_scale(process_kernels(), values, dtype, N, 0.25);
     for (size_t i = 0; i < N; i++)
         ck_assert_double_eq(convert_get(values, dtype, i), number(i) * 0.25);
 }
@@ -85,7 +86,7 @@ START_TEST(the_first_value_that_is_not_finite_is_found)
             if (dtype == DDP_FLOAT32)
                 memcpy(place, &single, size);
             else
-                convert(place, dtype, &single, DDP_FLOAT32, 1);
+                convert(process_kernels(), place, dtype, &single, DDP_FLOAT32, 1);
         }
         ck_assert_uint_eq(convert_find_nonfinite(values, dtype, N), at);
         ck_assert_uint_eq(convert_find_nonfinite(values, dtype, at),

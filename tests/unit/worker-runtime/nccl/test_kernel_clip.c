@@ -1,6 +1,7 @@
 /* What kernels do to clip gradients, thread by thread, against the sums and factors on CPUs. */
 #include "tests/support/suite.h"
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/nccl/kernel_clip.h"
 
 #include <check.h>
@@ -28,7 +29,7 @@ static void fill(struct net *n, enum ddp_dtype dtype)
         float floats[MOST];
         for (uint64_t k = 0; k < counts[i]; k++)
             floats[k] = (float)((at + k) % 251) / 64 - 2;
-        convert(n->values[i], dtype, floats, DDP_FLOAT32, counts[i]);
+        convert(process_kernels(), n->values[i], dtype, floats, DDP_FLOAT32, counts[i]);
         n->k.gradient[i] = (struct kernel_gradient){
             .at = n->values[i], .count = counts[i], .dtype = dtype, .first = at % STEP};
         at += counts[i];
@@ -112,7 +113,7 @@ START_TEST(values_are_scaled_to_the_bits_on_cpus)
     fill(&want, types[_i % N_TYPES]);
     n.factor = factors[_i / N_TYPES];
     for (int i = 0; i < N; i++)
-        convert_scale(want.values[i], types[_i % N_TYPES], counts[i], n.factor);
+        convert_scale(process_kernels(), want.values[i], types[_i % N_TYPES], counts[i], n.factor);
     for (uint64_t thread = 0; thread < STEP; thread++)
         kernel_lane_scale(&n.k, thread, STEP);
     ck_assert_int_eq(memcmp(n.values, want.values, sizeof n.values), 0);

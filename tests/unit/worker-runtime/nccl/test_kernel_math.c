@@ -2,6 +2,7 @@
  * own conversions where it has some. */
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/nccl/kernel_math.h"
 
 #include <math.h>
@@ -34,7 +35,7 @@ static size_t run(const struct kernel_pieces *k, bool is_pack)
 static void scale(void *values, uint32_t dtype, size_t count, double factor)
 {
     if (factor != 1)
-        convert_scale(values, (enum ddp_dtype)dtype, count, factor);
+        convert_scale(process_kernels(), values, (enum ddp_dtype)dtype, count, factor);
 }
 
 static size_t count_nonfinite(const void *values, uint32_t dtype, size_t count)
@@ -59,7 +60,7 @@ static void around_halves(uint32_t dtype, float *ret)
         const uint16_t half = (uint16_t)i;
         uint32_t bits, middle = dtype == DDP_BFLOAT16 ? 0x8000 : 0x1000;
         float x;
-        convert(&x, DDP_FLOAT32, &half, (enum ddp_dtype)dtype, 1);
+        convert(process_kernels(), &x, DDP_FLOAT32, &half, (enum ddp_dtype)dtype, 1);
         memcpy(&bits, &x, sizeof bits);
         const uint32_t near[AROUND] = {bits, bits + 1, bits + middle - 1, bits + middle,
                                        bits + middle + 1};
@@ -80,7 +81,7 @@ START_TEST(every_16_bit_value_widens_as_on_cpus)
     const struct kernel_pieces k = work(at, HALVES, dtype, wire, DDP_FLOAT32, factor);
     const size_t n_bad = count_nonfinite(at, dtype, HALVES);
     scale(want_at, dtype, HALVES, factor);
-    convert(want, DDP_FLOAT32, want_at, (enum ddp_dtype)dtype, HALVES);
+    convert(process_kernels(), want, DDP_FLOAT32, want_at, (enum ddp_dtype)dtype, HALVES);
     ck_assert_uint_eq(run(&k, true), n_bad);
     ck_assert_int_eq(memcmp(wire, want, sizeof want), 0);
 }
@@ -113,7 +114,7 @@ START_TEST(float32_is_rounded_to_nearest_even_as_on_cpus)
     memcpy(want_at, at, sizeof at);
     const struct kernel_pieces k = work(at, HALVES * AROUND, DDP_FLOAT32, wire, dtype, factor);
     scale(want_at, DDP_FLOAT32, HALVES * AROUND, factor);
-    convert(want, (enum ddp_dtype)dtype, want_at, DDP_FLOAT32, HALVES * AROUND);
+    convert(process_kernels(), want, (enum ddp_dtype)dtype, want_at, DDP_FLOAT32, HALVES * AROUND);
     const size_t n_bad = count_nonfinite(at, DDP_FLOAT32, HALVES * AROUND);
     ck_assert_uint_eq(run(&k, true), n_bad);
     ck_assert_int_eq(memcmp(wire, want, sizeof want), 0);
@@ -130,7 +131,8 @@ START_TEST(every_16_bit_value_comes_off_the_wire_as_on_cpus)
     const double factor = factors[_i / 4];
     all_halves(wire);
     const struct kernel_pieces k = work(at, HALVES, dtype, wire, wire_dtype, factor);
-    convert(want, (enum ddp_dtype)dtype, wire, (enum ddp_dtype)wire_dtype, HALVES);
+    convert(process_kernels(), want, (enum ddp_dtype)dtype, wire, (enum ddp_dtype)wire_dtype,
+            HALVES);
     scale(want, dtype, HALVES, factor);
     ck_assert_uint_eq(run(&k, false), count_nonfinite(want, dtype, HALVES));
     ck_assert_int_eq(memcmp(at, want, HALVES * ddp_dtype_size((enum ddp_dtype)dtype)), 0);
@@ -145,7 +147,7 @@ START_TEST(float32_comes_off_the_wire_rounded_as_on_cpus)
     const double factor = factors[_i / 2];
     around_halves(dtype, wire);
     const struct kernel_pieces k = work(at, HALVES * AROUND, dtype, wire, DDP_FLOAT32, factor);
-    convert(want, (enum ddp_dtype)dtype, wire, DDP_FLOAT32, HALVES * AROUND);
+    convert(process_kernels(), want, (enum ddp_dtype)dtype, wire, DDP_FLOAT32, HALVES * AROUND);
     scale(want, dtype, HALVES * AROUND, factor);
     ck_assert_uint_eq(run(&k, false), count_nonfinite(want, dtype, HALVES * AROUND));
     ck_assert_int_eq(memcmp(at, want, sizeof want), 0);
@@ -169,7 +171,7 @@ START_TEST(float64_goes_by_way_of_float32_as_on_cpus)
     memcpy(want_at, at, sizeof at);
     const struct kernel_pieces k = work(at, HALVES, DDP_FLOAT64, wire, dtype, factor);
     scale(want_at, DDP_FLOAT64, HALVES, factor);
-    convert(want, (enum ddp_dtype)dtype, want_at, DDP_FLOAT64, HALVES);
+    convert(process_kernels(), want, (enum ddp_dtype)dtype, want_at, DDP_FLOAT64, HALVES);
     const size_t n_bad = count_nonfinite(at, DDP_FLOAT64, HALVES);
     ck_assert_uint_eq(run(&k, true), n_bad);
     ck_assert_int_eq(memcmp(wire, want, sizeof want), 0);

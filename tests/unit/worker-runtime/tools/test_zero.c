@@ -26,7 +26,7 @@ static void net_init(struct net *net, enum ddp_dtype dtype)
         double start[130];
         for (size_t k = 0; k < counts[i]; k++)
             start[k] = sin((double)(i * 31 + k));
-        convert(net->t[i].param, dtype, start, DDP_FLOAT64, counts[i]);
+        convert(process_kernels(), net->t[i].param, dtype, start, DDP_FLOAT64, counts[i]);
         if (dtype == DDP_FLOAT64)
             memcpy(net->t[i].param, start, counts[i] * sizeof *start);
     }
@@ -155,12 +155,12 @@ static void train_halves(struct ddp_group *g, void *arg)
     struct ddp_scaler scaler;
     rank_expect(ddp_scaler_init(&scaler, &(struct ddp_scaler_opts){.init_scale = 1024}) == 0);
     for (size_t k = 0; k < 20; k++)
-        convert(&half[k], dtype, &one, DDP_FLOAT32, 1);
+        convert(process_kernels(), &half[k], dtype, &one, DDP_FLOAT32, 1);
     rank_expect(ddp_zero_create(g, &t, 1, &o, &z) == 0);
     for (int step = 0; step < 2000; step++) {
         const float slope = 1024; /* 1, scaled */
         for (size_t k = 0; k < 20; k++)
-            convert(&grad[k], dtype, &slope, DDP_FLOAT32, 1);
+            convert(process_kernels(), &grad[k], dtype, &slope, DDP_FLOAT32, 1);
         rank_expect(ddp_zero_step(z, &scaler, NULL) == 0);
     }
     for (size_t k = 0; k < 20; k++)
