@@ -54,8 +54,7 @@ bool net_on_idle(void *arg)
 static bool on_tcp_idle(void *arg)
 {
     struct net *n = arg;
-    if (n->local != NULL)
-        n->local->ops->p2p_shm_advance(n->local, NULL);
+    net_go_on_inside(n);
     struct p2p_tcp *ms = atomic_load(&n->messages);
     return ms != NULL && p2p_tcp_go_on(ms);
 }

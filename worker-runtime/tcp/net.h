@@ -110,6 +110,13 @@ static inline unsigned net_n_local(const struct net *n)
     return net_map_n_local(&n->map, n->map.node);
 }
 
+/* Go on with the messages among the ranks of this node. */
+static inline void net_go_on_inside(const struct net *n)
+{
+    if (n->local != NULL)
+        n->local->ops->p2p_shm_advance(n->local, NULL);
+}
+
 /* An average of integers is their sum, divided once at the end; one of floats is the average of the
  * nodes' averages. */
 static inline bool net_is_average_of_integers(const struct net_job *j)

@@ -115,6 +115,19 @@ const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_T
     return text;
 }
 
+void net_members_add(struct net_members_text *names, const struct net_member *m)
+{
+    char name[NET_MEMBER_TEXT_BYTES];
+    if (names->n++ > NET_MEMBERS_NAMED)
+        return;
+    names->length +=
+        (size_t)snprintf(names->text + names->length, sizeof names->text - names->length, "%s%s",
+                         names->n > NET_MEMBERS_NAMED ? " and more"
+                         : names->n > 1               ? ", "
+                                                      : "",
+                         names->n > NET_MEMBERS_NAMED ? "" : net_member_format(m, name));
+}
+
 /* --- who connects to this rank ---------------------------------------------------------------- */
 
 static int check_hello(const struct net_links *l, const struct hello *h, struct co_error *why)
@@ -265,20 +278,12 @@ int net_links_reach(struct net_links *l, unsigned peer)
 static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigned n,
                         struct co_error *err)
 {
-    enum { NAMED = 8 };
-    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
-    size_t length = 0;
-    unsigned n_missing = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (l->link[peer[i]].in >= 0 || n_missing++ >= NAMED)
-            continue;
-        length +=
-            (size_t)snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "",
-                             net_member_format(&l->opts.member[peer[i]], name));
-    }
-    return co_fail(err, -ETIMEDOUT, "%s%s did not connect to this rank in time%s%s", names,
-                   n_missing > NAMED ? " and more" : "", l->refusal.text[0] != '\0' ? ": " : "",
-                   l->refusal.text);
+    struct net_members_text names = {0};
+    for (unsigned i = 0; i < n; i++)
+        if (l->link[peer[i]].in < 0)
+            net_members_add(&names, &l->opts.member[peer[i]]);
+    return co_fail(err, -ETIMEDOUT, "%s did not connect to this rank in time%s%s", names.text,
+                   l->refusal.text[0] != '\0' ? ": " : "", l->refusal.text);
 }
 
 static bool is_over(const struct net_links *l, struct co_error *err)
@@ -354,6 +359,14 @@ ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v
     const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
     ssize_t n = sendmsg(l->link[peer].out, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
+}
+
+bool net_links_say(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < n_v; i++)
+        bytes += v[i].iov_len;
+    return net_links_send(l, peer, v, n_v) == (ssize_t)bytes;
 }
 
 static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret_says)

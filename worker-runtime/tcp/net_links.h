@@ -67,6 +67,9 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 
+/* Send something short in one go. returns whether all of it went */
+bool net_links_say(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
+
 /* Connect to a peer, if nobody has connected yet.
  *
  * returns   0 a connection is there; -EAGAIN; -ECONNREFUSED the peer is gone, or listens no more;
@@ -92,5 +95,14 @@ const struct net_member *net_links_member(const struct net_links *l, unsigned pe
 /* "rank 3 on node 1 (host)" */
 #define NET_MEMBER_TEXT_BYTES 80
 const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_TEXT_BYTES]);
+
+/* "rank 3 on node 1 (host), rank 4 on node 1 (host) and more": zeroed at first. */
+enum { NET_MEMBERS_NAMED = 8 };
+struct net_members_text {
+    unsigned n; /* added; those beyond the first few are not named */
+    size_t length;
+    char text[(NET_MEMBERS_NAMED + 1) * (NET_MEMBER_TEXT_BYTES + 2)];
+};
+void net_members_add(struct net_members_text *names, const struct net_member *m);
 
 #endif

@@ -109,18 +109,6 @@ static bool is_behind_end(const struct net_reduce *f, unsigned from, unsigned to
     return i / 2 >= (segments > results ? segments : results);
 }
 
-static bool is_result(size_t i, size_t *ret_index)
-{
-    *ret_index = i % 2 == 0 ? i / 2 : i / 2 - LAG;
-    return i % 2 == 1;
-}
-
-static bool is_empty(const struct net_reduce *f, unsigned node, size_t i)
-{
-    return (i % 2 == 1 && (!f->gather || i / 2 < LAG)) ||
-           (i % 2 == 0 ? i / 2 : i / 2 - LAG) >= n_segments(f, node);
-}
-
 static enum tcp_next put(struct tcp_piece *ret, const struct net_reduce *f, uint8_t *at,
                          struct slice s)
 {
@@ -128,50 +116,46 @@ static enum tcp_next put(struct tcp_piece *ret, const struct net_reduce *f, uint
     return TCP_READY;
 }
 
+/* Piece `i` from node `from` to node `to`, one of which is this rank's. What belongs to the other
+ * node's part lies in `data`: the segments that go there, and the results that come. Of the own
+ * part segments come into `scratch`, which has room for SLOTS beyond what was added up, and results
+ * go from `out`, once they have been. */
+static enum tcp_next piece_of(const struct net_reduce *f, unsigned p, unsigned from, unsigned to,
+                              size_t i, struct tcp_piece *ret)
+{
+    const bool is_result = i % 2 == 1;
+    const unsigned owner = is_result ? from : to;
+    const size_t index = is_result ? i / 2 - LAG : i / 2;
+    if (is_behind_end(f, from, to, i))
+        return TCP_END;
+    if ((is_result && (!f->gather || i / 2 < LAG)) || index >= n_segments(f, owner))
+        return put(ret, f, NULL, (struct slice){0, 0});
+    const struct slice s = segment_of(f, owner, index);
+    if (owner != f->me)
+        return put(ret, f, f->data + (f->part[owner].first + s.first) * f->size, s);
+    if (index >= f->n_folded + (is_result ? 0 : SLOTS))
+        return TCP_LATER;
+    return put(ret, f, is_result ? f->out + s.first * f->size : scratch_of(f, p, index), s);
+}
+
 static enum tcp_next to_part(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
 {
     const struct net_reduce *f = arg;
-    const unsigned node = node_of(f, p);
-    size_t index;
-    if (is_behind_end(f, f->me, node, i))
-        return TCP_END;
-    if (is_empty(f, i % 2 == 0 ? node : f->me, i))
-        return put(ret, f, NULL, (struct slice){0, 0});
-    if (!is_result(i, &index)) {
-        const struct slice s = segment_of(f, node, index);
-        return put(ret, f, f->data + (f->part[node].first + s.first) * f->size, s);
-    }
-    if (index >= f->n_folded)
-        return TCP_LATER;
-    const struct slice s = segment_of(f, f->me, index);
-    return put(ret, f, f->out + s.first * f->size, s);
+    return piece_of(f, p, f->me, node_of(f, p), i, ret);
 }
 
 static enum tcp_next from_part(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
 {
     const struct net_reduce *f = arg;
-    const unsigned node = node_of(f, p);
-    size_t index;
-    if (is_behind_end(f, node, f->me, i))
-        return TCP_END;
-    if (is_empty(f, i % 2 == 0 ? f->me : node, i))
-        return put(ret, f, NULL, (struct slice){0, 0});
-    if (is_result(i, &index)) {
-        const struct slice s = segment_of(f, node, index);
-        return put(ret, f, f->data + (f->part[node].first + s.first) * f->size, s);
-    }
-    if (index >= f->n_folded + SLOTS)
-        return TCP_LATER;
-    return put(ret, f, scratch_of(f, p, index), segment_of(f, f->me, index));
+    return piece_of(f, p, node_of(f, p), f->me, i, ret);
 }
 
 static void on_part(void *arg, unsigned p, size_t i)
 {
     struct net_reduce *f = arg;
-    size_t index;
-    if (is_result(i, &index))
+    if (i % 2 == 1) /* a result: it is where it belongs */
         return;
-    f->n_come[p] = index + 1;
+    f->n_come[p] = i / 2 + 1;
     while (f->n_folded < n_segments(f, f->me) && has_come(f, f->n_folded))
         fold_segment(f);
 }

@@ -52,6 +52,24 @@ struct net_watch {
     struct watched **watched; /* n_watched of the job's ranks, owned; first those */
 };
 
+void net_abort_set(struct net_abort *c, int code, const char *text)
+{
+    *c = (struct net_abort){.code = code};
+    memcpy(c->text, text, strnlen(text, sizeof c->text - 1));
+}
+
+void net_abort_check(struct net_abort *c)
+{
+    c->text[sizeof c->text - 1] = '\0';
+    for (char *at = c->text; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
+    if (c->text[0] == '\0')
+        snprintf(c->text, sizeof c->text, "the job is broken on another node");
+    if (c->code >= 0 || c->code <= -4096)
+        c->code = -ECONNRESET;
+}
+
 static void free_watch(struct net_watch *w)
 {
     for (unsigned i = 0; w->watched != NULL && i < w->n_watched; i++)
@@ -220,11 +238,6 @@ static void hear(struct net_watch *w, struct watched *x)
     }
 }
 
-static bool is_to_blame(const struct watched *x)
-{
-    return x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS;
-}
-
 /* NULL: no memory */
 static struct watched *watch(struct net_watch *w, unsigned peer)
 {
@@ -245,9 +258,11 @@ static void look(struct net_watch *w)
         watch(w, peer); /* who asks */
     for (unsigned i = 0; i < w->n_watched; i++)
         hear(w, w->watched[i]);
-    for (unsigned i = 0; i < w->n_watched; i++) /* when all were heard */
-        if (is_to_blame(w->watched[i]))
-            blame(w, w->watched[i]);
+    for (unsigned i = 0; i < w->n_watched; i++) { /* when all were heard */
+        struct watched *x = w->watched[i];
+        if (x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS)
+            blame(w, x);
+    }
     pass_on(w);
 }
 

@@ -13,8 +13,23 @@
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_WATCH_H
 #define DDP_WORKER_RUNTIME_TCP_NET_WATCH_H
 
-#include "net_abort.h"
 #include "net_links.h"
+
+/* Why a job broke, as ranks of different nodes tell each other. A rank that leaves a broken job
+ * says it on every connection before it closes it, so that no peer takes the end of a connection
+ * for the cause. */
+#define NET_ABORT_TEXT_BYTES 248
+struct net_abort { /* as it travels, 252 bytes */
+    int32_t code;  /* a negative errno */
+    char text[NET_ABORT_TEXT_BYTES];
+};
+
+/* text   cut to NET_ABORT_TEXT_BYTES - 1 */
+void net_abort_set(struct net_abort *c, int code, const char *text);
+
+/* Make what another rank sent fit to be shown: the text ends and has no control characters, is not
+ * empty, and the code is an errno (else -ECONNRESET). Until then it is untrusted. */
+void net_abort_check(struct net_abort *c);
 
 struct control;
 struct net_watch; /* opaque */

@@ -123,16 +123,12 @@ static int start_receive(struct p2p_tcp *ms, struct message *m)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* returns whether it went */
-static bool say(struct net_links *links, unsigned p, const struct peer *x, struct iovec *v,
+/* Not in the midst of a message. returns whether it went */
+static bool say(struct net_links *links, unsigned p, const struct peer *x, const struct iovec *v,
                 unsigned n_v)
 {
-    size_t bytes = 0;
-    for (unsigned i = 0; i < n_v; i++)
-        bytes += v[i].iov_len;
-    if (x != NULL && x->first_out != NULL && x->first_out->n_gone > 0) /* in the midst of one */
-        return false;
-    return net_links_send(links, p, v, n_v) == (ssize_t)bytes;
+    const bool is_amid = x != NULL && x->first_out != NULL && x->first_out->n_gone > 0;
+    return !is_amid && net_links_say(links, p, v, n_v);
 }
 
 /* Tell why the job broke, those who were not told yet: all who have connected, since who sent
@@ -342,11 +338,6 @@ void p2p_tcp_close(struct net *n)
 
 /* --- for the back end ------------------------------------------------------------------------- */
 
-static bool is_local(const struct net *n, const struct message *m)
-{
-    return net_map_node_of(&n->map, n->map.position_of[m->peer]) == n->map.node;
-}
-
 int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
 {
     struct net *n = (struct net *)b;
@@ -355,8 +346,9 @@ int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
     if (code != 0)
         return code;
     atomic_store(&n->messages, ms);
-    if (is_local(n, m)) {
-        m->peer = (int)(n->map.position_of[m->peer] - n->map.first[n->map.node]);
+    const unsigned position = n->map.position_of[m->peer];
+    if (net_map_node_of(&n->map, position) == n->map.node) {
+        m->peer = (int)(position - n->map.first[n->map.node]);
         m->is_inside = true;
         return n->local->ops->message_begin(n->local, m, err);
     }
@@ -389,8 +381,7 @@ static void wait_outside(struct p2p_tcp *ms, const struct message *until)
     straggler_reset(&late, n->opts.timeout_ms);
     for (int i = 0; !atomic_load(&until->done); i++) {
         p2p_tcp_go_on(ms);
-        if (n->local != NULL)
-            n->local->ops->p2p_shm_advance(n->local, NULL);
+        net_go_on_inside(n);
         if (atomic_load(&until->done))
             return;
         if (net_watch_look(n->watch))
@@ -422,8 +413,7 @@ void p2p_tcp_advance(struct backend *b, const struct message *until)
     } else if (until != NULL) {
         wait_outside(ms, until);
     } else {
-        if (n->local != NULL)
-            n->local->ops->p2p_shm_advance(n->local, NULL);
+        net_go_on_inside(n);
         if (ms != NULL)
             p2p_tcp_go_on(ms);
     }

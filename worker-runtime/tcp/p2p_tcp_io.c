@@ -42,7 +42,6 @@ void p2p_tcp_io_finish(struct p2p_tcp *ms, struct message *m, int code)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* returns NULL: no memory */
 struct outgoing *p2p_tcp_io_put(struct peer *to, enum kind kind, const struct message *m,
                                 uint32_t seq, size_t copied)
 {
@@ -60,7 +59,6 @@ struct outgoing *p2p_tcp_io_put(struct peer *to, enum kind kind, const struct me
     return o;
 }
 
-/* returns 0; -errno */
 int p2p_tcp_io_write(struct p2p_tcp *ms, unsigned p)
 {
     struct peer *to = &ms->peer[p];
@@ -122,11 +120,6 @@ static int begin_short(struct peer *from)
     return begin_reading(from);
 }
 
-static int begin_broken(struct peer *from)
-{
-    return from->head.bytes == sizeof(struct net_abort) ? begin_reading(from) : -EIO;
-}
-
 static int begin_data(struct p2p_tcp *ms, unsigned p)
 {
     struct peer *from = &ms->peer[p];
@@ -174,7 +167,7 @@ static int on_head(struct p2p_tcp *ms, unsigned p)
     case KIND_TAKEN:
         return from->n_under_way-- > 0 ? 0 : -EIO;
     case KIND_BROKEN:
-        return begin_broken(from);
+        return h->bytes == sizeof(struct net_abort) ? begin_reading(from) : -EIO;
     default:
         from->has_left = from->is_missed = true;
         return 0;
@@ -209,7 +202,6 @@ static void on_bytes(struct p2p_tcp *ms, struct peer *from)
     from->n_here = 0;
 }
 
-/* returns 0 nothing more is there; -errno */
 int p2p_tcp_io_read(struct p2p_tcp *ms, unsigned p)
 {
     struct peer *from = &ms->peer[p];

@@ -5,9 +5,6 @@
 #include "net_watch.h"
 
 #include <errno.h>
-#include <stdio.h>
-
-enum { NAMED = 8 };
 
 bool straggler_is_due(struct straggler *l)
 {
@@ -31,19 +28,12 @@ static void ask(struct straggler *l, struct net_watch *w, const struct net_membe
 static int fail(const struct straggler *l, struct net_watch *w, const struct net_member *const *who,
                 unsigned n, bool silent, uint64_t now_ms, struct co_error *err)
 {
-    char names[NAMED * (NET_MEMBER_TEXT_BYTES + 2)] = "", name[NET_MEMBER_TEXT_BYTES];
-    size_t length = 0;
-    unsigned n_late = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (silent && !straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms))
-            continue;
-        if (n_late++ < NAMED)
-            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
-                                       length > 0 ? ", " : "", net_member_format(who[i], name));
-    }
-    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s%s", (double)l->timeout_ms / 1e3,
-                   names, n_late > NAMED ? " and more" : "",
-                   silent ? "" : ", which waits for others in its turn");
+    struct net_members_text names = {0};
+    for (unsigned i = 0; i < n; i++)
+        if (!silent || straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms))
+            net_members_add(&names, who[i]);
+    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)l->timeout_ms / 1e3,
+                   names.text, silent ? "" : ", which waits for others in its turn");
 }
 
 int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_member *const *who,

@@ -92,20 +92,12 @@ static bool is_missing(const struct stream *s)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-/* What is sent next is not taken for the rest of something else. */
-static bool is_between(const struct stream *s)
+/* Between two exchanges: else it would be taken for the rest of one. returns whether it went */
+static bool say(const struct transport_tcp *t, unsigned peer, const struct iovec *v, unsigned n_v)
 {
-    return s->n_exchanges == 0 || is_idle(&s->out) || s->out.total == 0;
-}
-
-/* returns whether it went */
-static bool say(const struct transport_tcp *t, unsigned peer, struct iovec *v, unsigned n_v)
-{
-    size_t bytes = 0;
-    for (unsigned i = 0; i < n_v; i++)
-        bytes += v[i].iov_len;
-    return is_between(&t->stream[peer]) &&
-           net_links_send(t->opts.links, peer, v, n_v) == (ssize_t)bytes;
+    const struct stream *s = &t->stream[peer];
+    const bool is_between = s->n_exchanges == 0 || is_idle(&s->out) || s->out.total == 0;
+    return is_between && net_links_say(t->opts.links, peer, v, n_v);
 }
 
 void transport_tcp_give_up(struct transport_tcp *t)

@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_abort.h"
+#include "worker-runtime/tcp/net_watch.h"
 #include "worker-runtime/tcp/p2p_tcp_priv.h"
 
 #include <arpa/inet.h>

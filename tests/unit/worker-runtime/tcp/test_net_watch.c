@@ -1,7 +1,7 @@
-/* test_net_abort.c - the cause of a broken job: cut to what travels, checked when it has
+/* test_net_watch.c - the cause of a broken job: cut to what travels, checked when it has
  * arrived. */
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_abort.h"
+#include "worker-runtime/tcp/net_watch.h"
 
 #include <check.h>
 #include <errno.h>
@@ -63,9 +63,9 @@ START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
 }
 END_TEST
 
-TEST_SUITE(net_abort)
+TEST_SUITE(net_watch)
 {
-    Suite *suite = suite_create("net_abort");
+    Suite *suite = suite_create("net_watch");
     TCase *tcase = tcase_create("all");
     tcase_add_test(tcase, a_cause_comes_as_it_was_set);
     tcase_add_test(tcase, a_text_that_is_too_long_is_cut);
