@@ -36,10 +36,11 @@ const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
     return &t->row[i].tuning;
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- reading: a copy of the text is cut up in place ------------------------------------------- */
 
-enum { MOST_WORD = 64 };
+#define BLANKS    " \t\r"
 #define MOST_SIZE ((uint64_t)1 << 40)
+enum { MOST_WORD = 63 };
 
 static const struct key {
     const char *name;
@@ -55,145 +56,91 @@ static const struct key {
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
-struct reader {
-    const char *at, *end; /* what is left of the text */
-    unsigned line;        /* from 1 */
-    struct cpu_tunings table;
-};
-
-static bool is_blank(char c)
+/* "KEY=SIZE". seen: a bit for each key that the row has given so far */
+static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_error *err)
 {
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
-static bool ends_row(char c)
-{
-    return c == '\n' || c == ';' || c == '#';
-}
-
-/* Skip blanks. returns whether the row goes on */
-static bool row_goes_on(struct reader *r)
-{
-    while (r->at < r->end && is_blank(*r->at))
-        r->at++;
-    return r->at < r->end && !ends_row(*r->at);
-}
-
-/* Go behind the end of the row, and of the comment there. */
-static void end_row(struct reader *r)
-{
-    if (r->at < r->end && *r->at == '#')
-        while (r->at < r->end && *r->at != '\n')
-            r->at++;
-    if (r->at < r->end)
-        r->line += *r->at++ == '\n';
-}
-
-/* Up to a blank, or the end of the row. A colon ends a word, and is part of it. */
-static int take_word(struct reader *r, char word[MOST_WORD], struct co_error *err)
-{
-    size_t n = 0;
-    while (r->at < r->end && !is_blank(*r->at) && !ends_row(*r->at)) {
-        if (n == MOST_WORD - 1 || *r->at == '\0')
-            return co_fail(err, -EINVAL,
-                           "line %u: a word of more than %d characters, or with a "
-                           "NUL in it",
-                           r->line, MOST_WORD - 1);
-        word[n++] = *r->at++;
-        if (word[n - 1] == ':')
-            break;
-    }
-    word[n] = '\0';
-    return 0;
-}
-
-static int set_key(struct reader *r, struct cpu_tuning *t, char *word, unsigned *seen,
-                   struct co_error *err)
-{
-    char *value = strchr(word, '=');
+    char *value = word;
+    if (strlen(word) > MOST_WORD)
+        return co_fail(err, -EINVAL, "a word of more than %d characters", MOST_WORD);
+    const char *name = strsep(&value, "=");
     if (value == NULL)
-        return co_fail(err, -EINVAL, "line %u: '%s' is not KEY=SIZE", r->line, word);
-    *value++ = '\0';
+        return co_fail(err, -EINVAL, "'%s' is not KEY=SIZE", name);
     for (unsigned k = 0; k < N_KEYS; k++) {
-        if (strcmp(word, keys[k].name) != 0)
+        if (strcmp(name, keys[k].name) != 0)
             continue;
         if (*seen & 1u << k)
-            return co_fail(err, -EINVAL, "line %u: %s is there twice", r->line, word);
+            return co_fail(err, -EINVAL, "%s is there twice", name);
         *seen |= 1u << k;
         uint64_t bytes = CPU_TUNING_NEVER;
         if (!(keys[k].may_be_never && strcmp(value, "never") == 0) &&
-            co_parse_size(word, value, keys[k].min, keys[k].max, &bytes, err) < 0) {
-            co_fail_in(err, "line %u", r->line);
+            co_parse_size(name, value, keys[k].min, keys[k].max, &bytes, err) < 0)
             return -EINVAL;
-        }
         *(size_t *)((char *)t + keys[k].offset) = bytes;
         return 0;
     }
-    return co_fail(err, -EINVAL, "line %u: '%s' is none of one_shot, piece, cma, cma_sum", r->line,
-                   word);
+    return co_fail(err, -EINVAL, "'%s' is none of one_shot, piece, cma, cma_sum", name);
 }
 
-/* "ranks N:", and make room for the row. */
-static int begin_row(struct reader *r, struct cpu_tuning_row **ret, struct co_error *err)
+/* "ranks N", and make room for the row. */
+static int begin_row(struct cpu_tunings *t, char *head, struct cpu_tuning_row **ret,
+                     struct co_error *err)
 {
-    struct cpu_tunings *t = &r->table;
     const unsigned last = t->n_rows > 0 ? t->row[t->n_rows - 1].n_ranks : 0;
-    char word[MOST_WORD], number[MOST_WORD];
+    char *rest;
+    const char *word = strtok_r(head, BLANKS, &rest), *number = strtok_r(NULL, BLANKS, &rest);
     int64_t n;
-    int code = take_word(r, word, err);
-    if (code == 0 && !row_goes_on(r))
-        number[0] = '\0';
-    else if (code == 0)
-        code = take_word(r, number, err);
-    if (code != 0)
-        return code;
-    const size_t length = strlen(number);
-    if (strcmp(word, "ranks") != 0 || length < 2 || number[length - 1] != ':')
-        return co_fail(err, -EINVAL, "line %u: a row begins with 'ranks N:', not '%s %s'", r->line,
-                       word, number);
-    number[length - 1] = '\0';
-    if (co_parse_int("ranks", number, last + 1, CPU_TUNING_MOST_RANKS, &n, err) < 0) {
-        co_fail_in(err, "line %u", r->line);
+    if (word == NULL || number == NULL || strcmp(word, "ranks") != 0 ||
+        strtok_r(NULL, BLANKS, &rest) != NULL)
+        return co_fail(err, -EINVAL, "a row begins with 'ranks N:', not '%.*s %.*s'", MOST_WORD,
+                       word != NULL ? word : "", MOST_WORD, number != NULL ? number : "");
+    if (co_parse_int("ranks", number, last + 1, CPU_TUNING_MOST_RANKS, &n, err) < 0)
         return -EINVAL;
-    }
     if (t->n_rows == CPU_TUNING_MAX_ROWS)
-        return co_fail(err, -EINVAL, "line %u: more than %d rows", r->line, CPU_TUNING_MAX_ROWS);
+        return co_fail(err, -EINVAL, "more than %d rows", CPU_TUNING_MAX_ROWS);
     *ret = &t->row[t->n_rows++];
     **ret =
         (struct cpu_tuning_row){(unsigned)n, *cpu_tuning_for(&cpu_tunings_default, (unsigned)n)};
     return 0;
 }
 
-static int read_row(struct reader *r, struct co_error *err)
+static int read_row(struct cpu_tunings *t, char *text, struct co_error *err)
 {
     struct cpu_tuning_row *row = NULL;
-    char word[MOST_WORD];
     unsigned seen = 0;
-    int code = begin_row(r, &row, err);
-    while (code == 0 && row_goes_on(r)) {
-        code = take_word(r, word, err);
-        if (code == 0)
-            code = set_key(r, &row->tuning, word, &seen, err);
-    }
+    if (text[strspn(text, BLANKS)] == '\0')
+        return 0;
+    char *rest = text, *head = strsep(&rest, ":");
+    int code = rest != NULL ? begin_row(t, head, &row, err)
+                            : co_fail(err, -EINVAL, "a row begins with 'ranks N:'");
+    for (char *word; code == 0 && (word = strsep(&rest, BLANKS)) != NULL;)
+        if (word[0] != '\0')
+            code = set_key(&row->tuning, word, &seen, err);
     return code;
 }
 
 int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, struct co_error *err)
 {
-    struct reader r = {.at = text, .end = text + length, .line = 1};
+    struct cpu_tunings table = {0};
     if (length > CPU_TUNING_MAX_TEXT)
         return co_fail(err, -EINVAL, "the table has more than %d bytes", CPU_TUNING_MAX_TEXT);
-    while (r.at < r.end) {
-        if (row_goes_on(&r)) {
-            int code = read_row(&r, err);
-            if (code != 0)
-                return code;
+    co_autofree char *copy = strndup(text, length);
+    if (copy == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a table");
+    if (strlen(copy) < length)
+        return co_fail(err, -EINVAL, "the table holds a byte of 0");
+    char *rest = copy, *line;
+    for (unsigned number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
+        line[strcspn(line, "#")] = '\0';
+        for (char *row; (row = strsep(&line, ";")) != NULL;) {
+            if (read_row(&table, row, err) == 0)
+                continue;
+            co_fail_in(err, "line %u", number);
+            return -EINVAL;
         }
-        end_row(&r);
     }
-    if (r.table.n_rows == 0)
+    if (table.n_rows == 0)
         return co_fail(err, -EINVAL, "the table has no row 'ranks N: ...'");
-    *ret = r.table;
+    *ret = table;
     return 0;
 }
 

@@ -52,7 +52,7 @@ const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
  * comment, which lasts to the end of the line.
  *
  * text      `length` bytes of anything
- * returns   0; -EINVAL: the text of err names the line, and what is wrong there */
+ * returns   0; -EINVAL: the text of err names the line, and what is wrong there; -ENOMEM */
 int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret,
                      struct co_error *err);
 
