@@ -2,7 +2,7 @@
  * with, and what runs where none of them can. */
 #include "finite.h"
 #include "half.h"
-#include "reduce.h"
+#include "reduce_table.h"
 
 #include <stdint.h>
 
@@ -85,24 +85,6 @@ DEFINE_INTEGER(u32, uint32_t, DIVIDED_UNSIGNED)
 DEFINE_INTEGER(i64, int64_t, DIVIDED)
 DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
 
-#define FLOAT_KERNELS(type)                                                                        \
-    {                                                                                              \
-        [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
-        [DDP_MAX] = max_##type, [DDP_PROD] = prod_##type                                           \
-    }
-#define CHECKED_KERNELS(type)                                                                      \
-    {                                                                                              \
-        [DDP_SUM] = checked_sum_##type, [DDP_AVG] = checked_avg_##type,                            \
-        [DDP_MIN] = checked_min_##type, [DDP_MAX] = checked_max_##type,                            \
-        [DDP_PROD] = checked_prod_##type                                                           \
-    }
-#define INTEGER_KERNELS(type)                                                                      \
-    {                                                                                              \
-        [DDP_SUM] = sum_##type, [DDP_AVG] = avg_##type, [DDP_MIN] = min_##type,                    \
-        [DDP_MAX] = max_##type, [DDP_PROD] = prod_##type, [DDP_BAND] = band_##type,                \
-        [DDP_BOR] = bor_##type                                                                     \
-    }
-
 #define DEFINE_CASTS(type)                                                                         \
     static void widen_##type(float *to, const uint16_t *from, size_t count)                        \
     {                                                                                              \
@@ -117,28 +99,4 @@ DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
 DEFINE_CASTS(f16)
 DEFINE_CASTS(bf16)
 
-const struct reduce_kernels reduce_scalar = {
-    .name = "scalar",
-    .fn =
-        {
-            [DDP_FLOAT32] = FLOAT_KERNELS(f32),
-            [DDP_FLOAT64] = FLOAT_KERNELS(f64),
-            [DDP_INT32] = INTEGER_KERNELS(i32),
-            [DDP_INT64] = INTEGER_KERNELS(i64),
-            [DDP_FLOAT16] = FLOAT_KERNELS(f16),
-            [DDP_BFLOAT16] = FLOAT_KERNELS(bf16),
-            [DDP_INT8] = INTEGER_KERNELS(i8),
-            [DDP_UINT8] = INTEGER_KERNELS(u8),
-            [DDP_UINT32] = INTEGER_KERNELS(u32),
-            [DDP_UINT64] = INTEGER_KERNELS(u64),
-        },
-    .checked =
-        {
-            [DDP_FLOAT32] = CHECKED_KERNELS(f32),
-            [DDP_FLOAT64] = CHECKED_KERNELS(f64),
-            [DDP_FLOAT16] = CHECKED_KERNELS(f16),
-            [DDP_BFLOAT16] = CHECKED_KERNELS(bf16),
-        },
-    .widen = {[DDP_FLOAT16] = widen_f16, [DDP_BFLOAT16] = widen_bf16},
-    .narrow = {[DDP_FLOAT16] = narrow_f16, [DDP_BFLOAT16] = narrow_bf16},
-};
+const struct reduce_kernels reduce_scalar = REDUCE_TABLE("scalar");
