@@ -2,7 +2,7 @@
 
 #include "common/clock.h"
 #include "worker-runtime/core/cpus.h"
-#include "worker-runtime/tcp/straggler.h"
+#include "worker-runtime/core/grace.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -192,7 +192,7 @@ static bool look_for_trouble(struct transport_shm *t)
         return transport_shm_is_broken(t);
     if (!t->has_more_time && shm_abort_is_outside(t)) {
         t->has_more_time = true; /* by then that one knows who is late */
-        t->deadline_ms = co_deadline_ms(straggler_more_ms(t->call_timeout_ms) + MORE_MS);
+        t->deadline_ms = co_deadline_ms(grace_ms(t->call_timeout_ms) + MORE_MS);
     } else {
         shm_abort_tell_timeout(t);
     }

@@ -11,6 +11,8 @@
 #ifndef DDP_WORKER_RUNTIME_TCP_STRAGGLER_H
 #define DDP_WORKER_RUNTIME_TCP_STRAGGLER_H
 
+#include "worker-runtime/core/grace.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,26 +36,12 @@ static inline void straggler_reset(struct straggler *l, uint64_t timeout_ms)
     *l = (struct straggler){.timeout_ms = timeout_ms};
 }
 
-/* How long a rank may be silent and not be blamed. */
-static inline uint64_t straggler_silence_ms(uint64_t timeout_ms)
-{
-    enum { LEAST_MS = 3000, MOST_MS = 10000 };
-    const uint64_t part_ms = timeout_ms / 4;
-    return part_ms < LEAST_MS ? LEAST_MS : part_ms > MOST_MS ? MOST_MS : part_ms;
-}
-
-/* How much longer than its time-out a wait takes at most. */
-static inline uint64_t straggler_more_ms(uint64_t timeout_ms)
-{
-    return 2 * straggler_silence_ms(timeout_ms);
-}
-
 /* Whether it is time to ask (again). */
 static inline bool straggler_is_to_ask(const struct straggler *l, uint64_t now_ms)
 {
     if (l->asked_ms == 0)
         return now_ms - l->begun_ms >= l->timeout_ms / 2;
-    return now_ms - l->asked_again_ms >= straggler_silence_ms(l->timeout_ms) / 8;
+    return now_ms - l->asked_again_ms >= grace_silence_ms(l->timeout_ms) / 8;
 }
 
 static inline bool straggler_is_over(const struct straggler *l, uint64_t now_ms)
@@ -66,14 +54,14 @@ static inline bool straggler_is_silent(const struct straggler *l, uint64_t heard
                                        uint64_t now_ms)
 {
     const uint64_t since_ms = heard_ms > l->asked_ms ? heard_ms : l->asked_ms;
-    return l->asked_ms != 0 && now_ms - since_ms >= straggler_silence_ms(l->timeout_ms);
+    return l->asked_ms != 0 && now_ms - since_ms >= grace_silence_ms(l->timeout_ms);
 }
 
 /* Nobody is silent, and nobody tells. */
 static inline bool straggler_is_hopeless(const struct straggler *l, uint64_t now_ms)
 {
     return straggler_is_over(l, now_ms) &&
-           now_ms - l->begun_ms - l->timeout_ms >= straggler_more_ms(l->timeout_ms);
+           now_ms - l->begun_ms - l->timeout_ms >= grace_ms(l->timeout_ms);
 }
 
 /* --- and what carries it out ------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ START_TEST(others_are_asked_from_half_of_the_time_on_and_again)
     ck_assert(straggler_is_to_ask(&l, BEGUN_MS + 4000));
     l.asked_ms = l.asked_again_ms = BEGUN_MS + 4000;
     ck_assert(!straggler_is_to_ask(&l, BEGUN_MS + 4001));
-    ck_assert(straggler_is_to_ask(&l, BEGUN_MS + 4000 + straggler_silence_ms(8000)));
+    ck_assert(straggler_is_to_ask(&l, BEGUN_MS + 4000 + grace_silence_ms(8000)));
 }
 END_TEST
 
@@ -36,7 +36,7 @@ END_TEST
 START_TEST(who_has_time_to_answer_and_does_not_is_silent)
 {
     struct straggler l = waiting_for(100);
-    const uint64_t asked_ms = BEGUN_MS + 50, end_ms = asked_ms + straggler_silence_ms(100);
+    const uint64_t asked_ms = BEGUN_MS + 50, end_ms = asked_ms + grace_silence_ms(100);
     l.asked_ms = l.asked_again_ms = asked_ms;
     ck_assert(!straggler_is_silent(&l, 0, end_ms - 1));
     ck_assert(straggler_is_silent(&l, 0, end_ms));
@@ -48,7 +48,7 @@ END_TEST
 START_TEST(who_answered_lately_is_not_silent)
 {
     struct straggler l = waiting_for(100);
-    const uint64_t silence_ms = straggler_silence_ms(100);
+    const uint64_t silence_ms = grace_silence_ms(100);
     l.asked_ms = BEGUN_MS + 50;
     l.asked_again_ms = BEGUN_MS + 90000;
     ck_assert(!straggler_is_silent(&l, BEGUN_MS + 90001, BEGUN_MS + 90001 + silence_ms - 1));
@@ -59,7 +59,7 @@ END_TEST
 START_TEST(ranks_that_wait_for_each_other_do_not_wait_for_ever)
 {
     const struct straggler l = waiting_for(60000);
-    const uint64_t end_ms = BEGUN_MS + 60000 + straggler_more_ms(60000);
+    const uint64_t end_ms = BEGUN_MS + 60000 + grace_ms(60000);
     ck_assert(!straggler_is_hopeless(&l, end_ms - 1));
     ck_assert(straggler_is_hopeless(&l, end_ms));
 }
@@ -71,10 +71,10 @@ START_TEST(who_waits_for_the_late_one_itself_gives_up_first)
      * other is without hope */
     for (uint64_t timeout_ms = 1; timeout_ms < 10000000; timeout_ms = timeout_ms * 3 + 1) {
         const uint64_t asked_ms = timeout_ms / 2,
-                       silent_ms = asked_ms + straggler_silence_ms(timeout_ms);
+                       silent_ms = asked_ms + grace_silence_ms(timeout_ms);
         const uint64_t told_ms = silent_ms > timeout_ms ? silent_ms : timeout_ms;
-        ck_assert_uint_le(told_ms + straggler_silence_ms(timeout_ms),
-                          timeout_ms + straggler_more_ms(timeout_ms));
+        ck_assert_uint_le(told_ms + grace_silence_ms(timeout_ms),
+                          timeout_ms + grace_ms(timeout_ms));
     }
 }
 END_TEST
