@@ -33,6 +33,17 @@ int node_message_send(int sock, const struct node_message *m, int fd)
     return n < 0 ? -errno : 0;
 }
 
+int node_message_notify(int sock, enum node_message_type type, unsigned local_rank,
+                        uint32_t generation)
+{
+    const struct node_message m = {.magic = NODE_SOCKET_MAGIC,
+                                   .version = NODE_SOCKET_VERSION,
+                                   .type = (uint16_t)type,
+                                   .local_rank = local_rank,
+                                   .generation = generation};
+    return node_message_send(sock, &m, -1);
+}
+
 /* Take the first descriptor of a message and close the others: alignment leaves room for a second
  * one, and a peer may send it. */
 static int take_fd(struct msghdr *msg)

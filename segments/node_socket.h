@@ -85,6 +85,10 @@ struct node_message {
  * returns   0, -EAGAIN (non-blocking socket, queue full), -EPIPE, -errno */
 int node_message_send(int sock, const struct node_message *m, int fd);
 
+/* Send FETCH, STEP or LOST, of which only these fields count. returns as node_message_send() */
+int node_message_notify(int sock, enum node_message_type type, unsigned local_rank,
+                        uint32_t generation);
+
 /* Receive one; blocks or not as the socket does. Checks size, magic, version, type, text.
  *
  * ret_fd    the descriptor that came along, close-on-exec, owned by the caller; -1 if none

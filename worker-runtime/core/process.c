@@ -1,9 +1,9 @@
 #include "process.h"
 
 #include "common/error.h"
+#include "segments/node_socket.h"
 #include "user_segment.h"
 #include "worker-runtime/arithmetic/reduce.h"
-#include "worker-runtime/join/node_join.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -134,8 +134,9 @@ void process_begin_generation(uint32_t generation)
 void process_lose_peer(void)
 {
     pthread_mutex_lock(&process.mutex);
-    if (process.node_fd >= 0 && !process.has_lost_peer)
-        node_join_tell_lost(process.node_fd, process.local_rank, process.generation);
+    if (process.node_fd >= 0 &&
+        !process.has_lost_peer) /* ddprun may be gone: then nothing waits for it */
+        node_message_notify(process.node_fd, NODE_LOST, process.local_rank, process.generation);
     process.has_lost_peer = process.inside;
     pthread_mutex_unlock(&process.mutex);
 }

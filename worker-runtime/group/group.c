@@ -439,7 +439,7 @@ void group_count_step(struct ddp_group *g, uint64_t began_ns)
     if (g->line != NULL)
         rank_status_step(&g->line->progress, now_ns, now_ns - began_ns);
     else if (g->step_fd >= 0)
-        node_join_tell_step(g->step_fd, (unsigned)g->local_rank);
+        node_message_notify(g->step_fd, NODE_STEP, (unsigned)g->local_rank, 0);
     g->step_fd = -1; /* the first is enough */
 }
 

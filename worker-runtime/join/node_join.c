@@ -251,12 +251,7 @@ static int ask_next(struct joiner *j, struct co_error *err)
         j->next++;
     if (j->next == j->n_local)
         return 0;
-    struct node_message m = {.magic = NODE_SOCKET_MAGIC,
-                             .version = NODE_SOCKET_VERSION,
-                             .type = NODE_FETCH,
-                             .generation = j->generation,
-                             .local_rank = j->next};
-    int code = node_message_send(j->sock, &m, -1);
+    int code = node_message_notify(j->sock, NODE_FETCH, j->next, j->generation);
     if (code != 0)
         return co_fail(err, code, "cannot send to the node socket: %s", strerror(-code));
     return 0;
@@ -580,24 +575,4 @@ void node_leave(struct node *n)
         return;
     control_leave(n->control, n->local_rank);
     free_node(n);
-}
-
-static void tell(int node_fd, enum node_message_type type, unsigned local_rank, uint32_t generation)
-{
-    struct node_message m = {.magic = NODE_SOCKET_MAGIC,
-                             .version = NODE_SOCKET_VERSION,
-                             .type = (uint16_t)type,
-                             .local_rank = local_rank,
-                             .generation = generation};
-    node_message_send(node_fd, &m, -1); /* ddprun may be gone: then nobody needs to know */
-}
-
-void node_join_tell_step(int node_fd, unsigned local_rank)
-{
-    tell(node_fd, NODE_STEP, local_rank, 0); /* there is but one where there are no peers */
-}
-
-void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation)
-{
-    tell(node_fd, NODE_LOST, local_rank, generation);
 }

@@ -76,12 +76,6 @@ void node_leave(struct node *n);
  * something else, is not. Such ranks join as those without ddprun do. */
 bool node_join_is_socket(int fd);
 
-/* Tell ddprun over DDP_NODE_FD, without joining, that a step is complete. Nothing waits for it. */
-void node_join_tell_step(int node_fd, unsigned local_rank);
-
-/* The same, that a call failed because a peer is gone. Joined or not. */
-void node_join_tell_lost(int node_fd, unsigned local_rank, uint32_t generation);
-
 /* The abstract socket's name for a job, for messages and tests, without the leading NUL. */
 #define NODE_JOIN_NAME_BYTES 107
 void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES]);
