@@ -2,7 +2,7 @@
 #include "checkpoint_dir.h"
 #include "checkpoint_priv.h"
 #include "common/scope.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 #include "worker-runtime/files/safetensors_header.h"
 
 #include <ddp/collective.h>
@@ -173,7 +173,7 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
                        "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
     struct co_error err = {0};
     struct ddp_checkpoint *c = NULL;
-    int rc = agree(g, make(g, opts, &c, &err), &err);
+    int rc = collective_agree(g, make(g, opts, &c, &err), &err);
     if (rc != 0) {
         ddp_checkpoint_close(c);
         return rc;
@@ -198,7 +198,7 @@ int ddp_checkpoint_wait(struct ddp_checkpoint *c)
     struct co_error err = {0};
     if (c == NULL)
         return rt_fail(DDP_EINVAL, "ddp_checkpoint_wait: the checkpoint is NULL");
-    return agree(c->group, checkpoint_join(c, &err), &err);
+    return collective_agree(c->group, checkpoint_join(c, &err), &err);
 }
 
 int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step)
@@ -212,7 +212,7 @@ int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step)
     if (code == 0 && c->group->rank == 0)
         code = checkpoint_dir_list(c->directory, &steps, &n, &err);
     int64_t step = n > 0 ? steps[n - 1] : -1;
-    int rc = agree(c->group, code, &err);
+    int rc = collective_agree(c->group, code, &err);
     if (rc == 0)
         rc = ddp_broadcast(c->group, &step, &step, 1, DDP_INT64, 0, NULL);
     if (rc == 0)

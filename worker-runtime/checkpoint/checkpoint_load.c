@@ -3,7 +3,7 @@
 #include "checkpoint_dir.h"
 #include "checkpoint_priv.h"
 #include "common/scope.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
@@ -137,7 +137,7 @@ static int deal_out(struct ddp_group *g, struct ddp_group *node, const struct dd
     co_autofree size_t *counts = calloc(n_ranks, sizeof *counts);
     co_autofree uint8_t *pieces = f != NULL ? malloc(n_ranks * PIECE_BYTES) : NULL;
     const bool lacks = parts == NULL || counts == NULL || (f != NULL && pieces == NULL);
-    int rc = agree(g, lacks ? -ENOMEM : 0, &err);
+    int rc = collective_agree(g, lacks ? -ENOMEM : 0, &err);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct ddp_safetensors_tensor *from =
             f != NULL ? ddp_safetensors_find(f, items[i].name) : NULL;
@@ -164,7 +164,7 @@ static int load(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpo
     int code = checkpoint_join(c, &err);
     if (code == 0)
         code = check(items, n, &err);
-    int rc = agree(g, code, &err);
+    int rc = collective_agree(g, code, &err);
     if (rc == 0)
         rc = checkpoint_agree_on_items(g, items, n);
     if (rc != 0)
@@ -174,7 +174,7 @@ static int load(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpo
         if (code == 0 && (code = look_up(*f, items, n, &err)) != 0)
             co_fail_in(&err, "step %" PRId64 " in '%s'", step, c->directory);
     }
-    rc = agree(g, code, &err);
+    rc = collective_agree(g, code, &err);
     return rc == 0 ? deal_out(g, node, *f, items, n) : rc;
 }
 

@@ -1,7 +1,7 @@
 /* checkpoint_save.c - from the ranks' items to one image of the state on rank 0. */
 #include "checkpoint_priv.h"
 #include "common/scope.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
@@ -100,7 +100,7 @@ static int fill_image(struct ddp_checkpoint *c, const struct ddp_checkpoint_item
     struct co_error err = {0};
     co_autofree struct part *parts = calloc((size_t)g->world_size, sizeof *parts);
     co_autofree size_t *counts = calloc((size_t)g->world_size, sizeof *counts);
-    int rc = agree(g, parts == NULL || counts == NULL ? -ENOMEM : 0, &err);
+    int rc = collective_agree(g, parts == NULL || counts == NULL ? -ENOMEM : 0, &err);
     for (size_t i = 0; i < n && rc == 0; i++) {
         void *to = g->rank == 0 ? image->copies[i] : NULL;
         struct ddp_safetensors_tensor t;
@@ -122,17 +122,17 @@ static int save(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpo
     int code = checkpoint_join(c, &err);
     if (code == 0)
         code = check(items, n, step, &err);
-    int rc = agree(g, code, &err);
+    int rc = collective_agree(g, code, &err);
     if (rc == 0)
         rc = checkpoint_agree_on_items(g, items, n);
     if (rc != 0)
         return rc;
     image->step = step;
     code = g->rank == 0 ? make_image(c, items, n, image, &err) : 0;
-    if ((rc = agree(g, code, &err)) != 0 || (rc = fill_image(c, items, n, image)) != 0)
+    if ((rc = collective_agree(g, code, &err)) != 0 || (rc = fill_image(c, items, n, image)) != 0)
         return rc;
     code = g->rank == 0 ? checkpoint_write(c, image, &err) : 0;
-    return agree(g, code, &err);
+    return collective_agree(g, code, &err);
 }
 
 int ddp_checkpoint_save(struct ddp_checkpoint *c, int64_t step,

@@ -20,8 +20,8 @@ static inline uint64_t call_marker_bytes(const struct ddp_group *g, const struct
 /* A thread of the program waits for others, where there is no place to say in what. */
 static inline void call_marker_wait_untold(struct ddp_group *g, int change)
 {
-    if (g->line != NULL)
-        atomic_fetch_add(&g->line->progress.n_untold, (uint32_t)change);
+    if (g->world->line != NULL)
+        atomic_fetch_add(&g->world->line->progress.n_untold, (uint32_t)change);
 }
 
 /* Enter a call, and count it. */

@@ -2,10 +2,8 @@
 #include "collective.h"
 
 #include "common/error.h"
-#include "process.h"
 #include "requests.h"
 #include "worker-runtime/arithmetic/reduce.h"
-#include "worker-runtime/device/device.h"
 
 #include <ddp/collective.h>
 #include <string.h>
@@ -60,16 +58,6 @@ static int multiply(const struct check *c, size_t count, size_t times, enum ddp_
     return DDP_OK;
 }
 
-int collective_check_group(const char *name, const struct ddp_group *g)
-{
-    if (g == NULL)
-        return rt_fail(DDP_EINVAL, "%s: the group is NULL", name);
-    rt_set_apart(g->is_apart);
-    if (process_is_forked() && g->backend != NULL)
-        return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
-    return DDP_OK;
-}
-
 static int check_scalars(const char *name, const struct ddp_group *g, const struct collective *what)
 {
     if (reduce_size(what->dtype) == 0)
@@ -113,18 +101,10 @@ static int count_elements(const struct ddp_group *g, const struct collective *wh
     return rc;
 }
 
-int collective_check_counts(const char *name, const struct collective *what)
-{
-    if (what->counts == NULL || (what->kind == CALL_ALL_TO_ALL && what->in_counts == NULL))
-        return rt_fail(DDP_EINVAL, "%s: the counts are NULL", name);
-    return DDP_OK;
-}
-
-int collective_check(const char *name, const struct ddp_group *g, const struct collective *what,
-                     size_t *ret_bytes)
+static int check(const char *name, const struct ddp_group *g, const struct collective *what)
 {
     struct check c = {.name = name};
-    int rc = collective_check_group(name, g);
+    int rc = group_check(name, g);
     if (rc == DDP_OK)
         rc = check_scalars(name, g, what);
     if (rc == DDP_OK)
@@ -136,51 +116,33 @@ int collective_check(const char *name, const struct ddp_group *g, const struct c
     if (rc == DDP_OK && what->in_counts != NULL && what->in == what->out && c.n_in > 0)
         rc = rt_fail(DDP_EINVAL, "%s: out must not be in: blocks of other lengths take its place",
                      name);
-    *ret_bytes = c.n_in * reduce_size(what->dtype);
     return rc;
-}
-
-void collective_look_through(const struct collective *what)
-{
-    *what->found_inf = !reduce_is_finite(what->dtype, what->out, what->count);
-}
-
-void collective_run_alone(const struct collective *what, size_t bytes)
-{
-    if (what->in != what->out && bytes > 0)
-        memmove(what->out, what->in, bytes);
-    if (what->found_inf != NULL)
-        collective_look_through(what);
-}
-
-int collective_check_found(const char *name, const int *ret_found_inf)
-{
-    return ret_found_inf != NULL ? DDP_OK : rt_fail(DDP_EINVAL, "%s: ret_found_inf is NULL", name);
-}
-
-int collective_check_alone(const struct ddp_group *g)
-{
-    struct co_error err = {0};
-    return rt_return(group_check_alone(g, &err), &err);
 }
 
 static int run(const char *name, struct ddp_group *g, const struct collective *what)
 {
-    size_t bytes;
-    int rc = collective_check(name, g, what, &bytes);
+    int rc = check(name, g, what);
     if (rc != DDP_OK)
         return rc;
-    if (what->stream != NULL)
-        return device_run(g, what);
-    if (g->backend != NULL)
-        return requests_run(g, what);
-    rc = collective_check_alone(g);
-    if (rc == DDP_OK)
-        collective_run_alone(what, bytes);
-    return rc;
+    return what->stream != NULL ? g->world->on_stream->run(g, what) : requests_run(g, what);
 }
 
-/* The same of a call with counts. Without them it would be the one that has none. */
+int collective_start(const char *name, struct ddp_group *g, const struct collective *what,
+                     struct ddp_request **ret_request)
+{
+    int rc = check(name, g, what);
+    if (rc != DDP_OK)
+        return rc;
+    if (ret_request == NULL)
+        return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
+    if (what->stream == NULL)
+        return requests_start(g, what, ret_request);
+    rc = g->world->on_stream->run(
+        g, what); /* its order is the stream's: there is nothing to wait for */
+    return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
+}
+
+/* A call with counts. Without them it would be the one that has none. */
 static int run_v(const char *name, struct ddp_group *g, const struct collective *what)
 {
     int rc = collective_check_counts(name, what);
@@ -192,14 +154,9 @@ static int run_v(const char *name, struct ddp_group *g, const struct collective 
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    return run("ddp_all_reduce", g,
-               &(struct collective){.kind = CALL_ALL_REDUCE,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .op = op,
-                                    .stream = stream});
+    const struct collective what =
+        collective_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    return run("ddp_all_reduce", g, &what);
 }
 
 int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -208,55 +165,35 @@ int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_
     int rc = collective_check_found("ddp_all_reduce_checked", ret_found_inf);
     if (rc != DDP_OK)
         return rc;
-    return run("ddp_all_reduce_checked", g,
-               &(struct collective){.kind = CALL_ALL_REDUCE,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .op = op,
-                                    .stream = stream,
-                                    .found_inf = ret_found_inf});
+    struct collective what =
+        collective_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    what.found_inf = ret_found_inf;
+    return run("ddp_all_reduce_checked", g, &what);
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream)
 {
-    return run("ddp_reduce", g,
-               &(struct collective){.kind = CALL_REDUCE,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .op = op,
-                                    .root = root,
-                                    .stream = stream});
+    const struct collective what =
+        collective_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream);
+    return run("ddp_reduce", g, &what);
 }
 
 int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                        enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    return run("ddp_reduce_scatter", g,
-               &(struct collective){.kind = CALL_REDUCE_SCATTER,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .op = op,
-                                    .stream = stream});
+    const struct collective what =
+        collective_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream);
+    return run("ddp_reduce_scatter", g, &what);
 }
 
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    return run_v("ddp_reduce_scatter_v", g,
-                 &(struct collective){.kind = CALL_REDUCE_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .counts = counts,
-                                      .dtype = dtype,
-                                      .op = op,
-                                      .stream = stream});
+    struct collective what =
+        collective_reduction(CALL_REDUCE_SCATTER, in, out, 0, dtype, op, 0, stream);
+    what.counts = counts;
+    return run_v("ddp_reduce_scatter_v", g, &what);
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -264,126 +201,81 @@ int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const s
 int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    return run("ddp_broadcast", g,
-               &(struct collective){.kind = CALL_BROADCAST,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .root = root,
-                                    .stream = stream});
+    const struct collective what =
+        collective_copy(CALL_BROADCAST, in, out, count, dtype, root, stream);
+    return run("ddp_broadcast", g, &what);
 }
 
 int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root)
 {
-    return run("ddp_broadcast_bytes", g,
-               &(struct collective){.kind = CALL_BROADCAST,
-                                    .in = memory,
-                                    .out = memory,
-                                    .count = bytes,
-                                    .dtype = DDP_UINT8,
-                                    .root = root});
+    const struct collective what =
+        collective_copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL);
+    return run("ddp_broadcast_bytes", g, &what);
 }
 
 int ddp_all_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run("ddp_all_gather", g,
-               &(struct collective){.kind = CALL_ALL_GATHER,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .stream = stream});
+    const struct collective what =
+        collective_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream);
+    return run("ddp_all_gather", g, &what);
 }
 
 int ddp_all_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                      enum ddp_dtype dtype, void *stream)
 {
-    return run_v("ddp_all_gather_v", g,
-                 &(struct collective){.kind = CALL_ALL_GATHER,
-                                      .in = in,
-                                      .out = out,
-                                      .counts = counts,
-                                      .dtype = dtype,
-                                      .stream = stream});
+    struct collective what = collective_copy(CALL_ALL_GATHER, in, out, 0, dtype, 0, stream);
+    what.counts = counts;
+    return run_v("ddp_all_gather_v", g, &what);
 }
 
 int ddp_gather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                int root, void *stream)
 {
-    return run("ddp_gather", g,
-               &(struct collective){.kind = CALL_GATHER,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .root = root,
-                                    .stream = stream});
+    const struct collective what =
+        collective_copy(CALL_GATHER, in, out, count, dtype, root, stream);
+    return run("ddp_gather", g, &what);
 }
 
 int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                  enum ddp_dtype dtype, int root, void *stream)
 {
-    return run_v("ddp_gather_v", g,
-                 &(struct collective){.kind = CALL_GATHER,
-                                      .in = in,
-                                      .out = out,
-                                      .counts = counts,
-                                      .dtype = dtype,
-                                      .root = root,
-                                      .stream = stream});
+    struct collective what = collective_copy(CALL_GATHER, in, out, 0, dtype, root, stream);
+    what.counts = counts;
+    return run_v("ddp_gather_v", g, &what);
 }
 
 int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream)
 {
-    return run("ddp_scatter", g,
-               &(struct collective){.kind = CALL_SCATTER,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .root = root,
-                                    .stream = stream});
+    const struct collective what =
+        collective_copy(CALL_SCATTER, in, out, count, dtype, root, stream);
+    return run("ddp_scatter", g, &what);
 }
 
 int ddp_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    return run_v("ddp_scatter_v", g,
-                 &(struct collective){.kind = CALL_SCATTER,
-                                      .in = in,
-                                      .out = out,
-                                      .counts = counts,
-                                      .dtype = dtype,
-                                      .root = root,
-                                      .stream = stream});
+    struct collective what = collective_copy(CALL_SCATTER, in, out, 0, dtype, root, stream);
+    what.counts = counts;
+    return run_v("ddp_scatter_v", g, &what);
 }
 
 int ddp_all_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run("ddp_all_to_all", g,
-               &(struct collective){.kind = CALL_ALL_TO_ALL,
-                                    .in = in,
-                                    .out = out,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .stream = stream});
+    const struct collective what =
+        collective_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream);
+    return run("ddp_all_to_all", g, &what);
 }
 
 int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
                      const size_t *out_counts, enum ddp_dtype dtype, void *stream)
 {
-    return run_v("ddp_all_to_all_v", g,
-                 &(struct collective){.kind = CALL_ALL_TO_ALL,
-                                      .in = in,
-                                      .out = out,
-                                      .in_counts = in_counts,
-                                      .counts = out_counts,
-                                      .dtype = dtype,
-                                      .stream = stream});
+    struct collective what = collective_copy(CALL_ALL_TO_ALL, in, out, 0, dtype, 0, stream);
+    what.in_counts = in_counts;
+    what.counts = out_counts;
+    return run_v("ddp_all_to_all_v", g, &what);
 }
 
 /* --- barriers --------------------------------------------------------------------------------- */
@@ -397,4 +289,45 @@ int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms)
 {
     return run("ddp_monitored_barrier", g,
                &(struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
+}
+
+/* --- agreement -------------------------------------------------------------------------------- */
+
+int ddp_mean(struct ddp_group *g, double *values, size_t n)
+{
+    return ddp_all_reduce(g, values, values, n, DDP_FLOAT64, DDP_AVG, NULL);
+}
+
+int collective_compare(struct ddp_group *g, uint64_t own, bool *ret_same)
+{
+    uint64_t most[2] = {own, ~own}; /* the largest, and the complement of the smallest */
+    int rc = ddp_all_reduce(g, most, most, 2, DDP_UINT64, DDP_MAX, NULL);
+    *ret_same = most[0] == ~most[1];
+    return rc;
+}
+
+struct verdict { /* of the rank that failed, as it travels */
+    int32_t code;
+    char text[CO_ERROR_TEXT_BYTES];
+};
+
+int collective_agree(struct ddp_group *g, int code, const struct co_error *err)
+{
+    if (g->backend == NULL)
+        return rt_return(code, err);
+    int64_t first = code != 0 ? g->rank : INT64_MAX;
+    int rc = ddp_all_reduce(g, &first, &first, 1, DDP_INT64, DDP_MIN, NULL);
+    if (rc != 0 || first == INT64_MAX)
+        return rc;
+
+    struct verdict v = {.code = code};
+    if (err != NULL && first == g->rank)
+        memcpy(v.text, err->text, sizeof v.text);
+    if ((rc = ddp_broadcast_bytes(g, &v, sizeof v, (int)first)) != 0)
+        return rc;
+    v.text[sizeof v.text - 1] = '\0';
+    struct co_error told;
+    co_fail(&told, v.code, "rank %d: %s", (int)first,
+            v.text[0] != '\0' ? v.text : strerror(-v.code));
+    return rt_return(v.code, &told);
 }

@@ -14,13 +14,15 @@
 
 struct backend;
 struct co_error;
-struct ddp_init_opts;
-struct recovery;
-struct requests;
+struct collective;
+struct control;
 struct control_line;
 struct device_link;
+struct message;
 struct node;
 struct rank_status_place;
+struct recovery;
+struct requests;
 struct store_link;
 struct trace;
 
@@ -31,70 +33,72 @@ struct group_child {
 };
 
 struct ddp_group {
-    struct group_child child; /* of the world, where this group was split off */
-    struct ddp_group *world;  /* itself, of the world */
+    struct group_child child; /* of the world's group, where this one was split off */
+    struct world *world;
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, n_nodes;
-    uint64_t generation;
     uint64_t timeout_ms;
     bool progress_thread;    /* asynchronous calls are made by a thread */
     bool is_apart;           /* of threads, or joined by name: nothing to do with the job that the
                                 process is in */
-    struct backend *backend; /* owned; NULL: a world of 1 */
-    struct node *alone; /* owned; of a world of 1 that may become larger; NULL: there is none */
-    const struct control *control; /* of a world that another generation may follow: its node's,
-                                      borrowed; else NULL */
-    struct device_link *device;    /* owned; NULL until the first call with a stream */
-    struct requests *requests;     /* owned; NULL until the first asynchronous call */
-    struct control_line *line;     /* this rank's own in the control segment; NULL: it has none */
+    struct backend *backend; /* owned; NULL: a group of 1 */
+    struct device_link *device; /* owned; NULL until the first call with a stream */
+    struct requests *requests;  /* owned; NULL until the first asynchronous call */
     struct rank_status_place
-        *place;           /* where it says in which call of the group it is; NULL: nowhere */
-    uint32_t n_calls;     /* calls that were entered: the same on all ranks */
-    uint16_t mark;        /* tells this group from others, the same on all ranks */
-    int step_fd;          /* where a rank without a line tells its first step; -1: nowhere */
-    char store_host[256]; /* of the world: where its store is; "": as the environment says */
-    uint16_t store_port;
-    struct store_link *store;  /* one of the children; NULL until the first ddp_store_ call */
-    struct recovery *recovery; /* of the world, borrowed; NULL: it does not outlive a peer */
-    struct trace *trace;       /* of the world: one of its children; NULL: there is none */
-    bool knows_pending;        /* of the world: the last step's exchange has said whether ... */
-    bool pending;              /* ... a node waits to join; see checkpoint_request.h */
-    uint64_t n_exchanges;      /* at ends of steps: the same on all ranks */
+        *place;               /* where it says in which call of the group it is; NULL: nowhere */
+    uint32_t n_calls;         /* calls that were entered: the same on all ranks */
+    uint16_t mark;            /* tells this group from others, the same on all ranks */
+    uint64_t n_exchanges;     /* at ends of steps: the same on all ranks */
+    struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
 };
 
+/* What the groups of a world share: the group of all ranks, and those that were split off. */
+struct world {
+    struct ddp_group group; /* first: of all ranks */
+    uint64_t generation;
+    const struct control *control; /* the node's, borrowed, where another generation may follow;
+                                      else NULL */
+    struct node *alone; /* owned; where this rank is the only one, and others may come; else NULL */
+    struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
+    int step_fd;               /* where a rank without a line reports its first step; -1: nowhere */
+    char store_host[256];      /* where the store is; "": as the environment says */
+    uint16_t store_port;
+    struct recovery *recovery; /* borrowed; NULL: it does not outlive a peer */
+    struct trace *trace;       /* one of the group's children; NULL: there is none */
+    bool knows_pending;        /* the last step's exchange has said whether ... */
+    bool pending;              /* ... a node waits to join; see checkpoint_request.h */
+    const struct stream_ops *on_stream;
+    struct device_link *devices; /* borrowed: a list of those that its groups have */
+};
+
+/* Calls in the order of a GPU's stream. A call without a stream does not go through this table.
+ * Functions return public statuses. */
+struct stream_ops {
+    int (*run)(struct ddp_group *g, const struct collective *what);
+    /* name   of the public call, for messages */
+    int (*message)(const char *name, struct ddp_group *g, const struct message *m, void *stream);
+};
+
+static inline bool group_is_world(const struct ddp_group *g)
+{
+    return g == &g->world->group;
+}
+
 void group_adopt(struct ddp_group *g, struct group_child *child);
 void group_disown(struct group_child *child);
+void group_destroy_children(struct ddp_group *g);
 
-/* The communicator of this group, or of any other one of its world that has one. NULL: none has. */
-const struct device_link *group_any_device(const struct ddp_group *g);
-
-/* As ddp_init() and ddp_finalize(), for who may come back: with what `recovery` wants, and without
- * leaving the job for good.
+/* Whether this process may call on the group; from now on this thread's failures are of that group.
  *
- * opts      not NULL
- * returns   0; -ECANCELED no generation follows the one that broke; -ECONNRESET another rank died
- *           meanwhile; else as ddp_init(), as -errno */
-int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
-                struct ddp_group **ret_world, struct co_error *err);
-void group_leave(struct ddp_group *world);
+ * name      of the public call, for messages
+ * returns   DDP_OK; DDP_EINVAL */
+int group_check(const char *name, const struct ddp_group *g);
 
-/* What the environment says of time-outs and the progress thread where `opts` leaves it open.
- * returns   0, -ENOEXEC */
-int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
-
-/* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
-void group_close(struct ddp_group *world);
-
-/* Whether the generation is over for a rank without others, who hears so from no call.
+/* Whether the generation is over, of a rank without others: no call of its own tells it.
  * returns   0; -ECONNRESET */
 int group_check_alone(const struct ddp_group *g, struct co_error *err);
-
-/* A step of training is complete: let ddprun know.
- *
- * began_ns   when the call began that ends it (common/clock.h) */
-void group_count_step(struct ddp_group *g, uint64_t began_ns);
 
 /* --- status.c: from inside to outside ------------------------------------------------------- */
 

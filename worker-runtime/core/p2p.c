@@ -1,15 +1,13 @@
-/* message.c - send and receive: checked arguments, then the back end. */
-#include "collective.h"
+/* p2p.c - send and receive: checked arguments, then the back end. */
 #include "common/error.h"
 #include "requests.h"
-#include "worker-runtime/device/device.h"
 
 #include <ddp/collective.h>
 
 static int check(const char *name, const struct ddp_group *g, const struct message *m)
 {
     const size_t size = ddp_dtype_size(m->dtype);
-    int rc = collective_check_group(name, g);
+    int rc = group_check(name, g);
     if (rc != DDP_OK)
         return rc;
     if (size == 0)
@@ -37,7 +35,7 @@ static int start(const char *name, struct ddp_group *g, const struct message *m,
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
     if (stream == NULL)
         return requests_start_message(g, m, ret_request);
-    rc = device_message(name, g, m, stream);
+    rc = g->world->on_stream->message(name, g, m, stream);
     return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
 }
 

@@ -13,10 +13,12 @@
 struct ddp_request;
 struct requests; /* opaque: those of a group */
 
-/* Make a collective, behind those that are in the queue. returns a public status */
+/* Make a collective, after those that are in the queue; the arguments were checked. returns a
+ * public status */
 int requests_run(struct ddp_group *g, const struct collective *what);
 
-/* Begin one. Copies the counts. returns DDP_OK; DDP_ENOMEM */
+/* Begin one, likewise. Copies the counts. returns DDP_OK; DDP_ENOMEM; of a group of 1 as
+ * requests_run() */
 int requests_start(struct ddp_group *g, const struct collective *what,
                    struct ddp_request **ret_request);
 

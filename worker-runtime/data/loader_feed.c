@@ -14,7 +14,7 @@ int loader_feed_open(struct loader_feed *f, struct ddp_group *g, void *stream, u
     if (g->is_apart)
         return co_fail(err, -ENOTSUP,
                        "threads of a process share its GPU: ranks that use GPUs are processes");
-    int code = device_load(g->world->local_rank, &made.plugin, &made.device, err);
+    int code = device_load(g->world->group.local_rank, &made.plugin, &made.device, err);
     if (code == 0)
         code = made.plugin->check(made.device, err);
     if (code == 0)

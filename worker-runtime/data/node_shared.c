@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/group.h"
 
 #include <ddp/collective.h>
@@ -61,7 +61,7 @@ static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void
     const size_t words = sizeof(struct place) / sizeof(int64_t);
     struct co_error err = {0};
     co_autofree struct place *all = calloc((size_t)g->world_size, sizeof *all);
-    int rc = agree(g, all == NULL ? -ENOMEM : 0, &err);
+    int rc = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
     if (rc == 0)
         rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
     if (rc != 0)

@@ -10,7 +10,7 @@
 #include "randperm.h"
 #include "sampler_priv.h"
 #include "shared_perm.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
@@ -145,7 +145,7 @@ static int compare(struct ddp_group *g, const struct ddp_sampler *s)
     const size_t n = (size_t)g->world_size, words = sizeof own / sizeof(int64_t);
     struct co_error err = {0};
     co_autofree struct terms *all = calloc(n, sizeof *all);
-    int rc = agree(g, all == NULL ? -ENOMEM : 0, &err);
+    int rc = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
     if (rc == 0)
         rc = ddp_all_gather(g, &own, all, words, DDP_INT64, NULL);
     for (size_t r = 1; rc == 0 && r < n; r++) {
@@ -187,7 +187,7 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
         return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
     struct co_error err = {0};
     struct ddp_sampler *s = NULL;
-    int rc = agree(g, make(g, opts, &s, &err), &err);
+    int rc = collective_agree(g, make(g, opts, &s, &err), &err);
     if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0)
         rc = share(s);
     if (rc == 0)

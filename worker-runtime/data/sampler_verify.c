@@ -6,7 +6,7 @@
 #include "common/hash.h"
 #include "common/scope.h"
 #include "sampler_priv.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
@@ -73,7 +73,7 @@ static int count(struct ddp_sampler *s, uint64_t *bits, struct tally *ret)
     const size_t n = (size_t)g->world_size, words = words_of(s);
     struct co_error err = {0};
     co_autofree uint64_t *digests = calloc(n, sizeof *digests);
-    int rc = agree(g, digests == NULL ? -ENOMEM : 0, &err);
+    int rc = collective_agree(g, digests == NULL ? -ENOMEM : 0, &err);
     if (rc == 0)
         rc = ddp_all_gather(g, &s->digest, digests, 1, DDP_UINT64, NULL);
     if (rc == 0)
@@ -95,7 +95,7 @@ int ddp_sampler_verify(struct ddp_sampler *s, struct ddp_sampler_report *ret_rep
     struct co_error err = {0};
     struct tally all;
     co_autofree uint64_t *bits = calloc(words_of(s) + 1, sizeof *bits); /* + 1: never of size 0 */
-    int rc = agree(s->group, check_own(s, bits, &err), &err);
+    int rc = collective_agree(s->group, check_own(s, bits, &err), &err);
     if (rc == 0)
         rc = same_everywhere(s->group, s->taken);
     if (rc == 0)

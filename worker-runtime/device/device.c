@@ -6,7 +6,6 @@
 #include "device_load.h"
 #include "device_plugin.h"
 #include "worker-runtime/core/call_marker.h"
-#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <ddp/device.h>
@@ -26,28 +25,21 @@ struct id_note { /* what a root says; travels between ranks */
 
 static int on_look(void *world, struct co_error *err)
 {
-    struct ddp_group *w = world;
-    if (w->backend == NULL)
-        return group_check_alone(w, err);
-    return w->backend->ops->look(w->backend, err);
+    const struct ddp_group *g = &((struct world *)world)->group;
+    return g->backend != NULL ? g->backend->ops->look(g->backend, err) : group_check_alone(g, err);
 }
 
 static bool on_tell(void *world, int code, const char *text)
 {
     char named[CO_ERROR_TEXT_BYTES];
-    struct ddp_group *w = world;
-    snprintf(named, sizeof named, "rank %d: %s", w->rank, text);
-    return w->backend == NULL || w->backend->ops->tell(w->backend, code, named);
+    const struct ddp_group *g = &((struct world *)world)->group;
+    snprintf(named, sizeof named, "rank %d: %s", g->rank, text);
+    return g->backend == NULL || g->backend->ops->tell(g->backend, code, named);
 }
 
-static struct device_job job_of(const struct ddp_group *g)
+struct device_job device_job_of(const struct ddp_group *g)
 {
     return (struct device_job){.arg = g->world, .look = on_look, .tell = on_tell};
-}
-
-void device_tell_mismatch(struct ddp_group *g, const char *text)
-{
-    on_tell(g->world, -EPROTO, text);
 }
 
 /* Only this rank knows of a failure that the others would wait for. */
@@ -81,13 +73,13 @@ static void fill_note(const struct ddp_group *g, struct making *m, struct device
     int code = g->is_apart ? co_fail(&err, -ENOTSUP,
                                      "threads of a process share its GPU: ranks "
                                      "that use GPUs are processes")
-                           : device_load(g->world->local_rank, &m->plugin, &m->device, &err);
+                           : device_load(g->world->group.local_rank, &m->plugin, &m->device, &err);
     if (code == 0)
         code = m->plugin->check(m->device, &err);
     note->ok = code == 0;
     if (code == 0)
         m->plugin->describe(m->device, note);
-    if (g->world != g)
+    if (!group_is_world(g))
         note->tag = 0;
     snprintf(note->why, sizeof note->why, "%s", err.text);
 }
@@ -187,9 +179,9 @@ static int make(struct ddp_group *g, struct making *m, struct device_group **ret
         .n_lost = p->n_lost,
         .tag = shrinks ? device_plan_tag_shrunk(m->tag, p)
                        : device_plan_tag_new(m->ids, (size_t)p->n_roots * DEVICE_ID_BYTES),
-        .may_be_kept = g->world == g && g->recovery != NULL,
+        .may_be_kept = group_is_world(g) && g->world->recovery != NULL,
         .timeout_ms = g->timeout_ms,
-        .job = job_of(g)};
+        .job = device_job_of(g)};
     return rt_return(m->plugin->make(m->device, &how, ret, &err), &err);
 }
 
@@ -201,8 +193,8 @@ static int attach(struct ddp_group *g, const struct device_plugin *plugin,
         plugin->close(group);
         return fail_alone(g, "no memory for a communicator");
     }
-    *link = (struct device_link){.plugin = plugin, .group = group};
-    g->device = link;
+    *link = (struct device_link){.plugin = plugin, .group = group, .next = g->world->devices};
+    g->device = g->world->devices = link;
     return DDP_OK;
 }
 
@@ -221,8 +213,7 @@ static int open_group(struct ddp_group *g)
     return rc;
 }
 
-/* The group's, made now if this is the first call. */
-static int get(struct ddp_group *g)
+int device_open(struct ddp_group *g)
 {
     return g->device != NULL ? DDP_OK : open_group(g);
 }
@@ -239,11 +230,11 @@ static int get_made(const char *name, const struct ddp_group *g)
         name);
 }
 
-/* --- for the other files ---------------------------------------------------------------------- */
+/* --- calls with a stream ---------------------------------------------------------------------- */
 
-int device_run(struct ddp_group *g, const struct collective *what)
+static int run(struct ddp_group *g, const struct collective *what)
 {
-    int rc = get(g);
+    int rc = device_open(g);
     if (rc != DDP_OK)
         return rc;
     struct co_error err;
@@ -252,7 +243,7 @@ int device_run(struct ddp_group *g, const struct collective *what)
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 
-int device_message(const char *name, struct ddp_group *g, const struct message *m, void *stream)
+static int message(const char *name, struct ddp_group *g, const struct message *m, void *stream)
 {
     struct co_error err = {0};
     int rc = get_made(name, g);
@@ -261,120 +252,7 @@ int device_message(const char *name, struct ddp_group *g, const struct message *
     return rt_return(g->device->plugin->message(g->device->group, m, stream, &err), &err);
 }
 
-int device_open(struct ddp_group *g)
-{
-    return get(g);
-}
-
-/* The process's; loading it again is a look. */
-int device_get(const struct ddp_group *g, const struct device_plugin **ret_plugin,
-               struct device **ret)
-{
-    struct co_error err = {0};
-    return rt_return(device_load(g->world->local_rank, ret_plugin, ret, &err), &err);
-}
-
-int device_check_memory(const struct ddp_group *g, const void *p, const char *which)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = device_get(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->check_memory(device, p, which, &err), &err);
-}
-
-int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = device_get(g, &plugin, &device);
-    return rc != DDP_OK
-               ? rc
-               : rt_return(plugin->alloc(device, bytes, for_nccl, stream, ret, &err), &err);
-}
-
-int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err)
-{
-    enum { AT_ONCE_MS = 1 };
-    void *comm;
-    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
-    if (l == NULL)
-        return 0;
-    return is_late ? l->plugin->wait(l->group, stream, AT_ONCE_MS, err)
-                   : l->plugin->comm(l->group, &comm, err); /* which looks at the job first */
-}
-
-/* Of a broken group the waits return at once: its kernels were told to end, and do so on their
- * way. */
-bool device_end_waits(struct ddp_group *g, void *stream)
-{
-    struct co_error err = {0};
-    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
-    if (l == NULL || (l->plugin->wait(l->group, stream, 0, &err) == 0 &&
-                      l->plugin->wait_averages(l->group, 0, &err) == 0))
-        return true;
-    return l->plugin->drain(l->group, stream);
-}
-
-int device_wait(struct ddp_group *g, void *stream)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    const struct device_link *l = group_any_device(g); /* which looks for all; NULL: none waits */
-    const struct device_job job = job_of(g);
-    int rc = device_get(g, &plugin, &device);
-    if (rc != DDP_OK)
-        return rc;
-    call_marker_wait_untold(g, 1);
-    const int code = l != NULL ? plugin->wait(l->group, stream, g->timeout_ms, &err)
-                               : plugin->wait_alone(device, &job, stream, g->timeout_ms, &err);
-    call_marker_wait_untold(g, -1);
-    return rt_return(code, &err);
-}
-
-/* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
- * kernel may wait for them by then. What cannot be freed, nor anything of a device that is lost,
- * stays. */
-void device_free(struct ddp_group *g, void *at, void *stream)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    if (at == NULL || device_load(g->world->local_rank, &plugin, &device, &err) != 0)
-        return;
-    if (device_end_waits(g, stream) && plugin->check(device, &err) == 0)
-        plugin->free(device, at);
-}
-
-int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = device_get(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->clear(device, at, bytes, stream, &err), &err);
-}
-
-int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    int rc = device_get(g, &plugin, &device);
-    return rc != DDP_OK ? rc : rt_return(plugin->alloc_host(device, bytes, ret, &err), &err);
-}
-
-void device_free_host(const struct ddp_group *g, void *at)
-{
-    const struct device_plugin *plugin;
-    struct device *device;
-    struct co_error err = {0};
-    if (at != NULL && device_load(g->world->local_rank, &plugin, &device, &err) == 0 &&
-        plugin->check(device, &err) == 0)
-        plugin->free_host(device, at);
-}
+const struct stream_ops device_stream_ops = {.run = run, .message = message};
 
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
 {
@@ -386,7 +264,7 @@ int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
     const struct device_make how = {.rank = sub != NULL ? sub->rank : 0,
                                     .n = sub != NULL ? sub->world_size : 0,
                                     .timeout_ms = g->timeout_ms,
-                                    .job = job_of(g)};
+                                    .job = device_job_of(g)};
     int code = plugin->split(g->device->group, sub != NULL ? color : -1, key, &how, &group, &err);
     if (code != 0)
         return rt_return(code, &err);
@@ -396,7 +274,7 @@ int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
 int device_begin(struct ddp_group *world)
 {
     const char *backend = getenv(DDP_ENV_BACKEND);
-    return backend != NULL && strcmp(backend, "nccl") == 0 ? get(world) : DDP_OK;
+    return backend != NULL && strcmp(backend, "nccl") == 0 ? device_open(world) : DDP_OK;
 }
 
 void device_close(struct ddp_group *g)
@@ -404,6 +282,10 @@ void device_close(struct ddp_group *g)
     struct device_link *link = g->device;
     if (link == NULL)
         return;
+    struct device_link **at = &g->world->devices;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
     g->device = NULL;
     link->plugin->close(link->group);
     free(link);
@@ -420,7 +302,7 @@ int device_check(void)
 int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
 {
     struct co_error err = {0};
-    int rc = collective_check_group("ddp_stream_wait", g);
+    int rc = group_check("ddp_stream_wait", g);
     if (rc == DDP_OK)
         rc = get_made("ddp_stream_wait", g);
     if (rc != DDP_OK)
@@ -434,11 +316,11 @@ int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
 int ddp_nccl_comm(struct ddp_group *g, void **ret_comm)
 {
     struct co_error err = {0};
-    int rc = collective_check_group("ddp_nccl_comm", g);
+    int rc = group_check("ddp_nccl_comm", g);
     if (rc == DDP_OK && ret_comm == NULL)
         rc = rt_fail(DDP_EINVAL, "ddp_nccl_comm: ret_comm is NULL");
     if (rc == DDP_OK)
-        rc = get(g);
+        rc = device_open(g);
     if (rc != DDP_OK)
         return rc;
     return rt_return(g->device->plugin->comm(g->device->group, ret_comm, &err), &err);
@@ -449,12 +331,12 @@ int ddp_device(struct ddp_group *g, int *ret_index)
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err = {0};
-    int rc = collective_check_group("ddp_device", g);
+    int rc = group_check("ddp_device", g);
     if (rc == DDP_OK && ret_index == NULL)
         rc = rt_fail(DDP_EINVAL, "ddp_device: ret_index is NULL");
     if (rc != DDP_OK)
         return rc;
-    int code = device_load(g->world->local_rank, &plugin, &device, &err);
+    int code = device_load(g->world->group.local_rank, &plugin, &device, &err);
     if (code == 0)
         code = plugin->use(device, ret_index, &err);
     return rt_return(code, &err);

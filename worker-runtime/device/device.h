@@ -10,26 +10,26 @@
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/group.h"
 
-/* A collective whose arguments were checked. */
-int device_run(struct ddp_group *g, const struct collective *what);
-/* Likewise a message. returns also DDP_EINVAL: the group has no communicator yet */
-int device_message(const char *name, struct ddp_group *g, const struct message *m, void *stream);
+extern const struct stream_ops device_stream_ops;
 
 /* `sub` of g was split off: so is its communicator, where g has one.
  *
  * sub   NULL: this rank is in none */
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
 
-/* The process's; loading it again is a look. returns 0; DDP_EUNSUPPORTED */
-struct device;
-struct device_plugin;
-int device_get(const struct ddp_group *g, const struct device_plugin **ret_plugin,
-               struct device **ret);
-
-/* --- gradients on a GPU (model_device.c) --- */
-
 /* Make the group's communicator, if it has none. Collective. */
 int device_open(struct ddp_group *g);
+
+/* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
+int device_begin(struct ddp_group *world);
+
+/* Give a group's back, if it has one. Before its back end goes. */
+void device_close(struct ddp_group *g);
+
+/* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
+int device_check(void);
+
+/* --- device_calls.c --------------------------------------------------------------------------- */
 
 /* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
@@ -45,8 +45,6 @@ int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream
 int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
 void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
 
-/* --- device_kernels.c --- */
-
 /* What device_norm() and device_clip() need, and averages that do more than NCCL's. Waits for what
  * is on the stream.
  * returns   also DDP_EUNSUPPORTED: no such GPU; as ddp_stream_wait() */
@@ -56,8 +54,6 @@ struct device_clip;
 int device_clip(const struct ddp_group *g, const struct device_clip *c);
 int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,
                 void *stream);
-
-/* --- device.c again: waits --- */
 
 /* Wait for what is on the stream, as ddp_stream_wait() does, and also without a communicator.
  * returns as it */
@@ -76,7 +72,7 @@ bool device_end_waits(struct ddp_group *g, void *stream);
  * returns   0; -errno, as the plug-in's wait() */
 int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
 
-/* --- device_average.c: of a group that has a communicator, as the plug-in's --- */
+/* Averages of gradients, of a group that has a communicator: as the plug-in's. */
 
 struct device_average;
 int device_average(struct ddp_group *g, const struct device_average *a);
@@ -97,14 +93,5 @@ void device_tell_mismatch(struct ddp_group *g, const char *text);
 /* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
  * peer any more. */
 int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes);
-
-/* Where DDP_BACKEND=nccl wants that: make the world's communicator now. Collective. */
-int device_begin(struct ddp_group *world);
-
-/* Give a group's back, if it has one. Before its back end goes. */
-void device_close(struct ddp_group *g);
-
-/* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
-int device_check(void);
 
 #endif

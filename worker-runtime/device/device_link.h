@@ -4,9 +4,15 @@
 
 #include "device_plugin.h"
 
+struct ddp_group;
+
 struct device_link { /* of a group */
     const struct device_plugin *plugin;
     struct device_group *group;
+    struct device_link *next; /* of world.devices */
 };
+
+/* How the plug-in asks about the job that the group belongs to. */
+struct device_job device_job_of(const struct ddp_group *g);
 
 #endif

@@ -54,7 +54,7 @@ static int end(const char *name, int code, struct co_error *err)
 int checkpoint_request_find(const struct ddp_group *g)
 {
     int fd = -1;
-    return g->world == g && find_fd(g, &fd, NULL) == 0 ? fd : -1;
+    return group_is_world(g) && find_fd(g, &fd, NULL) == 0 ? fd : -1;
 }
 
 bool checkpoint_request_is_asked(int fd)
@@ -81,9 +81,9 @@ int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending)
         code = co_fail(&err, -EINVAL, "there is no place for the answer");
     if (code != 0)
         return end("ddp_checkpoint_requested", code, &err);
-    if (fd >= 0 && g->knows_pending) { /* once: the next answer is asked for, or a step brings it */
-        g->knows_pending = false;
-        *ret_pending = g->pending;
+    if (fd >= 0 && group_is_world(g) && g->world->knows_pending) {
+        g->world->knows_pending = false; /* the next answer is asked for, or a step brings it */
+        *ret_pending = g->world->pending;
         return DDP_OK;
     }
     int32_t mine = fd >= 0 && checkpoint_request_is_asked(fd);
@@ -104,7 +104,8 @@ int ddp_checkpoint_done(struct ddp_group *g)
     int code = find_fd(g, &fd, &err);
     if (code != 0 || fd < 0)
         return end("ddp_checkpoint_done", code, &err);
-    g->pending = false;
+    if (group_is_world(g))
+        g->world->pending = false;
     ssize_t n = recv(fd, question, sizeof question, MSG_DONTWAIT);
     if (n >= 0 || errno == EAGAIN || errno == EINTR)
         n = send(fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,11 +1,10 @@
-#include "group_open.h"
+#include "group_join.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "segments/control.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/backend.h"
-#include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/user_segment.h"
 #include "worker-runtime/join/env.h"
@@ -294,19 +293,19 @@ static void undo(struct opening *o)
     node_leave(o->node);
 }
 
-static int open_alone(struct ddp_group *g, struct opening *o)
+static int open_alone(struct world *w, struct opening *o)
 {
-    g->line = &o->node->control->line[o->node->local_rank];
-    g->alone = o->node;
-    g->control = o->node->control;
+    w->line = &o->node->control->line[o->node->local_rank];
+    w->alone = o->node;
+    w->control = o->node->control;
     return 0;
 }
 
-int group_open(struct ddp_group *g, struct env_who *who, struct node_again *again,
-               uint64_t deadline_ms, struct co_error *err)
+int group_open(struct world *w, struct env_who *who, struct node_again *again, uint64_t deadline_ms,
+               struct co_error *err)
 {
     struct opening o = {
-        .who = who, .again = again, .deadline_ms = deadline_ms, .timeout_ms = g->timeout_ms};
+        .who = who, .again = again, .deadline_ms = deadline_ms, .timeout_ms = w->group.timeout_ms};
     int code = choose_kernels(&o.kernels, err);
     if (code == 0)
         code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
@@ -317,7 +316,7 @@ int group_open(struct ddp_group *g, struct env_who *who, struct node_again *agai
     if (code == 0)
         take_place(who, again, o.node->generation);
     if (code == 0 && who->world_size == 1)
-        return open_alone(g, &o);
+        return open_alone(w, &o);
     const bool is_alone = who->local_world_size == who->world_size;
     if (code == 0)
         code = make_local(&o, is_alone, err);
@@ -327,16 +326,16 @@ int group_open(struct ddp_group *g, struct env_who *who, struct node_again *agai
     }
     struct control_line *line = &o.node->control->line[o.node->local_rank];
     if (is_alone) {
-        g->backend = o.local;
+        w->group.backend = o.local;
     } else {
-        code = join_nodes(&o, &g->backend, err);
+        code = join_nodes(&o, &w->group.backend, err);
         if (code != 0) {
             undo(&o);
             return code;
         }
     }
-    g->line = line;
-    g->control = ends_meetings(&o);
-    g->place = rank_status_open(&line->progress);
+    w->line = line;
+    w->control = ends_meetings(&o);
+    w->group.place = rank_status_open(&line->progress);
     return 0;
 }

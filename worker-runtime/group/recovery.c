@@ -1,5 +1,6 @@
 #include "recovery.h"
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "recovery_shards.h"
@@ -66,7 +67,8 @@ int recovery_begin(struct ddp_group *world)
     r->has_memory = false;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;
-    if (!r->again.may_follow || world->generation == 0) /* all ranks have just been started */
+    if (!r->again.may_follow ||
+        world->world->generation == 0) /* all ranks have just been started */
         return 0;
     uint64_t most[3] = {r->n_done, r->is_torn, ~r->n_done};
     int rc = ddp_all_reduce(world, most, most, 3, DDP_UINT64, DDP_MAX, NULL);
@@ -74,7 +76,7 @@ int recovery_begin(struct ddp_group *world)
         return rc;
     r->most_done = most[0];
     r->all_have = most[0] == ~most[2] && most[1] == 0;
-    rank_status_begin(&world->line->progress, r->most_done);
+    rank_status_begin(&world->world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
         return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
                                   "one had it: it has to be started again");
@@ -103,15 +105,25 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
     return rc;
 }
 
-void recovery_count_step(struct ddp_group *world)
+static void count_step(struct recovery *r)
 {
-    struct recovery *r = of(world);
-    if (r == NULL)
-        return;
     if (r->n_done < r->most_done) /* what it was given is its own now */
         r->n_done = r->most_done;
     r->n_done++;
     r->is_torn = false;
+}
+
+void recovery_count_step(struct ddp_group *g, uint64_t began_ns)
+{
+    const uint64_t now_ns = co_now_ns();
+    struct world *w = g->world;
+    if (group_is_world(g) && w->recovery != NULL)
+        count_step(w->recovery);
+    if (w->line != NULL)
+        rank_status_step(&w->line->progress, now_ns, now_ns - began_ns);
+    else if (w->step_fd >= 0)
+        node_message_notify(w->step_fd, NODE_STEP, (unsigned)w->group.local_rank, 0);
+    w->step_fd = -1; /* the first is enough */
 }
 
 uint64_t ddp_completed_steps(const struct ddp_group *g)
@@ -152,7 +164,7 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
     m->bytes = bytes;
     *r->memory_end = m;
     r->memory_end = &m->next;
-    group_adopt(g->world, &m->child);
+    group_adopt(&g->world->group, &m->child);
     return DDP_OK;
 }
 

@@ -77,8 +77,10 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank);
  * returns   0; DDP_EMISMATCH the ranks have registered something else; else as ddp_broadcast() */
 int recovery_take_memory(struct ddp_group *g, int giver);
 
-/* This rank has completed a step of the world. */
-void recovery_count_step(struct ddp_group *world);
+/* A step of training is complete: count it, where it was one of the world, and report it to ddprun.
+ *
+ * began_ns   when the call began that ends it (common/clock.h) */
+void recovery_count_step(struct ddp_group *g, uint64_t began_ns);
 
 /* Make room for one more sampler. returns 0, -ENOMEM */
 int recovery_add_sampler(struct ddp_group *g, size_t *ret_number);

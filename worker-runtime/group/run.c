@@ -2,8 +2,8 @@
  * die are replaced. docs/recovery.md has the whole. */
 #include "checkpoint_request.h"
 #include "common/error.h"
+#include "group_join.h"
 #include "recovery.h"
-#include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/standby.h"

@@ -1,12 +1,13 @@
 /* spawn_threads.c - ddp_spawn_threads(): ranks as threads, on one mapping of what processes would
  * share: a control segment, and a user segment for each. */
 #include "common/error.h"
+#include "common/scope.h"
 #include "first_failure.h"
+#include "group_join.h"
 #include "segments/control.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/cpus.h"
-#include "worker-runtime/core/group.h"
 #include "worker-runtime/core/user_segment.h"
 #include "worker-runtime/shm/backend_cpu.h"
 #include "worker-runtime/shm/cpu_tuning.h"
@@ -110,26 +111,22 @@ static int open_backend(struct thread *t, struct backend **ret)
 static int join(struct thread *t)
 {
     struct threads *a = t->all;
-    struct ddp_group *g = calloc(1, sizeof *g);
-    if (g == NULL)
+    co_autofree struct world *w = group_create_world();
+    if (w == NULL)
         return co_fail(&t->err, -ENOMEM, "no memory for a group");
-    *g = (struct ddp_group){.world = g,
-                            .rank = t->rank,
-                            .world_size = a->n,
-                            .local_rank = t->rank,
-                            .local_world_size = a->n,
-                            .n_nodes = 1,
-                            .timeout_ms = a->options.timeout_ms,
-                            .progress_thread = a->options.progress_thread,
-                            .is_apart = true,
-                            .step_fd = -1};
-    const int code = a->n > 1 ? open_backend(t, &g->backend) : 0;
-    if (code != 0) {
-        free(g);
-        return code;
-    }
-    t->world = g;
-    return 0;
+    w->group = (struct ddp_group){.world = w,
+                                  .rank = t->rank,
+                                  .world_size = a->n,
+                                  .local_rank = t->rank,
+                                  .local_world_size = a->n,
+                                  .n_nodes = 1,
+                                  .timeout_ms = a->options.timeout_ms,
+                                  .progress_thread = a->options.progress_thread,
+                                  .is_apart = true};
+    const int code = a->n > 1 ? open_backend(t, &w->group.backend) : 0;
+    if (code == 0)
+        t->world = &co_take(&w)->group;
+    return code;
 }
 
 static void work(struct thread *t)

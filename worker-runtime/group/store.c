@@ -45,7 +45,7 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
 {
     const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
     int64_t number;
-    if (g->world->world_size == 1)
+    if (g->world->group.world_size == 1)
         return co_fail(err, -ENOTSUP, "a job of one rank has no store");
     *ret_host = g->world->store_host;
     *ret_port = g->world->store_port;

@@ -144,14 +144,14 @@ static int open_trace(const char *asked_for, int rank, struct trace **ret, struc
 
 int trace_get(struct ddp_group *g, struct trace **ret, struct co_error *err)
 {
-    struct ddp_group *world = g->world;
+    struct world *w = g->world;
     const char *asked_for = getenv(DDP_ENV_TRACE);
-    if (world->trace == NULL && asked_for != NULL && asked_for[0] != '\0') {
-        int code = open_trace(asked_for, world->rank, &world->trace, err);
+    if (w->trace == NULL && asked_for != NULL && asked_for[0] != '\0') {
+        int code = open_trace(asked_for, w->group.rank, &w->trace, err);
         if (code != 0)
             return code;
-        group_adopt(world, (struct group_child *)world->trace);
+        group_adopt(&w->group, (struct group_child *)w->trace);
     }
-    *ret = world->trace;
+    *ret = w->trace;
     return 0;
 }

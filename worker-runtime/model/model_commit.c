@@ -59,8 +59,8 @@ static void hear(struct ddp_model *m, const struct says *says)
     if (says->active != 0)
         m->last_active_rank = g->world_size - (int)says->active;
     if (m->checkpoint_fd >= 0) {
-        g->knows_pending = true;
-        g->pending = says->pending != 0;
+        g->world->knows_pending = true;
+        g->world->pending = says->pending != 0;
     }
 }
 

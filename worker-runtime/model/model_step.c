@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/reduce.h"
+#include "worker-runtime/group/recovery.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 #include <stdio.h>
@@ -141,7 +142,7 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
 {
     int rc = 0;
     model_copy_out(m);
-    group_count_step(m->g, began_ns);
+    recovery_count_step(m->g, began_ns);
     m->stats.n_steps++;
     if (m->broken)
         return;

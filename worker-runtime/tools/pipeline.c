@@ -4,7 +4,7 @@
  * no stage stands still because its neighbour is not there yet. */
 #include "common/error.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/group.h"
 
 #include <ddp/collective.h>
@@ -110,7 +110,7 @@ static int compare(struct ddp_pipeline *p)
                              p->opts.out_count};
     uint64_t(*all)[4] = calloc(n, sizeof own);
     struct co_error err = {0};
-    int rc = agree(p->g, all != NULL ? 0 : co_fail(&err, -ENOMEM, "no memory"), &err);
+    int rc = collective_agree(p->g, all != NULL ? 0 : co_fail(&err, -ENOMEM, "no memory"), &err);
     if (rc == 0)
         rc = ddp_all_gather(p->g, own, all, 4, DDP_UINT64, NULL);
     for (size_t s = 0; rc == 0 && s < n; s++) {
@@ -146,7 +146,7 @@ static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts 
     }
     if (code != 0)
         co_fail_in(&err, "ddp_pipeline_create");
-    int rc = agree(p->g, code, &err);
+    int rc = collective_agree(p->g, code, &err);
     return rc == 0 ? compare(p) : rc;
 }
 
@@ -158,7 +158,7 @@ int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts
     struct ddp_pipeline *p = calloc(1, sizeof *p);
     if (p == NULL) {
         struct co_error err = {0};
-        return agree(stages, co_fail(&err, -ENOMEM, "no memory for a pipeline"), &err);
+        return collective_agree(stages, co_fail(&err, -ENOMEM, "no memory for a pipeline"), &err);
     }
     p->child.destroy = destroy_child;
     p->g = stages;

@@ -4,7 +4,7 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/agree.h"
+#include "worker-runtime/core/collective.h"
 #include "worker-runtime/group/recovery_shards.h"
 #include "worker-runtime/model/model_agree.h"
 #include <ddp/collective.h>

@@ -9,8 +9,8 @@
 
 #include "common/error.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/agree.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/core/collective.h"
 #include "worker-runtime/group/recovery.h"
 #include "worker-runtime/group/recovery_shards.h"
 #include <ddp/collective.h>
@@ -45,7 +45,7 @@ static int make_shards(struct ddp_zero *z, const struct shards_shape *shape, str
     int code = shards_init(ret, shape, z->kept != NULL ? 2 : 1, z->ring != NULL);
     if (code != 0)
         co_fail(&err, code, "no memory for %zu bytes of a shard", shards_bytes(shape, shape->rank));
-    return agree(z->g, code, &err);
+    return collective_agree(z->g, code, &err);
 }
 
 /* --- the first generation --------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static int gather(struct ddp_zero *z, const struct wanted *w, const struct shard
     *ret = (struct shards){0};
     if (holder == NULL || scratch == NULL)
         code = co_fail(&err, -ENOMEM, "no memory for %zu bytes of a shard", scratch_bytes);
-    int rc = agree(z->g, code, &err);
+    int rc = collective_agree(z->g, code, &err);
     if (rc == 0)
         rc = find_holders(z, w, holder);
     if (rc == 0)

@@ -10,6 +10,7 @@
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/group/recovery.h"
 #include <ddp/collective.h>
 #include <math.h>
 #include <string.h>
@@ -162,7 +163,7 @@ int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64
 static void complete(struct ddp_zero *z)
 {
     z->shards->step++;
-    group_count_step(z->g, z->began_ns);
+    recovery_count_step(z->g, z->began_ns);
 }
 
 static void skip(struct ddp_zero *z)

@@ -13,14 +13,14 @@
 
 static int print_one(int world_size, int rank, int64_t epoch, const struct ddp_sampler_opts *opts)
 {
-    struct ddp_group g = {.world = &g, .world_size = world_size, .rank = rank};
+    struct world w = {.group = {.world = &w, .world_size = world_size, .rank = rank}};
     struct ddp_sampler *s;
     const int64_t *index;
     if (world_size < 1 || rank < 0 || rank >= world_size) {
         fprintf(stderr, "sampler_print: there is no rank %d of %d\n", rank, world_size);
         return -1;
     }
-    int rc = ddp_sampler_create(&g, opts, &s);
+    int rc = ddp_sampler_create(&w.group, opts, &s);
     if (rc != 0) {
         fprintf(stderr, "sampler_print: %s\n", ddp_last_error());
         return rc;

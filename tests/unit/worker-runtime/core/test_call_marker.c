@@ -7,7 +7,7 @@
 static struct progress page_of(const struct ddp_group *g)
 {
     struct progress p;
-    rank_status_read(&g->line->progress, &p);
+    rank_status_read(&g->world->line->progress, &p);
     return p;
 }
 
@@ -24,7 +24,7 @@ static int run_late(int rank, void *arg)
     float data[100] = {0};
     barrier(rank, g);
     if (rank == 1) {
-        const struct control_line *other = g->line - 1;
+        const struct control_line *other = g->world->line - 1;
         struct progress p;
         const uint64_t deadline_ms = co_deadline_ms(60000);
         do {
@@ -128,18 +128,19 @@ static int run_many(int rank, void *arg)
     barrier(rank, g);
     if (rank == 1) {
         const uint64_t deadline_ms = co_deadline_ms(60000);
-        while (atomic_load(&(g->line - 1)->progress.n_untold) == 0)
+        while (atomic_load(&(g->world->line - 1)->progress.n_untold) == 0)
             RANK_CHECK(rank, co_left_ms(deadline_ms) > 0, "rank 0 is not seen to wait");
     }
     barrier(rank, last);
-    RANK_CHECK(rank, atomic_load(&g->line->progress.n_untold) == 0 && !page_of(g).waits, "out");
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0 && !page_of(g).waits,
+               "out");
     int32_t data = rank;
     struct ddp_request *request;
     RANK_CHECK(rank,
                ddp_iall_reduce(last, &data, &data, 1, DDP_INT32, DDP_SUM, NULL, &request) == DDP_OK,
                "begin");
     RANK_CHECK(rank, ddp_wait(request) == DDP_OK && data == 1, "asynchronous");
-    RANK_CHECK(rank, atomic_load(&g->line->progress.n_untold) == 0, "out again");
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0, "out again");
     ddp_finalize(g);
     return 0;
 }
@@ -160,13 +161,13 @@ static int run_message(int rank, void *arg)
     barrier(rank, g);
     if (rank == 1) {
         const uint64_t deadline_ms = co_deadline_ms(60000);
-        while (atomic_load(&(g->line - 1)->progress.n_untold) == 0)
+        while (atomic_load(&(g->world->line - 1)->progress.n_untold) == 0)
             RANK_CHECK(rank, co_left_ms(deadline_ms) > 0, "rank 0 is not seen to wait");
         RANK_CHECK(rank, ddp_send(g, &data, 1, DDP_INT32, 0, 0, NULL) == DDP_OK, "send");
     } else {
         RANK_CHECK(rank, ddp_recv(g, &data, 1, DDP_INT32, 1, 0, NULL) == DDP_OK, "receive");
     }
-    RANK_CHECK(rank, atomic_load(&g->line->progress.n_untold) == 0, "out");
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0, "out");
     barrier(rank, g);
     ddp_finalize(g);
     return 0;

@@ -214,12 +214,12 @@ static struct ddp_dataset *open_tokens(void)
     return d;
 }
 
-static struct ddp_sampler *make_sampler(struct ddp_group *g)
+static struct ddp_sampler *make_sampler(struct world *w)
 {
     struct ddp_sampler *s;
-    *g = (struct ddp_group){.world = g, .world_size = 2, .rank = 1};
+    *w = (struct world){.group = {.world = w, .world_size = 2, .rank = 1}};
     const struct ddp_sampler_opts opts = {.n = N, .seed = 3, .shuffle = true};
-    ck_assert_int_eq(ddp_sampler_create(g, &opts, &s), 0);
+    ck_assert_int_eq(ddp_sampler_create(&w->group, &opts, &s), 0);
     return s;
 }
 
@@ -249,9 +249,9 @@ static void expect_batch(const struct ddp_batch *b, struct ddp_sampler *same)
 START_TEST(batches_are_the_samplers_whatever_is_read_ahead)
 {
     static const unsigned depths[] = {0, 1, 7, 64};
-    struct ddp_group g, h;
+    struct world w, x;
     struct ddp_dataset *d = open_tokens();
-    struct ddp_sampler *s = make_sampler(&g), *same = make_sampler(&h);
+    struct ddp_sampler *s = make_sampler(&w), *same = make_sampler(&x);
     struct ddp_loader *l = make_loader(s, d, depths[_i]);
     while (ddp_sampler_next_epoch(s, 3)) {
         struct ddp_batch b;
@@ -272,10 +272,10 @@ END_TEST
 
 START_TEST(a_loader_goes_on_where_the_sampler_is_set)
 {
-    struct ddp_group g, h;
+    struct world w, x;
     struct ddp_batch b;
     struct ddp_dataset *d = open_tokens();
-    struct ddp_sampler *s = make_sampler(&g), *same = make_sampler(&h);
+    struct ddp_sampler *s = make_sampler(&w), *same = make_sampler(&x);
     struct ddp_loader *l = make_loader(s, d, 5);
     ddp_sampler_set_epoch(s, 0);
     ck_assert_int_eq(ddp_loader_next(l, &b), 0); /* and five more are read */
@@ -288,9 +288,8 @@ START_TEST(a_loader_goes_on_where_the_sampler_is_set)
         ck_assert_int_eq(ddp_loader_next(l, &b), 0);
         expect_batch(&b, same);
     } while (b.n > 0);
-    g.children->destroy(g.children); /* as ddp_finalize() does: the loader before its sampler */
-    g.children->destroy(g.children);
-    ck_assert_ptr_null(g.children);
+    group_destroy_children(&w.group); /* as ddp_finalize() does: the loader before its sampler */
+    ck_assert_ptr_null(w.group.children);
     ddp_sampler_destroy(same);
     ddp_dataset_close(d);
 }
@@ -298,10 +297,10 @@ END_TEST
 
 START_TEST(what_cannot_be_read_is_told_with_its_batch)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_batch b;
     struct ddp_dataset *d = open_tokens();
-    struct ddp_sampler *s = make_sampler(&g);
+    struct ddp_sampler *s = make_sampler(&w);
     struct ddp_loader *l = make_loader(s, d, 1);
     ddp_sampler_set_epoch(s, 0);
     ck_assert_int_eq(ddp_loader_next(l, &b), 0);
@@ -320,11 +319,11 @@ END_TEST
 
 START_TEST(a_batch_larger_than_the_epoch_is_all_of_it)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_batch b;
     struct ddp_loader *l;
     struct ddp_dataset *d = open_tokens();
-    struct ddp_sampler *s = make_sampler(&g);
+    struct ddp_sampler *s = make_sampler(&w);
     const struct ddp_loader_opts opts = {.datasets = {d}, .n_datasets = 1, .batch = SIZE_MAX};
     ck_assert_int_eq(ddp_loader_create(s, &opts, &l), 0);
     ddp_sampler_set_epoch(s, 0);
@@ -385,10 +384,10 @@ END_TEST
 
 START_TEST(loaders_of_nothing_are_refused)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_loader *l = NULL;
     struct ddp_dataset *d = open_tokens();
-    struct ddp_sampler *s = make_sampler(&g);
+    struct ddp_sampler *s = make_sampler(&w);
     const struct ddp_loader_opts good = {.datasets = {d}, .n_datasets = 1, .batch = 1};
     struct ddp_loader_opts o[] = {good, good, good, good, good};
     o[0].n_datasets = 0;
@@ -399,7 +398,7 @@ START_TEST(loaders_of_nothing_are_refused)
     for (int i = 0; i < 5; i++)
         ck_assert_int_eq(ddp_loader_create(s, &o[i], &l), DDP_EINVAL);
     ddp_sampler_destroy(s);
-    ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = N + 1}, &s), 0);
+    ck_assert_int_eq(ddp_sampler_create(&w.group, &(struct ddp_sampler_opts){.n = N + 1}, &s), 0);
     ck_assert_int_eq(ddp_loader_create(s, &good, &l), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has 90 samples, the sampler 91"));
     ck_assert_ptr_null(l);

@@ -8,12 +8,12 @@
 #include <string.h>
 
 /* A group is only asked for rank and world size, so none is joined. */
-static struct ddp_sampler *sampler_of(struct ddp_group *g, int world_size, int rank,
+static struct ddp_sampler *sampler_of(struct world *w, int world_size, int rank,
                                       const struct ddp_sampler_opts *opts)
 {
     struct ddp_sampler *s = NULL;
-    *g = (struct ddp_group){.world = g, .world_size = world_size, .rank = rank};
-    int rc = ddp_sampler_create(g, opts, &s);
+    *w = (struct world){.group = {.world = w, .world_size = world_size, .rank = rank}};
+    int rc = ddp_sampler_create(&w->group, opts, &s);
     ck_assert_msg(rc == 0, "%s", ddp_last_error());
     return s;
 }
@@ -67,9 +67,9 @@ static const struct vector {
 START_TEST(indices_are_those_of_torch)
 {
     const struct vector *v = &vectors[_i];
-    struct ddp_group g;
+    struct world w;
     struct ddp_sampler *s = sampler_of(
-        &g, v->world_size, v->rank,
+        &w, v->world_size, v->rank,
         &(struct ddp_sampler_opts){
             .n = v->n, .seed = v->seed, .shuffle = v->shuffle, .drop_last = v->drop_last});
     ck_assert_int_eq(ddp_sampler_length(s), (int64_t)v->length);
@@ -97,9 +97,9 @@ START_TEST(the_ranks_together_see_every_sample)
     enum { N = 103, RANKS = 8 };
     unsigned seen[N] = {0}, n_taken = 0;
     for (int rank = 0; rank < RANKS; rank++) {
-        struct ddp_group g;
+        struct world w;
         struct ddp_sampler *s = sampler_of(
-            &g, RANKS, rank, &(struct ddp_sampler_opts){.n = N, .seed = 5, .shuffle = true});
+            &w, RANKS, rank, &(struct ddp_sampler_opts){.n = N, .seed = 5, .shuffle = true});
         const int64_t *index;
         ck_assert(ddp_sampler_next_epoch(s, 1));
         for (size_t n; (n = ddp_sampler_next(s, 4, &index)) > 0; n_taken += (unsigned)n)
@@ -115,9 +115,9 @@ END_TEST
 
 START_TEST(epochs_run_from_0_to_the_last_and_reshuffle)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_sampler *s =
-        sampler_of(&g, 1, 0, &(struct ddp_sampler_opts){.n = 50, .seed = 1, .shuffle = true});
+        sampler_of(&w, 1, 0, &(struct ddp_sampler_opts){.n = 50, .seed = 1, .shuffle = true});
     const int64_t *index;
     int64_t *before = NULL;
     ck_assert_int_eq(ddp_sampler_epoch(s), -1);
@@ -143,9 +143,9 @@ END_TEST
 
 START_TEST(setting_an_epoch_starts_it_again)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_sampler *s =
-        sampler_of(&g, 2, 1, &(struct ddp_sampler_opts){.n = 1000, .seed = -12, .shuffle = true});
+        sampler_of(&w, 2, 1, &(struct ddp_sampler_opts){.n = 1000, .seed = -12, .shuffle = true});
     size_t n_first, n_again;
     const int64_t *index;
     ddp_sampler_set_epoch(s, 4);
@@ -172,11 +172,11 @@ END_TEST
 
 START_TEST(a_seed_and_an_epoch_of_opposite_sign_cancel_as_in_torch)
 {
-    struct ddp_group g, h;
+    struct world w, x;
     struct ddp_sampler *a =
-        sampler_of(&g, 1, 0, &(struct ddp_sampler_opts){.n = 1000, .seed = 42, .shuffle = true});
+        sampler_of(&w, 1, 0, &(struct ddp_sampler_opts){.n = 1000, .seed = 42, .shuffle = true});
     struct ddp_sampler *b =
-        sampler_of(&h, 1, 0, &(struct ddp_sampler_opts){.n = 1000, .seed = -3, .shuffle = true});
+        sampler_of(&x, 1, 0, &(struct ddp_sampler_opts){.n = 1000, .seed = -3, .shuffle = true});
     const int64_t *from_a, *from_b;
     ddp_sampler_set_epoch(a, 0);
     ddp_sampler_set_epoch(b, 45);
@@ -191,9 +191,9 @@ END_TEST
 
 START_TEST(an_empty_data_set_has_empty_epochs)
 {
-    struct ddp_group g;
+    struct world w;
     struct ddp_sampler *s =
-        sampler_of(&g, 3, 1, &(struct ddp_sampler_opts){.n = 0, .seed = 1, .shuffle = true});
+        sampler_of(&w, 3, 1, &(struct ddp_sampler_opts){.n = 0, .seed = 1, .shuffle = true});
     const int64_t *index;
     ck_assert_int_eq(ddp_sampler_length(s), 0);
     ck_assert(ddp_sampler_next_epoch(s, 2));
@@ -206,8 +206,8 @@ END_TEST
 
 START_TEST(batches_of_any_size_are_bounded_by_what_is_left)
 {
-    struct ddp_group g;
-    struct ddp_sampler *s = sampler_of(&g, 3, 2, &(struct ddp_sampler_opts){.n = 10});
+    struct world w;
+    struct ddp_sampler *s = sampler_of(&w, 3, 2, &(struct ddp_sampler_opts){.n = 10});
     const int64_t *index;
     ck_assert(ddp_sampler_next_epoch(s, 1));
     ck_assert_uint_eq(ddp_sampler_next(s, 0, &index), 0);
@@ -224,8 +224,8 @@ END_TEST
 
 START_TEST(the_largest_data_set_costs_nothing_unshuffled)
 {
-    struct ddp_group g;
-    struct ddp_sampler *s = sampler_of(&g, 1, 0, &(struct ddp_sampler_opts){.n = UINT32_MAX});
+    struct world w;
+    struct ddp_sampler *s = sampler_of(&w, 1, 0, &(struct ddp_sampler_opts){.n = UINT32_MAX});
     const int64_t *index;
     ck_assert_int_eq(ddp_sampler_length(s), UINT32_MAX);
     ck_assert(ddp_sampler_next_epoch(s, 1));
@@ -238,26 +238,26 @@ END_TEST
 START_TEST(sizes_out_of_bounds_are_refused)
 {
     static const int64_t bad[] = {-1, INT64_MIN, (int64_t)UINT32_MAX + 1, INT64_MAX};
-    struct ddp_group g = {.world = &g, .world_size = 1};
+    struct world w = {.group = {.world = &w, .world_size = 1}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct ddp_sampler *s = NULL;
-        int rc = ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = bad[i]}, &s);
+        int rc = ddp_sampler_create(&w.group, &(struct ddp_sampler_opts){.n = bad[i]}, &s);
         ck_assert_int_eq(rc, DDP_EINVAL);
         ck_assert_ptr_null(s);
         ck_assert_ptr_nonnull(strstr(ddp_last_error(), "0 to 4294967295 samples"));
     }
-    ck_assert_int_eq(ddp_sampler_create(&g, NULL, NULL), DDP_EINVAL);
-    ck_assert_ptr_null(g.children);
+    ck_assert_int_eq(ddp_sampler_create(&w.group, NULL, NULL), DDP_EINVAL);
+    ck_assert_ptr_null(w.group.children);
 }
 END_TEST
 
 START_TEST(a_group_destroys_the_samplers_it_has_left)
 {
-    struct ddp_group g;
-    struct ddp_sampler *s = sampler_of(&g, 1, 0, &(struct ddp_sampler_opts){.n = 10});
-    ck_assert_ptr_nonnull(g.children);
-    g.children->destroy(g.children); /* as ddp_finalize() does */
-    ck_assert_ptr_null(g.children);
+    struct world w;
+    struct ddp_sampler *s = sampler_of(&w, 1, 0, &(struct ddp_sampler_opts){.n = 10});
+    ck_assert_ptr_nonnull(w.group.children);
+    w.group.children->destroy(w.group.children); /* as ddp_finalize() does */
+    ck_assert_ptr_null(w.group.children);
     (void)s;
     ddp_sampler_destroy(NULL);
 }

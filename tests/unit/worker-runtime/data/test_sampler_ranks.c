@@ -228,11 +228,11 @@ static int64_t take_until(int n_ranks, int64_t from, int64_t until, unsigned *se
 {
     int64_t consumed = 0;
     for (int rank = 0; rank < n_ranks; rank++) {
-        struct ddp_group g = {.world = &g, .world_size = n_ranks, .rank = rank};
+        struct world w = {.group = {.world = &w, .world_size = n_ranks, .rank = rank}};
         struct ddp_sampler *s;
         const int64_t *index;
         ck_assert_int_eq(
-            ddp_sampler_create(&g,
+            ddp_sampler_create(&w.group,
                                &(struct ddp_sampler_opts){
                                    .n = N, .seed = 3, .shuffle = true, .drop_last = drop_last},
                                &s),
@@ -279,10 +279,10 @@ END_TEST
 
 START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
 {
-    struct ddp_group g = {.world = &g, .world_size = 2};
+    struct world w = {.group = {.world = &w, .world_size = 2}};
     struct ddp_sampler *s;
     const int64_t *index;
-    ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = 10}, &s), 0);
+    ck_assert_int_eq(ddp_sampler_create(&w.group, &(struct ddp_sampler_opts){.n = 10}, &s), 0);
     ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0);
     for (int64_t epoch = 1; epoch < 3; epoch++) {
         ck_assert(ddp_sampler_next_epoch(s, 3));
@@ -307,10 +307,10 @@ END_TEST
 
 START_TEST(places_that_are_none_are_refused)
 {
-    struct ddp_group g = {.world = &g, .world_size = 1};
+    struct world w = {.group = {.world = &w, .world_size = 1}};
     struct ddp_sampler *s;
     const int64_t *index;
-    ck_assert_int_eq(ddp_sampler_create(&g, &(struct ddp_sampler_opts){.n = 5}, &s), 0);
+    ck_assert_int_eq(ddp_sampler_create(&w.group, &(struct ddp_sampler_opts){.n = 5}, &s), 0);
     ck_assert_int_eq(ddp_sampler_resume(s, 0, 6), DDP_EINVAL);
     ck_assert_int_eq(ddp_sampler_resume(s, 0, -1), DDP_EINVAL);
     ck_assert_int_eq(ddp_sampler_resume(s, 0, 5), 0);
@@ -326,9 +326,9 @@ START_TEST(stretches_are_disjoint_complete_and_even)
         for (int64_t n = 0; n < 40; n++) {
             int64_t next = 0;
             for (int rank = 0; rank < n_ranks; rank++) {
-                struct ddp_group g = {.world = &g, .world_size = n_ranks, .rank = rank};
+                struct world w = {.group = {.world = &w, .world_size = n_ranks, .rank = rank}};
                 int64_t first, end;
-                ddp_shard_range(&g, n, &first, &end);
+                ddp_shard_range(&w.group, n, &first, &end);
                 ck_assert_int_eq(first, next);
                 ck_assert(end - first == n / n_ranks || end - first == n / n_ranks + 1);
                 next = end;

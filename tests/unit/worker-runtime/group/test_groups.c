@@ -323,10 +323,9 @@ START_TEST(a_group_of_one_hears_that_the_generation_is_over)
     struct control *c;
     int fd;
     ck_assert_int_eq(control_create(2, 0, &fd, &c, NULL), 0);
-    struct ddp_group world = {.world_size = 2, .control = c};
+    struct world world = {.group = {.world_size = 2}, .control = c};
     struct ddp_group one = {.world = &world, .world_size = 1};
     double x = 3, sum = 0;
-    world.world = &world;
     process_set_may_go_on(true);
     ck_assert_int_eq(ddp_all_reduce(&one, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL), DDP_OK);
     ck_assert_double_eq(sum, 3);

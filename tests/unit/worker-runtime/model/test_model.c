@@ -456,7 +456,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
     backward(&net, ddp_rank(g), 1);
     rank_expect(ddp_model_sync(m) == 0); /* a new step, a new start */
     expect_averages(&net, ddp_world_size(g), 1);
-    rank_expect(g->line->progress.steps == 1); /* that of a misuse counts on no rank */
+    rank_expect(g->world->line->progress.steps == 1); /* that of a misuse counts on no rank */
     ddp_model_destroy(m);
     net_fini(&net, USER);
 }
@@ -492,7 +492,8 @@ static void die_on_rank_1(struct ddp_group *g, void *arg)
     rank_expect(ddp_model_ready(m, 0) == DDP_EPEER); /* and stays so */
     rank_expect(ddp_model_sync(m) == DDP_EPEER);
     rank_expect(ddp_barrier(g) == DDP_EPEER);
-    rank_expect(g->line->progress.steps == 1); /* for ddprun to see: the first one was completed */
+    rank_expect(g->world->line->progress.steps ==
+                1); /* for ddprun to see: the first one was completed */
     ddp_model_destroy(m);
     net_fini(&net, USER);
 }

@@ -48,7 +48,7 @@ static void ready_in_another_order(struct ddp_group *g, void *arg)
         rank_expect(small_stats(&s).n_in_place ==
                     (small_stats(&s).was_reordered && c->copies ? 0 : 4));
     }
-    rank_expect(small_stats(&s).n_steps == 4 && g->line->progress.steps == 4);
+    rank_expect(small_stats(&s).n_steps == 4 && g->world->line->progress.steps == 4);
     small_fini(&s);
 }
 
@@ -250,7 +250,7 @@ static void forget_some_on_rank_1(struct ddp_group *g, void *arg)
             rank_expect_text("rank 1 could not finish this step");
         }
     }
-    rank_expect(g->line->progress.steps == 2);
+    rank_expect(g->world->line->progress.steps == 2);
     small_fini(&s);
 }
 

@@ -431,7 +431,7 @@ static void go_on_after(struct ddp_group *g, void *arg)
     r.again.may_follow = true;
     r.most_done = 7;
     recovery_shards_begin(&r);
-    g->recovery = &r;
+    g->world->recovery = &r;
     for (size_t i = 0; i < 70; i++)
         param[i] = old >= 0 ? 5 : 0;
     int rc = ddp_zero_create(g, &t, 1, &opts, &z);
@@ -449,7 +449,7 @@ static void go_on_after(struct ddp_group *g, void *arg)
     shards_fini(&r.shards->shards);
     if (old < 0)
         free(r.shards);
-    g->recovery = NULL;
+    g->world->recovery = NULL;
 }
 
 START_TEST(whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step)
@@ -471,7 +471,7 @@ static void die_after_a_load(struct ddp_group *g, void *arg)
     (void)arg;
     recovery_init(&r);
     r.again.may_follow = true;
-    g->recovery = &r;
+    g->world->recovery = &r;
     rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
     for (size_t i = 0; i < 70; i++)
         ((float *)t.grad)[i] = INFINITY;
@@ -493,7 +493,7 @@ static void die_after_a_load(struct ddp_group *g, void *arg)
     expect_kept(z);
     ddp_zero_destroy(z);
     recovery_fini(&r);
-    g->recovery = NULL;
+    g->world->recovery = NULL;
 }
 
 START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
@@ -514,7 +514,7 @@ static void end_in_some_order(struct ddp_group *g, void *arg)
     struct ddp_zero *z;
     recovery_init(&r);
     r.again.may_follow = true;
-    g->recovery = &r;
+    g->world->recovery = &r;
     rank_expect(ddp_group_split(g, 0, 0, &sub) == 0);
     rank_expect(ddp_zero_create(sub, &t, 1, &opts, &z) == 0);
     rank_expect(ddp_zero_step(z, NULL, NULL) == 0);
@@ -523,7 +523,7 @@ static void end_in_some_order(struct ddp_group *g, void *arg)
     if (how > 0)
         ddp_group_destroy(sub);
     recovery_fini(&r);
-    g->recovery = NULL; /* with 0 the world's end is that of all of them */
+    g->world->recovery = NULL; /* with 0 the world's end is that of all of them */
 }
 
 START_TEST(it_may_end_before_its_group_or_with_it_or_with_the_world)

@@ -1,17 +1,15 @@
-/* group.c - joining and leaving the job; who is who. */
-#include "worker-runtime/core/group.h"
+/* group_join.c - joining and leaving the job, and groups of some of its ranks. */
+#include "group_join.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
-#include "group_open.h"
 #include "recovery.h"
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/call_marker.h"
-#include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/core/status.h"
@@ -30,32 +28,21 @@
 
 #define DEFAULT_TIMEOUT_MS 600000u
 
+struct world *group_create_world(void)
+{
+    struct world *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return NULL;
+    w->group.world = w;
+    w->step_fd = -1;
+    w->on_stream = &device_stream_ops;
+    return w;
+}
+
 static const char *get_variable(void *arg, const char *name)
 {
     (void)arg;
     return getenv(name);
-}
-
-/* --- children --------------------------------------------------------------------------------- */
-
-void group_adopt(struct ddp_group *g, struct group_child *child)
-{
-    child->next = g->children;
-    child->link = &g->children;
-    if (child->next != NULL)
-        child->next->link = &child->next;
-    g->children = child;
-}
-
-void group_disown(struct group_child *child)
-{
-    if (child->link == NULL)
-        return;
-    *child->link = child->next;
-    if (child->next != NULL)
-        child->next->link = child->link;
-    child->link = NULL;
-    child->next = NULL;
 }
 
 /* --- joining ---------------------------------------------------------------------------------- */
@@ -103,52 +90,52 @@ static void place_group(struct ddp_group *g)
     g->n_nodes = place.n_nodes;
 }
 
-static void take_who(struct ddp_group *g, const struct env_who *who)
+static void take_who(struct world *w, const struct env_who *who)
 {
+    struct ddp_group *g = &w->group;
     g->rank = who->rank;
     g->world_size = who->world_size;
     g->local_rank = who->local_rank;
     g->local_world_size = who->local_world_size;
     g->node_rank = who->node_rank;
     g->n_nodes = who->n_nodes;
-    g->generation = who->generation;
-    g->store_port = who->store_port;
-    memcpy(g->store_host, who->store_host, sizeof g->store_host);
+    w->generation = who->generation;
+    w->store_port = who->store_port;
+    memcpy(w->store_host, who->store_host, sizeof w->store_host);
 }
 
 /* Meet the other ranks. Who comes back has entered the job before. */
-static int meet(struct ddp_group *g, struct env_who *who, uint64_t deadline_ms,
-                struct co_error *err)
+static int meet(struct world *w, struct env_who *who, uint64_t deadline_ms, struct co_error *err)
 {
-    struct recovery *r = g->recovery;
+    struct recovery *r = w->recovery;
     const bool is_inside = r != NULL && r->is_inside;
     int code = is_inside ? 0 : process_enter(who->node_fd, (unsigned)who->local_rank, err);
     if (code != 0)
         return code;
     if (r != NULL)
         r->is_inside = true;
-    code = group_open(g, who, r != NULL ? &r->again : NULL, deadline_ms, err);
+    code = group_open(w, who, r != NULL ? &r->again : NULL, deadline_ms, err);
     process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
         (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
         process_lose_peer();
     rt_set_rank(who->rank);
-    take_who(g, who);
+    take_who(w, who);
     if (code == 0)
-        place_group(g);
+        place_group(&w->group);
     else if (r == NULL)
         process_leave(false);
     return code;
 }
 
 /* One that is alone meets nobody, unless others may come later while it lives on. */
-static bool has_to_meet(const struct ddp_group *g, const struct env_who *who)
+static bool has_to_meet(const struct world *w, const struct env_who *who)
 {
     const char *checkpoint_fd = getenv(DDP_ENV_CHECKPOINT_FD);
     if (who->world_size > 1)
         return true;
-    return g->recovery != NULL && who->node_fd >= 0 &&
-           (g->recovery->is_inside || (checkpoint_fd != NULL && checkpoint_fd[0] != '\0'));
+    return w->recovery != NULL && who->node_fd >= 0 &&
+           (w->recovery->is_inside || (checkpoint_fd != NULL && checkpoint_fd[0] != '\0'));
 }
 
 static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
@@ -157,14 +144,14 @@ static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
                                                       : DEFAULT_TIMEOUT_MS);
 }
 
-static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
+static int join(const struct ddp_init_opts *opts, struct world *w, struct co_error *err)
 {
     struct env_who who;
     int code = env_read(get_variable, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
     if (code == 0)
-        code = group_read_options(opts, g, err);
+        code = group_read_options(opts, &w->group, err);
     if (code != 0)
         return code;
     if (node_join_is_socket(who.node_fd))
@@ -172,56 +159,52 @@ static int join(const struct ddp_init_opts *opts, struct ddp_group *g, struct co
     else
         who.node_fd = -1;
     rt_set_rank(who.rank);
-    take_who(g, &who);
-    g->step_fd = -1;
-    if (!has_to_meet(g, &who)) {
-        g->step_fd = who.node_fd;
+    take_who(w, &who);
+    if (!has_to_meet(w, &who)) {
+        w->step_fd = who.node_fd;
         return 0;
     }
-    return meet(g, &who, start_deadline_ms(opts), err);
+    return meet(w, &who, start_deadline_ms(opts), err);
 }
 
-static int join_beside(const struct ddp_init_opts *opts, struct env_who *who, struct ddp_group *g,
+static int join_beside(const struct ddp_init_opts *opts, struct env_who *who, struct world *w,
                        struct co_error *err)
 {
     int code = check_who(who, err);
     if (code == 0)
-        code = group_read_options(opts, g, err);
+        code = group_read_options(opts, &w->group, err);
     if (code == 0)
         code = process_stand_beside(err);
     if (code != 0)
         return code;
-    take_who(g, who);
-    g->world = g;
-    g->step_fd = -1;
-    g->is_apart = true;
+    take_who(w, who);
+    w->group.is_apart = true;
     if (who->world_size == 1)
         return 0;
-    code = group_open(g, who, NULL, start_deadline_ms(opts), err);
+    code = group_open(w, who, NULL, start_deadline_ms(opts), err);
     if (code == 0)
-        place_group(g);
+        place_group(&w->group);
     return code;
 }
 
 int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err)
 {
-    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
-    if (g == NULL)
+    co_autofree struct world *w = group_create_world();
+    if (w == NULL)
         return co_fail(err, -ENOMEM, "no memory for a group");
-    g->recovery = recovery;
-    int code = join(opts, g, err);
+    w->recovery = recovery;
+    int code = join(opts, w, err);
     if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
         code = -EIO;
     if (code != 0) {
         co_fail_in(err, "cannot join the job");
         return code;
     }
-    g->world = g;
-    if (g->line != NULL)
-        rank_status_ready(&g->line->progress, co_now_ns());
+    if (w->line != NULL)
+        rank_status_ready(&w->line->progress, co_now_ns());
     process_set_may_go_on(recovery != NULL && recovery->again.may_follow);
-    *ret_world = co_take(&g);
+    *ret_world = &co_take(&w)->group;
     return 0;
 }
 
@@ -234,43 +217,35 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     rt_set_apart(true);
     if (place == NULL || ret_group == NULL)
         return rt_fail(DDP_EINVAL, "ddp_group_join: place and ret_group are needed");
-    co_autofree struct ddp_group *g = calloc(1, sizeof *g);
-    if (g == NULL)
+    co_autofree struct world *w = group_create_world();
+    if (w == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
     int code = place_read(place, &who, &err);
     if (code == 0)
-        code = join_beside(opts != NULL ? opts : &defaults, &who, g, &err);
+        code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
     if (code != 0) {
         co_fail_in(&err, "cannot join the group");
         return rt_return(code == -EPROTO ? -EIO : code, &err);
     }
-    *ret_group = co_take(&g);
+    *ret_group = &co_take(&w)->group;
     return DDP_OK;
-}
-
-static void destroy_children(struct ddp_group *g)
-{
-    while (g->children != NULL) {
-        struct group_child *child = g->children;
-        group_disown(child);
-        child->destroy(child);
-    }
 }
 
 /* returns whether it had met others */
 static bool take_leave(struct ddp_group *world)
 {
-    const bool has_met = (world->backend != NULL || world->alone != NULL) &&
+    struct world *w = world->world;
+    const bool has_met = (world->backend != NULL || w->alone != NULL) &&
                          !process_is_forked(); /* a child's group is not its own */
-    destroy_children(world);
+    group_destroy_children(world);
     requests_destroy(world->requests);
     if (!process_is_forked())
         device_close(world);
     if (has_met && world->backend != NULL)
         world->backend->ops->destroy(world->backend);
     else if (has_met)
-        node_leave(world->alone);
-    free(world);
+        node_leave(w->alone);
+    free(w);
     return has_met;
 }
 
@@ -326,16 +301,6 @@ static uint16_t mark_of(const struct ddp_group *g, int color)
     return mark != 0 ? mark : 1; /* 0 is the world's */
 }
 
-const struct device_link *group_any_device(const struct ddp_group *g)
-{
-    const struct device_link *found = g->device != NULL ? g->device : g->world->device;
-    const struct group_child *child = g->world->children;
-    for (; found == NULL && child != NULL; child = child->next)
-        if (child->destroy == destroy_sub)
-            found = ((const struct ddp_group *)child)->device;
-    return found;
-}
-
 /* A group of which this rank is number `rank` of `n`. */
 static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank, int n)
 {
@@ -346,10 +311,7 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .local_rank = rank,
                               .local_world_size = n,
                               .n_nodes = 1,
-                              .generation = g->generation,
                               .timeout_ms = g->timeout_ms,
-                              .line = g->line,
-                              .step_fd = -1,
                               .progress_thread = g->progress_thread,
                               .is_apart = g->is_apart};
 }
@@ -370,7 +332,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     struct co_error err = {0};
     struct backend *backend = NULL;
     int rank = 0, n = 1;
-    int rc = collective_check_group("ddp_group_split", g);
+    int rc = group_check("ddp_group_split", g);
     if (rc != DDP_OK)
         return rc;
     if (ret_sub == NULL)
@@ -391,12 +353,12 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     }
     fill_sub(sub, g, rank, n);
     sub->backend = backend;
-    if (backend != NULL && g->line != NULL) {
+    if (backend != NULL && g->world->line != NULL) {
         sub->mark = mark_of(g, color);
-        sub->place = rank_status_open(&g->line->progress);
+        sub->place = rank_status_open(&g->world->line->progress);
     }
     place_group(sub);
-    group_adopt(g->world, &sub->child);
+    group_adopt(&g->world->group, &sub->child);
     struct ddp_group *made = co_take(&sub); /* of the world from here on */
     rc = device_split(g, color, key, made);
     if (rc == DDP_OK)
@@ -408,119 +370,17 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
 
 void ddp_group_destroy(struct ddp_group *sub)
 {
-    if (sub == NULL || sub->world == sub)
+    if (sub == NULL || group_is_world(sub))
         return;
     group_disown(&sub->child);
-    destroy_children(sub);
+    group_destroy_children(sub);
     requests_destroy(sub->requests);
     if (!process_is_forked())
         device_close(sub);
     if (sub->backend != NULL && !process_is_forked()) {
-        if (sub->line != NULL)
-            rank_status_close(&sub->line->progress, sub->place);
+        if (sub->world->line != NULL)
+            rank_status_close(&sub->world->line->progress, sub->place);
         sub->backend->ops->destroy(sub->backend);
     }
     free(sub);
-}
-
-int group_check_alone(const struct ddp_group *g, struct co_error *err)
-{
-    const struct control *c = g->world->control;
-    if (c == NULL || control_abort_get(c).cause == CONTROL_OK)
-        return 0;
-    return co_fail(err, -ECONNRESET, "the job goes on in another generation");
-}
-
-void group_count_step(struct ddp_group *g, uint64_t began_ns)
-{
-    const uint64_t now_ns = co_now_ns();
-    if (g->world == g)
-        recovery_count_step(g);
-    if (g->line != NULL)
-        rank_status_step(&g->line->progress, now_ns, now_ns - began_ns);
-    else if (g->step_fd >= 0)
-        node_message_notify(g->step_fd, NODE_STEP, (unsigned)g->local_rank, 0);
-    g->step_fd = -1; /* the first is enough */
-}
-
-/* --- asking ----------------------------------------------------------------------------------- */
-
-int ddp_rank(const struct ddp_group *g)
-{
-    return g->rank;
-}
-
-int ddp_world_size(const struct ddp_group *g)
-{
-    return g->world_size;
-}
-
-int ddp_local_rank(const struct ddp_group *g)
-{
-    return g->local_rank;
-}
-
-int ddp_local_world_size(const struct ddp_group *g)
-{
-    return g->local_world_size;
-}
-
-int ddp_node_rank(const struct ddp_group *g)
-{
-    return g->node_rank;
-}
-
-int ddp_n_nodes(const struct ddp_group *g)
-{
-    return g->n_nodes;
-}
-
-uint64_t ddp_generation(const struct ddp_group *g)
-{
-    return g->generation;
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-/* A world that may become larger has its memory where it will be shared then. */
-static int alloc_alone(const struct ddp_group *g, size_t bytes, void **ret, struct co_error *err)
-{
-    void *p;
-    if (g->world->alone != NULL)
-        return process_alloc(bytes, ret, err);
-    if (posix_memalign(&p, 64, bytes > 0 ? bytes : 1) != 0)
-        return co_fail(err, -ENOMEM, "no memory for %zu bytes", bytes);
-    memset(p, 0, bytes);
-    *ret = p;
-    return 0;
-}
-
-/* It is the same for all groups, also for one of a single rank. */
-static struct backend *memory_of(const struct ddp_group *g)
-{
-    return g->backend != NULL ? g->backend : g->world->backend;
-}
-
-int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
-{
-    struct co_error err = {0};
-    if (ret_ptr == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_alloc: ret_ptr is NULL");
-    if (process_is_forked())
-        return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
-    struct backend *b = memory_of(g);
-    return rt_return(b == NULL ? alloc_alone(g, bytes, ret_ptr, &err)
-                               : b->ops->alloc(b, bytes, ret_ptr, &err),
-                     &err);
-}
-
-void ddp_free(struct ddp_group *g, void *ptr)
-{
-    if (ptr == NULL || process_is_forked())
-        return;
-    struct backend *b = memory_of(g);
-    if (b != NULL)
-        b->ops->free(b, ptr);
-    else if (!process_free(ptr)) /* of a world before this one, which had more ranks */
-        free(ptr);
 }

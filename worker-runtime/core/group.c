@@ -1,0 +1,158 @@
+/* group.c - what every group has: who is who, what belongs to it, memory. */
+#include "group.h"
+
+#include "backend.h"
+#include "common/error.h"
+#include "process.h"
+#include "segments/control.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- children --------------------------------------------------------------------------------- */
+
+void group_adopt(struct ddp_group *g, struct group_child *child)
+{
+    child->next = g->children;
+    child->link = &g->children;
+    if (child->next != NULL)
+        child->next->link = &child->next;
+    g->children = child;
+}
+
+void group_disown(struct group_child *child)
+{
+    if (child->link == NULL)
+        return;
+    *child->link = child->next;
+    if (child->next != NULL)
+        child->next->link = child->link;
+    child->link = NULL;
+    child->next = NULL;
+}
+
+void group_destroy_children(struct ddp_group *g)
+{
+    while (g->children != NULL) {
+        struct group_child *child = g->children;
+        group_disown(child);
+        child->destroy(child);
+    }
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+
+int group_check(const char *name, const struct ddp_group *g)
+{
+    if (g == NULL)
+        return rt_fail(DDP_EINVAL, "%s: the group is NULL", name);
+    rt_set_apart(g->is_apart);
+    if (process_is_forked() && g->backend != NULL)
+        return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
+    return DDP_OK;
+}
+
+int group_check_alone(const struct ddp_group *g, struct co_error *err)
+{
+    const struct control *c = g->world->control;
+    if (c == NULL || control_abort_get(c).cause == CONTROL_OK)
+        return 0;
+    return co_fail(err, -ECONNRESET, "the job goes on in another generation");
+}
+
+/* --- asking ----------------------------------------------------------------------------------- */
+
+int ddp_rank(const struct ddp_group *g)
+{
+    return g->rank;
+}
+
+int ddp_world_size(const struct ddp_group *g)
+{
+    return g->world_size;
+}
+
+int ddp_local_rank(const struct ddp_group *g)
+{
+    return g->local_rank;
+}
+
+int ddp_local_world_size(const struct ddp_group *g)
+{
+    return g->local_world_size;
+}
+
+int ddp_node_rank(const struct ddp_group *g)
+{
+    return g->node_rank;
+}
+
+int ddp_n_nodes(const struct ddp_group *g)
+{
+    return g->n_nodes;
+}
+
+uint64_t ddp_generation(const struct ddp_group *g)
+{
+    return g->world->generation;
+}
+
+/* The finaliser of splitmix64: every bit of what goes in changes half of those that come out. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+uint64_t ddp_seed(const struct ddp_group *g, uint64_t base)
+{
+    const uint64_t step = UINT64_C(0x9e3779b97f4a7c15); /* odd: no two ranks meet */
+    return mix(mix(base) + step * ((uint64_t)g->rank + 1));
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* A world that may become larger has its memory where it will be shared then. */
+static int alloc_alone(const struct ddp_group *g, size_t bytes, void **ret, struct co_error *err)
+{
+    void *p;
+    if (g->world->alone != NULL)
+        return process_alloc(bytes, ret, err);
+    if (posix_memalign(&p, 64, bytes > 0 ? bytes : 1) != 0)
+        return co_fail(err, -ENOMEM, "no memory for %zu bytes", bytes);
+    memset(p, 0, bytes);
+    *ret = p;
+    return 0;
+}
+
+/* It is the same for all groups, also for one of a single rank. */
+static struct backend *memory_of(const struct ddp_group *g)
+{
+    return g->backend != NULL ? g->backend : g->world->group.backend;
+}
+
+int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
+{
+    struct co_error err = {0};
+    if (ret_ptr == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_alloc: ret_ptr is NULL");
+    if (process_is_forked())
+        return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
+    struct backend *b = memory_of(g);
+    return rt_return(b == NULL ? alloc_alone(g, bytes, ret_ptr, &err)
+                               : b->ops->alloc(b, bytes, ret_ptr, &err),
+                     &err);
+}
+
+void ddp_free(struct ddp_group *g, void *ptr)
+{
+    if (ptr == NULL || process_is_forked())
+        return;
+    struct backend *b = memory_of(g);
+    if (b != NULL)
+        b->ops->free(b, ptr);
+    else if (!process_free(ptr)) /* of a world before this one, which had more ranks */
+        free(ptr);
+}

@@ -1,0 +1,42 @@
+/* group_join.h - how a process comes into a world and leaves it, for the other files of this
+ * component. */
+#ifndef DDP_WORKER_RUNTIME_GROUP_GROUP_JOIN_H
+#define DDP_WORKER_RUNTIME_GROUP_GROUP_JOIN_H
+
+#include "worker-runtime/core/group.h"
+
+struct env_who;
+struct node_again;
+
+/* A world that has met nobody yet. free() it, or leave it. NULL: no memory */
+struct world *group_create_world(void);
+
+/* As ddp_init() and ddp_finalize(), for a process that may come back: with what `recovery` wants,
+ * and without leaving the job for good.
+ *
+ * opts      not NULL
+ * returns   0; -ECANCELED no generation follows the one that broke; -ECONNRESET another rank died
+ *           meanwhile; else as ddp_init(), as -errno */
+int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
+                struct ddp_group **ret_world, struct co_error *err);
+void group_leave(struct ddp_group *world);
+
+/* What the environment says of time-outs and the progress thread where `opts` leaves it open.
+ * returns   0, -ENOEXEC */
+int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
+
+/* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
+void group_close(struct ddp_group *world);
+
+/* --- group_open.c ----------------------------------------------------------------------------- */
+
+/* The back end of a world's group: join the ranks of this node, then the other nodes, if there are
+ * any. Fills the group's back end, or w->alone where this rank is the only one, and w->line.
+ *
+ * who       as the environment says. What is otherwise in the generation that was joined is changed
+ * again     see node_join.h; NULL: this rank does not outlive a peer
+ * returns 0; -errno as node_join() and net_join() */
+int group_open(struct world *w, struct env_who *who, struct node_again *again, uint64_t deadline_ms,
+               struct co_error *err);
+
+#endif
