@@ -84,8 +84,8 @@ struct backend_ops {
     /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
     void (*place)(const struct backend *b, struct backend_place *ret);
 
-    /* Lend the word in which the group's ranks of this node agree on steps (commit.h). NULL: nobody
-     * else is on the node. */
+    /* Lend the word in which the group's ranks of this node agree on steps (model_priv.h). NULL:
+     * nobody else is on the node. */
     _Atomic uint64_t *(*commit_word)(struct backend *b);
 
     /* Whether the job is whole, without waiting for anybody, by any thread: for who waits for

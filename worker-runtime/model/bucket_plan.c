@@ -4,6 +4,7 @@
 #include "common/scope.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define N_DTYPES (DDP_UINT64 + 1)
 #define NONE     SIZE_MAX
@@ -181,5 +182,47 @@ bool bucket_plan_same(const struct bucket_plan *a, const struct bucket_plan *b)
     for (size_t i = 0; i < a->n_tensors; i++)
         if (a->place[i].bucket != b->place[i].bucket)
             return false;
+    return true;
+}
+
+/* --- ready ------------------------------------------------------------------------------------ */
+
+int bucket_ready_init(struct bucket_ready *r, const struct bucket_plan *plan)
+{
+    *r = (struct bucket_ready){.plan = plan};
+    r->order = calloc(plan->n_tensors + 1, sizeof(*r->order));
+    r->said = calloc(plan->n_tensors + 1, sizeof(*r->said));
+    r->n_waiting = calloc(plan->n_buckets + 1, sizeof(*r->n_waiting));
+    if (r->order == NULL || r->said == NULL || r->n_waiting == NULL) {
+        bucket_ready_fini(r);
+        return -ENOMEM;
+    }
+    bucket_ready_begin(r);
+    return 0;
+}
+
+void bucket_ready_fini(struct bucket_ready *r)
+{
+    free(r->order);
+    free(r->said);
+    free(r->n_waiting);
+    *r = (struct bucket_ready){0};
+}
+
+void bucket_ready_begin(struct bucket_ready *r)
+{
+    memset(r->said, 0, r->plan->n_tensors * sizeof(*r->said));
+    for (size_t k = 0; k < r->plan->n_buckets; k++)
+        r->n_waiting[k] = r->plan->bucket[k].n_tensors;
+    r->n_said = 0;
+}
+
+bool bucket_ready_say(struct bucket_ready *r, size_t i)
+{
+    if (r->said[i])
+        return false;
+    r->said[i] = true;
+    r->order[r->n_said++] = i;
+    r->n_waiting[r->plan->place[i].bucket]--;
     return true;
 }

@@ -74,4 +74,36 @@ void bucket_plan_fini(struct bucket_plan *p); /* a zeroed plan is fine */
 /* Whether two plans of the same tensors deal them alike. */
 bool bucket_plan_same(const struct bucket_plan *a, const struct bucket_plan *b);
 
+/* --- which gradients of a step are final ------------------------------------------------------ */
+
+/* Counts down the buckets of a plan as their gradients are said to be ready, and keeps the order in
+ * which they were, from which a better plan can be made. */
+struct bucket_ready {
+    const struct bucket_plan *plan; /* borrowed */
+    size_t n_said;                  /* gradients that were said to be ready in this step */
+    size_t *order;                  /* owned; their numbers */
+    bool *said;                     /* owned; per gradient */
+    size_t *n_waiting;              /* owned; per bucket: gradients that were not said yet */
+};
+
+/* returns   0; -ENOMEM */
+int bucket_ready_init(struct bucket_ready *r, const struct bucket_plan *plan);
+void bucket_ready_fini(struct bucket_ready *r); /* a zeroed one is fine */
+
+/* Nothing is ready any more: the next step. */
+void bucket_ready_begin(struct bucket_ready *r);
+
+/* Say that gradient i, of the plan, is final. returns false if it was said before in this step */
+bool bucket_ready_say(struct bucket_ready *r, size_t i);
+
+static inline bool bucket_ready_is_said(const struct bucket_ready *r, size_t i)
+{
+    return r->said[i];
+}
+
+static inline bool bucket_ready_is_complete(const struct bucket_ready *r, size_t bucket)
+{
+    return r->n_waiting[bucket] == 0;
+}
+
 #endif

@@ -9,6 +9,7 @@
 
 #include "model_agree.h"
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/group/checkpoint_request.h"
 #include "worker-runtime/group/recovery.h"
@@ -18,23 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- failures --------------------------------------------------------------------------------- */
-
-int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
-{
-    if (m->failure == 0 || (is_the_groups && !m->broken)) {
-        m->failure = status;
-        snprintf(m->failure_text, sizeof(m->failure_text), "%s", ddp_last_error());
-    }
-    m->broken |= is_the_groups;
-    return status;
-}
-
-int model_tell_failure(const struct ddp_model *m)
-{
-    return m->failure == 0 ? 0 : rt_fail(m->failure, "%s", m->failure_text);
-}
 
 /* --- what a program gives --------------------------------------------------------------------- */
 
@@ -149,19 +133,6 @@ static int prepare(struct ddp_model *m)
     if (rc == 0)
         rc = rt_return(trace_get(m->g, &m->trace, &err), &err);
     return rc;
-}
-
-int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
-{
-    if (model_is_on_device(m) && m->g->world_size == 1)
-        return 0; /* a communicator of one rank would be made for it */
-    for (size_t i = 0; i < n; i++) {
-        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root,
-                               m->opts.stream);
-        if (rc != 0)
-            return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
-    }
-    return 0;
 }
 
 /* Give every rank the state of one: at the start rank 0's, later that of one which has it.
@@ -282,6 +253,32 @@ int ddp_model_weight(struct ddp_model *m, double weight)
     if (rc == 0)
         m->weight = weight;
     return rc;
+}
+
+/* The norm of all gradients, as of one vector. Every rank has the same gradients and adds up in the
+ * same order: no rank need be asked. */
+int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
+{
+    double sum = 0;
+    if (m == NULL || !(max_norm > 0))
+        return rt_fail(DDP_EINVAL, "ddp_model_clip: a model and a norm of more than 0 are needed");
+    if (m->n_launched > 0)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_model_clip: %zu gradient buckets are on their way: call "
+                       "ddp_model_sync() before",
+                       m->n_launched);
+    if (model_is_on_device(m))
+        return model_device_clip(m, max_norm, ret_norm);
+    for (size_t i = 0; i < m->n_tensors; i++)
+        sum += convert_sum_of_squares(m->grad[i], m->tensors[i].dtype, m->tensors[i].count);
+    const double norm = sqrt(sum), factor = max_norm / (norm + 1e-6);
+    if (isfinite(norm) && factor < 1)
+        for (size_t i = 0; i < m->n_tensors; i++)
+            convert_scale(process_kernels(), m->grad[i], m->tensors[i].dtype, m->tensors[i].count,
+                          factor);
+    if (ret_norm != NULL)
+        *ret_norm = norm;
+    return 0;
 }
 
 bool ddp_model_is_used(const struct ddp_model *m, size_t i)

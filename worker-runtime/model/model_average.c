@@ -8,6 +8,8 @@
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/requests.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 
@@ -170,26 +172,14 @@ static bool is_looked_at(const struct ddp_model *m)
 }
 
 /* Without memory for a request the others need not wait: the call is made at once. */
-static int all_reduce_checked(struct ddp_model *m, struct bucket_piece *p, void *values,
-                              size_t count, enum ddp_dtype dtype)
-{
-    int rc = ddp_iall_reduce_checked(m->g, values, values, count, dtype, op_of(m), NULL,
-                                     &p->found_inf, &p->request);
-    if (rc == DDP_ENOMEM)
-        rc = ddp_all_reduce_checked(m->g, values, values, count, dtype, op_of(m), NULL,
-                                    &p->found_inf);
-    return rc;
-}
-
 static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values, size_t count,
                       enum ddp_dtype dtype)
 {
-    if (is_looked_at(m))
-        return all_reduce_checked(m, p, values, count, dtype);
-    int rc = ddp_iall_reduce(m->g, values, values, count, dtype, op_of(m), NULL, &p->request);
-    if (rc == DDP_ENOMEM)
-        rc = ddp_all_reduce(m->g, values, values, count, dtype, op_of(m), NULL);
-    return rc;
+    struct collective what =
+        collective_reduction(CALL_ALL_REDUCE, values, values, count, dtype, op_of(m), 0, NULL);
+    what.found_inf = is_looked_at(m) ? &p->found_inf : NULL;
+    int rc = requests_start(m->g, &what, &p->request);
+    return rc == DDP_ENOMEM ? requests_run(m->g, &what) : rc;
 }
 
 static int send_pieces(struct ddp_model *m, struct model_bucket *b)
@@ -275,7 +265,8 @@ static bool is_back(const struct model_bucket *b)
 
 static bool has_complete(const struct ddp_model *m)
 {
-    return m->n_launched < m->set.plan.n_buckets && ready_is_complete(&m->set.ready, m->n_launched);
+    return m->n_launched < m->set.plan.n_buckets &&
+           bucket_ready_is_complete(&m->set.ready, m->n_launched);
 }
 
 static int launch_complete(struct ddp_model *m)
@@ -292,8 +283,10 @@ static int launch_complete(struct ddp_model *m)
 int model_average_some(struct ddp_model *m)
 {
     int rc = 0;
-    if (!m->opts.delay_allreduce && has_complete(m))
-        rc = model_graph_look(m);
+    if (!m->opts.delay_allreduce && has_complete(m)) {
+        rc = group_check("ddp_model_ready", m->g);
+        rc = rc == 0 ? model_graph_look(m) : fail(m, m->n_launched, rc);
+    }
     if (rc == 0 && !m->opts.delay_allreduce)
         rc = launch_complete(m);
     while (rc == 0 && m->n_averaged < m->n_launched && is_back(&m->set.at[m->n_averaged]))

@@ -2,16 +2,57 @@
  *
  * Every rank says what the others must know before they use the step's gradients, in a call of the
  * size of a barrier; the largest of each number comes back, the same to all. Then the ranks of a
- * node settle by one word that the step counts (commit.h): of a rank that dies in the middle of the
- * exchange either all of them have heard, or none. */
+ * node settle by one word that the step counts (model_priv.h): of a rank that dies in the middle of
+ * the exchange either all of them have heard, or none. */
 #include "model_priv.h"
 
-#include "commit.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/group/checkpoint_request.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
 #include <stdio.h>
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
+{
+    if (m->failure == 0 || (is_the_groups && !m->broken)) {
+        m->failure = status;
+        snprintf(m->failure_text, sizeof(m->failure_text), "%s", ddp_last_error());
+    }
+    m->broken |= is_the_groups;
+    return status;
+}
+
+int model_tell_failure(const struct ddp_model *m)
+{
+    return m->failure == 0 ? 0 : rt_fail(m->failure, "%s", m->failure_text);
+}
+
+/* --- one word for a node ---------------------------------------------------------------------- */
+
+enum { BROKEN = 1 };
+
+static uint64_t step_of(uint64_t word)
+{
+    return word >> 1;
+}
+
+bool model_commit_decide(_Atomic uint64_t *word, uint64_t step)
+{
+    uint64_t is = atomic_load(word);
+    while (step_of(is) < step && (is & BROKEN) == 0)
+        if (atomic_compare_exchange_weak(word, &is, step << 1))
+            return true;
+    return step_of(is) >= step;
+}
+
+bool model_commit_give_up(_Atomic uint64_t *word, uint64_t step)
+{
+    return step_of(atomic_fetch_or(word, BROKEN)) >= step;
+}
+
+/* --- the exchange ----------------------------------------------------------------------------- */
 
 /* 28 bytes: they travel in the cache line that says that a rank is here. */
 struct says {
@@ -113,7 +154,7 @@ static int settle_failure(struct ddp_model *m, _Atomic uint64_t *word, uint64_t 
 {
     rt_fail(rc, "end of the step: %s", ddp_last_error());
     model_keep_failure(m, rc, true);
-    return word != NULL && commit_give_up(word, step) ? 0 : rc;
+    return word != NULL && model_commit_give_up(word, step) ? 0 : rc;
 }
 
 int model_commit(struct ddp_model *m, bool *ret_any_active)
@@ -129,7 +170,7 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
     *ret_any_active = says.active != 0;
     hear(m, &says);
     rc = judge(m, &says);
-    if (rc != 0 || word == NULL || commit_decide(word, step))
+    if (rc != 0 || word == NULL || model_commit_decide(word, step))
         return rc;
     /* a rank of this node that failed in the exchange was faster */
     rc = rt_fail(rt_broken(), "end of the step: another rank of this node lost its peers in it");

@@ -80,26 +80,6 @@ int model_graph_enter(struct ddp_model *m)
     return is_known ? 0 : model_graph_look(m);
 }
 
-/* A graph in which a stream was left alone cannot be ended well: it is joined, whatever else
- * failed. */
-int model_graph_finish(struct ddp_model *m)
-{
-    if (m->step == MODEL_STEP_CAPTURED) {
-        model_note_used(m, m->used_in_graph);
-        model_take_the_rest(m);
-        model_average_capture(m); /* which keeps its failure */
-    }
-    if (m->failure == 0) {
-        m->is_captured = true;
-        model_device_arm_replay(m);
-    }
-    int rc = model_tell_failure(m);
-    if (!m->broken)
-        m->failure = 0;
-    model_begin_step(m);
-    return rc;
-}
-
 /* --- the end of a step behind a launch -------------------------------------------------------- */
 
 int model_graph_check_outside(struct ddp_model *m, const char *name)
@@ -112,23 +92,6 @@ int model_graph_check_outside(struct ddp_model *m, const char *name)
         return rt_fail(rc, "%s: %s", name, ddp_last_error());
     if (is_capturing || m->step == MODEL_STEP_CAPTURED || m->step == MODEL_STEP_REFUSED)
         return rt_fail(DDP_EINVAL, "%s is called in the capture of a graph", name);
-    return 0;
-}
-
-static int check_replayed(struct ddp_model *m)
-{
-    if (!model_is_on_device(m))
-        return rt_fail(DDP_EINVAL, "ddp_model_replayed: the model has no stream");
-    int rc = model_graph_check_outside(m, "ddp_model_replayed");
-    if (rc != 0)
-        return rc;
-    if (!m->is_captured)
-        return rt_fail(DDP_EINVAL, "ddp_model_replayed: no step of the model was captured");
-    if (m->set.ready.n_said > 0)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_model_replayed: a plain step has begun, %zu gradients are ready: "
-                       "ddp_model_sync() ends it",
-                       m->set.ready.n_said);
     return 0;
 }
 
@@ -166,7 +129,7 @@ static int end_launch(struct ddp_model *m, int rc)
 }
 
 /* A launch that was forgotten fails the step, but breaks nothing. */
-static int wait(struct ddp_model *m)
+int model_graph_wait(struct ddp_model *m)
 {
     int rc = model_graph_meet(m, true);
     rc = rc == 0 ? model_device_wait_replay(m) : end_launch(m, rc);
@@ -174,19 +137,4 @@ static int wait(struct ddp_model *m)
         return 0;
     model_keep_failure(m, rc, rc != DDP_EINVAL);
     return rc != DDP_EINVAL ? rc : 0;
-}
-
-int ddp_model_replayed(struct ddp_model *m)
-{
-    const uint64_t began_ns = co_now_ns();
-    bool any_active;
-    if (m->broken)
-        return model_tell_failure(m);
-    int rc = check_replayed(m);
-    if (rc != 0)
-        return rc;
-    if (m->used != NULL)
-        memcpy(m->used, m->used_in_graph, m->n_tensors * sizeof(*m->used));
-    m->n_steps++;
-    return model_end_step(m, wait(m), began_ns, 0, &any_active);
 }

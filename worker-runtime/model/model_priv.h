@@ -1,16 +1,13 @@
 /* model_priv.h - what the files of ddp_model share.
  *
  *   model.c           making, destroying, and the calls between steps
- *   model_step.c      the calls of a step
- *   model_buckets.c   where the buckets of a plan lie in memory
+ *   model_step.c      the calls of a step, also of one in a graph, and of a rank without batches
+ *   model_buckets.c   where the buckets of a plan lie in memory; another plan after the first step
  *   model_average.c   from a complete bucket to its average
- *   model_commit.c    the exchange at the end of a step
- *   model_order.c     another plan, from the order that rank 0 saw
- *   model_join.c      steps of a rank that has no more batches
- *   model_clip.c      the norm of all gradients
+ *   model_graph.c     whether a step goes into a CUDA graph
+ *   model_commit.c    failures, and the exchange at the end of a step
  *   model_agree.c     do all ranks describe the same network?
  *   model_device.c    gradients that lie on a GPU
- *   model_graph.c     steps in a CUDA graph
  *
  * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken, and each
  * call returns it from then on. A misuse of this rank must not make the other ranks wait: the step
@@ -20,10 +17,10 @@
 
 #include "bucket_plan.h"
 #include "common/error.h"
-#include "ready.h"
 #include "worker-runtime/core/group.h"
 #include <ddp/error.h>
 #include <ddp/model.h>
+#include <stdatomic.h>
 
 struct ddp_request;
 struct trace;
@@ -61,7 +58,7 @@ struct model_bucket {
 
 struct bucket_set {
     struct bucket_plan plan;
-    struct ready ready;
+    struct bucket_ready ready;
     struct model_bucket *at;     /* owned; in the order of the plan */
     struct bucket_piece *pieces; /* owned; one per run, on a device per gradient, and at least one
                                     per bucket */
@@ -92,7 +89,7 @@ struct ddp_model {
     struct model_homes *homes;   /* owned, unless handed out */
     uint8_t **grad;              /* owned; where each gradient is */
     struct bucket_set set;
-    size_t *order;         /* owned; n_tensors: see model_order.c */
+    size_t *order;         /* owned; n_tensors: see model_reorder() */
     uint64_t *order_words; /* owned; n_tensors + 1 */
     struct trace *trace;   /* borrowed, of the world; NULL: there is none */
 
@@ -145,36 +142,10 @@ static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
     return m->sizes[i].bytes;
 }
 
-/* --- model.c and model_step.c ----------------------------------------------------------------- */
+/* --- model_step.c ----------------------------------------------------------------------------- */
 
-/* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
- * outranks a misuse. returns status */
-int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
-/* The failure that was kept, with its text. returns it; 0: none */
-int model_tell_failure(const struct ddp_model *m);
-
+/* Nothing is ready, nothing is on its way. */
 void model_begin_step(struct ddp_model *m);
-/* Take what was not said to be ready as it is meant: all of them, an error, or unused. */
-void model_take_the_rest(struct ddp_model *m);
-/* Write down which gradients this rank has used. NULL: nobody asks */
-void model_note_used(const struct ddp_model *m, uint8_t *used);
-
-/* Behind the averages of a step: agree on it, and what comes with a step that counts.
- *
- * rc               what became of the averages; a failure was kept
- * n_said           see model_reorder()
- * ret_any_active   see model_finish_step()
- * returns          a public status */
-int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
-                   bool *ret_any_active);
-
-/* Average all buckets and agree on the step. `is_joined` is set before by who joins.
- *
- * ret_any_active   whether a rank took part that was not joined */
-int model_finish_step(struct ddp_model *m, bool *ret_any_active);
-
-/* Copy memory of rank `root` to all ranks. returns as ddp_broadcast() */
-int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root);
 
 /* --- model_buckets.c -------------------------------------------------------------------------- */
 
@@ -201,10 +172,22 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set); /* zero
 /* Where gradient i is averaged: in its bucket's copies, or where it is. */
 uint8_t *model_averages_of(const struct ddp_model *m, size_t i);
 
+/* Plan the buckets again from the order in which rank 0 had its gradients ready. Collective,
+ * between two steps. Where there is no better plan, or no memory for it on some rank, nothing
+ * changes.
+ *
+ * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
+ *           is no order
+ * returns   0; else as ddp_broadcast() */
+int model_reorder(struct ddp_model *m, size_t n_said);
+
 /* Between a gradient and its bucket: copies where the bucket has copies. */
 void model_copy_in(struct ddp_model *m, size_t i);
 void model_zero(struct ddp_model *m, size_t i);
 void model_copy_out(struct ddp_model *m);
+
+/* Copy memory of rank `root` to all ranks. returns as ddp_broadcast() */
+int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root);
 
 /* --- model_average.c -------------------------------------------------------------------------- */
 
@@ -284,32 +267,49 @@ int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 int model_graph_enter(struct ddp_model *m);
 /* Before something is put on a stream: whether it still goes there. returns likewise */
 int model_graph_look(struct ddp_model *m);
-/* The end of a step that is captured, or was refused. returns a public status */
-int model_graph_finish(struct ddp_model *m);
 /* Whether a call may be made between steps, outside of a capture. returns 0; DDP_EINVAL, not
  * kept */
 int model_graph_check_outside(struct ddp_model *m, const char *name);
 /* Where steps were captured: do all ranks replay this one, or none? Collective. returns 0;
  * DDP_EMISMATCH, the job has been broken; else as ddp_all_reduce() */
 int model_graph_meet(struct ddp_model *m, bool replays);
+/* Meet the other ranks that replay this step, and wait for its launch. returns 0; the failure,
+ * which was kept. A launch that was forgotten fails the step in the exchange at its end: 0 */
+int model_graph_wait(struct ddp_model *m);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */
 
+/* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
+ * outranks a misuse. returns status */
+int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
+/* The failure that was kept, with its text. returns it; 0: none */
+int model_tell_failure(const struct ddp_model *m);
+
 /* Meet all ranks at the end of the step, and agree whether it counts.
  *
- * ret_any_active   see model_finish_step()
+ * ret_any_active   whether a rank took part that was not joined
  * returns          0 it does; else a public status, which was kept */
 int model_commit(struct ddp_model *m, bool *ret_any_active);
 
-/* --- model_order.c ---------------------------------------------------------------------------- */
-
-/* Plan the buckets again from the order in which rank 0 had its gradients ready. Collective,
- * between two steps. Where there is no better plan, or no memory for it on some rank, nothing
- * changes.
+/* One word for all ranks of a node: the last step that counts.
  *
- * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
- *           is no order
- * returns   0; else as ddp_broadcast() */
-int model_reorder(struct ddp_model *m, size_t n_said);
+ * A step ends with an exchange in which all ranks meet. When a rank dies in the middle of it, some
+ * of the others have met it and some have not: one would go on with the step's gradients, another
+ * would throw them away. So the answer is written into one word that all of them share:
+ *
+ *     bit 0       the group is broken: no further step is decided
+ *     bits 1-63   the last step that counts
+ *
+ * Who has come through the exchange decides for the step, who has failed in it gives up; both by
+ * compare-and-swap, so the first one settles it for everybody. Between nodes answers can differ, by
+ * one step: then the highest one wins.
+ *
+ * Pure: one word, no waiting. Steps are counted from 1, and decided in their order. */
+/* This rank has come through the exchange of `step`. returns whether the step counts */
+bool model_commit_decide(_Atomic uint64_t *word, uint64_t step);
+
+/* This rank has failed in the exchange of `step`, or before. returns whether it counts all the
+ * same, since another rank had decided so */
+bool model_commit_give_up(_Atomic uint64_t *word, uint64_t step);
 
 #endif

@@ -7,12 +7,13 @@
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>
 #include <stdio.h>
+#include <string.h>
 
 /* --- a step's beginning ----------------------------------------------------------------------- */
 
 void model_begin_step(struct ddp_model *m)
 {
-    ready_begin(&m->set.ready);
+    bucket_ready_begin(&m->set.ready);
     m->n_launched = m->n_averaged = 0;
     m->has_begun = false;
     m->step = MODEL_STEP_NONE;
@@ -34,7 +35,7 @@ static void take(struct ddp_model *m, size_t i)
     if (m->opts.check_finite && !model_is_on_device(m)) /* there a kernel looks */
         look_at_own(m, i);
     model_copy_in(m, i);
-    ready_say(&m->set.ready, i);
+    bucket_ready_say(&m->set.ready, i);
 }
 
 static int misuse(struct ddp_model *m)
@@ -56,7 +57,7 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
     int rc = model_is_on_device(m) ? model_graph_enter(m) : 0;
     if (rc != 0)
         return rc;
-    if (ready_is_said(&m->set.ready, i)) {
+    if (bucket_ready_is_said(&m->set.ready, i)) {
         rt_fail(DDP_EINVAL,
                 "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
                 m->tensors[i].name);
@@ -89,7 +90,7 @@ static void fail_never_ready(struct ddp_model *m)
     size_t n_told = 0, at = 0;
     names[0] = '\0';
     for (size_t i = 0; i < m->n_tensors && n_told < NAMES_TOLD && at < sizeof(names); i++) {
-        if (ready_is_said(&m->set.ready, i))
+        if (bucket_ready_is_said(&m->set.ready, i))
             continue;
         at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%zu '%.64s'",
                                n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
@@ -103,22 +104,22 @@ static void fail_never_ready(struct ddp_model *m)
 }
 
 /* What was not said: all of them, an error, or unused. */
-void model_take_the_rest(struct ddp_model *m)
+static void take_the_rest(struct ddp_model *m)
 {
-    const struct ready *r = &m->set.ready;
+    const struct bucket_ready *r = &m->set.ready;
     const bool are_unused = m->opts.allow_unused;
     if (m->is_joined || are_unused) {
         for (size_t i = 0; i < m->n_tensors; i++)
-            if (!ready_is_said(r, i)) {
+            if (!bucket_ready_is_said(r, i)) {
                 model_zero(m, i);
-                ready_say(&m->set.ready, i);
+                bucket_ready_say(&m->set.ready, i);
             }
         return;
     }
     if (r->n_said > 0 && r->n_said < m->n_tensors && m->failure == 0)
         fail_never_ready(m);
     for (size_t i = m->n_tensors; i-- > 0;)
-        if (!ready_is_said(r, i))
+        if (!bucket_ready_is_said(r, i))
             take(m, i);
 }
 
@@ -131,10 +132,10 @@ static int combine_used(struct ddp_model *m)
     return rc == 0 ? 0 : model_keep_failure(m, rc, true);
 }
 
-void model_note_used(const struct ddp_model *m, uint8_t *used)
+static void note_used(const struct ddp_model *m, uint8_t *used)
 {
     for (size_t i = 0; used != NULL && i < m->n_tensors; i++)
-        used[i] = ready_is_said(&m->set.ready, i) && !m->is_joined;
+        used[i] = bucket_ready_is_said(&m->set.ready, i) && !m->is_joined;
 }
 
 /* The step counts. What fails from here on is told by the next call. */
@@ -154,8 +155,8 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
         model_keep_failure(m, rc, true);
 }
 
-int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
-                   bool *ret_any_active)
+static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                    bool *ret_any_active)
 {
     if (rc == 0)
         rc = combine_used(m);
@@ -173,30 +174,148 @@ int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said
     return rc;
 }
 
-int model_finish_step(struct ddp_model *m, bool *ret_any_active)
+static int finish_step(struct ddp_model *m, bool *ret_any_active)
 {
     const size_t n_said = m->set.ready.n_said;
     const uint64_t began_ns = co_now_ns();
     m->stats.n_overlapped = m->n_averaged;
-    model_note_used(m, m->used);
-    model_take_the_rest(m);
+    note_used(m, m->used);
+    take_the_rest(m);
     m->n_steps++;
-    return model_end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
+    return end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
+}
+
+/* A graph in which a stream was left alone cannot be ended well: it is joined, whatever else
+ * failed. */
+static int finish_captured(struct ddp_model *m)
+{
+    if (m->step == MODEL_STEP_CAPTURED) {
+        note_used(m, m->used_in_graph);
+        take_the_rest(m);
+        model_average_capture(m); /* which keeps its failure */
+    }
+    if (m->failure == 0) {
+        m->is_captured = true;
+        model_device_arm_replay(m);
+    }
+    int rc = model_tell_failure(m);
+    if (!m->broken)
+        m->failure = 0;
+    model_begin_step(m);
+    return rc;
 }
 
 int ddp_model_sync(struct ddp_model *m)
 {
     bool any_active;
+    int rc = group_check("ddp_model_sync", m->g);
+    if (rc != 0)
+        return rc;
     if (m->broken)
         return model_tell_failure(m);
     if (m->accumulates)
         return 0;
-    int rc = model_graph_look(m);
+    rc = model_graph_look(m);
     if (model_is_on_device(m) && m->step != MODEL_STEP_PLAIN)
-        return model_graph_finish(m);
+        return finish_captured(m);
     if (rc != 0) /* the step goes on behind the capture */
         return rc;
     if (m->backward_ns != 0)
         trace_span(m->trace, "backward", m->backward_ns);
-    return model_finish_step(m, &any_active);
+    return finish_step(m, &any_active);
+}
+
+/* --- the end of a step after a launch of its graph
+ * --------------------------------------------- */
+
+static int check_replayed(struct ddp_model *m)
+{
+    if (!model_is_on_device(m))
+        return rt_fail(DDP_EINVAL, "ddp_model_replayed: the model has no stream");
+    int rc = model_graph_check_outside(m, "ddp_model_replayed");
+    if (rc != 0)
+        return rc;
+    if (!m->is_captured)
+        return rt_fail(DDP_EINVAL, "ddp_model_replayed: no step of the model was captured");
+    if (m->set.ready.n_said > 0)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_model_replayed: a plain step has begun, %zu gradients are ready: "
+                       "ddp_model_sync() ends it",
+                       m->set.ready.n_said);
+    return 0;
+}
+
+int ddp_model_replayed(struct ddp_model *m)
+{
+    const uint64_t began_ns = co_now_ns();
+    bool any_active;
+    int rc = group_check("ddp_model_replayed", m->g);
+    if (rc != 0)
+        return rc;
+    if (m->broken)
+        return model_tell_failure(m);
+    rc = check_replayed(m);
+    if (rc != 0)
+        return rc;
+    if (m->used != NULL)
+        memcpy(m->used, m->used_in_graph, m->n_tensors * sizeof(*m->used));
+    m->n_steps++;
+    return end_step(m, model_graph_wait(m), began_ns, 0, &any_active);
+}
+
+/* --- steps of a rank that has no more batches: zeros, until no rank has one
+ * --------------------- */
+
+/* One step more with the others. */
+static int shadow(struct ddp_model *m, bool *ret_any_active)
+{
+    int cleared = 0;
+    for (size_t i = 0; cleared == 0 && i < m->n_tensors; i++)
+        cleared = model_clear(m, m->grad[i], model_bytes_of(m, i));
+    if (cleared != 0)
+        model_keep_failure(m, cleared, false);
+    m->is_joined = true;
+    int rc = finish_step(m, ret_any_active);
+    m->is_joined = false;
+    return rc;
+}
+
+/* Ranks that had no batches have not gone on; those that came last have. */
+static int give_all_the_last_state(struct ddp_model *m)
+{
+    int rc = model_broadcast(m, m->tensors, m->n_tensors, m->last_active_rank);
+    if (rc == 0)
+        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, m->last_active_rank);
+    if (rc == 0)
+        return 0;
+    rt_fail(rc, "ddp_join: %s", ddp_last_error());
+    return model_keep_failure(m, rc, true);
+}
+
+int ddp_join(struct ddp_model *m)
+{
+    bool any_active = true;
+    if (m == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_join: the model is NULL");
+    int rc = group_check("ddp_join", m->g);
+    if (rc != 0)
+        return rc;
+    if (m->broken)
+        return model_tell_failure(m);
+    rc = model_graph_check_outside(m, "ddp_join");
+    if (rc != 0)
+        return rc;
+    if (m->set.ready.n_said > 0) { /* perhaps on their way: they cannot be zeros any more */
+        rt_fail(DDP_EINVAL, "ddp_join: %zu gradients of a step were said to be ready",
+                m->set.ready.n_said);
+        model_keep_failure(m, DDP_EINVAL, false);
+        return finish_step(m, &any_active);
+    }
+    m->accumulates = false;
+    while (any_active) {
+        rc = shadow(m, &any_active);
+        if (rc != 0)
+            return rc;
+    }
+    return give_all_the_last_state(m);
 }

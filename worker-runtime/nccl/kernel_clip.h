@@ -1,5 +1,5 @@
-/* kernel_clip.h - what kernels do to clip gradients by their norm: the steps of model_clip.c, in an
- * order that many threads can follow.
+/* kernel_clip.h - what kernels do to clip gradients by their norm: the steps of ddp_model_clip(),
+ * in an order that many threads can follow.
  *
  * As kernel_math.h compiled for the device, and for tests on the CPU. The gradients are one vector,
  * of which each of the `step` threads of a launch takes every step-th value. Squares are added up

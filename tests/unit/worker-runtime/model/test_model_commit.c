@@ -1,28 +1,28 @@
 #include "tests/unit/worker-runtime/ranks.h"
-#include "worker-runtime/model/commit.h"
+#include "worker-runtime/model/model_priv.h"
 
 #include <pthread.h>
 
 START_TEST(a_step_that_was_decided_counts_for_who_failed_in_it)
 {
     _Atomic uint64_t word = 0;
-    ck_assert(commit_decide(&word, 1));
-    ck_assert(commit_decide(&word, 1)); /* the next rank says the same */
-    ck_assert(commit_decide(&word, 5)); /* steps between them failed on all ranks */
-    ck_assert(commit_give_up(&word, 5));
-    ck_assert(commit_decide(&word, 5));
+    ck_assert(model_commit_decide(&word, 1));
+    ck_assert(model_commit_decide(&word, 1)); /* the next rank says the same */
+    ck_assert(model_commit_decide(&word, 5)); /* steps between them failed on all ranks */
+    ck_assert(model_commit_give_up(&word, 5));
+    ck_assert(model_commit_decide(&word, 5));
 }
 END_TEST
 
 START_TEST(a_step_that_was_given_up_counts_for_nobody)
 {
     _Atomic uint64_t word = 0;
-    ck_assert(commit_decide(&word, 1));
-    ck_assert(!commit_give_up(&word, 2));
-    ck_assert(!commit_decide(&word, 2));
-    ck_assert(!commit_give_up(&word, 2));
-    ck_assert(commit_give_up(&word, 1)); /* the one before does */
-    ck_assert(!commit_decide(&word, 3));
+    ck_assert(model_commit_decide(&word, 1));
+    ck_assert(!model_commit_give_up(&word, 2));
+    ck_assert(!model_commit_decide(&word, 2));
+    ck_assert(!model_commit_give_up(&word, 2));
+    ck_assert(model_commit_give_up(&word, 1)); /* the one before does */
+    ck_assert(!model_commit_decide(&word, 3));
 }
 END_TEST
 
@@ -45,8 +45,8 @@ static void *decide_or_give_up(void *arg)
     struct race *race = racer->race;
     for (int round = 0; round < N_ROUNDS; round++) {
         pthread_barrier_wait(&race->start);
-        race->says[racer->me] = (racer->me + round) % 2 == 0 ? commit_decide(&race->word, 7)
-                                                             : commit_give_up(&race->word, 7);
+        race->says[racer->me] = (racer->me + round) % 2 == 0 ? model_commit_decide(&race->word, 7)
+                                                             : model_commit_give_up(&race->word, 7);
         pthread_barrier_wait(&race->end);
     }
     return NULL;
@@ -75,9 +75,9 @@ START_TEST(all_get_one_answer_whoever_is_first)
 }
 END_TEST
 
-TEST_SUITE(commit)
+TEST_SUITE(model_commit)
 {
-    Suite *s = suite_create("commit");
+    Suite *s = suite_create("model_commit");
     TCase *t = tcase_create("commit");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_step_that_was_decided_counts_for_who_failed_in_it);
