@@ -106,6 +106,9 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err);
  * one of these. */
 __attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format, ...);
 
+/* Which rank this process is, for the messages of ddp_fatal(). */
+void rt_set_rank(int rank);
+
 /* What a group that has lost a rank returns: DDP_EPEER; DDP_RETRY where ddp_run() can go on. */
 int rt_broken(void);
 

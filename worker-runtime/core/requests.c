@@ -63,10 +63,16 @@ static int get_queue(struct ddp_group *g)
     return g->progress_thread && g->backend != NULL ? start_thread(q) : DDP_OK;
 }
 
-static void append(struct requests *q, struct ddp_request *r)
+static void lock(struct requests *q)
 {
-    *q->last = r;
-    q->last = &r->next;
+    if (q->has_thread)
+        pthread_mutex_lock(&q->mutex);
+}
+
+static void unlock(struct requests *q)
+{
+    if (q->has_thread)
+        pthread_mutex_unlock(&q->mutex);
 }
 
 static void remove_first(struct requests *q)
@@ -113,13 +119,13 @@ static bool advance_first(struct requests *q, bool may_wait)
     struct ddp_request *r = q->first;
     struct backend *b = q->g->backend;
     int code = 0;
-    if (!r->has_begun)
+    if (!r->has_begun) {
         call_marker_enter(q->g, &r->what, may_wait ? RANK_STATUS_WAITS : RANK_STATUS_BEGUN);
-    else if (may_wait)
-        call_marker_wait(q->g);
-    if (!r->has_begun)
         code = b->ops->begin(b, &r->what, &r->err);
-    r->has_begun = true;
+        r->has_begun = true;
+    } else if (may_wait) {
+        call_marker_wait(q->g);
+    }
     if (code == 0)
         code = b->ops->advance(b, may_wait, &r->err);
     if (code == 0)
@@ -169,39 +175,41 @@ static void *run_thread(void *arg)
 
 static void enqueue(struct requests *q, struct ddp_request *r)
 {
-    if (!q->has_thread) {
-        append(q, r);
+    lock(q);
+    *q->last = r;
+    q->last = &r->next;
+    unlock(q);
+    if (q->has_thread)
+        pthread_cond_broadcast(&q->changed);
+    else
         advance_all(q);
-        return;
-    }
-    pthread_mutex_lock(&q->mutex);
-    append(q, r);
-    pthread_cond_broadcast(&q->changed);
-    pthread_mutex_unlock(&q->mutex);
+}
+
+/* Wait until the thread has made a collective of the queue, or make the first one here. With the
+ * mutex held. */
+static void wait_for_change(struct requests *q)
+{
+    if (q->has_thread)
+        pthread_cond_wait(&q->changed, &q->mutex);
+    else
+        advance_first(q, true);
 }
 
 static void wait_for_collective(struct requests *q, const struct ddp_request *r)
 {
-    if (!q->has_thread) {
-        while (!r->is_done)
-            advance_first(q, true);
-        return;
-    }
-    pthread_mutex_lock(&q->mutex);
+    lock(q);
     while (!r->is_done)
-        pthread_cond_wait(&q->changed, &q->mutex);
-    pthread_mutex_unlock(&q->mutex);
+        wait_for_change(q);
+    unlock(q);
 }
 
 static bool is_collective_done(struct requests *q, const struct ddp_request *r)
 {
-    if (!q->has_thread) {
+    if (!q->has_thread)
         advance_all(q);
-        return r->is_done;
-    }
-    pthread_mutex_lock(&q->mutex);
-    bool is_done = r->is_done;
-    pthread_mutex_unlock(&q->mutex);
+    lock(q);
+    const bool is_done = r->is_done;
+    unlock(q);
     return is_done;
 }
 
@@ -209,15 +217,10 @@ void requests_finish(struct requests *q)
 {
     if (q == NULL)
         return;
-    if (!q->has_thread) {
-        while (q->first != NULL)
-            advance_first(q, true);
-        return;
-    }
-    pthread_mutex_lock(&q->mutex);
+    lock(q);
     while (q->first != NULL)
-        pthread_cond_wait(&q->changed, &q->mutex);
-    pthread_mutex_unlock(&q->mutex);
+        wait_for_change(q);
+    unlock(q);
 }
 
 /* The other side of a message may be in a collective that needs this rank: those in the queue go
@@ -251,14 +254,6 @@ static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request 
     r->g = g;
     *ret = r;
     return DDP_OK;
-}
-
-static int run_by_thread(struct ddp_group *g, const struct collective *what)
-{
-    struct ddp_request r = {.g = g, .what = *what};
-    enqueue(g->requests, &r);
-    wait_for_collective(g->requests, &r);
-    return rt_return(r.code, &r.err);
 }
 
 /* With nothing in the queue a blocking call needs no thread: waking one up, and being woken by it,
@@ -317,8 +312,12 @@ int requests_run(struct ddp_group *g, const struct collective *what)
     int rc = get_queue(g);
     if (rc != DDP_OK)
         return rc;
-    if (!borrow_backend(g->requests))
-        return run_by_thread(g, what);
+    if (!borrow_backend(g->requests)) {
+        struct ddp_request r = {.g = g, .what = *what};
+        enqueue(g->requests, &r);
+        wait_for_collective(g->requests, &r);
+        return rt_return(r.code, &r.err);
+    }
     rc = run_here(g, what);
     give_backend(g->requests);
     return rc;

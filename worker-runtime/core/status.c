@@ -1,8 +1,7 @@
 /* status.c - failures on their way out of the library: status, and a text per thread. */
-#include "status.h"
+#include "group.h"
 
 #include "common/error.h"
-#include "group.h"
 #include "process.h"
 
 #include <errno.h>
@@ -26,34 +25,27 @@ void rt_set_rank(int rank)
 
 const char *ddp_strerror(int status)
 {
-    switch (status) {
-    case DDP_OK:
-        return "DDP_OK";
-    case DDP_RETRY:
-        return "DDP_RETRY";
-    case DDP_EINVAL:
-        return "DDP_EINVAL";
-    case DDP_ENOMEM:
-        return "DDP_ENOMEM";
-    case DDP_ESYSTEM:
-        return "DDP_ESYSTEM";
-    case DDP_EENV:
-        return "DDP_EENV";
-    case DDP_ETIMEOUT:
-        return "DDP_ETIMEOUT";
-    case DDP_EMISMATCH:
-        return "DDP_EMISMATCH";
-    case DDP_EPEER:
-        return "DDP_EPEER";
-    case DDP_EUNSUPPORTED:
-        return "DDP_EUNSUPPORTED";
-    case DDP_ENOTFINITE:
-        return "DDP_ENOTFINITE";
-    case DDP_ERESPAWN:
-        return "DDP_ERESPAWN";
-    default:
-        return "DDP_E?";
-    }
+    static const struct {
+        int status;
+        const char *name;
+    } names[] = {
+        {DDP_OK, "DDP_OK"},
+        {DDP_RETRY, "DDP_RETRY"},
+        {DDP_EINVAL, "DDP_EINVAL"},
+        {DDP_ENOMEM, "DDP_ENOMEM"},
+        {DDP_ESYSTEM, "DDP_ESYSTEM"},
+        {DDP_EENV, "DDP_EENV"},
+        {DDP_ETIMEOUT, "DDP_ETIMEOUT"},
+        {DDP_EMISMATCH, "DDP_EMISMATCH"},
+        {DDP_EPEER, "DDP_EPEER"},
+        {DDP_EUNSUPPORTED, "DDP_EUNSUPPORTED"},
+        {DDP_ENOTFINITE, "DDP_ENOTFINITE"},
+        {DDP_ERESPAWN, "DDP_ERESPAWN"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].status == status)
+            return names[i].name;
+    return "DDP_E?";
 }
 
 const char *ddp_last_error(void)
@@ -89,28 +81,15 @@ bool rt_set_apart(bool apart)
 
 static int status_of(int code)
 {
-    switch (code) {
-    case -EINVAL:
-        return DDP_EINVAL;
-    case -ENOMEM:
-        return DDP_ENOMEM;
-    case -ETIMEDOUT:
-        return DDP_ETIMEOUT;
-    case -ECONNRESET:
-        return rt_broken();
-    case -ENOTRECOVERABLE:
-        return DDP_EPEER;
-    case -EPROTO:
-        return DDP_EMISMATCH;
-    case -ENOTSUP:
-        return DDP_EUNSUPPORTED;
-    case -ENOEXEC:
-        return DDP_EENV;
-    case -EOWNERDEAD:
-        return DDP_ERESPAWN;
-    default:
-        return DDP_ESYSTEM;
-    }
+    static const int codes[][2] = {
+        {-EINVAL, DDP_EINVAL},         {-ENOMEM, DDP_ENOMEM},       {-ETIMEDOUT, DDP_ETIMEOUT},
+        {-ENOTRECOVERABLE, DDP_EPEER}, {-EPROTO, DDP_EMISMATCH},    {-ENOTSUP, DDP_EUNSUPPORTED},
+        {-ENOEXEC, DDP_EENV},          {-EOWNERDEAD, DDP_ERESPAWN},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i][0] == code)
+            return codes[i][1];
+    return code == -ECONNRESET ? rt_broken() : DDP_ESYSTEM;
 }
 
 int rt_return(int code, const struct co_error *err)

@@ -1,6 +1,7 @@
 #include "user_segment.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 
 #include <ddp/env.h>
@@ -41,28 +42,6 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 
 /* --- size ------------------------------------------------------------------------------------- */
 
-static int parse_size(const char *text, uint64_t *ret, struct co_error *err)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    unsigned shift = 0;
-    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    if (unit != NULL) {
-        shift = 10 * (unsigned)(unit - units + 1);
-        end++;
-    }
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0)
-        return co_fail(err, -ENOEXEC, "%s '%.100s' is not a size: try 8589934592, 8G or 512M",
-                       DDP_ENV_SEGMENT_BYTES, text);
-    if (n < SMALLEST >> shift || n > ALL_RANKS_BYTES >> shift)
-        return co_fail(err, -ENOEXEC, "%s '%.100s' is out of bounds: 1M to 64T",
-                       DDP_ENV_SEGMENT_BYTES, text);
-    *ret = (uint64_t)n << shift;
-    return 0;
-}
-
 static uint64_t physical_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -88,9 +67,8 @@ int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes, s
 {
     uint64_t bytes = physical_memory();
     if (text != NULL && text[0] != '\0') {
-        int code = parse_size(text, &bytes, err);
-        if (code != 0)
-            return code;
+        if (co_parse_size(DDP_ENV_SEGMENT_BYTES, text, SMALLEST, ALL_RANKS_BYTES, &bytes, err) != 0)
+            return -ENOEXEC;
     }
     if (bytes > ALL_RANKS_BYTES / n_local)
         bytes = ALL_RANKS_BYTES / n_local;

@@ -12,7 +12,6 @@
 #include "worker-runtime/core/call_marker.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
-#include "worker-runtime/core/status.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/env.h"
 #include "worker-runtime/join/node_join.h"

@@ -295,26 +295,3 @@ int ddp_zero_set_lr(struct ddp_zero *z, double lr)
     z->how.lr = lr;
     return 0;
 }
-
-/* --- places ----------------------------------------------------------------------------------- */
-
-uint8_t *zero_state_at(const struct ddp_zero *z, const struct shard_version *v, unsigned array,
-                       size_t element)
-{
-    const size_t at = array * zero_count(z) + (element - zero_first(z));
-    return v->memory + at * ddp_dtype_size(z->fine);
-}
-
-struct shard_version *zero_current(const struct ddp_zero *z)
-{
-    return shard_find(&z->shards->own, z->shards->step);
-}
-
-bool zero_part(const struct ddp_zero *z, size_t tensor, size_t *ret_first, size_t *ret_end)
-{
-    const size_t begins = z->offset[tensor], ends = begins + z->tensors[tensor].count;
-    const size_t own = zero_first(z), own_end = own + zero_count(z);
-    *ret_first = begins > own ? begins : own;
-    *ret_end = ends < own_end ? ends : own_end;
-    return *ret_first < *ret_end;
-}

@@ -61,14 +61,29 @@ static inline uint8_t *zero_row_at(const struct ddp_zero *z, size_t element)
 }
 
 /* Element `element` (of this rank's shard) in array `array` of a version. */
-uint8_t *zero_state_at(const struct ddp_zero *z, const struct shard_version *v, unsigned array,
-                       size_t element);
+static inline uint8_t *zero_state_at(const struct ddp_zero *z, const struct shard_version *v,
+                                     unsigned array, size_t element)
+{
+    const size_t at = array * zero_count(z) + (element - zero_first(z));
+    return v->memory + at * ddp_dtype_size(z->fine);
+}
 
 /* The version after the last completed step. Not NULL. */
-struct shard_version *zero_current(const struct ddp_zero *z);
+static inline struct shard_version *zero_current(const struct ddp_zero *z)
+{
+    return shard_find(&z->shards->own, z->shards->step);
+}
 
 /* A tensor's part of this rank's shard: elements first .. end - 1 of the row; false: none. */
-bool zero_part(const struct ddp_zero *z, size_t tensor, size_t *ret_first, size_t *ret_end);
+static inline bool zero_part(const struct ddp_zero *z, size_t tensor, size_t *ret_first,
+                             size_t *ret_end)
+{
+    const size_t begins = z->offset[tensor], ends = begins + z->tensors[tensor].count;
+    const size_t own = zero_first(z), own_end = own + zero_count(z);
+    *ret_first = begins > own ? begins : own;
+    *ret_end = ends < own_end ? ends : own_end;
+    return *ret_first < *ret_end;
+}
 
 /* --- zero_step.c ------------------------------------------------------------------------------ */
 
