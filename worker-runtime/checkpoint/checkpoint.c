@@ -3,11 +3,11 @@
 #include "checkpoint_priv.h"
 #include "common/scope.h"
 #include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/files/safetensors_header.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 /* --- what ranks must have in common ----------------------------------------------------------- */
@@ -54,10 +54,9 @@ static uint64_t digest_of(const struct ddp_checkpoint_item *items, size_t n)
 int checkpoint_agree_on_items(struct ddp_group *g, const struct ddp_checkpoint_item *items,
                               size_t n)
 {
-    const uint64_t digest = digest_of(items, n);
-    uint64_t least[] = {digest, ~digest};
-    int rc = ddp_all_reduce(g, least, least, 2, DDP_UINT64, DDP_MIN, NULL);
-    if (rc == 0 && least[0] != ~least[1])
+    bool is_same;
+    int rc = collective_compare(g, digest_of(items, n), &is_same);
+    if (rc == 0 && !is_same)
         rc = rt_fail(DDP_EMISMATCH, "the ranks' items differ in number, names, types or shapes");
     return rc;
 }
@@ -86,30 +85,19 @@ static void *write_image(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(struct ddp_checkpoint *c, struct co_error *err)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&c->thread, NULL, write_image, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        return co_fail(err, -rc, "cannot start a thread to write a checkpoint: %s", strerror(rc));
-    c->is_writing = true;
-    return 0;
-}
-
 int checkpoint_write(struct ddp_checkpoint *c, struct checkpoint_image *image, struct co_error *err)
 {
     c->image = *image;
     *image = (struct checkpoint_image){0};
     c->err = (struct co_error){0};
     if (c->async) {
-        int code = start_thread(c, err);
-        if (code != 0)
-            checkpoint_image_fini(&c->image);
-        return code;
+        int code = process_start_thread(&c->thread, write_image, c);
+        c->is_writing = code == 0;
+        if (c->is_writing)
+            return 0;
+        checkpoint_image_fini(&c->image);
+        return co_fail(err, code, "cannot start a thread to write a checkpoint: %s",
+                       strerror(-code));
     }
     write_image(c);
     checkpoint_image_fini(&c->image);

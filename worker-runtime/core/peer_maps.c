@@ -2,12 +2,11 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "process.h"
 #include "user_segment.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -87,17 +86,6 @@ static void *run_sweep(void *arg)
     return NULL;
 }
 
-/* The program's signals are for its own threads. returns 0, an errno */
-static int start_sweep(struct peer_sweep *s)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int rc = pthread_create(&s->thread, NULL, run_sweep, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
-}
-
 /* all   also those that are under way */
 static void collect_sweeps(struct peer_maps *m, bool all)
 {
@@ -150,7 +138,7 @@ void peer_maps_sweep(struct peer_maps *m)
         return;
     s->n = n;
     sem_init(&s->hurries, 0, 0);
-    if (start_sweep(s) != 0) {
+    if (process_start_thread(&s->thread, run_sweep, s) != 0) {
         unmap_all(s); /* by the program's own thread, which keeps its priority */
         sem_destroy(&s->hurries);
         free(s);

@@ -7,7 +7,7 @@
 
 #include <ddp/env.h>
 #include <errno.h>
-#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -139,6 +139,31 @@ void process_lose_peer(void)
         node_message_notify(process.node_fd, NODE_LOST, process.local_rank, process.generation);
     process.has_lost_peer = process.inside;
     pthread_mutex_unlock(&process.mutex);
+}
+
+int process_start_thread(pthread_t *ret, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(ret, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -rc;
+}
+
+void process_keep(void *memory)
+{
+    struct kept {
+        struct kept *next;
+        void *memory;
+    };
+    static struct kept *_Atomic first;
+    struct kept *k = memory != NULL ? malloc(sizeof *k) : NULL;
+    if (k == NULL)
+        return;
+    *k = (struct kept){.next = atomic_load(&first), .memory = memory};
+    while (!atomic_compare_exchange_weak(&first, &k->next, k)) {
+    }
 }
 
 unsigned process_count_join(void)

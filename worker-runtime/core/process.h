@@ -3,6 +3,7 @@
 #ifndef DDP_WORKER_RUNTIME_CORE_PROCESS_H
 #define DDP_WORKER_RUNTIME_CORE_PROCESS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,6 +58,14 @@ bool process_free(void *ptr);
  * above 65535 nothing is kept. */
 void process_own_socket(int fd);
 void process_disown_socket(int fd); /* before it is closed */
+
+/* Start a thread of the library: the program's signals are for its own threads. returns 0,
+ * -errno */
+int process_start_thread(pthread_t *ret, void *(*run)(void *arg), void *arg);
+
+/* Keep memory for the life of the process, because the program has addresses in it. It stays in
+ * sight of leak checkers. */
+void process_keep(void *memory);
 
 /* Whether this process was forked, without exec, from one that had entered a job. */
 bool process_is_forked(void);

@@ -18,8 +18,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -155,16 +153,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static int start(struct ddp_loader *l, struct co_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&l->thread, NULL, run, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    l->has_thread = rc == 0;
-    return rc == 0 ? 0 : co_fail(err, -rc, "cannot start a thread to read: %s", strerror(rc));
+    const int code = process_start_thread(&l->thread, run, l);
+    l->has_thread = code == 0;
+    return code == 0 ? 0 : co_fail(err, code, "cannot start a thread to read: %s", strerror(-code));
 }
 
 static void stop(struct ddp_loader *l)

@@ -5,7 +5,7 @@
 #include "common/hash.h"
 #include "recovery_shards.h"
 #include "segments/control.h"
-#include "worker-runtime/core/group.h"
+#include "worker-runtime/core/collective.h"
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
@@ -181,10 +181,9 @@ static uint64_t digest_of(const struct recovery *r)
 
 static int compare_memory(struct ddp_group *g)
 {
-    const uint64_t own = digest_of(of(g));
-    uint64_t both[2] = {own, ~own}; /* the largest, and the complement of the smallest */
-    int rc = ddp_all_reduce(g, both, both, 2, DDP_UINT64, DDP_MAX, NULL);
-    if (rc == 0 && both[0] != ~both[1])
+    bool is_same;
+    int rc = collective_compare(g, digest_of(of(g)), &is_same);
+    if (rc == 0 && !is_same)
         rc = rt_fail(DDP_EMISMATCH, "the ranks have not made the same calls of ddp_state_add(): "
                                     "names, sizes or their order differ");
     return rc;

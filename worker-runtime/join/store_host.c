@@ -5,12 +5,11 @@
 #include "common/listener.h"
 #include "common/scope.h"
 #include "rendezvous/store/session.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/tcp/net_address.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,16 +214,6 @@ static void *serve(void *arg)
     }
 }
 
-static int start_thread(struct store_host *h, struct co_error *err)
-{
-    sigset_t all, before;
-    sigfillset(&all); /* the program's handlers run in the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&h->thread, NULL, serve, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : co_fail(err, -rc, "cannot start a thread: %s", strerror(rc));
-}
-
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static int make_store(struct store_host *h, struct co_error *err)
@@ -274,8 +263,8 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
         rc = net_address_listen(address, ret_port, &h->listener.fd, err);
     if (rc == 0 && (h->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
         rc = co_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
-    if (rc == 0)
-        rc = start_thread(h, err);
+    if (rc == 0 && (rc = process_start_thread(&h->thread, serve, h)) != 0)
+        co_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc < 0) {
         destroy(h);
         return rc;

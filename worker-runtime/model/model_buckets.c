@@ -6,14 +6,34 @@
  * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
 #include "model_priv.h"
 
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
 
 #include <ddp/collective.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static int alloc_memory(struct ddp_model *m, size_t bytes, uint8_t **ret)
+{
+    void *memory = NULL;
+    int rc = model_is_on_device(m)
+                 ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
+                 : ddp_alloc(m->g, bytes, &memory);
+    *ret = memory;
+    return rc;
+}
+
+static void free_memory(struct ddp_model *m, uint8_t *memory)
+{
+    if (model_is_on_device(m))
+        device_free(m->g, memory, m->opts.stream);
+    else
+        ddp_free(m->g, memory);
+}
 
 /* --- homes ------------------------------------------------------------------------------------ */
 
@@ -33,16 +53,11 @@ static int allocate_homes(struct ddp_model *m)
 {
     struct model_homes *h = m->homes;
     for (size_t k = 0; k < h->plan.n_buckets; k++) {
-        void *memory;
         if (h->plan.bucket[k].payload_bytes == 0)
             continue;
-        const size_t bytes = h->plan.bucket[k].bytes;
-        int rc = model_is_on_device(m)
-                     ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
-                     : ddp_alloc(m->g, bytes, &memory);
+        int rc = alloc_memory(m, h->plan.bucket[k].bytes, &h->memory[k]);
         if (rc != 0)
             return rt_fail(rc, "gradients: %s", ddp_last_error());
-        h->memory[k] = memory;
     }
     return 0;
 }
@@ -84,17 +99,6 @@ void model_homes_hand_out(struct ddp_model *m)
     }
 }
 
-/* Memory that was handed out stays for the life of the process. The list keeps it in sight of leak
- * checkers: this is no leak. */
-static void keep_for_ever(struct model_homes *h)
-{
-    static struct model_homes *_Atomic kept;
-    bucket_plan_fini(&h->plan);
-    h->next_kept = atomic_load(&kept);
-    while (!atomic_compare_exchange_weak(&kept, &h->next_kept, h)) {
-    }
-}
-
 void model_homes_destroy(struct ddp_model *m)
 {
     struct model_homes *h = m->homes;
@@ -103,15 +107,11 @@ void model_homes_destroy(struct ddp_model *m)
     m->homes = NULL;
     if (h == NULL)
         return;
-    if (h->any_handed_out) {
-        keep_for_ever(h);
-        return;
-    }
     for (size_t k = 0; k < sizeof(h->memory) / sizeof(h->memory[0]); k++)
-        if (model_is_on_device(m))
-            device_free(m->g, h->memory[k], m->opts.stream);
+        if (h->any_handed_out)
+            process_keep(h->memory[k]);
         else
-            ddp_free(m->g, h->memory[k]);
+            free_memory(m, h->memory[k]);
     bucket_plan_fini(&h->plan);
     free(h);
 }
@@ -214,17 +214,6 @@ static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
     }
 }
 
-static bool allocate(struct ddp_model *m, uint8_t **ret, size_t bytes)
-{
-    void *memory;
-    if ((model_is_on_device(m)
-             ? device_alloc(m->g, bytes, m->opts.nccl_memory, m->opts.stream, &memory)
-             : ddp_alloc(m->g, bytes, &memory)) != 0)
-        return false;
-    *ret = memory;
-    return true;
-}
-
 /* A call per run, or copies? A call costs a meeting: a microsecond on a node, the way there and
  * back between nodes. A hook wants to see all of a bucket at once. */
 static bool is_worth_its_calls(const struct ddp_model *m, const struct bucket *plan)
@@ -238,7 +227,7 @@ static bool is_worth_its_calls(const struct ddp_model *m, const struct bucket *p
 static bool make_copies(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b)
 {
     b->where = BUCKET_COPIED;
-    if (!allocate(m, &b->copies, plan->bytes))
+    if (alloc_memory(m, plan->bytes, &b->copies) != 0)
         return false;
     b->n_pieces = 1;
     b->piece[0] = (struct bucket_piece){.memory = b->copies, .end = b->copies + plan->bytes};
@@ -263,7 +252,8 @@ static bool place(struct ddp_model *m, const struct bucket *plan, struct model_b
     b->count = 0;
     for (size_t i = 0; i < b->n_pieces; i++)
         b->count += (size_t)(b->piece[i].end - b->piece[i].memory) / ddp_dtype_size(b->dtype);
-    return !needs_wire(m, b) || allocate(m, &b->wire, b->count * ddp_dtype_size(b->wire_dtype));
+    return !needs_wire(m, b) ||
+           alloc_memory(m, b->count * ddp_dtype_size(b->wire_dtype), &b->wire) == 0;
 }
 
 /* Tell every rank the worst of what all of them say. */
@@ -322,10 +312,7 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
 {
     for (size_t k = 0; set->at != NULL && k < set->plan.n_buckets; k++) {
         ddp_free(m->g, set->at[k].copies);
-        if (model_is_on_device(m))
-            device_free(m->g, set->at[k].wire, m->opts.stream);
-        else
-            ddp_free(m->g, set->at[k].wire);
+        free_memory(m, set->at[k].wire);
     }
     free(set->at);
     free(set->pieces);

@@ -66,7 +66,6 @@ struct bucket_set {
 };
 
 struct model_homes {                 /* of gradients that the library allocated */
-    struct model_homes *next_kept;   /* see model_buckets.c */
     struct bucket_plan plan;         /* a "bucket" per type */
     bool any_handed_out;             /* the program has addresses in it: never freed */
     uint8_t *memory[DDP_UINT64 + 1]; /* of ddp_alloc(), per bucket of the plan */

@@ -5,12 +5,12 @@
 #include "common/hash.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/group/recovery_shards.h"
 #include "worker-runtime/model/model_agree.h"
 #include <ddp/collective.h>
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,12 +181,11 @@ static int compare(struct ddp_zero *z, const struct ddp_zero_opts *o)
     const struct ddp_model_opts none = {0};
     const struct model_description d = {
         .tensors = z->tensors, .n_tensors = z->n_tensors, .opts = &none};
-    const uint64_t own = digest_of(z, o);
-    uint64_t both[2] = {own, ~own}; /* the largest, and the complement of the smallest */
+    bool is_same;
     int rc = model_agree(z->g, &d);
     if (rc == 0)
-        rc = ddp_all_reduce(z->g, both, both, 2, DDP_UINT64, DDP_MAX, NULL);
-    if (rc == 0 && both[0] != ~both[1])
+        rc = collective_compare(z->g, digest_of(z, o), &is_same);
+    if (rc == 0 && !is_same)
         rc = rt_fail(DDP_EMISMATCH,
                      "ddp_zero_create: the ranks' ddp_zero_opts differ: give all of them the same");
     return rc;
@@ -253,24 +252,6 @@ int ddp_zero_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_te
     return 0;
 }
 
-/* Rows in which a program has gradients stay for the life of the process. They hang on a list, so
- * that leak checkers see them. */
-static void keep_for_ever(void *row)
-{
-    struct kept_row {
-        struct kept_row *next;
-        void *row;
-    };
-    static struct kept_row *_Atomic first;
-    struct kept_row *k = malloc(sizeof *k);
-    if (k == NULL)
-        return;
-    k->row = row;
-    k->next = atomic_load(&first);
-    while (!atomic_compare_exchange_weak(&first, &k->next, k)) {
-    }
-}
-
 void ddp_zero_destroy(struct ddp_zero *z)
 {
     if (z == NULL)
@@ -279,7 +260,7 @@ void ddp_zero_destroy(struct ddp_zero *z)
     if (!z->is_row_kept)
         ddp_free(z->g, z->row);
     else if (z->kept == NULL)
-        keep_for_ever(z->row);
+        process_keep(z->row);
     shards_fini(&z->own_shards);
     free(z->decays);
     free(z->offset);
@@ -294,4 +275,84 @@ int ddp_zero_set_lr(struct ddp_zero *z, double lr)
         return rt_fail(DDP_EINVAL, "ddp_zero_set_lr: a learning rate of %g is not 0 or more", lr);
     z->how.lr = lr;
     return 0;
+}
+
+/* --- checkpoints, numbers --------------------------------------------------------------------- */
+
+static void fill_item(struct ddp_zero *z, unsigned array, size_t k,
+                      struct ddp_checkpoint_item *item)
+{
+    *item = (struct ddp_checkpoint_item){
+        .name = z->item_name[k],
+        .dtype = z->fine,
+        .n_dims = 1,
+        .shape = {z->shards->shape.total},
+        .data = zero_state_at(z, zero_current(z), array, zero_first(z)),
+        .is_sharded = true,
+        .first = zero_first(z),
+        .count = zero_count(z),
+    };
+}
+
+int ddp_zero_items(struct ddp_zero *z, const char *name,
+                   struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS], size_t *ret_n)
+{
+    if (z == NULL || name == NULL || items == NULL || ret_n == NULL || strlen(name) > 80)
+        return rt_fail(DDP_EINVAL, "ddp_zero_items: a name of up to 80 bytes, items and ret_n are "
+                                   "needed");
+    if (z->is_torn)
+        return rt_fail(DDP_EINVAL, "ddp_zero_items: the last step broke in the middle, and the "
+                                   "state before it is gone: begin again from a checkpoint");
+    size_t n = 0;
+    z->saved_updates = (int64_t)zero_current(z)->n_updates;
+    snprintf(z->item_name[n], sizeof z->item_name[n], "%s.step", name);
+    items[n] = (struct ddp_checkpoint_item){
+        .name = z->item_name[n], .dtype = DDP_INT64, .data = &z->saved_updates};
+    n++;
+    for (unsigned k = 0; k < z->n_arrays + z->has_masters; k++, n++) {
+        const char *what = k < z->n_arrays ? optimizer_array_name(z->how.kind, k) : "master_params";
+        snprintf(z->item_name[n], sizeof z->item_name[n], "%s.%s", name, what);
+        fill_item(z, k, n, &items[n]);
+    }
+    *ret_n = n;
+    return 0;
+}
+
+/* The masters, rounded, are the parameters. */
+static int round_masters(struct ddp_zero *z)
+{
+    const struct shard_version *v = zero_current(z);
+    if (!z->has_masters)
+        return 0;
+    convert(process_kernels(), zero_row_at(z, zero_first(z)), z->dtype,
+            zero_state_at(z, v, z->n_arrays, zero_first(z)), z->fine, zero_count(z));
+    return zero_hand_out(z);
+}
+
+int ddp_zero_loaded(struct ddp_zero *z)
+{
+    if (z == NULL || z->saved_updates < 0)
+        return rt_fail(DDP_EINVAL, "ddp_zero_loaded: a checkpoint of %lld steps cannot be",
+                       z != NULL ? (long long)z->saved_updates : 0LL);
+    struct shard_version *v = zero_current(z);
+    /* Of this step alone, as the buddy's copy: it may have been that of steps before, too. */
+    shard_done(v, z->shards->step, (uint64_t)z->saved_updates);
+    z->shards->buddy.at[0].is_valid = z->shards->buddy.at[1].is_valid = false; /* of what was */
+    int rc = round_masters(z);
+    if (rc == 0)
+        rc = zero_copy_to_buddy(z, v, z->shards->step, v->n_updates);
+    return rc;
+}
+
+void ddp_zero_get_stats(const struct ddp_zero *z, struct ddp_zero_stats *ret)
+{
+    const struct shards *s = z->shards;
+    *ret = (struct ddp_zero_stats){
+        .n_steps = zero_current(z)->n_updates,
+        .first = zero_first(z),
+        .count = zero_count(z),
+        .state_bytes = shards_bytes(&s->shape, z->g->rank),
+        .whole_state_bytes = s->shape.total * s->shape.n_arrays * s->shape.element_bytes,
+        .held_bytes = shards_held_bytes(s),
+    };
 }

@@ -1,9 +1,8 @@
 /* zero_priv.h - what the files of ddp_zero share.
  *
- *   zero.c           making and destroying, options
+ *   zero.c           making and destroying, options, checkpoints, numbers
  *   zero_step.c      a step
  *   zero_recover.c   the state of a generation before, from whoever holds its shards
- *   zero_state.c     checkpoints, numbers
  *
  * All elements lie in one row, each tensor from a multiple of SHARDS_ALIGN on, whatever the number
  * of ranks; gradients come there, are averaged there, and new parameters are handed out by way of
