@@ -12,9 +12,11 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "dataset.h"
-#include "loader_feed.h"
 #include "sampler_priv.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/device/device.h"
+#include "worker-runtime/device/device_load.h"
+#include "worker-runtime/device/device_plugin.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +28,7 @@ enum {
     DEFAULT_DEPTH = 2,
     MAX_DEPTH = 64,
     ALIGNMENT = 64,
+    SPAN_ALIGNMENT = 256,      /* of a data set's samples in a place: that of cudaMalloc() */
     COPY_LOOK_NS = 100 * 1000, /* between two looks at a copy that is not done, */
     JOB_LOOK_NS = 1000 * 1000, /* and at the job */
     NS_PER_S = 1000 * 1000 * 1000,
@@ -41,13 +44,23 @@ struct slot {
     struct co_error err;
 };
 
+/* The way of batches to the GPU: places of pinned memory that the thread reads files into, each
+ * with its place on the GPU, which the program's stream uses. Two threads use a feed: the loader's
+ * own writes and sends places, the program's takes and gives them back; a place is one thread's at
+ * a time. */
+struct feed {
+    const struct device_plugin *plugin;
+    struct device *device;
+    struct device_feed *places; /* one for each slot; NULL: batches stay on the CPU */
+};
+
 struct ddp_loader {
     struct group_child child; /* first member */
     struct ddp_sampler *sampler;
     struct ddp_loader_opts opts;
     struct slot *slots; /* n_slots, owned; used in turn */
     unsigned n_slots;
-    struct loader_feed feed; /* a place for each slot; zeroed: batches stay on the CPU */
+    struct feed feed;
 
     pthread_t thread;
     bool has_thread;
@@ -71,6 +84,11 @@ static struct slot *slot_of(struct ddp_loader *l, uint64_t number)
     return &l->slots[number % l->n_slots];
 }
 
+static bool has_feed(const struct ddp_loader *l)
+{
+    return l->feed.places != NULL;
+}
+
 static unsigned place_of(const struct ddp_loader *l, const struct slot *s)
 {
     return (unsigned)(s - l->slots);
@@ -80,7 +98,7 @@ static unsigned place_of(const struct ddp_loader *l, const struct slot *s)
 static size_t span_bytes(const struct ddp_loader *l, size_t i)
 {
     const size_t bytes = l->opts.batch * ddp_dataset_sample_bytes(l->opts.datasets[i]);
-    return (bytes + LOADER_FEED_ALIGNMENT - 1) / LOADER_FEED_ALIGNMENT * LOADER_FEED_ALIGNMENT;
+    return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
 }
 
 static void send_batch(struct ddp_loader *l, struct slot *s)
@@ -92,14 +110,15 @@ static void send_batch(struct ddp_loader *l, struct slot *s)
             (struct device_span){at, s->batch.n * ddp_dataset_sample_bytes(l->opts.datasets[i])};
         at += span_bytes(l, i);
     }
-    s->code = loader_feed_send(&l->feed, place_of(l, s), span, l->opts.n_datasets, &s->err);
+    s->code = l->feed.plugin->h2d_copy_send(l->feed.places, place_of(l, s), span,
+                                            l->opts.n_datasets, &s->err);
 }
 
 static void read_batch(struct ddp_loader *l, struct slot *s)
 {
     for (size_t i = 0; i < l->opts.n_datasets && s->code == 0; i++)
         s->code = dataset_read(l->opts.datasets[i], s->index, s->batch.n, s->memory[i], &s->err);
-    if (s->code == 0 && loader_feed_is_open(&l->feed))
+    if (s->code == 0 && has_feed(l))
         send_batch(l, s);
 }
 
@@ -121,8 +140,8 @@ static void nap(struct ddp_loader *l, long ns)
 static bool wait_for_copy(struct ddp_loader *l, struct slot *s)
 {
     s->code = 0;
-    while (!l->is_ending && loader_feed_is_open(&l->feed)) {
-        const int code = loader_feed_sent(&l->feed, place_of(l, s), &s->err);
+    while (!l->is_ending && has_feed(l)) {
+        const int code = l->feed.plugin->h2d_copy_sent(l->feed.places, place_of(l, s), &s->err);
         s->code = code < 0 ? code : 0;
         if (code != 0)
             break;
@@ -183,13 +202,14 @@ static int wait_for(struct ddp_loader *l, uint64_t number)
     int code = 0;
     pthread_mutex_lock(&l->lock);
     while (l->n_read < number && code == 0) {
-        if (!loader_feed_is_open(&l->feed)) {
+        if (!has_feed(l)) {
             pthread_cond_wait(&l->moved, &l->lock);
             continue;
         }
         nap(l, JOB_LOOK_NS);
         pthread_mutex_unlock(&l->lock);
-        code = loader_feed_look(&l->feed, co_left_ms(deadline_ms) == 0, &l->err);
+        code =
+            device_look(l->sampler->group, l->opts.stream, co_left_ms(deadline_ms) == 0, &l->err);
         pthread_mutex_lock(&l->lock);
     }
     pthread_mutex_unlock(&l->lock);
@@ -224,7 +244,7 @@ static int count_bytes(const struct ddp_loader *l, size_t *ret)
     for (size_t i = 0; i < l->opts.n_datasets; i++) {
         if (__builtin_mul_overflow(l->opts.batch, ddp_dataset_sample_bytes(l->opts.datasets[i]),
                                    &bytes) ||
-            bytes > PTRDIFF_MAX - LOADER_FEED_ALIGNMENT ||
+            bytes > PTRDIFF_MAX - SPAN_ALIGNMENT ||
             __builtin_add_overflow(all, span_bytes(l, i), &all) || all > PTRDIFF_MAX)
             return -ENOMEM;
     }
@@ -253,12 +273,38 @@ static void lay_out(const struct ddp_loader *l, struct slot *s)
 {
     void *host, *gpu;
     size_t at = 0;
-    l->feed.plugin->h2d_copy_place(l->feed.feed, place_of(l, s), &host, &gpu);
+    l->feed.plugin->h2d_copy_place(l->feed.places, place_of(l, s), &host, &gpu);
     for (size_t i = 0; i < l->opts.n_datasets; i++) {
         s->memory[i] = (char *)host + at;
         s->batch.data[i] = (char *)gpu + at;
         at += span_bytes(l, i);
     }
+}
+
+static int open_feed(struct ddp_loader *l, size_t bytes, struct co_error *err)
+{
+    const struct ddp_group *g = l->sampler->group;
+    struct feed *f = &l->feed;
+    if (g->is_apart)
+        return co_fail(err, -ENOTSUP,
+                       "threads of a process share its GPU: ranks that use GPUs are processes");
+    int code = device_load(g->world->group.local_rank, &f->plugin, &f->device, err);
+    if (code == 0)
+        code = f->plugin->check(f->device, err);
+    return code == 0 ? f->plugin->h2d_copy_open(f->device, l->n_slots, bytes, &f->places, err)
+                     : code;
+}
+
+/* Of a GPU that is lost to this process, or that a fork did not inherit, nothing can be freed, nor
+ * where something on the stream does not end. */
+static void close_feed(struct ddp_loader *l)
+{
+    struct co_error err = {0};
+    struct feed *f = &l->feed;
+    if (has_feed(l) && !process_is_forked() &&
+        device_end_waits(l->sampler->group, l->opts.stream) &&
+        f->plugin->check(f->device, &err) == 0)
+        f->plugin->h2d_copy_close(f->places);
 }
 
 /* The memory of all slots. err is filled where there is a reason beside memory of the CPU. */
@@ -273,8 +319,7 @@ static int make_slots(struct ddp_loader *l, struct co_error *err)
     for (unsigned i = 0; !is_on_gpu && i < l->n_slots && code == 0; i++)
         code = make_memory(l, &l->slots[i]);
     if (is_on_gpu && code == 0)
-        code =
-            loader_feed_open(&l->feed, l->sampler->group, l->opts.stream, l->n_slots, bytes, err);
+        code = open_feed(l, bytes, err);
     for (unsigned i = 0; is_on_gpu && i < l->n_slots && code == 0; i++)
         lay_out(l, &l->slots[i]);
     return code;
@@ -356,7 +401,7 @@ static void destroy(struct ddp_loader *l)
         for (size_t k = 0; l->opts.stream == NULL && k < l->opts.n_datasets; k++)
             free(l->slots[i].memory[k]);
     }
-    loader_feed_close(&l->feed);
+    close_feed(l);
     free(l->slots);
     pthread_cond_destroy(&l->moved);
     pthread_mutex_destroy(&l->lock);
@@ -396,9 +441,10 @@ static int take_back(struct ddp_loader *l)
 {
     const bool was_lent = l->is_lent;
     l->is_lent = false;
-    if (!was_lent || !loader_feed_is_open(&l->feed))
+    if (!was_lent || !has_feed(l))
         return 0;
-    return loader_feed_give(&l->feed, place_of(l, slot_of(l, l->n_taken - 1)), &l->err);
+    return l->feed.plugin->h2d_copy_give(l->feed.places, place_of(l, slot_of(l, l->n_taken - 1)),
+                                         l->opts.stream, &l->err);
 }
 
 /* The slot's batch was read: hand it to the stream, where there is one. */
@@ -406,9 +452,9 @@ static int lend(struct ddp_loader *l, const struct slot *s)
 {
     if (s->code != 0)
         l->err = s->err;
-    if (s->code != 0 || !loader_feed_is_open(&l->feed))
+    if (s->code != 0 || !has_feed(l))
         return s->code;
-    return loader_feed_take(&l->feed, place_of(l, s), &l->err);
+    return l->feed.plugin->h2d_copy_take(l->feed.places, place_of(l, s), l->opts.stream, &l->err);
 }
 
 int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)

@@ -6,7 +6,6 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/scope.h"
-#include "node_shared.h"
 #include "randperm.h"
 #include "sampler_priv.h"
 #include "shared_perm.h"
@@ -21,6 +20,27 @@
 /* How long to wait for a rank that is drawing, only to say that this one is done: if it takes
  * longer, some pages stay until the last rank has gone. */
 enum { GIVE_BACK_MS = 1000 };
+
+/* --- places ----------------------------------------------------------------------------------- */
+
+int64_t sampler_plan_length(const struct sampler_plan *p)
+{
+    int64_t left = p->n - p->base, whole = left / p->world_size;
+    bool has_tail = left % p->world_size != 0;
+    return has_tail && !p->drop_last ? whole + 1 : whole;
+}
+
+void sampler_plan_fill(const struct sampler_plan *p, const uint32_t *perm, int64_t first,
+                       int64_t count, int64_t *ret_index)
+{
+    int64_t place = p->base + p->rank + first * p->world_size;
+    for (int64_t k = 0; k < count; k++, place += p->world_size) {
+        int64_t wrapped = place < p->n ? place : place % p->n; /* a division at the very end only */
+        ret_index[k] = perm == NULL ? wrapped : (int64_t)perm[wrapped];
+    }
+}
+
+/* --- making one ------------------------------------------------------------------------------- */
 
 /* Room for count elements: mapped without a reservation, since most of it may never be touched.
  * NULL for none. */
@@ -40,12 +60,6 @@ static int map_room(int64_t count, size_t size, void **ret)
 static bool is_shuffled(const struct ddp_sampler *s)
 {
     return s->shuffle && s->plan.n > 0;
-}
-
-static struct shared_perm_shape shape_of(const struct ddp_sampler *s)
-{
-    return (struct shared_perm_shape){.n = (uint32_t)s->plan.n,
-                                      .n_local = s->group->local_world_size};
 }
 
 struct recovery_place sampler_place(const struct ddp_sampler *s)
@@ -160,15 +174,6 @@ static int compare(struct ddp_group *g, const struct ddp_sampler *s)
     return rc;
 }
 
-static int share(struct ddp_sampler *s)
-{
-    struct shared_perm_shape shape = shape_of(s);
-    const size_t bytes = is_shuffled(s) ? shared_perm_bytes(&shape) : 0;
-    if (bytes == 0)
-        return 0;
-    return node_shared_create(s->group, bytes, shared_perm_init, &shape, (void **)&s->shared);
-}
-
 /* In a generation after the first: where the others were. */
 static int take_place(struct ddp_sampler *s)
 {
@@ -188,8 +193,8 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     struct co_error err = {0};
     struct ddp_sampler *s = NULL;
     int rc = collective_agree(g, make(g, opts, &s, &err), &err);
-    if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0)
-        rc = share(s);
+    if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0 && is_shuffled(s))
+        rc = shared_perm_create(g, (uint32_t)s->plan.n, &s->shared);
     if (rc == 0)
         rc = take_place(s);
     if (rc != 0) {
@@ -213,10 +218,9 @@ void ddp_sampler_destroy(struct ddp_sampler *s)
         return;
     group_disown(&s->child);
     if (s->shared != NULL) {
-        const struct shared_perm_shape shape = shape_of(s);
         if (s->perm != NULL)
             shared_perm_give_back(s->shared, s->group->local_rank, GIVE_BACK_MS);
-        munmap(s->shared, shared_perm_bytes(&shape));
+        shared_perm_destroy(s->shared);
     }
     unmap(s->own, (size_t)s->plan.n * sizeof *s->own);
     unmap(s->index, (size_t)s->length * sizeof *s->index);

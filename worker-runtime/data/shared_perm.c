@@ -1,11 +1,17 @@
 #include "shared_perm.h"
 
+#include "common/error.h"
+#include "common/scope.h"
 #include "randperm.h"
+#include "worker-runtime/core/collective.h"
 
+#include <ddp/collective.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum { N_SLOTS = 2, PAGE = 4096, NO_SLOT = 0 };
@@ -45,10 +51,9 @@ size_t shared_perm_bytes(const struct shared_perm_shape *shape)
     return head_bytes(shape->n_local) + N_SLOTS * slot_bytes(shape->n);
 }
 
-void shared_perm_init(void *memory, void *arg)
+void shared_perm_init(void *memory, const struct shared_perm_shape *shape)
 {
     struct shared_perm *p = memory;
-    const struct shared_perm_shape *shape = arg;
     pthread_mutexattr_t how;
     pthread_mutexattr_init(&how);
     pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
@@ -140,4 +145,100 @@ void shared_perm_give_back(struct shared_perm *p, int local_rank, uint64_t timeo
         return;
     use(p, local_rank, NO_SLOT);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* --- memory that all ranks of a group on one node have mapped
+ * ---------------------------------- */
+
+struct place { /* where a rank is, and the memory it has made */
+    int64_t node_rank, local_rank;
+    int64_t pid, fd; /* fd < 0: none */
+    uint64_t inode;  /* tells it from a file of another process that has the same number */
+};
+
+static void *map(int fd, size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+static int make(size_t bytes, uint64_t *ret_inode, void **ret)
+{
+    struct stat st;
+    co_autoclose_fd int fd = memfd_create("ddp shared", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 || fstat(fd, &st) < 0)
+        return -1;
+    *ret = map(fd, bytes);
+    *ret_inode = st.st_ino;
+    return *ret != NULL ? co_take_fd(&fd) : -1;
+}
+
+static void *open_of(const struct place *p, size_t bytes)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)p->pid, (long long)p->fd);
+    co_autoclose_fd int fd = p->fd >= 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != p->inode || st.st_size != (off_t)bytes)
+        return NULL;
+    return map(fd, bytes);
+}
+
+static const struct place *leader_of(const struct place *all, int n, int node_rank)
+{
+    for (int r = 0; r < n; r++)
+        if (all[r].node_rank == node_rank && all[r].local_rank == 0)
+            return &all[r];
+    return NULL;
+}
+
+/* Meet twice: to learn where the memory is, and whether all ranks have it. */
+static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
+                bool *ret_all_have)
+{
+    const size_t words = sizeof(struct place) / sizeof(int64_t);
+    struct co_error err = {0};
+    co_autofree struct place *all = calloc((size_t)g->world_size, sizeof *all);
+    int rc = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
+    if (rc == 0)
+        rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
+    if (rc != 0)
+        return rc;
+    const struct place *leader = leader_of(all, g->world_size, g->node_rank);
+    if (g->local_rank != 0 && leader != NULL)
+        *memory = open_of(leader, bytes);
+    int32_t has = *memory != NULL;
+    rc = ddp_all_reduce(g, &has, &has, 1, DDP_INT32, DDP_MIN, NULL);
+    *ret_all_have = has != 0;
+    return rc;
+}
+
+int shared_perm_create(struct ddp_group *g, uint32_t n, struct shared_perm **ret)
+{
+    const struct shared_perm_shape shape = {.n = n, .n_local = g->local_world_size};
+    const size_t bytes = shared_perm_bytes(&shape);
+    struct place own = {
+        .node_rank = g->node_rank, .local_rank = g->local_rank, .pid = getpid(), .fd = -1};
+    void *memory = NULL;
+    bool all_have = false;
+    *ret = NULL;
+    if (g->backend == NULL || bytes == 0)
+        return DDP_OK;
+    if (g->local_rank == 0)
+        own.fd = make(bytes, &own.inode, &memory);
+    if (memory != NULL)
+        shared_perm_init(memory, &shape);
+    int rc = meet(g, bytes, &own, &memory, &all_have);
+    if (own.fd >= 0)
+        close((int)own.fd);
+    if (rc == 0 && all_have)
+        *ret = memory;
+    else if (memory != NULL)
+        munmap(memory, bytes);
+    return rc;
+}
+
+void shared_perm_destroy(struct shared_perm *p)
+{
+    munmap(p, shared_perm_bytes(&(struct shared_perm_shape){p->n, p->n_local}));
 }

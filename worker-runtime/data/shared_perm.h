@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ddp_group;
 struct shared_perm; /* lies in memory that the ranks share */
 
 struct shared_perm_shape {
@@ -20,10 +21,20 @@ struct shared_perm_shape {
     int n_local;
 };
 
+/* Have the ranks of g on each node share memory for permutations of n numbers. Collective. The
+ * first rank of each node makes a memfd, the others open it where /proc shows it. That fails where
+ * ranks may not look at each other (another user, a pid namespace of their own): then no rank gets
+ * any, on any node, and the caller does without.
+ *
+ * ret       NULL: this group cannot share memory, or has no second rank to share with
+ * returns   DDP_OK; else as ddp_all_gather() */
+int shared_perm_create(struct ddp_group *g, uint32_t n, struct shared_perm **ret);
+void shared_perm_destroy(struct shared_perm *p);
+
 /* returns   0: more than this machine can address */
 size_t shared_perm_bytes(const struct shared_perm_shape *shape);
-/* memory    that many bytes of zeros, page-aligned; shape: of struct shared_perm_shape */
-void shared_perm_init(void *memory, void *shape);
+/* memory    that many bytes of zeros, page-aligned */
+void shared_perm_init(void *memory, const struct shared_perm_shape *shape);
 
 /* Take the permutation of randperm_fill(.., seed) for local_rank, who thereby gives the last one it
  * took back.
