@@ -2,13 +2,50 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "safetensors_types.h"
-#include "worker-runtime/arithmetic/utf8.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+
+/* --- element types ---------------------------------------------------------------------------- */
+
+static const struct type {
+    const char *name;
+    size_t bytes;
+    int dtype; /* enum ddp_dtype; -1: none of ours */
+} types[] = {
+    {"F64", 8, DDP_FLOAT64}, {"F32", 4, DDP_FLOAT32},
+    {"F16", 2, DDP_FLOAT16}, {"BF16", 2, DDP_BFLOAT16},
+    {"I64", 8, DDP_INT64},   {"I32", 4, DDP_INT32},
+    {"I8", 1, DDP_INT8},     {"U64", 8, DDP_UINT64},
+    {"U32", 4, DDP_UINT32},  {"U8", 1, DDP_UINT8},
+    {"I16", 2, -1},          {"U16", 2, -1},
+    {"BOOL", 1, -1},         {"F8_E4M3", 1, -1},
+    {"F8_E5M2", 1, -1},      {"C64", 8, -1},
+};
+enum { N_TYPES = sizeof types / sizeof types[0] };
+
+/* NULL: unknown */
+static const struct type *type_named(const char *name)
+{
+    for (const struct type *t = types; t < types + N_TYPES; t++)
+        if (strcmp(t->name, name) == 0)
+            return t;
+    return NULL;
+}
+
+/* Likewise. */
+static const struct type *type_of(int dtype)
+{
+    for (const struct type *t = types; t < types + N_TYPES; t++)
+        if (dtype >= 0 && t->dtype == dtype)
+            return t;
+    return NULL;
+}
+
+/* --- a header that is read -------------------------------------------------------------------- */
 
 struct place { /* of a tensor, beside its entry while the header is read */
     uint64_t begin, end;
@@ -260,7 +297,7 @@ static int read_field(struct scan *s, const char *key, void *arg)
 
 static int check_tensor(struct scan *s, const struct fields *f, struct ddp_safetensors_tensor *t)
 {
-    const struct safetensors_type *type = safetensors_type_find(f->type);
+    const struct type *type = type_named(f->type);
     uint64_t bytes;
     if (type == NULL)
         return co_fail(s->err, -EINVAL, "tensor '%.100s' has the unknown type '%.20s'", t->name,
@@ -434,7 +471,7 @@ void safetensors_header_fini(struct safetensors_header *h)
 int safetensors_bytes(const struct ddp_safetensors_tensor *t, size_t *ret_bytes,
                       struct co_error *err)
 {
-    const struct safetensors_type *type = safetensors_type_of(t->dtype);
+    const struct type *type = type_of(t->dtype);
     if (type == NULL)
         return co_fail(err, -EINVAL, "tensor '%.100s': %d is not a type", t->name, t->dtype);
     if (t->n_dims > DDP_SAFETENSORS_MAX_DIMS)
@@ -511,7 +548,7 @@ static void print_tensor(FILE *out, const struct ddp_safetensors_tensor *t, uint
                          uint64_t end)
 {
     print_string(out, t->name);
-    fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_type_of(t->dtype)->name);
+    fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", type_of(t->dtype)->name);
     for (unsigned i = 0; i < t->n_dims; i++)
         fprintf(out, "%s%zu", i > 0 ? "," : "", t->shape[i]);
     fprintf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);

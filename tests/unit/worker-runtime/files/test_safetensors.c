@@ -1,6 +1,6 @@
 /* Files of tensors: written, read back, and refused. Those of Python are in tests/interop. */
 #include "tests/unit/worker-runtime/ranks.h"
-#include "worker-runtime/arithmetic/utf8.h"
+#include "worker-runtime/files/utf8.h"
 #include "worker-runtime/files/whole_file.h"
 
 #include "tests/support/cases.h"

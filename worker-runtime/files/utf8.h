@@ -1,6 +1,6 @@
 /* utf8.h - characters to bytes, and whether bytes are characters. Pure. */
-#ifndef DDP_WORKER_RUNTIME_ARITHMETIC_UTF8_H
-#define DDP_WORKER_RUNTIME_ARITHMETIC_UTF8_H
+#ifndef DDP_WORKER_RUNTIME_FILES_UTF8_H
+#define DDP_WORKER_RUNTIME_FILES_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
