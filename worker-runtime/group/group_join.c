@@ -15,7 +15,6 @@
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/env.h"
 #include "worker-runtime/join/node_join.h"
-#include "worker-runtime/join/place.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -36,12 +35,6 @@ struct world *group_create_world(void)
     w->step_fd = -1;
     w->on_stream = &device_stream_ops;
     return w;
-}
-
-static const char *get_variable(void *arg, const char *name)
-{
-    (void)arg;
-    return getenv(name);
 }
 
 /* --- joining ---------------------------------------------------------------------------------- */
@@ -146,7 +139,7 @@ static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
 static int join(const struct ddp_init_opts *opts, struct world *w, struct co_error *err)
 {
     struct env_who who;
-    int code = env_read(get_variable, NULL, &who, err);
+    int code = env_read(env_getenv, NULL, &who, err);
     if (code == 0)
         code = check_who(&who, err);
     if (code == 0)
@@ -219,7 +212,7 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     co_autofree struct world *w = group_create_world();
     if (w == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
-    int code = place_read(place, &who, &err);
+    int code = env_from_info(place, &who, &err);
     if (code == 0)
         code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
     if (code != 0) {

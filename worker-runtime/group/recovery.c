@@ -3,7 +3,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/hash.h"
-#include "recovery_shards.h"
 #include "segments/control.h"
 #include "worker-runtime/core/collective.h"
 
@@ -26,12 +25,17 @@ void recovery_init(struct recovery *r)
 {
     *r = (struct recovery){0};
     r->memory_end = &r->memory;
-    recovery_shards_begin(r);
+    r->next_shards = &r->shards;
 }
 
 void recovery_fini(struct recovery *r)
 {
-    recovery_shards_fini(r);
+    while (r->shards != NULL) {
+        struct recovery_shards *kept = r->shards;
+        r->shards = kept->next;
+        shards_fini(&kept->shards);
+        free(kept);
+    }
     peer_maps_fini(&r->again.peers);
     free(r->sampler);
     recovery_init(r);
@@ -63,7 +67,7 @@ int recovery_begin(struct ddp_group *world)
     r->most_done = 0;
     r->all_have = false;
     r->n_samplers = 0;
-    recovery_shards_begin(r);
+    r->next_shards = &r->shards;
     r->has_memory = false;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;
@@ -254,4 +258,21 @@ int recovery_take_place(struct ddp_group *g, int giver, size_t number, struct re
     if (rc == 0)
         set_place(r, number, ret);
     return rc;
+}
+
+/* --- sharded state ---------------------------------------------------------------------------- */
+
+int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret)
+{
+    struct recovery *r = of(g);
+    *ret = NULL;
+    if (r == NULL || !r->again.may_follow)
+        return 0;
+    if (*r->next_shards == NULL)
+        *r->next_shards = calloc(1, sizeof **r->next_shards);
+    if (*r->next_shards == NULL)
+        return -ENOMEM;
+    *ret = *r->next_shards;
+    r->next_shards = &(*ret)->next;
+    return 0;
 }

@@ -10,6 +10,7 @@
 #ifndef DDP_WORKER_RUNTIME_GROUP_RECOVERY_H
 #define DDP_WORKER_RUNTIME_GROUP_RECOVERY_H
 
+#include "shards.h"
 #include "worker-runtime/join/node_join.h"
 
 #include <stdbool.h>
@@ -18,7 +19,6 @@
 
 struct ddp_group;
 struct recovery_memory;
-struct recovery_shards;
 
 struct recovery_place {  /* where a sampler stands, between two batches */
     int64_t epoch;       /* -1: before the first */
@@ -30,6 +30,13 @@ struct recovery_sampler {
     struct recovery_place place; /* after n_done steps */
     uint64_t n_done;
     bool is_known;
+};
+
+struct recovery_shards {
+    struct recovery_shards *next;
+    struct shards shards; /* unused where nothing was kept yet */
+    void *gradients;      /* of ddp_alloc(): for the life of the process; NULL: none */
+    size_t gradients_bytes;
 };
 
 struct recovery {
@@ -81,6 +88,13 @@ int recovery_take_memory(struct ddp_group *g, int giver);
  *
  * began_ns   when the call began that ends it (common/clock.h) */
 void recovery_count_step(struct ddp_group *g, uint64_t began_ns);
+
+/* What is kept for the next sharded state that this generation makes: the same one in the same
+ * order in each.
+ *
+ * ret       lent until recovery_fini(); NULL where no generation can follow this one
+ * returns   0, -ENOMEM */
+int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret);
 
 /* Make room for one more sampler. returns 0, -ENOMEM */
 int recovery_add_sampler(struct ddp_group *g, size_t *ret_number);

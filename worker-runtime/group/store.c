@@ -1,11 +1,11 @@
 /* store.c - ddp_store_: checked arguments, a prefix, and one connection per group. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/parse.h"
 #include "common/scope.h"
 #include "rendezvous/store/client.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/join/env.h"
 #include "worker-runtime/join/pmi_meet.h"
 
 #include <ddp/env.h>
@@ -43,24 +43,19 @@ static void destroy_link(struct group_child *child)
 static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
-    const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
-    int64_t number;
     if (g->world->group.world_size == 1)
         return co_fail(err, -ENOTSUP, "a job of one rank has no store");
     *ret_host = g->world->store_host;
     *ret_port = g->world->store_port;
     if (g->world->store_host[0] != '\0')
         return 0;
-    if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
+    int rc = env_find_store(env_getenv, NULL, ret_host, ret_port, err);
+    if (rc == 0)
         return co_fail(err, -ENOTSUP,
                        "the job has no store: %s and %s say where one is, and are not "
                        "both set",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
-    if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
-        return -ENOEXEC;
-    *ret_host = host;
-    *ret_port = (uint16_t)number;
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 static int connect_store(const struct ddp_group *g, uint64_t deadline_ms, struct store_client **ret,

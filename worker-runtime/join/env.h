@@ -1,6 +1,7 @@
 /* env.h - who am I? Read from the environment that a starter left.
  *
- * Pure: variables come through a function. Looked at in this order, the first that fits decides:
+ * Pure but for env_getenv(): variables come through a function. Looked at in this order, the first
+ * that fits decides:
  *   1. ddprun, torchrun     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
  *   2. Open MPI's mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
  *   3. hydra (MPICH, Intel) PMI_RANK, PMI_SIZE with MPI_LOCALRANKID, MPI_LOCALNRANKS
@@ -21,6 +22,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct ddp_rank_info;
 
 typedef const char *env_get_fn(void *arg, const char *name); /* NULL: not set; as getenv() */
 
@@ -50,5 +52,19 @@ struct env_who {
 /* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another:
  *           the text names it */
 int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *err);
+
+/* A place that a program gives, as variables would say it.
+ *
+ * returns   0; -EINVAL a member is out of bounds, or contradicts another: the text names it */
+int env_from_info(const struct ddp_rank_info *info, struct env_who *ret, struct co_error *err);
+
+/* Where the job's store is, as MASTER_ADDR and MASTER_PORT say.
+ *
+ * ret_host   lent, as the variable
+ * returns    1; 0 they are not both set; -ENOEXEC */
+int env_find_store(env_get_fn *get, void *arg, const char **ret_host, uint16_t *ret_port,
+                   struct co_error *err);
+
+const char *env_getenv(void *arg, const char *name); /* of this process */
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
 #include "pmi_meet.h"
@@ -111,23 +110,18 @@ static int share_members(struct net_join *j, struct co_error *err)
 static int find_store(const struct net_join *j, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
-    const char *host = getenv(DDP_ENV_MASTER_ADDR), *port = getenv(DDP_ENV_MASTER_PORT);
-    int64_t number;
     *ret_host = j->who->store_host;
     *ret_port = j->who->store_port;
     if (j->who->store_host[0] != '\0')
         return 0;
-    if (host == NULL || host[0] == '\0' || port == NULL || port[0] == '\0')
+    int rc = env_find_store(env_getenv, NULL, ret_host, ret_port, err);
+    if (rc == 0)
         return co_fail(
             err, -ENOEXEC,
             "the environment: %d of %d ranks are on this node, and %s and %s do not say "
             "where the job's store is, by which the nodes find each other (" STORE_HINT ")",
             j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
-    if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, 65535, &number, err) != 0)
-        return -ENOEXEC;
-    *ret_host = host;
-    *ret_port = (uint16_t)number;
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 static bool is_over(const struct net_join *j)

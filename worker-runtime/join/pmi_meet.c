@@ -40,16 +40,12 @@ static struct meeting { /* of this process */
     struct store_host *host; /* rank 0: for the life of the process */
 } meeting;
 
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0';
-}
-
 bool pmi_meet_is_for(const struct env_who *who)
 {
+    const char *host;
+    uint16_t port;
     return who->pmi_fd >= 0 && who->store_host[0] == '\0' &&
-           !(is_set(DDP_ENV_MASTER_ADDR) && is_set(DDP_ENV_MASTER_PORT));
+           env_find_store(env_getenv, NULL, &host, &port, NULL) == 0;
 }
 
 bool pmi_meet_is_over(void)

@@ -6,7 +6,7 @@
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
-#include "worker-runtime/group/recovery_shards.h"
+#include "worker-runtime/group/recovery.h"
 #include "worker-runtime/model/model_agree.h"
 #include <ddp/collective.h>
 #include <errno.h>
@@ -143,7 +143,7 @@ static int prepare(struct ddp_zero *z, const struct ddp_zero_opts *o, struct sha
     z->offset = calloc(z->n_tensors, sizeof *z->offset);
     z->counts = calloc((size_t)z->g->world_size, sizeof *z->counts);
     if (z->decays == NULL || z->offset == NULL || z->counts == NULL ||
-        recovery_shards_get(z->g, &z->kept) != 0)
+        recovery_get_shards(z->g, &z->kept) != 0)
         return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory for %zu tensors", z->n_tensors);
     z->shards = z->kept != NULL ? &z->kept->shards : &z->own_shards;
     for (size_t i = 0; i < z->n_tensors; i++)

@@ -12,7 +12,6 @@
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/group/recovery.h"
-#include "worker-runtime/group/recovery_shards.h"
 #include <ddp/collective.h>
 #include <errno.h>
 #include <inttypes.h>

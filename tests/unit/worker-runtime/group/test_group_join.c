@@ -2,7 +2,6 @@
 #include "common/error.h"
 #include "tests/unit/worker-runtime/nodes.h"
 #include "worker-runtime/join/env.h"
-#include "worker-runtime/join/place.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -231,7 +230,7 @@ static const char *refusal_of(const struct ddp_rank_info *place)
 {
     static struct co_error err;
     struct env_who who;
-    return place_read(place, &who, &err) == -EINVAL ? err.text : "";
+    return env_from_info(place, &who, &err) == -EINVAL ? err.text : "";
 }
 
 START_TEST(a_place_that_contradicts_itself_is_refused_by_name)
@@ -288,13 +287,13 @@ START_TEST(names_of_groups_are_told_apart_to_their_last_byte)
     struct env_who a, b;
     memset(name, 'x', DDP_PLACE_NAME_MAX);
     p.name = name;
-    ck_assert_int_eq(place_read(&p, &a, NULL), 0);
+    ck_assert_int_eq(env_from_info(&p, &a, NULL), 0);
     name[DDP_PLACE_NAME_MAX - 1] = 'y';
-    ck_assert_int_eq(place_read(&p, &b, NULL), 0);
+    ck_assert_int_eq(env_from_info(&p, &b, NULL), 0);
     ck_assert_str_ne(a.job, b.job);
     ck_assert_str_ne(a.store_job, b.store_job);
     p.node_rank = 0;
-    ck_assert_int_eq(place_read(&p, &a, NULL), 0);
+    ck_assert_int_eq(env_from_info(&p, &a, NULL), 0);
     ck_assert_str_ne(a.job, b.job); /* nodes may be one machine */
     ck_assert_str_eq(a.store_job, b.store_job);
 }

@@ -2,7 +2,6 @@
 #include "tests/unit/worker-runtime/model_ranks.h"
 #include "tests/unit/worker-runtime/nodes.h"
 #include "worker-runtime/group/recovery.h"
-#include "worker-runtime/group/recovery_shards.h"
 
 #include <sys/stat.h>
 
@@ -430,7 +429,7 @@ static void go_on_after(struct ddp_group *g, void *arg)
         keep(&r, &kept, old, a->buddies);
     r.again.may_follow = true;
     r.most_done = 7;
-    recovery_shards_begin(&r);
+    r.next_shards = &r.shards;
     g->world->recovery = &r;
     for (size_t i = 0; i < 70; i++)
         param[i] = old >= 0 ? 5 : 0;
@@ -488,7 +487,7 @@ static void die_after_a_load(struct ddp_group *g, void *arg)
         r.n_done = 0;
     }
     r.most_done = 1;
-    recovery_shards_begin(&r);
+    r.next_shards = &r.shards;
     rank_expect(ddp_zero_create(g, &t, 1, &opts, &z) == 0);
     expect_kept(z);
     ddp_zero_destroy(z);
