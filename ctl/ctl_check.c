@@ -1,12 +1,12 @@
 #include "ctl_check.h"
 
 #include "ctl/base/table.h"
-#include "ctl/check/check_clock.h"
-#include "ctl/check/check_hosts.h"
-#include "ctl/check/check_nodes.h"
 #include "ctl/check/check_options.h"
 #include "ctl/check/check_plan.h"
 #include "ctl/check/check_report.h"
+#include "ctl/probe/check_collect.h"
+#include "ctl/probe/check_hosts.h"
+#include "ctl/probe/check_nodes.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -47,7 +47,7 @@ struct talk {                                          /* with a node */
 };
 
 struct check {
-    struct ctl_check_task task;
+    struct check_task task;
     struct check_hosts hosts;
     struct check_report report;
     struct check_nodes *nodes;
@@ -66,7 +66,7 @@ struct check {
 static void take_time(struct check *c, size_t i, int64_t its_ns)
 {
     struct check_node *n = &c->report.nodes[i];
-    int64_t now_ns = check_clock_now_ns(), asked_ns = c->talks[i].asked_ns;
+    int64_t now_ns = check_collect_clock_ns(), asked_ns = c->talks[i].asked_ns;
     uint64_t error_ns = now_ns > asked_ns ? (uint64_t)(now_ns - asked_ns + 1) / 2 : 0;
     if (n->has_clock && error_ns >= n->error_ns)
         return;
@@ -78,7 +78,7 @@ static void take_time(struct check *c, size_t i, int64_t its_ns)
 static json_t *ask_time(struct check *c, size_t i)
 {
     c->talks[i].n_clock++;
-    c->talks[i].asked_ns = check_clock_now_ns();
+    c->talks[i].asked_ns = check_collect_clock_ns();
     return json_pack("{s:s}", "do", "time");
 }
 

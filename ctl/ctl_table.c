@@ -1,5 +1,7 @@
 #include "ctl_table.h"
 
+#include "ctl/check/check_options.h"
+
 #include <limits.h>
 #include <stddef.h>
 
@@ -99,27 +101,6 @@ static const struct co_option report_table[] = {
 
 static const struct co_option restart_table[] = {ROW_JSON, ROW_TIMEOUT, ROW_HELP, {0}};
 
-const struct co_option ctl_check_table[] = {
-    {CTL_CHECK_OPTION_HOSTS, 'H', "hosts", "HOST,...", .subject = "Options",
-     .help = "The nodes, reached by ssh: node1,user@node[02-16]. Default: those that a manager of "
-             "jobs has given to this one, by Slurm's or another's variables, else this machine."},
-    {CTL_CHECK_OPTION_HOSTFILE, 0, "hostfile", "FILE",
-     .help = "The same from a file, a host a line, as of ddprun."},
-    {CTL_CHECK_OPTION_SSH_COMMAND, 0, "ssh-command", "COMMAND",
-     .help = "How hosts are reached: words in front of HOST and a command. Default: DDPRUN_SSH, "
-             "else ssh, with options that let it ask nothing."},
-    {CTL_CHECK_OPTION_INTERFACE, 'i', "interface", "NAME",
-     .help = "Try the ports at the addresses of this interface. Default: where ssh came in."},
-    {CTL_CHECK_OPTION_NET, 'n', "net",
-     .help = "Measure the network between nodes, too, in pairs: round trip, and bytes a second in "
-             "each direction. A second a pair; a node is in one pair at a time."},
-    {CTL_CHECK_OPTION_JSON, 'j', "json", .help = "Print JSON, one object."},
-    {CTL_CHECK_OPTION_TIMEOUT, 't', "timeout", "TIME",
-     .help = "How long a node may take to be reached, and for each answer. Default: 10s."},
-    {CTL_CHECK_OPTION_HELP, 'h', "help", .help = "Print this text."},
-    {0},
-};
-
 const struct co_option ctl_store_table[] = {
     {CTL_STORE_OPTION_ENDPOINT, 'e', "endpoint", "HOST[:PORT]", .subject = "Options",
      .help = "Where the store is; the port is 29400 if none is given. Default: MASTER_ADDR and "
@@ -163,8 +144,7 @@ const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_RESTART] = COMMAND("restart", "[JOB]", "Start all ranks of a job again.", restart_table),
     [CTL_REPORT] = COMMAND("report", "JOB|FILE", "A page about a job, from what --events wrote.",
                            report_table),
-    [CTL_CHECK] = COMMAND("check", "", "Are nodes fit for a job, and do they reach each other?",
-                          ctl_check_table),
+    [CTL_CHECK] = COMMAND("check", "", CHECK_OPTIONS_HELP, check_options_table),
     [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",
                    ctl_store_table, ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

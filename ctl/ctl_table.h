@@ -19,17 +19,6 @@ enum ctl_store_option {
     CTL_STORE_OPTION_HELP,
 };
 
-enum ctl_check_option {
-    CTL_CHECK_OPTION_HOSTS = 1,
-    CTL_CHECK_OPTION_HOSTFILE,
-    CTL_CHECK_OPTION_SSH_COMMAND,
-    CTL_CHECK_OPTION_INTERFACE,
-    CTL_CHECK_OPTION_NET,
-    CTL_CHECK_OPTION_JSON,
-    CTL_CHECK_OPTION_TIMEOUT,
-    CTL_CHECK_OPTION_HELP,
-};
-
 /* Of the commands that ask a job: each has some of them. */
 enum ctl_job_option {
     CTL_JOB_OPTION_JSON = 1,
@@ -49,7 +38,6 @@ enum ctl_job_option {
 
 extern const struct co_option ctl_table[];       /* before the command */
 extern const struct co_option ctl_store_table[]; /* of `ddpctl store` */
-extern const struct co_option ctl_check_table[]; /* of `ddpctl check` */
 
 enum ctl_store_action {
     CTL_STORE_GET,

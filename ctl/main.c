@@ -2,7 +2,7 @@
 #include "common/error.h"
 #include "common/options.h"
 #include "ctl/base/ctl.h"
-#include "ctl/check/check_agent.h"
+#include "ctl/probe/check_agent.h"
 #include "ctl_check.h"
 #include "ctl_job.h"
 #include "ctl_job_cli.h"

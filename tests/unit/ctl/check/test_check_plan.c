@@ -80,7 +80,7 @@ END_TEST
 
 /* --- words --- */
 
-static int parse(const char *line, struct ctl_check_task *task, struct co_error *err)
+static int parse(const char *line, struct check_task *task, struct co_error *err)
 {
     static char text[8192];
     char *words[16], *rest = NULL;
@@ -94,7 +94,7 @@ static int parse(const char *line, struct ctl_check_task *task, struct co_error 
 
 START_TEST(options_say_which_nodes_and_how)
 {
-    struct ctl_check_task task;
+    struct check_task task;
     ck_assert_int_eq(parse("", &task, NULL), 0);
     ck_assert(task.hosts == NULL && task.hostfile == NULL && !task.net && !task.json);
     ck_assert_uint_eq(task.timeout_ms, 10000);
@@ -124,7 +124,7 @@ static const struct {
 
 START_TEST(wrong_words_are_refused_with_their_reason)
 {
-    struct ctl_check_task task;
+    struct check_task task;
     struct co_error err = {0};
     ck_assert_int_eq(parse(bad[_i].line, &task, &err), -EINVAL);
     ck_assert_str_eq(err.text, bad[_i].error);

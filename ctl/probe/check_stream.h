@@ -1,7 +1,7 @@
 /* check_stream.h - sending and receiving on a connection of check_net.h, at either end, waiting no
  * longer than it may. */
-#ifndef DDP_CTL_CHECK_CHECK_STREAM_H
-#define DDP_CTL_CHECK_CHECK_STREAM_H
+#ifndef DDP_CTL_PROBE_CHECK_STREAM_H
+#define DDP_CTL_PROBE_CHECK_STREAM_H
 
 #include <stddef.h>
 #include <stdint.h>

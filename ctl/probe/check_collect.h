@@ -1,14 +1,17 @@
 /* check_collect.h - what this machine has, for `ddpctl check`: limits, memory, ports, ddprun,
  * token, GPUs. Names are check_resolve.h's. */
-#ifndef DDP_CTL_CHECK_CHECK_COLLECT_H
-#define DDP_CTL_CHECK_CHECK_COLLECT_H
+#ifndef DDP_CTL_PROBE_CHECK_COLLECT_H
+#define DDP_CTL_PROBE_CHECK_COLLECT_H
 
-#include "check_facts.h"
+#include "ctl/check/check_facts.h"
 
 /* Files of the kernel: somaxconn, the range of ports, devices of RDMA.
  *
  * root   put in front of each path; "" but for tests */
 void check_collect_files(const char *root, struct check_facts *facts);
+
+/* The wall clock, whose difference between nodes `ddpctl check` reports. ns since 1970 */
+int64_t check_collect_clock_ns(void);
 
 /* Limits of this process, which are those of whoever logs in here. */
 void check_collect_limits(struct check_facts *facts);

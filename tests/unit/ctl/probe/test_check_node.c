@@ -4,12 +4,12 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "ctl/check/check_collect.h"
 #include "ctl/check/check_gpus.h"
-#include "ctl/check/check_net.h"
-#include "ctl/check/check_resolve.h"
-#include "ctl/check/check_run.h"
-#include "ctl/check/check_stream.h"
+#include "ctl/probe/check_collect.h"
+#include "ctl/probe/check_net.h"
+#include "ctl/probe/check_resolve.h"
+#include "ctl/probe/check_run.h"
+#include "ctl/probe/check_stream.h"
 #include "tests/support/suite.h"
 
 #include <arpa/inet.h>

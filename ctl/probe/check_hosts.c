@@ -1,6 +1,6 @@
 #include "check_hosts.h"
 
-#include "check_options.h"
+#include "ctl/check/check_options.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -60,7 +60,7 @@ static int take_this_machine(struct check_hosts *ret, struct co_error *err)
     return host_list_add(&ret->list, "this machine", "localhost", err);
 }
 
-int check_hosts_find(const struct ctl_check_task *task, const struct host_env *world,
+int check_hosts_find(const struct check_task *task, const struct host_env *world,
                      struct check_hosts *ret, struct co_error *err)
 {
     *ret = (struct check_hosts){.by_srun = false};

@@ -1,8 +1,8 @@
 /* check_resolve.h - this machine's addresses, its name, and whether they lead to each other. */
-#ifndef DDP_CTL_CHECK_CHECK_RESOLVE_H
-#define DDP_CTL_CHECK_CHECK_RESOLVE_H
+#ifndef DDP_CTL_PROBE_CHECK_RESOLVE_H
+#define DDP_CTL_PROBE_CHECK_RESOLVE_H
 
-#include "check_facts.h"
+#include "ctl/check/check_facts.h"
 
 /* Fill host, addresses, forward, reverse and what they lead to. Looking names up can take half a
  * minute, where a name server does not answer: that is done by a thread, which is left behind if it

@@ -1,8 +1,8 @@
 #include "check_collect.h"
 
-#include "check_gpus.h"
 #include "check_run.h"
-#include "check_wire.h"
+#include "ctl/check/check_gpus.h"
+#include "ctl/check/check_wire.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <time.h>
 
 enum { FILE_BYTES = 512, ANSWER_BYTES = 16384 };
 
@@ -67,7 +68,14 @@ void check_collect_files(const char *root, struct check_facts *f)
     f->n_rdma = count_entries(root, "/sys/class/infiniband");
 }
 
-/* --- limits and memory --- */
+/* --- the clock, limits and memory --- */
+
+int64_t check_collect_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 static uint64_t limit_of(rlim_t n)
 {

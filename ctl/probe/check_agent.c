@@ -1,11 +1,10 @@
 #include "check_agent.h"
 
-#include "check_clock.h"
 #include "check_collect.h"
 #include "check_net.h"
-#include "check_plan.h"
 #include "check_resolve.h"
-#include "check_wire.h"
+#include "ctl/check/check_plan.h"
+#include "ctl/check/check_wire.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -53,7 +52,7 @@ static int read_peer(const json_t *peer, struct sockaddr_storage *ret)
 static json_t *tell_time(struct here *h, const json_t *request)
 {
     (void)h, (void)request;
-    return json_pack("{s:I}", "time_ns", (json_int_t)check_clock_now_ns());
+    return json_pack("{s:I}", "time_ns", (json_int_t)check_collect_clock_ns());
 }
 
 static void open_port(struct here *h, struct check_facts *f)

@@ -2,10 +2,10 @@
  * some are begun at a time, and asking all of them at once. What is asked is the caller's.
  *
  * A node that does not answer in time, or not as it should, is given up and asked nothing more. */
-#ifndef DDP_CTL_CHECK_CHECK_NODES_H
-#define DDP_CTL_CHECK_CHECK_NODES_H
+#ifndef DDP_CTL_PROBE_CHECK_NODES_H
+#define DDP_CTL_PROBE_CHECK_NODES_H
 
-#include "check_wire.h"
+#include "ctl/check/check_wire.h"
 #include "launcher/hosts/remote_shell.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* The ways to the nodes of `ddpctl check`; here each is a shell whose $0 is the host. */
-#include "ctl/check/check_nodes.h"
+#include "ctl/probe/check_nodes.h"
 
 #include "common/error.h"
 #include "launcher/hosts/host_list.h"

@@ -5,11 +5,11 @@
  * with a byte and hang up. 'p': answer with a byte, then send back each message of 8 bytes. 's':
  * answer with a byte, read to the end, send how many bytes it was. 'g': answer with a byte, send as
  * fast as it goes for CHECK_STREAM_MS, hang up. */
-#ifndef DDP_CTL_CHECK_CHECK_NET_H
-#define DDP_CTL_CHECK_CHECK_NET_H
+#ifndef DDP_CTL_PROBE_CHECK_NET_H
+#define DDP_CTL_PROBE_CHECK_NET_H
 
-#include "check_report.h"
-#include "check_wire.h"
+#include "ctl/check/check_report.h"
+#include "ctl/check/check_wire.h"
 
 #include <stdint.h>
 #include <sys/socket.h>

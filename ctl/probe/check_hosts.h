@@ -1,7 +1,7 @@
 /* check_hosts.h - which nodes `ddpctl check` looks at: those of its options, else those that a
  * manager of jobs has given to this job, else this machine. */
-#ifndef DDP_CTL_CHECK_CHECK_HOSTS_H
-#define DDP_CTL_CHECK_CHECK_HOSTS_H
+#ifndef DDP_CTL_PROBE_CHECK_HOSTS_H
+#define DDP_CTL_PROBE_CHECK_HOSTS_H
 
 #include "launcher/hosts/host_list.h"
 
@@ -9,7 +9,7 @@
 
 struct host_env;
 struct co_error;
-struct ctl_check_task;
+struct check_task;
 
 struct check_hosts {
     struct host_list list; /* owned */
@@ -20,7 +20,7 @@ struct check_hosts {
 /* returns   0; check_hosts_fini() in any case
  *           -EINVAL, -ERANGE   a bad list, file or variable; err says which
  *           -ENOMEM */
-int check_hosts_find(const struct ctl_check_task *task, const struct host_env *world,
+int check_hosts_find(const struct check_task *task, const struct host_env *world,
                      struct check_hosts *ret, struct co_error *err);
 void check_hosts_fini(struct check_hosts *h);
 

@@ -1,7 +1,7 @@
 /* check_agent.h - the end of `ddpctl check` on a node: says hello on standard output and answers
  * what comes on standard input (check_wire.h), until that ends. */
-#ifndef DDP_CTL_CHECK_CHECK_AGENT_H
-#define DDP_CTL_CHECK_CHECK_AGENT_H
+#ifndef DDP_CTL_PROBE_CHECK_AGENT_H
+#define DDP_CTL_PROBE_CHECK_AGENT_H
 
 #include "ctl/base/ctl.h"
 

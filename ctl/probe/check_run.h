@@ -1,6 +1,6 @@
 /* check_run.h - run another program for what it says, and no longer than it may. */
-#ifndef DDP_CTL_CHECK_CHECK_RUN_H
-#define DDP_CTL_CHECK_CHECK_RUN_H
+#ifndef DDP_CTL_PROBE_CHECK_RUN_H
+#define DDP_CTL_PROBE_CHECK_RUN_H
 
 #include <stddef.h>
 #include <stdint.h>

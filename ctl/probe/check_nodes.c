@@ -1,7 +1,7 @@
 #include "check_nodes.h"
 
-#include "check_report.h"
 #include "check_run.h"
+#include "ctl/check/check_report.h"
 
 #include "common/clock.h"
 #include "common/error.h"
