@@ -6,7 +6,7 @@
 #include "common/scope.h"
 #include "ctl/base/escape.h"
 #include "ctl_store_cli.h"
-#include "rendezvous/store/client.h"
+#include "rendezvous/client/client.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -266,7 +266,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void try_next(struct pmi_exchange *x);
 
-/* As rendezvous/store/client.c: no store says anything before it is asked. */
+/* As rendezvous/client/client.c: no store says anything before it is asked. */
 static int add_greeting(const struct pmi_exchange *x, struct co_buf *out)
 {
     uint8_t hello[1 + 4 + N_CANCELS] = {WIRE_VALIDATE};

@@ -2,7 +2,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "rendezvous/store/client.h"
+#include "rendezvous/client/client.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/join/env.h"

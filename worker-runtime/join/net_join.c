@@ -5,7 +5,7 @@
 #include "common/scope.h"
 #include "env.h"
 #include "pmi_meet.h"
-#include "rendezvous/store/client.h"
+#include "rendezvous/client/client.h"
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/process.h"

@@ -5,8 +5,8 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "env.h"
+#include "rendezvous/client/client.h"
 #include "rendezvous/pmi/pmi1_client.h"
-#include "rendezvous/store/client.h"
 #include "store_host.h"
 #include "worker-runtime/tcp/net_address.h"
 

@@ -1,7 +1,7 @@
 /* A store that a rank serves: who says the word has all of a store, who does not has nothing. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/store/client.h"
+#include "rendezvous/client/client.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/join/store_host.h"
 #include "worker-runtime/tcp/net_address.h"

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
-#include "wire.h"
+#include "rendezvous/store/wire.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * Speaks the newest of the protocol's three dialects (torch 2.2 and later, and our own server).
  * Keys go out as given: torch puts a '/' in front of its own. Not thread-safe. After -EPROTO,
  * -EPIPE or a -ETIMEDOUT in mid-reply the connection is dead and every call says so. */
-#ifndef DDP_RENDEZVOUS_STORE_CLIENT_H
-#define DDP_RENDEZVOUS_STORE_CLIENT_H
+#ifndef DDP_RENDEZVOUS_CLIENT_CLIENT_H
+#define DDP_RENDEZVOUS_CLIENT_CLIENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

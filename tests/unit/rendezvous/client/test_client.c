@@ -1,6 +1,6 @@
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/store/client.h"
+#include "rendezvous/client/client.h"
 #include "tests/support/suite.h"
 #include "tests/unit/rendezvous/server/served.h"
 

@@ -2,7 +2,7 @@
 #include "client_stream.h"
 #include "common/buf.h"
 #include "common/error.h"
-#include "wire.h"
+#include "rendezvous/store/wire.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* client_stream.h - a client's connection: bytes out and in, each wait with a deadline.
  *
  * Internal to the client (client.c, client_keys.c). Deadlines are those of common/clock.h. */
-#ifndef DDP_RENDEZVOUS_STORE_CLIENT_STREAM_H
-#define DDP_RENDEZVOUS_STORE_CLIENT_STREAM_H
+#ifndef DDP_RENDEZVOUS_CLIENT_CLIENT_STREAM_H
+#define DDP_RENDEZVOUS_CLIENT_CLIENT_STREAM_H
 
-#include "wire.h"
+#include "rendezvous/store/wire.h"
 
 #include <stdbool.h>
 #include <stddef.h>
