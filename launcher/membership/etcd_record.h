@@ -2,7 +2,7 @@
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_RECORD_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_RECORD_H
 
-#include "rendezvous/etcd/elector.h"
+#include "rendezvous/election/elector.h"
 #include "rendezvous/membership/roster.h"
 
 #include <stdbool.h>

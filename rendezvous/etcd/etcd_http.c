@@ -1,6 +1,6 @@
 #include "etcd_http.h"
 
-#include "etcd_wire.h"
+#include "rendezvous/election/etcd_wire.h"
 
 #include "common/clock.h"
 #include "common/error.h"

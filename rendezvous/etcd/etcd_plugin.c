@@ -2,7 +2,7 @@
 #include "etcd_plugin.h"
 
 #include "etcd_http.h"
-#include "etcd_wire.h"
+#include "rendezvous/election/etcd_wire.h"
 
 #include "common/buf.h"
 #include "common/clock.h"

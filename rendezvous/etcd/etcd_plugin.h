@@ -7,7 +7,7 @@
 #ifndef DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
 #define DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
 
-#include "elector.h"
+#include "rendezvous/election/elector.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* What etcd answers: the first byte says to what, the second how; the rest is the answer. Whatever
  * comes, what is believed keeps its bounds. */
-#include "rendezvous/etcd/etcd_wire.h"
+#include "rendezvous/election/etcd_wire.h"
 
 #include "common/error.h"
 

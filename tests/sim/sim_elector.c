@@ -11,7 +11,7 @@
  * and at the end, some seconds after the last fault: one node leads, all others follow it. */
 #include "schedules.h"
 
-#include "rendezvous/etcd/elector.h"
+#include "rendezvous/election/elector.h"
 
 #include "common/clock.h"
 #include "tests/support/chance.h"

@@ -1,6 +1,6 @@
 /* The elector's table, whole and drawn, and what it does in quiet and in trouble. All orders of
  * answers, and faults of all kinds: tests/sim/sim_elector.c. */
-#include "rendezvous/etcd/elector.h"
+#include "rendezvous/election/elector.h"
 
 #include "common/clock.h"
 #include "tests/support/machine_checks.h"

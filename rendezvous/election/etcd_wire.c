@@ -1,7 +1,5 @@
 #include "etcd_wire.h"
 
-#include "base64.h"
-
 #include "common/buf.h"
 #include "common/error.h"
 #include "common/parse.h"
@@ -9,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <sodium.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -47,23 +46,42 @@ int etcd_wire_keys(const char *prefix, const char *run_id, struct etcd_wire_keys
     return rc < 0 ? rc : make_key(ret->record, prefix, run_id, "record");
 }
 
+static json_t *base64_json(const char *plain, size_t n)
+{
+    char text[sodium_base64_ENCODED_LEN(ETCD_WIRE_VALUE_BYTES,
+                                        sodium_base64_VARIANT_ORIGINAL)]; /* a key is shorter */
+    return json_string(sodium_bin2base64(text, sizeof text, (const unsigned char *)plain, n,
+                                         sodium_base64_VARIANT_ORIGINAL));
+}
+
+/* Decode what is under `name`. returns how many bytes there are; -1: not base64, or more than
+ * max */
+static ssize_t read_base64(const json_t *kv, const char *name, char *ret, size_t max)
+{
+    const json_t *text = json_object_get(kv, name);
+    size_t n;
+    if (!json_is_string(text) ||
+        sodium_base642bin((unsigned char *)ret, max, json_string_value(text),
+                          json_string_length(text), NULL, &n, NULL,
+                          sodium_base64_VARIANT_ORIGINAL) != 0)
+        return -1;
+    return (ssize_t)n;
+}
+
 static json_t *key_json(const char *key)
 {
-    char text[BASE64_BYTES(ETCD_WIRE_KEY_BYTES)];
-    base64_encode(key, strlen(key), text);
-    return json_string(text);
+    return base64_json(key, strlen(key));
 }
 
 /* Takes the reference; returns the value as base64, NULL without memory. */
 static json_t *value_json(json_t *value)
 {
-    char plain[ETCD_WIRE_VALUE_BYTES], text[BASE64_BYTES(ETCD_WIRE_VALUE_BYTES)];
+    char plain[ETCD_WIRE_VALUE_BYTES];
     size_t n = value != NULL ? json_dumpb(value, plain, sizeof plain, JSON_COMPACT) : 0;
     json_decref(value);
     if (n == 0 || n > sizeof plain)
         return NULL;
-    base64_encode(plain, n, text);
-    return json_string(text);
+    return base64_json(plain, n);
 }
 
 static json_t *address_json(const struct elector_address *a)
@@ -243,8 +261,7 @@ static int read_range(const json_t *object, const char *name, int64_t min, int64
 static json_t *read_value(const json_t *kv)
 {
     char plain[ETCD_WIRE_VALUE_BYTES];
-    const char *text = json_string_value(json_object_get(kv, "value"));
-    long n = text != NULL ? base64_decode(text, plain, sizeof plain) : -1;
+    ssize_t n = read_base64(kv, "value", plain, sizeof plain);
     int64_t version;
     if (n < 0)
         return NULL;
@@ -342,8 +359,7 @@ static int take_record(const json_t *kv, const json_t *value, struct elector_ans
 static int take_kv(const struct etcd_wire_keys *keys, const json_t *kv, struct elector_answer *ret)
 {
     char key[ETCD_WIRE_KEY_BYTES];
-    const char *text = json_string_value(json_object_get(kv, "key"));
-    long n = text != NULL ? base64_decode(text, key, sizeof key - 1) : -1;
+    ssize_t n = read_base64(kv, "key", key, sizeof key - 1);
     if (n < 0)
         return -EPROTO;
     key[n] = '\0';

@@ -7,8 +7,8 @@
  * lease: it is made only where there is none. The *record* says what the next leader has to know;
  * it is written only by who holds the leader's key, which etcd compares in the same transaction, so
  * that a deposed leader writes nothing. docs/etcd.md has the states, and what is promised. */
-#ifndef DDP_RENDEZVOUS_ETCD_ELECTOR_H
-#define DDP_RENDEZVOUS_ETCD_ELECTOR_H
+#ifndef DDP_RENDEZVOUS_ELECTION_ELECTOR_H
+#define DDP_RENDEZVOUS_ELECTION_ELECTOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *   elector_input.c   answers and other inputs, turned into events
  *   elector.c         the table: what an event does in which state
  *   elector_ask.c     requests to etcd */
-#ifndef DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
-#define DDP_RENDEZVOUS_ETCD_ELECTOR_PRIV_H
+#ifndef DDP_RENDEZVOUS_ELECTION_ELECTOR_PRIV_H
+#define DDP_RENDEZVOUS_ELECTION_ELECTOR_PRIV_H
 
 #include "elector.h"
 

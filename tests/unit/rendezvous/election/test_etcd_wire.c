@@ -1,8 +1,7 @@
 /* Requests to etcd byte by byte, its answers as etcd 3.4 gave them, and what is no answer: a folder
  * of tests/data/etcd/bad each, with `input` (the first line: the request and the HTTP status) and
  * `error`. */
-#include "rendezvous/etcd/base64.h"
-#include "rendezvous/etcd/etcd_wire.h"
+#include "rendezvous/election/etcd_wire.h"
 
 #include "common/buf.h"
 #include "common/error.h"
@@ -43,38 +42,6 @@ static void decode(enum elector_request_type type, int status, const char *text)
 
 #define LEADER "L3Avam9iL2xlYWRlcg==" /* /p/job/leader */
 #define RECORD "L3Avam9iL3JlY29yZA==" /* /p/job/record */
-
-START_TEST(base64_is_that_of_rfc_4648)
-{
-    static const char *const pairs[][2] = {{"", ""},
-                                           {"f", "Zg=="},
-                                           {"fo", "Zm8="},
-                                           {"foo", "Zm9v"},
-                                           {"foob", "Zm9vYg=="},
-                                           {"fooba", "Zm9vYmE="},
-                                           {"foobar", "Zm9vYmFy"}};
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        char text[16], bytes[8];
-        base64_encode(pairs[i][0], strlen(pairs[i][0]), text);
-        ck_assert_str_eq(text, pairs[i][1]);
-        long n = base64_decode(text, bytes, sizeof bytes);
-        ck_assert_int_eq(n, strlen(pairs[i][0]));
-        ck_assert_mem_eq(bytes, pairs[i][0], (size_t)n);
-    }
-}
-END_TEST
-
-START_TEST(what_is_no_base64_is_refused)
-{
-    static const char *const bad[] = {
-        "Z",    "Zg",   "Zg=",      "Zg===",           "=Zg=", "Z===", "Zm9v Zg=",
-        "Zg=a", "Zm9-", "Zg==Zm9v", "\xff\xff\xff\xff"};
-    char bytes[16];
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ck_assert_msg(base64_decode(bad[i], bytes, sizeof bytes) < 0, "'%s' is taken", bad[i]);
-    ck_assert_int_eq(base64_decode("Zm9vYmFy", bytes, 5), -1);
-}
-END_TEST
 
 START_TEST(requests_are_what_the_gateway_takes)
 {
@@ -272,8 +239,6 @@ TEST_SUITE(etcd_wire)
     Suite *suite = suite_create("etcd_wire");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_add_test(all, base64_is_that_of_rfc_4648);
-    tcase_add_test(all, what_is_no_base64_is_refused);
     tcase_add_test(all, requests_are_what_the_gateway_takes);
     tcase_add_test(all, keys_that_are_too_long_are_refused);
     tcase_add_test(all, both_keys_are_read);

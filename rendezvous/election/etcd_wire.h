@@ -4,8 +4,8 @@
  * strings, keys and values base64, and what is zero is left out. All that comes is checked before
  * it is believed; somebody else may have written what lies under our keys. docs/etcd.md has the
  * keys and what is in them. */
-#ifndef DDP_RENDEZVOUS_ETCD_ETCD_WIRE_H
-#define DDP_RENDEZVOUS_ETCD_ETCD_WIRE_H
+#ifndef DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
+#define DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
 
 #include "elector.h"
 

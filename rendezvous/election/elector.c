@@ -299,7 +299,7 @@ static action *const entries[] = {ELECTOR_STATES(CO_MACHINE_ENTRY)};
 static const char *const event_names[] = {ELECTOR_EVENTS(CO_MACHINE_EVENT)};
 
 const struct co_machine elector_machine =
-    CO_MACHINE("elector", "rendezvous/etcd/elector.c", states, event_names, rows, ignored);
+    CO_MACHINE("elector", "rendezvous/election/elector.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
 static void enter(struct elector *e, enum elector_state state, const struct elector_event *ev)
