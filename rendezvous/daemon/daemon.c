@@ -9,8 +9,8 @@
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/server/page.h"
 #include "rendezvous/server/server.h"
-#include "rendezvous/server/stats.h"
 
 #include <errno.h>
 #include <inttypes.h>

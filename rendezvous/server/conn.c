@@ -274,6 +274,22 @@ static void follow_state(struct conn *c, enum session_state state, bool is_new_r
 }
 
 /* The descriptor outlives our handle as a copy: closing one of two says nothing to the client. */
+enum protocol conn_protocol(const uint8_t *bytes, size_t len)
+{
+    static const char preface[] = PROTOCOL_CONTROL_PREFACE;
+    if (len == 0)
+        return PROTOCOL_UNDECIDED;
+    if (bytes[0] < 'A' || bytes[0] > 'Z')
+        return PROTOCOL_STORE;
+    for (size_t i = 0; i < sizeof preface - 1; i++) {
+        if (i == len)
+            return PROTOCOL_UNDECIDED;
+        if (bytes[i] != (uint8_t)preface[i]) /* DELETE begins as the preface does */
+            return PROTOCOL_HTTP;
+    }
+    return PROTOCOL_CONTROL;
+}
+
 static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *bytes, size_t len)
 {
     struct conn_host *h = c->host;
@@ -297,7 +313,7 @@ static void become_client(struct conn *c)
  * few to tell, or c is closing. */
 static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
 {
-    enum protocol protocol = protocol_of(bytes, len);
+    enum protocol protocol = conn_protocol(bytes, len);
     if (protocol == PROTOCOL_UNDECIDED)
         follow_state(c, SESSION_MORE, false);
     else if (protocol != PROTOCOL_STORE)

@@ -11,13 +11,28 @@
 #ifndef DDP_RENDEZVOUS_SERVER_CONN_H
 #define DDP_RENDEZVOUS_SERVER_CONN_H
 
-#include "protocol.h"
 #include "rendezvous/store/session.h"
 
 #include <uv.h>
 
 struct co_error;
 struct conn; /* opaque */
+
+/* What a connection speaks. A store's client begins with an opcode, which is a small number; HTTP
+ * with the name of a method in capitals; a control connection with PROTOCOL_CONTROL_PREFACE. */
+enum protocol {
+    PROTOCOL_UNDECIDED, /* more bytes are needed */
+    PROTOCOL_STORE,     /* also what is none of the others: the store says what is wrong with it */
+    PROTOCOL_HTTP,
+    PROTOCOL_CONTROL,
+};
+
+#define PROTOCOL_CONTROL_PREFACE "DDP1"
+
+/* Pure.
+ *
+ * bytes   all that came so far; at most the first four are read */
+enum protocol conn_protocol(const uint8_t *bytes, size_t len);
 
 enum { CONN_SCRATCH_BYTES = 256 << 10 };
 

@@ -1,9 +1,11 @@
 #include "page.h"
 
 #include "common/buf.h"
+#include "rendezvous/store/codec.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 
 void page_append(struct page *p, const char *text, size_t len)
@@ -33,4 +35,68 @@ void page_metric(struct page *p, const char *name, const char *type, const char 
 {
     page_metric_head(p, name, type, help);
     page_print(p, "ddp_rendezvous_%s %" PRIu64 "\n", name, value);
+}
+
+/* --- Prometheus --- */
+
+int page_stats_prometheus(const struct stats *s, struct co_buf *out)
+{
+    struct page p = {.out = out};
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } metrics[] = {
+        {"clients", "gauge", "Clients of the store that are connected.", s->n_clients},
+        {"clients_limit", "gauge", "How many clients may be.", s->max_clients},
+        {"connections_total", "counter", "Connections accepted.", s->n_connections},
+        {"refused_total", "counter", "Connections not let in, or closed for bad bytes or a limit.",
+         s->n_refused},
+        {"keys", "gauge", "Keys in the store.", s->n_keys},
+        {"store_bytes", "gauge", "Memory of keys, values and waiting.", s->n_store_bytes},
+        {"store_bytes_limit", "gauge", "How much that may be.", s->max_store_bytes},
+        {"buffer_bytes", "gauge", "Memory of requests and replies on their way.",
+         s->n_buffer_bytes},
+        {"buffer_bytes_limit", "gauge", "How much that may be.", s->max_buffer_bytes},
+        {"http_requests_total", "counter", "HTTP requests answered, this one too.",
+         s->n_http_requests},
+    };
+    page_metric_head(&p, "info", "gauge", "The program's version.");
+    page_print(&p, "ddp_rendezvous_info{version=\"%s\"} 1\n", s->version);
+    page_metric_head(&p, "uptime_seconds", "gauge", "Time since the start.");
+    page_print(&p, "ddp_rendezvous_uptime_seconds %" PRIu64 ".%03" PRIu64 "\n", s->uptime_ms / 1000,
+               s->uptime_ms % 1000);
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+        page_metric(&p, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value);
+    page_metric_head(&p, "requests_total", "counter", "Requests to the store that were done.");
+    for (int op = 0; op < WIRE_N_OPS; op++)
+        page_print(&p, "ddp_rendezvous_requests_total{op=\"%s\"} %" PRIu64 "\n",
+                   codec_op_name((enum wire_op)op), s->n_requests[op]);
+    return p.rc;
+}
+
+/* --- JSON --- */
+
+int page_stats_json(const struct stats *s, const struct co_buf *more, struct co_buf *out)
+{
+    struct page p = {.out = out};
+    page_print(&p, "{\"version\": \"%s\", \"uptime_s\": %" PRIu64 ".%03" PRIu64 ",\n", s->version,
+               s->uptime_ms / 1000, s->uptime_ms % 1000);
+    page_print(&p, " \"clients\": {\"connected\": %" PRIu32 ", \"limit\": %" PRIu32 "},\n",
+               s->n_clients, s->max_clients);
+    page_print(&p, " \"connections\": {\"accepted\": %" PRIu64 ", \"refused\": %" PRIu64 "},\n",
+               s->n_connections, s->n_refused);
+    page_print(&p,
+               " \"store\": {\"keys\": %" PRIu64 ", \"bytes\": %" PRIu64
+               ", \"limit_bytes\": %" PRIu64 "},\n",
+               s->n_keys, s->n_store_bytes, s->max_store_bytes);
+    page_print(&p, " \"buffers\": {\"bytes\": %" PRIu64 ", \"limit_bytes\": %" PRIu64 "},\n",
+               s->n_buffer_bytes, s->max_buffer_bytes);
+    page_print(&p, " \"requests\": {");
+    for (int op = 0; op < WIRE_N_OPS; op++)
+        page_print(&p, "\"%s\": %" PRIu64 ", ", codec_op_name((enum wire_op)op), s->n_requests[op]);
+    page_print(&p, "\"http\": %" PRIu64 "}", s->n_http_requests);
+    if (p.rc == 0 && more != NULL)
+        p.rc = co_buf_append(out, co_buf_bytes(more), co_buf_len(more));
+    page_print(&p, "}\n");
+    return p.rc;
 }

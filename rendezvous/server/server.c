@@ -4,10 +4,10 @@
 #include "common/error.h"
 #include "conn.h"
 #include "http_conn.h"
+#include "page.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/allow.h"
 #include "rendezvous/net/peer.h"
-#include "stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -225,7 +225,7 @@ static bool is_path(const char *path, size_t len, const char *wanted)
 
 static int print_metrics(struct server *s, const struct stats *stats, struct co_buf *body)
 {
-    int rc = stats_print_prometheus(stats, body);
+    int rc = page_stats_prometheus(stats, body);
     return rc == 0 && s->opts.on_metrics != NULL ? s->opts.on_metrics(s->opts.arg, body) : rc;
 }
 
@@ -234,7 +234,7 @@ static int print_status(struct server *s, const struct stats *stats, struct co_b
     struct co_buf more = {0};
     int rc = s->opts.on_status != NULL ? s->opts.on_status(s->opts.arg, &more) : 0;
     if (rc == 0)
-        rc = stats_print_json(stats, &more, body);
+        rc = page_stats_json(stats, &more, body);
     co_buf_fini(&more);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* fuzz_http.c - any bytes as the beginning of a connection: which protocol, and if they are taken
  * for HTTP, which requests. How the bytes are cut must not change what is found. */
 #include "common/buf.h"
+#include "rendezvous/server/conn.h"
 #include "rendezvous/server/http.h"
-#include "rendezvous/server/protocol.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,9 +46,9 @@ static void compare_cuts(const uint8_t *bytes, size_t len, bool found, const str
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    enum protocol protocol = protocol_of(data, size);
+    enum protocol protocol = conn_protocol(data, size);
     for (size_t n = 0; n < size && n < 5; n++) {
-        enum protocol early = protocol_of(data, n);
+        enum protocol early = conn_protocol(data, n);
         require(early == PROTOCOL_UNDECIDED || early == protocol);
     }
     while (size > 0) {

@@ -1,8 +1,8 @@
 /* Which protocol the first bytes mean, heads of HTTP requests, and replies. */
 #include "common/buf.h"
+#include "rendezvous/server/conn.h"
 #include "rendezvous/server/http.h"
-#include "rendezvous/server/protocol.h"
-#include "rendezvous/server/stats.h"
+#include "rendezvous/server/page.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -43,7 +43,7 @@ START_TEST(first_bytes_tell_the_protocol)
         {"DE", 2, PROTOCOL_HTTP}, /* DELETE */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_msg(protocol_of((const uint8_t *)cases[i].bytes, cases[i].len) ==
+        ck_assert_msg(conn_protocol((const uint8_t *)cases[i].bytes, cases[i].len) ==
                           cases[i].protocol,
                       "'%s'", cases[i].bytes);
 }
@@ -252,7 +252,7 @@ static const struct stats some_stats = {
 START_TEST(metrics_are_in_prometheus_form)
 {
     struct co_buf out = {0};
-    ck_assert_int_eq(stats_print_prometheus(&some_stats, &out), 0);
+    ck_assert_int_eq(page_stats_prometheus(&some_stats, &out), 0);
     ck_assert_int_eq(co_buf_append(&out, "", 1), 0);
     const char *text = (const char *)co_buf_bytes(&out);
     static const char *const lines[] = {
@@ -277,7 +277,7 @@ START_TEST(the_status_is_json)
     struct co_buf out = {0}, more = {0};
     json_error_t error;
     ck_assert_int_eq(co_buf_append(&more, ", \"jobs\": [3]", 13), 0);
-    ck_assert_int_eq(stats_print_json(&some_stats, _i == 0 ? NULL : &more, &out), 0);
+    ck_assert_int_eq(page_stats_json(&some_stats, _i == 0 ? NULL : &more, &out), 0);
     json_t *json = json_loadb((const char *)co_buf_bytes(&out), co_buf_len(&out),
                               JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(json != NULL, "%s", error.text);

@@ -2,7 +2,7 @@
  * certain what the server found when. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/server/stats.h"
+#include "rendezvous/server/page.h"
 #include "rendezvous/store/wire.h"
 #include "served.h"
 #include "tests/support/suite.h"
