@@ -4,7 +4,19 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+
+uint64_t co_raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return UINT64_MAX;
+    const struct rlimit raised = {limit.rlim_max, limit.rlim_max};
+    if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    return limit.rlim_cur;
+}
 
 bool co_is_shortage(int error)
 {

@@ -20,6 +20,11 @@ struct co_listener {
     uint64_t rests_till_ms; /* by co_now_ms(); 0: it does not rest */
 };
 
+/* Allow this process as many descriptors as it may have.
+ *
+ * returns  the limit; UINT64_MAX: there is none, or it is not known */
+uint64_t co_raise_file_limit(void);
+
 /* error    an errno of accept()
  * returns  whether it will pass when descriptors or memory are given back, here or elsewhere */
 bool co_is_shortage(int error);

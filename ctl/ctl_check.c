@@ -9,6 +9,7 @@
 #include "ctl/probe/check_nodes.h"
 
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/parse.h"
 #include "common/scope.h"
 #include "launcher/platform/host_env.h"
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #ifndef DDPRUN_VERSION
@@ -398,16 +398,6 @@ static int set_ssh(struct check *c, struct co_error *err)
     return c->ssh[0] != NULL ? 0 : co_fail(err, -EINVAL, "--ssh-command needs a command");
 }
 
-/* Three descriptors a node. */
-static void raise_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static int open_nodes(struct check *c, struct co_error *err)
 {
     const struct host_list *list = &c->hosts.list;
@@ -436,7 +426,7 @@ static int prepare(struct check *c, struct co_error *err)
         rc = find_programs(c, err);
     if (rc == 0 && getrandom(c->secret, sizeof c->secret, 0) != (ssize_t)sizeof c->secret)
         rc = co_fail(err, -EIO, "cannot get random bytes: %s", strerror(errno));
-    raise_limit();
+    co_raise_file_limit(); /* three descriptors a node */
     return rc < 0 ? rc : open_nodes(c, err);
 }
 

@@ -9,6 +9,7 @@
  * nodes, and until all had their place in generation 0. Then stays until stdin ends. */
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "rendezvous/channel/channel_conn.h"
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
@@ -23,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <uv.h>
 
 enum {
@@ -231,7 +231,6 @@ static void on_input(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 static void open_load(struct load *l, char **argv)
 {
     struct co_error err;
-    struct rlimit files;
     const char *token = getenv("DDP_TOKEN");
     l->n = (unsigned)strtoul(argv[3], NULL, 10);
     l->to = (struct sockaddr_in){.sin_family = AF_INET,
@@ -242,10 +241,7 @@ static void open_load(struct load *l, char **argv)
         die("%s: 1 to %d nodes", argv[3], MAX_NODES);
     if (l->has_key && seal_key_init(&l->key, token, strlen(token), &err) < 0)
         die("%s", err.text);
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
+    co_raise_file_limit();
     if (uv_loop_init(&l->loop) < 0 || channel_conn_host_init(&l->conns, &l->loop, &err) < 0)
         die("no event loop");
     uv_timer_init(&l->loop, &l->limit);

@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/listener.h"
 #include "common/scope.h"
 
 #include <errno.h>
@@ -141,15 +142,6 @@ static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error
     signal(SIGPIPE, SIG_IGN);
     *ret_fd = fd;
     return 0;
-}
-
-static void allow_many_files(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max; /* ours alone: the spawner has forked before */
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 /* libuv aborts where it finds no descriptor, and the spawner ends: better to say so before. What a
@@ -343,7 +335,7 @@ static int node_open(struct node *n, const struct roster_link_ops *link, struct 
     int rc = open_spawner(n, err);
     if (rc < 0)
         return rc;
-    allow_many_files();
+    co_raise_file_limit(); /* ours alone: the spawner has forked before */
     rc = open_machines(n, err);
     if (rc < 0)
         return rc;

@@ -118,6 +118,18 @@ START_TEST(it_rests_for_what_passes_only)
 }
 END_TEST
 
+START_TEST(the_limit_of_descriptors_becomes_the_most_that_is_allowed)
+{
+    struct rlimit before, now;
+    allow_no_more(&before);
+    ck_assert_uint_eq(co_raise_file_limit(), before.rlim_max);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &now), 0);
+    ck_assert_uint_eq(now.rlim_cur, before.rlim_max);
+    ck_assert_uint_eq(co_raise_file_limit(), before.rlim_max);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+END_TEST
+
 TEST_SUITE(listener)
 {
     Suite *s = suite_create("listener");
@@ -128,6 +140,7 @@ TEST_SUITE(listener)
     tcase_add_test(t, without_a_descriptor_left_it_rests);
     tcase_add_test(t, who_came_meanwhile_is_taken_after_the_rest);
     tcase_add_test(t, it_rests_for_what_passes_only);
+    tcase_add_test(t, the_limit_of_descriptors_becomes_the_most_that_is_allowed);
     suite_add_tcase(s, t);
     return s;
 }
