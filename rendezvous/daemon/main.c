@@ -1,20 +1,424 @@
-/* ddp-rendezvous: words -> daemon_spec -> daemon_run() -> exit status. */
+/* main.c - ddp-rendezvous: a store's server, the jobs behind the same port, their addresses, and
+ * signals.
+ *
+ * Stays in the foreground, needs no folder and no privilege, and leaves nothing behind. Read
+ * main(), serve() and start() first: the options are read (daemon_cli.h), signals are watched, the
+ * token is found, the jobs and the server are made, sockets are opened, and only then are the ports
+ * told. A signal closes all, and the loop ends. */
 #include "common/error.h"
-#include "daemon.h"
+#include "common/listener.h"
+#include "common/parse.h"
+#include "common/scope.h"
+#include "common/whole.h"
 #include "daemon_cli.h"
+#include "rendezvous/channel/seal.h"
+#include "rendezvous/channel/token.h"
+#include "rendezvous/jobs/jobs.h"
+#include "rendezvous/jobs/jobs_page.h"
+#include "rendezvous/net/address.h"
+#include "rendezvous/server/page.h"
+#include "rendezvous/server/server.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
 
 #ifndef DDPRUN_VERSION
 #error "the build gives the version"
 #endif
 
+#define TOKEN_VARIABLE "DDP_TOKEN" /* include/ddp/env.h has it for ddprun */
+
+enum daemon_exit {
+    DAEMON_EXIT_OK = 0,
+    DAEMON_EXIT_USAGE = 2,
+    DAEMON_EXIT_UNAVAILABLE = 69,   /* an address cannot be had */
+    DAEMON_EXIT_INTERNAL = 70,      /* no memory, no descriptors */
+    DAEMON_EXIT_CANNOT_CREATE = 73, /* the port file */
+    DAEMON_EXIT_NO_ACCESS = 77,     /* no token, or one that is not to be trusted */
+};
+
+enum {
+    FIRST_INHERITED_FD = 3, /* sd_listen_fds(3) */
+    MAX_ADDRESSES = DAEMON_MAX_BINDS,
+    DEFAULT_MAX_CLIENTS = 65536,
+    DEFAULT_MAX_NODES = 65536,
+    FDS_BESIDE_CLIENTS = 128, /* listeners, HTTP, the loop's own */
+    N_SIGNALS = 3,
+};
+
+struct daemon {
+    const struct daemon_spec *spec;
+    uv_loop_t loop;
+    uv_signal_t signals[N_SIGNALS];
+    struct server *server; /* NULL: not made, or closed */
+    struct jobs *jobs;     /* NULL: none are managed, or closed */
+    struct seal_key key;
+    bool has_key;
+    uint32_t max_clients, max_nodes;
+    size_t n_bound;
+    struct sockaddr_storage bound[MAX_ADDRESSES];
+    bool has_port_file;
+};
+
 /* In one write, so that lines of several programs do not mix. */
-static void tell(const char *line)
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
 {
-    char text[2048];
+    char line[CO_ERROR_TEXT_BYTES + 64], text[CO_ERROR_TEXT_BYTES + 96];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
     snprintf(text, sizeof text, "ddp-rendezvous: %s\n", line);
     fputs(text, stderr);
+}
+
+static void on_refused(void *arg, const char *text)
+{
+    (void)arg;
+    tell("%s", text);
+}
+
+/* --- jobs --- */
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    struct daemon *d = arg;
+    jobs_adopt(d->jobs, fd, bytes, len);
+}
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    struct daemon *d = arg;
+    return jobs_page_metrics(d->jobs, page);
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    struct daemon *d = arg;
+    return jobs_page_status(d->jobs, page);
+}
+
+static void on_changed(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from)
+{
+    (void)arg;
+    tell("job '%.200s': %s -> %s: %.600s", run_id, roster_state_name(from),
+         roster_state_name(roster_get_state(r)), roster_change(r));
+}
+
+static int open_jobs(struct daemon *d, struct co_error *err)
+{
+    const struct daemon_spec *spec = d->spec;
+    const struct jobs_opts opts = {
+        .keys = &d->key,
+        .n_keys = d->has_key ? 1 : 0,
+        .max_jobs = spec->max_jobs,
+        .max_conns = d->max_nodes,
+        .max_buffer_bytes = spec->max_node_bytes,
+        .mid_frame_ms = spec->mid_frame_ms,
+        .on_note = on_refused,
+        .on_changed = spec->verbose ? on_changed : NULL,
+        .arg = d,
+    };
+    return spec->no_jobs ? 0 : jobs_create(&d->loop, &opts, &d->jobs, err);
+}
+
+/* --- the end --- */
+
+static void tell_figures(struct daemon *d)
+{
+    struct stats stats;
+    uint64_t n_requests = 0;
+    server_get_stats(d->server, &stats);
+    for (int op = 0; op < WIRE_N_OPS; op++)
+        n_requests += stats.n_requests[op];
+    tell("%" PRIu64 " connections, %" PRIu64 " refused, %" PRIu64 " requests, %" PRIu64
+         " keys after %" PRIu64 " s",
+         stats.n_connections, stats.n_refused, n_requests, stats.n_keys, stats.uptime_ms / 1000);
+}
+
+static void close_all(struct daemon *d)
+{
+    for (int i = 0; i < N_SIGNALS; i++)
+        if (!uv_is_closing((uv_handle_t *)&d->signals[i]))
+            uv_close((uv_handle_t *)&d->signals[i], NULL);
+    if (d->server != NULL)
+        server_close(d->server, NULL, NULL);
+    if (d->jobs != NULL)
+        jobs_close(d->jobs, NULL, NULL);
+    d->server = NULL;
+    d->jobs = NULL;
+}
+
+static void on_signal(uv_signal_t *handle, int sig)
+{
+    struct daemon *d = handle->data;
+    if (d->spec->verbose) {
+        tell("stopped by signal %d (%s)", sig, strsignal(sig));
+        tell_figures(d);
+    }
+    close_all(d);
+}
+
+/* --- descriptors --- */
+
+/* asked   0: not at all
+ * room    what there can be */
+static uint32_t fit(const char *what, uint32_t asked, uint32_t usual, uint64_t room, uint64_t limit)
+{
+    uint32_t wanted = asked != 0 ? asked : usual;
+    if (room >= wanted)
+        return wanted;
+    if (asked != 0)
+        tell("at most %ju %s, not %u: the limit of open files is %ju", (uintmax_t)room, what,
+             wanted, (uintmax_t)limit);
+    return (uint32_t)room;
+}
+
+/* Each client and each node is a descriptor: take as many as we may have, and promise no more. */
+static void fit_descriptors(struct daemon *d)
+{
+    const struct daemon_spec *spec = d->spec;
+    const uint64_t limit = co_raise_file_limit();
+    uint64_t room = limit > FDS_BESIDE_CLIENTS ? limit - FDS_BESIDE_CLIENTS : 1;
+    if (!spec->no_jobs) {
+        d->max_nodes = fit("nodes", spec->max_nodes, DEFAULT_MAX_NODES, (room + 1) / 2, limit);
+        room = room > d->max_nodes ? room - d->max_nodes : 1;
+    }
+    d->max_clients = fit("clients", spec->max_clients, DEFAULT_MAX_CLIENTS, room, limit);
+}
+
+/* How many sockets a service manager has left open for us, from FIRST_INHERITED_FD on. */
+static int count_inherited(void)
+{
+    const char *pid_text = getenv("LISTEN_PID");
+    const char *n_text = getenv("LISTEN_FDS");
+    int64_t pid, n;
+    if (pid_text == NULL || n_text == NULL ||
+        co_parse_int("LISTEN_PID", pid_text, 1, INT32_MAX, &pid, NULL) < 0 || pid != getpid() ||
+        co_parse_int("LISTEN_FDS", n_text, 0, INT32_MAX, &n, NULL) < 0)
+        return 0;
+    return (int)n;
+}
+
+/* --- the beginning --- */
+
+/* By what token nodes are known. It is looked for where ddprun does (rendezvous/channel/token.h).
+ * DDP_TOKEN is wiped.
+ *
+ * file       --token-file; NULL: not given
+ * ret_key    seal_key_fini() it, if there is one
+ * returns    1; 0: there is none, and err has how to get one
+ *            -EACCES   it cannot be read, is not to be trusted, or is no token
+ *            -ENOSYS   libsodium does not work here */
+static int find_token(const char *file, struct seal_key *ret_key, struct co_error *err)
+{
+    const struct token_places places = {
+        .file = file,
+        .variable = getenv(TOKEN_VARIABLE),
+        .variable_by = TOKEN_VARIABLE,
+        .config = getenv("XDG_CONFIG_HOME"),
+        .home = getenv("HOME"),
+        .make = TOKEN_MAKE_IF_SHARED,
+    };
+    struct token token;
+    int rc = token_find(&places, &token, err);
+    unsetenv(TOKEN_VARIABLE);
+    if (rc == 0)
+        rc = seal_key_init(ret_key, token.bytes, token.len, err);
+    else if (rc != -ENOENT || file != NULL)
+        rc = -EACCES;
+    token_wipe(&token);
+    return rc == -ENOENT ? 0 : rc < 0 ? rc : 1;
+}
+
+static int listen_at(struct daemon *d, const char *host, uint16_t port, struct co_error *err)
+{
+    if (d->n_bound == MAX_ADDRESSES)
+        return co_fail(err, -EINVAL, "more than %d addresses", MAX_ADDRESSES);
+    int rc = server_listen(d->server, host, port, &d->bound[d->n_bound], err);
+    d->n_bound += rc == 0;
+    return rc;
+}
+
+static int listen_everywhere(struct daemon *d, struct co_error *err)
+{
+    const struct daemon_spec *spec = d->spec;
+    int n_inherited = count_inherited();
+    int rc = 0;
+    if (n_inherited > MAX_ADDRESSES)
+        return co_fail(err, -EINVAL, "LISTEN_FDS tells of %d sockets, and %d are the most",
+                       n_inherited, MAX_ADDRESSES);
+    for (int i = 0; rc == 0 && i < n_inherited; i++) {
+        rc = server_adopt(d->server, FIRST_INHERITED_FD + i, &d->bound[d->n_bound], err);
+        d->n_bound += rc == 0;
+    }
+    for (size_t i = 0; rc == 0 && i < spec->n_binds; i++)
+        rc = listen_at(d, spec->binds[i].host, spec->binds[i].port, err);
+    if (rc == 0 && d->n_bound == 0)
+        rc = listen_at(d, "127.0.0.1", DAEMON_PORT, err);
+    return rc;
+}
+
+/* Whole, for whoever waits for the file. */
+static int write_port_file(struct daemon *d, struct co_error *err)
+{
+    char text[DAEMON_MAX_BINDS * sizeof "65535\n"] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < d->n_bound; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%u\n", address_port(&d->bound[i]));
+    if (co_write_whole(d->spec->port_file, text, n, err) < 0)
+        return co_fail_in(err, "the ports");
+    d->has_port_file = true;
+    return 0;
+}
+
+/* To others than those of whom the kernel says that they are ours. */
+static bool is_open(const struct daemon *d)
+{
+    bool is_open = d->spec->allow.n > 0;
+    for (size_t i = 0; i < d->n_bound; i++)
+        is_open = is_open || !address_is_loopback(&d->bound[i]);
+    return is_open;
+}
+
+/* err   why there is no token, if there is none */
+static int require_token(const struct daemon *d, struct co_error *err)
+{
+    if (d->jobs == NULL || d->has_key || !is_open(d))
+        return 0;
+    return co_fail(err, -EACCES,
+                   "others than this user could take part in jobs, and %s; --no-jobs serves the "
+                   "store alone",
+                   err->text);
+}
+
+static void tell_addresses(struct daemon *d)
+{
+    bool is_public = false;
+    char text[ADDRESS_TEXT_BYTES];
+    for (size_t i = 0; i < d->n_bound; i++) {
+        address_print(&d->bound[i], text);
+        tell("serving on %s", text);
+        is_public = is_public || !address_is_loopback(&d->bound[i]);
+    }
+    if (is_public && d->spec->allow.n == 0)
+        tell("warning: every machine that can reach these addresses is served; name those "
+             "that may be with --allow ADDR/BITS");
+}
+
+static void watch_signals(struct daemon *d)
+{
+    static const int signals[N_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < N_SIGNALS; i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, signals[i]);
+    }
+}
+
+static int open_server(struct daemon *d, struct co_error *err)
+{
+    const struct daemon_spec *spec = d->spec;
+    const struct server_opts opts = {
+        .max_clients = d->max_clients,
+        .max_bytes = spec->max_bytes,
+        .max_buffer_bytes = spec->max_buffer_bytes,
+        .max_value_bytes = spec->max_value_bytes,
+        .mid_frame_ms = spec->mid_frame_ms,
+        .allow = spec->allow.n > 0 ? &spec->allow : NULL,
+        .http = true,
+        .version = DDPRUN_VERSION,
+        .on_control = d->jobs != NULL ? on_control : NULL,
+        .on_metrics = d->jobs != NULL ? on_metrics : NULL,
+        .on_status = d->jobs != NULL ? on_status : NULL,
+        .on_refused = on_refused,
+        .arg = d,
+    };
+    return server_create(&d->loop, &opts, &d->server, err);
+}
+
+static void tell_limits(struct daemon *d)
+{
+    const struct daemon_spec *spec = d->spec;
+    struct jobs_figures f;
+    tell("at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
+         " MiB on their way, %" PRIu64 " MiB a value",
+         d->max_clients, spec->max_bytes >> 20, spec->max_buffer_bytes >> 20,
+         spec->max_value_bytes >> 20);
+    if (d->jobs == NULL)
+        return;
+    jobs_get_figures(d->jobs, &f);
+    tell("at most %u jobs, %u nodes, %" PRIu64 " MiB of their messages; nodes %s", f.max_jobs,
+         f.max_conns, f.max_buffer_bytes >> 20,
+         d->has_key ? "need the token" : "are those of this user, in the clear");
+}
+
+/* Nobody is told of the ports before all is certain.
+ *
+ * err   why there is no token, if there is none */
+static enum daemon_exit open_all(struct daemon *d, struct co_error *err)
+{
+    int rc;
+    if (open_jobs(d, err) < 0 || open_server(d, err) < 0)
+        return DAEMON_EXIT_INTERNAL;
+    if ((rc = listen_everywhere(d, err)) < 0)
+        return rc == -ENOMEM ? DAEMON_EXIT_INTERNAL : DAEMON_EXIT_UNAVAILABLE;
+    if (require_token(d, err) < 0)
+        return DAEMON_EXIT_NO_ACCESS;
+    if (d->spec->port_file != NULL && write_port_file(d, err) < 0)
+        return DAEMON_EXIT_CANNOT_CREATE;
+    return DAEMON_EXIT_OK;
+}
+
+static enum daemon_exit start(struct daemon *d)
+{
+    struct co_error err = {0};
+    int rc = d->spec->no_jobs ? 0 : find_token(d->spec->token_file, &d->key, &err);
+    if (rc < 0) {
+        tell("%s", err.text);
+        return rc == -EACCES ? DAEMON_EXIT_NO_ACCESS : DAEMON_EXIT_INTERNAL;
+    }
+    d->has_key = rc == 1;
+    fit_descriptors(d);
+    enum daemon_exit code = open_all(d, &err);
+    if (code != DAEMON_EXIT_OK) {
+        tell("%s", err.text);
+        return code;
+    }
+    if (d->spec->verbose)
+        tell_limits(d);
+    tell_addresses(d);
+    return DAEMON_EXIT_OK;
+}
+
+/* Until SIGTERM, SIGINT or SIGHUP. */
+static enum daemon_exit serve(const struct daemon_spec *spec)
+{
+    struct daemon d = {.spec = spec};
+    int rc = uv_loop_init(&d.loop);
+    if (rc < 0) {
+        tell("no event loop: %s", uv_strerror(rc));
+        return DAEMON_EXIT_INTERNAL;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    watch_signals(&d); /* before anybody can know of us */
+    enum daemon_exit code = start(&d);
+    if (code != DAEMON_EXIT_OK)
+        close_all(&d);
+    uv_run(&d.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d.loop);
+    seal_key_fini(&d.key);
+    if (d.has_port_file && co_may_replace(spec->port_file))
+        unlink(spec->port_file);
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -23,7 +427,7 @@ int main(int argc, char **argv)
     struct co_error err = {0};
     enum daemon_wish wish;
     if (daemon_cli_parse(argc, argv, &wish, &spec, &err) < 0) {
-        tell(err.text);
+        tell("%s", err.text);
         return DAEMON_EXIT_USAGE;
     }
     if (wish == DAEMON_HELP)
@@ -31,6 +435,6 @@ int main(int argc, char **argv)
     else if (wish == DAEMON_VERSION)
         printf("ddp-rendezvous %s\n", DDPRUN_VERSION);
     else
-        return daemon_run(&spec, DDPRUN_VERSION, tell);
+        return serve(&spec);
     return fflush(stdout) == 0 ? DAEMON_EXIT_OK : DAEMON_EXIT_INTERNAL;
 }
