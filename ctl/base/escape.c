@@ -1,5 +1,13 @@
 #include "escape.h"
 
+#include "common/utf8.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 4096 };
+
 void escape_print(const uint8_t *bytes, size_t len, FILE *out)
 {
     for (size_t i = 0; i < len; i++) {
@@ -17,4 +25,50 @@ void escape_print(const uint8_t *bytes, size_t len, FILE *out)
         else
             putc(c, out);
     }
+}
+
+static const char *entity_of(uint8_t c)
+{
+    switch (c) {
+    case '&':
+        return "&amp;";
+    case '<':
+        return "&lt;";
+    case '>':
+        return "&gt;";
+    case '"':
+        return "&quot;";
+    case '\'':
+        return "&#39;";
+    default:
+        return NULL;
+    }
+}
+
+void escape_html(const char *text, FILE *out)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    while (*at != '\0') {
+        const char *entity = entity_of(*at);
+        size_t n = co_utf8_length((const char *)at, strnlen((const char *)at, 4));
+        bool is_control = (*at < ' ' && *at != '\n' && *at != '\t') || *at == 0x7f ||
+                          (n == 2 && at[0] == 0xc2 && at[1] < 0xa0);
+        if (entity != NULL)
+            fputs(entity, out);
+        else if (n == 0 || is_control)
+            fputs("\xef\xbf\xbd", out);
+        else
+            fwrite(at, 1, n, out);
+        at += n > 0 ? n : 1;
+    }
+}
+
+void escape_html_printf(FILE *out, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    escape_html(text, out);
 }

@@ -1,6 +1,6 @@
 #include "history_page.h"
 
-#include "ctl/base/html.h"
+#include "ctl/base/escape.h"
 #include "ctl/job/job_print.h"
 #include "history.h"
 
@@ -95,11 +95,11 @@ static void print_summary(const struct history *h, FILE *out)
 {
     char text[JOB_TEXT_BYTES];
     fputs("<h1>Job ", out);
-    html_put(h->job[0] != '\0' ? h->job : "?", out);
+    escape_html(h->job[0] != '\0' ? h->job : "?", out);
     fputs("</h1>\n<p>", out);
     if (h->program != NULL) {
         fputs("<code>", out);
-        html_put(h->program, out);
+        escape_html(h->program, out);
         fputs("</code><br>", out);
     }
     if (!h->has_end)
@@ -146,9 +146,10 @@ static void print_bar(const struct history_run *run, const struct scale *s, doub
     fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>",
             fates[run->fate].class, x, TOP + run->rank * lane, width > 1 ? width : 1,
             lane > 4 ? lane - 2 : lane * 0.9);
-    html_printf(out, "rank %d, generation %d: %s%s%s after %s; %s, pid %" PRId64, run->rank,
-                run->generation, fates[run->fate].words, run->signal[0] != '\0' ? ", " : "",
-                run->signal, duration(run->ended_s - run->begun_s, text), run->host, run->pid);
+    escape_html_printf(out, "rank %d, generation %d: %s%s%s after %s; %s, pid %" PRId64, run->rank,
+                       run->generation, fates[run->fate].words, run->signal[0] != '\0' ? ", " : "",
+                       run->signal, duration(run->ended_s - run->begun_s, text), run->host,
+                       run->pid);
     fputs("</title></rect>\n", out);
 }
 
@@ -171,7 +172,7 @@ static void print_moments(const struct history *h, const struct scale *s, int he
         double x = x_of(s, m->at_s);
         fprintf(out, "<path class=\"%s\" d=\"M%.1f %d l-4 -7 h8 z\"><title>",
                 m->is_trouble ? "trouble" : "mark", x, TOP);
-        html_put(m->text, out);
+        escape_html(m->text, out);
         fputs("</title></path>\n", out);
     }
 }
@@ -275,10 +276,10 @@ static void print_failures(const struct history *h, FILE *out)
         fprintf(out,
                 "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
                 duration(run->ended_s - h->first_s, text), run->generation, run->rank);
-        html_put(run->host, out);
+        escape_html(run->host, out);
         fprintf(out, "</td><td class=\"n\">%" PRId64 "</td><td>", run->pid);
         if (run->signal[0] != '\0')
-            html_printf(out, "killed by %s", run->signal);
+            escape_html_printf(out, "killed by %s", run->signal);
         else
             fprintf(out, "exit status %d", run->code);
         fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
@@ -304,7 +305,7 @@ static void print_marks(const struct history *h, FILE *out)
                 "<td%s>",
                 duration(m->at_s - h->first_s, text), m->generation, m->node,
                 m->is_trouble ? " class=\"bad\"" : "");
-        html_put(m->text, out);
+        escape_html(m->text, out);
         fputs("</td></tr>\n", out);
     }
     fputs("</table>\n", out);
@@ -321,7 +322,7 @@ int history_page_print(const struct history *h, const char *version, FILE *out)
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
           "style-src 'unsafe-inline'\">\n<title>Job ",
           out);
-    html_put(h->job, out);
+    escape_html(h->job, out);
     fprintf(out, "</title>\n<style>%s</style></head>\n<body>\n", style);
     print_summary(h, out);
     print_timeline(h, &s, out);
@@ -330,7 +331,7 @@ int history_page_print(const struct history *h, const char *version, FILE *out)
     print_marks(h, out);
     print_notes(h, out);
     fputs("<p class=\"note\">Made by ddpctl ", out);
-    html_put(version, out);
+    escape_html(version, out);
     fputs(" report.</p>\n</body></html>\n", out);
     return ferror(out) != 0 ? -EIO : 0;
 }

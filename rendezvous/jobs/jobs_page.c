@@ -1,5 +1,6 @@
 #include "jobs_page.h"
 
+#include "common/utf8.h"
 #include "jobs.h"
 #include "rendezvous/server/page.h"
 
@@ -17,35 +18,12 @@ struct jobs_print {
 
 /* --- JSON --- */
 
-/* Not a longer form than need be, no half of a pair, nothing beyond U+10FFFF. */
-static bool may_follow(uint8_t first, uint8_t second)
-{
-    uint8_t min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-    uint8_t max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-    return second >= min && second <= max;
-}
-
-/* How many bytes of UTF-8 are a character here; 0: none. */
-static size_t character_len(const char *text)
-{
-    uint8_t first = (uint8_t)text[0];
-    if (first < 0x80)
-        return 1;
-    if (first < 0xc2 || first > 0xf4 || !may_follow(first, (uint8_t)text[1]))
-        return 0;
-    size_t n = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-    for (size_t i = 2; i < n; i++)
-        if (((uint8_t)text[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 /* A run id may be any bytes. */
 static void print_string(struct page *p, const char *text)
 {
     page_append(p, "\"", 1);
     while (*text != '\0') {
-        size_t n = character_len(text);
+        size_t n = co_utf8_length(text, strnlen(text, 4));
         uint8_t c = (uint8_t)*text;
         if (n == 0)
             page_append(p, "?", 1);

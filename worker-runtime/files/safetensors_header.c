@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "utf8.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -159,7 +159,7 @@ static int read_escape(struct scan *s)
     s->at++;
     int code = read_code_point(s, &code_point);
     if (code == 0)
-        s->free += utf8_encode(code_point, s->free); /* at most 4 bytes for 6 or 12 */
+        s->free += co_utf8_encode(code_point, s->free); /* at most 4 bytes for 6 or 12 */
     return code;
 }
 
@@ -182,7 +182,7 @@ static int read_string(struct scan *s, const char **ret)
         return code;
     if (s->at == s->end)
         return bad(s, "a text without an end");
-    if (!utf8_is_valid(first, (size_t)(s->free - first)))
+    if (!co_utf8_is_valid(first, (size_t)(s->free - first)))
         return bad(s, "a text that is no UTF-8 ends");
     s->at++;
     *s->free++ = '\0'; /* in the place of a quotation mark */
@@ -490,7 +490,7 @@ static int check_string(const char *text, size_t most, const char *what, struct 
 {
     if (text == NULL || strnlen(text, most + 1) > most)
         return co_fail(err, -EINVAL, "%s is NULL or longer than %zu bytes", what, most);
-    if (!utf8_is_valid(text, strlen(text)))
+    if (!co_utf8_is_valid(text, strlen(text)))
         return co_fail(err, -EINVAL, "%s '%.100s' is no UTF-8", what, text);
     return 0;
 }

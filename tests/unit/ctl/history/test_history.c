@@ -1,5 +1,5 @@
 /* A job's history: from lines of events to lists, and to a page. */
-#include "ctl/base/html.h"
+#include "ctl/base/escape.h"
 #include "ctl/history/history.h"
 #include "ctl/history/history_page.h"
 #include "tests/support/suite.h"
@@ -310,7 +310,7 @@ START_TEST(text_means_itself_in_html)
     char *html = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&html, &n);
-    html_put(texts[_i].text, out);
+    escape_html(texts[_i].text, out);
     fclose(out);
     ck_assert_str_eq(html, texts[_i].html);
     free(html);

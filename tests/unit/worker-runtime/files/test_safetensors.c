@@ -1,6 +1,5 @@
 /* Files of tensors: written, read back, and refused. Those of Python are in tests/interop. */
 #include "tests/unit/worker-runtime/ranks.h"
-#include "worker-runtime/files/utf8.h"
 #include "worker-runtime/files/whole_file.h"
 
 #include "tests/support/cases.h"
@@ -215,39 +214,6 @@ START_TEST(digests_do_not_depend_on_how_bytes_were_cut)
 }
 END_TEST
 
-START_TEST(utf8_is_what_the_standard_says)
-{
-    static const char *const good[] = {"",
-                                       "a",
-                                       "\xc2\x80",
-                                       "\xdf\xbf",
-                                       "\xe0\xa0\x80",
-                                       "\xed\x9f\xbf",
-                                       "\xee\x80\x80",
-                                       "\xf0\x90\x80\x80",
-                                       "\xf4\x8f\xbf\xbf"};
-    static const char *const bad[] = {"\x80",
-                                      "\xc1\xbf",
-                                      "\xc2",
-                                      "\xe0\x9f\xbf",
-                                      "\xed\xa0\x80",
-                                      "\xf0\x8f\xbf\xbf",
-                                      "\xf4\x90\x80\x80",
-                                      "\xf8\x88\x80\x80",
-                                      "\xe2\x82",
-                                      "\xff"};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
-        ck_assert_msg(utf8_is_valid(good[i], strlen(good[i])), "good %zu", i);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        ck_assert_msg(!utf8_is_valid(bad[i], strlen(bad[i])), "bad %zu", i);
-    for (uint32_t c = 0; c <= 0x10ffff; c++) {
-        char text[4];
-        unsigned n = utf8_encode(c, text);
-        ck_assert_int_eq(utf8_is_valid(text, n), c < 0xd800 || c > 0xdfff);
-    }
-}
-END_TEST
-
 TEST_SUITE(safetensors)
 {
     Suite *s = suite_create("safetensors");
@@ -262,7 +228,6 @@ TEST_SUITE(safetensors)
     suite_add_tcase(s, t);
     t = tcase_create("helpers");
     tcase_add_test(t, digests_do_not_depend_on_how_bytes_were_cut);
-    tcase_add_test(t, utf8_is_what_the_standard_says);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,6 +1,6 @@
 #include "utf8.h"
 
-unsigned utf8_encode(uint32_t c, char *to)
+unsigned co_utf8_encode(uint32_t c, char *to)
 {
     static const uint8_t first[] = {0, 0x00, 0xc0, 0xe0, 0xf0};
     const unsigned n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -10,17 +10,17 @@ unsigned utf8_encode(uint32_t c, char *to)
     return n;
 }
 
-/* The length of the character at `at`, 0 if there is none. */
-static size_t length_of(const uint8_t *at, size_t left)
+size_t co_utf8_length(const char *text, size_t size)
 {
+    const uint8_t *at = (const uint8_t *)text;
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const size_t n = at[0] < 0x80             ? 1
                      : (at[0] & 0xe0) == 0xc0 ? 2
                      : (at[0] & 0xf0) == 0xe0 ? 3
                      : (at[0] & 0xf8) == 0xf0 ? 4
                                               : 0;
-    if (n <= 1 || n > left)
-        return n <= left ? n : 0;
+    if (n <= 1 || n > size)
+        return n <= size ? n : 0;
     uint32_t c = at[0] & (0x7fu >> n);
     for (size_t i = 1; i < n; i++) {
         if ((at[i] & 0xc0) != 0x80)
@@ -30,11 +30,10 @@ static size_t length_of(const uint8_t *at, size_t left)
     return c >= least[n] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) ? n : 0;
 }
 
-bool utf8_is_valid(const char *text, size_t size)
+bool co_utf8_is_valid(const char *text, size_t size)
 {
-    const uint8_t *at = (const uint8_t *)text;
     for (size_t done = 0, n; done < size; done += n)
-        if ((n = length_of(at + done, size - done)) == 0)
+        if ((n = co_utf8_length(text + done, size - done)) == 0)
             return false;
     return true;
 }

@@ -1,0 +1,59 @@
+/* Which bytes are characters: the bounds of each form, and every code point. */
+#include "common/utf8.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <string.h>
+
+START_TEST(utf8_is_what_the_standard_says)
+{
+    static const char *const good[] = {"",
+                                       "a",
+                                       "\xc2\x80",
+                                       "\xdf\xbf",
+                                       "\xe0\xa0\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xee\x80\x80",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc1\xbf",
+                                      "\xc2",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf8\x88\x80\x80",
+                                      "\xe2\x82",
+                                      "\xff"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        ck_assert_msg(co_utf8_is_valid(good[i], strlen(good[i])), "good %zu", i);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_msg(!co_utf8_is_valid(bad[i], strlen(bad[i])), "bad %zu", i);
+    for (uint32_t c = 0; c <= 0x10ffff; c++) {
+        char text[4];
+        unsigned n = co_utf8_encode(c, text);
+        ck_assert_int_eq(co_utf8_is_valid(text, n), c < 0xd800 || c > 0xdfff);
+    }
+}
+END_TEST
+
+START_TEST(a_character_that_is_cut_short_is_none)
+{
+    ck_assert_uint_eq(co_utf8_length("a", 1), 1);
+    ck_assert_uint_eq(co_utf8_length("\xe2\x82\xac", 3), 3);
+    ck_assert_uint_eq(co_utf8_length("\xe2\x82\xac", 2), 0);
+    ck_assert_uint_eq(co_utf8_length("\xe2\x82", 3), 0); /* the NUL is read, and is no part */
+}
+END_TEST
+
+TEST_SUITE(utf8)
+{
+    Suite *s = suite_create("utf8");
+    TCase *t = tcase_create("utf8");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, utf8_is_what_the_standard_says);
+    tcase_add_test(t, a_character_that_is_cut_short_is_none);
+    suite_add_tcase(s, t);
+    return s;
+}
