@@ -1,4 +1,4 @@
-#include "ctl_check.h"
+#include "ctl_commands.h"
 
 #include "ctl/base/table.h"
 #include "ctl/check/check_options.h"

@@ -1,4 +1,4 @@
-#include "ctl_job.h"
+#include "ctl_commands.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -6,9 +6,8 @@
 #include "console/job_request.h"
 #include "ctl/base/table.h"
 #include "ctl/job/job_conn.h"
-#include "ctl/job/job_poll.h"
 #include "ctl/job/job_print.h"
-#include "ctl_job_cli.h"
+#include "ctl/job/jobs.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -23,7 +22,7 @@ enum { FOLLOW_MS = 200 };
 /* A task under way. */
 struct work {
     const struct ctl_job_task *task;
-    struct job_poll look;
+    struct jobs jobs;
     struct co_error err;
 };
 
@@ -55,7 +54,7 @@ static void sleep_ms(uint64_t ms)
 
 static int find_job(struct work *w)
 {
-    return job_poll_at(&w->look, w->task->job, w->task->timeout_ms, &w->err);
+    return jobs_poll_one(&w->jobs, w->task->job, w->task->timeout_ms, &w->err);
 }
 
 static uint64_t deadline_ms(const struct work *w)
@@ -80,20 +79,20 @@ static int print_json(json_t *value)
 static int print_all_json(const struct work *w)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < w->look.jobs.n; i++)
-        if (w->look.jobs.list[i].status != NULL)
-            json_array_append(list, w->look.jobs.list[i].status);
+    for (size_t i = 0; i < w->jobs.n; i++)
+        if (w->jobs.list[i].status != NULL)
+            json_array_append(list, w->jobs.list[i].status);
     return print_json(json_pack("{s:i,s:o}", "v", 1, "jobs", list));
 }
 
 static int print_list(const struct work *w)
 {
-    size_t n = w->look.jobs.n;
+    size_t n = w->jobs.n;
     co_autofree struct job_print_row *rows = calloc(n + 1, sizeof *rows);
     if (rows == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const struct job *job = &w->look.jobs.list[i];
+        const struct job *job = &w->jobs.list[i];
         rows[i] = (struct job_print_row){job->status, job->folder, job->pid};
     }
     return job_print_list(rows, n, find_width(), stdout);
@@ -102,9 +101,9 @@ static int print_list(const struct work *w)
 static int print_status(const struct work *w)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < w->look.jobs.n; i++)
-        rc = w->task->start ? job_print_start(w->look.jobs.list[i].status, find_width(), stdout)
-                            : job_print_status(w->look.jobs.list[i].status, find_width(), stdout);
+    for (size_t i = 0; rc == 0 && i < w->jobs.n; i++)
+        rc = w->task->start ? job_print_start(w->jobs.list[i].status, find_width(), stdout)
+                            : job_print_status(w->jobs.list[i].status, find_width(), stdout);
     return rc;
 }
 
@@ -120,9 +119,9 @@ static int print_once(const struct work *w)
 static enum ctl_exit show(struct work *w)
 {
     for (bool is_first = true;; is_first = false) {
-        int rc = w->task->command == CTL_PS ? job_poll_all(&w->look, w->task->timeout_ms, &w->err)
+        int rc = w->task->command == CTL_PS ? jobs_poll(&w->jobs, w->task->timeout_ms, &w->err)
                                             : find_job(w);
-        if (!is_first && (rc == -ENOENT || (rc == 0 && w->look.jobs.n == 0)))
+        if (!is_first && (rc == -ENOENT || (rc == 0 && w->jobs.n == 0)))
             return CTL_EXIT_OK;
         if (rc < 0)
             return fail(w, rc);
@@ -154,11 +153,11 @@ static bool has_rank(const json_t *status, int32_t rank)
 /* The node where the rank is. */
 static const struct job *find_node(struct work *w)
 {
-    for (size_t i = 0; i < w->look.jobs.n; i++)
-        if (has_rank(w->look.jobs.list[i].status, w->task->rank))
-            return &w->look.jobs.list[i];
+    for (size_t i = 0; i < w->jobs.n; i++)
+        if (has_rank(w->jobs.list[i].status, w->task->rank))
+            return &w->jobs.list[i];
     co_fail(&w->err, -ENOENT, "rank %d of job %s is not on this machine", (int)w->task->rank,
-            jobs_name(&w->look.jobs.list[0]));
+            jobs_name(&w->jobs.list[0]));
     return NULL;
 }
 
@@ -282,7 +281,7 @@ static enum ctl_exit stack(struct work *w)
     if (rc < 0)
         return fail(w, rc);
     if (w->task->rank < 0)
-        return stacks_of(w, w->look.jobs.list, w->look.jobs.n);
+        return stacks_of(w, w->jobs.list, w->jobs.n);
     const struct job *node = find_node(w);
     return node != NULL ? stacks_of(w, node, 1) : fail(w, -ENOENT);
 }
@@ -295,12 +294,12 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
 {
     json_t *answer;
     int rc = find_job(w);
-    if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->look.jobs.n > 1)
+    if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->jobs.n > 1)
         rc = co_fail(&w->err, -EEXIST,
                      "several nodes of the job are on this machine: say which by its pid, as "
                      "ddpctl ps has it");
     if (rc == 0)
-        rc = job_conn_ask(w->look.jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
+        rc = job_conn_ask(w->jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
     if (rc < 0)
         return fail(w, rc);
     if (w->task->json)
@@ -341,6 +340,6 @@ enum ctl_exit ctl_job(const struct ctl_job_task *task)
 {
     struct work w = {.task = task};
     enum ctl_exit code = run(&w);
-    job_poll_fini(&w.look);
+    jobs_fini(&w.jobs);
     return code;
 }

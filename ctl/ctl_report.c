@@ -1,12 +1,11 @@
-#include "ctl_report.h"
+#include "ctl_commands.h"
 
 #include "common/error.h"
 #include "common/scope.h"
 #include "common/whole.h"
 #include "ctl/history/history.h"
 #include "ctl/history/history_page.h"
-#include "ctl/job/job_poll.h"
-#include "ctl_job_cli.h"
+#include "ctl/job/jobs.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -85,20 +84,20 @@ static bool is_file(const char *path)
 
 static int read_of_job(struct work *w)
 {
-    struct job_poll look = {0};
-    int rc = job_poll_at(&look, w->task->job, w->task->timeout_ms, &w->err);
+    struct jobs jobs = {0};
+    int rc = jobs_poll_one(&jobs, w->task->job, w->task->timeout_ms, &w->err);
     if (rc == 0)
-        history_init(&w->history, jobs_name(&look.jobs.list[0]));
-    for (size_t i = 0; rc == 0 && i < look.jobs.n; i++) {
-        const char *path = json_string_value(json_object_get(look.jobs.list[i].status, "events"));
+        history_init(&w->history, jobs_name(&jobs.list[0]));
+    for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
+        const char *path = json_string_value(json_object_get(jobs.list[i].status, "events"));
         if (path == NULL)
             rc = co_fail(&w->err, -ENOENT,
                          "this job was started without --events: nothing is written down");
-        else if (i == 0 || strcmp(path, json_string_value(json_object_get(
-                                            look.jobs.list[i - 1].status, "events"))) != 0)
+        else if (i == 0 || strcmp(path, json_string_value(json_object_get(jobs.list[i - 1].status,
+                                                                          "events"))) != 0)
             rc = read_file(w, path);
     }
-    job_poll_fini(&look);
+    jobs_fini(&jobs);
     return rc;
 }
 

@@ -1,4 +1,4 @@
-#include "ctl_store.h"
+#include "ctl_commands.h"
 
 #include "common/buf.h"
 #include "common/clock.h"

@@ -1,11 +1,10 @@
-#include "ctl_top.h"
+#include "ctl_commands.h"
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "ctl/job/job_poll.h"
+#include "ctl/job/jobs.h"
 #include "ctl/top/top_frame.h"
 #include "ctl/top/top_screen.h"
-#include "ctl_job_cli.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +19,7 @@ enum { SAMPLE_MS = 200 }; /* --once: processor time is counted for so long */
 struct top {
     const struct ctl_job_task *task;
     struct top_view view;
-    struct job_poll look;
+    struct jobs jobs;
     bool has_seen; /* a job that was named, at least once */
     struct co_error err;
 };
@@ -28,9 +27,9 @@ struct top {
 /* returns   0; -ENOENT there is no such job */
 static int look(struct top *t)
 {
-    int rc = job_poll_all(&t->look, t->task->timeout_ms, &t->err);
+    int rc = jobs_poll(&t->jobs, t->task->timeout_ms, &t->err);
     if (rc == 0 && t->task->job != NULL)
-        rc = jobs_select(&t->look.jobs, t->task->job, &t->err);
+        rc = jobs_select(&t->jobs, t->task->job, &t->err);
     t->has_seen |= rc == 0;
     return rc;
 }
@@ -39,7 +38,7 @@ static int print(struct top *t, FILE *out)
 {
     size_t n = 0;
     char when[16];
-    const struct jobs *jobs = &t->look.jobs;
+    const struct jobs *jobs = &t->jobs;
     co_autofree json_t **statuses = calloc(jobs->n + 1, sizeof *statuses);
     if (statuses == NULL)
         return -ENOMEM;
@@ -131,6 +130,6 @@ enum ctl_exit ctl_top(const struct ctl_job_task *task)
     struct top t = {.task = task};
     t.view.order = task->order;
     enum ctl_exit code = task->once ? show_once(&t) : show(&t);
-    job_poll_fini(&t.look);
+    jobs_fini(&t.jobs);
     return code;
 }

@@ -3,13 +3,8 @@
 #include "common/options.h"
 #include "ctl/base/ctl.h"
 #include "ctl/probe/check_agent.h"
-#include "ctl_check.h"
-#include "ctl_job.h"
-#include "ctl_job_cli.h"
-#include "ctl_report.h"
-#include "ctl_store.h"
+#include "ctl_commands.h"
 #include "ctl_table.h"
-#include "ctl_top.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,9 @@
 #include "jobs.h"
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/process.h"
 #include "console/job_folder.h"
 #include "console/job_request.h"
 #include "job_conn.h"
@@ -49,11 +51,19 @@ static void job_fini(struct job *job)
     free(job->folder);
 }
 
-void jobs_fini(struct jobs *jobs)
+static void drop_all(struct jobs *jobs)
 {
     for (size_t i = 0; i < jobs->n; i++)
         job_fini(&jobs->list[i]);
     free(jobs->list);
+    jobs->list = NULL;
+    jobs->n = 0;
+}
+
+void jobs_fini(struct jobs *jobs)
+{
+    drop_all(jobs);
+    free(jobs->usage);
     *jobs = (struct jobs){0};
 }
 
@@ -95,24 +105,94 @@ static void drop_ended(struct jobs *jobs)
     jobs->n = n;
 }
 
-int jobs_find(uint64_t deadline_ms, struct jobs *ret, struct co_error *err)
+/* Find all, and ask each for its status. Those that do not answer by the deadline are in the list,
+ * too. */
+static int find_all(struct jobs *jobs, uint64_t deadline_ms, struct co_error *err)
 {
     struct job_folders folders;
-    *ret = (struct jobs){0};
     int rc = job_folders_find(&folders, err);
     if (rc == 0 && folders.n > 0) {
-        ret->list = calloc(folders.n, sizeof *ret->list);
-        if (ret->list == NULL)
+        jobs->list = calloc(folders.n, sizeof *jobs->list);
+        if (jobs->list == NULL)
             rc = co_fail(err, -ENOMEM, "no memory for %zu jobs", folders.n);
     }
     for (size_t i = 0; rc == 0 && i < folders.n; i++)
-        ret->n += begin_to_ask(&ret->list[ret->n], folders.paths[i]);
+        jobs->n += begin_to_ask(&jobs->list[jobs->n], folders.paths[i]);
     job_folders_fini(&folders);
-    for (size_t i = 0; i < ret->n; i++)
-        end_asking(&ret->list[i], deadline_ms);
-    drop_ended(ret);
-    if (ret->n > 0)
-        qsort(ret->list, ret->n, sizeof *ret->list, compare_jobs);
+    for (size_t i = 0; i < jobs->n; i++)
+        end_asking(&jobs->list[i], deadline_ms);
+    drop_ended(jobs);
+    if (jobs->n > 0)
+        qsort(jobs->list, jobs->n, sizeof *jobs->list, compare_jobs);
+    return rc;
+}
+
+/* --- What ranks use --- */
+
+/* The place of a pid; a new one if it has none. returns NULL without memory */
+static struct jobs_usage *find_usage(struct jobs *jobs, pid_t pid)
+{
+    for (size_t i = 0; i < jobs->n_usage; i++)
+        if (jobs->usage[i].pid == pid)
+            return &jobs->usage[i];
+    struct jobs_usage *usage = realloc(jobs->usage, (jobs->n_usage + 1) * sizeof *usage);
+    if (usage == NULL)
+        return NULL;
+    jobs->usage = usage;
+    jobs->usage[jobs->n_usage] = (struct jobs_usage){.pid = pid};
+    return &jobs->usage[jobs->n_usage++];
+}
+
+static double percent(uint64_t cpu_ms, uint64_t over_ms)
+{
+    return over_ms > 0 ? 100.0 * (double)cpu_ms / (double)over_ms : 0;
+}
+
+static double cpu_percent(struct jobs *jobs, pid_t pid, const struct co_process *p, uint64_t age_ms,
+                          uint64_t now_ms)
+{
+    struct jobs_usage *before = find_usage(jobs, pid);
+    double result = percent(p->cpu_ms, age_ms);
+    if (before == NULL)
+        return result;
+    if (before->start_ticks == p->start_ticks && now_ms > before->at_ms &&
+        p->cpu_ms >= before->cpu_ms)
+        result = percent(p->cpu_ms - before->cpu_ms, now_ms - before->at_ms);
+    *before = (struct jobs_usage){pid, p->start_ticks, p->cpu_ms, now_ms};
+    return result;
+}
+
+static void add_usage(struct jobs *jobs, json_t *status, uint64_t now_ms)
+{
+    size_t i;
+    json_t *rank;
+    json_array_foreach(json_object_get(status, "ranks"), i, rank)
+    {
+        struct co_process p;
+        json_int_t pid = json_integer_value(json_object_get(rank, "pid"));
+        const json_t *code = json_object_get(rank, "exit_code");
+        const json_t *signal = json_object_get(rank, "signal");
+        if (pid <= 0 || pid > INT32_MAX || json_is_integer(code) || json_is_integer(signal) ||
+            co_process_look((pid_t)pid, &p, NULL) < 0)
+            continue;
+        char state[2] = {p.state, '\0'};
+        json_int_t age_ms = json_integer_value(json_object_get(rank, "age_ms"));
+        double cpu = cpu_percent(jobs, (pid_t)pid, &p, age_ms > 0 ? (uint64_t)age_ms : 0, now_ms);
+        json_object_set_new(rank, "cpu_percent", json_real(cpu));
+        json_object_set_new(rank, "cpu_ms", json_integer((json_int_t)p.cpu_ms));
+        json_object_set_new(rank, "rss_bytes", json_integer((json_int_t)p.rss_bytes));
+        json_object_set_new(rank, "threads", json_integer(p.n_threads));
+        json_object_set_new(rank, "process_state", json_string(state));
+    }
+}
+
+int jobs_poll(struct jobs *jobs, uint64_t timeout_ms, struct co_error *err)
+{
+    drop_all(jobs);
+    int rc = find_all(jobs, co_deadline_ms(timeout_ms), err);
+    uint64_t now_ms = co_now_ms();
+    for (size_t i = 0; i < jobs->n; i++)
+        add_usage(jobs, jobs->list[i].status, now_ms);
     return rc;
 }
 
@@ -185,4 +265,18 @@ int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
     if (jobs->n == 0)
         return co_fail(err, -ENOENT, "there is no job of yours here");
     return require_one(jobs, err);
+}
+
+int jobs_poll_one(struct jobs *jobs, const char *name, uint64_t timeout_ms, struct co_error *err)
+{
+    int rc = jobs_poll(jobs, timeout_ms, err);
+    if (rc == 0)
+        rc = jobs_select(jobs, name, err);
+    for (size_t i = 0; rc == 0 && i < jobs->n; i++)
+        if (jobs->list[i].status == NULL)
+            rc = co_fail(err, -ETIMEDOUT,
+                         "the ddprun of %s does not answer: it may be stopped, or its machine be "
+                         "very busy",
+                         jobs->list[i].folder != NULL ? jobs->list[i].folder : "?");
+    return rc;
 }

@@ -1,7 +1,11 @@
-/* jobs.h - the jobs of this user on this machine: each ddprun whose socket is found is asked.
+/* jobs.h - the jobs of this user on this machine, as they are now: each ddprun whose socket is found
+ * is asked for its status, to which is added what its ranks use. Asked once, or again and again.
  *
  * A ddprun is a node of a job, and several of one job may be here. What a killed one has left is
- * removed on the way. */
+ * removed on the way. ddpctl is on the same machine as the ranks, so ddprun need not be asked what
+ * they use: each rank that runs has "cpu_percent" (since it was asked before, else since its start;
+ * 100 is one CPU), "cpu_ms", "rss_bytes", "threads" and "process_state", as /proc has it, where /proc
+ * knows the process, which it does not in another PID namespace. */
 #ifndef DDP_CTL_JOB_JOBS_H
 #define DDP_CTL_JOB_JOBS_H
 
@@ -14,29 +18,40 @@ struct co_error;
 
 struct job {
     int fd;         /* the connection, for more requests; -1: it was lost */
-    json_t *status; /* its answer, with "cpu_ms" and so on of each rank (job_usage.h); NULL: none */
+    json_t *status; /* its answer, with what its ranks use; NULL: none */
     char *folder;   /* owned */
     pid_t pid;      /* of who listens there, also if it does not answer; 0: not known */
     int trouble;    /* why there is no answer, as job_conn_hear(); 0: there is one */
 };
 
-struct jobs {
+struct jobs {         /* zeroed: not asked yet */
     struct job *list; /* owned; in order of run id, node and pid */
     size_t n;
+    struct jobs_usage { /* of a rank when it was asked before */
+        pid_t pid;
+        uint64_t start_ticks, cpu_ms, at_ms;
+    } * usage; /* owned */
+    size_t n_usage;
 };
 
-/* Find all, and ask each for its status. Those that do not answer by the deadline are in the list,
- * too.
- *
- * returns   0, -ENOMEM; jobs_fini() in any case */
-int jobs_find(uint64_t deadline_ms, struct jobs *ret, struct co_error *err);
 void jobs_fini(struct jobs *jobs); /* a zeroed one is fine */
+
+/* All of them, in place of those that were found before.
+ *
+ * timeout_ms   for their answers; those that do not answer by then are in the list, too
+ * returns      0, -ENOMEM */
+int jobs_poll(struct jobs *jobs, uint64_t timeout_ms, struct co_error *err);
 
 /* Keep those of one job only.
  *
  * name      its run id, or how that begins, or a ddprun's pid; NULL: the only one there is
  * returns   0; -ENOENT there is none; -EEXIST there are several; the text lists them */
 int jobs_select(struct jobs *jobs, const char *name, struct co_error *err);
+
+/* The nodes of one job, each with an answer.
+ *
+ * returns   as jobs_select(); -ETIMEDOUT one of them does not answer; -ENOMEM */
+int jobs_poll_one(struct jobs *jobs, const char *name, uint64_t timeout_ms, struct co_error *err);
 
 /* The run id; "?" where there is no answer. Lent. */
 const char *jobs_name(const struct job *job);
