@@ -1,11 +1,12 @@
-/* jobs.h - the jobs of this user on this machine, as they are now: each ddprun whose socket is found
- * is asked for its status, to which is added what its ranks use. Asked once, or again and again.
+/* jobs.h - the jobs of this user on this machine, as they are now: each ddprun whose socket is
+ * found is asked for its status, to which is added what its ranks use. Asked once, or again and
+ * again.
  *
  * A ddprun is a node of a job, and several of one job may be here. What a killed one has left is
  * removed on the way. ddpctl is on the same machine as the ranks, so ddprun need not be asked what
  * they use: each rank that runs has "cpu_percent" (since it was asked before, else since its start;
- * 100 is one CPU), "cpu_ms", "rss_bytes", "threads" and "process_state", as /proc has it, where /proc
- * knows the process, which it does not in another PID namespace. */
+ * 100 is one CPU), "cpu_ms", "rss_bytes", "threads" and "process_state", as /proc has it, where
+ * /proc knows the process, which it does not in another PID namespace. */
 #ifndef DDP_CTL_JOB_JOBS_H
 #define DDP_CTL_JOB_JOBS_H
 
