@@ -3,6 +3,8 @@
 over the double.
 
     bench_gpu.py BENCH_GPU BUILD_ROOT
+
+Covers: worker-runtime/nccl, bench
 """
 
 import os

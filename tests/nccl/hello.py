@@ -2,6 +2,8 @@
 """examples/nccl_hello says what it has, on 3 "GPUs" of the double, and what is missing without one.
 
     hello.py DDPRUN NCCL_HELLO
+
+Covers: worker-runtime/nccl
 """
 
 import os

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """examples/mnist on "GPUs" is the training on CPUs, in double precision to the last digits: over the double of NCCL and
-CUDA, which runs the text of its kernels on the CPU and checks the order of all of them."""
+CUDA, which runs the text of its kernels on the CPU and checks the order of all of them.
+
+Covers: worker-runtime/nccl, examples
+"""
 
 import argparse
 import json

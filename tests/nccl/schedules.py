@@ -9,6 +9,8 @@ and not in a wrong sum, in a hang, or by breaking a rule of NCCL that the double
 
     schedules.py --ddprun DDPRUN --trainer TRAINER --seeds 500      all of 0 .. 499
     schedules.py --ddprun DDPRUN --trainer TRAINER --seed 17 -v     one of them, with what was said
+
+Covers: worker-runtime/nccl, worker-runtime/group
 """
 
 import argparse

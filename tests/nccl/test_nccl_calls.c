@@ -1,6 +1,8 @@
 /* Calls of NCCL that never return, and who waits for them: the plug-in by its own interface, over
  * the double, with one rank and a job of the test's. No assertion is on time: what would wait for
- * ever is ended by the test's own limit. */
+ * ever is ended by the test's own limit.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 #include "common/error.h"

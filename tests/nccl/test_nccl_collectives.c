@@ -1,5 +1,7 @@
 /* All collectives on memory of GPUs, beside the same ones on CPUs: over the double, whose sums are
- * those of the reference, so that all bits are the same. */
+ * those of the reference, so that all bits are the same.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 enum { MOST_RANKS = 8, ROOM = 96 * 1024 }; /* bytes; more than a piece of the double */

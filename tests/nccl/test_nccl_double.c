@@ -1,4 +1,6 @@
-/* The double of CUDA: what the other tests rely on that it finds. */
+/* The double of CUDA: what the other tests rely on that it finds.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 struct streams { /* of a capture */

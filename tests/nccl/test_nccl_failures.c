@@ -1,5 +1,7 @@
 /* What becomes of ranks on GPUs when something goes wrong in one of them: over the double, with its
- * faults. No rank hangs, streams are idle afterwards, and each rank hears why. */
+ * faults. No rank hangs, streams are idle afterwards, and each rank hears why.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 enum { RANKS = 3, STEPS = 6, COUNT = 40000 };

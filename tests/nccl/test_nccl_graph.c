@@ -1,4 +1,6 @@
-/* Steps of ddp_model in CUDA graphs, beside the same model on CPUs: over the double. */
+/* Steps of ddp_model in CUDA graphs, beside the same model on CPUs: over the double.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_net.h"
 
 enum { STEPS = 6, FAILED = 10 };

@@ -1,4 +1,6 @@
-/* Steps of ddp_model that are not captured or replayed, and break nothing: over the double. */
+/* Steps of ddp_model that are not captured or replayed, and break nothing: over the double.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_net.h"
 
 static void expect(int rank, int got, int want, const char *text)

@@ -1,4 +1,6 @@
-/* ddp_model_opts.hook with gradients on GPUs, beside the same hook on CPUs: over the double. */
+/* ddp_model_opts.hook with gradients on GPUs, beside the same hook on CPUs: over the double.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_values.h"
 
 #include "double/double.h"

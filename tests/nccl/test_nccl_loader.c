@@ -1,5 +1,7 @@
 /* Loaders whose batches go to GPUs: over the double, which checks the order of all copies and
- * kernels, and does not overtake a stream that stands still. */
+ * kernels, and does not overtake a stream that stands still.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 #include "double/double.h"

@@ -1,4 +1,6 @@
-/* ddp_model with gradients on GPUs, beside the same model on CPUs: over the double. */
+/* ddp_model with gradients on GPUs, beside the same model on CPUs: over the double.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* ddp_syncbn on GPUs, beside the same layer on CPUs: over the double. */
+/* ddp_syncbn on GPUs, beside the same layer on CPUs: over the double.
+ *
+ * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
 #include <math.h>

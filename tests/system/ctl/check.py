@@ -1,5 +1,8 @@
 """ddpctl check: on hosts with a real sshd, a host name and an address each; on nodes by test doubles of ssh, of
-nvidia-smi and of NCCL; on this machine."""
+nvidia-smi and of NCCL; on this machine.
+
+Covers: ctl/check, ctl, launcher/remote
+"""
 import json
 import os
 import re

@@ -2,6 +2,7 @@
 # What bash offers behind a cursor, from the completion as it is installed; and that the other shells,
 # where they are, can read theirs.
 #   completion.sh BASH_FILE ZSH_FILE FISH_FILE DDPRUN
+# Covers: ctl/completion, launcher/options
 set -euo pipefail
 # shellcheck source=/dev/null
 . "$1"

@@ -2,6 +2,7 @@
 # What bash offers for ddp-rendezvous, ddpctl and ddp-perf, from the completions as they are installed; and that
 # the other shells, where they are, can read theirs.
 #   completion_tools.sh FOLDER DDP_RENDEZVOUS DDPCTL DDP_PERF
+# Covers: ctl/completion, ctl, perf, rendezvous/daemon
 set -euo pipefail
 folder=$1
 failed=0

@@ -1,4 +1,7 @@
-"""ddpctl on running jobs: what it shows, and what it makes them do."""
+"""ddpctl on running jobs: what it shows, and what it makes them do.
+
+Covers: ctl/job, ctl, console, launcher/node, launcher/reporting
+"""
 import json
 import os
 import re

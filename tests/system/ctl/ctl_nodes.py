@@ -1,4 +1,7 @@
-"""ddpctl on a job of several nodes, each a ddprun of its own on this host."""
+"""ddpctl on a job of several nodes, each a ddprun of its own on this host.
+
+Covers: ctl/job, ctl, console, launcher/membership
+"""
 import json
 import os
 import signal

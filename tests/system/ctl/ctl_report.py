@@ -1,5 +1,8 @@
 """ddpctl report: a job's page, read by a parser and looked at in Chromium. With SCREENSHOTS=FOLDER its picture is
-written there."""
+written there.
+
+Covers: ctl/history, ctl, launcher/reporting
+"""
 import html.parser
 import os
 import re

@@ -1,4 +1,7 @@
-"""ddpctl stack: who hangs, and where, whatever the ranks are."""
+"""ddpctl stack: who hangs, and where, whatever the ranks are.
+
+Covers: ctl/job, ctl, launcher/diagnosis
+"""
 import contextlib
 import glob
 import json

@@ -1,4 +1,7 @@
-"""`ddpctl store` as it is built, on a ddp-rendezvous."""
+"""`ddpctl store` as it is built, on a ddp-rendezvous.
+
+Covers: ctl
+"""
 import os
 import pty
 import signal

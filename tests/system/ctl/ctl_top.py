@@ -1,4 +1,7 @@
-"""ddpctl top, in a terminal that tmux plays. With SCREENSHOTS=FOLDER its pictures are written there, as text."""
+"""ddpctl top, in a terminal that tmux plays. With SCREENSHOTS=FOLDER its pictures are written there, as text.
+
+Covers: ctl/top, ctl
+"""
 import os
 import pty
 import re

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The full training, with its figures: accuracy on 1, 2 and 4 ranks, a linear classifier beside it, exact
 # losses over 100 steps, and the speed of two ranks against one. Speed is printed, not judged.
+# Covers: examples
 . "$(dirname "$0")/common.sh"
 
 for n in 1 2 4; do

@@ -1,5 +1,6 @@
 #!/bin/sh
 # What cannot work ends at once, with one message that names the thing.
+# Covers: examples
 . "$(dirname "$0")/common.sh"
 
 # refuses WHAT TEXT N ARG...: the training on N ranks ends with a failure, and says TEXT once.

@@ -1,5 +1,6 @@
 #!/bin/sh
 # A GPT learns, is stopped, and goes on with other numbers of ranks as if nothing had been.
+# Covers: examples
 . "$(dirname "$0")/common.sh"
 
 small="--layers 2 --width 32 --heads 2 --context 32 --batch 12 --print-every 0 --test-every 0"

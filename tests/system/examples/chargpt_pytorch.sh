@@ -1,5 +1,6 @@
 #!/bin/sh
 # PyTorch loads chargpt's checkpoint, and its network foretells the held-out text as well.
+# Covers: examples, worker-runtime/files
 . "$(dirname "$0")/common.sh"
 
 python=${TORCH_2_11_PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/torch-2.11/bin/python}

@@ -1,4 +1,7 @@
-"""examples/demo: it shows what it promises, and leaves nothing, however it ends."""
+"""examples/demo: it shows what it promises, and leaves nothing, however it ends.
+
+Covers: examples, ctl/top, rendezvous/daemon
+"""
 import os
 import re
 import signal

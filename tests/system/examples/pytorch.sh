@@ -1,5 +1,6 @@
 #!/bin/sh
 # PyTorch loads the checkpoint into the module of the classic tutorials, and it is the same network.
+# Covers: examples, worker-runtime/files
 . "$(dirname "$0")/common.sh"
 
 python=${TORCH_1_13_PYTHON:-/usr/bin/python3} # Debian's, as the other tests with PyTorch have it

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Training is the same on 1, 2 and 4 ranks, and twice the same on 2.
+# Covers: examples, worker-runtime/model
 . "$(dirname "$0")/common.sh"
 
 # losses N FILE OPTION...: train the double build on N ranks, exactly 100 steps, and keep the losses. Without

@@ -1,6 +1,9 @@
 """A training with ranks that are killed, and replaced, ends with the bits of one without. EXAMPLE is the built mnist_double or
 chargpt_double, KILLS how many ranks are killed, EXAMPLE_OPTIONS what it is told besides. Of mnist batch normalisation is left out:
-its running averages are each rank's own."""
+its running averages are each rank's own.
+
+Covers: examples, worker-runtime/group, worker-runtime/tools
+"""
 import glob
 import os
 import random

@@ -1,4 +1,7 @@
-"""examples/resume.c ends with the same bits, whatever happens to its ranks and to the job."""
+"""examples/resume.c ends with the same bits, whatever happens to its ranks and to the job.
+
+Covers: examples, worker-runtime/checkpoint, worker-runtime/group
+"""
 import os
 import shutil
 import signal

@@ -1,5 +1,6 @@
 #!/bin/sh
 # The smaller examples: a policy that learns by trying, a process with several devices, a table of workers.
+# Covers: examples
 . "$(dirname "$0")/common.sh"
 
 start 2 "$reinforce" >"$work/out"

@@ -3,7 +3,10 @@ come, at any time and on top of each other. In the end each step was made once a
 verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
 what was done.
 
-The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py."""
+The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py.
+
+Covers: launcher/node, launcher/membership, launcher/supervisor, launcher/spawner, rendezvous/jobs, worker-runtime/group
+"""
 import collections
 import os
 import queue

@@ -1,5 +1,8 @@
 """Nodes come, go and die, and the job goes on: elastic_cases.py with ddprun and C workers, on addresses of the loopback
-interface and in network namespaces. Torch's workers: tests/interop/elastic_gloo.py."""
+interface and in network namespaces. Torch's workers: tests/interop/elastic_gloo.py.
+
+Covers: launcher/node, launcher/membership, rendezvous/membership, rendezvous/channel
+"""
 import os
 import re
 import unittest

@@ -1,5 +1,8 @@
 """Nodes meet at a real etcd: docs/etcd.md. The one that has the roster is killed, leaves, is stopped; etcd is killed, stopped,
-restarted, has users and certificates. All nodes are on this host."""
+restarted, has users and certificates. All nodes are on this host.
+
+Covers: rendezvous/etcd, launcher/membership, launcher/node
+"""
 import os
 import random
 import select

@@ -1,5 +1,7 @@
 """What goes wrong around a job: a ddprun that stands still, a clock that jumps, a disk that is full, a terminal that
 is closed, descriptors that are used up. Nothing hangs, nothing crashes, and who and what is said.
+
+Covers: launcher/node, launcher/membership, launcher/stdio, launcher/reporting
 """
 import fcntl
 import json

@@ -1,4 +1,7 @@
-"""A node of a job of several: real processes, the real roster, the other nodes on paper."""
+"""A node of a job of several: real processes, the real roster, the other nodes on paper.
+
+Covers: launcher/membership, launcher/supervisor, launcher/node
+"""
 import json
 import os
 import pty

@@ -7,6 +7,8 @@ HOSTILE is tests/support/hostile. SERVER serves a store on 127.0.0.1: "{port_fil
 for a file that it writes the port to; without that it prints the port as the last word of its first line. It is
 to keep within MB of memory in the end, all told. How long the honest client had to wait is printed, and
 compared only with --max-wait-ms: for a machine that has nothing else to do.
+
+Covers: rendezvous/server, rendezvous/store, rendezvous/net, rendezvous/daemon
 """
 import argparse
 import json

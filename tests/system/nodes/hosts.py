@@ -1,4 +1,7 @@
-"""ddprun -H and --hostfile: a job on several hosts, each with a real sshd, a host name and an address of its own."""
+"""ddprun -H and --hostfile: a job on several hosts, each with a real sshd, a host name and an address of its own.
+
+Covers: launcher/remote, launcher/hosts, launcher/membership, launcher/node
+"""
 import os
 import shutil
 import signal

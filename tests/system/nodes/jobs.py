@@ -1,4 +1,7 @@
-"""Jobs of ddprun at a ddp-rendezvous: several at a time, faults of the daemon and of its guests."""
+"""Jobs of ddprun at a ddp-rendezvous: several at a time, faults of the daemon and of its guests.
+
+Covers: rendezvous/jobs, rendezvous/daemon, launcher/membership
+"""
 import json
 import os
 import signal

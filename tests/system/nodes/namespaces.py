@@ -3,6 +3,8 @@
 
 Each job adds up until rank 3 kills itself (tests/support/programs/adder.c): so that it works is seen, and that all others
 are told who died, and where.
+
+Covers: worker-runtime/tcp, worker-runtime/join
 """
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't."""
+"""Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't.
+
+Covers: launcher/membership, launcher/node, launcher/generation, rendezvous/membership, rendezvous/channel, rendezvous/net
+"""
 import os
 import select
 import shutil

@@ -1,5 +1,8 @@
 """Nodes and their ranks come, go and die; the ranks that live are the same processes before and after: docs/recovery.md.
-The ranks are tests/support/programs/recovery_rank.c, as in recovery.py."""
+The ranks are tests/support/programs/recovery_rank.c, as in recovery.py.
+
+Covers: launcher/node, launcher/membership, launcher/supervisor, rendezvous/membership, worker-runtime/group
+"""
 import contextlib
 import itertools
 import os

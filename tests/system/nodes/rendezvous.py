@@ -1,4 +1,7 @@
-"""ddp-rendezvous as it is built: signals, addresses, limits, HTTP beside the store."""
+"""ddp-rendezvous as it is built: signals, addresses, limits, HTTP beside the store.
+
+Covers: rendezvous/daemon, rendezvous/server, rendezvous/net
+"""
 import http.client
 import json
 import os

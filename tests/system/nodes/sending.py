@@ -1,4 +1,7 @@
-"""ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts."""
+"""ddprun-static, and that -H sends it to hosts that have no ddprun: real sshds in namespaces, each with its own files where it counts.
+
+Covers: launcher/remote, launcher/platform
+"""
 import fcntl
 import hashlib
 import os

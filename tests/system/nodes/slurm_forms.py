@@ -1,5 +1,8 @@
 """ddprun under a real Slurm of four nodes, on this machine: as srun's task, in a batch script and under salloc, once
-for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine."""
+for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine.
+
+Covers: launcher/hosts, launcher/remote, launcher/placement
+"""
 import json
 import os
 import shutil

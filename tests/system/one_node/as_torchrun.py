@@ -1,4 +1,7 @@
-"""Under the name torchrun, whatever leads to it, ddprun has torchrun's defaults and its exit statuses."""
+"""Under the name torchrun, whatever leads to it, ddprun has torchrun's defaults and its exit statuses.
+
+Covers: launcher/options, launcher
+"""
 import os
 import pty
 import re

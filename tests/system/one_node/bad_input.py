@@ -1,4 +1,7 @@
-"""Wrong words: a clear message that names the thing, the right exit status, nothing started."""
+"""Wrong words: a clear message that names the thing, the right exit status, nothing started.
+
+Covers: launcher/options, launcher
+"""
 import os
 import tempfile
 import unittest

@@ -1,5 +1,8 @@
 """ddprun does what it should when a job goes wrong: the rows of behaviour_rows.py, with what is wanted in each. What
-names hosts or MPI is asked of it in hosts.py and mpi.py."""
+names hosts or MPI is asked of it in hosts.py and mpi.py.
+
+Covers: launcher/node, launcher/supervisor, launcher/spawner, launcher/stdio
+"""
 import os
 import unittest
 

@@ -1,4 +1,7 @@
-"""What a rank finds in its environment, end to end."""
+"""What a rank finds in its environment, end to end.
+
+Covers: launcher/job, launcher/generation
+"""
 import os
 import socket
 import tempfile

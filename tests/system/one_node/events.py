@@ -1,4 +1,7 @@
-"""--events FILE: what happens, as lines of JSON."""
+"""--events FILE: what happens, as lines of JSON.
+
+Covers: launcher/reporting, launcher/node
+"""
 import json
 import os
 import signal

@@ -1,4 +1,7 @@
-"""ddprun's exit status says what happened to the job."""
+"""ddprun's exit status says what happened to the job.
+
+Covers: launcher/node, launcher/supervisor, launcher/reporting, launcher/spawner
+"""
 import json
 import os
 import signal

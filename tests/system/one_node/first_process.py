@@ -1,4 +1,7 @@
-"""ddprun as the first process of a container: orphans become its children, and it reaps them."""
+"""ddprun as the first process of a container: orphans become its children, and it reaps them.
+
+Covers: launcher/spawner, launcher/node
+"""
 import os
 import shutil
 import signal

@@ -1,5 +1,8 @@
 """--hang-timeout: a rank that makes no progress is named, with what the others wait for, and ended; what follows is what
-follows any failure. The ranks are tests/support/programs/hanger.c, and programs without libddp."""
+follows any failure. The ranks are tests/support/programs/hanger.c, and programs without libddp.
+
+Covers: launcher/diagnosis, launcher/supervisor, launcher/node, segments
+"""
 import glob
 import json
 import os

@@ -1,5 +1,8 @@
 """--on-term: an end that is announced. The ranks are asked to save their state before the signal that ends them is passed
-on. Jobs of several nodes: nodes.py, Scaling."""
+on. Jobs of several nodes: nodes.py, Scaling.
+
+Covers: launcher/supervisor, launcher/node, launcher/generation
+"""
 import json
 import os
 import signal

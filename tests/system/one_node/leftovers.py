@@ -1,4 +1,7 @@
-"""Whoever dies, nothing of the job is left running."""
+"""Whoever dies, nothing of the job is left running.
+
+Covers: launcher/spawner, launcher/supervisor, launcher/node, launcher/generation
+"""
 import os
 import signal
 import time

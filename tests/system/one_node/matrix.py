@@ -1,4 +1,7 @@
-"""Every exit code, every signal: as a rank's end, and sent to ddprun once, twice and three times."""
+"""Every exit code, every signal: as a rank's end, and sent to ddprun once, twice and three times.
+
+Covers: launcher/supervisor, launcher/node, launcher/spawner
+"""
 import signal
 import unittest
 

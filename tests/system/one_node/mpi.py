@@ -1,5 +1,8 @@
 """Programs of MPI under ddprun: MPICH's ranks find each other by PMI-1, on one node and on two; those of Open MPI are
-refused. Skipped without MPICH."""
+refused. Skipped without MPICH.
+
+Covers: rendezvous/pmi, launcher/generation, launcher/node
+"""
 import os
 import shutil
 import signal

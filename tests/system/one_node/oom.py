@@ -1,4 +1,7 @@
-"""The kernel's OOM killer, for real: ddprun in a control group with a limit, whose ranks use more."""
+"""The kernel's OOM killer, for real: ddprun in a control group with a limit, whose ranks use more.
+
+Covers: launcher/diagnosis, launcher/reporting
+"""
 import json
 import os
 import select

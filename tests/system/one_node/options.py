@@ -1,4 +1,7 @@
-"""What a rank's words and variables come to, and what ddprun says instead of starting any."""
+"""What a rank's words and variables come to, and what ddprun says instead of starting any.
+
+Covers: launcher/options, launcher/job
+"""
 import os
 import signal
 import unittest

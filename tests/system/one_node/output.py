@@ -1,4 +1,7 @@
-"""Where the ranks' output goes: log files, prefixes, labels, terminals; whole lines at any speed."""
+"""Where the ranks' output goes: log files, prefixes, labels, terminals; whole lines at any speed.
+
+Covers: launcher/stdio, launcher/job
+"""
 import fcntl
 import glob
 import os

@@ -1,4 +1,7 @@
-"""ddp-perf under ddprun, Open MPI's mpirun, hydra, and alone."""
+"""ddp-perf under ddprun, Open MPI's mpirun, hydra, and alone.
+
+Covers: perf
+"""
 import json
 import os
 import re

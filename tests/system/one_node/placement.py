@@ -1,4 +1,7 @@
-"""Ranks on their CPUs, as the kernel tells: on whatever machine this is, with whatever it allows us."""
+"""Ranks on their CPUs, as the kernel tells: on whatever machine this is, with whatever it allows us.
+
+Covers: launcher/placement, launcher/platform
+"""
 import glob
 import os
 import re

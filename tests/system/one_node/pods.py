@@ -1,5 +1,8 @@
 """Pods of an Indexed Job, as far as they can be had on one machine: each with a host name and an /etc/hosts of its own,
-in which the others' names appear only after a while, as in a cluster's DNS."""
+in which the others' names appear only after a while, as in a cluster's DNS.
+
+Covers: launcher/hosts, launcher/membership, launcher/platform
+"""
 import os
 import shutil
 import signal

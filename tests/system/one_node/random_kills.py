@@ -1,4 +1,7 @@
-"""Kill -9 of anybody, at any time: nothing is left. Seeded; KILLS and SEED say how many and which."""
+"""Kill -9 of anybody, at any time: nothing is left. Seeded; KILLS and SEED say how many and which.
+
+Covers: launcher/spawner, launcher/supervisor, launcher/node
+"""
 import os
 import random
 import signal

@@ -1,4 +1,7 @@
-"""--report FILE: the end of the job as JSON, whatever it was."""
+"""--report FILE: the end of the job as JSON, whatever it was.
+
+Covers: launcher/reporting, launcher/node
+"""
 import errno
 import json
 import os

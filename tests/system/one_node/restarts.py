@@ -1,4 +1,7 @@
-"""All ranks start again after a failure, with nothing of the old generation left; --timeout."""
+"""All ranks start again after a failure, with nothing of the old generation left; --timeout.
+
+Covers: launcher/supervisor, launcher/node, launcher/generation, launcher/stdio
+"""
 import os
 import re
 import signal

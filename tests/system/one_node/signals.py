@@ -1,4 +1,7 @@
-"""Signals to ddprun reach the ranks; the job ends or goes on as they say."""
+"""Signals to ddprun reach the ranks; the job ends or goes on as they say.
+
+Covers: launcher/supervisor, launcher/node, launcher/spawner
+"""
 import os
 import signal
 import subprocess

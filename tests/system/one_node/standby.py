@@ -1,5 +1,8 @@
 """--standby: a process that waits takes the place of a rank that fails. The ranks are tests/support/programs/recovery_rank.c, as in
-recovery.py: each tells its pid and the bits of its state after each step."""
+recovery.py: each tells its pid and the bits of its state after each step.
+
+Covers: launcher/supervisor, launcher/node, launcher/spawner, worker-runtime/group
+"""
 import os
 import signal
 import tempfile

@@ -1,4 +1,7 @@
-"""stdin, stdout, stderr, and the report."""
+"""stdin, stdout, stderr, and the report.
+
+Covers: launcher/stdio, launcher/reporting
+"""
 import fcntl
 import json
 import os

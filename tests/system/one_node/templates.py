@@ -1,4 +1,7 @@
-"""Arguments in braces: programs that take who they are as flags need no wrapper."""
+"""Arguments in braces: programs that take who they are as flags need no wrapper.
+
+Covers: launcher/job
+"""
 import os
 import unittest
 

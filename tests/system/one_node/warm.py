@@ -1,4 +1,7 @@
-"""--warm: ranks of a restart are forked, and whatever is in the way of that, the job goes on with ranks that are executed."""
+"""--warm: ranks of a restart are forked, and whatever is in the way of that, the job goes on with ranks that are executed.
+
+Covers: launcher/warm, launcher/spawner, launcher/node
+"""
 import ctypes
 import glob
 import json

@@ -1,4 +1,7 @@
-"""Scripts that look at themselves behave the same as a plain rank and as one forked from the parent of --warm."""
+"""Scripts that look at themselves behave the same as a plain rank and as one forked from the parent of --warm.
+
+Covers: launcher/warm
+"""
 import json
 import os
 import re

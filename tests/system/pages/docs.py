@@ -1,5 +1,8 @@
 """The command lines of the pages are lines that ddprun takes: each is run with --dry-run, those of the other programs have the options
-that their own help has."""
+that their own help has.
+
+Covers: launcher/options, ctl, rendezvous/daemon, perf
+"""
 import os
 import re
 import shlex

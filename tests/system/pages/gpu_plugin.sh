@@ -1,5 +1,6 @@
 #!/bin/sh
 # gpu_plugin.sh LIBDDP HELLO - what a program is told whose libddp-nccl.so is missing, or no good: the thing that is wrong.
+# Covers: worker-runtime/device
 set -u
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT

@@ -1,4 +1,7 @@
-"""README's two nodes: its commands, copied."""
+"""README's two nodes: its commands, copied.
+
+Covers: launcher/membership, launcher
+"""
 import os
 import re
 import subprocess

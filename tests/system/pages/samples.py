@@ -1,5 +1,8 @@
 """examples/managers: what is there to be copied is what ddprun, Slurm's shell and a cluster take. Under a real Slurm the batch scripts
-run in slurm_forms.py; no cluster was at hand for the manifests."""
+run in slurm_forms.py; no cluster was at hand for the manifests.
+
+Covers: launcher/options, launcher/job, rendezvous/daemon
+"""
 import os
 import re
 import shutil

@@ -1,4 +1,7 @@
-"""docs/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared."""
+"""docs/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared.
+
+Covers: launcher/reporting, launcher/diagnosis, worker-runtime/core, worker-runtime/join
+"""
 import os
 import re
 import socket
