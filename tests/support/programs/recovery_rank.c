@@ -9,7 +9,7 @@
  * in its hands a rank writes "holds generation G pid P rank R behind STEPS"; after each step a rank
  * writes "step NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the
  * numbers as bits, so that what is the same looks the same; at its start "start pid P". Where
- * MENDER_UNTIL names a file, no epoch begins once that is there. Asked to save its state it says
+ * RECOVERY_UNTIL names a file, no epoch begins once that is there. Asked to save its state it says
  * that it has: there is nothing to save. */
 #include <ddp/ddp.h>
 
@@ -110,7 +110,7 @@ static int answer(struct ddp_group *g)
  * it from the others that there is one. */
 static int look_for_end(const struct job *job, struct ddp_group *g, bool *ret_ends)
 {
-    const char *path = getenv("MENDER_UNTIL");
+    const char *path = getenv("RECOVERY_UNTIL");
     int32_t seen[] = {path != NULL && access(path, F_OK) == 0, job->is_within_epoch};
     int rc = path != NULL ? ddp_all_reduce(g, seen, seen, 2, DDP_INT32, DDP_MAX, NULL) : 0;
     *ret_ends = seen[0] && !seen[1];

@@ -11,9 +11,9 @@ import tempfile
 import threading
 import unittest
 
-from ctl_job import TIMEOUT, await_running, await_socket, ctl, status
+from ctl import TIMEOUT, await_running, await_socket, ctl, status
 from harness import DEADLINE_S, RANK, await_true, main
-from nodes import Node, c10d
+from node import Node, c10d
 from ports import free_port
 
 DDPCTL = os.environ["DDPCTL"]

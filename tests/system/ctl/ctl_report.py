@@ -13,7 +13,7 @@ import tempfile
 import unittest
 import zlib
 
-from ctl_job import TIMEOUT, await_running, ctl
+from ctl import TIMEOUT, await_running, ctl
 from harness import DEADLINE_S, RANK, Job, main, run
 
 DDPCTL = os.environ["DDPCTL"]

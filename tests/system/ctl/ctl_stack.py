@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from ctl_job import TIMEOUT, await_running, await_socket, ctl, status
+from ctl import TIMEOUT, await_running, await_socket, ctl, status
 from harness import DEADLINE_S, RANK, Job, await_true, main
 
 HANGER = os.environ["HANGER_PROGRAM"]

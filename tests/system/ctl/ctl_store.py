@@ -9,8 +9,8 @@ import socket
 import subprocess
 import unittest
 
+from daemon import Daemon
 from harness import DEADLINE_S, await_true, main
-from rendezvous import Daemon
 
 DDPCTL = os.environ["DDPCTL"]
 

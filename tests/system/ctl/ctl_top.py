@@ -11,11 +11,11 @@ import subprocess
 import tempfile
 import unittest
 
-from ctl_job import await_running
+from ctl import await_running
 from harness import DEADLINE_S, RANK, Job, await_true, main
 
 DDPCTL = os.environ["DDPCTL"]
-STEPPER = os.environ["TOP_PROGRAM"]  # tests/support/programs/hanger.c: ranks of libddp, one of them slow
+STEPPER = os.environ["HANGER_PROGRAM"]  # tests/support/programs/hanger.c: ranks of libddp, one of them slow
 TMUX = shutil.which("tmux")
 
 

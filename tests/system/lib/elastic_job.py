@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time

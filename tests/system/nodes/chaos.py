@@ -1,4 +1,4 @@
-"""Chaos, seeded: ranks, nurseries and ddpruns of a job of several nodes are killed, stopped, told to leave, and others
+"""Chaos, seeded: ranks, spawners and ddpruns of a job of several nodes are killed, stopped, told to leave, and others
 come, at any time and on top of each other. In the end each step was made once and in one way, or the job has ended with one
 verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
 what was done.
@@ -16,9 +16,9 @@ import subprocess
 import time
 import unittest
 
+from daemon import Daemon
 from harness import DEADLINE_S, await_true, describe
-from recovery_nodes import BATCH, N_SAMPLES, Nodes, without_faults
-from rendezvous import Daemon
+from recovery_job import BATCH, N_SAMPLES, Nodes, without_faults
 
 SEED = os.environ.get("SEED", "1")
 FIRST = int(os.environ.get("FIRST", "0"))

@@ -12,7 +12,7 @@ import unittest
 
 from etcd_server import INSTALLED, WHY_NOT, Etcd
 from harness import DDPRUN, DEADLINE_S, await_true, main
-from nodes import Node
+from node import Node
 
 SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$$$ > $TEST_FIFO; "
         "test -n \"$TEST_BAD\" && exit 7; until [ -e $TEST_END ]; do sleep 0.05; done; read code < $TEST_END; exit $code")

@@ -16,7 +16,7 @@ import termios
 import unittest
 
 from harness import DDPRUN, RANK, Job, main
-from nodes import UP, Node, c10d
+from node import UP, Node, c10d
 from ports import free_port
 
 SHORT_LEASE = ("--rdzv-conf", "keep_alive_interval=200ms,keep_alive_max_attempt=5")  # 1 s

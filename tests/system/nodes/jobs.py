@@ -10,10 +10,11 @@ import struct
 import tempfile
 import unittest
 
+from ctl import DDPCTL
+from daemon import Client, Daemon, run
 from harness import DEADLINE_S, RANK, await_true, main
-from nodes import CTL, SHOW, TOKEN, UP, Node, finish
+from node import SHOW, TOKEN, UP, Node, finish
 from ports import free_port
-from rendezvous import Client, Daemon, run
 
 GREETING = b"DDP1" + bytes([4, 4, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
 ANSWER_BYTES = 40
@@ -97,7 +98,7 @@ class Jobs(unittest.TestCase):
 
     def test_a_failed_rank_starts_all_again_with_another_store(self):
         script = "echo $RANK $MASTER_PORT $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n" \
-                 f"{CTL} store -t 20 add here$RANK 1 >/dev/null && {CTL} store -t 20 wait here0 here1 || exit 9\n" \
+                 f"{DDPCTL} store -t 20 add here$RANK 1 >/dev/null && {DDPCTL} store -t 20 wait here0 here1 || exit 9\n" \
                  "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
                  "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000"
         with jobs_daemon() as daemon, Node(*at(daemon, "job7", "--max-restarts", "1"), "sh", "-c", script) as a, \

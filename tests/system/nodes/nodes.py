@@ -3,7 +3,6 @@
 Covers: launcher/membership, launcher/node, launcher/generation, rendezvous/membership, rendezvous/channel, rendezvous/net
 """
 import os
-import select
 import shutil
 import signal
 import socket
@@ -11,61 +10,13 @@ import subprocess
 import unittest
 import urllib.request
 
-from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main
+from ctl import DDPCTL
+from harness import DDPRUN, DEADLINE_S, RANK, await_true, main
+from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, finish, static
 from ports import free_port
 
 ADDER = os.environ["ADDER_PROGRAM"]
-CTL = os.environ["DDPCTL"]
 SCALER = os.environ["CHECKPOINTER_PROGRAM"]
-TOKEN = "0123456789abcdef0123456789abcdef"
-SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
-        "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
-UP = ("tell", "up", "wait")
-
-
-class Node(Job):
-    """A ddprun of several. A token of the environment around must not decide what is tested."""
-
-    def __init__(self, *args, env=None, **kw):
-        self.said = b""
-        super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
-
-    def read_until(self, text):
-        """Stderr up to this text."""
-        while text.encode() not in self.said:
-            some = self.read_stderr()
-            if not some:
-                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
-            self.said += some
-
-    def hear_nothing(self):
-        """Of ranks, which would have told by now."""
-        return select.select([self.fifo_fd], [], [], 0)[0] == []
-
-    def finish(self):
-        code, out, err = self.end()
-        return code, out.decode(), (self.said + err).decode()
-
-
-def finish(*args, **kw):
-    with Node(*args, **kw) as node:
-        return node.finish()
-
-
-def await_endpoint(port):
-    """The node that was started meanwhile has the roster, and no other one."""
-    def is_there():
-        with socket.socket() as s:
-            return s.connect_ex(("127.0.0.1", port)) == 0
-    await_true(is_there)
-
-
-def c10d(port, *more, nodes="2", host="127.0.0.1"):
-    return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", "job7", *more)
-
-
-def static(port, rank, *more, nodes="2", host="127.0.0.1"):
-    return ("--nnodes", nodes, "--node-rank", str(rank), "--master-addr", host, "--master-port", str(port), *more)
 
 
 class Meeting(unittest.TestCase):
@@ -97,7 +48,7 @@ class Meeting(unittest.TestCase):
         port = free_port()
         # all of a generation have told before one of them fails
         script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
-                 f"{CTL} store -t 20 add here$RANK 1 >/dev/null && {CTL} store -t 20 wait here0 here1 || exit 9\n" \
+                 f"{DDPCTL} store -t 20 add here$RANK 1 >/dev/null && {DDPCTL} store -t 20 wait here0 here1 || exit 9\n" \
                  "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
                  "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000"
         with Node(*static(port, 1, "--max-restarts", "1"), "sh", "-c", script) as b, \
@@ -479,7 +430,7 @@ class Namespaces(unittest.TestCase):
         return Node("netns", "exec", self.names[i], DDPRUN, *args, launcher=shutil.which("ip"),
                     env={"DDP_TOKEN": TOKEN, **kw})
 
-    STORE = ("sh", "-c", f"{CTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")
+    STORE = ("sh", "-c", f"{DDPCTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")
 
     def meet(self, args, n_nodes=2):
         """Ranks of nodes 1 to n use the store; what they say of it."""
@@ -550,7 +501,7 @@ class Namespaces(unittest.TestCase):
             with self.node(1, *static(29500, 0, *more, host="10.77.0.1"), RANK, *UP) as a, \
                     self.node(2, *static(29500, 1, host="10.77.0.1"), RANK, *UP) as b:
                 self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
-                done = subprocess.run(["ip", "netns", "exec", self.names[3], CTL, "store", "-t", "20", "-e",
+                done = subprocess.run(["ip", "netns", "exec", self.names[3], DDPCTL, "store", "-t", "20", "-e",
                                        "10.77.0.1:29500", "add", "n"], capture_output=True)
                 self.assertEqual(done.returncode == 0, code == 0, done.stderr)
                 if code != 0:

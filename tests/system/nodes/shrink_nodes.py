@@ -7,13 +7,11 @@ import json
 import os
 import random
 import signal
-import sys
 import unittest
 
 from harness import DDPRUN, Job
-from recovery_nodes import N_SAMPLES, Checked, Nodes
-
 from places import Namespaces, NoPlace
+from recovery_job import N_SAMPLES, Checked, Nodes
 
 SEED = int(os.environ.get("SEED", "1"))
 

@@ -9,7 +9,7 @@ import signal
 import unittest
 
 from harness import DDPRUN, RANK, Job, main, run
-from nodes import Node, static
+from node import Node, static
 from ports import free_port
 
 HYDRA = shutil.which("mpiexec.hydra")

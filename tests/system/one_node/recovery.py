@@ -8,75 +8,14 @@ import json
 import os
 import random
 import signal
-import subprocess
 import tempfile
 import unittest
 
-from harness import DEADLINE_S, Job, await_true
+from ctl import status
+from harness import Job, await_true
+from recovery_job import RECOVERY_RANK, STEP_MS, Ranks, alone
 
-RECOVERY_RANK = os.environ["RECOVERY_RANK"]
-STEP_MS = "2"
 PTRACE_SEIZE = 0x4206
-
-
-class Ranks:
-    """What the ranks of a job have told so far."""
-
-    def __init__(self, job):
-        self.stream = job.process.stdout
-        self.steps = {}  # number -> what the ranks say of it
-        self.pids = {}  # rank -> its last
-        self.killed = set()  # pids, by us: what they told before may be heard later
-        self.started = []  # pids
-        self.generation = 0
-        self.took = []  # samples
-
-    def hear(self):
-        """One line; False at the end."""
-        words = self.stream.readline().decode().split()
-        if not words:
-            return False
-        if words[0] == "start":
-            self.started.append(int(words[2]))
-        if words[0] != "step":
-            return True
-        self.steps.setdefault(int(words[1]), set()).add((words[2], words[3]))
-        self.generation = max(self.generation, int(words[5]))
-        if int(words[7]) not in self.killed:
-            self.pids[int(words[9])] = int(words[7])
-        self.took += map(int, words[13].split(","))
-        return True
-
-    def kill(self, rank, sig=signal.SIGKILL):
-        pid = self.pids.pop(rank)
-        self.killed.add(pid)
-        os.kill(pid, sig)
-
-    def hear_until(self, condition):
-        while not condition():
-            if not self.hear():
-                raise AssertionError(f"the job ended at step {max(self.steps, default=0)}")
-
-    def hear_all(self):
-        while self.hear():
-            pass
-        return self.steps
-
-
-def alone(n, epochs, batches):
-    """The steps of a run in which nothing happens."""
-    with Job("-n", str(n), RECOVERY_RANK, str(epochs), str(batches), "0") as job:
-        steps = Ranks(job).hear_all()
-        assert job.process.wait() == 0
-        return steps
-
-
-def status(job):
-    """What ddpctl says of it."""
-    done = subprocess.run([os.environ["DDPCTL"], "status", "--json", "-t", str(DEADLINE_S), str(job.process.pid)],
-                          env={**os.environ, "XDG_RUNTIME_DIR": job.runtime}, capture_output=True, check=True,
-                          timeout=3 * DEADLINE_S)
-    return json.loads(done.stdout)["jobs"][0]
 
 
 class Replaced(unittest.TestCase):
@@ -145,7 +84,7 @@ class Replaced(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             until = os.path.join(folder, "until")
             with Job("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", str(n_samples),
-                     env={"MENDER_UNTIL": until}) as job:
+                     env={"RECOVERY_UNTIL": until}) as job:
                 ranks = Ranks(job)
                 ranks.hear_until(lambda: len(ranks.pids) == 4)
                 before = set(ranks.pids.values())
@@ -157,7 +96,7 @@ class Replaced(unittest.TestCase):
                     ranks.hear_until(lambda: len(ranks.pids) == 4 - generation)
                     self.assertEqual(set(ranks.pids.values()), before)
                     self.assertEqual(sorted(ranks.pids), list(range(4 - generation)))
-                    now = status(job)  # each process has its own progress, the dead have none
+                    (now,) = status(job)  # each process has its own progress, the dead have none
                     self.assertEqual({r["pid"] for r in now["ranks"] if r["steps"] is not None}, before)
                     self.assertEqual(now["world"], 4 - generation)
                 with open(until, "w"):
@@ -217,7 +156,7 @@ class Replaced(unittest.TestCase):
             with open(path, "wb") as f:
                 f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
             with Job("-n", "2", "--max-restarts", "10", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", "0", path,
-                     env={"MENDER_UNTIL": until}) as job:
+                     env={"RECOVERY_UNTIL": until}) as job:
                 ranks = Ranks(job)
                 for generation in range(10):
                     seen = len(ranks.steps)

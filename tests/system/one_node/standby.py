@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from harness import RANK, Job, await_true, run
-from recovery import RECOVERY_RANK, STEP_MS, Ranks, alone
+from recovery_job import RECOVERY_RANK, STEP_MS, Ranks, alone
 
 
 def programs_of(job):

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-README = os.environ["README"]
+README = os.path.join(os.environ["SOURCE_ROOT"], "README.md")
 BUILD = os.environ["BUILD_ROOT"]
 
 # with namespaces and names of namespaces of its own; their names are kept below /run

@@ -19,7 +19,7 @@ DDPRUN = os.path.abspath(os.environ["DDPRUN"])
 DDP_RENDEZVOUS = os.environ["DDP_RENDEZVOUS"]
 ROOT = os.environ["SOURCE_ROOT"]
 SAMPLES = os.path.join(ROOT, "examples/managers")
-UNIT = os.environ["UNIT"]
+UNIT = os.path.join(os.environ["BUILD_ROOT"], "packaging/ddp-rendezvous.service")
 PORT = 29400  # docs/managers.md
 
 # Doubles of Slurm's programs: each does what one node's part of it comes to. And ddprun shows what it would start.
@@ -85,7 +85,7 @@ class Manifests(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "hosts"), "w", encoding="utf-8") as f:
                 f.write("127.0.0.1 localhost\n127.0.0.1 train-1.train.default.svc.cluster.local train-1\n")
-            shutil.copy(os.environ["SCRIPT"], os.path.join(folder, "train.py"))
+            shutil.copy(__file__, os.path.join(folder, "train.py"))
             done = subprocess.run(["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", os.path.join(folder, "hosts"), DDPRUN,
                                    "--dry-run", *words[1:]], cwd=folder, env=clean_env(HOME="/nonexistent", **env),
                                   capture_output=True, text=True, timeout=60)

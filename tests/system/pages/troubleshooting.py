@@ -11,7 +11,7 @@ import unittest
 
 DDPRUN = os.environ["DDPRUN"]
 MISFIT = os.environ["MISFIT"]
-PAGE = os.environ["TROUBLESHOOTING"]
+PAGE = os.path.join(os.environ["SOURCE_ROOT"], "docs/troubleshooting.md")
 
 STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DDP_JOB_ID", "DDP_TIMEOUT", "CUDA_VISIBLE_DEVICES")
 

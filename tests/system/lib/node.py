@@ -1,0 +1,55 @@
+"""A ddprun that is one node of a job of several."""
+import select
+import socket
+
+from harness import Job, await_true
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
+        "$MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO")
+UP = ("tell", "up", "wait")
+
+
+class Node(Job):
+    """A ddprun of several. A token of the environment around must not decide what is tested."""
+
+    def __init__(self, *args, env=None, **kw):
+        self.said = b""
+        super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
+
+    def read_until(self, text):
+        """Stderr up to this text."""
+        while text.encode() not in self.said:
+            some = self.read_stderr()
+            if not some:
+                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
+            self.said += some
+
+    def hear_nothing(self):
+        """Of ranks, which would have told by now."""
+        return select.select([self.fifo_fd], [], [], 0)[0] == []
+
+    def finish(self):
+        code, out, err = self.end()
+        return code, out.decode(), (self.said + err).decode()
+
+
+def finish(*args, **kw):
+    with Node(*args, **kw) as node:
+        return node.finish()
+
+
+def await_endpoint(port):
+    """The node that was started meanwhile has the roster, and no other one."""
+    def is_there():
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", port)) == 0
+    await_true(is_there)
+
+
+def c10d(port, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", "job7", *more)
+
+
+def static(port, rank, *more, nodes="2", host="127.0.0.1"):
+    return ("--nnodes", nodes, "--node-rank", str(rank), "--master-addr", host, "--master-port", str(port), *more)
