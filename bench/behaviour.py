@@ -21,7 +21,7 @@ from torch_venv import torch_venv
 
 TESTS = os.path.join(results.ROOT, "tests")
 sys.path.insert(0, os.path.join(TESTS, "system/lib"))
-from behaviour_rows import ROWS, Launcher  # noqa: E402 (found by the path above)
+from endings import ROWS, Launcher  # noqa: E402 (found by the path above)
 from slurm import NoSlurm, Slurm  # noqa: E402
 
 NO_HOST = "no-such-host.invalid"

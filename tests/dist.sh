@@ -14,7 +14,8 @@ fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddprun-dist.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 tests=("$@")
-[[ $# -gt 0 ]] || tests=(buf rendezvous_roster launcher_supervisor ddp_store collective system_exit_codes system_docs system_samples reference shell)
+[[ $# -gt 0 ]] || tests=(common/buf rendezvous/membership/roster launcher/supervisor/supervisor worker-runtime/group/ddp_store
+    worker-runtime/shm/collective system_exit_status system_docs system_samples reference shell)
 
 say() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2

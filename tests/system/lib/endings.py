@@ -1,7 +1,7 @@
-"""What launchers do when a job goes wrong: one function for each thing that can happen to two ranks, the same for
-every launcher. behaviour.py holds ddprun to it; bench/behaviour.py shows it for ddprun and others.
+"""How jobs end: the engine, and what can happen to the ranks of a job, the same for every launcher. one_node/exit_status.py has the
+cases and what ddprun is to do in each; bench/behaviour.py shows the rows for ddprun and others.
 
-No row takes longer than its limit: what runs on then is reported as such and ended.
+A job that has not ended by its limit is reported as such and ended.
 """
 import contextlib
 import dataclasses
@@ -13,12 +13,15 @@ import subprocess
 import tempfile
 import time
 
-from harness import Job, await_true
+from harness import DEADLINE_S, Job, await_true, describe
+from ports import free_port
 
-LIMIT_S = 10  # who has not ended by then runs on
+LIMIT_S = 10  # a launcher that has not ended by then runs on
 GRACE_LIMIT_S = 45  # the longest known time between SIGTERM and SIGKILL is 30 s
 START_LIMIT_S = 60
 STDIN_BYTES = 10
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # ranks die of all signals
 
 
 @dataclasses.dataclass
@@ -32,35 +35,60 @@ class Launcher:
     env: dict = dataclasses.field(default_factory=dict)
     unknown_host: list = None  # options that name a host which does not exist; None: it has none
     mpi_abort: str = None  # a program that calls MPI_Abort(77) on rank 1, for this launcher's MPI; None: it has none
+    called: str = None  # the name by which it is started, if it is not its own
 
     def command(self, n, *words):
         return [*self.words, self.ranks, str(n), *words]
 
+    def start(self, words, n, env, **kw):
+        """A job of n ranks. -> its launchers"""
+        return [Job(*self.command(n, *words), launcher=self.program, name=self.called, env={**self.env, **env}, **kw)]
+
+
+@dataclasses.dataclass
+class TwoNodes(Launcher):
+    """Two ddpruns of one job, each with half of the ranks. What the ranks of both tell is heard at the first."""
+
+    def start(self, words, n, env, **kw):
+        meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+                "--rdzv-id", "endings"]
+        env = {**self.env, "HOME": "/nonexistent", "DDP_TOKEN": "", **env}
+        jobs = []
+        for node in range(2):
+            shared = {"TEST_FIFO": jobs[0].fifo} if jobs else {}
+            command = self.command(n // 2, *meet, "--node-rank", str(node), *words)
+            jobs.append(Job(*command, launcher=self.program, env={**env, **shared}, **kw))
+        return jobs
+
 
 @dataclasses.dataclass
 class Seen:
-    status: int = None  # as a shell has it; None: it ran on
+    status: int = None  # as a shell has it; None: it ran on, or the launchers of a job end in different ways
     died: bool = False  # of a signal; a shell then stops a script, too
-    after_s: float = None  # from what happened to the launcher's end, or the ranks'; None: of no interest
+    after_s: float = None  # from what happened to the last launcher's end, or the ranks'; None: of no interest
     headline: str = None  # what matters instead of the status
     notes: list = dataclasses.field(default_factory=list)
     output: str = ""
+    left: list = dataclasses.field(default_factory=list)  # processes and files of the job, when its launchers had ended
 
 
 class Trial:
-    """A job of n ranks that are up and wait. Each says its pid first; `words` are what it does before it waits."""
+    """A job of n ranks under way. `words` are what follows the number of ranks."""
 
     def __init__(self, launcher, words, n=2, **kw):
-        self.folder = tempfile.TemporaryDirectory(prefix="behaviour-")  # launchers leave things in TMPDIR
+        self.folder = tempfile.TemporaryDirectory(prefix="endings-")  # launchers leave things in TMPDIR
         self.output = tempfile.TemporaryFile()
-        self.job = Job(*launcher.command(n, *words), launcher=launcher.program, stdout=self.output, stderr=self.output,
-                       env={**launcher.env, "TMPDIR": self.folder.name}, start_new_session=True, preexec_fn=no_core, **kw)
+        self.jobs = launcher.start(words, n, {"TMPDIR": self.folder.name}, stdout=self.output, stderr=self.output,
+                                   start_new_session=True, **kw)
+        self.job = self.jobs[0]
+        self.pids, self.daemons = {}, {}  # by rank; the daemons that the ranks have started
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.job.__exit__()
+        for job in self.jobs:
+            job.__exit__()
         self.output.close()
         self.folder.cleanup()
 
@@ -69,14 +97,32 @@ class Trial:
         return os.pread(self.output.fileno(), size, 0).decode(errors="replace")
 
     def await_end(self, begin, limit_s=LIMIT_S):
-        fd = os.pidfd_open(self.job.process.pid)
-        ended = select.select([fd], [], [], max(0, begin + limit_s - time.monotonic()))[0]
+        for job in self.jobs:
+            if job.process.returncode is not None:
+                continue
+            fd = os.pidfd_open(job.process.pid)
+            ended = select.select([fd], [], [], max(0, begin + limit_s - time.monotonic()))[0]
+            os.close(fd)
+            if not ended:
+                return Seen(output=self.text())
         after_s = time.monotonic() - begin
-        os.close(fd)
-        if not ended:
-            return Seen(output=self.text())
-        code = self.job.process.wait()
-        return Seen(code if code >= 0 else 128 - code, code < 0, after_s, output=self.text())
+        codes = [job.process.wait() for job in self.jobs]
+        if len(set(codes)) > 1:
+            return Seen(notes=[f"the launchers end with {codes}"], output=self.text())
+        return Seen(codes[0] if codes[0] >= 0 else 128 - codes[0], codes[0] < 0, after_s, output=self.text(), left=self.find_left())
+
+    def find_left(self):
+        processes = [describe(pid) for job in self.jobs for pid in job.processes()]
+        return processes + [name for job in self.jobs for name in os.listdir(job.runtime)]
+
+    def hear_pids(self, n_lines):
+        """So many lines, in which ranks tell their pids, those of their daemons, and that they are up."""
+        for _ in range(n_lines):
+            rank, what, *number = self.job.hear(1, START_LIMIT_S)[0].split()
+            if what == "pid":
+                self.pids[int(rank)] = int(number[0])
+            elif what == "daemon":
+                self.daemons[int(rank)] = int(number[0])
 
     def hear_all(self):
         """What the ranks told up to now."""
@@ -89,27 +135,17 @@ class Trial:
 
 @contextlib.contextmanager
 def ranks_up(launcher, *words, n=2):
-    """A trial whose ranks wait: `pids` by rank, and `daemons` by rank, the pids of what they have started."""
+    """A trial whose ranks wait; its `pids` and `daemons` are known. `words` are what the ranks do before they wait."""
     with Trial(launcher, [launcher.rank_program, "pid", *words, "tell", "up", "wait"], n) as trial:
-        trial.pids, trial.daemons = {}, {}
-        for _ in range(n * (2 + words.count("daemon"))):
-            try:
-                rank, what, *number = trial.job.hear(1, START_LIMIT_S)[0].split()
-            except AssertionError as error:
-                raise AssertionError(f"{launcher.name}: {error}; it wrote:\n{trial.text()}") from None
-            if what == "pid":
-                trial.pids[int(rank)] = int(number[0])
-            elif what == "daemon":
-                trial.daemons[int(rank)] = int(number[0])
+        try:
+            trial.hear_pids(n * (2 + words.count("daemon")))
+        except AssertionError as error:
+            raise AssertionError(f"{launcher.name}: {error}; it wrote:\n{trial.text()}") from None
         yield trial
 
 
-def no_core():
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def is_gone(pid):
-    """A dead one that nobody has reaped is gone, too."""
+    """A zombie is gone, too."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
             return f.read().rpartition(")")[2].split()[0] in "ZX"
@@ -159,21 +195,21 @@ def both_fail(launcher):
         return trial.await_end(begin)
 
 
-def told_to_stop(launcher, sig):
+def launcher_gets(launcher, sig):
     with ranks_up(launcher, "note", str(int(signal.SIGCONT)), "on", "15", "0", "on", "2", "0") as trial:
         seen = trial.await_end(send(trial.job.process.pid, sig))
         got = dict.fromkeys(signal.Signals(int(line.split()[2])).name for line in trial.hear_all())
-        nothing = "nothing" if seen.status is None else "SIGKILL"  # they wait for ever, and have a word for all others
+        nothing = "nothing" if seen.status is None else "SIGKILL"  # they tell every other signal, and wait for ever
         seen.notes.append(f"ranks got {', '.join(got) or nothing}")
         return seen
 
 
 def launcher_gets_sigterm(launcher):
-    return told_to_stop(launcher, signal.SIGTERM)
+    return launcher_gets(launcher, signal.SIGTERM)
 
 
 def launcher_gets_sigint(launcher):
-    return told_to_stop(launcher, signal.SIGINT)
+    return launcher_gets(launcher, signal.SIGINT)
 
 
 def launcher_is_killed(launcher):
@@ -281,3 +317,69 @@ ROWS = {
     "unknown host": host_is_unknown,
     "MPI_Abort(77)": rank_calls_mpi_abort,
 }
+
+
+# --- Cases: rows with what ddprun is to do, and jobs whose ranks do as they are told ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    status: int  # of each launcher, as subprocess has it: negative, it dies of that signal
+    words: tuple = ()  # what each rank does, in the language of rank.c
+    steps: tuple = ()  # what is done from outside, and what the ranks are to tell: functions of a trial
+    n: int = 2  # ranks
+    options: tuple = ()  # of ddprun
+    program: str = None  # instead of rank.c
+    says: tuple = ()  # texts that ddprun or a rank writes
+    row: object = None  # a row, instead of all that
+    notes: tuple = ()  # of the row
+
+
+def hear(*lines):
+    """All ranks together tell this next."""
+    def step(trial):
+        heard = trial.job.hear(len(lines), DEADLINE_S)
+        if heard != sorted(lines):
+            raise AssertionError(f"expected {sorted(lines)}, heard {heard}")
+    return step
+
+
+def both(*texts):
+    """Each of two ranks tells this next."""
+    return hear(*(f"{rank} {text}" for rank in range(2) for text in texts))
+
+
+def sends(sig):
+    """The launcher gets a signal."""
+    return lambda trial: trial.job.signal(sig)
+
+
+def sends_until_end(sig):
+    """Again and again: two that come at once are one."""
+    return lambda trial: await_true(lambda: trial.job.process.poll() is not None or trial.job.signal(sig))
+
+
+def rank_gets(rank, sig):
+    """A rank that has told its pid gets a signal."""
+    return lambda trial: os.kill(trial.pids[rank], sig)
+
+
+def know_pids(n_lines):
+    return lambda trial: trial.hear_pids(n_lines)
+
+
+def await_processes(n):
+    """Until so many are left of the job, ddprun and the spawner included."""
+    return lambda trial: await_true(lambda: len(trial.job.processes()) == n)
+
+
+def play(launcher, case):
+    if case.row is not None:
+        return case.row(launcher)
+    with Trial(launcher, [*case.options, case.program or launcher.rank_program, *case.words], case.n) as trial:
+        try:
+            for step in case.steps:
+                step(trial)
+            return trial.await_end(time.monotonic(), DEADLINE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it wrote:\n{trial.text()}") from None
