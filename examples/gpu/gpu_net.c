@@ -8,14 +8,6 @@
 #include "gpu_kernels.h"
 #include "gpu_priv.h"
 
-int gpu_check(cudaError_t result, const char *what, struct failure *why)
-{
-    if (result == cudaSuccess)
-        return 0;
-    return failure_set(why, "%s on the GPU: %s (%s)", what, cudaGetErrorString(result),
-                       cudaGetErrorName(result));
-}
-
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* Where something has failed before nothing is done, and NULL given. */

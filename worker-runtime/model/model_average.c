@@ -7,8 +7,8 @@
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/process.h"
 #include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/group/trace.h"
 #include <ddp/collective.h>

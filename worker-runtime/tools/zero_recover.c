@@ -9,8 +9,8 @@
 
 #include "common/error.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/process.h"
 #include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/process.h"
 #include "worker-runtime/group/recovery.h"
 #include <ddp/collective.h>
 #include <errno.h>
