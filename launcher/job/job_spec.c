@@ -121,7 +121,7 @@ void job_spec_fini(struct job_spec *spec)
     if (spec->remote != NULL) {
         host_list_fini(&spec->remote->hosts);
         free(spec->remote->shares);
-        free(spec->remote->command);
+        free((char **)spec->remote->way.command);
         free(spec->remote);
     }
     output_spec_fini(&spec->output);

@@ -6,6 +6,7 @@
 #define DDP_LAUNCHER_JOB_JOB_SPEC_H
 
 #include "launcher/hosts/host_list.h"
+#include "launcher/hosts/remote_shell.h"
 #include "launcher/placement/placement.h"
 #include "mpmd.h"
 #include "output_spec.h"
@@ -104,14 +105,19 @@ enum remote_send {
     REMOTE_SEND_ALWAYS, /* what is installed there does not count */
 };
 
-struct remote_spec {        /* the hosts that this ddprun starts others on */
-    struct host_list hosts; /* owned; those that take part */
-    uint32_t *shares;       /* owned; ranks by host; UINT32_MAX: the host finds out itself */
-    bool by_srun;           /* each host by a step of its own in Slurm's allocation */
-    char **command;         /* owned, one block; words in front of the host; NULL: ssh, as usual */
+struct remote_spec {         /* the hosts that this ddprun starts others on */
+    struct host_list hosts;  /* owned; those that take part */
+    uint32_t *shares;        /* owned; ranks by host; UINT32_MAX: the host finds out itself */
+    struct remote_shell way; /* its command is owned, one block; a host that has not answered after
+                                reach_ms (> 0) is given up */
     enum remote_send send;
-    uint64_t reach_ms; /* a host that has not answered by then is given up; > 0 */
     char *const *argv; /* borrowed; ours, which the others read, too; NULL-terminated */
+};
+
+/* How a job ended: that of node_run(), or of remote_run(). */
+struct node_end {
+    int exit_code; /* what the job's end means; under the name torchrun 1 for any failure */
+    int die_of;    /* the signal that stopped us, of which we should die now; 0: none */
 };
 
 struct job_spec {

@@ -4,7 +4,7 @@
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/resources.h"
-#include "launcher/remote/launch_watch.h"
+#include "launcher/remote/launch_channel.h"
 #include "launcher/remote/launch_wire.h"
 #include "launcher/spawner/init_reaper.h"
 #include "launcher/spawner/runtime_dir.h"

@@ -8,11 +8,7 @@
 struct co_error;
 struct roster_link_ops;
 struct job_spec;
-
-struct node_end {
-    int exit_code; /* what the job's end means; under the name torchrun 1 for any failure */
-    int die_of;    /* the signal that stopped us, of which we should die now; 0: none */
-};
+struct node_end;
 
 /* Run the job to its end. Afterwards nothing of it runs any more. Called once in a process, single-
  * threaded, with descriptors 0 to 2 open; leaves signals blocked that it listened to.

@@ -118,10 +118,10 @@ static int set_command(const struct given *g, struct remote_spec *r, struct co_e
 {
     if (g->value == NULL)
         return 0;
-    r->command = co_parse_words(g->value);
-    if (r->command == NULL)
+    r->way.command = co_parse_words(g->value);
+    if (r->way.command == NULL)
         return co_fail(err, -ENOMEM, "no memory for %s", g->by);
-    return r->command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
+    return r->way.command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
 }
 
 /* Slurm's nodes see the same files, most of them. */
@@ -134,12 +134,12 @@ static int set_send(const struct draft *d, struct remote_spec *r, struct co_erro
     const struct given *g = &d->given[OPTION_BCAST];
     int send = REMOTE_SEND_AUTO;
     int rc = cli_choice(g, words, &send, err);
-    if (rc == 0 && r->by_srun && send == REMOTE_SEND_ALWAYS)
+    if (rc == 0 && r->way.by_srun && send == REMOTE_SEND_ALWAYS)
         return co_fail(err, -EINVAL,
                        "%s always: it can be sent by ssh only, and these hosts are "
                        "reached by srun",
                        g->by);
-    r->send = r->by_srun ? REMOTE_SEND_NEVER : (enum remote_send)send;
+    r->send = r->way.by_srun ? REMOTE_SEND_NEVER : (enum remote_send)send;
     return rc;
 }
 
@@ -175,13 +175,13 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
     if (r == NULL)
         return co_fail(err, -ENOMEM, "no memory for hosts");
     r->argv = argv;
-    r->by_srun = d->found_by_srun;
-    r->reach_ms = REACH_MS;
+    r->way.by_srun = d->found_by_srun;
+    r->way.reach_ms = REACH_MS;
     int rc = refuse_meeting(d, err)
         ?: read_hosts(d, &r->hosts, err)
         ?: share_ranks(d, r, err)
         ?: set_command(&d->given[OPTION_SSH_COMMAND], r, err)
-        ?: cli_time(d, OPTION_CONNECT_TIMEOUT, false, &r->reach_ms, err)
+        ?: cli_time(d, OPTION_CONNECT_TIMEOUT, false, &r->way.reach_ms, err)
         ?: set_send(d, r, err);
     if (rc < 0)
         return rc;

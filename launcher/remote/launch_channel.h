@@ -11,9 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
 struct co_error;
 struct job_world;
+struct launch_watch; /* opaque */
 
 struct launch_channel {
     int fd;      /* owned; what else comes; close-on-exec */
@@ -58,5 +60,21 @@ int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_err
 
 /* The command line is understood: what is written from now on is the ranks'. */
 void launch_say_ready(void);
+
+/* --- what comes by the channel of a node that runs --- */
+
+/* Signals for its ranks, which concern the whole job, and the end of the starter, after which this
+ * node leaves the job. */
+struct launch_watch_callbacks {
+    void (*on_signal)(void *arg, int sig);
+    void (*on_gone)(void *arg); /* once; nothing comes after it */
+    void *arg;
+};
+
+/* fd        borrowed
+ * returns   0, -ENOMEM, -errno */
+int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_callbacks *callbacks,
+                      struct launch_watch **ret, struct co_error *err);
+void launch_watch_close(struct launch_watch *w); /* from the loop; NULL is fine */
 
 #endif

@@ -108,8 +108,7 @@ enum { N_TEXTS = sizeof texts / sizeof *texts };
 static int put(struct co_buf *to, enum tag tag, const char *text)
 {
     const char c = (char)tag;
-    int rc = co_buf_append(to, &c, 1);
-    return rc < 0 ? rc : co_buf_append(to, text, strlen(text) + 1);
+    return co_buf_append(to, &c, 1) ?: co_buf_append(to, text, strlen(text) + 1);
 }
 
 static int put_number(struct co_buf *to, enum tag tag, uint32_t number)
@@ -132,15 +131,12 @@ int launch_put_order(const struct launch_order *order, struct co_buf *to)
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < N_TEXTS; i++)
         rc = put(to, texts[i].tag, *(const char *const *)((const char *)order + texts[i].at));
-    if (rc == 0)
-        rc = put_number(to, TAG_PORT, order->port);
-    if (rc == 0)
-        rc = put_number(to, TAG_N_RANKS, order->n_ranks);
-    if (rc == 0)
-        rc = put_all(to, TAG_ENV, order->env);
-    if (rc == 0)
-        rc = put_all(to, TAG_ARG, order->argv);
-    return rc < 0 ? rc : put(to, TAG_GO, "");
+    return rc
+        ?: put_number(to, TAG_PORT, order->port)
+        ?: put_number(to, TAG_N_RANKS, order->n_ranks)
+        ?: put_all(to, TAG_ENV, order->env)
+        ?: put_all(to, TAG_ARG, order->argv)
+        ?: put(to, TAG_GO, "");
 }
 
 ssize_t launch_order_len(const uint8_t *bytes, size_t len)

@@ -3,7 +3,6 @@
 #include "launch_channel.h"
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/plugin_path.h"
-#include "payload_script.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -85,9 +84,7 @@ int payload_open(struct payload *ret, struct co_error *err)
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return fail_to_open(path, err);
-    rc = read_all(fd, path, &p, err);
-    if (rc == 0)
-        rc = check_terms(&p, path, err);
+    rc = read_all(fd, path, &p, err) ?: check_terms(&p, path, err);
     if (rc < 0) {
         payload_close(&p);
         return rc;

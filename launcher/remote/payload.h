@@ -40,6 +40,10 @@ struct payload {
 int payload_open(struct payload *ret, struct co_error *err);
 void payload_close(struct payload *p); /* a zeroed one is fine */
 
+/* launcher/remote/payload/receive.sh in one line, without quotes; made by the build
+ * (launcher/remote/payload/pack.py). */
+extern const char payload_script[];
+
 /* What a host's sh is told, behind "sh": "-c", the script, its words.
  *
  * program   of ddprun where we are, which may be installed there, too; "": whatever is installed

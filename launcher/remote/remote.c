@@ -8,7 +8,6 @@
 #include "launcher/spawner/init_reaper.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/supervisor.h"
-#include "remote_command.h"
 #include "remote_priv.h"
 #include "remote_roster.h"
 
@@ -117,37 +116,18 @@ static void on_line(void *arg, const char *line)
 
 /* --- hosts --- */
 
-/* It has as long again to answer. */
-void remote_on_sending(struct remote_host *h)
-{
-    struct remote *r = h->remote;
-    if (r->spec->verbose > 0)
-        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
-            (double)r->payload.n_bytes / (1 << 20));
-    bringup_set(r->bringup, number_of(h), BRINGUP_REACHING, co_now_ms());
-    look(r);
-}
-
-void remote_on_up(struct remote_host *h)
-{
-    bringup_set(h->remote->bringup, number_of(h), BRINGUP_UP, co_now_ms());
-    look(h->remote);
-}
-
-void remote_on_ready(struct remote_host *h)
-{
-    bringup_set(h->remote->bringup, number_of(h), BRINGUP_READY, co_now_ms());
-    look(h->remote);
-}
-
-void remote_on_failed(struct remote_host *h, const char *why)
+/* A host that gets the payload is REACHING again: it has as long as before to answer. */
+static void on_host(struct remote_host *h, enum bringup_phase phase, const char *why)
 {
     struct remote *r = h->remote;
     if (bringup_get(r->bringup, number_of(h)) == BRINGUP_FAILED)
         return;
-    if (why[0] != '\0')
+    if (phase == BRINGUP_REACHING && r->spec->verbose > 0)
+        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
+            (double)r->payload.n_bytes / (1 << 20));
+    if (phase == BRINGUP_FAILED && why[0] != '\0')
         say(r, "ddprun: %s: %s", h->host->name, why);
-    bringup_set(r->bringup, number_of(h), BRINGUP_FAILED, co_now_ms());
+    bringup_set(r->bringup, number_of(h), phase, co_now_ms());
     look(r);
 }
 
@@ -155,7 +135,7 @@ static void start_host(struct remote *r, size_t i)
 {
     bringup_set(r->bringup, i, BRINGUP_REACHING, co_now_ms());
     if (remote_host_start(&r->hosts[i]) < 0)
-        remote_on_failed(&r->hosts[i], r->hosts[i].why);
+        on_host(&r->hosts[i], BRINGUP_FAILED, r->hosts[i].why);
 }
 
 static void give_up_late(struct remote *r, size_t i)
@@ -164,10 +144,10 @@ static void give_up_late(struct remote *r, size_t i)
     char time[REPORT_DURATION_BYTES], said[REMOTE_WHY_BYTES - 64];
     remote_host_said(h, said, sizeof said);
     snprintf(h->why, sizeof h->why, "no answer within %s%s%s",
-             report_duration(r->spec->remote->reach_ms, time, sizeof time),
+             report_duration(r->spec->remote->way.reach_ms, time, sizeof time),
              said[0] != '\0' ? "; it said last: " : "", said);
     remote_host_kill(h);
-    remote_on_failed(h, h->why);
+    on_host(h, BRINGUP_FAILED, h->why);
 }
 
 /* Those that are up begin; more than one may have come since the last look. */
@@ -180,7 +160,7 @@ static void tell_all(struct remote *r)
             bringup_set(r->bringup, i, BRINGUP_TOLD, co_now_ms());
             if (remote_host_tell(&r->hosts[i]) < 0) {
                 remote_host_kill(&r->hosts[i]);
-                remote_on_failed(&r->hosts[i], "no memory for its order");
+                on_host(&r->hosts[i], BRINGUP_FAILED, "no memory for its order");
             }
         }
 }
@@ -249,7 +229,7 @@ static void on_host_ended(struct remote *r, size_t i, int status)
         look(r);
     } else if (phase != BRINGUP_FAILED) {
         note_refusal(r, h, i, status);
-        remote_on_failed(h, why);
+        on_host(h, BRINGUP_FAILED, why);
     }
     bool all_gone = true;
     for (size_t k = 0; k < r->n_hosts; k++)
@@ -367,7 +347,7 @@ static int make_hosts(struct remote *r, struct co_error *err)
     const struct bringup_limits limits = {.n_hosts = s->hosts.n,
                                           .min_nodes = r->spec->world.min_nodes,
                                           .at_once = WAY_AT_ONCE,
-                                          .reach_ms = s->reach_ms,
+                                          .reach_ms = s->way.reach_ms,
                                           .window_ms = r->spec->world.window_ms};
     r->n_hosts = s->hosts.n;
     r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
@@ -375,24 +355,23 @@ static int make_hosts(struct remote *r, struct co_error *err)
     if (r->hosts == NULL || r->bringup == NULL)
         return co_fail(err, -ENOMEM, "no memory for %zu hosts", s->hosts.n);
     for (size_t i = 0; i < s->hosts.n; i++)
-        r->hosts[i] = (struct remote_host){.remote = r,
-                                           .host = &s->hosts.hosts[i],
-                                           .n_ranks = s->shares[i],
-                                           .is_here = remote_command_is_here(s, &s->hosts.hosts[i]),
-                                           .in_fd = -1,
-                                           .out_fd = -1,
-                                           .err_fd = -1,
-                                           .pidfd = -1};
+        r->hosts[i] =
+            (struct remote_host){.remote = r,
+                                 .host = &s->hosts.hosts[i],
+                                 .n_ranks = s->shares[i],
+                                 .is_here = remote_shell_is_here(&s->way, &s->hosts.hosts[i]),
+                                 .in_fd = -1,
+                                 .out_fd = -1,
+                                 .err_fd = -1,
+                                 .pidfd = -1};
     return 0;
 }
 
 static int watch(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
                  struct co_error *err)
 {
-    int rc = uv_poll_init(&r->loop, poll, fd);
+    int rc = uv_poll_init(&r->loop, poll, fd) ?: uv_poll_start(poll, UV_READABLE, on_readable);
     poll->data = r;
-    if (rc == 0)
-        rc = uv_poll_start(poll, UV_READABLE, on_readable);
     return rc < 0 ? co_fail(err, rc, "cannot watch a descriptor: %s", uv_strerror(rc)) : 0;
 }
 
@@ -407,27 +386,21 @@ static int open_loop(struct remote *r, struct co_error *err)
     uv_timer_init(&r->loop, &r->timer);
     uv_timer_init(&r->loop, &r->last);
     r->timer.data = r->last.data = r;
-    rc = watch(r, &r->spawner_poll, r->spawner.sock, on_spawner, err);
-    if (rc == 0)
-        rc = init_reaper_open(&r->loop, r->spawner.pid, &r->init_reaper, err);
-    if (rc == 0)
-        rc = watch(r, &r->signal_poll, r->signal_fd, on_signal, err);
-    if (rc == 0)
-        rc = output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
-                           &r->output, err);
-    return rc < 0 ? rc : remote_roster_open(&r->loop, r->spec, &callbacks, &r->roster, err);
+    return watch(r, &r->spawner_poll, r->spawner.sock, on_spawner, err)
+        ?: init_reaper_open(&r->loop, r->spawner.pid, &r->init_reaper, err)
+        ?: watch(r, &r->signal_poll, r->signal_fd, on_signal, err)
+        ?: output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
+                         &r->output, err)
+        ?: remote_roster_open(&r->loop, r->spec, &callbacks, &r->roster, err);
 }
 
 static int remote_open(struct remote *r, struct job_spec *spec, struct co_error *err)
 {
-    int rc = remote_plan_make(r, &spec->world, err);
-    if (rc == 0)
-        rc = make_hosts(r, err);
-    if (rc == 0)
-        rc = listen_to_signals(r, err);
-    if (rc == 0)
-        rc = spawner_open(NULL, &r->spawner, err);
-    return rc < 0 ? rc : open_loop(r, err);
+    return remote_plan_make(r, &spec->world, err)
+        ?: make_hosts(r, err)
+        ?: listen_to_signals(r, err)
+        ?: spawner_open(NULL, &r->spawner, err)
+        ?: open_loop(r, err);
 }
 
 static void close_handle(uv_handle_t *handle)
@@ -510,7 +483,11 @@ static struct node_end the_end(const struct remote *r)
 
 int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, struct co_error *err)
 {
-    struct remote r = {.spec = spec, .null_fd = null_fd, .signal_fd = -1, .spawner = {.sock = -1}};
+    struct remote r = {.spec = spec,
+                       .null_fd = null_fd,
+                       .signal_fd = -1,
+                       .spawner = {.sock = -1},
+                       .on_host = on_host};
     int rc = remote_open(&r, spec, err);
     if (rc == 0) {
         r.begun_ms = co_now_ms();

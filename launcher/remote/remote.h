@@ -8,12 +8,11 @@
 #ifndef DDP_LAUNCHER_REMOTE_REMOTE_H
 #define DDP_LAUNCHER_REMOTE_REMOTE_H
 
-#include "launcher/node/node.h"
-
 #include <stdio.h>
 
 struct co_error;
 struct job_spec;
+struct node_end;
 
 enum {
     REMOTE_EXIT_UNREACHABLE = 69,

@@ -6,7 +6,6 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/spawner/image.h"
 #include "launcher/stdio/output.h"
-#include "remote_command.h"
 #include "remote_roster.h"
 
 #include "common/error.h"
@@ -41,7 +40,7 @@ static void give_up(struct remote_host *h, const char *why)
 {
     snprintf(h->why, sizeof h->why, "%s", why);
     remote_host_kill(h);
-    remote_on_failed(h, h->why);
+    h->remote->on_host(h, BRINGUP_FAILED, h->why);
 }
 
 /* --- standard error, until it is a node --- */
@@ -115,7 +114,7 @@ static void send_payload(struct remote_host *h, const char *machine)
     }
     h->was_sent = true;
     h->n_to_send = p->n_bytes;
-    remote_on_sending(h);
+    h->remote->on_host(h, BRINGUP_REACHING, "");
     write_some(h);
 }
 
@@ -153,11 +152,11 @@ static void look_at_line(struct remote_host *h, enum launch_line which)
     } else if (rc > 0 && which == LAUNCH_UP) {
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
-        remote_on_up(h);
+        h->remote->on_host(h, BRINGUP_UP, "");
     } else if (rc > 0 && pass_output_on(h) < 0) {
         give_up(h, "no memory for its output");
     } else if (rc > 0) {
-        remote_on_ready(h);
+        h->remote->on_host(h, BRINGUP_READY, "");
     }
 }
 
@@ -205,14 +204,6 @@ static size_t next_bytes(const struct remote_host *h, const uint8_t **ret)
     return h->n_to_send > 0 ? h->n_to_send : co_buf_len(&h->to_write);
 }
 
-static void took(struct remote_host *h, size_t n)
-{
-    if (h->n_to_send > 0)
-        h->n_to_send -= n;
-    else
-        co_buf_consume(&h->to_write, n);
-}
-
 /* Whoever does not read any more is about to end. */
 static void write_some(struct remote_host *h)
 {
@@ -230,7 +221,10 @@ static void write_some(struct remote_host *h)
             close_fd(&h->in_poll, &h->in_fd);
             return;
         }
-        took(h, n > 0 ? (size_t)n : 0);
+        if (n > 0 && h->n_to_send > 0)
+            h->n_to_send -= (size_t)n;
+        else if (n > 0)
+            co_buf_consume(&h->to_write, (size_t)n);
     }
     if (h->is_writing && h->in_fd >= 0)
         uv_poll_stop(&h->in_poll);
@@ -309,15 +303,12 @@ static int make_pipes(struct remote_host *h, int theirs[3])
 static int watch(struct remote_host *h)
 {
     uv_loop_t *loop = &h->remote->loop;
-    int rc = uv_poll_init(loop, &h->in_poll, h->in_fd);
-    if (rc == 0)
-        rc = uv_poll_init(loop, &h->out_poll, h->out_fd);
-    if (rc == 0)
-        rc = uv_poll_init(loop, &h->err_poll, h->err_fd);
     h->in_poll.data = h->out_poll.data = h->err_poll.data = h;
-    if (rc == 0)
-        rc = uv_poll_start(&h->out_poll, UV_READABLE | UV_DISCONNECT, on_heard);
-    return rc < 0 ? rc : uv_poll_start(&h->err_poll, UV_READABLE | UV_DISCONNECT, on_complaint);
+    return uv_poll_init(loop, &h->in_poll, h->in_fd)
+        ?: uv_poll_init(loop, &h->out_poll, h->out_fd)
+        ?: uv_poll_init(loop, &h->err_poll, h->err_fd)
+        ?: uv_poll_start(&h->out_poll, UV_READABLE | UV_DISCONNECT, on_heard)
+        ?: uv_poll_start(&h->err_poll, UV_READABLE | UV_DISCONNECT, on_complaint);
 }
 
 static int spawn(struct remote_host *h, const int theirs[3])
@@ -327,9 +318,8 @@ static int spawn(struct remote_host *h, const int theirs[3])
     co_autofree char *path = NULL;
     co_autoclose_fd int image_fd = -1;
     struct co_error err = {0};
-    int rc =
-        remote_command_make(r->spec->remote, h->is_here ? NULL : h->host, r->program,
-                            r->payload.bytes != NULL ? &r->payload : NULL, &path, &words, &err);
+    int rc = remote_command_make(r, h->is_here ? NULL : h->host, r->payload.bytes != NULL, &path,
+                                 &words, &err);
     if (rc < 0) {
         snprintf(h->why, sizeof h->why, "%s", err.text);
         return rc;
@@ -343,11 +333,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
 int remote_host_start(struct remote_host *h)
 {
     int theirs[3];
-    int rc = make_pipes(h, theirs);
-    if (rc == 0)
-        rc = watch(h);
-    if (rc == 0)
-        rc = spawn(h, theirs);
+    int rc = make_pipes(h, theirs) ?: watch(h) ?: spawn(h, theirs);
     for (int i = 0; i < 3; i++)
         if (theirs[i] >= 0)
             close(theirs[i]);

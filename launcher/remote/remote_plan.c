@@ -2,10 +2,12 @@
  * without starting anything. */
 #include "remote.h"
 
+#include "launch_channel.h"
+#include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/job/program.h"
+#include "launcher/platform/host_env.h"
 #include "launcher/reporting/dry_run.h"
-#include "remote_command.h"
-#include "remote_env.h"
 #include "remote_priv.h"
 
 #include "common/error.h"
@@ -13,6 +15,7 @@
 #include "common/scope.h"
 #include "rendezvous/channel/seal.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -21,6 +24,137 @@
 #include <unistd.h>
 
 enum { TOKEN_BYTES = 32 };
+
+/* --- the environment --- */
+
+/* Names, and with a '*' what names begin with. */
+static const char *const staying[] = {
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "MAIL",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "TERM",
+    "HOSTNAME",
+    "HOST",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "DISPLAY",
+    "XAUTHORITY",
+    "WAYLAND_DISPLAY",
+    "KRB5CCNAME",
+    "TMUX",
+    "TMUX_PANE",
+    "STY",
+    "WINDOWID",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "NOTIFY_SOCKET",
+    "BASH_FUNC_*",
+    "SSH_*",
+    "XDG_*",
+    "DBUS_*",
+    "SLURM*",
+    "SLURMD_*",
+    "PMI_*",
+    "PMIX_*",
+    "OMPI_*",
+    "HYD*",
+    "MV2_*",
+    "MPI_LOCAL*",
+    DDP_ENV_TOKEN,
+    "DDPRUN_SSH",
+    "CUDA_VISIBLE_DEVICES",
+    DDP_ENV_NODE_FD,
+    DDP_ENV_CHECKPOINT_FD,
+};
+
+static bool stays(const char *variable)
+{
+    size_t len = strcspn(variable, "=");
+    for (size_t i = 0; i < sizeof staying / sizeof *staying; i++) {
+        size_t n = strcspn(staying[i], "*");
+        bool is_prefix = staying[i][n] == '*';
+        if (strncmp(variable, staying[i], n) == 0 && (is_prefix ? len >= n : len == n))
+            return true;
+    }
+    return false;
+}
+
+static bool has_name(const char *variable, const char *of)
+{
+    size_t n = strcspn(of, "=");
+    return strncmp(variable, of, n) == 0 && variable[n] == '=';
+}
+
+static bool is_exported(const char *variable, const char *const *exports)
+{
+    for (; *exports != NULL; exports++)
+        if (has_name(variable, *exports))
+            return true;
+    return false;
+}
+
+int remote_env_make(char *const *environment, const char *const *exports, char ***ret)
+{
+    size_t n = 0;
+    for (char *const *v = environment; *v != NULL; v++)
+        n++;
+    for (const char *const *e = exports; *e != NULL; e++)
+        n++;
+    char **list = malloc((n + 1) * sizeof *list);
+    if (list == NULL)
+        return -ENOMEM;
+    n = 0;
+    for (char *const *v = environment; *v != NULL; v++)
+        if (strchr(*v, '=') != NULL && **v != '=' && (!stays(*v) || is_exported(*v, exports)))
+            list[n++] = *v;
+    for (const char *const *e = exports; *e != NULL; e++)
+        if (strchr(*e, '=') != NULL)
+            list[n++] = (char *)*e; /* behind the others: the last one counts */
+    list[n] = NULL;
+    *ret = list;
+    return 0;
+}
+
+/* --- the command that starts a ddprun on a host --- */
+
+/* The login shell there becomes sh, which becomes ddprun: nothing is left between it and ssh. */
+static int make_command(const struct remote *r, const struct host *host, bool may_send, char ***ret,
+                        struct co_error *err)
+{
+    const struct remote_spec *s = r->spec->remote;
+    const char *words[1 + PAYLOAD_N_ARGUMENTS] = {launch_word, NULL};
+    if (host == NULL)
+        return remote_shell_make(&s->way, NULL, "ddprun", words, ret, err);
+    if (!may_send)
+        return remote_shell_make(&s->way, host, r->program, words, ret, err);
+    words[0] = "sh";
+    payload_arguments(&r->payload, s->send == REMOTE_SEND_ALWAYS ? "" : r->program, launch_terms(),
+                      words + 1);
+    return remote_shell_make(&s->way, host, "exec", words, ret, err);
+}
+
+int remote_command_make(const struct remote *r, const struct host *host, bool may_send,
+                        char **ret_path, char ***ret_words, struct co_error *err)
+{
+    co_autofree char **words = NULL;
+    int rc = make_command(r, host, may_send, &words, err);
+    if (rc == 0 && host != NULL)
+        rc = program_find(words[0], &host_env_real, ret_path, err);
+    else if (rc == 0 && (*ret_path = strdup(r->program)) == NULL)
+        rc = co_fail(err, -ENOMEM, "no memory for a command");
+    if (rc == 0)
+        *ret_words = co_take(&words);
+    return rc;
+}
+
+/* --- what all hosts are told --- */
 
 /* A secret of this job's own: who is not told it cannot take part. */
 static int make_token(struct remote *r, struct job_world *w, struct co_error *err)
@@ -89,11 +223,7 @@ static int find_payload(struct remote *r, struct co_error *err)
 
 int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err)
 {
-    int rc = find_places(r, err);
-    if (rc == 0)
-        rc = find_payload(r, err);
-    if (rc == 0)
-        rc = make_words(r, err);
+    int rc = find_places(r, err) ?: find_payload(r, err) ?: make_words(r, err);
     if (rc == 0 && remote_env_make(environ, r->spec->exports, &r->env) < 0)
         rc = co_fail(err, -ENOMEM, "no memory for the hosts' orders");
     return rc < 0 ? rc : make_token(r, world, err);
@@ -113,7 +243,7 @@ void remote_plan_fini(struct remote *r)
 static void show_host(const struct remote *r, const struct host *h, uint32_t n_ranks,
                       const char *path, char *const *words, FILE *out)
 {
-    bool may_be_sent = r->payload.bytes != NULL && !remote_command_is_here(r->spec->remote, h);
+    bool may_be_sent = r->payload.bytes != NULL && !remote_shell_is_here(&r->spec->remote->way, h);
     fprintf(out, "%s: ", h->name);
     if (n_ranks != UINT32_MAX)
         fprintf(out, "%u rank%s ", n_ranks, n_ranks == 1 ? "" : "s");
@@ -136,16 +266,14 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
 {
     struct remote r = {.spec = spec};
     const struct remote_spec *s = spec->remote;
-    int rc = find_places(&r, err);
-    if (rc == 0)
-        rc = find_payload(&r, err);
+    int rc = find_places(&r, err) ?: find_payload(&r, err);
     if (rc == 0 && r.note[0] != '\0')
         fprintf(out, "%s\n", r.note);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++) {
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;
         co_autofree char **words = NULL;
-        rc = remote_command_make(s, remote_command_is_here(s, h) ? NULL : h, r.program, NULL, &path,
+        rc = remote_command_make(&r, remote_shell_is_here(&s->way, h) ? NULL : h, false, &path,
                                  &words, err);
         if (rc == 0)
             show_host(&r, h, s->shares[i], path, words, out);

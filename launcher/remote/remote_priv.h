@@ -5,6 +5,7 @@
 #define DDP_LAUNCHER_REMOTE_REMOTE_PRIV_H
 
 #include "launch_wire.h"
+#include "launcher/hosts/bringup.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/spawner/spawner.h"
 #include "payload.h"
@@ -17,7 +18,6 @@
 
 struct job_spec;
 struct job_world;
-struct bringup;
 struct output;
 struct remote;
 struct remote_roster;
@@ -80,15 +80,11 @@ struct remote {
     int verdict_code;
     bool is_ours_to_tell; /* the verdict: no node does */
     char verdict_text[1024];
+
+    /* remote_host.c has news of a host: it gets the payload (REACHING), has answered (UP), has
+     * understood its order (READY), or was given up (FAILED; why, or "" if that was said). */
+    void (*on_host)(struct remote_host *h, enum bringup_phase phase, const char *why);
 };
-
-/* --- remote.c, for remote_host.c --- */
-
-/* Gets the payload; has answered; has understood the order; is given up, for a reason. */
-void remote_on_sending(struct remote_host *h);
-void remote_on_up(struct remote_host *h);
-void remote_on_ready(struct remote_host *h);
-void remote_on_failed(struct remote_host *h, const char *why);
 
 /* --- remote_plan.c --- */
 
@@ -99,9 +95,29 @@ void remote_on_failed(struct remote_host *h, const char *why);
 int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err);
 void remote_plan_fini(struct remote *r);
 
+/* What starts a ddprun on a host: the way there (remote_shell.h), found in PATH.
+ *
+ * host        NULL: this machine, without ssh
+ * may_send    the payload may be sent there
+ * ret_path    owned by the caller: what is executed
+ * ret_words   owned by the caller, one free()
+ * returns     0, -ENOENT (there is no such command), -ENAMETOOLONG (the path of ours), -ENOMEM */
+int remote_command_make(const struct remote *r, const struct host *host, bool may_send,
+                        char **ret_path, char ***ret_words, struct co_error *err);
+
+/* The variables that go along to other hosts. All of them, as a Python environment or a library path is one of many, apart from those that mean
+ * something on this machine or in this session only (HOME, TMPDIR, SSH_*, XDG_*, DISPLAY, SLURM_*
+ * and so on), and the nodes' secret. What is exported goes along in any case.
+ *
+ * environment   NAME=VALUE, NULL-terminated
+ * exports       NAME, or NAME=VALUE, which wins; NULL-terminated. A NAME that is not set is skipped
+ * ret           owned by the caller, one free(); its texts are those of the arguments
+ * returns       0, -ENOMEM */
+int remote_env_make(char *const *environment, const char *const *exports, char ***ret);
+
 /* --- remote_host.c --- */
 
-/* Start the way there; remote_on_up() or remote_on_failed() follows, or its process's end.
+/* Start the way there; on_host follows, or its process's end.
  *
  * returns   0, -errno: it cannot be started here */
 int remote_host_start(struct remote_host *h);

@@ -284,10 +284,7 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
     int rc = r->names != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a roster");
     for (size_t i = 0; rc == 0 && i < hosts->n; i++)
         r->names[i] = hosts->hosts[i].name;
-    if (rc == 0)
-        rc = open_jobs(r, loop, err);
-    if (rc == 0)
-        rc = open_server(r, loop, err);
+    rc = rc ?: open_jobs(r, loop, err) ?: open_server(r, loop, err);
     if (rc < 0) {
         remote_roster_close(r);
         return rc;

@@ -118,9 +118,9 @@ static void check_hosts(const struct job_spec *spec)
 {
     const struct remote_spec *r = spec->remote;
     must(spec->path == NULL && spec->world.guided && spec->run_id[0] != '\0');
-    must(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->reach_ms > 0);
+    must(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->way.reach_ms > 0);
     must(spec->world.max_nodes <= r->hosts.n && spec->world.min_nodes >= 1);
-    must(r->command == NULL || r->command[0] != NULL);
+    must(r->way.command == NULL || r->way.command[0] != NULL);
     for (size_t i = 0; i < r->hosts.n; i++)
         must(r->shares[i] == UINT32_MAX || (r->shares[i] >= 1 && r->shares[i] <= JOB_RANKS_MAX));
 }

@@ -16,7 +16,7 @@ def main():
         sys.exit(f"{sys.argv[1]}: these may not be in it: {' '.join(map(repr, bad))}")
     text = line.replace('"', '\\"').replace("?", "\\?")  # "??-" is a trigraph
     with open(sys.argv[2], "w", encoding="ascii") as f:
-        f.write(f'#include "launcher/remote/payload_script.h"\n\nconst char payload_script[] = "{text}";\n')
+        f.write(f'#include "launcher/remote/payload.h"\n\nconst char payload_script[] = "{text}";\n')
 
 
 main()

@@ -229,7 +229,7 @@ START_TEST(pbs_lsf_and_grid_engine_name_hosts)
     JOB("train.py");
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_uint_eq(spec.remote->shares[1], 2);
-    ck_assert(!spec.remote->by_srun);
+    ck_assert(!spec.remote->way.by_srun);
     load("lsf");
     JOB("train.py");
     ck_assert_uint_eq(spec.remote->hosts.n, 3);

@@ -132,7 +132,7 @@ START_TEST(an_allocation_is_a_list_of_hosts)
     ck_assert_int_eq(s.kind, SLURM_ALLOCATION); /* salloc's shell is elsewhere, perhaps */
     ck_assert_int_eq(
         parse(ENV(JOB), (const char *[]){"ddprun", "-p", "2", "nowhere-here.py", NULL}), 0);
-    ck_assert(spec.remote != NULL && spec.remote->by_srun);
+    ck_assert(spec.remote != NULL && spec.remote->way.by_srun);
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_uint_eq(spec.remote->shares[1], 2);
 }
@@ -150,7 +150,7 @@ START_TEST(options_that_say_where_nodes_are_win)
         ck_assert(spec.remote == NULL && !spec.world.guided);
     }
     ck_assert_int_eq(parse(ENV(JOB), (const char *[]){"ddprun", "-H", "a,b,c", "x", NULL}), 0);
-    ck_assert(!spec.remote->by_srun && spec.remote->hosts.n == 3);
+    ck_assert(!spec.remote->way.by_srun && spec.remote->hosts.n == 3);
 }
 END_TEST
 

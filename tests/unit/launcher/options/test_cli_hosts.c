@@ -3,7 +3,7 @@
 
 #include "launcher/hosts/node_assignment.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/remote/remote_env.h"
+#include "launcher/remote/remote_priv.h"
 #include "tests/support/suite.h"
 
 #include <errno.h>
@@ -25,9 +25,9 @@ START_TEST(hosts_are_the_nodes)
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
     ck_assert_uint_eq(spec.remote->shares[0], 4);
     ck_assert_uint_eq(spec.remote->shares[1], 2);
-    ck_assert_uint_eq(spec.remote->reach_ms, 30000);
+    ck_assert_uint_eq(spec.remote->way.reach_ms, 30000);
     ck_assert_int_eq(spec.remote->send, REMOTE_SEND_AUTO);
-    ck_assert_ptr_null(spec.remote->command);
+    ck_assert_ptr_null(spec.remote->way.command);
     ck_assert_int_eq(spec.n_local, 4);
     ck_assert_str_eq(spec.backend, "c10d");
     ck_assert_uint_eq(strlen(spec.run_id), 36);
@@ -47,10 +47,10 @@ START_TEST(a_file_may_name_them)
     JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--connect-timeout", "5",
         "--bcast", "never", "x");
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
-    ck_assert_str_eq(spec.remote->command[0], "rsh");
-    ck_assert_str_eq(spec.remote->command[1], "-q");
-    ck_assert_ptr_null(spec.remote->command[2]);
-    ck_assert_uint_eq(spec.remote->reach_ms, 5000);
+    ck_assert_str_eq(spec.remote->way.command[0], "rsh");
+    ck_assert_str_eq(spec.remote->way.command[1], "-q");
+    ck_assert_ptr_null(spec.remote->way.command[2]);
+    ck_assert_uint_eq(spec.remote->way.reach_ms, 5000);
     ck_assert_int_eq(spec.remote->send, REMOTE_SEND_NEVER);
     REFUSED("--hostfile: cannot read 'other': No such file or directory", "--hostfile", "other",
             "x");
