@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -56,5 +57,13 @@ void stack_print(const struct stack *s, FILE *out);
  * libddp, the last one of each group: "op", "number", "bytes", "dtype", "group", "state":
  * "outside", "begun", "waits")}; null where there is none. returns given up; NULL without memory */
 json_t *stack_json_make(const struct stack *s);
+
+/* For which rank do others wait, as it looks at one moment? What hang.h says after a while,
+ * `ddpctl stack` has to say at once: the call in which most ranks wait, and which ranks could have
+ * come to it and have not. A rank that is only a little late looks the same as one that never comes.
+ *
+ * "rank 1 is missing in all_reduce #812 (4 MiB, float32): ranks 0 and 2 wait in it", a line for
+ * each; nothing where nobody waits, or nobody is missing here. */
+void stack_print_missing(const struct stack *list, int n, FILE *out);
 
 #endif

@@ -8,8 +8,8 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/remote_shell.h"
 #include "launcher/placement/placement.h"
-#include "mpmd.h"
 #include "output_spec.h"
+
 #include "rendezvous/membership/message.h"
 #include "rendezvous/net/allow.h"
 
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct binding;
+struct co_error;
 struct seal_key;
 struct slurm_task;
 struct wrap;
@@ -114,6 +115,29 @@ struct remote_spec {         /* the hosts that this ddprun starts others on */
     char *const *argv; /* borrowed; ours, which the others read, too; NULL-terminated */
 };
 
+/* --- several programs in one job: those of the ranks after the first program's --- */
+
+#define JOB_PROGRAMS_MAX 32 /* the first one included */
+
+/* What a rank executes: lent by the job. */
+struct job_program {
+    const char *path;
+    char *const *argv; /* NULL-terminated */
+    const char *shown;
+    int n_program_words;
+    bool has_templates, fills_braces;
+};
+
+struct mpmd {
+    int n; /* >= 1 */
+    struct {
+        int first_rank;             /* on this node; up to the next one's */
+        struct job_program program; /* its texts are owned */
+    } of[JOB_PROGRAMS_MAX - 1];
+    char **
+        words; /* owned, one block: of all programs, ":" between them; NULL until they are joined */
+};
+
 /* How a job ended: that of node_run(), or of remote_run(). */
 struct node_end {
     int exit_code; /* what the job's end means; under the name torchrun 1 for any failure */
@@ -164,7 +188,7 @@ struct job_spec {
     bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
     bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
-    struct mpmd *more; /* owned; the programs of other ranks (mpmd.h); NULL: all have this */
+    struct mpmd *more; /* owned; the programs of other ranks; NULL: all have this */
     bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
     struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
@@ -222,5 +246,20 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
 void job_spec_set_binding(struct job_spec *spec, struct binding *binding);
 
 void job_spec_fini(struct job_spec *spec); /* a zeroed one is fine; it is zeroed afterwards */
+
+/* --- several programs --- */
+
+/* Add the program of the ranks from first_rank on, more than any before. Made with the first.
+ *
+ * program   its texts are taken over, unless that fails
+ * returns   0; -EINVAL: too many; -ENOMEM */
+int mpmd_add(struct mpmd **more, int first_rank, const struct job_program *program,
+             struct co_error *err);
+
+/* Make `words`; first are those of the job's first program. returns 0, -ENOMEM */
+int mpmd_join(struct mpmd *m, char *const *first, struct co_error *err);
+
+/* The first rank of the next program. returns INT_MAX: there is none */
+int mpmd_end(const struct mpmd *m, int local_rank);
 
 #endif

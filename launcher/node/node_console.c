@@ -2,7 +2,7 @@
 
 #include "console.h"
 #include "launcher/diagnosis/flight_recorder.h"
-#include "launcher/diagnosis/stack_missing.h"
+#include "launcher/diagnosis/stack.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/generation/store_arrivals.h"

@@ -1,8 +1,7 @@
 #include "node_hang.h"
 
 #include "launcher/diagnosis/flight_recorder.h"
-#include "launcher/diagnosis/hang_proc.h"
-#include "launcher/diagnosis/hang_text.h"
+#include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"

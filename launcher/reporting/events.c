@@ -1,9 +1,8 @@
 #include "events.h"
 
-#include "launcher/diagnosis/hang_json.h"
-#include "launcher/diagnosis/hang_proc.h"
+#include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/oom.h"
-#include "launcher/diagnosis/oom_json.h"
+#include "launcher/diagnosis/oom_report.h"
 #include "launcher/supervisor/hang.h"
 #include "launcher/supervisor/pace.h"
 #include "launcher/supervisor/rank_numbers.h"

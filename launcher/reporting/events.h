@@ -78,7 +78,7 @@ void events_steps(struct events *e, uint32_t generation, const struct events_ste
  * by_request   who ordered it is ddpctl, not a roster */
 void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
-/* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_json.h
+/* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what oom_report.h
  * lists. Not written when there is nothing to tell. */
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f);
 
@@ -109,7 +109,7 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
-/* hang: rank, lrank, pid, and what hang_json.h lists; state, place: hang_proc.h's. */
+/* hang: rank, lrank, pid, and what hang_report.h lists; state, place: hang_report.h's. */
 void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
                  const struct hang_proc *proc);
 

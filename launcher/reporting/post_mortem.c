@@ -2,7 +2,7 @@
 
 #include "events.h"
 #include "launcher/diagnosis/error_file.h"
-#include "launcher/diagnosis/oom_text.h"
+#include "launcher/diagnosis/oom_report.h"
 #include "launcher/diagnosis/oom_watch.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/exec_error.h"

@@ -1,8 +1,8 @@
 #include "report.h"
 
-#include "launcher/diagnosis/hang_text.h"
+#include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/oom.h"
-#include "launcher/diagnosis/oom_text.h"
+#include "launcher/diagnosis/oom_report.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"
 

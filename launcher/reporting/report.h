@@ -3,8 +3,8 @@
  *
  *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
- *       out of memory: killed by the kernel's OOM killer (oom_text.h)
- *       it hung: missing in all_reduce #812 (hang_text.h)
+ *       out of memory: killed by the kernel's OOM killer (oom_report.h)
+ *       it hung: missing in all_reduce #812 (hang_report.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...

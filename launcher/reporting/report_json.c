@@ -1,7 +1,7 @@
 #include "report_json.h"
 
-#include "launcher/diagnosis/hang_json.h"
-#include "launcher/diagnosis/oom_json.h"
+#include "launcher/diagnosis/hang_report.h"
+#include "launcher/diagnosis/oom_report.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"

@@ -15,7 +15,7 @@
  *     root_cause   null, or the rank of "rank_failed" and "start_failed", if it is of this node:
  *                  rank, local_rank, pid, exit_code, signal, error (its own message), stderr
  *                  (its last lines); null where there is none. "start_failed": errno, and why as
- *                  the error; oom (oom_json.h)
+ *                  the error; oom (oom_report.h)
  *     ranks        this node's of the last generation: rank, local_rank, pid, exit_code, signal,
  *                  stopped_by (the first signal that ddprun sent it), duration_s; null where
  *                  there is none */

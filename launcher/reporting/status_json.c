@@ -1,6 +1,6 @@
 #include "status_json.h"
 
-#include "launcher/diagnosis/hang_text.h"
+#include "launcher/diagnosis/hang_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/supervisor/pace.h"

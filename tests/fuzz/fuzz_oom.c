@@ -1,6 +1,6 @@
 /* Any bytes as the kernel log, and as the small files of a control group. */
 #include "launcher/diagnosis/oom.h"
-#include "launcher/diagnosis/oom_text.h"
+#include "launcher/diagnosis/oom_report.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Where a rank is, in words; and for whom others wait. */
 #include "launcher/diagnosis/stack.h"
-#include "launcher/diagnosis/stack_missing.h"
 #include "segments/call_kind.h"
 #include "tests/support/suite.h"
 

@@ -1,12 +1,15 @@
-#include "hang_text.h"
+#include "hang_report.h"
 
 #include "launcher/supervisor/hang.h"
+
+#include "common/process.h"
 #include "segments/call_kind.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 struct out {
     char *buf;
@@ -148,5 +151,72 @@ char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
     else if (f->is_guess)
         add(&o, "; which one is at fault cannot be told: rank %d is taken",
             rank_number(numbers, f->rank));
+    return buf;
+}
+
+/* --- for programs --- */
+
+static json_t *make_call(bool is_known, const struct rank_status_call *call)
+{
+    if (!is_known)
+        return json_null();
+    return json_pack("{s:s,s:I,s:I,s:s,s:i}", "op", call_kind_name(call->kind), "number",
+                     (json_int_t)call->number, "bytes", (json_int_t)call->bytes, "dtype",
+                     call_dtype_name(call->dtype), "group", (int)call->group);
+}
+
+json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers)
+{
+    static const char *const kinds[] = {[HANG_MISSING] = "missing",
+                                        [HANG_NOT_JOINED] = "not_joined",
+                                        [HANG_ALL_WAIT] = "all_wait",
+                                        [HANG_SILENT] = "silent"};
+    json_t *waiting = json_array();
+    for (int i = 0; i < f->n_waiting && i < HANG_NAMED; i++)
+        json_array_append_new(waiting, json_integer(rank_number(numbers, f->waiting[i])));
+    return json_pack("{s:s,s:b,s:I,s:o,s:I,s:o,s:o}", "kind", kinds[f->kind], "stopped",
+                     f->is_stopped, "still_ms", (json_int_t)f->still_ms, "waiting", waiting,
+                     "waiting_ms", (json_int_t)f->waiting_ms, "call",
+                     make_call(f->has_call, &f->call), "last", make_call(f->has_last, &f->last));
+}
+
+/* --- what the kernel says of a process --- */
+
+char hang_proc_state(const char *stat_text)
+{
+    const char *name_end = strrchr(stat_text, ')'); /* the name may hold anything */
+    if (name_end == NULL || name_end[1] != ' ' || name_end[2] == '\0')
+        return '?';
+    return name_end[2];
+}
+
+void hang_proc_read(pid_t pid, struct hang_proc *ret)
+{
+    char text[512];
+    *ret = (struct hang_proc){.state = '?'};
+    if (co_process_read(pid, "stat", text, sizeof text) > 0)
+        ret->state = hang_proc_state(text);
+    if (co_process_read(pid, "wchan", text, sizeof text) <= 0 || text[0] == '0')
+        return; /* it runs, or we may not know */
+    snprintf(ret->place, sizeof ret->place, "%.*s", (int)strcspn(text, " \n"), text);
+}
+
+char *hang_proc_text(const struct hang_proc *p, char *buf, size_t n)
+{
+    static const struct {
+        char state;
+        const char *text;
+    } states[] = {{'R', "runs"},
+                  {'S', "sleeps"},
+                  {'D', "sleeps and cannot be woken"},
+                  {'T', "is stopped"},
+                  {'t', "is stopped by a debugger"},
+                  {'Z', "has ended"}};
+    const char *text = "cannot be looked at";
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (states[i].state == p->state)
+            text = states[i].text;
+    const bool has_place = p->place[0] != '\0' && (p->state == 'S' || p->state == 'D');
+    snprintf(buf, n, "%s%s%s", text, has_place ? " in " : "", has_place ? p->place : "");
     return buf;
 }

@@ -1,7 +1,6 @@
 /* Findings in words and as JSON. */
 #include "launcher/diagnosis/oom.h"
-#include "launcher/diagnosis/oom_json.h"
-#include "launcher/diagnosis/oom_text.h"
+#include "launcher/diagnosis/oom_report.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -197,9 +196,9 @@ START_TEST(names_that_are_no_text_are_null)
 }
 END_TEST
 
-TEST_SUITE(oom_text)
+TEST_SUITE(oom_report)
 {
-    Suite *suite = suite_create("oom_text");
+    Suite *suite = suite_create("oom_report");
     TCase *c = tcase_create("oom_text");
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_add_test(c, bytes_are_rounded_down_to_a_tenth_of_their_unit);

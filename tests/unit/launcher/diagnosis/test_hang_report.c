@@ -1,7 +1,5 @@
 /* The words for a hang, the JSON, and what is read of /proc. */
-#include "launcher/diagnosis/hang_json.h"
-#include "launcher/diagnosis/hang_proc.h"
-#include "launcher/diagnosis/hang_text.h"
+#include "launcher/diagnosis/hang_report.h"
 #include "launcher/supervisor/hang.h"
 #include "segments/call_kind.h"
 #include "tests/support/suite.h"
@@ -160,9 +158,9 @@ START_TEST(this_process_runs)
 }
 END_TEST
 
-TEST_SUITE(hang_text)
+TEST_SUITE(hang_report)
 {
-    Suite *suite = suite_create("hang_text");
+    Suite *suite = suite_create("hang_report");
     TCase *tc = tcase_create("texts");
     tcase_add_test(tc, a_missing_rank_is_named_with_the_call_and_who_waits);
     tcase_add_test(tc, ranks_are_named_by_their_numbers_in_the_job);
