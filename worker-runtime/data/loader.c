@@ -15,8 +15,7 @@
 #include "sampler_priv.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
-#include "worker-runtime/device/device_load.h"
-#include "worker-runtime/device/device_plugin.h"
+#include "worker-runtime/device/device_link.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -283,14 +282,8 @@ static void lay_out(const struct ddp_loader *l, struct slot *s)
 
 static int open_feed(struct ddp_loader *l, size_t bytes, struct co_error *err)
 {
-    const struct ddp_group *g = l->sampler->group;
     struct feed *f = &l->feed;
-    if (g->is_apart)
-        return co_fail(err, -ENOTSUP,
-                       "threads of a process share its GPU: ranks that use GPUs are processes");
-    int code = device_load(g->world->group.local_rank, &f->plugin, &f->device, err);
-    if (code == 0)
-        code = f->plugin->check(f->device, err);
+    int code = device_take(l->sampler->group, &f->plugin, &f->device, err);
     return code == 0 ? f->plugin->h2d_copy_open(f->device, l->n_slots, bytes, &f->places, err)
                      : code;
 }

@@ -3,8 +3,6 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "device_link.h"
-#include "device_load.h"
-#include "device_plugin.h"
 #include "worker-runtime/core/call_marker.h"
 
 #include <ddp/collective.h>
@@ -21,31 +19,11 @@ struct id_note { /* what a root says; travels between ranks */
     char why[DEVICE_WHY_BYTES];
 };
 
-/* --- the job ---------------------------------------------------------------------------------- */
-
-static int on_look(void *world, struct co_error *err)
-{
-    const struct ddp_group *g = &((struct world *)world)->group;
-    return g->backend != NULL ? g->backend->ops->look(g->backend, err) : group_check_alone(g, err);
-}
-
-static bool on_tell(void *world, int code, const char *text)
-{
-    char named[CO_ERROR_TEXT_BYTES];
-    const struct ddp_group *g = &((struct world *)world)->group;
-    snprintf(named, sizeof named, "rank %d: %s", g->rank, text);
-    return g->backend == NULL || g->backend->ops->tell(g->backend, code, named);
-}
-
-struct device_job device_job_of(const struct ddp_group *g)
-{
-    return (struct device_job){.arg = g->world, .look = on_look, .tell = on_tell};
-}
-
 /* Only this rank knows of a failure that the others would wait for. */
 static int fail_alone(struct ddp_group *g, const char *what)
 {
-    on_tell(g->world, -ECONNRESET, what);
+    const struct device_job job = device_job_of(g);
+    job.tell(job.arg, -ECONNRESET, what);
     return rt_fail(DDP_ENOMEM, "%s", what);
 }
 
@@ -59,25 +37,13 @@ struct making {
     uint64_t tag;
 };
 
-static void fini(struct making *m)
-{
-    device_plan_fini(&m->plan);
-    free(m->ids);
-}
-
 /* What this rank has. A communicator that was kept is the world's. */
 static void fill_note(const struct ddp_group *g, struct making *m, struct device_note *note)
 {
     struct co_error err = {0};
     *note = (struct device_note){0};
-    int code = g->is_apart ? co_fail(&err, -ENOTSUP,
-                                     "threads of a process share its GPU: ranks "
-                                     "that use GPUs are processes")
-                           : device_load(g->world->group.local_rank, &m->plugin, &m->device, &err);
-    if (code == 0)
-        code = m->plugin->check(m->device, &err);
-    note->ok = code == 0;
-    if (code == 0)
+    note->ok = device_take(g, &m->plugin, &m->device, &err) == 0;
+    if (note->ok)
         m->plugin->describe(m->device, note);
     if (!group_is_world(g))
         note->tag = 0;
@@ -198,10 +164,12 @@ static int attach(struct ddp_group *g, const struct device_plugin *plugin,
     return DDP_OK;
 }
 
-static int open_group(struct ddp_group *g)
+int device_open(struct ddp_group *g)
 {
     struct making m = {0};
     struct device_group *group = NULL;
+    if (g->device != NULL)
+        return DDP_OK;
     int rc = make_plan(g, &m);
     if (rc == DDP_OK && m.plan.way == DEVICE_NEW)
         rc = share_ids(g, &m);
@@ -209,13 +177,9 @@ static int open_group(struct ddp_group *g)
         rc = make(g, &m, &group);
     if (rc == DDP_OK)
         rc = attach(g, m.plugin, group);
-    fini(&m);
+    device_plan_fini(&m.plan);
+    free(m.ids);
     return rc;
-}
-
-int device_open(struct ddp_group *g)
-{
-    return g->device != NULL ? DDP_OK : open_group(g);
 }
 
 /* The group's, for a call that not all ranks make: it cannot make one. */
@@ -291,12 +255,6 @@ void device_close(struct ddp_group *g)
     free(link);
 }
 
-int device_check(void)
-{
-    struct co_error err = {0};
-    return rt_return(device_load_check(&err), &err);
-}
-
 /* --- public ----------------------------------------------------------------------------------- */
 
 int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
@@ -336,7 +294,7 @@ int ddp_device(struct ddp_group *g, int *ret_index)
         rc = rt_fail(DDP_EINVAL, "ddp_device: ret_index is NULL");
     if (rc != DDP_OK)
         return rc;
-    int code = device_load(g->world->group.local_rank, &plugin, &device, &err);
+    int code = device_load(g, &plugin, &device, &err);
     if (code == 0)
         code = plugin->use(device, ret_index, &err);
     return rt_return(code, &err);

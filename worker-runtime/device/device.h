@@ -26,22 +26,22 @@ int device_begin(struct ddp_group *world);
 /* Give a group's back, if it has one. Before its back end goes. */
 void device_close(struct ddp_group *g);
 
+/* --- device_calls.c --------------------------------------------------------------------------- */
+
 /* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
 int device_check(void);
-
-/* --- device_calls.c --------------------------------------------------------------------------- */
 
 /* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which);
 /* Zeroed in the order of the stream.
  *
- * for_nccl   such as device_enlist() takes, if there is some
+ * for_nccl   such as the plug-in's enlist() takes, if there is some
  * returns    also DDP_ENOMEM */
 int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret);
 /* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
-/* Zeroed memory of the host for device_take_words(). returns also DDP_ENOMEM */
+/* Zeroed memory of the host for the plug-in's take_words(). returns also DDP_ENOMEM */
 int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
 void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
 
@@ -72,26 +72,9 @@ bool device_end_waits(struct ddp_group *g, void *stream);
  * returns   0; -errno, as the plug-in's wait() */
 int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error *err);
 
-/* Averages of gradients, of a group that has a communicator: as the plug-in's. */
-
-struct device_average;
-int device_average(struct ddp_group *g, const struct device_average *a);
-/* returns also DDP_EUNSUPPORTED, and nothing is broken */
-int device_enlist(struct ddp_group *g, const void *at);
-void device_delist(struct ddp_group *g, const void *at);
-int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n);
-int device_wait_averages(struct ddp_group *g);
-
 /* Whether the stream captures a graph now. returns 0; DDP_EINVAL it did, and CUDA has given up */
 int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret);
-/* As the plug-in's. return also DDP_EINVAL: CUDA has given the capture up; nothing is broken */
-int device_fork_averages(struct ddp_group *g, void *stream);
-int device_join_averages(struct ddp_group *g, void *stream);
 /* Break the job: what the ranks put on their devices differs. Who waits for it hears so. */
 void device_tell_mismatch(struct ddp_group *g, const char *text);
-
-/* Copy memory of the device to the host, behind all averages, and wait for it: none may wait for a
- * peer any more. */
-int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes);
 
 #endif

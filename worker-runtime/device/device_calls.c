@@ -1,30 +1,173 @@
-/* device_calls.c - what the runtime asks of the plug-in beside collectives: each call has a public
- * status. */
+/* device_calls.c - the plug-in for devices, found and loaded at most once in a process, and what
+ * the runtime asks of it beside collectives: each of these calls has a public status.
+ *
+ * device_load() finds the plug-in and opens the device; use_device() does so for each call, which
+ * costs nothing where both are there already. */
 #include "device.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "device_link.h"
-#include "device_load.h"
 #include "worker-runtime/core/call_marker.h"
 
+#include <ddp/env.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-struct use { /* of the process's device: loading it again is a look */
+/* --- the plug-in ------------------------------------------------------------------------------ */
+
+enum { ABORT_TIMEOUT_MS = 30 * 1000 };
+
+static struct {
+    pthread_mutex_t mutex;
+    const struct device_plugin *plugin;
+    struct device *device;
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Beside libddp.so, where both were installed; else as any library. */
+static void *open_library(struct co_error *err)
+{
+    Dl_info self;
+    char path[PATH_MAX] = DEVICE_PLUGIN_FILE;
+    const char *hint = "LD_LIBRARY_PATH says where libnccl and libcudart are";
+    if (dladdr((void *)&process, &self) != 0 && strchr(self.dli_fname, '/') != NULL) {
+        const int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
+        snprintf(path, sizeof path, "%.*s/" DEVICE_PLUGIN_FILE, dir, self.dli_fname);
+        if (access(path, F_OK) < 0) { /* else what is wrong with it is the thing to tell */
+            snprintf(path, sizeof path, "%s", DEVICE_PLUGIN_FILE);
+            hint = "-Dnccl=enabled builds it, to be beside libddp.so";
+        }
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        co_fail(err, -ENOTSUP, "%s cannot be loaded, which collectives with a stream need: %s; %s",
+                DEVICE_PLUGIN_FILE, dlerror(), hint);
+    return library;
+}
+
+static int load_plugin(struct co_error *err)
+{
+    if (process.plugin != NULL)
+        return 0;
+    void *library = open_library(err);
+    if (library == NULL)
+        return -ENOTSUP;
+    const struct device_plugin *p = dlsym(library, DEVICE_PLUGIN_SYMBOL);
+    if (p == NULL || p->abi != DEVICE_PLUGIN_ABI || p->size != sizeof *p) {
+        dlclose(library);
+        return co_fail(err, -ENOTSUP,
+                       "%s is of another version than libddp: install both from the same build",
+                       DEVICE_PLUGIN_FILE);
+    }
+    process.plugin = p; /* never unloaded: CUDA has threads */
+    return 0;
+}
+
+static int check_wanted(struct co_error *err)
+{
+    const char *backend = getenv(DDP_ENV_BACKEND);
+    if (backend == NULL || backend[0] == '\0' || strcmp(backend, "nccl") == 0)
+        return 0;
+    if (strcmp(backend, "cpu") == 0)
+        return co_fail(err, -ENOTSUP, "%s=cpu: there are no collectives with a stream",
+                       DDP_ENV_BACKEND);
+    return co_fail(err, -ENOEXEC, "%s '%.100s' is neither cpu nor nccl", DDP_ENV_BACKEND, backend);
+}
+
+static int read_abort_timeout(uint64_t *ret_ms, struct co_error *err)
+{
+    const char *text = getenv(DDP_ENV_NCCL_ABORT_TIMEOUT);
+    *ret_ms = ABORT_TIMEOUT_MS;
+    if (text == NULL || text[0] == '\0')
+        return 0;
+    return co_parse_duration_ms(DDP_ENV_NCCL_ABORT_TIMEOUT, text, ret_ms, err) == 0 ? 0 : -ENOEXEC;
+}
+
+static int open_device(int local_rank, struct co_error *err)
+{
+    struct device_opts opts = {.local_rank = local_rank};
+    int code = check_wanted(err);
+    if (code == 0)
+        code = read_abort_timeout(&opts.abort_timeout_ms, err);
+    if (code == 0)
+        code = load_plugin(err);
+    if (code == 0 && process.device == NULL)
+        code = process.plugin->open(&opts, &process.device, err);
+    return code;
+}
+
+int device_load(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+                struct device **ret, struct co_error *err)
+{
+    pthread_mutex_lock(&process.mutex);
+    int code = open_device(g->world->group.local_rank, err);
+    if (code == 0) {
+        *ret_plugin = process.plugin;
+        *ret = process.device;
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+int device_take(const struct ddp_group *g, const struct device_plugin **ret_plugin,
+                struct device **ret, struct co_error *err)
+{
+    if (g->is_apart)
+        return co_fail(err, -ENOTSUP,
+                       "threads of a process share its GPU: ranks that use GPUs are processes");
+    int code = device_load(g, ret_plugin, ret, err);
+    return code == 0 ? (*ret_plugin)->check(*ret, err) : code;
+}
+
+int device_check(void)
+{
+    struct co_error err = {0};
+    pthread_mutex_lock(&process.mutex);
+    int code = process.device != NULL ? process.plugin->check(process.device, &err) : 0;
+    pthread_mutex_unlock(&process.mutex);
+    return rt_return(code, &err);
+}
+
+/* --- the job ---------------------------------------------------------------------------------- */
+
+static int on_look(void *world, struct co_error *err)
+{
+    const struct ddp_group *g = &((struct world *)world)->group;
+    return g->backend != NULL ? g->backend->ops->look(g->backend, err) : group_check_alone(g, err);
+}
+
+static bool on_tell(void *world, int code, const char *text)
+{
+    char named[CO_ERROR_TEXT_BYTES];
+    const struct ddp_group *g = &((struct world *)world)->group;
+    snprintf(named, sizeof named, "rank %d: %s", g->rank, text);
+    return g->backend == NULL || g->backend->ops->tell(g->backend, code, named);
+}
+
+struct device_job device_job_of(const struct ddp_group *g)
+{
+    return (struct device_job){.arg = g->world, .look = on_look, .tell = on_tell};
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+struct use { /* of the process's device */
     const struct device_plugin *plugin;
     struct device *device;
     struct co_error err;
 };
 
 /* returns   0, -errno: this thread's last error stays */
-static int find(const struct ddp_group *g, struct use *u)
+static int use_device(const struct ddp_group *g, struct use *u)
 {
     u->err = (struct co_error){0};
-    return device_load(g->world->group.local_rank, &u->plugin, &u->device, &u->err);
-}
-
-static int load(const struct ddp_group *g, struct use *u)
-{
-    return rt_return(find(g, u), &u->err);
+    return device_load(g, &u->plugin, &u->device, &u->err);
 }
 
 /* The group's own communicator, or another one of its world: each of them looks for all. NULL:
@@ -39,18 +182,16 @@ static const struct device_link *any_link(const struct ddp_group *g)
 int device_check_memory(const struct ddp_group *g, const void *p, const char *which)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc
-                        : rt_return(u.plugin->check_memory(u.device, p, which, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->check_memory(u.device, p, which, &u.err), &u.err);
 }
 
 int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK
-               ? rc
-               : rt_return(u.plugin->alloc(u.device, bytes, for_nccl, stream, ret, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(
+        code != 0 ? code : u.plugin->alloc(u.device, bytes, for_nccl, stream, ret, &u.err), &u.err);
 }
 
 /* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
@@ -59,7 +200,7 @@ int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *s
 void device_free(struct ddp_group *g, void *at, void *stream)
 {
     struct use u;
-    if (at != NULL && find(g, &u) == 0 && device_end_waits(g, stream) &&
+    if (at != NULL && use_device(g, &u) == 0 && device_end_waits(g, stream) &&
         u.plugin->check(u.device, &u.err) == 0)
         u.plugin->free(u.device, at);
 }
@@ -67,23 +208,22 @@ void device_free(struct ddp_group *g, void *at, void *stream)
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc
-                        : rt_return(u.plugin->clear(u.device, at, bytes, stream, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->clear(u.device, at, bytes, stream, &u.err),
+                     &u.err);
 }
 
 int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc
-                        : rt_return(u.plugin->alloc_host(u.device, bytes, ret, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->alloc_host(u.device, bytes, ret, &u.err), &u.err);
 }
 
 void device_free_host(const struct ddp_group *g, void *at)
 {
     struct use u;
-    if (at != NULL && find(g, &u) == 0 && u.plugin->check(u.device, &u.err) == 0)
+    if (at != NULL && use_device(g, &u) == 0 && u.plugin->check(u.device, &u.err) == 0)
         u.plugin->free_host(u.device, at);
 }
 
@@ -117,13 +257,12 @@ int device_wait(struct ddp_group *g, void *stream)
     struct use u;
     const struct device_link *l = any_link(g);
     const struct device_job job = device_job_of(g);
-    int rc = load(g, &u);
-    if (rc != DDP_OK)
-        return rc;
+    int code = use_device(g, &u);
+    if (code != 0)
+        return rt_return(code, &u.err);
     call_marker_wait_untold(g, 1);
-    const int code = l != NULL
-                         ? u.plugin->wait(l->group, stream, g->timeout_ms, &u.err)
-                         : u.plugin->wait_alone(u.device, &job, stream, g->timeout_ms, &u.err);
+    code = l != NULL ? u.plugin->wait(l->group, stream, g->timeout_ms, &u.err)
+                     : u.plugin->wait_alone(u.device, &job, stream, g->timeout_ms, &u.err);
     call_marker_wait_untold(g, -1);
     return rt_return(code, &u.err);
 }
@@ -140,7 +279,7 @@ void device_tell_mismatch(struct ddp_group *g, const char *text)
 int device_load_kernels(struct ddp_group *g, void *stream)
 {
     struct use u;
-    int rc = load(g, &u);
+    int rc = rt_return(use_device(g, &u), &u.err);
     if (rc == DDP_OK && any_link(g) != NULL)
         rc = device_wait(g, stream);
     return rc != DDP_OK ? rc : rt_return(u.plugin->load_kernels(u.device, &u.err), &u.err);
@@ -150,77 +289,22 @@ int device_norm(const struct ddp_group *g, enum device_norm step, const struct d
                 void *stream)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc
-                        : rt_return(u.plugin->norm(u.device, step, layer, stream, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->norm(u.device, step, layer, stream, &u.err),
+                     &u.err);
 }
 
 int device_clip(const struct ddp_group *g, const struct device_clip *c)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc : rt_return(u.plugin->clip(u.device, c, &u.err), &u.err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->clip(u.device, c, &u.err), &u.err);
 }
-
-/* --- averages of gradients: of a group that has a communicator -------------------------------- */
-
-int device_average(struct ddp_group *g, const struct device_average *a)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->average(l->group, a, &err), &err);
-}
-
-int device_enlist(struct ddp_group *g, const void *at)
-{
-    struct co_error err = {0};
-    return rt_return(g->device->plugin->enlist(g->device->group, at, &err), &err);
-}
-
-void device_delist(struct ddp_group *g, const void *at)
-{
-    g->device->plugin->delist(g->device->group, at);
-}
-
-int device_take_words(struct ddp_group *g, uint32_t *words, uint32_t *ret_words, size_t n)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->take_words(l->group, words, ret_words, n, &err), &err);
-}
-
-int device_copy_out(struct ddp_group *g, void *to, const void *from, size_t bytes)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->copy_out(l->group, to, from, bytes, &err), &err);
-}
-
-int device_wait_averages(struct ddp_group *g)
-{
-    struct co_error err = {0};
-    const struct device_link *l = g->device;
-    return rt_return(l->plugin->wait_averages(l->group, 0, &err), &err);
-}
-
-/* --- in a graph ------------------------------------------------------------------------------- */
 
 int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret)
 {
     struct use u;
-    int rc = load(g, &u);
-    return rc != DDP_OK ? rc
-                        : rt_return(u.plugin->is_capturing(u.device, stream, ret, &u.err), &u.err);
-}
-
-int device_fork_averages(struct ddp_group *g, void *stream)
-{
-    struct co_error err = {0};
-    return rt_return(g->device->plugin->fork_averages(g->device->group, stream, &err), &err);
-}
-
-int device_join_averages(struct ddp_group *g, void *stream)
-{
-    struct co_error err = {0};
-    return rt_return(g->device->plugin->join_averages(g->device->group, stream, &err), &err);
+    const int code = use_device(g, &u);
+    return rt_return(code != 0 ? code : u.plugin->is_capturing(u.device, stream, ret, &u.err),
+                     &u.err);
 }

@@ -3,9 +3,10 @@
  * kernels. */
 #include "model_priv.h"
 
+#include "common/scope.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/device/device.h"
-#include "worker-runtime/device/device_plugin.h"
+#include "worker-runtime/device/device_link.h"
 
 #include <ddp/collective.h>
 #include <stdio.h>
@@ -119,18 +120,21 @@ static void *memory_of(const struct model_bucket *b, size_t i)
 /* The first failure of this rank; what was told is taken back by who hears of one. */
 static int enlist_all(struct ddp_model *m, const struct bucket_set *set)
 {
-    int rc = 0;
+    struct co_error err = {0};
+    const struct device_link *l = m->g->device;
+    int code = 0;
     for (size_t k = 0; k < set->plan.n_buckets; k++)
-        for (size_t i = 0; rc == 0 && memory_of(&set->at[k], i) != NULL; i++)
-            rc = device_enlist(m->g, memory_of(&set->at[k], i));
-    return rc;
+        for (size_t i = 0; code == 0 && memory_of(&set->at[k], i) != NULL; i++)
+            code = l->plugin->enlist(l->group, memory_of(&set->at[k], i), &err);
+    return rt_return(code, &err);
 }
 
 static void delist_all(struct ddp_model *m, const struct bucket_set *set)
 {
+    const struct device_link *l = m->g->device;
     for (size_t k = 0; k < set->plan.n_buckets; k++)
         for (size_t i = 0; memory_of(&set->at[k], i) != NULL; i++)
-            device_delist(m->g, memory_of(&set->at[k], i));
+            l->plugin->delist(l->group, memory_of(&set->at[k], i));
 }
 
 int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
@@ -153,11 +157,18 @@ int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
     return rc;
 }
 
-/* In a world of 1 nothing is changed. */
-static int send_pieces(struct ddp_model *m, const struct device_piece *piece,
-                       const struct model_bucket *b, struct device_average a)
+/* Fill in what all averages of a bucket have, and send it. */
+static int send(struct ddp_model *m, const struct model_bucket *b, struct device_average a)
 {
-    const bool is_alone = m->g->world_size == 1;
+    const struct device_link *l = m->g->device;
+    struct co_error err = {0};
+    co_autofree struct device_piece *piece = calloc(b->n_pieces + 1, sizeof(*piece));
+    if (piece == NULL)
+        return rt_fail(DDP_ENOMEM, "no memory for %zu places of gradients", b->n_pieces);
+    for (size_t i = 0; i < b->n_pieces; i++)
+        piece[i] = (struct device_piece){.at = b->piece[i].memory,
+                                         .count = (size_t)(b->piece[i].end - b->piece[i].memory) /
+                                                  ddp_dtype_size(b->dtype)};
     a.piece = piece;
     a.n = b->n_pieces;
     a.dtype = b->dtype;
@@ -165,38 +176,22 @@ static int send_pieces(struct ddp_model *m, const struct device_piece *piece,
     a.wire_dtype = b->wire_dtype;
     a.found_inf = model_looks_for_nonfinite(m) ? m->found : NULL;
     a.stream = m->opts.stream;
-    a.is_sum = a.is_sum && !is_alone;
-    a.before = is_alone ? 1 : a.before;
-    a.after = is_alone ? 1 : a.after;
-    return device_average(m->g, &a);
-}
-
-static int send(struct ddp_model *m, const struct model_bucket *b, const struct device_average *a)
-{
-    struct device_piece *piece = calloc(b->n_pieces + 1, sizeof(*piece));
-    if (piece == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for %zu places of gradients", b->n_pieces);
-    for (size_t i = 0; i < b->n_pieces; i++)
-        piece[i] = (struct device_piece){.at = b->piece[i].memory,
-                                         .count = (size_t)(b->piece[i].end - b->piece[i].memory) /
-                                                  ddp_dtype_size(b->dtype)};
-    int rc = send_pieces(m, piece, b, *a);
-    free(piece);
-    return rc;
+    return rt_return(l->plugin->average(l->group, &a, &err), &err);
 }
 
 int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
                       double after)
 {
-    const struct device_average a = {.is_sum = is_sum, .before = before, .after = after};
-    return b->n_pieces > 0 ? send(m, b, &a) : 0;
+    struct device_average a = {.is_sum = is_sum, .before = before, .after = after};
+    if (m->g->world_size == 1) /* nothing is changed */
+        a = (struct device_average){.before = 1, .after = 1};
+    return b->n_pieces > 0 ? send(m, b, a) : 0;
 }
 
 int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
                       bool (*call)(void *arg, void *stream), void *arg)
 {
-    const struct device_average a = {.before = 1, .after = 1, .reduce = call, .arg = arg};
-    return send(m, b, &a);
+    return send(m, b, (struct device_average){.before = 1, .after = 1, .reduce = call, .arg = arg});
 }
 
 /* --- what is not finite ----------------------------------------------------------------------- */
@@ -208,13 +203,15 @@ static int find_nonfinite(struct ddp_model *m, size_t i, size_t *ret_at)
     _Alignas(double) uint8_t chunk[16 << 10];
     const struct ddp_tensor *t = &m->tensors[i];
     const size_t size = ddp_dtype_size(t->dtype), most = sizeof(chunk) / size;
+    const struct device_link *l = m->g->device;
+    struct co_error err = {0};
     *ret_at = t->count;
     for (size_t at = 0; at < t->count; at += most) {
         const size_t n = t->count - at < most ? t->count - at : most;
-        int rc = device_copy_out(m->g, chunk, m->grad[i] + at * size, n * size);
-        const size_t bad = rc == 0 ? convert_find_nonfinite(chunk, t->dtype, n) : n;
-        if (rc != 0)
-            return rc;
+        int code = l->plugin->copy_out(l->group, chunk, m->grad[i] + at * size, n * size, &err);
+        const size_t bad = code == 0 ? convert_find_nonfinite(chunk, t->dtype, n) : n;
+        if (code != 0)
+            return rt_return(code, &err);
         if (bad == n)
             continue;
         *ret_at = at + bad;
@@ -246,15 +243,17 @@ static int hear_found(struct ddp_model *m)
 
 int model_device_wait(struct ddp_model *m)
 {
+    struct co_error err = {0};
+    const struct device_link *l = m->g->device;
+    int code = 0;
     if (!model_device_averages(m))
         return 0;
-    int rc = 0;
     if (model_looks_for_nonfinite(m))
-        rc = device_take_words(m->g, m->found, m->found_host, N_FOUND);
-    if (rc == 0)
-        rc = device_wait_averages(m->g);
+        code = l->plugin->take_words(l->group, m->found, m->found_host, N_FOUND, &err);
+    if (code == 0)
+        code = l->plugin->wait_averages(l->group, 0, &err);
     model_device_arm_replay(m); /* the words have come without one */
-    return rc == 0 ? hear_found(m) : rc;
+    return code == 0 ? hear_found(m) : rt_return(code, &err);
 }
 
 /* --- in a graph ------------------------------------------------------------------------------- */
@@ -263,12 +262,16 @@ int model_device_wait(struct ddp_model *m)
  * here. */
 int model_device_close_graph(struct ddp_model *m)
 {
+    struct co_error err = {0};
+    const struct device_link *l = m->g->device;
     if (!model_device_averages(m))
         return 0;
-    int rc = device_fork_averages(m->g, m->opts.stream);
-    if (rc == 0)
-        rc = device_take_words(m->g, m->found, m->found_host, N_FOUND);
-    return rc == 0 ? device_join_averages(m->g, m->opts.stream) : rc;
+    int code = l->plugin->fork_averages(l->group, m->opts.stream, &err);
+    if (code == 0)
+        code = l->plugin->take_words(l->group, m->found, m->found_host, N_FOUND, &err);
+    if (code == 0)
+        code = l->plugin->join_averages(l->group, m->opts.stream, &err);
+    return rt_return(code, &err);
 }
 
 void model_device_arm_replay(struct ddp_model *m)
