@@ -40,10 +40,10 @@ done >"$work/missing"
 [ ! -s "$work/missing" ] || { fail "the libraries in $lib_dir lack:"; cat "$work/missing"; }
 
 # PTX is text: what can be asked for by name
-sed -n 's/^ *\[KERNEL_[A-Z_]*\] = "\(ddp_[a-z_]*\)",$/\1/p' "$1/worker-runtime/nccl/kernels.c" | sort >"$work/want"
+sed -n 's/^ *X([A-Z_]*, \(ddp_[a-z_]*\)).*/\1/p' "$1/worker-runtime/nccl/kernels.h" | sort >"$work/want"
 grep -ao '\.entry ddp_[a-z_]*(' "$plugin" | sed 's/\.entry \(.*\)(/\1/' | sort -u >"$work/have"
-[ -s "$work/want" ] || fail "worker-runtime/nccl/kernels.c names no kernels"
-diff "$work/want" "$work/have" || fail "worker-runtime/nccl/kernels.c asks for other kernels than there are"
+[ -s "$work/want" ] || fail "worker-runtime/nccl/kernels.h names no kernels"
+diff "$work/want" "$work/have" || fail "worker-runtime/nccl/kernels.h asks for other kernels than there are"
 for arch in sm_80 sm_90 sm_100; do
     grep -aq -e "-arch $arch" "$plugin" || fail "it has no code for $arch"
 done

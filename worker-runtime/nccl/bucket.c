@@ -65,14 +65,6 @@ static void give_memory(const struct bucket_block *b)
         cudaFree(b->at);
 }
 
-static void add(struct device *d, struct bucket_block *b)
-{
-    pthread_mutex_lock(&d->mutex);
-    b->next = d->blocks;
-    d->blocks = b;
-    pthread_mutex_unlock(&d->mutex);
-}
-
 int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
                  struct co_error *err)
 {
@@ -87,7 +79,10 @@ int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, vo
         result = cudaMemsetAsync(b->at, 0, bytes, stream);
     if (result == cudaSuccess) {
         *ret = b->at;
-        add(d, b);
+        pthread_mutex_lock(&d->mutex);
+        b->next = d->blocks;
+        d->blocks = b;
+        pthread_mutex_unlock(&d->mutex);
         return 0;
     }
     nccl_map_cuda("memory for gradients", result, err);
@@ -136,14 +131,6 @@ static bool is_known(const struct device_group *g, const void *at)
     while (m != NULL && m->at != at)
         m = m->next;
     return m != NULL;
-}
-
-static int refuse(const struct bucket_block *b, struct co_error *err)
-{
-    if (b == NULL)
-        return co_fail(err, -ENOTSUP, "they are the program's own memory");
-    return co_fail(err, -ENOTSUP, "%s",
-                   b->why[0] != '\0' ? b->why : "they were allocated without nccl_memory");
 }
 
 struct telling { /* for a hand */
@@ -277,7 +264,10 @@ static int prepare(struct device_group *g, const void *at, struct telling *c, st
     if (g->is_broken)
         return co_fail(err, g->why.code, "%s", g->why.text);
     if (b == NULL || !b->is_nccl)
-        return refuse(b, err);
+        return co_fail(err, -ENOTSUP, "%s",
+                       b == NULL           ? "they are the program's own memory"
+                       : b->why[0] != '\0' ? b->why
+                                           : "they were allocated without nccl_memory");
     if (is_known(g, b->at))
         return 0;
     c->mark = calloc(1, sizeof *c->mark);

@@ -5,20 +5,9 @@
 
 #include <stddef.h>
 
-#define STATES(X) /* name, meaning */                                                              \
-    X(NEW, "there is no communicator yet")                                                         \
-    X(MAKING, "it is being made, with all its ranks")                                              \
-    X(READY, "work may be put on streams")                                                         \
-    X(ENDING, "it is being freed in good order")                                                   \
-    X(REVOKING, "its kernels are being ended")                                                     \
-    X(REVOKED, "nothing runs on it; it may be shrunk")                                             \
-    X(ABORTING, "it is being freed, whatever it does")                                             \
-    X(GONE, "there is none any more")                                                              \
-    X(STUCK, "it cannot be freed; the process is lost to its device")
-
 static const struct co_machine_state states[] = {
 #define X(name, meaning) [COMM_##name] = {#name, meaning, "nothing"},
-    STATES(X)
+    COMM_STATES(X)
 #undef X
 };
 
@@ -111,14 +100,4 @@ enum comm_action comm_state_step(struct comm_life *l, enum comm_event e)
         return r->action;
     }
     return COMM_NOTHING;
-}
-
-bool comm_state_is_busy(enum comm_state s)
-{
-    return s == COMM_MAKING || s == COMM_ENDING || s == COMM_REVOKING || s == COMM_ABORTING;
-}
-
-const char *comm_state_name(enum comm_state s)
-{
-    return (unsigned)s < COMM_N_STATES ? states[s].name : "?";
 }

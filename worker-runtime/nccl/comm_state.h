@@ -16,17 +16,22 @@
 
 struct co_machine;
 
+#define COMM_STATES(X) /* name, meaning */                                                         \
+    X(NEW, "there is no communicator yet")                                                         \
+    X(MAKING, "it is being made, with all its ranks")                                              \
+    X(READY, "work may be put on streams")                                                         \
+    X(ENDING, "it is being freed in good order")                                                   \
+    X(REVOKING, "its kernels are being ended")                                                     \
+    X(REVOKED, "nothing runs on it; it may be shrunk")                                             \
+    X(ABORTING, "it is being freed, whatever it does")                                             \
+    X(GONE, "there is none any more")                                                              \
+    X(STUCK, "it cannot be freed; the process is lost to its device")
+
 enum comm_state {
-    COMM_NEW,      /* there is no communicator yet */
-    COMM_MAKING,   /* it is being made, with all ranks that will be in it */
-    COMM_READY,    /* work may be put on streams */
-    COMM_ENDING,   /* it is being freed in good order */
-    COMM_REVOKING, /* the job is broken: its kernels are being ended */
-    COMM_REVOKED,  /* nothing runs on it: good for being shrunk, and for nothing else */
-    COMM_ABORTING, /* it is being freed, whatever it does */
-    COMM_GONE,     /* there is none any more */
-    COMM_STUCK,    /* it cannot be freed: this process is lost to its device */
-    COMM_N_STATES
+#define COMM_STATE(name, meaning) COMM_##name,
+    COMM_STATES(COMM_STATE)
+#undef COMM_STATE
+        COMM_N_STATES
 };
 
 enum comm_event {
@@ -50,11 +55,6 @@ struct comm_life {
  *
  * returns   what is to be done now. Nothing, too, where the event means nothing in that state */
 enum comm_action comm_state_step(struct comm_life *l, enum comm_event e);
-
-/* Whether something was begun whose end is the next event. */
-bool comm_state_is_busy(enum comm_state s);
-
-const char *comm_state_name(enum comm_state s); /* "READY" */
 
 /* The table, for its drawing and its tests. */
 extern const struct co_machine comm_state_machine;

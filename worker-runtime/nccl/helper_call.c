@@ -90,15 +90,11 @@ struct helper_call *helper_call_start(int device, int (*work)(const void *arg), 
     return NULL;
 }
 
-static struct timespec until(uint64_t deadline_ms)
-{
-    return (struct timespec){.tv_sec = (time_t)(deadline_ms / 1000),
-                             .tv_nsec = (long)(deadline_ms % 1000 * 1000000)};
-}
-
 int helper_call_wait(struct helper_call *h, uint64_t timeout_ms, int *ret_result)
 {
-    const struct timespec end = until(co_deadline_ms(timeout_ms));
+    const uint64_t end_ms = co_deadline_ms(timeout_ms);
+    const struct timespec end = {.tv_sec = (time_t)(end_ms / 1000),
+                                 .tv_nsec = (long)(end_ms % 1000 * 1000000)};
     int rc = 0;
     pthread_mutex_lock(&h->mutex);
     while (!h->is_done && rc == 0)

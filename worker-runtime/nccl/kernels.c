@@ -18,20 +18,10 @@ enum {
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-static const char *const names[KERNEL_N] = {
-    [KERNEL_PACK] = "ddp_pack",
-    [KERNEL_UNPACK] = "ddp_unpack",
-    [KERNEL_SQUARES] = "ddp_squares",
-    [KERNEL_CLIP_FACTOR] = "ddp_clip_factor",
-    [KERNEL_SCALE] = "ddp_scale",
-    [KERNEL_MOMENTS] = "ddp_moments",
-    [KERNEL_SAY_MOMENTS] = "ddp_say_moments",
-    [KERNEL_HEAR_MOMENTS] = "ddp_hear_moments",
-    [KERNEL_RECALL] = "ddp_recall",
-    [KERNEL_NORMALISE] = "ddp_normalise",
-    [KERNEL_SUMS] = "ddp_sums",
-    [KERNEL_SAY_SUMS] = "ddp_say_sums",
-    [KERNEL_BACKWARD] = "ddp_backward",
+static const char *const names[] = {
+#define KERNEL_NAME(name, symbol) #symbol,
+    KERNELS(KERNEL_NAME)
+#undef KERNEL_NAME
 };
 
 static int failed(cudaError_t result, struct co_error *err)
@@ -74,12 +64,6 @@ int kernels_load(struct kernels *k, struct co_error *err)
 
 /* --- launching -------------------------------------------------------------------------------- */
 
-static unsigned blocks_for(uint64_t count, unsigned most)
-{
-    const uint64_t n = (count + LANES * EACH - 1) / (LANES * EACH);
-    return n < most ? (unsigned)n : most;
-}
-
 static int launch(const struct kernels *k, enum kernel which, dim3 blocks, const void *work,
                   cudaStream_t stream, struct co_error *err)
 {
@@ -108,7 +92,8 @@ int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel
     uint64_t count = 0, at = 0;
     for (uint32_t i = 0; i < work->n; i++)
         count += work->gradient[i].count;
-    const unsigned blocks = blocks_for(count, KERNEL_CLIP_BLOCKS);
+    const uint64_t wanted = (count + LANES * EACH - 1) / (LANES * EACH);
+    const unsigned blocks = wanted < KERNEL_CLIP_BLOCKS ? (unsigned)wanted : KERNEL_CLIP_BLOCKS;
     for (uint32_t i = 0; i < work->n && blocks > 0; i++) {
         work->gradient[i].first = (uint32_t)(at % ((uint64_t)blocks * LANES));
         at += work->gradient[i].count;

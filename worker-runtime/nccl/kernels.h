@@ -18,21 +18,26 @@
 
 struct co_error;
 
+#define KERNELS(X)                                                                                 \
+    X(PACK, ddp_pack)                                                                              \
+    X(UNPACK, ddp_unpack)                                                                          \
+    X(SQUARES, ddp_squares)                                                                        \
+    X(CLIP_FACTOR, ddp_clip_factor)                                                                \
+    X(SCALE, ddp_scale)                                                                            \
+    X(MOMENTS, ddp_moments)                                                                        \
+    X(SAY_MOMENTS, ddp_say_moments)                                                                \
+    X(HEAR_MOMENTS, ddp_hear_moments)                                                              \
+    X(RECALL, ddp_recall)                                                                          \
+    X(NORMALISE, ddp_normalise)                                                                    \
+    X(SUMS, ddp_sums)                                                                              \
+    X(SAY_SUMS, ddp_say_sums)                                                                      \
+    X(BACKWARD, ddp_backward)
+
 enum kernel {
-    KERNEL_PACK,
-    KERNEL_UNPACK,
-    KERNEL_SQUARES,
-    KERNEL_CLIP_FACTOR,
-    KERNEL_SCALE,
-    KERNEL_MOMENTS,
-    KERNEL_SAY_MOMENTS,
-    KERNEL_HEAR_MOMENTS,
-    KERNEL_RECALL,
-    KERNEL_NORMALISE,
-    KERNEL_SUMS,
-    KERNEL_SAY_SUMS,
-    KERNEL_BACKWARD,
-    KERNEL_N,
+#define KERNEL_NUMBER(name, symbol) KERNEL_##name,
+    KERNELS(KERNEL_NUMBER)
+#undef KERNEL_NUMBER
+        KERNEL_N
 };
 
 struct kernels { /* zeroed at first */
