@@ -3,16 +3,6 @@
  * part goes to everybody's `out`. A last step says that the others have done with one's memory. */
 #include "cpu.h"
 
-static const uint8_t *in_of(const struct cpu *c, unsigned rank)
-{
-    return c->user[rank] + cpu_place(c, rank)->in;
-}
-
-static uint8_t *out_of(const struct cpu *c, unsigned rank)
-{
-    return c->user[rank] + cpu_place(c, rank)->out;
-}
-
 /* Piece `i` of what this rank adds up. Of an all_reduce or reduce it is its part of everybody's
  * `in`, for everybody's `out`, or root's; of a reduce_scatter its block, for its own `out`. Returns
  * false behind the last one. */
@@ -26,9 +16,9 @@ static bool reduce_piece(struct cpu *c, size_t i)
     const size_t offset = (part.first + piece.first) * l->size;
     unsigned n_out = 0;
     for (unsigned r = 0; r < c->n; r++) {
-        c->in[r] = in_of(c, r) + offset;
+        c->in[r] = c->user[r] + cpu_place(c, r)->in + offset;
         if (l->kind == CALL_ALL_REDUCE || (l->kind == CALL_REDUCE && l->root == (int)r))
-            c->out[n_out++] = out_of(c, r) + offset;
+            c->out[n_out++] = c->user[r] + cpu_place(c, r)->out + offset;
     }
     if (is_own)
         c->out[n_out++] = c->job.out + piece.first * l->size;

@@ -2,12 +2,6 @@
  * meeting, after which everybody reads what it needs. */
 #include "cpu.h"
 
-/* Whether rank `b`'s block can stay where it is: only this rank reads it, and knows where. */
-static bool stays(const struct cpu *c, unsigned b)
-{
-    return layout_deals(&c->job.layout) && b == c->rank;
-}
-
 void cpu_fill(struct cpu *c, uint8_t *buffer, size_t pitch, struct slice s)
 {
     const struct layout *l = &c->job.layout;
@@ -16,7 +10,9 @@ void cpu_fill(struct cpu *c, uint8_t *buffer, size_t pitch, struct slice s)
     for (unsigned b = 0; b < layout_n_blocks(l); b++) {
         struct slice block = layout_in(l, b);
         size_t count = cpu_clip(s, block.count);
-        if (count > 0 && !stays(c, b))
+        /* only this rank reads its own block, and knows where it is */
+        const bool stays = layout_deals(l) && b == c->rank;
+        if (count > 0 && !stays)
             cpu_copy(buffer + b * pitch, c->job.in + (block.first + s.first) * l->size,
                      count * l->size);
     }

@@ -236,35 +236,26 @@ static unsigned place_of(const struct split *s, unsigned rank)
     return i;
 }
 
-/* A number for messages: it tells groups apart that exist at the same time, most likely. */
-static uint32_t group_number(const struct split *s)
-{
-    uint32_t x = s->c->n_splits * 131u + (uint32_t)s->mine.color + 1;
-    return 1 + x % 0x7ffe;
-}
-
 static int make_transport(const struct split *s, struct transport_shm **ret, struct co_error *err)
 {
     const struct cpu *c = s->c;
     struct transport_shm_member *member = calloc(s->n, sizeof *member);
-    if (member == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n);
-    for (unsigned i = 0; i < s->n; i++) {
+    for (unsigned i = 0; member != NULL && i < s->n; i++) {
         const unsigned r = s->rank[i];
         member[i] = group_memory_at(c->user[r], s->all[r].offset, c->shm->member[r].local_rank);
     }
+    /* a number for messages: it tells groups apart that exist at the same time, most likely */
+    const uint32_t number = s->c->n_splits * 131u + (uint32_t)s->mine.color + 1;
     struct transport_shm_opts opts = {.control = c->shm->control,
                                       .member = member,
                                       .n = s->n,
                                       .rank = place_of(s, c->rank),
                                       .start = start_of(s),
-                                      .group = group_number(s),
+                                      .group = 1 + number % 0x7ffe,
                                       .spin = c->shm->spin,
                                       .timeout_ms = c->shm->timeout_ms,
                                       .names = c->shm->names};
-    int code = transport_shm_create(&opts, ret, err);
-    free(member);
-    return code;
+    return transport_shm_create(&opts, ret, err);
 }
 
 static int make_backend(struct split *s, struct backend **ret, struct co_error *err)

@@ -27,16 +27,13 @@ enum {
 int transport_shm_create(const struct transport_shm_opts *opts, struct transport_shm **ret,
                          struct co_error *err)
 {
-    struct transport_shm *t = calloc(1, sizeof *t);
-    struct transport_shm_member *member = calloc(opts->n, sizeof *member);
-    if (t == NULL || member == NULL) {
-        free(t);
-        free(member);
+    struct transport_shm *t = opts->member != NULL ? calloc(1, sizeof *t) : NULL;
+    if (t == NULL) {
+        free(opts->member);
         return co_fail(err, -ENOMEM, "no memory for a transport");
     }
-    memcpy(member, opts->member, opts->n * sizeof *member);
     *t = (struct transport_shm){.control = opts->control,
-                                .member = member,
+                                .member = opts->member,
                                 .rank = opts->rank,
                                 .n_ranks = opts->n,
                                 .group = opts->group,
@@ -54,19 +51,14 @@ int transport_shm_create_world(const struct transport_shm_opts *opts, unsigned l
 {
     struct control *control = opts->control;
     struct transport_shm_opts all = *opts;
-    struct transport_shm_member *member = calloc(control->n_local, sizeof *member);
-    if (member == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a transport");
-    for (unsigned r = 0; r < control->n_local; r++)
-        member[r] = (struct transport_shm_member){
+    all.member = calloc(control->n_local, sizeof *all.member);
+    for (unsigned r = 0; all.member != NULL && r < control->n_local; r++)
+        all.member[r] = (struct transport_shm_member){
             .line = &control->line[r], .mailbox = control_mailbox(control, r), .local_rank = r};
-    all.member = member;
     all.n = control->n_local;
     all.rank = local_rank;
     all.start = atomic_load(&control->line[local_rank].arrived);
-    int code = transport_shm_create(&all, ret, err);
-    free(member);
-    return code;
+    return transport_shm_create(&all, ret, err);
 }
 
 void transport_shm_destroy(struct transport_shm *t)
@@ -236,21 +228,16 @@ static bool spin_for(const struct transport_shm *t, unsigned rank)
     return false;
 }
 
-/* Where this thread runs, counted from 1; 0: not known. */
-static uint32_t own_cpu(void)
-{
-    int cpu = sched_getcpu();
-    return cpu >= 0 ? (uint32_t)cpu + 1 : 0;
-}
-
 static uint32_t cpu_of(const struct transport_shm *t, unsigned rank)
 {
     return atomic_load_explicit(&t->member[rank].line->cpu, memory_order_relaxed);
 }
 
+/* Where this thread runs, counted from 1; 0: not known. */
 static void say_cpu(struct transport_shm *t)
 {
-    const uint32_t cpu = own_cpu();
+    const int number = sched_getcpu();
+    const uint32_t cpu = number >= 0 ? (uint32_t)number + 1 : 0;
     if (cpu != t->cpu)
         atomic_store_explicit(&t->member[t->rank].line->cpu, cpu, memory_order_relaxed);
     t->cpu = cpu;

@@ -65,8 +65,8 @@ struct transport_shm_names {    /* for messages, where the job has several nodes
 };
 
 struct transport_shm_opts {
-    struct control *control;                   /* borrowed; this rank has joined it */
-    const struct transport_shm_member *member; /* n of them, in rank order; copied */
+    struct control *control;             /* borrowed; this rank has joined it */
+    struct transport_shm_member *member; /* n of them, in rank order, from malloc(); handed over */
     unsigned n, rank;
     uint32_t start;      /* what all lines' `arrived` are at most, the same on all ranks */
     uint32_t group;      /* a number that tells groups apart, 15 bits; 0: the world */
@@ -75,7 +75,7 @@ struct transport_shm_opts {
     struct transport_shm_names names;
 };
 
-/* returns   0, -ENOMEM */
+/* returns   0, -ENOMEM; `member` is freed then, and may be NULL: there was no memory for it */
 int transport_shm_create(const struct transport_shm_opts *opts, struct transport_shm **ret,
                          struct co_error *err);
 /* The same for all ranks of a control segment: opts->member, n, rank are filled from it. */

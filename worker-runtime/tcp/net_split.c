@@ -99,14 +99,11 @@ static int make_map(struct split *s, struct co_error *err)
     return code;
 }
 
-static uint32_t group_number(const struct split *s)
-{
-    return s->n->opts.group * 31u + s->n->n_splits * 1009u + (uint32_t)s->mine.color + 1;
-}
-
 static int make_backend(struct split *s, struct backend **ret, struct co_error *err)
 {
     const struct backend_net_opts *parent = &s->n->opts;
+    const uint32_t group =
+        parent->group * 31u + s->n->n_splits * 1009u + (uint32_t)s->mine.color + 1;
     struct backend_net_opts opts = {.local = s->local,
                                     .map = &s->map,
                                     .member = s->member,
@@ -119,7 +116,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
                                     .kernels = s->n->kernels,
                                     .tuning = &s->n->tuning,
                                     .cookie = parent->cookie,
-                                    .group = group_number(s),
+                                    .group = group,
                                     .spin = parent->spin,
                                     .timeout_ms = parent->timeout_ms,
                                     .deadline_ms = co_deadline_ms(parent->timeout_ms)};
