@@ -111,13 +111,15 @@ static bool fetch(struct cpu *c, unsigned rank, bool from_out, size_t offset, vo
                   size_t bytes)
 {
     const struct transport_shm_place *place = cpu_place(c, rank);
+    const unsigned local_rank = c->shm->member[rank].local_rank;
     const uint64_t at = (from_out ? place->out : place->in) + offset;
     if (bytes == 0)
         return true;
     if (from_out ? place->has_out : place->has_in)
         memcpy(to, c->user[rank] + at, bytes);
-    else if (cma_read(place->pid, to, at, bytes) != 0)
-        transport_shm_tell_unreadable(c->shm, rank);
+    else if (cma_read(place->pid, to, at, bytes) != 0 &&
+             control_look(c->shm->control, local_rank) != CONTROL_DEAD)
+        shm_abort_tell(c->shm, CONTROL_UNREADABLE, local_rank, 0);
     return !transport_shm_is_broken(c->shm);
 }
 

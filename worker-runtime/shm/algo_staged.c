@@ -38,34 +38,14 @@ static struct slice part_of(const struct cpu *c, struct slice piece, unsigned ra
     return slice_of(piece.count, c->job.layout.size, rank, c->n);
 }
 
-/* What of a piece lies before and behind this rank's own part, in bytes from the piece's start. */
-struct others {
-    size_t before, behind, end;
-};
-
-static struct others others_of(const struct cpu *c, struct slice piece)
+/* Copy what of a piece lies before and behind this rank's own part. */
+static void copy_others(const struct cpu *c, uint8_t *to, const uint8_t *from, struct slice piece)
 {
     const size_t size = c->job.layout.size;
     const struct slice own = part_of(c, piece, c->rank);
-    return (struct others){own.first * size, (own.first + own.count) * size, piece.count * size};
-}
-
-static void fill_parts(struct cpu *c, uint8_t *buffer, struct slice piece)
-{
-    const struct others o = others_of(c, piece);
-    const uint8_t *in = c->job.in + piece.first * c->job.layout.size;
-    cpu_copy(buffer, in, o.before);
-    cpu_copy(buffer + o.behind, in + o.behind, o.end - o.behind);
-}
-
-static void read_parts(struct cpu *c, const uint8_t *buffer, struct slice piece)
-{
-    const struct others o = others_of(c, piece);
-    uint8_t *out = c->job.out + piece.first * c->job.layout.size;
-    if (!layout_gets(&c->job.layout, c->rank))
-        return;
-    cpu_copy(out, buffer, o.before);
-    cpu_copy(out + o.behind, buffer + o.behind, o.end - o.behind);
+    const size_t behind = (own.first + own.count) * size;
+    cpu_copy(to, from, own.first * size);
+    cpu_copy(to + behind, from + behind, piece.count * size - behind);
 }
 
 static void reduce_part(struct cpu *c, size_t i)
@@ -88,21 +68,22 @@ static void reduce_part(struct cpu *c, size_t i)
 static void fill_piece(struct cpu *c, uint64_t first, size_t i)
 {
     uint8_t *buffer = cpu_buffer(c, c->rank, first + i);
+    const struct slice piece = piece_of(c, i);
     if (is_shared_sum(c))
-        fill_parts(c, buffer, piece_of(c, i));
+        copy_others(c, buffer, c->job.in + piece.first * c->job.layout.size, piece);
     else
-        cpu_fill(c, buffer, pitch_of(c), piece_of(c, i));
+        cpu_fill(c, buffer, pitch_of(c), piece);
 }
 
 static void read_piece(struct cpu *c, size_t i)
 {
-    if (is_shared_sum(c)) {
-        read_parts(c, cpu_buffer(c, c->rank, c->job.first + i), piece_of(c, i));
-        return;
-    }
+    const struct slice piece = piece_of(c, i);
     for (unsigned r = 0; r < c->n; r++)
         c->in[r] = cpu_buffer(c, r, c->job.first + i);
-    cpu_take(c, pitch_of(c), piece_of(c, i));
+    if (!is_shared_sum(c))
+        cpu_take(c, pitch_of(c), piece);
+    else if (layout_gets(&c->job.layout, c->rank))
+        copy_others(c, c->job.out + piece.first * c->job.layout.size, c->in[c->rank], piece);
 }
 
 void staged_fill_first(struct cpu *c)

@@ -13,9 +13,8 @@
 #include "backend_cpu.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 #include "cpu.h"
-#include "group_memory.h"
-#include "p2p_shm.h"
 #include "segments/control.h"
 #include "worker-runtime/core/user_segment.h"
 
@@ -184,10 +183,10 @@ struct record { /* what a rank says, 24 bytes */
 
 struct split {
     struct cpu *c;
-    struct record mine, *all; /* `all`: one per rank of the parent, owned */
+    struct record mine, *all; /* `all`: one per rank of the parent */
     struct group_memory *memory;
-    unsigned *rank; /* the members' ranks in the parent, in the order of the new group; owned */
-    unsigned n;
+    unsigned *rank;    /* the members' ranks in the parent, in the order of the new group */
+    unsigned n, place; /* place: this rank's in it */
 };
 
 static int exchange(struct split *s, struct co_error *err)
@@ -215,6 +214,8 @@ static void choose_members(struct split *s)
             s->rank[at] = s->rank[at - 1];
         s->rank[at] = r;
     }
+    while (s->rank[s->place] != s->c->rank)
+        s->place++;
 }
 
 static uint32_t start_of(const struct split *s)
@@ -226,14 +227,6 @@ static uint32_t start_of(const struct split *s)
             start = arrived;
     }
     return start;
-}
-
-static unsigned place_of(const struct split *s, unsigned rank)
-{
-    unsigned i = 0;
-    while (i < s->n && s->rank[i] != rank)
-        i++;
-    return i;
 }
 
 static int make_transport(const struct split *s, struct transport_shm **ret, struct co_error *err)
@@ -249,7 +242,7 @@ static int make_transport(const struct split *s, struct transport_shm **ret, str
     struct transport_shm_opts opts = {.control = c->shm->control,
                                       .member = member,
                                       .n = s->n,
-                                      .rank = place_of(s, c->rank),
+                                      .rank = s->place,
                                       .start = start_of(s),
                                       .group = 1 + number % 0x7ffe,
                                       .spin = c->shm->spin,
@@ -262,7 +255,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
 {
     const struct cpu *c = s->c;
     struct transport_shm *shm = NULL;
-    uint8_t **user = calloc(s->n, sizeof *user);
+    co_autofree uint8_t **user = calloc(s->n, sizeof *user);
     int code = user != NULL ? make_transport(s, &shm, err)
                             : co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n);
     for (unsigned i = 0; code == 0 && i < s->n; i++)
@@ -281,7 +274,6 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
         s->memory = NULL; /* handed over */
     else
         transport_shm_destroy(shm);
-    free(user);
     return code;
 }
 
@@ -306,27 +298,26 @@ static int split_all(struct split *s, struct backend **ret, struct co_error *err
 static int cpu_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
                      int *ret_n, struct co_error *err)
 {
-    struct cpu *c = (struct cpu *)b;
-    struct split s = {.c = c, .mine = {.color = color, .key = key, .ok = 1}};
+    struct cpu *c = cpu_of(b);
+    co_autofree struct record *all = calloc(c->n, sizeof *all);
+    co_autofree unsigned *rank = calloc(c->n, sizeof *rank);
+    struct split s = {
+        .c = c, .mine = {.color = color, .key = key, .ok = 1}, .all = all, .rank = rank};
     c->n_splits++;
+    if (all == NULL || rank == NULL)
+        return co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", c->n);
     if (color >= 0 && group_memory_take(c->pool, &s.memory, err) != 0)
         s.mine.ok = 0;
     if (s.memory != NULL) {
-        s.mine.offset = group_memory_offset(s.memory);
-        s.mine.arrived = group_memory_arrived(s.memory);
+        s.mine.offset = s.memory->offset;
+        s.mine.arrived = atomic_load(&s.memory->line->arrived);
     }
-    s.all = calloc(c->n, sizeof *s.all);
-    s.rank = calloc(c->n, sizeof *s.rank);
-    int code = s.all != NULL && s.rank != NULL
-                   ? split_all(&s, ret, err)
-                   : co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", c->n);
+    int code = split_all(&s, ret, err);
     if (code == 0 && color >= 0) {
-        *ret_rank = (int)place_of(&s, c->rank);
+        *ret_rank = (int)s.place;
         *ret_n = (int)s.n;
     }
     group_memory_give_back(s.memory, NULL);
-    free(s.all);
-    free(s.rank);
     return code;
 }
 
@@ -345,19 +336,6 @@ static int cpu_alloc(struct backend *b, size_t bytes, void **ret, struct co_erro
 static void cpu_free(struct backend *b, void *ptr)
 {
     user_segment_free(cpu_of(b)->own, ptr);
-}
-
-static void free_cpu(struct cpu *c)
-{
-    if (c->memory == NULL)
-        group_pool_destroy(c->pool);
-    free(c->user);
-    free(c->in);
-    free(c->out);
-    free(c->in_first);
-    free(c->out_first);
-    free(c->scratch);
-    free(c);
 }
 
 /* Say that this rank is done with the group. Those who are not yet wait for nobody else's word; who
@@ -382,24 +360,23 @@ static void cpu_destroy(struct backend *b)
     transport_shm_destroy(c->shm);
     if (c->on_destroy != NULL)
         c->on_destroy(c->arg);
-    free_cpu(c);
+    if (c->memory == NULL)
+        group_pool_destroy(c->pool);
+    free(c->scratch);
+    free(c);
 }
 
 static struct cpu *new_cpu(unsigned n)
 {
-    struct cpu *c = calloc(1, sizeof *c);
+    struct cpu *c = calloc(1, sizeof *c + n * (3 * sizeof(void *) + 2 * sizeof(size_t)));
     if (c == NULL)
         return NULL;
-    c->user = calloc(n, sizeof *c->user);
-    c->in = calloc(n, sizeof *c->in);
-    c->out = calloc(n, sizeof *c->out);
-    c->in_first = calloc(n, sizeof *c->in_first);
-    c->out_first = calloc(n, sizeof *c->out_first);
-    if (c->user != NULL && c->in != NULL && c->out != NULL && c->in_first != NULL &&
-        c->out_first != NULL)
-        return c;
-    free_cpu(c);
-    return NULL;
+    c->user = (uint8_t **)(c + 1);
+    c->in = (const void **)(c->user + n);
+    c->out = (void **)(c->in + n);
+    c->in_first = (size_t *)(c->out + n);
+    c->out_first = c->in_first + n;
+    return c;
 }
 
 int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
@@ -424,8 +401,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     struct cpu *c = new_cpu(n);
     struct group_pool *pool = opts->pool != NULL ? opts->pool : group_pool_create(opts->own);
     if (c == NULL || pool == NULL) {
-        if (c != NULL)
-            free_cpu(c);
+        free(c);
         if (opts->pool == NULL)
             group_pool_destroy(pool);
         return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", n);

@@ -15,7 +15,8 @@
 #include <string.h>
 
 struct cpu;
-struct p2p_shm;
+struct group_pool; /* the blocks of memory of this rank in which groups meet */
+struct p2p_shm;    /* the messages of a group */
 struct user_segment;
 
 enum algo_next { ALGO_DONE = 1, ALGO_STEP = 0 }; /* or -errno */
@@ -61,7 +62,8 @@ struct cpu {
     void *idle_arg;
     unsigned rank, n;
     uint64_t pieces;              /* that went through the mailboxes: says whose turn a buffer is */
-    uint8_t **user;               /* n: where the members' user segments lie here */
+    uint8_t **user;               /* n: where the members' user segments lie here. This and the
+                                     next three lie behind the struct, in its block */
     const void **in;              /* n: arguments of a kernel */
     void **out;                   /* n */
     size_t *in_first, *out_first; /* n, of the open job's layout */
@@ -203,5 +205,45 @@ bool cma_can_read(uint32_t pid, uint64_t probe, unsigned rank);
 
 /* Copy another process's memory. returns 0, -errno */
 int cma_read(uint32_t pid, void *to, uint64_t from, size_t bytes);
+
+/* --- p2p_shm.c: messages; any thread may call ------------------------------------------------- */
+
+/* returns   0, -ENOMEM; the text says which variable to change */
+int p2p_shm_create(struct cpu *c, struct p2p_shm **ret, struct co_error *err);
+void p2p_shm_destroy(struct p2p_shm *ms); /* what is in the outbox stays; NULL is fine */
+
+void p2p_shm_begin(struct p2p_shm *ms, struct message *m);
+/* Go on with all that are open. returns whether any are still */
+bool p2p_shm_advance(struct p2p_shm *ms);
+void p2p_shm_wait(struct p2p_shm *ms, const struct message *until);
+
+/* --- group_memory.c: where the ranks of a group that was split off meet ----------------------- */
+
+struct group_memory { /* a block of this rank */
+    struct group_memory *next;
+    uint64_t offset; /* in this rank's user segment */
+    struct control_line *line;
+    bool in_use;
+    unsigned n_last;            /* members of its last group */
+    struct control_line **last; /* their lines, owned; NULL: none */
+    uint32_t end;               /* what their counters have reached once that group is over */
+};
+
+/* own       borrowed
+ * returns   NULL: no memory */
+struct group_pool *group_pool_create(struct user_segment *own);
+void group_pool_destroy(struct group_pool *p); /* NULL is fine */
+
+/* returns   0; -ENOMEM; the text says which variable to change */
+int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co_error *err);
+
+/* Give a block back. NULL is fine.
+ *
+ * last   the group that met there, whose members' counters will reach its own, or have; NULL: none
+ *        did */
+void group_memory_give_back(struct group_memory *m, const struct transport_shm *last);
+
+/* The block at that offset of a peer's user segment, which lies at `user` here. */
+struct transport_shm_member group_memory_at(uint8_t *user, uint64_t offset, unsigned local_rank);
 
 #endif

@@ -1,7 +1,13 @@
-#include "group_memory.h"
-
+/* group_memory.c - where the ranks of a group that was split off meet: each rank gives a block of
+ * its user segment, which all peers have mapped already. A block looks like the rank's part of the
+ * control segment: a line, then a mailbox. Of the line, only what tells how far the rank has come
+ * is used; whether the rank lives is said in the control segment.
+ *
+ * A block serves one group after the other. Its counter never goes back, and a block is used again
+ * only once all members of its last group have come to that group's end: a rank that is late never
+ * finds less there than it waits for. Blocks stay in the segment for the life of the process. */
 #include "common/error.h"
-#include "transport_shm_priv.h"
+#include "cpu.h"
 #include "worker-runtime/core/user_segment.h"
 
 #include <errno.h>
@@ -9,16 +15,6 @@
 
 enum { MAILBOX_AT = 4096, BLOCK_BYTES = MAILBOX_AT + TRANSPORT_SHM_MAILBOX_BYTES };
 _Static_assert(sizeof(struct control_line) <= MAILBOX_AT, "the line lies before the mailbox");
-
-struct group_memory {
-    struct group_memory *next;
-    uint64_t offset;
-    struct control_line *line;
-    bool in_use;
-    unsigned n_last;            /* members of its last group */
-    struct control_line **last; /* their lines, owned; NULL: none */
-    uint32_t end;               /* what their counters have reached once that group is over */
-};
 
 struct group_pool {
     struct user_segment *own;
@@ -120,16 +116,6 @@ void group_memory_give_back(struct group_memory *m, const struct transport_shm *
             m->last[r] = last->member[r].line;
     }
     m->in_use = false;
-}
-
-uint64_t group_memory_offset(const struct group_memory *m)
-{
-    return m->offset;
-}
-
-uint32_t group_memory_arrived(const struct group_memory *m)
-{
-    return atomic_load(&m->line->arrived);
 }
 
 struct transport_shm_member group_memory_at(uint8_t *user, uint64_t offset, unsigned local_rank)

@@ -1,5 +1,17 @@
-#include "p2p_shm.h"
-
+/* p2p_shm.c - messages between two ranks of a group on one node.
+ *
+ * Each rank keeps what it sends in an outbox in its own user segment: a ring of 64 slots for each
+ * receiver. A short message rides in its slot; of a long one the slot says where it lies, and the
+ * receiver fetches it: from the user segment, by system call from ordinary memory, or, where
+ * neither can be, through a staging buffer that the sender fills piece by piece. A rank writes into
+ * another's memory only the words by which both talk about a slot.
+ *
+ * Matching is the receiver's: it looks through the slots in the order of sending and takes the
+ * first with its tag. So unmatched messages are bounded by the ring, and a sender waits when it is
+ * full.
+ *
+ * p2p_shm_begin() adds a message to the list of those that are open, and advance_locked() goes on
+ * with all of them: advance_send() and advance_receive() are the two sides. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "cpu.h"
@@ -10,6 +22,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+
+#define MESSAGES_SHORT_BYTES 4096 /* that ride in a slot */
+#define MESSAGES_SLOTS       64   /* of a ring */
 
 enum {
     CHUNK_BYTES = 64 * 1024, /* of a staged message; two of them take turns */
@@ -142,10 +157,9 @@ static struct message_slot *slot_out(const struct p2p_shm *ms, const struct mess
     return &ms->own->ring[m->peer].slot[m->seq % MESSAGES_SLOTS];
 }
 
-static struct message_slot *slot_in(const struct p2p_shm *ms, const struct message *m)
+static struct message_slot *slot_in(const struct p2p_shm *ms, struct outbox *from, uint32_t number)
 {
-    struct outbox *from = outbox_of(ms, (unsigned)m->peer);
-    return &from->ring[ms->c->rank].slot[m->seq % MESSAGES_SLOTS];
+    return &from->ring[ms->c->rank].slot[number % MESSAGES_SLOTS];
 }
 
 /* Bytes of chunk `i`. */
@@ -233,32 +247,17 @@ static bool advance_send(struct p2p_shm *ms, struct message *m)
 
 /* --- receiving -------------------------------------------------------------------------------- */
 
-static void mark_taken(struct peer *from, uint32_t number)
-{
-    from->taken |= UINT64_C(1) << (number - from->next_in);
-    while (from->taken & 1) {
-        from->taken >>= 1;
-        from->next_in++;
-    }
-}
-
-static const struct message_slot *slot_of(const struct p2p_shm *ms, const struct outbox *box,
-                                          uint32_t number)
-{
-    return &box->ring[ms->c->rank].slot[number % MESSAGES_SLOTS];
-}
-
 /* How far the messages of a peer have been posted, found out once in a pass: what comes later is
  * for the next one. Else it could go to a later receive, after an earlier one of the same tag has
  * looked for it in vain. */
-static uint32_t posted_by(struct p2p_shm *ms, struct peer *from, const struct outbox *box)
+static uint32_t posted_by(struct p2p_shm *ms, struct peer *from, struct outbox *box)
 {
     if (from->looked == ms->pass)
         return from->posted;
     uint32_t i = 0;
     while (box != NULL && i < MESSAGES_SLOTS &&
            ((from->taken >> i & 1) ||
-            is_in(slot_of(ms, box, from->next_in + i), from->next_in + i, SLOT_POSTED)))
+            is_in(slot_in(ms, box, from->next_in + i), from->next_in + i, SLOT_POSTED)))
         i++;
     from->looked = ms->pass;
     from->posted = from->next_in + i;
@@ -269,13 +268,15 @@ static uint32_t posted_by(struct p2p_shm *ms, struct peer *from, const struct ou
 static bool find_match(struct p2p_shm *ms, struct message *m)
 {
     struct peer *from = &ms->peer[m->peer];
-    const struct outbox *box = outbox_of(ms, (unsigned)m->peer);
+    struct outbox *box = outbox_of(ms, (unsigned)m->peer);
     const uint32_t end = posted_by(ms, from, box);
     for (uint32_t number = from->next_in; number != end; number++) {
-        if (from->taken >> (number - from->next_in) & 1 || slot_of(ms, box, number)->tag != m->tag)
+        if (from->taken >> (number - from->next_in) & 1 || slot_in(ms, box, number)->tag != m->tag)
             continue;
         m->seq = number;
-        mark_taken(from, number);
+        from->taken |= UINT64_C(1) << (number - from->next_in);
+        for (; from->taken & 1; from->taken >>= 1)
+            from->next_in++;
         return true;
     }
     return false;
@@ -345,15 +346,16 @@ static bool read_chunks(struct p2p_shm *ms, struct message *m, struct message_sl
 
 static bool advance_receive(struct p2p_shm *ms, struct message *m)
 {
-    if (m->stage == STAGE_NEW) {
-        if (!find_match(ms, m))
-            return false;
+    const bool is_new = m->stage == STAGE_NEW;
+    if (is_new && !find_match(ms, m))
+        return false;
+    struct message_slot *s = slot_in(ms, outbox_of(ms, (unsigned)m->peer), m->seq);
+    if (is_new) {
         m->stage = STAGE_POSTED;
-        m->code = check_match(ms, m, slot_in(ms, m));
+        m->code = check_match(ms, m, s);
         if (m->code != 0)
             return true;
     }
-    struct message_slot *s = slot_in(ms, m);
     return m->stage == STAGE_CHUNKS ? read_chunks(ms, m, s) : take(ms, m, s);
 }
 
@@ -438,35 +440,27 @@ static bool is_done_soon(struct p2p_shm *ms, const struct message *m)
     return false;
 }
 
-static bool has_left(const struct p2p_shm *ms, unsigned rank)
-{
-    const struct transport_shm *shm = ms->c->shm;
-    return control_look(shm->control, shm->member[rank].local_rank) == CONTROL_LEFT;
-}
-
 void p2p_shm_wait(struct p2p_shm *ms, const struct message *until)
 {
     struct transport_shm *shm = ms->c->shm;
     struct control_line *bell = &ms->own->bell;
+    const unsigned peer = shm->member[until->peer].local_rank;
     uint64_t deadline_ms = 0;
     while (!is_done_soon(ms, until)) {
-        uint32_t seen = atomic_load(&bell->arrived);
-        p2p_shm_advance(ms);
+        const uint32_t seen = atomic_load(&bell->arrived);
+        const bool has_left = control_look(shm->control, peer) == CONTROL_LEFT;
+        p2p_shm_advance(ms); /* what the peer did before it left counts */
         if (atomic_load(&until->done))
             return;
+        if (has_left)
+            shm_abort_tell(shm, CONTROL_RANK_LEFT, peer, 0);
+        if (transport_shm_is_broken(shm))
+            continue; /* p2p_shm_advance() ends them all */
         if (deadline_ms == 0)
             deadline_ms = co_deadline_ms(shm->timeout_ms);
-        if (has_left(ms, (unsigned)until->peer)) {
-            p2p_shm_advance(ms); /* what it did before it left counts */
-            if (atomic_load(&until->done))
-                return;
-        }
-        if (transport_shm_look_after(shm, (unsigned)until->peer))
-            continue; /* p2p_shm_advance() ends them all */
         if (co_left_ms(deadline_ms) == 0)
-            transport_shm_give_up_on(shm, (unsigned)until->peer);
+            shm_abort_tell(shm, CONTROL_TIMEOUT, shm->member[shm->rank].local_rank, peer);
         else
-            control_sleep_for(shm->control, shm->member[(unsigned)until->peer].local_rank, bell,
-                              seen, NAP_US);
+            control_sleep_for(shm->control, peer, bell, seen, NAP_US);
     }
 }

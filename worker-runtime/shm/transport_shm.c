@@ -118,31 +118,12 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err)
     return co_fail(err, t->why.code, "%s", t->why.text);
 }
 
-void transport_shm_tell_unreadable(struct transport_shm *t, unsigned rank)
-{
-    if (control_look(t->control, t->member[rank].local_rank) != CONTROL_DEAD)
-        shm_abort_tell(t, CONTROL_UNREADABLE, t->member[rank].local_rank, 0);
-}
-
 void transport_shm_tell_disagreement(struct transport_shm *t, unsigned rank)
 {
     if (rank == t->rank)
         shm_abort_tell(t, CONTROL_MISMATCH, t->member[rank].local_rank, SHM_ABORT_MESSAGE);
     else
         shm_abort_tell_mismatch(t, rank);
-}
-
-bool transport_shm_look_after(struct transport_shm *t, unsigned rank)
-{
-    const unsigned local_rank = t->member[rank].local_rank;
-    if (control_look(t->control, local_rank) == CONTROL_LEFT)
-        shm_abort_tell(t, CONTROL_RANK_LEFT, local_rank, 0);
-    return transport_shm_is_broken(t);
-}
-
-void transport_shm_give_up_on(struct transport_shm *t, unsigned rank)
-{
-    shm_abort_tell(t, CONTROL_TIMEOUT, t->member[t->rank].local_rank, t->member[rank].local_rank);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */

@@ -116,17 +116,9 @@ void transport_shm_close(struct transport_shm *t);
 bool transport_shm_touch_begin(struct transport_shm *t, bool writes);
 void transport_shm_touch_end(struct transport_shm *t);
 
-/* Break the group, if it is not broken yet, for a reason that the algorithms found:
- *   unreadable   memory that `rank` gave to the call cannot be read
- *   disagrees    `rank` and this rank mean different things, beyond what signatures say */
-void transport_shm_tell_unreadable(struct transport_shm *t, unsigned rank);
+/* Break the group, if it is not broken yet: `rank` and this rank mean different things, beyond what
+ * signatures say. */
 void transport_shm_tell_disagreement(struct transport_shm *t, unsigned rank);
-
-/* Look after a rank that this one waits for outside of a step. Sets the abort word if it is gone.
- * returns   whether the group is broken */
-bool transport_shm_look_after(struct transport_shm *t, unsigned rank);
-/* Give up waiting for `rank`: break the group with a time-out. */
-void transport_shm_give_up_on(struct transport_shm *t, unsigned rank);
 
 /* Fill err with why the group is broken, after waiting until nobody touches this rank's memory; to
  * be called where a function above that returns bool said so. Those that return an error have done
