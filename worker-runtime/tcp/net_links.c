@@ -394,11 +394,6 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
     return n == -ECONNRESET || n == -EPIPE ? what_broke(k, (int)n) : n;
 }
 
-unsigned net_links_n(const struct net_links *l)
-{
-    return l->opts.n;
-}
-
 bool net_links_is_open(const struct net_links *l, unsigned peer)
 {
     const struct link *k = &l->link[peer];

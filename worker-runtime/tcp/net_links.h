@@ -81,8 +81,6 @@ bool net_links_is_open(const struct net_links *l, unsigned peer); /* somebody ha
 /* Let those in who have connected. returns whether there is one that was not returned yet */
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer);
 
-unsigned net_links_n(const struct net_links *l); /* of the group */
-
 /* What to poll() for to hear from a peer, or to go on sending to it: adds up to two. */
 #define NET_LINKS_POLL_MOST 2
 size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool out,

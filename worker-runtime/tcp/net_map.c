@@ -1,6 +1,7 @@
 #include "net_map.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -65,21 +66,18 @@ static int fill(struct net_map *m, const struct entry *e, unsigned rank, struct 
 int net_map_init(struct net_map *m, const struct net_place *place, unsigned n, unsigned rank,
                  struct co_error *err)
 {
-    struct entry *e = calloc(n, sizeof *e);
-    *m = (struct net_map){.n = n};
-    m->first = calloc(n + 1, sizeof *m->first);
-    m->rank_at = calloc(n, sizeof *m->rank_at);
-    m->position_of = calloc(n, sizeof *m->position_of);
-    int code = 0;
-    if (e == NULL || m->first == NULL || m->rank_at == NULL || m->position_of == NULL)
-        code = co_fail(err, -ENOMEM, "no memory for a group of %u ranks", n);
-    for (unsigned r = 0; code == 0 && r < n; r++)
-        e[r] = (struct entry){.place = place[r], .rank = r};
-    if (code == 0) {
-        find_lowest(e, n);
-        code = fill(m, e, rank, err);
+    co_autofree struct entry *e = calloc(n, sizeof *e);
+    *m = (struct net_map){.n = n, .first = calloc(3 * (size_t)n + 1, sizeof *m->first)};
+    if (e == NULL || m->first == NULL) {
+        net_map_fini(m);
+        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", n);
     }
-    free(e);
+    m->rank_at = m->first + n + 1;
+    m->position_of = m->rank_at + n;
+    for (unsigned r = 0; r < n; r++)
+        e[r] = (struct entry){.place = place[r], .rank = r};
+    find_lowest(e, n);
+    const int code = fill(m, e, rank, err);
     if (code != 0)
         net_map_fini(m);
     return code;
@@ -88,7 +86,5 @@ int net_map_init(struct net_map *m, const struct net_place *place, unsigned n, u
 void net_map_fini(struct net_map *m)
 {
     free(m->first);
-    free(m->rank_at);
-    free(m->position_of);
     *m = (struct net_map){0};
 }

@@ -19,7 +19,8 @@ struct net_place { /* of a rank */
 struct net_map {
     unsigned n, n_nodes;
     unsigned position, node, local; /* of this rank; node: 0 .. n_nodes - 1 */
-    unsigned *first;                /* n_nodes + 1: positions where the nodes begin */
+    unsigned *first;                /* n_nodes + 1: positions where the nodes begin. Owned, with
+                                       the next two behind it */
     unsigned *rank_at;              /* n: of each position */
     unsigned *position_of;          /* n: of each rank */
     bool is_identity;               /* positions are ranks */

@@ -1,4 +1,5 @@
-#include "net_reduce.h"
+/* net_reduce.c - the reduction between nodes; net.h says how it is done. */
+#include "net.h"
 
 enum {
     SLOTS = 4, /* segments from a peer that may wait for those from others */
@@ -116,13 +117,15 @@ static enum tcp_next put(struct tcp_piece *ret, const struct net_reduce *f, uint
     return TCP_READY;
 }
 
-/* Piece `i` from node `from` to node `to`, one of which is this rank's. What belongs to the other
+/* Piece `i` between this rank and peer p. What belongs to the other
  * node's part lies in `data`: the segments that go there, and the results that come. Of the own
  * part segments come into `scratch`, which has room for SLOTS beyond what was added up, and results
  * go from `out`, once they have been. */
-static enum tcp_next piece_of(const struct net_reduce *f, unsigned p, unsigned from, unsigned to,
-                              size_t i, struct tcp_piece *ret)
+static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
+                                   struct tcp_piece *ret)
 {
+    const struct net_reduce *f = arg;
+    const unsigned peer = node_of(f, p), from = is_out ? f->me : peer, to = is_out ? peer : f->me;
     const bool is_result = i % 2 == 1;
     const unsigned owner = is_result ? from : to;
     const size_t index = is_result ? i / 2 - LAG : i / 2;
@@ -138,18 +141,6 @@ static enum tcp_next piece_of(const struct net_reduce *f, unsigned p, unsigned f
     return put(ret, f, is_result ? f->out + s.first * f->size : scratch_of(f, p, index), s);
 }
 
-static enum tcp_next to_part(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    const struct net_reduce *f = arg;
-    return piece_of(f, p, f->me, node_of(f, p), i, ret);
-}
-
-static enum tcp_next from_part(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    const struct net_reduce *f = arg;
-    return piece_of(f, p, node_of(f, p), f->me, i, ret);
-}
-
 static void on_part(void *arg, unsigned p, size_t i)
 {
     struct net_reduce *f = arg;
@@ -160,21 +151,11 @@ static void on_part(void *arg, unsigned p, size_t i)
         fold_segment(f);
 }
 
-static size_t bytes_between(const struct net_reduce *f, unsigned from, unsigned to)
+static size_t bytes_of_part(void *arg, bool is_out, unsigned p)
 {
+    const struct net_reduce *f = arg;
+    const unsigned peer = node_of(f, p), from = is_out ? f->me : peer, to = is_out ? peer : f->me;
     return (f->part[to].count + (f->gather ? f->part[from].count : 0)) * f->size;
-}
-
-static size_t part_bytes_to(void *arg, unsigned p)
-{
-    const struct net_reduce *f = arg;
-    return bytes_between(f, f->me, node_of(f, p));
-}
-
-static size_t part_bytes_from(void *arg, unsigned p)
-{
-    const struct net_reduce *f = arg;
-    return bytes_between(f, node_of(f, p), f->me);
 }
 
 struct tcp_plan net_reduce_plan(struct net_reduce *f)
@@ -187,11 +168,9 @@ struct tcp_plan net_reduce_plan(struct net_reduce *f)
     return (struct tcp_plan){.peer = f->peer,
                              .n_peers = f->n - 1,
                              .arg = f,
-                             .to = to_part,
-                             .from = from_part,
+                             .piece = piece_of_part,
                              .on_piece = on_part,
-                             .bytes_to = part_bytes_to,
-                             .bytes_from = part_bytes_from};
+                             .bytes = bytes_of_part};
 }
 
 /* --- everything to everybody ------------------------------------------------------------------ */

@@ -35,30 +35,17 @@ int net_local_meeting(struct net *n, struct co_error *err)
 
 /* --- between: copies -------------------------------------------------------------------------- */
 
-static enum tcp_next one_piece(const struct tcp_piece *piece, size_t i, struct tcp_piece *ret)
+static enum tcp_next copy_piece(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret)
 {
-    *ret = *piece;
+    const struct net *n = arg;
+    *ret = is_out ? n->to[p] : n->from[p];
     return i > 0 ? TCP_END : TCP_READY;
 }
 
-static enum tcp_next copy_to(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
+static size_t copy_bytes(void *arg, bool is_out, unsigned p)
 {
-    return one_piece(&((const struct net *)arg)->to[p], i, ret);
-}
-
-static enum tcp_next copy_from(void *arg, unsigned p, size_t i, struct tcp_piece *ret)
-{
-    return one_piece(&((const struct net *)arg)->from[p], i, ret);
-}
-
-static size_t copy_bytes_to(void *arg, unsigned p)
-{
-    return ((const struct net *)arg)->to[p].bytes;
-}
-
-static size_t copy_bytes_from(void *arg, unsigned p)
-{
-    return ((const struct net *)arg)->from[p].bytes;
+    const struct net *n = arg;
+    return is_out ? n->to[p].bytes : n->from[p].bytes;
 }
 
 static int exchange(struct net *n)
@@ -69,13 +56,8 @@ static int exchange(struct net *n)
 
 int net_exchange_copies(struct net *n, const unsigned *peer, unsigned n_peers)
 {
-    n->plan = (struct tcp_plan){.peer = peer,
-                                .n_peers = n_peers,
-                                .arg = n,
-                                .to = copy_to,
-                                .from = copy_from,
-                                .bytes_to = copy_bytes_to,
-                                .bytes_from = copy_bytes_from};
+    n->plan = (struct tcp_plan){
+        .peer = peer, .n_peers = n_peers, .arg = n, .piece = copy_piece, .bytes = copy_bytes};
     return exchange(n);
 }
 

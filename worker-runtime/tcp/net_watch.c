@@ -48,8 +48,8 @@ struct net_watch {
     pthread_mutex_t mutex; /* guards what follows, and the links */
     bool has_told;         /* this rank has used its words */
     unsigned n_peers;      /* that are watched from the beginning */
-    unsigned n_watched;
-    struct watched **watched; /* n_watched of the job's ranks, owned; first those */
+    unsigned n_watched, n;
+    struct watched watched[]; /* n_watched of the job's n ranks; first those */
 };
 
 void net_abort_set(struct net_abort *c, int code, const char *text)
@@ -68,39 +68,6 @@ void net_abort_check(struct net_abort *c)
         snprintf(c->text, sizeof c->text, "the job is broken on another node");
     if (c->code >= 0 || c->code <= -4096)
         c->code = -ECONNRESET;
-}
-
-static void free_watch(struct net_watch *w)
-{
-    for (unsigned i = 0; w->watched != NULL && i < w->n_watched; i++)
-        free(w->watched[i]);
-    free(w->watched);
-    free(w);
-}
-
-static struct net_watch *new_watch(const struct net_watch_opts *opts)
-{
-    struct net_watch *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return NULL;
-    *w = (struct net_watch){.control = opts->control,
-                            .local_rank = opts->local_rank,
-                            .shm = opts->shm,
-                            .n_peers = opts->n_peers,
-                            .watched = calloc(opts->links.n, sizeof *w->watched)};
-    while (w->watched != NULL && w->n_watched < w->n_peers) {
-        struct watched *x = calloc(1, sizeof *x);
-        if (x == NULL)
-            break;
-        x->peer = opts->peer[w->n_watched];
-        x->was_met = true;
-        w->watched[w->n_watched++] = x;
-    }
-    if (w->n_watched < w->n_peers) {
-        free_watch(w);
-        return NULL;
-    }
-    return w;
 }
 
 /* Of two the lower one connects. */
@@ -123,19 +90,26 @@ static int meet_peers(struct net_watch *w, const struct net_watch_opts *opts, ui
 int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
                      struct net_watch **ret, struct co_error *err)
 {
-    struct net_watch *w = new_watch(opts);
+    struct net_watch *w = calloc(1, sizeof *w + opts->links.n * sizeof w->watched[0]);
     int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
                          : co_fail(err, -ENOMEM, "no memory for a watch");
     if (code != 0) {
         close(opts->links.listener);
-        if (w != NULL)
-            free_watch(w);
+        free(w);
         return code;
     }
+    w->control = opts->control;
+    w->local_rank = opts->local_rank;
+    w->shm = opts->shm;
+    w->n = opts->links.n;
+    for (; w->n_watched < opts->n_peers; w->n_watched++)
+        w->watched[w->n_watched] =
+            (struct watched){.peer = opts->peer[w->n_watched], .was_met = true};
+    w->n_peers = w->n_watched;
     code = meet_peers(w, opts, deadline_ms, err);
     if (code != 0) {
         net_links_destroy(w->links);
-        free_watch(w);
+        free(w);
         return code;
     }
     pthread_mutex_init(&w->mutex, NULL);
@@ -156,7 +130,7 @@ static int send_to(struct net_watch *w, const struct watched *x, const struct ne
 static void send_end(struct net_watch *w, const struct news *news)
 {
     for (unsigned i = 0; i < w->n_watched; i++) {
-        struct watched *x = w->watched[i];
+        struct watched *x = &w->watched[i];
         if (!x->was_told)
             x->was_told = send_to(w, x, news) != -EAGAIN;
     }
@@ -238,18 +212,14 @@ static void hear(struct net_watch *w, struct watched *x)
     }
 }
 
-/* NULL: no memory */
 static struct watched *watch(struct net_watch *w, unsigned peer)
 {
-    for (unsigned i = 0; i < w->n_watched; i++)
-        if (w->watched[i]->peer == peer)
-            return w->watched[i];
-    struct watched *x = calloc(1, sizeof *x);
-    if (x == NULL)
-        return NULL;
-    x->peer = peer;
-    w->watched[w->n_watched++] = x;
-    return x;
+    unsigned i = 0;
+    while (i < w->n_watched && w->watched[i].peer != peer)
+        i++;
+    if (i == w->n_watched)
+        w->watched[w->n_watched++] = (struct watched){.peer = peer};
+    return &w->watched[i];
 }
 
 static void look(struct net_watch *w)
@@ -257,9 +227,9 @@ static void look(struct net_watch *w)
     for (unsigned peer; net_links_take_new(w->links, &peer);)
         watch(w, peer); /* who asks */
     for (unsigned i = 0; i < w->n_watched; i++)
-        hear(w, w->watched[i]);
+        hear(w, &w->watched[i]);
     for (unsigned i = 0; i < w->n_watched; i++) { /* when all were heard */
-        struct watched *x = w->watched[i];
+        struct watched *x = &w->watched[i];
         if (x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS)
             blame(w, x);
     }
@@ -289,21 +259,13 @@ bool net_watch_wait(struct net_watch *w)
     return true;
 }
 
-static struct watched *find_watched(const struct net_watch *w, uint32_t rank)
-{
-    for (unsigned i = 0; i < w->n_watched; i++)
-        if (net_links_member(w->links, w->watched[i]->peer)->rank == rank)
-            return w->watched[i];
-    return NULL;
-}
-
+/* Watch a rank of the job from now on; NULL: there is none of that number. */
 static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
 {
-    struct watched *x = find_watched(w, rank);
-    for (unsigned peer = 0; x == NULL && peer < net_links_n(w->links); peer++)
+    for (unsigned peer = 0; peer < w->n; peer++)
         if (net_links_member(w->links, peer)->rank == rank)
-            x = watch(w, peer);
-    return x;
+            return watch(w, peer);
+    return NULL;
 }
 
 void net_watch_ask(struct net_watch *w, uint32_t rank)
@@ -318,7 +280,7 @@ void net_watch_ask(struct net_watch *w, uint32_t rank)
 void net_watch_warn(struct net_watch *w, uint32_t rank)
 {
     pthread_mutex_lock(&w->mutex);
-    watch_rank(w, rank); /* no memory: then it sees what it sees */
+    watch_rank(w, rank);
     pass_on(w);
     pthread_mutex_unlock(&w->mutex);
 }
@@ -330,7 +292,7 @@ static bool is_settled(struct net_watch *w, bool is_late)
     pthread_mutex_lock(&w->mutex);
     pass_on(w);
     for (unsigned i = 0; i < w->n_watched; i++) {
-        struct watched *x = w->watched[i];
+        struct watched *x = &w->watched[i];
         all &= x->was_told || x->has_ended || x->is_out_of_reach;
         x->is_out_of_reach |= is_late;
     }
@@ -345,22 +307,15 @@ void net_watch_settle(struct net_watch *w)
         is_late = co_left_ms(deadline_ms) == 0;
 }
 
-uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank)
+struct net_watch_of net_watch_of(struct net_watch *w, uint32_t rank)
 {
+    struct net_watch_of of = {0};
     pthread_mutex_lock(&w->mutex);
-    const struct watched *x = find_watched(w, rank);
-    const uint64_t heard_ms = x != NULL ? x->heard_ms : 0;
+    for (unsigned i = 0; i < w->n_watched; i++)
+        if (net_links_member(w->links, w->watched[i].peer)->rank == rank)
+            of = (struct net_watch_of){w->watched[i].heard_ms, w->watched[i].has_left};
     pthread_mutex_unlock(&w->mutex);
-    return heard_ms;
-}
-
-bool net_watch_has_left(struct net_watch *w, uint32_t rank)
-{
-    pthread_mutex_lock(&w->mutex);
-    const struct watched *x = find_watched(w, rank);
-    const bool has_left = x != NULL && x->has_left;
-    pthread_mutex_unlock(&w->mutex);
-    return has_left;
+    return of;
 }
 
 bool net_watch_tell(struct net_watch *w, int code, const char *text)
@@ -385,7 +340,7 @@ static bool is_in_doubt(struct net_watch *w)
     bool any = false;
     pthread_mutex_lock(&w->mutex);
     for (unsigned i = 0; i < w->n_watched; i++)
-        any |= w->watched[i]->silent_ms != 0;
+        any |= w->watched[i].silent_ms != 0;
     pthread_mutex_unlock(&w->mutex);
     return any;
 }
@@ -409,7 +364,7 @@ void net_watch_destroy(struct net_watch *w)
         send_end(w, &(struct news){.kind = NEWS_LEFT});
     net_links_destroy(w->links);
     pthread_mutex_destroy(&w->mutex);
-    free_watch(w);
+    free(w);
 }
 
 size_t net_watch_poll(struct net_watch *w, struct pollfd *ret)
@@ -417,8 +372,8 @@ size_t net_watch_poll(struct net_watch *w, struct pollfd *ret)
     size_t n = 0;
     pthread_mutex_lock(&w->mutex);
     for (unsigned i = 0; i < w->n_peers; i++)
-        if (!w->watched[i]->has_ended)
-            n += net_links_watch(w->links, w->watched[i]->peer, true, false, ret + n);
+        if (!w->watched[i].has_ended)
+            n += net_links_watch(w->links, w->watched[i].peer, true, false, ret + n);
     pthread_mutex_unlock(&w->mutex);
     return n;
 }

@@ -75,11 +75,11 @@ void net_watch_settle(struct net_watch *w);
 /* Ask a rank of the job whether it is in the library: whoever waits there answers, and is not the
  * one to be blamed for a wait that is too long (straggler.h). From then on this rank watches it. */
 void net_watch_ask(struct net_watch *w, uint32_t rank);
-/* When a rank answered last, by co_now_ms(); 0: never. */
-uint64_t net_watch_heard_ms(struct net_watch *w, uint32_t rank);
-
-/* Whether a rank said goodbye; of those that this rank watches. */
-bool net_watch_has_left(struct net_watch *w, uint32_t rank);
+/* What is known of a rank of the job; nothing of one that this rank does not watch. */
+struct net_watch_of {
+    uint64_t heard_ms; /* when it answered last, by co_now_ms(); 0: never */
+    bool has_left;     /* it said goodbye */
+} net_watch_of(struct net_watch *w, uint32_t rank);
 
 /* Wait for news of why the job broke: of somebody who is gone others know more, perhaps.
  * returns   whether it came within NET_WATCH_WAIT_MS */

@@ -123,50 +123,34 @@ static int start_receive(struct p2p_tcp *ms, struct message *m)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* Not in the midst of a message. returns whether it went */
-static bool say(struct net_links *links, unsigned p, const struct peer *x, const struct iovec *v,
-                unsigned n_v)
-{
-    const bool is_amid = x != NULL && x->first_out != NULL && x->first_out->n_gone > 0;
-    return !is_amid && net_links_say(links, p, v, n_v);
-}
-
-/* Tell why the job broke, those who were not told yet: all who have connected, since who sent
- * nothing waits for this rank. Who is in the midst of a message hears it from the watch.
+/* The last that is said: that this rank leaves, or why the job broke, to those who were not told
+ * yet. To all who have connected, since who sent nothing waits for this rank. Not in the midst of a
+ * message: then the watch says it.
  *
  * ms        NULL: there were no messages
  * returns   whether the job is broken */
-static bool say_broken(struct net_links *links, struct net_watch *watch, struct p2p_tcp *ms)
+static bool say_end(const struct net *n, struct p2p_tcp *ms)
 {
+    struct net_links *links = n->message_links;
     struct net_abort why;
-    struct head head = {.magic = MESSAGE_MAGIC, .kind = KIND_BROKEN, .bytes = sizeof why};
-    struct iovec v[2] = {{&head, sizeof head}, {&why, sizeof why}};
-    if (!net_watch_cause(watch, &why))
-        return false;
+    const bool is_broken = net_watch_cause(n->watch, &why);
+    struct head head = {.magic = MESSAGE_MAGIC,
+                        .kind = is_broken ? KIND_BROKEN : KIND_LEFT,
+                        .bytes = is_broken ? sizeof why : 0};
+    const struct iovec v[2] = {{&head, sizeof head}, {&why, sizeof why}};
     for (unsigned p; net_links_take_new(links, &p);) {
     }
-    for (unsigned p = 0; p < net_links_n(links); p++) {
+    for (unsigned p = 0; p < n->map.n; p++) {
         struct peer *x = ms != NULL ? &ms->peer[p] : NULL;
+        const bool is_amid = x != NULL && x->first_out != NULL && x->first_out->n_gone > 0;
         if (!net_links_is_open(links, p) || (x != NULL && x->was_told))
             continue;
-        if (!say(links, p, x, v, 2))
-            net_watch_warn(watch, net_links_member(links, p)->rank);
+        if ((is_amid || !net_links_say(links, p, v, is_broken ? 2 : 1)) && is_broken)
+            net_watch_warn(n->watch, n->member[p].rank);
         if (x != NULL)
-            x->was_told = true;
+            x->was_told = is_broken;
     }
-    return true;
-}
-
-/* Likewise that this rank leaves in good order. */
-static void say_left(struct net_links *links, const struct p2p_tcp *ms)
-{
-    struct head left = {.magic = MESSAGE_MAGIC, .kind = KIND_LEFT};
-    struct iovec v = {&left, sizeof left};
-    for (unsigned p; net_links_take_new(links, &p);) {
-    }
-    for (unsigned p = 0; p < net_links_n(links); p++)
-        if (net_links_is_open(links, p))
-            say(links, p, ms != NULL ? &ms->peer[p] : NULL, &v, 1);
+    return is_broken;
 }
 
 /* --- all together ----------------------------------------------------------------------------- */
@@ -174,7 +158,7 @@ static void say_left(struct net_links *links, const struct p2p_tcp *ms)
 static void fail_all(struct p2p_tcp *ms)
 {
     const struct net *n = ms->net;
-    say_broken(ms->links, n->watch, ms); /* first: a program that knows may end without leaving */
+    say_end(n, ms); /* first: a program that knows may end without leaving */
     for (struct message *m; (m = ms->first) != NULL;) {
         char name[NET_MEMBER_TEXT_BYTES];
         int code = net_watch_why(n->watch, m->err);
@@ -201,7 +185,7 @@ static void on_gone(struct p2p_tcp *ms, unsigned p, bool was_refused)
     struct net_abort why;
     if (x->gone_ms == 0)
         x->gone_ms = now_ms;
-    if (net_watch_has_left(ms->net->watch, ms->net->member[p].rank))
+    if (net_watch_of(ms->net->watch, ms->net->member[p].rank).has_left)
         break_job(ms, p, -ECONNRESET, "left the job while others needed it");
     else if (now_ms - x->gone_ms >= NET_WATCH_WAIT_MS && !net_watch_cause(ms->net->watch, &why))
         break_job(ms, p, -ECONNRESET,
@@ -321,10 +305,8 @@ void p2p_tcp_close(struct net *n)
     struct p2p_tcp *ms = atomic_load(&n->messages);
     if (ms != NULL)
         flush(ms);
-    if (say_broken(n->message_links, n->watch, ms))
+    if (say_end(n, ms))
         net_watch_settle(n->watch);
-    else
-        say_left(n->message_links, ms);
     net_links_destroy(n->message_links);
     n->message_links = NULL;
     if (ms == NULL)

@@ -14,40 +14,28 @@ bool straggler_is_due(struct straggler *l)
     return straggler_is_to_ask(l, now_ms) || straggler_is_over(l, now_ms);
 }
 
-static void ask(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
-                unsigned n, uint64_t now_ms)
-{
-    for (unsigned i = 0; i < n; i++)
-        net_watch_ask(w, who[i]->rank);
-    l->asked_again_ms = now_ms;
-    if (l->asked_ms == 0)
-        l->asked_ms = now_ms;
-}
-
-/* silent   name only those who are */
-static int fail(const struct straggler *l, struct net_watch *w, const struct net_member *const *who,
-                unsigned n, bool silent, uint64_t now_ms, struct co_error *err)
-{
-    struct net_members_text names = {0};
-    for (unsigned i = 0; i < n; i++)
-        if (!silent || straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms))
-            net_members_add(&names, who[i]);
-    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)l->timeout_ms / 1e3,
-                   names.text, silent ? "" : ", which waits for others in its turn");
-}
-
 int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
                     unsigned n, struct co_error *err)
 {
     const uint64_t now_ms = co_now_ms();
-    bool any_silent = false;
-    if (straggler_is_to_ask(l, now_ms))
-        ask(l, w, who, n, now_ms);
+    struct net_members_text all = {0}, silent = {0};
+    if (straggler_is_to_ask(l, now_ms)) {
+        for (unsigned i = 0; i < n; i++)
+            net_watch_ask(w, who[i]->rank);
+        l->asked_again_ms = now_ms;
+        if (l->asked_ms == 0)
+            l->asked_ms = now_ms;
+    }
     if (!straggler_is_over(l, now_ms))
         return 0;
-    for (unsigned i = 0; i < n; i++)
-        any_silent |= straggler_is_silent(l, net_watch_heard_ms(w, who[i]->rank), now_ms);
-    if (!any_silent && !straggler_is_hopeless(l, now_ms))
+    for (unsigned i = 0; i < n; i++) {
+        net_members_add(&all, who[i]);
+        if (straggler_is_silent(l, net_watch_of(w, who[i]->rank).heard_ms, now_ms))
+            net_members_add(&silent, who[i]);
+    }
+    if (silent.n == 0 && !straggler_is_hopeless(l, now_ms))
         return 0;
-    return fail(l, w, who, n, any_silent, now_ms, err);
+    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)l->timeout_ms / 1e3,
+                   silent.n > 0 ? silent.text : all.text,
+                   silent.n > 0 ? "" : ", which waits for others in its turn");
 }

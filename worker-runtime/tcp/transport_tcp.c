@@ -92,39 +92,43 @@ static bool is_missing(const struct stream *s)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-/* Between two exchanges: else it would be taken for the rest of one. returns whether it went */
-static bool say(const struct transport_tcp *t, unsigned peer, const struct iovec *v, unsigned n_v)
+/* The last that is said to each peer: that this rank leaves, or why the job broke. Not in the midst
+ * of an exchange, where it would be taken for the rest of that: then the watch says it.
+ *
+ * why   NULL: this rank leaves in good order */
+static void say_end(const struct transport_tcp *t, struct net_abort *why)
 {
-    const struct stream *s = &t->stream[peer];
-    const bool is_between = s->n_exchanges == 0 || is_idle(&s->out) || s->out.total == 0;
-    return is_between && net_links_say(t->opts.links, peer, v, n_v);
+    struct frame frame = {.magic = FRAME_MAGIC, .kind = why != NULL ? FRAME_BROKEN : FRAME_LEFT};
+    const struct iovec v[2] = {{&frame, sizeof frame}, {why, sizeof *why}};
+    for (unsigned r = 0; r < t->opts.n; r++) {
+        const struct stream *s = &t->stream[r];
+        const bool is_between = s->n_exchanges == 0 || is_idle(&s->out) || s->out.total == 0;
+        if (!net_links_is_open(t->opts.links, r) ||
+            (is_between && net_links_say(t->opts.links, r, v, why != NULL ? 2 : 1)))
+            continue;
+        if (why != NULL)
+            net_watch_warn(t->opts.watch, net_links_member(t->opts.links, r)->rank);
+    }
 }
 
 void transport_tcp_give_up(struct transport_tcp *t)
 {
-    struct frame broken = {.magic = FRAME_MAGIC, .kind = FRAME_BROKEN};
     struct net_abort why;
-    struct iovec v[2] = {{&broken, sizeof broken}, {&why, sizeof why}};
     if (t->has_given_up || !net_watch_cause(t->opts.watch, &why))
         return;
     t->has_given_up = true;
-    for (unsigned r = 0; r < t->opts.n; r++)
-        if (net_links_is_open(t->opts.links, r) && !say(t, r, v, 2))
-            net_watch_warn(t->opts.watch, net_links_member(t->opts.links, r)->rank);
+    say_end(t, &why);
 }
 
 void transport_tcp_destroy(struct transport_tcp *t)
 {
     if (t == NULL)
         return;
-    struct frame left = {.magic = FRAME_MAGIC, .kind = FRAME_LEFT};
-    struct iovec v = {&left, sizeof left};
     transport_tcp_give_up(t);
-    for (unsigned r = 0; !t->has_given_up && r < t->opts.n; r++)
-        if (net_links_is_open(t->opts.links, r))
-            say(t, r, &v, 1);
     if (t->has_given_up)
         net_watch_settle(t->opts.watch);
+    else
+        say_end(t, NULL);
     net_links_destroy(t->opts.links);
     free(t->poll);
     free(t->who);
@@ -147,8 +151,8 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
                                               .number = number,
                                               .exchange = s->n_exchanges,
                                               .call = *call,
-                                              .bytes = plan->bytes_to(plan->arg, p),
-                                              .expects = plan->bytes_from(plan->arg, p)}};
+                                              .bytes = plan->bytes(plan->arg, true, p),
+                                              .expects = plan->bytes(plan->arg, false, p)}};
         s->in = (struct direction){0};
     }
 }
@@ -175,7 +179,7 @@ static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, str
     name_of(t, peer, name);
     if (net_watch_wait(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
-    if (net_watch_has_left(t->opts.watch, net_links_member(t->opts.links, peer)->rank))
+    if (net_watch_of(t->opts.watch, net_links_member(t->opts.links, peer)->rank).has_left)
         return fail_left(t, peer, err);
     if (code == -EPIPE || code == -ECONNRESET)
         return co_fail(err, -ECONNRESET, "%s died", name);
@@ -297,21 +301,11 @@ static unsigned gather(struct direction *d, struct iovec v[2])
     return n;
 }
 
-/* Count n bytes that went. */
-static void count(struct direction *d, size_t n)
-{
-    const size_t frame_left = sizeof d->frame - d->n_frame;
-    const size_t of_frame = n < frame_left ? n : frame_left;
-    d->n_frame += of_frame;
-    d->n_piece += n - of_frame;
-    d->total += n;
-}
-
 /* Have a piece to go on with, if there is one. */
 static void get_piece(const struct tcp_plan *plan, struct direction *d, unsigned p, bool is_out)
 {
     while (!d->has_piece && !d->is_done) {
-        enum tcp_next next = (is_out ? plan->to : plan->from)(plan->arg, p, d->i, &d->piece);
+        enum tcp_next next = plan->piece(plan->arg, is_out, p, d->i, &d->piece);
         if (next == TCP_LATER)
             return;
         if (next == TCP_END)
@@ -322,6 +316,27 @@ static void get_piece(const struct tcp_plan *plan, struct direction *d, unsigned
             d->has_piece = true;
         d->n_piece = 0;
     }
+}
+
+static void count_bytes(struct direction *d, size_t n)
+{
+    const size_t frame_left = sizeof d->frame - d->n_frame;
+    const size_t of_frame = n < frame_left ? n : frame_left;
+    d->n_frame += of_frame;
+    d->n_piece += n - of_frame;
+    d->total += n;
+}
+
+/* Go on to the next piece, if this one is complete. */
+static void end_piece(const struct tcp_plan *plan, struct direction *d, unsigned p, bool is_out)
+{
+    if (!d->has_piece || d->n_piece < d->piece.bytes)
+        return;
+    d->has_piece = false;
+    if (!is_out && plan->on_piece != NULL)
+        plan->on_piece(plan->arg, p, d->i);
+    d->i++;
+    get_piece(plan, d, p, is_out);
 }
 
 static int pull(struct transport_tcp *t, unsigned p, struct co_error *err);
@@ -362,12 +377,8 @@ static int push(struct transport_tcp *t, unsigned p, struct co_error *err)
         return 0;
     if (n < 0)
         return fail_sending(t, p, (int)n, err);
-    count(d, (size_t)n);
-    if (d->has_piece && d->n_piece == d->piece.bytes) {
-        d->has_piece = false;
-        d->i++;
-        get_piece(t->plan, d, p, true);
-    }
+    count_bytes(d, (size_t)n);
+    end_piece(t->plan, d, p, true);
     return 1;
 }
 
@@ -386,19 +397,13 @@ static int pull(struct transport_tcp *t, unsigned p, struct co_error *err)
         return 0;
     if (n < 0)
         return fail_gone(t, peer, (int)n, err);
-    count(d, (size_t)n);
+    count_bytes(d, (size_t)n);
     if (!had_frame && d->n_frame == sizeof d->frame) {
         int code = check_frame(t, p, err);
         if (code != 0)
             return code;
     }
-    if (d->has_piece && d->n_piece == d->piece.bytes) {
-        d->has_piece = false;
-        if (t->plan->on_piece != NULL)
-            t->plan->on_piece(t->plan->arg, p, d->i);
-        d->i++;
-        get_piece(t->plan, d, p, false);
-    }
+    end_piece(t->plan, d, p, false);
     return 1;
 }
 

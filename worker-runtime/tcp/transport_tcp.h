@@ -28,14 +28,12 @@ struct tcp_plan { /* what goes between this rank and its peers; lent */
     const unsigned *peer;
     unsigned n_peers;
     void *arg;
-    /* The i-th piece to send to (receive from) peer[p], asked for in order, and again after
-     * TCP_LATER. */
-    enum tcp_next (*to)(void *arg, unsigned p, size_t i, struct tcp_piece *ret);
-    enum tcp_next (*from)(void *arg, unsigned p, size_t i, struct tcp_piece *ret);
+    /* The i-th piece to send to (is_out), or to receive from peer[p], asked for in order, and again
+     * after TCP_LATER. */
+    enum tcp_next (*piece)(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret);
     /* The i-th piece from peer[p] is here. NULL: not of interest before the end. */
     void (*on_piece)(void *arg, unsigned p, size_t i);
-    size_t (*bytes_to)(void *arg, unsigned p); /* of all pieces */
-    size_t (*bytes_from)(void *arg, unsigned p);
+    size_t (*bytes)(void *arg, bool is_out, unsigned p); /* of all pieces */
 };
 
 struct transport_tcp_opts {

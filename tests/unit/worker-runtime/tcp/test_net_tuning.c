@@ -1,6 +1,6 @@
 /* test_net_tuning.c - from which size on a sum between nodes is dealt out. */
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_tuning.h"
+#include "worker-runtime/tcp/backend_net.h"
 
 #include <check.h>
 

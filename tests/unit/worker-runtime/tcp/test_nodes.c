@@ -2,7 +2,7 @@
  * of memory, in place and not, against results worked out here. */
 #include "tests/unit/worker-runtime/nodes.h"
 
-#include "worker-runtime/tcp/net_tuning.h"
+#include "worker-runtime/tcp/backend_net.h"
 
 #include <netinet/in.h>
 
