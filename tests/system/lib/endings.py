@@ -70,6 +70,8 @@ class Seen:
     notes: list = dataclasses.field(default_factory=list)
     output: str = ""
     left: list = dataclasses.field(default_factory=list)  # processes and files of the job, when its launchers had ended
+    codes: tuple = ()  # how each launcher ended, as subprocess has it
+    pids: dict = dataclasses.field(default_factory=dict)  # of the ranks that told them
 
 
 class Trial:
@@ -106,10 +108,9 @@ class Trial:
             if not ended:
                 return Seen(output=self.text())
         after_s = time.monotonic() - begin
-        codes = [job.process.wait() for job in self.jobs]
-        if len(set(codes)) > 1:
-            return Seen(notes=[f"the launchers end with {codes}"], output=self.text())
-        return Seen(codes[0] if codes[0] >= 0 else 128 - codes[0], codes[0] < 0, after_s, output=self.text(), left=self.find_left())
+        codes = tuple(job.process.wait() for job in self.jobs)
+        status, died = (codes[0] if codes[0] >= 0 else 128 - codes[0], codes[0] < 0) if len(set(codes)) == 1 else (None, False)
+        return Seen(status, died, after_s, output=self.text(), left=self.find_left(), codes=codes, pids=self.pids)
 
     def find_left(self):
         processes = [describe(pid) for job in self.jobs for pid in job.processes()]
@@ -324,13 +325,13 @@ ROWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    status: int  # of each launcher, as subprocess has it: negative, it dies of that signal
+    status: object  # of each launcher, as subprocess has it: negative, it dies of that signal; a tuple if they end differently
     words: tuple = ()  # what each rank does, in the language of rank.c
     steps: tuple = ()  # what is done from outside, and what the ranks are to tell: functions of a trial
     n: int = 2  # ranks
     options: tuple = ()  # of ddprun
     program: str = None  # instead of rank.c
-    says: tuple = ()  # texts that ddprun or a rank writes
+    says: tuple = ()  # texts that ddprun or a rank writes; a function gives it for what was Seen
     row: object = None  # a row, instead of all that
     notes: tuple = ()  # of the row
 
@@ -364,13 +365,22 @@ def rank_gets(rank, sig):
     return lambda trial: os.kill(trial.pids[rank], sig)
 
 
+def kills(part, node=0):
+    """SIGKILL to "ddprun" or "spawner" of a node; until nothing of that node is left."""
+    def step(trial):
+        job = trial.jobs[node]
+        send(job.process.pid if part == "ddprun" else job.spawner(), signal.SIGKILL)
+        job.await_gone()
+    return step
+
+
 def know_pids(n_lines):
     return lambda trial: trial.hear_pids(n_lines)
 
 
 def await_processes(n):
-    """Until so many are left of the job, ddprun and the spawner included."""
-    return lambda trial: await_true(lambda: len(trial.job.processes()) == n)
+    """Until the job has so many, its ddpruns and spawners included."""
+    return lambda trial: await_true(lambda: sum(len(job.processes()) for job in trial.jobs) == n)
 
 
 def play(launcher, case):

@@ -258,20 +258,6 @@ class Lease(unittest.TestCase):
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
             self.assertEqual(node.processes(), [])
 
-    def test_kill_9_of_the_spawner(self):
-        with Node("1:2", "-n", "2", RANK, *UP, env={"NODE_WINDOW_MS": "1"}) as node:
-            node.hear(2)
-            os.kill(node.spawner(), signal.SIGKILL)
-            code, _, err = node.finish()
-            self.assertEqual((code, node.processes()), (70, []))
-        self.assertIn("the process that starts and reaps its ranks is gone", err)
-
-    def test_kill_9_of_ddprun(self):
-        with Node("1:2", "-n", "2", RANK, *UP, env={"NODE_WINDOW_MS": "1"}) as node:
-            node.hear(2)
-            node.signal(signal.SIGKILL)
-            node.await_gone()
-
 
 class Seen(unittest.TestCase):
     def test_on_a_terminal_the_line_is_redrawn(self):

@@ -1,5 +1,5 @@
-"""The exit status of ddprun tells how the job ended, on one node and on two: a table of cases, which lib/endings.py runs. After
-each of them nothing of the job is left.
+"""The exit status of ddprun tells how the job ended, on one node and on two: a table of cases, which lib/endings.py runs. They
+include SIGKILL of each part of a job. After each case nothing of the job is left.
 
 Covers: launcher/node, launcher/supervisor, launcher/reporting, launcher/spawner, launcher/stdio, launcher/membership
 """
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 import endings
-from endings import Case, Launcher, TwoNodes, await_processes, both, hear, know_pids, rank_gets, sends, sends_until_end
+from endings import Case, Launcher, TwoNodes, await_processes, both, hear, kills, know_pids, rank_gets, sends, sends_until_end
 from harness import DDPRUN, RANK, Job, main, run
 
 ADDER = os.environ["ADDER_PROGRAM"]
@@ -23,6 +23,8 @@ HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGSTOP, signal.SIGTSTP, sign
 FATAL = [s for s in range(1, 32) if s not in HARMLESS] + list(range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 UP = ("tell", "up", "wait")
+FAMILY = ("child", "daemon", "daemon")
+STUBBORN = ("ignore", "15", "ignore", "2", "ignore", "1")
 # a sanitizer would make an abort of the SIGSEGV that a rank is sent
 SETTINGS = {"env": {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"}}
 ON_ONE_NODE = Launcher("ddprun", DDPRUN, [], "-n", ["--label"], RANK, **SETTINGS)
@@ -77,6 +79,13 @@ def rank_1_dies(sig):
     return Case(128 + sig, ("only", "1", "die", n(sig), "end", "wait"))
 
 
+def of_families(status, kill, words=(), n_nodes=1, says=()):
+    """Each rank has a child and two daemons when a part of the job is killed."""
+    n = 3 if n_nodes == 1 else 2
+    steps = (know_pids(n * 5), await_processes(n * 4 + n_nodes * 2), kill)
+    return Case(status, ("pid", *words, *FAMILY, *UP), steps, n=n, says=says)
+
+
 FAILS_FIRST = ("only", "2", "exit", "5", "end", "on", "15", "7", "wait")
 IS_LATE = ("only", "1", "note", "15", *UP, "end", "pid", "on", "10", "6", *UP)  # which of both has a CPU to tell of it
 
@@ -108,6 +117,13 @@ ONE_NODE = {
     "a rank that others saw die is the root cause": [dies_in_a_sum(sig, 2, 3) for sig in (signal.SIGKILL, signal.SIGTERM)],
     "a missing program is one line": [Case(127, row=endings.program_is_missing, notes=("1 line",))],
     "no rank survives its launcher": [Case(None, row=endings.launcher_is_killed)],
+    "no process survives kill -9 of ddprun": [
+        of_families(-signal.SIGKILL, kills("ddprun")), of_families(-signal.SIGKILL, kills("ddprun"), STUBBORN)],
+    "kill -9 of the spawner is an internal error": [of_families(70, kills("spawner"), says=("internal error",))],
+    "no process survives kill -9 of a rank": [
+        of_families(137, rank_gets(1, signal.SIGKILL), says=(
+            "rank 1 failed: killed by SIGKILL", r"ranks 0, 2: stopped by ddprun \(SIGTERM\)",
+            lambda seen: rf"pid {seen.pids[1]}\b"))],
     "a rank that does not stop is killed": [Case(137, row=endings.rank_ignores_sigterm, notes=("it is killed",))],
     "ranks get SIGTERM after a failure and then SIGKILL": [
         Case(6, IS_LATE, (know_pids(3), rank_gets(0, signal.SIGUSR1), hear("0 got 10", "1 got 15")),
@@ -137,6 +153,13 @@ TWO_NODES = {
         Case(code, ("only", "1", "exit", str(code), "end", "wait")) for code in (1, 2, 69, 70, 75, 124, 126, 255)],
     "a fatal signal is 128 and its number": [rank_1_dies(sig) for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGRTMAX)],
     "a rank that others saw die is the root cause": [dies_in_a_sum(signal.SIGKILL, rank, 4) for rank in (0, 3)],
+    "kill -9 of a ddprun is a lost node for the other": [
+        of_families(status, kills("ddprun", node), n_nodes=2, says=(text,)) for node, status, text in (
+            (0, (-signal.SIGKILL, 75), "lost "), (1, (75, -signal.SIGKILL), "lost .*; 1 of at least 2 nodes are left"))],
+    "kill -9 of a spawner is a node that leaves": [
+        of_families(status, kills("spawner", node), n_nodes=2, says=(
+            "ddprun: the process that starts and reaps its ranks is gone", "leaves: the process that starts and reaps its ranks"))
+        for node, status in ((0, (70, 75)), (1, (75, 70)))],
 }
 
 UNDER_THE_NAME_TORCHRUN = {
@@ -148,14 +171,14 @@ UNDER_THE_NAME_TORCHRUN = {
 class Table(unittest.TestCase):
     def check(self, launcher, case):
         seen = endings.play(launcher, case)
-        if case.status is not None:
-            self.assertEqual((seen.status, seen.died), (abs(case.status) + 128 * (case.status < 0), case.status < 0),
-                             f"{seen.notes}\n{seen.output}")
-        else:
+        if case.status is None:
             self.assertEqual(seen.headline, "ranks are gone")
+        else:
+            wanted = case.status if isinstance(case.status, tuple) else (case.status,) * max(1, len(seen.codes))
+            self.assertEqual(seen.codes, wanted, f"{seen.notes}\n{seen.output}")
         self.assertEqual(seen.notes, list(case.notes), seen.output)
         for text in case.says:
-            self.assertRegex(seen.output, text)
+            self.assertRegex(seen.output, text(seen) if callable(text) else text)
         self.assertEqual(seen.left, [])
 
 

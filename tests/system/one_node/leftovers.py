@@ -1,4 +1,4 @@
-"""Whoever dies, nothing of the job is left running.
+"""Whatever dies, nothing of the job is left running: cases that the table of exit_status.py does not have.
 
 Covers: launcher/spawner, launcher/supervisor, launcher/node, launcher/generation
 """
@@ -13,30 +13,7 @@ FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
 UNTIL_USR1 = ("on", "10", "0")  # a rank that ends well when the test says so: before it tells that it is up
 
 
-def rank_pid(job, rank):
-    for pid in job.processes():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                env = f.read().split(b"\0")
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if f"RANK={rank}".encode() in env and parent == job.spawner() and os.getsid(pid) == pid:
-            return pid
-    raise AssertionError(f"rank {rank} is not there")
-
-
 class Leftovers(unittest.TestCase):
-    def test_kill_9_of_ddprun(self):
-        for stubborn in ((), ("ignore", "15", "ignore", "2", "ignore", "1")):
-            with Job("-n", "3", RANK, *stubborn, *FAMILY, "wait") as job:
-                job.hear(12)
-                self.assertEqual(len(job.processes()), 2 + 3 * 4)
-                job.signal(signal.SIGKILL)
-                job.await_gone()
-                self.assertEqual(os.listdir(job.runtime), [])
-
     def test_kill_9_of_ddprun_as_soon_as_it_has_its_folder(self):
         for _ in range(30):
             with Job("-n", "2", RANK, "wait") as job:
@@ -64,16 +41,6 @@ class Leftovers(unittest.TestCase):
                 kill_all(found)
                 job.await_gone()
 
-    def test_kill_9_of_the_spawner(self):
-        with Job("-n", "3", RANK, *FAMILY, "wait") as job:
-            job.hear(12)
-            os.kill(job.spawner(), signal.SIGKILL)
-            code, _, err = job.end()
-            self.assertEqual(code, 70)
-            self.assertIn(b"internal error", err)
-            self.assertEqual(job.processes(), [])
-            self.assertEqual(os.listdir(job.runtime), [])
-
     def test_a_stopped_spawner_does_not_keep_ddprun_when_both_are_killed(self):
         with Job("-n", "2", RANK, *FAMILY, "wait") as job:
             job.hear(8)
@@ -89,18 +56,6 @@ class Leftovers(unittest.TestCase):
             # again and again: two that come at once are one
             await_true(lambda: job.process.poll() is not None or job.signal(signal.SIGINT))
             self.assertEqual(job.end()[0], -2)
-            self.assertEqual(job.processes(), [])
-
-    def test_kill_9_of_a_rank(self):
-        with Job("-n", "3", RANK, *FAMILY, "wait") as job:
-            job.hear(12)
-            pid = rank_pid(job, 1)
-            os.kill(pid, signal.SIGKILL)
-            code, _, err = job.end()
-            self.assertEqual(code, 137)
-            self.assertIn(f"rank 1 failed: killed by SIGKILL".encode(), err)
-            self.assertIn(f"pid {pid}".encode(), err)
-            self.assertIn(b"ranks 0, 2: stopped by ddprun (SIGTERM)", err)
             self.assertEqual(job.processes(), [])
 
     def test_children_that_outlive_their_rank_are_signaled_first(self):
