@@ -1,9 +1,9 @@
 """Chaos, seeded: ranks, spawners and ddpruns of a job of several nodes are killed, stopped, told to leave, and others
 come, at any time and on top of each other. In the end each step was made once and in one way, or the job has ended with one
 verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
-what was done.
+what was done. The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py.
 
-The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py.
+Of KILLS jobs of one node processes of any kind are killed, their ranks' children included: rank.c.
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, launcher/spawner, rendezvous/jobs, worker-runtime/group
 """
@@ -17,12 +17,13 @@ import time
 import unittest
 
 from daemon import Daemon
-from harness import DEADLINE_S, await_true, describe
+from harness import DEADLINE_S, RANK, Job, await_true, describe
 from recovery_job import BATCH, N_SAMPLES, Nodes, without_faults
 
 SEED = os.environ.get("SEED", "1")
 FIRST = int(os.environ.get("FIRST", "0"))
 CHAOS_S = float(os.environ.get("CHAOS_S", "20"))
+KILLS = int(os.environ.get("KILLS", "20"))
 FREEZES = CHAOS_S >= 60  # each takes 3 s
 DEADLY = [signal.SIGKILL] * 3 + [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM]
 TAIL_BYTES = 4000
@@ -258,7 +259,24 @@ def send(pid, sig):
         pass  # it ended between the two lines
 
 
-class ChaosRuns(unittest.TestCase):
+class Seeded(unittest.TestCase):
+    def repeat(self, run_one, jobs, what):
+        """run_one gets what it draws from, and returns how much was done; jobs has an item for each."""
+        number, n_done = FIRST, 0
+        for _ in jobs:
+            with self.subTest(SEED=SEED, FIRST=number):
+                n_done += run_one(random.Random(f"{SEED}:{number}"))
+            number += 1
+        print(f"SEED={SEED}: {number - FIRST} jobs, {n_done} {what}", flush=True)
+
+
+def for_seconds(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+
+
+class ChaosRuns(Seeded):
     def setUp(self):
         self.daemon = Daemon(env={**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""})
         self.daemon.__enter__()
@@ -314,20 +332,39 @@ class ChaosRuns(unittest.TestCase):
                 raise AssertionError(f"{failure}\n{nodes.explain()}") from None
             return len(nodes.done)
 
-    def repeat(self, run_one, seconds):
-        end = time.monotonic() + seconds
-        number, n_done = FIRST, 0
-        while time.monotonic() < end:
-            with self.subTest(SEED=SEED, FIRST=number):
-                n_done += run_one(random.Random(f"{SEED}:{number}"))
-            number += 1
-        print(f"SEED={SEED}: {number - FIRST} jobs, {n_done} disturbances", flush=True)
-
     def test_no_step_is_lost_or_made_twice_whatever_happens(self):
-        self.repeat(self.go_on, CHAOS_S * 0.7)
+        self.repeat(self.go_on, for_seconds(CHAOS_S * 0.7), "disturbances")
 
     def test_all_nodes_tell_the_same_end(self):
-        self.repeat(self.end_somehow, CHAOS_S * 0.3)
+        self.repeat(self.end_somehow, for_seconds(CHAOS_S * 0.3), "disturbances")
+
+
+class OneNode(Seeded):
+    def kill_some(self, draw):
+        n_ranks = draw.randint(1, 4)
+        family = draw.choices(("child", "daemon"), k=draw.randint(0, 3))
+        stubborn = ("ignore", "15") if draw.random() < 0.5 else ()
+        options = ("--shutdown-timeout", "50ms", "--max-restarts", str(draw.randint(0, 2)))
+        n_killed = 0
+        with Job(*options, "-n", str(n_ranks), RANK, *stubborn, *family, "tell", "up", "wait") as job:
+            # at a random point of the start: after that many lines were heard
+            job.hear(draw.randint(0, n_ranks * (1 + len(family))))
+            # not ddprun and the spawner together: then no process is left to clean up (docs/launcher.md)
+            spare_spawner = draw.random() < 0.5
+            for _ in range(draw.randint(1, 3)):
+                alive = sorted(pid for pid in job.processes()
+                               if not (describe_name(pid) == "ddp-spawner" if spare_spawner else pid == job.process.pid))
+                if not alive:
+                    break
+                send(draw.choice(alive), signal.SIGKILL)
+                n_killed += 1
+            if job.process.poll() is None:
+                job.signal(signal.SIGTERM)  # a rank's child may have been the victim: the job goes on
+            job.await_gone()
+        return n_killed
+
+    def test_nothing_is_left_whatever_is_killed(self):
+        self.repeat(self.kill_some, range(KILLS), "kills")
 
 
 if __name__ == "__main__":
