@@ -139,16 +139,16 @@ static bool hear_gone(struct roster_agent *g, const struct supervisor *s, struct
 }
 
 /* They live on: where a generation follows, they are in it. Said again when one has died since. */
-static bool hear_kept(struct roster_agent *g, const struct supervisor *s, const struct member *m,
-                      struct member_input *ret)
+static bool hear_parked(struct roster_agent *g, const struct supervisor *s, const struct member *m,
+                        struct member_input *ret)
 {
     const int n_next = supervisor_n_next(s);
-    bool has_news = member_get_state(m) == MEMBER_KEEPING && n_next != g->told_kept;
-    if (supervisor_get_state(s) != SUPERVISOR_KEEPING || (!g->owes_gone && !has_news))
+    bool has_news = member_get_state(m) == MEMBER_PARKED && n_next != g->told_parked;
+    if (supervisor_get_state(s) != SUPERVISOR_PARKED || (!g->owes_gone && !has_news))
         return false;
     g->has_ranks = g->owes_gone = false;
-    g->told_kept = n_next;
-    ret->type = MEMBER_RANKS_KEPT;
+    g->told_parked = n_next;
+    ret->type = MEMBER_RANKS_PARKED;
     ret->n_ranks = (uint32_t)n_next;
     return true;
 }
@@ -158,7 +158,7 @@ bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const
 {
     *ret = (struct member_input){.text = g->text};
     return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
-           hear_saved(g, ret) || hear_kept(g, s, m, ret) || hear_gone(g, s, ret);
+           hear_saved(g, ret) || hear_parked(g, s, m, ret) || hear_gone(g, s, ret);
 }
 
 /* --- The other way --- */
@@ -188,7 +188,7 @@ int roster_agent_obey(struct roster_agent *g, const struct member *m, const stru
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL};
     else if (o->stop_ranks)
         ret[n++] = (struct supervisor_event){
-            .type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why), .may_keep = o->may_keep};
+            .type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why), .may_park = o->may_park};
     if (o->ended) {
         const struct member_end *end = member_get_end(m);
         n = 0; /* nothing runs: only that counts */

@@ -21,12 +21,12 @@ struct roster_agent {
     const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
     bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
     bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
-    bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are kept */
+    bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are parked */
     bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
     bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
     bool told_done, told_end, told_saved;
-    int told_kept; /* so many for the next generation */
-    int told_rank; /* local, whose failure was told; -1: none */
+    int told_parked; /* so many for the next generation */
+    int told_rank;   /* local, whose failure was told; -1: none */
     char text[ROSTER_AGENT_TEXT_BYTES];
 };
 
@@ -35,7 +35,7 @@ void roster_agent_init(struct roster_agent *g, const char *name, const char *pat
 
 /* What the member is to be told next.
  *
- * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_KEPT: the
+ * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_PARKED: the
  *           generation's store is to be closed before it is fed
  * returns   whether there is something */
 bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,

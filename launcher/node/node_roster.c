@@ -149,7 +149,7 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
     if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
-        state != SUPERVISOR_RECOVERING && state != SUPERVISOR_KEEPING)
+        state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED)
         return;
     if (o->kill_ranks)
         events_order(&g->node->events, generation(g), "lease", g->wait.trouble);
@@ -316,7 +316,7 @@ void node_roster_look(struct node_roster *g)
     while (roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in)) {
         if (in.type == MEMBER_RANK_FAILED)
             note_failure(g, &in);
-        else if (in.type == MEMBER_RANKS_GONE || in.type == MEMBER_RANKS_KEPT)
+        else if (in.type == MEMBER_RANKS_GONE || in.type == MEMBER_RANKS_PARKED)
             note_gone(g);
         else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
             events_leave(&g->node->events, generation(g), in.text);
@@ -360,7 +360,7 @@ static void hear_stop(struct node_roster *g, const struct message *m)
     snprintf(before, sizeof before, "%s", member_stop_text(g->member));
     step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
     const char *text = member_stop_text(g->member);
-    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_KEEPING) ||
+    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_PARKED) ||
         strcmp(text, before) == 0)
         return;
     snprintf(g->wait.cause, sizeof g->wait.cause, "%s", text);

@@ -220,7 +220,7 @@ static void say_transition(struct node *n, enum supervisor_state from,
 static bool all_run(const struct node *n)
 {
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
-    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_KEEPING;
+    return state == SUPERVISOR_RUNNING || state == SUPERVISOR_PARKED;
 }
 
 void node_feed(struct node *n, struct supervisor_event *e)
@@ -236,9 +236,9 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (orders.recover && n->agent == NULL)
         say_replacement(n);
     else if (e->type == SUPERVISOR_EV_EXITED && !orders.recover &&
-             supervisor_get_state(n->supervisor) != SUPERVISOR_KEEPING)
+             supervisor_get_state(n->supervisor) != SUPERVISOR_PARKED)
         node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
-    if (orders.keep)
+    if (orders.park)
         node_memory_part(n->gen.memory);
     if (from == SUPERVISOR_STARTING && all_run(n)) {
         uv_timer_start(&n->settled, on_settled, SETTLED_MS, 0);

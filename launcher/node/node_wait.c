@@ -99,7 +99,7 @@ static void on_line_timer(uv_timer_t *timer)
 
 static bool waits(enum member_state state)
 {
-    return state == MEMBER_SEEKING || state == MEMBER_WAITING || state == MEMBER_KEEPING;
+    return state == MEMBER_SEEKING || state == MEMBER_WAITING || state == MEMBER_PARKED;
 }
 
 /* A wait that is short is not worth a word. */

@@ -74,15 +74,15 @@ bool recovery_outlive(const struct supervisor *s, const struct supervisor_event 
     return s->limits.guided && can_recover_failure(s, e);
 }
 
-bool recovery_may_keep(const struct supervisor *s, const struct supervisor_event *e)
+bool recovery_may_park(const struct supervisor *s, const struct supervisor_event *e)
 {
-    return e->may_keep && is_wanted(s) && others_are_recoverable(s, -1);
+    return e->may_park && is_wanted(s) && others_are_recoverable(s, -1);
 }
 
-bool recovery_keep_on(const struct supervisor *s, const struct supervisor_event *e)
+bool recovery_stay_parked(const struct supervisor *s, const struct supervisor_event *e)
 {
     (void)s;
-    return e->may_keep;
+    return e->may_park;
 }
 
 /* -1: none does */
@@ -190,21 +190,21 @@ void recovery_drop(struct supervisor *s, const struct supervisor_event *e,
         s->deadline_ms = CO_NEVER_MS;
 }
 
-void recovery_keep(struct supervisor *s, const struct supervisor_event *e,
+void recovery_park(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o)
 {
     (void)e;
     s->deadline_ms = CO_NEVER_MS;
-    o->keep = true;
+    o->park = true;
 }
 
-void recovery_keep_others(struct supervisor *s, const struct supervisor_event *e,
+void recovery_park_others(struct supervisor *s, const struct supervisor_event *e,
                           struct supervisor_orders *o)
 {
     s->verdict.outcome = OUTCOME_RANK_FAILED;
     s->verdict.rank = e->rank;
     s->verdict.recovers = true;
-    recovery_keep(s, e, o);
+    recovery_park(s, e, o);
 }
 
 /* The one of those that have ended that did so first; -1: none has. */
@@ -262,7 +262,7 @@ void recovery_part(struct supervisor *s, const struct supervisor_event *e,
     s->verdict.outcome = OUTCOME_RANK_FAILED;
     s->verdict.rank = find_asking(s);
     s->verdict.recovers = s->verdict.is_parted = true;
-    recovery_keep(s, e, o);
+    recovery_park(s, e, o);
 }
 
 void recovery_blame_late(struct supervisor *s, const struct supervisor_event *e,
@@ -278,8 +278,8 @@ void recovery_blame_late(struct supervisor *s, const struct supervisor_event *e,
     s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
 }
 
-void recovery_stop_kept(struct supervisor *s, const struct supervisor_event *e,
-                        struct supervisor_orders *o)
+void recovery_stop_parked(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o)
 {
     if (s->verdict.outcome == OUTCOME_NONE)
         s->verdict.outcome = OUTCOME_ORDERED;

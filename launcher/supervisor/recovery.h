@@ -21,12 +21,12 @@ bool recovery_outlive(const struct supervisor *s, const struct supervisor_event 
 bool recovery_is_parted(const struct supervisor *s, const struct supervisor_event *e);
 
 /* ORDER_STOP: the ranks may live on instead. */
-bool recovery_may_keep(const struct supervisor *s, const struct supervisor_event *e);
+bool recovery_may_park(const struct supervisor *s, const struct supervisor_event *e);
 
 /* ORDER_STOP, when they do already: it is the generation that ends, not the job. */
-bool recovery_keep_on(const struct supervisor *s, const struct supervisor_event *e);
+bool recovery_stay_parked(const struct supervisor *s, const struct supervisor_event *e);
 
-/* KEEPING: how many ranks would be in the next generation. */
+/* PARKED: how many ranks would be in the next generation. */
 int recovery_n_next(const struct supervisor *s);
 
 /* --- Deeds --- */
@@ -41,14 +41,14 @@ void recovery_drop(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o);
 
 /* The ranks take part in the generation no more. */
-void recovery_keep(struct supervisor *s, const struct supervisor_event *e,
+void recovery_park(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o);
 
 /* The same, and one has failed. */
-void recovery_keep_others(struct supervisor *s, const struct supervisor_event *e,
+void recovery_park_others(struct supervisor *s, const struct supervisor_event *e,
                           struct supervisor_orders *o);
 
-/* The ranks that were kept are called to the next generation. Those that have ended begin again, or
+/* The parked ranks are called to the next generation. Those that have ended begin again, or
  * are left out: then only as many begin again as it was made for. */
 void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o);
@@ -71,8 +71,8 @@ void recovery_settle(struct supervisor *s, const struct supervisor_event *e,
 void recovery_blame_late(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o);
 
-/* Ranks that were kept are stopped after all; why, is known, or an order. */
-void recovery_stop_kept(struct supervisor *s, const struct supervisor_event *e,
-                        struct supervisor_orders *o);
+/* Parked ranks are stopped after all; why, is known, or an order. */
+void recovery_stop_parked(struct supervisor *s, const struct supervisor_event *e,
+                          struct supervisor_orders *o);
 
 #endif

@@ -449,13 +449,13 @@ static const struct row rows[] = {
     ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
     /* who has joined runs, though the spawner has not told so yet */
-    ROW(STARTING,  ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
+    ROW(STARTING,  ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(RUNNING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
     ROW(RUNNING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
-    ROW(RUNNING,   EXITED,       recovery_outlive,     recovery_keep_others, KEEPING),
+    ROW(RUNNING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -465,13 +465,13 @@ static const struct row rows[] = {
     ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   ASKED,        guided,           recovery_settle,    RUNNING),
     ROW(RUNNING,   ASKED,        always,           nothing,        RUNNING),
-    ROW(RUNNING,   TIME,         recovery_is_parted,   recovery_part,      KEEPING),
+    ROW(RUNNING,   TIME,         recovery_is_parted,   recovery_part,      PARKED),
     ROW(RUNNING,   TIME,         always,           recovery_settle,    RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
     ROW(RUNNING,   SIGNAL,       always,           pass_on,        RUNNING),
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
-    ROW(RUNNING,   ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
+    ROW(RUNNING,   ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
@@ -484,7 +484,7 @@ static const struct row rows[] = {
     ROW(RECOVERING,   START_FAILED, always,           blame_and_stop, STOPPING),
     ROW(RECOVERING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
     ROW(RECOVERING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
-    ROW(RECOVERING,   EXITED,       recovery_outlive,     recovery_keep_others, KEEPING),
+    ROW(RECOVERING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
     ROW(RECOVERING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RECOVERING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RECOVERING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -502,31 +502,31 @@ static const struct row rows[] = {
     ROW(RECOVERING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
     ROW(RECOVERING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
     ROW(RECOVERING,   RESTART,      always,           nothing,        RECOVERING),
-    ROW(RECOVERING,   ORDER_STOP,   recovery_may_keep,    recovery_keep,      KEEPING),
+    ROW(RECOVERING,   ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(RECOVERING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RECOVERING,   ORDER_KILL,   always,           note_order,     KILLING),
 
-    /* of those that are kept all may have ended meanwhile */
-    ROW(KEEPING,   STARTED,      always,           nothing,        KEEPING),
-    ROW(KEEPING,   START_FAILED, always,           nothing,        KEEPING),
-    ROW(KEEPING,   EXITED,       always,           nothing,        KEEPING),
-    ROW(KEEPING,   JOINED,       always,           nothing,        KEEPING),
-    ROW(KEEPING,   NEXT,         always,           recovery_go_on,     RECOVERING),
-    ROW(KEEPING,   SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
-    ROW(KEEPING,   SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
-    ROW(KEEPING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
-    ROW(KEEPING,   SIGNAL,       always,           pass_on,        KEEPING),
-    ROW(KEEPING,   TIMEOUT,      nothing_left,     blame_timeout,  DRAINING),
-    ROW(KEEPING,   TIMEOUT,      no_rank_left,     blame_timeout,  LEFTOVERS),
-    ROW(KEEPING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
-    ROW(KEEPING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
-    ROW(KEEPING,   ORDER_STOP,   recovery_keep_on,     nothing,        KEEPING),
-    ROW(KEEPING,   ORDER_STOP,   nothing_left,     note_order,     DRAINING),
-    ROW(KEEPING,   ORDER_STOP,   no_rank_left,     note_order,     LEFTOVERS),
-    ROW(KEEPING,   ORDER_STOP,   always,           recovery_stop_kept, STOPPING),
-    ROW(KEEPING,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
-    ROW(KEEPING,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
-    ROW(KEEPING,   ORDER_KILL,   always,           note_order,     KILLING),
+    /* all parked ranks may have ended meanwhile */
+    ROW(PARKED,   STARTED,      always,           nothing,        PARKED),
+    ROW(PARKED,   START_FAILED, always,           nothing,        PARKED),
+    ROW(PARKED,   EXITED,       always,           nothing,        PARKED),
+    ROW(PARKED,   JOINED,       always,           nothing,        PARKED),
+    ROW(PARKED,   NEXT,         always,           recovery_go_on,     RECOVERING),
+    ROW(PARKED,   SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
+    ROW(PARKED,   SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
+    ROW(PARKED,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(PARKED,   SIGNAL,       always,           pass_on,        PARKED),
+    ROW(PARKED,   TIMEOUT,      nothing_left,     blame_timeout,  DRAINING),
+    ROW(PARKED,   TIMEOUT,      no_rank_left,     blame_timeout,  LEFTOVERS),
+    ROW(PARKED,   TIMEOUT,      always,           begin_timeout,  STOPPING),
+    ROW(PARKED,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
+    ROW(PARKED,   ORDER_STOP,   recovery_stay_parked,     nothing,        PARKED),
+    ROW(PARKED,   ORDER_STOP,   nothing_left,     note_order,     DRAINING),
+    ROW(PARKED,   ORDER_STOP,   no_rank_left,     note_order,     LEFTOVERS),
+    ROW(PARKED,   ORDER_STOP,   always,           recovery_stop_parked, STOPPING),
+    ROW(PARKED,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
+    ROW(PARKED,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
+    ROW(PARKED,   ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -601,16 +601,16 @@ static const struct row rows[] = {
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
     /* they will hear what follows */
-    IGNORE(STARTING, ASKED), IGNORE(KEEPING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
+    IGNORE(STARTING, ASKED), IGNORE(PARKED, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
     IGNORE(LEFTOVERS, ASKED), IGNORE(SWEEPING, ASKED), IGNORE(ALONE, ASKED), IGNORE(DRAINING, ASKED),
     IGNORE(WAITING, ASKED), IGNORE(ENDED, ASKED),
     /* the last descendant may end while ranks run or are about to be started */
     IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(RECOVERING, EMPTY),
-    IGNORE(KEEPING, EMPTY),
+    IGNORE(PARKED, EMPTY),
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
-    IGNORE(ENDED, TIME), IGNORE(KEEPING, TIME),
+    IGNORE(ENDED, TIME), IGNORE(PARKED, TIME),
     /* nobody is waited for; that it has joined is written down as a fact */
     IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
     IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
@@ -633,7 +633,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(ENDED, SPAWNER_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
     /* the ranks are about to end already */
-    IGNORE(KEEPING, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
+    IGNORE(PARKED, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
     IGNORE(SWEEPING, RESTART), IGNORE(ALONE, RESTART), IGNORE(DRAINING, RESTART),
     IGNORE(ENDED, RESTART),
     /* there is nothing stronger than SIGKILL */
@@ -643,19 +643,19 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(WAITING, EMPTY),
     /* asked for in one state only */
     IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
-    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(RECOVERING, SWEPT), IGNORE(KEEPING, SWEPT),
+    IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(RECOVERING, SWEPT), IGNORE(PARKED, SWEPT),
     IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
     IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(RECOVERING, DRAINED),
-    IGNORE(KEEPING, DRAINED),
+    IGNORE(PARKED, DRAINED),
     IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
-    /* whoever roster agents waits for WAITING or KEEPING before it starts anything, for WAITING
+    /* whoever roster agents waits for WAITING or PARKED before it starts anything, for WAITING
      * before it ends anything */
     IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(RECOVERING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
     IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
     IGNORE(ENDED, NEXT),
-    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(RECOVERING, FINISH), IGNORE(KEEPING, FINISH), IGNORE(STOPPING, FINISH),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(RECOVERING, FINISH), IGNORE(PARKED, FINISH), IGNORE(STOPPING, FINISH),
     IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
     IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
     /* it is done already, or nothing runs */
@@ -780,7 +780,7 @@ int supervisor_n_ranks(const struct supervisor *s)
 
 int supervisor_n_next(const struct supervisor *s)
 {
-    return s->state == SUPERVISOR_KEEPING ? recovery_n_next(s) : s->limits.n_ranks;
+    return s->state == SUPERVISOR_PARKED ? recovery_n_next(s) : s->limits.n_ranks;
 }
 
 int supervisor_place_of(const struct supervisor *s, int rank)

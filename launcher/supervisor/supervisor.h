@@ -15,7 +15,7 @@
  *   recoverable     a rank that has said, when it joined the others, that it outlives a peer: when
  *   one
  *                fails, that one alone is started again (docs/recovery.md)
- *   kept         ranks that take part in no generation, and wait for the next one
+ *   parked       ranks that take part in no generation, and wait for the next one
  *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
  *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
  *                failure, and when all ranks have ended, this node stops what it has and waits */
@@ -32,7 +32,7 @@
     X(STARTING, start_more, "ranks are being started; those that were run already")                \
     X(RUNNING, nothing, "every rank was started, at least one runs")                               \
     X(RECOVERING, nothing, "a failed rank is being replaced; the others are called to it")         \
-    X(KEEPING, nothing, "the ranks live on between two generations")                               \
+    X(PARKED, nothing, "the ranks live on between two generations")                                \
     X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
     X(LEFTOVERS, signal_descendants, "the ranks are gone; what they left is told to stop")         \
@@ -97,7 +97,7 @@ struct supervisor_event {
     uint32_t generation; /* NEXT: its number */
     int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
     bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
-    bool may_keep;       /* ORDER_STOP: it is their generation that ends; they may live on */
+    bool may_park;       /* ORDER_STOP: it is their generation that ends; they may live on */
     int exit_code;       /* FINISH: what the whole job's end means */
 };
 
@@ -105,7 +105,7 @@ struct supervisor_event {
  * signal is asked for besides ending and draining. */
 struct supervisor_orders {
     int n_start;        /* start this many ranks more, the next in order */
-    bool keep;          /* take the ranks out of their generation: whoever waits in it is let go */
+    bool park;          /* take the ranks out of their generation: whoever waits in it is let go */
     bool recover;       /* make what the next generation has of its own while ranks live ... */
     const int *restart; /* ... and start these in it; lent until the next step */
     int n_restart;

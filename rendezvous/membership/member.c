@@ -85,7 +85,7 @@ static void nothing(struct member *m, const struct member_event *e)
 
 static void seek(struct member *m, const struct member_event *e)
 {
-    m->holds = m->keeps = m->kills = m->was_given_up = false;
+    m->holds = m->parks = m->kills = m->was_given_up = false;
     m->n_reports = 0;
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
@@ -129,7 +129,7 @@ static void take_place(struct member *m, const struct member_event *e)
     m->place.place.host = m->host;
     m->hello.n_local = e->message->sealed.n_local;
     m->holds = true;
-    m->keeps = false;
+    m->parks = false;
     m->has_progress = false;
     m->n_reports = 0;
     m->stop_text[0] = '\0';
@@ -195,7 +195,7 @@ static void stop_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->orders.stop_ranks = true;
-    m->orders.may_keep = !m->knows_end && m->why != MESSAGE_WHY_RESTART;
+    m->orders.may_park = !m->knows_end && m->why != MESSAGE_WHY_RESTART;
     m->orders.why = m->why;
 }
 
@@ -215,7 +215,7 @@ static void kill_unlinked(struct member *m, const struct member_event *e)
 
 static void say_no_part(struct member *m, uint32_t n_next)
 {
-    m->holds = m->keeps = m->kills = false;
+    m->holds = m->parks = m->kills = false;
     m->hello.n_local = n_next;
     m->stopped = m->place.generation;
     member_report(m, REPORT_STOPPED);
@@ -228,10 +228,10 @@ static void say_stopped(struct member *m, const struct member_event *e)
 }
 
 /* To the roster it is all the same, but for their number. */
-static void say_kept(struct member *m, const struct member_event *e)
+static void say_parked(struct member *m, const struct member_event *e)
 {
     say_no_part(m, e->input->n_ranks);
-    m->keeps = true;
+    m->parks = true;
 }
 
 static void decline(struct member *m, const struct member_event *e)
@@ -253,7 +253,7 @@ static void end(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->connect_at_ms = CO_NEVER_MS;
-    m->holds = m->keeps = false;
+    m->holds = m->parks = false;
     member_drop_link(m);
     m->orders.ended = true;
 }
@@ -399,16 +399,16 @@ static const struct row rows[] = {
     ROW(WAITING,  END_JOB,     always,            say_end,           ENDED),
     ROW(WAITING,  LAPSED,      always,            end_without_lease, ENDED),
 
-    ROW(KEEPING,  WELCOME,     always,            nothing,           KEEPING),
-    ROW(KEEPING,  REFUSED,     always,            note_given_up,     KILLING),
-    ROW(KEEPING,  SEALED,      has_no_lease,      decline,           KEEPING),
-    ROW(KEEPING,  SEALED,      leads,             take_place,        LEADING),
-    ROW(KEEPING,  SEALED,      always,            take_place,        RUNNING),
-    ROW(KEEPING,  RANKS_KEPT,  always,            say_kept,          KEEPING),
-    ROW(KEEPING,  VERDICT,     always,            take_verdict,      ENDING),
-    ROW(KEEPING,  LEAVE,       always,            say_leave,         ENDING),
-    ROW(KEEPING,  END_JOB,     always,            say_end,           ENDING),
-    ROW(KEEPING,  LAPSED,      always,            nothing,           KILLING),
+    ROW(PARKED,  WELCOME,     always,            nothing,           PARKED),
+    ROW(PARKED,  REFUSED,     always,            note_given_up,     KILLING),
+    ROW(PARKED,  SEALED,      has_no_lease,      decline,           PARKED),
+    ROW(PARKED,  SEALED,      leads,             take_place,        LEADING),
+    ROW(PARKED,  SEALED,      always,            take_place,        RUNNING),
+    ROW(PARKED,  RANKS_PARKED,  always,            say_parked,          PARKED),
+    ROW(PARKED,  VERDICT,     always,            take_verdict,      ENDING),
+    ROW(PARKED,  LEAVE,       always,            say_leave,         ENDING),
+    ROW(PARKED,  END_JOB,     always,            say_end,           ENDING),
+    ROW(PARKED,  LAPSED,      always,            nothing,           KILLING),
 
     ROW(LEADING,  WELCOME,     always,            nothing,           LEADING),
     ROW(LEADING,  REFUSED,     always,            note_given_up,     KILLING),
@@ -442,7 +442,7 @@ static const struct row rows[] = {
     ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
     ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
     ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
-    ROW(STOPPING, RANKS_KEPT,  always,            say_kept,          KEEPING),
+    ROW(STOPPING, RANKS_PARKED,  always,            say_parked,          PARKED),
     ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),
     ROW(STOPPING, LEAVE,       always,            say_leave,         ENDING),
     ROW(STOPPING, END_JOB,     always,            say_end,           ENDING),
@@ -471,15 +471,15 @@ static const struct row rows[] = {
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {MEMBER_##in, MEMBER_EV_##on}
     /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
-    IGNORE(WAITING, LINK_LOST), IGNORE(KEEPING, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
+    IGNORE(WAITING, LINK_LOST), IGNORE(PARKED, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
     IGNORE(STOPPING, LINK_LOST), IGNORE(KILLING, LINK_LOST), IGNORE(ENDING, LINK_LOST),
     /* only who seeks can be late, only who was found has a lease */
-    IGNORE(WAITING, LATE), IGNORE(KEEPING, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
+    IGNORE(WAITING, LATE), IGNORE(PARKED, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
     IGNORE(KILLING, LATE), IGNORE(ENDING, LATE),
     IGNORE(SEEKING, LAPSED), IGNORE(KILLING, LAPSED),
     /* of a generation that this node has not, or has already */
     IGNORE(SEEKING, SEALED), IGNORE(SEEKING, STOP), IGNORE(SEEKING, PENDING),
-    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(KEEPING, STOP), IGNORE(KEEPING, PENDING),
+    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(PARKED, STOP), IGNORE(PARKED, PENDING),
     IGNORE(LEADING, SEALED), IGNORE(RUNNING, SEALED), IGNORE(STOPPING, SEALED),
     IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
     /* there are no ranks */
@@ -487,19 +487,19 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(SEEKING, RANKS_GONE), IGNORE(SEEKING, YIELDED),
     IGNORE(WAITING, STORE_OPEN), IGNORE(WAITING, RANK_FAILED), IGNORE(WAITING, RANKS_DONE),
     IGNORE(WAITING, RANKS_GONE), IGNORE(WAITING, YIELDED),
-    IGNORE(SEEKING, RANKS_KEPT), IGNORE(WAITING, RANKS_KEPT),
-    IGNORE(LEADING, RANKS_KEPT), IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
+    IGNORE(SEEKING, RANKS_PARKED), IGNORE(WAITING, RANKS_PARKED),
+    IGNORE(LEADING, RANKS_PARKED), IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
     IGNORE(LEADING, YIELDED),
     IGNORE(RUNNING, STORE_OPEN),
     /* they take part in nothing, and how one of them ends is known when the next generation has
      * begun */
-    IGNORE(KEEPING, STORE_OPEN), IGNORE(KEEPING, RANK_FAILED), IGNORE(KEEPING, RANKS_DONE),
-    IGNORE(KEEPING, RANKS_GONE), IGNORE(KEEPING, YIELDED),
-    /* kept is what was to be stopped, and only where a generation may follow */
-    IGNORE(RUNNING, RANKS_KEPT), IGNORE(KILLING, RANKS_KEPT), IGNORE(ENDING, RANKS_KEPT),
-    IGNORE(ENDED, RANKS_KEPT),
+    IGNORE(PARKED, STORE_OPEN), IGNORE(PARKED, RANK_FAILED), IGNORE(PARKED, RANKS_DONE),
+    IGNORE(PARKED, RANKS_GONE), IGNORE(PARKED, YIELDED),
+    /* parked is what was to be stopped, and only where a generation may follow */
+    IGNORE(RUNNING, RANKS_PARKED), IGNORE(KILLING, RANKS_PARKED), IGNORE(ENDING, RANKS_PARKED),
+    IGNORE(ENDED, RANKS_PARKED),
     /* there is nothing to be started again, or it will be as it is */
-    IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(KEEPING, RESTART), IGNORE(LEADING, RESTART),
+    IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(PARKED, RESTART), IGNORE(LEADING, RESTART),
     IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
     /* they are being stopped, how they end says nothing */
     IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),

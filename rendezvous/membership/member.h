@@ -20,7 +20,7 @@ struct member; /* opaque */
 #define MEMBER_STATES(X) /* name, on entry, meaning */                                             \
     X(SEEKING, seek, "the roster does not know us; nothing runs here")                             \
     X(WAITING, nothing, "the roster knows us; nothing runs here")                                  \
-    X(KEEPING, nothing, "the ranks live on between two generations")                               \
+    X(PARKED, nothing, "the ranks live on between two generations")                                \
     X(LEADING, open_store, "rank 0 will be here; the generation's store is being opened")          \
     X(RUNNING, start_ranks, "the ranks run, or have all ended well")                               \
     X(STOPPING, stop_ranks, "the generation ends; the ranks are given time for it")                \
@@ -40,7 +40,7 @@ struct member; /* opaque */
     X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
     X(RANKS_DONE, "all ranks ended well")                                                          \
     X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
-    X(RANKS_KEPT, "the ranks have left the generation, and wait for the next one; or fewer do")    \
+    X(RANKS_PARKED, "the ranks have left the generation, and wait for the next one; or fewer do")  \
     X(YIELDED, "the ranks have saved their state")                                                 \
     X(RESTART, "all ranks of the job are to be started again")                                     \
     X(LEAVE, "this node is to leave the job")                                                      \
@@ -77,13 +77,13 @@ enum member_input_type {
     MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. All of them begin again if a
                           generation follows. `hangs`: some processes outlived SIGKILL */
-    MEMBER_RANKS_KEPT,  /* the other answer to stop_ranks, where may_keep is set: they live on, but
+    MEMBER_RANKS_PARKED, /* the other answer to stop_ranks, where may_park is set: they live on, but
                            take part in nothing until start_ranks. The store is closed. `n_ranks` of
                            this node are for the next generation: fewer than it began with where
                            some have died and are not replaced. Again when that number changes */
-    MEMBER_YIELDED,     /* each rank has said so */
+    MEMBER_YIELDED,      /* each rank has said so */
     MEMBER_RESTART, /* somebody wants all ranks of the job to be started again: stop_ranks follows
-                           when the roster has heard it, without may_keep. In RUNNING only */
+                           when the roster has heard it, without may_park. In RUNNING only */
     MEMBER_LEAVE,   /* this node goes: a signal, or it cannot work any more. `exit_code`,
                           `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
@@ -120,12 +120,12 @@ struct member_orders {
     bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
     bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
                             or RANK_FAILED with `final` */
-    bool start_ranks;  /* of member_get_place(), as many as it says; those that were kept go on in
+    bool start_ranks;  /* of member_get_place(), as many as it says; parked ones go on in
                           it. It says more than were told last if that came too late */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
     bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
                           Asked for again when there is another `why` */
-    bool may_keep;     /* stop_ranks: or take them out of the generation, and feed RANKS_KEPT */
+    bool may_park;     /* stop_ranks: or take them out of the generation, and feed RANKS_PARKED */
     bool kill_ranks;   /* now; the same */
     bool ended;        /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */

@@ -200,7 +200,7 @@ static uint64_t lapse_ms(const struct member *m)
 {
     if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
         return CO_NEVER_MS;
-    if (m->holds || m->keeps)
+    if (m->holds || m->parks)
         return m->told_lease_ms;
     if (m->state != MEMBER_WAITING)
         return CO_NEVER_MS;
@@ -217,7 +217,7 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
  * the roster asks only for that. */
 static uint64_t ask_ms(const struct member *m)
 {
-    bool waits = m->state == MEMBER_WAITING || m->state == MEMBER_KEEPING;
+    bool waits = m->state == MEMBER_WAITING || m->state == MEMBER_PARKED;
     return m->is_local && m->is_welcome && waits && m->ask_every_ms != 0 ? m->ask_at_ms
                                                                          : CO_NEVER_MS;
 }
@@ -282,10 +282,14 @@ static void take_link_up(struct member *m, const struct member_input *in)
 static void take(struct member *m, const struct member_input *in)
 {
     static const enum member_event_type events[] = {
-        [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN, [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
-        [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE, [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
-        [MEMBER_RANKS_KEPT] = MEMBER_EV_RANKS_KEPT, [MEMBER_YIELDED] = MEMBER_EV_YIELDED,
-        [MEMBER_RESTART] = MEMBER_EV_RESTART,       [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
+        [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN,
+        [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
+        [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE,
+        [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
+        [MEMBER_RANKS_PARKED] = MEMBER_EV_RANKS_PARKED,
+        [MEMBER_YIELDED] = MEMBER_EV_YIELDED,
+        [MEMBER_RESTART] = MEMBER_EV_RESTART,
+        [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
         [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
     };
     switch (in->type) {
@@ -336,7 +340,7 @@ void member_step(struct member *m, const struct member_input *in, struct member_
 {
     begin_step(m);
     /* what the spawner killed when the lease was over neither failed nor heard the STOP */
-    if ((m->holds || m->keeps) && is_lapsed(m, in->now_ms))
+    if ((m->holds || m->parks) && is_lapsed(m, in->now_ms))
         feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
     take(m, in);
     end_step(m, ret);

@@ -57,7 +57,7 @@ struct member {
     struct member_place place;
     char host[MESSAGE_HOST_BYTES];
     bool holds;                           /* its ranks or its store may be here */
-    bool keeps;                           /* ranks live on here, in no generation */
+    bool parks;                           /* ranks live on here, in no generation */
     enum member_report reports[REPORT_N]; /* in the order in which they were first said: who leaves
                                              before it hears STOP is the cause, see roster.c */
     uint32_t n_reports;

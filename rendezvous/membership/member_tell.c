@@ -64,7 +64,7 @@ struct message *member_say(struct member *m, enum message_type type, uint32_t ge
 static struct message_was find_was(const struct member *m)
 {
     bool has_stopped = member_has_said(m, REPORT_STOPPED) && m->stopped == m->place.generation;
-    if (m->place.generation == MESSAGE_NO_GENERATION || !(m->holds || m->keeps || has_stopped))
+    if (m->place.generation == MESSAGE_NO_GENERATION || !(m->holds || m->parks || has_stopped))
         return (struct message_was){.is_known = false};
     return (struct message_was){
         .is_known = true, .generation = m->place.generation, .place = m->place.place};
@@ -75,7 +75,7 @@ void member_say_hello(struct member *m, uint64_t now_ms)
     struct message *out = member_say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
     out->hello = m->hello;
     out->hello.sent_ms = now_ms;
-    out->hello.resumes = m->holds || m->keeps ? m->place.generation : MESSAGE_NO_GENERATION;
+    out->hello.resumes = m->holds || m->parks ? m->place.generation : MESSAGE_NO_GENERATION;
     out->hello.was = find_was(m);
     lease_sent(&m->lease, now_ms);
 }

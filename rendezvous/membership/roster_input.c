@@ -359,7 +359,7 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
 }
 
 /* How many ranks it has for the next generation may be corrected, as long as there is none: of
- * those that are kept one may die. */
+ * the parked ones one may die. */
 static void note_ranks(struct roster *r, uint32_t slot, const struct message *m)
 {
     if (m->type == MESSAGE_STOPPED && m->generation == r->generation)

@@ -56,7 +56,8 @@ static void check(bool holds, int node, const char *what)
 /* In a generation. */
 static bool runs(int node)
 {
-    return nodes[node].exists && nodes_look(w, node).n_running > 0 && !nodes_look(w, node).is_kept;
+    return nodes[node].exists && nodes_look(w, node).n_running > 0 &&
+           !nodes_look(w, node).is_parked;
 }
 
 /* Ranks of a node that others have given up, or will. */

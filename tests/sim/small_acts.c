@@ -48,7 +48,7 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     add(acts, w->budget[KILL] > 0, FAULT, i, 0, KILL);
     add(acts, w->budget[RESET] > 0 && has_link && !n->is_silent, FAULT, i, 0, RESET);
     bool can_fail = n->runs && !n->stops && !n->fails && !n->is_broken;
-    bool can_fail_late = w->config->drops && n->keeps && !n->stops && !n->all_late;
+    bool can_fail_late = w->config->drops && n->parks && !n->stops && !n->all_late;
     add(acts, w->budget[FAIL] > 0 && (can_fail || can_fail_late), FAULT, i, 0, FAIL);
     add(acts, w->budget[LEAVE] > 0, FAULT, i, 0, LEAVE);
     add(acts, w->budget[RENEW] > 0 && member_get_state(n->member) == MEMBER_RUNNING, FAULT, i, 0,
@@ -89,7 +89,7 @@ static bool can_step(const struct world *w, const struct node *n)
 static void list_ranks(const struct world *w, int i, struct acts *acts)
 {
     const struct node *n = &w->nodes[i];
-    bool can_keep = n->stops && n->may_keep && n->recovers;
+    bool can_keep = n->stops && n->may_park && n->recovers;
     add(acts, n->runs && !n->stops && !n->breaks && !n->fails && !n->is_broken, FINISH, i, 0, 0);
     /* what ended before the stop is told before */
     add(acts, n->stops && !n->fails && !can_keep, RID, i, 0, 0);
@@ -242,7 +242,7 @@ static void fail_by_itself(struct world *w, struct node *n)
     n->recovers = others_live;
 }
 
-/* One of those that were kept has, or what was the last one of them: then others begin again. */
+/* One of those that were parked has, or what was the last one of them: then others begin again. */
 static void fail_late(struct world *w, struct node *n)
 {
     n->n_late++;
@@ -250,8 +250,8 @@ static void fail_late(struct world *w, struct node *n)
     n->n_ranks = n->all_late ? member_get_place(n->member)->place.n_local : n->n_ranks - 1;
     n->n_steps = n->all_late ? 0 : n->n_steps;
     n->recovers = n->recovers && !n->all_late;
-    if (member_get_state(n->member) == MEMBER_KEEPING)
-        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n->n_ranks});
+    if (member_get_state(n->member) == MEMBER_PARKED)
+        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n->n_ranks});
 }
 
 static void meet(struct world *w, struct node *n)
@@ -278,13 +278,13 @@ static void complete_step(struct world *w, struct node *n)
 }
 
 /* The abort word is written, and with that the generation is over for them. */
-static void keep(struct world *w, struct node *n)
+static void park(struct world *w, struct node *n)
 {
     break_peers(w, n);
     n->runs = n->stops = n->breaks = n->yields = n->opens = n->has_met = false;
-    n->keeps = n->is_broken = true;
+    n->parks = n->is_broken = true;
     n->n_late = 0;
-    feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n->n_ranks});
+    feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n->n_ranks});
 }
 
 static void reset(struct world *w, struct node *n)
@@ -304,7 +304,7 @@ static void befall(struct world *w, struct node *n, enum fault fault)
         end_node(w, n);
     } else if (fault == RESET) {
         reset(w, n);
-    } else if (fault == FAIL && n->keeps) {
+    } else if (fault == FAIL && n->parks) {
         fail_late(w, n);
     } else if (fault == FAIL) {
         fail_by_itself(w, n);
@@ -365,7 +365,7 @@ void act_do(struct world *w, struct act act)
         feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
         break;
     case KEEP:
-        keep(w, n);
+        park(w, n);
         break;
     case MEET:
         meet(w, n);

@@ -85,7 +85,7 @@ void end_ranks(struct world *w, struct node *n)
 {
     break_peers(w, n);
     n->runs = n->breaks = n->fails = n->yields = n->opens = false;
-    n->keeps = n->recovers = n->has_met = n->is_broken = n->all_late = false;
+    n->parks = n->recovers = n->has_met = n->is_broken = n->all_late = false;
     n->n_steps = n->n_late = 0;
     n->n_ranks = (uint32_t)(n - w->nodes) + 1;
 }
@@ -117,7 +117,7 @@ static void start_ranks(struct world *w, struct node *n)
         *port = p->place.port;
     promise(*port == p->place.port, "the nodes of a generation were told different stores");
     n->runs = true;
-    n->breaks = n->fails = n->yields = n->keeps = n->has_met = n->is_broken = false;
+    n->breaks = n->fails = n->yields = n->parks = n->has_met = n->is_broken = false;
     n->generation = p->generation;
 }
 
@@ -153,7 +153,7 @@ void carry_out_node(struct world *w, struct node *n, const struct member_orders 
         end_ranks(w, n);
     n->stops |= o->stop_ranks || o->kill_ranks;
     if (o->stop_ranks || o->kill_ranks)
-        n->may_keep = o->stop_ranks && o->may_keep;
+        n->may_park = o->stop_ranks && o->may_park;
     if (o->ended)
         note_end(w, n);
 }

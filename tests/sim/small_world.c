@@ -231,7 +231,7 @@ static void put_member(struct digest *d, const struct member *m)
 {
     put(d, m->state);
     put(d, m->is_connecting | m->is_linked << 1 | m->is_welcome << 2 | m->holds << 3 |
-               m->kills << 4 | m->keeps << 8 | m->was_given_up << 5 | m->lease_is_off << 6 |
+               m->kills << 4 | m->parks << 8 | m->was_given_up << 5 | m->lease_is_off << 6 |
                m->knows_end << 7);
     put_time(d, m->connect_at_ms);
     put(d, m->n_attempts);
@@ -257,10 +257,10 @@ static void put_node(struct digest *d, const struct node *n)
 {
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
-               n->fails << 10 | n->ended_by_roster << 11 | n->keeps << 12 | n->has_met << 13 |
+               n->fails << 10 | n->ended_by_roster << 11 | n->parks << 12 | n->has_met << 13 |
                n->is_broken << 14 | n->recovers << 16);
     put(d, n->n_steps | n->n_ranks << 8 | (uint64_t)n->n_late << 32 | (uint64_t)n->all_late << 40);
-    put(d, n->stops && n->recovers && n->may_keep);
+    put(d, n->stops && n->recovers && n->may_park);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);

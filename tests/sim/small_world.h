@@ -62,16 +62,17 @@ struct node {
     struct link links[MAX_LINKS];
     int link; /* index; -1: none */
     bool is_connecting, opens, runs, stops, breaks, yields;
-    bool may_keep;    /* with stops: they may live on */
-    bool keeps;       /* they do, in no generation */
+    bool may_park;    /* with stops: they may live on */
+    bool parks;       /* they do, in no generation */
     bool recovers;    /* they have met others once: they can live on */
     bool has_met;     /* they hold the state of the generation in which they run */
     bool is_broken;   /* they know that it is over: they complete no step of it any more */
     uint8_t n_steps;  /* that they have completed, those that they were given included */
     bool fails;       /* by itself; ddprun has not seen it yet */
     uint32_t n_ranks; /* of its ranks those that would be in the next generation */
-    uint8_t n_late; /* so many of those that were kept have died since they left a generation ... */
-    bool all_late;  /* ... and none is left */
+    uint8_t
+        n_late; /* so many of those that were parked have died since they left a generation ... */
+    bool all_late; /* ... and none is left */
     uint32_t generation;
     bool ended_by_roster;
     int exit_code;

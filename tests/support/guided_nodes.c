@@ -619,7 +619,7 @@ struct nodes_view nodes_look(const struct nodes *w, int node)
     view.member = n->member;
     for (int i = 0; i < NODES_LOCAL; i++)
         view.n_running += n->runs[i];
-    view.is_kept = n->member != NULL && n->member->keeps;
+    view.is_parked = n->member != NULL && n->member->parks;
     return view;
 }
 

@@ -77,8 +77,8 @@ struct nodes_view {
     bool ended;
     int exit_code, die_of;
     int n_running;
-    bool is_kept; /* its ranks live on between two generations, or are stopped there */
-    int n_starts; /* of ranks, on this node */
+    bool is_parked; /* its ranks live on between two generations, or are stopped there */
+    int n_starts;   /* of ranks, on this node */
     /* of the ranks that were started last, or called to a generation: */
     uint32_t generation, first_rank, n_local, world_size;
     uint16_t port;

@@ -1,5 +1,5 @@
 /* Guided nodes whose ranks outlive the end of a generation: a rank comes in the place of one that
- * died, or none, and what ends those that were kept. */
+ * died, or none, and what ends parked ranks. */
 #include "one_guided_job.h"
 
 static void expect_starts(int node, int n_starts)
@@ -72,7 +72,7 @@ START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
         start(2);
         nodes_kill(w, 1);
         nodes_advance(w, 50);
-        ck_assert(nodes_look(w, 0).is_kept);
+        ck_assert(nodes_look(w, 0).is_parked);
         ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
         if (i == 0)
             nodes_advance(w, 20000); /* nobody comes */
@@ -93,7 +93,7 @@ START_TEST(ranks_that_are_kept_may_all_die)
     nodes_advance(w, 50);
     for (int i = 0; i < NODES_LOCAL; i++)
         nodes_exit_rank(w, 0, i, SIGKILL);
-    ck_assert(nodes_look(w, 0).is_kept);
+    ck_assert(nodes_look(w, 0).is_parked);
     nodes_start(w, 1, false);
     expect_running(0, 1, 0, 4);
     expect_starts(0, 2 * NODES_LOCAL);
@@ -131,7 +131,7 @@ START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
     start(2);
     nodes_kill(w, 1);
     nodes_advance(w, 50);
-    ck_assert(nodes_look(w, 0).is_kept);
+    ck_assert(nodes_look(w, 0).is_parked);
     nodes_exit_rank(w, 0, 0, SIGKILL);
     nodes_start(w, 1, false);
     expect_some_running(0, 1, 1, 0, 3);
@@ -150,7 +150,7 @@ START_TEST(with_shrink_those_that_all_die_between_generations_begin_again)
     expect_some_running(0, 1, 1, 0, 3);
     nodes_kill(w, 1);
     nodes_advance(w, 50);
-    ck_assert(nodes_look(w, 0).is_kept);
+    ck_assert(nodes_look(w, 0).is_parked);
     nodes_exit_rank(w, 0, 1, SIGKILL);
     nodes_start(w, 1, false);
     expect_some_running(0, 2, 1, 0, 3);

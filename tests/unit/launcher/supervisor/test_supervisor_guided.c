@@ -268,17 +268,17 @@ static void joined(bool recovers)
 
 static void ordered_to_keep(void)
 {
-    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .may_keep = true});
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .may_park = true});
 }
 
-START_TEST(a_rank_that_joined_before_its_start_was_told_is_kept)
+START_TEST(a_rank_that_joined_before_its_start_was_told_is_parked)
 {
     begin_guided_recoverable();
     joined(true);
     ordered_to_keep();
-    ck_assert(o.keep);
+    ck_assert(o.park);
     ck_assert_int_eq(o.signal, 0);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KEEPING);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
     next(1);
     ck_assert(o.recover);
     ck_assert_int_eq(o.n_restart, 0);
@@ -296,7 +296,7 @@ START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stoppe
         if (has_joined)
             joined(false);
         ordered_to_keep();
-        ck_assert(!o.keep);
+        ck_assert(!o.park);
         ck_assert_int_eq(o.signal, SIGTERM);
         ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
         supervisor_destroy(s);
@@ -314,7 +314,7 @@ START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forg
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
     ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 60000);
     event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_KEEPING);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
     ck_assert(supervisor_get_verdict(s)->is_parted);
 }
 END_TEST
@@ -334,7 +334,7 @@ TEST_SUITE(supervisor_guided)
     tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
     tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
     tcase_add_test(t, a_guided_one_without_its_spawner_waits_for_the_end);
-    tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_kept);
+    tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_parked);
     tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
     tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);
     suite_add_tcase(suite, t);

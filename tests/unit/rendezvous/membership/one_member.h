@@ -121,9 +121,9 @@ static inline void answered(uint64_t sent_ms)
     hear((struct message){.type = MESSAGE_LEASE, .lease = {.sent_ms = sent_ms}});
 }
 
-static inline void kept(uint32_t n_ranks)
+static inline void parked(uint32_t n_ranks)
 {
-    step((struct member_input){.type = MEMBER_RANKS_KEPT, .n_ranks = n_ranks});
+    step((struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n_ranks});
 }
 
 #define assert_did(text) ck_assert_str_eq(did, text)

@@ -158,7 +158,7 @@ START_TEST(a_node_on_which_something_hangs_leaves)
 }
 END_TEST
 
-START_TEST(what_is_waited_for_is_kept)
+START_TEST(what_is_waited_for_is_parked)
 {
     create_waiting();
     struct message_progress p = {.wait = MESSAGE_WAIT_NODES, .n_names = 1, .names = {"node5"}};
@@ -188,7 +188,7 @@ TEST_SUITE(member)
     tcase_add_test(t, a_signal_before_the_daemon_is_found_ends_at_once);
     tcase_add_test(t, the_end_of_the_job_is_told);
     tcase_add_test(t, a_node_on_which_something_hangs_leaves);
-    tcase_add_test(t, what_is_waited_for_is_kept);
+    tcase_add_test(t, what_is_waited_for_is_parked);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, member_ranks_cases());
     suite_add_tcase(suite, member_links_cases());

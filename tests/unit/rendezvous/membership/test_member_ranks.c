@@ -121,10 +121,10 @@ START_TEST(ranks_that_are_kept_go_on_in_the_next_generation)
     create_running();
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING stop");
-    ck_assert(o.may_keep);
-    kept(2);
+    ck_assert(o.may_park);
+    parked(2);
     assert_did(" STOPPED");
-    assert_state(MEMBER_KEEPING);
+    assert_state(MEMBER_PARKED);
     hears(MESSAGE_STOP, 0); /* for another reason than was thought */
     assert_did(" STOPPING STOPPED");
     sealed(1, false);
@@ -144,11 +144,11 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    kept(2);
+    parked(2);
     expect_stopped(0, 2);
-    kept(1);
+    parked(1);
     expect_stopped(0, 1);
-    assert_state(MEMBER_KEEPING);
+    assert_state(MEMBER_PARKED);
     event(MEMBER_LINK_DOWN);
     event(MEMBER_LINK_UP);
     ck_assert_uint_eq(o.messages[0].hello.n_local, 1);
@@ -159,7 +159,7 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
     assert_did(" start");
     ck_assert_uint_eq(member_get_place(m)->place.n_local, 2);
     hears(MESSAGE_STOP, 1);
-    kept(1);
+    parked(1);
     expect_stopped(1, 1);
     sealed(2, false);
     hears(MESSAGE_STOP, 2);
@@ -183,12 +183,12 @@ START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    kept(2);
+    parked(2);
     sealed(1, true);
     assert_did(" open");
     hears(MESSAGE_STOP, 1); /* somebody else is lost meanwhile */
     assert_did(" STOPPING stop");
-    kept(2);
+    parked(2);
     assert_did(" STOPPED");
     sealed(2, true);
     event(MEMBER_STORE_OPEN);
@@ -200,7 +200,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    kept(2);
+    parked(2);
     event(MEMBER_LINK_DOWN);
     event(MEMBER_LINK_UP);
     ck_assert_uint_eq(o.messages[0].hello.resumes, 0);
@@ -210,7 +210,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 
     create_running();
     hears(MESSAGE_STOP, 0);
-    kept(2);
+    parked(2);
     refused(true);
     assert_did(" disconnect kill");
     event(MEMBER_RANKS_GONE);
@@ -219,11 +219,11 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 
     create_running();
     hears(MESSAGE_STOP, 0);
-    kept(2);
+    parked(2);
     verdict(0);
     assert_did(" stop");
-    ck_assert(!o.may_keep);
-    kept(2); /* late */
+    ck_assert(!o.may_park);
+    parked(2); /* late */
     assert_state(MEMBER_ENDING);
     event(MEMBER_RANKS_GONE);
     assert_did(" STOPPED disconnect end");
@@ -305,7 +305,7 @@ START_TEST(a_restart_is_asked_for_and_stops_ranks_that_could_be_kept)
     assert_did(" RESTART");
     hear((struct message){.type = MESSAGE_STOP, .stop = {MESSAGE_WHY_RESTART, "it was asked for"}});
     assert_did(" STOPPING stop");
-    ck_assert(!o.may_keep);
+    ck_assert(!o.may_park);
     ck_assert_int_eq(o.why, MESSAGE_WHY_RESTART);
     event(MEMBER_RESTART);
     assert_did("");

@@ -175,7 +175,7 @@ START_TEST(two_nodes_with_one_node_rank_are_both_named)
 }
 END_TEST
 
-START_TEST(rank_0_is_kept_by_one_node)
+START_TEST(rank_0_is_parked_by_one_node)
 {
     create(2, 2, 0);
     struct message_hello h = hello_of(5);
@@ -325,7 +325,7 @@ TEST_SUITE(roster)
     tcase_add_test(all, a_host_file_orders_ranks);
     tcase_add_test(all, unequal_numbers_of_nodes_are_refused_and_both_named);
     tcase_add_test(all, two_nodes_with_one_node_rank_are_both_named);
-    tcase_add_test(all, rank_0_is_kept_by_one_node);
+    tcase_add_test(all, rank_0_is_parked_by_one_node);
     tcase_add_test(all, other_terms_that_differ_are_only_mentioned);
     tcase_add_test(all, limits_that_contradict_each_other_are_refused);
     tcase_add_test(all, more_nodes_than_the_limit_are_refused);
