@@ -7,6 +7,7 @@
 #include "launcher/membership/etcd_link.h"
 #include "launcher/membership/pmi_meeting.h"
 #include "launcher/membership/secret.h"
+#include "launcher/membership/solo_link.h"
 #include "launcher/node/node.h"
 #include "launcher/options/cli.h"
 #include "launcher/platform/binding.h"
@@ -130,9 +131,10 @@ static int run(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
-    const struct roster_link_ops *link =
-        spec->world.etcd != NULL ? &etcd_link_ops : &endpoint_link_ops;
-    bool lacks_key = spec->world.guided && spec->world.key == NULL && spec->remote == NULL;
+    const struct roster_link_ops *link = !spec->world.has_others    ? &solo_link_ops
+                                         : spec->world.etcd != NULL ? &etcd_link_ops
+                                                                    : &endpoint_link_ops;
+    bool lacks_key = spec->world.has_others && spec->world.key == NULL && spec->remote == NULL;
     int code = lacks_key ? find_secret(spec) : 0;
     if (code != 0)
         return code;
@@ -183,7 +185,7 @@ static int place_ranks(struct job_spec *spec)
     }
     job_spec_set_binding(spec, binding);
     for (int i = 0; spec->report_bindings && i < spec->n_local; i++)
-        fprintf(stderr, "ddprun: %srank %d: %s%s\n", spec->world.guided ? "local " : "", i,
+        fprintf(stderr, "ddprun: %srank %d: %s%s\n", spec->world.has_others ? "local " : "", i,
                 binding->is_bound ? "bound to " : "not bound: ",
                 binding_print(binding, i, line, sizeof line));
     return 0;

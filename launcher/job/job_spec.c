@@ -84,7 +84,7 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 /* Can a node join while this one's ranks run? */
 static bool may_grow(const struct job_spec *spec)
 {
-    return spec->world.guided && spec->world.min_nodes < spec->world.max_nodes;
+    return spec->world.has_others && spec->world.min_nodes < spec->world.max_nodes;
 }
 
 bool job_spec_recovers(const struct job_spec *spec)
@@ -96,7 +96,7 @@ bool job_spec_recovers(const struct job_spec *spec)
 
 bool job_spec_asks(const struct job_spec *spec)
 {
-    return spec->on_term_ms > 0 || (spec->world.guided && spec->world.max_nodes > 1);
+    return spec->on_term_ms > 0 || (spec->world.has_others && spec->world.max_nodes > 1);
 }
 
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)

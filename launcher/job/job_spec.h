@@ -62,9 +62,9 @@ struct etcd_settings { /* an empty text: not given */
     char prefix[ETCD_SETTING_BYTES];        /* of all keys, without a slash at its end */
 };
 
-/* How this node finds the others. Zeroed: it is alone, and decides for itself. */
+/* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
 struct job_world {
-    bool guided;        /* a roster decides (docs/membership.md); the rest counts only then */
+    bool has_others; /* other nodes may take part (docs/membership.md); the rest counts only then */
     uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
     uint32_t max_nodes;
     uint64_t window_ms;           /* wait for late nodes once min_nodes are here */
@@ -238,7 +238,7 @@ bool job_spec_recovers(const struct job_spec *spec);
  * told: the ranks agree on the answer together. */
 bool job_spec_asks(const struct job_spec *spec);
 
-/* What the whole job agrees to, of a guided one. */
+/* What the whole job agrees to. */
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret);
 
 /* Take the binding of the ranks, and lower an OMP_NUM_THREADS that no option requested to what each

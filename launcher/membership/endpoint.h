@@ -23,7 +23,7 @@ struct co_error;
 struct endpoint; /* opaque */
 struct job_spec;
 
-/* How a guided node of spec->world finds its roster; without an endpoint_host the job is of this
+/* How a node of spec->world finds its roster; without an endpoint_host the job is of this
  * node alone, and no socket is made.
  *
  * spec      borrowed until the loop has closed all of it

@@ -27,6 +27,13 @@ static void note_signal(struct roster_agent *g, int sig, struct member_input *re
         snprintf(g->text, sizeof g->text, "%s", g->leaves != NULL ? g->leaves : name);
 }
 
+/* Nothing can be started here any more: the spawner is lost, or does not answer. */
+static bool is_disabled(const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    return supervisor_is_alone(s) || (v->outcome == OUTCOME_INTERNAL && v->rank < 0);
+}
+
 static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
 {
     if (g->told_end)
@@ -38,7 +45,7 @@ static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct 
         ret->type = MEMBER_END_JOB;
         ret->exit_code = SUPERVISOR_EXIT_TIMEOUT;
         snprintf(g->text, sizeof g->text, "the time of --timeout is over on %s", g->name);
-    } else if (supervisor_is_alone(s)) {
+    } else if (is_disabled(s)) {
         ret->type = MEMBER_LEAVE;
         ret->exit_code = MEMBER_EXIT_INTERNAL;
         snprintf(g->text, sizeof g->text, "the process that starts and reaps its ranks is gone");
@@ -86,10 +93,10 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
     const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS;
     ret->type = MEMBER_RANK_FAILED;
     ret->rank = (int32_t)member_get_place(m)->place.first_rank + supervisor_place_of(s, rank);
-    ret->exit_code = v->outcome == OUTCOME_RANK_FAILED && !is_late
-                         ? supervisor_code_of_status(r->status)
-                         : supervisor_exit_code(s);
-    ret->consequence = r->lost_peer;
+    ret->exit_code =
+        v->witness >= 0 ? supervisor_code_of_status(r->status) : supervisor_exit_code(s);
+    ret->consequence = r->lost_peer && !g->is_alone;
+    ret->progressed = supervisor_has_progressed(s);
     ret->recovers = v->recovers;
     if (v->is_parted)
         snprintf(g->text, sizeof g->text, "lost ranks of other nodes, which live");
@@ -153,9 +160,19 @@ static bool hear_parked(struct roster_agent *g, const struct supervisor *s, cons
     return true;
 }
 
+/* A node that is the whole job has nobody to warn. It speaks when all ends are known, and what they
+ * mean, or when ranks are parked and the roster is to say what becomes of them. */
+static bool may_speak(const struct roster_agent *g, const struct supervisor *s)
+{
+    const enum supervisor_state state = supervisor_get_state(s);
+    return !g->is_alone || state == SUPERVISOR_WAITING || state == SUPERVISOR_PARKED;
+}
+
 bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,
                        struct member_input *ret)
 {
+    if (!may_speak(g, s))
+        return false;
     *ret = (struct member_input){.text = g->text};
     return hear_failure(g, s, m, ret) || hear_end(g, s, ret) || hear_done(g, s, ret) ||
            hear_saved(g, ret) || hear_parked(g, s, m, ret) || hear_gone(g, s, ret);
@@ -168,6 +185,14 @@ bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const
 static bool has_time(enum message_why why)
 {
     return why == MESSAGE_WHY_JOIN || why == MESSAGE_WHY_LEAVE || why == MESSAGE_WHY_RESTART;
+}
+
+static enum supervisor_ender find_ender(const struct member_end *end)
+{
+    if (end->by_roster)
+        return ENDED_BY_ROSTER;
+    return end->signal != 0 || end->exit_code == SUPERVISOR_EXIT_TIMEOUT ? ENDED_BY_STOP
+                                                                         : ENDED_BY_LOSS;
 }
 
 int roster_agent_obey(struct roster_agent *g, const struct member *m, const struct member_orders *o,
@@ -192,8 +217,10 @@ int roster_agent_obey(struct roster_agent *g, const struct member *m, const stru
     if (o->ended) {
         const struct member_end *end = member_get_end(m);
         n = 0; /* nothing runs: only that counts */
-        ret[n++] = (struct supervisor_event){
-            .type = SUPERVISOR_EV_FINISH, .exit_code = end->exit_code, .sig = end->signal};
+        ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_FINISH,
+                                             .exit_code = end->exit_code,
+                                             .sig = end->signal,
+                                             .ender = find_ender(end)};
     }
     return n;
 }

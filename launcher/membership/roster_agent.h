@@ -19,6 +19,7 @@ struct roster_agent {
     const char *name;   /* this node's; borrowed */
     const char *path;   /* what is executed; borrowed */
     const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
+    bool is_alone;      /* no other node takes part; the caller sets it */
     bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
     bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
     bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are parked */

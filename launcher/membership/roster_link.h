@@ -1,4 +1,4 @@
-/* roster_link.h - how a guided node gets to its job's roster, as node_roster.h needs it. Whether
+/* roster_link.h - how a node gets to its job's roster, as node_roster.h needs it. Whether
  * that goes over TCP or stays in this process is the business of whoever starts the node. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 #define DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
@@ -13,6 +13,7 @@
 
 struct co_error;
 struct job_spec;
+struct roster_restart;
 
 /* Called from the loop, never from within a call of struct roster_link_ops. */
 struct roster_link_callbacks {
@@ -73,6 +74,17 @@ struct roster_link_ops {
     /* The store is closed. Fine if nothing was lent.
      * returns 0; -errno: no node can join any more, those that have stay */
     int (*take_port)(void *link, struct co_error *err);
+
+    /* Of a roster that is stepped in send(): call on_up or on_message with what it has said, once.
+     * NULL: they are called from the loop. returns whether there was anything */
+    bool (*deliver)(void *link);
+
+    /* What has followed on the end of the last generation; NULL, from a roster that is here:
+     * nothing does. */
+    const struct roster_restart *(*restart)(const void *link);
+
+    /* Whatever pause there is before a restart is over. */
+    void (*hurry)(void *link);
 
     /* Disconnect and free, from the loop. No notes any more. */
     void (*close)(void *link);

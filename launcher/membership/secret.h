@@ -10,8 +10,8 @@ struct job_world;
 
 enum { SECRET_EXIT_NO_ACCESS = 77 };
 
-/* Find the token of a guided job and make a key of it. Called once, before there is another process
- * or thread: DDP_TOKEN is wiped, so that none of them has it.
+/* Find the token of a job of several nodes and make a key of it. Called once, before there is
+ * another process or thread: DDP_TOKEN is wiped, so that none of them has it.
  *
  * w          its key is set, or left NULL: in the clear
  * ret_note   a line for the terminal, owned by the caller; NULL: none

@@ -43,8 +43,7 @@ void node_say(struct node *n, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (n->agent != NULL)
-        node_roster_clear_line(n->agent);
+    node_roster_clear_line(n->agent);
     output_say(n->output, line);
 }
 
@@ -100,8 +99,7 @@ static void on_saved(void *arg)
 {
     struct node *n = arg;
     node_leave_look(n->leave);
-    if (n->agent != NULL)
-        node_roster_look(n->agent);
+    node_roster_look(n->agent);
 }
 
 struct generation_callbacks node_generation_callbacks(struct node *n)
@@ -237,17 +235,13 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .batch = SPAWN_AT_ONCE,
         .grace_ms = spec->grace_ms,
         .failure_grace_ms = spec->failure_grace_ms,
-        .restarts = {.max_restarts = spec->max_restarts,
-                     .window_ms = spec->restart_window_ms,
-                     .no_restart_on = spec->no_restart_on,
-                     .after_progress = spec->restart_after_progress,
-                     .output_after_ms = spec->output_after_ms},
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
-        .guided = spec->world.guided,
+        .has_others = spec->world.has_others,
         .recovers = job_spec_recovers(spec),
         .drops = spec->on_failure == FAILURE_SHRINKS,
         .recovery_ms = spec->recovery_ms,
+        .output_after_ms = spec->output_after_ms,
     };
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
@@ -343,9 +337,10 @@ static int node_open(struct node *n, const struct roster_link_ops *link, struct 
     rc = open_options(n, err);
     if (rc < 0)
         return rc;
-    if (!n->spec->world.guided)
-        return open_first_generation(n, err);
-    rc = node_roster_create(n, link, &n->agent, err);
+    if (!n->spec->world.has_others)
+        rc = open_first_generation(n, err);
+    if (rc == 0)
+        rc = node_roster_create(n, link, &n->agent, err);
     return rc < 0 ? rc : watch_launch_channel(n, err);
 }
 
@@ -403,33 +398,28 @@ static void node_close(struct node *n)
 
 static void run(struct node *n)
 {
-    struct supervisor_orders orders;
     n->begun_ms = co_now_ms();
     events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
         warm_await(&n->warm, &n->spawner, n->signal_fd);
     }
-    supervisor_begin(n->supervisor, n->begun_ms, &orders);
-    node_carry_out(n, &orders);
-    if (n->agent != NULL)
-        node_roster_begin(n->agent);
+    node_roster_begin(n->agent);
     if (n->spec->timeout_ms != 0)
         uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
-    while (!n->ended)
+    while (!n->ended) {
         uv_run(&n->loop, UV_RUN_ONCE);
+        node_roster_look(n->agent);
+    }
 }
 
 static struct node_end the_end(const struct node *n)
 {
-    const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
     struct node_end end = {.exit_code = supervisor_exit_code(n->supervisor)};
     if (n->spec->as_torchrun)
         end.exit_code = end.exit_code != 0;
-    else if (v->is_final)
-        end.die_of = v->die_of;
-    else if (v->outcome == OUTCOME_SIGNAL)
-        end.die_of = v->signal;
+    else
+        end.die_of = supervisor_die_of(n->supervisor);
     if (end.die_of != 0 && n->spec->world.launch_fd != 0) /* ssh would not tell of what */
         end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;

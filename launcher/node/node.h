@@ -13,7 +13,7 @@ struct node_end;
 /* Run the job to its end. Afterwards nothing of it runs any more. Called once in a process, single-
  * threaded, with descriptors 0 to 2 open; leaves signals blocked that it listened to.
  *
- * link      how a guided one (spec->world) finds its roster; NULL: it is none
+ * link      how it gets to the job's roster
  * null_fd   /dev/null, for reading; borrowed
  * returns   0 the job was begun and has ended, ret_end says how
  *           -EADDRINUSE the store's port is taken; -ENOMEM, -errno: nothing was started */

@@ -155,20 +155,15 @@ static char *make_status(struct node_console *nc)
                        .version = DDPRUN_VERSION,
                        .events = n->events.real_path,
                        .pid = getpid(),
-                       .n_nodes = 1,
-                       .world = n->gen.memory != NULL ? node_memory_n_kept(n->gen.memory)
-                                                      : n->spec->n_local,
                        .now_ms = co_now_ms(),
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};
-    if (n->agent != NULL) {
-        struct generation_place place = {0};
-        node_roster_fill_place(n->agent, &place, &s.first_rank);
-        s.node = place.node_rank;
-        s.n_nodes = place.n_nodes;
-        s.world = place.world_size;
-        s.waiting = node_roster_waiting(n->agent);
-    }
+    struct generation_place place = {0};
+    node_roster_fill_place(n->agent, &place, &s.first_rank);
+    s.node = place.node_rank;
+    s.n_nodes = place.n_nodes;
+    s.world = place.world_size;
+    s.waiting = node_roster_waiting(n->agent);
     char *text = status_json_make(&s);
     for (int i = 0; i < n->spec->n_local; i++) {
         free(nc->ranks[i].tail);
@@ -186,8 +181,7 @@ static int find_rank(struct node_console *nc, struct console_client *client, int
     int first_rank = 0;
     char why[96];
     struct generation_place place = {0};
-    if (n->agent != NULL)
-        node_roster_fill_place(n->agent, &place, &first_rank);
+    node_roster_fill_place(n->agent, &place, &first_rank);
     const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
     const int local_rank = rank_of_number(numbers, n->spec->n_local, rank);
     if (local_rank >= 0)
@@ -309,37 +303,22 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     answer_done(client);
     node_say(n, "ddprun: ddpctl stops the %s by %s\n", r->whole_job ? "job" : "node",
              report_signal(r->signal, name, sizeof name));
-    if (r->whole_job && n->agent != NULL)
+    if (r->whole_job)
         node_roster_end_job(n->agent);
     node_leave_signal(n, r->signal, false);
 }
 
-/* Of several nodes the roster does it, which is asked before the answer: until it has heard that,
- * nothing happens here. */
-static void restart_all_nodes(struct node_roster *g, struct console_client *client)
-{
-    if (node_roster_restart(g))
-        answer_done(client);
-    else
-        console_refuse(client, "this node has no ranks that run, or they are being stopped");
-}
-
+/* The roster does it, and is asked before the answer: until it has heard that, nothing happens
+ * here. */
 static void do_restart(struct node_console *nc, struct console_client *client)
 {
     struct node *n = nc->node;
-    enum supervisor_state state = supervisor_get_state(n->supervisor);
-    bool runs = state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
-                state == SUPERVISOR_RECOVERING || state == SUPERVISOR_WAITING;
-    if (n->agent != NULL) {
-        restart_all_nodes(n->agent, client);
-        return;
-    }
-    if (!runs) {
-        console_refuse(client, "its ranks are being stopped already");
-        return;
-    }
-    answer_done(client);
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_RESTART});
+    if (node_roster_restart(n->agent))
+        answer_done(client);
+    else
+        console_refuse(client, n->spec->world.has_others
+                                   ? "this node has no ranks that run, or they are being stopped"
+                                   : "its ranks are being stopped already");
 }
 
 /* --- All of it --- */

@@ -43,8 +43,7 @@ static struct rank_numbers find_numbers(const struct node *n)
 {
     struct generation_place place = {0};
     struct rank_numbers numbers = {.supervisor = n->supervisor};
-    if (n->agent != NULL)
-        node_roster_fill_place(n->agent, &place, &numbers.first);
+    node_roster_fill_place(n->agent, &place, &numbers.first);
     return numbers;
 }
 

@@ -26,7 +26,7 @@ struct node_pace {
 void node_pace_tell(struct node_pace *p)
 {
     struct pace pace;
-    if (p == NULL || p->n->gen.memory == NULL) /* a guided node may end before it begins */
+    if (p == NULL || p->n->gen.memory == NULL) /* a node may end before its generation begins */
         return;
     for (int i = 0; i < p->n->spec->n_local; i++) {
         struct progress progress;

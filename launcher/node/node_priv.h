@@ -32,6 +32,7 @@ struct node_pace;
 struct node_pmi;
 struct node_standby;
 struct output;
+struct roster_restart;
 struct init_reaper;
 
 struct node {
@@ -41,7 +42,7 @@ struct node {
     const char *runtime_dir;        /* one of them; NULL: it is not made */
     struct spawner spawner;
     struct supervisor *supervisor;       /* owned */
-    struct node_roster *agent;           /* owned; NULL: this node decides for itself */
+    struct node_roster *agent;           /* owned */
     struct launch_watch *launch_channel; /* owned; NULL: nobody holds this one */
     struct node_hang *hang;       /* owned by the loop; NULL: nobody looks for ranks that hang */
     struct node_leave *leave;     /* likewise; NULL: an end is not announced */
@@ -99,6 +100,14 @@ void node_start_again(struct node *n, int rank);
 void node_warm_up(struct node *n);
 
 /* --- node_step.c --- */
+
+/* Print why the last generation ended.
+ *
+ * restart   what follows; NULL: nothing, the job is over */
+void node_report(struct node *n, const struct roster_restart *restart);
+
+/* Say that a rank was replaced, or left out, in place. */
+void node_say_replacement(struct node *n, const struct roster_restart *restart);
 
 /* Feed the supervisor, the time filled in, and carry out what follows, which may feed it again. */
 void node_feed(struct node *n, struct supervisor_event *e);

@@ -9,6 +9,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
+#include "node_flight_recorder.h"
 #include "node_leave.h"
 #include "node_priv.h"
 #include "node_wait.h"
@@ -34,7 +35,8 @@ struct node_roster {
     const struct roster_link_ops *ops;
     void *link; /* owned: ops->close() it */
     uv_timer_t timer, hold_timer;
-    bool is_due; /* the member's deadline has come; what was received before it is read first */
+    bool is_looking; /* node_roster_look() is under way, and comes to what is new by itself */
+    bool is_due;     /* the member's deadline has come; what was received before it is read first */
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
     char host[MESSAGE_HOST_BYTES]; /* by which others reach this node */
@@ -59,9 +61,16 @@ static bool is_led(const struct node_roster *g)
     return g->node->spec->world.launch_fd != 0;
 }
 
+/* No other node takes part: nothing is told of a rendezvous, and the store is the generation's. */
+static bool is_alone(const struct node_roster *g)
+{
+    return !g->node->spec->world.has_others;
+}
+
 void node_roster_clear_line(struct node_roster *g)
 {
-    node_wait_clear(&g->wait);
+    if (g != NULL && !is_alone(g))
+        node_wait_clear(&g->wait);
 }
 
 /* --- The generation's store --- */
@@ -100,6 +109,10 @@ static bool has_store(const struct job_spec *spec, uint32_t world_size)
 static void open_store(struct node_roster *g)
 {
     struct node *n = g->node;
+    if (is_alone(g)) { /* it comes with the memory of its generation: node_renew() */
+        step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN, .host = ""});
+        return;
+    }
     const struct member_place *place = member_get_place(g->member);
     struct generation_callbacks callbacks = node_generation_callbacks(n);
     struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
@@ -128,6 +141,8 @@ static void open_store(struct node_roster *g)
 static void announce(struct node_roster *g)
 {
     const struct member_place *p = member_get_place(g->member);
+    if (is_alone(g))
+        return;
     events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
@@ -148,6 +163,8 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
 {
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
+    if (is_alone(g))
+        return;
     if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
         state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED)
         return;
@@ -258,7 +275,8 @@ static void step_member(struct node_roster *g, struct member_input *in)
     in->now_ms = co_now_ms();
     note_standstill(g, in->now_ms);
     member_step(g->member, in, &o);
-    node_wait_note(&g->wait, from);
+    if (!is_alone(g))
+        node_wait_note(&g->wait, from);
     follow(g, &o);
 }
 
@@ -293,6 +311,8 @@ static void add_error(struct node_roster *g)
 
 static void note_failure(struct node_roster *g, const struct member_input *in)
 {
+    if (is_alone(g))
+        return;
     if (!in->final)
         add_error(g);
     snprintf(g->wait.cause, sizeof g->wait.cause, "rank %" PRId32 " on %s: %s", in->rank, g->name,
@@ -302,28 +322,64 @@ static void note_failure(struct node_roster *g, const struct member_input *in)
 /* What the roster said about it counts more than what was seen here. */
 static void note_gone(struct node_roster *g)
 {
+    if (is_alone(g))
+        return;
     if (member_stop_text(g->member)[0] != '\0')
         snprintf(g->wait.cause, sizeof g->wait.cause, "%s", member_stop_text(g->member));
     close_store(g);
 }
 
+/* Nothing of the last generation runs, and the roster has said what follows. */
+static void tell_restart(struct node_roster *g)
+{
+    struct node *n = g->node;
+    const struct roster_restart *restart = g->ops->restart(g->link);
+    if (restart == NULL)
+        return;
+    node_report(n, restart);
+    node_flight_recorder_tell(n);
+    events_restart(&n->events, n->supervisor, restart);
+}
+
+void node_roster_note_recovery(struct node_roster *g)
+{
+    if (is_alone(g))
+        node_say_replacement(g->node, g->ops->restart(g->link));
+}
+
+static void hear(struct node_roster *g, struct member_input *in)
+{
+    if (in->type == MEMBER_RANK_FAILED)
+        note_failure(g, in);
+    else if (in->type == MEMBER_RANKS_GONE || in->type == MEMBER_RANKS_PARKED)
+        note_gone(g);
+    else if ((in->type == MEMBER_LEAVE || in->type == MEMBER_END_JOB) && !is_alone(g))
+        events_leave(&g->node->events, generation(g), in->text);
+    else if (in->type == MEMBER_YIELDED)
+        events_save(&g->node->events, generation(g), "done");
+    step_member(g, in);
+    if (in->type == MEMBER_RANKS_GONE && is_alone(g))
+        tell_restart(g);
+}
+
 void node_roster_look(struct node_roster *g)
 {
     struct member_input in;
-    /* what is saved for our own leaving is not for the roster to take as an answer */
-    g->agent.saved = checkpoint_request_all_saved(g->node->gen.checkpoint_request) &&
-                     !node_leave_holds_own(g->node->leave);
-    while (roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in)) {
-        if (in.type == MEMBER_RANK_FAILED)
-            note_failure(g, &in);
-        else if (in.type == MEMBER_RANKS_GONE || in.type == MEMBER_RANKS_PARKED)
-            note_gone(g);
-        else if (in.type == MEMBER_LEAVE || in.type == MEMBER_END_JOB)
-            events_leave(&g->node->events, generation(g), in.text);
-        else if (in.type == MEMBER_YIELDED)
-            events_save(&g->node->events, generation(g), "done");
-        step_member(g, &in);
-    }
+    if (g->is_looking)
+        return;
+    g->is_looking = true;
+    do {
+        /* what is saved for our own leaving is not for the roster to take as an answer */
+        g->agent.saved = !is_alone(g) &&
+                         checkpoint_request_all_saved(g->node->gen.checkpoint_request) &&
+                         !node_leave_holds_own(g->node->leave);
+        while (g->ops->deliver != NULL && g->ops->deliver(g->link)) {
+        }
+        if (!roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in))
+            break;
+        hear(g, &in);
+    } while (true);
+    g->is_looking = false;
 }
 
 void node_roster_lapse(struct node_roster *g)
@@ -360,7 +416,8 @@ static void hear_stop(struct node_roster *g, const struct message *m)
     snprintf(before, sizeof before, "%s", member_stop_text(g->member));
     step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
     const char *text = member_stop_text(g->member);
-    if ((from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_PARKED) ||
+    if (is_alone(g) ||
+        (from != MEMBER_STOPPING && from != MEMBER_WAITING && from != MEMBER_PARKED) ||
         strcmp(text, before) == 0)
         return;
     snprintf(g->wait.cause, sizeof g->wait.cause, "%s", text);
@@ -411,6 +468,8 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
     place->world_size = (int)p->world_size;
     place->node_rank = (int)p->node_index;
     place->n_nodes = (int)p->n_nodes;
+    if (is_alone(g))
+        return;
     place->master_addr = p->host;
     place->master_port = p->port;
     place->agent_store = p->agent_store;
@@ -418,11 +477,15 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
 
 const char *node_roster_waiting(const struct node_roster *g)
 {
-    return node_wait_text(&g->wait);
+    return is_alone(g) ? NULL : node_wait_text(&g->wait);
 }
 
 bool node_roster_restart(struct node_roster *g)
 {
+    if (is_alone(g) && member_get_state(g->member) == MEMBER_WAITING) {
+        g->ops->hurry(g->link);
+        return true;
+    }
     if (member_get_state(g->member) != MEMBER_RUNNING)
         return false;
     step_member(g, &(struct member_input){.type = MEMBER_RESTART});
@@ -483,11 +546,12 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .n_local = (uint32_t)spec->n_local,
                                   .keeps_rank_0 = spec->world.keeps_rank_0,
                                   .stop_ms = stop_ms(spec),
-                                  .n_addresses = own_addresses_find(addresses),
+                                  .n_addresses = is_alone(g) ? 0 : own_addresses_find(addresses),
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
                                    .failover_timeout_ms = spec->world.failover_timeout_ms};
-    if (getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
+    if (!is_alone(g) &&
+        getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
         return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
                        strerror(errno));
     job_spec_terms(spec, &hello.terms);
@@ -504,8 +568,10 @@ int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct
     g->node = n;
     g->ops = ops;
     find_name(world, g->name);
-    print_endpoint(world, g->daemon, sizeof g->daemon);
+    if (!is_alone(g))
+        print_endpoint(world, g->daemon, sizeof g->daemon);
     roster_agent_init(&g->agent, g->name, n->spec->path, world->ends_job);
+    g->agent.is_alone = is_alone(g);
     uv_timer_init(&n->loop, &g->timer);
     node_wait_init(&g->wait, n, g->daemon);
     uv_timer_init(&n->loop, &g->hold_timer);
@@ -530,9 +596,11 @@ void node_roster_lose_launch_channel(struct node_roster *g)
 void node_roster_begin(struct node_roster *g)
 {
     struct member_orders o;
-    node_wait_begin(&g->wait);
+    if (!is_alone(g))
+        node_wait_begin(&g->wait);
     member_begin(g->member, co_now_ms(), &o);
     follow(g, &o);
+    node_roster_look(g);
 }
 
 void node_roster_close(struct node_roster *g)

@@ -25,6 +25,9 @@ void node_roster_lose_launch_channel(struct node_roster *g);
 /* Look for the roster. The supervisor has begun. */
 void node_roster_begin(struct node_roster *g);
 
+/* A generation has begun in which ranks that live go on. */
+void node_roster_note_recovery(struct node_roster *g);
+
 /* The supervisor has made a step. */
 void node_roster_look(struct node_roster *g);
 

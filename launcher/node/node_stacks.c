@@ -40,8 +40,7 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
 {
     struct generation_place place = {0};
     int first_rank = 0, n_found = 0;
-    if (n->agent != NULL)
-        node_roster_fill_place(n->agent, &place, &first_rank);
+    node_roster_fill_place(n->agent, &place, &first_rank);
     const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
     for (int i = 0; i < n->spec->n_local; i++) {
         const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);

@@ -48,8 +48,7 @@ static void take_place(struct node *n)
         .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
     };
     n->start.first_rank = 0;
-    if (n->agent != NULL)
-        node_roster_fill_place(n->agent, &n->start.place, &n->start.first_rank);
+    node_roster_fill_place(n->agent, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
@@ -117,6 +116,8 @@ void node_renew(struct node *n)
     struct co_error err;
     const struct generation_callbacks callbacks = node_generation_callbacks(n);
     n->n_started = 0;
+    if (!n->spec->world.has_others && supervisor_generation(n->supervisor) == 0)
+        return; /* it was made before anything was started */
     node_history_note_end(n, false);
     node_standby_forget(n->standby);
     start_fini(&n->start);
@@ -124,7 +125,7 @@ void node_renew(struct node *n)
     runtime_dir_forget_ranks(n->runtime_dir);
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
-    if (n->agent != NULL) /* its store, if it is here, was opened before */
+    if (n->spec->world.has_others) /* its store, if it is here, was opened before */
         n->renew_failure =
             generation_renew_ranks(n->spec, n->io.generation, &n->loop, &callbacks, &n->gen, &err);
     else
@@ -154,8 +155,6 @@ static void make_generation(struct node *n)
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     take_place(n);
-    if (n->agent == NULL) /* some may have been dropped */
-        n->start.place.world_size = node_memory_n_kept(n->gen.memory);
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_recover(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)

@@ -19,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/scope.h"
+#include "rendezvous/membership/roster.h"
 
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -38,8 +39,7 @@ void node_lose_spawner(struct node *n)
 /* More of this job may follow on this node. */
 static bool goes_on(const struct node *n)
 {
-    const struct supervisor_verdict *v = supervisor_get_verdict(n->supervisor);
-    return v->restarts || (n->agent != NULL && !v->is_final);
+    return !supervisor_get_verdict(n->supervisor)->is_final;
 }
 
 static void on_all_said(void *arg)
@@ -54,7 +54,7 @@ static const struct hang_finding *hang_of_root(const struct node *n)
     return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
 }
 
-static void report(struct node *n)
+void node_report(struct node *n, const struct roster_restart *restart)
 {
     struct report_job job;
     co_autofree char *text = post_mortem(&(struct post_mortem){
@@ -66,24 +66,24 @@ static void report(struct node *n)
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
         .begun_ms = n->begun_ms,
-        .job = n->agent != NULL ? node_roster_fill_report(n->agent, &job) : NULL,
+        .job = n->spec->world.has_others ? node_roster_fill_report(n->agent, &job) : NULL,
+        .restart = restart,
     });
     if (text != NULL)
         output_report(n->output, text);
 }
 
-/* The ranks' last words are out, or kept: ours come after them, by the same way. Where a roster
- * decides they have to wait until it has. */
+/* The ranks' last words are out, or kept: ours come after them, by the same way. They wait until
+ * the roster has said what follows. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
     node_pace_tell(n->pace);
-    if (n->agent == NULL || ends)
-        report(n);
-    node_flight_recorder_tell(n);
-    if (supervisor_get_verdict(n->supervisor)->restarts)
-        events_restart(&n->events, n->supervisor);
+    if (ends)
+        node_report(n, NULL);
+    if (ends || n->spec->world.has_others)
+        node_flight_recorder_tell(n);
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
@@ -170,24 +170,26 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         n->ended = true;
 }
 
-static void say_replacement(struct node *n)
+void node_say_replacement(struct node *n, const struct roster_restart *restart)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(n->supervisor);
     const int max = n->spec->restart_window_ms == 0 ? n->spec->max_restarts : 0;
     char status[REPORT_STATUS_BYTES];
     char time[REPORT_DURATION_BYTES];
     char count[32] = "";
-    if (r->is_free)
+    if (r->rank < 0)
+        return;
+    if (restart->is_free)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
-        snprintf(count, sizeof count, ", restart %d of %d", r->n_counted, max);
+        snprintf(count, sizeof count, ", restart %u of %d", restart->n_counted, max);
     node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
              supervisor_place_of(n->supervisor, r->rank),
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);
     node_pace_tell(n->pace);
-    events_replace(&n->events, n->supervisor);
+    events_replace(&n->events, n->supervisor, restart);
 }
 
 static void say_late(struct node *n)
@@ -203,7 +205,7 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (from == to)
         return;
     if (to == SUPERVISOR_STOPPING)
-        events_stop(&n->events, n->supervisor, n->agent == NULL);
+        events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
         node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
@@ -223,6 +225,15 @@ static bool all_run(const struct node *n)
     return state == SUPERVISOR_RUNNING || state == SUPERVISOR_PARKED;
 }
 
+/* A rank that waits for another generation waits in vain. */
+static bool is_hopeless(const struct node *n, enum supervisor_state from,
+                        const struct supervisor_event *e)
+{
+    const enum supervisor_state to = supervisor_get_state(n->supervisor);
+    return (e->type == SUPERVISOR_EV_EXITED && to != SUPERVISOR_PARKED) ||
+           (from == SUPERVISOR_PARKED && to != SUPERVISOR_PARKED && to != SUPERVISOR_RECOVERING);
+}
+
 void node_feed(struct node *n, struct supervisor_event *e)
 {
     struct supervisor_orders orders;
@@ -233,11 +244,10 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
         oom_watch_note_failure(&n->oom); /* before others are told to stop */
     say_transition(n, from, e);
-    if (orders.recover && n->agent == NULL)
-        say_replacement(n);
-    else if (e->type == SUPERVISOR_EV_EXITED && !orders.recover &&
-             supervisor_get_state(n->supervisor) != SUPERVISOR_PARKED)
-        node_memory_give_up(n->gen.memory); /* who waits for another one waits in vain */
+    if (is_hopeless(n, from, e))
+        node_memory_give_up(n->gen.memory);
+    if (orders.recover)
+        node_roster_note_recovery(n->agent);
     if (orders.park)
         node_memory_part(n->gen.memory);
     if (from == SUPERVISOR_STARTING && all_run(n)) {
@@ -247,19 +257,18 @@ void node_feed(struct node *n, struct supervisor_event *e)
     set_timer(n);
     node_carry_out(n, &orders);
     node_leave_look(n->leave);
-    if (n->agent != NULL)
-        node_roster_look(n->agent);
+    node_roster_look(n->agent);
 }
 
 /* --- Events --- */
 
 /* Nobody asks, as a rule; and it is a load for each rank. */
-static struct restart_progress look_at_progress(const struct node *n)
+static struct supervisor_progress look_at_progress(const struct node *n)
 {
     if (!n->spec->restart_after_progress)
-        return (struct restart_progress){0};
-    return (struct restart_progress){.n_steps = node_memory_most_steps(n->gen.memory),
-                                     .output_ms = output_last_ms(n->output)};
+        return (struct supervisor_progress){0};
+    return (struct supervisor_progress){.n_steps = node_memory_most_steps(n->gen.memory),
+                                        .output_ms = output_last_ms(n->output)};
 }
 
 static void on_rank_report(struct node *n, const struct spawner_report *r)
@@ -309,7 +318,7 @@ static void on_report(struct node *n, const struct spawner_report *r)
         return;
     if (r->event != SPAWNER_LAPSED)
         on_rank_report(n, r);
-    else if (n->agent != NULL)
+    else
         node_roster_lapse(n->agent);
 }
 

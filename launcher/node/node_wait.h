@@ -1,4 +1,4 @@
-/* node_wait.h - what a guided node waits for, and why: told on the terminal and to --events.
+/* node_wait.h - what a node of several waits for, and why: told on the terminal and to --events.
  *
  * One line, drawn over and over where there is a terminal; elsewhere a new one when there is news.
  * Of a node that another ddprun has started the other one tells. */

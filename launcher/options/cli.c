@@ -84,7 +84,7 @@ static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_err
     if (n > 0 && n_per_node > 0 && n != n_per_node)
         return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other on %s", np->by,
                        np->value, per_node->by, per_node->value,
-                       spec->world.guided ? "so many nodes" : "one node");
+                       spec->world.has_others ? "so many nodes" : "one node");
     if (n == 0)
         n = n_per_node;
     if (n == 0 && (!spec->as_torchrun || d->given[OPTION_GPUS].value != NULL))

@@ -227,7 +227,7 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     struct job_world *w = &spec->world;
     struct cli_conf conf = {0};
     int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
-    if (rc == 0 && w->guided && conf.unknown[0] != '\0')
+    if (rc == 0 && w->has_others && conf.unknown[0] != '\0')
         rc = cli_note(spec, err, "%s: there is no setting '%s': ignored", g->by, conf.unknown);
     rc = rc ?: set_times(d, &conf, is_static, spec, err);
     if (rc < 0)

@@ -58,7 +58,7 @@ static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co
     int rc = parse_times(g, 1, MESSAGE_MAX_STRIKES, &n, &w->exclude_window_ms, err);
     if (rc < 0)
         return rc;
-    if (!w->guided)
+    if (!w->has_others)
         return co_fail(err, -EINVAL, "%s: there is only one node", g->by);
     if (spec->max_restarts == 0 && !spec->restart_after_progress)
         return co_fail(err, -EINVAL, "%s: without --max-restarts the first failure ends the job",
@@ -77,7 +77,7 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
     int rc = co_parse_int(g->by, g->value, 0, STANDBY_MAX, &n, err);
     if (rc < 0)
         return rc;
-    if (n > 0 && spec->world.guided)
+    if (n > 0 && spec->world.has_others)
         return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
     if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_recovers(spec)))
         return co_fail(err, -EINVAL,

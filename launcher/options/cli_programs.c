@@ -46,7 +46,7 @@ static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_erro
 int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_WRAP];
-    int last = spec->wrap != NULL && !spec->world.guided ? wrap_last_rank(spec->wrap) : -1;
+    int last = spec->wrap != NULL && !spec->world.has_others ? wrap_last_rank(spec->wrap) : -1;
     if (last < spec->n_local)
         return 0;
     return co_fail(err, -EINVAL, "%s '%.200s': there is no rank %d, but 0 to %d", g->by, g->value,
@@ -138,7 +138,7 @@ int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_e
 {
     struct behind_colon b;
     int rc = 0;
-    if (d->n_programs > 1 && (spec->world.guided || spec->remote != NULL))
+    if (d->n_programs > 1 && (spec->world.has_others || spec->remote != NULL))
         return co_fail(err, -EINVAL, "several programs, with ':' between them, run on one node");
     for (int i = 1; rc == 0 && i < d->n_programs; i++) {
         rc = read_behind_colon(d->world, d->programs[i], &b, err);
@@ -236,7 +236,7 @@ static int look_at_program(const struct draft *d, const struct job_program *p, b
  * more. */
 static int check_others(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    if (spec->world.guided && spec->store == STORE_WORKER)
+    if (spec->world.has_others && spec->store == STORE_WORKER)
         return co_fail(err, -EINVAL,
                        "%s worker: ranks of MPI on several nodes find each other by ddprun's store",
                        d->given[OPTION_STORE].by);
@@ -260,7 +260,7 @@ int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *e
     if (rc < 0 || mode == NONE || spec->task != NULL)
         return rc;
     spec->pmi = mode == PMI1;
-    if (mode == AUTO && (spec->n_local > 1 || spec->world.guided)) {
+    if (mode == AUTO && (spec->n_local > 1 || spec->world.has_others)) {
         rc = look_at_program(d, &first, &spec->pmi, err);
         for (int i = 0; rc == 0 && spec->more != NULL && i < spec->more->n; i++)
             rc = look_at_program(d, &spec->more->of[i].program, &spec->pmi, err);

@@ -62,7 +62,7 @@ static int set_node_rank(const struct draft *d, struct job_world *w, struct co_e
     if (g->value == NULL)
         return 0;
     int rc = co_parse_int(g->by, g->value, 0, INT32_MAX, &rank, err);
-    if (rc < 0 || !w->guided)
+    if (rc < 0 || !w->has_others)
         return rc < 0 ? rc : check_only_rank(d, rank, err);
     if (rank >= w->max_nodes)
         return co_fail(err, -EINVAL, "%s %s: with at most %u nodes the last one's number is %u",
@@ -89,7 +89,7 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
                        "%s %s and %s contradict each other: a standalone job has one "
                        "node",
                        g->by, g->value, d->given[OPTION_STANDALONE].by);
-    w->guided = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
+    w->has_others = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
     return set_node_rank(d, w, err);
 }
 
@@ -123,7 +123,7 @@ static int set_run_id(const struct draft *d, enum backend backend, struct job_sp
         return rc;
     if (id->value != NULL && *id->value == '\0')
         return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
-    if (id->value != NULL && spec->world.guided && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
+    if (id->value != NULL && spec->world.has_others && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
         return co_fail(err, -EINVAL, "%s is longer than %d bytes", id->by,
                        MESSAGE_RUN_ID_BYTES - 1);
     if (id->value != NULL)
@@ -132,7 +132,7 @@ static int set_run_id(const struct draft *d, enum backend backend, struct job_sp
         return make_run_id(d->world, &spec->run_id, err);
     if (spec->as_torchrun && !d->standalone)
         return cli_copy("none", "the options", &spec->run_id, err);
-    if (!spec->world.guided)
+    if (!spec->world.has_others)
         return make_run_id(d->world, &spec->run_id, err);
     if (backend == STATIC)
         return cli_copy("none", "the options", &spec->run_id, err);
@@ -202,7 +202,7 @@ static int choose_backend(const struct draft *d, struct job_spec *spec, enum bac
                        d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
     if (d->standalone || spec->remote != NULL)
         backend = C10D; /* as torchrun, which forgets the given one */
-    else if (!is_given && spec->world.guided && !spec->as_torchrun && !has_master)
+    else if (!is_given && spec->world.has_others && !spec->as_torchrun && !has_master)
         backend = C10D;
     *ret = (enum backend)backend;
     return cli_copy(backends[backend], "the options", &spec->backend, err);
@@ -341,8 +341,8 @@ static int set_etcd(const struct draft *d, enum backend backend, struct job_spec
     return set_endpoint(d, backend, host, port, spec, err);
 }
 
-static int set_guided(const struct draft *d, enum backend backend, struct job_spec *spec,
-                      struct co_error *err)
+static int set_backend(const struct draft *d, enum backend backend, struct job_spec *spec,
+                       struct co_error *err)
 {
     if (spec->remote != NULL) { /* they meet here, at any free port: those it starts get both */
         spec->world.host = JOB_HOST_HERE;
@@ -360,7 +360,7 @@ static int set_local_addr(const struct draft *d, struct job_spec *spec, struct c
     if (g->value == NULL)
         return 0;
     int rc = cli_check_name(g, err);
-    if (rc < 0 || !w->guided)
+    if (rc < 0 || !w->has_others)
         return rc;
     return check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err)
         ?: cli_copy(g->value, g->by, &w->local_addr, err)
@@ -376,7 +376,7 @@ int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_erro
         ?: cli_copy(role->value != NULL ? role->value : "default", "the role", &spec->role, err)
         ?: set_store(d, spec, err)
         ?: choose_backend(d, spec, &backend, err)
-        ?: (spec->world.guided ? set_guided(d, backend, spec, err)
+        ?: (spec->world.has_others ? set_backend(d, backend, spec, err)
                                : set_alone(d, backend, spec, err))
         ?: set_run_id(d, backend, spec, err)
         ?: set_local_addr(d, spec, err)

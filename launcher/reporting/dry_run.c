@@ -52,7 +52,7 @@ static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOW
 {
     static const char all_nodes[] = "<known when all nodes are there>";
     const struct job_world *w = &spec->world;
-    bool is_first = !w->guided || w->node_rank == 0; /* no node can come before it */
+    bool is_first = !w->has_others || w->node_rank == 0; /* no node can come before it */
     bool is_fixed = w->min_nodes == w->max_nodes;
     size_t n = 0;
     list[n++] = (struct unknown){DDP_ENV_ERROR_FILE, "<a file in the job's folder>"};
@@ -66,11 +66,11 @@ static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOW
     }
     if (!is_first && (!is_fixed || w->node_rank == MESSAGE_NO_RANK))
         list[n++] = (struct unknown){DDP_ENV_GROUP_RANK, all_nodes};
-    if (w->guided) {
+    if (w->has_others) {
         list[n++] = (struct unknown){DDP_ENV_WORLD_SIZE, all_nodes};
         list[n++] = (struct unknown){DDP_ENV_ROLE_WORLD_SIZE, all_nodes};
     }
-    if (w->guided && !is_fixed)
+    if (w->has_others && !is_fixed)
         list[n++] = (struct unknown){DDP_ENV_GROUP_WORLD_SIZE, all_nodes};
     list[n] = (struct unknown){0};
 }
@@ -146,7 +146,7 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
         rc = rank_argv_make(spec, &values, &own, err);
     if (rc < 0)
         return rc;
-    fprintf(out, w->guided ? "local rank %d: " : "rank %d: ", local_rank);
+    fprintf(out, w->has_others ? "local rank %d: " : "rank %d: ", local_rank);
     dry_run_print_word(rank_argv_path(spec, &values), out);
     for (char *const *word = (own != NULL ? own : program.argv) + 1; *word != NULL; word++) {
         fputc(' ', out);
@@ -163,11 +163,11 @@ static int print_rank(const struct job_spec *spec, const struct generation_place
 int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, struct co_error *err)
 {
     const struct job_world *w = &spec->world;
-    uint32_t n_nodes = w->guided ? w->min_nodes : 1;
+    uint32_t n_nodes = w->has_others ? w->min_nodes : 1;
     struct generation_place place = {
         .world_size = spec->n_local,
         .local_world_size = spec->n_local,
-        .node_rank = w->guided && w->node_rank > 0 ? w->node_rank : 0,
+        .node_rank = w->has_others && w->node_rank > 0 ? w->node_rank : 0,
         .n_nodes = (int)n_nodes,
         .master_addr = spec->master_addr != NULL ? spec->master_addr : "",
         .master_port = spec->master_port,

@@ -8,6 +8,7 @@
 #include "launcher/supervisor/rank_numbers.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/message.h"
+#include "rendezvous/membership/roster.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -251,21 +252,24 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
                   "share", pace->share, "ranks", list));
 }
 
-void events_restart(struct events *e, const struct supervisor *s)
+void events_restart(struct events *e, const struct supervisor *s,
+                    const struct roster_restart *restart)
 {
-    const struct supervisor_verdict *v = supervisor_get_verdict(s);
+    const bool is_failure = restart->why == MESSAGE_WHY_FAILURE;
     if (e->fd >= 0)
         put(e, "restart", supervisor_generation(s),
-            json_pack("{s:o,s:I,s:b}", "rank", v->rank >= 0 ? json_integer(v->rank) : json_null(),
-                      "wait_ms", (json_int_t)v->wait_ms, "counted", !v->is_free));
+            json_pack("{s:o,s:I,s:b}", "rank",
+                      is_failure ? json_integer(supervisor_get_verdict(s)->rank) : json_null(),
+                      "wait_ms", (json_int_t)restart->wait_ms, "counted", !restart->is_free));
 }
 
-void events_replace(struct events *e, const struct supervisor *s)
+void events_replace(struct events *e, const struct supervisor *s,
+                    const struct roster_restart *restart)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
     if (e->fd >= 0)
         put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
-                 json_pack("{s:b}", "counted", !r->is_free));
+                 json_pack("{s:b}", "counted", !restart->is_free));
 }
 
 void events_place(struct events *e, uint32_t generation, const struct message_place *place,

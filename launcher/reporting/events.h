@@ -22,6 +22,7 @@ struct oom_finding;
 struct message_place;
 struct pace;
 struct pace_rank;
+struct roster_restart;
 struct message_progress;
 struct supervisor;
 struct supervisor_event;
@@ -123,11 +124,13 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
 
 /* restart: of a failed generation gen; rank is its root cause (null: ddpctl asked for it), wait_ms
  * what it waits, counted whether it uses up --max-restarts */
-void events_restart(struct events *e, const struct supervisor *s);
+void events_restart(struct events *e, const struct supervisor *s,
+                    const struct roster_restart *restart);
 
 /* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others
  * go on without it; counted as above */
-void events_replace(struct events *e, const struct supervisor *s);
+void events_replace(struct events *e, const struct supervisor *s,
+                    const struct roster_restart *restart);
 
 /* job_end: code, restarts, wall_s */
 void events_job_end(struct events *e, const struct supervisor *s);

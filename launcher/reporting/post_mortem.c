@@ -102,7 +102,7 @@ static void gather_of_rank(const struct post_mortem *p, struct evidence *e, stru
     const struct supervisor_rank *root = supervisor_get_rank(p->supervisor, v->rank);
     look_for_oom(p, root, &e->oom);
     r->oom = &e->oom;
-    if (!v->restarts && pass_root_cause_on(p, e->text, &e->oom, &e->trouble) < 0)
+    if (p->restart == NULL && pass_root_cause_on(p, e->text, &e->oom, &e->trouble) < 0)
         r->note = e->trouble.text;
     e->tail = rank_io_tail(p->io, v->rank);
     r->error = e->message;
@@ -136,12 +136,13 @@ char *post_mortem(const struct post_mortem *p)
                        .now_ms = co_now_ms(),
                        .after_progress = p->spec->restart_after_progress,
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0,
-                       .job = p->job};
+                       .job = p->job,
+                       .restart = p->restart};
     if (v->outcome == OUTCOME_RANK_FAILED && report_is_ours(&r))
         gather_of_rank(p, &e, &r);
     else if (v->outcome == OUTCOME_START_FAILED)
         explain_start(p, &e, &r);
-    if (p->spec->report != NULL && !v->restarts &&
+    if (p->spec->report != NULL && p->restart == NULL &&
         report_json_write(p->spec->report, &r, p->spec->run_id, &e.trouble) < 0)
         r.note = e.trouble.text;
     if (p->spec->n_local == 1) /* they stand right above */

@@ -1,5 +1,5 @@
-/* post_mortem.h - after a job that did not end well: gather what is known, make the report, tell
- * who watches, pass the root cause on to whoever started us. */
+/* post_mortem.h - after a generation that did not end well: gather what is known, make the report,
+ * tell who watches, pass the root cause on to whoever started us. */
 #ifndef DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 #define DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 
@@ -11,6 +11,7 @@ struct job_spec;
 struct oom_watch;
 struct rank_io;
 struct report_job;
+struct roster_restart;
 struct supervisor;
 
 struct post_mortem { /* all borrowed */
@@ -22,7 +23,8 @@ struct post_mortem { /* all borrowed */
     const char *runtime_dir;
     const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
     uint64_t begun_ms;
-    const struct report_job *job; /* NULL: this node was alone */
+    const struct report_job *job;         /* NULL: this node was alone */
+    const struct roster_restart *restart; /* what follows; NULL: nothing, the job is over */
 };
 
 /* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in

@@ -5,6 +5,7 @@
 #include "launcher/diagnosis/oom_report.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"
+#include "rendezvous/membership/roster.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -245,14 +246,15 @@ static void print_restart(FILE *out, const struct report *r)
     if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
         fprintf(out, " (%s)", oom_text_brief(r->oom, brief, sizeof brief));
     fprintf(out, "; restart %" PRIu32, supervisor_generation(r->supervisor) + 1);
-    if (v->is_free)
+    if (r->restart->is_free)
         fprintf(out, " (after progress)");
     else if (r->after_progress && r->max_restarts > 0)
-        fprintf(out, " (%d of %d without progress)", v->n_counted, r->max_restarts);
+        fprintf(out, " (%" PRIu32 " of %d without progress)", r->restart->n_counted,
+                r->max_restarts);
     else if (r->max_restarts > 0)
         fprintf(out, " of %d", r->max_restarts);
-    if (v->wait_ms > 0)
-        fprintf(out, " in %s", report_duration(v->wait_ms, time, sizeof time));
+    if (r->restart->wait_ms > 0)
+        fprintf(out, " in %s", report_duration(r->restart->wait_ms, time, sizeof time));
     fprintf(out, "\n");
 }
 
@@ -329,12 +331,12 @@ void report_print(FILE *out, const struct report *r)
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
     bool is_well = r->job != NULL ? r->job->end->exit_code == 0
                                   : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
-    if (v->restarts && v->outcome == OUTCOME_ORDERED) {
+    if (r->restart != NULL && r->restart->why == MESSAGE_WHY_RESTART) {
         fprintf(out, "ddprun: all ranks are started again, as was asked; restart %" PRIu32 "\n",
                 supervisor_generation(r->supervisor) + 1);
         return;
     }
-    if (v->restarts) {
+    if (r->restart != NULL) {
         print_restart(out, r);
         return;
     }

@@ -21,6 +21,7 @@
 struct hang_finding;
 struct oom_finding;
 struct member_end;
+struct roster_restart;
 
 /* Of a job that a roster decides about. */
 struct report_job {
@@ -40,9 +41,10 @@ struct report {
     const char *note;                /* a trouble of ours worth a line; NULL: none */
     const char *tail;                /* of tail_copy(); NULL: nothing, or not wanted */
     uint64_t begun_ms, now_ms;
-    int max_restarts;             /* of the job; 0: counted otherwise */
-    bool after_progress;          /* those after progress are not counted */
-    const struct report_job *job; /* NULL: this node is alone */
+    int max_restarts;                     /* of the job; 0: counted otherwise */
+    bool after_progress;                  /* those after progress are not counted */
+    const struct report_job *job;         /* NULL: this node is alone */
+    const struct roster_restart *restart; /* what follows; NULL: nothing, the job is over */
 };
 
 static inline struct rank_numbers report_numbers(const struct report *r)
@@ -54,7 +56,7 @@ static inline struct rank_numbers report_numbers(const struct report *r)
 /* Is what failed here what ended the job? */
 bool report_is_ours(const struct report *r);
 
-/* Nothing if all went well; one line if the failure is followed by a restart. */
+/* Nothing if all went well; one line if a restart follows. */
 void report_print(FILE *out, const struct report *r);
 
 enum { REPORT_STATUS_BYTES = 160, REPORT_SIGNAL_BYTES = 32, REPORT_DURATION_BYTES = 48 };

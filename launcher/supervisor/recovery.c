@@ -49,29 +49,10 @@ static bool is_wanted(const struct supervisor *s)
     return s->limits.recovers && s->stop_signal == 0 && !s->timed_out;
 }
 
-static bool can_recover_failure(const struct supervisor *s, const struct supervisor_event *e)
+bool recovery_outlive(const struct supervisor *s, const struct supervisor_event *e)
 {
     return is_wanted(s) && e->status != 0 && has_room_for_a_start(s) &&
            others_are_recoverable(s, e->rank);
-}
-
-bool recovery_may_drop(const struct supervisor *s, const struct supervisor_event *e)
-{
-    return s->limits.drops && recovery_may_replace(s, e);
-}
-
-bool recovery_may_replace(const struct supervisor *s, const struct supervisor_event *e)
-{
-    if (s->limits.guided || !can_recover_failure(s, e))
-        return false;
-    const struct restart_failure failure =
-        supervisor_failure(s, supervisor_code_of_status(e->status), e->now_ms);
-    return restart_policy_allows(&s->policy, &failure);
-}
-
-bool recovery_outlive(const struct supervisor *s, const struct supervisor_event *e)
-{
-    return s->limits.guided && can_recover_failure(s, e);
 }
 
 bool recovery_may_park(const struct supervisor *s, const struct supervisor_event *e)
@@ -110,7 +91,7 @@ int recovery_n_next(const struct supervisor *s)
     return s->limits.drops && n_here > 0 ? n_here : n_left;
 }
 
-/* --- Deeds --- */
+/* --- Actions --- */
 
 static void forget_rank(struct supervisor *s, int rank)
 {
@@ -145,30 +126,10 @@ static void begin_generation(struct supervisor *s, uint32_t generation, uint64_t
     s->primary = -1; /* what failed before fails the job no more */
     s->generation = generation;
     s->begun_ms = now_ms;
-    s->progress = (struct restart_progress){0};
+    s->progress = (struct supervisor_progress){0};
     s->deadline_ms = now_ms + s->limits.recovery_ms;
     start_forgotten(s, o);
     o->recover = true;
-}
-
-static void note_failure(struct supervisor *s, const struct supervisor_event *e)
-{
-    const struct restart_failure failure =
-        supervisor_failure(s, supervisor_code_of_status(e->status), e->now_ms);
-    s->replacement =
-        (struct supervisor_replacement){.rank = e->rank,
-                                        .was = s->ranks[e->rank],
-                                        .is_free = restart_policy_is_free(&s->policy, &failure)};
-    restart_policy_spend(&s->policy, &failure);
-    s->replacement.n_counted = (int)s->policy.n_counted;
-}
-
-void recovery_replace(struct supervisor *s, const struct supervisor_event *e,
-                      struct supervisor_orders *o)
-{
-    note_failure(s, e);
-    forget_rank(s, e->rank);
-    begin_generation(s, s->generation + 1, e->now_ms, o);
 }
 
 static void drop_rank(struct supervisor *s, int rank, struct supervisor_orders *o)
@@ -177,17 +138,6 @@ static void drop_rank(struct supervisor *s, int rank, struct supervisor_orders *
     s->ranks[rank].joined = RANK_NOT_JOINED; /* it is not called */
     s->dropped[o->n_dropped++] = rank;
     o->dropped = s->dropped;
-}
-
-void recovery_drop(struct supervisor *s, const struct supervisor_event *e,
-                   struct supervisor_orders *o)
-{
-    note_failure(s, e);
-    s->replacement.is_dropped = true;
-    drop_rank(s, e->rank, o);
-    begin_generation(s, s->generation + 1, e->now_ms, o);
-    if (recovery_all_joined(s, e)) /* nobody is waited for but who has not come to any yet */
-        s->deadline_ms = CO_NEVER_MS;
 }
 
 void recovery_park(struct supervisor *s, const struct supervisor_event *e,
@@ -201,8 +151,7 @@ void recovery_park(struct supervisor *s, const struct supervisor_event *e,
 void recovery_park_others(struct supervisor *s, const struct supervisor_event *e,
                           struct supervisor_orders *o)
 {
-    s->verdict.outcome = OUTCOME_RANK_FAILED;
-    s->verdict.rank = e->rank;
+    supervisor_blame(s, e);
     s->verdict.recovers = true;
     recovery_park(s, e, o);
 }
@@ -229,9 +178,22 @@ static void drop_beyond(struct supervisor *s, int n_ranks, struct supervisor_ord
         drop_rank(s, rank, o);
 }
 
+/* The rank that has failed, before it is forgotten; a rank that lost others and lives has not. */
+static void note_replacement(struct supervisor *s)
+{
+    const struct supervisor_verdict *v = &s->verdict;
+    const int rank = v->witness >= 0 ? v->witness : v->rank;
+    if (v->outcome == OUTCOME_RANK_FAILED && !is_there(&s->ranks[rank]))
+        s->replacement = (struct supervisor_replacement){
+            .rank = rank, .was = s->ranks[rank], .is_dropped = s->limits.drops};
+    else
+        s->replacement.rank = -1;
+}
+
 void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
 {
+    note_replacement(s);
     if (s->limits.drops)
         drop_beyond(s, e->n_ranks, o);
     for (int i = 0; i < s->n_asked; i++)
@@ -239,6 +201,9 @@ void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
             forget_rank(s, i);
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     begin_generation(s, e->generation, e->now_ms, o);
+    if (recovery_all_joined(s,
+                            e)) /* what comes first is not waited for, but ends it all the same */
+        s->deadline_ms = CO_NEVER_MS;
 }
 
 void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
@@ -251,7 +216,7 @@ void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
 void recovery_settle(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *o)
 {
-    const bool waits = s->limits.guided && s->limits.recovers && find_asking(s) >= 0;
+    const bool waits = s->limits.has_others && s->limits.recovers && find_asking(s) >= 0;
     (void)o;
     s->deadline_ms = waits ? e->now_ms + s->limits.recovery_ms : CO_NEVER_MS;
 }
@@ -283,6 +248,6 @@ void recovery_stop_parked(struct supervisor *s, const struct supervisor_event *e
 {
     if (s->verdict.outcome == OUTCOME_NONE)
         s->verdict.outcome = OUTCOME_ORDERED;
-    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
-    s->deadline_ms = e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
+    supervisor_stop_others(
+        s, e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms), o);
 }

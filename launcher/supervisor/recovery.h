@@ -10,11 +10,7 @@
 /* All that were called to the generation have joined it, and those restarted are started. */
 bool recovery_all_joined(const struct supervisor *s, const struct supervisor_event *e);
 
-/* EXITED: the failed rank alone may be left out, or started again. Not guided. */
-bool recovery_may_drop(const struct supervisor *s, const struct supervisor_event *e);
-bool recovery_may_replace(const struct supervisor *s, const struct supervisor_event *e);
-
-/* EXITED: the others may live on until it is known what follows. Guided. */
+/* EXITED: the others may live on until it is known what follows. */
 bool recovery_outlive(const struct supervisor *s, const struct supervisor_event *e);
 
 /* A rank waits for another generation, and all could go on in one. */
@@ -29,16 +25,7 @@ bool recovery_stay_parked(const struct supervisor *s, const struct supervisor_ev
 /* PARKED: how many ranks would be in the next generation. */
 int recovery_n_next(const struct supervisor *s);
 
-/* --- Deeds --- */
-
-/* One rank begins again, and a generation with it; the others are called to it, but for those that
- * have not come to any yet: they will come to this one. */
-void recovery_replace(struct supervisor *s, const struct supervisor_event *e,
-                      struct supervisor_orders *o);
-
-/* The others are called to a generation without it. */
-void recovery_drop(struct supervisor *s, const struct supervisor_event *e,
-                   struct supervisor_orders *o);
+/* --- Actions --- */
 
 /* The ranks take part in the generation no more. */
 void recovery_park(struct supervisor *s, const struct supervisor_event *e,
@@ -62,8 +49,8 @@ void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
 void recovery_part(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o);
 
-/* All is as it should be, but for ranks that may have found the generation broken. Guided: what
- * broke it is known soon, or nobody knows. */
+/* All is as it should be, but for ranks that may have found the generation broken. With other
+ * nodes: what broke it is known soon, or nobody knows. */
 void recovery_settle(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *o);
 

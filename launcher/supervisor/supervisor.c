@@ -1,5 +1,5 @@
 /* supervisor.c - the rules: the table of states, its conditions and actions. What an event tells is
- * written down in supervisor_facts.c, what the ends mean decided in supervisor_verdict.c. */
+ * written down in supervisor_facts.c, which also says what the ends mean. */
 #include "supervisor_priv.h"
 
 #include "common/clock.h"
@@ -74,17 +74,6 @@ static bool second_interrupt(const struct supervisor *s, const struct supervisor
     return e->sig == SIGINT && s->n_interrupts > 1;
 }
 
-static bool restarts(const struct supervisor *s, const struct supervisor_event *e)
-{
-    (void)e;
-    return s->verdict.restarts;
-}
-
-static bool stops_restart(const struct supervisor *s, const struct supervisor_event *e)
-{
-    return says_stop(s, e) && restarts(s, e);
-}
-
 static bool stop_for_nobody(const struct supervisor *s, const struct supervisor_event *e)
 {
     return says_stop(s, e) && no_rank_left(s, e);
@@ -95,27 +84,11 @@ static bool stop_for_nothing(const struct supervisor *s, const struct supervisor
     return says_stop(s, e) && nothing_left(s, e);
 }
 
-static bool guided(const struct supervisor *s, const struct supervisor_event *e)
-{
-    (void)e;
-    return s->limits.guided;
-}
-
-static bool guided_stop(const struct supervisor *s, const struct supervisor_event *e)
-{
-    return guided(s, e) && says_stop(s, e);
-}
-
-/* The end is for others to say, and was not said. */
+/* How the job ends was not said. */
 static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
 {
-    return guided(s, e) && !s->verdict.is_final;
-}
-
-/* Nothing was told to stop yet: whoever roster agents may have other plans. */
-static bool unguided(const struct supervisor *s, const struct supervisor_event *e)
-{
-    return !guided(s, e);
+    (void)e;
+    return !s->verdict.is_final;
 }
 
 static bool stop_awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
@@ -158,22 +131,6 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
-                             struct supervisor_orders *o)
-{
-    for (int i = 0; i < s->n_asked; i++) {
-        struct supervisor_rank *r = &s->ranks[i];
-        if (i == except || (r->phase != RANK_RUNS && r->phase != RANK_ASKED))
-            continue;
-        if (r->signaled_first == 0)
-            r->signaled_first = sig;
-        r->signaled_last = sig;
-    }
-    o->signal = sig;
-    o->except = except;
-    o->to_groups = to_groups;
-}
-
 /* SIGUSR1 and its like: the job goes on, so nobody was told to stop. */
 static void pass_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
@@ -198,14 +155,6 @@ static void blame_signal(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-static void give_restart_up(struct supervisor *s, const struct supervisor_event *e,
-                            struct supervisor_orders *o)
-{
-    (void)e;
-    (void)o;
-    supervisor_stop_restart(s);
-}
-
 static void begin_timeout(struct supervisor *s, const struct supervisor_event *e,
                           struct supervisor_orders *o)
 {
@@ -226,27 +175,14 @@ static void blame_rank(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
     (void)o;
-    enum supervisor_outcome outcome = OUTCOME_RANK_FAILED;
-    if (e->type == SUPERVISOR_EV_START_FAILED)
-        outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
-    s->verdict.outcome = outcome;
-    s->verdict.rank = e->rank;
-    s->verdict.recovers = s->limits.recovers && outcome == OUTCOME_RANK_FAILED &&
-                          s->ranks[e->rank].joined == RANK_RECOVERABLE;
-    if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
-        s->ranks[e->culprit].phase == RANK_RUNS) {
-        s->verdict.rank = e->culprit;
-        s->verdict.witness = e->rank;
-    }
+    supervisor_blame(s, e);
 }
 
 static void blame_and_stop(struct supervisor *s, const struct supervisor_event *e,
                            struct supervisor_orders *o)
 {
-    blame_rank(s, e, o);
-    supervisor_signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1,
-                            s->limits.to_groups, o);
-    s->deadline_ms = e->now_ms + s->limits.failure_grace_ms;
+    supervisor_blame(s, e);
+    supervisor_stop_others(s, e->now_ms + s->limits.failure_grace_ms, o);
 }
 
 static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct supervisor_event *e)
@@ -260,14 +196,6 @@ static void begin_ordered_stop(struct supervisor *s, const struct supervisor_eve
     s->verdict.outcome = OUTCOME_ORDERED;
     supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
     s->deadline_ms = ordered_deadline_ms(s, e);
-}
-
-static void begin_asked_restart(struct supervisor *s, const struct supervisor_event *e,
-                                struct supervisor_orders *o)
-{
-    s->verdict.outcome = OUTCOME_ORDERED;
-    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
-    s->deadline_ms = e->now_ms + s->limits.grace_ms;
 }
 
 /* They were told already; the reason may have become a more urgent one. */
@@ -346,7 +274,7 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
                         struct supervisor_orders *o)
 {
     (void)e;
-    s->alone = true;
+    s->alone = s->swept_alone = true;
     s->deadline_ms = CO_NEVER_MS; /* the sweep has a deadline of its own */
     o->sweep_alone = true;
 }
@@ -354,22 +282,13 @@ static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
 static void drain(struct supervisor *s, const struct supervisor_event *e,
                   struct supervisor_orders *o)
 {
-    supervisor_settle_verdict(s, e->now_ms);
+    (void)e;
+    supervisor_settle_verdict(s);
     s->deadline_ms = CO_NEVER_MS; /* a pager may be read for hours; a signal ends it */
     o->drain = true;
 }
 
-/* Without the spawner nothing can be started; that is what ends the job. */
-static void lose_restart(struct supervisor *s, const struct supervisor_event *e,
-                         struct supervisor_orders *o)
-{
-    (void)e;
-    (void)o;
-    s->verdict =
-        (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
-}
-
-/* Whoever roster agents hears of it, and says what follows. */
+/* The roster hears of it, and says what follows. */
 static void note_alone(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
@@ -378,20 +297,20 @@ static void note_alone(struct supervisor *s, const struct supervisor_event *e,
     s->alone = true;
 }
 
+/* Without the spawner no generation can follow; that is what ends this node's part. */
+static void lose_next(struct supervisor *s, const struct supervisor_event *e,
+                      struct supervisor_orders *o)
+{
+    note_alone(s, e, o);
+    s->verdict =
+        (struct supervisor_verdict){.outcome = OUTCOME_INTERNAL, .witness = -1, .rank = -1};
+}
+
 static void finish(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o)
 {
     (void)o;
-    s->verdict.is_final = true;
-    s->verdict.exit_code = e->exit_code;
-    s->verdict.die_of = e->sig;
-}
-
-static void begin_wait(struct supervisor *s, const struct supervisor_event *e,
-                       struct supervisor_orders *o)
-{
-    (void)o;
-    s->deadline_ms = e->now_ms + s->verdict.wait_ms;
+    supervisor_note_finish(s, e);
 }
 
 /* The next generation knows nothing of the one before. */
@@ -403,9 +322,9 @@ static void renew(struct supervisor *s, const struct supervisor_event *e,
     s->deadline_ms = CO_NEVER_MS;
     s->n_asked = s->n_answered = s->n_running = 0;
     s->primary = -1;
-    s->generation = s->limits.guided ? e->generation : s->generation + 1;
+    s->generation = e->generation;
     s->begun_ms = e->now_ms;
-    s->progress = (struct restart_progress){0};
+    s->progress = (struct supervisor_progress){0};
     o->renew = true;
 }
 
@@ -446,15 +365,11 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
-    ROW(STARTING,  RESTART,      unguided,         begin_asked_restart, STOPPING),
-    ROW(STARTING,  RESTART,      always,           nothing,        STARTING),
     /* who has joined runs, though the spawner has not told so yet */
     ROW(STARTING,  ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
-    ROW(RUNNING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
-    ROW(RUNNING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
     ROW(RUNNING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
@@ -463,8 +378,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   EXITED,       all_done,         praise,         LEFTOVERS),
     ROW(RUNNING,   EXITED,       always,           nothing,        RUNNING),
     ROW(RUNNING,   JOINED,       always,           nothing,        RUNNING),
-    ROW(RUNNING,   ASKED,        guided,           recovery_settle,    RUNNING),
-    ROW(RUNNING,   ASKED,        always,           nothing,        RUNNING),
+    ROW(RUNNING,   ASKED,        always,           recovery_settle, RUNNING),
     ROW(RUNNING,   TIME,         recovery_is_parted,   recovery_part,      PARKED),
     ROW(RUNNING,   TIME,         always,           recovery_settle,    RUNNING),
     ROW(RUNNING,   SIGNAL,       says_stop,        begin_stop,     STOPPING),
@@ -472,8 +386,6 @@ static const struct row rows[] = {
     ROW(RUNNING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RUNNING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
     ROW(RUNNING,   ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
-    ROW(RUNNING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
-    ROW(RUNNING,   RESTART,      always,           nothing,        RUNNING),
     ROW(RUNNING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RUNNING,   ORDER_KILL,   always,           note_order,     KILLING),
 
@@ -482,8 +394,6 @@ static const struct row rows[] = {
     ROW(RECOVERING,   START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(RECOVERING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
     ROW(RECOVERING,   START_FAILED, always,           blame_and_stop, STOPPING),
-    ROW(RECOVERING,   EXITED,       recovery_may_drop,    recovery_drop,      RECOVERING),
-    ROW(RECOVERING,   EXITED,       recovery_may_replace, recovery_replace,   RECOVERING),
     ROW(RECOVERING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
     ROW(RECOVERING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RECOVERING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
@@ -500,8 +410,6 @@ static const struct row rows[] = {
     ROW(RECOVERING,   SIGNAL,       always,           pass_on,        RECOVERING),
     ROW(RECOVERING,   TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(RECOVERING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
-    ROW(RECOVERING,   RESTART,      unguided,         begin_asked_restart, STOPPING),
-    ROW(RECOVERING,   RESTART,      always,           nothing,        RECOVERING),
     ROW(RECOVERING,   ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(RECOVERING,   ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(RECOVERING,   ORDER_KILL,   always,           note_order,     KILLING),
@@ -569,30 +477,20 @@ static const struct row rows[] = {
     ROW(ALONE,     SWEPT,        failed,           note_hang,    DRAINING),
     ROW(ALONE,     SWEPT,        always,           nothing,        DRAINING),
 
-    ROW(DRAINING,  DRAINED,      restarts,         begin_wait,     WAITING),
     ROW(DRAINING,  DRAINED,      awaits_orders,    nothing,        WAITING),
     ROW(DRAINING,  DRAINED,      always,           nothing,        ENDED),
     ROW(DRAINING,  SIGNAL,       stop_awaits_orders, blame_signal, WAITING),
-    ROW(DRAINING,  SIGNAL,       stops_restart,    give_restart_up, ENDED),
     ROW(DRAINING,  SIGNAL,       says_stop,        blame_signal,   ENDED),
     ROW(DRAINING,  SIGNAL,       always,           nothing,        DRAINING),
     ROW(DRAINING,  TIMEOUT,      awaits_orders,    nothing,        WAITING),
-    ROW(DRAINING,  TIMEOUT,      restarts,         give_restart_up, ENDED),
     ROW(DRAINING,  TIMEOUT,      always,           nothing,        DRAINING),
     ROW(DRAINING,  SPAWNER_LOST, awaits_orders,    note_alone,     WAITING),
-    ROW(DRAINING,  SPAWNER_LOST, restarts,         lose_restart,   ENDED),
     ROW(DRAINING,  SPAWNER_LOST, always,           nothing,        DRAINING),
 
-    ROW(WAITING,   TIME,         always,           renew,          STARTING),
-    ROW(WAITING,   SIGNAL,       guided_stop,      blame_signal,   WAITING),
-    ROW(WAITING,   SIGNAL,       says_stop,        give_restart_up, DRAINING),
+    ROW(WAITING,   SIGNAL,       says_stop,        blame_signal,   WAITING),
     ROW(WAITING,   SIGNAL,       always,           nothing,        WAITING),
-    ROW(WAITING,   TIMEOUT,      guided,           nothing,        WAITING),
-    ROW(WAITING,   TIMEOUT,      always,           give_restart_up, DRAINING),
-    ROW(WAITING,   SPAWNER_LOST, guided,           note_alone,     WAITING),
-    ROW(WAITING,   SPAWNER_LOST, always,           lose_restart,   DRAINING),
-    ROW(WAITING,   RESTART,      unguided,         renew,          STARTING),
-    ROW(WAITING,   RESTART,      always,           nothing,        WAITING),
+    ROW(WAITING,   TIMEOUT,      always,           nothing,        WAITING),
+    ROW(WAITING,   SPAWNER_LOST, always,           lose_next,      WAITING),
     ROW(WAITING,   NEXT,         always,           renew,          STARTING),
     ROW(WAITING,   FINISH,       always,           finish,         DRAINING),
 };
@@ -610,7 +508,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
-    IGNORE(ENDED, TIME), IGNORE(PARKED, TIME),
+    IGNORE(WAITING, TIME), IGNORE(ENDED, TIME), IGNORE(PARKED, TIME),
     /* nobody is waited for; that it has joined is written down as a fact */
     IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
     IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
@@ -632,10 +530,6 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(ENDED, EMPTY),
     IGNORE(ENDED, SPAWNER_LOST), IGNORE(ENDED, SIGNAL), IGNORE(ENDED, DRAINED),
     IGNORE(ENDED, SWEPT),
-    /* the ranks are about to end already */
-    IGNORE(PARKED, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(LEFTOVERS, RESTART),
-    IGNORE(SWEEPING, RESTART), IGNORE(ALONE, RESTART), IGNORE(DRAINING, RESTART),
-    IGNORE(ENDED, RESTART),
     /* there is nothing stronger than SIGKILL */
     IGNORE(KILLING, SIGNAL),
     /* nothing is below the spawner */
@@ -650,8 +544,8 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(PARKED, DRAINED),
     IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
-    /* whoever roster agents waits for WAITING or PARKED before it starts anything, for WAITING
-     * before it ends anything */
+    /* the roster waits for WAITING or PARKED before it starts anything, for WAITING before it ends
+     * anything */
     IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(RECOVERING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
     IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
     IGNORE(ENDED, NEXT),
@@ -731,12 +625,10 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->verdict.witness = -1;
     s->replacement.rank = -1;
     s->primary = -1;
-    if (s->restart != NULL && s->dropped != NULL &&
-        restart_policy_init(&s->policy, &limits->restarts) == 0)
+    s->state = SUPERVISOR_WAITING;
+    if (s->restart != NULL && s->dropped != NULL)
         return s;
-    free(s->dropped);
-    free(s->restart);
-    free(s);
+    supervisor_destroy(s);
     return NULL;
 }
 
@@ -744,18 +636,9 @@ void supervisor_destroy(struct supervisor *s)
 {
     if (s == NULL)
         return;
-    restart_policy_fini(&s->policy);
     free(s->dropped);
     free(s->restart);
     free(s);
-}
-
-void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret)
-{
-    *ret = (struct supervisor_orders){.except = -1};
-    s->begun_ms = now_ms;
-    enter(s, s->limits.guided ? SUPERVISOR_WAITING : SUPERVISOR_STARTING,
-          &(struct supervisor_event){.now_ms = now_ms}, ret);
 }
 
 enum supervisor_state supervisor_get_state(const struct supervisor *s)

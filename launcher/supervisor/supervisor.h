@@ -10,19 +10,18 @@
  *   descendant     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
- *                replacement of one, counted from 0; a failure is followed by the next one while
- *                restart_policy.h allows it
+ *                replacement of one, counted from 0
  *   recoverable     a rank that has said, when it joined the others, that it outlives a peer: when
  *   one
  *                fails, that one alone is started again (docs/recovery.md)
  *   parked       ranks that take part in no generation, and wait for the next one
- *   guided       the job spans several nodes, and a roster decides: what starts, what is to be
- *                stopped, and how the job ends comes as orders (NEXT, ORDER_..., FINISH). After a
- *                failure, and when all ranks have ended, this node stops what it has and waits */
+ *
+ * The supervisor decides nothing about the job: that is the roster's (roster.h), and
+ * launcher/membership/roster_agent.h carries news one way and orders the other. Nothing is started
+ * before NEXT. After a failure, and when all ranks have ended, the supervisor stops what it has,
+ * and waits: for NEXT, or for FINISH, which says how the job has ended. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
-
-#include "rendezvous/membership/restart_policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,8 +54,7 @@
     X(SPAWNER_LOST, "the spawner is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
     X(DRAINED, "the last output was passed on, or nobody takes it")                                \
-    X(RESTART, "somebody asked that all ranks be started again")                                   \
-    /* guided only */                                                                              \
+    /* orders */                                                                                   \
     X(NEXT, "the next generation is to be started")                                                \
     X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \
     X(ORDER_KILL, "the ranks are to be killed now")                                                \
@@ -76,6 +74,19 @@ enum supervisor_event_type {
         SUPERVISOR_N_EVENTS
 };
 
+/* What a generation's ranks have achieved, where --restart-after-progress asks for it. */
+struct supervisor_progress {
+    uint64_t n_steps;   /* the most that a rank has completed, as libddp counts them */
+    uint64_t output_ms; /* when a rank last wrote to its standard output; 0: never */
+};
+
+/* Whose word ended the job, for this node. */
+enum supervisor_ender {
+    ENDED_BY_ROSTER, /* its verdict */
+    ENDED_BY_STOP,   /* ours: a signal to this ddprun, or its --timeout */
+    ENDED_BY_LOSS,   /* ours: nothing can be started here any more */
+};
+
 enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC };
 
 struct supervisor_event {
@@ -92,13 +103,14 @@ struct supervisor_event {
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
-    struct restart_progress progress; /* EXITED: what the generation has achieved by now */
+    struct supervisor_progress progress; /* EXITED: of the generation, by now */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
     int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
     bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
     bool may_park;       /* ORDER_STOP: it is their generation that ends; they may live on */
     int exit_code;       /* FINISH: what the whole job's end means */
+    enum supervisor_ender ender; /* FINISH */
 };
 
 /* What the caller has to do now; zero and false: nothing. At most one of n_start, recover and
@@ -128,14 +140,14 @@ struct supervisor_limits {
                                   window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what descendants get */
-    struct restart_rules restarts;
-    uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
-    bool to_groups;        /* what is passed on goes to a rank's whole group at once */
-    bool guided;           /* nothing is started before NEXT; `restarts` does not matter */
+    uint64_t stop_signals;     /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
+    bool to_groups;            /* what is passed on goes to a rank's whole group at once */
+    bool has_others;           /* other nodes take part: ranks there may be lost while they live */
     bool recovers;        /* ranks live on when one fails, where they can: that one alone is started
                               again */
     bool drops;           /* with recovers: or is left out */
     uint64_t recovery_ms; /* ranks that are called to the next generation may take so long */
+    uint64_t output_after_ms; /* from a generation's start to when output counts as progress */
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the spawner does */
@@ -166,32 +178,25 @@ enum supervisor_outcome {
     OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
     OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the spawner died */
-    OUTCOME_ORDERED   /* guided: stopped by order; else by RESTART */
+    OUTCOME_ORDERED   /* stopped by order */
 };
 
 struct supervisor_verdict {
     enum supervisor_outcome outcome;
-    int witness;      /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
-    int rank;         /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
-    int signal;       /* SIGNAL */
-    bool restarts;    /* RANK_FAILED, ORDERED: it is not the job's end, the next generation
-                         follows ... */
-    uint64_t wait_ms; /* ... after this time; */
-    bool is_free;     /* it is not counted */
-    int n_counted;    /* those that were, this one included */
-    bool recovers;    /* RANK_FAILED, guided: ranks of other nodes may outlive it, at least */
-    bool is_parted;   /* RANK_FAILED: it lives, and has lost others who do, too */
-    bool some_hang;   /* some processes outlived SIGKILL: they hang in the kernel */
-    bool is_final;    /* guided: FINISH has come; the rest is how the last generation ended here */
-    int exit_code;    /* is_final: of the whole job */
-    int die_of;       /* is_final: the signal of which this ddprun dies; 0: none */
+    int witness;    /* RANK_FAILED: the rank that blamed `rank` before its end was seen; or -1 */
+    int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
+    int signal;     /* SIGNAL */
+    bool recovers;  /* RANK_FAILED: ranks may outlive it, here or on other nodes */
+    bool is_parted; /* RANK_FAILED: it lives, and has lost others who do, too */
+    bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
+    bool is_final;  /* FINISH has come; the rest is how the last generation ended here */
+    int exit_code;  /* is_final: of the whole job */
+    int die_of;     /* is_final: the signal of which this ddprun dies; 0: none */
 };
 
 struct supervisor_replacement { /* the last one */
     int rank;                   /* -1: there was none */
     struct supervisor_rank was; /* what failed */
-    bool is_free;               /* it is not counted */
-    int n_counted;              /* failures that were, this one included */
     bool is_dropped;            /* there is none: the others go on without it */
 };
 
@@ -200,13 +205,11 @@ struct supervisor; /* opaque */
 
 #define SUPERVISOR_EXIT_TIMEOUT 124
 
-/* Nothing is started yet: supervisor_begin().
+/* Nothing runs, and NEXT is waited for.
  *
  * returns   NULL without memory */
 struct supervisor *supervisor_create(const struct supervisor_limits *limits);
 void supervisor_destroy(struct supervisor *s); /* NULL is fine */
-
-void supervisor_begin(struct supervisor *s, uint64_t now_ms, struct supervisor_orders *ret);
 
 /* Feed one event. An event that means nothing in this state is ignored. */
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
@@ -228,7 +231,13 @@ uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it 
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 
-/* What ends the job whatever its ranks do; a guided one leaves it to others to say so. */
+/* Has the generation made progress? A completed step of libddp is progress: ranks have exchanged
+ * gradients, which no start-up does. So is standard output that comes late enough after the start:
+ * programs that fail at their start greet before they do. Standard error is none, since a failure
+ * itself is told there. */
+bool supervisor_has_progressed(const struct supervisor *s);
+
+/* What is to end this node's part in the job, whatever its ranks do: the roster is to know. */
 int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */
 bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
 bool supervisor_is_alone(const struct supervisor *s);   /* without the spawner: nothing starts */
@@ -237,7 +246,8 @@ bool supervisor_is_alone(const struct supervisor *s);   /* without the spawner: 
  * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
  * internal. */
 int supervisor_exit_code(const struct supervisor *s);
-int supervisor_code_of_status(int status); /* of a rank's, as waitpid() has it */
+int supervisor_die_of(const struct supervisor *s); /* the signal that stopped us; 0: none */
+int supervisor_code_of_status(int status);         /* of a rank's, as waitpid() has it */
 
 const char *supervisor_state_name(enum supervisor_state state);
 const char *supervisor_event_name(enum supervisor_event_type type);

@@ -1,13 +1,35 @@
-/* supervisor_facts.c - what an event tells, written down before anything is decided. */
+/* supervisor_facts.c - what an event tells, written down before anything is decided; and what the
+ * ends of all ranks mean: which one is the cause, and with which code ddprun ends. */
 #include "supervisor_priv.h"
 
+#include <errno.h>
 #include <sys/wait.h> /* W..., and the signals' numbers */
+
+/* --- Signals --- */
 
 bool supervisor_is_stop(const struct supervisor *s, int sig)
 {
     return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT ||
            (sig > 0 && sig < 64 && (s->limits.stop_signals >> sig & 1) != 0);
 }
+
+void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
+                             struct supervisor_orders *o)
+{
+    for (int i = 0; i < s->n_asked; i++) {
+        struct supervisor_rank *r = &s->ranks[i];
+        if (i == except || (r->phase != RANK_RUNS && r->phase != RANK_ASKED))
+            continue;
+        if (r->signaled_first == 0)
+            r->signaled_first = sig;
+        r->signaled_last = sig;
+    }
+    o->signal = sig;
+    o->except = except;
+    o->to_groups = to_groups;
+}
+
+/* --- Events --- */
 
 /* Nothing that we know of made it fail. */
 static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
@@ -77,4 +99,137 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
     default:
         break;
     }
+}
+
+/* --- The cause --- */
+
+void supervisor_blame(struct supervisor *s, const struct supervisor_event *e)
+{
+    enum supervisor_outcome outcome = OUTCOME_RANK_FAILED;
+    if (e->type == SUPERVISOR_EV_START_FAILED)
+        outcome = e->stage == SUPERVISOR_START_EXEC ? OUTCOME_START_FAILED : OUTCOME_INTERNAL;
+    s->verdict.outcome = outcome;
+    s->verdict.rank = e->rank;
+    s->verdict.recovers = s->limits.recovers && outcome == OUTCOME_RANK_FAILED &&
+                          s->ranks[e->rank].joined == RANK_RECOVERABLE;
+    if (e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
+        s->ranks[e->culprit].phase == RANK_RUNS) {
+        s->verdict.rank = e->culprit;
+        s->verdict.witness = e->rank;
+    }
+}
+
+void supervisor_stop_others(struct supervisor *s, uint64_t deadline_ms, struct supervisor_orders *o)
+{
+    supervisor_signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1,
+                            s->limits.to_groups, o);
+    s->deadline_ms = deadline_ms;
+}
+
+/* The witness was wrong if the culprit ended well. A culprit killed by us when the grace was over
+ * stays one: freeing a hundred gigabytes takes longer than that. */
+static void hear_witness(struct supervisor *s)
+{
+    if (s->verdict.witness < 0)
+        return;
+    const struct supervisor_rank *culprit = &s->ranks[s->verdict.rank];
+    if (culprit->phase != RANK_ENDED || culprit->status == 0)
+        s->verdict.rank = s->verdict.witness;
+    s->verdict.witness = -1;
+}
+
+/* All ends are known: is what was heard first a consequence of what was heard later? The roster may
+ * have had the ranks stopped before any was heard. */
+static void find_primary(struct supervisor *s)
+{
+    struct supervisor_verdict *v = &s->verdict;
+    bool is_consequence = v->outcome == OUTCOME_ORDERED ||
+                          (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
+    if (!is_consequence || s->primary < 0)
+        return;
+    v->outcome = OUTCOME_RANK_FAILED;
+    v->rank = s->primary;
+}
+
+void supervisor_settle_verdict(struct supervisor *s)
+{
+    hear_witness(s);
+    find_primary(s);
+}
+
+/* --- The end of the job --- */
+
+/* A node that is the whole job ends by its own verdict, and the roster has only said that nothing
+ * follows. If something would have followed, what prevents it is what ends the job. */
+static void agree_with_end(struct supervisor *s, enum supervisor_ender ender)
+{
+    struct supervisor_verdict *v = &s->verdict;
+    const bool had_hope = v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_ORDERED ||
+                          (v->outcome == OUTCOME_RANK_FAILED && !s->swept_alone);
+    if (ender == ENDED_BY_ROSTER || !had_hope)
+        return;
+    v->outcome = ender == ENDED_BY_LOSS ? OUTCOME_INTERNAL
+                 : s->stop_signal != 0  ? OUTCOME_SIGNAL
+                                        : OUTCOME_TIMEOUT;
+    v->signal = s->stop_signal;
+    v->witness = v->rank = -1;
+}
+
+void supervisor_note_finish(struct supervisor *s, const struct supervisor_event *e)
+{
+    s->verdict.is_final = true;
+    s->verdict.exit_code = e->exit_code;
+    s->verdict.die_of = e->sig;
+    if (!s->limits.has_others)
+        agree_with_end(s, e->ender);
+}
+
+bool supervisor_has_progressed(const struct supervisor *s)
+{
+    const struct supervisor_progress *p = &s->progress;
+    return p->n_steps > 0 ||
+           (p->output_ms > s->begun_ms && p->output_ms - s->begun_ms >= s->limits.output_after_ms);
+}
+
+/* --- The exit code --- */
+
+int supervisor_code_of_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int supervisor_exit_code(const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = &s->verdict;
+    if (v->is_final && s->limits.has_others)
+        return v->exit_code;
+    switch (v->outcome) {
+    case OUTCOME_WELL:
+        return 0;
+    case OUTCOME_RANK_FAILED: {
+        int code = supervisor_code_of_status(s->ranks[v->rank].status);
+        return code != 0 ? code : 70; /* one that was late, and ends well when told to stop */
+    }
+    case OUTCOME_START_FAILED: {
+        int error = s->ranks[v->rank].status;
+        return error == ENOENT || error == ENOTDIR ? 127 : 126;
+    }
+    case OUTCOME_SIGNAL:
+        return 128 + v->signal;
+    case OUTCOME_TIMEOUT:
+        return SUPERVISOR_EXIT_TIMEOUT;
+    case OUTCOME_NONE:
+    case OUTCOME_INTERNAL:
+    case OUTCOME_ORDERED:
+        break;
+    }
+    return 70;
+}
+
+int supervisor_die_of(const struct supervisor *s)
+{
+    const struct supervisor_verdict *v = &s->verdict;
+    if (s->limits.has_others)
+        return v->die_of;
+    return v->outcome == OUTCOME_SIGNAL ? v->signal : 0;
 }

@@ -1,6 +1,6 @@
 /* supervisor_priv.h - the supervisor's inside, for its own files: supervisor.c (the table, the
- * only one that writes the state), supervisor_facts.c (what an event tells), supervisor_verdict.c
- * (what the ends mean) and recovery.c (ranks that live on when others end). */
+ * only one that writes the state), supervisor_facts.c (what an event tells, and what the ends mean)
+ * and recovery.c (ranks that live on when others end). */
 #ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
 #define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
 
@@ -19,10 +19,10 @@ struct supervisor {
     int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
     bool timed_out;   /* before any such signal */
     bool alone;       /* without a spawner nothing can be started */
+    bool swept_alone; /* it was lost before the last rank had ended */
     uint32_t generation;
     uint64_t begun_ms; /* this generation */
-    struct restart_progress progress;
-    struct restart_policy policy;
+    struct supervisor_progress progress;
     struct supervisor_verdict verdict;
     struct supervisor_replacement replacement;
     int *restart; /* owned, n_ranks, as the next one: lent with the orders */
@@ -41,13 +41,13 @@ static inline bool supervisor_has_all_answers(const struct supervisor *s)
     return true;
 }
 
+/* --- supervisor_facts.c --- */
+
 /* Order a signal, and write down who was told.
  *
  * except   local rank; -1: none */
 void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
                              struct supervisor_orders *o);
-
-/* --- supervisor_facts.c --- */
 
 /* Whether a signal to ddprun ends the job. */
 bool supervisor_is_stop(const struct supervisor *s, int sig);
@@ -55,16 +55,18 @@ bool supervisor_is_stop(const struct supervisor *s, int sig);
 /* Write down what an event tells; one that can be true. */
 void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e);
 
-/* --- supervisor_verdict.c --- */
+/* START_FAILED, or a rank's failed end: it is the cause, or the rank that it blames and whose own
+ * end is not seen yet. */
+void supervisor_blame(struct supervisor *s, const struct supervisor_event *e);
 
-/* What the restart policy is asked about. */
-struct restart_failure supervisor_failure(const struct supervisor *s, int exit_code,
-                                          uint64_t now_ms);
+/* Order SIGTERM for all ranks, but for one that is blamed: it dies already. */
+void supervisor_stop_others(struct supervisor *s, uint64_t deadline_ms,
+                            struct supervisor_orders *o);
 
-/* The failure would have been followed by a restart: what prevents it is what ends the job. */
-void supervisor_stop_restart(struct supervisor *s);
+/* All ends are known: which one is the cause. */
+void supervisor_settle_verdict(struct supervisor *s);
 
-/* All ends are known: which one is the cause, and whether the next generation follows. */
-void supervisor_settle_verdict(struct supervisor *s, uint64_t now_ms);
+/* FINISH: the job has ended. */
+void supervisor_note_finish(struct supervisor *s, const struct supervisor_event *e);
 
 #endif

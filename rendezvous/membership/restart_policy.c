@@ -25,25 +25,13 @@ void restart_policy_resume(struct restart_policy *p, uint64_t n_counted, uint64_
         p->times_ms[i] = now_ms;
 }
 
-static bool has_progressed(const struct restart_policy *p, const struct restart_failure *f)
-{
-    uint64_t output_ms = f->progress.output_ms;
-    return f->progress.n_steps > 0 ||
-           (output_ms > f->begun_ms && output_ms - f->begun_ms >= p->rules.output_after_ms);
-}
-
-bool restart_policy_is_free(const struct restart_policy *p, const struct restart_failure *f)
-{
-    return p->rules.after_progress && has_progressed(p, f);
-}
-
 bool restart_policy_allows(const struct restart_policy *p, const struct restart_failure *f)
 {
     uint64_t max = (uint64_t)p->rules.max_restarts;
     if (p->rules.no_restart_on != NULL && f->exit_code >= 0 && f->exit_code < 256 &&
         p->rules.no_restart_on[f->exit_code])
         return false;
-    if (restart_policy_is_free(p, f))
+    if (f->is_free)
         return true;
     if (p->n_counted < max || max == 0)
         return max != 0;
@@ -62,7 +50,7 @@ uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct res
 
 void restart_policy_spend(struct restart_policy *p, const struct restart_failure *f)
 {
-    if (restart_policy_is_free(p, f))
+    if (f->is_free)
         return;
     if (p->times_ms != NULL)
         p->times_ms[p->n_counted % (uint64_t)p->rules.max_restarts] = f->now_ms;

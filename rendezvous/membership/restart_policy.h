@@ -5,12 +5,8 @@
  * one before, 30 s at most. A generation that ran for a minute or longer begins that row again.
  *
  * With --restart-after-progress a failure is free, that is not counted, if its generation has made
- * progress:
- *   - a step of libddp was completed: ranks have exchanged gradients, which no start-up does
- *   - or a rank wrote to its standard output late enough after the start. Not at any time, since
- *     programs that fail at their start greet, too, before they do; and not to standard error,
- *     where a failure itself is told
- * A program that fails before it makes progress so ends with the budget, as without the option.
+ * progress, as its node says (supervisor.h). A program that fails before it makes progress so ends
+ * with the budget, as without the option.
  *
  * --exclude-node-after N, N/TIME: a node whose ranks have failed so often does not take part any
  * more. All failures count for that, free ones, too: what breaks once an hour on one node only is
@@ -30,21 +26,13 @@ struct restart_rules {
     int max_restarts;          /* 0: none, but for free ones */
     uint64_t window_ms;        /* 0: the whole job */
     const bool *no_restart_on; /* 256 of them, by exit code; borrowed; NULL: none */
-    bool after_progress;       /* a failure after progress is free */
-    uint64_t output_after_ms;  /* from a generation's start to when output counts as progress */
-};
-
-/* What is known of one generation's progress. */
-struct restart_progress {
-    uint64_t n_steps;   /* the most that a rank has completed, as libddp counts them */
-    uint64_t output_ms; /* when a rank last wrote to its standard output; 0: never */
 };
 
 /* The end of a generation. */
 struct restart_failure {
     int exit_code;             /* what it means for the job */
     uint64_t begun_ms, now_ms; /* its start and its end */
-    struct restart_progress progress;
+    bool is_free;              /* not counted */
 };
 
 struct restart_policy {
@@ -67,9 +55,6 @@ void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
 /* Go on from so many counted ones of another policy, of which nobody knows when they were: just
  * now, as far as a window is concerned. */
 void restart_policy_resume(struct restart_policy *p, uint64_t n_counted, uint64_t now_ms);
-
-/* Would a restart after this failure not be counted? */
-bool restart_policy_is_free(const struct restart_policy *p, const struct restart_failure *f);
 
 /* Would this failure be followed by a restart? */
 bool restart_policy_allows(const struct restart_policy *p, const struct restart_failure *f);

@@ -140,7 +140,7 @@ static struct restart_failure failure_of(const struct roster *r, const struct ro
     return (struct restart_failure){.exit_code = e->message->failed.exit_code,
                                     .begun_ms = r->begun_ms,
                                     .now_ms = e->now_ms,
-                                    .progress = {.n_steps = e->message->failed.progressed}};
+                                    .is_free = e->message->failed.progressed};
 }
 
 static bool is_for_good(const struct roster *r, const struct roster_event *e)
@@ -455,14 +455,19 @@ static void tell_others(struct roster *r, const struct roster_event *e)
 
 static void charge(struct roster *r, const struct roster_event *e)
 {
-    if (r->cause.why != MESSAGE_WHY_FAILURE || r->cause.charged)
+    if (r->cause.charged)
+        return;
+    r->restart = (struct roster_restart){.why = r->cause.why, .is_free = true};
+    if (r->cause.why != MESSAGE_WHY_FAILURE)
         return;
     const struct restart_failure failure = failure_until(r, e);
     r->cause.charged = true;
     if (r->cause.recovers)
         restart_policy_spend(&r->budget, &failure);
     else
-        restart_policy_take(&r->budget, &failure);
+        r->restart.wait_ms = restart_policy_take(&r->budget, &failure);
+    r->restart.is_free = failure.is_free;
+    r->restart.n_counted = roster_n_restarts(r);
 }
 
 static void add_exclusion(struct roster *r)

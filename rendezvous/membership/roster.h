@@ -79,6 +79,7 @@ enum roster_input_type {
                        says nothing, each node has a whole lease again */
     ROSTER_END,    /* end the job with `message`'s verdict, an END that came from elsewhere */
     ROSTER_CONFIRMED, /* `generation` may begin, where limits.confirm_ms is set */
+    ROSTER_HURRY,     /* a pause before a restart is over */
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
     ROSTER_CERTAIN    /* no longer in doubt */
@@ -195,6 +196,17 @@ uint32_t roster_n_restarts(const struct roster *r); /* that the budget was charg
 /* What another roster would have to know to take the place of this one; `gone` is -1. Of no
  * generation: MESSAGE_NO_GENERATION. */
 void roster_get_past(const struct roster *r, struct roster_past *ret);
+
+/* What followed, or follows after a pause, on the end of the last generation. */
+struct roster_restart {
+    enum message_why why; /* it has ended */
+    uint64_t wait_ms;     /* the pause */
+    bool is_free;         /* the budget was not charged */
+    uint32_t n_counted;   /* all that were, this one included */
+};
+
+/* returns   NULL in CLOSED: nothing follows */
+const struct roster_restart *roster_get_restart(const struct roster *r);
 
 /* Why the state last changed, for logs and events: "lost node7: nothing heard for 3500 ms". Lent
  * until the next step. */

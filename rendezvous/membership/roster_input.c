@@ -440,6 +440,9 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
                                                    .now_ms = in->now_ms,
                                                    .slot = ROSTER_NO_SLOT});
         break;
+    case ROSTER_HURRY:
+        r->pause_until_ms = 0; /* what it held up is settled below */
+        break;
     case ROSTER_DOUBT:
         r->doubts = true;
         break;
@@ -523,8 +526,7 @@ static int set_terms(struct roster *r, const struct message_terms *t)
         r->final_codes[code] = (t->no_restart_on[code / 8] >> code % 8 & 1) != 0;
     struct restart_rules rules = {.max_restarts = (int)t->max_restarts,
                                   .window_ms = t->restart_window_ms,
-                                  .no_restart_on = r->final_codes,
-                                  .after_progress = true};
+                                  .no_restart_on = r->final_codes};
     return restart_policy_init(&r->budget, &rules);
 }
 

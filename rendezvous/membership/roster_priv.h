@@ -127,6 +127,7 @@ struct roster {
     uint64_t stop_ms; /* the slowest member's */
     uint64_t pause_until_ms;
     struct roster_cause cause;
+    struct roster_restart restart;
 
     /* another roster may have taken our place, or ours is the other one's */
     bool doubts;

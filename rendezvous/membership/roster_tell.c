@@ -301,6 +301,11 @@ uint32_t roster_n_restarts(const struct roster *r)
     return (uint32_t)r->budget.n_counted;
 }
 
+const struct roster_restart *roster_get_restart(const struct roster *r)
+{
+    return r->state != ROSTER_CLOSED ? &r->restart : NULL;
+}
+
 const char *roster_change(const struct roster *r)
 {
     return r->change;

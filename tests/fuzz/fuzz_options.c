@@ -44,8 +44,8 @@ static int cut(char *text, char at, char **words)
 static void check_world(const struct job_spec *spec)
 {
     const struct job_world *w = &spec->world;
-    must(w->guided || (spec->master_addr[0] != '\0' && w->max_nodes == 1));
-    if (!w->guided)
+    must(w->has_others || (spec->master_addr[0] != '\0' && w->max_nodes == 1));
+    if (!w->has_others)
         return;
     must(w->min_nodes >= 1 && w->min_nodes <= w->max_nodes && w->max_nodes <= MESSAGE_MAX_NODES);
     must(w->start_timeout_ms > 0 && (w->heartbeat_ms == 0) == (w->lease_ms == 0));
@@ -82,7 +82,7 @@ static void check_job(const struct job_spec *spec, char **env)
                                      .local_world_size = spec->n_local,
                                      .n_nodes = 1,
                                      .master_addr =
-                                         spec->world.guided ? "node1" : spec->master_addr,
+                                         spec->world.has_others ? "node1" : spec->master_addr,
                                      .node_fd = -1,
                                      .checkpoint_fd = -1,
                                      .pmi_fd = -1};
@@ -117,7 +117,7 @@ static void check_job(const struct job_spec *spec, char **env)
 static void check_hosts(const struct job_spec *spec)
 {
     const struct remote_spec *r = spec->remote;
-    must(spec->path == NULL && spec->world.guided && spec->run_id[0] != '\0');
+    must(spec->path == NULL && spec->world.has_others && spec->run_id[0] != '\0');
     must(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->way.reach_ms > 0);
     must(spec->world.max_nodes <= r->hosts.n && spec->world.min_nodes >= 1);
     must(r->way.command == NULL || r->way.command[0] != NULL);

@@ -1,4 +1,4 @@
-/* sim_supervisor - one supervisor in a simulated world: a spawner, ranks that end when and how
+/* sim_supervisor - one node in a simulated world: a spawner, ranks that end when and how
  * they like, processes that they leave behind, signals from outside, a clock that jumps.
  *
  * Each schedule is drawn from a seed. Checked at its end:
@@ -13,8 +13,9 @@
  *   - a failed rank was replaced if and only if that was asked for, the budget allowed it, all
  *     others ran and were known to outlive it, and nothing told the job to stop; and one that was
  *     called to the next generation and did not come in time made all start again
- * A part of the schedules is guided: somebody orders generations to begin and to end, at any time.
- * Checked then, whenever the supervisor waits for orders:
+ * In these the node is alone, and the roster in its process decides (tests/support/solo_job.h). In
+ * the other half of the schedules any orders come, at any time. Checked then, whenever the
+ * supervisor waits for orders:
  *   - nothing of the generation runs; what ended it is the first failure, signal or order
  *   - it came to that within the time its limits allow
  * and that a signal, the end of the job's time and a lost spawner are kept for the roster agent to
@@ -25,6 +26,7 @@
 
 #include "common/clock.h"
 #include "tests/support/chance.h"
+#include "tests/support/solo_job.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 12, MAX_DESCENDANTS = 24, MAX_STEPS = 5000, MAX_GUIDED = 5 };
+enum { MAX_RANKS = 12, MAX_DESCENDANTS = 24, MAX_STEPS = 5000, MAX_ORDERED = 5 };
 
 enum {
     CODE_ORDERED = 1000, /* beside exit codes: what ended a generation was an order ... */
@@ -68,8 +70,12 @@ struct world {
     uint64_t seed;
     struct chance chance;
     uint64_t now_ms;
-    struct supervisor *s;
+    struct supervisor *s; /* of the job */
+    struct solo_job job;
     struct supervisor_limits limits;
+    int max_restarts;
+    bool after_progress; /* is not counted */
+    bool is_alone;
     struct rank ranks[MAX_RANKS];
     struct process descendants[MAX_DESCENDANTS];
     int n_descendants;
@@ -93,7 +99,7 @@ struct world {
     bool is_late;        /* a rank that was called has not come */
     int stop_code;       /* of what came first and forbids a restart; -1: nothing */
     uint64_t timeout_at_ms;
-    uint64_t order_at_ms; /* guided: the next order; CO_NEVER_MS: none while it runs */
+    uint64_t order_at_ms; /* not alone: the next order; CO_NEVER_MS: none while it runs */
     int n_generations;
     uint32_t generation;
     int final_code; /* as ordered; -1: not yet */
@@ -168,9 +174,9 @@ static void world_init(struct world *w, uint64_t seed)
                                            .window = 1 + (int)draw(w, 4),
                                            .grace_ms = 1 + draw(w, 5000),
                                            .failure_grace_ms = 1 + draw(w, 2000)};
-    w->limits.restarts.max_restarts = (int)draw(w, 5);
+    w->max_restarts = (int)draw(w, 5);
     w->limits.batch = (int)draw(w, 4);
-    w->limits.restarts.after_progress = draw(w, 4) == 0;
+    w->after_progress = draw(w, 4) == 0;
     w->limits.recovers = draw(w, 2) == 0;
     w->limits.drops = w->limits.recovers && draw(w, 2) == 0;
     w->limits.recovery_ms = 1 + draw(w, 3000);
@@ -178,11 +184,11 @@ static void world_init(struct world *w, uint64_t seed)
     w->spawner_dies_at_ms = draw(w, 10) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     w->signal_at_ms = draw(w, 2) == 0 ? 1 + draw(w, 6000) : CO_NEVER_MS;
     make_generation(w);
-    w->limits.guided = draw(w, 2) == 0;
-    w->limits.recovers = w->limits.recovers && !w->limits.guided; /* that is for sim_guided.c */
+    w->is_alone = draw(w, 2) != 0;
+    w->limits.has_others = !w->is_alone;
+    w->limits.recovers = w->limits.recovers && w->is_alone; /* else that is for sim_nodes.c */
     w->order_at_ms = CO_NEVER_MS;
     w->final_code = -1;
-    w->s = supervisor_create(&w->limits);
 }
 
 static bool is_empty(const struct world *w)
@@ -225,16 +231,18 @@ static void renew_as_ordered(struct world *w)
 
 static void renew(struct world *w)
 {
-    if (w->limits.guided) {
+    if (supervisor_generation(w->s) == 0) /* made already */
+        return;
+    if (!w->is_alone) {
         renew_as_ordered(w);
         return;
     }
     check(w, w->rank_failed && !w->went_alone && w->spawner_lives, "a restart that cannot be");
     check(w, w->stop_code < 0, "a restart although the job was told to stop");
     check(w, is_empty(w), "a restart while something of the old generation runs");
-    bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
+    bool is_free = w->after_progress && w->failed_after_progress;
     w->n_restarts++;
-    check(w, is_free || w->n_counted++ < w->limits.restarts.max_restarts, "one restart too many");
+    check(w, is_free || w->n_counted++ < w->max_restarts, "one restart too many");
     check(w, supervisor_generation(w->s) == (uint32_t)w->n_restarts, "the wrong generation");
     make_generation(w);
 }
@@ -243,9 +251,7 @@ static void renew(struct world *w)
 
 static bool budget_allows(const struct world *w)
 {
-    const struct restart_rules *rules = &w->limits.restarts;
-    return (rules->after_progress && w->now_ms >= w->first_step_ms) ||
-           w->n_counted < rules->max_restarts;
+    return (w->after_progress && w->now_ms >= w->first_step_ms) || w->n_counted < w->max_restarts;
 }
 
 /* Has rank i, which ends now with a failure, to be replaced? */
@@ -253,7 +259,7 @@ static bool is_to_be_replaced(const struct world *w, int i)
 {
     enum supervisor_state state = supervisor_get_state(w->s);
     bool any_joined = false, any_runs = false;
-    if (!w->limits.recovers || w->limits.guided || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
+    if (!w->limits.recovers || w->stop_code >= 0 || w->ranks[i].p.status == 0 ||
         (state != SUPERVISOR_RUNNING && state != SUPERVISOR_RECOVERING) || !budget_allows(w) ||
         w->n_unanswered >= w->limits.window)
         return false;
@@ -272,7 +278,7 @@ static bool is_to_be_replaced(const struct world *w, int i)
 static void go_on(struct world *w, int i)
 {
     const struct rank *r = &w->ranks[i];
-    bool is_free = w->limits.restarts.after_progress && w->now_ms >= w->first_step_ms;
+    bool is_free = w->after_progress && w->now_ms >= w->first_step_ms;
     check(w, !r->p.runs && r->answered, "a rank replaced that runs");
     w->n_counted += !is_free;
     w->n_restarts++;
@@ -306,6 +312,8 @@ static void drop(struct world *w, int i)
     w->ranks[i].has_joined = false;
     go_on(w, i);
 }
+
+static void feed(struct world *w, struct supervisor_event e);
 
 static void carry_out(struct world *w, const struct supervisor_orders *o)
 {
@@ -359,12 +367,7 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
             hangs |= w->descendants[i].runs && w->descendants[i].hangs;
             w->descendants[i].runs &= w->descendants[i].hangs;
         }
-        struct supervisor_orders next;
-        supervisor_step(w->s,
-                        &(struct supervisor_event){SUPERVISOR_EV_SWEPT, .now_ms = w->now_ms,
-                                                   .status = hangs ? ETIMEDOUT : 0},
-                        &next);
-        carry_out(w, &next);
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = hangs ? ETIMEDOUT : 0});
     }
     if (o->drain)
         check(w, is_empty(w) || supervisor_get_verdict(w->s)->some_hang,
@@ -405,10 +408,24 @@ static bool is_between_generations(const struct world *w)
     return state == SUPERVISOR_DRAINING || state == SUPERVISOR_WAITING;
 }
 
+static void carry_out_of_job(void *arg, const struct supervisor_orders *o)
+{
+    struct world *w = arg;
+    w->s = w->job.supervisor; /* its first orders come before solo_job_begin() returns */
+    carry_out(w, o);
+}
+
 static void feed(struct world *w, struct supervisor_event e)
 {
     struct supervisor_orders o;
-    e.now_ms = w->now_ms;
+    e.now_ms = w->job.now_ms = w->now_ms;
+    schedules_tell(w->now_ms, "%s in %s: rank %d, status %d, signal %d",
+                   supervisor_event_name(e.type), supervisor_state_name(supervisor_get_state(w->s)),
+                   e.rank, e.status, e.sig);
+    if (w->is_alone) {
+        solo_job_feed(&w->job, e);
+        return;
+    }
     supervisor_step(w->s, &e, &o);
     carry_out(w, &o);
 }
@@ -494,10 +511,10 @@ static void end_rank(struct world *w, int i)
     } else if (status != 0) {
         note_failure(w, code);
     }
-    feed(w,
-         (struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = i, .status = status,
-                                   .empty = is_empty(w), .blames = culprit >= 0, .culprit = culprit,
-                                   .progress.n_steps = w->now_ms >= w->first_step_ms});
+    feed(w, (struct supervisor_event){
+                SUPERVISOR_EV_EXITED, .rank = i, .status = status, .empty = is_empty(w),
+                .blames = culprit >= 0, .culprit = culprit,
+                .progress.n_steps = w->after_progress && w->now_ms >= w->first_step_ms});
     check(w, w->was_replaced == is_replaced, "a rank was replaced that could not be, or was not");
 }
 
@@ -548,6 +565,12 @@ static void come_to_deadline(struct world *w)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
 }
 
+static void end_pause(struct world *w)
+{
+    w->job.now_ms = w->now_ms;
+    solo_job_end_pause(&w->job, false);
+}
+
 static void drained(struct world *w)
 {
     w->draining = false;
@@ -573,7 +596,7 @@ static void order(struct world *w)
         feed(w,
              (struct supervisor_event){kills ? SUPERVISOR_EV_ORDER_KILL : SUPERVISOR_EV_ORDER_STOP,
                                        .gently = draw(w, 2) == 0});
-    } else if (has_to_end(w) || ++w->n_generations > MAX_GUIDED || draw(w, 4) == 0) {
+    } else if (has_to_end(w) || ++w->n_generations > MAX_ORDERED || draw(w, 4) == 0) {
         w->order_at_ms = CO_NEVER_MS;
         w->final_code = (int)draw(w, 256);
         feed(w, (struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = w->final_code});
@@ -631,7 +654,8 @@ enum {
     SPAWNER = -4,
     DRAINED = -5,
     TIMEOUT = -6,
-    ORDER = -7
+    ORDER = -7,
+    PAUSE = -8
 };
 
 /* The earliest of all that can happen; ANSWER(i), END(i) and DESCENDANT(i) share the positive
@@ -653,6 +677,8 @@ static int choose(struct world *w, uint64_t *ret_at_ms)
     CONSIDER(w->spawner_dies_at_ms, SPAWNER);
     CONSIDER(w->timeout_at_ms, TIMEOUT);
     CONSIDER(w->order_at_ms, ORDER);
+    if (w->is_alone)
+        CONSIDER(solo_job_pause_ms(&w->job), PAUSE);
     if (w->draining)
         CONSIDER(w->now_ms + 5, DRAINED);
     bool answers_pending = false;
@@ -689,7 +715,7 @@ static void live_on(struct world *w)
 {
     uint64_t at_ms;
     enum supervisor_state from = supervisor_get_state(w->s);
-    if (w->limits.guided && from == SUPERVISOR_WAITING && w->order_at_ms == CO_NEVER_MS)
+    if (!w->is_alone && from == SUPERVISOR_WAITING && w->order_at_ms == CO_NEVER_MS)
         w->order_at_ms = w->now_ms + draw(w, 500);
     int what = choose(w, &at_ms);
     if (what == NOTHING && (supervisor_get_state(w->s) == SUPERVISOR_RUNNING ||
@@ -713,6 +739,8 @@ static void live_on(struct world *w)
         time_out(w);
     else if (what == ORDER)
         order(w);
+    else if (what == PAUSE)
+        end_pause(w);
     else if (what >= 3000)
         join(w, what - 3000);
     else if (what >= 2000)
@@ -723,7 +751,7 @@ static void live_on(struct world *w)
         answer(w, what);
     if (from == SUPERVISOR_RECOVERING && supervisor_get_state(w->s) == SUPERVISOR_RUNNING)
         check_recovered(w);
-    if (w->limits.guided && from != SUPERVISOR_WAITING &&
+    if (!w->is_alone && from != SUPERVISOR_WAITING &&
         supervisor_get_state(w->s) == SUPERVISOR_WAITING)
         check_generation(w);
 }
@@ -738,13 +766,12 @@ static void check_end(const struct world *w)
         check(w, !w->descendants[i].runs || (w->descendants[i].hangs && v->some_hang),
               "a descendant is left running");
     int code = supervisor_exit_code(w->s);
-    if (w->limits.guided) {
+    if (!w->is_alone) {
         check(w, code == w->final_code, "another end than was ordered");
         return;
     }
-    bool is_free = w->limits.restarts.after_progress && w->failed_after_progress;
-    if (w->rank_failed && !w->went_alone &&
-        (is_free || w->n_counted < w->limits.restarts.max_restarts)) {
+    bool is_free = w->after_progress && w->failed_after_progress;
+    if (w->rank_failed && !w->went_alone && (is_free || w->n_counted < w->max_restarts)) {
         check(w, w->stop_code >= 0, "a restart that was allowed did not come");
         check(w, code == w->stop_code, "the wrong verdict instead of a restart");
         return;
@@ -757,19 +784,31 @@ static void check_end(const struct world *w)
           "it took too long");
 }
 
+static void begin(struct world *w)
+{
+    w->job = (struct solo_job){.now_ms = w->now_ms, .carry_out = carry_out_of_job, .arg = w};
+    if (w->is_alone) {
+        int rc = solo_job_begin(&w->job, &w->limits,
+                                (struct message_terms){.max_restarts = (uint32_t)w->max_restarts});
+        if (rc < 0)
+            exit(1);
+    } else {
+        w->s = w->job.supervisor = supervisor_create(&w->limits);
+        feed(w, (struct supervisor_event){SUPERVISOR_EV_NEXT});
+    }
+}
+
 static void run(uint64_t seed)
 {
-    struct world w;
-    struct supervisor_orders o;
+    static struct world w;
     world_init(&w, seed);
-    supervisor_begin(w.s, w.now_ms, &o);
-    carry_out(&w, &o);
+    begin(&w);
     for (int i = 0; !w.ended; i++) {
         check(&w, i < MAX_STEPS, "it goes on and on");
         live_on(&w);
     }
     check_end(&w);
-    supervisor_destroy(w.s);
+    solo_job_fini(&w.job);
 }
 
 int main(void)

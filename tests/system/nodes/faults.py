@@ -199,10 +199,10 @@ class Terminal(unittest.TestCase):
 
 class Descriptors(unittest.TestCase):
     def test_too_few_at_the_start(self):
-        for guided in (), c10d(free_port(), "--join-window", "0", nodes="1:2"):
+        for nodes in (), c10d(free_port(), "--join-window", "0", nodes="1:2"):
             n_refused = 0
             for limit in range(5, 80):
-                with Job(*guided, "-p", "4", RANK, "exit", "0",
+                with Job(*nodes, "-p", "4", RANK, "exit", "0",
                          preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))) as job:
                     code, _, err = job.end()
                 if code != 0:

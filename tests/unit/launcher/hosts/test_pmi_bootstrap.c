@@ -67,7 +67,7 @@ START_TEST(a_ddprun_for_each_node_is_a_node)
     ck_assert_int_eq(place.fd, 9);
     ck_assert_uint_eq(place.rank, 2);
     ck_assert_uint_eq(place.size, 3);
-    ck_assert(spec.world.guided);
+    ck_assert(spec.world.has_others);
     ck_assert_int_eq(spec.world.node_rank, 2);
     ck_assert_uint_eq(spec.world.max_nodes, 3);
     ck_assert_str_eq(spec.world.endpoint_host, "10.0.0.1");

@@ -90,7 +90,7 @@ START_TEST(a_pod_of_an_indexed_job_knows_the_first_one)
     JOB("--nnodes", "4", "train.py");
     ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
     JOB("train.py"); /* a pod is a job of its own, unless it is said how many there are */
-    ck_assert(!spec.world.guided);
+    ck_assert(!spec.world.has_others);
 }
 END_TEST
 
@@ -127,7 +127,7 @@ START_TEST(the_training_operator_s_variables_are_options)
 {
     load("kubernetes-pytorchjob");
     JOB("train.py");
-    ck_assert(spec.world.guided && spec.world.max_nodes == 3);
+    ck_assert(spec.world.has_others && spec.world.max_nodes == 3);
     ck_assert_int_eq(spec.world.node_rank, 1);
     ck_assert_int_eq(spec.n_local, 4);
     ck_assert_str_eq(spec.world.endpoint_host, "train-master-0");
@@ -146,7 +146,7 @@ START_TEST(skypilot_says_all)
     ck_assert_ptr_null(spec.world.node_name);
     load("skypilot-one-node");
     JOB("train.py");
-    ck_assert(!spec.world.guided);
+    ck_assert(!spec.world.has_others);
 }
 END_TEST
 
@@ -204,11 +204,11 @@ START_TEST(a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own)
     fake.own_name = "t-worker-1";
     fake.env = none;
     JOB("train.py");
-    ck_assert(!spec.world.guided);
+    ck_assert(!spec.world.has_others);
     fake.own_name = "t-worker-0";
     fake.env = alone;
     JOB("train.py");
-    ck_assert(!spec.world.guided);
+    ck_assert(!spec.world.has_others);
     static const char *const bad[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=-x,t-worker-0.t", NULL};
     fake.env = bad;
     ck_assert_int_eq(look(false), -EINVAL);

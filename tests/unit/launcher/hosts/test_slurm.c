@@ -84,7 +84,7 @@ START_TEST(a_task_on_each_node_is_a_node)
     ck_assert_int_eq(parse(ENV(STEP, "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1(x2)"),
                            (const char *[]){"ddprun", "-p", "4", "train.py", NULL}),
                      0);
-    ck_assert(spec.world.guided && spec.world.max_nodes == 2 && spec.n_local == 4);
+    ck_assert(spec.world.has_others && spec.world.max_nodes == 2 && spec.n_local == 4);
     ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
     ck_assert_int_eq(spec.world.node_rank, 0);
     ck_assert_str_eq(spec.world.endpoint_host, "n1");
@@ -147,7 +147,7 @@ START_TEST(options_that_say_where_nodes_are_win)
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         ck_assert_msg(parse(ENV(JOB), words[i]) == 0, "%s", err.text);
-        ck_assert(spec.remote == NULL && !spec.world.guided);
+        ck_assert(spec.remote == NULL && !spec.world.has_others);
     }
     ck_assert_int_eq(parse(ENV(JOB), (const char *[]){"ddprun", "-H", "a,b,c", "x", NULL}), 0);
     ck_assert(!spec.remote->way.by_srun && spec.remote->hosts.n == 3);

@@ -80,7 +80,7 @@ static inline struct node *make(int i, const char *host, enum job_host who)
     n->spec = (struct job_spec){
         .n_local = 1,
         .run_id = "job7",
-        .world = {.guided = true,
+        .world = {.has_others = true,
                   .min_nodes = MAX_NODES,
                   .max_nodes = MAX_NODES,
                   .start_timeout_ms = 600000,

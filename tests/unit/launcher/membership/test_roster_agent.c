@@ -1,6 +1,6 @@
 /* The roster agent between real supervisors, real members and a real roster, on virtual time. Where
  * ranks outlive a generation: test_roster_agent_recovery.c. */
-#include "one_guided_job.h"
+#include "one_job.h"
 
 #include <errno.h>
 #include <string.h>

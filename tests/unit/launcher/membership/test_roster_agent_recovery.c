@@ -1,6 +1,6 @@
-/* Guided nodes whose ranks outlive the end of a generation: a rank comes in the place of one that
+/* Nodes whose ranks outlive the end of a generation: a rank comes in the place of one that
  * died, or none, and what ends parked ranks. */
-#include "one_guided_job.h"
+#include "one_job.h"
 
 static void expect_starts(int node, int n_starts)
 {

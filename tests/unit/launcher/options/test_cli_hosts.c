@@ -19,7 +19,7 @@
 START_TEST(hosts_are_the_nodes)
 {
     JOB("ddprun", "-H", "a:4,b:2", "nowhere-here.py");
-    ck_assert(spec.world.guided);
+    ck_assert(spec.world.has_others);
     ck_assert_uint_eq(spec.world.min_nodes, 2);
     ck_assert_uint_eq(spec.world.max_nodes, 2);
     ck_assert_uint_eq(spec.remote->hosts.n, 2);
@@ -178,7 +178,7 @@ START_TEST(a_place_may_be_the_only_one)
                                                .run_id = "j"};
     world.assignment = &assignment;
     JOB("ddprun", "-H", "b", "train.py");
-    ck_assert(spec.world.guided);
+    ck_assert(spec.world.has_others);
     ck_assert_uint_eq(spec.world.max_nodes, 1);
 }
 END_TEST

@@ -16,13 +16,13 @@ static const struct job_world *const w = &spec.world;
 START_TEST(one_node_needs_nobody)
 {
     JOB("ddprun", "train.py");
-    ck_assert(!w->guided);
+    ck_assert(!w->has_others);
     JOB("ddprun", "--nnodes=1", C10D, "--rdzv-backend=c10d", "--rdzv-conf=nonsense=1", "train.py");
-    ck_assert(!w->guided);
+    ck_assert(!w->has_others);
     ck_assert_ptr_null(spec.notes);
     ck_assert_str_eq(spec.master_addr, "127.0.0.1");
     JOB("ddprun", "--standalone", "--nnodes=1:1", "--node-rank=0", "train.py");
-    ck_assert(!w->guided);
+    ck_assert(!w->has_others);
 }
 END_TEST
 
@@ -30,7 +30,7 @@ START_TEST(nodes_meet_at_the_endpoint)
 {
     JOB("ddprun", "--nnodes", "2:4", "--nproc-per-node", "8", C10D, "--max-restarts", "3",
         "train.py");
-    ck_assert(w->guided);
+    ck_assert(w->has_others);
     ck_assert_uint_eq(w->min_nodes, 2);
     ck_assert_uint_eq(w->max_nodes, 4);
     ck_assert_str_eq(spec.backend, "c10d");
@@ -299,7 +299,7 @@ START_TEST(variables_say_it_all_too)
                                 "PET_LOCAL_ADDR=node3",
                                 NULL};
     JOB("ddprun", "train.py");
-    ck_assert(w->guided);
+    ck_assert(w->has_others);
     ck_assert_uint_eq(w->min_nodes, 1);
     ck_assert_str_eq(w->endpoint_host, "node1");
     ck_assert_str_eq(spec.run_id, "job8");

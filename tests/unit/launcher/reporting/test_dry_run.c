@@ -130,7 +130,7 @@ START_TEST(arguments_in_braces_are_shown_as_far_as_they_are_known)
         .has_templates = true,
         .fills_braces = true,
         .signals_to_handle = "",
-        .world = {.guided = true, .min_nodes = 2, .max_nodes = 2, .node_rank = 1},
+        .world = {.has_others = true, .min_nodes = 2, .max_nodes = 2, .node_rank = 1},
     };
     const char *const parent[] = {NULL};
     const char *shown = show(&spec, parent);
@@ -153,7 +153,7 @@ START_TEST(of_several_nodes_is_shown_what_is_known)
         .argv = argv,
         .n_program_words = 1,
         .signals_to_handle = "",
-        .world = {.guided = true, .min_nodes = 2, .max_nodes = 4, .node_rank = MESSAGE_NO_RANK},
+        .world = {.has_others = true, .min_nodes = 2, .max_nodes = 4, .node_rank = MESSAGE_NO_RANK},
     };
     const char *const parent[] = {NULL};
     const char *shown = show(&spec, parent);

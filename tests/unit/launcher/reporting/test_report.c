@@ -3,6 +3,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"
+#include "rendezvous/membership/roster.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -17,27 +18,29 @@
 static struct supervisor *s;
 static struct report r;
 
-static void begin_with(const struct supervisor_limits *limits)
+static void create(const struct supervisor_limits *limits)
 {
-    struct supervisor_orders o;
     s = supervisor_create(limits);
-    supervisor_begin(s, 0, &o);
     r = (struct report){.supervisor = s, .host = "n1", .program = "./train", .now_ms = 3723000};
 }
 
-static void begin_as(int n, bool guided)
+static void begin_with(const struct supervisor_limits *limits)
 {
-    begin_with(&(struct supervisor_limits){.n_ranks = n, .window = n, .guided = guided});
+    struct supervisor_orders o;
+    create(limits);
+    supervisor_step(s, &(struct supervisor_event){SUPERVISOR_EV_NEXT, .n_ranks = limits->n_ranks},
+                    &o);
+}
+
+static void begin_as(int n, bool has_others)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = n, .window = n, .has_others = has_others});
 }
 
 static void begin_shrinkable(int n)
 {
-    begin_with(&(struct supervisor_limits){.n_ranks = n,
-                                           .window = n,
-                                           .recovers = true,
-                                           .drops = true,
-                                           .recovery_ms = 60000,
-                                           .restarts = {.max_restarts = 1}});
+    begin_with(&(struct supervisor_limits){
+        .n_ranks = n, .window = n, .recovers = true, .drops = true, .recovery_ms = 60000});
 }
 
 static void begin(int n)
@@ -108,13 +111,49 @@ START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
     for (int i = 0; i < 4; i++)
         step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .recovers = true});
     exited(1, SIGKILL, 100);
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = 1, .n_ranks = 3});
     exited(2, SIGSEGV, 500);
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .now_ms = 500});
     exited(0, SIGTERM, 600);
     exited(3, SIGTERM, 600);
     check("ddprun: rank 1 failed: killed by SIGSEGV (Segmentation fault), 0.50 s after its start\n"
           "  host n1, local rank 2, pid 102, ./train\n"
           "  ranks 0, 2: stopped by ddprun (SIGTERM)\n"
           "  after 1 restart\n");
+}
+END_TEST
+
+/* The only rank fails after 500 ms, and `restart` follows; of so many, if that is not 0. */
+static void check_restart(const struct roster_restart *restart, int max, bool after_progress,
+                          const char *expected)
+{
+    begin(1);
+    start_all();
+    exited(0, EXIT_STATUS(3), 500);
+    r.restart = restart;
+    r.max_restarts = max;
+    r.after_progress = after_progress;
+    check(expected);
+}
+
+START_TEST(a_restart_is_one_line)
+{
+    struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE, .n_counted = 2};
+    check_restart(&restart, 0, false,
+                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1\n");
+    check_restart(&restart, 5, false,
+                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 of 5\n");
+    restart.wait_ms = 200;
+    check_restart(&restart, 5, true,
+                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
+                  "(2 of 5 without progress) in 0.20 s\n");
+    restart.is_free = true;
+    check_restart(&restart, 5, true,
+                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
+                  "(after progress) in 0.20 s\n");
+    restart.why = MESSAGE_WHY_RESTART;
+    check_restart(&restart, 5, true,
+                  "ddprun: all ranks are started again, as was asked; restart 1\n");
 }
 END_TEST
 
@@ -280,7 +319,6 @@ static void begin_job(void)
     begin_as(2, true);
     job = (struct report_job){.first_rank = 4};
     r.job = &job;
-    step((struct supervisor_event){SUPERVISOR_EV_NEXT});
     start_all();
 }
 
@@ -358,7 +396,7 @@ START_TEST(where_nothing_ran_no_rank_is_talked_about)
                                    .outcome = MESSAGE_MISSING,
                                    .rank = MESSAGE_NO_RANK,
                                    .text = "1 of at least 2 nodes are here after 600 s"};
-    begin_as(2, true);
+    create(&(struct supervisor_limits){.n_ranks = 2, .window = 2, .has_others = true});
     job = (struct report_job){0};
     r.job = &job;
     end_job(&end);
@@ -385,6 +423,7 @@ TEST_SUITE(report)
     tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
     tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
     tcase_add_test(c, ranks_are_named_by_their_numbers_behind_one_that_was_left_out);
+    tcase_add_test(c, a_restart_is_one_line);
     tcase_add_test(c, a_signal_is_put_in_words);
     tcase_add_test(c, unknown_signals_have_a_number);
     tcase_add_test(c, the_error_and_the_last_lines_are_shown);

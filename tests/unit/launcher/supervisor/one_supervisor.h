@@ -25,23 +25,41 @@ static inline void step(struct supervisor_event e)
     supervisor_step(s, &e, &o);
 }
 
-static inline void begin_limited(int n_ranks, struct restart_rules restarts, bool guided)
+/* The next generation, as the roster orders it: of as many ranks as it could have. */
+static inline void next(uint32_t generation)
 {
-    struct supervisor_limits limits = {.n_ranks = n_ranks,
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = generation,
+                                   .n_ranks = supervisor_n_next(s)});
+}
+
+static inline void create(const struct supervisor_limits *limits)
+{
+    s = supervisor_create(limits);
+    ck_assert_ptr_nonnull(s);
+    now_ms = 1000;
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+}
+
+/* has_others   other nodes take part: how the job ends is theirs to say, too */
+static inline void create_usual(int n_ranks, bool has_others)
+{
+    create(&(struct supervisor_limits){.n_ranks = n_ranks,
                                        .window = 2,
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
-                                       .restarts = restarts,
-                                       .guided = guided};
-    s = supervisor_create(&limits);
-    ck_assert_ptr_nonnull(s);
-    now_ms = 1000;
-    supervisor_begin(s, now_ms, &o);
+                                       .has_others = has_others});
 }
 
 static inline void begin(int n_ranks)
 {
-    begin_limited(n_ranks, (struct restart_rules){0}, false);
+    create_usual(n_ranks, false);
+    next(0);
+}
+
+static inline void finish(int exit_code, int sig, enum supervisor_ender ender)
+{
+    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = exit_code, .sig = sig,
+                                   .ender = ender});
 }
 
 static inline void started(int rank)

@@ -1,6 +1,7 @@
 /* The table of states: whole, drawn, and in the cases that matter most; where one rank comes in the
- * place of another: test_supervisor_recovery.c; where others decide: test_supervisor_guided.c.
- * Random ones: tests/sim. */
+ * place of another: test_supervisor_recovery.c; what is done at the roster's orders:
+ * test_supervisor_orders.c; what it decides for one node: test_solo_job.c. Random ones:
+ * tests/sim. */
 #include "one_supervisor.h"
 
 #include "common/clock.h"
@@ -40,9 +41,8 @@ END_TEST
 START_TEST(ranks_are_asked_for_in_batches)
 {
     struct supervisor_limits limits = {.n_ranks = 11, .window = 8, .batch = 4};
-    s = supervisor_create(&limits);
-    ck_assert_ptr_nonnull(s);
-    supervisor_begin(s, now_ms, &o);
+    create(&limits);
+    next(0);
     ck_assert_int_eq(o.n_start, 8);
     for (int i = 0; i < 11; i++) {
         started(i);
@@ -59,6 +59,9 @@ START_TEST(all_ended_well_is_zero)
     exited(1, 0, false);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
     exited(0, 0, true);
+    ck_assert(o.drain);
+    event(SUPERVISOR_EV_DRAINED);
+    finish(0, 0, ENDED_BY_ROSTER);
     ck_assert(o.drain);
     event(SUPERVISOR_EV_DRAINED);
     ck_assert(o.ended);
@@ -329,52 +332,112 @@ START_TEST(a_signal_ends_the_wait_for_a_reader)
 {
     begin_and_start(1);
     exited(0, 0, true);
+    event(SUPERVISOR_EV_DRAINED);
+    finish(0, 0, ENDED_BY_ROSTER);
     ck_assert(o.drain);
     signalled(SIGWINCH);
     ck_assert(!o.ended);
     signalled(SIGHUP);
     ck_assert(o.ended);
     ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGHUP);
+    ck_assert_int_eq(supervisor_die_of(s), SIGHUP);
 }
 END_TEST
 
-static void start_again(void)
+START_TEST(a_node_that_is_the_whole_job_ends_by_its_own_verdict)
 {
+    static const struct {
+        enum supervisor_ender ender;
+        int code, die_of;
+    } cases[] = {
+        {ENDED_BY_ROSTER, 3, 0}, {ENDED_BY_STOP, 128 + SIGTERM, SIGTERM}, {ENDED_BY_LOSS, 70, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin_and_start(1);
+        exited(0, EXIT_STATUS(3), true);
+        event(SUPERVISOR_EV_DRAINED);
+        if (cases[i].ender == ENDED_BY_STOP) /* of the pause before a restart */
+            signalled(SIGTERM);
+        finish(99, SIGKILL, cases[i].ender);
+        ck_assert_int_eq(supervisor_exit_code(s), cases[i].code);
+        ck_assert_int_eq(supervisor_die_of(s), cases[i].die_of);
+        supervisor_destroy(s);
+        s = NULL;
+    }
+    begin_and_start(1);
+    exited(0, EXIT_STATUS(3), true);
+    event(SUPERVISOR_EV_TIMEOUT); /* while its last output is passed on */
+    finish(124, 0, ENDED_BY_STOP);
+    ck_assert_int_eq(supervisor_exit_code(s), SUPERVISOR_EXIT_TIMEOUT);
+}
+END_TEST
+
+START_TEST(an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_then)
+{
+    begin_and_start(2);
+    exited(0, EXIT_STATUS(3), false);
+    event(SUPERVISOR_EV_SPAWNER_LOST); /* nothing can follow, and nobody has to stop it */
+    step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
     event(SUPERVISOR_EV_DRAINED);
-    now_ms = supervisor_deadline_ms(s);
-    event(SUPERVISOR_EV_TIME);
-    ck_assert(o.renew);
+    finish(70, 0, ENDED_BY_LOSS);
+    ck_assert_int_eq(supervisor_exit_code(s), 3);
+    supervisor_destroy(s);
+
+    begin_and_start(1);
+    exited(0, EXIT_STATUS(3), true);
+    event(SUPERVISOR_EV_DRAINED);
+    event(SUPERVISOR_EV_SPAWNER_LOST); /* in a pause */
+    ck_assert(supervisor_is_alone(s));
+    finish(70, 0, ENDED_BY_LOSS);
+    ck_assert_int_eq(supervisor_exit_code(s), 70);
+}
+END_TEST
+
+/* The only rank of a generation fails, at 2000 ms after its start at 1000 ms. */
+static bool has_progressed(struct supervisor_progress progress, uint64_t output_after_ms)
+{
+    create(
+        &(struct supervisor_limits){.n_ranks = 1, .window = 1, .output_after_ms = output_after_ms});
+    next(0);
     started(0);
-    started(1);
+    now_ms += 2000;
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .status = EXIT_STATUS(1), .empty = true,
+                                   .progress = progress});
+    const bool has = supervisor_has_progressed(s);
+    supervisor_destroy(s);
+    s = NULL;
+    return has;
 }
 
-/* Rank 0 fails, then rank 1 is stopped. */
-static void fail_after(uint64_t steps_at_failure, uint64_t steps_at_end)
+START_TEST(a_step_is_progress_and_so_is_output_from_its_time_on)
 {
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
-                                   .progress.n_steps = steps_at_failure});
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGTERM,
-                                   .empty = true, .progress.n_steps = steps_at_end});
+    ck_assert(!has_progressed((struct supervisor_progress){0}, 500));
+    ck_assert(has_progressed((struct supervisor_progress){.n_steps = 1}, 500));
+    ck_assert(!has_progressed((struct supervisor_progress){.output_ms = 999}, 500)); /* older */
+    ck_assert(!has_progressed((struct supervisor_progress){.output_ms = 1499}, 500));
+    ck_assert(has_progressed((struct supervisor_progress){.output_ms = 1500}, 500));
+    ck_assert(!has_progressed((struct supervisor_progress){.output_ms = 1000}, 0)); /* perhaps */
+    ck_assert(has_progressed((struct supervisor_progress){.output_ms = 1001}, 0));
+    ck_assert(!has_progressed((struct supervisor_progress){.output_ms = 2999}, UINT64_MAX));
 }
+END_TEST
 
 START_TEST(progress_is_that_of_one_generation_before_its_failure)
 {
-    begin_limited(2, (struct restart_rules){.max_restarts = 1, .after_progress = true}, false);
-    started(0);
-    started(1);
-    fail_after(3, 3);
-    ck_assert(supervisor_get_verdict(s)->restarts);
-    ck_assert(supervisor_get_verdict(s)->is_free);
-    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 0);
-    start_again();
-    fail_after(0, 1);
-    ck_assert(supervisor_get_verdict(s)->restarts);
-    ck_assert(!supervisor_get_verdict(s)->is_free);
-    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 1);
-    start_again();
-    fail_after(0, 0);
-    ck_assert(!supervisor_get_verdict(s)->restarts);
-    ck_assert_int_eq(supervisor_exit_code(s), 1);
+    begin_and_start(2);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
+                                   .progress.n_steps = 0});
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGTERM,
+                                   .empty = true, .progress.n_steps = 1});
+    ck_assert(!supervisor_has_progressed(s));
+    supervisor_destroy(s);
+
+    begin_and_start(1);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
+                                   .empty = true, .progress.n_steps = 3});
+    ck_assert(supervisor_has_progressed(s));
+    event(SUPERVISOR_EV_DRAINED);
+    next(1);
+    ck_assert(!supervisor_has_progressed(s));
 }
 END_TEST
 
@@ -423,6 +486,9 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, what_survives_sigkill_is_swept_alone_then_left);
     tcase_add_test(t, without_the_spawner_ddprun_sweeps_alone);
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
+    tcase_add_test(t, a_node_that_is_the_whole_job_ends_by_its_own_verdict);
+    tcase_add_test(t, an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_then);
+    tcase_add_test(t, a_step_is_progress_and_so_is_output_from_its_time_on);
     tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     suite_add_tcase(suite, t);

@@ -1,5 +1,5 @@
 /* A supervisor whose ranks can live on when one of them dies: another one comes in its place, or
- * none, or all start again, and so they do when a restart is asked for. */
+ * none, or all start again. */
 #include "one_supervisor.h"
 
 #include "common/clock.h"
@@ -12,13 +12,12 @@ static void joined(int rank, bool recovers)
 }
 
 /* Ranks that run, and have joined each other. */
-static struct supervisor_limits recovery(int n_ranks, int max_restarts, bool drops)
+static struct supervisor_limits recovery(int n_ranks, bool drops)
 {
     return (struct supervisor_limits){.n_ranks = n_ranks,
                                       .window = n_ranks,
                                       .grace_ms = 30000,
                                       .failure_grace_ms = 5000,
-                                      .restarts = {.max_restarts = max_restarts},
                                       .recovers = true,
                                       .drops = drops,
                                       .recovery_ms = 60000};
@@ -26,28 +25,41 @@ static struct supervisor_limits recovery(int n_ranks, int max_restarts, bool dro
 
 static void begin_with(const struct supervisor_limits *limits)
 {
-    s = supervisor_create(limits);
-    now_ms = 1000;
-    supervisor_begin(s, now_ms, &o);
+    create(limits);
+    next(0);
     for (int i = 0; i < limits->n_ranks; i++)
         started(i);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
 }
 
-static void begin_recoverable(int n_ranks, int max_restarts)
+static void begin_all(int n_ranks, bool drops)
 {
-    const struct supervisor_limits limits = recovery(n_ranks, max_restarts, false);
+    const struct supervisor_limits limits = recovery(n_ranks, drops);
     begin_with(&limits);
     for (int i = 0; i < n_ranks; i++)
         joined(i, true);
 }
 
-static void begin_shrinkable(int n_ranks, int max_restarts)
+static void begin_recoverable(int n_ranks)
 {
-    const struct supervisor_limits limits = recovery(n_ranks, max_restarts, true);
-    begin_with(&limits);
-    for (int i = 0; i < n_ranks; i++)
-        joined(i, true);
+    begin_all(n_ranks, false);
+}
+
+static void begin_shrinkable(int n_ranks)
+{
+    begin_all(n_ranks, true);
+}
+
+/* A rank fails, the others are parked, and the roster lets a generation follow. */
+static void lose(int rank, int status)
+{
+    exited(rank, status, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
+    ck_assert(o.park);
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert(supervisor_get_verdict(s)->recovers);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, rank);
+    next(supervisor_generation(s) + 1);
 }
 
 static void expect_replaced(int rank)
@@ -61,78 +73,10 @@ static void expect_replaced(int rank)
     ck_assert(!o.renew);
 }
 
-START_TEST(a_restart_that_is_asked_for_costs_nothing_of_the_budget)
-{
-    begin_and_start(2);
-    event(SUPERVISOR_EV_RESTART);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
-    ck_assert_int_eq(o.signal, SIGTERM);
-    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
-    exited(0, SIGTERM, false);
-    exited(1, SIGTERM, true);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
-    ck_assert(supervisor_get_verdict(s)->restarts && supervisor_get_verdict(s)->is_free);
-    event(SUPERVISOR_EV_DRAINED);
-    event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
-    ck_assert_uint_eq(supervisor_generation(s), 1);
-    ck_assert_int_eq(o.n_start, 2);
-}
-END_TEST
-
-START_TEST(a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it)
-{
-    begin_and_start(2);
-    event(SUPERVISOR_EV_RESTART);
-    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(3),
-                                   .was_ending = true});
-    exited(1, SIGTERM, true);
-    ck_assert(supervisor_get_verdict(s)->restarts);
-    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
-}
-END_TEST
-
-START_TEST(a_signal_counts_more_than_a_restart_that_is_asked_for)
-{
-    begin_and_start(1);
-    event(SUPERVISOR_EV_RESTART);
-    signalled(SIGINT);
-    exited(0, SIGINT, true);
-    event(SUPERVISOR_EV_DRAINED);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_ENDED);
-    ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGINT);
-}
-END_TEST
-
-START_TEST(a_wait_before_a_restart_ends_when_one_is_asked_for)
-{
-    begin_limited(1, (struct restart_rules){.max_restarts = 9}, false);
-    for (int i = 0; i < 2; i++) { /* the second one waits */
-        started(0);
-        exited(0, EXIT_STATUS(1), true);
-        event(SUPERVISOR_EV_DRAINED);
-        event(i == 0 ? SUPERVISOR_EV_TIME : SUPERVISOR_EV_RESTART);
-        ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STARTING);
-    }
-}
-END_TEST
-
-START_TEST(of_a_guided_one_others_decide_when_it_is_restarted)
-{
-    begin_limited(1, (struct restart_rules){0}, true);
-    event(SUPERVISOR_EV_RESTART);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
-    event(SUPERVISOR_EV_NEXT);
-    started(0);
-    event(SUPERVISOR_EV_RESTART);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
-}
-END_TEST
-
 START_TEST(a_failed_rank_alone_is_replaced_and_all_join_its_generation)
 {
-    begin_recoverable(3, 5);
-    exited(1, SIGKILL, false);
+    begin_recoverable(3);
+    lose(1, SIGKILL);
     expect_replaced(1);
     ck_assert_uint_eq(supervisor_generation(s), 1);
     ck_assert_int_eq(supervisor_get_replacement(s)->rank, 1);
@@ -149,30 +93,11 @@ START_TEST(a_failed_rank_alone_is_replaced_and_all_join_its_generation)
 }
 END_TEST
 
-START_TEST(each_replacement_spends_one_of_the_budget)
-{
-    begin_recoverable(2, 2);
-    for (int i = 1; i <= 2; i++) {
-        exited(0, EXIT_STATUS(3), false);
-        expect_replaced(0);
-        ck_assert_int_eq(supervisor_get_replacement(s)->n_counted, i);
-        started(0);
-        joined(1, true);
-        joined(0, true);
-    }
-    exited(0, EXIT_STATUS(3), false);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
-    exited(1, SIGTERM, true);
-    ck_assert(!supervisor_get_verdict(s)->restarts);
-    ck_assert_int_eq(supervisor_exit_code(s), 3);
-}
-END_TEST
-
 START_TEST(a_failed_rank_may_be_left_out_until_one_is_left)
 {
-    begin_shrinkable(3, 5);
+    begin_shrinkable(3);
     for (int i = 0; i < 2; i++) {
-        exited(i, SIGKILL, false);
+        lose(i, SIGKILL);
         ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING);
         ck_assert(o.recover);
         ck_assert_int_eq(o.n_dropped, 1);
@@ -185,47 +110,70 @@ START_TEST(a_failed_rank_may_be_left_out_until_one_is_left)
     }
     exited(2, 0, true);
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
-    event(SUPERVISOR_EV_DRAINED);
     ck_assert_int_eq(supervisor_exit_code(s), 0);
 }
 END_TEST
 
-START_TEST(the_last_rank_and_one_without_budget_cannot_be_left_out)
+START_TEST(the_last_rank_cannot_be_left_out)
 {
-    begin_shrinkable(2, 5);
-    exited(0, SIGKILL, false);
+    begin_shrinkable(2);
+    lose(0, SIGKILL);
     joined(1, true);
-    exited(1, SIGKILL, true); /* nobody lives on: all are started again */
-    ck_assert(supervisor_get_verdict(s)->restarts);
+    exited(1, SIGKILL, true); /* nobody lives on */
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
     event(SUPERVISOR_EV_DRAINED);
-    event(SUPERVISOR_EV_TIME);
+    next(2);
+    ck_assert(o.renew);
     ck_assert_int_eq(o.n_start, 2);
-    supervisor_destroy(s);
+}
+END_TEST
 
-    begin_shrinkable(3, 1);
-    exited(0, SIGKILL, false);
-    joined(1, true);
-    joined(2, true);
+START_TEST(parked_ranks_are_stopped_when_the_job_ends)
+{
+    begin_shrinkable(3);
     exited(1, SIGKILL, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP});
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_int_eq(o.except, -1);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    exited(0, SIGTERM, false);
     exited(2, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    ck_assert_int_eq(supervisor_exit_code(s), 137);
+}
+END_TEST
+
+START_TEST(a_rank_that_is_blamed_while_others_are_parked_dies_of_its_own_signal)
+{
+    begin_recoverable(3);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(5),
+                                   .blames = true, .culprit = 2});
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP});
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_int_eq(o.except, 2);
+    exited(2, SIGKILL, false);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
     ck_assert_int_eq(supervisor_exit_code(s), 137);
 }
 END_TEST
 
 START_TEST(who_has_not_come_yet_is_not_late_for_a_smaller_world)
 {
-    begin_shrinkable(3, 5);
-    exited(0, SIGKILL, false);
-    exited(1, SIGKILL, false);
+    begin_shrinkable(3);
+    lose(0, SIGKILL);
+    lose(1, SIGKILL);
     joined(2, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
     supervisor_destroy(s);
 
-    const struct supervisor_limits limits = recovery(2, 5, true);
+    const struct supervisor_limits limits = recovery(2, true);
     begin_with(&limits);
     joined(0, true); /* the other one has begun a moment ago */
-    exited(0, SIGKILL, false);
+    lose(0, SIGKILL);
     ck_assert_int_eq(o.n_dropped, 1);
     ck_assert_int_eq(o.dropped[0], 0);
     ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
@@ -236,26 +184,26 @@ END_TEST
 
 START_TEST(another_death_while_one_is_replaced_calls_all_once_more)
 {
-    begin_recoverable(3, 5);
-    exited(0, SIGKILL, false);
+    begin_recoverable(3);
+    lose(0, SIGKILL);
     started(0);
     joined(1, true);
-    exited(2, SIGSEGV, false);
+    lose(2, SIGSEGV);
     expect_replaced(2);
     ck_assert_uint_eq(supervisor_generation(s), 2);
     started(2);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING); /* rank 1 is called again */
     joined(1, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING); /* rank 0 comes when it can */
-    exited(0, SIGKILL, false); /* and if it dies before, it is replaced, too */
+    lose(0, SIGKILL); /* and if it dies before, it is replaced, too */
     expect_replaced(0);
 }
 END_TEST
 
 START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
 {
-    begin_recoverable(3, 5);
-    exited(0, SIGKILL, false);
+    begin_recoverable(3);
+    lose(0, SIGKILL);
     started(0);
     joined(2, true);
     ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 60000);
@@ -267,37 +215,33 @@ START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
     exited(1, 0, false); /* whatever it says now */
     exited(0, SIGTERM, false);
     exited(2, SIGTERM, true);
-    ck_assert(supervisor_get_verdict(s)->restarts);
-    ck_assert_int_eq(supervisor_get_verdict(s)->n_counted, 2);
+    ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
     ck_assert_int_ne(supervisor_exit_code(s), 0);
 }
 END_TEST
 
 START_TEST(who_is_not_recoverable_is_started_again_with_all_others)
 {
-    begin_recoverable(2, 5);
+    begin_recoverable(2);
     joined(1, false);
     exited(0, SIGKILL, false);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
     supervisor_destroy(s);
 
-    begin_limited(2, (struct restart_rules){.max_restarts = 5}, false); /* not asked for */
-    started(0);
-    started(1);
+    begin_and_start(2); /* not asked for */
     joined(0, true);
     joined(1, true);
     exited(0, SIGKILL, false);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
     supervisor_destroy(s);
 
-    begin_recoverable(2, 5);
+    begin_recoverable(2);
     exited(1, 0, false); /* one that is done cannot go on with another */
     exited(0, SIGKILL, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
-    ck_assert(supervisor_get_verdict(s)->restarts);
     supervisor_destroy(s);
 
-    begin_recoverable(1, 5); /* there is nobody to go on with */
+    begin_recoverable(1); /* there is nobody to go on with */
     exited(0, SIGKILL, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
 }
@@ -305,21 +249,21 @@ END_TEST
 
 START_TEST(a_rank_may_join_before_its_start_is_told)
 {
-    begin_recoverable(2, 5);
-    exited(0, SIGKILL, false);
+    begin_recoverable(2);
+    lose(0, SIGKILL);
     joined(1, true);
     joined(0, true);
     started(0);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
-    exited(1, SIGKILL, false);
+    lose(1, SIGKILL);
     ck_assert(supervisor_get_rank(s, 0)->called);
 }
 END_TEST
 
 START_TEST(a_replacement_that_cannot_be_executed_ends_the_job)
 {
-    begin_recoverable(2, 5);
-    exited(0, SIGKILL, false);
+    begin_recoverable(2);
+    lose(0, SIGKILL);
     step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = ENOENT,
                                    .stage = SUPERVISOR_START_EXEC});
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
@@ -330,8 +274,8 @@ END_TEST
 
 START_TEST(a_signal_ends_a_job_that_is_being_recovered)
 {
-    begin_recoverable(2, 5);
-    exited(0, SIGKILL, false);
+    begin_recoverable(2);
+    lose(0, SIGKILL);
     started(0);
     signalled(SIGTERM);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
@@ -345,15 +289,11 @@ TCase *supervisor_recovery_cases(void)
 {
     TCase *t = tcase_create("recovery");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, a_restart_that_is_asked_for_costs_nothing_of_the_budget);
-    tcase_add_test(t, a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it);
-    tcase_add_test(t, a_signal_counts_more_than_a_restart_that_is_asked_for);
-    tcase_add_test(t, a_wait_before_a_restart_ends_when_one_is_asked_for);
-    tcase_add_test(t, of_a_guided_one_others_decide_when_it_is_restarted);
     tcase_add_test(t, a_failed_rank_alone_is_replaced_and_all_join_its_generation);
-    tcase_add_test(t, each_replacement_spends_one_of_the_budget);
     tcase_add_test(t, a_failed_rank_may_be_left_out_until_one_is_left);
-    tcase_add_test(t, the_last_rank_and_one_without_budget_cannot_be_left_out);
+    tcase_add_test(t, the_last_rank_cannot_be_left_out);
+    tcase_add_test(t, parked_ranks_are_stopped_when_the_job_ends);
+    tcase_add_test(t, a_rank_that_is_blamed_while_others_are_parked_dies_of_its_own_signal);
     tcase_add_test(t, who_has_not_come_yet_is_not_late_for_a_smaller_world);
     tcase_add_test(t, another_death_while_one_is_replaced_calls_all_once_more);
     tcase_add_test(t, survivors_that_do_not_come_in_time_make_all_start_again);

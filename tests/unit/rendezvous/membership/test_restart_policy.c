@@ -14,15 +14,6 @@ static void init(int max, uint64_t window_ms, const bool *no_restart_on)
     ck_assert_int_eq(restart_policy_init(&p, &rules), 0);
 }
 
-static void init_after_progress(int max, uint64_t window_ms, uint64_t output_after_ms)
-{
-    struct restart_rules rules = {.max_restarts = max,
-                                  .window_ms = window_ms,
-                                  .after_progress = true,
-                                  .output_after_ms = output_after_ms};
-    ck_assert_int_eq(restart_policy_init(&p, &rules), 0);
-}
-
 static void tear_down(void)
 {
     restart_policy_fini(&p);
@@ -112,35 +103,19 @@ END_TEST
 
 /* --- after progress --- */
 
-static struct restart_failure with_steps(struct restart_failure f, uint64_t n_steps)
+static struct restart_failure free_of(struct restart_failure f)
 {
-    f.progress.n_steps = n_steps;
+    f.is_free = true;
     return f;
 }
 
-static struct restart_failure with_output(struct restart_failure f, uint64_t output_ms)
+START_TEST(a_failure_after_progress_is_free)
 {
-    f.progress.output_ms = output_ms;
-    return f;
-}
-
-START_TEST(progress_means_nothing_unless_asked_for)
-{
-    init(1, 0, NULL);
-    take(with_steps(at(1000), 5));
-    ck_assert(!allows(with_steps(at(2000), 5)));
-}
-END_TEST
-
-START_TEST(a_failure_after_a_step_is_free)
-{
-    init_after_progress(0, 0, 60000);
+    init(0, 0, NULL);
     ck_assert(!allows(at(1000)));
     for (uint64_t i = 1; i < 100; i++) {
-        struct restart_failure f = with_steps(at(1000 * i), i);
-        ck_assert(restart_policy_is_free(&p, &f));
-        ck_assert(allows(f));
-        take(f);
+        ck_assert(allows(free_of(at(1000 * i))));
+        take(free_of(at(1000 * i)));
     }
     ck_assert(!allows(at(1000000)));
 }
@@ -148,23 +123,23 @@ END_TEST
 
 START_TEST(a_crash_loop_ends_with_the_budget)
 {
-    init_after_progress(2, 0, 60000);
+    init(2, 0, NULL);
     take(at(1000));
-    take(with_steps(at(2000), 1)); /* does not give back what was used up */
+    take(free_of(at(2000))); /* does not give back what was used up */
     take(at(3000));
     ck_assert_uint_eq(p.n_counted, 2);
     ck_assert(!allows(at(4000)));
-    ck_assert(allows(with_steps(at(4000), 1)));
+    ck_assert(allows(free_of(at(4000))));
 }
 END_TEST
 
 START_TEST(a_window_forgets_only_what_was_counted)
 {
-    init_after_progress(2, 1000, 60000);
+    init(2, 1000, NULL);
     take(at(5000));
-    take(with_steps(at(5300), 1));
+    take(free_of(at(5300)));
     take(at(5600));
-    take(with_steps(at(5900), 1));
+    take(free_of(at(5900)));
     ck_assert(!allows(at(5999)));
     ck_assert(allows(at(6000)));
     take(at(6000));
@@ -173,38 +148,19 @@ START_TEST(a_window_forgets_only_what_was_counted)
 }
 END_TEST
 
-START_TEST(output_counts_from_its_time_on)
-{
-    init_after_progress(0, 0, 500);
-    ck_assert(!allows(with_output(after(2000), 0)));    /* never */
-    ck_assert(!allows(with_output(after(2000), 999)));  /* of the generation before */
-    ck_assert(!allows(with_output(after(2000), 1499))); /* a greeting */
-    ck_assert(allows(with_output(after(2000), 1500)));
-    restart_policy_fini(&p);
-    init_after_progress(0, 0, 0);
-    ck_assert(!allows(with_output(after(2000), 1000))); /* may be of the generation before */
-    ck_assert(allows(with_output(after(2000), 1001)));
-    restart_policy_fini(&p);
-    init_after_progress(0, 0, UINT64_MAX);
-    ck_assert(!allows(with_output(after(2000), 2999)));
-}
-END_TEST
-
 START_TEST(some_codes_are_final_after_progress_too)
 {
     bool final[256] = {[1] = true};
-    struct restart_rules rules = {
-        .max_restarts = 5, .no_restart_on = final, .after_progress = true};
-    ck_assert_int_eq(restart_policy_init(&p, &rules), 0);
-    ck_assert(!allows(with_steps(at(1000), 7)));
+    init(5, 0, final);
+    ck_assert(!allows(free_of(at(1000))));
 }
 END_TEST
 
 START_TEST(free_restarts_wait_like_others)
 {
-    init_after_progress(1, 0, 60000);
-    ck_assert_uint_eq(take(with_steps(after(10), 1)), 0);
-    ck_assert_uint_eq(take(with_steps(after(10), 1)), RESTART_FIRST_WAIT_MS);
+    init(1, 0, NULL);
+    ck_assert_uint_eq(take(free_of(after(10))), 0);
+    ck_assert_uint_eq(take(free_of(after(10))), RESTART_FIRST_WAIT_MS);
     ck_assert_uint_eq(take(after(10)), 2 * RESTART_FIRST_WAIT_MS);
 }
 END_TEST
@@ -250,8 +206,8 @@ START_TEST(what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer)
     ck_assert(allows(at(2000)));
     restart_policy_fini(&p);
 
-    init_after_progress(1, 0, 0);
-    f.progress.n_steps = 1;
+    init(1, 0, NULL);
+    f.is_free = true;
     restart_policy_spend(&p, &f);
     ck_assert_uint_eq(p.n_counted, 0);
 }
@@ -270,11 +226,9 @@ TEST_SUITE(restart_policy)
     tcase_add_test(tc, a_window_forgets);
     tcase_add_test(tc, some_codes_are_final);
     tcase_add_test(tc, waits_grow_to_a_limit_and_begin_again_after_a_steady_run);
-    tcase_add_test(tc, progress_means_nothing_unless_asked_for);
-    tcase_add_test(tc, a_failure_after_a_step_is_free);
+    tcase_add_test(tc, a_failure_after_progress_is_free);
     tcase_add_test(tc, a_crash_loop_ends_with_the_budget);
     tcase_add_test(tc, a_window_forgets_only_what_was_counted);
-    tcase_add_test(tc, output_counts_from_its_time_on);
     tcase_add_test(tc, some_codes_are_final_after_progress_too);
     tcase_add_test(tc, free_restarts_wait_like_others);
     suite_add_tcase(suite, tc);

@@ -1,8 +1,8 @@
-/* one_guided_job.h - a job of several guided nodes under test, and what each of them came to. */
-#ifndef DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_ONE_GUIDED_JOB_H
-#define DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_ONE_GUIDED_JOB_H
+/* one_job.h - a job of several nodes under test, and what each of them came to. */
+#ifndef DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_ONE_JOB_H
+#define DDP_TESTS_UNIT_LAUNCHER_MEMBERSHIP_ONE_JOB_H
 
-#include "tests/support/guided_nodes.h"
+#include "tests/support/nodes.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

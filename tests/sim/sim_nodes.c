@@ -1,4 +1,4 @@
-/* sim_guided - nodes of one job (tests/support/guided_nodes.h): ddpruns that are started, killed,
+/* sim_nodes - nodes of one job (tests/support/nodes.h): ddpruns that are started, killed,
  * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die or are slow. In
  * half of them ranks live on when others end.
  *
@@ -10,7 +10,7 @@
  * heard a verdict have the same exit code, and who was told to stop by a signal died of it. */
 #include "schedules.h"
 
-#include "tests/support/guided_nodes.h"
+#include "tests/support/nodes.h"
 
 #include "rendezvous/membership/lease.h"
 #include "tests/support/chance.h"

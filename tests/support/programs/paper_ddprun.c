@@ -1,7 +1,7 @@
-/* guided_ddprun.c - ddprun as one node of several, for tests: all is real but the way to the roster
+/* paper_ddprun.c - ddprun as one node of several, for tests: all is real but the way to the roster
  * and the other nodes (paper_roster.h).
  *
- *     guided_ddprun MIN:MAX ARGUMENTS OF DDPRUN...
+ *     paper_ddprun MIN:MAX ARGUMENTS OF DDPRUN...
  *
  * Its node is called "own". NODE_RESTARTS, NODE_TIMEOUT_MS (of each wait for nodes) come by the
  * environment. */
@@ -26,7 +26,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
 
 static void join_world(struct job_spec *spec, const char *nodes)
 {
-    spec->world = (struct job_world){.guided = true,
+    spec->world = (struct job_world){.has_others = true,
                                      .window_ms = number("NODE_WINDOW_MS", 0),
                                      .start_timeout_ms = number("NODE_TIMEOUT_MS", 60000),
                                      .rejoin_timeout_ms = number("NODE_TIMEOUT_MS", 60000),
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
         rc = node_run(&spec, &paper_roster_link, open("/dev/null", O_RDWR | O_CLOEXEC), &end, &err);
     }
     if (rc < 0) {
-        fprintf(stderr, "guided_ddprun: %s\n", err.text);
+        fprintf(stderr, "paper_ddprun: %s\n", err.text);
         return 96;
     }
     job_spec_fini(&spec);

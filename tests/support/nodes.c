@@ -1,4 +1,4 @@
-#include "guided_nodes.h"
+#include "nodes.h"
 
 #include "common/buf.h"
 #include "common/clock.h"
@@ -462,7 +462,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .window = 1,
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
-                                       .guided = true,
+                                       .has_others = true,
                                        .recovers = w->recovers,
                                        .drops = w->drops,
                                        .recovery_ms = 60000};
@@ -474,14 +474,12 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                   .stop_ms = 60000,
                                   .terms = w->terms};
     struct member_limits times = {.start_timeout_ms = 10000, .failover_timeout_ms = 60000};
-    struct supervisor_orders so;
     struct member_orders mo;
     n->supervisor = supervisor_create(&limits);
     int rc = member_create(&times, &hello, "n0:29400", &n->member, NULL);
     assert(rc == 0 && n->supervisor != NULL);
     (void)rc;
     roster_agent_init(&n->agent, n->name, "./train", ends_job);
-    supervisor_begin(n->supervisor, w->now_ms, &so);
     member_begin(n->member, w->now_ms, &mo);
     follow(w, node, &mo);
     nodes_settle(w);

@@ -1,9 +1,9 @@
-/* guided_nodes.h - nodes of one job on virtual time: real roster, members, roster agents and
+/* nodes.h - nodes of one job on virtual time: real roster, members, roster agents and
  * supervisors, put together as launcher/node/node_roster.c does it. Test doubles are what lies
  * around them: the connections (whole, or silent), the spawner (ranks start at once and die when
  * they are told), the clock. */
-#ifndef DDP_TESTS_SUPPORT_GUIDED_NODES_H
-#define DDP_TESTS_SUPPORT_GUIDED_NODES_H
+#ifndef DDP_TESTS_SUPPORT_NODES_H
+#define DDP_TESTS_SUPPORT_NODES_H
 
 #include "launcher/membership/roster_agent.h"
 #include "launcher/supervisor/supervisor.h"

@@ -1,32 +1,21 @@
-/* A guided supervisor: others decide what is started, what is stopped, and how the job ends. */
+/* What a supervisor does at the roster's orders: what is started, what is stopped, how the job
+ * ends. */
 #include "one_supervisor.h"
 
 #include "common/clock.h"
-
-static void next(uint32_t generation)
-{
-    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = generation});
-}
 
 static void ordered_stop(bool gently)
 {
     step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .gently = gently});
 }
 
-static void finish(int exit_code, int sig)
+static void begin_waiting(int n_ranks)
 {
-    step((struct supervisor_event){SUPERVISOR_EV_FINISH, .exit_code = exit_code, .sig = sig});
-}
-
-static void begin_guided(int n_ranks)
-{
-    begin_limited(n_ranks, (struct restart_rules){0}, true);
-    ck_assert_int_eq(o.n_start, 0);
-    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
+    create_usual(n_ranks, true);
     ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
 }
 
-static void start_guided(int n_ranks, uint32_t generation)
+static void start(int n_ranks, uint32_t generation)
 {
     next(generation);
     ck_assert(o.renew);
@@ -44,23 +33,22 @@ static void expect_waiting(void)
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
 }
 
-START_TEST(a_guided_one_starts_what_it_is_told_and_then_waits)
+START_TEST(ranks_are_started_by_order_and_the_next_order_is_awaited)
 {
-    begin_guided(2);
-    start_guided(2, 0);
+    begin_waiting(2);
+    start(2, 0);
     exited(0, EXIT_STATUS(3), false);
     ck_assert_int_eq(o.signal, SIGTERM);
     exited(1, SIGTERM, true);
-    ck_assert(!supervisor_get_verdict(s)->restarts);
     expect_waiting();
     ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
 
-    start_guided(2, 7); /* it did not take part in those between */
+    start(2, 7); /* it did not take part in those between */
     exited(0, 0, false);
     exited(1, 0, true);
     expect_waiting();
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_WELL);
-    finish(0, 0);
+    finish(0, 0, ENDED_BY_ROSTER);
     ck_assert(o.drain);
     event(SUPERVISOR_EV_DRAINED);
     ck_assert(o.ended);
@@ -72,8 +60,8 @@ START_TEST(what_was_stopped_by_order_is_no_failure)
 {
     static const int statuses[] = {SIGTERM, SIGSEGV, EXIT_STATUS(3), 0};
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
-        begin_guided(1);
-        start_guided(1, 0);
+        begin_waiting(1);
+        start(1, 0);
         ordered_stop(false);
         ck_assert_int_eq(o.signal, SIGTERM);
         exited(0, statuses[i], true);
@@ -88,15 +76,15 @@ END_TEST
 
 START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
 {
-    begin_guided(2);
-    start_guided(2, 0);
+    begin_waiting(2);
+    start(2, 0);
     ordered_stop(false);
     exited_of_another(0, EXIT_STATUS(1));
     exited_before_our_signal(1, EXIT_STATUS(3), true);
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
     ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
     expect_waiting();
-    start_guided(2, 1); /* and forgotten */
+    start(2, 1); /* and forgotten */
     ordered_stop(false);
     exited(0, SIGTERM, false);
     exited(1, SIGTERM, true);
@@ -106,8 +94,8 @@ END_TEST
 
 START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
 {
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     ordered_stop(true);
     ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 30000);
     ordered_stop(false); /* and a more urgent one makes it shorter ... */
@@ -122,8 +110,8 @@ END_TEST
 
 START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
 {
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     event(SUPERVISOR_EV_ORDER_KILL);
     ck_assert_int_eq(o.signal, SIGKILL);
     ck_assert(o.to_groups);
@@ -133,7 +121,7 @@ START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_ORDERED);
     expect_waiting();
 
-    start_guided(1, 1);
+    start(1, 1);
     exited(0, 0, false);
     ck_assert_int_eq(o.sweep_signal, SIGTERM);
     event(SUPERVISOR_EV_ORDER_KILL);
@@ -146,7 +134,7 @@ END_TEST
 
 START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
 {
-    begin_guided(3);
+    begin_waiting(3);
     next(0);
     ck_assert_int_eq(o.n_start, 2);
     event(SUPERVISOR_EV_ORDER_KILL);
@@ -158,47 +146,47 @@ START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
     started(1);
     exited(1, SIGKILL, true);
     expect_waiting();
-    start_guided(3, 1);
+    start(3, 1);
 }
 END_TEST
 
-START_TEST(a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others)
+START_TEST(a_signal_is_noted_and_the_end_left_to_the_roster)
 {
-    begin_guided(1);
+    begin_waiting(1);
     signalled(SIGUSR1);
     ck_assert_int_eq(supervisor_stop_signal(s), 0);
     signalled(SIGTERM); /* nothing runs */
     ck_assert(!o.drain);
     ck_assert_int_eq(supervisor_stop_signal(s), SIGTERM);
-    finish(143, SIGTERM);
+    finish(143, SIGTERM, ENDED_BY_STOP);
     event(SUPERVISOR_EV_DRAINED);
     ck_assert(o.ended);
-    ck_assert_int_eq(supervisor_get_verdict(s)->die_of, SIGTERM);
+    ck_assert_int_eq(supervisor_die_of(s), SIGTERM);
     supervisor_destroy(s);
 
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     signalled(SIGINT);
     ck_assert_int_eq(o.signal, SIGINT);
     exited(0, SIGINT, true);
     expect_waiting();
     ck_assert_int_eq(supervisor_stop_signal(s), SIGINT);
-    finish(130, SIGINT);
+    finish(130, SIGINT, ENDED_BY_STOP);
     event(SUPERVISOR_EV_DRAINED);
     ck_assert_int_eq(supervisor_exit_code(s), 130);
 }
 END_TEST
 
-START_TEST(a_signal_ends_a_guided_ones_wait_for_a_reader)
+START_TEST(a_signal_ends_the_wait_for_a_reader_and_the_end_is_left_to_the_roster)
 {
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     exited(0, EXIT_STATUS(1), true);
     ck_assert(o.drain);
     signalled(SIGTERM);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
-    finish(143, SIGTERM);
+    finish(143, SIGTERM, ENDED_BY_STOP);
     ck_assert(o.drain);
     ck_assert(!o.ended);
     signalled(SIGTERM); /* the last report is not waited for, either */
@@ -207,36 +195,36 @@ START_TEST(a_signal_ends_a_guided_ones_wait_for_a_reader)
 }
 END_TEST
 
-START_TEST(the_end_of_the_time_is_left_to_others_too)
+START_TEST(the_end_of_the_time_is_left_to_the_roster_too)
 {
-    begin_guided(1);
+    begin_waiting(1);
     event(SUPERVISOR_EV_TIMEOUT);
     ck_assert(supervisor_timed_out(s));
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
     supervisor_destroy(s);
 
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     event(SUPERVISOR_EV_TIMEOUT);
     ck_assert_int_eq(o.signal, SIGTERM);
     exited(0, SIGTERM, true);
     expect_waiting();
-    finish(124, 0);
+    finish(124, 0, ENDED_BY_STOP);
     event(SUPERVISOR_EV_DRAINED);
     ck_assert_int_eq(supervisor_exit_code(s), 124);
 }
 END_TEST
 
-START_TEST(a_guided_one_without_its_spawner_waits_for_the_end)
+START_TEST(without_its_spawner_it_waits_for_the_end)
 {
-    begin_guided(1);
+    begin_waiting(1);
     event(SUPERVISOR_EV_SPAWNER_LOST);
     ck_assert(supervisor_is_alone(s));
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
     supervisor_destroy(s);
 
-    begin_guided(1);
-    start_guided(1, 0);
+    begin_waiting(1);
+    start(1, 0);
     event(SUPERVISOR_EV_SPAWNER_LOST);
     ck_assert(o.sweep_alone);
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
@@ -246,17 +234,15 @@ START_TEST(a_guided_one_without_its_spawner_waits_for_the_end)
 }
 END_TEST
 
-static void begin_guided_recoverable(void)
+static void begin_recoverable(void)
 {
-    s = supervisor_create(&(struct supervisor_limits){.n_ranks = 1,
-                                                      .window = 1,
-                                                      .grace_ms = 30000,
-                                                      .failure_grace_ms = 5000,
-                                                      .guided = true,
-                                                      .recovers = true,
-                                                      .recovery_ms = 60000});
-    now_ms = 1000;
-    supervisor_begin(s, now_ms, &o);
+    create(&(struct supervisor_limits){.n_ranks = 1,
+                                       .window = 1,
+                                       .grace_ms = 30000,
+                                       .failure_grace_ms = 5000,
+                                       .has_others = true,
+                                       .recovers = true,
+                                       .recovery_ms = 60000});
     next(0);
     ck_assert_int_eq(o.n_start, 1);
 }
@@ -273,7 +259,7 @@ static void ordered_to_keep(void)
 
 START_TEST(a_rank_that_joined_before_its_start_was_told_is_parked)
 {
-    begin_guided_recoverable();
+    begin_recoverable();
     joined(true);
     ordered_to_keep();
     ck_assert(o.park);
@@ -292,7 +278,7 @@ END_TEST
 START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped)
 {
     for (int has_joined = 0; has_joined < 2; has_joined++) {
-        begin_guided_recoverable();
+        begin_recoverable();
         if (has_joined)
             joined(false);
         ordered_to_keep();
@@ -307,7 +293,7 @@ END_TEST
 
 START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten)
 {
-    begin_guided_recoverable();
+    begin_recoverable();
     joined(true);
     step((struct supervisor_event){SUPERVISOR_EV_ASKED, .rank = 0});
     started(0);
@@ -319,21 +305,21 @@ START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forg
 }
 END_TEST
 
-TEST_SUITE(supervisor_guided)
+TEST_SUITE(supervisor_orders)
 {
-    Suite *suite = suite_create("supervisor_guided");
-    TCase *t = tcase_create("guided");
+    Suite *suite = suite_create("supervisor_orders");
+    TCase *t = tcase_create("orders");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, a_guided_one_starts_what_it_is_told_and_then_waits);
+    tcase_add_test(t, ranks_are_started_by_order_and_the_next_order_is_awaited);
     tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
     tcase_add_test(t, a_failure_that_an_order_to_stop_overtook_is_one);
     tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
     tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
     tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);
-    tcase_add_test(t, a_signal_to_a_guided_one_is_noted_and_the_end_left_to_others);
-    tcase_add_test(t, a_signal_ends_a_guided_ones_wait_for_a_reader);
-    tcase_add_test(t, the_end_of_the_time_is_left_to_others_too);
-    tcase_add_test(t, a_guided_one_without_its_spawner_waits_for_the_end);
+    tcase_add_test(t, a_signal_is_noted_and_the_end_left_to_the_roster);
+    tcase_add_test(t, a_signal_ends_the_wait_for_a_reader_and_the_end_is_left_to_the_roster);
+    tcase_add_test(t, the_end_of_the_time_is_left_to_the_roster_too);
+    tcase_add_test(t, without_its_spawner_it_waits_for_the_end);
     tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_parked);
     tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
     tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);

@@ -12,17 +12,17 @@ import unittest
 
 from harness import RANK, Job, await_true, main
 
-GUIDED = os.environ["GUIDED_DDPRUN"]
+PAPER = os.environ["PAPER_DDPRUN"]
 UP = ("tell", "up", "wait")
 
 
 class Node(Job):
-    """guided_ddprun; the commands of tests/support/paper_roster.h make the other nodes act."""
+    """paper_ddprun; the commands of tests/support/paper_roster.h make the other nodes act."""
 
     def __init__(self, nodes, *args, env=None, **kw):
         read_end, self.commands_fd = os.pipe()
         path = f"/proc/{os.getpid()}/fd/{read_end}"
-        super().__init__(nodes, *args, env=dict(env or {}, PAPER_COMMANDS=path), launcher=GUIDED, **kw)
+        super().__init__(nodes, *args, env=dict(env or {}, PAPER_COMMANDS=path), launcher=PAPER, **kw)
         self.read_end = read_end
         self.said = b""
 
@@ -56,7 +56,7 @@ def is_open(port):
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Guided(unittest.TestCase):
+class OrderedNode(unittest.TestCase):
     def test_a_node_that_is_enough_runs_at_once(self):
         with Node("1:1", "-n", "2", "sh", "-c", "echo $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
                   "$MASTER_ADDR $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_USE_AGENT_STORE") as node:
