@@ -1,5 +1,5 @@
-/* hang_report.h - what hang.h has found, in words and as JSON, and what the kernel says of a process
- * that does not move. Pure, but for hang_proc_read(). */
+/* hang_report.h - what hang.h has found, in words and as JSON, and what the kernel says of a
+ * process that does not move. Pure, but for hang_proc_read(). */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_HANG_REPORT_H
 #define DDP_LAUNCHER_DIAGNOSIS_HANG_REPORT_H
 

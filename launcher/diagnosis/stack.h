@@ -60,7 +60,8 @@ json_t *stack_json_make(const struct stack *s);
 
 /* For which rank do others wait, as it looks at one moment? What hang.h says after a while,
  * `ddpctl stack` has to say at once: the call in which most ranks wait, and which ranks could have
- * come to it and have not. A rank that is only a little late looks the same as one that never comes.
+ * come to it and have not. A rank that is only a little late looks the same as one that never
+ * comes.
  *
  * "rank 1 is missing in all_reduce #812 (4 MiB, float32): ranks 0 and 2 wait in it", a line for
  * each; nothing where nobody waits, or nobody is missing here. */

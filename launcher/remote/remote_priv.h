@@ -105,9 +105,10 @@ void remote_plan_fini(struct remote *r);
 int remote_command_make(const struct remote *r, const struct host *host, bool may_send,
                         char **ret_path, char ***ret_words, struct co_error *err);
 
-/* The variables that go along to other hosts. All of them, as a Python environment or a library path is one of many, apart from those that mean
- * something on this machine or in this session only (HOME, TMPDIR, SSH_*, XDG_*, DISPLAY, SLURM_*
- * and so on), and the nodes' secret. What is exported goes along in any case.
+/* The variables that go along to other hosts. All of them, as a Python environment or a library
+ * path is one of many, apart from those that mean something on this machine or in this session only
+ * (HOME, TMPDIR, SSH_*, XDG_*, DISPLAY, SLURM_* and so on), and the nodes' secret. What is exported
+ * goes along in any case.
  *
  * environment   NAME=VALUE, NULL-terminated
  * exports       NAME, or NAME=VALUE, which wins; NULL-terminated. A NAME that is not set is skipped
