@@ -4,7 +4,7 @@
 #   symbols.sh SOURCE_ROOT PLUGIN CUDA_LIB_DIR
 set -eu
 list=$1/worker-runtime/nccl/symbols.txt
-newer=$1/worker-runtime/nccl/optional_symbols.h
+newer=$1/worker-runtime/nccl/device.h
 plugin=$2
 lib_dir=$3
 work=$(mktemp -d)

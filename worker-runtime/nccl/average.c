@@ -32,7 +32,8 @@ static cudaError_t open_stream(struct device_group *g)
 static cudaError_t follow(struct device_group *g, void *stream)
 {
     const cudaError_t result = open_stream(g);
-    return result == cudaSuccess ? side_stream_fork(&g->averages, stream) : result;
+    return result == cudaSuccess ? side_stream_follow(&g->averages, g->averages.stream, stream)
+                                 : result;
 }
 
 int average_fork(struct device_group *g, void *stream, struct co_error *err)
@@ -44,7 +45,7 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 {
     cudaError_t result = open_stream(g);
     if (result == cudaSuccess)
-        result = side_stream_join(&g->averages, stream);
+        result = side_stream_follow(&g->averages, stream, g->averages.stream);
     return call_settle_cuda(g, result, "the order of two streams", err);
 }
 

@@ -125,12 +125,13 @@ static const struct bucket_block *find_block(const struct device *d, const void 
     return b;
 }
 
-static bool is_known(const struct device_group *g, const void *at)
+/* Where the list of marks has that of an address; its end if it has none. */
+static struct bucket_mark **find_mark(struct device_group *g, const void *at)
 {
-    const struct bucket_mark *m = g->marks;
-    while (m != NULL && m->at != at)
-        m = m->next;
-    return m != NULL;
+    struct bucket_mark **m = &g->marks;
+    while (*m != NULL && (*m)->at != at)
+        m = &(*m)->next;
+    return m;
 }
 
 struct telling { /* for a hand */
@@ -171,10 +172,7 @@ static int run_call(struct device_group *g, int (*work)(const void *arg), const 
  * returns whether the memory may go then: not where a hand holds the communicator */
 static bool take_mark(struct device_group *g, const void *at, struct bucket_mark **list)
 {
-    struct bucket_mark **m = &g->marks;
-    while (*m != NULL && (*m)->at != at)
-        m = &(*m)->next;
-    struct bucket_mark *found = *m;
+    struct bucket_mark **m = find_mark(g, at), *found = *m;
     if (found == NULL)
         return true;
     *m = found->next;
@@ -268,7 +266,7 @@ static int prepare(struct device_group *g, const void *at, struct telling *c, st
                        b == NULL           ? "they are the program's own memory"
                        : b->why[0] != '\0' ? b->why
                                            : "they were allocated without nccl_memory");
-    if (is_known(g, b->at))
+    if (*find_mark(g, b->at) != NULL)
         return 0;
     c->mark = calloc(1, sizeof *c->mark);
     if (c->mark == NULL)

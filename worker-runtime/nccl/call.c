@@ -35,43 +35,25 @@ static size_t count_out(const struct work *c, int r)
     return c->what->counts != NULL ? c->what->counts[r] : c->what->count;
 }
 
-static ncclResult_t end_group(ncclResult_t first)
-{
-    nccl_map_keep_first(&first, ncclGroupEnd());
-    return first;
-}
+/* --- what is made of several calls, in one group ---------------------------------------------- */
 
-/* --- of broadcasts and reductions ------------------------------------------------------------- */
-
-static ncclResult_t all_gather_v(const struct work *c)
+/* Blocks of different lengths: a broadcast or a reduction for each rank. */
+static void make_by_rank(const struct work *c, ncclResult_t *first)
 {
-    ncclResult_t first = ncclGroupStart();
-    char *at = c->out;
+    const bool gathers = c->what->kind == CALL_ALL_GATHER;
+    size_t at = 0; /* bytes */
     for (int r = 0; r < c->g->n; r++) {
-        const size_t count = count_out(c, r);
-        if (count > 0)
-            nccl_map_keep_first(&first, ncclBroadcast(r == c->g->rank ? c->in : at, at, count,
-                                                      c->dtype, r, c->comm, c->stream));
+        const bool is_own = r == c->g->rank;
+        const size_t count = c->what->counts[r];
+        if (count > 0 && gathers)
+            nccl_map_keep_first(first, ncclBroadcast(is_own ? c->in : c->out + at, c->out + at,
+                                                     count, c->dtype, r, c->comm, c->stream));
+        else if (count > 0)
+            nccl_map_keep_first(first, ncclReduce(c->in + at, is_own ? c->out : NULL, count,
+                                                  c->dtype, c->op, r, c->comm, c->stream));
         at += count * c->size;
     }
-    return end_group(first);
 }
-
-static ncclResult_t reduce_scatter_v(const struct work *c)
-{
-    ncclResult_t first = ncclGroupStart();
-    const char *at = c->in;
-    for (int r = 0; r < c->g->n; r++) {
-        const size_t count = count_in(c, r);
-        if (count > 0)
-            nccl_map_keep_first(&first, ncclReduce(at, r == c->g->rank ? c->out : NULL, count,
-                                                   c->dtype, c->op, r, c->comm, c->stream));
-        at += count * c->size;
-    }
-    return end_group(first);
-}
-
-/* --- of messages ------------------------------------------------------------------------------ */
 
 static void send_to(const struct work *c, const char *at, size_t count, int r, ncclResult_t *first)
 {
@@ -94,48 +76,35 @@ static void receive_all(const struct work *c, ncclResult_t *first)
     }
 }
 
-static void send_all(const struct work *c, const char *at, ncclResult_t *first)
+static void send_all(const struct work *c, ncclResult_t *first)
 {
+    const char *at = c->temp != NULL ? c->temp : c->in;
     for (int r = 0; r < c->g->n; r++) {
         send_to(c, at, count_in(c, r), r, first);
         at += count_in(c, r) * c->size;
     }
 }
 
-static ncclResult_t gather(const struct work *c)
+/* A gather, a scatter, an all_to_all: of messages. */
+static void make_by_message(const struct work *c, ncclResult_t *first)
 {
-    ncclResult_t first = ncclGroupStart();
-    const int root = c->what->root;
-    if (c->g->rank == root)
-        receive_all(c, &first);
-    else
-        send_to(c, c->in, count_in(c, c->g->rank), root, &first);
-    return end_group(first);
-}
-
-static ncclResult_t scatter(const struct work *c)
-{
-    ncclResult_t first = ncclGroupStart();
-    const int root = c->what->root;
-    if (c->g->rank == root)
-        send_all(c, c->in, &first);
-    else
-        receive_from(c, c->out, count_out(c, c->g->rank), root, &first);
-    return end_group(first);
-}
-
-static ncclResult_t all_to_all(const struct work *c)
-{
-    ncclResult_t first = ncclGroupStart();
-    send_all(c, c->temp != NULL ? c->temp : c->in, &first);
-    receive_all(c, &first);
-    return end_group(first);
+    const int root = c->what->root, me = c->g->rank;
+    const enum call_kind kind = c->what->kind;
+    if (kind == CALL_ALL_TO_ALL || (kind == CALL_SCATTER && me == root))
+        send_all(c, first);
+    else if (kind == CALL_GATHER)
+        send_to(c, c->in, count_in(c, me), root, first);
+    if (kind == CALL_ALL_TO_ALL || (kind == CALL_GATHER && me == root))
+        receive_all(c, first);
+    else if (kind == CALL_SCATTER)
+        receive_from(c, c->out, count_out(c, me), root, first);
 }
 
 static ncclResult_t make_call(const struct work *c)
 {
     const struct collective *w = c->what;
     const struct message *m = c->message;
+    void (*make)(const struct work *, ncclResult_t *);
     if (m != NULL)
         return m->is_send ? ncclSend(m->data, m->count, c->dtype, m->peer, c->comm, c->stream)
                           : ncclRecv(m->data, m->count, c->dtype, m->peer, c->comm, c->stream);
@@ -147,22 +116,27 @@ static ncclResult_t make_call(const struct work *c)
     case CALL_BROADCAST:
         return ncclBroadcast(c->in, c->out, w->count, c->dtype, w->root, c->comm, c->stream);
     case CALL_ALL_GATHER:
-        return w->counts != NULL
-                   ? all_gather_v(c)
-                   : ncclAllGather(c->in, c->out, w->count, c->dtype, c->comm, c->stream);
+        if (w->counts == NULL)
+            return ncclAllGather(c->in, c->out, w->count, c->dtype, c->comm, c->stream);
+        make = make_by_rank;
+        break;
     case CALL_REDUCE_SCATTER:
-        return w->counts != NULL ? reduce_scatter_v(c)
-                                 : ncclReduceScatter(c->in, c->out, w->count, c->dtype, c->op,
-                                                     c->comm, c->stream);
+        if (w->counts == NULL)
+            return ncclReduceScatter(c->in, c->out, w->count, c->dtype, c->op, c->comm, c->stream);
+        make = make_by_rank;
+        break;
     case CALL_GATHER:
-        return gather(c);
     case CALL_SCATTER:
-        return scatter(c);
     case CALL_ALL_TO_ALL:
-        return all_to_all(c);
+        make = make_by_message;
+        break;
     default:
         return ncclInvalidUsage;
     }
+    ncclResult_t first = ncclGroupStart();
+    make(c, &first);
+    nccl_map_keep_first(&first, ncclGroupEnd());
+    return first;
 }
 
 /* --- what stays on this rank ------------------------------------------------------------------ */

@@ -23,7 +23,6 @@
 
 #include "comm_state.h"
 #include "kernels.h"
-#include "optional_symbols.h"
 
 #include "common/error.h"
 #include "worker-runtime/device/device_plugin.h"
@@ -35,6 +34,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+
+/* Calls that not every NCCL has that this plug-in runs with: device.c looks them up, and they are
+ * NULL where they are missing. All others are linked (symbols.txt lists both). */
+#define NEWER_CALLS(X)          /* name, since */                                                  \
+    X(ncclCommInitRankScalable) /* 2.23 */                                                         \
+    X(ncclCommShrink)           /* 2.27 */                                                         \
+    X(ncclCommRevoke)           /* 2.28.7 */
+
+struct newer {
+#define NEWER_MEMBER(name) __typeof__(&name) name;
+    NEWER_CALLS(NEWER_MEMBER)
+#undef NEWER_MEMBER
+};
 
 struct device {
     int index;
@@ -158,9 +170,8 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what,
 /* --- side_stream.c: the calling thread's device is the group's -------------------------------- */
 
 cudaError_t side_stream_open(struct side *s); /* open before is fine */
-/* What comes on its stream goes on behind what is on `stream` now; and the other way round. */
-cudaError_t side_stream_fork(const struct side *s, cudaStream_t stream);
-cudaError_t side_stream_join(const struct side *s, cudaStream_t stream);
+/* What comes on `to` goes on behind what is on `from` now; one of them is the side's. */
+cudaError_t side_stream_follow(const struct side *s, cudaStream_t to, cudaStream_t from);
 void side_stream_close(struct side *s); /* nothing of it runs any more */
 
 /* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */

@@ -22,20 +22,6 @@ struct helper_call { /* of two: the thread, and who waits. The second to leave f
     _Alignas(max_align_t) uint8_t arg[];
 };
 
-static struct helper_call *new_hand(int device, int (*work)(const void *arg), const void *arg,
-                                    size_t bytes)
-{
-    struct helper_call *h = calloc(1, sizeof *h + bytes);
-    if (h == NULL)
-        return NULL;
-    pthread_mutex_init(&h->mutex, NULL);
-    pthread_cond_init(&h->changed, NULL);
-    h->device = device;
-    h->work = work;
-    memcpy(h->arg, arg, bytes);
-    return h;
-}
-
 static void destroy(struct helper_call *h)
 {
     pthread_cond_destroy(&h->changed);
@@ -66,28 +52,29 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start(struct helper_call *h)
-{
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&thread, NULL, run, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_detach(thread);
-    return -rc;
-}
-
 struct helper_call *helper_call_start(int device, int (*work)(const void *arg), const void *arg,
                                       size_t bytes)
 {
-    struct helper_call *h = new_hand(device, work, arg, bytes);
-    if (h == NULL || start(h) == 0)
-        return h;
-    destroy(h);
-    return NULL;
+    pthread_t thread;
+    sigset_t all, before;
+    struct helper_call *h = calloc(1, sizeof *h + bytes);
+    if (h == NULL)
+        return NULL;
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_cond_init(&h->changed, NULL);
+    h->device = device;
+    h->work = work;
+    memcpy(h->arg, arg, bytes);
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&thread, NULL, run, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        destroy(h);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return h;
 }
 
 int helper_call_wait(struct helper_call *h, uint64_t timeout_ms, int *ret_result)

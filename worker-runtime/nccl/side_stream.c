@@ -22,21 +22,10 @@ cudaError_t side_stream_open(struct side *s)
     return result;
 }
 
-/* `to` goes on behind what is on `from` by now. */
-static cudaError_t follow(const struct side *s, cudaStream_t to, cudaStream_t from)
+cudaError_t side_stream_follow(const struct side *s, cudaStream_t to, cudaStream_t from)
 {
     const cudaError_t result = cudaEventRecord(s->event, from);
     return result == cudaSuccess ? cudaStreamWaitEvent(to, s->event, 0) : result;
-}
-
-cudaError_t side_stream_fork(const struct side *s, cudaStream_t stream)
-{
-    return follow(s, s->stream, stream);
-}
-
-cudaError_t side_stream_join(const struct side *s, cudaStream_t stream)
-{
-    return follow(s, stream, s->stream);
 }
 
 void side_stream_close(struct side *s)
@@ -55,12 +44,12 @@ cudaError_t side_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t 
         return cudaSuccess;
     cudaError_t result = side_stream_open(s);
     if (result == cudaSuccess)
-        result = side_stream_fork(s, stream);
+        result = side_stream_follow(s, s->stream, stream);
     *ret = s->stream;
     return result;
 }
 
 cudaError_t side_stream_end(struct side *s, cudaStream_t stream)
 {
-    return stream == cudaStreamPerThread ? side_stream_join(s, stream) : cudaSuccess;
+    return stream == cudaStreamPerThread ? side_stream_follow(s, stream, s->stream) : cudaSuccess;
 }
