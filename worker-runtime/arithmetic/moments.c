@@ -3,13 +3,13 @@
 #include <string.h>
 
 /* A value of either type, and its place. */
-static double get(const void *values, enum ddp_dtype dtype, size_t at)
+static double value_get(const void *values, enum ddp_dtype dtype, size_t at)
 {
     return dtype == DDP_FLOAT64 ? ((const double *)values)[at]
                                 : (double)((const float *)values)[at];
 }
 
-static void set(void *values, enum ddp_dtype dtype, size_t at, double value)
+static void value_set(void *values, enum ddp_dtype dtype, size_t at, double value)
 {
     if (dtype == DDP_FLOAT64)
         ((double *)values)[at] = value;
@@ -31,12 +31,12 @@ void moments_of(const struct moments_block *b, const void *x, double *mean, doub
     if (count == 0)
         return;
     EACH(b, at, c)
-    mean[c] += get(x, b->dtype, at);
+    mean[c] += value_get(x, b->dtype, at);
     for (size_t c = 0; c < b->channels; c++)
         mean[c] /= count;
     EACH(b, at, c)
     {
-        const double off = get(x, b->dtype, at) - mean[c];
+        const double off = value_get(x, b->dtype, at) - mean[c];
         m2[c] += off * off;
     }
 }
@@ -60,7 +60,7 @@ void moments_normalise(const struct moments_block *b, const void *x, void *y, co
                        const double *factor, const double *shift)
 {
     EACH(b, at, c)
-    set(y, b->dtype, at, (get(x, b->dtype, at) - center[c]) * factor[c] + shift[c]);
+    value_set(y, b->dtype, at, (value_get(x, b->dtype, at) - center[c]) * factor[c] + shift[c]);
 }
 
 void moments_sums(const struct moments_block *b, const void *x, const void *dy, const double *mean,
@@ -70,9 +70,9 @@ void moments_sums(const struct moments_block *b, const void *x, const void *dy, 
     memset(sum_dy_xmu, 0, b->channels * sizeof *sum_dy_xmu);
     EACH(b, at, c)
     {
-        const double d = get(dy, b->dtype, at);
+        const double d = value_get(dy, b->dtype, at);
         sum_dy[c] += d;
-        sum_dy_xmu[c] += d * (get(x, b->dtype, at) - mean[c]);
+        sum_dy_xmu[c] += d * (value_get(x, b->dtype, at) - mean[c]);
     }
 }
 
@@ -81,7 +81,8 @@ void moments_backward(const struct moments_block *b, const void *x, const void *
 {
     EACH(b, at, c)
     {
-        const double xmu = get(x, b->dtype, at) - by->mean[c];
-        set(dx, b->dtype, at, (get(dy, b->dtype, at) - by->a[c] - xmu * by->b[c]) * by->factor[c]);
+        const double xmu = value_get(x, b->dtype, at) - by->mean[c];
+        value_set(dx, b->dtype, at,
+                  (value_get(dy, b->dtype, at) - by->a[c] - xmu * by->b[c]) * by->factor[c]);
     }
 }

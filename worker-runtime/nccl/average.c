@@ -29,7 +29,7 @@ static cudaError_t open_stream(struct device_group *g)
     return result == cudaSuccess ? side_stream_open(&g->averages) : result;
 }
 
-static cudaError_t follow(struct device_group *g, void *stream)
+static cudaError_t stream_follow(struct device_group *g, void *stream)
 {
     const cudaError_t result = open_stream(g);
     return result == cudaSuccess ? side_stream_follow(&g->averages, g->averages.stream, stream)
@@ -38,7 +38,7 @@ static cudaError_t follow(struct device_group *g, void *stream)
 
 int average_fork(struct device_group *g, void *stream, struct co_error *err)
 {
-    return call_settle_cuda(g, follow(g, stream), "the order of two streams", err);
+    return call_settle_cuda(g, stream_follow(g, stream), "the order of two streams", err);
 }
 
 int average_join(struct device_group *g, void *stream, struct co_error *err)
@@ -137,8 +137,8 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     return first;
 }
 
-static int reduce(struct device_group *g, const struct device_average *a, const char *what,
-                  struct co_error *err)
+static int bucket_reduce(struct device_group *g, const struct device_average *a, const char *what,
+                         struct co_error *err)
 {
     pthread_mutex_lock(&g->device->mutex);
     /* of one that was broken meanwhile who waits hears why */
@@ -163,7 +163,7 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
     if (a->reduce != NULL && !a->reduce(a->arg, g->averages.stream))
         return 0;
     if (a->reduce == NULL)
-        code = reduce(g, a, what, err);
+        code = bucket_reduce(g, a, what, err);
     if (code != 0)
         return code;
     code = pack_or_unpack(g, a, KERNEL_UNPACK, a->after, FOUND_AVERAGED, err);
@@ -223,6 +223,6 @@ bool average_drain_behind(struct device_group *g, void *stream)
     if (device_check(g->device, &err) != 0)
         return false; /* what could not be ended may stand there for ever */
     if (call_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
-        follow(g, stream); /* where CUDA has failed nothing runs any more */
+        stream_follow(g, stream); /* where CUDA has failed nothing runs any more */
     return average_drain(g);
 }

@@ -221,7 +221,7 @@ static int check_known(const struct device_group *g, int code, int result,
 }
 
 /* Note it down. Of a communicator that has gone meanwhile there is nothing to note. */
-static int keep(struct device_group *g, struct bucket_mark *m, struct co_error *err)
+static int mark_keep(struct device_group *g, struct bucket_mark *m, struct co_error *err)
 {
     int code = 0;
     pthread_mutex_lock(&g->device->mutex);
@@ -238,7 +238,7 @@ static int keep(struct device_group *g, struct bucket_mark *m, struct co_error *
     return code;
 }
 
-static int mark(struct device_group *g, const struct telling *c, struct co_error *err)
+static int block_mark(struct device_group *g, const struct telling *c, struct co_error *err)
 {
     struct bucket_mark *m = c->mark;
     int result = ncclSuccess;
@@ -249,14 +249,15 @@ static int mark(struct device_group *g, const struct telling *c, struct co_error
     }
     code = check_known(g, code, result, m, err);
     if (code == 0)
-        return keep(g, m, err);
+        return mark_keep(g, m, err);
     free(m);
     return code;
 }
 
 /* With the mutex held: whether there is anything to be told, and what.
  * returns   0, and c->comm is NULL if NCCL knows it; -ENOTSUP; -errno of a broken group */
-static int prepare(struct device_group *g, const void *at, struct telling *c, struct co_error *err)
+static int mark_prepare(struct device_group *g, const void *at, struct telling *c,
+                        struct co_error *err)
 {
     const struct bucket_block *b = find_block(g->device, at);
     if (g->is_broken)
@@ -285,9 +286,9 @@ int bucket_enlist(struct device_group *g, const void *at, struct co_error *err)
     if (code != 0)
         return code;
     pthread_mutex_lock(&g->device->mutex);
-    code = prepare(g, at, &c, err);
+    code = mark_prepare(g, at, &c, err);
     pthread_mutex_unlock(&g->device->mutex);
-    return code == 0 && c.comm != NULL ? mark(g, &c, err) : code;
+    return code == 0 && c.comm != NULL ? block_mark(g, &c, err) : code;
 }
 
 void bucket_delist(struct device_group *g, const void *at)

@@ -199,8 +199,8 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
     return 0;
 }
 
-static int check(const struct device_group *g, const struct collective *w, struct work *c,
-                 struct co_error *err)
+static int work_check(const struct device_group *g, const struct collective *w, struct work *c,
+                      struct co_error *err)
 {
     if (call_is_reduction(w->kind) && !nccl_map_op(w->op, &c->op))
         return co_fail(err, -ENOTSUP, "NCCL has no operation on bits: combine them on the CPU");
@@ -253,7 +253,7 @@ int call_settle_cuda(struct device_group *g, cudaError_t result, const char *wha
     return code != 0 ? call_fail(g, code, err) : 0;
 }
 
-static int run(struct work *c, const char *name, struct co_error *err)
+static int work_run(struct work *c, const char *name, struct co_error *err)
 {
     struct device_group *g = c->g;
     const cudaStream_t stream = c->stream;
@@ -290,8 +290,8 @@ int call_run(struct device_group *g, const struct collective *what, struct co_er
                      .out = what->out};
     int code = wait_check(g, err);
     if (code == 0)
-        code = check(g, what, &c, err);
-    return code != 0 ? code : run(&c, call_kind_name(what->kind), err);
+        code = work_check(g, what, &c, err);
+    return code != 0 ? code : work_run(&c, call_kind_name(what->kind), err);
 }
 
 int call_message(struct device_group *g, const struct message *m, void *stream,
@@ -308,5 +308,5 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
     if (code != 0 || m->count == 0)
         return code;
     struct work c = {.g = g, .message = m, .stream = stream, .dtype = nccl_map_dtype(m->dtype)};
-    return run(&c, m->is_send ? "send" : "recv", err);
+    return work_run(&c, m->is_send ? "send" : "recv", err);
 }

@@ -109,7 +109,7 @@ static struct device_group *new_group(struct device *d, const struct device_make
 }
 
 /* One that NCCL still knows the address of stays, in the list. */
-static void drop(struct device_group *g)
+static void group_drop(struct device_group *g)
 {
     if (g->is_out || g->life.state != COMM_GONE)
         return;
@@ -122,8 +122,8 @@ static void drop(struct device_group *g)
 
 /* Begin, and wait until it is there. A child is there when its parent is at rest.
  * returns   0; as device_break(), and *g is gone */
-static int make(struct device_group **g, int (*work)(const void *arg), const struct begin *b,
-                size_t bytes, const char *what, struct co_error *err)
+static int group_make(struct device_group **g, int (*work)(const void *arg), const struct begin *b,
+                      size_t bytes, const char *what, struct co_error *err)
 {
     int code = begin_by_hand(*g, work, b, bytes, what, err);
     if (code == 0 && b->parent != NULL)
@@ -139,7 +139,7 @@ static int make(struct device_group **g, int (*work)(const void *arg), const str
         return 0;
     }
     (*g)->is_out |= b->parent != NULL && (*g)->comm == NULL; /* it may come late, and is written */
-    drop(*g);
+    group_drop(*g);
     *g = NULL;
     return code;
 }
@@ -164,7 +164,7 @@ static void drop_old(struct device_group *old)
     if (old == NULL)
         return;
     device_step(old, COMM_CLOSE);
-    drop(old);
+    group_drop(old);
 }
 
 /* A new one of the ids, or one that `from` is shrunk to: what this rank said that it has kept, or
@@ -182,7 +182,7 @@ static int make_of(struct device_group **g, struct device_group *from,
         code = co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
     if (code != 0) {
         code = device_break(*g, COMM_FAILED, code, err);
-        drop(*g);
+        group_drop(*g);
         *g = NULL;
         return code;
     }
@@ -191,8 +191,8 @@ static int make_of(struct device_group **g, struct device_group *from,
     b->parent = shrinks ? from : NULL;
     b->n_words = (int)n_words;
     memcpy(b->words, shrinks ? (const void *)how->lost : how->ids, bytes);
-    return make(g, shrinks ? begin_shrunk : begin_new, b, sizeof *b + bytes,
-                shrinks ? "shrinking a communicator" : "making a communicator", err);
+    return group_make(g, shrinks ? begin_shrunk : begin_new, b, sizeof *b + bytes,
+                      shrinks ? "shrinking a communicator" : "making a communicator", err);
 }
 
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
@@ -231,7 +231,7 @@ int comm_split(struct device_group *from, int color, int key, const struct devic
                             .parent = from,
                             .color = color >= 0 ? color : NCCL_SPLIT_NOCOLOR,
                             .key = key};
-    code = make(&g, begin_split, &b, sizeof b, "splitting a communicator", err);
+    code = group_make(&g, begin_split, &b, sizeof b, "splitting a communicator", err);
     if (code == 0 && color < 0) {
         comm_close(g);
         g = NULL;
@@ -255,14 +255,14 @@ static int let_go(const void *arg)
 }
 
 /* What cannot be deregistered is no reason not to go on. */
-static int finish(const void *arg)
+static int nccl_finish(const void *arg)
 {
     const struct ending *e = arg;
     let_go(e);
     return ncclCommFinalize(e->group->comm);
 }
 
-static int destroy(const void *arg)
+static int nccl_destroy(const void *arg)
 {
     const struct ending *e = arg;
     return ncclCommDestroy(e->group->comm);
@@ -298,12 +298,12 @@ static void end_well(struct device_group *g)
         device_step(g, COMM_DONE);
         return;
     }
-    enum comm_event e = by_hand(g, finish);
+    enum comm_event e = by_hand(g, nccl_finish);
     if (e == COMM_DONE)
         e = device_wait_rest(g->comm, "ncclCommFinalize",
                              co_deadline_ms(g->device->abort_timeout_ms));
     if (e == COMM_DONE)
-        e = by_hand(g, destroy);
+        e = by_hand(g, nccl_destroy);
     device_step(g, e);
 }
 
@@ -325,5 +325,5 @@ void comm_close(struct device_group *g)
         return;
     }
     device_step(g, COMM_CLOSE);
-    drop(g);
+    group_drop(g);
 }

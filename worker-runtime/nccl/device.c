@@ -17,7 +17,7 @@ enum { CAUSE_MS = 1000 }; /* from an error that NCCL reports until it is known t
 
 /* Of several devices a rank takes that of its number on the node; of one, which is its own as a
  * rule (CUDA_VISIBLE_DEVICES), that one. */
-static int choose(int local_rank, int n, int *ret, struct co_error *err)
+static int gpu_choose(int local_rank, int n, int *ret, struct co_error *err)
 {
     *ret = n == 1 ? 0 : local_rank;
     if (*ret < n)
@@ -29,7 +29,7 @@ static int choose(int local_rank, int n, int *ret, struct co_error *err)
         n, local_rank);
 }
 
-static int find(const struct device_opts *opts, int *ret, struct co_error *err)
+static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *err)
 {
     int n = 0;
     const cudaError_t result = cudaGetDeviceCount(&n);
@@ -45,7 +45,7 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
                        "(CUDA_VISIBLE_DEVICES says which it may see)");
     if (nccl_map_cuda("cannot count the GPUs", result, err) != 0)
         return -ENOTSUP;
-    int code = choose(opts->local_rank, n, ret, err);
+    int code = gpu_choose(opts->local_rank, n, ret, err);
     if (code != 0)
         return code;
     char what[64];
@@ -56,7 +56,7 @@ static int find(const struct device_opts *opts, int *ret, struct co_error *err)
 int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err)
 {
     int index = 0;
-    int code = find(opts, &index, err);
+    int code = gpu_find(opts, &index, err);
     if (code != 0)
         return code;
     struct device *d = calloc(1, sizeof *d);
@@ -117,7 +117,7 @@ static bool is_taken(ncclResult_t result)
     return result == ncclSuccess || result == ncclInProgress;
 }
 
-static void step(struct device_group *g, enum comm_event e)
+static void life_step(struct device_group *g, enum comm_event e)
 {
     struct device *d = g->device;
     comm_state_step(&g->life, e);
@@ -163,12 +163,12 @@ static bool needs_no_call(const struct device_group *g)
 
 /* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
  * failed */
-static struct batch *gather(struct device *d, enum comm_state wanted)
+static struct batch *batch_gather(struct device *d, enum comm_state wanted)
 {
     size_t n = 0;
     for (struct device_group *g = d->first; g != NULL; g = g->next) {
         if (g->life.state == wanted && needs_no_call(g))
-            step(g, g->is_out ? COMM_LATE : COMM_DONE);
+            life_step(g, g->is_out ? COMM_LATE : COMM_DONE);
         n += g->life.state == wanted;
     }
     struct batch *b = n > 0 ? calloc(1, sizeof *b + n * sizeof b->at[0]) : NULL;
@@ -176,7 +176,7 @@ static struct batch *gather(struct device *d, enum comm_state wanted)
         if (g->life.state != wanted)
             continue;
         if (b == NULL) {
-            step(g, COMM_FAILED);
+            life_step(g, COMM_FAILED);
             continue;
         }
         b->at[b->n].group = g;
@@ -205,7 +205,7 @@ static int revoke_one(const void *arg)
 static void revoke_those(struct device *d)
 {
     const uint64_t deadline_ms = co_deadline_ms(d->abort_timeout_ms);
-    co_autofree struct batch *b = gather(d, COMM_REVOKING);
+    co_autofree struct batch *b = batch_gather(d, COMM_REVOKING);
     for (size_t i = 0; b != NULL && i < b->n; i++) {
         const struct revoking r = {&d->newer, b->at[i].comm, deadline_ms};
         b->at[i].hand = helper_call_start(d->index, revoke_one, &r, sizeof r);
@@ -220,7 +220,7 @@ static void revoke_those(struct device *d)
             e = COMM_LATE;
         }
         helper_call_leave(b->at[i].hand);
-        step(g, (enum comm_event)e);
+        life_step(g, (enum comm_event)e);
     }
 }
 
@@ -243,7 +243,7 @@ static void abort_those(struct device *d)
     for (struct device_group *g = d->first; g != NULL; g = g->next)
         if (g->life.state == COMM_ABORTING)
             device_wait_unused(g, deadline_ms);
-    co_autofree struct batch *b = gather(d, COMM_ABORTING);
+    co_autofree struct batch *b = batch_gather(d, COMM_ABORTING);
     int result = ncclSuccess;
     if (b == NULL)
         return;
@@ -255,7 +255,7 @@ static void abort_those(struct device *d)
                             : code != 0 || result != ncclSuccess ? COMM_FAILED
                                                                  : COMM_DONE;
         g->is_out |= e == COMM_LATE;
-        step(g, e);
+        life_step(g, e);
     }
 }
 
@@ -269,7 +269,7 @@ static void end_all_due(struct device *d)
 void device_step(struct device_group *g, enum comm_event e)
 {
     pthread_mutex_lock(&g->device->mutex);
-    step(g, e);
+    life_step(g, e);
     end_all_due(g->device);
     pthread_mutex_unlock(&g->device->mutex);
 }
@@ -291,7 +291,7 @@ static int find_cause(struct device_group *g, struct co_error *why)
 }
 
 /* Say it to the others. returns what calls of this rank return from now on */
-static int tell(struct device_group *g, int code, struct co_error *why)
+static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;
     const int known = find_cause(g, &cause);
@@ -311,9 +311,9 @@ static void break_all(struct device_group *g, enum comm_event e, const struct co
         x->is_broken = true;
         x->why = *why;
         if (x != g && x->life.state == COMM_READY)
-            step(x, COMM_BROKEN);
+            life_step(x, COMM_BROKEN);
     }
-    step(g, e);
+    life_step(g, e);
     end_all_due(g->device);
 }
 
@@ -321,7 +321,7 @@ int device_break(struct device_group *g, enum comm_event e, int code, struct co_
 {
     struct device *d = g->device;
     if (e != COMM_BROKEN)
-        code = tell(g, code, why);
+        code = job_tell(g, code, why);
     why->code = code;
     pthread_mutex_lock(&d->mutex);
     break_all(g, e, why);

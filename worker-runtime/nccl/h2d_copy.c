@@ -74,8 +74,8 @@ void h2d_copy_place(const struct device_feed *f, unsigned place, void **ret_host
     *ret_gpu = f->place[place].gpu;
 }
 
-static cudaError_t copy(struct device_feed *f, struct place *p, const struct device_span *span,
-                        size_t n)
+static cudaError_t spans_copy(struct device_feed *f, struct place *p,
+                              const struct device_span *span, size_t n)
 {
     cudaError_t result = cudaSetDevice(f->device->index); /* of the calling thread */
     if (result == cudaSuccess && p->was_used)
@@ -90,14 +90,14 @@ int h2d_copy_send(struct device_feed *f, unsigned place, const struct device_spa
                   struct co_error *err)
 {
     struct place *p = &f->place[place];
-    const cudaError_t result = copy(f, p, span, n);
+    const cudaError_t result = spans_copy(f, p, span, n);
     p->was_sent = p->was_sent || result == cudaSuccess;
     return nccl_map_cuda("a batch to the GPU", result, err);
 }
 
 /* Who reads ahead asks while the program may capture a graph, which a question of another thread
  * would spoil: CUDA forbids it to all threads that do not say that they are apart. */
-static cudaError_t ask(cudaEvent_t event)
+static cudaError_t event_ask(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
     cudaError_t result = cudaThreadExchangeStreamCaptureMode(&mode);
@@ -111,7 +111,7 @@ static cudaError_t ask(cudaEvent_t event)
 int h2d_copy_sent(struct device_feed *f, unsigned place, struct co_error *err)
 {
     const struct place *p = &f->place[place];
-    const cudaError_t result = p->was_sent ? ask(p->sent) : cudaSuccess;
+    const cudaError_t result = p->was_sent ? event_ask(p->sent) : cudaSuccess;
     if (result == cudaSuccess)
         return 1;
     if (result != cudaErrorNotReady)

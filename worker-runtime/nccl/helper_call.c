@@ -22,7 +22,7 @@ struct helper_call { /* of two: the thread, and who waits. The second to leave f
     _Alignas(max_align_t) uint8_t arg[];
 };
 
-static void destroy(struct helper_call *h)
+static void helper_free(struct helper_call *h)
 {
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->mutex);
@@ -30,16 +30,16 @@ static void destroy(struct helper_call *h)
 }
 
 /* Leave, with the mutex held. */
-static void leave(struct helper_call *h)
+static void helper_leave(struct helper_call *h)
 {
     const bool is_last = h->is_alone;
     h->is_alone = true;
     pthread_mutex_unlock(&h->mutex);
     if (is_last)
-        destroy(h);
+        helper_free(h);
 }
 
-static void *run(void *arg)
+static void *helper_run(void *arg)
 {
     struct helper_call *h = arg;
     cudaSetDevice(h->device); /* a thread's own; what it fails of, the work fails of, too */
@@ -48,7 +48,7 @@ static void *run(void *arg)
     h->result = result;
     h->is_done = true;
     pthread_cond_signal(&h->changed);
-    leave(h);
+    helper_leave(h);
     return NULL;
 }
 
@@ -67,10 +67,10 @@ struct helper_call *helper_call_start(int device, int (*work)(const void *arg), 
     memcpy(h->arg, arg, bytes);
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&thread, NULL, run, h);
+    const int rc = pthread_create(&thread, NULL, helper_run, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
-        destroy(h);
+        helper_free(h);
         return NULL;
     }
     pthread_detach(thread);
@@ -98,7 +98,7 @@ void helper_call_leave(struct helper_call *h)
     if (h == NULL)
         return;
     pthread_mutex_lock(&h->mutex);
-    leave(h);
+    helper_leave(h);
 }
 
 int helper_call_run(int device, int (*work)(const void *arg), const void *arg, size_t bytes,

@@ -35,7 +35,7 @@ static int failed(cudaError_t result, struct co_error *err)
 
 /* To ask for its attributes loads a kernel, where CUDA would else put that off to its first
  * launch. */
-static cudaError_t load(struct kernels *k, enum kernel which)
+static cudaError_t entry_load(struct kernels *k, enum kernel which)
 {
     struct cudaFuncAttributes unused;
     const cudaError_t result = cudaLibraryGetKernel(&k->at[which], k->library, names[which]);
@@ -53,7 +53,7 @@ int kernels_load(struct kernels *k, struct co_error *err)
     if (result != cudaSuccess)
         return failed(result, err);
     for (int i = 0; i < KERNEL_N && result == cudaSuccess; i++)
-        result = load(&loaded, (enum kernel)i);
+        result = entry_load(&loaded, (enum kernel)i);
     if (result != cudaSuccess) {
         cudaLibraryUnload(loaded.library);
         return failed(result, err);

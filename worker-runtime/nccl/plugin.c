@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void describe(struct device *d, struct device_note *ret)
+static void plugin_describe(struct device *d, struct device_note *ret)
 {
     ret->can_scale = d->newer.ncclCommInitRankScalable != NULL;
     pthread_mutex_lock(&d->mutex);
@@ -31,7 +31,7 @@ static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_erro
     return 0;
 }
 
-static int use(struct device *d, int *ret_index, struct co_error *err)
+static int gpu_use(struct device *d, int *ret_index, struct co_error *err)
 {
     *ret_index = d->index;
     return nccl_map_cuda("cudaSetDevice", cudaSetDevice(d->index), err);
@@ -40,7 +40,7 @@ static int use(struct device *d, int *ret_index, struct co_error *err)
 static int load_kernels(struct device *d, struct co_error *err)
 {
     int index;
-    int code = use(d, &index, err);
+    int code = gpu_use(d, &index, err);
     pthread_mutex_lock(&d->mutex);
     if (code == 0)
         code = kernels_load(&d->kernels, err);
@@ -52,7 +52,7 @@ static int norm(struct device *d, enum device_norm step, const struct device_lay
                 void *stream, struct co_error *err)
 {
     int index;
-    const int code = use(d, &index, err);
+    const int code = gpu_use(d, &index, err);
     return code != 0 ? code : kernels_norm(&d->kernels, step, layer, stream, err);
 }
 
@@ -71,9 +71,9 @@ const struct device_plugin ddp_device_plugin = {
     .size = sizeof(struct device_plugin),
     .name = "nccl",
     .open = device_open,
-    .use = use,
+    .use = gpu_use,
     .check = device_check,
-    .describe = describe,
+    .describe = plugin_describe,
     .make_id = make_id,
     .make = comm_make,
     .split = comm_split,

@@ -15,8 +15,8 @@ enum {
 
 /* Another thread may break all groups meanwhile, and end their communicators.
  * returns   as nccl_map_ask(); -errno of g, which is broken, and *ret_known is true */
-static int ask(struct device_group *g, struct device_group *asks, const char *what, bool *ret_known,
-               struct co_error *err)
+static int comm_ask(struct device_group *g, struct device_group *asks, const char *what,
+                    bool *ret_known, struct co_error *err)
 {
     pthread_mutex_lock(&g->device->mutex);
     *ret_known = g->is_broken;
@@ -31,7 +31,7 @@ static int ask_or_break(struct device_group *g, struct device_group *asks, const
                         struct co_error *err)
 {
     bool is_known;
-    int code = ask(g, asks, what, &is_known, err);
+    int code = comm_ask(g, asks, what, &is_known, err);
     if (code >= 0)
         return code;
     return device_break(g, is_known ? COMM_BROKEN : COMM_FAILED, code, err);
@@ -73,7 +73,7 @@ int wait_check(struct device_group *g, struct co_error *err)
 {
     const uint64_t now_ns = co_now_ns();
     bool is_known;
-    int code = ask(g, g, "a communicator", &is_known, err);
+    int code = comm_ask(g, g, "a communicator", &is_known, err);
     if (is_known)
         return code;
     if (code < 0)

@@ -107,8 +107,8 @@ bool cma_is_worth_it(const struct cpu *c)
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* Read from where a rank said that its memory is; false: it is broken off. */
-static bool fetch(struct cpu *c, unsigned rank, bool from_out, size_t offset, void *to,
-                  size_t bytes)
+static bool memory_fetch(struct cpu *c, unsigned rank, bool from_out, size_t offset, void *to,
+                         size_t bytes)
 {
     const struct transport_shm_place *place = cpu_place(c, rank);
     const unsigned local_rank = c->shm->member[rank].local_rank;
@@ -131,7 +131,7 @@ static bool sum_piece(struct cpu *c, size_t first, struct slice s, uint8_t *out)
         const size_t offset = (first + s.first) * size;
         uint8_t *scratch = c->scratch + r * piece_bytes(c);
         c->in[r] = r == c->rank ? c->job.in + offset : scratch;
-        if (r != c->rank && !fetch(c, r, false, offset, scratch, s.count * size))
+        if (r != c->rank && !memory_fetch(c, r, false, offset, scratch, s.count * size))
             return false;
     }
     c->out[0] = out + s.first * size;
@@ -158,8 +158,8 @@ static bool fetch_block(struct cpu *c, unsigned rank, bool from_out, struct slic
         struct slice piece = slice_piece(from.count, PIECE_BYTES / size, i);
         if (piece.count == 0)
             return true;
-        if (!fetch(c, rank, from_out, (from.first + piece.first) * size, to + piece.first * size,
-                   piece.count * size))
+        if (!memory_fetch(c, rank, from_out, (from.first + piece.first) * size,
+                          to + piece.first * size, piece.count * size))
             return false;
     }
 }

@@ -98,26 +98,26 @@ static bool must_be_staged(const struct cpu *c)
     return false;
 }
 
-static int go_on(struct cpu *c, cpu_algo *algo, struct co_error *err)
+static int algo_begin(struct cpu *c, cpu_algo *algo, struct co_error *err)
 {
     c->job.algo = algo;
     c->job.stage = 0;
     return algo(c, 0, err);
 }
 
-static int choose(struct cpu *c, struct co_error *err)
+static int algo_choose(struct cpu *c, struct co_error *err)
 {
     const bool direct = !must_be_staged(c) && can_be_direct(c);
     if (direct)
-        return go_on(c, algo_direct, err);
+        return algo_begin(c, algo_direct, err);
     if (must_be_staged(c) || !cma_is_worth_it(c))
-        return go_on(c, algo_staged, err);
+        return algo_begin(c, algo_staged, err);
     if (c->cma == CMA_UNKNOWN) {
         cma_ask(c);
         transport_shm_arrive(c->shm);
         return ALGO_STEP;
     }
-    return go_on(c, algo_cma, err);
+    return algo_begin(c, algo_cma, err);
 }
 
 int algo_large(struct cpu *c, size_t stage, struct co_error *err)
@@ -128,5 +128,5 @@ int algo_large(struct cpu *c, size_t stage, struct co_error *err)
         return transport_shm_fail(c->shm, err);
     if (stage == 2)
         cma_agree(c);
-    return choose(c, err);
+    return algo_choose(c, err);
 }

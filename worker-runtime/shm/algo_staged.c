@@ -101,7 +101,7 @@ static bool all_have_filled(const struct cpu *c)
     return true;
 }
 
-static void begin(struct cpu *c)
+static void pieces_begin(struct cpu *c)
 {
     struct job *j = &c->job;
     const size_t most = pitch_of(c) / j->layout.size;
@@ -119,7 +119,7 @@ int algo_staged(struct cpu *c, size_t stage, struct co_error *err)
     struct job *j = &c->job;
     (void)err;
     if (stage == 0) {
-        begin(c);
+        pieces_begin(c);
         stage = j->stage;
     }
     if (stage >= j->lag) /* before its buffer is filled again */

@@ -186,7 +186,7 @@ static bool has_room(struct p2p_shm *ms, struct message *m)
 }
 
 /* Put the message into the next slot, if that is free. returns whether it was */
-static bool post(struct p2p_shm *ms, struct message *m)
+static bool message_post(struct p2p_shm *ms, struct message *m)
 {
     const struct cpu *c = ms->c;
     if (!has_room(ms, m))
@@ -230,7 +230,7 @@ static void write_chunks(struct p2p_shm *ms, struct message *m, struct message_s
 static bool advance_send(struct p2p_shm *ms, struct message *m)
 {
     if (m->stage == STAGE_NEW) {
-        if (!post(ms, m))
+        if (!message_post(ms, m))
             return false;
         m->stage = STAGE_POSTED;
         if (bytes_of(m) <= MESSAGES_SHORT_BYTES)
@@ -296,7 +296,7 @@ static int check_match(struct p2p_shm *ms, struct message *m, const struct messa
 }
 
 /* A long message, without its sender's help. returns whether that went well */
-static bool fetch(struct p2p_shm *ms, struct message *m, const struct message_slot *s)
+static bool message_fetch(struct p2p_shm *ms, struct message *m, const struct message_slot *s)
 {
     const struct cpu *c = ms->c;
     if (s->in_segment) {
@@ -308,14 +308,14 @@ static bool fetch(struct p2p_shm *ms, struct message *m, const struct message_sl
 }
 
 /* Fetch what has been matched, or ask for it to be staged. returns whether it is done */
-static bool take(struct p2p_shm *ms, struct message *m, struct message_slot *s)
+static bool message_take(struct p2p_shm *ms, struct message *m, struct message_slot *s)
 {
     if (bytes_of(m) <= MESSAGES_SHORT_BYTES) {
         cpu_copy(m->data, s->bytes, bytes_of(m));
         set_state(ms, s, m->seq, SLOT_FREE, m->peer);
         return true;
     }
-    if (fetch(ms, m, s)) {
+    if (message_fetch(ms, m, s)) {
         set_state(ms, s, m->seq, SLOT_TAKEN, m->peer);
         return true;
     }
@@ -356,12 +356,12 @@ static bool advance_receive(struct p2p_shm *ms, struct message *m)
         if (m->code != 0)
             return true;
     }
-    return m->stage == STAGE_CHUNKS ? read_chunks(ms, m, s) : take(ms, m, s);
+    return m->stage == STAGE_CHUNKS ? read_chunks(ms, m, s) : message_take(ms, m, s);
 }
 
 /* --- all together ----------------------------------------------------------------------------- */
 
-static int fail(struct p2p_shm *ms, struct message *m)
+static int message_fail(struct p2p_shm *ms, struct message *m)
 {
     const struct transport_shm *shm = ms->c->shm;
     const struct control_abort why = control_abort_get(shm->control);
@@ -384,7 +384,7 @@ static bool advance_one(struct p2p_shm *ms, struct message *m)
         return true;
     if (!transport_shm_is_broken(ms->c->shm))
         return false;
-    m->code = fail(ms, m);
+    m->code = message_fail(ms, m);
     return true;
 }
 

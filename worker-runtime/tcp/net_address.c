@@ -109,8 +109,8 @@ const char *net_address_format(const struct net_address *a, uint16_t port,
 }
 
 /* bytes NULL: all addresses */
-static socklen_t fill(struct sockaddr_storage *s, const struct net_address *a, uint16_t port,
-                      bool any)
+static socklen_t sockaddr_fill(struct sockaddr_storage *s, const struct net_address *a,
+                               uint16_t port, bool any)
 {
     memset(s, 0, sizeof *s);
     if (a->family == AF_INET) {
@@ -135,7 +135,7 @@ int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret
 {
     struct sockaddr_storage s;
     char text[NET_ADDRESS_TEXT_BYTES];
-    socklen_t length = fill(&s, a, 0, net_address_is_loopback(a));
+    socklen_t length = sockaddr_fill(&s, a, 0, net_address_is_loopback(a));
     co_autoclose_fd int fd =
         socket(a->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd < 0 || bind(fd, (struct sockaddr *)&s, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
@@ -156,7 +156,7 @@ int net_address_connect(const struct net_address *own, const struct net_address 
     if (!net_address_is_known(to))
         return -EAFNOSUPPORT;
     there.scope = own->scope; /* of a link, which has another number on each machine */
-    const socklen_t length = fill(&s, &there, port, false);
+    const socklen_t length = sockaddr_fill(&s, &there, port, false);
     co_autoclose_fd int fd =
         socket(to->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd < 0)
@@ -167,19 +167,19 @@ int net_address_connect(const struct net_address *own, const struct net_address 
     return 0;
 }
 
-static void set(int fd, int level, int name, int value)
+static void option_set(int fd, int level, int name, int value)
 {
     setsockopt(fd, level, name, &value, sizeof value); /* without it things work, too */
 }
 
 void net_address_tune(int fd, uint64_t timeout_ms)
 {
-    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
-    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S);
-    set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES);
-    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
-        timeout_ms < INT_MAX - USER_TIMEOUT_MORE_MS ? (int)timeout_ms + USER_TIMEOUT_MORE_MS
-                                                    : INT_MAX);
+    option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    option_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES);
+    option_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+               timeout_ms < INT_MAX - USER_TIMEOUT_MORE_MS ? (int)timeout_ms + USER_TIMEOUT_MORE_MS
+                                                           : INT_MAX);
 }

@@ -74,7 +74,7 @@ static void close_socket(int fd)
 
 /* What comes unread when a socket is closed makes the system throw away what it has not yet
  * delivered. */
-static void drain(int fd)
+static void socket_drain(int fd)
 {
     char ignored[4096];
     while (fd >= 0 && recv(fd, ignored, sizeof ignored, MSG_DONTWAIT) > 0) {
@@ -83,9 +83,9 @@ static void drain(int fd)
 
 static void close_link(struct link *k)
 {
-    drain(k->in);
+    socket_drain(k->in);
     if (k->out != k->in)
-        drain(k->out);
+        socket_drain(k->out);
     close_socket(k->in);
     if (k->out != k->in)
         close_socket(k->out);
@@ -145,7 +145,7 @@ static int check_hello(const struct net_links *l, const struct hello *h, struct 
 }
 
 /* returns whether the newcomer stays one */
-static bool hear(struct net_links *l, struct newcomer *c)
+static bool newcomer_hear(struct net_links *l, struct newcomer *c)
 {
     ssize_t n = recv(c->fd, (uint8_t *)&c->hello + c->n_here, sizeof c->hello - c->n_here, 0);
     const bool is_gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
@@ -181,11 +181,11 @@ static void accept_all(struct net_links *l)
     }
 }
 
-static void turn(struct net_links *l)
+static void newcomers_serve(struct net_links *l)
 {
     accept_all(l);
     for (unsigned i = l->n_newcomers; i-- > 0;)
-        if (!hear(l, &l->newcomer[i]))
+        if (!newcomer_hear(l, &l->newcomer[i]))
             l->newcomer[i] = l->newcomer[--l->n_newcomers];
 }
 
@@ -239,7 +239,7 @@ static int go_on_connecting(struct net_links *l, unsigned peer)
 
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer)
 {
-    turn(l);
+    newcomers_serve(l);
     for (unsigned i = 0; l->n_new > 0 && i < l->opts.n; i++) {
         if (!l->link[i].is_new)
             continue;
@@ -259,7 +259,7 @@ int net_links_reach(struct net_links *l, unsigned peer)
     if (k->out >= 0 && !k->is_connecting)
         return 0;
     if (k->out < 0) {
-        turn(l); /* perhaps it has connected meanwhile */
+        newcomers_serve(l); /* perhaps it has connected meanwhile */
         k->out = k->in;
         if (k->out >= 0)
             return 0;
@@ -336,7 +336,7 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
         else if (co_left_ms(deadline_ms) == 0)
             code = fail_meeting(l, second, n_second, err);
         else if (poll(p, 1 + l->n_newcomers, TURN_MS) != 0)
-            turn(l);
+            newcomers_serve(l);
     }
     return code;
 }
@@ -386,7 +386,7 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
     struct link *k = &l->link[peer];
     ssize_t n = -EAGAIN;
     if (k->in < 0 && !k->says_out)
-        turn(l);
+        newcomers_serve(l);
     if (k->in >= 0 && !k->says_out)
         n = receive_on(k->in, v, n_v, &k->says_in);
     if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)

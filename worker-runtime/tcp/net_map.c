@@ -36,7 +36,7 @@ static void find_lowest(struct entry *e, unsigned n)
     qsort(e, n, sizeof *e, compare_places);
 }
 
-static int fill(struct net_map *m, const struct entry *e, unsigned rank, struct co_error *err)
+static int map_fill(struct net_map *m, const struct entry *e, unsigned rank, struct co_error *err)
 {
     m->is_identity = true;
     for (unsigned i = 0; i < m->n; i++) {
@@ -77,7 +77,7 @@ int net_map_init(struct net_map *m, const struct net_place *place, unsigned n, u
     for (unsigned r = 0; r < n; r++)
         e[r] = (struct entry){.place = place[r], .rank = r};
     find_lowest(e, n);
-    const int code = fill(m, e, rank, err);
+    const int code = map_fill(m, e, rank, err);
     if (code != 0)
         net_map_fini(m);
     return code;

@@ -110,8 +110,8 @@ static bool is_behind_end(const struct net_reduce *f, unsigned from, unsigned to
     return i / 2 >= (segments > results ? segments : results);
 }
 
-static enum tcp_next put(struct tcp_piece *ret, const struct net_reduce *f, uint8_t *at,
-                         struct slice s)
+static enum tcp_next piece_set(struct tcp_piece *ret, const struct net_reduce *f, uint8_t *at,
+                               struct slice s)
 {
     *ret = (struct tcp_piece){at, s.count * f->size};
     return TCP_READY;
@@ -132,13 +132,13 @@ static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
     if (is_behind_end(f, from, to, i))
         return TCP_END;
     if ((is_result && (!f->gather || i / 2 < LAG)) || index >= n_segments(f, owner))
-        return put(ret, f, NULL, (struct slice){0, 0});
+        return piece_set(ret, f, NULL, (struct slice){0, 0});
     const struct slice s = segment_of(f, owner, index);
     if (owner != f->me)
-        return put(ret, f, f->data + (f->part[owner].first + s.first) * f->size, s);
+        return piece_set(ret, f, f->data + (f->part[owner].first + s.first) * f->size, s);
     if (index >= f->n_folded + (is_result ? 0 : SLOTS))
         return TCP_LATER;
-    return put(ret, f, is_result ? f->out + s.first * f->size : scratch_of(f, p, index), s);
+    return piece_set(ret, f, is_result ? f->out + s.first * f->size : scratch_of(f, p, index), s);
 }
 
 static void on_part(void *arg, unsigned p, size_t i)

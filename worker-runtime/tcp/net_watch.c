@@ -136,7 +136,7 @@ static void send_end(struct net_watch *w, const struct news *news)
     }
 }
 
-static void tell(struct net_watch *w, int code, const char *text)
+static void cause_tell(struct net_watch *w, int code, const char *text)
 {
     if (w->has_told)
         return;
@@ -164,13 +164,13 @@ static void pass_on(struct net_watch *w)
 
 /* Who leaves says so: this one has died. Perhaps because of something that others are about to
  * tell. */
-static void blame(struct net_watch *w, struct watched *x)
+static void peer_blame(struct net_watch *w, struct watched *x)
 {
     char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 16];
     snprintf(text, sizeof text, "%s died",
              net_member_format(net_links_member(w->links, x->peer), name));
     x->silent_ms = 0;
-    tell(w, -ECONNRESET, text);
+    cause_tell(w, -ECONNRESET, text);
 }
 
 static void on_news(struct net_watch *w, struct watched *x)
@@ -189,13 +189,13 @@ static void on_news(struct net_watch *w, struct watched *x)
     }
     if (news->kind == NEWS_BROKEN) {
         net_abort_check(&news->cause);
-        tell(w, news->cause.code, news->cause.text);
+        cause_tell(w, news->cause.code, news->cause.text);
     }
     x->has_ended = true;
     x->has_left = news->kind == NEWS_LEFT; /* it is missed by those who wait for it, if any */
 }
 
-static void hear(struct net_watch *w, struct watched *x)
+static void peer_hear(struct net_watch *w, struct watched *x)
 {
     while (!x->has_ended) {
         const struct iovec v = {(uint8_t *)&x->news + x->n_here, sizeof x->news - x->n_here};
@@ -212,7 +212,7 @@ static void hear(struct net_watch *w, struct watched *x)
     }
 }
 
-static struct watched *watch(struct net_watch *w, unsigned peer)
+static struct watched *peer_watch(struct net_watch *w, unsigned peer)
 {
     unsigned i = 0;
     while (i < w->n_watched && w->watched[i].peer != peer)
@@ -222,16 +222,16 @@ static struct watched *watch(struct net_watch *w, unsigned peer)
     return &w->watched[i];
 }
 
-static void look(struct net_watch *w)
+static void peers_look(struct net_watch *w)
 {
     for (unsigned peer; net_links_take_new(w->links, &peer);)
-        watch(w, peer); /* who asks */
+        peer_watch(w, peer); /* who asks */
     for (unsigned i = 0; i < w->n_watched; i++)
-        hear(w, &w->watched[i]);
+        peer_hear(w, &w->watched[i]);
     for (unsigned i = 0; i < w->n_watched; i++) { /* when all were heard */
         struct watched *x = &w->watched[i];
         if (x->silent_ms != 0 && co_now_ms() - x->silent_ms >= GRACE_MS)
-            blame(w, x);
+            peer_blame(w, x);
     }
     pass_on(w);
 }
@@ -239,7 +239,7 @@ static void look(struct net_watch *w)
 bool net_watch_look(struct net_watch *w)
 {
     pthread_mutex_lock(&w->mutex);
-    look(w);
+    peers_look(w);
     pthread_mutex_unlock(&w->mutex);
     return control_abort_get(w->control).cause != CONTROL_OK;
 }
@@ -264,7 +264,7 @@ static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
 {
     for (unsigned peer = 0; peer < w->n; peer++)
         if (net_links_member(w->links, peer)->rank == rank)
-            return watch(w, peer);
+            return peer_watch(w, peer);
     return NULL;
 }
 
@@ -322,7 +322,7 @@ bool net_watch_tell(struct net_watch *w, int code, const char *text)
 {
     pthread_mutex_lock(&w->mutex);
     const bool was_whole = control_abort_get(w->control).cause == CONTROL_OK;
-    tell(w, code, text);
+    cause_tell(w, code, text);
     pass_on(w);
     const struct control_abort why = control_abort_get(w->control);
     pthread_mutex_unlock(&w->mutex);

@@ -86,7 +86,7 @@ static int fail_match(struct p2p_tcp *ms, struct message *m, const struct head *
 }
 
 /* likewise */
-static int take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
+static int message_take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
 {
     struct peer *from = peer_of(ms, m);
     if (a->head.dtype != (uint32_t)m->dtype || a->head.count != m->count)
@@ -110,7 +110,7 @@ static int start_receive(struct p2p_tcp *ms, struct message *m)
         struct arrived *a = *at;
         if (a->head.tag != m->tag)
             continue;
-        int code = take(ms, m, a);
+        int code = message_take(ms, m, a);
         *at = a->next;
         if (*at == NULL)
             from->last_in = at;
@@ -251,7 +251,7 @@ static void serve_messages(struct p2p_tcp *ms)
     }
 }
 
-static bool advance(struct p2p_tcp *ms)
+static bool messages_advance(struct p2p_tcp *ms)
 {
     serve_peers(ms);
     serve_messages(ms);
@@ -264,7 +264,7 @@ static bool advance(struct p2p_tcp *ms)
 bool p2p_tcp_go_on(struct p2p_tcp *ms)
 {
     pthread_mutex_lock(&ms->mutex);
-    bool more = advance(ms);
+    bool more = messages_advance(ms);
     pthread_mutex_unlock(&ms->mutex);
     return more;
 }
@@ -284,7 +284,7 @@ static void nap(struct p2p_tcp *ms)
 }
 
 /* What was sent and has found no room yet: connections take their time to be made. */
-static void flush(struct p2p_tcp *ms)
+static void peers_flush(struct p2p_tcp *ms)
 {
     const uint64_t deadline_ms = co_deadline_ms(FLUSH_MS);
     bool more = true;
@@ -304,7 +304,7 @@ void p2p_tcp_close(struct net *n)
 {
     struct p2p_tcp *ms = atomic_load(&n->messages);
     if (ms != NULL)
-        flush(ms);
+        peers_flush(ms);
     if (say_end(n, ms))
         net_watch_settle(n->watch);
     net_links_destroy(n->message_links);
@@ -341,7 +341,7 @@ int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
     pthread_mutex_lock(&ms->mutex);
     *ms->last = m;
     ms->last = &m->next;
-    advance(ms);
+    messages_advance(ms);
     pthread_mutex_unlock(&ms->mutex);
     return 0;
 }

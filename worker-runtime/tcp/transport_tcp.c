@@ -276,7 +276,7 @@ static uint64_t least_total(const struct transport_tcp *t)
     return least;
 }
 
-static int judge(struct transport_tcp *t, struct co_error *err)
+static int late_judge(struct transport_tcp *t, struct co_error *err)
 {
     const uint64_t least = least_total(t);
     unsigned n = 0;
@@ -291,7 +291,7 @@ static int judge(struct transport_tcp *t, struct co_error *err)
 /* --- bytes ------------------------------------------------------------------------------------ */
 
 /* What is left of frame and piece. */
-static unsigned gather(struct direction *d, struct iovec v[2])
+static unsigned rest_gather(struct direction *d, struct iovec v[2])
 {
     unsigned n = 0;
     if (d->n_frame < sizeof d->frame)
@@ -339,7 +339,7 @@ static void end_piece(const struct tcp_plan *plan, struct direction *d, unsigned
     get_piece(plan, d, p, is_out);
 }
 
-static int pull(struct transport_tcp *t, unsigned p, struct co_error *err);
+static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err);
 
 /* The other side may have said something before it went: that it leaves, for instance, behind all
  * that it had to send. */
@@ -348,7 +348,7 @@ static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct 
     const unsigned peer = t->plan->peer[p];
     struct frame last = {0};
     int code;
-    while ((code = pull(t, p, err)) > 0) {
+    while ((code = peer_pull(t, p, err)) > 0) {
     }
     if (code < 0)
         return code;
@@ -361,14 +361,14 @@ static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct 
 }
 
 /* returns   1 something went; 0 nothing can now; -errno */
-static int push(struct transport_tcp *t, unsigned p, struct co_error *err)
+static int peer_push(struct transport_tcp *t, unsigned p, struct co_error *err)
 {
     const unsigned peer = t->plan->peer[p];
     struct stream *s = &t->stream[peer];
     struct direction *d = &s->out;
     struct iovec v[2];
     get_piece(t->plan, d, p, true);
-    unsigned n_v = gather(d, v);
+    unsigned n_v = rest_gather(d, v);
     if (n_v == 0)
         return 0;
     ssize_t n = net_links_send(t->opts.links, peer, v, n_v);
@@ -382,13 +382,13 @@ static int push(struct transport_tcp *t, unsigned p, struct co_error *err)
     return 1;
 }
 
-static int pull(struct transport_tcp *t, unsigned p, struct co_error *err)
+static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err)
 {
     const unsigned peer = t->plan->peer[p];
     struct direction *d = &t->stream[peer].in;
     struct iovec v[2];
     get_piece(t->plan, d, p, false);
-    unsigned n_v = gather(d, v);
+    unsigned n_v = rest_gather(d, v);
     if (n_v == 0)
         return 0;
     const bool had_frame = d->n_frame == sizeof d->frame;
@@ -415,8 +415,8 @@ static int go_round(struct transport_tcp *t, bool *ret_moved, struct co_error *e
     bool all_done = true;
     for (unsigned p = 0; p < t->plan->n_peers; p++) {
         const struct stream *s = &t->stream[t->plan->peer[p]];
-        int out = is_idle(&s->out) ? 0 : push(t, p, err);
-        int in = out < 0 || is_idle(&s->in) ? out : pull(t, p, err);
+        int out = is_idle(&s->out) ? 0 : peer_push(t, p, err);
+        int in = out < 0 || is_idle(&s->in) ? out : peer_pull(t, p, err);
         if (in < 0)
             return in;
         *ret_moved |= out > 0 || in > 0;
@@ -432,7 +432,7 @@ static int look_around(struct transport_tcp *t, struct co_error *err)
         t->opts.on_idle(t->opts.idle_arg);
     if (net_watch_look(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
-    return straggler_is_due(&t->late) ? judge(t, err) : 0;
+    return straggler_is_due(&t->late) ? late_judge(t, err) : 0;
 }
 
 static void nap(struct transport_tcp *t)
@@ -450,7 +450,7 @@ static void nap(struct transport_tcp *t)
 }
 
 /* Twice as long next time if something came meanwhile, half as long if nothing did. */
-static int spin(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
+static int peers_spin(struct transport_tcp *t, bool *ret_moved, struct co_error *err)
 {
     const uint64_t start_ns = co_now_ns();
     int code = 0;
@@ -473,7 +473,7 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
         bool moved = false;
         int code = go_round(t, &moved, err);
         if (code == 0 && !moved && may_wait && t->opts.spin)
-            code = spin(t, &moved, err);
+            code = peers_spin(t, &moved, err);
         if (code != 0)
             return code;
         if (moved) {
