@@ -1,15 +1,7 @@
 #include "call.h"
 
-#include "common/hash.h"
-
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
-
-static const char *name_in(const char *const *names, size_t n, unsigned i)
-{
-    return i < n && names[i] != NULL ? names[i] : "?";
-}
 
 bool call_has_root(enum call_kind kind)
 {
@@ -17,20 +9,16 @@ bool call_has_root(enum call_kind kind)
            kind == CALL_SCATTER;
 }
 
-static bool has_data(enum call_kind kind)
-{
-    return kind != CALL_BARRIER && kind != CALL_GROUP_SPLIT && kind != CALL_GROUP_DESTROY;
-}
-
 const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
 {
     static const char *const ops[] = {"sum", "avg", "min", "max", "prod", "band", "bor"};
     const enum call_kind kind = (enum call_kind)call->kind;
     const bool has_op = call_is_reduction(kind);
+    const char *op = call->op < sizeof ops / sizeof *ops ? ops[call->op] : "?";
     const char *name = call_kind_name(call->kind);
     char root[24] = "", count[64] = "";
 
-    if (!has_data(kind)) {
+    if (kind == CALL_BARRIER || kind == CALL_GROUP_SPLIT || kind == CALL_GROUP_DESTROY) {
         snprintf(text, CALL_TEXT_BYTES, "%s()", name);
         return text;
     }
@@ -46,15 +34,6 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
              call->form == CALL_EQUAL ? ""
              : is_checked             ? "_checked"
                                       : "_v",
-             call_dtype_name(call->dtype), has_op ? ", " : "",
-             has_op ? name_in(ops, sizeof ops / sizeof *ops, call->op) : "", count, root);
+             call_dtype_name(call->dtype), has_op ? ", " : "", has_op ? op : "", count, root);
     return text;
-}
-
-uint64_t call_digest(const size_t *counts, size_t n)
-{
-    uint64_t hash = CO_HASH_START;
-    for (size_t i = 0; i < n; i++)
-        hash = co_hash_number(hash, counts[i]);
-    return hash;
 }

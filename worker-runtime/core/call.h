@@ -23,7 +23,7 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
     uint8_t form;
     int32_t root;
     uint64_t count;
-    uint64_t digest;
+    uint64_t digest; /* tells one array of counts from another */
 };
 
 #define CALL_TEXT_BYTES 96
@@ -44,8 +44,5 @@ static inline bool call_is_reduction(enum call_kind kind) /* has an operation */
 }
 
 bool call_has_root(enum call_kind kind);
-
-/* What tells one array of n counts from another. */
-uint64_t call_digest(const size_t *counts, size_t n);
 
 #endif

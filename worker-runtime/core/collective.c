@@ -1,4 +1,7 @@
-/* collective.c - the public calls: check the arguments, then hand over to the back end. */
+/* collective.c - the public calls, blocking and asynchronous.
+ *
+ * Each describes itself as a struct collective; run() or start() checks that, check(), and hands it
+ * to the queue of requests.c, or to the GPU where it has a stream. */
 #include "collective.h"
 
 #include "common/error.h"
@@ -119,34 +122,79 @@ static int check(const char *name, const struct ddp_group *g, const struct colle
     return rc;
 }
 
-static int run(const char *name, struct ddp_group *g, const struct collective *what)
+static int run(const char *name, struct ddp_group *g, struct collective what)
 {
-    int rc = check(name, g, what);
+    int rc = check(name, g, &what);
     if (rc != DDP_OK)
         return rc;
-    return what->stream != NULL ? g->world->on_stream->run(g, what) : requests_run(g, what);
+    return what.stream != NULL ? g->world->on_stream->run(g, &what) : requests_run(g, &what);
 }
 
-int collective_start(const char *name, struct ddp_group *g, const struct collective *what,
-                     struct ddp_request **ret_request)
+static int start(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
+                 struct collective what)
 {
-    int rc = check(name, g, what);
+    int rc = check(name, g, &what);
     if (rc != DDP_OK)
         return rc;
     if (ret_request == NULL)
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
-    if (what->stream == NULL)
-        return requests_start(g, what, ret_request);
-    rc = g->world->on_stream->run(
-        g, what); /* its order is the stream's: there is nothing to wait for */
+    if (what.stream == NULL)
+        return requests_start(g, &what, ret_request);
+    rc = g->world->on_stream->run(g, &what); /* in the stream's order: nothing to wait for */
     return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
 }
 
-/* A call with counts. Without them it would be the one that has none. */
-static int run_v(const char *name, struct ddp_group *g, const struct collective *what)
+/* A call with counts must have some: without, it would be the one that has none. */
+static int check_counts(const char *name, const struct collective *what)
 {
-    int rc = collective_check_counts(name, what);
-    return rc != DDP_OK ? rc : run(name, g, what);
+    if (what->counts == NULL || (what->kind == CALL_ALL_TO_ALL && what->in_counts == NULL))
+        return rt_fail(DDP_EINVAL, "%s: the counts are NULL", name);
+    return DDP_OK;
+}
+
+static int run_v(const char *name, struct ddp_group *g, struct collective what)
+{
+    int rc = check_counts(name, &what);
+    return rc == DDP_OK ? run(name, g, what) : rc;
+}
+
+static int start_v(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
+                   struct collective what)
+{
+    int rc = check_counts(name, &what);
+    return rc == DDP_OK ? start(name, g, ret_request, what) : rc;
+}
+
+/* --- descriptions of calls -------------------------------------------------------------------- */
+
+static struct collective reduction(enum call_kind kind, const void *in, void *out, size_t count,
+                                   enum ddp_dtype dtype, enum ddp_op op, int root, void *stream)
+{
+    return (struct collective){.kind = kind,
+                               .in = in,
+                               .out = out,
+                               .count = count,
+                               .dtype = dtype,
+                               .op = op,
+                               .root = root,
+                               .stream = stream};
+}
+
+static struct collective copy(enum call_kind kind, const void *in, void *out, size_t count,
+                              enum ddp_dtype dtype, int root, void *stream)
+{
+    return reduction(kind, in, out, count, dtype, DDP_SUM, root, stream);
+}
+
+/* With a count for each rank. in_counts: of all_to_all_v; else NULL */
+static struct collective with_counts(enum call_kind kind, const void *in, const size_t *in_counts,
+                                     void *out, const size_t *counts, enum ddp_dtype dtype,
+                                     int root, void *stream)
+{
+    struct collective what = copy(kind, in, out, 0, dtype, root, stream);
+    what.in_counts = in_counts;
+    what.counts = counts;
+    return what;
 }
 
 /* --- reductions ------------------------------------------------------------------------------- */
@@ -154,46 +202,84 @@ static int run_v(const char *name, struct ddp_group *g, const struct collective 
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    const struct collective what =
-        collective_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
-    return run("ddp_all_reduce", g, &what);
+    return run("ddp_all_reduce", g,
+               reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf)
 {
-    int rc = collective_check_found("ddp_all_reduce_checked", ret_found_inf);
-    if (rc != DDP_OK)
-        return rc;
-    struct collective what =
-        collective_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    if (ret_found_inf == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_all_reduce_checked: ret_found_inf is NULL");
+    struct collective what = reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
     what.found_inf = ret_found_inf;
-    return run("ddp_all_reduce_checked", g, &what);
+    return run("ddp_all_reduce_checked", g, what);
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream)
 {
-    const struct collective what =
-        collective_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream);
-    return run("ddp_reduce", g, &what);
+    return run("ddp_reduce", g, reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
 }
 
 int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                        enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    const struct collective what =
-        collective_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream);
-    return run("ddp_reduce_scatter", g, &what);
+    return run("ddp_reduce_scatter", g,
+               reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
     struct collective what =
-        collective_reduction(CALL_REDUCE_SCATTER, in, out, 0, dtype, op, 0, stream);
-    what.counts = counts;
-    return run_v("ddp_reduce_scatter_v", g, &what);
+        with_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
+    what.op = op;
+    return run_v("ddp_reduce_scatter_v", g, what);
+}
+
+int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
+                    enum ddp_dtype dtype, enum ddp_op op, void *stream,
+                    struct ddp_request **ret_request)
+{
+    return start("ddp_iall_reduce", g, ret_request,
+                 reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
+}
+
+int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
+                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf,
+                            struct ddp_request **ret_request)
+{
+    if (ret_found_inf == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_iall_reduce_checked: ret_found_inf is NULL");
+    struct collective what = reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    what.found_inf = ret_found_inf;
+    return start("ddp_iall_reduce_checked", g, ret_request, what);
+}
+
+int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
+                enum ddp_op op, int root, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_ireduce", g, ret_request,
+                 reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
+}
+
+int ddp_ireduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
+                        enum ddp_dtype dtype, enum ddp_op op, void *stream,
+                        struct ddp_request **ret_request)
+{
+    return start("ddp_ireduce_scatter", g, ret_request,
+                 reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
+}
+
+int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                          enum ddp_dtype dtype, enum ddp_op op, void *stream,
+                          struct ddp_request **ret_request)
+{
+    struct collective what =
+        with_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
+    what.op = op;
+    return start_v("ddp_ireduce_scatter_v", g, ret_request, what);
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -201,94 +287,147 @@ int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const s
 int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    const struct collective what =
-        collective_copy(CALL_BROADCAST, in, out, count, dtype, root, stream);
-    return run("ddp_broadcast", g, &what);
+    return run("ddp_broadcast", g, copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
 }
 
 int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root)
 {
-    const struct collective what =
-        collective_copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL);
-    return run("ddp_broadcast_bytes", g, &what);
+    return run("ddp_broadcast_bytes", g,
+               copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL));
 }
 
 int ddp_all_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    const struct collective what =
-        collective_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream);
-    return run("ddp_all_gather", g, &what);
+    return run("ddp_all_gather", g, copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                      enum ddp_dtype dtype, void *stream)
 {
-    struct collective what = collective_copy(CALL_ALL_GATHER, in, out, 0, dtype, 0, stream);
-    what.counts = counts;
-    return run_v("ddp_all_gather_v", g, &what);
+    return run_v("ddp_all_gather_v", g,
+                 with_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
 }
 
 int ddp_gather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                int root, void *stream)
 {
-    const struct collective what =
-        collective_copy(CALL_GATHER, in, out, count, dtype, root, stream);
-    return run("ddp_gather", g, &what);
+    return run("ddp_gather", g, copy(CALL_GATHER, in, out, count, dtype, root, stream));
 }
 
 int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                  enum ddp_dtype dtype, int root, void *stream)
 {
-    struct collective what = collective_copy(CALL_GATHER, in, out, 0, dtype, root, stream);
-    what.counts = counts;
-    return run_v("ddp_gather_v", g, &what);
+    return run_v("ddp_gather_v", g,
+                 with_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream)
 {
-    const struct collective what =
-        collective_copy(CALL_SCATTER, in, out, count, dtype, root, stream);
-    return run("ddp_scatter", g, &what);
+    return run("ddp_scatter", g, copy(CALL_SCATTER, in, out, count, dtype, root, stream));
 }
 
 int ddp_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    struct collective what = collective_copy(CALL_SCATTER, in, out, 0, dtype, root, stream);
-    what.counts = counts;
-    return run_v("ddp_scatter_v", g, &what);
+    return run_v("ddp_scatter_v", g,
+                 with_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_all_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    const struct collective what =
-        collective_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream);
-    return run("ddp_all_to_all", g, &what);
+    return run("ddp_all_to_all", g, copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
                      const size_t *out_counts, enum ddp_dtype dtype, void *stream)
 {
-    struct collective what = collective_copy(CALL_ALL_TO_ALL, in, out, 0, dtype, 0, stream);
-    what.in_counts = in_counts;
-    what.counts = out_counts;
-    return run_v("ddp_all_to_all_v", g, &what);
+    return run_v("ddp_all_to_all_v", g,
+                 with_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
+}
+
+int ddp_ibroadcast(struct ddp_group *g, const void *in, void *out, size_t count,
+                   enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_ibroadcast", g, ret_request,
+                 copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
+}
+
+int ddp_iall_gather(struct ddp_group *g, const void *in, void *out, size_t count,
+                    enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_iall_gather", g, ret_request,
+                 copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
+}
+
+int ddp_iall_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                      enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
+{
+    return start_v("ddp_iall_gather_v", g, ret_request,
+                   with_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
+}
+
+int ddp_igather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
+                int root, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_igather", g, ret_request,
+                 copy(CALL_GATHER, in, out, count, dtype, root, stream));
+}
+
+int ddp_igather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                  enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
+{
+    return start_v("ddp_igather_v", g, ret_request,
+                   with_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
+}
+
+int ddp_iscatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
+                 int root, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_iscatter", g, ret_request,
+                 copy(CALL_SCATTER, in, out, count, dtype, root, stream));
+}
+
+int ddp_iscatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
+                   enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
+{
+    return start_v("ddp_iscatter_v", g, ret_request,
+                   with_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
+}
+
+int ddp_iall_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
+                    enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
+{
+    return start("ddp_iall_to_all", g, ret_request,
+                 copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
+}
+
+int ddp_iall_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
+                      const size_t *out_counts, enum ddp_dtype dtype, void *stream,
+                      struct ddp_request **ret_request)
+{
+    return start_v("ddp_iall_to_all_v", g, ret_request,
+                   with_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
 }
 
 /* --- barriers --------------------------------------------------------------------------------- */
 
 int ddp_barrier(struct ddp_group *g)
 {
-    return run("ddp_barrier", g, &(struct collective){.kind = CALL_BARRIER});
+    return run("ddp_barrier", g, (struct collective){.kind = CALL_BARRIER});
 }
 
 int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms)
 {
     return run("ddp_monitored_barrier", g,
-               &(struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
+               (struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
+}
+
+int ddp_ibarrier(struct ddp_group *g, struct ddp_request **ret_request)
+{
+    return start("ddp_ibarrier", g, ret_request, (struct collective){.kind = CALL_BARRIER});
 }
 
 /* --- agreement -------------------------------------------------------------------------------- */

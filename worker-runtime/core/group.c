@@ -127,7 +127,7 @@ static int alloc_alone(const struct ddp_group *g, size_t bytes, void **ret, stru
     return 0;
 }
 
-/* It is the same for all groups, also for one of a single rank. */
+/* Memory is the same for all groups, also for one of a single rank. */
 static struct backend *memory_of(const struct ddp_group *g)
 {
     return g->backend != NULL ? g->backend : g->world->group.backend;

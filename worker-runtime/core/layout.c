@@ -1,14 +1,7 @@
 #include "layout.h"
 
+#include "common/hash.h"
 #include "worker-runtime/arithmetic/reduce.h"
-
-static size_t sum_of(const size_t *counts, unsigned n)
-{
-    size_t sum = 0;
-    for (unsigned r = 0; r < n; r++)
-        sum += counts[r];
-    return sum;
-}
 
 struct call layout_call(const struct collective *what, unsigned n)
 {
@@ -24,8 +17,12 @@ struct call layout_call(const struct collective *what, unsigned n)
         call.count = 0;
     } else if (what->counts != NULL) {
         call.form = CALL_COUNTS;
-        call.count = sum_of(what->counts, n);
-        call.digest = call_digest(what->counts, n);
+        call.count = 0;
+        call.digest = CO_HASH_START;
+        for (unsigned r = 0; r < n; r++) {
+            call.count += what->counts[r];
+            call.digest = co_hash_number(call.digest, what->counts[r]);
+        }
     }
     return call;
 }
@@ -37,14 +34,6 @@ static void sum_up(const size_t *counts, unsigned n, size_t *ret_first)
         ret_first[r] = sum;
         sum += counts[r];
     }
-}
-
-static size_t longest(const size_t *counts, unsigned n)
-{
-    size_t most = 0;
-    for (unsigned r = 0; r < n; r++)
-        most = counts[r] > most ? counts[r] : most;
-    return most;
 }
 
 void layout_init(struct layout *l, const struct collective *what, unsigned rank, unsigned n,
@@ -60,12 +49,13 @@ void layout_init(struct layout *l, const struct collective *what, unsigned rank,
                          .in_counts = what->in_counts != NULL ? what->in_counts : what->counts,
                          .in_first = in_first,
                          .out_first = out_first,
-                         .most = what->count};
+                         .most = what->counts == NULL ? what->count : 0};
     if (l->counts == NULL)
         return;
     sum_up(l->in_counts, n, in_first);
     sum_up(l->counts, n, out_first);
-    l->most = longest(l->in_counts, n);
+    for (unsigned r = 0; r < n; r++)
+        l->most = l->in_counts[r] > l->most ? l->in_counts[r] : l->most;
 }
 
 static size_t bytes_of(const struct layout *l, bool blocks, const size_t *first,

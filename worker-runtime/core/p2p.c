@@ -1,5 +1,4 @@
 /* p2p.c - send and receive: checked arguments, then the back end. */
-#include "common/error.h"
 #include "requests.h"
 
 #include <ddp/collective.h>
@@ -46,45 +45,37 @@ static int run(const char *name, struct ddp_group *g, const struct message *m, v
     return rc != DDP_OK ? rc : ddp_wait(request);
 }
 
-static struct message sending(const void *in, size_t count, enum ddp_dtype dtype, int to, int tag)
+static struct message describe(bool is_send, void *data, size_t count, enum ddp_dtype dtype,
+                               int peer, int tag)
 {
-    return (struct message){.is_send = true,
-                            .dtype = dtype,
-                            .peer = to,
-                            .tag = tag,
-                            .count = count,
-                            .data = (void *)in}; /* only read */
-}
-
-static struct message receiving(void *out, size_t count, enum ddp_dtype dtype, int from, int tag)
-{
-    return (struct message){.dtype = dtype, .peer = from, .tag = tag, .count = count, .data = out};
+    return (struct message){
+        .is_send = is_send, .dtype = dtype, .peer = peer, .tag = tag, .count = count, .data = data};
 }
 
 int ddp_send(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
              int tag, void *stream)
 {
-    struct message m = sending(in, count, dtype, to, tag);
+    struct message m = describe(true, (void *)in, count, dtype, to, tag); /* only read */
     return run("ddp_send", g, &m, stream);
 }
 
 int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
              void *stream)
 {
-    struct message m = receiving(out, count, dtype, from, tag);
+    struct message m = describe(false, out, count, dtype, from, tag);
     return run("ddp_recv", g, &m, stream);
 }
 
 int ddp_isend(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
               int tag, void *stream, struct ddp_request **ret_request)
 {
-    struct message m = sending(in, count, dtype, to, tag);
+    struct message m = describe(true, (void *)in, count, dtype, to, tag); /* only read */
     return start("ddp_isend", g, &m, stream, ret_request);
 }
 
 int ddp_irecv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
               void *stream, struct ddp_request **ret_request)
 {
-    struct message m = receiving(out, count, dtype, from, tag);
+    struct message m = describe(false, out, count, dtype, from, tag);
     return start("ddp_irecv", g, &m, stream, ret_request);
 }

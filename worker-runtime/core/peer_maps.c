@@ -103,14 +103,6 @@ static void collect_sweeps(struct peer_maps *m, bool all)
     }
 }
 
-static size_t count_unused(const struct peer_maps *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->n; i++)
-        n += !m->map[i].is_used;
-    return n;
-}
-
 /* into   room for all of them; NULL: unmap them here and now */
 static void take_unused(struct peer_maps *m, struct peer_map *into)
 {
@@ -128,7 +120,9 @@ static void take_unused(struct peer_maps *m, struct peer_map *into)
 
 void peer_maps_sweep(struct peer_maps *m)
 {
-    const size_t n = count_unused(m);
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        n += !m->map[i].is_used;
     collect_sweeps(m, false);
     if (n == 0)
         return;
@@ -159,6 +153,7 @@ void peer_maps_fini(struct peer_maps *m)
 
 /* --- taking ----------------------------------------------------------------------------------- */
 
+/* Make room for one more. */
 static int reserve(struct peer_maps *m)
 {
     if (m->n < m->cap)

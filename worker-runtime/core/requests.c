@@ -38,16 +38,6 @@ struct requests {
 
 static void *run_thread(void *arg);
 
-static int start_thread(struct requests *q)
-{
-    int rc = pthread_create(&q->thread, NULL, run_thread, q);
-    if (rc != 0)
-        return rt_fail(DDP_ESYSTEM, "cannot start the thread of asynchronous calls: %s",
-                       strerror(rc));
-    q->has_thread = true;
-    return DDP_OK;
-}
-
 static int get_queue(struct ddp_group *g)
 {
     if (g->requests != NULL)
@@ -60,7 +50,13 @@ static int get_queue(struct ddp_group *g)
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->changed, NULL);
     g->requests = q;
-    return g->progress_thread && g->backend != NULL ? start_thread(q) : DDP_OK;
+    if (!g->progress_thread || g->backend == NULL)
+        return DDP_OK;
+    int rc = pthread_create(&q->thread, NULL, run_thread, q);
+    q->has_thread = rc == 0;
+    return rc == 0 ? DDP_OK
+                   : rt_fail(DDP_ESYSTEM, "cannot start the thread of asynchronous calls: %s",
+                             strerror(rc));
 }
 
 static void lock(struct requests *q)

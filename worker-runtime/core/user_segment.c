@@ -2,7 +2,6 @@
 
 #include "common/error.h"
 #include "common/parse.h"
-#include "common/scope.h"
 
 #include <ddp/env.h>
 #include <errno.h>

@@ -7,7 +7,6 @@
 
 #include "common/clock.h"
 #include "worker-runtime/arithmetic/convert.h"
-#include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/group/trace.h"
@@ -175,9 +174,13 @@ static bool is_looked_at(const struct ddp_model *m)
 static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values, size_t count,
                       enum ddp_dtype dtype)
 {
-    struct collective what =
-        collective_reduction(CALL_ALL_REDUCE, values, values, count, dtype, op_of(m), 0, NULL);
-    what.found_inf = is_looked_at(m) ? &p->found_inf : NULL;
+    const struct collective what = {.kind = CALL_ALL_REDUCE,
+                                    .in = values,
+                                    .out = values,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op_of(m),
+                                    .found_inf = is_looked_at(m) ? &p->found_inf : NULL};
     int rc = requests_start(m->g, &what, &p->request);
     return rc == DDP_ENOMEM ? requests_run(m->g, &what) : rc;
 }
