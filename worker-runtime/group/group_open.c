@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/scope.h"
 #include "segments/control.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/core/backend.h"
@@ -138,11 +139,6 @@ static int make_local(struct opening *o, bool is_alone, struct co_error *err)
 
 /* --- the other nodes -------------------------------------------------------------------------- */
 
-static unsigned larger(unsigned a, unsigned b)
-{
-    return a > b ? a : b;
-}
-
 /* Each rank watches one of every other node, or, where that has more ranks, several, so that every
  * rank is watched from every node. returns how many */
 static unsigned list_watched(const struct net_map *m, unsigned *ret)
@@ -150,8 +146,8 @@ static unsigned list_watched(const struct net_map *m, unsigned *ret)
     const unsigned n_own = net_map_n_local(m, m->node);
     unsigned n = 0;
     for (unsigned k = 0; k < m->n_nodes; k++) {
-        const unsigned n_other = net_map_n_local(m, k);
-        for (unsigned i = m->local; k != m->node && i < larger(n_own, n_other); i += n_own)
+        const unsigned n_other = net_map_n_local(m, k), most = n_own > n_other ? n_own : n_other;
+        for (unsigned i = m->local; k != m->node && i < most; i += n_own)
             ret[n++] = m->first[k] + i % n_other;
     }
     return n;
@@ -166,8 +162,8 @@ static const struct control *ends_meetings(const struct opening *o)
 
 static int start_watch(struct opening *o, const struct net_member *member, struct co_error *err)
 {
-    const struct net_map *m = net_join_map(o->join);
-    int *listener = &net_join_listeners(o->join)[NET_WATCH];
+    const struct net_map *m = &o->join->map;
+    int *listener = &o->join->listener[NET_WATCH];
     unsigned *peer = calloc(m->n, sizeof *peer);
     if (peer == NULL)
         return co_fail(err, -ENOMEM, "no memory for %u ranks", m->n);
@@ -175,7 +171,7 @@ static int start_watch(struct opening *o, const struct net_member *member, struc
                                              .n = m->n,
                                              .member = member,
                                              .channel = NET_WATCH,
-                                             .cookie = net_join_cookie(o->join),
+                                             .cookie = o->join->cookie,
                                              .listener = *listener,
                                              .timeout_ms = o->timeout_ms,
                                              .control = ends_meetings(o)},
@@ -204,13 +200,13 @@ static void on_nodes_destroy(void *arg)
 static int make_net(struct opening *o, struct net_member *member, struct backend **ret,
                     struct co_error *err)
 {
-    int *listener = net_join_listeners(o->join);
+    int *listener = o->join->listener;
     struct opening *kept = malloc(sizeof *kept);
     if (kept == NULL)
         return co_fail(err, -ENOMEM, "no memory for a back end");
     *kept = *o;
     struct backend_net_opts net = {.local = o->local,
-                                   .map = net_join_map(o->join),
+                                   .map = &o->join->map,
                                    .member = member,
                                    .listener = listener,
                                    .watch = o->watch,
@@ -219,7 +215,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                                    .owns_watch = true,
                                    .own = o->own,
                                    .kernels = o->kernels,
-                                   .cookie = net_join_cookie(o->join),
+                                   .cookie = o->join->cookie,
                                    .spin = o->node->n_local <= o->node->n_cpus,
                                    .timeout_ms = o->timeout_ms,
                                    .deadline_ms = o->deadline_ms,
@@ -260,10 +256,9 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
     int code = net_join(&join, o->deadline_ms, &o->join, err);
     if (code != 0)
         return code;
-    transport_shm_name_ranks(
-        o->shm, (struct transport_shm_names){.world_rank = net_join_world_ranks(o->join),
-                                             .where = net_join_where(o->join)});
-    struct net_member *member = net_join_take_members(o->join);
+    transport_shm_name_ranks(o->shm, (struct transport_shm_names){.world_rank = o->join->world_rank,
+                                                                  .where = o->join->where});
+    struct net_member *member = co_take(&o->join->member);
     code = start_watch(o, member, err);
     if (code == 0)
         code = make_net(o, member, ret, err);
@@ -273,12 +268,6 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
         free(member);
     }
     return code;
-}
-
-static int join_nodes(struct opening *o, struct backend **ret, struct co_error *err)
-{
-    int code = connect_nodes(o, ret, err);
-    return code == 0 ? 0 : find_cause(o, code, err);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -291,14 +280,6 @@ static void undo(struct opening *o)
         transport_shm_destroy(o->shm);
     net_join_destroy(o->join);
     node_leave(o->node);
-}
-
-static int open_alone(struct world *w, struct opening *o)
-{
-    w->line = &o->node->control->line[o->node->local_rank];
-    w->alone = o->node;
-    w->control = o->node->control;
-    return 0;
 }
 
 int group_open(struct world *w, struct env_who *who, struct node_again *again, uint64_t deadline_ms,
@@ -315,27 +296,25 @@ int group_open(struct world *w, struct env_who *who, struct node_again *again, u
         code = join_node(&o, err);
     if (code == 0)
         take_place(who, again, o.node->generation);
-    if (code == 0 && who->world_size == 1)
-        return open_alone(w, &o);
+    if (code == 0 && who->world_size == 1) {
+        w->line = &o.node->control->line[o.node->local_rank];
+        w->alone = o.node;
+        w->control = o.node->control;
+        return 0;
+    }
     const bool is_alone = who->local_world_size == who->world_size;
     if (code == 0)
         code = make_local(&o, is_alone, err);
+    if (code == 0 && is_alone)
+        w->group.backend = o.local;
+    else if (code == 0 && (code = connect_nodes(&o, &w->group.backend, err)) != 0)
+        code = find_cause(&o, code, err);
     if (code != 0) {
         undo(&o);
         return code;
     }
-    struct control_line *line = &o.node->control->line[o.node->local_rank];
-    if (is_alone) {
-        w->group.backend = o.local;
-    } else {
-        code = join_nodes(&o, &w->group.backend, err);
-        if (code != 0) {
-            undo(&o);
-            return code;
-        }
-    }
-    w->line = line;
+    w->line = &o.node->control->line[o.node->local_rank];
     w->control = ends_meetings(&o);
-    w->group.place = rank_status_open(&line->progress);
+    w->group.place = rank_status_open(&w->line->progress);
     return 0;
 }

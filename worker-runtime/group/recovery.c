@@ -109,20 +109,17 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
     return rc;
 }
 
-static void count_step(struct recovery *r)
-{
-    if (r->n_done < r->most_done) /* what it was given is its own now */
-        r->n_done = r->most_done;
-    r->n_done++;
-    r->is_torn = false;
-}
-
 void recovery_count_step(struct ddp_group *g, uint64_t began_ns)
 {
     const uint64_t now_ns = co_now_ns();
     struct world *w = g->world;
-    if (group_is_world(g) && w->recovery != NULL)
-        count_step(w->recovery);
+    struct recovery *r = group_is_world(g) ? w->recovery : NULL;
+    if (r != NULL) {
+        if (r->n_done < r->most_done) /* what it was given is its own now */
+            r->n_done = r->most_done;
+        r->n_done++;
+        r->is_torn = false;
+    }
     if (w->line != NULL)
         rank_status_step(&w->line->progress, now_ns, now_ns - began_ns);
     else if (w->step_fd >= 0)

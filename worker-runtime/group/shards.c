@@ -3,16 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 size_t shards_first(const struct shards_shape *s, int rank)
 {
     const size_t lines = s->total / SHARDS_ALIGN, n = (size_t)s->n_ranks;
-    const size_t each = (lines + n - 1) / n * SHARDS_ALIGN;
-    return least(s->total, each * (size_t)rank);
+    const size_t first = (lines + n - 1) / n * SHARDS_ALIGN * (size_t)rank;
+    return first < s->total ? first : s->total;
 }
 
 size_t shards_count(const struct shards_shape *s, int rank)

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "first_failure.h"
 #include "worker-runtime/core/group.h"
+#include "worker-runtime/join/env.h"
 
 #include <ddp/env.h>
 #include <ddp/spawn.h>
@@ -56,13 +57,6 @@ struct spawn {
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
-static void set_number(const char *name, int number)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", number);
-    setenv(name, text, 1);
-}
-
 /* A job of its own, whatever the environment says of the parent's. */
 static void set_environment(const struct spawn *s, int rank)
 {
@@ -71,12 +65,12 @@ static void set_environment(const struct spawn *s, int rank)
                                                 DDP_ENV_MASTER_ADDR,       DDP_ENV_MASTER_PORT};
     for (size_t i = 0; i < sizeof of_the_parent / sizeof *of_the_parent; i++)
         unsetenv(of_the_parent[i]);
-    set_number(DDP_ENV_RANK, rank);
-    set_number(DDP_ENV_LOCAL_RANK, rank);
-    set_number(DDP_ENV_WORLD_SIZE, s->n);
-    set_number(DDP_ENV_LOCAL_WORLD_SIZE, s->n);
-    set_number(DDP_ENV_GROUP_RANK, 0);
-    set_number(DDP_ENV_GROUP_WORLD_SIZE, 1);
+    env_set_number(DDP_ENV_RANK, rank);
+    env_set_number(DDP_ENV_LOCAL_RANK, rank);
+    env_set_number(DDP_ENV_WORLD_SIZE, s->n);
+    env_set_number(DDP_ENV_LOCAL_WORLD_SIZE, s->n);
+    env_set_number(DDP_ENV_GROUP_RANK, 0);
+    env_set_number(DDP_ENV_GROUP_WORLD_SIZE, 1);
     setenv(DDP_ENV_JOB_ID, s->job, 1);
 }
 
@@ -155,12 +149,6 @@ static void reap(struct child *c)
     c->fd = -1;
 }
 
-static bool has_failed(const struct spawn *s, int rank)
-{
-    const struct child *c = &s->child[rank];
-    return c->status != 0 || s->board->of[rank].order == 0 || s->board->of[rank].status != 0;
-}
-
 /* Wait for one or more to end, and reap them. returns whether the time is over before */
 static bool is_late(struct spawn *s, uint64_t deadline_ms)
 {
@@ -184,9 +172,12 @@ static bool any_runs(const struct spawn *s)
 
 static bool any_has_failed(const struct spawn *s)
 {
-    for (int r = 0; r < s->n; r++)
-        if (s->child[r].pid == 0 && has_failed(s, r))
+    for (int r = 0; r < s->n; r++) {
+        const struct verdict_log *told = &s->board->of[r];
+        if (s->child[r].pid == 0 &&
+            (s->child[r].status != 0 || told->order == 0 || told->status != 0))
             return true;
+    }
     return false;
 }
 

@@ -6,6 +6,7 @@
 #include <ddp/env.h>
 #include <ddp/group.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,27 +278,15 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
     else if ((n == &by_torchrun || n == &by_hand) && (port != NULL || run_id != NULL))
         length = snprintf(who->job, sizeof who->job, "run %s %s:%s %u", or_empty(run_id),
                           or_empty(get(s, DDP_ENV_MASTER_ADDR)), or_empty(port), who->generation);
-    if ((size_t)length >= sizeof who->job)
-        return co_fail(err, -ENOEXEC, "the environment: the name of the job (%.30s...) is too long",
-                       who->job);
-    return 0;
-}
-
-/* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
-static void name_in_store(const struct source *s, const struct names *n, struct env_who *who)
-{
-    if (get(s, DDP_ENV_JOB_ID) != NULL || n == &by_open_mpi || n == &by_srun)
+    /* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
+    if (job != NULL || n == &by_open_mpi || n == &by_srun)
         memcpy(who->store_job, who->job, sizeof who->store_job);
-}
-
-/* Several nodes may be one machine, and must not meet there. */
-static int name_node(struct env_who *who, struct co_error *err)
-{
-    const size_t length = strlen(who->job);
-    if (who->local_world_size == who->world_size || who->node_rank < 0 || length == 0)
-        return 0;
-    if (snprintf(who->job + length, sizeof who->job - length, " node %d", who->node_rank) >=
-        (int)(sizeof who->job - length))
+    /* Several nodes may be one machine, and must not meet there. */
+    if (length > 0 && (size_t)length < sizeof who->job && who->node_rank >= 0 &&
+        who->local_world_size != who->world_size)
+        length += snprintf(who->job + length, sizeof who->job - (size_t)length, " node %d",
+                           who->node_rank);
+    if ((size_t)length >= sizeof who->job)
         return co_fail(err, -ENOEXEC, "the environment: the name of the job (%.30s...) is too long",
                        who->job);
     return 0;
@@ -332,9 +321,6 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
             code = read_places(s, n, &who, err);
         if (code == 0)
             code = name_job(s, n, &who, err);
-        name_in_store(s, n, &who);
-        if (code == 0)
-            code = name_node(&who, err);
         if (code == 0 && (n == &by_hydra || n == &by_srun))
             code = get_int(s, "PMI_FD", -1, 0, INT_MAX, &who.pmi_fd, err);
         if (code != 0)
@@ -424,12 +410,19 @@ int env_from_info(const struct ddp_rank_info *p, struct env_who *ret, struct co_
     return 0;
 }
 
-/* --- where the store is ----------------------------------------------------------------------- */
+/* --- the process's own environment ------------------------------------------------------------ */
 
 const char *env_getenv(void *arg, const char *name)
 {
     (void)arg;
     return getenv(name);
+}
+
+void env_set_number(const char *name, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    setenv(name, text, 1);
 }
 
 int env_find_store(env_get_fn *get_fn, void *arg, const char **ret_host, uint16_t *ret_port,

@@ -1,7 +1,7 @@
 /* env.h - who am I? Read from the environment that a starter left.
  *
- * Pure but for env_getenv(): variables come through a function. Looked at in this order, the first
- * that fits decides:
+ * Pure but for env_getenv() and env_set_number(): variables come through a function. Looked at in
+ * this order, the first that fits decides:
  *   1. ddprun, torchrun     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
  *   2. Open MPI's mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
  *   3. hydra (MPICH, Intel) PMI_RANK, PMI_SIZE with MPI_LOCALRANKID, MPI_LOCALNRANKS
@@ -65,6 +65,8 @@ int env_from_info(const struct ddp_rank_info *info, struct env_who *ret, struct 
 int env_find_store(env_get_fn *get, void *arg, const char **ret_host, uint16_t *ret_port,
                    struct co_error *err);
 
-const char *env_getenv(void *arg, const char *name); /* of this process */
+/* Of this process. */
+const char *env_getenv(void *arg, const char *name);
+void env_set_number(const char *name, int64_t number);
 
 #endif

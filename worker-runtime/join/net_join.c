@@ -47,34 +47,27 @@ struct table { /* of the job, in the store: this, then a member for each rank, i
 };
 #define JOIN_MAGIC 0x4a504444u /* "DDPJ" */
 
-struct net_join {
-    const struct env_who *who; /* lent while joining */
-    struct backend *local;     /* likewise; NULL: alone on the node */
+struct joining {
+    const struct net_join_opts *opts;
+    const struct env_who *who; /* of opts */
     uint64_t deadline_ms;
-    unsigned number;               /* of this meeting */
-    const struct control *control; /* lent likewise */
-    struct store_client *store;    /* of local rank 0 */
+    struct store_client *store; /* of local rank 0 */
     struct net_address address;
-    int listener[NET_N_CHANNELS];
     struct net_member mine;
-    struct net_member *node;   /* n_local: of this node's ranks */
-    struct net_member *member; /* of all, by rank, later by position */
-    struct net_map map;
-    uint32_t *world_rank;
-    uint8_t cookie[NET_COOKIE_BYTES];
-    char where[64];
+    struct net_member *node; /* n_local: of this node's ranks */
+    struct net_join *to;     /* being filled; its members by rank, later by position */
 };
 
 /* --- among the ranks of this node ------------------------------------------------------------- */
 
-static uint64_t left_ms(const struct net_join *j)
+static uint64_t left_ms(const struct joining *j)
 {
     const int left = co_left_ms(j->deadline_ms);
     return (left < 0 ? 1u << 30 : (uint64_t)left) + 2 * VERDICT_MS;
 }
 
 /* From local rank 0 to all. */
-static int hand_down(const struct net_join *j, void *bytes, size_t n, struct co_error *err)
+static int hand_down(const struct joining *j, void *bytes, size_t n, struct co_error *err)
 {
     const struct collective what = {.kind = CALL_BROADCAST,
                                     .dtype = DDP_UINT8,
@@ -83,10 +76,10 @@ static int hand_down(const struct net_join *j, void *bytes, size_t n, struct co_
                                     .count = n,
                                     .goes_on = true, /* the program made no call yet */
                                     .timeout_ms = left_ms(j)};
-    return j->local == NULL ? 0 : backend_run(j->local, &what, err);
+    return j->opts->local == NULL ? 0 : backend_run(j->opts->local, &what, err);
 }
 
-static int share_members(struct net_join *j, struct co_error *err)
+static int share_members(struct joining *j, struct co_error *err)
 {
     const struct collective what = {.kind = CALL_ALL_GATHER,
                                     .dtype = DDP_UINT8,
@@ -96,7 +89,7 @@ static int share_members(struct net_join *j, struct co_error *err)
                                     .goes_on = true,
                                     .timeout_ms = left_ms(j)};
     j->node[0] = j->mine;
-    return j->local == NULL ? 0 : backend_run(j->local, &what, err);
+    return j->opts->local == NULL ? 0 : backend_run(j->opts->local, &what, err);
 }
 
 /* --- where ------------------------------------------------------------------------------------ */
@@ -107,7 +100,7 @@ static int share_members(struct net_join *j, struct co_error *err)
     "ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
 
 /* ret_host   borrowed */
-static int find_store(const struct net_join *j, const char **ret_host, uint16_t *ret_port,
+static int find_store(const struct joining *j, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
     *ret_host = j->who->store_host;
@@ -124,9 +117,9 @@ static int find_store(const struct net_join *j, const char **ret_host, uint16_t 
     return rc < 0 ? rc : 0;
 }
 
-static bool is_over(const struct net_join *j)
+static bool is_over(const struct joining *j)
 {
-    return j->control != NULL && control_abort_get(j->control).cause != CONTROL_OK;
+    return j->opts->control != NULL && control_abort_get(j->opts->control).cause != CONTROL_OK;
 }
 
 static int fail_over(struct co_error *err)
@@ -142,10 +135,10 @@ static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
 }
 
 /* The store of a generation that is over is closed, and nobody will ever listen there. */
-static int connect_store(struct net_join *j, const char *host, uint16_t port, struct co_error *err)
+static int connect_store(struct joining *j, const char *host, uint16_t port, struct co_error *err)
 {
     int look_ms = CONNECT_LOOK_MS, code;
-    if (j->control == NULL)
+    if (j->opts->control == NULL)
         return client_connect(host, port, j->deadline_ms, &j->store, err);
     do {
         code = client_connect(host, port, look_again_ms(j->deadline_ms, look_ms), &j->store, err);
@@ -156,7 +149,7 @@ static int connect_store(struct net_join *j, const char *host, uint16_t port, st
 
 /* As client_get(), which is stopped as a rule by the end of the connection. Only the wait is cut
  * into pieces: a value that is on its way has all the time there is. */
-static int await_key(struct net_join *j, const char *key, size_t length, uint64_t deadline_ms,
+static int await_key(struct joining *j, const char *key, size_t length, uint64_t deadline_ms,
                      uint8_t **ret, size_t *ret_n, struct co_error *err)
 {
     int code;
@@ -168,7 +161,7 @@ static int await_key(struct net_join *j, const char *key, size_t length, uint64_
     return code == 0 ? client_get(j->store, key, length, deadline_ms, ret, ret_n, err) : code;
 }
 
-static int reach_store(struct net_join *j, struct co_error *err)
+static int reach_store(struct joining *j, struct co_error *err)
 {
     struct co_error why;
     const char *host;
@@ -187,7 +180,7 @@ static int reach_store(struct net_join *j, struct co_error *err)
     return 0;
 }
 
-static int choose_address(struct net_join *j, struct net_address *ret, struct co_error *err)
+static int choose_address(struct joining *j, struct net_address *ret, struct co_error *err)
 {
     const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
     struct sockaddr_storage local, peer;
@@ -199,7 +192,7 @@ static int choose_address(struct net_join *j, struct net_address *ret, struct co
 }
 
 /* Everybody gets what local rank 0 found: the address, or why there is none. */
-static int agree_on_address(struct net_join *j, struct co_error *err)
+static int agree_on_address(struct joining *j, struct co_error *err)
 {
     struct hail hail = {0};
     struct co_error why = {0};
@@ -218,7 +211,7 @@ static int agree_on_address(struct net_join *j, struct co_error *err)
     return 0;
 }
 
-static int listen_all(struct net_join *j, struct co_error *err)
+static int listen_all(struct joining *j, struct co_error *err)
 {
     int code = 0;
     j->mine = (struct net_member){.rank = (uint32_t)j->who->rank,
@@ -227,21 +220,21 @@ static int listen_all(struct net_join *j, struct co_error *err)
                                   .address = j->address};
     gethostname(j->mine.host, sizeof j->mine.host - 1);
     for (int i = 0; code == 0 && i < NET_N_CHANNELS; i++)
-        code = net_address_listen(&j->address, &j->mine.port[i], &j->listener[i], err);
+        code = net_address_listen(&j->address, &j->mine.port[i], &j->to->listener[i], err);
     return code;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
 /* A store may outlive a job: the next one has another name, or the same processes. */
-static size_t make_key(const struct net_join *j, const char *what, int64_t number,
+static size_t make_key(const struct joining *j, const char *what, int64_t number,
                        char key[KEY_BYTES])
 {
     return (size_t)snprintf(key, KEY_BYTES, "ddp/net/%u/%u/%.160s/%s/%lld", j->who->generation,
-                            j->number, j->who->store_job, what, (long long)number);
+                            j->opts->number, j->who->store_job, what, (long long)number);
 }
 
-static int put_report(struct net_join *j, struct co_error *err)
+static int put_report(struct joining *j, struct co_error *err)
 {
     const unsigned n = (unsigned)j->who->local_world_size;
     const size_t bytes = sizeof(struct report) + n * sizeof *j->node;
@@ -267,7 +260,7 @@ static int put_report(struct net_join *j, struct co_error *err)
 }
 
 /* A node's report, looked at. */
-static int read_report(struct net_join *j, const uint8_t *bytes, size_t length, uint32_t node,
+static int read_report(struct joining *j, const uint8_t *bytes, size_t length, uint32_t node,
                        struct net_address *seen_store, struct co_error *err)
 {
     struct report r;
@@ -286,27 +279,27 @@ static int read_report(struct net_join *j, const uint8_t *bytes, size_t length, 
                            "the environment: rank %u (%s) is said to be one of %u ranks, rank %d "
                            "one of %d",
                            m.rank, m.host, r.world_size, j->who->rank, j->who->world_size);
-        if (j->member[m.rank].address.family != 0)
+        if (j->to->member[m.rank].address.family != 0)
             return co_fail(err, -ENOEXEC,
                            "the environment: two processes are rank %u, on %s and %s", m.rank,
-                           j->member[m.rank].host, m.host);
+                           j->to->member[m.rank].host, m.host);
         if (!net_address_is_known(&m.address) || m.local_rank >= r.n_local)
             return co_fail(err, -EIO, "rank %u (%s) has no address", m.rank, m.host);
-        j->member[m.rank] = m;
-        j->member[m.rank].node = node;
+        j->to->member[m.rank] = m;
+        j->to->member[m.rank].node = node;
     }
     if (!net_address_is_loopback(&r.seen_store))
         *seen_store = r.seen_store;
     return (int)r.n_local;
 }
 
-static int fail_missing(const struct net_join *j, struct co_error *err)
+static int fail_missing(const struct joining *j, struct co_error *err)
 {
     char names[NAMED * 12] = "";
     size_t length = 0;
     int n = 0;
     for (int r = 0; r < j->who->world_size; r++)
-        if (j->member[r].address.family == 0 && n++ < NAMED)
+        if (j->to->member[r].address.family == 0 && n++ < NAMED)
             length += (size_t)snprintf(names + length, sizeof names - length, "%s%d",
                                        length > 0 ? ", " : "", r);
     char more[32] = "";
@@ -318,16 +311,16 @@ static int fail_missing(const struct net_join *j, struct co_error *err)
 
 /* The node of the store knows itself by an address that only it can reach: others get the one by
  * which they reach the store. */
-static void recovery_addresses(struct net_join *j, const struct net_address *store)
+static void recovery_addresses(struct joining *j, const struct net_address *store)
 {
     if (store->family == 0)
         return;
     for (int r = 0; r < j->who->world_size; r++)
-        if (net_address_is_loopback(&j->member[r].address))
-            j->member[r].address = *store;
+        if (net_address_is_loopback(&j->to->member[r].address))
+            j->to->member[r].address = *store;
 }
 
-static int collect_reports(struct net_join *j, struct co_error *err)
+static int collect_reports(struct joining *j, struct co_error *err)
 {
     struct net_address store = {0};
     char key[KEY_BYTES];
@@ -349,12 +342,12 @@ static int collect_reports(struct net_join *j, struct co_error *err)
 }
 
 /* On rank 0's node: for everybody, also why there is no table. */
-static int put_table(struct net_join *j, struct co_error *err)
+static int put_table(struct joining *j, struct co_error *err)
 {
     struct table t = {.magic = JOIN_MAGIC, .world_size = (uint32_t)j->who->world_size};
     struct co_error why = {0};
     char key[KEY_BYTES];
-    const size_t members = t.world_size * sizeof *j->member;
+    const size_t members = t.world_size * sizeof *j->to->member;
     co_autofree uint8_t *bytes = calloc(1, sizeof t + members);
     if (bytes == NULL)
         return co_fail(err, -ENOMEM, "no memory for %u ranks", t.world_size);
@@ -363,23 +356,20 @@ static int put_table(struct net_join *j, struct co_error *err)
     if (t.code == 0 && getrandom(t.cookie, sizeof t.cookie, 0) != sizeof t.cookie)
         return co_fail(err, -EIO, "no random bytes for the job's cookie");
     memcpy(bytes, &t, sizeof t);
-    memcpy(bytes + sizeof t, j->member, members);
+    memcpy(bytes + sizeof t, j->to->member, members);
     const size_t length = make_key(j, "table", 0, key);
     const uint64_t deadline_ms = co_deadline_ms(VERDICT_MS); /* even if it is past */
     return client_set(j->store, key, length, bytes, t.code == 0 ? sizeof t + members : sizeof t,
                       deadline_ms, err);
 }
 
-static uint64_t later(uint64_t deadline_ms)
-{
-    return deadline_ms == CO_NEVER_MS ? deadline_ms : deadline_ms + VERDICT_MS;
-}
-
 /* Local rank 0. */
-static int get_table(struct net_join *j, struct table *ret, struct co_error *err)
+static int get_table(struct joining *j, struct table *ret, struct co_error *err)
 {
     char key[KEY_BYTES];
     bool has_rank_0 = false;
+    const uint64_t later_ms =
+        j->deadline_ms == CO_NEVER_MS ? CO_NEVER_MS : j->deadline_ms + VERDICT_MS;
     co_autofree uint8_t *bytes = NULL;
     size_t n = 0;
     for (int i = 0; i < j->who->local_world_size; i++)
@@ -389,12 +379,12 @@ static int get_table(struct net_join *j, struct table *ret, struct co_error *err
         code = put_table(j, err);
     const size_t length = make_key(j, "table", 0, key);
     if (code == 0)
-        code = await_key(j, key, length, later(j->deadline_ms), &bytes, &n, err);
+        code = await_key(j, key, length, later_ms, &bytes, &n, err);
     if (code == -ETIMEDOUT)
         return co_fail(err, code, "rank 0 of %d did not come in time", j->who->world_size);
     if (code != 0)
         return code;
-    const size_t members = (size_t)j->who->world_size * sizeof *j->member;
+    const size_t members = (size_t)j->who->world_size * sizeof *j->to->member;
     if (n < sizeof *ret)
         return co_fail(err, -EIO, "the table of ranks in the store is cut off");
     memcpy(ret, bytes, sizeof *ret);
@@ -404,11 +394,11 @@ static int get_table(struct net_join *j, struct table *ret, struct co_error *err
          (n != sizeof *ret + members || ret->world_size != (uint32_t)j->who->world_size)))
         return co_fail(err, -EIO, "the table of ranks in the store is none of this job");
     if (ret->code == 0)
-        memcpy(j->member, bytes + sizeof *ret, members);
+        memcpy(j->to->member, bytes + sizeof *ret, members);
     return 0;
 }
 
-static int share_table(struct net_join *j, struct co_error *err)
+static int share_table(struct joining *j, struct co_error *err)
 {
     struct table t = {0};
     struct co_error why = {0};
@@ -423,15 +413,15 @@ static int share_table(struct net_join *j, struct co_error *err)
     if (code == 0 && t.code != 0)
         code = co_fail(err, t.code == -EPIPE ? -EIO : t.code, "%s", t.text);
     if (code == 0)
-        code = hand_down(j, j->member, (size_t)j->who->world_size * sizeof *j->member, err);
-    memcpy(j->cookie, t.cookie, sizeof j->cookie);
+        code = hand_down(j, j->to->member, (size_t)j->who->world_size * sizeof *j->to->member, err);
+    memcpy(j->to->cookie, t.cookie, sizeof j->to->cookie);
     return code;
 }
 
 /* --- what comes of it ------------------------------------------------------------------------- */
 
 /* From rank order to positions, and nodes by their numbers in the map. */
-static int order_members(struct net_join *j, struct co_error *err)
+static int order_members(struct joining *j, struct co_error *err)
 {
     const unsigned n = (unsigned)j->who->world_size;
     co_autofree struct net_place *place = calloc(n, sizeof *place);
@@ -439,53 +429,52 @@ static int order_members(struct net_join *j, struct co_error *err)
     int code =
         place == NULL || ordered == NULL ? co_fail(err, -ENOMEM, "no memory for %u ranks", n) : 0;
     for (unsigned r = 0; code == 0 && r < n; r++)
-        place[r] = (struct net_place){j->member[r].node, j->member[r].local_rank};
+        place[r] = (struct net_place){j->to->member[r].node, j->to->member[r].local_rank};
     if (code == 0)
-        code = net_map_init(&j->map, place, n, (unsigned)j->who->rank, err);
+        code = net_map_init(&j->to->map, place, n, (unsigned)j->who->rank, err);
     if (code != 0) {
         free(ordered);
         return code == -EINVAL ? -ENOEXEC : code;
     }
     for (unsigned p = 0; p < n; p++) {
-        ordered[p] = j->member[j->map.rank_at[p]];
-        ordered[p].node = net_map_node_of(&j->map, p);
+        ordered[p] = j->to->member[j->to->map.rank_at[p]];
+        ordered[p].node = net_map_node_of(&j->to->map, p);
     }
-    free(j->member);
-    j->member = ordered;
+    free(j->to->member);
+    j->to->member = ordered;
     return 0;
 }
 
-static int check_map(const struct net_join *j, struct co_error *err)
+static int check_map(const struct joining *j, struct co_error *err)
 {
     const struct env_who *who = j->who;
-    if (who->n_nodes > 0 && (unsigned)who->n_nodes != j->map.n_nodes)
+    if (who->n_nodes > 0 && (unsigned)who->n_nodes != j->to->map.n_nodes)
         return co_fail(err, -ENOEXEC, "the environment says %d nodes, and %u came", who->n_nodes,
-                       j->map.n_nodes);
+                       j->to->map.n_nodes);
     return 0;
 }
 
-static void name_node(struct net_join *j)
+static void name_node(struct joining *j)
 {
-    const unsigned first = j->map.first[j->map.node];
+    const unsigned first = j->to->map.first[j->to->map.node];
     for (int i = 0; i < j->who->local_world_size; i++)
-        j->world_rank[i] = j->map.rank_at[first + (unsigned)i];
-    snprintf(j->where, sizeof j->where, " on node %u (%.31s)", j->map.node,
-             j->member[j->map.position].host);
+        j->to->world_rank[i] = j->to->map.rank_at[first + (unsigned)i];
+    snprintf(j->to->where, sizeof j->to->where, " on node %u (%.31s)", j->to->map.node,
+             j->to->member[j->to->map.position].host);
 }
 
 static struct net_join *new_join(const struct env_who *who)
 {
-    struct net_join *j = calloc(1, sizeof *j);
-    if (j == NULL)
+    struct net_join *to = calloc(1, sizeof *to);
+    if (to == NULL)
         return NULL;
     for (int i = 0; i < NET_N_CHANNELS; i++)
-        j->listener[i] = -1;
-    j->node = calloc((size_t)who->local_world_size, sizeof *j->node);
-    j->world_rank = calloc((size_t)who->local_world_size, sizeof *j->world_rank);
-    j->member = calloc((size_t)who->world_size, sizeof *j->member);
-    if (j->node != NULL && j->world_rank != NULL && j->member != NULL)
-        return j;
-    net_join_destroy(j);
+        to->listener[i] = -1;
+    to->world_rank = calloc((size_t)who->local_world_size, sizeof *to->world_rank);
+    to->member = calloc((size_t)who->world_size, sizeof *to->member);
+    if (to->world_rank != NULL && to->member != NULL)
+        return to;
+    net_join_destroy(to);
     return NULL;
 }
 
@@ -493,15 +482,16 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
              struct co_error *err)
 {
     const struct env_who *who = opts->who;
-    struct net_join *j = who->world_size <= MOST_RANKS ? new_join(who) : NULL;
-    if (j == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks", who->world_size);
-    j->who = who;
-    j->local = opts->local;
-    j->control = opts->control;
-    j->deadline_ms = deadline_ms;
-    j->number = opts->number;
-    int code = pmi_meet_is_for(who) ? pmi_meet(who, deadline_ms, err) : 0;
+    struct net_join *to = who->world_size <= MOST_RANKS ? new_join(who) : NULL;
+    co_autofree struct net_member *node = calloc((size_t)who->local_world_size, sizeof *node);
+    struct joining state = {
+        .opts = opts, .who = who, .deadline_ms = deadline_ms, .node = node, .to = to};
+    struct joining *j = &state;
+    int code = 0;
+    if (to == NULL || node == NULL)
+        code = co_fail(err, -ENOMEM, "no memory for %d ranks", who->world_size);
+    if (code == 0 && pmi_meet_is_for(who))
+        code = pmi_meet(who, deadline_ms, err);
     if (code == 0)
         code = agree_on_address(j, err);
     if (code == 0)
@@ -515,55 +505,23 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     if (code == 0)
         code = check_map(j, err);
     client_close(j->store);
-    j->store = NULL;
     if (code != 0) {
-        net_join_destroy(j);
+        net_join_destroy(to);
         return code;
     }
     name_node(j);
-    *ret = j;
+    *ret = to;
     return 0;
 }
 
-void net_join_destroy(struct net_join *j)
+void net_join_destroy(struct net_join *to)
 {
-    if (j == NULL)
+    if (to == NULL)
         return;
     for (int i = 0; i < NET_N_CHANNELS; i++)
-        co_close_at(&j->listener[i]);
-    net_map_fini(&j->map);
-    free(j->node);
-    free(j->member);
-    free(j->world_rank);
-    free(j);
-}
-
-struct net_map *net_join_map(struct net_join *j)
-{
-    return &j->map;
-}
-
-struct net_member *net_join_take_members(struct net_join *j)
-{
-    return co_take(&j->member);
-}
-
-int *net_join_listeners(struct net_join *j)
-{
-    return j->listener;
-}
-
-const uint8_t *net_join_cookie(const struct net_join *j)
-{
-    return j->cookie;
-}
-
-const uint32_t *net_join_world_ranks(const struct net_join *j)
-{
-    return j->world_rank;
-}
-
-const char *net_join_where(const struct net_join *j)
-{
-    return j->where;
+        co_close_at(&to->listener[i]);
+    net_map_fini(&to->map);
+    free(to->member);
+    free(to->world_rank);
+    free(to);
 }

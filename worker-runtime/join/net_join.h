@@ -16,7 +16,15 @@
 struct backend;
 struct control;
 struct env_who;
-struct net_join; /* opaque: what is kept for the life of the job */
+
+struct net_join { /* what came of it, kept for the life of the job */
+    struct net_map map;
+    struct net_member *member;    /* owned; by position */
+    int listener[NET_N_CHANNELS]; /* owned; taken when set to -1 */
+    uint8_t cookie[NET_COOKIE_BYTES];
+    uint32_t *world_rank; /* owned; of each local rank */
+    char where[64];       /* " on node 1 (host)" */
+};
 
 struct net_join_opts {
     const struct env_who *who; /* lent while joining, as all here */
@@ -32,13 +40,5 @@ struct net_join_opts {
 int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
              struct co_error *err);
 void net_join_destroy(struct net_join *j); /* NULL is fine */
-
-/* What came of it. */
-struct net_map *net_join_map(struct net_join *j);
-struct net_member *net_join_take_members(struct net_join *j); /* by position; free() it */
-int *net_join_listeners(struct net_join *j);                  /* taken when set to -1 */
-const uint8_t *net_join_cookie(const struct net_join *j);
-const uint32_t *net_join_world_ranks(const struct net_join *j); /* of each local rank */
-const char *net_join_where(const struct net_join *j);           /* " on node 1 (host)" */
 
 #endif

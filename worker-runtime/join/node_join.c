@@ -72,10 +72,12 @@ static int fail_late(struct joiner *j, struct co_error *err)
     size_t length = 0;
     unsigned n_missing = 0;
     const char *trouble = j->trouble.text;
+    char hint[160] = "";
+    if (j->opts->hint[0] != '\0')
+        snprintf(hint, sizeof hint, " (%s)", j->opts->hint);
     if (j->node->control == NULL && j->host == NULL) /* who else came is not known */
-        return co_fail(err, -ETIMEDOUT, "%s%s%s%s%s%s", late_for(j), trouble[0] != '\0' ? ": " : "",
-                       trouble, j->opts->hint[0] != '\0' ? " (" : "", j->opts->hint,
-                       j->opts->hint[0] != '\0' ? ")" : "");
+        return co_fail(err, -ETIMEDOUT, "%s%s%s%s", late_for(j), trouble[0] != '\0' ? ": " : "",
+                       trouble, hint);
     for (unsigned r = 0; r < j->n_local; r++) {
         if (has_come(j, r) || n_missing++ >= NAMED)
             continue;
@@ -96,10 +98,8 @@ static int fail_late(struct joiner *j, struct co_error *err)
                        "all %u ranks came, but not all got each other's memory in "
                        "time",
                        j->n_local);
-    return co_fail(err, -ETIMEDOUT, "rank %s%s of %u did not come in time%s%s%s%s%s", names, more,
-                   j->n_local, trouble[0] != '\0' ? ": " : "", trouble,
-                   j->opts->hint[0] != '\0' ? " (" : "", j->opts->hint,
-                   j->opts->hint[0] != '\0' ? ")" : "");
+    return co_fail(err, -ETIMEDOUT, "rank %s%s of %u did not come in time%s%s%s", names, more,
+                   j->n_local, trouble[0] != '\0' ? ": " : "", trouble, hint);
 }
 
 static int fail_aborted(struct control_abort why, struct co_error *err)
@@ -212,11 +212,6 @@ static void close_sock(struct joiner *j)
     j->sock = -1;
 }
 
-static int wait_ms(int ms)
-{
-    return poll(NULL, 0, ms);
-}
-
 /* Open the way to the broker and say hello. Without ddprun that takes until local rank 0 is there,
  * and until a job of the same name has gone. */
 static int reach_broker(struct joiner *j, struct co_error *err)
@@ -238,7 +233,7 @@ static int reach_broker(struct joiner *j, struct co_error *err)
             return code;
         if (co_left_ms(j->opts->deadline_ms) == 0)
             return fail_late(j, err);
-        wait_ms(retry_ms);
+        poll(NULL, 0, retry_ms);
         retry_ms = retry_ms * 2 < LAST_RETRY_MS ? retry_ms * 2 : LAST_RETRY_MS;
     }
 }
@@ -352,15 +347,10 @@ static int on_refused(const struct joiner *j, const struct node_message *m, stru
     return co_fail(err, code, "refused: %s", m->text);
 }
 
-/* An answer to what was asked in a generation that is over. */
-static bool is_stale(const struct joiner *j, const struct node_message *m)
-{
-    return j->opts->again != NULL && m->generation < j->opts->again->wanted;
-}
-
 /* Read and answer all that is there. */
 static int converse(struct joiner *j, struct co_error *err)
 {
+    const struct node_again *again = j->opts->again;
     while (j->next < j->n_local) {
         struct node_message m;
         co_autoclose_fd int fd = -1;
@@ -369,8 +359,8 @@ static int converse(struct joiner *j, struct co_error *err)
             return 0;
         if (rc == 0)
             rc = on_closed(j, err);
-        else if (rc == 1 && is_stale(j, &m))
-            continue;
+        else if (rc == 1 && again != NULL && m.generation < again->wanted)
+            continue; /* an answer to what was asked in a generation that is over */
         else if (rc == 1 && m.type == NODE_CONTROL)
             rc = on_control(j, &m, fd, err);
         else if (rc == 1 && m.type == NODE_SEGMENT)
@@ -481,21 +471,15 @@ static unsigned count_cpus(struct control *c)
     return n < quota ? n : quota;
 }
 
-static void let_go(struct node *n, unsigned rank)
-{
-    if (n->peers != NULL)
-        peer_maps_give_back(n->peers, n->user[rank]);
-    else
-        user_segment_unmap_peer(n->user[rank], n->user_bytes[rank]);
-}
-
 static void free_node(struct node *n)
 {
     if (n == NULL)
         return;
     for (unsigned r = 0; n->user != NULL && n->user_bytes != NULL && r < n->n_local; r++)
-        if (r != n->local_rank)
-            let_go(n, r);
+        if (r != n->local_rank && n->peers != NULL)
+            peer_maps_give_back(n->peers, n->user[r]);
+        else if (r != n->local_rank)
+            user_segment_unmap_peer(n->user[r], n->user_bytes[r]);
     control_unmap(n->control);
     free(n->user);
     free(n->user_bytes);

@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "env.h"
 #include "segments/node_socket.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/user_segment.h"
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -39,20 +39,13 @@ static int prepare_memory(int64_t bytes, struct co_error *err)
     return code;
 }
 
-static void set_number(const char *name, uint32_t number)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%u", number);
-    setenv(name, text, 1);
-}
-
 static int be_rank(const struct node_message *m, struct co_error *err)
 {
     if (m->type != NODE_TAKE || m->local_rank >= m->n_local || m->place.rank > INT_MAX)
         return co_fail(err, -ENOEXEC, "ddprun said something else than whose place to take");
-    set_number(DDP_ENV_RANK, m->place.rank);
-    set_number(DDP_ENV_ROLE_RANK, m->place.rank);
-    set_number(DDP_ENV_LOCAL_RANK, m->local_rank);
+    env_set_number(DDP_ENV_RANK, m->place.rank);
+    env_set_number(DDP_ENV_ROLE_RANK, m->place.rank);
+    env_set_number(DDP_ENV_LOCAL_RANK, m->local_rank);
     unsetenv(DDP_ENV_STANDBY);
     return 0;
 }

@@ -47,33 +47,24 @@ struct store_host {
 
 /* --- guests ----------------------------------------------------------------------------------- */
 
-static void guest_destroy(struct guest *g)
+static void drop(struct store_host *h, size_t at)
 {
+    struct guest *g = h->guests[at];
     session_fini(&g->session);
     co_buf_fini(&g->in);
     close(g->fd);
     free(g);
-}
-
-static void drop(struct store_host *h, size_t at)
-{
-    guest_destroy(h->guests[at]);
     memmove(h->guests + at, h->guests + at + 1, (h->n_guests - at - 1) * sizeof *h->guests);
     h->n_guests--;
-}
-
-static bool is_unproven(const struct guest *g)
-{
-    return !g->is_known;
 }
 
 static void drop_unproven(struct store_host *h)
 {
     size_t n = 0;
     for (size_t i = 0; i < h->n_guests; i++)
-        n += is_unproven(h->guests[i]);
+        n += !h->guests[i]->is_known;
     for (size_t i = 0; n >= UNPROVEN_PEERS && i < h->n_guests; i++)
-        if (is_unproven(h->guests[i])) {
+        if (!h->guests[i]->is_known) {
             drop(h, i);
             return;
         }
@@ -145,9 +136,9 @@ static bool receive(struct store_host *h, struct guest *g)
     if (n == 0)
         return false;
     co_buf_added(&g->in, (size_t)n);
-    if (is_unproven(g) && !take_word(h, g))
+    if (!g->is_known && !take_word(h, g))
         return false;
-    return is_unproven(g) || run(g);
+    return !g->is_known || run(g);
 }
 
 static bool send_some(struct guest *g)
