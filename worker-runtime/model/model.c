@@ -145,9 +145,9 @@ static int take_state(struct ddp_model *m)
     if (rc == 0)
         rc = recovery_take_memory(m->g, giver);
     if (rc == 0 && recovery_sends(m->g))
-        rc = model_broadcast(m, m->tensors, m->n_tensors, giver);
+        rc = model_broadcast(m->g, m->tensors, m->n_tensors, giver, m->opts.stream);
     if (rc == 0)
-        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, giver);
+        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, giver, m->opts.stream);
     for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
             rc = model_clear(m, m->grad[i], model_bytes_of(m, i));

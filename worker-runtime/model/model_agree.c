@@ -123,13 +123,6 @@ static int all_reduce_min(struct ddp_group *g, int64_t *values, size_t n)
     return ddp_all_reduce(g, values, values, n, DDP_INT64, DDP_MIN, NULL);
 }
 
-static int broadcast_bytes(struct ddp_group *g, void *bytes, size_t n, int root)
-{
-    return ddp_broadcast(g, bytes, bytes, n / sizeof(int64_t), DDP_INT64, root, NULL);
-}
-_Static_assert(sizeof(struct record) % sizeof(int64_t) == 0, "records travel as 64-bit words");
-_Static_assert(sizeof(struct side) % sizeof(int64_t) == 0, "sides travel as 64-bit words");
-
 /* An option in which this rank and rank 0 differ; ALL_THE_SAME: there is none. */
 static int64_t compare_options(const struct side *zero, const struct model_description *mine)
 {
@@ -145,7 +138,7 @@ static int compare_with_rank_0(struct ddp_group *g, const struct model_descripti
                                int64_t *ret_index)
 {
     struct side zero = side_of(mine, OPTION(0));
-    int rc = broadcast_bytes(g, &zero, sizeof(zero), 0);
+    int rc = ddp_broadcast_bytes(g, &zero, sizeof(zero), 0);
     if (rc != 0)
         return rc;
     int64_t index = ALL_THE_SAME;
@@ -153,7 +146,7 @@ static int compare_with_rank_0(struct ddp_group *g, const struct model_descripti
         struct record piece[PIECE], own[PIECE];
         for (size_t k = 0; k < PIECE; k++)
             piece[k] = own[k] = record_of(mine, first + k);
-        if ((rc = broadcast_bytes(g, piece, sizeof(piece), 0)) != 0)
+        if ((rc = ddp_broadcast_bytes(g, piece, sizeof(piece), 0)) != 0)
             return rc;
         for (size_t k = 0; k < PIECE && index == ALL_THE_SAME; k++)
             if (memcmp(&piece[k], &own[k], sizeof(own[k])) != 0)
@@ -205,8 +198,8 @@ static int explain(struct ddp_group *g, const struct model_description *mine)
         return rt_fail(DDP_EMISMATCH, "the tensors changed while the ranks compared them");
 
     struct side zero = side_of(mine, first), other = zero;
-    if ((rc = broadcast_bytes(g, &zero, sizeof(zero), 0)) != 0 ||
-        (rc = broadcast_bytes(g, &other, sizeof(other), (int)rank)) != 0)
+    if ((rc = ddp_broadcast_bytes(g, &zero, sizeof(zero), 0)) != 0 ||
+        (rc = ddp_broadcast_bytes(g, &other, sizeof(other), (int)rank)) != 0)
         return rc;
     char one_side[256], other_side[256];
     describe(&zero, 0, first, one_side, sizeof(one_side));
@@ -234,4 +227,17 @@ int model_agree(struct ddp_group *g, const struct model_description *mine)
     if (least[1] == ~least[2])
         return 0;
     return explain(g, mine);
+}
+
+int model_broadcast(struct ddp_group *g, const struct ddp_tensor *t, size_t n, int root,
+                    void *stream)
+{
+    if (stream != NULL && g->world_size == 1)
+        return 0; /* a communicator of one rank would be made for it */
+    for (size_t i = 0; i < n; i++) {
+        int rc = ddp_broadcast(g, t[i].param, t[i].param, t[i].count, t[i].dtype, root, stream);
+        if (rc != 0)
+            return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
+    }
+    return 0;
 }

@@ -26,4 +26,8 @@ struct model_description {
  *           else           as ddp_all_reduce(); the group is broken */
 int model_agree(struct ddp_group *g, const struct model_description *mine);
 
+/* Copy the parameters of rank `root` to all ranks. returns as ddp_broadcast() */
+int model_broadcast(struct ddp_group *g, const struct ddp_tensor *t, size_t n, int root,
+                    void *stream);
+
 #endif

@@ -59,22 +59,16 @@ static void scale(struct model_bucket *b, double factor)
                       factor);
 }
 
-static void to_wire(struct model_bucket *b)
+/* Between the pieces of a bucket and its wire, where it has one. */
+static void convert_wire(struct model_bucket *b, bool is_back)
 {
     uint8_t *wire = b->wire;
     for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
         const size_t count = count_of(b, &b->piece[i]);
-        convert(process_kernels(), wire, b->wire_dtype, b->piece[i].memory, b->dtype, count);
-        wire += count * ddp_dtype_size(b->wire_dtype);
-    }
-}
-
-static void from_wire(struct model_bucket *b)
-{
-    const uint8_t *wire = b->wire;
-    for (size_t i = 0; wire != NULL && i < b->n_pieces; i++) {
-        const size_t count = count_of(b, &b->piece[i]);
-        convert(process_kernels(), b->piece[i].memory, b->dtype, wire, b->wire_dtype, count);
+        if (is_back)
+            convert(process_kernels(), b->piece[i].memory, b->dtype, wire, b->wire_dtype, count);
+        else
+            convert(process_kernels(), wire, b->wire_dtype, b->piece[i].memory, b->dtype, count);
         wire += count * ddp_dtype_size(b->wire_dtype);
     }
 }
@@ -98,16 +92,10 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
 
 static int fail(struct ddp_model *m, size_t k, int rc)
 {
-    rt_fail(rc, "average of gradient bucket %zu of %zu: %s", k + 1, m->set.plan.n_buckets,
-            ddp_last_error());
-    return model_keep_failure(m, rc, true);
-}
-
-/* What a collective returns that has broken the group. */
-static bool is_the_groups(int rc)
-{
-    return rc == DDP_EPEER || rc == DDP_ETIMEOUT || rc == DDP_EMISMATCH || rc == DDP_ERESPAWN ||
-           rc > 0;
+    return model_keep_failure(m,
+                              rt_fail(rc, "average of gradient bucket %zu of %zu: %s", k + 1,
+                                      m->set.plan.n_buckets, ddp_last_error()),
+                              true);
 }
 
 /* The program's own way. Its own statuses fail this step only. */
@@ -125,7 +113,8 @@ static int call_hook(struct ddp_model *m, size_t k, void *stream)
     int rc = m->opts.hook(m->g, &seen, m->opts.hook_arg);
     if (rc == 0)
         return 0;
-    if (is_the_groups(rc))
+    if (rc == DDP_EPEER || rc == DDP_ETIMEOUT || rc == DDP_EMISMATCH || rc == DDP_ERESPAWN ||
+        rc > 0) /* of a collective that has broken the group */
         return fail(m, k, rc);
     rt_fail(rc, "hook of gradient bucket %zu of %zu: %s", k + 1, m->set.plan.n_buckets,
             ddp_last_error());
@@ -164,23 +153,19 @@ static int run_hook(struct ddp_model *m, size_t k)
 }
 
 /* The average of a bucket that others sum up is looked at by them on the way, but not what is done
- * to it afterwards. */
-static bool is_looked_at(const struct ddp_model *m)
-{
-    return model_looks_for_nonfinite(m) && m->opts.hook == NULL && factor_after(m) == 1;
-}
-
-/* Without memory for a request the others need not wait: the call is made at once. */
+ * to it afterwards. Without memory for a request the others need not wait: the call is made at
+ * once. */
 static int all_reduce(struct ddp_model *m, struct bucket_piece *p, void *values, size_t count,
                       enum ddp_dtype dtype)
 {
+    const bool is_looked_at = model_looks_for_nonfinite(m) && factor_after(m) == 1;
     const struct collective what = {.kind = CALL_ALL_REDUCE,
                                     .in = values,
                                     .out = values,
                                     .count = count,
                                     .dtype = dtype,
                                     .op = op_of(m),
-                                    .found_inf = is_looked_at(m) ? &p->found_inf : NULL};
+                                    .found_inf = is_looked_at ? &p->found_inf : NULL};
     int rc = requests_start(m->g, &what, &p->request);
     return rc == DDP_ENOMEM ? requests_run(m->g, &what) : rc;
 }
@@ -212,7 +197,7 @@ static int launch(struct ddp_model *m, size_t k)
         return settle_device(
             m, k, model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m)));
     scale(b, factor_before(m));
-    to_wire(b);
+    convert_wire(b, false);
     rc = send_pieces(m, b);
     return rc != 0 ? fail(m, k, rc) : 0;
 }
@@ -247,7 +232,7 @@ static int finish(struct ddp_model *m, size_t k)
     if (rc != 0)
         return fail(m, k, rc);
     if (m->opts.hook == NULL && !model_is_on_device(m)) {
-        from_wire(b);
+        convert_wire(b, true);
         scale(b, factor_after(m));
     }
     if (model_looks_for_nonfinite(m) && !model_is_on_device(m) && may_hold_nonfinite(b))
@@ -297,18 +282,11 @@ int model_average_some(struct ddp_model *m)
     return rc;
 }
 
-/* On a device all buckets are waited for at once. */
-static int wait_for_device(struct ddp_model *m)
-{
-    int rc = model_is_on_device(m) ? model_device_wait(m) : 0;
-    return rc != 0 ? fail(m, m->n_launched - 1, rc) : 0;
-}
-
 int model_average_all(struct ddp_model *m)
 {
     int rc = launch_complete(m);
-    if (rc == 0)
-        rc = wait_for_device(m);
+    if (rc == 0 && model_is_on_device(m) && (rc = model_device_wait(m)) != 0) /* for all at once */
+        fail(m, m->n_launched - 1, rc);
     while (rc == 0 && m->n_averaged < m->n_launched)
         rc = finish(m, m->n_averaged++);
     return rc;

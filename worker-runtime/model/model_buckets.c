@@ -338,22 +338,13 @@ static int broadcast_order(struct ddp_model *m, size_t n_said)
     return ddp_broadcast(m->g, words, words, m->n_tensors + 1, DDP_UINT64, 0, NULL);
 }
 
-/* Whether all ranks say so. */
-static int all_say(struct ddp_model *m, bool yes, bool *ret)
-{
-    uint8_t word = yes;
-    int rc = ddp_all_reduce(m->g, &word, &word, 1, DDP_UINT8, DDP_BAND, NULL);
-    *ret = rc == 0 && word != 0;
-    return rc;
-}
-
 /* Go over to another plan, if all ranks can. */
 static int change_plan(struct ddp_model *m, const size_t *order)
 {
     struct bucket_set set;
-    bool go_on;
-    int rc = all_say(m, model_buckets_plan(m, order, &set) == 0, &go_on);
-    if (rc == 0 && go_on && !bucket_plan_same(&set.plan, &m->set.plan)) {
+    uint8_t all_can = model_buckets_plan(m, order, &set) == 0;
+    int rc = combine(m, &all_can, 1);
+    if (rc == 0 && all_can && !bucket_plan_same(&set.plan, &m->set.plan)) {
         rc = model_buckets_place(m, &set);
         if (rc == 0) {
             model_buckets_destroy(m, &m->set);
@@ -417,17 +408,4 @@ void model_copy_out(struct ddp_model *m)
         if (copy != NULL)
             memcpy(m->grad[i], copy, model_bytes_of(m, i));
     }
-}
-
-int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root)
-{
-    if (model_is_on_device(m) && m->g->world_size == 1)
-        return 0; /* a communicator of one rank would be made for it */
-    for (size_t i = 0; i < n; i++) {
-        int rc = ddp_broadcast(m->g, t[i].param, t[i].param, t[i].count, t[i].dtype, root,
-                               m->opts.stream);
-        if (rc != 0)
-            return rt_fail(rc, "'%s' from rank %d: %s", t[i].name, root, ddp_last_error());
-    }
-    return 0;
 }

@@ -10,6 +10,7 @@
 #include "worker-runtime/group/checkpoint_request.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -22,6 +23,16 @@ int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups)
     }
     m->broken |= is_the_groups;
     return status;
+}
+
+int model_misuse(struct ddp_model *m, const char *format, ...)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return model_keep_failure(m, rt_fail(DDP_EINVAL, "%s", text), false);
 }
 
 int model_tell_failure(const struct ddp_model *m)
@@ -66,11 +77,6 @@ struct says {
 };
 enum { N_WORDS = sizeof(struct says) / sizeof(uint32_t) };
 
-static uint32_t at_most(size_t n)
-{
-    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
 static struct says say(const struct ddp_model *m)
 {
     const struct ddp_group *g = m->g;
@@ -79,18 +85,14 @@ static struct says say(const struct ddp_model *m)
     return (struct says){
         .misuse = m->failure != 0 ? rank : 0,
         .active = m->is_joined ? 0 : (uint32_t)(g->world_size - g->rank),
-        .bad = m->bad != MODEL_NONE ? at_most(m->bad + 1) : 0,
+        .bad = m->bad == MODEL_NONE  ? 0
+               : m->bad < UINT32_MAX ? (uint32_t)m->bad + 1
+                                     : UINT32_MAX,
         .own_bad = m->own_bad != MODEL_NONE ? rank : 0,
         .pending = m->checkpoint_fd >= 0 && checkpoint_request_is_asked(m->checkpoint_fd),
         .signature = signature,
         .complement = ~signature,
     };
-}
-
-static int exchange(struct ddp_model *m, struct says *says)
-{
-    uint32_t *words = (uint32_t *)says;
-    return ddp_all_reduce(m->g, words, words, N_WORDS, DDP_UINT32, DDP_MAX, NULL);
 }
 
 /* What the exchange has told, whether the step counts or not. */
@@ -164,7 +166,7 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
     struct says says = say(m);
     const uint64_t step = ++g->n_exchanges;
     *ret_any_active = true;
-    int rc = exchange(m, &says);
+    int rc = ddp_all_reduce(g, &says, &says, N_WORDS, DDP_UINT32, DDP_MAX, NULL);
     if (rc != 0)
         return settle_failure(m, word, step, rc);
     *ret_any_active = says.active != 0;

@@ -4,7 +4,6 @@
  * is ddp_model_replayed(). docs/nccl.md, "Graphs", has the states that a step goes through. */
 #include "model_priv.h"
 
-#include "common/clock.h"
 #include "worker-runtime/device/device.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
@@ -37,21 +36,13 @@ static int begin_capture(struct ddp_model *m)
     return 0;
 }
 
-/* Others wait for this rank's buckets, which go out behind the capture. */
-static int fail_plain(struct ddp_model *m, int rc)
-{
-    return model_keep_failure(m, rc, false);
-}
-
 static int compare(struct ddp_model *m, bool is_capturing)
 {
     if (is_capturing == (m->step == MODEL_STEP_CAPTURED))
         return 0;
-    if (is_capturing)
-        return fail_plain(m,
-                          rt_fail(DDP_EINVAL, "the step began before its stream captured a graph: "
-                                              "end the capture, and the step behind it, which "
-                                              "fails"));
+    if (is_capturing) /* others wait for this rank's buckets, which go out behind the capture */
+        return model_misuse(m, "the step began before its stream captured a graph: end the "
+                               "capture, and the step behind it, which fails");
     return refuse(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
                                          "ddp_model_sync(): none was captured"));
 }
@@ -65,7 +56,7 @@ int model_graph_look(struct ddp_model *m)
         return model_tell_failure(m);
     int rc = device_is_capturing(m->g, m->opts.stream, &is_capturing);
     if (rc != 0)
-        return m->step == MODEL_STEP_PLAIN ? fail_plain(m, rc) : refuse(m, rc);
+        return m->step == MODEL_STEP_PLAIN ? model_keep_failure(m, rc, false) : refuse(m, rc);
     if (m->step != MODEL_STEP_NONE)
         return compare(m, is_capturing);
     if (is_capturing)

@@ -185,9 +185,6 @@ void model_copy_in(struct ddp_model *m, size_t i);
 void model_zero(struct ddp_model *m, size_t i);
 void model_copy_out(struct ddp_model *m);
 
-/* Copy memory of rank `root` to all ranks. returns as ddp_broadcast() */
-int model_broadcast(struct ddp_model *m, const struct ddp_tensor *t, size_t n, int root);
-
 /* --- model_average.c -------------------------------------------------------------------------- */
 
 /* Send buckets that are complete on their way, in order, and finish those that are there, as far as
@@ -281,6 +278,9 @@ int model_graph_wait(struct ddp_model *m);
 /* Keep the first failure of the step and its text, ddp_last_error(); that of the group outlives and
  * outranks a misuse. returns status */
 int model_keep_failure(struct ddp_model *m, int status, bool is_the_groups);
+/* Keep a misuse of this rank. returns DDP_EINVAL */
+__attribute__((format(printf, 2, 3))) int model_misuse(struct ddp_model *m, const char *format,
+                                                       ...);
 /* The failure that was kept, with its text. returns it; 0: none */
 int model_tell_failure(const struct ddp_model *m);
 

@@ -2,6 +2,7 @@
 #include "model_priv.h"
 
 #include "common/clock.h"
+#include "model_agree.h"
 #include "worker-runtime/arithmetic/reduce.h"
 #include "worker-runtime/group/recovery.h"
 #include "worker-runtime/group/trace.h"
@@ -23,46 +24,32 @@ void model_begin_step(struct ddp_model *m)
 
 /* --- ready ------------------------------------------------------------------------------------ */
 
-static void look_at_own(struct ddp_model *m, size_t i)
-{
-    const struct ddp_tensor *t = &m->tensors[i];
-    if (m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
-        m->own_bad = i;
-}
-
 static void take(struct ddp_model *m, size_t i)
 {
-    if (m->opts.check_finite && !model_is_on_device(m)) /* there a kernel looks */
-        look_at_own(m, i);
+    const struct ddp_tensor *t = &m->tensors[i];
+    if (m->opts.check_finite && !model_is_on_device(m) && /* there a kernel looks */
+        m->own_bad == MODEL_NONE && !reduce_is_finite(t->dtype, m->grad[i], t->count))
+        m->own_bad = i;
     model_copy_in(m, i);
     bucket_ready_say(&m->set.ready, i);
-}
-
-static int misuse(struct ddp_model *m)
-{
-    return model_keep_failure(m, DDP_EINVAL, false);
 }
 
 int ddp_model_ready(struct ddp_model *m, size_t i)
 {
     if (m->broken)
         return model_tell_failure(m);
-    if (i >= m->n_tensors) {
-        rt_fail(DDP_EINVAL, "ddp_model_ready: there is no gradient %zu, the model has %zu", i,
-                m->n_tensors);
-        return misuse(m);
-    }
+    if (i >= m->n_tensors)
+        return model_misuse(m, "ddp_model_ready: there is no gradient %zu, the model has %zu", i,
+                            m->n_tensors);
     if (m->accumulates)
         return 0;
     int rc = model_is_on_device(m) ? model_graph_enter(m) : 0;
     if (rc != 0)
         return rc;
-    if (bucket_ready_is_said(&m->set.ready, i)) {
-        rt_fail(DDP_EINVAL,
-                "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
-                m->tensors[i].name);
-        return misuse(m);
-    }
+    if (bucket_ready_is_said(&m->set.ready, i))
+        return model_misuse(
+            m, "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
+            m->tensors[i].name);
     if (m->trace != NULL && m->backward_ns == 0)
         m->backward_ns = co_now_ns();
     take(m, i);
@@ -96,11 +83,10 @@ static void fail_never_ready(struct ddp_model *m)
                                n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
     }
     const size_t n = m->n_tensors - m->set.ready.n_said;
-    rt_fail(DDP_EINVAL,
-            "%zu of %zu gradients were never said to be ready in this step: %s%s; if the network "
-            "does not use them in each step, set ddp_model_opts.allow_unused",
-            n, m->n_tensors, names, n > n_told ? ", ..." : "");
-    misuse(m);
+    model_misuse(m,
+                 "%zu of %zu gradients were never said to be ready in this step: %s%s; if the "
+                 "network does not use them in each step, set ddp_model_opts.allow_unused",
+                 n, m->n_tensors, names, n > n_told ? ", ..." : "");
 }
 
 /* What was not said: all of them, an error, or unused. */
@@ -123,15 +109,6 @@ static void take_the_rest(struct ddp_model *m)
             take(m, i);
 }
 
-/* Which gradients any rank has used. */
-static int combine_used(struct ddp_model *m)
-{
-    if (m->used == NULL)
-        return 0;
-    int rc = ddp_all_reduce(m->g, m->used, m->used, m->n_tensors, DDP_UINT8, DDP_MAX, NULL);
-    return rc == 0 ? 0 : model_keep_failure(m, rc, true);
-}
-
 static void note_used(const struct ddp_model *m, uint8_t *used)
 {
     for (size_t i = 0; used != NULL && i < m->n_tensors; i++)
@@ -148,7 +125,8 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
     if (m->broken)
         return;
     if (any_active && m->opts.n_buffers > 0)
-        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, m->last_active_rank);
+        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, m->last_active_rank,
+                             m->opts.stream);
     if (rc == 0 && m->n_steps == 1 && !m->opts.allow_unused && !m->opts.keep_order)
         rc = model_reorder(m, n_said);
     if (rc != 0)
@@ -158,8 +136,11 @@ static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool
 static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
                     bool *ret_any_active)
 {
-    if (rc == 0)
-        rc = combine_used(m);
+    if (rc == 0 && m->used != NULL) { /* which gradients any rank has used */
+        rc = ddp_all_reduce(m->g, m->used, m->used, m->n_tensors, DDP_UINT8, DDP_MAX, NULL);
+        if (rc != 0)
+            model_keep_failure(m, rc, true);
+    }
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
@@ -283,13 +264,13 @@ static int shadow(struct ddp_model *m, bool *ret_any_active)
 /* Ranks that had no batches have not gone on; those that came last have. */
 static int give_all_the_last_state(struct ddp_model *m)
 {
-    int rc = model_broadcast(m, m->tensors, m->n_tensors, m->last_active_rank);
+    int rc = model_broadcast(m->g, m->tensors, m->n_tensors, m->last_active_rank, m->opts.stream);
     if (rc == 0)
-        rc = model_broadcast(m, m->opts.buffers, m->opts.n_buffers, m->last_active_rank);
+        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, m->last_active_rank,
+                             m->opts.stream);
     if (rc == 0)
         return 0;
-    rt_fail(rc, "ddp_join: %s", ddp_last_error());
-    return model_keep_failure(m, rc, true);
+    return model_keep_failure(m, rt_fail(rc, "ddp_join: %s", ddp_last_error()), true);
 }
 
 int ddp_join(struct ddp_model *m)
@@ -306,9 +287,8 @@ int ddp_join(struct ddp_model *m)
     if (rc != 0)
         return rc;
     if (m->set.ready.n_said > 0) { /* perhaps on their way: they cannot be zeros any more */
-        rt_fail(DDP_EINVAL, "ddp_join: %zu gradients of a step were said to be ready",
-                m->set.ready.n_said);
-        model_keep_failure(m, DDP_EINVAL, false);
+        model_misuse(m, "ddp_join: %zu gradients of a step were said to be ready",
+                     m->set.ready.n_said);
         return finish_step(m, &any_active);
     }
     m->accumulates = false;

@@ -12,6 +12,7 @@
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/group/recovery.h"
+#include "worker-runtime/model/model_agree.h"
 #include <ddp/collective.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -26,17 +27,6 @@ struct wanted {
     uint64_t n_updates;
     uint32_t is_used; /* 0: the giver had no such state: it begins now */
 };
-
-static int broadcast_params(struct ddp_zero *z, int giver)
-{
-    for (size_t i = 0; i < z->n_tensors; i++) {
-        const struct ddp_tensor *t = &z->tensors[i];
-        int rc = ddp_broadcast(z->g, t->param, t->param, t->count, t->dtype, giver, NULL);
-        if (rc != 0)
-            return rt_fail(rc, "'%s' from rank %d: %s", t->name, giver, ddp_last_error());
-    }
-    return 0;
-}
 
 static int make_shards(struct ddp_zero *z, const struct shards_shape *shape, struct shards *ret)
 {
@@ -218,7 +208,7 @@ int zero_take_state(struct ddp_zero *z, const struct shards_shape *shape)
     if (rc == 0)
         rc = recovery_take_memory(z->g, giver);
     if (rc == 0)
-        rc = broadcast_params(z, giver);
+        rc = model_broadcast(z->g, z->tensors, z->n_tensors, giver, NULL);
     if (rc != 0)
         return rc;
     if (recovery_is_due(z->g))
