@@ -8,6 +8,7 @@
 
 #include <ddp/collective.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* --- what ranks must have in common ----------------------------------------------------------- */
@@ -51,11 +52,32 @@ static uint64_t digest_of(const struct ddp_checkpoint_item *items, size_t n)
     return whole_digest_end(&d);
 }
 
-int checkpoint_agree_on_items(struct ddp_group *g, const struct ddp_checkpoint_item *items,
-                              size_t n)
+static int check(const struct ddp_checkpoint_item *items, size_t n, int64_t step,
+                 struct co_error *err)
 {
+    struct ddp_safetensors_tensor t;
+    size_t elements;
+    int code = 0;
+    if (step < 0)
+        return co_fail(err, -EINVAL, "step %" PRId64 " is negative", step);
+    if (items == NULL && n > 0)
+        return co_fail(err, -EINVAL, "items is NULL");
+    for (size_t i = 0; i < n && code == 0; i++)
+        code = checkpoint_describe(&items[i], &t, &elements, err);
+    return code;
+}
+
+int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
+                              const struct ddp_checkpoint_item *items, size_t n)
+{
+    struct co_error err = {0};
     bool is_same;
-    int rc = collective_compare(g, digest_of(items, n), &is_same);
+    int code = checkpoint_join(c, &err);
+    if (code == 0)
+        code = check(items, n, step, &err);
+    int rc = collective_agree(c->group, code, &err);
+    if (rc == 0)
+        rc = collective_compare(c->group, digest_of(items, n), &is_same);
     if (rc == 0 && !is_same)
         rc = rt_fail(DDP_EMISMATCH, "the ranks' items differ in number, names, types or shapes");
     return rc;

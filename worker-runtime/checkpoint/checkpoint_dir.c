@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "worker-runtime/files/safetensors_file.h"
+#include "worker-runtime/files/safetensors_header.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,13 +84,6 @@ static bool is_half_written(const char *name)
                     strlen(MANIFEST_SUFFIX WHOLE_FILE_TEMPORARY)) == 0);
 }
 
-static int64_t manifest_step(const char *name)
-{
-    const char *rest;
-    const int64_t step = step_of(name, &rest);
-    return step >= 0 && strcmp(rest, MANIFEST_SUFFIX) == 0 ? step : -1;
-}
-
 /* --- the directory ---------------------------------------------------------------------------- */
 
 static int open_directory(const char *directory, DIR **ret, struct co_error *err)
@@ -136,8 +129,9 @@ int checkpoint_dir_list(const char *directory, int64_t **ret_steps, size_t *ret_
     if (code != 0)
         return code;
     for (const struct dirent *e; (e = readdir(d)) != NULL;) {
-        const int64_t step = manifest_step(e->d_name);
-        if (step < 0)
+        const char *rest;
+        const int64_t step = step_of(e->d_name, &rest);
+        if (step < 0 || strcmp(rest, MANIFEST_SUFFIX) != 0)
             continue;
         if (n == room) {
             room = room > 0 ? 2 * room : 64;

@@ -12,25 +12,6 @@
 
 enum { PIECE_BYTES = 1 << 20 }; /* for each rank, of a sharded item */
 
-static int check(const struct ddp_checkpoint_item *items, size_t n, struct co_error *err)
-{
-    struct ddp_safetensors_tensor t;
-    size_t elements;
-    int code = 0;
-    if (items == NULL && n > 0)
-        return co_fail(err, -EINVAL, "items is NULL");
-    for (size_t i = 0; i < n && code == 0; i++)
-        code = checkpoint_describe(&items[i], &t, &elements, err);
-    return code;
-}
-
-static bool same_shape(const struct ddp_safetensors_tensor *a,
-                       const struct ddp_safetensors_tensor *b)
-{
-    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
-           memcmp(a->shape, b->shape, a->n_dims * sizeof a->shape[0]) == 0;
-}
-
 static void print_shape(const struct ddp_safetensors_tensor *t, char *text, size_t size)
 {
     size_t at = (size_t)snprintf(text, size, "[");
@@ -51,7 +32,8 @@ static int look_up(const struct ddp_safetensors *f, const struct ddp_checkpoint_
         const struct ddp_safetensors_tensor *have = ddp_safetensors_find(f, items[i].name);
         if (have == NULL)
             return co_fail(err, -EINVAL, "the checkpoint has no '%.100s'", items[i].name);
-        if (!same_shape(have, &want)) {
+        if (have->dtype != want.dtype || have->n_dims != want.n_dims ||
+            memcmp(have->shape, want.shape, want.n_dims * sizeof want.shape[0]) != 0) {
             char has[200], wanted[200];
             print_shape(have, has, sizeof has);
             print_shape(&want, wanted, sizeof wanted);
@@ -76,15 +58,11 @@ static int load_whole(struct ddp_group *node, const struct ddp_checkpoint_item *
     return ddp_broadcast(node, it->data, it->data, elements, it->dtype, 0, NULL);
 }
 
-struct part { /* as it travels */
-    uint64_t first, count;
-};
-
 struct deal { /* of one sharded item */
     struct ddp_group *node;
     const struct ddp_checkpoint_item *item;
     const struct ddp_safetensors_tensor *from; /* rank 0's; NULL elsewhere */
-    struct part *parts;                        /* of each rank of the node */
+    struct checkpoint_part *parts;             /* of each rank of the node */
     size_t *counts;                            /* of the piece that is on its way */
     uint8_t *pieces; /* rank 0's; a piece for each rank, one behind the other */
 };
@@ -100,7 +78,7 @@ static int deal_piece(const struct deal *d, uint64_t done)
     const size_t size = ddp_dtype_size(d->item->dtype), most = piece_of(d);
     uint8_t *to = d->pieces;
     for (int r = 0; r < d->node->world_size; r++) {
-        const struct part *p = &d->parts[r];
+        const struct checkpoint_part *p = &d->parts[r];
         const uint64_t left = p->count > done ? p->count - done : 0;
         d->counts[r] = left < most ? (size_t)left : most;
         if (d->from != NULL && d->counts[r] > 0) {
@@ -117,7 +95,7 @@ static int deal_piece(const struct deal *d, uint64_t done)
 
 static int load_sharded(const struct deal *d)
 {
-    const struct part own = {d->item->first, d->item->count};
+    const struct checkpoint_part own = {d->item->first, d->item->count};
     uint64_t most = 0;
     int rc = ddp_all_gather(d->node, &own, d->parts, 2, DDP_UINT64, NULL);
     for (int r = 0; r < d->node->world_size; r++)
@@ -133,7 +111,7 @@ static int deal_out(struct ddp_group *g, struct ddp_group *node, const struct dd
 {
     const size_t n_ranks = (size_t)node->world_size;
     struct co_error err = {0};
-    co_autofree struct part *parts = calloc(n_ranks, sizeof *parts);
+    co_autofree struct checkpoint_part *parts = calloc(n_ranks, sizeof *parts);
     co_autofree size_t *counts = calloc(n_ranks, sizeof *counts);
     co_autofree uint8_t *pieces = f != NULL ? malloc(n_ranks * PIECE_BYTES) : NULL;
     const bool lacks = parts == NULL || counts == NULL || (f != NULL && pieces == NULL);
@@ -149,24 +127,13 @@ static int deal_out(struct ddp_group *g, struct ddp_group *node, const struct dd
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-/* The ranks of this node; of a single one that is the group itself. */
-static int node_of(struct ddp_group *g, struct ddp_group **ret)
-{
-    *ret = g;
-    return g->n_nodes > 1 ? ddp_group_split(g, g->node_rank, g->rank, ret) : DDP_OK;
-}
-
 static int load(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpoint_item *items,
                 size_t n, struct ddp_group *node, struct ddp_safetensors **f)
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
-    int code = checkpoint_join(c, &err);
-    if (code == 0)
-        code = check(items, n, &err);
-    int rc = collective_agree(g, code, &err);
-    if (rc == 0)
-        rc = checkpoint_agree_on_items(g, items, n);
+    int code = 0;
+    int rc = checkpoint_agree_on_items(c, 0, items, n);
     if (rc != 0)
         return rc;
     if (node->rank == 0) {
@@ -182,15 +149,15 @@ int ddp_checkpoint_load(struct ddp_checkpoint *c, int64_t step,
                         const struct ddp_checkpoint_item *items, size_t n)
 {
     struct ddp_safetensors *f = NULL;
-    struct ddp_group *node;
     if (c == NULL)
         return rt_fail(DDP_EINVAL, "ddp_checkpoint_load: the checkpoint is NULL");
-    int rc = node_of(c->group, &node);
+    struct ddp_group *g = c->group, *node = g; /* the ranks of this node */
+    int rc = g->n_nodes > 1 ? ddp_group_split(g, g->node_rank, g->rank, &node) : DDP_OK;
     if (rc != 0)
         return rc;
     rc = load(c, step, items, n, node, &f);
     ddp_safetensors_close(f);
-    if (node != c->group)
+    if (node != g)
         ddp_group_destroy(node);
     return rc;
 }

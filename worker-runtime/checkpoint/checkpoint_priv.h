@@ -47,10 +47,16 @@ int checkpoint_describe(const struct ddp_checkpoint_item *item,
                         struct ddp_safetensors_tensor *ret_tensor, size_t *ret_elements,
                         struct co_error *err);
 
-/* All of them.
- * returns      0; DDP_EMISMATCH on all ranks: they describe different items; else as
- *              ddp_all_reduce() */
-int checkpoint_agree_on_items(struct ddp_group *g, const struct ddp_checkpoint_item *items,
-                              size_t n);
+/* What a load and a save begin with: wait for the thread, and compare all items. A load's step is
+ * 0.
+ *
+ * returns      0; DDP_EMISMATCH on all ranks: they describe different items; the status of a rank
+ *              that has failed; else as ddp_all_reduce() */
+int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
+                              const struct ddp_checkpoint_item *items, size_t n);
+
+struct checkpoint_part { /* of a sharded item: as it travels */
+    uint64_t first, count;
+};
 
 #endif

@@ -8,22 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* --- what each rank looks at for itself ------------------------------------------------------- */
-
-static int check(const struct ddp_checkpoint_item *items, size_t n, int64_t step,
-                 struct co_error *err)
-{
-    struct ddp_safetensors_tensor t;
-    size_t elements;
-    int code = 0;
-    if (step < 0)
-        return co_fail(err, -EINVAL, "step %" PRId64 " is negative", step);
-    if (items == NULL && n > 0)
-        return co_fail(err, -EINVAL, "items is NULL");
-    for (size_t i = 0; i < n && code == 0; i++)
-        code = checkpoint_describe(&items[i], &t, &elements, err);
-    return code;
-}
+/* --- the image on rank 0 ---------------------------------------------------------------------- */
 
 /* Names and room for the data; whatever fails on rank 0 does so before the ranks send. */
 static int make_image(const struct ddp_checkpoint *c, const struct ddp_checkpoint_item *items,
@@ -55,13 +40,9 @@ static int make_image(const struct ddp_checkpoint *c, const struct ddp_checkpoin
 
 /* --- shards ----------------------------------------------------------------------------------- */
 
-struct part { /* as it travels */
-    uint64_t first, count;
-};
-
 /* The parts follow each other and cover the tensor. All ranks look at the same ones. */
-static int check_parts(const struct ddp_checkpoint_item *it, const struct part *parts, int n_ranks,
-                       size_t elements, size_t *counts)
+static int check_parts(const struct ddp_checkpoint_item *it, const struct checkpoint_part *parts,
+                       int n_ranks, size_t elements, size_t *counts)
 {
     uint64_t next = 0;
     for (int r = 0; r < n_ranks; r++) {
@@ -81,9 +62,9 @@ static int check_parts(const struct ddp_checkpoint_item *it, const struct part *
 /* parts, counts   world_size of them
  * whole           rank 0's */
 static int gather(struct ddp_group *g, const struct ddp_checkpoint_item *it, size_t elements,
-                  struct part *parts, size_t *counts, void *whole)
+                  struct checkpoint_part *parts, size_t *counts, void *whole)
 {
-    const struct part own = {it->first, it->count};
+    const struct checkpoint_part own = {it->first, it->count};
     int rc = ddp_all_gather(g, &own, parts, 2, DDP_UINT64, NULL);
     if (rc == 0)
         rc = check_parts(it, parts, g->world_size, elements, counts);
@@ -98,7 +79,7 @@ static int fill_image(struct ddp_checkpoint *c, const struct ddp_checkpoint_item
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
-    co_autofree struct part *parts = calloc((size_t)g->world_size, sizeof *parts);
+    co_autofree struct checkpoint_part *parts = calloc((size_t)g->world_size, sizeof *parts);
     co_autofree size_t *counts = calloc((size_t)g->world_size, sizeof *counts);
     int rc = collective_agree(g, parts == NULL || counts == NULL ? -ENOMEM : 0, &err);
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -119,16 +100,11 @@ static int save(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpo
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
-    int code = checkpoint_join(c, &err);
-    if (code == 0)
-        code = check(items, n, step, &err);
-    int rc = collective_agree(g, code, &err);
-    if (rc == 0)
-        rc = checkpoint_agree_on_items(g, items, n);
+    int rc = checkpoint_agree_on_items(c, step, items, n);
     if (rc != 0)
         return rc;
     image->step = step;
-    code = g->rank == 0 ? make_image(c, items, n, image, &err) : 0;
+    int code = g->rank == 0 ? make_image(c, items, n, image, &err) : 0;
     if ((rc = collective_agree(g, code, &err)) != 0 || (rc = fill_image(c, items, n, image)) != 0)
         return rc;
     code = g->rank == 0 ? checkpoint_write(c, image, &err) : 0;

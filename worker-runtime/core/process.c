@@ -39,13 +39,6 @@ void process_disown_socket(int fd)
         atomic_fetch_and(&sockets[fd / WORD_BITS], ~(UINT64_C(1) << fd % WORD_BITS));
 }
 
-static void close_sockets(void)
-{
-    for (int word = 0; word < MOST_SOCKETS / WORD_BITS; word++)
-        for (uint64_t left = atomic_exchange(&sockets[word], 0); left != 0; left &= left - 1)
-            close(word * WORD_BITS + __builtin_ctzll(left));
-}
-
 void process_set_may_go_on(bool may)
 {
     atomic_store(&may_go_on, may);
@@ -73,7 +66,9 @@ static void on_fork_child(void)
     if (process.segment != NULL)
         close(user_segment_fd(process.segment));
     process.node_fd = -1;
-    close_sockets();
+    for (int word = 0; word < MOST_SOCKETS / WORD_BITS; word++)
+        for (uint64_t left = atomic_exchange(&sockets[word], 0); left != 0; left &= left - 1)
+            close(word * WORD_BITS + __builtin_ctzll(left));
 }
 
 static int watch_fork(struct co_error *err)

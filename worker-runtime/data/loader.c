@@ -251,13 +251,6 @@ static int count_bytes(const struct ddp_loader *l, size_t *ret)
     return 0;
 }
 
-static int make_index(const struct ddp_loader *l, struct slot *s)
-{
-    s->index = calloc(l->opts.batch, sizeof *s->index);
-    s->batch.index = s->index;
-    return s->index != NULL ? 0 : -ENOMEM;
-}
-
 static int make_memory(const struct ddp_loader *l, struct slot *s)
 {
     for (size_t i = 0; i < l->opts.n_datasets; i++) {
@@ -280,14 +273,6 @@ static void lay_out(const struct ddp_loader *l, struct slot *s)
     }
 }
 
-static int open_feed(struct ddp_loader *l, size_t bytes, struct co_error *err)
-{
-    struct feed *f = &l->feed;
-    int code = device_take(l->sampler->group, &f->plugin, &f->device, err);
-    return code == 0 ? f->plugin->h2d_copy_open(f->device, l->n_slots, bytes, &f->places, err)
-                     : code;
-}
-
 /* Of a GPU that is lost to this process, or that a fork did not inherit, nothing can be freed, nor
  * where something on the stream does not end. */
 static void close_feed(struct ddp_loader *l)
@@ -303,16 +288,22 @@ static void close_feed(struct ddp_loader *l)
 /* The memory of all slots. err is filled where there is a reason beside memory of the CPU. */
 static int make_slots(struct ddp_loader *l, struct co_error *err)
 {
-    size_t bytes;
+    size_t bytes = 0;
+    struct feed *f = &l->feed;
     l->slots = calloc(l->n_slots, sizeof *l->slots);
     int code = l->slots != NULL ? count_bytes(l, &bytes) : -ENOMEM;
     const bool is_on_gpu = l->opts.stream != NULL;
-    for (unsigned i = 0; i < l->n_slots && code == 0; i++)
-        code = make_index(l, &l->slots[i]);
+    for (unsigned i = 0; i < l->n_slots && code == 0; i++) {
+        struct slot *s = &l->slots[i];
+        s->batch.index = s->index = calloc(l->opts.batch, sizeof *s->index);
+        code = s->index != NULL ? 0 : -ENOMEM;
+    }
     for (unsigned i = 0; !is_on_gpu && i < l->n_slots && code == 0; i++)
         code = make_memory(l, &l->slots[i]);
     if (is_on_gpu && code == 0)
-        code = open_feed(l, bytes, err);
+        code = device_take(l->sampler->group, &f->plugin, &f->device, err);
+    if (is_on_gpu && code == 0)
+        code = f->plugin->h2d_copy_open(f->device, l->n_slots, bytes, &f->places, err);
     for (unsigned i = 0; is_on_gpu && i < l->n_slots && code == 0; i++)
         lay_out(l, &l->slots[i]);
     return code;

@@ -4,9 +4,8 @@
  * state, refilled all at once, each word scrambled ("tempered") as it is drawn. */
 #include "randperm.h"
 
-#define MT_WORDS 624
-#define MT_SHIFT                                                                                   \
-    397 /* a new word is made of its old self, its neighbour, and the word that far on */
+#define MT_WORDS  624
+#define MT_SHIFT  397 /* a new word is made of itself, its neighbor, and the word that far on */
 #define MT_MATRIX 0x9908b0dfu
 
 struct mt {
@@ -54,14 +53,6 @@ static uint32_t mt_draw(struct mt *mt)
     return x ^ (x >> 18);
 }
 
-/* Two statements: the high half is drawn first, and C does not order operands. */
-static uint64_t mt_draw_wide(struct mt *mt)
-{
-    uint64_t high = mt_draw(mt);
-    uint64_t low = mt_draw(mt);
-    return high << 32 | low;
-}
-
 /* Shuffle forwards: each place swaps with itself or one further on. The last has no choice left,
  * and takes no draw. */
 void randperm_fill_narrow(uint32_t *perm, uint32_t n, uint64_t seed)
@@ -85,7 +76,8 @@ void randperm_fill_wide(uint32_t *perm, uint32_t n, uint64_t seed)
     struct mt mt;
     mt_seed(&mt, (uint32_t)seed);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t place = (uint32_t)(mt_draw_wide(&mt) % ((uint64_t)i + 1));
+        const uint64_t high = mt_draw(&mt); /* drawn first: C does not order operands */
+        const uint32_t place = (uint32_t)((high << 32 | mt_draw(&mt)) % ((uint64_t)i + 1));
         perm[i] = i; /* first, for place == i, where the old value is not set yet */
         perm[i] = perm[place];
         perm[place] = i;

@@ -184,14 +184,6 @@ static void *open_of(const struct place *p, size_t bytes)
     return map(fd, bytes);
 }
 
-static const struct place *leader_of(const struct place *all, int n, int node_rank)
-{
-    for (int r = 0; r < n; r++)
-        if (all[r].node_rank == node_rank && all[r].local_rank == 0)
-            return &all[r];
-    return NULL;
-}
-
 /* Meet twice: to learn where the memory is, and whether all ranks have it. */
 static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
                 bool *ret_all_have)
@@ -204,9 +196,9 @@ static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void
         rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
     if (rc != 0)
         return rc;
-    const struct place *leader = leader_of(all, g->world_size, g->node_rank);
-    if (g->local_rank != 0 && leader != NULL)
-        *memory = open_of(leader, bytes);
+    for (int r = 0; r < g->world_size && g->local_rank != 0; r++)
+        if (all[r].node_rank == g->node_rank && all[r].local_rank == 0)
+            *memory = open_of(&all[r], bytes);
     int32_t has = *memory != NULL;
     rc = ddp_all_reduce(g, &has, &has, 1, DDP_INT32, DDP_MIN, NULL);
     *ret_all_have = has != 0;

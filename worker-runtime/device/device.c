@@ -75,22 +75,16 @@ static int make_plan(struct ddp_group *g, struct making *m)
                    bad->why);
 }
 
-static bool is_root(const struct ddp_group *g, const struct device_plan *p)
-{
-    for (int k = 0; k < p->n_roots; k++)
-        if (device_plan_root(k, g->world_size, p->n_roots) == g->rank)
-            return true;
-    return false;
-}
-
 static void make_own_id(struct ddp_group *g, struct making *m, struct id_note *note)
 {
     struct co_error err = {0};
     *note = (struct id_note){0};
-    if (!is_root(g, &m->plan))
-        return;
-    note->ok = m->plugin->make_id(m->device, note->id, &err) == 0;
-    snprintf(note->why, sizeof note->why, "%s", err.text);
+    for (int k = 0; k < m->plan.n_roots; k++)
+        if (device_plan_root(k, g->world_size, m->plan.n_roots) == g->rank) {
+            note->ok = m->plugin->make_id(m->device, note->id, &err) == 0;
+            snprintf(note->why, sizeof note->why, "%s", err.text);
+            return;
+        }
 }
 
 static int take_id(struct making *m, int k, int root, struct id_note *note)

@@ -6,22 +6,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static int find_bad(const struct device_note *note, int n)
-{
-    for (int r = 0; r < n; r++)
-        if (note[r].ok != 1)
-            return r;
-    return -1;
-}
-
-static int count_roots(const struct device_note *note, int n)
-{
-    for (int r = 0; r < n; r++)
-        if (note[r].can_scale != 1)
-            return 1;
-    return (n + DEVICE_RANKS_PER_ROOT - 1) / DEVICE_RANKS_PER_ROOT;
-}
-
 static bool can_shrink(const struct device_note *note, int n)
 {
     const int n_old = note[0].n;
@@ -55,10 +39,17 @@ static int list_lost(struct device_plan *p, const struct device_note *note, int 
 
 int device_plan_init(struct device_plan *p, const struct device_note *note, int n)
 {
-    *p = (struct device_plan){.bad = find_bad(note, n)};
-    if (p->bad >= 0)
-        return 0;
-    p->n_roots = count_roots(note, n);
+    bool can_scale = true;
+    *p = (struct device_plan){0};
+    for (int r = 0; r < n; r++) {
+        if (note[r].ok != 1) {
+            p->bad = r;
+            return 0;
+        }
+        can_scale = can_scale && note[r].can_scale == 1;
+    }
+    p->bad = -1;
+    p->n_roots = can_scale ? (n + DEVICE_RANKS_PER_ROOT - 1) / DEVICE_RANKS_PER_ROOT : 1;
     p->way = can_shrink(note, n) ? DEVICE_SHRINK : DEVICE_NEW;
     return p->way == DEVICE_SHRINK ? list_lost(p, note, n) : 0;
 }

@@ -1,8 +1,7 @@
-#include "safetensors_file.h"
+#include "safetensors_header.h"
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "safetensors_header.h"
 #include "whole_file.h"
 #include "worker-runtime/core/group.h"
 

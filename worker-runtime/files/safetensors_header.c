@@ -28,15 +28,6 @@ static const struct type {
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 /* NULL: unknown */
-static const struct type *type_named(const char *name)
-{
-    for (const struct type *t = types; t < types + N_TYPES; t++)
-        if (strcmp(t->name, name) == 0)
-            return t;
-    return NULL;
-}
-
-/* Likewise. */
 static const struct type *type_of(int dtype)
 {
     for (const struct type *t = types; t < types + N_TYPES; t++)
@@ -297,9 +288,11 @@ static int read_field(struct scan *s, const char *key, void *arg)
 
 static int check_tensor(struct scan *s, const struct fields *f, struct ddp_safetensors_tensor *t)
 {
-    const struct type *type = type_named(f->type);
+    const struct type *type = types, *end = types + N_TYPES;
     uint64_t bytes;
-    if (type == NULL)
+    while (type < end && strcmp(type->name, f->type) != 0)
+        type++;
+    if (type == end)
         return co_fail(s->err, -EINVAL, "tensor '%.100s' has the unknown type '%.20s'", t->name,
                        f->type);
     t->type = type->name;
@@ -398,7 +391,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* No name twice; names are at `first` of n elements of `size` bytes. */
-static int check_resolve(const void *first, size_t n, size_t size, struct co_error *err)
+static int check_names(const void *first, size_t n, size_t size, struct co_error *err)
 {
     co_autofree const char **names = calloc(n + 1, sizeof *names);
     if (names == NULL)
@@ -414,14 +407,6 @@ static int check_resolve(const void *first, size_t n, size_t size, struct co_err
 _Static_assert(offsetof(struct ddp_safetensors_tensor, name) == 0, "names are first");
 _Static_assert(offsetof(struct ddp_safetensors_text, key) == 0, "keys are first");
 
-static int check_all_names(const struct ddp_safetensors_tensor *tensors, size_t n,
-                           const struct ddp_safetensors_text *texts, size_t n_texts,
-                           struct co_error *err)
-{
-    int code = check_resolve(tensors, n, sizeof *tensors, err);
-    return code != 0 ? code : check_resolve(texts, n_texts, sizeof *texts, err);
-}
-
 static int read_all(struct scan *s, uint64_t data_bytes)
 {
     if (s->at == s->end || *s->at != '{')
@@ -433,7 +418,8 @@ static int read_all(struct scan *s, uint64_t data_bytes)
         return bad(s, "something behind the JSON object");
     if ((code = order(s, data_bytes)) != 0)
         return code;
-    return check_all_names(s->h->tensors, s->h->n, s->h->texts, s->h->n_texts, s->err);
+    code = check_names(s->h->tensors, s->h->n, sizeof *s->h->tensors, s->err);
+    return code == 0 ? check_names(s->h->texts, s->h->n_texts, sizeof *s->h->texts, s->err) : code;
 }
 
 int safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
@@ -514,7 +500,9 @@ static int check_input(const struct ddp_safetensors_tensor *tensors, size_t n,
         if (code == 0)
             code = check_string(texts[i].value, DDP_SAFETENSORS_MAX_HEADER, "a text", err);
     }
-    return code != 0 ? code : check_all_names(tensors, n, texts, n_texts, err);
+    if (code == 0)
+        code = check_names(tensors, n, sizeof *tensors, err);
+    return code == 0 ? check_names(texts, n_texts, sizeof *texts, err) : code;
 }
 
 static void print_string(FILE *out, const char *text)

@@ -9,6 +9,7 @@
 #include <ddp/safetensors.h>
 
 struct co_error;
+struct whole_file;
 
 struct safetensors_header {
     struct ddp_safetensors_tensor *tensors; /* owned; in the order of their places; no data yet */
@@ -39,6 +40,22 @@ int safetensors_header_format(const struct ddp_safetensors_tensor *tensors, size
 /* Bytes of a tensor, from dtype and shape.
  * returns   0, -EINVAL (bad dtype, too many dimensions, more bytes than memory can hold) */
 int safetensors_bytes(const struct ddp_safetensors_tensor *t, size_t *ret_bytes,
+                      struct co_error *err);
+
+/* --- safetensors_file.c: errors are -errno and a text ----------------------------------------- */
+
+/* returns   0, -EINVAL, -ENOMEM, -errno; the text names the file */
+int safetensors_open(const char *path, struct ddp_safetensors **ret, struct co_error *err);
+
+/* All bytes of the file. */
+const void *safetensors_mapped(const struct ddp_safetensors *f, size_t *ret_bytes);
+
+/* Write all of a file, but for giving it its name.
+ *
+ * f         opened here; the caller commits or discards it, however this ends */
+int safetensors_begin(struct whole_file *f, const char *path,
+                      const struct ddp_safetensors_tensor *tensors, size_t n,
+                      const struct ddp_safetensors_text *texts, size_t n_texts,
                       struct co_error *err);
 
 #endif

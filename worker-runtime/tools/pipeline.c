@@ -200,20 +200,16 @@ static uint8_t *buffer(const struct ddp_pipeline *p, const struct lane *l, int m
                              : l->memory + (size_t)micro * l->count * ddp_dtype_size(p->opts.dtype);
 }
 
-static int receive(struct ddp_pipeline *p, struct lane *l, int micro, int from, int tag)
+/* Begin to send a micro-batch to a neighbour, or to receive it. */
+static int begin_message(struct ddp_pipeline *p, struct lane *l, int micro, bool is_send, int tag)
 {
+    const int peer = l == &p->in || l == &p->d_in ? p->stage - 1 : p->stage + 1;
+    uint8_t *at = buffer(p, l, micro);
+    struct ddp_request **request = &l->request[micro];
     if (l->memory == NULL)
         return 0;
-    return ddp_irecv(p->g, buffer(p, l, micro), l->count, p->opts.dtype, from, tag, NULL,
-                     &l->request[micro]);
-}
-
-static int send_on(struct ddp_pipeline *p, struct lane *l, int micro, int to, int tag)
-{
-    if (l->memory == NULL)
-        return 0;
-    return ddp_isend(p->g, buffer(p, l, micro), l->count, p->opts.dtype, to, tag, NULL,
-                     &l->request[micro]);
+    return is_send ? ddp_isend(p->g, at, l->count, p->opts.dtype, peer, tag, NULL, request)
+                   : ddp_irecv(p->g, at, l->count, p->opts.dtype, peer, tag, NULL, request);
 }
 
 static int wait_for(struct lane *l, int micro)
@@ -246,63 +242,40 @@ static void keep_failure(struct ddp_pipeline *p, int status)
     snprintf(p->failure_text, sizeof p->failure_text, "%s", ddp_last_error());
 }
 
-/* The next stage is waiting: it gets zeros from one that has failed. */
-static void give_zeros(const struct ddp_pipeline *p, const struct lane *l, int micro)
+/* What the program does with a micro-batch. The next stage is waiting: it gets zeros from one that
+ * has failed. */
+static void call_program(struct ddp_pipeline *p, int micro, int direction)
 {
-    if (l->memory != NULL)
-        memset(buffer(p, l, micro), 0, l->count * ddp_dtype_size(p->opts.dtype));
-}
-
-static void go_forward(struct ddp_pipeline *p, int micro)
-{
+    const struct ddp_pipeline_opts *o = &p->opts;
+    const struct lane *to = direction == FORWARD ? &p->out : &p->d_in;
+    uint8_t *in = buffer(p, &p->in, micro), *result = buffer(p, to, micro);
     int rc = p->failure;
     if (rc == 0)
-        rc = p->opts.forward(p->opts.arg, micro, buffer(p, &p->in, micro),
-                             buffer(p, &p->out, micro));
+        rc = direction == FORWARD
+                 ? o->forward(o->arg, micro, in, result)
+                 : o->backward(o->arg, micro, in, buffer(p, &p->d_out, micro), result);
     if (rc != 0 && p->failure == 0)
         keep_failure(p, rc);
-    if (rc != 0)
-        give_zeros(p, &p->out, micro);
+    if (rc != 0 && result != NULL)
+        memset(result, 0, to->count * ddp_dtype_size(o->dtype));
 }
 
-static void go_backward(struct ddp_pipeline *p, int micro)
+/* All micro-batches, forward in rising and backward in falling order. */
+static int go_through(struct ddp_pipeline *p, int direction)
 {
-    int rc = p->failure;
-    if (rc == 0)
-        rc = p->opts.backward(p->opts.arg, micro, buffer(p, &p->in, micro),
-                              buffer(p, &p->d_out, micro), buffer(p, &p->d_in, micro));
-    if (rc != 0 && p->failure == 0)
-        keep_failure(p, rc);
-    if (rc != 0)
-        give_zeros(p, &p->d_in, micro);
-}
-
-static int forward_all(struct ddp_pipeline *p)
-{
+    struct lane *from = direction == FORWARD ? &p->in : &p->d_out;
+    struct lane *to = direction == FORWARD ? &p->out : &p->d_in;
+    const int n = p->opts.n_micro;
     int rc = 0;
-    for (int m = 0; rc == 0 && m < p->opts.n_micro; m++)
-        rc = receive(p, &p->in, m, p->stage - 1, FORWARD);
-    for (int m = 0; rc == 0 && m < p->opts.n_micro; m++) {
-        rc = wait_for(&p->in, m);
+    for (int k = 0; rc == 0 && k < n; k++)
+        rc = begin_message(p, from, direction == FORWARD ? k : n - 1 - k, false, direction);
+    for (int k = 0; rc == 0 && k < n; k++) {
+        const int micro = direction == FORWARD ? k : n - 1 - k;
+        rc = wait_for(from, micro);
         if (rc != 0)
             break;
-        go_forward(p, m);
-        rc = send_on(p, &p->out, m, p->stage + 1, FORWARD);
-    }
-    return rc;
-}
-
-static int backward_all(struct ddp_pipeline *p)
-{
-    int rc = 0;
-    for (int m = p->opts.n_micro - 1; rc == 0 && m >= 0; m--)
-        rc = receive(p, &p->d_out, m, p->stage + 1, BACKWARD);
-    for (int m = p->opts.n_micro - 1; rc == 0 && m >= 0; m--) {
-        rc = wait_for(&p->d_out, m);
-        if (rc != 0)
-            break;
-        go_backward(p, m);
-        rc = send_on(p, &p->d_in, m, p->stage - 1, BACKWARD);
+        call_program(p, micro, direction);
+        rc = begin_message(p, to, micro, true, direction);
     }
     return rc;
 }
@@ -328,9 +301,9 @@ int ddp_pipeline_step(struct ddp_pipeline *p)
     if (p == NULL)
         return rt_fail(DDP_EINVAL, "ddp_pipeline_step: there is no pipeline");
     p->failure = 0;
-    int rc = forward_all(p);
+    int rc = go_through(p, FORWARD);
     if (rc == 0)
-        rc = backward_all(p);
+        rc = go_through(p, BACKWARD);
     struct lane *const lanes[] = {&p->in, &p->out, &p->d_in, &p->d_out};
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
         rc = wait_for_all(p, lanes[i], rc);

@@ -2,6 +2,7 @@
 #include "syncbn_priv.h"
 
 #include "worker-runtime/arithmetic/moments.h"
+#include "worker-runtime/device/device.h"
 
 #include <ddp/collective.h>
 #include <ddp/syncbn.h>
@@ -16,11 +17,9 @@ static bool are_channels(size_t n)
     return n > 0 && n <= SIZE_MAX / (8 * sizeof(double));
 }
 
-/* A kernel has no more blocks, and work memory is some kilobytes for each. */
-static bool are_channels_of_a_gpu(size_t n)
-{
-    return n <= 1 << 24;
-}
+/* Channels of a layer on a GPU: a kernel has no more blocks, and work memory is some kilobytes for
+ * each. */
+enum { MOST_ON_GPU = 1 << 24 };
 
 /* Room for each rank's count, means and squared deviations. NULL: no memory */
 static double *alloc_all(const struct ddp_group *g, size_t channels)
@@ -30,7 +29,7 @@ static double *alloc_all(const struct ddp_group *g, size_t channels)
 
 static int check(const struct ddp_syncbn_opts *o)
 {
-    if (!are_channels(o->channels) || (o->stream != NULL && !are_channels_of_a_gpu(o->channels)))
+    if (!are_channels(o->channels) || (o->stream != NULL && o->channels > MOST_ON_GPU))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: %zu channels", o->channels);
     if (o->dtype != DDP_FLOAT32 && o->dtype != DDP_FLOAT64)
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: type %d: float32 or float64 is needed",
@@ -90,7 +89,7 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
         return;
     group_disown(&bn->child);
     if (bn->on_device != NULL)
-        syncbn_device_fini(bn);
+        device_free(bn->g, bn->on_device, bn->opts.stream);
     free(bn->memory);
     free(bn->all);
     free(bn);
@@ -98,24 +97,16 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
 
 /* --- moments of all ranks --------------------------------------------------------------------- */
 
-/* Each rank's count, means and squared deviations, one behind the other. */
-static int gather(struct ddp_group *g, double *all, double count, const double *mean,
-                  const double *m2, size_t channels)
-{
-    const size_t n_each = 1 + 2 * channels;
-    double *own = all + (size_t)ddp_rank(g) * n_each;
-    own[0] = count;
-    memcpy(own + 1, mean, channels * sizeof *mean);
-    memcpy(own + 1 + channels, m2, channels * sizeof *m2);
-    return ddp_all_gather(g, own, all, n_each, DDP_FLOAT64, NULL);
-}
-
-/* all   of alloc_all() */
+/* all   of alloc_all(): each rank's count, means and squared deviations, one behind the other */
 static int merge(struct ddp_group *g, double *all, double *count, double *mean, double *m2,
                  size_t channels)
 {
     const size_t n_each = 1 + 2 * channels, n = (size_t)ddp_world_size(g);
-    int rc = gather(g, all, *count, mean, m2, channels);
+    double *own = all + (size_t)ddp_rank(g) * n_each;
+    own[0] = *count;
+    memcpy(own + 1, mean, channels * sizeof *mean);
+    memcpy(own + 1 + channels, m2, channels * sizeof *m2);
+    int rc = ddp_all_gather(g, own, all, n_each, DDP_FLOAT64, NULL);
     if (rc != 0)
         return rc;
     *count = 0;

@@ -83,11 +83,6 @@ int syncbn_device_init(struct ddp_syncbn *bn)
     return 0;
 }
 
-void syncbn_device_fini(struct ddp_syncbn *bn)
-{
-    device_free(bn->g, bn->on_device, bn->opts.stream);
-}
-
 /* --- steps ------------------------------------------------------------------------------------ */
 
 static struct device_layer layer_of(const struct ddp_syncbn *bn,

@@ -32,8 +32,7 @@ static inline bool syncbn_is_on_device(const struct ddp_syncbn *bn)
 
 /* Of a layer with a stream: as the calls of ddp/syncbn.h, whose arguments were checked. Nothing is
  * waited for. */
-int syncbn_device_init(struct ddp_syncbn *bn);  /* returns also DDP_EUNSUPPORTED, DDP_ENOMEM */
-void syncbn_device_fini(struct ddp_syncbn *bn); /* half-built is fine, and one on CPUs */
+int syncbn_device_init(struct ddp_syncbn *bn); /* returns also DDP_EUNSUPPORTED, DDP_ENOMEM */
 int syncbn_device_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,
                           const void *x, void *y);
 int syncbn_device_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,

@@ -156,13 +156,6 @@ static int prepare(struct ddp_zero *z, const struct ddp_zero_opts *o, struct sha
 
 /* --- together --------------------------------------------------------------------------------- */
 
-static uint64_t hash_double(uint64_t hash, double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return co_hash_word(hash, bits);
-}
-
 static uint64_t digest_of(const struct ddp_zero *z, const struct ddp_zero_opts *o)
 {
     const double numbers[] = {z->how.lr,    z->how.momentum, z->how.decay, z->how.beta1,
@@ -170,8 +163,7 @@ static uint64_t digest_of(const struct ddp_zero *z, const struct ddp_zero_opts *
     uint64_t hash = co_hash_word(CO_HASH_START, (uint64_t)o->optimizer);
     hash = co_hash_word(hash, o->buddies);
     hash = co_hash_word(hash, z->kept != NULL);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        hash = hash_double(hash, numbers[i]);
+    hash = co_hash_bytes(hash, numbers, sizeof numbers);
     return co_hash_bytes(hash, z->decays, z->n_tensors * sizeof *z->decays);
 }
 

@@ -128,12 +128,6 @@ static void update(struct update *u)
     }
 }
 
-static double clip_of(const struct ddp_zero *z, double norm)
-{
-    const double factor = z->max_norm / (norm + 1e-6);
-    return z->max_norm > 0 && factor < 1 ? factor : 1;
-}
-
 /* --- buddies ---------------------------------------------------------------------------------- */
 
 int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64_t step,
@@ -164,14 +158,6 @@ static void complete(struct ddp_zero *z)
 {
     z->shards->step++;
     recovery_count_step(z->g, z->began_ns);
-}
-
-static void skip(struct ddp_zero *z)
-{
-    shard_keep(&z->shards->own, z->shards->step);
-    if (z->ring != NULL)
-        shard_keep(&z->shards->buddy, z->shards->step);
-    complete(z);
 }
 
 static int make_step(struct ddp_zero *z, double grad_factor)
@@ -208,10 +194,15 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
     int rc = average(z);
     if (rc == 0)
         rc = look(z, inverse, &seen);
-    if (rc == 0 && seen.found_inf)
-        skip(z);
-    else if (rc == 0)
-        rc = make_step(z, inverse * clip_of(z, seen.norm));
+    if (rc == 0 && seen.found_inf) { /* the state stays as it is */
+        shard_keep(&z->shards->own, z->shards->step);
+        if (z->ring != NULL)
+            shard_keep(&z->shards->buddy, z->shards->step);
+        complete(z);
+    } else if (rc == 0) {
+        const double factor = z->max_norm / (seen.norm + 1e-6);
+        rc = make_step(z, z->max_norm > 0 && factor < 1 ? inverse * factor : inverse);
+    }
     if (rc == 0 && ret != NULL)
         *ret = seen;
     return rc;
