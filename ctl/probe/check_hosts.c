@@ -27,21 +27,13 @@ static int read_file(const char *path, const struct host_env *world, struct host
 /* Lists move into the answer; a pod's or a step's place is that of one node: this machine. */
 static int ask_managers(const struct host_env *world, struct check_hosts *ret, struct co_error *err)
 {
-    struct slurm slurm;
     struct manager manager;
-    int rc = slurm_find(world, &slurm, err);
-    if (rc == 0 && slurm.kind == SLURM_ALLOCATION) {
-        ret->list = slurm.hosts;
-        ret->by_srun = true;
-        slurm.hosts = (struct host_list){0};
-    }
     bool is_slurm = host_env_get(world, "SLURM_JOB_ID") != NULL;
-    slurm_fini(&slurm);
-    if (rc < 0 || is_slurm)
-        return rc;
-    rc = manager_find(world, false, &manager, err);
+    int rc =
+        is_slurm ? slurm_find(world, &manager, err) : manager_find(world, false, &manager, err);
     if (rc == 0 && manager.kind == MANAGER_HOSTS) {
         ret->list = manager.hosts;
+        ret->by_srun = manager.by_srun;
         manager.hosts = (struct host_list){0};
     }
     manager_fini(&manager);

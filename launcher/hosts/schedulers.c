@@ -29,7 +29,7 @@ static int read_number(const struct host_env *w, const char *name, char to[16],
     return rc;
 }
 
-static void take_assignment(struct manager *m, const char *by)
+void manager_take_assignment(struct manager *m, const char *by)
 {
     m->kind = MANAGER_SEAT;
     m->by = by;
@@ -80,7 +80,7 @@ static int find_pod(const struct host_env *w, const char *by, struct manager *m,
     snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)stem, name);
     snprintf(m->endpoint, sizeof m->endpoint, "%.*s-0%s:%d", (int)stem, name, name + len,
              MANAGER_PORT);
-    take_assignment(m, by);
+    manager_take_assignment(m, by);
     return 0;
 }
 
@@ -148,7 +148,7 @@ static int find_volcano(const struct host_env *w, struct manager *m, struct co_e
         snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
         snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)job, name);
         snprintf(m->endpoint, sizeof m->endpoint, "%s:%d", m->hosts.hosts[0].name, MANAGER_PORT);
-        take_assignment(m, by);
+        manager_take_assignment(m, by);
     }
     host_list_fini(&m->hosts); /* they start themselves */
     return rc;
@@ -174,7 +174,7 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
     snprintf(m->endpoint, sizeof m->endpoint, is_v6 ? "[%.*s]:%d" : "%.*s:%d", (int)len, ips,
              MANAGER_PORT);
     snprintf(m->run_id, sizeof m->run_id, "%.200s", task != NULL ? task : "skypilot");
-    take_assignment(m, rank);
+    manager_take_assignment(m, rank);
     return 0;
 }
 

@@ -17,16 +17,27 @@ struct co_error;
 
 enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
 
+struct slurm_task {
+    uint32_t rank, world_size;
+    uint32_t local_rank, local_world_size;
+    uint32_t node_rank, n_nodes;
+    char master_addr[HOST_NAME_BYTES];
+    uint16_t master_port;
+};
+
 enum manager_kind {
     MANAGER_NONE,
     MANAGER_HOSTS, /* `hosts` are to be started */
     MANAGER_SEAT,  /* `assignment` */
+    MANAGER_TASK,  /* `task`: this process becomes a rank, of Slurm's */
 };
 
 struct manager {
     enum manager_kind kind;
     const char *by;         /* the variable that tells it */
     struct host_list hosts; /* owned: manager_fini() */
+    bool by_srun;           /* each host by a step of its own in Slurm's allocation */
+    struct slurm_task task;
     struct node_assignment
         assignment; /* its texts are of this struct, which must stay where it is */
     char name[HOST_NAME_BYTES], nodes[16], node_rank[16], run_id[MANAGER_NAME_BYTES];
@@ -44,5 +55,8 @@ struct manager {
 int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
                  struct co_error *err);
 void manager_fini(struct manager *m);
+
+/* Its texts are an assignment, said by `by`; an empty name or number of nodes is none. */
+void manager_take_assignment(struct manager *m, const char *by);
 
 #endif

@@ -93,7 +93,7 @@ static int read_nodes(const struct host_env *w, const char *name, struct host_li
 
 /* --- an allocation --- */
 
-static int find_allocation(const struct host_env *w, struct slurm *s, struct co_error *err)
+static int find_allocation(const struct host_env *w, struct manager *s, struct co_error *err)
 {
     const char *here =
         host_env_get(w, "SLURMD_NODENAME"); /* not under salloc, which need not be on a node */
@@ -107,13 +107,14 @@ static int find_allocation(const struct host_env *w, struct slurm *s, struct co_
         s->hosts.hosts[i].slots = tasks[i] > 1 && tasks[i] <= HOST_SLOTS_MAX
                                       ? tasks[i]
                                       : 0; /* 1: the launcher is meant */
-    s->kind = SLURM_ALLOCATION;
+    s->kind = MANAGER_HOSTS;
+    s->by_srun = true;
     return rc;
 }
 
 /* --- a step --- */
 
-static int find_task(const struct host_env *w, const uint32_t *tasks, struct slurm *s,
+static int find_task(const struct host_env *w, const uint32_t *tasks, struct manager *s,
                      struct co_error *err)
 {
     struct slurm_task *t = &s->task;
@@ -130,11 +131,11 @@ static int find_task(const struct host_env *w, const uint32_t *tasks, struct slu
                      "SLURM_STEP_TASKS_PER_NODE",
                      t->rank, t->local_rank, t->world_size);
     snprintf(t->master_addr, sizeof t->master_addr, "%s", s->hosts.hosts[0].name);
-    s->kind = SLURM_TASK;
+    s->kind = MANAGER_TASK;
     return rc;
 }
 
-static void find_assignment(uint32_t job, uint32_t step, struct slurm *s)
+static void find_assignment(uint32_t job, uint32_t step, struct manager *s)
 {
     const struct slurm_task *t = &s->task;
     snprintf(s->nodes, sizeof s->nodes, "%u", t->n_nodes);
@@ -142,17 +143,10 @@ static void find_assignment(uint32_t job, uint32_t step, struct slurm *s)
     snprintf(s->run_id, sizeof s->run_id, "slurm-%u.%u", job, step);
     snprintf(s->name, sizeof s->name, "%s", s->hosts.hosts[t->node_rank].name);
     snprintf(s->endpoint, sizeof s->endpoint, "%s:%u", s->hosts.hosts[0].name, t->master_port);
-    s->assignment = (struct node_assignment){.by = "Slurm",
-                                             .name = s->name,
-                                             .nodes = s->nodes,
-                                             .node_rank = s->node_rank,
-                                             .endpoint = s->endpoint,
-                                             .run_id = s->run_id,
-                                             .has_roster = t->node_rank == 0};
-    s->kind = SLURM_NODE;
+    manager_take_assignment(s, "Slurm");
 }
 
-static int find_step(const struct host_env *w, uint32_t job, uint32_t step, struct slurm *s,
+static int find_step(const struct host_env *w, uint32_t job, uint32_t step, struct manager *s,
                      struct co_error *err)
 {
     struct slurm_task *t = &s->task;
@@ -176,10 +170,10 @@ static int find_step(const struct host_env *w, uint32_t job, uint32_t step, stru
     return rc;
 }
 
-int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error *err)
+int slurm_find(const struct host_env *world, struct manager *ret, struct co_error *err)
 {
     uint32_t job, step = STEP_BATCH;
-    *ret = (struct slurm){.kind = SLURM_NONE};
+    *ret = (struct manager){.kind = MANAGER_NONE};
     if (host_env_get(world, "SLURM_JOB_ID") == NULL)
         return 0;
     int rc = need_number(world, "SLURM_JOB_ID", UINT32_MAX, &job, err);
@@ -189,9 +183,4 @@ int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error 
         return rc;
     return step == STEP_BATCH || step == STEP_INTERACTIVE ? find_allocation(world, ret, err)
                                                           : find_step(world, job, step, ret, err);
-}
-
-void slurm_fini(struct slurm *s)
-{
-    host_list_fini(&s->hosts);
 }

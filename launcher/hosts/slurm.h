@@ -7,54 +7,25 @@
 #ifndef DDP_LAUNCHER_HOSTS_SLURM_H
 #define DDP_LAUNCHER_HOSTS_SLURM_H
 
-#include "host_list.h"
-#include "node_assignment.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "schedulers.h"
 
 struct host_env;
 struct co_error;
-
-enum slurm_kind {
-    SLURM_NONE,       /* not under Slurm, or on the only node there is */
-    SLURM_ALLOCATION, /* `hosts` are to be started, with as many slots as Slurm was asked for tasks
-                         where that is more than one */
-    SLURM_NODE,       /* `assignment` */
-    SLURM_TASK,       /* `task` */
-};
-
-struct slurm_task {
-    uint32_t rank, world_size;
-    uint32_t local_rank, local_world_size;
-    uint32_t node_rank, n_nodes;
-    char master_addr[HOST_NAME_BYTES];
-    uint16_t master_port;
-};
-
-struct slurm {
-    enum slurm_kind kind;
-    struct host_list hosts; /* owned: slurm_fini() */
-    struct node_assignment
-        assignment; /* its texts are of this struct, which must stay where it is */
-    struct slurm_task task;
-    char nodes[16], node_rank[16], run_id[64], name[HOST_NAME_BYTES];
-    char endpoint[HOST_NAME_BYTES + 16];
-};
 
 /* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two
  * steps that meet on one node have the same one seldom. */
 enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
 
-/* Look at the environment.
+/* Look at the environment. The hosts of an allocation have as many slots as Slurm was asked for
+ * tasks, where that is more than one.
  *
- * ret       slurm_fini() it, also after a failure
+ * ret       manager_fini() it, also after a failure; MANAGER_NONE: not under Slurm, or on the only
+ *           node there is
  * returns   0
  *           -EINVAL   a variable is missing, is malformed, or contradicts another; err names it
  *           -ERANGE   more than HOST_LIST_MAX nodes
  *           -ENOMEM */
-int slurm_find(const struct host_env *world, struct slurm *ret, struct co_error *err);
-void slurm_fini(struct slurm *s);
+int slurm_find(const struct host_env *world, struct manager *ret, struct co_error *err);
 
 /* "2(x3),1" -> 2 2 2 1, of n nodes.
  *

@@ -7,7 +7,6 @@
 #include "cli_table.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/schedulers.h"
-#include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/host_env.h"
 
@@ -167,7 +166,6 @@ void cli_take_assignment(struct draft *d, const struct node_assignment *assignme
 int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 struct cli_schedulers { /* what they said; zeroed: nothing. Must stay where it is */
-    struct slurm slurm;
     struct manager manager;
     struct pmi_bootstrap pmi;
 };

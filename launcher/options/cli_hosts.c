@@ -275,23 +275,6 @@ static int take_task(const struct draft *d, const struct slurm_task *task, struc
     return 0;
 }
 
-static int take_slurm(struct draft *d, struct slurm *slurm, struct job_spec *spec,
-                      struct co_error *err)
-{
-    int rc = slurm_find(d->world, slurm, err);
-    if (rc < 0)
-        return rc;
-    if (slurm->kind == SLURM_NODE)
-        cli_take_assignment(d, &slurm->assignment);
-    else if (slurm->kind == SLURM_TASK)
-        return take_task(d, &slurm->task, spec, err);
-    else if (slurm->kind == SLURM_ALLOCATION) {
-        d->found = &slurm->hosts;
-        d->found_by_srun = true;
-    }
-    return 0;
-}
-
 /* One ddprun for each node, started by mpiexec.hydra and its kin.
  *
  * returns   1 it was so; 0 it was not; -errno */
@@ -314,20 +297,25 @@ int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec 
     const char *nodes = d->given[OPTION_NNODES].value;
     if (is_settled(d, spec) || (nodes != NULL && strcmp(nodes, "1") == 0))
         return 0;
-    if (d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL)
-        return nodes == NULL ? take_slurm(d, &m->slurm, spec, err) : 0;
-    int rc = nodes == NULL ? take_pmi(d, &m->pmi, err) : 0;
-    if (rc == 0)
-        rc = manager_find(d->world, nodes != NULL, &m->manager, err);
-    if (rc == 0 && m->manager.kind == MANAGER_SEAT)
+    int rc = 0;
+    if (d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL) {
+        rc = nodes == NULL ? slurm_find(d->world, &m->manager, err) : 0;
+    } else {
+        rc = nodes == NULL ? take_pmi(d, &m->pmi, err) : 0;
+        rc = rc ?: manager_find(d->world, nodes != NULL, &m->manager, err);
+    }
+    if (rc == 0 && m->manager.kind == MANAGER_SEAT) {
         cli_take_assignment(d, &m->manager.assignment);
-    else if (rc == 0 && m->manager.kind == MANAGER_HOSTS)
+    } else if (rc == 0 && m->manager.kind == MANAGER_TASK) {
+        rc = take_task(d, &m->manager.task, spec, err);
+    } else if (rc == 0 && m->manager.kind == MANAGER_HOSTS) {
         d->found = &m->manager.hosts;
+        d->found_by_srun = m->manager.by_srun;
+    }
     return rc < 0 ? rc : 0;
 }
 
 void cli_managers_fini(struct cli_schedulers *m)
 {
-    slurm_fini(&m->slurm);
     manager_fini(&m->manager);
 }

@@ -13,7 +13,7 @@
 
 static struct fake_host_env fake;
 static struct host_env world;
-static struct slurm s;
+static struct manager s;
 static struct job_spec spec;
 static struct co_error err;
 static enum cli_wish wish;
@@ -27,13 +27,13 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    slurm_fini(&s);
+    manager_fini(&s);
     job_spec_fini(&spec);
 }
 
 static int look(const char *const *env)
 {
-    slurm_fini(&s);
+    manager_fini(&s);
     err.text[0] = '\0';
     fake.env = env;
     return slurm_find(&world, &s, &err);
@@ -52,7 +52,7 @@ static int parse(const char *const *env, const char *const *words)
 START_TEST(elsewhere_nothing_is_found)
 {
     ck_assert_int_eq(look(ENV("SLURM_CONF=/etc/slurm.conf")), 0);
-    ck_assert_int_eq(s.kind, SLURM_NONE);
+    ck_assert_int_eq(s.kind, MANAGER_NONE);
 }
 END_TEST
 
@@ -74,7 +74,7 @@ END_TEST
 START_TEST(a_task_on_each_node_is_a_node)
 {
     ck_assert_int_eq(look(ENV(STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=1(x2)")), 0);
-    ck_assert_int_eq(s.kind, SLURM_NODE);
+    ck_assert_int_eq(s.kind, MANAGER_SEAT);
     ck_assert_str_eq(s.assignment.nodes, "2");
     ck_assert_str_eq(s.assignment.node_rank, "1");
     ck_assert_str_eq(s.assignment.name, "n2");
@@ -96,10 +96,10 @@ START_TEST(one_node_needs_nobody)
     ck_assert_int_eq(look(ENV("SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n7",
                               "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1")),
                      0);
-    ck_assert_int_eq(s.kind, SLURM_NONE);
+    ck_assert_int_eq(s.kind, MANAGER_NONE);
     ck_assert_int_eq(look(ENV("SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n7", "SLURMD_NODENAME=n7")),
                      0);
-    ck_assert_int_eq(s.kind, SLURM_NONE);
+    ck_assert_int_eq(s.kind, MANAGER_NONE);
 }
 END_TEST
 
@@ -108,7 +108,7 @@ START_TEST(several_tasks_on_a_node_are_ranks)
     ck_assert_int_eq(look(ENV(STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=2,1",
                               "SLURM_PROCID=2", "SLURM_LOCALID=0", "SLURM_STEP_NUM_TASKS=3")),
                      0);
-    ck_assert_int_eq(s.kind, SLURM_TASK);
+    ck_assert_int_eq(s.kind, MANAGER_TASK);
     ck_assert_uint_eq(s.task.rank, 2);
     ck_assert_uint_eq(s.task.world_size, 3);
     ck_assert_uint_eq(s.task.local_world_size, 1);
@@ -121,15 +121,15 @@ END_TEST
 START_TEST(an_allocation_is_a_list_of_hosts)
 {
     ck_assert_int_eq(look(ENV(JOB, "SLURM_TASKS_PER_NODE=1(x2)", "SLURMD_NODENAME=n1")), 0);
-    ck_assert_int_eq(s.kind, SLURM_ALLOCATION);
+    ck_assert_int_eq(s.kind, MANAGER_HOSTS);
     ck_assert_uint_eq(s.hosts.n, 2);
     ck_assert_uint_eq(s.hosts.hosts[0].slots, 0);
     ck_assert_int_eq(look(ENV(JOB, "SLURM_STEP_ID=4294967290", "SLURM_TASKS_PER_NODE=8,4")), 0);
-    ck_assert_int_eq(s.kind, SLURM_ALLOCATION);
+    ck_assert_int_eq(s.kind, MANAGER_HOSTS);
     ck_assert_uint_eq(s.hosts.hosts[0].slots, 8);
     ck_assert_uint_eq(s.hosts.hosts[1].slots, 4);
     ck_assert_int_eq(look(ENV("SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n7")), 0);
-    ck_assert_int_eq(s.kind, SLURM_ALLOCATION); /* salloc's shell is elsewhere, perhaps */
+    ck_assert_int_eq(s.kind, MANAGER_HOSTS); /* salloc's shell is elsewhere, perhaps */
     ck_assert_int_eq(
         parse(ENV(JOB), (const char *[]){"ddprun", "-p", "2", "nowhere-here.py", NULL}), 0);
     ck_assert(spec.remote != NULL && spec.remote->way.by_srun);
