@@ -15,7 +15,7 @@
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/title.h"
 #include "launcher/remote/launch_channel.h"
-#include "launcher/remote/payload_cache.h"
+#include "launcher/remote/payload.h"
 #include "launcher/remote/remote.h"
 #include "launcher/reporting/dry_run.h"
 

@@ -9,15 +9,16 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct allow_list;
 struct broker_world;
+struct checkpoint_request;
 struct co_error;
 struct job_spec;
 struct message_address;
 struct node_memory;
-struct checkpoint_request;
 struct server;
 
 struct generation {
@@ -93,5 +94,28 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
 void generation_close_store(struct generation *g);
 
 void generation_close(struct generation *g); /* a zeroed one is fine; frees from the loop */
+
+/* --- when ranks came to the store --- */
+
+/* Of programs that say nothing themselves, a connection to the store is the first sign of life,
+ * once they have imported what they import.
+ *
+ * The store knows since when each of its connections is there, the kernel which socket is at the
+ * other end, and /proc whose that is: the rank's, or that of a process that it has started. So it
+ * is known only while the connection is open, which torch's stay as long as their process group,
+ * and only where rank and store are on one machine. */
+
+enum {
+    ARRIVALS_CONNECTIONS = 16384, /* more are not looked at */
+    ARRIVALS_PROCESSES = 64,      /* of each rank */
+};
+
+struct arrival {
+    pid_t pid;        /* of the rank; 0: it is not looked for */
+    uint64_t came_ms; /* CLOCK_MONOTONIC, of its first connection; 0: not known */
+};
+
+/* Find those that are not known yet. Without memory they stay so. */
+void store_arrivals_find(struct server *store, struct arrival *list, int n);
 
 #endif

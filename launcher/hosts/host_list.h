@@ -13,6 +13,7 @@
 #ifndef DDP_LAUNCHER_HOSTS_HOST_LIST_H
 #define DDP_LAUNCHER_HOSTS_HOST_LIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,5 +72,21 @@ void host_list_fini(struct host_list *l);
  *                      slots are said; a host's max-slots is exceeded */
 int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_node, uint32_t *ret,
                     struct co_error *err);
+
+/* --- this node's place in a job --- */
+
+/* As the process that started ddprun gives it, in place of options. Texts are borrowed until the
+ * job_spec is made. */
+struct node_assignment {
+    const char *by;        /* who says it, for messages */
+    const char *name;      /* the node's */
+    const char *nodes;     /* as of --nnodes */
+    const char *node_rank; /* as of --node-rank; NULL: names decide */
+    const char *n_ranks;   /* as of -p; NULL: as the options say, or the node */
+    const char *endpoint;  /* HOST:PORT, where the roster is */
+    const char *run_id;
+    bool has_roster; /* the nodes meet in this process */
+    bool is_whole;   /* the folder, the environment and the secret were told, too */
+};
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 #define DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 
-#include "node_assignment.h"
+#include "host_list.h"
 
 #include <netinet/in.h>
 #include <stdint.h>

@@ -8,7 +8,6 @@
 #define DDP_LAUNCHER_HOSTS_SCHEDULERS_H
 
 #include "host_list.h"
-#include "node_assignment.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* The options about hosts on which the job is to be started, the place of a node that was started
  * so, and what a job's manager (Slurm, Kubernetes, PMI and others) says about both. */
 #include "cli_draft.h"
-#include "launcher/hosts/node_assignment.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/schedulers.h"
 #include "launcher/hosts/slurm.h"

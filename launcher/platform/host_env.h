@@ -4,11 +4,12 @@
 #define DDP_LAUNCHER_PLATFORM_HOST_ENV_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-struct node_assignment;
 struct co_error;
-struct pmi_place;
+struct node_assignment;
 struct pmi_bootstrap;
+struct pmi_place;
 
 enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
@@ -54,5 +55,32 @@ static inline const char *host_env_get(const struct host_env *w, const char *nam
     const char *value = w->get_env(w->arg, name);
     return value != NULL && *value != '\0' ? value : NULL;
 }
+
+/* --- the libraries of a program --- */
+
+/* The shared libraries that a program was linked with. Pure: the file's bytes come from the caller.
+ *
+ * Reads what the dynamic linker would: the program headers, the dynamic section, its strings. Only
+ * programs of 64-bit, little-endian machines are understood: those that ddprun itself runs on. */
+
+enum {
+    ELF_NAME_BYTES = 128,   /* of a library; longer ones are cut */
+    ELF_MAX_HEADERS = 64,   /* program headers that are looked at */
+    ELF_MAX_DYNAMIC = 1024, /* entries of the dynamic section */
+};
+
+struct elf_source {
+    /* n bytes at this offset, all of them: returns 0; -EIO: there are not so many */
+    int (*read_at)(void *arg, uint64_t offset, void *to, size_t n);
+    uint64_t size; /* bytes of the file */
+    void *arg;
+};
+
+/* Call on_name for each library, in order.
+ *
+ * returns   0 (also if there are none: a static program)
+ *           -ENOEXEC   no such program, or one that contradicts itself */
+int elf_each_needed(const struct elf_source *file, void (*on_name)(void *arg, const char *name),
+                    void *arg);
 
 #endif

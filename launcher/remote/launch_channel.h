@@ -6,7 +6,7 @@
 #define DDP_LAUNCHER_REMOTE_LAUNCH_CHANNEL_H
 
 #include "launch_wire.h"
-#include "launcher/hosts/node_assignment.h"
+#include "launcher/hosts/host_list.h"
 
 #include <stdbool.h>
 #include <stddef.h>

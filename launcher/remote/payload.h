@@ -52,4 +52,30 @@ extern const char payload_script[];
 void payload_arguments(const struct payload *p, const char *program, const char *terms,
                        const char *to[PAYLOAD_N_ARGUMENTS]);
 
+/* --- on the host: which copies are in use, and which may go --- */
+
+/* The ddpruns that were sent to a host lie where launcher/remote/payload/receive.sh has put them:
+ *
+ *     SHELF/VERSION-DIGEST/ddprun
+ *
+ * Each one notes when it was started last, by the time of its file, and holds a lock on that while
+ * it runs; so hosts that share the shelf know of each other's. Nothing here fails: what cannot be
+ * done is left for another start. */
+
+#define PAYLOAD_SHELF_KEEPS  3              /* that were started last, ours among them ... */
+#define PAYLOAD_SHELF_IDLE_S (24 * 60 * 60) /* ... and those started since then */
+
+/* Note that this program is in use, if it was sent.
+ *
+ * program   its path; absolute
+ * returns   a descriptor, close-on-exec, which says so until it is closed; -1: it was not sent */
+int payload_cache_hold(const char *program);
+
+/* Remove what nobody runs, but for those that are kept. One that runs on this host stays, whether
+ * it holds its lock or not.
+ *
+ * program   as above
+ * held_fd   what it holds */
+void payload_cache_tidy(const char *program, int held_fd);
+
 #endif

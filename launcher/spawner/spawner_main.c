@@ -11,7 +11,6 @@
  * the socket are kept, requests never block, and lapse() kills all by the spawner's own clock. */
 #include "spawner_wire.h"
 
-#include "early_exit.h"
 #include "exit_watch.h"
 #include "image.h"
 #include "launcher/platform/title.h"

@@ -5,7 +5,6 @@
 #include "launcher/spawner/image.h"
 #include "launcher/spawner/prefork.h"
 #include "launcher/spawner/spawner.h"
-#include "warm_archive.h"
 
 #include "common/clock.h"
 #include "common/error.h"

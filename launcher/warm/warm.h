@@ -7,6 +7,7 @@
 #define DDP_LAUNCHER_WARM_WARM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
@@ -61,5 +62,10 @@ void warm_on_report(struct warm *w, const struct spawner_report *r);
  *
  * signal_fd   readable: somebody wants something of us */
 void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd);
+
+/* The modules of launcher/warm in a zip file, as Python imports them. Made by the
+ * build (launcher/warm/python/pack.py). */
+extern const unsigned char warm_archive[];
+extern const size_t warm_archive_bytes;
 
 #endif

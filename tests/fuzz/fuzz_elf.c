@@ -1,6 +1,6 @@
 /* fuzz_elf.c - any bytes as a program whose libraries are looked for. Nothing beyond them is read,
  * and each name that is told is one. */
-#include "launcher/platform/elf_needs.h"
+#include "launcher/platform/host_env.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -70,7 +70,7 @@ for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_
     is_ours "$dir" || continue;
     mkdir -p "$dir/$name" 2>/dev/null || continue;
     file=$dir/$name/ddprun;
-    # One that removes old ones (payload_cache.h) leaves it from now on: it is not started yet, and holds no lock.
+    # One that removes old ones (payload_cache_tidy()) leaves it from now on: it is not started yet, and holds no lock.
     touch -c "$file" 2>/dev/null;
     if [ -f "$file" ] && is_whole "$file" && suits "$file"; then become "$file"; fi;
     new=$(mktemp "$dir/$name/XXXXXX" 2>/dev/null) || continue;

@@ -19,7 +19,7 @@ def main():
     data = archive.getvalue()
     rows = (", ".join(map(str, data[i:i + 20])) for i in range(0, len(data), 20))
     with open(sys.argv[1], "w", encoding="ascii") as f:
-        f.write('#include "launcher/warm/warm_archive.h"\n\nconst unsigned char warm_archive[] = {\n    '
+        f.write('#include "launcher/warm/warm.h"\n\nconst unsigned char warm_archive[] = {\n    '
                 + ",\n    ".join(rows) + ",\n};\nconst size_t warm_archive_bytes = sizeof warm_archive;\n")
 
 

@@ -1,5 +1,5 @@
 /* Reading the kernel log's lines about the OOM killer. */
-#include "launcher/diagnosis/oom_log.h"
+#include "launcher/diagnosis/oom.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

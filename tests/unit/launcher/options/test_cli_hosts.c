@@ -1,7 +1,7 @@
 /* Command lines with hosts, and those of nodes that were told their place. */
 #include "one_command_line.h"
 
-#include "launcher/hosts/node_assignment.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/remote/remote_priv.h"
 #include "tests/support/suite.h"

@@ -6,7 +6,7 @@
  *     bind MODE N       N ranks; a LIST for each follows, or "error NAME" */
 #include "common/error.h"
 #include "launcher/placement/placement.h"
-#include "launcher/platform/topology.h"
+#include "launcher/platform/binding.h"
 
 #include "tests/support/cases.h"
 #include "tests/support/suite.h"

@@ -1,5 +1,5 @@
 /* The libraries of a program: of this one, and of bytes that are none. */
-#include "launcher/platform/elf_needs.h"
+#include "launcher/platform/host_env.h"
 
 #include "common/scope.h"
 #include "tests/support/suite.h"

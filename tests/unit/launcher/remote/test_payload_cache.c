@@ -1,5 +1,5 @@
 /* Which of the ddpruns that were sent to a host may go: real files, in a folder of our own. */
-#include "launcher/remote/payload_cache.h"
+#include "launcher/remote/payload.h"
 
 #include "tests/support/suite.h"
 

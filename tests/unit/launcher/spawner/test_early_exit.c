@@ -1,5 +1,5 @@
 /* Ranks that are as good as ended: when they are looked at, and what is seen. */
-#include "launcher/spawner/early_exit.h"
+#include "launcher/spawner/exit_watch.h"
 
 #include "common/clock.h"
 #include "common/process.h"
