@@ -1,5 +1,5 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
-#include "launcher/hosts/slurm.h"
+#include "launcher/hosts/schedulers.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
@@ -231,11 +231,9 @@ static int become_rank(const struct job_spec *spec)
     co_autofree char **argv = NULL;
     struct co_error err;
     rank_values_fill(&values, spec, &place, &rank);
-    int rc = worker_env_create(spec, &place, environ, &common, &err);
-    if (rc == 0)
-        rc = worker_env_make(common, &rank, &env, &err);
-    if (rc == 0)
-        rc = rank_argv_make(spec, &values, &argv, &err);
+    int rc = worker_env_create(spec, &place, environ, &common, &err)
+        ?: worker_env_make(common, &rank, &env, &err)
+        ?: rank_argv_make(spec, &values, &argv, &err);
     if (rc == 0) {
         const char *path = rank_argv_path(spec, &values);
         execve(path, argv != NULL ? argv : spec->argv, env);

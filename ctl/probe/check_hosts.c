@@ -5,7 +5,6 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "launcher/hosts/schedulers.h"
-#include "launcher/hosts/slurm.h"
 #include "launcher/platform/host_env.h"
 
 #include <errno.h>

@@ -140,9 +140,8 @@ static void serve(struct node_memory *m, int rank)
         rank_line_close(&r->line);
         return;
     }
-    int rc = m->broker == NULL ? make_broker(m, &err) : 0;
-    if (rc == 0)
-        rc = broker_on_readable(m->broker, rank, fd, &rank, &err);
+    int rc = (m->broker == NULL ? make_broker(m, &err) : 0)
+                 ?: broker_on_readable(m->broker, rank, fd, &rank, &err);
     if (rc < 0) {
         char text[CO_ERROR_TEXT_BYTES + 64];
         snprintf(text, sizeof text, "rank %d gets no shared memory: %s", rank, err.text);

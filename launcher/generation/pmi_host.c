@@ -133,9 +133,8 @@ static void begin_exchange(struct pmi_host *h)
 {
     struct co_buf puts = {0};
     h->is_exchanging = true;
-    int rc = pmi1_server_take_puts(h->server, &puts);
-    if (rc == 0)
-        rc = pmi_exchange_bring(h->exchange, co_buf_bytes(&puts), co_buf_len(&puts));
+    int rc = pmi1_server_take_puts(h->server, &puts)
+                 ?: pmi_exchange_bring(h->exchange, co_buf_bytes(&puts), co_buf_len(&puts));
     co_buf_fini(&puts);
     if (rc < 0)
         fail_all(h, "no memory for PMI");

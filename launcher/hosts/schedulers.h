@@ -1,4 +1,4 @@
-/* schedulers.h - what other managers than Slurm say, by their variables, about the nodes of a job.
+/* schedulers.h - what Slurm and other managers say, by their variables, about the nodes of a job.
  * Pure, but for what host_env.h looks at.
  *
  * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-struct host_env;
 struct co_error;
+struct host_env;
 
 enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
 
@@ -57,5 +57,34 @@ void manager_fini(struct manager *m);
 
 /* Its texts are an assignment, said by `by`; an empty name or number of nodes is none. */
 void manager_take_assignment(struct manager *m, const char *by);
+
+/* --- Slurm --- */
+
+/* What Slurm's variables say about where this ddprun is. Pure. Nothing is asked of Slurm
+ * itself, and nothing is made up: what is missing or contradicts itself is an error.
+ *
+ * In a batch script or under salloc there is an allocation and no step: ddprun starts its nodes. In
+ * a step with a task on each node it is a node. In a step with more of them it is a rank, whose
+ * program it becomes. */
+
+/* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two
+ * steps that meet on one node have the same one seldom. */
+enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
+
+/* Look at the environment. The hosts of an allocation have as many slots as Slurm was asked for
+ * tasks, where that is more than one.
+ *
+ * ret       manager_fini() it, also after a failure; MANAGER_NONE: not under Slurm, or on the only
+ *           node there is
+ * returns   0
+ *           -EINVAL   a variable is missing, is malformed, or contradicts another; err names it
+ *           -ERANGE   more than HOST_LIST_MAX nodes
+ *           -ENOMEM */
+int slurm_find(const struct host_env *world, struct manager *ret, struct co_error *err);
+
+/* "2(x3),1" -> 2 2 2 1, of n nodes.
+ *
+ * returns   0, -EINVAL: something else, or of another number of nodes */
+int slurm_read_counts(const char *text, uint32_t *ret, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 #include "job_spec.h"
 
 #include "launcher/platform/binding.h"
-#include "wrap.h"
+#include "rank_argv.h"
 
 #include "common/error.h"
 #include "common/parse.h"

@@ -5,7 +5,7 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
-#include "launcher/platform/master_ip.h"
+#include "launcher/platform/own_addresses.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "node_flight_recorder.h"
 #include "node_history.h"

@@ -4,7 +4,6 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/hosts/schedulers.h"
-#include "launcher/hosts/slurm.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"

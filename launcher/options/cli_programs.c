@@ -4,7 +4,7 @@
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/program.h"
-#include "launcher/job/wrap.h"
+#include "launcher/job/rank_argv.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -160,9 +160,8 @@ int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_er
             n_left -= b.n_ranks;
     for (int i = 1; rc == 0 && i < d->n_programs; i++) {
         struct job_spec program = {.called_as = spec->called_as};
-        rc = read_behind_colon(d->world, d->programs[i], &b, err);
-        if (rc == 0)
-            rc = cli_set_program(&b.draft, b.words, &program, err);
+        rc = read_behind_colon(d->world, d->programs[i], &b, err)
+                 ?: cli_set_program(&b.draft, b.words, &program, err);
         const struct job_program added = job_spec_program(&program, 0);
         if (rc == 0)
             rc = mpmd_add(&spec->more, n_left, &added, err);

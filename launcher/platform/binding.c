@@ -263,9 +263,7 @@ int topology_load(const char *synthetic, struct topology **ret, struct co_error 
     if (rc == 0 && (rc = init_without_plugins(&h, &t)) < 0)
         co_fail(err, rc, "hwloc cannot be started: %s", strerror(-rc));
     if (rc == 0) {
-        rc = load(&h, synthetic, t, err);
-        if (rc == 0)
-            rc = copy_cpus(&h, t, ret, err);
+        rc = load(&h, synthetic, t, err) ?: copy_cpus(&h, t, ret, err);
         h.hwloc_topology_destroy(t);
     }
     if (h.library != NULL)

@@ -6,7 +6,7 @@
 #ifndef DDP_LAUNCHER_PLATFORM_GPUS_H
 #define DDP_LAUNCHER_PLATFORM_GPUS_H
 
-#include "launcher/placement/cpu_set.h"
+#include "launcher/placement/placement.h"
 
 #include <stddef.h>
 

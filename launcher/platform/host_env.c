@@ -224,9 +224,8 @@ static int tell_names(const struct elf_source *file, const Elf64_Phdr *where, st
     char name[ELF_NAME_BYTES];
     size_t n = where->p_filesz / sizeof dynamic[0];
     n = n < ELF_MAX_DYNAMIC ? n : ELF_MAX_DYNAMIC;
-    int rc = read_at(file, where->p_offset, dynamic, n * sizeof dynamic[0]);
-    if (rc == 0)
-        rc = find_strings(dynamic, n, t);
+    int rc = read_at(file, where->p_offset, dynamic, n * sizeof dynamic[0])
+                 ?: find_strings(dynamic, n, t);
     for (size_t i = 0; rc == 0 && i < n && dynamic[i].d_tag != DT_NULL; i++) {
         if (dynamic[i].d_tag != DT_NEEDED)
             continue;

@@ -4,7 +4,10 @@
 
 #include "rendezvous/membership/message.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
+
+struct co_error;
 
 /* Those of all interfaces that are up, but for loopback; the ones that only count on their own wire
  * last. More than there is room for are left out.
@@ -14,5 +17,17 @@ size_t own_addresses_find(struct message_address ret[MESSAGE_MAX_ADDRESSES]);
 
 /* Is this the name or an address of this machine? No name is looked up. */
 bool own_addresses_have(const char *host);
+
+/* --- the numeric address of MASTER_ADDR, for programs that know no names --- */
+
+/* An IPv4 address, if it has one: programs that take a number often know no other.
+ *
+ * host       numeric: copied, without a question to anybody. A name: the system's resolver is
+ *            asked, for MASTER_IP_WAIT_MS at most, during which the caller does nothing else
+ * returns    0; -ENOENT: no such name; -EAGAIN: no answer in that time; -errno */
+int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_error *err);
+
+/* Less than a lease (rendezvous/membership/lease.h): the node must go on being heard of. */
+#define MASTER_IP_WAIT_MS 1000
 
 #endif

@@ -1,6 +1,6 @@
 #include "image.h"
 
-#include "launcher/placement/cpu_set.h"
+#include "launcher/placement/placement.h"
 
 #include "common/error.h"
 #include "common/scope.h"

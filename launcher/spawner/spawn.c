@@ -1,6 +1,6 @@
 #include "spawn.h"
 
-#include "launcher/placement/cpu_set.h"
+#include "launcher/placement/placement.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -92,3 +92,144 @@ int log_files_open(const char *dir, uint32_t generation, int local_rank, const c
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     return fd >= 0 ? fd : co_fail(err, -errno, "cannot open '%s': %s", path, strerror(errno));
 }
+
+/* --- what of a stream is written to log files --- */
+
+void log_copy_close(struct log_copy *l)
+{
+    co_close_fd(&l->fd);
+    co_close_fd(&l->filter_fd);
+    free(l->path);
+    l->path = NULL;
+    l->turn = (struct log_turn){0};
+}
+
+/* By its descriptor: nobody keeps the names of the files of a thousand ranks. */
+static int give_up(int *fd, int code, struct co_error *err)
+{
+    char link[64], path[300];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", *fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    co_close_fd(fd);
+    return co_fail(err, code, "cannot write log file %s, it ends here: %s", path, strerror(-code));
+}
+
+static int write_all(int *fd, const char *bytes, size_t n, struct co_error *err)
+{
+    while (n > 0 && *fd >= 0) {
+        ssize_t took = write(*fd, bytes, n);
+        if (took > 0) {
+            bytes += took;
+            n -= (size_t)took;
+        } else if (errno != EINTR) {
+            return give_up(fd, -errno, err);
+        }
+    }
+    return 0;
+}
+
+int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path)
+{
+    if (l->fd < 0 || turn->max_bytes == 0)
+        return 0;
+    l->path = strdup(path);
+    if (l->path == NULL)
+        return -ENOMEM;
+    off_t size = lseek(l->fd, 0, SEEK_END);
+    l->size = size > 0 ? (uint64_t)size : 0;
+    l->turn = *turn;
+    return 0;
+}
+
+/* FILE, or FILE.1 and so on. */
+static char *name_of(const struct log_copy *l, int number, char *name, size_t n)
+{
+    if (number == 0)
+        snprintf(name, n, "%s", l->path);
+    else
+        snprintf(name, n, "%s.%d", l->path, number);
+    return name;
+}
+
+/* One that is not there, or cannot be moved, is not worth more than the new lines. */
+static void shift_old_ones(const struct log_copy *l)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    if (l->turn.n_kept == 0)
+        unlink(l->path);
+    for (int i = l->turn.n_kept; i > 0; i--)
+        rename(name_of(l, i - 1, from, sizeof from), name_of(l, i, to, sizeof to));
+}
+
+static int turn_over(struct log_copy *l, struct co_error *err)
+{
+    co_close_fd(&l->fd);
+    shift_old_ones(l);
+    l->size = 0;
+    l->fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666);
+    if (l->fd >= 0)
+        return 0;
+    return co_fail(err, -errno, "cannot open log file %s, it ends here: %s", l->path,
+                   strerror(errno));
+}
+
+/* How much of this goes to the file that is open: whole lines, if there is the end of one. 0: none
+ * of it, it is full */
+static size_t fitting(const struct log_copy *l, const char *bytes, size_t n)
+{
+    uint64_t room = l->turn.max_bytes > l->size ? l->turn.max_bytes - l->size : 0;
+    if (n <= room)
+        return n;
+    const char *newline = memrchr(bytes, '\n', (size_t)room);
+    if (newline != NULL)
+        return (size_t)(newline + 1 - bytes);
+    return l->size > 0 ? 0 : (size_t)room;
+}
+
+int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n, struct co_error *err)
+{
+    int rc = 0;
+    if (l->turn.max_bytes == 0)
+        return write_all(&l->fd, bytes, n, err);
+    while (n > 0 && rc == 0 && l->fd >= 0) {
+        size_t part = fitting(l, bytes, n);
+        if (part == 0) {
+            rc = turn_over(l, err);
+            continue;
+        }
+        rc = write_all(&l->fd, bytes, part, err);
+        l->size += part;
+        bytes += part;
+        n -= part;
+    }
+    return rc;
+}
+
+static bool has_word(char *const *words, const char *line, size_t n)
+{
+    while (*words != NULL && memmem(line, n, *words, strlen(*words)) == NULL)
+        words++;
+    return *words != NULL;
+}
+
+int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_prefix, bool continued,
+                   struct co_error *err)
+{
+    int rc = 0;
+    while (l->words != NULL && n > 0 && rc == 0) {
+        const char *newline = memchr(text, '\n', n);
+        size_t n_line = newline != NULL ? (size_t)(newline + 1 - text) : n;
+        size_t skip = continued ? 0 : n_prefix;
+        if ((continued && l->in_match) || has_word(l->words, text + skip, n_line - skip)) {
+            rc = write_all(&l->filter_fd, text, n_line, err);
+            l->in_match = newline == NULL;
+        } else {
+            l->in_match = false;
+        }
+        continued = false;
+        text += n_line;
+        n -= n_line;
+    }
+    return rc;
+}

@@ -16,7 +16,7 @@
 
 #include "launcher/lines/lines.h"
 #include "launcher/lines/tail.h"
-#include "log_copy.h"
+#include "log_files.h"
 #include "pty.h"
 #include "stream_writer.h"
 

@@ -14,7 +14,7 @@
 #define DDP_LAUNCHER_STDIO_OUTPUT_H
 
 #include "launcher/lines/fold.h"
-#include "log_copy.h"
+#include "log_files.h"
 
 #include <stdbool.h>
 #include <stddef.h>

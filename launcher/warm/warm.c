@@ -246,9 +246,8 @@ static int make_image(const struct warm *w, int *ret_fd)
     const struct rank_place nobody = {.error_file = ""};
     if (role == NULL || words == NULL)
         return -ENOMEM;
-    int rc = worker_env_create(w->spec, &nowhere, w->environment, &common, NULL);
-    if (rc == 0)
-        rc = worker_env_make(common, &nobody, &rank_env, NULL);
+    int rc = worker_env_create(w->spec, &nowhere, w->environment, &common, NULL)
+                 ?: worker_env_make(common, &nobody, &rank_env, NULL);
     if (rc == 0) {
         leave_out(w->spec, rank_env);
         env = add_bootstrap(w, rank_env, role);

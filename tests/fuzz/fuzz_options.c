@@ -7,7 +7,6 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/job/wrap.h"
 #include "launcher/options/cli.h"
 #include "tests/support/fake_host_env.h"
 

@@ -1,6 +1,6 @@
 /* A tool that looks at a rank: what it says, and that it ends. sh stands in for gdb. */
 #include "common/error.h"
-#include "launcher/diagnosis/stack_tool.h"
+#include "launcher/diagnosis/stacks.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* Slurm's variables, as srun, sbatch and salloc of Slurm 22.05 set them, and bad ones. */
 #include "common/error.h"
-#include "launcher/hosts/slurm.h"
+#include "launcher/hosts/schedulers.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/options/cli.h"
 #include "tests/support/cli_words.h"

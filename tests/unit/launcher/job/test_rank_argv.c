@@ -3,7 +3,6 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/job/wrap.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

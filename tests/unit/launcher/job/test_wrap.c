@@ -1,6 +1,6 @@
 /* --wrap: which ranks, and which words. */
 #include "common/error.h"
-#include "launcher/job/wrap.h"
+#include "launcher/job/rank_argv.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* Sets of CPUs as text, both ways. */
-#include "launcher/placement/cpu_set.h"
+#include "launcher/placement/placement.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* The numeric address behind MASTER_ADDR. */
 #include "common/error.h"
-#include "launcher/platform/master_ip.h"
+#include "launcher/platform/own_addresses.h"
 #include "tests/support/suite.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* Log files that are turned over. */
 #include "common/error.h"
-#include "launcher/stdio/log_copy.h"
+#include "launcher/stdio/log_files.h"
 #include "tests/support/file_tree.h"
 #include "tests/support/suite.h"
 
