@@ -127,7 +127,7 @@ static int find_secret(struct job_spec *spec)
                                : EXIT_INTERNAL;
 }
 
-static int run(struct job_spec *spec, int null_fd)
+static int run_job(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
     struct co_error err;
@@ -204,7 +204,7 @@ static int do_launched(struct launch_channel *channel, struct job_spec *spec, in
     if (code != 0)
         return code;
     launch_say_ready();
-    return run(spec, null_fd);
+    return run_job(spec, null_fd);
 }
 
 /* Execute the program with the environment of the rank that Slurm has started us as, and with a
@@ -254,7 +254,7 @@ static int do_alone(struct job_spec *spec, int null_fd)
         return code;
     if (spec->dry_run)
         return show(spec);
-    return spec->task != NULL ? become_rank(spec) : run(spec, null_fd);
+    return spec->task != NULL ? become_rank(spec) : run_job(spec, null_fd);
 }
 
 /* We may be called by a path, which tells whose Python is meant. One from this folder on leads

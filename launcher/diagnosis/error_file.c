@@ -17,7 +17,7 @@ static void decref_at(json_t **json)
 
 #define auto_json __attribute__((cleanup(decref_at))) json_t
 
-static int load(const char *bytes, size_t n, json_t **ret, struct co_error *err)
+static int parse_error(const char *bytes, size_t n, json_t **ret, struct co_error *err)
 {
     json_error_t where;
     if (n > ERROR_FILE_MAX_BYTES)
@@ -40,7 +40,7 @@ static json_t *find_message(json_t *root)
 int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_error *err)
 {
     auto_json *root = NULL;
-    int rc = load(bytes, n, &root, err);
+    int rc = parse_error(bytes, n, &root, err);
     if (rc < 0)
         return rc;
     json_t *message = find_message(root);
@@ -53,7 +53,7 @@ int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_
     return 0;
 }
 
-static int read_all(int fd, size_t max_bytes, char **ret, size_t *ret_n)
+static int read_bytes(int fd, size_t max_bytes, char **ret, size_t *ret_n)
 {
     co_autofree char *text = malloc(max_bytes + 1);
     size_t n = 0;
@@ -88,7 +88,7 @@ int error_file_read(const char *path, char **ret_message, char **ret_text, struc
         return co_fail(err, -EFBIG, "%s: more than %d bytes", path, ERROR_FILE_MAX_BYTES);
     co_autofree char *text = NULL;
     size_t n = 0;
-    int rc = read_all(fd, (size_t)st.st_size, &text, &n);
+    int rc = read_bytes(fd, (size_t)st.st_size, &text, &n);
     if (rc < 0)
         return co_fail(err, rc, "%s: %s", path, strerror(-rc));
     if (error_file_parse(text, n, ret_message, err) < 0)
@@ -110,7 +110,7 @@ int error_file_write(const char *path, const char *text, const char *message, in
 {
     auto_json *root = NULL;
     if (text != NULL) {
-        int rc = load(text, strlen(text), &root, err);
+        int rc = parse_error(text, strlen(text), &root, err);
         if (rc < 0)
             return rc;
     } else {

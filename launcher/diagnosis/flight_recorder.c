@@ -118,7 +118,7 @@ static void give_up(struct flight *flight, const char *why)
     snprintf(flight->note, sizeof flight->note, "%s", why);
 }
 
-static struct mark look_at(const char *path)
+static struct mark stat_dump(const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
@@ -139,7 +139,7 @@ static int write_byte(const char *pipe)
     return write(fd, "1", 1) < 0 && errno != EAGAIN ? -errno : 0;
 }
 
-static void ask(const struct flights *f, struct flight *flight)
+static void ask_rank(const struct flights *f, struct flight *flight)
 {
     char path[PATH_MAX];
     flight->state = FLIGHT_AWAITED;
@@ -172,7 +172,7 @@ int flight_recorder_watch(const struct flight_recorder_names *names, const int *
     f->n = n;
     for (int i = 0; i < n; i++)
         f->list[i] = (struct flight){
-            .rank = ranks[i], .now = look_at(file_name(f, ranks[i], path)), .from = -1, .to = -1};
+            .rank = ranks[i], .now = stat_dump(file_name(f, ranks[i], path)), .from = -1, .to = -1};
     *ret = f;
     return 0;
 }
@@ -186,7 +186,7 @@ int flight_recorder_ask(const struct flight_recorder_names *names, const int *ra
         return rc;
     (*ret)->end_ms = now_ms + FLIGHTS_WAIT_MS;
     for (int i = 0; i < n; i++)
-        ask(*ret, &(*ret)->list[i]);
+        ask_rank(*ret, &(*ret)->list[i]);
     return 0;
 }
 
@@ -278,7 +278,7 @@ static size_t copy_some(const struct flights *f, struct flight *flight)
 static void await(struct flights *f, struct flight *flight, uint64_t now_ms)
 {
     char path[PATH_MAX];
-    struct mark now = look_at(file_name(f, flight->rank, path));
+    struct mark now = stat_dump(file_name(f, flight->rank, path));
     if (!is_same(&now, &flight->now))
         flight->changed_ms = now_ms;
     flight->now = now;
@@ -311,7 +311,7 @@ void flight_recorder_take(struct flights *f)
     size_t n_copied = 0;
     for (int i = 0; i < f->n; i++) {
         struct flight *flight = &f->list[i];
-        struct mark now = look_at(file_name(f, flight->rank, path));
+        struct mark now = stat_dump(file_name(f, flight->rank, path));
         if (now.size <= 0 || is_same(&now, &flight->now))
             continue;
         flight->now = now;
@@ -333,7 +333,7 @@ static const char *path_of(const struct flights *f, const struct flight *flight,
 }
 
 /* Of those that there is something to say about. */
-static int count(const struct flights *f, bool are_gathered)
+static int count_flights(const struct flights *f, bool are_gathered)
 {
     int n = 0;
     for (int i = 0; i < f->n; i++)
@@ -354,14 +354,14 @@ static void print_others(const struct flights *f, FILE *out)
                 flight->state == FLIGHT_THERE ? path_of(f, flight, path) : flight->note);
         n_printed++;
     }
-    if (count(f, false) > n_printed)
-        fprintf(out, "  and %d more\n", count(f, false) - n_printed);
+    if (count_flights(f, false) > n_printed)
+        fprintf(out, "  and %d more\n", count_flights(f, false) - n_printed);
 }
 
 void flight_recorder_print(const struct flights *f, FILE *out)
 {
-    int n_gathered = f != NULL ? count(f, true) : 0;
-    if (f == NULL || n_gathered + count(f, false) == 0)
+    int n_gathered = f != NULL ? count_flights(f, true) : 0;
+    if (f == NULL || n_gathered + count_flights(f, false) == 0)
         return;
     fprintf(out, "torch's flight recorder:\n");
     if (n_gathered > 0)

@@ -16,7 +16,7 @@ struct out {
     size_t n, at;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct out *o, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct out *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -35,29 +35,29 @@ static void add_bytes(struct out *o, uint64_t bytes)
         value /= 1024;
         unit++;
     }
-    add(o, "%.4g %s", value, units[unit]);
+    add_text(o, "%.4g %s", value, units[unit]);
 }
 
 char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYTES])
 {
     struct out o = {.buf = buf, .n = HANG_CALL_BYTES};
-    add(&o, "%s #%" PRIu32, call_kind_name(call->kind), call->number);
+    add_text(&o, "%s #%" PRIu32, call_kind_name(call->kind), call->number);
     if (call->bytes > 0) {
-        add(&o, " (");
+        add_text(&o, " (");
         add_bytes(&o, call->bytes);
-        add(&o, ", %s)", call_dtype_name(call->dtype));
+        add_text(&o, ", %s)", call_dtype_name(call->dtype));
     }
     if (call->group != 0)
-        add(&o, " of group %04x", call->group);
+        add_text(&o, " of group %04x", call->group);
     return buf;
 }
 
 static void add_time(struct out *o, uint64_t ms)
 {
     if (ms < 10000)
-        add(o, "%.1f s", (double)ms / 1000);
+        add_text(o, "%.1f s", (double)ms / 1000);
     else
-        add(o, "%" PRIu64 " s", ms / 1000);
+        add_text(o, "%" PRIu64 " s", ms / 1000);
 }
 
 /* "ranks 0, 2 and 3" */
@@ -65,16 +65,16 @@ static void add_waiting(struct out *o, const struct hang_finding *f, struct rank
 {
     const int n_named = f->n_waiting < HANG_NAMED ? f->n_waiting : HANG_NAMED;
     const int n_more = f->n_waiting - n_named;
-    add(o, f->n_waiting == 1 ? "rank" : "ranks");
+    add_text(o, f->n_waiting == 1 ? "rank" : "ranks");
     for (int i = 0; i < n_named; i++)
-        add(o, "%s %d",
-            i == 0                            ? ""
-            : n_more == 0 && i == n_named - 1 ? " and"
-                                              : ",",
-            rank_number(numbers, f->waiting[i]));
+        add_text(o, "%s %d",
+                 i == 0                            ? ""
+                 : n_more == 0 && i == n_named - 1 ? " and"
+                                                   : ",",
+                 rank_number(numbers, f->waiting[i]));
     if (n_more > 0)
-        add(o, " and %d more", n_more);
-    add(o, f->n_waiting == 1 ? " waits" : " wait");
+        add_text(o, " and %d more", n_more);
+    add_text(o, f->n_waiting == 1 ? " waits" : " wait");
 }
 
 static void add_missing(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
@@ -82,23 +82,23 @@ static void add_missing(struct out *o, const struct hang_finding *f, struct rank
     char call[HANG_CALL_BYTES];
     const int rank = rank_number(numbers, f->rank);
     if (f->kind == HANG_NOT_JOINED)
-        add(o, "rank %d has not joined the others", rank);
+        add_text(o, "rank %d has not joined the others", rank);
     else if (f->has_call)
-        add(o, "rank %d is missing in %s", rank, hang_text_call(&f->call, call));
+        add_text(o, "rank %d is missing in %s", rank, hang_text_call(&f->call, call));
     else
-        add(o, "rank %d keeps others waiting", rank);
+        add_text(o, "rank %d keeps others waiting", rank);
     if (f->n_alike > 0)
-        add(o, ", as %d more %s", f->n_alike, f->n_alike == 1 ? "is" : "are");
+        add_text(o, ", as %d more %s", f->n_alike, f->n_alike == 1 ? "is" : "are");
     if (f->n_waiting == 0)
         return;
-    add(o, "; ");
+    add_text(o, "; ");
     add_waiting(o, f, numbers);
-    add(o, f->kind == HANG_NOT_JOINED ? " for it since "
-           : f->has_call              ? " in it since "
-                                      : " since ");
+    add_text(o, f->kind == HANG_NOT_JOINED ? " for it since "
+                : f->has_call              ? " in it since "
+                                           : " since ");
     add_time(o, f->waiting_ms);
     if (f->kind == HANG_MISSING && f->has_last)
-        add(o, "; its own last call was %s", hang_text_call(&f->last, call));
+        add_text(o, "; its own last call was %s", hang_text_call(&f->last, call));
 }
 
 static void add_all_wait(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
@@ -107,23 +107,23 @@ static void add_all_wait(struct out *o, const struct hang_finding *f, struct ran
     const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != RANK_STATUS_WAITS ||
                                               f->last.number != f->call.number);
     if (is_elsewhere && !f->is_stopped)
-        add(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
+        add_text(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
     else
-        add(o, "all ranks wait");
+        add_text(o, "all ranks wait");
     if (f->has_call)
-        add(o, " in %s", hang_text_call(&f->call, call));
-    add(o, " since ");
+        add_text(o, " in %s", hang_text_call(&f->call, call));
+    add_text(o, " since ");
     add_time(o, f->still_ms);
     if (is_elsewhere && f->has_last && f->last.state == RANK_STATUS_WAITS)
-        add(o, "; it is in %s", hang_text_call(&f->last, call));
+        add_text(o, "; it is in %s", hang_text_call(&f->last, call));
 }
 
 static void add_silent(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
-    add(o, "nothing was heard of any rank for ");
+    add_text(o, "nothing was heard of any rank for ");
     add_time(o, f->still_ms);
     if (f->is_odd)
-        add(o, "; rank %d sleeps where no other does", rank_number(numbers, f->rank));
+        add_text(o, "; rank %d sleeps where no other does", rank_number(numbers, f->rank));
 }
 
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
@@ -145,12 +145,12 @@ char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
     }
     const bool is_named = f->kind == HANG_MISSING || f->kind == HANG_NOT_JOINED;
     if (f->is_stopped && is_named)
-        add(&o, "; it is stopped by a signal");
+        add_text(&o, "; it is stopped by a signal");
     else if (f->is_stopped)
-        add(&o, "; rank %d is stopped by a signal", rank_number(numbers, f->rank));
+        add_text(&o, "; rank %d is stopped by a signal", rank_number(numbers, f->rank));
     else if (f->is_guess)
-        add(&o, "; which one is at fault cannot be told: rank %d is taken",
-            rank_number(numbers, f->rank));
+        add_text(&o, "; which one is at fault cannot be told: rank %d is taken",
+                 rank_number(numbers, f->rank));
     return buf;
 }
 

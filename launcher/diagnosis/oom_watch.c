@@ -42,7 +42,7 @@ static const struct names {
            .usage_file = "memory.current"},
 };
 
-static uint64_t read_number(const struct co_cgroup *g, const char *file, const char *field)
+static uint64_t read_counter(const struct co_cgroup *g, const char *file, const char *field)
 {
     char text[FILE_BYTES];
     if (co_cgroup_read(g, file, text, sizeof text) < 0)
@@ -53,10 +53,10 @@ static uint64_t read_number(const struct co_cgroup *g, const char *file, const c
 /* Version 1 counts hits of the limit on memory and swap together apart. */
 static uint64_t read_hits(const struct co_cgroup *g, const struct names *n)
 {
-    uint64_t hits = read_number(g, n->hits_file, n->hits_field);
+    uint64_t hits = read_counter(g, n->hits_file, n->hits_field);
     uint64_t more = OOM_UNKNOWN;
     if (n->swap_hits_file != NULL)
-        more = read_number(g, n->swap_hits_file, NULL);
+        more = read_counter(g, n->swap_hits_file, NULL);
     if (hits == OOM_UNKNOWN || more == OOM_UNKNOWN)
         return hits;
     return hits + more; /* each is below 2^62 */
@@ -64,11 +64,11 @@ static uint64_t read_hits(const struct co_cgroup *g, const struct names *n)
 
 static void read_figures(const struct co_cgroup *g, const struct names *n, struct oom_level *ret)
 {
-    ret->limit_bytes = read_number(g, n->limit_file, NULL);
-    ret->peak_bytes = read_number(g, n->peak_file, NULL);
-    ret->usage_bytes = read_number(g, n->usage_file, NULL);
+    ret->limit_bytes = read_counter(g, n->limit_file, NULL);
+    ret->peak_bytes = read_counter(g, n->peak_file, NULL);
+    ret->usage_bytes = read_counter(g, n->usage_file, NULL);
     if (n->swap_limit_file != NULL && ret->limit_bytes != OOM_UNKNOWN)
-        ret->no_swap = read_number(g, n->swap_limit_file, NULL) <= ret->limit_bytes;
+        ret->no_swap = read_counter(g, n->swap_limit_file, NULL) <= ret->limit_bytes;
 }
 
 /* returns false if memory is not counted at this level: version 2's top, or a directory that is not
@@ -77,7 +77,7 @@ static bool read_level(const struct co_cgroup *g, bool with_figures, struct oom_
 {
     const struct names *n = &names_of_version[g->version];
     *ret = (struct oom_level){.n_path = strlen(g->dir + g->n_mount),
-                              .kills = read_number(g, n->kills_file, n->kills_field),
+                              .kills = read_counter(g, n->kills_file, n->kills_field),
                               .limit_bytes = OOM_UNKNOWN,
                               .peak_bytes = OOM_UNKNOWN,
                               .usage_bytes = OOM_UNKNOWN};

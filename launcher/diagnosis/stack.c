@@ -224,8 +224,8 @@ static bool is_missing_in(const struct stack *s, const struct rank_status_call *
            (its->number == call->number && its->state == RANK_STATUS_BEGUN);
 }
 
-static int count(const struct stack *list, int n, const struct rank_status_call *call,
-                 bool (*is_one)(const struct stack *, const struct rank_status_call *))
+static int count_ranks(const struct stack *list, int n, const struct rank_status_call *call,
+                       bool (*is_one)(const struct stack *, const struct rank_status_call *))
 {
     int found = 0;
     for (int i = 0; i < n; i++)
@@ -241,7 +241,7 @@ static const struct rank_status_call *find_call(const struct stack *list, int n)
     for (int i = 0; i < n; i++) {
         for (unsigned j = 0; j < list[i].progress.n_calls; j++) {
             const struct rank_status_call *call = &list[i].progress.call[j];
-            int n_waiting = count(list, n, call, waits_in);
+            int n_waiting = count_ranks(list, n, call, waits_in);
             if (n_waiting > n_best) {
                 best = call;
                 n_best = n_waiting;
@@ -256,7 +256,7 @@ static void print_ranks(const struct stack *list, int n, const struct rank_statu
                         bool (*is_one)(const struct stack *, const struct rank_status_call *),
                         FILE *out)
 {
-    int n_all = count(list, n, call, is_one), n_done = 0;
+    int n_all = count_ranks(list, n, call, is_one), n_done = 0;
     fputs(n_all == 1 ? "rank" : "ranks", out);
     for (int i = 0; i < n && n_done < NAMED; i++) {
         if (!is_one(&list[i], call))
@@ -273,11 +273,11 @@ void stack_print_missing(const struct stack *list, int n, FILE *out)
 {
     char text[HANG_CALL_BYTES];
     const struct rank_status_call *call = find_call(list, n);
-    int n_missing = call != NULL ? count(list, n, call, is_missing_in) : 0;
+    int n_missing = call != NULL ? count_ranks(list, n, call, is_missing_in) : 0;
     if (n_missing == 0)
         return;
     print_ranks(list, n, call, is_missing_in, out);
     fprintf(out, " %s missing in %s: ", n_missing == 1 ? "is" : "are", hang_text_call(call, text));
     print_ranks(list, n, call, waits_in, out);
-    fprintf(out, " %s in it\n", count(list, n, call, waits_in) == 1 ? "waits" : "wait");
+    fprintf(out, " %s in it\n", count_ranks(list, n, call, waits_in) == 1 ? "waits" : "wait");
 }

@@ -60,17 +60,17 @@ struct stacks {
     struct target targets[];
 };
 
-static void go_on(struct stacks *s);
+static void continue_stacks(struct stacks *s);
 
-static void on_timer(uv_timer_t *timer)
+static void on_stacks_timer(uv_timer_t *timer)
 {
-    go_on(timer->data);
+    continue_stacks(timer->data);
 }
 
-static void set_timer(struct stacks *s, uint64_t ms)
+static void set_stacks_timer(struct stacks *s, uint64_t ms)
 {
     uv_update_time(s->loop);
-    uv_timer_start(&s->timer, on_timer, ms, 0);
+    uv_timer_start(&s->timer, on_stacks_timer, ms, 0);
 }
 
 /* --- The signal --- */
@@ -112,7 +112,7 @@ static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path
 }
 
 /* More was written: the answer is not over. */
-static void hear(struct stacks *s, struct target *t)
+static void read_target(struct stacks *s, struct target *t)
 {
     size_t written = output_written(s->opts.output, t->local_rank);
     if (written != t->to)
@@ -120,7 +120,7 @@ static void hear(struct stacks *s, struct target *t)
     t->to = written;
 }
 
-static void take_answer(struct stacks *s, struct target *t)
+static void take_target_answer(struct stacks *s, struct target *t)
 {
     size_t from, n;
     char *bytes = output_since(s->opts.output, t->local_rank, t->from, &from, &n);
@@ -143,7 +143,7 @@ static bool await_answers(struct stacks *s)
     bool waits = false;
     for (int i = 0; i < s->n; i++) {
         if (s->targets[i].waits)
-            hear(s, &s->targets[i]);
+            read_target(s, &s->targets[i]);
         waits |= s->targets[i].waits;
     }
     uint64_t now_ms = co_now_ms();
@@ -152,7 +152,7 @@ static bool await_answers(struct stacks *s)
         return true;
     for (int i = 0; i < s->n; i++)
         if (s->targets[i].waits)
-            take_answer(s, &s->targets[i]);
+            take_target_answer(s, &s->targets[i]);
     return false;
 }
 
@@ -181,7 +181,7 @@ static void on_tool_done(void *arg, const char *text, bool timed_out)
                  timed_out ? "it did not end in time" : trouble);
     }
     free(copy);
-    go_on(t->s);
+    continue_stacks(t->s);
 }
 
 /* Neither the user's settings of gdb nor the network are needed for a stack. */
@@ -255,7 +255,7 @@ static bool run_tools(struct stacks *s)
 
 /* --- All of it --- */
 
-static void on_closed(uv_handle_t *handle)
+static void on_stacks_closed(uv_handle_t *handle)
 {
     struct stacks *s = handle->data;
     for (int i = 0; i < s->n; i++)
@@ -272,33 +272,33 @@ void stacks_cancel(struct stacks *s)
         return;
     for (int i = 0; i < s->n; i++)
         stack_tool_cancel(s->targets[i].tool);
-    uv_close((uv_handle_t *)&s->timer, on_closed);
+    uv_close((uv_handle_t *)&s->timer, on_stacks_closed);
 }
 
-static void report(struct stacks *s)
+static void report_stacks(struct stacks *s)
 {
     struct stack *list = calloc((size_t)s->n + 1, sizeof *list);
     for (int i = 0; list != NULL && i < s->n; i++)
         list[i] = s->targets[i].stack;
     s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0, s->opts.flights);
     free(list);
-    uv_close((uv_handle_t *)&s->timer, on_closed);
+    uv_close((uv_handle_t *)&s->timer, on_stacks_closed);
 }
 
 /* From the loop: the timer, or the end of a tool. */
-static void go_on(struct stacks *s)
+static void continue_stacks(struct stacks *s)
 {
     if (await_answers(s))
-        set_timer(s, LOOK_MS);
+        set_stacks_timer(s, LOOK_MS);
     else if (run_tools(s))
         return; /* the end of one comes here again */
     else if (flight_recorder_look(s->opts.flights, co_now_ms()))
-        set_timer(s, LOOK_MS);
+        set_stacks_timer(s, LOOK_MS);
     else
-        report(s);
+        report_stacks(s);
 }
 
-static void look(struct stacks *s, struct target *t, const struct stacks_rank *rank)
+static void look_at_rank(struct stacks *s, struct target *t, const struct stacks_rank *rank)
 {
     struct stack *stack = &t->stack;
     *t = (struct target){.s = s, .local_rank = rank->local_rank};
@@ -331,13 +331,13 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
         s->gdb = stack_tool_find("gdb");
     }
     for (int i = 0; i < n; i++)
-        look(s, &s->targets[i], &ranks[i]);
+        look_at_rank(s, &s->targets[i], &ranks[i]);
     for (int i = 0; i < n && opts->signal != 0; i++)
         if (s->targets[i].stack.is_there)
             ask_rank(s, &s->targets[i], ranks[i].stderr_path);
     uv_timer_init(loop, &s->timer);
     s->timer.data = s;
-    set_timer(s, 0);
+    set_stacks_timer(s, 0);
     *ret = s;
     return 0;
 }
@@ -379,7 +379,7 @@ char *stack_tool_find(const char *name)
 
 /* --- Its end --- */
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_tool_closed(uv_handle_t *handle)
 {
     struct stack_tool *t = handle->data;
     if (--t->n_handles > 0)
@@ -391,7 +391,7 @@ static void on_handle_closed(uv_handle_t *handle)
 static void close_handle(struct stack_tool *t, uv_handle_t *handle)
 {
     t->n_handles++;
-    uv_close(handle, on_handle_closed);
+    uv_close(handle, on_tool_closed);
 }
 
 static void tool_close(struct stack_tool *t)
@@ -422,7 +422,7 @@ static void tool_reap(struct stack_tool *t)
 /* --- What it says --- */
 
 /* returns   1 there may be more; 0 its end; -1 nothing now */
-static int read_some(struct stack_tool *t)
+static int read_tool_output(struct stack_tool *t)
 {
     char bytes[READ_BYTES];
     ssize_t n = read(t->out_fd, bytes, sizeof bytes);
@@ -438,16 +438,17 @@ static void on_out(uv_poll_t *poll, int status, int events)
     struct stack_tool *t = poll->data;
     (void)status;
     (void)events;
-    if (read_some(t) == 0)
+    if (read_tool_output(t) == 0)
         uv_poll_stop(&t->out); /* it has closed its end, and may live on */
 }
 
-static void on_end(uv_poll_t *poll, int status, int events)
+static void on_tool_ended(uv_poll_t *poll, int status, int events)
 {
     struct stack_tool *t = poll->data;
     (void)status;
     (void)events;
-    while (!t->is_cancelled && co_buf_len(&t->text) < t->opts.max_bytes && read_some(t) > 0) {
+    while (!t->is_cancelled && co_buf_len(&t->text) < t->opts.max_bytes &&
+           read_tool_output(t) > 0) {
     }
     tool_reap(t);
     if (t->is_cancelled) {
@@ -508,7 +509,7 @@ static int spawn(struct stack_tool *t, int out_fd)
     return t->pid < 0 ? -errno : 0;
 }
 
-static int watch(struct stack_tool *t, uv_loop_t *loop)
+static int watch_tool(struct stack_tool *t, uv_loop_t *loop)
 {
     int rc = uv_poll_init(loop, &t->out, t->out_fd);
     if (rc < 0)
@@ -520,7 +521,7 @@ static int watch(struct stack_tool *t, uv_loop_t *loop)
     }
     uv_timer_init(loop, &t->deadline);
     uv_poll_start(&t->out, UV_READABLE, on_out);
-    uv_poll_start(&t->end, UV_READABLE, on_end);
+    uv_poll_start(&t->end, UV_READABLE, on_tool_ended);
     uv_update_time(loop);
     uv_timer_start(&t->deadline, on_deadline, t->opts.timeout_ms, 0);
     return 0;
@@ -539,7 +540,7 @@ static int tool_start(struct stack_tool *t, uv_loop_t *loop)
         t->pid_fd = (int)syscall(SYS_pidfd_open, t->pid, 0);
     if (rc == 0 && t->pid_fd < 0)
         rc = -errno;
-    return rc == 0 ? watch(t, loop) : rc;
+    return rc == 0 ? watch_tool(t, loop) : rc;
 }
 
 int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct stack_tool **ret,

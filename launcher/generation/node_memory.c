@@ -1,9 +1,9 @@
 /* The node sockets of the ranks, and the shared memory behind them. Each rank has a line from its
- * start on (open_line()); when it asks for the first time, serve() makes the control segment and
- * the broker, which answers all ranks. node_memory_rank_gone() tells those that wait in the memory
- * that a rank has ended, by the abort word, and learns from it which rank died before.
+ * start on (open_line()); when it asks for the first time, serve_rank() makes the control segment
+ * and the broker, which answers all ranks. node_memory_rank_gone() tells those that wait in the
+ * memory that a rank has ended, by the abort word, and learns from it which rank died before.
  * node_memory_renew() makes the memory of the next generation while ranks live: they come to it by
- * the sockets they have. Read serve() and tell_rank_gone() first.
+ * the sockets they have. Read serve_rank() and tell_rank_gone() first.
  *
  * State: `gone` and `status` are kept from before there is a broker, so that make_broker() can
  * tell them. Invariant: a rank may write anything into the shared memory, so what it says there is
@@ -129,7 +129,7 @@ static void note_death(struct node_memory *m)
 }
 
 /* What is on a rank's socket: read and answer it. */
-static void serve(struct node_memory *m, int rank)
+static void serve_rank(struct node_memory *m, int rank)
 {
     struct rank_memory *r = &m->ranks[rank];
     const int fd = rank_line_fd(r->line);
@@ -162,7 +162,7 @@ static void serve(struct node_memory *m, int rank)
 static void on_line(void *arg, int rank, int events)
 {
     (void)events;
-    serve(arg, rank);
+    serve_rank(arg, rank);
 }
 
 /* A new line in the place of the rank's: of fd, or, with -1, of a new pair. */
@@ -194,7 +194,7 @@ static void hear_last_words(struct node_memory *m, int rank)
     const struct rank_line *line = m->ranks[rank].line;
     char byte;
     if (line != NULL && recv(rank_line_fd(line), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-        serve(m, rank);
+        serve_rank(m, rank);
 }
 
 int node_memory_rank_gone(struct node_memory *m, int rank, int status)

@@ -5,8 +5,8 @@
  * the last. Read take_next() first: it has the states.
  *
  * State: `awaited` is what the store answers next; nothing is sent while an answer is awaited.
- * Invariant: after fail() and after pmi_exchange_close() no callback is called; the struct lives
- * until the loop has closed the connection.
+ * Invariant: after fail_exchange() and after pmi_exchange_close() no callback is called; the struct
+ * lives until the loop has closed the connection.
  */
 #include "pmi_exchange.h"
 
@@ -52,7 +52,7 @@ struct pmi_exchange {
     char where[128];
 };
 
-static void fail(struct pmi_exchange *x, const char *why)
+static void fail_exchange(struct pmi_exchange *x, const char *why)
 {
     char text[256];
     if (x->has_failed || x->is_closing)
@@ -76,7 +76,7 @@ static void on_sent(uv_write_t *write, int status)
     struct pmi_exchange *x = write->data;
     free(write);
     if (status < 0 && status != UV_ECANCELED)
-        fail(x, uv_strerror(status));
+        fail_exchange(x, uv_strerror(status));
 }
 
 static void send_all(struct pmi_exchange *x, const struct co_buf *out)
@@ -84,7 +84,7 @@ static void send_all(struct pmi_exchange *x, const struct co_buf *out)
     const size_t n = co_buf_len(out);
     struct sending *s = malloc(sizeof *s + n);
     if (s == NULL) {
-        fail(x, "no memory");
+        fail_exchange(x, "no memory");
         return;
     }
     memcpy(s->bytes, co_buf_bytes(out), n);
@@ -93,7 +93,7 @@ static void send_all(struct pmi_exchange *x, const struct co_buf *out)
     int rc = uv_write(&s->write, (uv_stream_t *)&x->tcp, &buf, 1, on_sent);
     if (rc < 0) {
         free(s);
-        fail(x, uv_strerror(rc));
+        fail_exchange(x, uv_strerror(rc));
     }
 }
 
@@ -144,15 +144,16 @@ static int ask_for_parts(const struct pmi_exchange *x, struct co_buf *out)
 
 /* What is asked behind a wait is answered at once, when the parts may not be there: they are asked
  * for when it is over. */
-static void ask(struct pmi_exchange *x, int (*what)(const struct pmi_exchange *, struct co_buf *),
-                enum awaited awaited)
+static void ask_store(struct pmi_exchange *x,
+                      int (*what)(const struct pmi_exchange *, struct co_buf *),
+                      enum awaited awaited)
 {
     struct co_buf out = {0};
     x->awaited = awaited;
     if (what(x, &out) == 0)
         send_all(x, &out);
     else
-        fail(x, "no memory");
+        fail_exchange(x, "no memory");
     co_buf_fini(&out);
 }
 
@@ -160,7 +161,7 @@ static void begin_round(struct pmi_exchange *x)
 {
     if (!x->is_connected || !x->is_brought || x->awaited != AWAIT_NOTHING)
         return;
-    ask(x, ask_for_all, AWAIT_ALL);
+    ask_store(x, ask_for_all, AWAIT_ALL);
     co_buf_consume(&x->part, co_buf_len(&x->part));
 }
 
@@ -185,7 +186,7 @@ static bool take_part(struct pmi_exchange *x)
         return false;
     const uint64_t n = wire_get_u64(bytes);
     if (n > PMI1_MAX_PUTS_BYTES) {
-        fail(x, "what a node has put is too long");
+        fail_exchange(x, "what a node has put is too long");
         return false;
     }
     if (n_here - 8 < n)
@@ -204,14 +205,14 @@ static bool take_part(struct pmi_exchange *x)
 }
 
 /* returns   whether it was there; it may have been a wrong one, which fails */
-static bool take_answer(struct pmi_exchange *x, uint8_t wanted, size_t n)
+static bool take_store_answer(struct pmi_exchange *x, uint8_t wanted, size_t n)
 {
     const uint8_t *bytes = co_buf_bytes(&x->in);
     if (co_buf_len(&x->in) < n)
         return false;
     for (size_t i = 0; i < n; i++)
         if (bytes[i] != wanted) {
-            fail(x, "it answers as no store of this version");
+            fail_exchange(x, "it answers as no store of this version");
             return false;
         }
     co_buf_consume(&x->in, n);
@@ -222,22 +223,22 @@ static bool take_next(struct pmi_exchange *x)
 {
     switch (x->awaited) {
     case AWAIT_HANDS:
-        if (!take_answer(x, WIRE_WAIT_CANCELED, N_CANCELS))
+        if (!take_store_answer(x, WIRE_WAIT_CANCELED, N_CANCELS))
             return false;
         x->is_connected = true;
         x->awaited = AWAIT_NOTHING;
         begin_round(x);
         return true;
     case AWAIT_ALL:
-        if (!take_answer(x, WIRE_STOP_WAITING, 1))
+        if (!take_store_answer(x, WIRE_STOP_WAITING, 1))
             return false;
-        ask(x, ask_for_parts, AWAIT_PARTS);
+        ask_store(x, ask_for_parts, AWAIT_PARTS);
         return true;
     case AWAIT_PARTS:
         return take_part(x);
     default:
         if (co_buf_len(&x->in) > 0)
-            fail(x, "it answers what nobody has asked");
+            fail_exchange(x, "it answers what nobody has asked");
         return false;
     }
 }
@@ -249,12 +250,12 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     *ret = uv_buf_init((char *)room, room != NULL ? (unsigned)suggested : 0);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void on_exchange_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct pmi_exchange *x = stream->data;
     (void)buf;
     if (n < 0) {
-        fail(x, n == UV_EOF ? "it has closed the connection" : uv_strerror((int)n));
+        fail_exchange(x, n == UV_EOF ? "it has closed the connection" : uv_strerror((int)n));
         return;
     }
     co_buf_added(&x->in, (size_t)n);
@@ -296,13 +297,13 @@ static void on_connected(uv_connect_t *connect, int status)
         return;
     }
     if (status == 0)
-        status = uv_read_start((uv_stream_t *)&x->tcp, on_room, on_read);
+        status = uv_read_start((uv_stream_t *)&x->tcp, on_room, on_exchange_read);
     if (status < 0) {
-        fail(x, uv_strerror(status));
+        fail_exchange(x, uv_strerror(status));
         return;
     }
     uv_tcp_nodelay(&x->tcp, 1);
-    ask(x, add_greeting, AWAIT_HANDS);
+    ask_store(x, add_greeting, AWAIT_HANDS);
 }
 
 static void try_next(struct pmi_exchange *x)
@@ -314,7 +315,7 @@ static void try_next(struct pmi_exchange *x)
         rc = uv_tcp_connect(&x->connect, &x->tcp, (const struct sockaddr *)&x->addresses[x->at],
                             on_connected);
     if (rc < 0)
-        fail(x, uv_strerror(rc));
+        fail_exchange(x, uv_strerror(rc));
 }
 
 static void on_resolved(void *arg, int code, const char *text,
@@ -323,7 +324,7 @@ static void on_resolved(void *arg, int code, const char *text,
     struct pmi_exchange *x = arg;
     x->resolve = NULL;
     if (code < 0) {
-        fail(x, text);
+        fail_exchange(x, text);
         return;
     }
     memcpy(x->addresses, addresses, n * sizeof *addresses);
@@ -350,7 +351,7 @@ int pmi_exchange_open(uv_loop_t *loop, const struct pmi_exchange_opts *opts,
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_stream_closed(uv_handle_t *handle)
 {
     struct pmi_exchange *x = handle->data;
     co_buf_fini(&x->in);
@@ -373,5 +374,5 @@ void pmi_exchange_close(struct pmi_exchange *x)
         uv_tcp_init(x->tcp.loop, &x->tcp); /* makes no socket: it cannot fail */
     x->is_open = true;
     x->tcp.data = x;
-    uv_close((uv_handle_t *)&x->tcp, on_closed);
+    uv_close((uv_handle_t *)&x->tcp, on_stream_closed);
 }

@@ -1,9 +1,9 @@
-/* PMI-1 for the ranks of this node. A rank's requests come by its line: read_some() feeds them to
- * pmi1_server.c, which answers all but barriers, and flush() sends the answers. look() decides what
- * a barrier needs: with one node the ranks are released when all have come; with several
- * begin_exchange() takes what they have put to the other nodes (pmi_exchange.c), and on_round()
- * releases them when every node has come. pmi_host_rank_gone() says how the end of a rank counts.
- * Read look() and pmi_host_rank_gone() first.
+/* PMI-1 for the ranks of this node. A rank's requests come by its line: read_rank() feeds them to
+ * pmi1_server.c, which answers all but barriers, and flush_rank() sends the answers. advance_pmi()
+ * decides what a barrier needs: with one node the ranks are released when all have come; with
+ * several begin_exchange() takes what they have put to the other nodes (pmi_exchange.c), and
+ * on_round() releases them when every node has come. pmi_host_rank_gone() says how the end of a
+ * rank counts. Read advance_pmi() and pmi_host_rank_gone() first.
  *
  * Invariant: no rank waits for what cannot come. If a rank has ended, or the exchange has failed,
  * cut_off() closes the lines of those in the barrier: their calls of MPI fail.
@@ -70,7 +70,7 @@ static int global_rank(const struct pmi_host *h, int local_rank)
 /* --- lines ------------------------------------------------------------------------------------ */
 
 /* What does not fit into the socket goes when the rank has read some. */
-static void flush(struct pmi_host *h, int rank)
+static void flush_rank(struct pmi_host *h, int rank)
 {
     struct host_rank *r = &h->ranks[rank];
     struct co_buf *out = pmi1_server_out(h->server, rank);
@@ -94,7 +94,7 @@ static void flush(struct pmi_host *h, int rank)
 static void flush_all(struct pmi_host *h)
 {
     for (int i = 0; i < h->opts.n_local; i++)
-        flush(h, i);
+        flush_rank(h, i);
 }
 
 /* --- barriers --------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ static void look_for_stuck(struct pmi_host *h)
 }
 
 /* Some rank has said something, or has ended. */
-static void look(struct pmi_host *h)
+static void advance_pmi(struct pmi_host *h)
 {
     if (h->is_cut_off)
         cut_off(h);
@@ -189,7 +189,7 @@ static void note_news(struct pmi_host *h, int rank, const struct pmi1_rank *befo
 }
 
 /* returns   whether there may be more */
-static bool read_some(struct pmi_host *h, int rank)
+static bool read_rank(struct pmi_host *h, int rank)
 {
     uint8_t bytes[READ_BYTES];
     struct host_rank *r = &h->ranks[rank];
@@ -217,9 +217,9 @@ static void on_line(void *arg, int rank, int events)
 {
     struct pmi_host *h = arg;
     if ((events & UV_READABLE) != 0)
-        read_some(h, rank);
-    flush(h, rank);
-    look(h);
+        read_rank(h, rank);
+    flush_rank(h, rank);
+    advance_pmi(h);
 }
 
 int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
@@ -235,7 +235,7 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)
 {
     struct host_rank *r = &h->ranks[local_rank];
-    while (r->line != NULL && read_some(h, local_rank))
+    while (r->line != NULL && read_rank(h, local_rank))
         ;
     rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
@@ -257,7 +257,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     }
     r->is_done = status == 0;
     h->n_done += r->is_done;
-    look(h);
+    advance_pmi(h);
     return status;
 }
 
@@ -306,7 +306,7 @@ static void on_round(void *arg, uint32_t round)
     }
     h->knows_nodes = true;
     flush_all(h);
-    look(h);
+    advance_pmi(h);
 }
 
 static void on_failed(void *arg, const char *text)
@@ -338,7 +338,7 @@ static int open_exchange(struct pmi_host *h, struct co_error *err)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static int open_server(struct pmi_host *h, struct co_error *err)
+static int open_pmi_server(struct pmi_host *h, struct co_error *err)
 {
     struct pmi1_place place = {.n_local = h->opts.n_local,
                                .world_size = h->opts.world_size,
@@ -361,7 +361,7 @@ int pmi_host_open(uv_loop_t *loop, const struct pmi_host_opts *opts, struct pmi_
     h->loop = loop;
     h->aborter = NOBODY;
     h->knows_nodes = opts->n_nodes == 1;
-    int rc = open_server(h, err);
+    int rc = open_pmi_server(h, err);
     if (rc == 0 && opts->n_nodes > 1)
         rc = open_exchange(h, err);
     h->opts.store_host = NULL; /* was lent */

@@ -18,7 +18,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     l->owner.on_event(l->owner.arg, l->rank, status < 0 ? events | UV_READABLE : events);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_line_closed(uv_handle_t *handle)
 {
     struct rank_line *l = handle->data;
     const struct rank_line_owner owner = l->owner;
@@ -77,7 +77,7 @@ void rank_line_close(struct rank_line **l)
 {
     if (*l == NULL)
         return;
-    uv_close((uv_handle_t *)&(*l)->poll, on_closed);
+    uv_close((uv_handle_t *)&(*l)->poll, on_line_closed);
     close((*l)->fd);
     *l = NULL;
 }

@@ -92,7 +92,7 @@ static int append(struct entry *e, const char *text, size_t n, const char *rest,
 }
 
 /* Up to RANGE_DIGITS digits. returns how many there are; 0: none, or too many */
-static size_t read_number(const char *text, unsigned long *ret)
+static size_t read_range_end(const char *text, unsigned long *ret)
 {
     size_t n = strspn(text, "0123456789");
     if (n == 0 || n > RANGE_DIGITS)
@@ -107,10 +107,10 @@ static int expand_range(struct entry *e, const char *range, size_t len, const ch
 {
     unsigned long first, last;
     char number[RANGE_DIGITS + 2];
-    size_t n_first = read_number(range, &first), n = n_first;
+    size_t n_first = read_range_end(range, &first), n = n_first;
     last = first;
     if (n > 0 && range[n] == '-') {
-        size_t n_last = read_number(range + n + 1, &last);
+        size_t n_last = read_range_end(range + n + 1, &last);
         n = n_last > 0 ? n + 1 + n_last : 0;
     }
     if (n == 0 || n != len || last < first)

@@ -13,8 +13,8 @@
 
 #define SIZE_MOST 65536
 
-static int read_number(const struct host_env *w, const char *name, int64_t min, int64_t max,
-                       int64_t *ret, struct co_error *err)
+static int read_variable(const struct host_env *w, const char *name, int64_t min, int64_t max,
+                         int64_t *ret, struct co_error *err)
 {
     const char *text = host_env_get(w, name);
     return text == NULL ? co_fail(err, -EINVAL, "%s is not set, and PMI_FD is", name)
@@ -27,11 +27,11 @@ int pmi_bootstrap_look(const struct host_env *world, struct pmi_place *ret_place
     int64_t fd, size, rank, local = 1;
     if (host_env_get(world, "PMI_FD") == NULL)
         return 0;
-    int rc = read_number(world, "PMI_FD", 0, INT32_MAX, &fd, err)
-        ?: read_number(world, "PMI_SIZE", 1, SIZE_MOST, &size, err)
-        ?: read_number(world, "PMI_RANK", 0, SIZE_MOST - 1, &rank, err);
+    int rc = read_variable(world, "PMI_FD", 0, INT32_MAX, &fd, err)
+        ?: read_variable(world, "PMI_SIZE", 1, SIZE_MOST, &size, err)
+        ?: read_variable(world, "PMI_RANK", 0, SIZE_MOST - 1, &rank, err);
     if (rc == 0 && host_env_get(world, "MPI_LOCALNRANKS") != NULL)
-        rc = read_number(world, "MPI_LOCALNRANKS", 1, SIZE_MOST, &local, err);
+        rc = read_variable(world, "MPI_LOCALNRANKS", 1, SIZE_MOST, &local, err);
     if (rc < 0)
         return err != NULL ? err->code = -EINVAL : -EINVAL;
     if (rank >= size)

@@ -23,7 +23,7 @@ struct words {
     char text[WAY_TEXT_BYTES];
 };
 
-__attribute__((format(printf, 2, 3))) static void put(struct words *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put_word(struct words *w, const char *format, ...)
 {
     va_list args;
     size_t left = sizeof w->text - w->len;
@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct words *w, const cha
     w->list[w->n++] = word;
 }
 
-static void add(struct words *w, const char *bytes, size_t n)
+static void add_bytes(struct words *w, const char *bytes, size_t n)
 {
     if (n > sizeof w->text - w->len) {
         w->is_cut = true;
@@ -55,16 +55,16 @@ static void add_quoted(struct words *w, const char *word)
     for (const char *c = word; *c != '\0'; c++)
         is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("/._+-", *c) != NULL);
     if (is_plain) {
-        add(w, word, strlen(word));
+        add_bytes(w, word, strlen(word));
         return;
     }
-    add(w, "'", 1);
+    add_bytes(w, "'", 1);
     for (const char *c = word; *c != '\0'; c++)
         if (*c == '\'')
-            add(w, "'\\''", 4);
+            add_bytes(w, "'\\''", 4);
         else
-            add(w, c, 1);
-    add(w, "'", 1);
+            add_bytes(w, c, 1);
+    add_bytes(w, "'", 1);
 }
 
 /* The shell there reads one word of ours. */
@@ -73,10 +73,10 @@ static void put_for_shell(struct words *w, const char *program, const char *cons
     w->list[w->n++] = w->text + w->len;
     add_quoted(w, program);
     for (; *arguments != NULL; arguments++) {
-        add(w, " ", 1);
+        add_bytes(w, " ", 1);
         add_quoted(w, *arguments);
     }
-    add(w, "", 1);
+    add_bytes(w, "", 1);
 }
 
 /* A step of its own, which shares the node with others: what it may use is the allocation's. */
@@ -86,24 +86,24 @@ static void put_srun(struct words *w, const struct host *host)
         "srun",       "--nodes=1",       "--ntasks=1",           "--ntasks-per-node=1", "--overlap",
         "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--unbuffered",        "--quiet"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        put(w, "%s", words[i]);
-    put(w, "--nodelist=%s", host->name);
+        put_word(w, "%s", words[i]);
+    put_word(w, "--nodelist=%s", host->name);
 }
 
 static void put_host(struct words *w, const struct remote_shell *way, const struct host *host)
 {
     if (way->command == NULL) {
         uint64_t reach_s = (way->reach_ms + 999) / 1000;
-        put(w, "ssh");
-        put(w, "-x");
-        put(w, "-oBatchMode=yes");
-        put(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
-        put(w, "-oServerAliveInterval=5");
-        put(w, "-oServerAliveCountMax=3");
+        put_word(w, "ssh");
+        put_word(w, "-x");
+        put_word(w, "-oBatchMode=yes");
+        put_word(w, "-oConnectTimeout=%" PRIu64, reach_s < 100000 ? reach_s : 100000);
+        put_word(w, "-oServerAliveInterval=5");
+        put_word(w, "-oServerAliveCountMax=3");
     }
     if (host->port != 0)
-        put(w, "-p%u", host->port);
-    put(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
+        put_word(w, "-p%u", host->port);
+    put_word(w, "%s%s%s", host->user, host->user[0] != '\0' ? "@" : "", host->name);
 }
 
 int remote_shell_make(const struct remote_shell *way, const struct host *host, const char *program,
@@ -118,9 +118,9 @@ int remote_shell_make(const struct remote_shell *way, const struct host *host, c
     } else {
         if (host != NULL)
             put_srun(&w, host);
-        put(&w, "%s", program);
+        put_word(&w, "%s", program);
         for (; *arguments != NULL; arguments++)
-            put(&w, "%s", *arguments);
+            put_word(&w, "%s", *arguments);
     }
     if (w.is_cut)
         return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");

@@ -17,7 +17,7 @@
 
 enum { RANK_MAX = 65535 };
 
-static int read_number(const struct host_env *w, const char *name, char to[16],
+static int copy_number(const struct host_env *w, const char *name, char to[16],
                        struct co_error *err)
 {
     const char *text = host_env_get(w, name);
@@ -162,8 +162,8 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
     static const char rank[] = "SKYPILOT_NODE_RANK";
     const char *ips = host_env_get(w, "SKYPILOT_NODE_IPS"),
                *task = host_env_get(w, "SKYPILOT_TASK_ID");
-    int rc = read_number(w, rank, m->node_rank, err)
-                 ?: read_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
+    int rc = copy_number(w, rank, m->node_rank, err)
+                 ?: copy_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
     if (rc == 0 && ips == NULL)
         rc = co_fail(err, -EINVAL, "%s is set, and SKYPILOT_NODE_IPS is not", rank);
     if (rc < 0 || strcmp(m->nodes, "1") == 0)
@@ -181,8 +181,8 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
 
 /* --- lists of hosts --- */
 
-static int read_file(const struct host_env *w, const char *by, const char *path, char **ret,
-                     size_t *ret_len, struct co_error *err)
+static int read_host_file(const struct host_env *w, const char *by, const char *path, char **ret,
+                          size_t *ret_len, struct co_error *err)
 {
     int rc = w->read_file(w->arg, path, HOST_FILE_MAX_BYTES, ret, ret_len);
     return rc == 0 ? 0
@@ -196,7 +196,7 @@ static int find_pbs(const struct host_env *w, struct manager *m, struct co_error
     const char *path = host_env_get(w, "PBS_NODEFILE");
     co_autofree char *text = NULL;
     size_t len = 0;
-    int rc = read_file(w, "PBS_NODEFILE", path, &text, &len, err);
+    int rc = read_host_file(w, "PBS_NODEFILE", path, &text, &len, err);
     return rc < 0 ? rc : host_list_add_file(&m->hosts, path, text, len, err);
 }
 
@@ -228,7 +228,7 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
     co_autofree char *text = NULL;
     size_t len = 0;
     char *line_rest = NULL;
-    int rc = read_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
+    int rc = read_host_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
     co_autofree char *copy = rc == 0 ? strndup(text, len) : NULL;
     if (rc == 0 && copy == NULL)
         rc = co_fail(err, -ENOMEM, "no memory for hosts");

@@ -144,7 +144,7 @@ int output_spec_check_label(const char *what, const char *format, struct co_erro
     return 0;
 }
 
-static char *put(char *to, const char *end, const char *text)
+static char *put_text(char *to, const char *end, const char *text)
 {
     while (*text != '\0' && to < end)
         *to++ = *text++;
@@ -155,16 +155,16 @@ static char *put_word(char *to, const char *end, int word, const struct output_l
 {
     char number[16];
     if (word == WORD_HOST || word == WORD_ROLE)
-        return put(to, end, word == WORD_HOST ? of->host : of->role);
+        return put_text(to, end, word == WORD_HOST ? of->host : of->role);
     if (word == WORD_RANK && of->ranks != NULL)
-        return put(to, end, of->ranks);
+        return put_text(to, end, of->ranks);
     if (word == WORD_LOCAL_RANK && of->local_ranks != NULL)
-        return put(to, end, of->local_ranks);
+        return put_text(to, end, of->local_ranks);
     if (word == WORD_GENERATION)
         snprintf(number, sizeof number, "%" PRIu32, of->generation);
     else
         snprintf(number, sizeof number, "%d", word == WORD_RANK ? of->rank : of->local_rank);
-    return put(to, end, number);
+    return put_text(to, end, number);
 }
 
 size_t output_spec_label(const char *format, const struct output_label *of, char *to, size_t n)

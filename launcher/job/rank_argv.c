@@ -61,7 +61,7 @@ bool rank_argv_uses(const struct job_spec *spec, enum rank_template which)
     return false;
 }
 
-static void set_number(struct rank_values *v, enum rank_template which, int64_t number)
+static void set_value(struct rank_values *v, enum rank_template which, int64_t number)
 {
     snprintf(v->numbers[which], RANK_NUMBER_BYTES, "%" PRId64, number);
     v->of[which] = v->numbers[which];
@@ -73,17 +73,17 @@ void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
     v->rank = rank->rank;
     v->local = rank->local_rank;
     snprintf(v->local_rank, sizeof v->local_rank, "%d", rank->local_rank);
-    set_number(v, TEMPLATE_RANK, rank->rank);
-    set_number(v, TEMPLATE_LOCAL_RANK, spec->virtual_local_rank ? 0 : rank->local_rank);
-    set_number(v, TEMPLATE_WORLD_SIZE, place->world_size);
-    set_number(v, TEMPLATE_LOCAL_WORLD_SIZE, place->local_world_size);
-    set_number(v, TEMPLATE_NODE_RANK, place->node_rank);
-    set_number(v, TEMPLATE_NNODES, place->n_nodes);
+    set_value(v, TEMPLATE_RANK, rank->rank);
+    set_value(v, TEMPLATE_LOCAL_RANK, spec->virtual_local_rank ? 0 : rank->local_rank);
+    set_value(v, TEMPLATE_WORLD_SIZE, place->world_size);
+    set_value(v, TEMPLATE_LOCAL_WORLD_SIZE, place->local_world_size);
+    set_value(v, TEMPLATE_NODE_RANK, place->node_rank);
+    set_value(v, TEMPLATE_NNODES, place->n_nodes);
     v->of[TEMPLATE_MASTER_ADDR] = place->master_addr;
     v->of[TEMPLATE_MASTER_IP] = place->master_ip != NULL ? place->master_ip : place->master_addr;
-    set_number(v, TEMPLATE_MASTER_PORT, place->master_port);
+    set_value(v, TEMPLATE_MASTER_PORT, place->master_port);
     v->of[TEMPLATE_RUN_ID] = spec->run_id;
-    set_number(v, TEMPLATE_GENERATION, place->generation);
+    set_value(v, TEMPLATE_GENERATION, place->generation);
 }
 
 /* Is the '$' at `at` that of the local rank? returns how long it is; 0: no */
@@ -125,7 +125,7 @@ static size_t fill_dollars(const char *word, const char *local_rank, char *to)
 }
 
 /* The job's word number i for this rank. `to` NULL: only measure. returns its length */
-static size_t fill(const struct job_program *p, int i, const struct rank_values *v, char *to)
+static size_t fill_word(const struct job_program *p, int i, const struct rank_values *v, char *to)
 {
     const char *word = p->argv[i];
     enum rank_template which = N_TEMPLATES;
@@ -211,7 +211,7 @@ static void put_all(struct writer *w, const struct job_spec *spec, const struct 
             put_local_rank(w, spec, v);
         if (p.argv[i] == NULL)
             return;
-        w->bytes += fill(&p, i, v, begin_word(w)) + 1;
+        w->bytes += fill_word(&p, i, v, begin_word(w)) + 1;
     }
 }
 
@@ -299,7 +299,8 @@ static char *take_word(const char **at, char *to)
     return quote == '\0' ? to : NULL;
 }
 
-static int split(const char *what, const char *command, struct wrap *w, struct co_error *err)
+static int split_command(const char *what, const char *command, struct wrap *w,
+                         struct co_error *err)
 {
     char *to = w->text;
     for (const char *at = command;;) {
@@ -327,7 +328,7 @@ int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_
     size_t n_ranks = strspn(text, rank_chars);
     bool has_ranks = text[n_ranks] == ':';
     int rc = (has_ranks ? parse_ranges(what, text, w, err) : 0)
-                 ?: split(what, has_ranks ? text + n_ranks + 1 : text, w, err);
+                 ?: split_command(what, has_ranks ? text + n_ranks + 1 : text, w, err);
     if (rc == 0)
         *ret = co_take(&w);
     return rc;

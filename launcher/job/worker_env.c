@@ -66,7 +66,7 @@ struct settings {
     char numbers[SETTINGS_MAX][NUMBER_BYTES];
 };
 
-static struct setting *set(struct settings *s, const char *name, const char *value)
+static struct setting *set_variable(struct settings *s, const char *name, const char *value)
 {
     struct setting *new = &s->of[s->n++];
     *new = (struct setting){.name = name, .value = value, .name_len = strlen(name), .own = -1};
@@ -74,72 +74,74 @@ static struct setting *set(struct settings *s, const char *name, const char *val
     return new;
 }
 
-static struct setting *set_number(struct settings *s, const char *name, int64_t number)
+static struct setting *set_number_variable(struct settings *s, const char *name, int64_t number)
 {
     char *text = s->numbers[s->n];
     snprintf(text, NUMBER_BYTES, "%" PRId64, number);
-    return set(s, name, text);
+    return set_variable(s, name, text);
 }
 
 static void set_own(struct settings *s, enum own own)
 {
-    set(s, own_names[own], "")->own = (int)own;
+    set_variable(s, own_names[own], "")->own = (int)own;
 }
 
 static void set_fd(struct settings *s, const char *name, int fd)
 {
     if (fd >= 0)
-        set_number(s, name, fd);
+        set_number_variable(s, name, fd);
     else
-        set(s, name, NULL); /* that of a ddprun around this one is not ours to give */
+        set_variable(s, name, NULL); /* that of a ddprun around this one is not ours to give */
 }
 
-static void fill(struct settings *s, const struct job_spec *spec,
-                 const struct generation_place *place)
+static void fill_settings(struct settings *s, const struct job_spec *spec,
+                          const struct generation_place *place)
 {
     s->n = 0;
     set_own(s, OWN_RANK);
-    set_number(s, DDP_ENV_WORLD_SIZE, place->world_size);
+    set_number_variable(s, DDP_ENV_WORLD_SIZE, place->world_size);
     set_own(s, OWN_LOCAL_RANK);
-    set_number(s, DDP_ENV_LOCAL_WORLD_SIZE, place->local_world_size);
-    set_number(s, DDP_ENV_GROUP_RANK, place->node_rank);
-    set_number(s, DDP_ENV_GROUP_WORLD_SIZE, place->n_nodes);
-    set(s, DDP_ENV_ROLE_NAME, spec->role);
+    set_number_variable(s, DDP_ENV_LOCAL_WORLD_SIZE, place->local_world_size);
+    set_number_variable(s, DDP_ENV_GROUP_RANK, place->node_rank);
+    set_number_variable(s, DDP_ENV_GROUP_WORLD_SIZE, place->n_nodes);
+    set_variable(s, DDP_ENV_ROLE_NAME, spec->role);
     set_own(s, OWN_ROLE_RANK);
-    set_number(s, DDP_ENV_ROLE_WORLD_SIZE, place->world_size);
-    set(s, DDP_ENV_MASTER_ADDR, place->master_addr);
-    set_number(s, DDP_ENV_MASTER_PORT, place->master_port);
-    set_number(s, DDP_ENV_RESTART_COUNT, place->generation);
-    set_number(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
-    set(s, DDP_ENV_RUN_ID, spec->run_id);
-    set(s, DDP_ENV_USE_AGENT_STORE, place->agent_store ? "True" : "False");
+    set_number_variable(s, DDP_ENV_ROLE_WORLD_SIZE, place->world_size);
+    set_variable(s, DDP_ENV_MASTER_ADDR, place->master_addr);
+    set_number_variable(s, DDP_ENV_MASTER_PORT, place->master_port);
+    set_number_variable(s, DDP_ENV_RESTART_COUNT, place->generation);
+    set_number_variable(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
+    set_variable(s, DDP_ENV_RUN_ID, spec->run_id);
+    set_variable(s, DDP_ENV_USE_AGENT_STORE, place->agent_store ? "True" : "False");
     set_own(s, OWN_ERROR_FILE);
-    set(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
-    set(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
+    set_variable(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
+    set_variable(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
     if (spec->omp_threads > 0)
-        set_number(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default = !spec->omp_asked;
+        set_number_variable(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default =
+            !spec->omp_asked;
     if (spec->virtual_local_rank)
         set_own(s, OWN_DEVICE);
     else if (spec->gpus != NULL)
-        set(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
+        set_variable(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
     const struct binding *binding = spec->binding;
-    set(s, DDP_ENV_NUMA_NODES, binding != NULL && binding->is_bound ? binding->node_list : NULL);
-    set_number(s, DDP_ENV_GENERATION, place->generation);
+    set_variable(s, DDP_ENV_NUMA_NODES,
+                 binding != NULL && binding->is_bound ? binding->node_list : NULL);
+    set_number_variable(s, DDP_ENV_GENERATION, place->generation);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
-    set(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
+    set_variable(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
     set_fd(s, DDP_ENV_CHECKPOINT_FD, place->checkpoint_fd);
     if (place->checkpoint_fd >= 0)
-        set_number(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);
+        set_number_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);
     else
-        set(s, DDP_ENV_CHECKPOINT_SIGNAL, NULL);
+        set_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, NULL);
     if (place->pmi_fd < 0)
         return;
     set_fd(s, DDP_ENV_PMI_FD, place->pmi_fd);
     set_own(s, OWN_PMI_RANK);
-    set_number(s, DDP_ENV_PMI_SIZE, place->world_size);
+    set_number_variable(s, DDP_ENV_PMI_SIZE, place->world_size);
 }
 
-static struct setting *find(struct settings *s, const char *variable)
+static struct setting *find_setting(struct settings *s, const char *variable)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct setting *t = &s->of[i];
@@ -156,7 +158,7 @@ static bool passes(struct settings *s, const char *variable)
     for (size_t i = 0; i < sizeof scrubbed / sizeof *scrubbed; i++)
         if (strncmp(variable, scrubbed[i], strlen(scrubbed[i])) == 0)
             return false;
-    struct setting *t = find(s, variable);
+    struct setting *t = find_setting(s, variable);
     if (t == NULL)
         return true;
     t->is_kept = t->is_default;
@@ -207,7 +209,7 @@ int worker_env_create(const struct job_spec *spec, const struct generation_place
                       char *const *parent, struct worker_env **ret_env, struct co_error *err)
 {
     struct settings settings;
-    fill(&settings, spec, place);
+    fill_settings(&settings, spec, place);
     const char *devices = NULL;
     if (spec->virtual_local_rank)
         devices = spec->gpus != NULL ? spec->gpus : find_devices(parent);

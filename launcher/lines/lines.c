@@ -117,7 +117,7 @@ struct drawing {
     int left; /* columns */
 };
 
-static bool draw(struct drawing *d, const char *bytes, size_t n)
+static bool draw_line(struct drawing *d, const char *bytes, size_t n)
 {
     if (d->n + n + sizeof end_of_drawing > BAR_BYTES)
         return false;
@@ -150,7 +150,7 @@ static void draw_text(struct drawing *d, const char *text, size_t n_text)
         bool is_control = is_shown && ((unsigned char)*c < ' ' || *c == '\177');
         if (is_shown && d->left-- <= 0)
             return;
-        if (!draw(d, is_control ? " " : c, is_control ? 1 : n))
+        if (!draw_line(d, is_control ? " " : c, is_control ? 1 : n))
             return;
         c += n;
     }
@@ -164,7 +164,7 @@ size_t lines_draw_bar(const char *prefix, size_t n_prefix, const char *frame, si
     if (columns > BAR_COLUMNS_MAX)
         columns = BAR_COLUMNS_MAX;
     struct drawing d = {.to = to, .left = columns - 1}; /* the last one would wrap on some */
-    draw(&d, "\r", 1);
+    draw_line(&d, "\r", 1);
     draw_text(&d, prefix, n_prefix);
     draw_text(&d, frame, n_frame);
     memcpy(to + d.n, end_of_drawing, sizeof end_of_drawing - 1);

@@ -125,8 +125,8 @@ static int set_one(const struct setting *s, const char *what, const char *value,
     return 0;
 }
 
-static int set(const char *what, const char *key, const char *value, struct cli_conf *conf,
-               struct co_error *err)
+static int set_named(const char *what, const char *key, const char *value, struct cli_conf *conf,
+                     struct co_error *err)
 {
     char named[WHAT_BYTES]; /* "--rdzv-conf join_timeout" */
     snprintf(named, sizeof named, "%.50s %s", what, key);
@@ -169,7 +169,7 @@ int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, str
         if (!has_value || !trim(at, equals, key, sizeof key))
             return co_fail(err, -EINVAL, "%s '%.200s': '%.*s' is no KEY=VALUE", what, text,
                            len < 60 ? (int)len : 60, at);
-        int rc = set(what, key, value, &conf, err);
+        int rc = set_named(what, key, value, &conf, err);
         if (rc < 0)
             return rc;
         at += len;

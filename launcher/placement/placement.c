@@ -208,7 +208,7 @@ static int32_t one_or_none(int32_t so_far, bool is_first, uint32_t next)
 }
 
 /* What its CPUs have in common, for whoever wants to know. */
-static void describe(const struct machine *m, struct placement_rank *to)
+static void describe_place(const struct machine *m, struct placement_rank *to)
 {
     bool is_first = true;
     const struct topology_cpu *before = NULL;
@@ -248,7 +248,7 @@ static int bind_rank(const struct machine *m, enum placement_bind bind, const st
         add_range(m, (struct range){0, m->n_row}, to);
         break;
     }
-    describe(m, to);
+    describe_place(m, to);
     return rc;
 }
 

@@ -159,8 +159,8 @@ static int init_without_plugins(const struct hwloc *h, hwloc_topology_t *ret)
     return rc < 0 ? -EIO : 0;
 }
 
-static int load(const struct hwloc *h, const char *synthetic, hwloc_topology_t t,
-                struct co_error *err)
+static int load_topology(const struct hwloc *h, const char *synthetic, hwloc_topology_t t,
+                         struct co_error *err)
 {
     if (synthetic != NULL && h->hwloc_topology_set_synthetic(t, synthetic) < 0)
         return co_fail(err, -EINVAL, "'%.200s' describes no machine", synthetic);
@@ -213,7 +213,7 @@ static uint32_t node_of(const struct hwloc *h, hwloc_topology_t t, unsigned cpu)
     return 0;
 }
 
-static int compare(const void *left, const void *right)
+static int compare_cpus(const void *left, const void *right)
 {
     const struct topology_cpu *a = left, *b = right;
     const uint32_t of_a[] = {a->socket, a->node, a->cache, a->core, a->cpu};
@@ -250,7 +250,7 @@ static int copy_cpus(const struct hwloc *h, hwloc_topology_t t, struct topology 
             .socket = index_of(find_above(pu, HWLOC_OBJ_PACKAGE), 0),
         };
     }
-    qsort(to->cpus, n, sizeof to->cpus[0], compare);
+    qsort(to->cpus, n, sizeof to->cpus[0], compare_cpus);
     *ret = co_take(&to);
     return 0;
 }
@@ -263,7 +263,7 @@ int topology_load(const char *synthetic, struct topology **ret, struct co_error 
     if (rc == 0 && (rc = init_without_plugins(&h, &t)) < 0)
         co_fail(err, rc, "hwloc cannot be started: %s", strerror(-rc));
     if (rc == 0) {
-        rc = load(&h, synthetic, t, err) ?: copy_cpus(&h, t, ret, err);
+        rc = load_topology(&h, synthetic, t, err) ?: copy_cpus(&h, t, ret, err);
         h.hwloc_topology_destroy(t);
     }
     if (h.library != NULL)

@@ -16,7 +16,7 @@
 enum { FILE_BYTES = 8192 };
 
 /* returns false: it cannot be read; else a string of its first bytes is in text */
-static bool read_file(const char *path, char text[FILE_BYTES])
+static bool read_device_file(const char *path, char text[FILE_BYTES])
 {
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, FILE_BYTES - 1);
@@ -45,7 +45,7 @@ static bool exists(const char *root, const char *minor)
 
 /* A container has device files of its own GPUs only, while the driver may show it all of them.
  * Where there are none at all, which the driver makes on first use, nobody is left out. */
-static bool is_ours(const char *root, const char *information)
+static bool is_own_gpu(const char *root, const char *information)
 {
     char minor[12];
     if (!find_value(information, "Device Minor:", minor, sizeof minor) ||
@@ -58,12 +58,12 @@ static void find_near(const char *root, struct gpu *g)
 {
     char path[PATH_MAX], text[FILE_BYTES];
     snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s/local_cpulist", root, g->bus_id);
-    if (!read_file(path, text) || cpu_set_parse(text, &g->near) < 0)
+    if (!read_device_file(path, text) || cpu_set_parse(text, &g->near) < 0)
         g->near = (struct cpu_set){0};
 }
 
 /* returns false: it is no device, or none of ours */
-static bool look_at(const char *root, const char *entry, struct gpu *g)
+static bool look_at_device(const char *root, const char *entry, struct gpu *g)
 {
     char path[PATH_MAX], information[FILE_BYTES];
     *g = (struct gpu){0};
@@ -72,8 +72,8 @@ static bool look_at(const char *root, const char *entry, struct gpu *g)
     for (size_t i = 0; entry[i] != '\0'; i++) /* sysfs writes small letters */
         g->bus_id[i] = (char)tolower((unsigned char)entry[i]);
     snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus/%s/information", root, entry);
-    if (read_file(path, information)) {
-        if (!is_ours(root, information))
+    if (read_device_file(path, information)) {
+        if (!is_own_gpu(root, information))
             return false;
         find_value(information, "GPU UUID:", g->uuid, sizeof g->uuid);
     }
@@ -81,7 +81,7 @@ static bool look_at(const char *root, const char *entry, struct gpu *g)
     return true;
 }
 
-static int compare(const void *left, const void *right)
+static int compare_gpus(const void *left, const void *right)
 {
     const struct gpu *a = left, *b = right;
     return strcmp(a->bus_id, b->bus_id);
@@ -96,8 +96,8 @@ int gpus_find(const char *root, struct gpus **ret)
     if (g == NULL)
         return -ENOMEM;
     for (struct dirent *e; dir != NULL && g->n < GPUS_MAX && (e = readdir(dir)) != NULL;)
-        g->n += look_at(root, e->d_name, &g->gpu[g->n]);
-    qsort(g->gpu, g->n, sizeof g->gpu[0], compare);
+        g->n += look_at_device(root, e->d_name, &g->gpu[g->n]);
+    qsort(g->gpu, g->n, sizeof g->gpu[0], compare_gpus);
     *ret = g;
     return 0;
 }

@@ -59,7 +59,7 @@ const char *launch_terms_in(const uint8_t *bytes, size_t len)
     return memchr(at, '\0', most) != NULL ? (const char *)at : NULL;
 }
 
-static void say(enum launch_line which, const char *from)
+static void say_line(enum launch_line which, const char *from)
 {
     char line[LAUNCH_FROM_BYTES + 32];
     int n = launch_print_line(which, from, line, sizeof line);
@@ -69,7 +69,7 @@ static void say(enum launch_line which, const char *from)
 
 void launch_say_ready(void)
 {
-    say(LAUNCH_READY, "");
+    say_line(LAUNCH_READY, "");
 }
 
 /* The starter's address as this node saw it: what others can reach it by, most likely. */
@@ -139,7 +139,7 @@ int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err)
     struct launch_channel l = {.fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)};
     if (l.fd < 0 || dup2(null_fd, STDIN_FILENO) < 0)
         return co_fail(err, -errno, "cannot take standard input over: %s", strerror(errno));
-    say(LAUNCH_UP, find_from(from));
+    say_line(LAUNCH_UP, find_from(from));
     int rc = read_order(l.fd, &in, err);
     size_t len = co_buf_len(&in);
     l.bytes = rc == 0 ? malloc(len) : NULL;
@@ -246,7 +246,7 @@ int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_callbac
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_watch_closed(uv_handle_t *handle)
 {
     struct launch_watch *w = handle->data;
     co_buf_fini(&w->in);
@@ -258,5 +258,5 @@ void launch_watch_close(struct launch_watch *w)
     if (w == NULL)
         return;
     w->closing = true;
-    uv_close((uv_handle_t *)&w->poll, on_closed);
+    uv_close((uv_handle_t *)&w->poll, on_watch_closed);
 }

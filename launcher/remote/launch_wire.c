@@ -105,7 +105,7 @@ static const struct {
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts };
 
-static int put(struct co_buf *to, enum tag tag, const char *text)
+static int put_record(struct co_buf *to, enum tag tag, const char *text)
 {
     const char c = (char)tag;
     return co_buf_append(to, &c, 1) ?: co_buf_append(to, text, strlen(text) + 1);
@@ -115,14 +115,14 @@ static int put_number(struct co_buf *to, enum tag tag, uint32_t number)
 {
     char text[16];
     snprintf(text, sizeof text, "%" PRIu32, number);
-    return put(to, tag, text);
+    return put_record(to, tag, text);
 }
 
 static int put_all(struct co_buf *to, enum tag tag, char *const *words)
 {
     int rc = 0;
     for (; rc == 0 && *words != NULL; words++)
-        rc = put(to, tag, *words);
+        rc = put_record(to, tag, *words);
     return rc;
 }
 
@@ -130,13 +130,14 @@ int launch_put_order(const struct launch_order *order, struct co_buf *to)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < N_TEXTS; i++)
-        rc = put(to, texts[i].tag, *(const char *const *)((const char *)order + texts[i].at));
+        rc =
+            put_record(to, texts[i].tag, *(const char *const *)((const char *)order + texts[i].at));
     return rc
         ?: put_number(to, TAG_PORT, order->port)
         ?: put_number(to, TAG_N_RANKS, order->n_ranks)
         ?: put_all(to, TAG_ENV, order->env)
         ?: put_all(to, TAG_ARG, order->argv)
-        ?: put(to, TAG_GO, "");
+        ?: put_record(to, TAG_GO, "");
 }
 
 ssize_t launch_order_len(const uint8_t *bytes, size_t len)
@@ -211,7 +212,7 @@ static int check_order(const struct launch_order *o, struct co_error *err)
     return 0;
 }
 
-static size_t count(const char *bytes, size_t len, char tag)
+static size_t count_records(const char *bytes, size_t len, char tag)
 {
     size_t n = 0;
     for (const char *at = bytes; at < bytes + len; at += strlen(at) + 1)
@@ -224,7 +225,7 @@ int launch_take_order(char *bytes, size_t len, struct launch_order *ret, struct 
     struct launch_order o = {0};
     if (len == 0 || bytes[len - 1] != '\0')
         return co_fail(err, -EPROTO, "what came is no order");
-    size_t n_argv = count(bytes, len, TAG_ARG), n_env = count(bytes, len, TAG_ENV);
+    size_t n_argv = count_records(bytes, len, TAG_ARG), n_env = count_records(bytes, len, TAG_ENV);
     if (n_argv > LAUNCH_ORDER_MAX_WORDS || n_env > LAUNCH_ORDER_MAX_WORDS)
         return co_fail(err, -EPROTO, "an order with more than %d words", LAUNCH_ORDER_MAX_WORDS);
     o.argv = calloc(n_argv + 1, sizeof *o.argv);

@@ -26,7 +26,7 @@
 #error "the build gives the version"
 #endif
 
-static int read_all(int fd, const char *path, struct payload *p, struct co_error *err)
+static int read_program(int fd, const char *path, struct payload *p, struct co_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
@@ -46,7 +46,7 @@ static int read_all(int fd, const char *path, struct payload *p, struct co_error
     return 0;
 }
 
-static void describe(struct payload *p)
+static void describe_payload(struct payload *p)
 {
     unsigned char digest[crypto_hash_sha256_BYTES];
     struct utsname us;
@@ -87,12 +87,12 @@ int payload_open(struct payload *ret, struct co_error *err)
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return fail_to_open(path, err);
-    rc = read_all(fd, path, &p, err) ?: check_terms(&p, path, err);
+    rc = read_program(fd, path, &p, err) ?: check_terms(&p, path, err);
     if (rc < 0) {
         payload_close(&p);
         return rc;
     }
-    describe(&p);
+    describe_payload(&p);
     *ret = p;
     return 0;
 }
@@ -161,7 +161,7 @@ int payload_cache_hold(const char *program)
 }
 
 /* When it was started last; of one that has not come whole, when it began to come. */
-static bool look_at(int shelf_fd, const char *name, struct copy *ret)
+static bool look_at_copy(int shelf_fd, const char *name, struct copy *ret)
 {
     char path[PAYLOAD_NAME_BYTES + sizeof file_name];
     struct stat st;
@@ -214,7 +214,7 @@ static size_t find_others(DIR *entries, const char *ours, struct copy *ret)
     size_t n = 0;
     for (const struct dirent *d; n < MAX_COPIES && (d = readdir(entries)) != NULL;)
         if (is_name(d->d_name, strlen(d->d_name)) && strcmp(d->d_name, ours) != 0)
-            n += look_at(dirfd(entries), d->d_name, &ret[n]);
+            n += look_at_copy(dirfd(entries), d->d_name, &ret[n]);
     qsort(ret, n, sizeof *ret, compare_copies);
     return n;
 }

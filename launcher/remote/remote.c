@@ -35,7 +35,8 @@
 
 enum { LAST_SLACK_MS = 10000 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct remote *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say_line(struct remote *r, const char *format,
+                                                           ...)
 {
     char line[CO_ERROR_TEXT_BYTES + 64];
     va_list args;
@@ -46,9 +47,9 @@ __attribute__((format(printf, 2, 3))) static void say(struct remote *r, const ch
     output_report(r->output, line);
 }
 
-static void look(struct remote *r);
+static void follow_bringup(struct remote *r);
 
-static size_t number_of(const struct remote_host *h)
+static size_t host_number(const struct remote_host *h)
 {
     return (size_t)(h - h->remote->hosts);
 }
@@ -111,7 +112,7 @@ static void on_verdict(void *arg)
 
 static void on_line(void *arg, const char *line)
 {
-    say(arg, "ddprun: %s", line);
+    say_line(arg, "ddprun: %s", line);
 }
 
 /* --- hosts --- */
@@ -120,15 +121,15 @@ static void on_line(void *arg, const char *line)
 static void on_host(struct remote_host *h, enum bringup_phase phase, const char *why)
 {
     struct remote *r = h->remote;
-    if (bringup_get(r->bringup, number_of(h)) == BRINGUP_FAILED)
+    if (bringup_get(r->bringup, host_number(h)) == BRINGUP_FAILED)
         return;
     if (phase == BRINGUP_REACHING && r->spec->verbose > 0)
-        say(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
-            (double)r->payload.n_bytes / (1 << 20));
+        say_line(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
+                 (double)r->payload.n_bytes / (1 << 20));
     if (phase == BRINGUP_FAILED && why[0] != '\0')
-        say(r, "ddprun: %s: %s", h->host->name, why);
-    bringup_set(r->bringup, number_of(h), phase, co_now_ms());
-    look(r);
+        say_line(r, "ddprun: %s: %s", h->host->name, why);
+    bringup_set(r->bringup, host_number(h), phase, co_now_ms());
+    follow_bringup(r);
 }
 
 static void start_host(struct remote *r, size_t i)
@@ -165,12 +166,12 @@ static void tell_all(struct remote *r)
         }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_bringup_timer(uv_timer_t *timer)
 {
-    look(timer->data);
+    follow_bringup(timer->data);
 }
 
-static void set_timer(struct remote *r)
+static void set_bringup_timer(struct remote *r)
 {
     uint64_t deadline_ms = bringup_deadline_ms(r->bringup), now_ms = co_now_ms();
     if (deadline_ms == CO_NEVER_MS) {
@@ -178,11 +179,11 @@ static void set_timer(struct remote *r)
         return;
     }
     uv_update_time(&r->loop);
-    uv_timer_start(&r->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
+    uv_timer_start(&r->timer, on_bringup_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
 }
 
 /* Whatever the bring-up wants now. */
-static void look(struct remote *r)
+static void follow_bringup(struct remote *r)
 {
     ptrdiff_t i;
     if (r->ended || r->stop_signal != 0 || r->has_verdict)
@@ -204,7 +205,7 @@ static void look(struct remote *r)
     case BRINGUP_GATHERS:
         break;
     }
-    set_timer(r);
+    set_bringup_timer(r);
 }
 
 /* A ddprun that has not taken its order says why with its exit status, too. */
@@ -226,7 +227,7 @@ static void on_host_ended(struct remote *r, size_t i, int status)
                                          : report_status(status, how, sizeof how);
     if (phase == BRINGUP_READY || phase == BRINGUP_ENDED) {
         bringup_set(r->bringup, i, BRINGUP_ENDED, co_now_ms());
-        look(r);
+        follow_bringup(r);
     } else if (phase != BRINGUP_FAILED) {
         note_refusal(r, h, i, status);
         on_host(h, BRINGUP_FAILED, why);
@@ -248,7 +249,8 @@ static void on_spawner(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while (!r->ended && (rc = spawner_receive(&r->spawner, &report)) != -EAGAIN) {
         if (rc == 0) {
-            say(r, "ddprun: internal error: the process that starts the ways to the hosts is gone");
+            say_line(
+                r, "ddprun: internal error: the process that starts the ways to the hosts is gone");
             r->ended = true;
         } else if (report.event == SPAWNER_STARTED) {
             remote_host_started(&r->hosts[report.local_rank], report.pid);
@@ -367,8 +369,8 @@ static int make_hosts(struct remote *r, struct co_error *err)
     return 0;
 }
 
-static int watch(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
-                 struct co_error *err)
+static int watch_fd(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
+                    struct co_error *err)
 {
     int rc = uv_poll_init(&r->loop, poll, fd) ?: uv_poll_start(poll, UV_READABLE, on_readable);
     poll->data = r;
@@ -386,9 +388,9 @@ static int open_loop(struct remote *r, struct co_error *err)
     uv_timer_init(&r->loop, &r->timer);
     uv_timer_init(&r->loop, &r->last);
     r->timer.data = r->last.data = r;
-    return watch(r, &r->spawner_poll, r->spawner.sock, on_spawner, err)
+    return watch_fd(r, &r->spawner_poll, r->spawner.sock, on_spawner, err)
         ?: init_reaper_open(&r->loop, r->spawner.pid, &r->init_reaper, err)
-        ?: watch(r, &r->signal_poll, r->signal_fd, on_signal, err)
+        ?: watch_fd(r, &r->signal_poll, r->signal_fd, on_signal, err)
         ?: output_create(&r->loop, (int)r->n_hosts, (const int[2]){STDOUT_FILENO, STDERR_FILENO},
                          &r->output, err)
         ?: remote_roster_open(&r->loop, r->spec, &callbacks, &r->roster, err);
@@ -452,16 +454,17 @@ static void say_last(struct remote *r)
     char took[REPORT_DURATION_BYTES], name[REPORT_SIGNAL_BYTES];
     bool drained = false;
     if (was_stopped(r))
-        say(r, "ddprun: stopped by %s after %s", report_signal(r->stop_signal, name, sizeof name),
-            report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
+        say_line(r, "ddprun: stopped by %s after %s",
+                 report_signal(r->stop_signal, name, sizeof name),
+                 report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
     else if (r->has_verdict && r->is_ours_to_tell)
-        say(r, "ddprun: %s", r->verdict_text);
+        say_line(r, "ddprun: %s", r->verdict_text);
     else if (!r->has_verdict && bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT)
-        say(r, "ddprun: %u node%s needed, and %zu of %zu hosts cannot be one",
-            r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? " is" : "s are",
-            bringup_count(r->bringup, BRINGUP_FAILED), r->n_hosts);
+        say_line(r, "ddprun: %u node%s needed, and %zu of %zu hosts cannot be one",
+                 r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? " is" : "s are",
+                 bringup_count(r->bringup, BRINGUP_FAILED), r->n_hosts);
     else if (!r->has_verdict && r->refusal_code == 0)
-        say(r, "ddprun: no node is left");
+        say_line(r, "ddprun: no node is left");
     output_drain(r->output, on_drained, &drained);
     while (!drained)
         uv_run(&r->loop, UV_RUN_ONCE);
@@ -492,8 +495,8 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
     if (rc == 0) {
         r.begun_ms = co_now_ms();
         if (r.note[0] != '\0')
-            say(&r, "ddprun: %s", r.note);
-        look(&r);
+            say_line(&r, "ddprun: %s", r.note);
+        follow_bringup(&r);
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);
         say_last(&r);

@@ -300,7 +300,7 @@ static int make_pipes(struct remote_host *h, int theirs[3])
     return rc;
 }
 
-static int watch(struct remote_host *h)
+static int watch_pipes(struct remote_host *h)
 {
     uv_loop_t *loop = &h->remote->loop;
     h->in_poll.data = h->out_poll.data = h->err_poll.data = h;
@@ -333,7 +333,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
 int remote_host_start(struct remote_host *h)
 {
     int theirs[3];
-    int rc = make_pipes(h, theirs) ?: watch(h) ?: spawn(h, theirs);
+    int rc = make_pipes(h, theirs) ?: watch_pipes(h) ?: spawn(h, theirs);
     for (int i = 0; i < 3; i++)
         if (theirs[i] >= 0)
             close(theirs[i]);

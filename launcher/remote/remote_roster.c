@@ -37,8 +37,8 @@ struct remote_roster {
     struct close_group close_group;
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct remote_roster *r, const char *format,
-                                                      ...)
+__attribute__((format(printf, 2, 3))) static void pass_line(struct remote_roster *r,
+                                                            const char *format, ...)
 {
     char line[WAIT_LINE_BYTES];
     va_list args;
@@ -140,14 +140,14 @@ static void on_line_timer(uv_timer_t *timer)
     enum roster_state state = roster_get_state(roster);
     struct message_progress p;
     if (r->cause[0] != '\0') /* it takes long until there is more to say */
-        say(r, "%s", r->cause);
+        pass_line(r, "%s", r->cause);
     r->cause[0] = '\0';
     if (state != ROSTER_GATHERING && state != ROSTER_OPEN)
         return;
     fill_progress(r, roster, &p);
     wait_text_progress(&r->text, &p);
     if (wait_line_look(&r->shown, &r->text, co_now_ms()) == WAIT_CHANGED)
-        say(r, "%s", r->text.line);
+        pass_line(r, "%s", r->text.line);
 }
 
 static void begin_wait(struct remote_roster *r)
@@ -176,10 +176,10 @@ static void announce(struct remote_roster *r, const struct roster *roster)
         }
     const char *excluded = roster_newly_excluded(roster);
     if (roster_generation(roster) > 0 || r->spec->verbose > 0)
-        say(r, "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s", r->cause,
-            r->cause[0] != '\0' ? "; " : "", excluded,
-            excluded[0] != '\0' ? " takes no part any more; " : "", roster_generation(roster),
-            n_nodes, n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
+        pass_line(r, "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s",
+                  r->cause, r->cause[0] != '\0' ? "; " : "", excluded,
+                  excluded[0] != '\0' ? " takes no part any more; " : "", roster_generation(roster),
+                  n_nodes, n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
     r->cause[0] = '\0';
 }
 
@@ -214,14 +214,14 @@ const struct message_verdict *remote_roster_verdict(const struct remote_roster *
     return r->is_closed ? roster_get_verdict(get_roster(r)) : NULL;
 }
 
-static void on_note(void *arg, const char *text)
+static void on_jobs_note(void *arg, const char *text)
 {
-    say(arg, "%s", text);
+    pass_line(arg, "%s", text);
 }
 
 /* --- beginning and end --- */
 
-static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+static void on_jobs_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     struct remote_roster *r = arg;
     jobs_adopt(r->jobs, fd, bytes, len);
@@ -249,7 +249,7 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
         .terms = &r->terms,
         .expected = r->names,
         .n_expected = hosts->n,
-        .on_note = on_note,
+        .on_note = on_jobs_note,
         .on_changed = on_changed,
         .on_heard = on_heard,
         .arg = r,
@@ -257,12 +257,12 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
     return jobs_create(loop, &opts, &r->jobs, err);
 }
 
-static int open_server(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
+static int open_listener(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
 {
-    const struct server_opts callbacks = {.on_control = on_control,
+    const struct server_opts callbacks = {.on_control = on_jobs_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
-                                          .on_refused = on_note,
+                                          .on_refused = on_jobs_note,
                                           .arg = r};
     return listen_open_roster(loop, &callbacks, r->spec->world.endpoint_host, 0, &r->server, err);
 }
@@ -284,7 +284,7 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
     int rc = r->names != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a roster");
     for (size_t i = 0; rc == 0 && i < hosts->n; i++)
         r->names[i] = hosts->hosts[i].name;
-    rc = rc ?: open_jobs(r, loop, err) ?: open_server(r, loop, err);
+    rc = rc ?: open_jobs(r, loop, err) ?: open_listener(r, loop, err);
     if (rc < 0) {
         remote_roster_close(r);
         return rc;
@@ -298,7 +298,7 @@ uint16_t remote_roster_port(const struct remote_roster *r)
     return server_port(r->server);
 }
 
-static void destroy(void *arg)
+static void destroy_roster(void *arg)
 {
     struct remote_roster *r = arg;
     free(r->names);
@@ -312,5 +312,5 @@ void remote_roster_close(struct remote_roster *r)
     close_group_close_server(&r->close_group, &r->server);
     close_group_close_jobs(&r->close_group, &r->jobs);
     close_group_close_timer(&r->close_group, &r->line_timer);
-    close_group_end(&r->close_group, destroy, r);
+    close_group_end(&r->close_group, destroy_roster, r);
 }

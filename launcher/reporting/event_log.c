@@ -90,7 +90,7 @@ static json_t *make_metadata(const struct event_log *log, const struct record *r
 }
 
 /* Without memory a record is left out. */
-static void put(const struct event_log *log, const struct record *r)
+static void put_record(const struct event_log *log, const struct record *r)
 {
     char name[64];
     snprintf(name, sizeof name, "torchelastic.worker.status.%s", r->state);
@@ -108,23 +108,24 @@ void event_log_generation(const struct event_log *log, uint32_t generation, doub
 {
     if (!log->is_on)
         return;
-    put(log, &(struct record){.state = "RENDEZVOUS",
-                              .generation = generation,
-                              .rank = -1,
-                              .knows_nothing = generation == 0,
-                              .duration = json_real(made_ms)});
-    put(log, &(struct record){.state = "ASSIGN_WORKER_RANKS", /* on one node they are known */
-                              .generation = generation,
-                              .rank = -1,
-                              .knows_nothing = generation == 0,
-                              .duration = json_real(0)});
+    put_record(log, &(struct record){.state = "RENDEZVOUS",
+                                     .generation = generation,
+                                     .rank = -1,
+                                     .knows_nothing = generation == 0,
+                                     .duration = json_real(made_ms)});
+    put_record(log,
+               &(struct record){.state = "ASSIGN_WORKER_RANKS", /* on one node they are known */
+                                .generation = generation,
+                                .rank = -1,
+                                .knows_nothing = generation == 0,
+                                .duration = json_real(0)});
 }
 
 void event_log_start(const struct event_log *log, uint32_t generation, int rank, pid_t pid)
 {
     if (log->is_on)
-        put(log,
-            &(struct record){.state = "START", .generation = generation, .rank = rank, .pid = pid});
+        put_record(log, &(struct record){
+                            .state = "START", .generation = generation, .rank = rank, .pid = pid});
 }
 
 /* What the rank's error file says, of a very long one only the message. NULL: nothing */
@@ -171,7 +172,7 @@ static void put_worker(const struct event_log *log, const struct supervisor *s, 
         record.exit_code = WIFSIGNALED(r->status) ? -WTERMSIG(r->status) : WEXITSTATUS(r->status);
         record.raw_error = make_worker_error(log, rank, r->status);
     }
-    put(log, &record);
+    put_record(log, &record);
 }
 
 /* Why the agent itself gave up; NULL: it did not. */
@@ -209,9 +210,9 @@ void event_log_end(const struct event_log *log, const struct supervisor *s)
     const char *error = agents_error(s, buf, sizeof buf);
     for (int i = 0; error == NULL && i < supervisor_n_ranks(s); i++)
         put_worker(log, s, i);
-    put(log, &(struct record){.state = error == NULL ? "SUCCEEDED" : "FAILED",
-                              .generation = supervisor_generation(s),
-                              .rank = -1,
-                              .is_over = true,
-                              .raw_error = error != NULL ? json_string(error) : NULL});
+    put_record(log, &(struct record){.state = error == NULL ? "SUCCEEDED" : "FAILED",
+                                     .generation = supervisor_generation(s),
+                                     .rank = -1,
+                                     .is_over = true,
+                                     .raw_error = error != NULL ? json_string(error) : NULL});
 }

@@ -83,7 +83,7 @@ static void write_line(struct events *e, const char *line)
 }
 
 /* Write one line; `more` is its own keys, given up here. */
-static void put(struct events *e, const char *name, uint32_t generation, json_t *more)
+static void put_event(struct events *e, const char *name, uint32_t generation, json_t *more)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -112,9 +112,9 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
         json_t *text = json_string(*word); /* NULL: not UTF-8 */
         json_array_append_new(words, text != NULL ? text : json_null());
     }
-    put(e, "job_start", 0,
-        json_pack("{s:o,s:i,s:i,s:i}", "argv", words, "ranks", n_ranks, "max_restarts",
-                  max_restarts, "pid", (int)getpid()));
+    put_event(e, "job_start", 0,
+              json_pack("{s:o,s:i,s:i,s:i}", "argv", words, "ranks", n_ranks, "max_restarts",
+                        max_restarts, "pid", (int)getpid()));
 }
 
 static json_t *signal_name(int sig)
@@ -152,7 +152,7 @@ static void put_rank(struct events *e, const char *name, uint32_t generation, in
     if (all != NULL && more != NULL)
         json_object_update(all, more);
     json_decref(more);
-    put(e, name, generation, all);
+    put_event(e, name, generation, all);
 }
 
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
@@ -174,10 +174,10 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
 void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps)
 {
     if (e->fd >= 0)
-        put(e, "steps", generation,
-            json_pack("{s:o,s:I,s:b}", "before",
-                      steps->has_met ? json_integer((json_int_t)steps->before) : json_null(),
-                      "after", (json_int_t)steps->after, "lives", steps->lives));
+        put_event(e, "steps", generation,
+                  json_pack("{s:o,s:I,s:b}", "before",
+                            steps->has_met ? json_integer((json_int_t)steps->before) : json_null(),
+                            "after", (json_int_t)steps->after, "lives", steps->lives));
 }
 
 void events_stop(struct events *e, const struct supervisor *s, bool by_request)
@@ -194,7 +194,7 @@ void events_stop(struct events *e, const struct supervisor *s, bool by_request)
         why = json_pack("{s:s}", "why", "timeout");
     else
         why = json_pack("{s:s,s:i}", "why", "failure", "rank", rank_number(numbers(e), v->rank));
-    put(e, "stop", supervisor_generation(s), why);
+    put_event(e, "stop", supervisor_generation(s), why);
 }
 
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f)
@@ -206,7 +206,7 @@ void events_oom(struct events *e, const struct supervisor *s, const struct oom_f
     json_t *oom = oom_json_make(f);
     json_object_update(more, oom);
     json_decref(oom);
-    put(e, "oom", supervisor_generation(s), more);
+    put_event(e, "oom", supervisor_generation(s), more);
 }
 
 /* What came from another node, or from the kernel, may be no UTF-8. */
@@ -246,10 +246,11 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
                                             "steps", (json_int_t)ranks[i].steps, "step_ms",
                                             milliseconds(ranks[i].step_ns), "own_ms",
                                             milliseconds(ranks[i].own_ns)));
-    put(e, "pace", generation,
-        json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
-                  milliseconds(pace->step_ns), "slowest", rank_number(numbers(e), pace->slowest),
-                  "share", pace->share, "ranks", list));
+    put_event(e, "pace", generation,
+              json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
+                        milliseconds(pace->step_ns), "slowest",
+                        rank_number(numbers(e), pace->slowest), "share", pace->share, "ranks",
+                        list));
 }
 
 void events_restart(struct events *e, const struct supervisor *s,
@@ -257,7 +258,8 @@ void events_restart(struct events *e, const struct supervisor *s,
 {
     const bool is_failure = restart->why == MESSAGE_WHY_FAILURE;
     if (e->fd >= 0)
-        put(e, "restart", supervisor_generation(s),
+        put_event(
+            e, "restart", supervisor_generation(s),
             json_pack("{s:o,s:I,s:b}", "rank",
                       is_failure ? json_integer(supervisor_get_verdict(s)->rank) : json_null(),
                       "wait_ms", (json_int_t)restart->wait_ms, "counted", !restart->is_free));
@@ -278,10 +280,11 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
     e->node = (int)place->node_index;
     e->first_rank = (int)place->first_rank;
     if (e->fd >= 0)
-        put(e, "rdzv", generation,
-            json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
-                      (int)place->n_nodes, "rank", e->first_rank, "ranks", (int)place->n_local,
-                      "pid", (int)getpid(), "wait_ms", (json_int_t)waited_ms));
+        put_event(e, "rdzv", generation,
+                  json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
+                            (int)place->n_nodes, "rank", e->first_rank, "ranks",
+                            (int)place->n_local, "pid", (int)getpid(), "wait_ms",
+                            (json_int_t)waited_ms));
 }
 
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)
@@ -291,21 +294,21 @@ void events_wait(struct events *e, uint32_t generation, const struct message_pro
     json_t *missing = json_array();
     for (uint32_t i = 0; i < p->n_names; i++)
         json_array_append_new(missing, text_of(p->names[i]));
-    put(e, "node_wait", generation,
-        json_pack("{s:i,s:i,s:o}", "want", (int)p->n_wanted, "have", (int)p->n_here, "missing",
-                  missing));
+    put_event(e, "node_wait", generation,
+              json_pack("{s:i,s:i,s:o}", "want", (int)p->n_wanted, "have", (int)p->n_here,
+                        "missing", missing));
 }
 
 void events_order(struct events *e, uint32_t generation, const char *why, const char *text)
 {
     if (e->fd >= 0)
-        put(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
+        put_event(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
 }
 
 void events_save(struct events *e, uint32_t generation, const char *state)
 {
     if (e->fd >= 0)
-        put(e, "save", generation, json_pack("{s:s}", "state", state));
+        put_event(e, "save", generation, json_pack("{s:s}", "state", state));
 }
 
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
@@ -316,20 +319,20 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
     json_t *more = json_pack("{s:s,s:o}", "state", state, "signal", signal_name(sig));
     if (grace_ms > 0)
         json_object_set_new(more, "grace_ms", json_integer((json_int_t)grace_ms));
-    put(e, "leaving", generation, more);
+    put_event(e, "leaving", generation, more);
 }
 
 void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)
-        put(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
+        put_event(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
 void events_job_end(struct events *e, const struct supervisor *s)
 {
     if (e->fd >= 0)
-        put(e, "job_end", supervisor_generation(s),
-            json_pack("{s:i,s:i,s:f}", "code", supervisor_exit_code(s), "restarts",
-                      (int)supervisor_generation(s), "wall_s",
-                      (double)(co_now_ms() - e->begun_ms) / 1000));
+        put_event(e, "job_end", supervisor_generation(s),
+                  json_pack("{s:i,s:i,s:f}", "code", supervisor_exit_code(s), "restarts",
+                            (int)supervisor_generation(s), "wall_s",
+                            (double)(co_now_ms() - e->begun_ms) / 1000));
 }

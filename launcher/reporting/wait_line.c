@@ -14,7 +14,8 @@ static void add_to(char *text, const char *format, va_list args)
     vsnprintf(text + n, WAIT_LINE_BYTES - n, format, args);
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct wait_text *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_words(struct wait_text *t, const char *format,
+                                                            ...)
 {
     va_list args;
     va_start(args, format);
@@ -45,19 +46,19 @@ static void add_times(struct wait_text *t, uint64_t elapsed_ms, uint64_t left_ms
 static void add_names(struct wait_text *t, const struct message_progress *p)
 {
     for (uint32_t i = 0; i < p->n_names; i++)
-        add(t, "%s %s", i == 0 ? ":" : "", p->names[i]);
+        add_words(t, "%s %s", i == 0 ? ":" : "", p->names[i]);
     if (p->n_names > 0 && p->n_all_names > p->n_names)
-        add(t, " and %" PRIu32 " more", p->n_all_names - p->n_names);
+        add_words(t, " and %" PRIu32 " more", p->n_all_names - p->n_names);
 }
 
 void wait_text_seek(struct wait_text *t, const char *where, const char *why, uint64_t elapsed_ms,
                     uint64_t left_ms)
 {
     t->line[0] = t->key[0] = '\0';
-    add(t, "looking for the others at %s", where);
+    add_words(t, "looking for the others at %s", where);
     add_times(t, elapsed_ms, left_ms);
     if (why[0] != '\0')
-        add(t, ": %s", why);
+        add_words(t, ": %s", why);
 }
 
 static uint32_t n_missing(const struct message_progress *p)
@@ -75,32 +76,33 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
     t->line[0] = t->key[0] = '\0';
     switch (p->wait) {
     case MESSAGE_WAIT_NODES:
-        add(t, "waiting for %" PRIu32 " of %" PRIu32 " nodes", n_missing(p), p->n_wanted);
+        add_words(t, "waiting for %" PRIu32 " of %" PRIu32 " nodes", n_missing(p), p->n_wanted);
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_WINDOW:
-        add(t, "%" PRIu32 " node%s here, room for %" PRIu32 " more", p->n_here,
-            p->n_here == 1 ? " is" : "s are", n_missing(p));
+        add_words(t, "%" PRIu32 " node%s here, room for %" PRIu32 " more", p->n_here,
+                  p->n_here == 1 ? " is" : "s are", n_missing(p));
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_STORE:
-        add(t, "waiting for the store to be opened");
+        add_words(t, "waiting for the store to be opened");
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_STOP:
-        add(t, "waiting for %" PRIu32 " node%s to stop", p->n_all_names, plural(p->n_all_names));
+        add_words(t, "waiting for %" PRIu32 " node%s to stop", p->n_all_names,
+                  plural(p->n_all_names));
         add_times(t, p->elapsed_ms, CO_NEVER_MS);
         break;
     case MESSAGE_WAIT_PAUSE:
-        add(t, "a pause before the restart");
+        add_words(t, "a pause before the restart");
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_PLACE:
-        add(t, "all places are taken, this node is a spare");
+        add_words(t, "all places are taken, this node is a spare");
         add_times(t, p->elapsed_ms, CO_NEVER_MS);
         break;
     case MESSAGE_WAIT_CHECKPOINT:
-        add(t, "waiting for the job's next checkpoint, to join it");
+        add_words(t, "waiting for the job's next checkpoint, to join it");
         add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_NOTHING:
@@ -111,7 +113,7 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
 
 void wait_text_unsaid(struct wait_text *t, const char *option)
 {
-    add(t, "; without %s they can only be on this machine", option);
+    add_words(t, "; without %s they can only be on this machine", option);
 }
 
 enum wait_news wait_line_look(struct wait_line *w, const struct wait_text *t, uint64_t now_ms)

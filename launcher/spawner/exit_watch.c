@@ -61,7 +61,7 @@ void exit_watch_forget(struct exit_watch *w, pid_t rank)
             drop_at(w, i);
 }
 
-static int count(const struct exit_watch *w, pid_t rank)
+static int count_watched(const struct exit_watch *w, pid_t rank)
 {
     int n = 0;
     for (int i = 0; i < w->n; i++)
@@ -69,7 +69,7 @@ static int count(const struct exit_watch *w, pid_t rank)
     return n;
 }
 
-static int find(const struct exit_watch *w, pid_t thread)
+static int find_watched(const struct exit_watch *w, pid_t thread)
 {
     for (int i = 0; i < w->n; i++)
         if (w->of[i].thread == thread)
@@ -79,7 +79,7 @@ static int find(const struct exit_watch *w, pid_t thread)
 
 /* It may have ended meanwhile, and an older kernel has no descriptor for a thread: then it is not
  * watched. Should another one have got its number, its end costs a look, and no more. */
-static void watch(struct exit_watch *w, pid_t rank, pid_t thread)
+static void watch_thread(struct exit_watch *w, pid_t rank, pid_t thread)
 {
     const int fd = (int)syscall(SYS_pidfd_open, thread, OF_A_THREAD);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)thread};
@@ -102,10 +102,11 @@ static void watch_rank(struct exit_watch *w, pid_t rank)
     snprintf(path, sizeof path, "/proc/%d/task", (int)rank);
     co_autoclose_dir DIR *threads = opendir(path);
     const struct dirent *d;
-    while (threads != NULL && count(w, rank) < EXIT_WATCH_EACH && (d = readdir(threads)) != NULL) {
+    while (threads != NULL && count_watched(w, rank) < EXIT_WATCH_EACH &&
+           (d = readdir(threads)) != NULL) {
         const pid_t thread = isdigit((unsigned char)d->d_name[0]) ? atoi(d->d_name) : rank;
-        if (thread != rank && find(w, thread) < 0)
-            watch(w, rank, thread);
+        if (thread != rank && find_watched(w, thread) < 0)
+            watch_thread(w, rank, thread);
     }
 }
 
@@ -115,11 +116,11 @@ void exit_watch_look(struct exit_watch *w, const pid_t *ranks, int n_ranks, uint
         return;
     bool is_whole = true;
     for (int i = 0; i < n_ranks && i < EXIT_WATCH_RANKS; i++) {
-        if (ranks[i] == 0 || count(w, ranks[i]) == EXIT_WATCH_EACH)
+        if (ranks[i] == 0 || count_watched(w, ranks[i]) == EXIT_WATCH_EACH)
             continue;
         if (w->n + EXIT_WATCH_EACH <= (int)(sizeof w->of / sizeof *w->of))
             watch_rank(w, ranks[i]);
-        is_whole = is_whole && count(w, ranks[i]) == EXIT_WATCH_EACH;
+        is_whole = is_whole && count_watched(w, ranks[i]) == EXIT_WATCH_EACH;
     }
     look_in(w, 2 * w->wait_ms, now_ms);
     if (is_whole || w->wait_ms > LAST_WAIT_MS)
@@ -131,7 +132,7 @@ bool exit_watch_hear(struct exit_watch *w, uint64_t now_ms)
     struct epoll_event ended[AT_ONCE];
     const int n = w->fd >= 0 ? epoll_wait(w->fd, ended, AT_ONCE, 0) : 0;
     for (int i = 0; i < n; i++) {
-        const int at = find(w, (pid_t)ended[i].data.u32);
+        const int at = find_watched(w, (pid_t)ended[i].data.u32);
         if (at >= 0)
             drop_at(w, at);
     }

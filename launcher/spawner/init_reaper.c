@@ -63,7 +63,7 @@ int init_reaper_open(uv_loop_t *loop, pid_t spawner, struct init_reaper **ret, s
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void on_reaper_closed(uv_handle_t *handle)
 {
     struct init_reaper *s = handle->data;
     close(s->fd);
@@ -73,5 +73,5 @@ static void on_closed(uv_handle_t *handle)
 void init_reaper_close(struct init_reaper *s)
 {
     if (s != NULL)
-        uv_close((uv_handle_t *)&s->poll, on_closed);
+        uv_close((uv_handle_t *)&s->poll, on_reaper_closed);
 }

@@ -59,7 +59,7 @@ static void forget_at(struct prefork *s, int i)
     s->of[i] = s->of[--s->n];
 }
 
-static int find(const struct prefork *s, pid_t pid)
+static int find_child(const struct prefork *s, pid_t pid)
 {
     for (int i = 0; i < s->n; i++)
         if (s->of[i].pid == pid)
@@ -103,7 +103,7 @@ static void note_seed(struct prefork *s, const struct prefork_word *w)
 }
 
 /* returns   whether there was a word; the end of all who could say one closes the socket */
-static bool receive(struct prefork *s, struct prefork_word *ret)
+static bool receive_word(struct prefork *s, struct prefork_word *ret)
 {
     if (s->sock < 0)
         return false;
@@ -135,7 +135,7 @@ static void take_in(struct prefork *s, const struct prefork_word *w)
 void prefork_hear(struct prefork *s)
 {
     struct prefork_word w;
-    while (receive(s, &w))
+    while (receive_word(s, &w))
         take_in(s, &w);
 }
 
@@ -144,10 +144,10 @@ bool prefork_know(struct prefork *s, pid_t pid)
 {
     if (s->parent == 0)
         return false;
-    if (pid == s->parent || find(s, pid) >= 0)
+    if (pid == s->parent || find_child(s, pid) >= 0)
         return true;
     prefork_hear(s);
-    return find(s, pid) >= 0;
+    return find_child(s, pid) >= 0;
 }
 
 enum prefork_gone prefork_forget(struct prefork *s, pid_t pid)
@@ -159,7 +159,7 @@ enum prefork_gone prefork_forget(struct prefork *s, pid_t pid)
     }
     if (!prefork_know(s, pid))
         return PREFORK_NOT_OURS;
-    forget_at(s, find(s, pid));
+    forget_at(s, find_child(s, pid));
     return PREFORK_ONE_GONE;
 }
 
@@ -239,10 +239,10 @@ static int await_answers(struct prefork *s, int first_rank, struct spawn_order *
     struct prefork_word w;
     int n_taken = 0;
     while (n_taken < n && await_readable(s->sock, until_ms)) {
-        while (n_taken < n && receive(s, &w)) {
+        while (n_taken < n && receive_word(s, &w)) {
             take_in(s, &w);
             int i = w.value - first_rank;
-            int at = w.type == PREFORK_TAKEN ? find(s, w.pid) : -1;
+            int at = w.type == PREFORK_TAKEN ? find_child(s, w.pid) : -1;
             if (at < 0 || i < 0 || i >= n || orders[i].pid != 0)
                 continue;
             forget_at(s, at);

@@ -1,7 +1,7 @@
 /* The spawner's life. spawner_main() polls four things in turn: the ends of children (reap()),
- * words of preforked processes (prefork.h), requests of ddprun (serve()) and the ends of threads,
- * the first sign that a rank dies (report_dying()); flush() then sends what there is to report.
- * Read serve(), spawn() and reap() first.
+ * words of preforked processes (prefork.h), requests of ddprun (serve_payload()) and the ends of
+ * threads, the first sign that a rank dies (report_dying()); flush_reports() then sends what there
+ * is to report. Read serve_payload(), spawn() and reap() first.
  *
  * State: pid_of[] has a rank's process from its start until its end is reported, which happens
  * once: when it is reaped, or earlier if the kernel tells the status of a process that it still
@@ -78,7 +78,7 @@ static _Noreturn void leave(const struct runtime_dir_names *names)
 /* Send what there is to report. Reports wait until the requests at hand are done: ddprun, woken
  * for each of them, would take a CPU from the ranks that are just starting. What does not fit while
  * ddprun is stopped is kept: the lease must not wait for it. */
-static void flush(struct state *s)
+static void flush_reports(struct state *s)
 {
     int n = 0;
     while (n < s->n_reports) {
@@ -94,7 +94,7 @@ static void flush(struct state *s)
     memmove(s->reports, s->reports + n, (size_t)s->n_reports * sizeof s->reports[0]);
 }
 
-static void report(struct state *s, const struct spawner_report *what)
+static void queue_report(struct state *s, const struct spawner_report *what)
 {
     if (s->n_reports == MAX_REPORTS)
         _exit(70); /* ddprun breaks its word: the kernel kills the ranks, ddprun the others */
@@ -103,8 +103,8 @@ static void report(struct state *s, const struct spawner_report *what)
 
 static void report_event(struct state *s, enum spawner_event event)
 {
-    report(s, &(struct spawner_report){
-                  .event = event, .local_rank = -1, .empty = event == SPAWNER_EMPTY});
+    queue_report(s, &(struct spawner_report){
+                        .event = event, .local_rank = -1, .empty = event == SPAWNER_EMPTY});
 }
 
 static void forget_told(struct state *s, pid_t pid)
@@ -117,7 +117,7 @@ static void forget_told(struct state *s, pid_t pid)
     }
 }
 
-static void tell(void *arg, pid_t pid)
+static void note_signaled(void *arg, pid_t pid)
 {
     struct state *s = arg;
     for (int i = 0; i < s->n_told; i++) {
@@ -177,10 +177,10 @@ static int collect(struct state *s, struct ended *ret, int n_max, bool *ret_empt
         ret[n].pid = pid;
         enum prefork_gone gone = prefork_forget(&s->prefork, pid);
         if (gone == PREFORK_PARENT_GONE)
-            report(s, &(struct spawner_report){.event = SPAWNER_PARENT_GONE,
-                                               .local_rank = -1,
-                                               .pid = pid,
-                                               .status = ret[n].status});
+            queue_report(s, &(struct spawner_report){.event = SPAWNER_PARENT_GONE,
+                                                     .local_rank = -1,
+                                                     .pid = pid,
+                                                     .status = ret[n].status});
         n += gone == PREFORK_NOT_OURS; /* of the others nobody needs to know */
     }
     *ret_empty = pid < 0 || (pid == 0 && is_empty(s));
@@ -202,7 +202,7 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
     r.told = s->told_rank[r.local_rank];
     s->pid_of[r.local_rank] = 0;
     exit_watch_forget(&s->threads, ended->pid);
-    report(s, &r);
+    queue_report(s, &r);
     return true;
 }
 
@@ -242,7 +242,7 @@ static void reap(struct state *s)
     if (empty && !last_was_rank)
         report_event(s, SPAWNER_EMPTY);
     else if ((descendant || s->lapsed) && s->sweep_sig != 0)
-        sweep_children(tell, s); /* what the dead ones left is ours now */
+        sweep_children(note_signaled, s); /* what the dead ones left is ours now */
 }
 
 /* Report ranks that are dying as ended; they are descendants until they are reaped. Should other
@@ -306,13 +306,14 @@ static void report_start(struct state *s, int local_rank, const struct spawn_ord
         r.stage = (int32_t)o->stage;
         r.empty = is_empty(s);
     }
-    report(s, &r);
+    queue_report(s, &r);
 }
 
 /* By preforked processes, if there are any, else, and if they fail, as any program.
  *
  * returns how it was done */
-static enum spawner_way start(struct state *s, const struct payload *p, struct spawn_order *orders)
+static enum spawner_way start_ranks(struct state *s, const struct payload *p,
+                                    struct spawn_order *orders)
 {
     uint64_t until_ms = co_deadline_ms(PREFORK_WAIT_MS);
     if (until_ms > s->lease_end_ms)
@@ -344,7 +345,7 @@ static void spawn(struct state *s, const struct payload *p)
     if (!s->lapsed)
         s->sweep_sig = 0; /* what the ranks before have left is gone: a generation begins */
     if (rc == 0)
-        way = start(s, p, orders);
+        way = start_ranks(s, p, orders);
     image_unmap(&image);
     for (int i = 0; i < p->q.n_ranks; i++) {
         if (rc < 0)
@@ -417,7 +418,7 @@ static void sweep(struct state *s, int sig)
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
     s->n_told = 0;
     if (!is_empty(s))
-        sweep_children(tell, s);
+        sweep_children(note_signaled, s);
     else /* the last one has gone since it was asked for */
         report_event(s, SPAWNER_EMPTY);
 }
@@ -433,12 +434,12 @@ static void lapse(struct state *s)
     report_event(s, SPAWNER_LAPSED);
     s->sweep_sig = SIGKILL;
     signal_ranks(s, &everybody);
-    sweep_children(tell, s);
+    sweep_children(note_signaled, s);
 }
 
 enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
 
-static enum served receive(struct payload *ret)
+static enum served receive_payload(struct payload *ret)
 {
     union {
         char bytes[CMSG_SPACE(SPAWNER_MAX_FDS * sizeof(int))];
@@ -464,10 +465,10 @@ static enum served receive(struct payload *ret)
 }
 
 /* Receive one request and carry it out. */
-static enum served serve(struct state *s)
+static enum served serve_payload(struct state *s)
 {
     struct payload p;
-    enum served served = receive(&p);
+    enum served served = receive_payload(&p);
     if (served != SERVED)
         return served;
     switch (p.q.type) {
@@ -579,7 +580,7 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
         }
         enum served served = (p[0].revents & ~POLLOUT) != 0 ? SERVED : NOTHING_ASKED;
         while (served == SERVED)
-            served = serve(&s);
+            served = serve_payload(&s);
         if (served == DDPRUN_GONE)
             leave(names);
         if (p[3].revents != 0 && exit_watch_hear(&s.threads, co_now_ms()))
@@ -589,6 +590,6 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
             report_dying(&s);
         if (!s.lapsed && co_now_ms() >= s.lease_end_ms) /* and no newer one was among these */
             lapse(&s);
-        flush(&s);
+        flush_reports(&s);
     }
 }

@@ -362,7 +362,7 @@ static void emit(struct output *o, struct stream *s, bool all)
     }
 }
 
-static ssize_t read_some(int fd, char *to, size_t n)
+static ssize_t read_stream(int fd, char *to, size_t n)
 {
     ssize_t took;
     do {
@@ -387,7 +387,7 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         to = lines_room(&s->lines, &room);
     if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES && !all)
         room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
-    ssize_t n = to != NULL ? read_some(s->fd, to, room) : -1;
+    ssize_t n = to != NULL ? read_stream(s->fd, to, room) : -1;
     if (to != NULL && n < 0 && errno == EAGAIN)
         return false;
     if (n <= 0) { /* of a pty: EIO */

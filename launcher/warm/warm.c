@@ -50,7 +50,8 @@ static const char *const hidden[] = {
     DDP_ENV_CUDA_VISIBLE_DEVICES /* the last: only with --virtual-local-rank */
 };
 
-__attribute__((format(printf, 2, 3))) static void say(const struct warm *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note_problem(const struct warm *w,
+                                                               const char *format, ...)
 {
     char text[CO_ERROR_TEXT_BYTES];
     va_list args;
@@ -146,8 +147,8 @@ static char **add_bootstrap(const struct warm *w, char *const *environment, cons
     return env;
 }
 
-static int prepare(struct warm *w, const char *runtime_dir, char *const *environment,
-                   struct co_error *err)
+static int prepare_parent(struct warm *w, const char *runtime_dir, char *const *environment,
+                          struct co_error *err)
 {
     const char *hindrance = find_hindrance(w->spec, runtime_dir);
     co_autofree char *role = NULL;
@@ -172,9 +173,9 @@ void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_
     w->spec = spec;
     w->callbacks = *callbacks;
     w->environment = environment;
-    if (prepare(w, runtime_dir, environment, &err) == 0)
+    if (prepare_parent(w, runtime_dir, environment, &err) == 0)
         return;
-    say(w, "ranks start plain: %s", err.text);
+    note_problem(w, "ranks start plain: %s", err.text);
     warm_close(w);
 }
 
@@ -275,17 +276,17 @@ int warm_start_parent(struct warm *w, const struct spawner *spawner)
     }
     w->is_gone = rc < 0;
     if (rc < 0)
-        say(w, "ranks start plain: no parent for them: %s", strerror(-rc));
+        note_problem(w, "ranks start plain: no parent for them: %s", strerror(-rc));
     return w->notes_fd;
 }
 
 /* --- What is heard --- */
 
-static void hear(struct warm *w, const char *text, size_t n)
+static void hear_parent(struct warm *w, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '\n') {
-            say(w, "%.*s", (int)w->n_line, w->line);
+            note_problem(w, "%.*s", (int)w->n_line, w->line);
             w->n_line = 0;
         } else if (w->n_line < sizeof w->line) {
             w->line[w->n_line++] = isprint((unsigned char)text[i]) ? text[i] : '?';
@@ -298,7 +299,7 @@ bool warm_on_note(struct warm *w)
     char text[1024];
     ssize_t n;
     while ((n = read(w->notes_fd, text, sizeof text)) > 0)
-        hear(w, text, (size_t)n);
+        hear_parent(w, text, (size_t)n);
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
@@ -309,19 +310,21 @@ static void say_way(const struct warm *w, const struct spawner_report *r)
         [SPAWNER_NO_ANSWER] = "what was to become a rank did not answer, and was killed",
     };
     if (r->way == SPAWNER_FORKED)
-        say(w, "local rank %d is forked, pid %d", r->local_rank, r->pid);
+        note_problem(w, "local rank %d is forked, pid %d", r->local_rank, r->pid);
     else if (w->asked && r->way < (int)(sizeof why / sizeof *why) && why[r->way] != NULL)
-        say(w, "local rank %d starts plain: %s", r->local_rank, why[r->way]);
+        note_problem(w, "local rank %d starts plain: %s", r->local_rank, why[r->way]);
 }
 
 static void say_gone(const struct warm *w, const struct spawner_report *r)
 {
     if (r->pid == 0)
-        say(w, "ranks start plain: their parent could not be started");
+        note_problem(w, "ranks start plain: their parent could not be started");
     else if (WIFSIGNALED(r->status))
-        say(w, "ranks start plain: their parent was killed by signal %d", WTERMSIG(r->status));
+        note_problem(w, "ranks start plain: their parent was killed by signal %d",
+                     WTERMSIG(r->status));
     else if (WEXITSTATUS(r->status) != 0) /* else it has said why */
-        say(w, "ranks start plain: their parent ended with exit status %d", WEXITSTATUS(r->status));
+        note_problem(w, "ranks start plain: their parent ended with exit status %d",
+                     WEXITSTATUS(r->status));
 }
 
 void warm_on_report(struct warm *w, const struct spawner_report *r)
@@ -351,7 +354,8 @@ void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd)
                              {.fd = notes_fd, .events = POLLIN}};
         int n = poll(p, 3, co_left_ms(until_ms));
         if (n == 0)
-            say(w, "ranks start plain: their parent was not ready after %d s", READY_MS / 1000);
+            note_problem(w, "ranks start plain: their parent was not ready after %d s",
+                         READY_MS / 1000);
         if (n == 0 || (n < 0 && errno != EINTR) || (n > 0 && p[1].revents != 0))
             return;
         if (n > 0 && p[2].revents != 0 && !warm_on_note(w))
