@@ -1,8 +1,8 @@
 /* Any bytes as a list of control groups, and as a CPU quota. */
 #include "common/cgroup.h"
 #include "common/cpu_quota.h"
+#include "fuzz.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

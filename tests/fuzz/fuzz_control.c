@@ -2,17 +2,10 @@
  * bytes when it is written again: nothing is accepted in two ways, nothing is lost. */
 #include "common/buf.h"
 #include "common/error.h"
+#include "fuzz.h"
 #include "rendezvous/channel/channel_wire.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

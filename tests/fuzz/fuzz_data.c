@@ -4,16 +4,10 @@
  * The first 16 bytes of the input are the length of the file and the options of a file of tokens;
  * the rest is its head. */
 #include "common/error.h"
+#include "fuzz.h"
 #include "worker-runtime/data/data_format.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
 
 static void check(const struct data_format *f, uint64_t file_bytes)
 {

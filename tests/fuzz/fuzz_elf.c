@@ -1,27 +1,19 @@
 /* fuzz_elf.c - any bytes as a program whose libraries are looked for. Nothing beyond them is read,
  * and each name that is told is one. */
+#include "fuzz.h"
 #include "launcher/platform/host_env.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct bytes {
     const uint8_t *data;
     size_t size;
 };
 
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
-
 static int read_at(void *arg, uint64_t offset, void *to, size_t n)
 {
     const struct bytes *b = arg;
-    must(offset <= b->size && n <= b->size - offset);
+    require(offset <= b->size && n <= b->size - offset);
     memcpy(to, b->data + offset, n);
     return 0;
 }
@@ -29,8 +21,8 @@ static int read_at(void *arg, uint64_t offset, void *to, size_t n)
 static void on_name(void *arg, const char *name)
 {
     size_t *n_names = arg;
-    must(strlen(name) < ELF_NAME_BYTES);
-    must(++*n_names <= ELF_MAX_DYNAMIC);
+    require(strlen(name) < ELF_NAME_BYTES);
+    require(++*n_names <= ELF_MAX_DYNAMIC);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -38,6 +30,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bytes b = {data, size};
     size_t n_names = 0;
     const struct elf_source file = {.read_at = read_at, .size = size, .arg = &b};
-    must(elf_each_needed(&file, on_name, &n_names) <= 0);
+    require(elf_each_needed(&file, on_name, &n_names) <= 0);
     return 0;
 }

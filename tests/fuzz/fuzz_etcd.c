@@ -3,15 +3,9 @@
 #include "rendezvous/election/etcd_wire.h"
 
 #include "common/error.h"
+#include "fuzz.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check(const struct elector_answer *a)
 {

@@ -2,16 +2,10 @@
  * nothing of them is markup. */
 #include "ctl/history/history.h"
 #include "ctl/history/history_page.h"
+#include "fuzz.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void make_page(struct history *h)
 {

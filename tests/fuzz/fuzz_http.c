@@ -1,18 +1,11 @@
 /* fuzz_http.c - any bytes as the beginning of a connection: which protocol, and if they are taken
  * for HTTP, which requests. How the bytes are cut must not change what is found. */
 #include "common/buf.h"
+#include "fuzz.h"
 #include "rendezvous/server/conn.h"
 #include "rendezvous/server/http.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_request(const struct http_request *r, const uint8_t *bytes, size_t len)
 {

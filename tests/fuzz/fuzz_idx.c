@@ -1,13 +1,13 @@
 /* fuzz_idx.c - IDX files of any bytes, compressed or not. What is accepted is complete. */
 #include "examples/mnist/idx.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "examples/shared/failure.h"
+#include "fuzz.h"
 
 static void read_as(const char *path, unsigned n_dims)
 {

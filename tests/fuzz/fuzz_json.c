@@ -2,6 +2,7 @@
 #include "launcher/diagnosis/error_file.h"
 
 #include "common/error.h"
+#include "fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,18 +3,11 @@
  *
  * The first byte says which end: 'l' lines of a node, 's' signals, else an order. */
 #include "common/error.h"
+#include "fuzz.h"
 #include "launcher/remote/launch_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_lines(const uint8_t *data, size_t size)
 {
@@ -22,11 +15,11 @@ static void check_lines(const uint8_t *data, size_t size)
     size_t used = 0;
     for (int which = LAUNCH_UP; which <= LAUNCH_WANTS; which++) {
         int rc = launch_find_line((enum launch_line)which, data, size, &used, from, NULL);
-        must(rc <= 1);
+        require(rc <= 1);
         if (rc == 1)
-            must(used <= size && data[used - 1] == '\n');
+            require(used <= size && data[used - 1] == '\n');
         if (rc == 1 && which != LAUNCH_READY)
-            must(strlen(from) < sizeof from && strpbrk(from, " \n'$;/") == NULL);
+            require(strlen(from) < sizeof from && strpbrk(from, " \n'$;/") == NULL);
     }
 }
 
@@ -34,9 +27,9 @@ static void check_signals(const uint8_t *data, size_t size)
 {
     struct co_buf in = {0};
     int sig;
-    must(co_buf_append(&in, data, size) == 0);
+    require(co_buf_append(&in, data, size) == 0);
     while ((sig = launch_take_signal(&in)) > 0)
-        must(sig <= LAUNCH_ALL_SAVED);
+        require(sig <= LAUNCH_ALL_SAVED);
     co_buf_fini(&in);
 }
 
@@ -46,22 +39,22 @@ static void check_order(const uint8_t *data, size_t size)
     struct co_error err = {0};
     struct co_buf out = {0};
     ssize_t len = launch_order_len(data, size);
-    must(len <= (ssize_t)size);
+    require(len <= (ssize_t)size);
     if (len <= 0)
         return;
     char *bytes = malloc((size_t)len);
-    must(bytes != NULL);
+    require(bytes != NULL);
     memcpy(bytes, data, (size_t)len);
     if (launch_take_order(bytes, (size_t)len, &order, &err) == 0) {
-        must(launch_put_order(&order, &out) == 0);
-        must(launch_take_order((char *)out.data, co_buf_len(&out), &again, NULL) == 0);
-        must(again.n_argv == order.n_argv && again.n_env == order.n_env);
-        must(again.port == order.port && again.n_ranks == order.n_ranks && order.n_argv > 0);
-        must(strcmp(again.dir, order.dir) == 0 && order.dir[0] == '/');
+        require(launch_put_order(&order, &out) == 0);
+        require(launch_take_order((char *)out.data, co_buf_len(&out), &again, NULL) == 0);
+        require(again.n_argv == order.n_argv && again.n_env == order.n_env);
+        require(again.port == order.port && again.n_ranks == order.n_ranks && order.n_argv > 0);
+        require(strcmp(again.dir, order.dir) == 0 && order.dir[0] == '/');
         launch_order_fini(&again);
         launch_order_fini(&order);
     } else {
-        must(err.text[0] != '\0');
+        require(err.text[0] != '\0');
     }
     co_buf_fini(&out);
     free(bytes);

@@ -1,34 +1,27 @@
 /* fuzz_meeting.c - any text as what node 0 says by PMI of where it is. What is taken comes out the
  * same when it is told again. */
+#include "fuzz.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct pmi_bootstrap_meeting m, again;
     char told[1024];
     char *text = malloc(size + 1);
-    must(text != NULL);
+    require(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
     if (pmi_bootstrap_read(text, &m, NULL) == 0) {
-        must(m.port > 0 && m.n_addresses > 0 && m.n_addresses <= PMI_BOOTSTRAP_ADDRESSES_MAX);
+        require(m.port > 0 && m.n_addresses > 0 && m.n_addresses <= PMI_BOOTSTRAP_ADDRESSES_MAX);
         pmi_bootstrap_print(&m, told, sizeof told);
-        must(pmi_bootstrap_read(told, &again, NULL) == 0);
-        must(m.port == again.port);
-        must(strcmp(m.token, again.token) == 0 && strcmp(m.run_id, again.run_id) == 0);
-        must(m.n_addresses == again.n_addresses &&
-             strcmp(m.address[m.n_addresses - 1], again.address[m.n_addresses - 1]) == 0);
+        require(pmi_bootstrap_read(told, &again, NULL) == 0);
+        require(m.port == again.port);
+        require(strcmp(m.token, again.token) == 0 && strcmp(m.run_id, again.run_id) == 0);
+        require(m.n_addresses == again.n_addresses &&
+                strcmp(m.address[m.n_addresses - 1], again.address[m.n_addresses - 1]) == 0);
     }
     free(text);
     return 0;

@@ -1,4 +1,5 @@
 /* Any bytes as the kernel log, and as the small files of a control group. */
+#include "fuzz.h"
 #include "launcher/diagnosis/oom.h"
 #include "launcher/diagnosis/oom_report.h"
 

@@ -4,26 +4,17 @@
  * are argv. The world around is a TEST DOUBLE (tests/support/fake_host_env.h), so that no file is
  * touched and nothing is executed. */
 #include "common/error.h"
+#include "fuzz.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/options/cli.h"
 #include "tests/support/fake_host_env.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 2000 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Assertions that stay in a release build. */
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* Cut text at each `at` into words, NULL-terminated; words that find no place are dropped.
  * returns how many */
@@ -43,39 +34,39 @@ static int cut(char *text, char at, char **words)
 static void check_world(const struct job_spec *spec)
 {
     const struct job_world *w = &spec->world;
-    must(w->has_others || (spec->master_addr[0] != '\0' && w->max_nodes == 1));
+    require(w->has_others || (spec->master_addr[0] != '\0' && w->max_nodes == 1));
     if (!w->has_others)
         return;
-    must(w->min_nodes >= 1 && w->min_nodes <= w->max_nodes && w->max_nodes <= MESSAGE_MAX_NODES);
-    must(w->start_timeout_ms > 0 && (w->heartbeat_ms == 0) == (w->lease_ms == 0));
-    must(w->lease_ms == 0 || w->lease_ms > w->heartbeat_ms);
-    must(w->node_rank >= MESSAGE_NO_RANK && w->node_rank < (int32_t)w->max_nodes);
-    must(w->endpoint_host[0] != '\0' && strlen(w->endpoint_host) < MESSAGE_HOST_BYTES);
-    must(w->endpoint_port != 0 && strlen(spec->run_id) < MESSAGE_RUN_ID_BYTES);
-    must(w->node_name == NULL || strlen(w->node_name) < MESSAGE_NAME_BYTES);
-    must(w->local_addr == NULL || strpbrk(w->local_addr, " \t\n") == NULL);
-    must(!w->keeps_rank_0 || (w->node_rank == 0 && w->host == JOB_HOST_HERE));
-    must(w->store_allow == NULL || w->store_allow->n <= ALLOW_MAX);
+    require(w->min_nodes >= 1 && w->min_nodes <= w->max_nodes && w->max_nodes <= MESSAGE_MAX_NODES);
+    require(w->start_timeout_ms > 0 && (w->heartbeat_ms == 0) == (w->lease_ms == 0));
+    require(w->lease_ms == 0 || w->lease_ms > w->heartbeat_ms);
+    require(w->node_rank >= MESSAGE_NO_RANK && w->node_rank < (int32_t)w->max_nodes);
+    require(w->endpoint_host[0] != '\0' && strlen(w->endpoint_host) < MESSAGE_HOST_BYTES);
+    require(w->endpoint_port != 0 && strlen(spec->run_id) < MESSAGE_RUN_ID_BYTES);
+    require(w->node_name == NULL || strlen(w->node_name) < MESSAGE_NAME_BYTES);
+    require(w->local_addr == NULL || strpbrk(w->local_addr, " \t\n") == NULL);
+    require(!w->keeps_rank_0 || (w->node_rank == 0 && w->host == JOB_HOST_HERE));
+    require(w->store_allow == NULL || w->store_allow->n <= ALLOW_MAX);
 }
 
 /* A job holds what its header promises, and its workers' environment what torch asks for. */
 static void check_job(const struct job_spec *spec, char **env)
 {
-    must(spec->n_local >= 1 && spec->n_local <= JOB_RANKS_MAX);
-    must(spec->run_id[0] != '\0' && strlen(spec->run_id) <= CLI_NAME_MAX);
-    must(strlen(spec->role) <= CLI_NAME_MAX);
-    must(spec->path[0] != '\0');
-    must(spec->argv[0] != NULL && spec->shown != NULL);
-    must(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
+    require(spec->n_local >= 1 && spec->n_local <= JOB_RANKS_MAX);
+    require(spec->run_id[0] != '\0' && strlen(spec->run_id) <= CLI_NAME_MAX);
+    require(strlen(spec->role) <= CLI_NAME_MAX);
+    require(spec->path[0] != '\0');
+    require(spec->argv[0] != NULL && spec->shown != NULL);
+    require(spec->store <= STORE_WORKER && spec->verbose >= 0 && spec->verbose <= 2);
     check_world(spec);
     const struct output_spec *o = &spec->output;
     for (int i = 0; i < JOB_RANKS_MAX; i++) {
-        must(o->redirects[i] <= 3 && o->tees[i] <= 3);
-        must(i < spec->n_local || o->redirects[i] + o->tees[i] + o->hidden[i] == 0);
+        require(o->redirects[i] <= 3 && o->tees[i] <= 3);
+        require(i < spec->n_local || o->redirects[i] + o->tees[i] + o->hidden[i] == 0);
     }
-    must(o->label == NULL || output_spec_check_label("", o->label, NULL) == 0);
-    must(o->stdin_rank < spec->n_local && o->stdin_rank >= -1);
-    must(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
+    require(o->label == NULL || output_spec_check_label("", o->label, NULL) == 0);
+    require(o->stdin_rank < spec->n_local && o->stdin_rank >= -1);
+    require(spec->omp_threads >= 0 && (spec->omp_threads > 0 || !spec->omp_asked));
 
     struct generation_place place = {.world_size = spec->n_local,
                                      .local_world_size = spec->n_local,
@@ -88,12 +79,12 @@ static void check_job(const struct job_spec *spec, char **env)
     const struct rank_place rank = {.error_file = ""};
     struct worker_env *common = NULL;
     char **worker = NULL;
-    must(worker_env_create(spec, &place, env, &common, NULL) == 0);
-    must(worker_env_make(common, &rank, &worker, NULL) == 0);
+    require(worker_env_create(spec, &place, env, &common, NULL) == 0);
+    require(worker_env_make(common, &rank, &worker, NULL) == 0);
     int n_ranks = 0;
     for (char **v = worker; *v != NULL; v++)
         n_ranks += strcmp(*v, "RANK=0") == 0;
-    must(n_ranks == 1);
+    require(n_ranks == 1);
     free(worker);
     worker_env_destroy(common);
 
@@ -101,14 +92,14 @@ static void check_job(const struct job_spec *spec, char **env)
     int n_given = 0, n_made = 0;
     struct rank_values values;
     rank_values_fill(&values, spec, &place, &rank);
-    must(rank_argv_make(spec, &values, &argv, NULL) == 0);
+    require(rank_argv_make(spec, &values, &argv, NULL) == 0);
     while (spec->argv[n_given] != NULL)
         n_given++;
     while (argv != NULL && argv[n_made] != NULL)
         n_made++;
     int n_wrap = wrap_covers(spec->wrap, rank.rank) ? spec->wrap->n_words : 0;
-    must(argv == NULL || n_made == n_given + n_wrap + (spec->local_rank_arg != NULL));
-    must(spec->n_program_words >= 1 && spec->n_program_words <= n_given);
+    require(argv == NULL || n_made == n_given + n_wrap + (spec->local_rank_arg != NULL));
+    require(spec->n_program_words >= 1 && spec->n_program_words <= n_given);
     free(argv);
 }
 
@@ -116,12 +107,12 @@ static void check_job(const struct job_spec *spec, char **env)
 static void check_hosts(const struct job_spec *spec)
 {
     const struct remote_spec *r = spec->remote;
-    must(spec->path == NULL && spec->world.has_others && spec->run_id[0] != '\0');
-    must(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->way.reach_ms > 0);
-    must(spec->world.max_nodes <= r->hosts.n && spec->world.min_nodes >= 1);
-    must(r->way.command == NULL || r->way.command[0] != NULL);
+    require(spec->path == NULL && spec->world.has_others && spec->run_id[0] != '\0');
+    require(r->hosts.n >= 1 && r->hosts.n <= HOST_LIST_MAX && r->way.reach_ms > 0);
+    require(spec->world.max_nodes <= r->hosts.n && spec->world.min_nodes >= 1);
+    require(r->way.command == NULL || r->way.command[0] != NULL);
     for (size_t i = 0; i < r->hosts.n; i++)
-        must(r->shares[i] == UINT32_MAX || (r->shares[i] >= 1 && r->shares[i] <= JOB_RANKS_MAX));
+        require(r->shares[i] == UINT32_MAX || (r->shares[i] >= 1 && r->shares[i] <= JOB_RANKS_MAX));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -129,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static char *words[WORDS_MAX];
     static char *env[WORDS_MAX];
     char *text = malloc(size + 1);
-    must(text != NULL);
+    require(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
 
@@ -154,9 +145,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct co_error err = {0};
     enum cli_wish wish;
     int rc = cli_parse(argc, words, &world, &wish, &spec, &err);
-    must(rc <= 0);
+    require(rc <= 0);
     if (rc < 0) {
-        must(err.code == rc && err.text[0] != '\0' && spec.path == NULL);
+        require(err.code == rc && err.text[0] != '\0' && spec.path == NULL);
     } else if (wish == CLI_RUN) {
         if (spec.remote != NULL)
             check_hosts(&spec);
@@ -164,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_job(&spec, env);
         job_spec_fini(&spec);
     } else {
-        must(spec.path == NULL);
+        require(spec.path == NULL);
     }
     free(text);
     return 0;

@@ -4,28 +4,20 @@
  * The first byte: 2 or more: the rest is of another node. Else pieces for rank 0 and 1, by the low
  * bit of the byte in front of each; a piece ends behind a newline. */
 #include "common/buf.h"
+#include "fuzz.h"
 #include "rendezvous/pmi/pmi1_server.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { N = 2 };
-
-static void must(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check_answers(struct pmi1_server *s, int rank)
 {
     struct co_buf *out = pmi1_server_out(s, rank);
     const size_t n = co_buf_len(out);
-    must(n <= PMI1_MAX_OUT_BYTES);
-    must(n == 0 || co_buf_bytes(out)[n - 1] == '\n');
-    must(n == 0 || memcmp(co_buf_bytes(out), "cmd=", 4) == 0);
+    require(n <= PMI1_MAX_OUT_BYTES);
+    require(n == 0 || co_buf_bytes(out)[n - 1] == '\n');
+    require(n == 0 || memcmp(co_buf_bytes(out), "cmd=", 4) == 0);
     if (n > PMI1_MAX_OUT_BYTES / 2)
         co_buf_consume(out, n);
 }
@@ -41,9 +33,10 @@ static void talk(struct pmi1_server *s, const uint8_t *data, size_t size)
             is_open[rank] = pmi1_server_feed(s, rank, data + 1, n, NULL) == 0;
         check_answers(s, rank);
         if (pmi1_server_is_gathered(s)) {
-            must(pmi1_server_get_rank(s, 0)->in_barrier && pmi1_server_get_rank(s, 1)->in_barrier);
-            must(pmi1_server_release(s) == 0);
-            must(!pmi1_server_is_gathered(s));
+            require(pmi1_server_get_rank(s, 0)->in_barrier &&
+                    pmi1_server_get_rank(s, 1)->in_barrier);
+            require(pmi1_server_release(s) == 0);
+            require(!pmi1_server_is_gathered(s));
         }
         data += 1 + n;
         size -= 1 + n;
@@ -58,13 +51,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct co_buf puts = {0};
     if (size == 0)
         return 0;
-    must(pmi1_server_create(&place, &s, NULL) == 0);
+    require(pmi1_server_create(&place, &s, NULL) == 0);
     if (data[0] >= 2)
         pmi1_server_learn(s, data + 1, size - 1, NULL);
     else
         talk(s, data + 1, size - 1);
-    must(pmi1_server_take_puts(s, &puts) == 0); /* what one node takes another one understands */
-    must(pmi1_server_learn(s, co_buf_bytes(&puts), co_buf_len(&puts), NULL) == 0);
+    require(pmi1_server_take_puts(s, &puts) == 0); /* what one node takes another one understands */
+    require(pmi1_server_learn(s, co_buf_bytes(&puts), co_buf_len(&puts), NULL) == 0);
     co_buf_fini(&puts);
     pmi1_server_destroy(s);
     return 0;

@@ -2,16 +2,9 @@
  * it is written again: nothing can be said in two ways. */
 #include "common/error.h"
 #include "console/job_request.h"
+#include "fuzz.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

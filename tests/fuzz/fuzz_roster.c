@@ -8,11 +8,10 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "fuzz.h"
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/roster.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_LINKS = 8, MAX_NAMES = 6 };
@@ -31,12 +30,6 @@ struct world {
     struct co_buf frame;
     struct channel_wire_scratch scratch;
 };
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static uint8_t draw(struct world *w, uint8_t n)
 {

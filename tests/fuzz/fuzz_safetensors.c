@@ -2,20 +2,14 @@
  * byte, and written again it says the same. Manifests of checkpoints are tried with the same
  * bytes. */
 #include "common/error.h"
+#include "fuzz.h"
 #include "worker-runtime/checkpoint/checkpoint_dir.h"
 #include "worker-runtime/files/safetensors_header.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH_BYTES = 8 };
-
-static void require(int condition)
-{
-    if (!condition)
-        abort();
-}
 
 /* Of what is accepted: no gaps, names apart, and the same once more. */
 static void check_header(const struct safetensors_header *h, uint64_t data_bytes)

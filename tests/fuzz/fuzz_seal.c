@@ -5,22 +5,15 @@
  * frames come out. Who does not know the token gets no frame through. */
 #include "common/buf.h"
 #include "common/error.h"
+#include "fuzz.h"
 #include "rendezvous/channel/seal.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct outcome {
     int rc;
     size_t n_frames, n_frame_bytes;
 };
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static struct seal *create(uint8_t choice, const struct seal_key *key)
 {

@@ -9,11 +9,11 @@
  * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view:
  * bytes without a meaning, and bounds that are met all the time. */
 #include "common/error.h"
+#include "fuzz.h"
 #include "rendezvous/store/session.h"
 #include "store_model.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -108,12 +108,6 @@ static struct session_host host;
 static struct client clients[MODEL_CLIENTS];
 static struct model *model;
 static bool is_tight;
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static int index_of(const struct client *c)
 {

@@ -1,7 +1,7 @@
 /* A table of DDP_TUNING. */
+#include "fuzz.h"
 #include "worker-runtime/shm/cpu_tuning.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,10 +5,9 @@
  * fresh store once whole and once byte by byte: how bytes are cut must not change the answers. */
 #include "common/buf.h"
 #include "common/error.h"
+#include "fuzz.h"
 #include "rendezvous/store/session.h"
 
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -34,12 +33,6 @@ struct client {
 
 static struct session_host host;
 static struct client clients[N_CLIENTS];
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void on_output(struct session *s)
 {

@@ -6,16 +6,14 @@
  * are. Exit status: 0 when every input was run, 1 when one could not be read, 2 when there was
  * none. */
 #include "common/scope.h"
+#include "fuzz.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_INPUT_BYTES = 16 << 20 };
 
