@@ -12,35 +12,12 @@
 #include "examples/chargpt/bigram.h"
 #include "examples/chargpt/chargpt_options.h"
 #include "examples/shared/failure.h"
+#include "tests/support/folder.h"
 #include "tests/support/suite.h"
-
-static char folder[64];
-
-static void make_folder(void)
-{
-    strcpy(folder, "/tmp/test_text.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[4][128];
-    static unsigned turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
 
 static void write_file(const char *name, const char *text)
 {
-    FILE *out = fopen(path_of(name), "we");
+    FILE *out = fopen(folder_path(name), "we");
     ck_assert(out != NULL && fputs(text, out) >= 0 && fclose(out) == 0);
 }
 
@@ -51,10 +28,10 @@ START_TEST(files_and_directories_are_read_in_order_and_once)
     write_file("b", "bb");
     write_file("a", "aaa");
     write_file(".hidden", "h");
-    ck_assert_int_eq(mkdir(path_of("deeper"), 0700), 0);
-    ck_assert_int_eq(symlink("b", path_of("c")), 0);
-    ck_assert_int_eq(link(path_of("a"), path_of("d")), 0);
-    const char *paths[] = {folder, path_of("b"), path_of(".hidden")};
+    ck_assert_int_eq(mkdir(folder_path("deeper"), 0700), 0);
+    ck_assert_int_eq(symlink("b", folder_path("c")), 0);
+    ck_assert_int_eq(link(folder_path("a"), folder_path("d")), 0);
+    const char *paths[] = {folder, folder_path("b"), folder_path(".hidden")};
     ck_assert_msg(text_read(paths, 3, &t, &why) == 0, "%s", why.text);
     ck_assert_uint_eq(t.n, 6);
     ck_assert_uint_eq(t.n_files, 3);
@@ -67,13 +44,13 @@ START_TEST(what_cannot_be_read_is_named)
 {
     struct failure why = {""};
     struct text t;
-    const char *none[] = {path_of("none")}, *device[] = {"/dev/null"};
+    const char *none[] = {folder_path("none")}, *device[] = {"/dev/null"};
     ck_assert_int_eq(text_read(none, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "none': No such file"));
     ck_assert_int_eq(text_read(device, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "'/dev/null' is neither"));
-    ck_assert_int_eq(truncate((write_file("huge", ""), path_of("huge")), 1L << 31), 0);
-    const char *huge[] = {path_of("huge")};
+    ck_assert_int_eq(truncate((write_file("huge", ""), folder_path("huge")), 1L << 31), 0);
+    const char *huge[] = {folder_path("huge")};
     ck_assert_int_eq(text_read(huge, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "more than"));
 }
@@ -162,7 +139,7 @@ TEST_SUITE(text)
 {
     Suite *s = suite_create("text");
     TCase *t = tcase_create("text");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_checked_fixture(t, folder_make, folder_remove);
     tcase_add_test(t, files_and_directories_are_read_in_order_and_once);
     tcase_add_test(t, what_cannot_be_read_is_named);
     tcase_add_test(t, stretches_never_touch_what_is_held_out);

@@ -1,37 +1,30 @@
 /* The trees of tests/data/oom, before and after a kill, in place of the kernel's files: test
  * doubles of /proc, /sys and /dev/kmsg. tests/system/one_node/oom.py has the real ones. */
 #include "launcher/diagnosis/oom_watch.h"
+#include "tests/support/file_tree.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char root[] = "/tmp/ddp-test-oom-XXXXXX";
+static char root[FILE_TREE_BYTES];
 static struct oom_watch w;
 static struct oom_finding f;
 
-static int on_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 static void set_up(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    file_tree_make(root);
     oom_watch_init(&w, root);
 }
 
 static void tear_down(void)
 {
     oom_watch_close(&w);
-    ck_assert_int_eq(nftw(root, on_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    strcpy(root + strlen(root) - 6, "XXXXXX");
+    file_tree_remove(root);
 }
 
 /* Let the tree look as it did before or after; files that are open stay the same files. */

@@ -1,4 +1,5 @@
 /* Checkpoints of real ranks: saved by some, taken up by others. */
+#include "tests/support/folder.h"
 #include "tests/unit/worker-runtime/nodes.h"
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/checkpoint/checkpoint_dir.h"
@@ -16,21 +17,6 @@ enum {
     N = 100003,
     WEIGHTS = 50
 }; /* elements of the sharded item, which no number of ranks divides */
-
-static char folder[64];
-
-static void make_folder(void)
-{
-    strcpy(folder, "/tmp/test_checkpoint.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
 
 /* --- a state of which everybody knows what is in it ------------------------------------------- */
 
@@ -441,7 +427,7 @@ TEST_SUITE(checkpoint)
 {
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoints");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_checked_fixture(t, folder_make, folder_remove);
     tcase_set_timeout(t, 180);
     tcase_add_loop_test(t, any_number_of_ranks_takes_a_state_up, 0, 2);
     tcase_add_test(t, several_nodes_take_a_state_up);
