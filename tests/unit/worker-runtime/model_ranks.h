@@ -9,6 +9,9 @@
 #include "worker-runtime/core/process.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 
 enum { SMALL_MOST = 32, SMALL_TIMEOUT_MS = 60000 };
 
@@ -129,6 +132,48 @@ static inline struct ddp_model_stats small_stats(const struct small *s)
     struct ddp_model_stats stats;
     ddp_model_get_stats(s->m, &stats);
     return stats;
+}
+
+/* --- three ranks of which one is killed: do the others agree on the last step that counts? ---- */
+
+static _Atomic uint64_t *small_counted; /* steps that each had, in memory they share */
+
+static inline int small_train_until_death(int rank, void *arg)
+{
+    struct small s;
+    (void)arg;
+    own_rank = rank;
+    struct ddp_group *g = rank_init(rank, SMALL_TIMEOUT_MS);
+    small_init(&s, 2, 4, DDP_FLOAT32);
+    small_create(&s, g, NULL);
+    for (;;) {
+        int rc = ddp_model_sync(s.m);
+        if (rc != 0)
+            return rc == DDP_EPEER ? 0 : 1;
+        atomic_fetch_add(&small_counted[rank], 1);
+    }
+}
+
+/* Before the ranks start. */
+static inline void small_count_begin(void)
+{
+    small_counted = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(small_counted, MAP_FAILED);
+}
+
+/* Kill rank 2 after this many steps, and wait for all. */
+static inline void small_count_end(struct ranks *r, uint64_t n_steps)
+{
+    const uint64_t deadline_ms = co_deadline_ms(60000);
+    while (atomic_load(&small_counted[2]) < n_steps && co_left_ms(deadline_ms) > 0)
+        sched_yield();
+    ck_assert_int_eq(kill(r->pid[2], SIGKILL), 0);
+    ranks_wait(r);
+    for (int rank = 0; rank < 2; rank++)
+        ck_assert(WIFEXITED(r->status[rank]) && WEXITSTATUS(r->status[rank]) == 0);
+    ck_assert_uint_eq(atomic_load(&small_counted[0]), atomic_load(&small_counted[1]));
+    ck_assert_uint_ge(atomic_load(&small_counted[0]) + 1, n_steps);
+    munmap(small_counted, 4096);
 }
 
 #endif

@@ -114,4 +114,18 @@ static inline struct ddp_group *rank_init(int rank, uint64_t timeout_ms)
     return g;
 }
 
+static inline double rank_sum(int rank, struct ddp_group *g, double x)
+{
+    double sum;
+    RANK_CHECK(rank, ddp_all_reduce(g, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_OK, "sum");
+    return sum;
+}
+
+static inline struct ddp_group *rank_split(int rank, struct ddp_group *g, int color, int key)
+{
+    struct ddp_group *sub = NULL;
+    RANK_CHECK(rank, ddp_group_split(g, color, key, &sub) == DDP_OK, "split");
+    return sub;
+}
+
 #endif

@@ -39,13 +39,6 @@ static struct ddp_group *join(int rank, int number, int n, const char *what)
     return g;
 }
 
-static double sum_of(int rank, struct ddp_group *g, double x)
-{
-    double sum;
-    RANK_CHECK(rank, ddp_all_reduce(g, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_OK, "sum");
-    return sum;
-}
-
 /* --- several at a time ------------------------------------------------------------------------ */
 
 static int run_many(int rank, void *arg)
@@ -58,10 +51,10 @@ static int run_many(int rank, void *arg)
     struct ddp_group *some = rank < 3 ? join(rank, 2 - rank, 3, "some") : NULL; /* not of all */
     RANK_CHECK(rank, ddp_rank(pair) == rank / 2 && ddp_world_size(pair) == 2, "who");
     for (int i = 0; i < 100; i++) {
-        RANK_CHECK(rank, sum_of(rank, all, rank) == 6, "all %d", i);
-        RANK_CHECK(rank, sum_of(rank, pair, rank) == (rank % 2 == 0 ? 2 : 4), "pair %d", i);
-        RANK_CHECK(rank, some == NULL || sum_of(rank, some, rank) == 3, "some %d", i);
-        RANK_CHECK(rank, i % 10 != 0 || sum_of(rank, world, 1) == 4, "world %d", i);
+        RANK_CHECK(rank, rank_sum(rank, all, rank) == 6, "all %d", i);
+        RANK_CHECK(rank, rank_sum(rank, pair, rank) == (rank % 2 == 0 ? 2 : 4), "pair %d", i);
+        RANK_CHECK(rank, some == NULL || rank_sum(rank, some, rank) == 3, "some %d", i);
+        RANK_CHECK(rank, i % 10 != 0 || rank_sum(rank, world, 1) == 4, "world %d", i);
     }
     for (int i = 0; i < 50000; i++)
         in[i] = (float)(rank + i % 7);
@@ -70,11 +63,11 @@ static int run_many(int rank, void *arg)
     for (int i = 0; i < 50000; i++)
         RANK_CHECK(rank, out[i] == (float)(6 + 4 * (i % 7)), "element %d", i);
     ddp_finalize(all);
-    RANK_CHECK(rank, sum_of(rank, pair, 1) == 2, "the others are not of it");
-    RANK_CHECK(rank, sum_of(rank, world, 1) == 4, "the world is not of it");
+    RANK_CHECK(rank, rank_sum(rank, pair, 1) == 2, "the others are not of it");
+    RANK_CHECK(rank, rank_sum(rank, world, 1) == 4, "the world is not of it");
     ddp_finalize(some);
     ddp_finalize(world);
-    RANK_CHECK(rank, sum_of(rank, pair, 1) == 2, "nor of the world");
+    RANK_CHECK(rank, rank_sum(rank, pair, 1) == 2, "nor of the world");
     ddp_finalize(pair);
     return 0;
 }
@@ -94,7 +87,7 @@ static int run_again(int rank, void *arg)
         char what[16];
         snprintf(what, sizeof what, "time %d", i);
         struct ddp_group *g = join(rank, rank, 3, what);
-        RANK_CHECK(rank, sum_of(rank, g, 1) == 3, "time %d", i);
+        RANK_CHECK(rank, rank_sum(rank, g, 1) == 3, "time %d", i);
         ddp_finalize(g);
     }
     return 0;
@@ -112,7 +105,7 @@ static int run_alone(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = join(rank, 0, 1, rank == 0 ? "one" : "two");
-    RANK_CHECK(rank, ddp_world_size(g) == 1 && sum_of(rank, g, 5) == 5, "alone");
+    RANK_CHECK(rank, ddp_world_size(g) == 1 && rank_sum(rank, g, 5) == 5, "alone");
     ddp_finalize(g);
     return 0;
 }
@@ -130,7 +123,7 @@ static int run_split(int rank, void *arg)
     (void)arg;
     struct ddp_group *sub = NULL, *g = join(rank, rank, 4, "all");
     RANK_CHECK(rank, ddp_group_split(g, rank % 2, 0, &sub) == DDP_OK, "split");
-    RANK_CHECK(rank, sum_of(rank, sub, rank) == (rank % 2 == 0 ? 2 : 4), "half");
+    RANK_CHECK(rank, rank_sum(rank, sub, rank) == (rank % 2 == 0 ? 2 : 4), "half");
     ddp_finalize(g); /* with what was split off */
     return 0;
 }
@@ -157,7 +150,7 @@ static int run_death(int rank, void *arg)
                ddp_all_reduce(all, &x, &x, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_EPEER &&
                    strstr(ddp_last_error(), "rank 2") != NULL,
                "of the dead one");
-    RANK_CHECK(rank, sum_of(rank, two, 1) == 2, "it was not in this one");
+    RANK_CHECK(rank, rank_sum(rank, two, 1) == 2, "it was not in this one");
     ddp_finalize(two);
     ddp_finalize(all);
     return 0;
@@ -180,7 +173,7 @@ static int run_fork(int rank, void *arg)
     int status;
     setenv("DDP_PROGRESS_THREAD", "1", 1);
     struct ddp_group *g = join(rank, rank, 2, "all");
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 2, "its thread is there");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 2, "its thread is there");
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
@@ -189,7 +182,7 @@ static int run_fork(int rank, void *arg)
         _exit(rc == DDP_EINVAL ? 0 : 1);
     }
     RANK_CHECK(rank, waitpid(child, &status, 0) == child && status == 0, "child: %#x", status);
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 2, "the parent goes on");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 2, "the parent goes on");
     ddp_finalize(g);
     return 0;
 }
@@ -331,10 +324,10 @@ static int run_on_nodes(int rank, void *arg)
     struct ddp_group *more = rank >= 1 ? join_nodes(rank, "more", 1, 4) : NULL;
     RANK_CHECK(rank, ddp_n_nodes(all) == 2 && ddp_node_rank(all) == (rank >= 2), "nodes");
     for (int i = 0; i < 20; i++) {
-        RANK_CHECK(rank, sum_of(rank, all, rank) == 10, "all %d", i);
-        RANK_CHECK(rank, some == NULL || sum_of(rank, some, rank) == 10, "some %d", i);
-        RANK_CHECK(rank, last == NULL || sum_of(rank, last, rank) == 9, "last %d", i);
-        RANK_CHECK(rank, more == NULL || sum_of(rank, more, 1) == 4, "more %d", i);
+        RANK_CHECK(rank, rank_sum(rank, all, rank) == 10, "all %d", i);
+        RANK_CHECK(rank, some == NULL || rank_sum(rank, some, rank) == 10, "some %d", i);
+        RANK_CHECK(rank, last == NULL || rank_sum(rank, last, rank) == 9, "last %d", i);
+        RANK_CHECK(rank, more == NULL || rank_sum(rank, more, 1) == 4, "more %d", i);
     }
     char value[8] = "";
     size_t length = 0;
@@ -411,11 +404,11 @@ static int run_waiter(int rank, void *arg)
         pthread_cond_broadcast(&w.changed);
         pthread_mutex_unlock(&w.lock);
         /* behind what is in the queue, or, if that is empty, without the thread */
-        RANK_CHECK(rank, i % 3 != 0 || sum_of(rank, g, rank) == 3, "blocking %d", i);
+        RANK_CHECK(rank, i % 3 != 0 || rank_sum(rank, g, rank) == 3, "blocking %d", i);
     }
     pthread_join(thread, NULL);
     for (int i = 0; i < 100; i++)
-        RANK_CHECK(rank, sum_of(rank, g, rank) == 3, "with an empty queue %d", i);
+        RANK_CHECK(rank, rank_sum(rank, g, rank) == 3, "with an empty queue %d", i);
     ddp_finalize(g);
     return 0;
 }

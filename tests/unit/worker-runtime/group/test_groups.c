@@ -6,44 +6,30 @@
 
 #include <pthread.h>
 
-static double sum_of(int rank, struct ddp_group *g, double x)
-{
-    double sum;
-    RANK_CHECK(rank, ddp_all_reduce(g, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_OK, "sum");
-    return sum;
-}
-
-static struct ddp_group *split(int rank, struct ddp_group *g, int color, int key)
-{
-    struct ddp_group *sub = NULL;
-    RANK_CHECK(rank, ddp_group_split(g, color, key, &sub) == DDP_OK, "split");
-    return sub;
-}
-
 /* --- who is in it ----------------------------------------------------------------------------- */
 
 static int run_halves(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *half = split(rank, g, rank % 2, -rank); /* the last first */
+    struct ddp_group *half = rank_split(rank, g, rank % 2, -rank); /* the last first */
     const int n = rank % 2 == 0 ? 3 : 2, expected = n - 1 - rank / 2;
     RANK_CHECK(rank, ddp_world_size(half) == n, "%d", ddp_world_size(half));
     RANK_CHECK(rank, ddp_rank(half) == expected, "%d, not %d", ddp_rank(half), expected);
     RANK_CHECK(rank, ddp_local_rank(half) == expected && ddp_local_world_size(half) == n, "local");
     RANK_CHECK(rank, ddp_n_nodes(half) == 1 && ddp_generation(half) == ddp_generation(g), "rest");
     for (int i = 0; i < 200; i++) { /* their calls are numbered apart */
-        RANK_CHECK(rank, sum_of(rank, half, rank) == (rank % 2 == 0 ? 6 : 4), "half %d", i);
+        RANK_CHECK(rank, rank_sum(rank, half, rank) == (rank % 2 == 0 ? 6 : 4), "half %d", i);
         if (rank % 2 == 0)
             RANK_CHECK(rank, ddp_barrier(half) == DDP_OK, "barrier");
-        RANK_CHECK(rank, i % 3 != 0 || sum_of(rank, g, 1) == 5, "world %d", i);
+        RANK_CHECK(rank, i % 3 != 0 || rank_sum(rank, g, 1) == 5, "world %d", i);
     }
     int from = -1;
     int mine = rank;
     RANK_CHECK(rank, ddp_broadcast(half, &mine, &from, 1, DDP_INT32, 0, NULL) == DDP_OK, "root");
     RANK_CHECK(rank, from == (rank % 2 == 0 ? 4 : 3), "%d", from);
     ddp_group_destroy(half);
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 5, "the world goes on");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 5, "the world goes on");
     ddp_finalize(g);
     return 0;
 }
@@ -60,12 +46,13 @@ static int run_outsider(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, rank == 1 ? DDP_NO_COLOR : 7, 0);
+    struct ddp_group *sub = rank_split(rank, g, rank == 1 ? DDP_NO_COLOR : 7, 0);
     RANK_CHECK(rank, (sub == NULL) == (rank == 1), "who");
     if (sub != NULL) {
-        RANK_CHECK(rank, sum_of(rank, sub, rank) == 2, "sum");
-        struct ddp_group *alone = split(rank, sub, rank, 0); /* of a group that was split off */
-        RANK_CHECK(rank, ddp_world_size(alone) == 1 && sum_of(rank, alone, 5) == 5, "alone");
+        RANK_CHECK(rank, rank_sum(rank, sub, rank) == 2, "sum");
+        struct ddp_group *alone =
+            rank_split(rank, sub, rank, 0); /* of a group that was split off */
+        RANK_CHECK(rank, ddp_world_size(alone) == 1 && rank_sum(rank, alone, 5) == 5, "alone");
         void *p;
         RANK_CHECK(rank, ddp_alloc(alone, 100, &p) == DDP_OK, "alloc");
         ddp_free(g, p); /* it is the same memory */
@@ -75,7 +62,7 @@ static int run_outsider(int rank, void *arg)
     RANK_CHECK(rank, ddp_group_split(NULL, 0, 0, &sub) == DDP_EINVAL, "group");
     ddp_group_destroy(NULL);
     ddp_group_destroy(g); /* the world is not to be destroyed so */
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 3, "the world");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 3, "the world");
     ddp_finalize(g); /* and what is left of its groups */
     return 0;
 }
@@ -92,8 +79,8 @@ static int run_world_of_one(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, 0, 0);
-    RANK_CHECK(rank, ddp_world_size(sub) == 1 && sum_of(rank, sub, 3) == 3, "alone");
+    struct ddp_group *sub = rank_split(rank, g, 0, 0);
+    RANK_CHECK(rank, ddp_world_size(sub) == 1 && rank_sum(rank, sub, 3) == 3, "alone");
     ddp_group_destroy(sub);
     ddp_finalize(g);
     return 0;
@@ -115,7 +102,8 @@ static int run_again(int rank, void *arg)
     setenv("DDP_SEGMENT_BYTES", "8M", 1); /* room for 15 groups at a time */
     struct ddp_group *g = rank_init(rank, 60000);
     for (int i = 0; i < 100; i++) {
-        struct ddp_group *a = split(rank, g, rank < 2, rank), *b = split(rank, g, rank % 2, 0);
+        struct ddp_group *a = rank_split(rank, g, rank < 2, rank),
+                         *b = rank_split(rank, g, rank % 2, 0);
         struct exchange x = {.kind = CALL_ALL_TO_ALL, .n = 2, .count = 3000, .salt = (uint32_t)i};
         static float in[6000], out[6000];
         x.rank = ddp_rank(a);
@@ -125,7 +113,7 @@ static int run_again(int rank, void *arg)
         uint8_t *expected = exchange_expected(&x);
         RANK_CHECK(rank, memcmp(out, expected, sizeof out) == 0, "round %d", i);
         free(expected);
-        RANK_CHECK(rank, sum_of(rank, b, rank) == (rank % 2 == 0 ? 2 : 4), "round %d", i);
+        RANK_CHECK(rank, rank_sum(rank, b, rank) == (rank % 2 == 0 ? 2 : 4), "round %d", i);
         ddp_group_destroy(a);
         ddp_group_destroy(b);
     }
@@ -154,9 +142,9 @@ static int run_out_of_memory(int rank, void *arg)
     RANK_CHECK(rank, strstr(ddp_last_error(), "rank 1 has no memory") != NULL, "text");
     if (rank == 1)
         ddp_free(g, p);
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 3, "the world goes on");
-    sub = split(rank, g, 0, 0);
-    RANK_CHECK(rank, sum_of(rank, sub, 1) == 3, "and there is room again");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 3, "the world goes on");
+    sub = rank_split(rank, g, 0, 0);
+    RANK_CHECK(rank, rank_sum(rank, sub, 1) == 3, "and there is room again");
     ddp_finalize(g);
     return 0;
 }
@@ -175,7 +163,7 @@ static int run_mismatch(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, rank / 2, 0);
+    struct ddp_group *sub = rank_split(rank, g, rank / 2, 0);
     float x[3] = {0};
     int rc = rank / 2 == 1 ? ddp_all_reduce(sub, x, x, (size_t)rank - 1, DDP_FLOAT32, DDP_SUM, NULL)
                            : ddp_barrier(g);
@@ -201,7 +189,7 @@ static int run_destroyed(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, 0, 0);
+    struct ddp_group *sub = rank_split(rank, g, 0, 0);
     if (rank == 1) {
         ddp_group_destroy(sub);
         RANK_CHECK(rank, ddp_barrier(g) == DDP_EMISMATCH, "the job");
@@ -225,7 +213,7 @@ static int run_death(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, rank == 0, 0);
+    struct ddp_group *sub = rank_split(rank, g, rank == 0, 0);
     if (rank == 2)
         kill(getpid(), SIGKILL);
     int rc = ddp_barrier(rank == 0 ? g : sub);
@@ -257,7 +245,7 @@ static void *run_thread(void *arg)
 {
     struct thread *t = arg;
     for (int i = 0; i < 2000; i++)
-        RANK_CHECK(t->rank, sum_of(t->rank, t->g, i) == 3.0 * i, "round %d", i);
+        RANK_CHECK(t->rank, rank_sum(t->rank, t->g, i) == 3.0 * i, "round %d", i);
     return NULL;
 }
 
@@ -265,7 +253,7 @@ static int run_threads(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, 0, 0);
+    struct ddp_group *sub = rank_split(rank, g, 0, 0);
     struct thread one = {rank, g}, other = {rank, sub};
     pthread_t thread;
     RANK_CHECK(rank, pthread_create(&thread, NULL, run_thread, &other) == 0, "thread");

@@ -6,20 +6,6 @@ static const struct nodes dealt = {.n = 3, .n_ranks = 7, .size = {3, 2, 2}, .dea
 
 static struct store_process store;
 
-static struct ddp_group *split(int rank, struct ddp_group *g, int color, int key)
-{
-    struct ddp_group *sub = NULL;
-    RANK_CHECK(rank, ddp_group_split(g, color, key, &sub) == DDP_OK, "split");
-    return sub;
-}
-
-static double sum_of(int rank, struct ddp_group *g, double x)
-{
-    double sum;
-    RANK_CHECK(rank, ddp_all_reduce(g, &x, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_OK, "sum");
-    return sum;
-}
-
 /* --- groups ----------------------------------------------------------------------------------- */
 
 /* Groups along the nodes, and across them; their ranks the other way round. */
@@ -27,23 +13,24 @@ static int run_grid(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *node = split(rank, g, rank / 3, 0), *across = split(rank, g, rank % 3, -rank);
+    struct ddp_group *node = rank_split(rank, g, rank / 3, 0),
+                     *across = rank_split(rank, g, rank % 3, -rank);
     RANK_CHECK(rank, ddp_world_size(node) == 3 && ddp_rank(node) == rank % 3, "node");
     RANK_CHECK(rank, ddp_n_nodes(node) == 1, "on one node");
     RANK_CHECK(rank, ddp_world_size(across) == 2 && ddp_rank(across) == 1 - rank / 3, "across");
     RANK_CHECK(rank, ddp_n_nodes(across) == 2 && ddp_local_world_size(across) == 1, "places");
     for (int i = 0; i < 50; i++) {
-        RANK_CHECK(rank, sum_of(rank, node, rank) == (rank < 3 ? 3 : 12), "node %d", i);
-        RANK_CHECK(rank, sum_of(rank, across, rank) == 2 * (rank % 3) + 3, "across %d", i);
-        RANK_CHECK(rank, i % 5 != 0 || sum_of(rank, g, 1) == 6, "world %d", i);
+        RANK_CHECK(rank, rank_sum(rank, node, rank) == (rank < 3 ? 3 : 12), "node %d", i);
+        RANK_CHECK(rank, rank_sum(rank, across, rank) == 2 * (rank % 3) + 3, "across %d", i);
+        RANK_CHECK(rank, i % 5 != 0 || rank_sum(rank, g, 1) == 6, "world %d", i);
     }
-    struct ddp_group *alone = split(rank, across, ddp_rank(across), 0);
+    struct ddp_group *alone = rank_split(rank, across, ddp_rank(across), 0);
     void *p;
     RANK_CHECK(rank, ddp_world_size(alone) == 1 && ddp_alloc(alone, 100, &p) == DDP_OK, "alone");
     ddp_free(g, p); /* it is the same memory */
     ddp_group_destroy(node);
     ddp_group_destroy(across);
-    RANK_CHECK(rank, sum_of(rank, g, 1) == 6, "the world goes on");
+    RANK_CHECK(rank, rank_sum(rank, g, 1) == 6, "the world goes on");
     ddp_finalize(g);
     return 0;
 }
@@ -61,7 +48,7 @@ static int run_scrambled(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 60000);
-    struct ddp_group *sub = split(rank, g, rank == 4 ? DDP_NO_COLOR : 1, rank * 5 % 7);
+    struct ddp_group *sub = rank_split(rank, g, rank == 4 ? DDP_NO_COLOR : 1, rank * 5 % 7);
     if (sub != NULL) {
         static int64_t in[20000], out[20000], expected[20000];
         for (int kind = CALL_ALL_REDUCE; kind <= CALL_ALL_TO_ALL; kind++)
