@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "ctl/ctl_job_cli.h"
 #include "tests/support/suite.h"
+#include "tests/support/words.h"
 
 #include <check.h>
 #include <errno.h>
@@ -9,20 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORDS = 16 };
-
 /* Words are parted by blanks. returns as ctl_job_cli_parse() */
 static int parse(const char *line, struct ctl_job_task *task, struct co_error *err)
 {
-    static char text[1024];
-    static char *words[MAX_WORDS];
-    int n = 0;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
-        ck_assert_int_lt(n, MAX_WORDS - 1);
-        words[n++] = word;
-    }
-    words[n] = NULL;
+    int n;
+    char **words = words_split("", line, &n);
     return ctl_job_cli_parse(n, words, task, err);
 }
 

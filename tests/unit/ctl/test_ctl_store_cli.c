@@ -2,13 +2,12 @@
 #include "common/error.h"
 #include "ctl/ctl_store_cli.h"
 #include "tests/support/suite.h"
+#include "tests/support/words.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_WORDS = 16 };
 
 static struct ctl_store_env env;
 
@@ -20,15 +19,8 @@ static void set_up(void)
 /* Words are parted by blanks. returns as ctl_store_cli_parse() */
 static int parse(const char *line, struct ctl_store_task *task, struct co_error *err)
 {
-    static char text[1024];
-    static char *words[MAX_WORDS];
-    int n = 0;
-    snprintf(text, sizeof text, "store %s", line);
-    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
-        ck_assert_int_lt(n, MAX_WORDS - 1);
-        words[n++] = word;
-    }
-    words[n] = NULL;
+    int n;
+    char **words = words_split("store", line, &n);
     return ctl_store_cli_parse(n, words, &env, task, err);
 }
 

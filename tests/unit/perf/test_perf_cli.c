@@ -2,27 +2,19 @@
 #include "common/error.h"
 #include "perf/perf_cli.h"
 #include "tests/support/suite.h"
+#include "tests/support/words.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORDS = 32 };
-
 /* Words are parted by blanks. returns as perf_cli_parse() */
 static int parse(const char *line, bool launched, enum perf_wish *wish, struct perf_spec *spec,
                  struct co_error *err)
 {
-    static char text[1024];
-    static char *words[MAX_WORDS];
-    int n = 0;
-    snprintf(text, sizeof text, "ddp-perf %s", line);
-    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
-        ck_assert_int_lt(n, MAX_WORDS - 1);
-        words[n++] = word;
-    }
-    words[n] = NULL;
+    int n;
+    char **words = words_split("ddp-perf", line, &n);
     return perf_cli_parse(n, words, launched, wish, spec, err);
 }
 

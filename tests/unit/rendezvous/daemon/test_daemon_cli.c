@@ -3,6 +3,7 @@
 #include "rendezvous/daemon/daemon_cli.h"
 #include "rendezvous/net/address.h"
 #include "tests/support/suite.h"
+#include "tests/support/words.h"
 
 #include <check.h>
 #include <errno.h>
@@ -10,20 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORDS = 32 };
-
 /* Words are parted by blanks. returns as daemon_cli_parse() */
 static int parse(const char *line, enum daemon_wish *wish, struct daemon_spec *spec,
                  struct co_error *err)
 {
-    static char text[2048];
-    char *words[MAX_WORDS] = {"ddp-rendezvous"};
-    int n = 1;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *word = strtok(text, " "); word != NULL; word = strtok(NULL, " ")) {
-        ck_assert_int_lt(n, MAX_WORDS - 1);
-        words[n++] = word;
-    }
+    int n;
+    char **words = words_split("ddp-rendezvous", line, &n);
     return daemon_cli_parse(n, words, wish, spec, err);
 }
 

@@ -1,4 +1,4 @@
-#include "tests/unit/worker-runtime/ranks.h"
+#include "tests/unit/worker-runtime/model_ranks.h"
 
 #include "segments/control.h"
 #include "worker-runtime/core/group.h"
@@ -10,44 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define N_TENSORS  7
-#define TIMEOUT_MS 30000
-
-/* --- ranks ---------------------------------------------------------------------------------- */
-
-static int own_rank;
-
-#define rank_expect(condition) RANK_CHECK(own_rank, condition, "must hold")
-
-struct job {
-    void (*body)(struct ddp_group *g, void *arg);
-    void *arg;
-};
-
-static int run_body(int rank, void *arg)
-{
-    const struct job *job = arg;
-    own_rank = rank;
-    struct ddp_group *g = rank_init(rank, TIMEOUT_MS);
-    job->body(g, job->arg);
-    ddp_finalize(g);
-    exit(0); /* not _exit(): leak checkers speak at exit */
-}
-
-/* Run body on n ranks of one job.
- * ret_status   per rank, as waitpid() gives it; NULL: all of them must end with 0 */
-static void ranks_run(int n, void (*body)(struct ddp_group *g, void *arg), void *arg,
-                      int *ret_status)
-{
-    struct ranks r;
-    ranks_start(&r, n, run_body, &(struct job){body, arg});
-    if (ret_status == NULL) {
-        ranks_expect_success(&r);
-        return;
-    }
-    ranks_wait(&r);
-    memcpy(ret_status, r.status, (size_t)n * sizeof(*ret_status));
-}
+#define N_TENSORS 7
 
 /* --- a network ------------------------------------------------------------------------------ */
 
@@ -204,7 +167,7 @@ static void train_three_steps(struct ddp_group *g, void *arg)
 START_TEST(gradients_are_averaged_whatever_the_order_and_the_same_on_all_ranks)
 {
     enum whose whose = (enum whose)(_i % 3);
-    ranks_run(_i / 3 + 1, train_three_steps, &whose, NULL);
+    ranks_run(_i / 3 + 1, train_three_steps, &whose);
 }
 END_TEST
 
@@ -239,7 +202,7 @@ static void use_gradients_after_the_end(struct ddp_group *g, void *arg)
 
 START_TEST(gradients_of_the_library_outlive_model_and_group)
 {
-    ranks_run(2, use_gradients_after_the_end, NULL, NULL);
+    ranks_run(2, use_gradients_after_the_end, NULL);
 }
 END_TEST
 
@@ -264,7 +227,7 @@ static void make_many_models(struct ddp_group *g, void *arg)
 START_TEST(buckets_without_gradients_of_the_library_are_freed)
 {
     setenv("DDP_SEGMENT_BYTES", "33554432", 1);
-    ranks_run(2, make_many_models, NULL, NULL);
+    ranks_run(2, make_many_models, NULL);
     unsetenv("DDP_SEGMENT_BYTES");
 }
 END_TEST
@@ -365,7 +328,7 @@ static void create_different_models(struct ddp_group *g, void *arg)
 
 START_TEST(ranks_with_different_models_all_learn_of_the_first_difference)
 {
-    ranks_run(2 + _i % 3, create_different_models, (void *)&differences[_i], NULL);
+    ranks_run(2 + _i % 3, create_different_models, (void *)&differences[_i]);
 }
 END_TEST
 
@@ -385,8 +348,8 @@ static void create_more_on_rank_0(struct ddp_group *g, void *arg)
 
 START_TEST(a_tensor_more_at_the_end_is_seen_on_either_side)
 {
-    ranks_run(2, create_more_on_rank_0, (int[]){65, 64}, NULL);
-    ranks_run(2, create_more_on_rank_0, (int[]){64, 65}, NULL);
+    ranks_run(2, create_more_on_rank_0, (int[]){65, 64});
+    ranks_run(2, create_more_on_rank_0, (int[]){64, 65});
 }
 END_TEST
 
@@ -420,13 +383,13 @@ static const struct ddp_tensor unusable[] = {
 
 START_TEST(an_unusable_tensor_on_one_rank_fails_all_ranks_and_hangs_none)
 {
-    ranks_run(3, create_unusable_on_rank_1, (void *)&unusable[_i], NULL);
+    ranks_run(3, create_unusable_on_rank_1, (void *)&unusable[_i]);
 }
 END_TEST
 
 START_TEST(no_tensors_at_all_are_refused)
 {
-    ranks_run(2, create_unusable_on_rank_1, NULL, NULL);
+    ranks_run(2, create_unusable_on_rank_1, NULL);
 }
 END_TEST
 
@@ -463,7 +426,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
 
 START_TEST(saying_ready_twice_is_told_by_ready_and_sync_and_ends_with_the_step)
 {
-    ranks_run(2, say_ready_twice_on_rank_0, NULL, NULL);
+    ranks_run(2, say_ready_twice_on_rank_0, NULL);
 }
 END_TEST
 
@@ -500,11 +463,12 @@ static void die_on_rank_1(struct ddp_group *g, void *arg)
 
 START_TEST(a_death_ends_sync_on_the_others_with_DDP_EPEER)
 {
-    int status[3];
-    ranks_run(3, die_on_rank_1, &(bool){_i == 1}, status);
-    ck_assert_int_eq(status[0], 0);
-    ck_assert(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
-    ck_assert_int_eq(status[2], 0);
+    struct ranks r;
+    ranks_start(&r, 3, ranks_job_run, &(struct ranks_job){die_on_rank_1, &(bool){_i == 1}});
+    ranks_wait(&r);
+    ck_assert_int_eq(r.status[0], 0);
+    ck_assert(WIFSIGNALED(r.status[1]) && WTERMSIG(r.status[1]) == SIGKILL);
+    ck_assert_int_eq(r.status[2], 0);
 }
 END_TEST
 
@@ -523,10 +487,11 @@ static void die_before_creation_on_rank_1(struct ddp_group *g, void *arg)
 
 START_TEST(a_death_ends_the_creation_on_the_others_with_DDP_EPEER)
 {
-    int status[2];
-    ranks_run(2, die_before_creation_on_rank_1, NULL, status);
-    ck_assert_int_eq(status[0], 0);
-    ck_assert(WIFSIGNALED(status[1]));
+    struct ranks r;
+    ranks_start(&r, 2, ranks_job_run, &(struct ranks_job){die_before_creation_on_rank_1, NULL});
+    ranks_wait(&r);
+    ck_assert_int_eq(r.status[0], 0);
+    ck_assert(WIFSIGNALED(r.status[1]));
 }
 END_TEST
 
