@@ -1,4 +1,4 @@
-/* group.h - inside of a group, for the files of this room.
+/* group.h - inside of a group, for the files of libddp.
  *
  * A group is ranks, a back end that moves bytes between them, and the models and samplers made from
  * it. Inside the library a failure is -errno and a struct co_error; the public functions convert it
