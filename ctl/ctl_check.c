@@ -417,7 +417,7 @@ static int open_nodes(struct check *c, struct co_error *err)
     return check_nodes_open(&opts, &c->nodes, err);
 }
 
-static int prepare(struct check *c, struct co_error *err)
+static int check_task_prepare(struct check *c, struct co_error *err)
 {
     int rc = check_hosts_find(&c->task, &host_env_real, &c->hosts, err);
     if (rc == 0)
@@ -459,10 +459,10 @@ static void check_fini(struct check *c)
     free(c->ssh);
 }
 
-static enum ctl_exit run(struct check *c)
+static enum ctl_exit check_task_run(struct check *c)
 {
     struct co_error err = {0};
-    int rc = prepare(c, &err);
+    int rc = check_task_prepare(c, &err);
     enum ctl_exit code = rc == -ENOMEM ? CTL_EXIT_INTERNAL : CTL_EXIT_USAGE;
     if (rc < 0)
         return ctl_fail(code, &err);
@@ -485,7 +485,7 @@ enum ctl_exit ctl_check(int argc, char **argv)
         check_options_print_help(stdout);
         return ctl_flush(CTL_EXIT_OK);
     }
-    enum ctl_exit code = run(&c);
+    enum ctl_exit code = check_task_run(&c);
     check_fini(&c);
     return ctl_flush(code);
 }

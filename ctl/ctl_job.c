@@ -26,7 +26,7 @@ struct work {
     struct co_error err;
 };
 
-static enum ctl_exit fail(const struct work *w, int rc)
+static enum ctl_exit job_task_fail(const struct work *w, int rc)
 {
     switch (rc) {
     case -ENOENT:
@@ -124,7 +124,7 @@ static enum ctl_exit show(struct work *w)
         if (!is_first && (rc == -ENOENT || (rc == 0 && w->jobs.n == 0)))
             return CTL_EXIT_OK;
         if (rc < 0)
-            return fail(w, rc);
+            return job_task_fail(w, rc);
         if (print_once(w) < 0) {
             ctl_tell("no memory");
             return CTL_EXIT_INTERNAL;
@@ -176,7 +176,7 @@ static void print_text(const json_t *answer)
 }
 
 /* What is written to a file is not seen by ddprun: who reads is told where it is. */
-static enum ctl_exit follow(struct work *w, const struct job *node)
+static enum ctl_exit log_follow(struct work *w, const struct job *node)
 {
     struct job_request r = {.type = JOB_REQUEST_LOGS, .rank = w->task->rank};
     json_t *answer;
@@ -185,7 +185,7 @@ static enum ctl_exit follow(struct work *w, const struct job *node)
         if (rc == -EPIPE && !is_first)
             return CTL_EXIT_OK; /* the job is over */
         if (rc < 0)
-            return fail(w, rc);
+            return job_task_fail(w, rc);
         if (is_first) {
             tell_file(answer, "stdout_file", "standard output");
             tell_file(answer, "stderr_file", "standard error");
@@ -208,9 +208,9 @@ static enum ctl_exit logs(struct work *w)
 {
     int rc = find_job(w);
     if (rc < 0)
-        return fail(w, rc);
+        return job_task_fail(w, rc);
     const struct job *node = find_node(w);
-    return node != NULL ? follow(w, node) : fail(w, -ENOENT);
+    return node != NULL ? log_follow(w, node) : job_task_fail(w, -ENOENT);
 }
 
 /* --- stack --- */
@@ -242,7 +242,7 @@ static enum ctl_exit print_stack(struct work *w, struct job_hearing *h)
 {
     if (h->rc < 0) {
         w->err = h->err;
-        return fail(w, h->rc);
+        return job_task_fail(w, h->rc);
     }
     if (w->task->json)
         print_json(co_take(&h->answer));
@@ -260,7 +260,7 @@ static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n
     int rc = 0;
     co_autofree struct job_hearing *list = calloc(n, sizeof *list);
     if (list == NULL)
-        return fail(w, co_fail(&w->err, -ENOMEM, "no memory for %zu answers", n));
+        return job_task_fail(w, co_fail(&w->err, -ENOMEM, "no memory for %zu answers", n));
     while (n_asked < n && (rc = ask_stack(w, &nodes[n_asked])) == 0) {
         list[n_asked].fd = nodes[n_asked].fd;
         n_asked++;
@@ -272,18 +272,18 @@ static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n
     }
     for (size_t i = 0; i < n_asked; i++)
         job_hearing_fini(&list[i]);
-    return code == CTL_EXIT_OK && rc < 0 ? fail(w, rc) : code;
+    return code == CTL_EXIT_OK && rc < 0 ? job_task_fail(w, rc) : code;
 }
 
 static enum ctl_exit stack(struct work *w)
 {
     int rc = find_job(w);
     if (rc < 0)
-        return fail(w, rc);
+        return job_task_fail(w, rc);
     if (w->task->rank < 0)
         return stacks_of(w, w->jobs.list, w->jobs.n);
     const struct job *node = find_node(w);
-    return node != NULL ? stacks_of(w, node, 1) : fail(w, -ENOENT);
+    return node != NULL ? stacks_of(w, node, 1) : job_task_fail(w, -ENOENT);
 }
 
 /* --- stop and restart --- */
@@ -301,7 +301,7 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
     if (rc == 0)
         rc = job_conn_ask(w->jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
     if (rc < 0)
-        return fail(w, rc);
+        return job_task_fail(w, rc);
     if (w->task->json)
         print_json(answer);
     else
@@ -309,7 +309,7 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
     return CTL_EXIT_OK;
 }
 
-static enum ctl_exit run(struct work *w)
+static enum ctl_exit job_task_run(struct work *w)
 {
     const struct ctl_job_task *task = w->task;
     switch (task->command) {
@@ -339,7 +339,7 @@ static enum ctl_exit run(struct work *w)
 enum ctl_exit ctl_job(const struct ctl_job_task *task)
 {
     struct work w = {.task = task};
-    enum ctl_exit code = run(&w);
+    enum ctl_exit code = job_task_run(&w);
     jobs_fini(&w.jobs);
     return code;
 }

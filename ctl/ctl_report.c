@@ -24,7 +24,7 @@ struct work {
     struct co_error err;
 };
 
-static enum ctl_exit fail(const struct work *w, int rc)
+static enum ctl_exit report_task_fail(const struct work *w, int rc)
 {
     switch (rc) {
     case -ENOMEM:
@@ -121,7 +121,7 @@ static enum ctl_exit write_page(struct work *w)
     history_finish(&w->history);
     int rc = make_page(w, &text, &len);
     if (rc < 0)
-        return fail(w, rc);
+        return report_task_fail(w, rc);
     if (w->task->output == NULL) {
         fwrite(text, 1, len, stdout);
         return CTL_EXIT_OK;
@@ -131,7 +131,7 @@ static enum ctl_exit write_page(struct work *w)
                   : CTL_EXIT_OK;
 }
 
-static enum ctl_exit run(struct work *w)
+static enum ctl_exit report_task_run(struct work *w)
 {
     int rc;
     if (w->task->job != NULL && is_file(w->task->job)) {
@@ -143,13 +143,13 @@ static enum ctl_exit run(struct work *w)
     if (rc == 0 && w->history.n_events == 0)
         rc = co_fail(&w->err, -ENOENT, "there are no events of %s in it",
                      w->history.job[0] != '\0' ? w->history.job : "a job");
-    return rc < 0 ? fail(w, rc) : write_page(w);
+    return rc < 0 ? report_task_fail(w, rc) : write_page(w);
 }
 
 enum ctl_exit ctl_report(const struct ctl_job_task *task)
 {
     struct work w = {.task = task};
-    enum ctl_exit code = run(&w);
+    enum ctl_exit code = report_task_run(&w);
     history_fini(&w.history);
     return code;
 }

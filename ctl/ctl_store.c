@@ -28,7 +28,7 @@ struct work {
     struct co_error err;
 };
 
-static enum ctl_exit fail(const struct work *w, int rc)
+static enum ctl_exit store_task_fail(const struct work *w, int rc)
 {
     switch (rc) {
     case -ENOENT:
@@ -84,7 +84,7 @@ static enum ctl_exit do_get(struct work *w, const char *key)
     size_t len = 0;
     int rc = client_get_now(w->client, key, strlen(key), w->deadline_ms, &value, &len, &w->err);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     if (isatty(STDOUT_FILENO)) {
         escape_print(value, len, stdout);
         putchar('\n');
@@ -132,7 +132,7 @@ static enum ctl_exit do_set(struct work *w, const char *key)
     const char *value = w->task->value;
     if (value != NULL) {
         int rc = set_and_check(w, key, value, strlen(value));
-        return rc < 0 ? fail(w, rc) : CTL_EXIT_OK;
+        return rc < 0 ? store_task_fail(w, rc) : CTL_EXIT_OK;
     }
     struct co_buf in = {0};
     int rc = read_stdin(&in, &w->err);
@@ -142,7 +142,7 @@ static enum ctl_exit do_set(struct work *w, const char *key)
     } else {
         w->deadline_ms = co_deadline_ms(w->task->timeout_ms); /* stdin may have taken its time */
         rc = set_and_check(w, key, co_buf_bytes(&in), co_buf_len(&in));
-        code = rc < 0 ? fail(w, rc) : CTL_EXIT_OK;
+        code = rc < 0 ? store_task_fail(w, rc) : CTL_EXIT_OK;
     }
     co_buf_fini(&in);
     return code;
@@ -156,7 +156,7 @@ static enum ctl_exit do_add(struct work *w, const char *key)
         co_fail(&w->err, rc, "the store closed the connection: is the value of '%.200s' a number?",
                 key);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     printf("%" PRId64 "\n", sum);
     return CTL_EXIT_OK;
 }
@@ -166,7 +166,7 @@ static enum ctl_exit do_wait(struct work *w, const char *key)
     int rc = client_wait(w->client, key, strlen(key), w->deadline_ms, &w->err);
     if (rc == -ETIMEDOUT)
         return ctl_fail(CTL_EXIT_NO, &w->err);
-    return rc < 0 ? fail(w, rc) : CTL_EXIT_OK;
+    return rc < 0 ? store_task_fail(w, rc) : CTL_EXIT_OK;
 }
 
 static enum ctl_exit do_delete(struct work *w, const char *key)
@@ -175,7 +175,7 @@ static enum ctl_exit do_delete(struct work *w, const char *key)
     int rc = client_delete(w->client, key, strlen(key), w->deadline_ms, &n_deleted, &w->err);
     if (rc == 0 && n_deleted == 0)
         rc = co_fail(&w->err, -ENOENT, "there is no key '%.200s'", key);
-    return rc < 0 ? fail(w, rc) : CTL_EXIT_OK;
+    return rc < 0 ? store_task_fail(w, rc) : CTL_EXIT_OK;
 }
 
 static enum ctl_exit delete_prefix(struct work *w, const char *prefix)
@@ -184,7 +184,7 @@ static enum ctl_exit delete_prefix(struct work *w, const char *prefix)
     size_t n = 0;
     int rc = list_keys(w, &keys);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     for (size_t i = 0; rc == 0 && i < keys.n; i++) {
         int64_t n_deleted = 0;
         if (has_prefix(&keys.keys[i], prefix))
@@ -195,7 +195,7 @@ static enum ctl_exit delete_prefix(struct work *w, const char *prefix)
     client_keys_fini(&keys);
     printf("%zu\n", n);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     return n > 0 ? CTL_EXIT_OK : CTL_EXIT_NO;
 }
 
@@ -224,7 +224,7 @@ static enum ctl_exit do_dump(struct work *w, const char *prefix)
     size_t n_hidden = 0;
     int rc = list_keys(w, &keys);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     for (size_t i = 0; rc == 0 && i < keys.n; i++) {
         if (!is_nameable(w, &keys.keys[i]))
             n_hidden++;
@@ -233,7 +233,7 @@ static enum ctl_exit do_dump(struct work *w, const char *prefix)
     }
     client_keys_fini(&keys);
     if (rc < 0)
-        return fail(w, rc);
+        return store_task_fail(w, rc);
     if (n_hidden > 0)
         ctl_tell("%zu keys without a '/' in front are not shown: --raw shows all", n_hidden);
     return CTL_EXIT_OK;
@@ -276,7 +276,7 @@ static enum ctl_exit do_keys(struct work *w)
     return code;
 }
 
-static enum ctl_exit run(const struct ctl_store_task *task)
+static enum ctl_exit store_task_run(const struct ctl_store_task *task)
 {
     struct work w = {.task = task, .deadline_ms = co_deadline_ms(task->timeout_ms)};
     /* who waits for a key waits for its store, too */
@@ -284,7 +284,7 @@ static enum ctl_exit run(const struct ctl_store_task *task)
                  ? client_connect(task->host, task->port, w.deadline_ms, &w.client, &w.err)
                  : client_connect_once(task->host, task->port, w.deadline_ms, &w.client, &w.err);
     if (rc < 0)
-        return fail(&w, rc == -ENOENT ? -EINVAL : rc);
+        return store_task_fail(&w, rc == -ENOENT ? -EINVAL : rc);
     enum ctl_exit code = do_keys(&w);
     client_close(w.client);
     return code;
@@ -300,5 +300,5 @@ enum ctl_exit ctl_store(int argc, char **argv)
         return ctl_fail(CTL_EXIT_USAGE, &err);
     if (task.is_help)
         ctl_store_cli_print_help(stdout);
-    return ctl_flush(task.is_help ? CTL_EXIT_OK : run(&task));
+    return ctl_flush(task.is_help ? CTL_EXIT_OK : store_task_run(&task));
 }

@@ -25,7 +25,7 @@ struct top {
 };
 
 /* returns   0; -ENOENT there is no such job */
-static int look(struct top *t)
+static int top_poll(struct top *t)
 {
     int rc = jobs_poll(&t->jobs, t->task->timeout_ms, &t->err);
     if (rc == 0 && t->task->job != NULL)
@@ -52,7 +52,7 @@ static int print(struct top *t, FILE *out)
     return top_frame_print(&t->view, statuses, n, out);
 }
 
-static enum ctl_exit fail(struct top *t, int rc)
+static enum ctl_exit top_fail(struct top *t, int rc)
 {
     if (rc == -ENOENT || rc == -EEXIST)
         return ctl_fail(CTL_EXIT_NO, &t->err);
@@ -61,13 +61,13 @@ static enum ctl_exit fail(struct top *t, int rc)
 
 static enum ctl_exit show_once(struct top *t)
 {
-    int rc = look(t);
+    int rc = top_poll(t);
     if (rc == 0) {
         poll(NULL, 0, SAMPLE_MS);
-        rc = look(t);
+        rc = top_poll(t);
     }
     if (rc < 0)
-        return fail(t, rc);
+        return top_fail(t, rc);
     return print(t, stdout) < 0 ? CTL_EXIT_INTERNAL : CTL_EXIT_OK;
 }
 
@@ -111,18 +111,18 @@ static int draw(struct top *t)
 /* The end of a job that was named is the end; without a name others may follow. */
 static enum ctl_exit show(struct top *t)
 {
-    int rc = look(t);
+    int rc = top_poll(t);
     if (rc == 0)
         rc = top_screen_open(&t->err);
     if (rc < 0)
-        return rc == -ENOTTY ? ctl_fail(CTL_EXIT_IO, &t->err) : fail(t, rc);
+        return rc == -ENOTTY ? ctl_fail(CTL_EXIT_IO, &t->err) : top_fail(t, rc);
     do {
         rc = draw(t);
-    } while (rc == 0 && obey(t, top_screen_wait(t->task->watch_ms)) && (rc = look(t)) == 0);
+    } while (rc == 0 && obey(t, top_screen_wait(t->task->watch_ms)) && (rc = top_poll(t)) == 0);
     top_screen_close();
     if (rc == -EIO)
         return CTL_EXIT_IO;
-    return rc == 0 || (rc == -ENOENT && t->has_seen) ? CTL_EXIT_OK : fail(t, rc);
+    return rc == 0 || (rc == -ENOENT && t->has_seen) ? CTL_EXIT_OK : top_fail(t, rc);
 }
 
 enum ctl_exit ctl_top(const struct ctl_job_task *task)

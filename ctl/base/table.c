@@ -128,7 +128,7 @@ struct line {
     size_t left;
 };
 
-static void put(struct line *l, const char *text)
+static void line_put(struct line *l, const char *text)
 {
     size_t n = table_cut(text, l->left);
     size_t width = table_width(text);
@@ -139,7 +139,7 @@ static void put(struct line *l, const char *text)
 static void put_blanks(struct line *l, size_t n)
 {
     for (; n > 0 && l->left > 0; n--)
-        put(l, " ");
+        line_put(l, " ");
 }
 
 static void put_cell(struct line *l, const struct table *t, size_t cell, size_t width)
@@ -151,7 +151,7 @@ static void put_cell(struct line *l, const struct table *t, size_t cell, size_t 
         put_blanks(l, 2);
     if (t->right[column])
         put_blanks(l, fill);
-    put(l, text);
+    line_put(l, text);
     if (!t->right[column] && column < t->n_columns - 1)
         put_blanks(l, fill);
 }

@@ -272,7 +272,7 @@ static uint64_t slower(const struct check_pair *p)
     return p->forth < p->back ? p->forth : p->back;
 }
 
-static int compare(const void *a, const void *b)
+static int u64_compare(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -288,7 +288,7 @@ static uint64_t median_speed(struct judge *j)
         if (r->pairs[i].why[0] == '\0')
             all[n++] = slower(&r->pairs[i]);
     if (n > 0) {
-        qsort(all, n, sizeof *all, compare);
+        qsort(all, n, sizeof *all, u64_compare);
         median = all[n / 2];
     }
     j->failed |= all == NULL;

@@ -38,7 +38,7 @@ static const char *state_of(const struct check_report *r, size_t node)
     return state;
 }
 
-static const char *count(uint64_t n, char cell[CELL_BYTES])
+static const char *count_text(uint64_t n, char cell[CELL_BYTES])
 {
     if (n == CHECK_UNKNOWN)
         return "-";
@@ -51,7 +51,7 @@ static const char *count(uint64_t n, char cell[CELL_BYTES])
 static const char *bytes(uint64_t n, char cell[CELL_BYTES])
 {
     if (n == CHECK_UNKNOWN || n == CHECK_UNLIMITED)
-        return count(n, cell);
+        return count_text(n, cell);
     if (n >= (uint64_t)10 << 30)
         snprintf(cell, CELL_BYTES, "%" PRIu64 "G", n >> 30);
     else if (n >= (uint64_t)10 << 20)
@@ -130,9 +130,9 @@ static void add_facts(struct table *t, const struct check_report *r, size_t i)
     char cell[CELL_BYTES];
     table_add(t, "%s%s", f->version[0] != '\0' ? f->version : "none", mark(r, i, CHECK_VERSION));
     table_add(t, "%s%s", clock_cell(n, cell), mark(r, i, CHECK_CLOCK));
-    table_add(t, "%s%s", count(f->nofile_hard, cell), mark(r, i, CHECK_NOFILE));
+    table_add(t, "%s%s", count_text(f->nofile_hard, cell), mark(r, i, CHECK_NOFILE));
     table_add(t, "%s%s", bytes(f->memlock, cell), mark(r, i, CHECK_MEMLOCK));
-    table_add(t, "%s%s", count(f->somaxconn, cell), mark(r, i, CHECK_BACKLOG));
+    table_add(t, "%s%s", count_text(f->somaxconn, cell), mark(r, i, CHECK_BACKLOG));
     table_add(t, "%s%s", shm_cell(f, cell), mark(r, i, CHECK_SHM));
     table_add(t, "%s%s", f->host, mark(r, i, CHECK_NAMES));
     table_add(t, "%s%s", port_cell(r, i), mark(r, i, CHECK_PORTS));

@@ -215,8 +215,8 @@ static bool is_it(const struct job *job, const char *name)
     return strcmp(jobs_name(job), name) == 0;
 }
 
-static size_t count(const struct jobs *jobs, bool (*fits)(const struct job *, const char *),
-                    const char *name)
+static size_t matches_count(const struct jobs *jobs, bool (*fits)(const struct job *, const char *),
+                            const char *name)
 {
     size_t n = 0;
     for (size_t i = 0; i < jobs->n; i++)
@@ -254,9 +254,9 @@ static int require_one(const struct jobs *jobs, struct co_error *err)
 
 int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
 {
-    if (name != NULL && count(jobs, is_it, name) > 0)
+    if (name != NULL && matches_count(jobs, is_it, name) > 0)
         keep(jobs, is_it, name);
-    else if (name != NULL && count(jobs, is_pid, name) > 0)
+    else if (name != NULL && matches_count(jobs, is_pid, name) > 0)
         keep(jobs, is_pid, name);
     else if (name != NULL)
         keep(jobs, begins, name);

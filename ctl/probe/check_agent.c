@@ -138,7 +138,7 @@ static json_t *answer(struct here *h, const json_t *request)
 /* --- both directions --- */
 
 /* returns 0, -ENOMEM, -errno: nobody reads any more */
-static int say(json_t *json)
+static int line_send(json_t *json)
 {
     char *line = check_wire_print(json);
     int rc = line != NULL ? 0 : -ENOMEM;
@@ -186,7 +186,7 @@ static int obey_all(struct here *h, struct co_error *err)
         json_decref(request);
         if (json == NULL)
             return co_fail(err, -EPROTO, "a request that is not understood");
-        rc = say(json);
+        rc = line_send(json);
         if (rc < 0)
             return co_fail(err, rc, "nobody hears the answers: %s", strerror(-rc));
     }
@@ -198,7 +198,8 @@ enum ctl_exit check_agent(void)
     struct here h = {.wire = {.n_ignored = 0}};
     struct co_error err = {0};
     find_way(&h);
-    int rc = say(json_pack("{s:i, s:s, s:s}", "v", CHECK_PROTOCOL, "from", h.from, "to", h.to));
+    int rc =
+        line_send(json_pack("{s:i, s:s, s:s}", "v", CHECK_PROTOCOL, "from", h.from, "to", h.to));
     if (rc < 0)
         co_fail(&err, rc, "cannot say hello: %s", strerror(-rc));
     while (rc >= 0 && (rc = read_some(&h)) > 0)

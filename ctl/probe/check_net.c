@@ -62,7 +62,7 @@ static void settle(struct attempt *a, enum check_reach reach)
     *a->ret = reach;
 }
 
-static void begin(struct attempt *a, const struct sockaddr_storage *peer)
+static void attempt_begin(struct attempt *a, const struct sockaddr_storage *peer)
 {
     a->fd = socket(peer->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (a->fd < 0 || (connect(a->fd, (const struct sockaddr *)peer, length_of(peer)) < 0 &&
@@ -120,7 +120,7 @@ void check_net_reach(const uint8_t secret[CHECK_SECRET_BYTES], const struct sock
     n = n < CHECK_CONNECTIONS_MAX ? n : CHECK_CONNECTIONS_MAX;
     for (size_t i = 0; i < n; i++) {
         attempts[i] = (struct attempt){.ret = &ret[i]};
-        begin(&attempts[i], &peers[i]);
+        attempt_begin(&attempts[i], &peers[i]);
     }
     while (await_attempts(attempts, n, deadline_ms, hello)) {
     }
@@ -151,7 +151,7 @@ static int open_way(const uint8_t secret[CHECK_SECRET_BYTES], const struct socka
     return byte == 'k' ? 0 : -EPROTO;
 }
 
-static int compare(const void *a, const void *b)
+static int u64_compare(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -174,7 +174,7 @@ static int ping(int fd, uint64_t end_ms, struct check_pair *ret)
     }
     if (n == 0)
         return -ETIMEDOUT;
-    qsort(times, n, sizeof *times, compare);
+    qsort(times, n, sizeof *times, u64_compare);
     ret->rtt_min_ns = times[0];
     ret->rtt_median_ns = times[n / 2];
     return 0;

@@ -114,7 +114,7 @@ static void find_last_words(const struct node *n, char *to, size_t size)
                            "ddpctl: ", to, size);
 }
 
-static void end(struct check_nodes *c, size_t i)
+static void node_end(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
     char why[CHECK_WHY_BYTES] = "";
@@ -173,7 +173,7 @@ static int make_pipes(struct node *n, int theirs[3])
     return 0;
 }
 
-static void start(struct check_nodes *c, size_t i)
+static void node_start(struct check_nodes *c, size_t i)
 {
     static const char *const arguments[] = {"check", CHECK_WIRE_ARGUMENT, NULL};
     struct node *n = &c->nodes[i];
@@ -199,7 +199,7 @@ static void start(struct check_nodes *c, size_t i)
 /* --- asking --- */
 
 /* A request fits into a pipe that is empty, and it is: the one before was answered. */
-static void ask(struct check_nodes *c, size_t i, const json_t *answer)
+static void node_ask(struct check_nodes *c, size_t i, const json_t *answer)
 {
     struct node *n = &c->nodes[i];
     json_t *request = c->next(c->arg, i, answer);
@@ -228,10 +228,10 @@ static void take_hello(struct check_nodes *c, size_t i, const json_t *hello)
     n->is_up = true;
     n->reach_ms = co_now_ms() - n->begun_ms;
     bringup_set(c->bringup, i, BRINGUP_UP, co_now_ms());
-    ask(c, i, hello);
+    node_ask(c, i, hello);
 }
 
-static void hear(struct check_nodes *c, size_t i)
+static void node_hear(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
     struct co_error err = {0};
@@ -252,7 +252,7 @@ static void hear(struct check_nodes *c, size_t i)
         else if (!n->is_up)
             take_hello(c, i, answer);
         else
-            ask(c, i, answer);
+            node_ask(c, i, answer);
         json_decref(answer);
     }
     if (rc < 0)
@@ -274,7 +274,7 @@ static void give_up_late(struct check_nodes *c)
     snprintf(why, sizeof why, "it did not say more within %.1f s", (double)c->answer_ms / 1e3);
     for (size_t i = 0; i < c->opts.n; i++)
         if (c->nodes[i].is_ending && co_left_ms(c->nodes[i].deadline_ms) == 0)
-            end(c, i);
+            node_end(c, i);
         else if (c->nodes[i].is_busy && co_left_ms(c->nodes[i].deadline_ms) == 0)
             check_nodes_fail(c, i, why);
 }
@@ -299,11 +299,11 @@ static void look_at(struct check_nodes *c, size_t i, const struct pollfd polls[N
     if (polls[1].revents != 0 && n->err_fd >= 0)
         hear_complaint(n);
     if (polls[0].revents != 0 && n->out_fd >= 0)
-        hear(c, i);
+        node_hear(c, i);
     if (polls[2].revents != 0 && n->end_fd >= 0 && await_end(n, CO_NEVER_MS))
         co_close_fd(&n->end_fd);
     if (is_at_its_end(n))
-        end(c, i);
+        node_end(c, i);
 }
 
 static void await_some(struct check_nodes *c, uint64_t deadline_ms)
@@ -320,13 +320,13 @@ static void await_some(struct check_nodes *c, uint64_t deadline_ms)
         look_at(c, i, c->polls + N_POLLS * i);
 }
 
-static void run(struct check_nodes *c, bool may_start)
+static void nodes_run(struct check_nodes *c, bool may_start)
 {
     uint64_t deadline_ms;
     ptrdiff_t next;
     for (;;) {
         while (may_start && (next = bringup_next(c->bringup)) >= 0)
-            start(c, (size_t)next);
+            node_start(c, (size_t)next);
         if (!find_deadline(c, &deadline_ms))
             return;
         await_some(c, deadline_ms);
@@ -339,7 +339,7 @@ void check_nodes_reach(struct check_nodes *c, uint64_t answer_ms, check_next *ne
     c->answer_ms = answer_ms;
     c->next = next;
     c->arg = arg;
-    run(c, true);
+    nodes_run(c, true);
 }
 
 void check_nodes_ask(struct check_nodes *c, uint64_t answer_ms, check_next *next, void *arg)
@@ -349,8 +349,8 @@ void check_nodes_ask(struct check_nodes *c, uint64_t answer_ms, check_next *next
     c->arg = arg;
     for (size_t i = 0; i < c->opts.n; i++)
         if (check_nodes_is_there(c, i))
-            ask(c, i, NULL);
-    run(c, false);
+            node_ask(c, i, NULL);
+    nodes_run(c, false);
 }
 
 int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **ret,

@@ -182,7 +182,7 @@ static struct question *make_question(const struct check_facts *f, const char *a
 }
 
 /* returns false: it could not even be asked */
-static bool ask(struct question *q)
+static bool question_ask(struct question *q)
 {
     pthread_t thread;
     pthread_attr_t attr;
@@ -229,7 +229,7 @@ void check_resolve_find(const char *at, uint64_t timeout_ms, struct check_facts 
     if (*at == '\0' && facts->n_addresses > 0)
         at = facts->addresses[0].text;
     struct question *q = make_question(facts, at);
-    if (q != NULL && ask(q))
+    if (q != NULL && question_ask(q))
         await_answer(q, timeout_ms, facts);
     else if (q != NULL)
         free_question(q);

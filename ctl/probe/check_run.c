@@ -19,7 +19,7 @@
 /* Who sits in a call to a driver that has come to a standstill does not even die. It is left. */
 enum { KILL_MS = 2000 };
 
-static int start(const char *const *words, int out_fd, pid_t *ret_pid)
+static int program_start(const char *const *words, int out_fd, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t actions;
     int rc = posix_spawn_file_actions_init(&actions);
@@ -94,7 +94,7 @@ int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t 
     if (pipe2(fds, O_CLOEXEC) < 0)
         return co_fail(err, -errno, "no pipe to %s: %s", words[0], strerror(errno));
     co_autoclose_fd int fd = fds[0];
-    int rc = start(words, fds[1], &pid);
+    int rc = program_start(words, fds[1], &pid);
     close(fds[1]);
     if (rc < 0)
         return co_fail(err, rc, "%s: %s", words[0], strerror(-rc));

@@ -64,7 +64,7 @@ static void swallow(int fd, uint8_t *chunk)
     check_stream_send(fd, &n_bytes, sizeof n_bytes, CO_NEVER_MS);
 }
 
-static void serve(const struct check_server *s, int fd)
+static void client_serve(const struct check_server *s, int fd)
 {
     uint8_t hello[CHECK_SECRET_BYTES + 1];
     co_autofree uint8_t *chunk = NULL;
@@ -87,7 +87,7 @@ static void *run_connection(void *arg)
 {
     struct seat *seat = arg;
     struct check_server *s = seat->server;
-    serve(s, seat->fd);
+    client_serve(s, seat->fd);
     pthread_mutex_lock(&s->mutex);
     close(seat->fd); /* under the lock: whoever closes the server shuts down what is open */
     seat->fd = -1;
@@ -117,7 +117,7 @@ static struct seat *take_seat(struct check_server *s, int fd)
     return seat;
 }
 
-static void begin(struct check_server *s, int fd)
+static void client_begin(struct check_server *s, int fd)
 {
     pthread_t thread;
     pthread_attr_t attr;
@@ -143,7 +143,7 @@ static void *run_acceptor(void *arg)
             continue;
         int fd = co_listener_accept(&s->listener, SOCK_CLOEXEC);
         if (fd >= 0)
-            begin(s, fd);
+            client_begin(s, fd);
     }
     return NULL;
 }

@@ -108,7 +108,7 @@ static void end_now(struct channel_conn *c)
     uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
 }
 
-static void fail(struct channel_conn *c, int code, const char *text)
+static void conn_fail(struct channel_conn *c, int code, const char *text)
 {
     bool tell = !c->is_told;
     end_now(c);
@@ -119,7 +119,7 @@ static void fail(struct channel_conn *c, int code, const char *text)
 static void on_failure_due(uv_timer_t *timer)
 {
     struct channel_conn *c = timer->data;
-    fail(c, c->failure, c->failure_text);
+    conn_fail(c, c->failure, c->failure_text);
 }
 
 /* Tell of it when the caller has returned. */
@@ -139,16 +139,16 @@ static void on_late(uv_timer_t *timer)
     if (c->stage == STAGE_LINGERING)
         end_now(c);
     else if (!c->is_connected)
-        fail(c, -ETIMEDOUT, "no connection in time");
+        conn_fail(c, -ETIMEDOUT, "no connection in time");
     else if (c->stage == STAGE_GREETING)
-        fail(c, -ETIMEDOUT, "the other end does not answer the greeting");
+        conn_fail(c, -ETIMEDOUT, "the other end does not answer the greeting");
     else
-        fail(c, -ETIMEDOUT, "the other end stopped in the middle of a frame");
+        conn_fail(c, -ETIMEDOUT, "the other end stopped in the middle of a frame");
 }
 
 /* --- sending --- */
 
-static void flush(struct channel_conn *c);
+static void conn_flush(struct channel_conn *c);
 
 static void on_written(uv_write_t *write, int status)
 {
@@ -157,9 +157,9 @@ static void on_written(uv_write_t *write, int status)
         return;
     co_buf_consume(&c->writing, co_buf_len(&c->writing));
     if (status < 0)
-        fail(c, status, uv_strerror(status));
+        conn_fail(c, status, uv_strerror(status));
     else
-        flush(c);
+        conn_flush(c);
     count_buffers(c);
 }
 
@@ -193,7 +193,7 @@ static void write_rest(struct channel_conn *c, struct co_buf *out)
         fail_later(c, rc, uv_strerror(rc));
 }
 
-static void flush(struct channel_conn *c)
+static void conn_flush(struct channel_conn *c)
 {
     struct co_buf *out = seal_output(c->seal);
     if (!c->is_connected || c->stage >= STAGE_LINGERING || co_buf_len(&c->writing) > 0)
@@ -228,7 +228,7 @@ void channel_conn_send(struct channel_conn *c, const struct message *m)
     else if (co_buf_len(seal_output(c->seal)) > CHANNEL_CONN_MAX_UNSENT)
         fail_later(c, -ETIMEDOUT, "the other end does not read");
     else
-        flush(c);
+        conn_flush(c);
     if (!count_buffers(c))
         fail_later(c, -ENOMEM, "the other end does not read, and others need the memory, too");
 }
@@ -239,7 +239,7 @@ void channel_conn_end(struct channel_conn *c)
     if (c->stage == STAGE_OPEN && c->failure == 0) {
         c->ends = true;
         uv_timer_start(&c->timer, on_late, CHANNEL_CONN_LINGER_MS, 0);
-        flush(c);
+        conn_flush(c);
     } else if (c->stage != STAGE_LINGERING) {
         end_now(c);
     }
@@ -253,7 +253,7 @@ static void take_frame(struct channel_conn *c, const uint8_t *frame, size_t len)
     struct message m;
     int rc = channel_wire_decode(frame, len, c->host->wire, &m, &err);
     if (rc < 0)
-        fail(c, rc, err.text);
+        conn_fail(c, rc, err.text);
     else if (!c->is_told)
         c->callbacks.on_message(c->callbacks.arg, &m);
 }
@@ -278,18 +278,18 @@ static bool take_next(struct channel_conn *c, const uint8_t *bytes, size_t len, 
     size_t frame_len;
     int rc = seal_feed(c->seal, bytes, len, ret_used, &frame, &frame_len, &err);
     if (rc < 0) {
-        flush(c); /* tells the other end why */
-        fail(c, rc, err.text);
+        conn_flush(c); /* tells the other end why */
+        conn_fail(c, rc, err.text);
     } else if (rc == SEAL_OPENED) {
         c->stage = STAGE_OPEN;
         uv_timer_stop(&c->timer);
-        flush(c);
+        conn_flush(c);
         if (!c->is_told)
             c->callbacks.on_open(c->callbacks.arg);
     } else if (rc == SEAL_FRAME) {
         take_frame(c, frame, frame_len);
     } else {
-        flush(c); /* of the greeting */
+        conn_flush(c); /* of the greeting */
         return false;
     }
     return true;
@@ -315,18 +315,18 @@ static void receive_kept(struct channel_conn *c)
         co_buf_fini(&c->in);
 }
 
-static void receive(struct channel_conn *c, const uint8_t *bytes, size_t len)
+static void conn_receive(struct channel_conn *c, const uint8_t *bytes, size_t len)
 {
     if (c->stage > STAGE_OPEN)
         return;
     bool had_kept = co_buf_len(&c->in) > 0;
     size_t n_used = had_kept ? 0 : take_all(c, bytes, len);
     if (n_used < len && co_buf_append(&c->in, bytes + n_used, len - n_used) < 0)
-        fail(c, -ENOMEM, "no memory for a frame");
+        conn_fail(c, -ENOMEM, "no memory for a frame");
     else if (had_kept)
         receive_kept(c);
     if (!count_buffers(c))
-        fail(c, -ENOMEM, "a frame is not complete, and others need the memory, too");
+        conn_fail(c, -ENOMEM, "a frame is not complete, and others need the memory, too");
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -340,13 +340,13 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 {
     struct channel_conn *c = stream->data;
     if (n_read > 0)
-        receive(c, (const uint8_t *)buf->base, (size_t)n_read);
+        conn_receive(c, (const uint8_t *)buf->base, (size_t)n_read);
     else if (n_read < 0 && c->stage == STAGE_LINGERING)
         end_now(c);
     else if (n_read == UV_EOF)
-        fail(c, -ECONNRESET, "the other end closed the connection");
+        conn_fail(c, -ECONNRESET, "the other end closed the connection");
     else if (n_read < 0)
-        fail(c, (int)n_read, uv_strerror((int)n_read));
+        conn_fail(c, (int)n_read, uv_strerror((int)n_read));
 }
 
 /* --- the beginning --- */
@@ -372,7 +372,7 @@ static int create(struct channel_conn_host *h, struct seal *seal,
     return 0;
 }
 
-static int begin(struct channel_conn *c)
+static int conn_begin(struct channel_conn *c)
 {
     struct sockaddr_storage from = {0};
     int len = sizeof from;
@@ -388,7 +388,7 @@ static void on_adopted(uv_timer_t *timer)
 {
     struct channel_conn *c = timer->data;
     uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
-    receive(c, NULL, 0);
+    conn_receive(c, NULL, 0);
 }
 
 int channel_conn_adopt(struct channel_conn_host *h, struct seal *seal, int fd, const uint8_t *bytes,
@@ -405,7 +405,7 @@ int channel_conn_adopt(struct channel_conn_host *h, struct seal *seal, int fd, c
     if (rc < 0)
         close(fd);
     if (rc == 0)
-        rc = begin(c);
+        rc = conn_begin(c);
     if (rc == 0)
         rc = co_buf_append(&c->in, bytes, len);
     if (rc == 0) /* they are looked at when the caller has returned */
@@ -424,11 +424,11 @@ static void on_connected(uv_connect_t *request, int status)
     if (c->stage == STAGE_CLOSING)
         return;
     if (status == 0)
-        status = begin(c);
+        status = conn_begin(c);
     if (status < 0)
-        fail(c, status, uv_strerror(status));
+        conn_fail(c, status, uv_strerror(status));
     else
-        flush(c); /* the greeting */
+        conn_flush(c); /* the greeting */
 }
 
 int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const struct sockaddr *to,

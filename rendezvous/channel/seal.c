@@ -215,7 +215,7 @@ static int take_answer(struct seal *s, const uint8_t *bytes, size_t len, size_t 
 
 /* --- The roster's end --- */
 
-static enum status judge(struct seal *s, const uint8_t *greeting)
+static enum status greeting_judge(struct seal *s, const uint8_t *greeting)
 {
     uint8_t theirs = greeting[5];
     s->version = theirs < s->max_version ? theirs : s->max_version;
@@ -284,7 +284,7 @@ static int take_greeting(struct seal *s, const uint8_t *bytes, size_t len, size_
         return co_fail(err, -EPROTO, "it greets in a way that makes no sense");
     *ret_used = SEAL_GREETING_BYTES;
     memcpy(s->said, bytes, SEAL_GREETING_BYTES);
-    int rc = put_answer(s, judge(s, bytes), err);
+    int rc = put_answer(s, greeting_judge(s, bytes), err);
     if (rc < 0)
         return rc;
     if (!s->is_sealed)
@@ -376,8 +376,8 @@ int seal_is_greeting(const uint8_t *bytes, size_t len)
     return n == sizeof magic ? 1 : -EAGAIN;
 }
 
-static int take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
-                const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
+static int bytes_take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
+                      const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
 {
     switch (s->phase) {
     case AWAITS_GREETING:
@@ -401,7 +401,7 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
     *ret_used = 0;
     while (rc == SEAL_MORE && n > 0 && *ret_used < len) { /* what is behind a greeting, too */
         n = 0;
-        rc = take(s, bytes + *ret_used, len - *ret_used, &n, ret_frame, ret_frame_len, err);
+        rc = bytes_take(s, bytes + *ret_used, len - *ret_used, &n, ret_frame, ret_frame_len, err);
         *ret_used += n;
     }
     s->is_mid_frame = rc == SEAL_MORE && *ret_used < len;

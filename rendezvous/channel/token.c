@@ -40,7 +40,7 @@ static bool is_blank(uint8_t byte)
 }
 
 /* what   names the place, for messages */
-static int check(const char *what, struct token *t, struct co_error *err)
+static int token_check(const char *what, struct token *t, struct co_error *err)
 {
     while (t->len > 0 && is_blank(t->bytes[t->len - 1]))
         t->len--;
@@ -99,7 +99,7 @@ static int read_file(const char *path, struct token *t, struct co_error *err)
         return rc;
     char what[PATH_MAX];
     snprintf(what, sizeof what, "'%s'", path);
-    return check(what, t, err);
+    return token_check(what, t, err);
 }
 
 /* --- the environment --- */
@@ -114,7 +114,7 @@ static int read_variable(const struct token_places *places, struct token *t, str
     if (!fits)
         return co_fail(err, -EINVAL, "the token in %s is longer than %zu bytes",
                        places->variable_by, sizeof t->bytes);
-    return check(places->variable_by, t, err);
+    return token_check(places->variable_by, t, err);
 }
 
 /* --- the home directory --- */
@@ -161,7 +161,7 @@ static int write_random(int fd)
 
 /* Several nodes may begin at once: each writes one of its own, and the first that gives it the name
  * has won. Whoever did, there is one then. */
-static int make(const char *dir, const char *path)
+static int token_make(const char *dir, const char *path)
 {
     char draft[PATH_MAX];
     if ((mkdir(dir, 0700) < 0 && errno != EEXIST) ||
@@ -202,7 +202,7 @@ static int make_at_home(const struct token_places *places, char *dir, const char
     if ((mkdir(dir, 0700) < 0 && errno != EEXIST) ||
         snprintf(folder, sizeof folder, "%s/" FOLDER, dir) >= (int)sizeof folder)
         return -ENOENT;
-    return make(folder, path);
+    return token_make(folder, path);
 }
 
 static int read_home(const struct token_places *places, struct token *t, struct co_error *err)

@@ -1,10 +1,10 @@
 /* main.c - ddp-rendezvous: a store's server, the jobs behind the same port, their addresses, and
  * signals.
  *
- * Stays in the foreground, needs no folder and no privilege, and leaves nothing behind. Read
- * main(), serve() and start() first: the options are read (daemon_cli.h), signals are watched, the
- * token is found, the jobs and the server are made, sockets are opened, and only then are the ports
- * told. A signal closes all, and the loop ends. */
+ * Stays in the foreground, needs no directory and no privilege, and leaves nothing. Read main(),
+ * daemon_serve() and daemon_start() first: they read the options (daemon_cli.h), watch signals,
+ * find the token, create the jobs and the server, and open the sockets. Only then do they print the
+ * ports. A signal closes everything, and the loop ends. */
 #include "common/error.h"
 #include "common/listener.h"
 #include "common/parse.h"
@@ -378,7 +378,7 @@ static enum daemon_exit open_all(struct daemon *d, struct co_error *err)
     return DAEMON_EXIT_OK;
 }
 
-static enum daemon_exit start(struct daemon *d)
+static enum daemon_exit daemon_start(struct daemon *d)
 {
     struct co_error err = {0};
     int rc = d->spec->no_jobs ? 0 : find_token(d->spec->token_file, &d->key, &err);
@@ -400,7 +400,7 @@ static enum daemon_exit start(struct daemon *d)
 }
 
 /* Until SIGTERM, SIGINT or SIGHUP. */
-static enum daemon_exit serve(const struct daemon_spec *spec)
+static enum daemon_exit daemon_serve(const struct daemon_spec *spec)
 {
     struct daemon d = {.spec = spec};
     int rc = uv_loop_init(&d.loop);
@@ -410,7 +410,7 @@ static enum daemon_exit serve(const struct daemon_spec *spec)
     }
     signal(SIGPIPE, SIG_IGN);
     watch_signals(&d); /* before anybody can know of us */
-    enum daemon_exit code = start(&d);
+    enum daemon_exit code = daemon_start(&d);
     if (code != DAEMON_EXIT_OK)
         close_all(&d);
     uv_run(&d.loop, UV_RUN_DEFAULT);
@@ -435,6 +435,6 @@ int main(int argc, char **argv)
     else if (wish == DAEMON_VERSION)
         printf("ddp-rendezvous %s\n", DDPRUN_VERSION);
     else
-        return serve(&spec);
+        return daemon_serve(&spec);
     return fflush(stdout) == 0 ? DAEMON_EXIT_OK : DAEMON_EXIT_INTERNAL;
 }

@@ -302,7 +302,7 @@ const struct co_machine elector_machine =
     CO_MACHINE("elector", "rendezvous/election/elector.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
-static void enter(struct elector *e, enum elector_state state, const struct elector_event *ev)
+static void state_enter(struct elector *e, enum elector_state state, const struct elector_event *ev)
 {
     e->state = state;
     entries[state](e, ev);
@@ -316,7 +316,7 @@ void elector_apply(struct elector *e, const struct elector_event *ev)
             continue;
         row->does(e, ev);
         if (row->at.then != e->state)
-            enter(e, row->at.then, ev);
+            state_enter(e, row->at.then, ev);
         return;
     }
 }

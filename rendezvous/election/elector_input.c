@@ -135,7 +135,7 @@ static void take_stop(struct elector *e, const struct elector_input *in)
     elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_RESIGN, .now_ms = in->now_ms});
 }
 
-static void take(struct elector *e, const struct elector_input *in)
+static void input_take(struct elector *e, const struct elector_input *in)
 {
     switch (in->type) {
     case ELECTOR_ANSWER:
@@ -162,7 +162,7 @@ void elector_step(struct elector *e, const struct elector_input *in, struct elec
     bool may_renew = in->type == ELECTOR_ANSWER && e->out == ELECTOR_KEEP;
     if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms) && !may_renew)
         elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
-    take(e, in);
+    input_take(e, in);
     if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms))
         elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
     if (!e->is_out && in->now_ms >= elector_ask_at_ms(e))

@@ -112,12 +112,12 @@ static json_t *record_json(const struct elector_record *r)
 
 /* --- Requests; what is NULL for want of memory makes json_pack() fail, too --- */
 
-static json_t *get(const char *key)
+static json_t *op_get(const char *key)
 {
     return json_pack("{s:{s:o}}", "request_range", "key", key_json(key));
 }
 
-static json_t *put(const char *key, json_t *value, int64_t lease)
+static json_t *op_put(const char *key, json_t *value, int64_t lease)
 {
     return json_pack("{s:{s:o,s:o,s:s}}", "request_put", "key", key_json(key), "value", value,
                      "lease", number_of(lease).text);
@@ -137,25 +137,26 @@ static json_t *if_leader_is(const struct etcd_wire_keys *keys, int64_t create_re
 
 static json_t *read_json(const struct etcd_wire_keys *keys)
 {
-    return json_pack("{s:[oo]}", "success", get(keys->leader), get(keys->record));
+    return json_pack("{s:[oo]}", "success", op_get(keys->leader), op_get(keys->record));
 }
 
 static json_t *claim_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
 {
     return json_pack("{s:[o],s:[ooo],s:[oo]}", "compare", if_leader_is(keys, 0), "success",
-                     put(keys->leader, address_json(&ask->address), ask->lease), get(keys->leader),
-                     get(keys->record), "failure", get(keys->leader), get(keys->record));
+                     op_put(keys->leader, address_json(&ask->address), ask->lease),
+                     op_get(keys->leader), op_get(keys->record), "failure", op_get(keys->leader),
+                     op_get(keys->record));
 }
 
 static json_t *write_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
 {
     return json_pack("{s:[o],s:[o]}", "compare", if_leader_is(keys, ask->create_revision),
-                     "success", put(keys->record, record_json(&ask->record), ask->lease));
+                     "success", op_put(keys->record, record_json(&ask->record), ask->lease));
 }
 
 static json_t *give_up_json(const struct etcd_wire_keys *keys, const struct elector_request *ask)
 {
-    json_t *record = ask->has_record ? put(keys->record, record_json(&ask->record), ask->lease)
+    json_t *record = ask->has_record ? op_put(keys->record, record_json(&ask->record), ask->lease)
                                      : drop(keys->record);
     return json_pack("{s:[o],s:[oo]}", "compare", if_leader_is(keys, ask->create_revision),
                      "success", record, drop(keys->leader));

@@ -83,7 +83,7 @@ static void note_own_address(struct etcd_http *h)
         snprintf(h->own, sizeof h->own, "%s", own);
 }
 
-static void finish(struct etcd_http *h, CURLcode code)
+static void transfer_finish(struct etcd_http *h, CURLcode code)
 {
     char why[sizeof h->why + 64];
     size_t len = h->len;
@@ -101,13 +101,13 @@ static void finish(struct etcd_http *h, CURLcode code)
 }
 
 /* At most one is out; what follows it may be out when this returns. */
-static void look(struct etcd_http *h)
+static void transfer_poll(struct etcd_http *h)
 {
     int n_left;
     CURLMsg *m;
     while ((m = curl_multi_info_read(h->multi, &n_left)) != NULL)
         if (m->msg == CURLMSG_DONE && h->is_out) {
-            finish(h, m->data.result);
+            transfer_finish(h, m->data.result);
             return;
         }
 }
@@ -149,7 +149,7 @@ void etcd_http_ready(struct etcd_http *h, int fd, int events)
     int n_running, mask = (events & ETCD_READABLE ? CURL_CSELECT_IN : 0) |
                           (events & ETCD_WRITABLE ? CURL_CSELECT_OUT : 0);
     curl_multi_socket_action(h->multi, fd, mask, &n_running);
-    look(h);
+    transfer_poll(h);
 }
 
 void etcd_http_alarm(struct etcd_http *h)
@@ -159,7 +159,7 @@ void etcd_http_alarm(struct etcd_http *h)
         return;
     h->alarm_ms = CO_NEVER_MS;
     curl_multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &n_running);
-    look(h);
+    transfer_poll(h);
 }
 
 uint64_t etcd_http_deadline_ms(const struct etcd_http *h)

@@ -39,7 +39,7 @@ static void set_alarm(struct etcd *e)
 
 static void feed(struct etcd *e, struct elector_input in);
 
-static void fail(struct etcd *e, const char *text)
+static void request_fail(struct etcd *e, const char *text)
 {
     struct elector_answer answer = {.failed = true};
     snprintf(answer.text, sizeof answer.text, "%s", text);
@@ -55,7 +55,7 @@ static bool post(struct etcd *e, const char *path, const struct co_buf *body)
            etcd_http_post(e->http, path, token, co_buf_bytes(body), co_buf_len(body), most_ms) == 0;
 }
 
-static void ask(struct etcd *e)
+static void request_send(struct etcd *e)
 {
     struct co_buf body = {0};
     const char *path;
@@ -65,7 +65,7 @@ static void ask(struct etcd *e)
     bool is_out = post(e, path, &body);
     co_buf_fini(&body);
     if (!is_out)
-        fail(e, "no memory to ask etcd");
+        request_fail(e, "no memory to ask etcd");
 }
 
 static void feed(struct etcd *e, struct elector_input in)
@@ -76,7 +76,7 @@ static void feed(struct etcd *e, struct elector_input in)
     if (orders.request) {
         e->ask = orders.ask;
         e->is_again = false;
-        ask(e);
+        request_send(e);
     }
     e->host.on_orders(e->host.arg, &orders);
     set_alarm(e);
@@ -88,9 +88,9 @@ static void take_login(struct etcd *e, int status, const char *text, size_t len)
 {
     struct co_error err;
     if (etcd_wire_decode_login(status, text, len, e->token, &err) < 0)
-        fail(e, err.text);
+        request_fail(e, err.text);
     else
-        ask(e);
+        request_send(e);
 }
 
 static void find_address(struct etcd *e)
@@ -107,7 +107,7 @@ static void take_answer(struct etcd *e, int status, const char *text, size_t len
     if (!e->is_again && e->user[0] != '\0' && etcd_wire_wants_login(status, text, len)) {
         e->is_again = true;
         e->token[0] = '\0';
-        ask(e);
+        request_send(e);
         return;
     }
     etcd_wire_decode(&e->keys, &e->ask, status, text, len, &answer);
@@ -120,7 +120,7 @@ static void on_done(void *arg, int status, const char *text, size_t len)
 {
     struct etcd *e = arg;
     if (status == 0)
-        fail(e, text);
+        request_fail(e, text);
     else if (e->is_logging_in)
         take_login(e, status, text, len);
     else
@@ -130,7 +130,7 @@ static void on_done(void *arg, int status, const char *text, size_t len)
 
 /* --- What ddprun calls --- */
 
-static void begin(struct etcd *e)
+static void elector_begin(struct etcd *e)
 {
     feed(e, (struct elector_input){.type = ELECTOR_TIME});
 }
@@ -235,7 +235,7 @@ __attribute__((visibility("default"))) extern const struct etcd_plugin ddprun_et
 const struct etcd_plugin ddprun_etcd_plugin = {
     .version = ETCD_PLUGIN_VERSION,
     .open = open_etcd,
-    .begin = begin,
+    .begin = elector_begin,
     .hurry = hurry,
     .commit = commit,
     .stop = stop,

@@ -11,7 +11,7 @@
 
 /* --- messages --- */
 
-static void refuse(struct peer *p, enum message_refusal why, bool again, const char *text)
+static void peer_refuse(struct peer *p, enum message_refusal why, bool again, const char *text)
 {
     const struct message m = {.type = MESSAGE_REFUSED,
                               .generation = MESSAGE_NO_GENERATION,
@@ -37,15 +37,15 @@ static bool begin_job(struct peer *p, const struct message_hello *hello)
     if (j->opts.only_run_id != NULL) {
         snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
                  hello->run_id, j->opts.only_run_id);
-        refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
+        peer_refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
         return false;
     }
     int rc = jobs_make_job(j, hello->run_id, &hello->terms, &p->job, &err);
     if (rc < 0) {
         snprintf(text, sizeof text, "%s of the job '%s' is refused: %.400s", hello->name,
                  hello->run_id, err.text);
-        refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
-               text);
+        peer_refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
+                    text);
     }
     return rc == 0;
 }
@@ -56,7 +56,7 @@ static bool find_job(struct peer *p, const struct message_hello *hello)
     struct job *job = jobs_find_job(p->jobs, hello->run_id);
     if (job != NULL && begins_again(job, hello)) {
         if (!job->is_over) {
-            refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
+            peer_refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
             return false;
         }
         jobs_close_job(job);

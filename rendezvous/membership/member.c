@@ -527,7 +527,7 @@ const struct co_machine member_machine =
     CO_MACHINE("member", "rendezvous/membership/member.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
-static void enter(struct member *m, enum member_state state, const struct member_event *e)
+static void state_enter(struct member *m, enum member_state state, const struct member_event *e)
 {
     m->state = state;
     entries[state](m, e);
@@ -535,7 +535,8 @@ static void enter(struct member *m, enum member_state state, const struct member
 
 void member_enter_first(struct member *m, uint64_t now_ms)
 {
-    enter(m, MEMBER_SEEKING, &(struct member_event){.type = MEMBER_EV_LATE, .now_ms = now_ms});
+    state_enter(m, MEMBER_SEEKING,
+                &(struct member_event){.type = MEMBER_EV_LATE, .now_ms = now_ms});
 }
 
 void member_apply(struct member *m, const struct member_event *e)
@@ -546,7 +547,7 @@ void member_apply(struct member *m, const struct member_event *e)
             continue;
         row->does(m, e);
         if (row->at.then != m->state)
-            enter(m, row->at.then, e);
+            state_enter(m, row->at.then, e);
         return;
     }
 }

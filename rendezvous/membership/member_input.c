@@ -163,7 +163,7 @@ static void hear_of_generation(struct member *m, const struct member_input *in)
         hear_members(m, &t->members, in->now_ms);
 }
 
-static void hear(struct member *m, const struct member_input *in)
+static void message_take(struct member *m, const struct member_input *in)
 {
     const struct message *t = in->message;
     if (!m->is_linked)
@@ -279,7 +279,7 @@ static void take_link_up(struct member *m, const struct member_input *in)
     member_say_hello(m, in->now_ms);
 }
 
-static void take(struct member *m, const struct member_input *in)
+static void input_take(struct member *m, const struct member_input *in)
 {
     static const enum member_event_type events[] = {
         [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN,
@@ -302,7 +302,7 @@ static void take(struct member *m, const struct member_input *in)
             feed(m, MEMBER_EV_LINK_LOST, in, in->now_ms);
         break;
     case MEMBER_MESSAGE:
-        hear(m, in);
+        message_take(m, in);
         break;
     case MEMBER_DAEMON_LOST:
         take_vacancy(m, in);
@@ -342,7 +342,7 @@ void member_step(struct member *m, const struct member_input *in, struct member_
     /* what the spawner killed when the lease was over neither failed nor heard the STOP */
     if ((m->holds || m->parks) && is_lapsed(m, in->now_ms))
         feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
-    take(m, in);
+    input_take(m, in);
     end_step(m, ret);
 }
 

@@ -688,7 +688,7 @@ const struct co_machine roster_machine =
     CO_MACHINE("roster", "rendezvous/membership/roster.c", states, event_names, rows, ignored);
 
 /* The only place that writes the state. */
-static void enter(struct roster *r, enum roster_state state, const struct roster_event *e)
+static void state_enter(struct roster *r, enum roster_state state, const struct roster_event *e)
 {
     enum roster_state from = r->state;
     r->state = state;
@@ -705,7 +705,7 @@ void roster_apply(struct roster *r, const struct roster_event *e)
             continue;
         row->does(r, e);
         if (row->at.then != r->state)
-            enter(r, row->at.then, e);
+            state_enter(r, row->at.then, e);
         return;
     }
 }

@@ -374,7 +374,7 @@ static void hear_leave(struct roster *r, uint32_t slot, const struct message *m,
     feed(r, slot, ROSTER_EV_LEAVE, now_ms, m);
 }
 
-static void hear(struct roster *r, const struct roster_input *in)
+static void message_take(struct roster *r, const struct roster_input *in)
 {
     const struct message *m = in->message;
     uint32_t slot = roster_by_link(r, in->link);
@@ -420,7 +420,7 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
     r->n_actions = 0;
     switch (in->type) {
     case ROSTER_MESSAGE:
-        hear(r, in);
+        message_take(r, in);
         break;
     case ROSTER_GONE:
         hear_gone(r, in->link, in->now_ms);
@@ -501,7 +501,7 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
     set_default(&r->limits.absent_ms, r->limits.lease_ms + r->limits.margin_ms);
 }
 
-static int check(const struct roster *r, const struct message_terms *t, struct co_error *err)
+static int terms_check(const struct roster *r, const struct message_terms *t, struct co_error *err)
 {
     if (r->limits.heartbeat_ms >= r->limits.lease_ms)
         return co_fail(err, -EINVAL, "a lease of %" PRIu64 " ms is over before the next heartbeat",
@@ -541,7 +541,7 @@ co_define_auto(roster, roster_destroy)
         return co_fail(err, -ENOMEM, "no memory for a roster");
     roster_nodes_init(r);
     set_limits(r, limits);
-    int rc = check(r, terms, err);
+    int rc = terms_check(r, terms, err);
     if (rc < 0)
         return rc;
     if (terms->exclude_after > 0)

@@ -138,7 +138,7 @@ static bool counts_as_away(const struct roster_node *n)
 }
 
 /* Call it before and after a change to a node: `by` is -1, then 1. */
-static void count(struct roster *r, uint32_t slot, int by)
+static void node_count(struct roster *r, uint32_t slot, int by)
 {
     const struct roster_node *n = &r->nodes[slot];
     uint32_t one = (uint32_t)by; /* wraps: adds -1 */
@@ -154,7 +154,7 @@ static void count(struct roster *r, uint32_t slot, int by)
 void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_ms)
 {
     struct roster_node *n = &r->nodes[slot];
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     if (n->link != 0)
         roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
     n->link = link;
@@ -162,58 +162,58 @@ void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_
     list_take(r, slot);
     if (!n->local)
         list_append(r, LIST_HEARD, slot, now_ms);
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms)
 {
     struct roster_node *n = &r->nodes[slot];
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     if (n->link != 0)
         roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
     n->link = 0;
     list_take(r, slot);
     list_append(r, LIST_AWAY, slot, now_ms);
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_cut(struct roster *r, uint32_t slot)
 {
     struct roster_node *n = &r->nodes[slot];
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     if (n->link != 0)
         roster_index_remove(&r->by_link, hash_of_link(n->link), slot);
     n->link = 0;
     n->leaves = n->condemned = true;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_set_leaving(struct roster *r, uint32_t slot)
 {
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     r->nodes[slot].leaves = true;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part)
 {
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     r->nodes[slot].part = part;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_set_done(struct roster *r, uint32_t slot)
 {
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     r->nodes[slot].done = true;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 void roster_set_yielded(struct roster *r, uint32_t slot)
 {
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     r->nodes[slot].yielded = true;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
 }
 
 /* --- Coming and going --- */
@@ -331,7 +331,7 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
     if (n->keeps_rank_0)
         memcpy(r->keeper, n->name, sizeof r->keeper);
     r->n_all_addresses += (uint32_t)n->n_addresses;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
     *ret_slot = slot;
     return 0;
 }
@@ -350,14 +350,14 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
     snprintf(n->name, sizeof n->name, "GROUP_RANK=%" PRIu32, seat);
     list_append(r, LIST_ABSENT, slot, since_ms);
     r->n_absent++;
-    count(r, slot, 1);
+    node_count(r, slot, 1);
     return slot;
 }
 
 void roster_forget(struct roster *r, uint32_t slot)
 {
     struct roster_node *n = &r->nodes[slot];
-    count(r, slot, -1);
+    node_count(r, slot, -1);
     list_take(r, slot);
     if (n->absent)
         r->n_absent--;
@@ -462,10 +462,10 @@ void roster_clear_places(struct roster *r)
     for (uint32_t i = 0; i < r->n_slots; i++) {
         if (!roster_is_member(&r->nodes[i]))
             continue;
-        count(r, i, -1);
+        node_count(r, i, -1);
         r->nodes[i].part = PART_NONE;
         r->nodes[i].done = r->nodes[i].yielded = false;
-        count(r, i, 1);
+        node_count(r, i, 1);
     }
     r->leader = ROSTER_NO_SLOT;
 }

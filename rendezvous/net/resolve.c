@@ -54,7 +54,7 @@ static void take_address(struct question *q, const struct addrinfo *found)
     q->n++;
 }
 
-static void *ask(void *arg)
+static void *question_run(void *arg)
 {
     static const uint64_t one = 1;
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -123,7 +123,7 @@ static void on_answer(uv_poll_t *poll, int status, int events)
 }
 
 /* A thread for a name, none for a number. */
-static int begin(struct question *q)
+static int question_begin(struct question *q)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -138,7 +138,7 @@ static int begin(struct question *q)
     if (rc != 0)
         return -rc;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    rc = pthread_create(&thread, &attr, ask, q);
+    rc = pthread_create(&thread, &attr, question_run, q);
     pthread_attr_destroy(&attr);
     if (rc != 0)
         atomic_store(&q->n_users, 1);
@@ -181,7 +181,7 @@ int resolve_start(uv_loop_t *loop, const char *host, uint16_t port, resolve_done
         return co_fail(err, rc, "cannot look '%.200s' up: %s", host, uv_strerror(rc));
     }
     r->poll.data = r;
-    rc = begin(q);
+    rc = question_begin(q);
     if (rc == 0)
         rc = uv_poll_start(&r->poll, UV_READABLE, on_answer);
     if (rc < 0) {

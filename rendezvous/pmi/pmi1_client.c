@@ -102,7 +102,7 @@ static bool is_refused(const struct pmi1_line *line)
     return pmi1_find(line, "rc", &rc) && !pmi1_says(line, "rc", "0");
 }
 
-static int refuse(const struct pmi1_line *line, const char *what, struct co_error *err)
+static int refusal_report(const struct pmi1_line *line, const char *what, struct co_error *err)
 {
     struct wire_bytes text = {(const uint8_t *)"", 0};
     pmi1_find(line, "msg", &text);
@@ -127,7 +127,7 @@ int pmi1_client_open(struct pmi1_client *c, int fd, uint64_t deadline_ms, struct
     int rc = ask(c, "response_to_init", &line, deadline_ms, err,
                  "cmd=init pmi_version=1 pmi_subversion=1\n");
     if (rc == 0 && is_refused(&line))
-        rc = refuse(&line, "PMI-1", err);
+        rc = refusal_report(&line, "PMI-1", err);
     forget(c);
     if (rc == 0)
         rc = ask(c, "my_kvsname", &line, deadline_ms, err, "cmd=get_my_kvsname\n");
@@ -149,7 +149,7 @@ int pmi1_client_put(struct pmi1_client *c, const char *key, const char *value, u
     int rc = ask(c, "put_result", &line, deadline_ms, err, "cmd=put kvsname=%s key=%s value=%s\n",
                  c->name, key, value);
     if (rc == 0 && is_refused(&line))
-        rc = refuse(&line, key, err);
+        rc = refusal_report(&line, key, err);
     forget(c);
     return rc;
 }
@@ -159,7 +159,7 @@ int pmi1_client_barrier(struct pmi1_client *c, uint64_t deadline_ms, struct co_e
     struct pmi1_line line;
     int rc = ask(c, "barrier_out", &line, deadline_ms, err, "cmd=barrier_in\n");
     if (rc == 0 && is_refused(&line))
-        rc = refuse(&line, "the barrier", err);
+        rc = refusal_report(&line, "the barrier", err);
     forget(c);
     return rc;
 }

@@ -486,7 +486,7 @@ static bool send_now(struct conn *c)
     return true;
 }
 
-static void flush(struct conn *c)
+static void replies_flush(struct conn *c)
 {
     unmark_unsent(c);
     if (c->session.no_memory) {
@@ -508,7 +508,7 @@ static void flush(struct conn *c)
 void conn_flush_all(struct conn_host *h)
 {
     while (h->first_unsent != NULL)
-        flush(h->first_unsent);
+        replies_flush(h->first_unsent);
 }
 
 /* --- the beginning --- */

@@ -33,7 +33,7 @@ static bool is_word(struct text t, const char *word)
 
 /* What stands in front of `end` goes to *ret_part, and *rest begins behind it.
  * returns   whether `end` was found; else *ret_part is all there was */
-static bool split(struct text *rest, char end, struct text *ret_part)
+static bool text_split(struct text *rest, char end, struct text *ret_part)
 {
     const char *found = rest->len > 0 ? memchr(rest->at, end, rest->len) : NULL;
     size_t n = found != NULL ? (size_t)(found - rest->at) : rest->len;
@@ -64,14 +64,14 @@ static bool read_target(struct text target, struct http_request *r)
     if (target.len > 7 && strncasecmp(target.at, "http://", 7) == 0) {
         struct text authority;
         struct text rest = {target.at + 7, target.len - 7};
-        if (split(&rest, '/', &authority))
+        if (text_split(&rest, '/', &authority))
             target = (struct text){rest.at - 1, rest.len + 1};
         else
             target = (struct text){"/", 1};
     }
     if (target.len == 0 || *target.at != '/')
         return false;
-    split(&target, '?', &path);
+    text_split(&target, '?', &path);
     r->path = path.at;
     r->path_len = path.len;
     return true;
@@ -81,7 +81,7 @@ static bool read_target(struct text target, struct http_request *r)
 static int read_request_line(struct text line, struct http_request *r, int *ret_minor)
 {
     struct text method, target;
-    if (!split(&line, ' ', &method) || !split(&line, ' ', &target) || !is_token(method) ||
+    if (!text_split(&line, ' ', &method) || !text_split(&line, ' ', &target) || !is_token(method) ||
         line.len != 8 || strncmp(line.at, "HTTP/", 5) != 0 || line.at[6] != '.')
         return 400;
     if (line.at[5] < '0' || line.at[5] > '9' || line.at[7] < '0' || line.at[7] > '9')
@@ -103,7 +103,7 @@ static void read_connection(struct text value, struct http_request *r)
     bool more;
     do {
         struct text option;
-        more = split(&value, ',', &option);
+        more = text_split(&value, ',', &option);
         option = trim(option);
         if (is_word(option, "close"))
             r->keep_alive = false;
@@ -124,7 +124,7 @@ static bool is_zero(struct text value)
 static int read_field(struct text line, struct http_request *r, int *n_hosts)
 {
     struct text name;
-    if (!split(&line, ':', &name) || !is_token(name)) /* blanks in front: a folded line */
+    if (!text_split(&line, ':', &name) || !is_token(name)) /* blanks in front: a folded line */
         return 400;
     struct text value = trim(line);
     if (is_word(name, "Host"))
@@ -154,7 +154,7 @@ static bool is_clean(struct text head)
 static struct text take_line(struct text *head)
 {
     struct text line;
-    split(head, '\n', &line);
+    text_split(head, '\n', &line);
     if (line.len > 0 && line.at[line.len - 1] == '\r')
         line.len--;
     return line;

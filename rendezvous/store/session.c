@@ -259,8 +259,8 @@ static uint64_t work_of(const struct session *s, const struct codec_request *r)
     return 1 + r->n_items + r->len_bytes / WORK_BYTES;
 }
 
-static int run(struct session *s, const struct codec_request *r, uint64_t work,
-               struct co_error *err)
+static int request_run(struct session *s, const struct codec_request *r, uint64_t work,
+                       struct co_error *err)
 {
     size_t out_before = co_buf_len(&s->out);
     s->n_work += work;
@@ -303,7 +303,7 @@ int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *re
         uint64_t work = work_of(s, &request);
         if (work > max_work - s->n_work)
             return be_late(s); /* it will be parsed again, from its first byte */
-        rc = run(s, &request, work, err);
+        rc = request_run(s, &request, work, err);
         if (rc < 0)
             return rc;
         *ret_used += request.len_bytes;

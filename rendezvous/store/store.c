@@ -105,7 +105,7 @@ static uint64_t hash_of(const struct store *s, struct wire_bytes name)
     return mix(mix(hash ^ rest) + s->seed);
 }
 
-static struct store_name *find(const struct store *s, struct wire_bytes name, uint64_t hash)
+static struct store_name *name_find(const struct store *s, struct wire_bytes name, uint64_t hash)
 {
     struct store_name *n = s->slots[hash & (s->n_slots - 1)];
     while (n != NULL && (n->hash != hash || n->len != name.len ||
@@ -116,7 +116,7 @@ static struct store_name *find(const struct store *s, struct wire_bytes name, ui
 
 static struct store_name *lookup(const struct store *s, struct wire_bytes name)
 {
-    return find(s, name, hash_of(s, name));
+    return name_find(s, name, hash_of(s, name));
 }
 
 /* Without memory the table stays as it is: chains get longer, nothing fails. */
@@ -146,7 +146,7 @@ static int obtain(struct store *s, struct wire_bytes name, struct store_name **r
                   struct co_error *err)
 {
     uint64_t hash = hash_of(s, name);
-    struct store_name *n = find(s, name, hash);
+    struct store_name *n = name_find(s, name, hash);
     if (n != NULL) {
         *ret_name = n;
         return 0;
