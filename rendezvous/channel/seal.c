@@ -432,8 +432,7 @@ bool seal_is_mid_frame(const struct seal *s)
 
 co_define_auto(seal, seal_destroy)
 
-    static int create(uint8_t min_version, uint8_t max_version, struct seal **ret,
-                      struct co_error *err)
+static int create(uint8_t min_version, uint8_t max_version, struct seal **ret, struct co_error *err)
 {
     if (sodium_init() < 0)
         return co_fail(err, -ENOSYS, "libsodium does not work here");

@@ -532,9 +532,9 @@ static int set_terms(struct roster *r, const struct message_terms *t)
 
 co_define_auto(roster, roster_destroy)
 
-    int roster_create(const struct roster_limits *limits, const struct message_terms *terms,
-                      const char *const *expected, size_t n_expected, uint64_t now_ms,
-                      struct roster **ret_roster, struct co_error *err)
+int roster_create(const struct roster_limits *limits, const struct message_terms *terms,
+                  const char *const *expected, size_t n_expected, uint64_t now_ms,
+                  struct roster **ret_roster, struct co_error *err)
 {
     co_auto(roster) r = calloc(1, sizeof *r);
     if (r == NULL)
