@@ -341,6 +341,8 @@ static void sort_all(struct check_report *r)
         qsort(r->pairs, r->n_pairs, sizeof *r->pairs, compare_pairs);
 }
 
+/* Every stage asks all nodes at once and ends when each has answered, failed, or timed out. A stage
+ * that needs other nodes uses only those that have answered all stages before it. */
 static void look_at_all(struct check *c)
 {
     struct check_report *r = &c->report;

@@ -1,3 +1,9 @@
+/* ctl_top.c - ddpctl top: polls the jobs of this machine and draws them until a key, a signal, or
+ * the end of the job.
+ *
+ * Read show() first: top_poll() asks the jobs, draw() prints a frame (ctl/top), top_screen_wait()
+ * waits for a key or the next poll, and obey() carries the key out. show_once() prints one
+ * frame. */
 #include "ctl_commands.h"
 
 #include "common/error.h"

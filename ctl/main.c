@@ -1,4 +1,9 @@
-/* ddpctl: the first word says which command it is. */
+/* main.c - ddpctl: the first word of the command line selects the command.
+ *
+ * Read main() and run_command() first. A command is a file: ctl_job.c (ps, status, logs, stack,
+ * stop, restart), ctl_top.c, ctl_report.c, ctl_store.c, ctl_check.c. It returns the exit status
+ * (enum ctl_exit). `ddpctl check` with the word for an agent is the other end of ctl_check.c on a
+ * node. */
 #include "common/error.h"
 #include "common/options.h"
 #include "ctl/base/ctl.h"

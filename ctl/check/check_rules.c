@@ -1,4 +1,8 @@
-/* check_rules.c - what is wrong with what was found out about the nodes, and what to try next. */
+/* check_rules.c - the rules: what is wrong with the nodes, and what to try next.
+ *
+ * Read check_rules() first: it judges each node by itself, then against the others, then its
+ * measured pairs. Each rule adds findings, a text and a hint, in the order of the nodes. A value
+ * that a node did not report breaks no rule. */
 #include "check_report.h"
 
 #include <errno.h>

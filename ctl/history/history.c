@@ -1,3 +1,9 @@
+/* history.c - builds lists of runs, stops, and marks out of lines of events.
+ *
+ * Read history_add() first: a line is parsed, take_event() checks that it belongs to this job, and
+ * the function in `kinds` for its event adds to the lists. A run is open between its rank_start and
+ * its rank_exit. history_finish() sorts the lists and finds how each run ended; history_page.c
+ * prints them. */
 #include "history.h"
 
 #include <errno.h>

@@ -1,3 +1,7 @@
+/* jobs.c - finds the jobs' sockets, asks each ddprun for its status, and adds what /proc knows.
+ *
+ * Read jobs_poll() first, then jobs_select(), which reduces the list to the job that a word of the
+ * command line names: its run ID, the PID of its ddprun, or the beginning of its run ID. */
 #include "jobs.h"
 
 #include "common/clock.h"

@@ -1,3 +1,10 @@
+/* check_nodes.c - starts an agent on each node and asks all of them at once.
+ *
+ * Read nodes_run() first. node_start() runs the remote shell of the next nodes that the bring-up
+ * allows; await_some() polls all pipes; node_hear() takes an answer and node_ask() gets the next
+ * request from the caller's function. A node that answers late or wrong is failed
+ * (check_nodes_fail()) and not asked again. begin_end() and node_end() collect the last words of
+ * one that has hung up. */
 #include "check_nodes.h"
 
 #include "check_run.h"

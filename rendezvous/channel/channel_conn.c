@@ -1,3 +1,12 @@
+/* channel_conn.c - carries the bytes of a seal, and the messages in them.
+ *
+ * Read conn_receive(), take_next() and conn_flush() first. Bytes go to the seal (seal.c), which
+ * answers the greeting and returns frames; take_frame() makes messages of them and calls
+ * on_message(). channel_conn_send() encodes a message into the seal's output, and conn_flush()
+ * sends it. The stage only moves forward: greeting, open, lingering, closing.
+ *
+ * A callback must not run inside a call of the user's. fail_later() therefore notes a failure, and
+ * the timer reports it after the caller has returned. */
 #include "channel_conn.h"
 
 #include "common/error.h"

@@ -24,7 +24,7 @@ struct pass {
     const char *message; /* its name, for errors */
 };
 
-__attribute__((format(printf, 2, 3))) static void fail(struct pass *p, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void pass_fail(struct pass *p, const char *format, ...)
 {
     char text[256];
     va_list args;
@@ -46,7 +46,7 @@ static void pass_bytes(struct pass *p, void *bytes, size_t n)
         if (co_buf_append(p->out, bytes, n) < 0)
             p->rc = co_fail(p->err, -ENOMEM, "no memory for a message");
     } else if (n > p->left) {
-        fail(p, "it is cut short");
+        pass_fail(p, "it is cut short");
     } else {
         memcpy(bytes, p->at, n);
         p->at += n;
@@ -69,7 +69,7 @@ static void check_range(struct pass *p, const char *what, uint64_t value, uint64
                         uint64_t max)
 {
     if (p->rc == 0 && (value < min || value > max))
-        fail(p, "%s is %" PRIu64 ", not %" PRIu64 " to %" PRIu64, what, value, min, max);
+        pass_fail(p, "%s is %" PRIu64 ", not %" PRIu64 " to %" PRIu64, what, value, min, max);
 }
 
 static void pass_u8(struct pass *p, const char *what, uint8_t *value, uint8_t min, uint8_t max)
@@ -101,7 +101,7 @@ static void pass_rank(struct pass *p, const char *what, int32_t *value)
 {
     *value = (int32_t)(uint32_t)pass_number(p, (uint32_t)*value, 4);
     if (p->rc == 0 && *value < MESSAGE_NO_RANK)
-        fail(p, "%s is %" PRId32, what, *value);
+        pass_fail(p, "%s is %" PRId32, what, *value);
 }
 
 static void pass_flag(struct pass *p, const char *what, bool *value)
@@ -163,11 +163,11 @@ static const char *read_text(struct pass *p, const char *what, size_t max_bytes,
     if (p->rc != 0)
         return "";
     if (len >= max_bytes) {
-        fail(p, "%s has %zu bytes, at most %zu are allowed", what, len, max_bytes - 1);
+        pass_fail(p, "%s has %zu bytes, at most %zu are allowed", what, len, max_bytes - 1);
     } else if (len + 1 > p->left) {
-        fail(p, "it is cut short");
+        pass_fail(p, "it is cut short");
     } else if (strnlen(text, len + 1) != len) {
-        fail(p, "%s does not end where it should", what);
+        pass_fail(p, "%s does not end where it should", what);
     } else {
         p->at += len + 1;
         p->left -= len + 1;
@@ -189,9 +189,9 @@ static void pass_exact(struct pass *p, const char *what, const char **text, size
     else
         len = strnlen(*text, max_bytes);
     if (p->rc == 0 && (len < min_len || len >= max_bytes))
-        fail(p, "%s has %zu bytes, not %zu to %zu", what, len, min_len, max_bytes - 1);
+        pass_fail(p, "%s has %zu bytes, not %zu to %zu", what, len, min_len, max_bytes - 1);
     if (p->rc == 0 && !is_allowed(*text, len))
-        fail(p, "%s has characters that it may not have", what);
+        pass_fail(p, "%s has characters that it may not have", what);
     if (p->writes && p->rc == 0)
         write_text(p, *text, len);
 }
@@ -228,7 +228,7 @@ static void pass_text(struct pass *p, const char *what, const char **text)
     }
     *text = read_text(p, what, MESSAGE_TEXT_BYTES, &len);
     if (p->rc == 0 && !is_clean(*text, len))
-        fail(p, "%s has control characters", what);
+        pass_fail(p, "%s has control characters", what);
 }
 
 /* --- Addresses --- */
@@ -245,7 +245,7 @@ static void pass_address(struct pass *p, struct message_address *a)
         is_well = memcmp(a->bytes + 4, none, sizeof none) == 0;
     }
     if (!is_well)
-        fail(p, "an address is neither IPv4 nor IPv6");
+        pass_fail(p, "an address is neither IPv4 nor IPv6");
 }
 
 static void pass_addresses(struct pass *p, const struct message_address **addresses, size_t *n,
@@ -382,7 +382,7 @@ static void pass_members(struct pass *p, struct message_members *m)
     pass_u32(p, "the first address's number", &m->first, 0, m->n_all);
     pass_addresses(p, &m->addresses, &m->n, MESSAGE_MAX_MEMBERS);
     if (p->rc == 0 && m->n > m->n_all - m->first)
-        fail(p, "there are more addresses than there are to be");
+        pass_fail(p, "there are more addresses than there are to be");
 }
 
 static void pass_stop(struct pass *p, struct message_stop *s)
@@ -494,7 +494,7 @@ int channel_wire_encode(const struct message *m, struct co_buf *out, struct co_e
     struct pass p = {.writes = true, .err = err, .out = out, .message = "a message"};
     pass_message(&p, &copy);
     if (p.rc == 0 && co_buf_len(out) - before > CHANNEL_WIRE_MAX_BYTES)
-        fail(&p, "it is longer than %d bytes", CHANNEL_WIRE_MAX_BYTES);
+        pass_fail(&p, "it is longer than %d bytes", CHANNEL_WIRE_MAX_BYTES);
     if (p.rc != 0)
         out->end -= co_buf_len(out) - before;
     return p.rc;
@@ -507,10 +507,10 @@ int channel_wire_decode(const uint8_t *bytes, size_t len, struct channel_wire_sc
     struct pass p = {
         .at = bytes, .left = len, .err = err, .scratch = scratch, .message = "a message"};
     if (len > CHANNEL_WIRE_MAX_BYTES)
-        fail(&p, "it has %zu bytes, more than %d", len, CHANNEL_WIRE_MAX_BYTES);
+        pass_fail(&p, "it has %zu bytes, more than %d", len, CHANNEL_WIRE_MAX_BYTES);
     pass_message(&p, &m);
     if (p.rc == 0 && p.left > 0)
-        fail(&p, "%zu bytes are left over", p.left);
+        pass_fail(&p, "%zu bytes are left over", p.left);
     if (p.rc == 0)
         *ret = m;
     return p.rc;

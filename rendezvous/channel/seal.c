@@ -376,6 +376,10 @@ int seal_is_greeting(const uint8_t *bytes, size_t len)
     return n == sizeof magic ? 1 : -EAGAIN;
 }
 
+/* The handshake in order of phases. The roster's end: AWAITS_GREETING, then AWAITS_PROOF if both
+ * have a token, then OPEN. The node's end: AWAITS_ANSWER, then OPEN. Each proof covers `said`, the
+ * greeting and the answer of this connection with both nonces, so that neither a replayed nor a
+ * changed greeting passes. */
 static int bytes_take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
                       const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
 {
@@ -393,6 +397,8 @@ static int bytes_take(struct seal *s, const uint8_t *bytes, size_t len, size_t *
     }
 }
 
+/* Takes as many steps of the handshake as the bytes hold, and at most one frame, which is lent
+ * until the next call. An error is final: every later call fails. */
 int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
               const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err)
 {

@@ -1,3 +1,10 @@
+/* client.c - the calls of a store's client: a request, then its reply.
+ *
+ * Read client_connect() and client_wait() first. stream_connect() (client_stream.c) resolves the
+ * name, connects, and proves by a handshake that the other end is a store; send_request() and the
+ * receive functions exchange bytes until the deadline. A reply that was read in part leaves the
+ * connection unusable (stream_die()). A wait that times out leaves it usable, because the store
+ * confirms that the wait is canceled. */
 #include "client.h"
 
 #include "client_stream.h"

@@ -1,3 +1,9 @@
+/* elector.c - the rules: the table of states, its conditions and actions.
+ *
+ * Read elector_step() (elector_input.c) first, then the table, then elector_apply(). An answer of
+ * etcd becomes an event; the first row of the table that has the state and the event, and whose
+ * condition holds, gives the action and the next state. elector_ask.c chooses the next request by
+ * the state. No other code writes the state. */
 #include "elector.h"
 
 #include "elector_priv.h"

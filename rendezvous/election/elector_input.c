@@ -156,6 +156,9 @@ static void input_take(struct elector *e, const struct elector_input *in)
     }
 }
 
+/* A leader whose lease is over stops leading before the input counts, and again after it. The
+ * exception is the answer to a keep-alive, which may renew a lease that has just run out. At most
+ * one request is out at a time. */
 void elector_step(struct elector *e, const struct elector_input *in, struct elector_orders *ret)
 {
     e->orders = (struct elector_orders){0};

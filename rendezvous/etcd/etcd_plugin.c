@@ -1,4 +1,9 @@
-/* etcd_plugin.c - an elector and its way to etcd, as ddprun knows them. */
+/* etcd_plugin.c - an elector and its connection to etcd, as a plug-in of ddprun.
+ *
+ * Read feed() and on_done() first. feed() gives an input to the elector (rendezvous/election),
+ * sends the request that the elector orders, and passes the other orders to ddprun. on_done() gets
+ * the answer of etcd_http.c, decodes it, and feeds it. Where etcd has users, request_send() logs in
+ * first; an answer that rejects the token leads to one more login. */
 #include "etcd_plugin.h"
 
 #include "etcd_http.h"

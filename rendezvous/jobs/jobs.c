@@ -1,3 +1,10 @@
+/* jobs.c - the jobs of an endpoint, their rosters, their time, and their end.
+ *
+ * Read jobs_step() first. Every input comes there: a message or the end of a connection
+ * (jobs_input.c), the timer, and what this process itself reports (jobs_tell(), jobs_end()).
+ * roster_step() decides, carry_out() sends the messages (jobs_peers.c) or reports a change,
+ * set_timer() waits for the roster's next deadline, and retire_if_empty() forgets a job without
+ * nodes. A step may end peers, and with them the peer whose message it was. */
 #include "jobs_priv.h"
 
 #include "common/clock.h"

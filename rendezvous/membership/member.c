@@ -1,5 +1,9 @@
-/* member.c - the rules: the table of states, its conditions and actions. What comes from outside is
- * made into its events in member_input.c. */
+/* member.c - the rules: the table of states, its conditions and actions.
+ *
+ * Read member_step() (member_input.c) first, then the table, then member_apply(). An input becomes
+ * an event; the first row of the table that has the state and the event, and whose condition holds,
+ * gives the action and the next state. An action leaves orders for the caller: messages
+ * (member_tell.c), ranks to start or stop, the end. No other code writes the state. */
 #include "member_priv.h"
 
 #include "common/clock.h"

@@ -336,6 +336,9 @@ void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
     end_step(m, ret);
 }
 
+/* The lease comes first: once it is over, the spawner has killed the ranks, whatever this input
+ * says, and the input must be read in that light. The orders are complete when the step returns;
+ * the lease's new end is among them only if it has changed. */
 void member_step(struct member *m, const struct member_input *in, struct member_orders *ret)
 {
     begin_step(m);

@@ -1,5 +1,9 @@
-/* roster.c - the rules: the table of states, its conditions and actions. What comes from outside is
- * made into its events in roster_input.c. */
+/* roster.c - the rules: the table of states, its conditions and actions.
+ *
+ * Read roster_step() (roster_input.c) first, then the table, then roster_apply(). An input changes
+ * facts about nodes (roster_nodes.c) and becomes an event; the first row of the table that has the
+ * state and the event, and whose condition holds, gives the action and the next state. An action
+ * sends messages (roster_tell.c) and sets deadlines. No other code writes the state. */
 #include "roster_priv.h"
 
 #include "common/clock.h"

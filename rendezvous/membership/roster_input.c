@@ -415,6 +415,10 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
     feed(r, slot, ROSTER_EV_AWAY, now_ms, NULL);
 }
 
+/* One input, in order: facts and the event of the input itself; then settle(), since the input may
+ * have been the last thing that a stop or a waiting node waited for. Actions gather in r->actions
+ * and are lent until the next step. Losing one node can make several events, each of which sees
+ * counts without that node. */
 void roster_step(struct roster *r, const struct roster_input *in, struct roster_actions *ret)
 {
     r->n_actions = 0;

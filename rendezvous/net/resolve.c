@@ -1,3 +1,9 @@
+/* resolve.c - look a name up on a thread of its own, since getaddrinfo() blocks.
+ *
+ * Read resolve_start() first: question_begin() starts the thread, question_run() asks and writes to
+ * an eventfd, on_answer() reports from the loop. A numeric address needs no thread.
+ * resolve_cancel() cannot end a thread; the last of the two that lets go of the question frees
+ * it. */
 #include "resolve.h"
 
 #include "address.h"

@@ -1,3 +1,8 @@
+/* pmi1_server.c - answers the ranks of a node, and exchanges what they put with other nodes.
+ *
+ * Read pmi1_server_feed() and run_line() first: each line is one command, looked up in `commands`,
+ * and its function appends the answer to the rank's output. A barrier has no answer until
+ * pmi1_server_release(). */
 #include "pmi1_server.h"
 
 #include "common/buf.h"

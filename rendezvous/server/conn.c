@@ -1,3 +1,13 @@
+/* conn.c - reads a connection, feeds its session, and sends the replies.
+ *
+ * Read on_read(), feed() and replies_flush() first. feed() passes bytes to session_feed() and
+ * follows the state that it returns: follow_state() stops reading from a client that has had its
+ * share (late) or does not read its replies (choked), and starts the timer of an incomplete
+ * request. Replies stay in the session until conn_flush_all(), so that one write carries those of a
+ * whole turn.
+ *
+ * A connection may be closed by any step that can drop it; c->closing is then set, and the memory
+ * remains until libuv's callbacks are done. */
 #include "conn.h"
 
 #include "common/error.h"
@@ -273,7 +283,6 @@ static void follow_state(struct conn *c, enum session_state state, bool is_new_r
         set_timer(c, TIMER_OFF);
 }
 
-/* The descriptor outlives our handle as a copy: closing one of two says nothing to the client. */
 enum protocol conn_protocol(const uint8_t *bytes, size_t len)
 {
     static const char preface[] = PROTOCOL_CONTROL_PREFACE;
@@ -290,6 +299,8 @@ enum protocol conn_protocol(const uint8_t *bytes, size_t len)
     return PROTOCOL_CONTROL;
 }
 
+/* The descriptor outlives libuv's handle as a copy: closing one of two does not end the
+ * connection. */
 static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *bytes, size_t len)
 {
     struct conn_host *h = c->host;
@@ -486,6 +497,8 @@ static bool send_now(struct conn *c)
     return true;
 }
 
+/* At most one write is under way. While it is, replies gather in the session; on_written() comes
+ * back for them. A choked session goes on with the requests that it kept once everything is out. */
 static void replies_flush(struct conn *c)
 {
     unmark_unsent(c);

@@ -1,3 +1,11 @@
+/* server.c - the listeners of a server, and what its connections share.
+ *
+ * Read on_connection() and on_prepare() first. accept_one() creates a connection (conn.c) and
+ * checks whether its peer is allowed. The connection carries out requests as it reads them.
+ * on_prepare() runs once per turn of the loop: it sends the replies, gives late sessions their
+ * share, and accepts what has to wait for a turn. A connection of another protocol leaves through
+ * on_foreign(). server_close() closes everything; destroy_if_closed() frees the server after the
+ * last callback. */
 #include "server.h"
 
 #include "common/buf.h"

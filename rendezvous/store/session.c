@@ -1,3 +1,9 @@
+/* session.c - requests as bytes in, replies as bytes out.
+ *
+ * Read session_feed() first. It parses one request (codec_next()), carries it out (request_run(),
+ * do_request()) at the store of store.c, and appends the reply to `out`, until the bytes or the
+ * session's share of the turn are used up. A request that waits has no reply yet: the store calls
+ * session_on_wake() when the last of its keys exists. */
 #include "session.h"
 
 #include "common/error.h"
@@ -276,6 +282,11 @@ static enum session_state be_late(struct session *s)
     return SESSION_LATE;
 }
 
+/* The bytes before *ret_used are done. The caller feeds those after it again, with what follows
+ * them. A request runs only if the turn has enough work left for it, so that no client holds up the
+ * others; a request that costs more than a whole turn would then never run. Therefore the first
+ * request after SESSION_LATE runs whatever it costs. Output above the high-water mark stops the
+ * session (SESSION_CHOKED) before the next request, not within one. */
 int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *ret_used,
                  struct co_error *err)
 {
