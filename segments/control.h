@@ -13,7 +13,7 @@
  *   abort     one word for the node: 0 while all is well, else why no collective of this generation
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
- *   progress  how far a rank has come, and in which call it is: for ddprun to see (progress.h)
+ *   progress  how far a rank has come, and in which call it is: for ddprun to see (rank_status.h)
  *   commit    the last step of training that counts, on which all ranks of the node agree
  *
  * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */

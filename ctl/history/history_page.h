@@ -3,7 +3,7 @@
  *
  * It reads no clock and no file: all it shows is in the history. A timeline with a lane for each
  * rank, the times of steps, what failed, and what happened. Everything from outside is escaped
- * (html.h). */
+ * (escape.h). */
 #ifndef DDP_CTL_HISTORY_HISTORY_PAGE_H
 #define DDP_CTL_HISTORY_HISTORY_PAGE_H
 
