@@ -17,6 +17,10 @@ PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp
 # What ddprun says to itself on other hosts
 OF_OUR_OWN = ["--launch-channel"]
 
+# The directories whose files the pages name
+TREE = "|".join(["bench", "common", "console", "ctl", "docs", "examples", "include", "launcher", "man", "packaging", "perf", "python",
+                 "rendezvous", "scripts", "segments", "tests", "worker-runtime"])
+
 # What a line has before the program: variables, a scheduler's starter
 BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")
 
@@ -143,7 +147,7 @@ class Pages(unittest.TestCase):
         for page in pages():
             with open(page, encoding="utf-8") as f:
                 text = f.read()
-            for name in re.findall(r"`((?:docs|tests|bench|scripts|examples|man|packaging)/[\w./-]+\w)`", text):
+            for name in re.findall(rf"`((?:{TREE})/[\w./-]+\w)`", text):
                 with self.subTest(f"{os.path.relpath(page, ROOT)}: {name}"):
                     self.assertTrue(os.path.exists(os.path.join(ROOT, name)) or
                                     any(os.path.exists(os.path.join(ROOT, name + end)) for end in (".c", ".py", ".h")))
