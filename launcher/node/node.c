@@ -43,7 +43,6 @@ void node_say(struct node *n, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    node_roster_clear_line(n->agent);
     output_say(n->output, line);
 }
 

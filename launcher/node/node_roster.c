@@ -67,12 +67,6 @@ static bool is_alone(const struct node_roster *g)
     return !g->node->spec->world.has_others;
 }
 
-void node_roster_clear_line(struct node_roster *g)
-{
-    if (g != NULL && !is_alone(g))
-        node_wait_clear(&g->wait);
-}
-
 /* --- The generation's store --- */
 
 /* By which others reach this node: as was said, or as it reaches the roster itself; a roster that

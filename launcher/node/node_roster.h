@@ -43,9 +43,6 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
 const struct report_job *node_roster_fill_report(const struct node_roster *g,
                                                  struct report_job *ret);
 
-/* Whatever else is said comes after this: a line that is being redrawn goes. */
-void node_roster_clear_line(struct node_roster *g);
-
 /* Close what the loop knows. It is to be run to its end then, and node_roster_destroy() called.
  * NULL is fine for both. */
 void node_roster_close(struct node_roster *g);

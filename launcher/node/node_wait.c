@@ -30,14 +30,6 @@ static bool is_led(const struct node_wait *w)
     return w->node->spec->world.launch_fd != 0;
 }
 
-void node_wait_clear(struct node_wait *w)
-{
-    if (!w->is_drawn)
-        return;
-    w->is_drawn = false;
-    output_say(w->node->output, "\r\033[K");
-}
-
 /* One line of the terminal, drawn over and over: it must not wrap. */
 static void draw_line(struct node_wait *w)
 {
@@ -46,9 +38,7 @@ static void draw_line(struct node_wait *w)
     int n = snprintf(line, sizeof line, "ddprun: %s", w->text.line);
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && n >= size.ws_col)
         line[size.ws_col - 1] = '\0';
-    node_wait_clear(w);
-    output_say(w->node->output, line);
-    w->is_drawn = true;
+    output_draw(w->node->output, line);
 }
 
 static void print_wait(struct node_wait *w, const struct message_progress *p)
@@ -114,7 +104,7 @@ void node_wait_begin(struct node_wait *w)
 static void end_wait(struct node_wait *w)
 {
     uv_timer_stop(&w->timer);
-    node_wait_clear(w);
+    output_draw(w->node->output, "");
 }
 
 void node_wait_note(struct node_wait *w, enum member_state from)

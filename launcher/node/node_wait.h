@@ -25,7 +25,7 @@ struct node_wait {
     uv_timer_t timer;
     struct wait_line shown;
     struct wait_text text;
-    bool on_terminal, is_drawn;
+    bool on_terminal;
 };
 
 /* daemon   "node1:29400" */
@@ -37,9 +37,6 @@ void node_wait_begin(struct node_wait *w);
 
 /* The member was in that state, and has made a step. */
 void node_wait_note(struct node_wait *w, enum member_state from);
-
-/* A line that is being redrawn goes. */
-void node_wait_clear(struct node_wait *w);
 
 /* In words, lent until the next event; NULL: this node does not wait. */
 const char *node_wait_text(const struct node_wait *w);

@@ -80,6 +80,7 @@ struct output {
     void (*on_drained)(void *arg);
     void *arg;
     bool draining;
+    bool is_drawn;             /* see output_draw() */
     uint64_t last_ms;          /* see output_last_ms() */
     struct co_error log_error; /* of the first log file that failed; "": none, or it is said */
     bool log_failed;
@@ -566,9 +567,21 @@ void output_resize(struct output *o, int like)
 
 void output_say(struct output *o, const char *lines)
 {
+    struct exit_to *e = &o->exits[OUTPUT_TO_STDERR];
     flush_folded(o);
-    if (!is_full(&o->exits[OUTPUT_TO_STDERR]))
-        write_line(&o->exits[OUTPUT_TO_STDERR], lines, strlen(lines));
+    if (is_full(e))
+        return;
+    if (o->is_drawn)
+        write_line(e, "\r\033[K", 4);
+    o->is_drawn = false;
+    write_line(e, lines, strlen(lines));
+}
+
+void output_draw(struct output *o, const char *line)
+{
+    if (o->is_drawn || *line != '\0')
+        output_say(o, line);
+    o->is_drawn = *line != '\0';
 }
 
 void output_report(struct output *o, const char *lines)

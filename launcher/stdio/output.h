@@ -75,10 +75,13 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
 /* The terminal `like` has a new size: tell the ptys. */
 void output_resize(struct output *o, int like);
 
-/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too; or,
- * while nothing else writes, a line without one that is drawn over by the next.
+/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
  * Dropped while the sink is full. */
 void output_say(struct output *o, const char *lines);
+
+/* The same for a line of a terminal without a newline: what is drawn or said next erases it. An
+ * empty one only erases. */
+void output_draw(struct output *o, const char *line);
 
 /* The same, kept while the sink is full: for what is said once a generation, or once of a rank. */
 void output_report(struct output *o, const char *lines);

@@ -112,6 +112,24 @@ START_TEST(bytes_are_passed_on_and_kept)
 }
 END_TEST
 
+START_TEST(a_drawn_line_is_erased_by_what_is_drawn_or_said_next)
+{
+    open_on_pipe();
+    output_draw(o, "");
+    ck_assert_int_eq(read(reader_fd, &(char){0}, 1), -1);
+    output_draw(o, "one");
+    output_draw(o, "two");
+    output_say(o, "said\n");
+    output_say(o, "more\n");
+    check_read("one\r\033[Ktwo\r\033[Ksaid\nmore\n");
+    output_draw(o, "three");
+    output_draw(o, "");
+    output_draw(o, "");
+    check_read("three\r\033[K");
+    close_all();
+}
+END_TEST
+
 START_TEST(draining_takes_all_that_is_in_the_pipes)
 {
     open_on_pipe();
@@ -381,6 +399,7 @@ TEST_SUITE(output)
     TCase *c = tcase_create("output");
     tcase_set_timeout(c, 30);
     tcase_add_test(c, bytes_are_passed_on_and_kept);
+    tcase_add_test(c, a_drawn_line_is_erased_by_what_is_drawn_or_said_next);
     tcase_add_test(c, draining_takes_all_that_is_in_the_pipes);
     tcase_add_test(c, a_full_sink_holds_writers_and_loses_nothing);
     tcase_add_test(c, closing_with_a_full_sink_does_not_wait);
