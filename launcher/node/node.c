@@ -36,33 +36,23 @@
 #include <unistd.h>
 #include <uv.h>
 
-void node_say(struct node *n, const char *format, ...)
-{
-    char line[CO_ERROR_TEXT_BYTES + 64];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    output_say(n->output, line);
-}
-
 static void on_refused(void *arg, const char *text)
 {
     struct node *n = arg;
-    node_say(n, "ddprun: store: %s\n", text);
+    node_say(&n->view, "ddprun: store: %s\n", text);
 }
 
 static void on_note(void *arg, const char *text)
 {
     struct node *n = arg;
-    node_say(n, "ddprun: %s\n", text);
+    node_say(&n->view, "ddprun: %s\n", text);
 }
 
 static void on_warm(void *arg, const char *text)
 {
     struct node *n = arg;
     if (n->spec->verbose > 0)
-        node_say(n, "ddprun: warm: %s\n", text);
+        node_say(&n->view, "ddprun: warm: %s\n", text);
 }
 
 static void on_joined(void *arg, int rank, bool recovers)
@@ -80,12 +70,6 @@ static void on_asked(void *arg, int rank)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
 }
 
-bool node_waits_for_devices(const struct node *n)
-{
-    return n->spec->on_failure != FAILURE_SHRINKS &&
-           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
-}
-
 /* Whatever comes of it: the rank's end is told when it is reaped, too. */
 static void on_death(void *arg)
 {
@@ -98,18 +82,20 @@ static void on_saved(void *arg)
 {
     struct node *n = arg;
     node_leave_look(n->leave);
-    node_roster_look(n->agent);
+    node_settle(n);
 }
 
-struct generation_callbacks node_generation_callbacks(struct node *n)
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
-    return (struct generation_callbacks){.on_store_refused = on_refused,
-                                         .on_memory_note = on_note,
-                                         .on_joined = on_joined,
-                                         .on_asked = on_asked,
-                                         .on_death = on_death,
-                                         .on_saved = on_saved,
-                                         .arg = n};
+    node_roster_adopt(((struct node *)arg)->agent, fd, bytes, len);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct node *n = prepare->data;
+    node_settle(n);
+    if (n->ended)
+        uv_stop(&n->loop); /* else it would wait */
 }
 
 /* --- Beginning --- */
@@ -180,10 +166,10 @@ static void on_launch_signal(void *arg, int sig)
         return;
     }
     const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
-    if (stops && !node_leave_may_go_alone(n, sig))
+    if (stops && !node_leave_may_go_alone(n->leave, sig))
         node_roster_end_job(n->agent);
     if (!n->ended)
-        node_leave_signal(n, sig, true);
+        node_leave_signal(&n->view, n->leave, sig, true);
 }
 
 /* As with a terminal that is closed: this node goes. */
@@ -217,6 +203,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timeout.data = n;
     uv_timer_init(&n->loop, &n->settled);
     n->settled.data = n;
+    uv_prepare_init(&n->loop, &n->prepare);
+    n->prepare.data = n;
     rc = watch(n, &n->spawner_poll, n->spawner.sock, node_on_spawner, err);
     if (rc == 0)
         rc = init_reaper_open(&n->loop, n->spawner.pid, &n->init_reaper, err);
@@ -277,8 +265,6 @@ static int open_machines(struct node *n, struct co_error *err)
         rc = rank_io_open(&n->io, spec, n->output, n->null_fd, err);
     if (rc == 0)
         rc = open_supervisor(n, err);
-    if (rc == 0)
-        rc = node_console_create(n, &n->console, err);
     return rc;
 }
 
@@ -296,31 +282,61 @@ static void open_start(struct node *n)
                               .supervisor = n->supervisor,
                               .environment = warm_environment(&n->warm, environ)};
     n->events.supervisor = n->supervisor;
+    n->callbacks = (struct generation_callbacks){.on_store_refused = on_refused,
+                                                 .on_memory_note = on_note,
+                                                 .on_joined = on_joined,
+                                                 .on_asked = on_asked,
+                                                 .on_death = on_death,
+                                                 .on_saved = on_saved,
+                                                 .arg = n};
+    n->queue = (struct node_queue){.consume = node_consume, .arg = n};
+    n->view = (struct node_view){.spec = n->spec,
+                                 .loop = &n->loop,
+                                 .supervisor = n->supervisor,
+                                 .spawner = &n->spawner,
+                                 .gen = &n->gen,
+                                 .start = &n->start,
+                                 .io = &n->io,
+                                 .runtime_dir = n->runtime_dir,
+                                 .events = &n->events,
+                                 .output = n->output,
+                                 .flights = &n->flights,
+                                 .queue = &n->queue};
 }
 
 static int open_options(struct node *n, struct co_error *err)
 {
-    int rc = node_hang_open(n, &n->hang, err);
+    int rc = node_hang_open(&n->view, &n->hang, err);
     if (rc == 0)
-        rc = node_pace_open(n, &n->pace, err);
+        rc = node_pace_open(&n->view, &n->pace, err);
     if (rc == 0)
-        rc = node_leave_open(n, &n->leave, err);
+        rc = node_leave_open(&n->view, &n->leave, err);
     if (rc == 0)
-        rc = node_standby_open(n, &n->standby, err);
+        rc = node_standby_open(&n->view, &n->standby, err);
     if (rc == 0)
-        rc = node_pmi_open(n, &n->pmi, err);
+        rc = node_pmi_open(&n->view, &n->pmi, err);
     return rc;
 }
 
 /* A job of this node alone begins at once. */
 static int open_first_generation(struct node *n, struct co_error *err)
 {
-    const struct generation_callbacks callbacks = node_generation_callbacks(n);
     uint64_t begun_ns = co_now_ns();
-    int rc = generation_open(n->spec, 0, &n->loop, &callbacks, &n->gen, err);
+    int rc = generation_open(n->spec, 0, &n->loop, &n->callbacks, &n->gen, err);
     if (rc == 0)
         event_log_generation(&n->event_log, 0, (double)(co_now_ns() - begun_ns) / 1e6);
     return rc;
+}
+
+static int open_roster(struct node *n, const struct roster_link_ops *link, struct co_error *err)
+{
+    const struct node_roster_opts opts = {.link = link,
+                                          .gen = &n->gen,
+                                          .leave = n->leave,
+                                          .callbacks = n->callbacks,
+                                          .on_control = on_control,
+                                          .on_restart = node_on_restart};
+    return node_roster_create(&n->view, &opts, &n->agent, err);
 }
 
 static int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
@@ -339,7 +355,9 @@ static int node_open(struct node *n, const struct roster_link_ops *link, struct 
     if (!n->spec->world.has_others)
         rc = open_first_generation(n, err);
     if (rc == 0)
-        rc = node_roster_create(n, link, &n->agent, err);
+        rc = open_roster(n, link, err);
+    if (rc == 0)
+        rc = node_console_create(&n->view, n->agent, n->leave, &n->console, err);
     return rc < 0 ? rc : watch_launch_channel(n, err);
 }
 
@@ -359,6 +377,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->timeout);
     close_handle((uv_handle_t *)&n->settled);
     close_handle((uv_handle_t *)&n->warm_poll);
+    close_handle((uv_handle_t *)&n->prepare);
 }
 
 static void node_close(struct node *n)
@@ -386,6 +405,7 @@ static void node_close(struct node *n)
     node_roster_destroy(n->agent);
     node_console_destroy(n->console);
     supervisor_destroy(n->supervisor);
+    free(n->queue.events);
     if (n->signal_fd >= 0)
         close(n->signal_fd);
     events_close(&n->events);
@@ -397,7 +417,7 @@ static void node_close(struct node *n)
 
 static void run(struct node *n)
 {
-    n->begun_ms = co_now_ms();
+    n->view.begun_ms = co_now_ms();
     events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
@@ -406,9 +426,10 @@ static void run(struct node *n)
     node_roster_begin(n->agent);
     if (n->spec->timeout_ms != 0)
         uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
+    uv_prepare_start(&n->prepare, on_prepare);
     while (!n->ended) {
         uv_run(&n->loop, UV_RUN_ONCE);
-        node_roster_look(n->agent);
+        node_settle(n);
     }
 }
 
@@ -436,7 +457,7 @@ int node_run(const struct job_spec *spec, const struct roster_link_ops *link, in
     int rc = node_open(&n, link, err);
     if (rc == 0) {
         run(&n);
-        node_history_note_end(&n, false);
+        node_history_note_end(&n.view, false);
         events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }

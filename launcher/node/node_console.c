@@ -13,11 +13,10 @@
 #include "launcher/reporting/status_json.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/pace.h"
-#include "launcher/supervisor/rank_numbers.h"
 #include "node_leave.h"
-#include "node_priv.h"
 #include "node_roster.h"
 #include "node_stacks.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -41,7 +40,9 @@ struct rank_facts {
 };
 
 struct node_console {
-    struct node *node;
+    const struct node_view *node;
+    struct node_roster *roster;    /* borrowed, as the next one */
+    struct node_leave *leave;      /* NULL is fine */
     struct console *console;       /* NULL: not open */
     struct stacks *stacks;         /* being collected; NULL: none */
     struct console_client *waiter; /* who gets them */
@@ -85,9 +86,9 @@ static char *tail_at_hand(const struct rank_io *io, int local_rank)
  * come since. */
 static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
 {
-    const struct node *n = nc->node;
+    const struct node_view *n = nc->node;
     int n_local = n->spec->n_local;
-    uint64_t n_connections = n->gen.store != NULL ? server_n_connections(n->gen.store) : 0;
+    uint64_t n_connections = n->gen->store != NULL ? server_n_connections(n->gen->store) : 0;
     if (n_connections == 0 ||
         (n_connections == nc->n_looked_at && generation_ms == nc->looked_in_ms))
         return;
@@ -100,7 +101,7 @@ static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
             list[i].pid = r->pid;
     }
     if (list != NULL)
-        store_arrivals_find(n->gen.store, list, n_local);
+        store_arrivals_find(n->gen->store, list, n_local);
     for (int i = 0; list != NULL && i < n_local; i++)
         if (list[i].came_ms != 0)
             nc->ranks[i].came_ms = list[i].came_ms;
@@ -112,7 +113,7 @@ static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
     look_for_arrivals(nc, generation_ms);
     for (int i = 0; i < nc->node->spec->n_local; i++) {
         struct rank_facts *r = &nc->ranks[i];
-        r->tail = tail_at_hand(&nc->node->io, i);
+        r->tail = tail_at_hand(nc->node->io, i);
         ranks[i] = (struct status_rank){.last_line = last_line(r->tail),
                                         .came_ms = r->came_ms >= generation_ms ? r->came_ms : 0,
                                         .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
@@ -120,7 +121,7 @@ static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
 }
 
 /* How fast the steps are, as libddp's ranks say. */
-static void judge_pace(const struct node *n, struct status_rank *ranks, struct pace *ret)
+static void judge_pace(const struct node_view *n, struct status_rank *ranks, struct pace *ret)
 {
     int n_local = n->spec->n_local;
     co_autofree struct pace_rank *paces = calloc((size_t)n_local, sizeof *paces);
@@ -128,7 +129,7 @@ static void judge_pace(const struct node *n, struct status_rank *ranks, struct p
     for (int i = 0; paces != NULL && i < n_local; i++) {
         uint64_t digest;
         struct status_rank *r = &ranks[i];
-        r->has_progress = node_memory_read_progress(n->gen.memory, i, &r->progress, &digest);
+        r->has_progress = node_memory_read_progress(n->gen->memory, i, &r->progress, &digest);
         paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
         r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
     }
@@ -138,7 +139,7 @@ static void judge_pace(const struct node *n, struct status_rank *ranks, struct p
 
 static char *make_status(struct node_console *nc)
 {
-    const struct node *n = nc->node;
+    const struct node_view *n = nc->node;
     co_autofree struct status_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
     char host[256] = "";
     if (ranks == NULL)
@@ -153,17 +154,17 @@ static char *make_status(struct node_console *nc)
                        .pace = &pace,
                        .host = host,
                        .version = DDPRUN_VERSION,
-                       .events = n->events.real_path,
+                       .events = n->events->real_path,
                        .pid = getpid(),
                        .now_ms = co_now_ms(),
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};
     struct generation_place place = {0};
-    node_roster_fill_place(n->agent, &place, &s.first_rank);
+    node_roster_fill_place(nc->roster, &place, &s.first_rank);
     s.node = place.node_rank;
     s.n_nodes = place.n_nodes;
     s.world = place.world_size;
-    s.waiting = node_roster_waiting(n->agent);
+    s.waiting = node_roster_waiting(nc->roster);
     char *text = status_json_make(&s);
     for (int i = 0; i < n->spec->n_local; i++) {
         free(nc->ranks[i].tail);
@@ -177,31 +178,28 @@ static char *make_status(struct node_console *nc)
 /* A rank's number here. returns -1 for one of another node, which is answered */
 static int find_rank(struct node_console *nc, struct console_client *client, int rank)
 {
-    const struct node *n = nc->node;
-    int first_rank = 0;
+    const struct node_view *n = nc->node;
     char why[96];
-    struct generation_place place = {0};
-    node_roster_fill_place(n->agent, &place, &first_rank);
-    const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
+    const struct rank_numbers numbers = node_numbers(n);
     const int local_rank = rank_of_number(numbers, n->spec->n_local, rank);
     if (local_rank >= 0)
         return local_rank;
-    snprintf(why, sizeof why, "rank %d is not of this node, which has %d to %d", rank, first_rank,
-             rank_number(numbers, n->spec->n_local) - 1);
+    snprintf(why, sizeof why, "rank %d is not of this node, which has %d to %d", rank,
+             numbers.first, rank_number(numbers, n->spec->n_local) - 1);
     console_refuse(client, why);
     return -1;
 }
 
-static json_t *log_path(const struct node *n, int local_rank, int which)
+static json_t *log_path(const struct node_view *n, int local_rank, int which)
 {
     char path[PATH_MAX];
-    return json_value_text(rank_io_log_path(&n->io, local_rank, which, path, sizeof path));
+    return json_value_text(rank_io_log_path(n->io, local_rank, which, path, sizeof path));
 }
 
 static void answer_logs(struct node_console *nc, struct console_client *client,
                         const struct job_request *r)
 {
-    const struct node *n = nc->node;
+    const struct node_view *n = nc->node;
     size_t from = 0, len = 0;
     int local_rank = find_rank(nc, client, r->rank);
     if (local_rank < 0)
@@ -292,7 +290,7 @@ static void answer_done(struct console_client *client)
 static void do_stop(struct node_console *nc, struct console_client *client,
                     const struct job_request *r)
 {
-    struct node *n = nc->node;
+    const struct node_view *n = nc->node;
     char name[REPORT_SIGNAL_BYTES];
     bool stops = r->signal < 64 && (n->spec->stop_signals >> r->signal & 1) != 0;
     if (r->signal != SIGTERM && r->signal != SIGINT && r->signal != SIGHUP &&
@@ -304,16 +302,16 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     node_say(n, "ddprun: ddpctl stops the %s by %s\n", r->whole_job ? "job" : "node",
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job)
-        node_roster_end_job(n->agent);
-    node_leave_signal(n, r->signal, false);
+        node_roster_end_job(nc->roster);
+    node_leave_signal(n, nc->leave, r->signal, false);
 }
 
 /* The roster does it, and is asked before the answer: until it has heard that, nothing happens
  * here. */
 static void do_restart(struct node_console *nc, struct console_client *client)
 {
-    struct node *n = nc->node;
-    if (node_roster_restart(n->agent))
+    const struct node_view *n = nc->node;
+    if (node_roster_restart(nc->roster))
         answer_done(client);
     else
         console_refuse(client, n->spec->world.has_others
@@ -351,22 +349,25 @@ static void on_request(void *arg, struct console_client *client, const struct jo
 static void on_open_timer(uv_timer_t *timer)
 {
     struct node_console *nc = timer->data;
-    struct node *n = nc->node;
+    const struct node_view *n = nc->node;
     struct co_error err;
     const struct console_opts opts = {.on_request = on_request, .on_gone = on_gone, .arg = nc};
-    if (console_open(&n->loop, n->runtime_dir, &opts, &nc->console, &err) < 0 &&
+    if (console_open(n->loop, n->runtime_dir, &opts, &nc->console, &err) < 0 &&
         n->spec->verbose > 0)
         node_say(n, "ddprun: ddpctl cannot reach this job: %s\n", err.text);
 }
 
-int node_console_create(struct node *n, struct node_console **ret, struct co_error *err)
+int node_console_create(const struct node_view *n, struct node_roster *roster,
+                        struct node_leave *leave, struct node_console **ret, struct co_error *err)
 {
     struct node_console *nc =
         calloc(1, sizeof *nc + (size_t)n->spec->n_local * sizeof nc->ranks[0]);
     if (nc == NULL)
         return co_fail(err, -ENOMEM, "no memory for what is known of %d ranks", n->spec->n_local);
     nc->node = n;
-    uv_timer_init(&n->loop, &nc->timer);
+    nc->roster = roster;
+    nc->leave = leave;
+    uv_timer_init(n->loop, &nc->timer);
     nc->timer.data = nc;
     uv_timer_start(&nc->timer, on_open_timer, OPEN_MS, 0);
     *ret = nc;

@@ -5,9 +5,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
-#include "launcher/supervisor/rank_numbers.h"
-#include "node_priv.h"
-#include "node_roster.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/process.h"
@@ -23,7 +21,7 @@ static const char *get_variable(const char *name)
 }
 
 /* One that is stopped would be waited for in vain. */
-static bool can_dump(const struct node *n, int local_rank)
+static bool can_dump(const struct node_view *n, int local_rank)
 {
     const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, local_rank);
     struct co_process process;
@@ -32,34 +30,26 @@ static bool can_dump(const struct node *n, int local_rank)
 }
 
 /* Where copies are put; NULL: nowhere. */
-static const char *find_dir(const struct node *n, char dir[PATH_MAX])
+static const char *find_dir(const struct node_view *n, char dir[PATH_MAX])
 {
-    return n->io.log_dir != NULL ? log_files_path(n->io.log_dir, n->io.generation, -1,
-                                                  "flight_recorder", dir, PATH_MAX)
-                                 : NULL;
+    return n->io->log_dir != NULL ? log_files_path(n->io->log_dir, n->io->generation, -1,
+                                                   "flight_recorder", dir, PATH_MAX)
+                                  : NULL;
 }
 
-static struct rank_numbers find_numbers(const struct node *n)
+static void forget(const struct node_view *n)
 {
-    struct generation_place place = {0};
-    struct rank_numbers numbers = {.supervisor = n->supervisor};
-    node_roster_fill_place(n->agent, &place, &numbers.first);
-    return numbers;
-}
-
-static void forget(struct node *n)
-{
-    flight_recorder_destroy(n->flights);
-    n->flights = NULL;
+    flight_recorder_destroy(*n->flights);
+    *n->flights = NULL;
 }
 
 /* The ranks' environment is ours, and what ddprun adds to it has nothing to do with this. */
-struct flights *node_flight_recorder_ask(struct node *n, int local_rank)
+struct flights *node_flight_recorder_ask(const struct node_view *n, int local_rank)
 {
     struct flight_recorder_names names;
     struct flights *flights = NULL;
     char dir[PATH_MAX];
-    const struct rank_numbers numbers = find_numbers(n);
+    const struct rank_numbers numbers = node_numbers(n);
     int n_asked = 0;
     co_autofree int *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
     flight_recorder_find_names(&names, get_variable);
@@ -74,11 +64,11 @@ struct flights *node_flight_recorder_ask(struct node *n, int local_rank)
     return flights;
 }
 
-void node_flight_recorder_watch(struct node *n)
+void node_flight_recorder_watch(const struct node_view *n)
 {
     struct flight_recorder_names names;
     char dir[PATH_MAX];
-    const struct rank_numbers numbers = find_numbers(n);
+    const struct rank_numbers numbers = node_numbers(n);
     co_autofree int *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
     forget(n);
     flight_recorder_find_names(&names, get_variable);
@@ -86,20 +76,21 @@ void node_flight_recorder_watch(struct node *n)
         return;
     for (int i = 0; i < n->spec->n_local; i++)
         ranks[i] = rank_number(numbers, i);
-    flight_recorder_watch(&names, ranks, n->spec->n_local, find_dir(n, dir), &n->flights, NULL);
+    flight_recorder_watch(&names, ranks, n->spec->n_local, find_dir(n, dir), n->flights, NULL);
 }
 
-void node_flight_recorder_tell(struct node *n)
+void node_flight_recorder_tell(const struct node_view *n)
 {
     char *text = NULL;
     size_t size = 0;
-    if (n->flights == NULL || supervisor_get_verdict(n->supervisor)->outcome != OUTCOME_RANK_FAILED)
+    if (*n->flights == NULL ||
+        supervisor_get_verdict(n->supervisor)->outcome != OUTCOME_RANK_FAILED)
         return;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    flight_recorder_take(n->flights);
-    flight_recorder_print(n->flights, out);
+    flight_recorder_take(*n->flights);
+    flight_recorder_print(*n->flights, out);
     if (fclose(out) == 0 && size > 0)
         output_report(n->output, text);
     free(text);

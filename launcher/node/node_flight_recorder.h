@@ -5,19 +5,19 @@
 #define DDP_LAUNCHER_NODE_NODE_FLIGHT_RECORDER_H
 
 struct flights;
-struct node;
+struct node_view;
 
 /* Have these ranks dump: all that run and are not stopped, or one.
  *
  * local_rank   -1: all
  * returns      owned by the caller; NULL: it is not asked for, or there is no memory */
-struct flights *node_flight_recorder_ask(struct node *n, int local_rank);
+struct flights *node_flight_recorder_ask(const struct node_view *n, int local_rank);
 
 /* A generation's ranks are about to be started: what is there already is not theirs. */
-void node_flight_recorder_watch(struct node *n);
+void node_flight_recorder_watch(const struct node_view *n);
 
 /* They have failed, and none is left: gather what torch has written of them, and say where. Once
  * all were asked it is known already. */
-void node_flight_recorder_tell(struct node *n);
+void node_flight_recorder_tell(const struct node_view *n);
 
 #endif

@@ -7,9 +7,8 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
-#include "launcher/supervisor/rank_numbers.h"
-#include "node_priv.h"
 #include "node_stacks.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -25,7 +24,7 @@ enum {
 };
 
 struct node_hang {
-    struct node *n;
+    const struct node_view *n;
     uv_timer_t timer;
     struct hang *hang;
     struct hang_look *looks; /* by rank; owned */
@@ -41,13 +40,13 @@ struct node_hang {
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-static void look_at(const struct node *n, int rank, struct hang_look *ret)
+static void look_at(const struct node_view *n, int rank, struct hang_look *ret)
 {
     *ret = (struct hang_look){
         .runs = supervisor_get_rank(n->supervisor, rank)->phase == RANK_RUNS,
         .output_ms = output_rank_ms(n->output, rank),
     };
-    ret->has_page = node_memory_read_progress(n->gen.memory, rank, &ret->progress, &ret->digest);
+    ret->has_page = node_memory_read_progress(n->gen->memory, rank, &ret->progress, &ret->digest);
 }
 
 static void look_closer(struct node_hang *w)
@@ -64,18 +63,13 @@ static void look_closer(struct node_hang *w)
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-static struct rank_numbers numbers(const struct node *n)
-{
-    return (struct rank_numbers){.first = n->start.first_rank, .supervisor = n->supervisor};
-}
-
 /* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, outside of calls, last all_reduce #811; step
  * 417" */
 static void print_rank(FILE *out, const struct node_hang *w, int rank)
 {
     const struct hang_look *look = &w->looks[rank];
     char text[HANG_PLACE_BYTES + 64];
-    fprintf(out, "  rank %d: pid %d, %s", rank_number(numbers(w->n), rank),
+    fprintf(out, "  rank %d: pid %d, %s", rank_number(node_numbers(w->n), rank),
             (int)supervisor_get_rank(w->n->supervisor, rank)->pid,
             hang_proc_text(&w->procs[rank], text, sizeof text));
     const struct progress *p = &look->progress;
@@ -95,15 +89,15 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
 
 static void tell(const struct node_hang *w)
 {
-    const struct node *n = w->n;
+    const struct node_view *n = w->n;
     char what[HANG_TEXT_BYTES];
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    fprintf(out, "ddprun: rank %d hangs: %s\n", rank_number(numbers(n), w->finding.rank),
-            hang_text(&w->finding, numbers(n), what));
+    fprintf(out, "ddprun: rank %d hangs: %s\n", rank_number(node_numbers(n), w->finding.rank),
+            hang_text(&w->finding, node_numbers(n), what));
     int n_printed = 0;
     for (int i = 0; i < n->spec->n_local && n_printed < LINES; i++)
         if (w->looks[i].runs) {
@@ -156,9 +150,9 @@ static void tell_flights(const struct node_hang *w, const struct flights *flight
  * stopped hears of none but SIGKILL. */
 static void end_rank(struct node_hang *w, uint64_t now_ms)
 {
-    const struct node *n = w->n;
+    const struct node_view *n = w->n;
     const bool is_stopped = w->finding.is_stopped;
-    spawner_signal_one(&n->spawner, is_stopped ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
+    spawner_signal_one(n->spawner, is_stopped ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
                        is_stopped ? SIGKILL : SIGABRT);
     w->kill_at_ms = now_ms + n->spec->failure_grace_ms;
 }
@@ -212,7 +206,7 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
     if (now_ms < w->kill_at_ms)
         return;
-    spawner_signal_one(&w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
+    spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
 }
 
@@ -228,7 +222,7 @@ static void look(struct node_hang *w, uint64_t now_ms)
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     w->found_in = w->generation;
     tell(w);
-    events_hang(&w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
+    events_hang(w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
     begin_end(w, now_ms);
 }
 
@@ -242,7 +236,7 @@ static void on_time(uv_timer_t *timer)
         return;
     }
     if (!w->is_on || w->generation != supervisor_generation(s))
-        hang_renew(w->hang, w->n->start.place.n_nodes > 1, now_ms);
+        hang_renew(w->hang, w->n->start->place.n_nodes > 1, now_ms);
     w->is_on = true;
     w->generation = supervisor_generation(s);
     if (w->stacks != NULL)
@@ -263,7 +257,7 @@ static void destroy(struct node_hang *w)
     free(w);
 }
 
-int node_hang_open(struct node *n, struct node_hang **ret, struct co_error *err)
+int node_hang_open(const struct node_view *n, struct node_hang **ret, struct co_error *err)
 {
     const size_t n_ranks = (size_t)n->spec->n_local;
     const uint64_t timeout_ms = n->spec->hang_timeout_ms;
@@ -281,7 +275,7 @@ int node_hang_open(struct node *n, struct node_hang **ret, struct co_error *err)
         return co_fail(err, -ENOMEM, "no memory for %zu ranks", n_ranks);
     }
     const uint64_t interval_ms = hang_interval_ms(timeout_ms);
-    uv_timer_init(&n->loop, &w->timer);
+    uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, interval_ms, interval_ms);
     *ret = w;

@@ -7,13 +7,13 @@
 
 struct co_error;
 struct hang_finding;
-struct node;
+struct node_view;
 struct node_hang; /* opaque */
 
 /* From now on, while all ranks run. Without --hang-timeout there is nothing: *ret is NULL.
  *
  * returns   0, -ENOMEM */
-int node_hang_open(struct node *n, struct node_hang **ret, struct co_error *err);
+int node_hang_open(const struct node_view *n, struct node_hang **ret, struct co_error *err);
 
 /* Why a process was ended; NULL: not for this. NULL is fine. */
 const struct hang_finding *node_hang_of(const struct node_hang *w, pid_t pid);

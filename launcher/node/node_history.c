@@ -2,17 +2,17 @@
 
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "segments/rank_status.h"
 
-static bool read_rank(const struct node *n, int rank, struct progress *ret)
+static bool read_rank(const struct node_view *n, int rank, struct progress *ret)
 {
     uint64_t digest;
-    return node_memory_read_progress(n->gen.memory, rank, ret, &digest);
+    return node_memory_read_progress(n->gen->memory, rank, ret, &digest);
 }
 
-bool node_history_step(const struct node *n, int rank, uint64_t *ret)
+bool node_history_step(const struct node_view *n, int rank, uint64_t *ret)
 {
     struct progress progress;
     if (!read_rank(n, rank, &progress))
@@ -32,9 +32,9 @@ static void add(struct events_steps *sum, const struct progress *p, uint32_t gen
         sum->after = after;
 }
 
-void node_history_note_end(struct node *n, bool lives)
+void node_history_note_end(const struct node_view *n, bool lives)
 {
-    const uint32_t generation = n->io.generation; /* the supervisor's may be the next one */
+    const uint32_t generation = n->io->generation; /* the supervisor's may be the next one */
     struct events_steps sum = {.lives = lives};
     struct progress progress;
     bool any = false;
@@ -45,5 +45,5 @@ void node_history_note_end(struct node *n, bool lives)
         add(&sum, &progress, generation);
     }
     if (any)
-        events_steps(&n->events, generation, &sum);
+        events_steps(n->events, generation, &sum);
 }

@@ -9,17 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct node;
+struct node_view;
 
 /* How many steps a rank of this node has completed, also one that is gone since.
  *
  * rank      local
  * returns   whether it is known */
-bool node_history_step(const struct node *n, int rank, uint64_t *ret);
+bool node_history_step(const struct node_view *n, int rank, uint64_t *ret);
 
 /* A generation is over: tell its steps. Call it while its memory is there.
  *
  * lives   its ranks go on in the next one */
-void node_history_note_end(struct node *n, bool lives);
+void node_history_note_end(const struct node_view *n, bool lives);
 
 #endif

@@ -4,7 +4,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/report.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "common/error.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 struct node_leave {
-    struct node *n;
+    const struct node_view *n;
     uv_timer_t timer;
     int held; /* the signal that is held back; 0: none */
     bool of_all;
@@ -24,7 +24,7 @@ struct node_leave {
 /* Those that have not saved say so before the first of those that have ends the job. */
 enum { OTHERS_MS = 500 };
 
-static bool is_going_on(const struct node *n)
+static bool is_going_on(const struct node_view *n)
 {
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
     return state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING ||
@@ -33,20 +33,20 @@ static bool is_going_on(const struct node *n)
 
 /* SIGTERM, and what --signals-to-handle adds, as a scheduler sends them. Who presses ^C or closes
  * the terminal wants the job to end, not to save. */
-static bool announces(const struct node *n, int sig)
+static bool announces(const struct node_view *n, int sig)
 {
     if (sig == SIGINT || sig == SIGHUP || sig == SIGQUIT)
         return false;
     return sig == SIGTERM || (sig > 0 && sig < 64 && (n->spec->stop_signals >> sig & 1) != 0);
 }
 
-static bool stops(const struct node *n, int sig)
+static bool stops(const struct node_view *n, int sig)
 {
     return announces(n, sig) || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
 }
 
 /* The ranks have all ended well, before anybody told them to. */
-static bool has_ended_well(const struct node *n)
+static bool has_ended_well(const struct node_view *n)
 {
     return supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_WELL;
 }
@@ -58,13 +58,13 @@ static void let_go(struct node_leave *l)
     l->held = 0;
     uv_timer_stop(&l->timer);
     if (sig != 0 && !has_ended_well(l->n))
-        node_feed(l->n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+        node_post(l->n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
 }
 
 static void on_time(uv_timer_t *timer)
 {
     struct node_leave *l = timer->data;
-    const bool all_saved = checkpoint_request_all_saved(l->n->gen.checkpoint_request);
+    const bool all_saved = checkpoint_request_all_saved(l->n->gen->checkpoint_request);
     if (l->of_all && all_saved && is_going_on(l->n) && !l->is_over && !l->is_late) {
         l->is_late = true;
         uv_timer_start(&l->timer, on_time, OTHERS_MS, 0);
@@ -73,7 +73,7 @@ static void on_time(uv_timer_t *timer)
     if (is_going_on(l->n) && !all_saved)
         node_say(l->n, "ddprun: the time of --on-term is over, and not all ranks have saved their "
                        "state\n");
-    events_leaving(&l->n->events, supervisor_generation(l->n->supervisor),
+    events_leaving(l->n->events, supervisor_generation(l->n->supervisor),
                    all_saved           ? "saved"
                    : is_going_on(l->n) ? "late"
                                        : "ended",
@@ -82,10 +82,10 @@ static void on_time(uv_timer_t *timer)
 }
 
 /* Once in a generation; or they were asked since a node waits: the same answer will do. */
-static void ask(struct node *n)
+static void ask(const struct node_view *n)
 {
-    if (checkpoint_request_ask(n->gen.checkpoint_request) &&
-        spawner_signal(&n->spawner,
+    if (checkpoint_request_ask(n->gen->checkpoint_request) &&
+        spawner_signal(n->spawner,
                        n->spec->signal_scope == SCOPE_GROUP ? SPAWNER_GROUP : SPAWNER_MAIN, -1,
                        WORKER_CHECKPOINT_SIGNAL) < 0)
         node_lose_spawner(n);
@@ -93,33 +93,32 @@ static void ask(struct node *n)
 
 static void announce(struct node_leave *l, int sig, bool of_all)
 {
-    struct node *n = l->n;
+    const struct node_view *n = l->n;
     char name[REPORT_SIGNAL_BYTES];
     l->held = sig;
     l->of_all = of_all;
     l->is_over = l->is_late = false;
     node_say(n, "ddprun: %s: the ranks are asked to save their state, within %.3g s\n",
              report_signal(sig, name, sizeof name), (double)n->spec->on_term_ms / 1e3);
-    events_leaving(&n->events, supervisor_generation(n->supervisor), "announced", sig,
+    events_leaving(n->events, supervisor_generation(n->supervisor), "announced", sig,
                    n->spec->on_term_ms);
-    uv_update_time(&n->loop);
+    uv_update_time(n->loop);
     uv_timer_start(&l->timer, on_time, n->spec->on_term_ms, 0);
     ask(n);
 }
 
-void node_leave_signal(struct node *n, int sig, bool of_all)
+void node_leave_signal(const struct node_view *n, struct node_leave *l, int sig, bool of_all)
 {
-    struct node_leave *l = n->leave;
     const bool may_hold =
-        l != NULL && l->held == 0 && is_going_on(n) && n->gen.checkpoint_request != NULL;
+        l != NULL && l->held == 0 && is_going_on(n) && n->gen->checkpoint_request != NULL;
     if (may_hold && announces(n, sig) &&
-        (of_all || !checkpoint_request_all_saved(n->gen.checkpoint_request))) {
+        (of_all || !checkpoint_request_all_saved(n->gen->checkpoint_request))) {
         announce(l, sig, of_all);
         return;
     }
     if (l != NULL && stops(n, sig))
         let_go(l);
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+    node_post(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
 }
 
 static void release(struct node_leave *l)
@@ -134,9 +133,9 @@ void node_leave_release(struct node_leave *l)
         release(l);
 }
 
-bool node_leave_may_go_alone(const struct node *n, int sig)
+bool node_leave_may_go_alone(const struct node_leave *l, int sig)
 {
-    return n->leave != NULL && n->leave->held == 0 && announces(n, sig) && !is_going_on(n);
+    return l != NULL && l->held == 0 && announces(l->n, sig) && !is_going_on(l->n);
 }
 
 bool node_leave_holds_own(const struct node_leave *l)
@@ -148,7 +147,7 @@ void node_leave_look(struct node_leave *l)
 {
     if (l == NULL || l->held == 0 || l->is_over)
         return;
-    if (is_going_on(l->n) && !checkpoint_request_all_saved(l->n->gen.checkpoint_request)) {
+    if (is_going_on(l->n) && !checkpoint_request_all_saved(l->n->gen->checkpoint_request)) {
         ask(l->n); /* a rank was replaced, and a generation has begun */
         return;
     }
@@ -156,7 +155,7 @@ void node_leave_look(struct node_leave *l)
         release(l);
 }
 
-int node_leave_open(struct node *n, struct node_leave **ret, struct co_error *err)
+int node_leave_open(const struct node_view *n, struct node_leave **ret, struct co_error *err)
 {
     if (n->spec->on_term_ms == 0)
         return 0;
@@ -164,7 +163,7 @@ int node_leave_open(struct node *n, struct node_leave **ret, struct co_error *er
     if (l == NULL)
         return co_fail(err, -ENOMEM, "no memory for --on-term");
     l->n = n;
-    uv_timer_init(&n->loop, &l->timer);
+    uv_timer_init(n->loop, &l->timer);
     l->timer.data = l;
     *ret = l;
     return 0;

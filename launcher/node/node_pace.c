@@ -3,7 +3,7 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -15,7 +15,7 @@
 enum { LOOK_MS = 1000 };
 
 struct node_pace {
-    struct node *n;
+    const struct node_view *n;
     uv_timer_t timer;
     struct pace_rank *ranks; /* owned */
     uint32_t generation;
@@ -26,19 +26,19 @@ struct node_pace {
 void node_pace_tell(struct node_pace *p)
 {
     struct pace pace;
-    if (p == NULL || p->n->gen.memory == NULL) /* a node may end before its generation begins */
+    if (p == NULL || p->n->gen->memory == NULL) /* a node may end before its generation begins */
         return;
     for (int i = 0; i < p->n->spec->n_local; i++) {
         struct progress progress;
         uint64_t digest;
-        const bool has_page = node_memory_read_progress(p->n->gen.memory, i, &progress, &digest);
+        const bool has_page = node_memory_read_progress(p->n->gen->memory, i, &progress, &digest);
         p->ranks[i] = pace_of(has_page ? &progress : NULL);
     }
     pace_judge(p->ranks, p->n->spec->n_local, &pace);
     if (pace.slowest < 0 || pace.steps == p->told_steps)
         return;
     p->told_steps = pace.steps;
-    events_pace(&p->n->events, supervisor_generation(p->n->supervisor), &pace, p->ranks,
+    events_pace(p->n->events, supervisor_generation(p->n->supervisor), &pace, p->ranks,
                 p->n->spec->n_local);
 }
 
@@ -58,7 +58,7 @@ static void on_time(uv_timer_t *timer)
         node_pace_tell(p);
 }
 
-int node_pace_open(struct node *n, struct node_pace **ret, struct co_error *err)
+int node_pace_open(const struct node_view *n, struct node_pace **ret, struct co_error *err)
 {
     if (n->spec->events == NULL)
         return 0;
@@ -70,7 +70,7 @@ int node_pace_open(struct node *n, struct node_pace **ret, struct co_error *err)
         return co_fail(err, -ENOMEM, "no memory for %d ranks", n->spec->n_local);
     }
     *p = (struct node_pace){.n = n, .ranks = ranks, .begun_ms = co_now_ms()};
-    uv_timer_init(&n->loop, &p->timer);
+    uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;
     uv_timer_start(&p->timer, on_time, LOOK_MS, LOOK_MS);
     *ret = p;

@@ -4,13 +4,13 @@
 #define DDP_LAUNCHER_NODE_NODE_PACE_H
 
 struct co_error;
-struct node;
+struct node_view;
 struct node_pace; /* opaque */
 
 /* From now on. Without --events there is nothing: *ret is NULL.
  *
  * returns   0, -ENOMEM */
-int node_pace_open(struct node *n, struct node_pace **ret, struct co_error *err);
+int node_pace_open(const struct node_view *n, struct node_pace **ret, struct co_error *err);
 
 /* A generation is over, or a rank of it is about to be replaced: tell what is known of it. NULL is
  * fine. */

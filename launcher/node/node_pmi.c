@@ -2,7 +2,7 @@
 
 #include "launcher/generation/pmi_host.h"
 #include "launcher/job/job_spec.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "common/error.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 struct node_pmi {
-    struct node *n;
+    const struct node_view *n;
     struct pmi_host *host; /* owned; of this generation; NULL: none yet */
     int *appnum;           /* owned; the number of each rank's program; NULL: there is one */
     uv_timer_t timer;      /* a rank that aborts is to have ended */
@@ -38,7 +38,7 @@ static void on_overdue(uv_timer_t *timer)
     p->is_told = true;
     if (!is_last)
         uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
-    if (spawner_signal_one(&p->n->spawner, is_last ? SPAWNER_GROUP : SPAWNER_MAIN, rank,
+    if (spawner_signal_one(p->n->spawner, is_last ? SPAWNER_GROUP : SPAWNER_MAIN, rank,
                            is_last ? SIGKILL : SIGTERM) < 0)
         node_lose_spawner(p->n);
 }
@@ -47,7 +47,7 @@ static void on_abort(void *arg, int local_rank)
 {
     struct node_pmi *p = arg;
     (void)local_rank;
-    uv_update_time(&p->n->loop);
+    uv_update_time(p->n->loop);
     p->is_told = false;
     uv_timer_start(&p->timer, on_overdue, ABORT_MS, 0);
 }
@@ -69,7 +69,7 @@ static int number_programs(struct node_pmi *p)
     return 0;
 }
 
-int node_pmi_open(struct node *n, struct node_pmi **ret, struct co_error *err)
+int node_pmi_open(const struct node_view *n, struct node_pmi **ret, struct co_error *err)
 {
     if (!n->spec->pmi)
         return 0;
@@ -81,7 +81,7 @@ int node_pmi_open(struct node *n, struct node_pmi **ret, struct co_error *err)
         free(p);
         return co_fail(err, -ENOMEM, "no memory for PMI");
     }
-    uv_timer_init(&n->loop, &p->timer);
+    uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;
     *ret = p;
     return 0;
@@ -92,10 +92,10 @@ int node_pmi_renew(struct node_pmi *p)
     struct co_error err;
     if (p == NULL)
         return 0;
-    const struct generation_place *place = &p->n->start.place;
+    const struct generation_place *place = &p->n->start->place;
     const struct pmi_host_opts opts = {.n_local = place->local_world_size,
                                        .world_size = place->world_size,
-                                       .first_rank = p->n->start.first_rank,
+                                       .first_rank = p->n->start->first_rank,
                                        .node = (uint32_t)place->node_rank,
                                        .n_nodes = (uint32_t)place->n_nodes,
                                        .generation = place->generation,
@@ -108,8 +108,8 @@ int node_pmi_renew(struct node_pmi *p)
     uv_timer_stop(&p->timer);
     pmi_host_close(p->host);
     p->host = NULL;
-    int rc = pmi_host_open(&p->n->loop, &opts, &p->host, &err);
-    p->n->start.pmi = p->host;
+    int rc = pmi_host_open(p->n->loop, &opts, &p->host, &err);
+    p->n->start->pmi = p->host;
     if (rc < 0)
         node_say(p->n, "ddprun: MPI: %s\n", err.text);
     return rc;

@@ -4,14 +4,14 @@
 #define DDP_LAUNCHER_NODE_NODE_PMI_H
 
 struct co_error;
-struct node;
+struct node_view;
 struct node_pmi; /* opaque */
 struct supervisor_event;
 
 /* n         borrowed
  * ret       untouched if the job has none
  * returns   0, -ENOMEM */
-int node_pmi_open(struct node *n, struct node_pmi **ret, struct co_error *err);
+int node_pmi_open(const struct node_view *n, struct node_pmi **ret, struct co_error *err);
 
 /* A generation begins, whose place is known; the one before has no ranks any more. n->start has
  * what its ranks connect to then. NULL is fine.

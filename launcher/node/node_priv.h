@@ -5,15 +5,10 @@
 #define DDP_LAUNCHER_NODE_NODE_PRIV_H
 
 #include "launcher/diagnosis/oom_watch.h"
-#include "launcher/generation/generation.h"
 #include "launcher/reporting/event_log.h"
-#include "launcher/reporting/events.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "launcher/spawner/spawner.h"
-#include "launcher/stdio/rank_io.h"
-#include "launcher/supervisor/supervisor.h"
 #include "launcher/warm/warm.h"
-#include "start.h"
+#include "node_view.h"
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -21,8 +16,6 @@
 #include <uv.h>
 
 struct co_error;
-struct job_spec;
-struct flights;
 struct launch_watch;
 struct node_console;
 struct node_roster;
@@ -31,7 +24,6 @@ struct node_leave;
 struct node_pace;
 struct node_pmi;
 struct node_standby;
-struct output;
 struct roster_restart;
 struct init_reaper;
 
@@ -58,6 +50,7 @@ struct node {
     struct output *output; /* owned */
     struct rank_io io;
     struct generation gen;
+    struct generation_callbacks callbacks; /* of each of them */
     struct start start;
     char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
@@ -65,25 +58,21 @@ struct node {
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     int n_started; /* ranks asked for: the next one's number */
-    uint64_t begun_ms;
     bool ended;
+    struct node_queue queue;
+    struct node_view view; /* of all this, for the features */
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t spawner_poll, signal_poll, warm_poll; /* zeroed: not there */
     uv_timer_t timer, timeout, settled;
+    uv_prepare_t prepare;
 };
 
-/* --- node.c --- */
+/* --- node_start.c --- */
 
-/* Lines of our own, each ended by a newline. */
-__attribute__((format(printf, 2, 3))) void node_say(struct node *n, const char *format, ...);
-struct generation_callbacks node_generation_callbacks(struct node *n);
-
-/* A GPU's memory is free when its process has been reaped, and who takes its place needs it: no
+/* A GPU's memory is free when its process has been reaped, and the rank in its place needs it: no
  * rank is to be taken for dead earlier. */
 bool node_waits_for_devices(const struct node *n);
-
-/* --- node_start.c --- */
 
 /* What the ranks of the generation before had is gone with them; the next ones find all empty. */
 void node_renew(struct node *n);
@@ -94,25 +83,25 @@ void node_recover(struct node *n, const struct supervisor_orders *o);
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
 
-/* A rank that was asked for could not be started the way that was tried: start it as ever. */
+/* A rank that was asked for could not be taken by a standby: start it. */
 void node_start_again(struct node *n, int rank);
+
 /* Ask for the parent of --warm, if that has not been done. */
 void node_warm_up(struct node *n);
 
 /* --- node_step.c --- */
 
-/* Print why the last generation ended.
- *
- * restart   what follows; NULL: nothing, the job is over */
-void node_report(struct node *n, const struct roster_restart *restart);
+/* Of struct node_queue: step the supervisor, and carry its orders out. */
+void node_consume(void *arg, struct supervisor_event *e);
 
-/* Say that a rank was replaced, or left out, in place. */
-void node_say_replacement(struct node *n, const struct roster_restart *restart);
+/* Of struct node_roster_opts: tell why the last generation ended, and what follows. */
+void node_on_restart(void *arg, const struct roster_restart *restart);
 
-/* Feed the supervisor, the time filled in, and carry out what follows, which may feed it again. */
-void node_feed(struct node *n, struct supervisor_event *e);
-void node_carry_out(struct node *n, const struct supervisor_orders *o);
-void node_lose_spawner(struct node *n);
+/* An event from outside: post it, and drain the queue. */
+void node_feed(struct node *n, const struct supervisor_event *e);
+
+/* Drain the queue, and look whether the roster has something new, until nothing is left. */
+void node_settle(struct node *n);
 
 /* For uv_poll_start() and uv_timer_start(), with the node as data. */
 void node_on_spawner(uv_poll_t *poll, int status, int events);

@@ -9,9 +9,8 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
-#include "node_flight_recorder.h"
 #include "node_leave.h"
-#include "node_priv.h"
+#include "node_view.h"
 #include "node_wait.h"
 
 #include "common/clock.h"
@@ -29,7 +28,8 @@
 enum { EXIT_NO_STORE = 69 };
 
 struct node_roster {
-    struct node *node;
+    const struct node_view *node;
+    struct node_roster_opts opts;
     struct roster_agent agent;
     struct member *member; /* owned */
     const struct roster_link_ops *ops;
@@ -80,16 +80,15 @@ static void find_host(struct node_roster *g)
         snprintf(g->host, sizeof g->host, "%s", world->endpoint_host);
 }
 
-static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+void node_roster_adopt(struct node_roster *g, int fd, const uint8_t *bytes, size_t len)
 {
-    struct node_roster *g = ((struct node *)arg)->agent;
     g->ops->adopt(g->link, fd, bytes, len);
 }
 
 static void close_store(struct node_roster *g)
 {
     struct co_error err;
-    generation_close_store(&g->node->gen);
+    generation_close_store(g->opts.gen);
     if (g->link != NULL && g->ops->take_port(g->link, &err) < 0)
         node_say(g->node, "ddprun: no node can join any more: %s\n", err.text);
 }
@@ -102,25 +101,25 @@ static bool has_store(const struct job_spec *spec, uint32_t world_size)
 
 static void open_store(struct node_roster *g)
 {
-    struct node *n = g->node;
+    const struct node_view *n = g->node;
     if (is_alone(g)) { /* it comes with the memory of its generation: node_renew() */
         step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN, .host = ""});
         return;
     }
     const struct member_place *place = member_get_place(g->member);
-    struct generation_callbacks callbacks = node_generation_callbacks(n);
+    struct generation_callbacks callbacks = g->opts.callbacks;
     struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
     struct co_error err;
     reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
     find_host(g);
     if (has_store(n->spec, reach.world_size) && g->ops->lend_port(g->link, n->spec->master_port))
-        callbacks.on_control = on_control;
-    int rc = generation_open_store(n->spec, &reach, &n->loop, &callbacks, &n->gen, &err);
+        callbacks.on_control = g->opts.on_control;
+    int rc = generation_open_store(n->spec, &reach, n->loop, &callbacks, g->opts.gen, &err);
     if (rc == 0)
         step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
                                               .host = g->host,
-                                              .port = n->gen.master_port,
-                                              .agent_store = n->gen.agent_store});
+                                              .port = n->gen->master_port,
+                                              .agent_store = n->gen->agent_store});
     else
         step_member(g, &(struct member_input){.type = MEMBER_RANK_FAILED,
                                               .rank = (int32_t)place->place.first_rank,
@@ -137,7 +136,7 @@ static void announce(struct node_roster *g)
     const struct member_place *p = member_get_place(g->member);
     if (is_alone(g))
         return;
-    events_place(&g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
+    events_place(g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
                  "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
@@ -163,9 +162,9 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
         state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED)
         return;
     if (o->kill_ranks)
-        events_order(&g->node->events, generation(g), "lease", g->wait.trouble);
+        events_order(g->node->events, generation(g), "lease", g->wait.trouble);
     else if (o->stop_ranks)
-        events_order(&g->node->events, generation(g), ends ? "end" : why_names[o->why],
+        events_order(g->node->events, generation(g), ends ? "end" : why_names[o->why],
                      ends ? member_get_end(g->member)->text : member_stop_text(g->member));
 }
 
@@ -173,12 +172,12 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
  * that computes does not look at a descriptor. */
 static void ask_to_save(struct node_roster *g)
 {
-    struct node *n = g->node;
-    if (n->gen.checkpoint_request == NULL || !checkpoint_request_ask(n->gen.checkpoint_request))
+    const struct node_view *n = g->node;
+    if (n->gen->checkpoint_request == NULL || !checkpoint_request_ask(n->gen->checkpoint_request))
         return;
-    events_save(&n->events, generation(g), "asked");
+    events_save(n->events, generation(g), "asked");
     node_say(n, "ddprun: a node waits to join: the ranks are asked to save their state\n");
-    if (spawner_signal(&n->spawner,
+    if (spawner_signal(n->spawner,
                        n->spec->signal_scope == SCOPE_GROUP ? SPAWNER_GROUP : SPAWNER_MAIN, -1,
                        WORKER_CHECKPOINT_SIGNAL) < 0)
         node_lose_spawner(n);
@@ -197,7 +196,7 @@ static void on_hold_timer(uv_timer_t *timer)
 static void hold_gone(struct node_roster *g)
 {
     g->agent.holds_gone = true;
-    uv_update_time(&g->node->loop);
+    uv_update_time(g->node->loop);
     uv_timer_start(&g->hold_timer, on_hold_timer, LEASE_MARGIN_MS, 0);
 }
 
@@ -212,16 +211,16 @@ static void set_timer(struct node_roster *g)
         uv_timer_stop(&g->timer);
         return;
     }
-    uv_update_time(&g->node->loop);
+    uv_update_time(g->node->loop);
     uv_timer_start(&g->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
 }
 
 static void set_lease(struct node_roster *g, uint64_t end_ms)
 {
-    struct node *n = g->node;
+    const struct node_view *n = g->node;
     uint64_t now_ms = co_now_ms();
     g->lease_ms = end_ms != CO_NEVER_MS && end_ms > now_ms ? end_ms - now_ms : 0;
-    if (n->spawner.sock >= 0 && spawner_set_lease(&n->spawner, end_ms) < 0)
+    if (n->spawner->sock >= 0 && spawner_set_lease(n->spawner, end_ms) < 0)
         node_lose_spawner(n);
 }
 
@@ -248,7 +247,7 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     if (o.open_store)
         open_store(g);
     for (int i = 0; i < n; i++)
-        node_feed(g->node, &events[i]);
+        node_post(g->node, &events[i]);
     if (o.tell_pending)
         ask_to_save(g);
 }
@@ -291,13 +290,13 @@ static void on_timer(uv_timer_t *timer)
 /* What a failed rank wrote to its error file, for the other nodes' terminals. */
 static void add_error(struct node_roster *g)
 {
-    struct node *n = g->node;
+    const struct node_view *n = g->node;
     co_autofree char *message = NULL;
     co_autofree char *raw = NULL;
     char path[4096];
     char *text = g->agent.text;
     size_t len = strlen(text);
-    rank_io_error_file(&n->io, n->runtime_dir, g->agent.told_rank, path, sizeof path);
+    rank_io_error_file(n->io, n->runtime_dir, g->agent.told_rank, path, sizeof path);
     if (error_file_read(path, &message, &raw, NULL) == 0 && message != NULL)
         snprintf(text + len, sizeof g->agent.text - len, ": %.*s", (int)strcspn(message, "\n"),
                  message);
@@ -323,22 +322,9 @@ static void note_gone(struct node_roster *g)
     close_store(g);
 }
 
-/* Nothing of the last generation runs, and the roster has said what follows. */
-static void tell_restart(struct node_roster *g)
+const struct roster_restart *node_roster_get_restart(const struct node_roster *g)
 {
-    struct node *n = g->node;
-    const struct roster_restart *restart = g->ops->restart(g->link);
-    if (restart == NULL)
-        return;
-    node_report(n, restart);
-    node_flight_recorder_tell(n);
-    events_restart(&n->events, n->supervisor, restart);
-}
-
-void node_roster_note_recovery(struct node_roster *g)
-{
-    if (is_alone(g))
-        node_say_replacement(g->node, g->ops->restart(g->link));
+    return is_alone(g) ? g->ops->restart(g->link) : NULL;
 }
 
 static void hear(struct node_roster *g, struct member_input *in)
@@ -348,31 +334,38 @@ static void hear(struct node_roster *g, struct member_input *in)
     else if (in->type == MEMBER_RANKS_GONE || in->type == MEMBER_RANKS_PARKED)
         note_gone(g);
     else if ((in->type == MEMBER_LEAVE || in->type == MEMBER_END_JOB) && !is_alone(g))
-        events_leave(&g->node->events, generation(g), in->text);
+        events_leave(g->node->events, generation(g), in->text);
     else if (in->type == MEMBER_YIELDED)
-        events_save(&g->node->events, generation(g), "done");
+        events_save(g->node->events, generation(g), "done");
     step_member(g, in);
-    if (in->type == MEMBER_RANKS_GONE && is_alone(g))
-        tell_restart(g);
+    const struct roster_restart *restart = node_roster_get_restart(g);
+    if (in->type == MEMBER_RANKS_GONE && restart != NULL)
+        g->opts.on_restart(g->opts.callbacks.arg, restart);
+}
+
+/* The supervisor has had all orders: what it shows is news. Else this is called again once it has. */
+static bool is_settled(const struct node_roster *g)
+{
+    return node_queue_is_empty(g->node->queue);
 }
 
 void node_roster_look(struct node_roster *g)
 {
     struct member_input in;
-    if (g->is_looking)
+    if (g->is_looking || !is_settled(g))
         return;
     g->is_looking = true;
     do {
         /* what is saved for our own leaving is not for the roster to take as an answer */
         g->agent.saved = !is_alone(g) &&
-                         checkpoint_request_all_saved(g->node->gen.checkpoint_request) &&
-                         !node_leave_holds_own(g->node->leave);
-        while (g->ops->deliver != NULL && g->ops->deliver(g->link)) {
+                         checkpoint_request_all_saved(g->node->gen->checkpoint_request) &&
+                         !node_leave_holds_own(g->opts.leave);
+        while (is_settled(g) && g->ops->deliver != NULL && g->ops->deliver(g->link)) {
         }
-        if (!roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in))
+        if (!is_settled(g) || !roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in))
             break;
         hear(g, &in);
-    } while (true);
+    } while (is_settled(g));
     g->is_looking = false;
 }
 
@@ -389,7 +382,7 @@ void node_roster_lapse(struct node_roster *g)
         snprintf(g->wait.cause, sizeof g->wait.cause,
                  "no answer from %s: all ranks of this node were killed", g->daemon);
     step_member(g, &(struct member_input){.type = MEMBER_TIME});
-    node_feed(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
+    node_post(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
 }
 
 /* --- The link --- */
@@ -399,6 +392,7 @@ static void on_up(void *arg, bool is_here)
     struct node_roster *g = arg;
     g->wait.trouble[0] = '\0';
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
+    node_queue_drain(g->node->queue);
 }
 
 /* Why the ranks were stopped may turn out while they stop, or later: those that lost their peers
@@ -416,7 +410,7 @@ static void hear_stop(struct node_roster *g, const struct message *m)
         return;
     snprintf(g->wait.cause, sizeof g->wait.cause, "%s", text);
     if (m->stop.why != MESSAGE_WHY_FAILURE) /* that one was its own */
-        events_order(&g->node->events, generation(g), why_names[m->stop.why], text);
+        events_order(g->node->events, generation(g), why_names[m->stop.why], text);
 }
 
 /* Who may come again is told on the terminal why he waits. */
@@ -429,6 +423,7 @@ static void on_message(void *arg, const struct message *m)
         hear_stop(g, m);
     else
         step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    node_queue_drain(g->node->queue);
 }
 
 static void on_down(void *arg, const char *text, int exit_code)
@@ -439,11 +434,14 @@ static void on_down(void *arg, const char *text, int exit_code)
                                           .text = g->wait.trouble,
                                           .final = exit_code != 0,
                                           .exit_code = exit_code});
+    node_queue_drain(g->node->queue);
 }
 
 static void on_vacant(void *arg, uint64_t asked_ms)
 {
-    step_member(arg, &(struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = asked_ms});
+    struct node_roster *g = arg;
+    step_member(g, &(struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = asked_ms});
+    node_queue_drain(g->node->queue);
 }
 
 static void on_note(void *arg, const char *text)
@@ -552,23 +550,24 @@ static int make_member(struct node_roster *g, struct co_error *err)
     return member_create(&limits, &hello, g->daemon, &g->member, err);
 }
 
-int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct node_roster **ret,
-                       struct co_error *err)
+int node_roster_create(const struct node_view *n, const struct node_roster_opts *opts,
+                       struct node_roster **ret, struct co_error *err)
 {
     const struct job_world *world = &n->spec->world;
     struct node_roster *g = calloc(1, sizeof *g);
     if (g == NULL)
         return co_fail(err, -ENOMEM, "no memory to take part in a job");
     g->node = n;
-    g->ops = ops;
+    g->opts = *opts;
+    g->ops = opts->link;
     find_name(world, g->name);
     if (!is_alone(g))
         print_endpoint(world, g->daemon, sizeof g->daemon);
     roster_agent_init(&g->agent, g->name, n->spec->path, world->ends_job);
     g->agent.is_alone = is_alone(g);
-    uv_timer_init(&n->loop, &g->timer);
+    uv_timer_init(n->loop, &g->timer);
     node_wait_init(&g->wait, n, g->daemon);
-    uv_timer_init(&n->loop, &g->hold_timer);
+    uv_timer_init(n->loop, &g->hold_timer);
     g->timer.data = g->hold_timer.data = g;
     *ret = g;
     const struct roster_link_callbacks callbacks = {.on_up = on_up,
@@ -579,7 +578,7 @@ int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct
                                                     .arg = g};
     int rc = make_member(g, err);
     g->wait.member = g->member;
-    return rc == 0 ? ops->open(&n->loop, n->spec, &callbacks, &g->link, err) : rc;
+    return rc == 0 ? g->ops->open(n->loop, n->spec, &callbacks, &g->link, err) : rc;
 }
 
 void node_roster_lose_launch_channel(struct node_roster *g)

@@ -6,18 +6,37 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_ROSTER_H
 #define DDP_LAUNCHER_NODE_NODE_ROSTER_H
 
+#include "launcher/generation/generation.h"
 #include "launcher/reporting/report.h"
 
 struct co_error;
 struct generation_place;
 struct roster_link_ops;
-struct node;
+struct node_leave;
+struct node_view;
+struct roster_restart;
 struct node_roster; /* opaque */
 
-/* n         borrowed; its loop runs, and n->roster agent is to be set to what this makes
+struct node_roster_opts {
+    const struct roster_link_ops *link;
+    struct generation *gen;                /* whose store is opened and closed here; borrowed */
+    struct node_leave *leave;              /* borrowed; NULL is fine */
+    struct generation_callbacks callbacks; /* for that store */
+    /* of the same arg: for a store that shares the port of the roster */
+    void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+    /* likewise: nothing of the last generation runs, and the roster of this process lets another
+     * one follow */
+    void (*on_restart)(void *arg, const struct roster_restart *restart);
+};
+
+/* n         borrowed; its loop runs
+ * opts      copied
  * returns   0, -ENOMEM, -errno of the link */
-int node_roster_create(struct node *n, const struct roster_link_ops *ops, struct node_roster **ret,
-                       struct co_error *err);
+int node_roster_create(const struct node_view *n, const struct node_roster_opts *opts,
+                       struct node_roster **ret, struct co_error *err);
+
+/* A connection that came to the store was meant for the roster. As opts.on_control. */
+void node_roster_adopt(struct node_roster *g, int fd, const uint8_t *bytes, size_t len);
 
 /* This node is about to be stopped for want of its starter. */
 void node_roster_lose_launch_channel(struct node_roster *g);
@@ -25,8 +44,8 @@ void node_roster_lose_launch_channel(struct node_roster *g);
 /* Look for the roster. The supervisor has begun. */
 void node_roster_begin(struct node_roster *g);
 
-/* A generation has begun in which ranks that live go on. */
-void node_roster_note_recovery(struct node_roster *g);
+/* What has followed on the end of the last generation; NULL: nothing, or other nodes take part. */
+const struct roster_restart *node_roster_get_restart(const struct node_roster *g);
 
 /* The supervisor has made a step. */
 void node_roster_look(struct node_roster *g);

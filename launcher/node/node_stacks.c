@@ -5,10 +5,8 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
-#include "launcher/supervisor/rank_numbers.h"
 #include "node_flight_recorder.h"
-#include "node_priv.h"
-#include "node_roster.h"
+#include "node_view.h"
 
 #include "common/error.h"
 #include "common/scope.h"
@@ -19,12 +17,12 @@
 #include <string.h>
 
 /* The path of its log, if its stderr does not come through us. returns malloc'ed, or NULL */
-static char *find_stderr(const struct node *n, int local_rank)
+static char *find_stderr(const struct node_view *n, int local_rank)
 {
     char path[PATH_MAX];
-    if (!rank_io_bypasses(&n->io, local_rank))
+    if (!rank_io_bypasses(n->io, local_rank))
         return NULL;
-    const char *found = rank_io_log_path(&n->io, local_rank, 1, path, sizeof path);
+    const char *found = rank_io_log_path(n->io, local_rank, 1, path, sizeof path);
     return found != NULL ? strdup(found) : NULL;
 }
 
@@ -35,20 +33,18 @@ struct rank_more {
 };
 
 /* returns how many run */
-static int list_ranks(const struct node *n, int wanted, struct stacks_rank *ranks,
+static int list_ranks(const struct node_view *n, int wanted, struct stacks_rank *ranks,
                       struct rank_more *more)
 {
-    struct generation_place place = {0};
-    int first_rank = 0, n_found = 0;
-    node_roster_fill_place(n->agent, &place, &first_rank);
-    const struct rank_numbers numbers = {.first = first_rank, .supervisor = n->supervisor};
+    const struct rank_numbers numbers = node_numbers(n);
+    int n_found = 0;
     for (int i = 0; i < n->spec->n_local; i++) {
         const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
         struct rank_more *m = &more[n_found];
         uint64_t digest;
         if (r->phase != RANK_RUNS || (wanted >= 0 && wanted != i))
             continue;
-        bool has_page = node_memory_read_progress(n->gen.memory, i, &m->progress, &digest);
+        bool has_page = node_memory_read_progress(n->gen->memory, i, &m->progress, &digest);
         m->stderr_path = find_stderr(n, i);
         ranks[n_found++] = (struct stacks_rank){.local_rank = i,
                                                 .rank = rank_number(numbers, i),
@@ -59,8 +55,8 @@ static int list_ranks(const struct node *n, int wanted, struct stacks_rank *rank
     return n_found;
 }
 
-int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struct stacks **ret,
-                      struct co_error *err)
+int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
+                      struct stacks **ret, struct co_error *err)
 {
     size_t n_local = (size_t)n->spec->n_local;
     co_autofree struct stacks_rank *ranks = calloc(n_local, sizeof *ranks);
@@ -70,14 +66,14 @@ int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struc
     int n_found = list_ranks(n, opts->local_rank, ranks, more);
     struct flights *flights =
         n_found > 0 ? node_flight_recorder_ask(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
-    const struct stacks_opts all = {.parent = n->spawner.pid,
+    const struct stacks_opts all = {.parent = n->spawner->pid,
                                     .output = n->output,
                                     .signal = opts->signal,
                                     .has_tools = opts->has_tools,
                                     .flights = flights,
                                     .on_done = opts->on_done,
                                     .arg = opts->arg};
-    int rc = n_found > 0             ? stacks_begin(&n->loop, &all, ranks, n_found, ret, err)
+    int rc = n_found > 0             ? stacks_begin(n->loop, &all, ranks, n_found, ret, err)
              : opts->local_rank >= 0 ? co_fail(err, -ESRCH, "this rank does not run")
                                      : co_fail(err, -ESRCH, "no rank of this node runs");
     for (int i = 0; i < n_found; i++)

@@ -6,7 +6,7 @@
 
 struct co_error;
 struct flights;
-struct node;
+struct node_view;
 struct stack;
 struct stacks;
 
@@ -20,7 +20,7 @@ struct node_stacks_opts { /* the rest as in stacks.h */
 };
 
 /* returns   0; -ESRCH none of them runs; -ENOMEM */
-int node_stacks_begin(struct node *n, const struct node_stacks_opts *opts, struct stacks **ret,
-                      struct co_error *err);
+int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
+                      struct stacks **ret, struct co_error *err);
 
 #endif

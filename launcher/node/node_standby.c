@@ -3,7 +3,7 @@
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -31,7 +31,7 @@ struct standby {
 };
 
 struct node_standby {
-    struct node *n;
+    const struct node_view *n;
     uv_timer_t timer;
     uint64_t next_ms; /* none is started before */
     int n_failed;     /* in a row */
@@ -61,9 +61,9 @@ static void note_failed(struct node_standby *w, const char *why)
 
 static void start_one(struct node_standby *w, int i)
 {
-    struct node *n = w->n;
+    const struct node_view *n = w->n;
     struct standby *s = &w->of[i];
-    if (start_standby(&n->start, number_of(w, i), node_memory_most_bytes(n->gen.memory), &s->ends) <
+    if (start_standby(n->start, number_of(w, i), node_memory_most_bytes(n->gen->memory), &s->ends) <
         0)
         note_failed(w, "one could not be started");
     else
@@ -82,12 +82,12 @@ static void let_go(struct node_standby *w)
 static void on_time(uv_timer_t *timer)
 {
     struct node_standby *w = timer->data;
-    const struct node *n = w->n;
+    const struct node_view *n = w->n;
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
     if (state == SUPERVISOR_STOPPING || state == SUPERVISOR_LEFTOVERS)
         let_go(w);
     if (state != SUPERVISOR_RUNNING || w->n_failed >= TRIES || co_now_ms() < w->next_ms ||
-        node_memory_most_steps(n->gen.memory) == 0)
+        node_memory_most_steps(n->gen->memory) == 0)
         return;
     for (int i = 0; i < count_of(w); i++)
         if (w->of[i].state == STANDBY_NONE) {
@@ -115,7 +115,7 @@ static int tell_place(const struct node_standby *w, int fd, int rank)
         .local_rank = (uint32_t)rank,
         .n_local = (uint32_t)w->n->spec->n_local,
         .generation = supervisor_generation(w->n->supervisor),
-        .place.rank = (uint32_t)(w->n->start.first_rank + rank),
+        .place.rank = (uint32_t)(w->n->start->first_rank + rank),
     };
     return node_message_send(fd, &take, -1);
 }
@@ -123,18 +123,18 @@ static int tell_place(const struct node_standby *w, int fd, int rank)
 /* What is handed over is not closed here any more. */
 static int hand_over(struct node_standby *w, struct standby_ends *e, int rank)
 {
-    struct node *n = w->n;
+    const struct node_view *n = w->n;
     int rc = tell_place(w, e->node_fd, rank);
     if (rc == 0) {
-        rc = rank_io_adopt(&n->io, rank, n->start.first_rank + rank, e->out, NULL);
+        rc = rank_io_adopt(n->io, rank, n->start->first_rank + rank, e->out, NULL);
         e->out[0] = e->out[1] = -1;
     }
     if (rc == 0) {
-        rc = node_memory_adopt(n->gen.memory, rank, e->node_fd);
+        rc = node_memory_adopt(n->gen->memory, rank, e->node_fd);
         e->node_fd = -1;
     }
-    if (rc == 0 && n->gen.checkpoint_request != NULL && e->checkpoint_fd >= 0) {
-        rc = checkpoint_request_adopt(n->gen.checkpoint_request, rank, e->checkpoint_fd);
+    if (rc == 0 && n->gen->checkpoint_request != NULL && e->checkpoint_fd >= 0) {
+        rc = checkpoint_request_adopt(n->gen->checkpoint_request, rank, e->checkpoint_fd);
         e->checkpoint_fd = -1;
     }
     return rc;
@@ -149,9 +149,9 @@ bool node_standby_take(struct node_standby *w, int rank)
     int rc = hand_over(w, &s->ends, rank);
     standby_ends_close(&s->ends);
     if (rc == 0)
-        rc = spawner_renumber(&w->n->spawner, number_of(w, i), rank);
+        rc = spawner_renumber(w->n->spawner, number_of(w, i), rank);
     if (rc < 0) { /* it knows already who it is, perhaps: it must not be that */
-        spawner_signal_one(&w->n->spawner, SPAWNER_GROUP, number_of(w, i), SIGKILL);
+        spawner_signal_one(w->n->spawner, SPAWNER_GROUP, number_of(w, i), SIGKILL);
         return false;
     }
     s->state = STANDBY_NONE;
@@ -173,10 +173,6 @@ bool node_standby_hear(struct node_standby *w, const struct spawner_report *r)
 {
     if (w == NULL || r->local_rank < 0)
         return false;
-    if (r->event == SPAWNER_START_FAILED && r->stage == SPAWN_GONE) {
-        node_start_again(w->n, r->local_rank);
-        return true;
-    }
     const int i = r->local_rank - w->n->spec->n_local;
     if (i < 0 || i >= count_of(w))
         return false;
@@ -188,7 +184,7 @@ bool node_standby_hear(struct node_standby *w, const struct spawner_report *r)
     else if (r->event == SPAWNER_EXITED)
         hear_end(w, s, "one ended without a rank");
     if (r->empty) /* it was the last that ran */
-        node_feed(w->n, &(struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});
+        node_post(w->n, &(struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});
     return true;
 }
 
@@ -204,7 +200,7 @@ void node_standby_forget(struct node_standby *w)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-int node_standby_open(struct node *n, struct node_standby **ret, struct co_error *err)
+int node_standby_open(const struct node_view *n, struct node_standby **ret, struct co_error *err)
 {
     const size_t n_standby = (size_t)n->spec->n_standby;
     if (n_standby == 0)
@@ -215,7 +211,7 @@ int node_standby_open(struct node *n, struct node_standby **ret, struct co_error
     w->n = n;
     for (size_t i = 0; i < n_standby; i++)
         w->of[i].ends = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};
-    uv_timer_init(&n->loop, &w->timer);
+    uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, LOOK_MS, LOOK_MS);
     *ret = w;

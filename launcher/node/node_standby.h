@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 struct co_error;
-struct node;
+struct node_view;
 struct node_standby; /* opaque */
 struct spawner_report;
 
@@ -19,7 +19,7 @@ struct spawner_report;
  * is NULL.
  *
  * returns   0, -ENOMEM */
-int node_standby_open(struct node *n, struct node_standby **ret, struct co_error *err);
+int node_standby_open(const struct node_view *n, struct node_standby **ret, struct co_error *err);
 
 /* A rank has failed, and the next generation is made: have a standby take its place. The spawner
  * answers as if the rank had been started.
@@ -27,8 +27,7 @@ int node_standby_open(struct node *n, struct node_standby **ret, struct co_error
  * returns   false: there is none. NULL is fine */
 bool node_standby_take(struct node_standby *w, int rank);
 
-/* The spawner tells of a standby, or that one which was to take a rank had ended: then the rank is
- * started. returns whether it was for this; NULL is fine */
+/* The spawner tells of a standby. returns whether it was for this; NULL is fine */
 bool node_standby_hear(struct node_standby *w, const struct spawner_report *r);
 
 /* All that ran has been swept. NULL is fine. */

@@ -6,6 +6,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/platform/own_addresses.h"
+#include "launcher/platform/resources.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "node_flight_recorder.h"
 #include "node_history.h"
@@ -19,6 +20,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Without an answer the ranks get MASTER_ADDR as it is: the program may know what to do with a
@@ -29,7 +31,7 @@ static void find_ip(struct node *n)
     if (master_ip_find(n->start.place.master_addr, n->master_ip, &err) == 0)
         n->start.place.master_ip = n->master_ip;
     else
-        node_say(n, "ddprun: {master_ip}: %s: the ranks get the name\n", err.text);
+        node_say(&n->view, "ddprun: {master_ip}: %s: the ranks get the name\n", err.text);
 }
 
 /* The ranks of a generation are told where they are once it is made. */
@@ -63,6 +65,12 @@ static void on_warm_note(uv_poll_t *poll, int status, int events)
         uv_close((uv_handle_t *)poll, NULL);
 }
 
+bool node_waits_for_devices(const struct node *n)
+{
+    return n->spec->on_failure != FAILURE_SHRINKS &&
+           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
+}
+
 void node_warm_up(struct node *n)
 {
     int fd = warm_start_parent(&n->warm, &n->spawner);
@@ -78,17 +86,17 @@ void node_warm_up(struct node *n)
 
 static void fail_rank(struct node *n, int rank, int code)
 {
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
-                                            .rank = rank,
-                                            .status = -code,
-                                            .stage = SUPERVISOR_START_INTERNAL});
+    node_post(&n->view, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,
+                                                   .rank = rank,
+                                                   .status = -code,
+                                                   .stage = SUPERVISOR_START_INTERNAL});
 }
 
 void node_start_ranks(struct node *n, int n_start)
 {
     if (n->n_started == 0) {
         take_place(n);
-        node_flight_recorder_watch(n);
+        node_flight_recorder_watch(&n->view);
         if (n->renew_failure == 0)
             n->renew_failure = node_pmi_renew(n->pmi);
     }
@@ -99,7 +107,7 @@ void node_start_ranks(struct node *n, int n_start)
         if (failure == 0)
             failure = start_ranks(&n->start, n->n_started, n_batch, &n_asked);
         if (failure == -EPIPE || failure == -EAGAIN) {
-            node_lose_spawner(n);
+            node_lose_spawner(&n->view);
             return;
         }
         n->n_started += n_asked;
@@ -114,11 +122,10 @@ void node_start_ranks(struct node *n, int n_start)
 void node_renew(struct node *n)
 {
     struct co_error err;
-    const struct generation_callbacks callbacks = node_generation_callbacks(n);
     n->n_started = 0;
     if (!n->spec->world.has_others && supervisor_generation(n->supervisor) == 0)
         return; /* it was made before anything was started */
-    node_history_note_end(n, false);
+    node_history_note_end(&n->view, false);
     node_standby_forget(n->standby);
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
@@ -126,13 +133,13 @@ void node_renew(struct node *n)
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
     if (n->spec->world.has_others) /* its store, if it is here, was opened before */
-        n->renew_failure =
-            generation_renew_ranks(n->spec, n->io.generation, &n->loop, &callbacks, &n->gen, &err);
+        n->renew_failure = generation_renew_ranks(n->spec, n->io.generation, &n->loop,
+                                                  &n->callbacks, &n->gen, &err);
     else
         n->renew_failure = generation_renew(n->spec, supervisor_generation(n->supervisor), &n->loop,
-                                            &callbacks, &n->gen, &err);
+                                            &n->callbacks, &n->gen, &err);
     if (n->renew_failure < 0)
-        node_say(n, "ddprun: %s\n", err.text);
+        node_say(&n->view, "ddprun: %s\n", err.text);
     event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
@@ -158,7 +165,7 @@ static void make_generation(struct node *n)
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_recover(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)
-        node_say(n, "ddprun: %s\n", err.text);
+        node_say(&n->view, "ddprun: %s\n", err.text);
 }
 
 static int restart_rank(struct node *n, int rank)
@@ -176,7 +183,7 @@ void node_start_again(struct node *n, int rank)
 {
     const int rc = restart_rank(n, rank);
     if (rc == -EPIPE || rc == -EAGAIN)
-        node_lose_spawner(n);
+        node_lose_spawner(&n->view);
     else if (rc != 0)
         fail_rank(n, rank, rc);
 }
@@ -185,7 +192,7 @@ void node_start_again(struct node *n, int rank)
 void node_recover(struct node *n, const struct supervisor_orders *o)
 {
     if (o->recover)
-        node_history_note_end(n, true);
+        node_history_note_end(&n->view, true);
     for (int i = 0; i < o->n_dropped; i++) {
         node_memory_drop(n->gen.memory, o->dropped[i]);
         if (n->gen.checkpoint_request != NULL)
@@ -198,7 +205,7 @@ void node_recover(struct node *n, const struct supervisor_orders *o)
         if (failure == 0)
             failure = restart_rank(n, o->restart[i]);
         if (failure == -EPIPE || failure == -EAGAIN) {
-            node_lose_spawner(n);
+            node_lose_spawner(&n->view);
             return;
         }
         if (failure != 0)

@@ -29,11 +29,6 @@
  * just begun, and it takes longer to use up any memory. */
 enum { SETTLED_MS = 10 };
 
-void node_lose_spawner(struct node *n)
-{
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST});
-}
-
 /* --- Orders --- */
 
 /* More of this job may follow on this node. */
@@ -54,7 +49,7 @@ static const struct hang_finding *hang_of_root(const struct node *n)
     return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
 }
 
-void node_report(struct node *n, const struct roster_restart *restart)
+static void report(struct node *n, const struct roster_restart *restart)
 {
     struct report_job job;
     co_autofree char *text = post_mortem(&(struct post_mortem){
@@ -65,12 +60,20 @@ void node_report(struct node *n, const struct roster_restart *restart)
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
-        .begun_ms = n->begun_ms,
+        .begun_ms = n->view.begun_ms,
         .job = n->spec->world.has_others ? node_roster_fill_report(n->agent, &job) : NULL,
         .restart = restart,
     });
     if (text != NULL)
         output_report(n->output, text);
+}
+
+void node_on_restart(void *arg, const struct roster_restart *restart)
+{
+    struct node *n = arg;
+    report(n, restart);
+    node_flight_recorder_tell(&n->view);
+    events_restart(&n->events, n->supervisor, restart);
 }
 
 /* The ranks' last words are out, or kept: ours come after them, by the same way. They wait until
@@ -81,9 +84,9 @@ static void on_drained(void *arg)
     bool ends = !goes_on(n);
     node_pace_tell(n->pace);
     if (ends)
-        node_report(n, NULL);
+        report(n, NULL);
     if (ends || n->spec->world.has_others)
-        node_flight_recorder_tell(n);
+        node_flight_recorder_tell(&n->view);
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
@@ -120,7 +123,7 @@ static void on_settled(uv_timer_t *timer)
     oom_watch_begin(&n->oom);
     const char *group = oom_watch_group(&n->oom);
     if (n->spec->verbose > 0)
-        node_say(n, "ddprun: OOM kills: counted by %s%s\n",
+        node_say(&n->view, "ddprun: OOM kills: counted by %s%s\n",
                  *group != '\0' ? "control group " : "no control group", group);
 }
 
@@ -142,8 +145,7 @@ static void set_timer(struct node *n)
     uv_timer_start(&n->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
 }
 
-/* What follows from one event may feed another one: that comes last in each branch. */
-void node_carry_out(struct node *n, const struct supervisor_orders *o)
+static void carry_out(struct node *n, const struct supervisor_orders *o)
 {
     int rc = 0;
     if (o->renew)
@@ -154,7 +156,7 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
     if (rc == 0 && o->sweep_signal != 0)
         rc = spawner_sweep(&n->spawner, o->sweep_signal);
     if (rc < 0)
-        node_lose_spawner(n);
+        node_lose_spawner(&n->view);
     else if (o->recover || o->n_restart > 0)
         node_recover(n, o);
     else if (o->n_start > 0)
@@ -170,20 +172,20 @@ void node_carry_out(struct node *n, const struct supervisor_orders *o)
         n->ended = true;
 }
 
-void node_say_replacement(struct node *n, const struct roster_restart *restart)
+static void say_replacement(struct node *n, const struct roster_restart *restart)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(n->supervisor);
     const int max = n->spec->restart_window_ms == 0 ? n->spec->max_restarts : 0;
     char status[REPORT_STATUS_BYTES];
     char time[REPORT_DURATION_BYTES];
     char count[32] = "";
-    if (r->rank < 0)
+    if (restart == NULL || r->rank < 0)
         return;
     if (restart->is_free)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %u of %d", restart->n_counted, max);
-    node_say(n, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
+    node_say(&n->view, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
              supervisor_place_of(n->supervisor, r->rank),
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
@@ -194,7 +196,8 @@ void node_say_replacement(struct node *n, const struct roster_restart *restart)
 
 static void say_late(struct node *n)
 {
-    node_say(n, "ddprun: rank %d did not join the others within %.3g s: all ranks are stopped\n",
+    node_say(&n->view,
+             "ddprun: rank %d did not join the others within %.3g s: all ranks are stopped\n",
              supervisor_get_verdict(n->supervisor)->rank, (double)n->spec->recovery_ms / 1e3);
 }
 
@@ -207,15 +210,15 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (to == SUPERVISOR_STOPPING)
         events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
-        node_say(n, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
+        node_say(&n->view, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
     if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_RECOVERING)
         say_late(n);
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
-        node_say(n, "ddprun: some ranks did not stop in time, they are killed\n");
+        node_say(&n->view, "ddprun: some ranks did not stop in time, they are killed\n");
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
-        node_say(n, "ddprun: processes that the ranks left did not stop in time, they are "
-                    "killed\n");
+        node_say(&n->view, "ddprun: processes that the ranks left did not stop in time, they are "
+                           "killed\n");
 }
 
 /* They may have joined, and lost their generation, before their starts were told. */
@@ -234,8 +237,9 @@ static bool is_hopeless(const struct node *n, enum supervisor_state from,
            (from == SUPERVISOR_PARKED && to != SUPERVISOR_PARKED && to != SUPERVISOR_RECOVERING);
 }
 
-void node_feed(struct node *n, struct supervisor_event *e)
+void node_consume(void *arg, struct supervisor_event *e)
 {
+    struct node *n = arg;
     struct supervisor_orders orders;
     enum supervisor_state from = supervisor_get_state(n->supervisor);
     e->now_ms = co_now_ms();
@@ -247,7 +251,7 @@ void node_feed(struct node *n, struct supervisor_event *e)
     if (is_hopeless(n, from, e))
         node_memory_give_up(n->gen.memory);
     if (orders.recover)
-        node_roster_note_recovery(n->agent);
+        say_replacement(n, node_roster_get_restart(n->agent));
     if (orders.park)
         node_memory_part(n->gen.memory);
     if (from == SUPERVISOR_STARTING && all_run(n)) {
@@ -255,12 +259,26 @@ void node_feed(struct node *n, struct supervisor_event *e)
         node_warm_up(n);
     }
     set_timer(n);
-    node_carry_out(n, &orders);
+    carry_out(n, &orders);
     node_leave_look(n->leave);
     node_roster_look(n->agent);
 }
 
 /* --- Events --- */
+
+void node_feed(struct node *n, const struct supervisor_event *e)
+{
+    node_post(&n->view, e);
+    node_queue_drain(&n->queue);
+}
+
+void node_settle(struct node *n)
+{
+    do {
+        node_queue_drain(&n->queue);
+        node_roster_look(n->agent);
+    } while (!node_queue_is_empty(&n->queue));
+}
 
 /* Nobody asks, as a rule; and it is a load for each rank. */
 static struct supervisor_progress look_at_progress(const struct node *n)
@@ -299,7 +317,7 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
     }
     uint64_t step;
     const bool has_step = /* other reports may be of no rank */
-        e.type == SUPERVISOR_EV_EXITED && node_history_step(n, r->local_rank, &step);
+        e.type == SUPERVISOR_EV_EXITED && node_history_step(&n->view, r->local_rank, &step);
     events_rank(&n->events, n->supervisor, &e, r->pid, r->way == SPAWNER_FORKED,
                 has_step ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)
@@ -311,12 +329,15 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
 
 static void on_report(struct node *n, const struct spawner_report *r)
 {
+    node_queue_drain(&n->queue); /* what came before it is known */
     warm_on_report(&n->warm, r);
     if (r->event == SPAWNER_PREFORK_READY || r->event == SPAWNER_PARENT_GONE)
         return;
-    if (node_standby_hear(n->standby, r))
+    if (r->event == SPAWNER_START_FAILED && r->stage == SPAWN_GONE)
+        node_start_again(n, r->local_rank); /* the standby that was to be this rank has ended */
+    else if (node_standby_hear(n->standby, r))
         return;
-    if (r->event != SPAWNER_LAPSED)
+    else if (r->event != SPAWNER_LAPSED)
         on_rank_report(n, r);
     else
         node_roster_lapse(n->agent);
@@ -332,11 +353,13 @@ void node_on_spawner(uv_poll_t *poll, int status, int events)
     while (n->spawner.sock >= 0 && (rc = spawner_receive(&n->spawner, &r)) != -EAGAIN) {
         if (rc == 0) {
             uv_poll_stop(&n->spawner_poll);
-            node_lose_spawner(n);
-            return;
+            node_lose_spawner(&n->view);
+            break;
         }
         on_report(n, &r);
+        node_queue_drain(&n->queue);
     }
+    node_queue_drain(&n->queue);
 }
 
 void node_on_signal(uv_poll_t *poll, int status, int events)
@@ -348,6 +371,7 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_leave_signal(n, (int)info.ssi_signo, false);
+        node_leave_signal(&n->view, n->leave, (int)info.ssi_signo, false);
+        node_queue_drain(&n->queue);
     }
 }

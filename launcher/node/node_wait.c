@@ -2,7 +2,7 @@
 
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
-#include "node_priv.h"
+#include "node_view.h"
 
 #include "common/clock.h"
 
@@ -12,10 +12,10 @@
 
 enum { LINE_MS = 1000 };
 
-void node_wait_init(struct node_wait *w, struct node *n, const char *daemon)
+void node_wait_init(struct node_wait *w, const struct node_view *n, const char *daemon)
 {
     *w = (struct node_wait){.node = n, .daemon = daemon, .on_terminal = isatty(STDERR_FILENO) != 0};
-    uv_timer_init(&n->loop, &w->timer);
+    uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
 }
 
@@ -63,7 +63,7 @@ static void show_wait(struct node_wait *w)
     print_wait(w, p);
     enum wait_news news = wait_line_look(&w->shown, &w->text, co_now_ms());
     if (news == WAIT_CHANGED && p != NULL)
-        events_wait(&w->node->events, supervisor_generation(w->node->supervisor), p);
+        events_wait(w->node->events, supervisor_generation(w->node->supervisor), p);
     if (is_led(w) && member_get_state(w->member) != MEMBER_SEEKING)
         return; /* for all nodes one tells what the roster waits for */
     if (news != WAIT_NOTHING && w->on_terminal)
@@ -97,7 +97,7 @@ void node_wait_begin(struct node_wait *w)
 {
     w->from_ms = co_now_ms();
     w->shown = (struct wait_line){0};
-    uv_update_time(&w->node->loop);
+    uv_update_time(w->node->loop);
     uv_timer_start(&w->timer, on_line_timer, LINE_MS, LINE_MS);
 }
 

@@ -13,10 +13,10 @@
 #include <stdint.h>
 #include <uv.h>
 
-struct node;
+struct node_view;
 
 struct node_wait {
-    struct node *node;                /* borrowed */
+    const struct node_view *node;     /* borrowed */
     const struct member *member;      /* borrowed; set before the first wait begins */
     const char *daemon;               /* borrowed: where the roster is looked for */
     char trouble[MESSAGE_TEXT_BYTES]; /* why there is no link; "" */
@@ -29,7 +29,7 @@ struct node_wait {
 };
 
 /* daemon   "node1:29400" */
-void node_wait_init(struct node_wait *w, struct node *n, const char *daemon);
+void node_wait_init(struct node_wait *w, const struct node_view *n, const char *daemon);
 void node_wait_close(struct node_wait *w); /* what the loop knows of it */
 
 /* The first wait begins: for the roster. */

@@ -1,0 +1,74 @@
+#include "node_view.h"
+
+#include "launcher/stdio/output.h"
+
+#include "common/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void node_say(const struct node_view *v, const char *format, ...)
+{
+    char line[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    output_say(v->output, line);
+}
+
+static bool make_room(struct node_queue *q)
+{
+    if (q->n < q->capacity)
+        return true;
+    const size_t capacity = q->capacity == 0 ? 16 : 2 * q->capacity;
+    struct supervisor_event *events = realloc(q->events, capacity * sizeof *events);
+    if (events == NULL)
+        return false;
+    q->events = events;
+    q->capacity = capacity;
+    return true;
+}
+
+void node_post(const struct node_view *v, const struct supervisor_event *e)
+{
+    struct node_queue *q = v->queue;
+    if (make_room(q))
+        q->events[q->n++] = *e;
+    else
+        q->has_overflowed = true;
+}
+
+void node_lose_spawner(const struct node_view *v)
+{
+    node_post(v, &(struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST});
+}
+
+bool node_queue_is_empty(const struct node_queue *q)
+{
+    return q->first == q->n && !q->has_overflowed;
+}
+
+/* A node that has lost an event cannot know what its ranks do: it ends them, as if it had lost the
+ * spawner. */
+static struct supervisor_event take(struct node_queue *q)
+{
+    if (q->first < q->n)
+        return q->events[q->first++];
+    q->has_overflowed = false;
+    return (struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST};
+}
+
+void node_queue_drain(struct node_queue *q)
+{
+    if (q->is_draining)
+        return;
+    q->is_draining = true;
+    while (!node_queue_is_empty(q)) {
+        struct supervisor_event e = take(q);
+        q->consume(q->arg, &e);
+    }
+    q->first = q->n = 0;
+    q->is_draining = false;
+}

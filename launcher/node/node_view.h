@@ -1,0 +1,70 @@
+/* node_view.h - what a feature sees of its node, and what it can do: read, say something, and post
+ * an event for the supervisor.
+ *
+ * A feature never steps the supervisor itself: a step may call each feature, and so the one that
+ * asked for it. Events wait in a queue. The node drains it before the loop waits for anything, and
+ * after each event from outside. */
+#ifndef DDP_LAUNCHER_NODE_NODE_VIEW_H
+#define DDP_LAUNCHER_NODE_NODE_VIEW_H
+
+#include "launcher/generation/generation.h"
+#include "launcher/reporting/events.h"
+#include "launcher/spawner/spawner.h"
+#include "launcher/stdio/rank_io.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "launcher/supervisor/supervisor.h"
+#include "start.h"
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct flights;
+struct job_spec;
+struct output;
+
+struct node_queue {
+    struct supervisor_event *events; /* owned */
+    size_t first, n, capacity;       /* from `first` on they wait */
+    bool is_draining;
+    bool has_overflowed; /* an event is lost, for want of memory */
+    void (*consume)(void *arg, struct supervisor_event *e);
+    void *arg;
+};
+
+struct node_view { /* all borrowed */
+    const struct job_spec *spec;
+    uv_loop_t *loop;
+    const struct supervisor *supervisor;
+    const struct spawner *spawner;
+    const struct generation *gen;
+    struct start *start;
+    const struct rank_io *io;
+    const char *runtime_dir;
+    uint64_t begun_ms; /* the job */
+    struct events *events;
+    struct output *output;
+    struct flights **flights; /* see node_flight_recorder.h */
+    struct node_queue *queue;
+};
+
+static inline struct rank_numbers node_numbers(const struct node_view *v)
+{
+    return (struct rank_numbers){.first = v->start->first_rank, .supervisor = v->supervisor};
+}
+
+/* Lines of our own, each ended by a newline. */
+__attribute__((format(printf, 2, 3))) void node_say(const struct node_view *v, const char *format,
+                                                    ...);
+
+/* The supervisor gets it, the time filled in, when the queue is drained. Copied. */
+void node_post(const struct node_view *v, const struct supervisor_event *e);
+
+/* Post that the spawner is gone or does not answer. */
+void node_lose_spawner(const struct node_view *v);
+
+bool node_queue_is_empty(const struct node_queue *q);
+
+/* Consume all that waits, and what is posted meanwhile. Does nothing while it is under way. */
+void node_queue_drain(struct node_queue *q);
+
+#endif
