@@ -1,6 +1,5 @@
 #include "node.h"
 
-#include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/resources.h"
@@ -9,15 +8,10 @@
 #include "launcher/spawner/init_reaper.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "launcher/stdio/output.h"
-#include "node_console.h"
-#include "node_hang.h"
-#include "node_history.h"
+#include "node_features.h"
 #include "node_leave.h"
-#include "node_pace.h"
-#include "node_pmi.h"
 #include "node_priv.h"
 #include "node_roster.h"
-#include "node_standby.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -60,7 +54,6 @@ static void on_joined(void *arg, int rank, bool recovers)
     struct node *n = arg;
     if (n->gen.checkpoint_request != NULL)
         checkpoint_request_let_in(n->gen.checkpoint_request, rank);
-    node_console_note_joined(n->console, rank);
     node_feed(arg, &(struct supervisor_event){
                        .type = SUPERVISOR_EV_JOINED, .rank = rank, .recovers = recovers});
 }
@@ -81,13 +74,13 @@ static void on_death(void *arg)
 static void on_saved(void *arg)
 {
     struct node *n = arg;
-    node_leave_look(n->leave);
+    node_leave_look(&n->view);
     node_settle(n);
 }
 
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
-    node_roster_adopt(((struct node *)arg)->agent, fd, bytes, len);
+    node_roster_adopt(((struct node *)arg)->parts.roster, fd, bytes, len);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
@@ -162,21 +155,21 @@ static void on_launch_signal(void *arg, int sig)
 {
     struct node *n = arg;
     if (sig == LAUNCH_ALL_SAVED) {
-        node_leave_release(n->leave);
+        node_leave_release(&n->view);
         return;
     }
     const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
-    if (stops && !node_leave_may_go_alone(n->leave, sig))
-        node_roster_end_job(n->agent);
+    if (stops && !node_leave_may_go_alone(&n->view, sig))
+        node_roster_end_job(n->parts.roster);
     if (!n->ended)
-        node_leave_signal(&n->view, n->leave, sig, true);
+        node_leave_signal(&n->view, sig, true);
 }
 
 /* As with a terminal that is closed: this node goes. */
 static void on_launch_gone(void *arg)
 {
     struct node *n = arg;
-    node_roster_lose_launch_channel(n->agent);
+    node_roster_lose_launch_channel(n->parts.roster);
     if (!n->ended)
         node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = SIGHUP});
 }
@@ -289,33 +282,9 @@ static void open_start(struct node *n)
                                                  .on_death = on_death,
                                                  .on_saved = on_saved,
                                                  .arg = n};
-    n->queue = (struct node_queue){.consume = node_consume, .arg = n};
-    n->view = (struct node_view){.spec = n->spec,
-                                 .loop = &n->loop,
-                                 .supervisor = n->supervisor,
-                                 .spawner = &n->spawner,
-                                 .gen = &n->gen,
-                                 .start = &n->start,
-                                 .io = &n->io,
-                                 .runtime_dir = n->runtime_dir,
-                                 .events = &n->events,
-                                 .output = n->output,
-                                 .flights = &n->flights,
-                                 .queue = &n->queue};
-}
-
-static int open_options(struct node *n, struct co_error *err)
-{
-    int rc = node_hang_open(&n->view, &n->hang, err);
-    if (rc == 0)
-        rc = node_pace_open(&n->view, &n->pace, err);
-    if (rc == 0)
-        rc = node_leave_open(&n->view, &n->leave, err);
-    if (rc == 0)
-        rc = node_standby_open(&n->view, &n->standby, err);
-    if (rc == 0)
-        rc = node_pmi_open(&n->view, &n->pmi, err);
-    return rc;
+    n->view.supervisor = n->supervisor;
+    n->view.runtime_dir = n->runtime_dir;
+    n->view.output = n->output;
 }
 
 /* A job of this node alone begins at once. */
@@ -332,11 +301,10 @@ static int open_roster(struct node *n, const struct roster_link_ops *link, struc
 {
     const struct node_roster_opts opts = {.link = link,
                                           .gen = &n->gen,
-                                          .leave = n->leave,
                                           .callbacks = n->callbacks,
                                           .on_control = on_control,
                                           .on_restart = node_on_restart};
-    return node_roster_create(&n->view, &opts, &n->agent, err);
+    return node_roster_create(&n->view, &opts, &n->parts.roster, err);
 }
 
 static int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
@@ -349,15 +317,13 @@ static int node_open(struct node *n, const struct roster_link_ops *link, struct 
     if (rc < 0)
         return rc;
     open_start(n);
-    rc = open_options(n, err);
+    rc = node_features_open(&n->view, err);
     if (rc < 0)
         return rc;
     if (!n->spec->world.has_others)
         rc = open_first_generation(n, err);
     if (rc == 0)
         rc = open_roster(n, link, err);
-    if (rc == 0)
-        rc = node_console_create(&n->view, n->agent, n->leave, &n->console, err);
     return rc < 0 ? rc : watch_launch_channel(n, err);
 }
 
@@ -387,13 +353,8 @@ static void node_close(struct node *n)
     rank_io_close(&n->io);
     init_reaper_close(n->init_reaper);
     launch_watch_close(n->launch_channel);
-    node_roster_close(n->agent);
-    node_hang_close(n->hang);
-    node_pace_close(n->pace);
-    node_leave_close(n->leave);
-    node_standby_close(n->standby);
-    node_pmi_close(n->pmi);
-    node_console_close(n->console);
+    node_roster_close(n->parts.roster);
+    node_features_close(&n->view);
     if (n->has_loop) {
         close_handles(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
@@ -401,9 +362,7 @@ static void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
-    flight_recorder_destroy(n->flights);
-    node_roster_destroy(n->agent);
-    node_console_destroy(n->console);
+    node_roster_destroy(n->parts.roster);
     supervisor_destroy(n->supervisor);
     free(n->queue.events);
     if (n->signal_fd >= 0)
@@ -423,7 +382,7 @@ static void run(struct node *n)
         node_warm_up(n);
         warm_await(&n->warm, &n->spawner, n->signal_fd);
     }
-    node_roster_begin(n->agent);
+    node_roster_begin(n->parts.roster);
     if (n->spec->timeout_ms != 0)
         uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
     uv_prepare_start(&n->prepare, on_prepare);
@@ -453,11 +412,21 @@ int node_run(const struct job_spec *spec, const struct roster_link_ops *link, in
                      .signal_fd = -1,
                      .events = {.fd = -1},
                      .spawner = {.sock = -1}};
+    n.queue = (struct node_queue){.consume = node_consume, .arg = &n};
+    n.view = (struct node_view){.spec = spec,
+                                .loop = &n.loop,
+                                .spawner = &n.spawner,
+                                .gen = &n.gen,
+                                .start = &n.start,
+                                .io = &n.io,
+                                .events = &n.events,
+                                .queue = &n.queue,
+                                .parts = &n.parts};
     oom_watch_init(&n.oom, "");
     int rc = node_open(&n, link, err);
     if (rc == 0) {
         run(&n);
-        node_history_note_end(&n.view, false);
+        node_features_on_end(&n.view, false);
         events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);
     }

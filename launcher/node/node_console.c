@@ -16,7 +16,6 @@
 #include "node_leave.h"
 #include "node_roster.h"
 #include "node_stacks.h"
-#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -41,8 +40,6 @@ struct rank_facts {
 
 struct node_console {
     const struct node_view *node;
-    struct node_roster *roster;    /* borrowed, as the next one */
-    struct node_leave *leave;      /* NULL is fine */
     struct console *console;       /* NULL: not open */
     struct stacks *stacks;         /* being collected; NULL: none */
     struct console_client *waiter; /* who gets them */
@@ -52,14 +49,13 @@ struct node_console {
     struct rank_facts ranks[];
 };
 
-void node_console_note_start(struct node_console *nc, int local_rank)
+static void note_event(const struct node_view *n, const struct supervisor_event *e)
 {
-    nc->ranks[local_rank].n_starts++;
-}
-
-void node_console_note_joined(struct node_console *nc, int local_rank)
-{
-    nc->ranks[local_rank].came_ms = co_now_ms();
+    struct rank_facts *ranks = n->parts->console->ranks;
+    if (e->type == SUPERVISOR_EV_STARTED)
+        ranks[e->rank].n_starts++;
+    else if (e->type == SUPERVISOR_EV_JOINED)
+        ranks[e->rank].came_ms = co_now_ms();
 }
 
 /* --- status --- */
@@ -160,11 +156,11 @@ static char *make_status(struct node_console *nc)
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};
     struct generation_place place = {0};
-    node_roster_fill_place(nc->roster, &place, &s.first_rank);
+    node_roster_fill_place(nc->node->parts->roster, &place, &s.first_rank);
     s.node = place.node_rank;
     s.n_nodes = place.n_nodes;
     s.world = place.world_size;
-    s.waiting = node_roster_waiting(nc->roster);
+    s.waiting = node_roster_waiting(nc->node->parts->roster);
     char *text = status_json_make(&s);
     for (int i = 0; i < n->spec->n_local; i++) {
         free(nc->ranks[i].tail);
@@ -302,8 +298,8 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     node_say(n, "ddprun: ddpctl stops the %s by %s\n", r->whole_job ? "job" : "node",
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job)
-        node_roster_end_job(nc->roster);
-    node_leave_signal(n, nc->leave, r->signal, false);
+        node_roster_end_job(nc->node->parts->roster);
+    node_leave_signal(n, r->signal, false);
 }
 
 /* The roster does it, and is asked before the answer: until it has heard that, nothing happens
@@ -311,7 +307,7 @@ static void do_stop(struct node_console *nc, struct console_client *client,
 static void do_restart(struct node_console *nc, struct console_client *client)
 {
     const struct node_view *n = nc->node;
-    if (node_roster_restart(nc->roster))
+    if (node_roster_restart(nc->node->parts->roster))
         answer_done(client);
     else
         console_refuse(client, n->spec->world.has_others
@@ -357,35 +353,34 @@ static void on_open_timer(uv_timer_t *timer)
         node_say(n, "ddprun: ddpctl cannot reach this job: %s\n", err.text);
 }
 
-int node_console_create(const struct node_view *n, struct node_roster *roster,
-                        struct node_leave *leave, struct node_console **ret, struct co_error *err)
+static int open_console(const struct node_view *n, struct co_error *err)
 {
     struct node_console *nc =
         calloc(1, sizeof *nc + (size_t)n->spec->n_local * sizeof nc->ranks[0]);
     if (nc == NULL)
         return co_fail(err, -ENOMEM, "no memory for what is known of %d ranks", n->spec->n_local);
     nc->node = n;
-    nc->roster = roster;
-    nc->leave = leave;
     uv_timer_init(n->loop, &nc->timer);
     nc->timer.data = nc;
     uv_timer_start(&nc->timer, on_open_timer, OPEN_MS, 0);
-    *ret = nc;
+    n->parts->console = nc;
     return 0;
 }
 
-void node_console_close(struct node_console *nc)
+static void on_closed(uv_handle_t *handle)
 {
+    free(handle->data);
+}
+
+static void close_console(const struct node_view *n)
+{
+    struct node_console *nc = n->parts->console;
     if (nc == NULL)
         return;
     console_close(nc->console);
     stacks_cancel(nc->stacks);
-    nc->console = NULL;
-    nc->stacks = NULL;
-    uv_close((uv_handle_t *)&nc->timer, NULL);
+    uv_close((uv_handle_t *)&nc->timer, on_closed);
 }
 
-void node_console_destroy(struct node_console *nc)
-{
-    free(nc);
-}
+const struct node_feature node_console_feature = {
+    .open = open_console, .on_event = note_event, .close = close_console};

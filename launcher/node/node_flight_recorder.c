@@ -5,7 +5,6 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
-#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/process.h"
@@ -39,8 +38,8 @@ static const char *find_dir(const struct node_view *n, char dir[PATH_MAX])
 
 static void forget(const struct node_view *n)
 {
-    flight_recorder_destroy(*n->flights);
-    *n->flights = NULL;
+    flight_recorder_destroy(n->parts->flights);
+    n->parts->flights = NULL;
 }
 
 /* The ranks' environment is ours, and what ddprun adds to it has nothing to do with this. */
@@ -64,7 +63,8 @@ struct flights *node_flight_recorder_ask(const struct node_view *n, int local_ra
     return flights;
 }
 
-void node_flight_recorder_watch(const struct node_view *n)
+/* What is there already is not of the ranks that are about to be started. */
+static int watch(const struct node_view *n)
 {
     struct flight_recorder_names names;
     char dir[PATH_MAX];
@@ -73,26 +73,30 @@ void node_flight_recorder_watch(const struct node_view *n)
     forget(n);
     flight_recorder_find_names(&names, get_variable);
     if (ranks == NULL || !names.is_chosen)
-        return;
+        return 0;
     for (int i = 0; i < n->spec->n_local; i++)
         ranks[i] = rank_number(numbers, i);
-    flight_recorder_watch(&names, ranks, n->spec->n_local, find_dir(n, dir), n->flights, NULL);
+    flight_recorder_watch(&names, ranks, n->spec->n_local, find_dir(n, dir), &n->parts->flights,
+                          NULL);
+    return 0;
 }
 
 void node_flight_recorder_tell(const struct node_view *n)
 {
     char *text = NULL;
     size_t size = 0;
-    if (*n->flights == NULL ||
+    if (n->parts->flights == NULL ||
         supervisor_get_verdict(n->supervisor)->outcome != OUTCOME_RANK_FAILED)
         return;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    flight_recorder_take(*n->flights);
-    flight_recorder_print(*n->flights, out);
+    flight_recorder_take(n->parts->flights);
+    flight_recorder_print(n->parts->flights, out);
     if (fclose(out) == 0 && size > 0)
         output_report(n->output, text);
     free(text);
     forget(n);
 }
+
+const struct node_feature node_flight_recorder_feature = {.on_generation = watch, .close = forget};

@@ -4,8 +4,11 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_FLIGHT_RECORDER_H
 #define DDP_LAUNCHER_NODE_NODE_FLIGHT_RECORDER_H
 
+#include "node_view.h"
+
 struct flights;
-struct node_view;
+
+extern const struct node_feature node_flight_recorder_feature;
 
 /* Have these ranks dump: all that run and are not stopped, or one.
  *
@@ -13,11 +16,8 @@ struct node_view;
  * returns      owned by the caller; NULL: it is not asked for, or there is no memory */
 struct flights *node_flight_recorder_ask(const struct node_view *n, int local_rank);
 
-/* A generation's ranks are about to be started: what is there already is not theirs. */
-void node_flight_recorder_watch(const struct node_view *n);
-
-/* They have failed, and none is left: gather what torch has written of them, and say where. Once
- * all were asked it is known already. */
+/* The ranks have failed, and none is left: gather what torch has written of them, and say where.
+ * Once all were asked it is known already. */
 void node_flight_recorder_tell(const struct node_view *n);
 
 #endif

@@ -8,7 +8,6 @@
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
 #include "node_stacks.h"
-#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -257,7 +256,7 @@ static void destroy(struct node_hang *w)
     free(w);
 }
 
-int node_hang_open(const struct node_view *n, struct node_hang **ret, struct co_error *err)
+static int hang_open(const struct node_view *n, struct co_error *err)
 {
     const size_t n_ranks = (size_t)n->spec->n_local;
     const uint64_t timeout_ms = n->spec->hang_timeout_ms;
@@ -278,12 +277,13 @@ int node_hang_open(const struct node_view *n, struct node_hang **ret, struct co_
     uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, interval_ms, interval_ms);
-    *ret = w;
+    n->parts->hang = w;
     return 0;
 }
 
-const struct hang_finding *node_hang_of(const struct node_hang *w, pid_t pid)
+const struct hang_finding *node_hang_of(const struct node_view *n, pid_t pid)
 {
+    const struct node_hang *w = n->parts->hang;
     return w != NULL && w->pid != 0 && w->pid == pid ? &w->finding : NULL;
 }
 
@@ -292,10 +292,13 @@ static void on_closed(uv_handle_t *handle)
     destroy(handle->data);
 }
 
-void node_hang_close(struct node_hang *w)
+static void hang_close(const struct node_view *n)
 {
+    struct node_hang *w = n->parts->hang;
     if (w == NULL)
         return;
     stacks_cancel(w->stacks);
     uv_close((uv_handle_t *)&w->timer, on_closed);
 }
+
+const struct node_feature node_hang_feature = {.open = hang_open, .close = hang_close};

@@ -3,22 +3,16 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_HANG_H
 #define DDP_LAUNCHER_NODE_NODE_HANG_H
 
+#include "node_view.h"
+
 #include <sys/types.h>
 
-struct co_error;
 struct hang_finding;
-struct node_view;
-struct node_hang; /* opaque */
 
-/* From now on, while all ranks run. Without --hang-timeout there is nothing: *ret is NULL.
- *
- * returns   0, -ENOMEM */
-int node_hang_open(const struct node_view *n, struct node_hang **ret, struct co_error *err);
+/* While all ranks run, and only with --hang-timeout. */
+extern const struct node_feature node_hang_feature;
 
-/* Why a process was ended; NULL: not for this. NULL is fine. */
-const struct hang_finding *node_hang_of(const struct node_hang *w, pid_t pid);
-
-/* Frees from the loop; NULL is fine. */
-void node_hang_close(struct node_hang *w);
+/* Why a process was ended; NULL: not for this. */
+const struct hang_finding *node_hang_of(const struct node_view *n, pid_t pid);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_view.h"
 
 #include "segments/rank_status.h"
 
@@ -32,7 +31,7 @@ static void add(struct events_steps *sum, const struct progress *p, uint32_t gen
         sum->after = after;
 }
 
-void node_history_note_end(const struct node_view *n, bool lives)
+static void note_end(const struct node_view *n, bool lives)
 {
     const uint32_t generation = n->io->generation; /* the supervisor's may be the next one */
     struct events_steps sum = {.lives = lives};
@@ -47,3 +46,5 @@ void node_history_note_end(const struct node_view *n, bool lives)
     if (any)
         events_steps(n->events, generation, &sum);
 }
+
+const struct node_feature node_history_feature = {.on_end = note_end};

@@ -6,10 +6,10 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_HISTORY_H
 #define DDP_LAUNCHER_NODE_NODE_HISTORY_H
 
+#include "node_view.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-struct node_view;
 
 /* How many steps a rank of this node has completed, also one that is gone since.
  *
@@ -17,9 +17,7 @@ struct node_view;
  * returns   whether it is known */
 bool node_history_step(const struct node_view *n, int rank, uint64_t *ret);
 
-/* A generation is over: tell its steps. Call it while its memory is there.
- *
- * lives   its ranks go on in the next one */
-void node_history_note_end(const struct node_view *n, bool lives);
+/* Tells the steps of each generation that is over. */
+extern const struct node_feature node_history_feature;
 
 #endif

@@ -4,7 +4,6 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/report.h"
-#include "node_view.h"
 
 #include "common/error.h"
 
@@ -107,8 +106,9 @@ static void announce(struct node_leave *l, int sig, bool of_all)
     ask(n);
 }
 
-void node_leave_signal(const struct node_view *n, struct node_leave *l, int sig, bool of_all)
+void node_leave_signal(const struct node_view *n, int sig, bool of_all)
 {
+    struct node_leave *l = n->parts->leave;
     const bool may_hold =
         l != NULL && l->held == 0 && is_going_on(n) && n->gen->checkpoint_request != NULL;
     if (may_hold && announces(n, sig) &&
@@ -127,24 +127,28 @@ static void release(struct node_leave *l)
     uv_timer_start(&l->timer, on_time, 0, 0);
 }
 
-void node_leave_release(struct node_leave *l)
+void node_leave_release(const struct node_view *n)
 {
+    struct node_leave *l = n->parts->leave;
     if (l != NULL && l->held != 0 && l->of_all && !l->is_over)
         release(l);
 }
 
-bool node_leave_may_go_alone(const struct node_leave *l, int sig)
+bool node_leave_may_go_alone(const struct node_view *n, int sig)
 {
+    const struct node_leave *l = n->parts->leave;
     return l != NULL && l->held == 0 && announces(l->n, sig) && !is_going_on(l->n);
 }
 
-bool node_leave_holds_own(const struct node_leave *l)
+bool node_leave_holds_own(const struct node_view *n)
 {
+    const struct node_leave *l = n->parts->leave;
     return l != NULL && l->held != 0 && !l->of_all;
 }
 
-void node_leave_look(struct node_leave *l)
+void node_leave_look(const struct node_view *n)
 {
+    struct node_leave *l = n->parts->leave;
     if (l == NULL || l->held == 0 || l->is_over)
         return;
     if (is_going_on(l->n) && !checkpoint_request_all_saved(l->n->gen->checkpoint_request)) {
@@ -155,7 +159,7 @@ void node_leave_look(struct node_leave *l)
         release(l);
 }
 
-int node_leave_open(const struct node_view *n, struct node_leave **ret, struct co_error *err)
+static int leave_open(const struct node_view *n, struct co_error *err)
 {
     if (n->spec->on_term_ms == 0)
         return 0;
@@ -165,7 +169,7 @@ int node_leave_open(const struct node_view *n, struct node_leave **ret, struct c
     l->n = n;
     uv_timer_init(n->loop, &l->timer);
     l->timer.data = l;
-    *ret = l;
+    n->parts->leave = l;
     return 0;
 }
 
@@ -174,8 +178,11 @@ static void on_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-void node_leave_close(struct node_leave *l)
+static void leave_close(const struct node_view *n)
 {
-    if (l != NULL)
-        uv_close((uv_handle_t *)&l->timer, on_closed);
+    if (n->parts->leave != NULL)
+        uv_close((uv_handle_t *)&n->parts->leave->timer, on_closed);
 }
+
+const struct node_feature node_leave_feature = {
+    .open = leave_open, .on_step = node_leave_look, .close = leave_close};

@@ -6,37 +6,30 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_LEAVE_H
 #define DDP_LAUNCHER_NODE_NODE_LEAVE_H
 
+#include "node_view.h"
+
 #include <stdbool.h>
 
-struct co_error;
-struct node_view;
-struct node_leave; /* opaque */
-
-/* returns   0, -ENOMEM */
-int node_leave_open(const struct node_view *n, struct node_leave **ret, struct co_error *err);
+extern const struct node_feature node_leave_feature;
 
 /* ddprun received a signal, or was asked for one: hold it back, or feed it to the supervisor. A
  * second one that ends the job is for who does not want to wait: both go their way at once.
  *
- * l        NULL is fine
  * of_all   each node of the job has got it: what this one saves is of no use before all have saved,
  *          so it is held back until node_leave_release(), and the roster is told */
-void node_leave_signal(const struct node_view *n, struct node_leave *l, int sig, bool of_all);
+void node_leave_signal(const struct node_view *n, int sig, bool of_all);
 
-/* The ranks of all nodes have saved. NULL is fine. */
-void node_leave_release(struct node_leave *l);
+/* The ranks of all nodes have saved. */
+void node_leave_release(const struct node_view *n);
 
-/* Is this a signal that others may hold back, and has this node nothing to save? NULL: no. */
-bool node_leave_may_go_alone(const struct node_leave *l, int sig);
+/* Is this a signal that others may hold back, and has this node nothing to save? */
+bool node_leave_may_go_alone(const struct node_view *n, int sig);
 
-/* Is a signal held back that is about this node only? NULL: no. */
-bool node_leave_holds_own(const struct node_leave *l);
+/* Is a signal held back that is about this node only? */
+bool node_leave_holds_own(const struct node_view *n);
 
 /* Whether all have saved, or something else ends the ranks: then the signal is held back no more.
- * To be asked when anything has happened; acts from the loop. NULL is fine. */
-void node_leave_look(struct node_leave *l);
-
-/* Frees from the loop; NULL is fine. */
-void node_leave_close(struct node_leave *l);
+ * To be asked when anything has happened; acts from the loop. */
+void node_leave_look(const struct node_view *n);
 
 #endif

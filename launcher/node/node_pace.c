@@ -3,7 +3,6 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
-#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -23,8 +22,9 @@ struct node_pace {
     uint64_t told_steps;        /* what was known then */
 };
 
-void node_pace_tell(struct node_pace *p)
+void node_pace_tell(const struct node_view *n)
 {
+    struct node_pace *p = n->parts->pace;
     struct pace pace;
     if (p == NULL || p->n->gen->memory == NULL) /* a node may end before its generation begins */
         return;
@@ -55,10 +55,10 @@ static void on_time(uv_timer_t *timer)
         p->next_ms = 0;
     }
     if (pace_is_due(&p->next_ms, p->begun_ms, now_ms))
-        node_pace_tell(p);
+        node_pace_tell(p->n);
 }
 
-int node_pace_open(const struct node_view *n, struct node_pace **ret, struct co_error *err)
+static int pace_open(const struct node_view *n, struct co_error *err)
 {
     if (n->spec->events == NULL)
         return 0;
@@ -73,7 +73,7 @@ int node_pace_open(const struct node_view *n, struct node_pace **ret, struct co_
     uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;
     uv_timer_start(&p->timer, on_time, LOOK_MS, LOOK_MS);
-    *ret = p;
+    n->parts->pace = p;
     return 0;
 }
 
@@ -84,8 +84,10 @@ static void on_closed(uv_handle_t *handle)
     free(p);
 }
 
-void node_pace_close(struct node_pace *p)
+static void pace_close(const struct node_view *n)
 {
-    if (p != NULL)
-        uv_close((uv_handle_t *)&p->timer, on_closed);
+    if (n->parts->pace != NULL)
+        uv_close((uv_handle_t *)&n->parts->pace->timer, on_closed);
 }
+
+const struct node_feature node_pace_feature = {.open = pace_open, .close = pace_close};

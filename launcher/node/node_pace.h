@@ -3,20 +3,12 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_PACE_H
 #define DDP_LAUNCHER_NODE_NODE_PACE_H
 
-struct co_error;
-struct node_view;
-struct node_pace; /* opaque */
+#include "node_view.h"
 
-/* From now on. Without --events there is nothing: *ret is NULL.
- *
- * returns   0, -ENOMEM */
-int node_pace_open(const struct node_view *n, struct node_pace **ret, struct co_error *err);
+/* Only with --events. */
+extern const struct node_feature node_pace_feature;
 
-/* A generation is over, or a rank of it is about to be replaced: tell what is known of it. NULL is
- * fine. */
-void node_pace_tell(struct node_pace *p);
-
-/* Frees from the loop; NULL is fine. */
-void node_pace_close(struct node_pace *p);
+/* A generation is over, or a rank of it is about to be replaced: tell what is known of it. */
+void node_pace_tell(const struct node_view *n);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "launcher/generation/pmi_host.h"
 #include "launcher/job/job_spec.h"
-#include "node_view.h"
 
 #include "common/error.h"
 
@@ -69,7 +68,7 @@ static int number_programs(struct node_pmi *p)
     return 0;
 }
 
-int node_pmi_open(const struct node_view *n, struct node_pmi **ret, struct co_error *err)
+static int pmi_open(const struct node_view *n, struct co_error *err)
 {
     if (!n->spec->pmi)
         return 0;
@@ -83,12 +82,14 @@ int node_pmi_open(const struct node_view *n, struct node_pmi **ret, struct co_er
     }
     uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;
-    *ret = p;
+    n->parts->pmi = p;
     return 0;
 }
 
-int node_pmi_renew(struct node_pmi *p)
+/* The generation before has no ranks any more. n->start gets what the new ones connect to. */
+static int pmi_renew(const struct node_view *n)
 {
+    struct node_pmi *p = n->parts->pmi;
     struct co_error err;
     if (p == NULL)
         return 0;
@@ -116,8 +117,9 @@ int node_pmi_renew(struct node_pmi *p)
 }
 
 /* Others lose their peer when a rank aborts, and may be seen to end before it. */
-void node_pmi_judge(struct node_pmi *p, struct supervisor_event *e)
+void node_pmi_judge(const struct node_view *n, struct supervisor_event *e)
 {
+    struct node_pmi *p = n->parts->pmi;
     if (p == NULL || p->host == NULL)
         return;
     e->status = pmi_host_rank_gone(p->host, e->rank, e->status, !e->was_ending);
@@ -137,11 +139,15 @@ static void on_closed(uv_handle_t *handle)
     free(p);
 }
 
-void node_pmi_close(struct node_pmi *p)
+static void pmi_close(const struct node_view *n)
 {
+    struct node_pmi *p = n->parts->pmi;
     if (p == NULL)
         return;
     pmi_host_close(p->host);
     p->host = NULL;
     uv_close((uv_handle_t *)&p->timer, on_closed);
 }
+
+const struct node_feature node_pmi_feature = {
+    .open = pmi_open, .on_generation = pmi_renew, .close = pmi_close};

@@ -17,13 +17,6 @@
 
 struct co_error;
 struct launch_watch;
-struct node_console;
-struct node_roster;
-struct node_hang;
-struct node_leave;
-struct node_pace;
-struct node_pmi;
-struct node_standby;
 struct roster_restart;
 struct init_reaper;
 
@@ -34,17 +27,8 @@ struct node {
     const char *runtime_dir;        /* one of them; NULL: it is not made */
     struct spawner spawner;
     struct supervisor *supervisor;       /* owned */
-    struct node_roster *agent;           /* owned */
     struct launch_watch *launch_channel; /* owned; NULL: nobody holds this one */
-    struct node_hang *hang;       /* owned by the loop; NULL: nobody looks for ranks that hang */
-    struct node_leave *leave;     /* likewise; NULL: an end is not announced */
-    struct node_standby *standby; /* likewise; NULL: nobody waits for a rank */
-    struct node_pace *pace;       /* likewise; NULL: nobody asks how fast they are */
-    struct node_pmi *pmi;         /* likewise; NULL: the ranks are none of MPI's */
-    struct flights *flights;      /* owned; NULL: torch's dumps of this generation are told, or none
-                                      is looked for */
-    struct node_console *console; /* owned */
-    struct init_reaper *init_reaper; /* likewise; NULL: there are none */
+    struct init_reaper *init_reaper;     /* likewise; NULL: there are none */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
@@ -60,7 +44,8 @@ struct node {
     int n_started; /* ranks asked for: the next one's number */
     bool ended;
     struct node_queue queue;
-    struct node_view view; /* of all this, for the features */
+    struct node_parts parts; /* owned */
+    struct node_view view;   /* of all this, for the features */
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t spawner_poll, signal_poll, warm_poll; /* zeroed: not there */

@@ -343,7 +343,8 @@ static void hear(struct node_roster *g, struct member_input *in)
         g->opts.on_restart(g->opts.callbacks.arg, restart);
 }
 
-/* The supervisor has had all orders: what it shows is news. Else this is called again once it has. */
+/* The supervisor has had all orders: what it shows is news. Else this is called again once it
+ * has. */
 static bool is_settled(const struct node_roster *g)
 {
     return node_queue_is_empty(g->node->queue);
@@ -359,7 +360,7 @@ void node_roster_look(struct node_roster *g)
         /* what is saved for our own leaving is not for the roster to take as an answer */
         g->agent.saved = !is_alone(g) &&
                          checkpoint_request_all_saved(g->node->gen->checkpoint_request) &&
-                         !node_leave_holds_own(g->opts.leave);
+                         !node_leave_holds_own(g->node);
         while (is_settled(g) && g->ops->deliver != NULL && g->ops->deliver(g->link)) {
         }
         if (!is_settled(g) || !roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in))

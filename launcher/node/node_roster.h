@@ -12,7 +12,6 @@
 struct co_error;
 struct generation_place;
 struct roster_link_ops;
-struct node_leave;
 struct node_view;
 struct roster_restart;
 struct node_roster; /* opaque */
@@ -20,7 +19,6 @@ struct node_roster; /* opaque */
 struct node_roster_opts {
     const struct roster_link_ops *link;
     struct generation *gen;                /* whose store is opened and closed here; borrowed */
-    struct node_leave *leave;              /* borrowed; NULL is fine */
     struct generation_callbacks callbacks; /* for that store */
     /* of the same arg: for a store that shares the port of the roster */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);

@@ -3,7 +3,6 @@
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "node_view.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -140,8 +139,9 @@ static int hand_over(struct node_standby *w, struct standby_ends *e, int rank)
     return rc;
 }
 
-bool node_standby_take(struct node_standby *w, int rank)
+bool node_standby_take(const struct node_view *n, int rank)
 {
+    struct node_standby *w = n->parts->standby;
     const int i = w != NULL ? find_waiting(w) : -1;
     if (i < 0)
         return false;
@@ -169,8 +169,9 @@ static void hear_end(struct node_standby *w, struct standby *s, const char *why)
     s->state = STANDBY_NONE;
 }
 
-bool node_standby_hear(struct node_standby *w, const struct spawner_report *r)
+bool node_standby_hear(const struct node_view *n, const struct spawner_report *r)
 {
+    struct node_standby *w = n->parts->standby;
     if (w == NULL || r->local_rank < 0)
         return false;
     const int i = r->local_rank - w->n->spec->n_local;
@@ -188,19 +189,22 @@ bool node_standby_hear(struct node_standby *w, const struct spawner_report *r)
     return true;
 }
 
-void node_standby_forget(struct node_standby *w)
+/* All that ran has been swept. */
+static void forget(const struct node_view *n, bool lives)
 {
-    for (int i = 0; w != NULL && i < count_of(w); i++) {
+    struct node_standby *w = n->parts->standby;
+    if (w == NULL || lives)
+        return;
+    for (int i = 0; i < count_of(w); i++) {
         standby_ends_close(&w->of[i].ends);
         w->of[i].state = STANDBY_NONE;
     }
-    if (w != NULL)
-        w->n_failed = 0;
+    w->n_failed = 0;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-int node_standby_open(const struct node_view *n, struct node_standby **ret, struct co_error *err)
+static int standby_open(const struct node_view *n, struct co_error *err)
 {
     const size_t n_standby = (size_t)n->spec->n_standby;
     if (n_standby == 0)
@@ -214,7 +218,7 @@ int node_standby_open(const struct node_view *n, struct node_standby **ret, stru
     uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, LOOK_MS, LOOK_MS);
-    *ret = w;
+    n->parts->standby = w;
     return 0;
 }
 
@@ -223,10 +227,13 @@ static void on_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-void node_standby_close(struct node_standby *w)
+static void standby_close(const struct node_view *n)
 {
-    if (w == NULL)
+    if (n->parts->standby == NULL)
         return;
-    node_standby_forget(w);
-    uv_close((uv_handle_t *)&w->timer, on_closed);
+    forget(n, false);
+    uv_close((uv_handle_t *)&n->parts->standby->timer, on_closed);
 }
+
+const struct node_feature node_standby_feature = {
+    .open = standby_open, .on_end = forget, .close = standby_close};

@@ -8,32 +8,22 @@
 #ifndef DDP_LAUNCHER_NODE_NODE_STANDBY_H
 #define DDP_LAUNCHER_NODE_NODE_STANDBY_H
 
+#include "node_view.h"
+
 #include <stdbool.h>
 
-struct co_error;
-struct node_view;
-struct node_standby; /* opaque */
 struct spawner_report;
 
-/* They are started once the ranks have completed a step. Without --standby there is nothing: *ret
- * is NULL.
- *
- * returns   0, -ENOMEM */
-int node_standby_open(const struct node_view *n, struct node_standby **ret, struct co_error *err);
+/* They are started once the ranks have completed a step. */
+extern const struct node_feature node_standby_feature;
 
 /* A rank has failed, and the next generation is made: have a standby take its place. The spawner
  * answers as if the rank had been started.
  *
- * returns   false: there is none. NULL is fine */
-bool node_standby_take(struct node_standby *w, int rank);
+ * returns   false: there is none */
+bool node_standby_take(const struct node_view *n, int rank);
 
-/* The spawner tells of a standby. returns whether it was for this; NULL is fine */
-bool node_standby_hear(struct node_standby *w, const struct spawner_report *r);
-
-/* All that ran has been swept. NULL is fine. */
-void node_standby_forget(struct node_standby *w);
-
-/* Frees from the loop; NULL is fine. */
-void node_standby_close(struct node_standby *w);
+/* The spawner tells of a standby. returns whether it was for this */
+bool node_standby_hear(const struct node_view *n, const struct spawner_report *r);
 
 #endif

@@ -8,9 +8,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/platform/resources.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "node_flight_recorder.h"
-#include "node_history.h"
-#include "node_pmi.h"
+#include "node_features.h"
 #include "node_roster.h"
 #include "node_standby.h"
 
@@ -50,7 +48,7 @@ static void take_place(struct node *n)
         .pmi_fd = n->spec->pmi ? SPAWN_PMI_FD : -1,
     };
     n->start.first_rank = 0;
-    node_roster_fill_place(n->agent, &n->start.place, &n->start.first_rank);
+    node_roster_fill_place(n->parts.roster, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
@@ -96,9 +94,8 @@ void node_start_ranks(struct node *n, int n_start)
 {
     if (n->n_started == 0) {
         take_place(n);
-        node_flight_recorder_watch(&n->view);
         if (n->renew_failure == 0)
-            n->renew_failure = node_pmi_renew(n->pmi);
+            n->renew_failure = node_features_on_generation(&n->view);
     }
     int failure = n->renew_failure;
     while (n_start > 0) {
@@ -125,8 +122,7 @@ void node_renew(struct node *n)
     n->n_started = 0;
     if (!n->spec->world.has_others && supervisor_generation(n->supervisor) == 0)
         return; /* it was made before anything was started */
-    node_history_note_end(&n->view, false);
-    node_standby_forget(n->standby);
+    node_features_on_end(&n->view, false);
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
     runtime_dir_forget_ranks(n->runtime_dir);
@@ -172,7 +168,7 @@ static int restart_rank(struct node *n, int rank)
 {
     char path[PATH_MAX];
     int n_asked;
-    if (node_standby_take(n->standby, rank))
+    if (node_standby_take(&n->view, rank))
         return 0;
     if (n->io.log_dir == NULL) /* what the dead one has written there is not the new one's */
         unlink(runtime_dir_error_file(n->runtime_dir, rank, path, sizeof path));
@@ -192,7 +188,7 @@ void node_start_again(struct node *n, int rank)
 void node_recover(struct node *n, const struct supervisor_orders *o)
 {
     if (o->recover)
-        node_history_note_end(&n->view, true);
+        node_features_on_end(&n->view, true);
     for (int i = 0; i < o->n_dropped; i++) {
         node_memory_drop(n->gen.memory, o->dropped[i]);
         if (n->gen.checkpoint_request != NULL)

@@ -7,7 +7,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
-#include "node_console.h"
+#include "node_features.h"
 #include "node_flight_recorder.h"
 #include "node_hang.h"
 #include "node_history.h"
@@ -46,7 +46,7 @@ static void on_all_said(void *arg)
 static const struct hang_finding *hang_of_root(const struct node *n)
 {
     const int rank = supervisor_get_verdict(n->supervisor)->rank;
-    return rank >= 0 ? node_hang_of(n->hang, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
+    return rank >= 0 ? node_hang_of(&n->view, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
 }
 
 static void report(struct node *n, const struct roster_restart *restart)
@@ -61,7 +61,7 @@ static void report(struct node *n, const struct roster_restart *restart)
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
         .begun_ms = n->view.begun_ms,
-        .job = n->spec->world.has_others ? node_roster_fill_report(n->agent, &job) : NULL,
+        .job = n->spec->world.has_others ? node_roster_fill_report(n->parts.roster, &job) : NULL,
         .restart = restart,
     });
     if (text != NULL)
@@ -82,7 +82,7 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
-    node_pace_tell(n->pace);
+    node_pace_tell(&n->view);
     if (ends)
         report(n, NULL);
     if (ends || n->spec->world.has_others)
@@ -190,7 +190,7 @@ static void say_replacement(struct node *n, const struct roster_restart *restart
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);
-    node_pace_tell(n->pace);
+    node_pace_tell(&n->view);
     events_replace(&n->events, n->supervisor, restart);
 }
 
@@ -242,6 +242,7 @@ void node_consume(void *arg, struct supervisor_event *e)
     struct node *n = arg;
     struct supervisor_orders orders;
     enum supervisor_state from = supervisor_get_state(n->supervisor);
+    node_features_on_event(&n->view, e);
     e->now_ms = co_now_ms();
     const bool was_well = supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE;
     supervisor_step(n->supervisor, e, &orders);
@@ -251,7 +252,7 @@ void node_consume(void *arg, struct supervisor_event *e)
     if (is_hopeless(n, from, e))
         node_memory_give_up(n->gen.memory);
     if (orders.recover)
-        say_replacement(n, node_roster_get_restart(n->agent));
+        say_replacement(n, node_roster_get_restart(n->parts.roster));
     if (orders.park)
         node_memory_part(n->gen.memory);
     if (from == SUPERVISOR_STARTING && all_run(n)) {
@@ -260,8 +261,8 @@ void node_consume(void *arg, struct supervisor_event *e)
     }
     set_timer(n);
     carry_out(n, &orders);
-    node_leave_look(n->leave);
-    node_roster_look(n->agent);
+    node_features_on_step(&n->view);
+    node_roster_look(n->parts.roster);
 }
 
 /* --- Events --- */
@@ -276,7 +277,7 @@ void node_settle(struct node *n)
 {
     do {
         node_queue_drain(&n->queue);
-        node_roster_look(n->agent);
+        node_roster_look(n->parts.roster);
     } while (!node_queue_is_empty(&n->queue));
 }
 
@@ -309,7 +310,7 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
         e.was_ending = r->told == 0;
         e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
         e.progress = look_at_progress(n);
-        node_pmi_judge(n->pmi, &e);
+        node_pmi_judge(&n->view, &e);
         break;
     default:
         e.type = SUPERVISOR_EV_EMPTY;
@@ -320,8 +321,6 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
         e.type == SUPERVISOR_EV_EXITED && node_history_step(&n->view, r->local_rank, &step);
     events_rank(&n->events, n->supervisor, &e, r->pid, r->way == SPAWNER_FORKED,
                 has_step ? &step : NULL);
-    if (e.type == SUPERVISOR_EV_STARTED)
-        node_console_note_start(n->console, e.rank);
     if (e.type == SUPERVISOR_EV_STARTED)
         event_log_start(&n->event_log, supervisor_generation(n->supervisor), e.rank, e.pid);
     node_feed(n, &e);
@@ -335,12 +334,12 @@ static void on_report(struct node *n, const struct spawner_report *r)
         return;
     if (r->event == SPAWNER_START_FAILED && r->stage == SPAWN_GONE)
         node_start_again(n, r->local_rank); /* the standby that was to be this rank has ended */
-    else if (node_standby_hear(n->standby, r))
+    else if (node_standby_hear(&n->view, r))
         return;
     else if (r->event != SPAWNER_LAPSED)
         on_rank_report(n, r);
     else
-        node_roster_lapse(n->agent);
+        node_roster_lapse(n->parts.roster);
 }
 
 void node_on_spawner(uv_poll_t *poll, int status, int events)
@@ -371,7 +370,7 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
-        node_leave_signal(&n->view, n->leave, (int)info.ssi_signo, false);
+        node_leave_signal(&n->view, (int)info.ssi_signo, false);
         node_queue_drain(&n->queue);
     }
 }

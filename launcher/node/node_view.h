@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+struct co_error;
 struct flights;
 struct job_spec;
 struct output;
@@ -43,8 +44,42 @@ struct node_view { /* all borrowed */
     uint64_t begun_ms; /* the job */
     struct events *events;
     struct output *output;
-    struct flights **flights; /* see node_flight_recorder.h */
     struct node_queue *queue;
+    struct node_parts *parts;
+};
+
+/* What features keep, each by its own file; NULL: the job has not asked for it, or it is closed. */
+struct node_parts {
+    struct node_hang *hang;
+    struct node_leave *leave;
+    struct node_standby *standby;
+    struct node_pace *pace;
+    struct node_pmi *pmi;
+    struct flights *flights; /* torch's dumps of this generation, which are not told yet */
+    struct node_console *console;
+    struct node_roster *roster;
+};
+
+/* What the node calls a feature for; NULL: not for that. node_features.c has the list. */
+struct node_feature {
+    /* Make the part, if the job asks for it. returns   0, -ENOMEM */
+    int (*open)(const struct node_view *n, struct co_error *err);
+
+    /* A fact from outside, which the supervisor is to hear next. */
+    void (*on_event)(const struct node_view *n, const struct supervisor_event *e);
+
+    /* The supervisor has made a step, and its orders are carried out. */
+    void (*on_step)(const struct node_view *n);
+
+    /* The first ranks of a generation are about to be started; their place is known. returns   0;
+     * -errno: they cannot be, and the terminal says why */
+    int (*on_generation)(const struct node_view *n);
+
+    /* A generation is over; its memory is still there. lives: its ranks go on in the next one. */
+    void (*on_end)(const struct node_view *n, bool lives);
+
+    /* Close what the loop knows; what is left is freed from the loop. */
+    void (*close)(const struct node_view *n);
 };
 
 static inline struct rank_numbers node_numbers(const struct node_view *v)

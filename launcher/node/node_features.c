@@ -1,0 +1,69 @@
+#include "node_features.h"
+
+#include "node_console.h"
+#include "node_flight_recorder.h"
+#include "node_hang.h"
+#include "node_history.h"
+#include "node_leave.h"
+#include "node_pace.h"
+#include "node_pmi.h"
+#include "node_standby.h"
+#include "node_view.h"
+
+#include <stddef.h>
+
+/* Called in this order. The steps of a generation are told before standbys are let go, which
+ * belong to its end. */
+static const struct node_feature *const features[] = {
+    &node_hang_feature,    &node_pace_feature,    &node_leave_feature,
+    &node_history_feature, &node_standby_feature, &node_flight_recorder_feature,
+    &node_pmi_feature,     &node_console_feature,
+};
+
+enum { N_FEATURES = sizeof features / sizeof *features };
+
+int node_features_open(const struct node_view *n, struct co_error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < N_FEATURES; i++)
+        if (features[i]->open != NULL)
+            rc = features[i]->open(n, err);
+    return rc;
+}
+
+void node_features_on_event(const struct node_view *n, const struct supervisor_event *e)
+{
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (features[i]->on_event != NULL)
+            features[i]->on_event(n, e);
+}
+
+void node_features_on_step(const struct node_view *n)
+{
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (features[i]->on_step != NULL)
+            features[i]->on_step(n);
+}
+
+int node_features_on_generation(const struct node_view *n)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < N_FEATURES; i++)
+        if (features[i]->on_generation != NULL)
+            rc = features[i]->on_generation(n);
+    return rc;
+}
+
+void node_features_on_end(const struct node_view *n, bool lives)
+{
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (features[i]->on_end != NULL)
+            features[i]->on_end(n, lives);
+}
+
+void node_features_close(const struct node_view *n)
+{
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (features[i]->close != NULL)
+            features[i]->close(n);
+}
