@@ -116,20 +116,15 @@ static int pmi_renew(const struct node_view *n)
     return rc;
 }
 
-/* Others lose their peer when a rank aborts, and may be seen to end before it. */
-void node_pmi_judge(const struct node_view *n, struct supervisor_event *e)
+void node_pmi_note_exit(const struct node_view *n, struct supervisor_exit *x)
 {
     struct node_pmi *p = n->parts->pmi;
     if (p == NULL || p->host == NULL)
         return;
-    e->status = pmi_host_rank_gone(p->host, e->rank, e->status, !e->was_ending);
-    const int aborter = pmi_host_aborter(p->host);
-    if (e->rank == aborter)
+    x->status = pmi_host_rank_gone(p->host, x->rank, x->status, !x->was_ending);
+    x->aborter = pmi_host_aborter(p->host);
+    if (x->rank == x->aborter)
         uv_timer_stop(&p->timer);
-    if (e->status == 0 || aborter < 0 || aborter == e->rank || e->blames)
-        return;
-    e->blames = true;
-    e->culprit = aborter;
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -5,11 +5,9 @@
 
 #include "node_view.h"
 
-struct supervisor_event;
-
 extern const struct node_feature node_pmi_feature;
 
-/* A rank has ended (EXITED): how that counts, and whether another one's abort was the cause. */
-void node_pmi_judge(const struct node_view *n, struct supervisor_event *e);
+/* A rank has ended: what it has said counts for its status, and a rank that aborts is named. */
+void node_pmi_note_exit(const struct node_view *n, struct supervisor_exit *x);
 
 #endif

@@ -290,32 +290,39 @@ static struct supervisor_progress look_at_progress(const struct node *n)
                                         .output_ms = output_last_ms(n->output)};
 }
 
+static struct supervisor_event make_exit(struct node *n, const struct spawner_report *r)
+{
+    struct supervisor_exit x = {.rank = r->local_rank,
+                                .status = r->status,
+                                .empty = r->empty,
+                                .was_ending = r->told == 0,
+                                .aborter = -1};
+    /* before all else: ranks that wait for it are let go */
+    x.lost = node_memory_rank_gone(n->gen.memory, x.rank, x.status);
+    x.lost_peer = node_memory_has_lost_peer(n->gen.memory, x.rank);
+    x.progress = look_at_progress(n);
+    node_pmi_note_exit(&n->view, &x);
+    return supervisor_exit_event(&x);
+}
+
+static struct supervisor_event make_event(struct node *n, const struct spawner_report *r)
+{
+    if (r->event == SPAWNER_EXITED)
+        return make_exit(n, r);
+    return (struct supervisor_event){
+        .type = r->event == SPAWNER_STARTED        ? SUPERVISOR_EV_STARTED
+                : r->event == SPAWNER_START_FAILED ? SUPERVISOR_EV_START_FAILED
+                                                   : SUPERVISOR_EV_EMPTY,
+        .rank = r->local_rank,
+        .pid = r->pid,
+        .status = r->status,
+        .empty = r->empty,
+        .stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL};
+}
+
 static void on_rank_report(struct node *n, const struct spawner_report *r)
 {
-    struct supervisor_event e = {
-        .rank = r->local_rank, .pid = r->pid, .status = r->status, .empty = r->empty};
-    switch (r->event) {
-    case SPAWNER_STARTED:
-        e.type = SUPERVISOR_EV_STARTED;
-        break;
-    case SPAWNER_START_FAILED:
-        e.type = SUPERVISOR_EV_START_FAILED;
-        e.stage = r->stage == SPAWN_EXEC ? SUPERVISOR_START_EXEC : SUPERVISOR_START_INTERNAL;
-        break;
-    case SPAWNER_EXITED:
-        e.type = SUPERVISOR_EV_EXITED;
-        /* before all else: who waits for it is let go */
-        e.culprit = node_memory_rank_gone(n->gen.memory, r->local_rank, e.status);
-        e.blames = e.culprit >= 0;
-        e.was_ending = r->told == 0;
-        e.lost_peer = node_memory_has_lost_peer(n->gen.memory, r->local_rank);
-        e.progress = look_at_progress(n);
-        node_pmi_judge(&n->view, &e);
-        break;
-    default:
-        e.type = SUPERVISOR_EV_EMPTY;
-        break;
-    }
+    const struct supervisor_event e = make_event(n, r);
     uint64_t step;
     const bool has_step = /* other reports may be of no rank */
         e.type == SUPERVISOR_EV_EXITED && node_history_step(&n->view, r->local_rank, &step);

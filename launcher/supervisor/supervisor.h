@@ -113,6 +113,18 @@ struct supervisor_event {
     enum supervisor_ender ender; /* FINISH */
 };
 
+/* What is known of a rank's end. */
+struct supervisor_exit {
+    int rank;
+    int status; /* as it counts: of waitpid(), or what the rank has said by MPI */
+    bool empty; /* these as in the event */
+    bool was_ending;
+    bool lost_peer;
+    int lost;    /* the rank whose death it has seen in the shared memory; -1: none */
+    int aborter; /* the rank that has called MPI_Abort; -1: none */
+    struct supervisor_progress progress;
+};
+
 /* What the caller has to do now; zero and false: nothing. At most one of n_start, recover and
  * signal is asked for besides ending and draining. */
 struct supervisor_orders {
@@ -210,6 +222,9 @@ struct supervisor; /* opaque */
  * returns   NULL without memory */
 struct supervisor *supervisor_create(const struct supervisor_limits *limits);
 void supervisor_destroy(struct supervisor *s); /* NULL is fine */
+
+/* EXITED, of all that is known. What is fed is this, and nothing changes it. */
+struct supervisor_event supervisor_exit_event(const struct supervisor_exit *x);
 
 /* Feed one event. An event that means nothing in this state is ignored. */
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,

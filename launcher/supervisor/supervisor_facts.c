@@ -31,6 +31,22 @@ void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_
 
 /* --- Events --- */
 
+/* The others lose their peer when a rank calls MPI_Abort, and may be seen to end before it. */
+struct supervisor_event supervisor_exit_event(const struct supervisor_exit *x)
+{
+    const bool is_of_abort = x->status != 0 && x->aborter >= 0 && x->aborter != x->rank;
+    const int culprit = x->lost < 0 && is_of_abort ? x->aborter : x->lost;
+    return (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                     .rank = x->rank,
+                                     .status = x->status,
+                                     .empty = x->empty,
+                                     .was_ending = x->was_ending,
+                                     .lost_peer = x->lost_peer,
+                                     .blames = culprit >= 0,
+                                     .culprit = culprit,
+                                     .progress = x->progress};
+}
+
 /* Nothing that we know of made it fail. */
 static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
 {

@@ -421,6 +421,40 @@ START_TEST(a_step_is_progress_and_so_is_output_from_its_time_on)
 }
 END_TEST
 
+START_TEST(an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts)
+{
+    static const struct {
+        int status, lost, aborter;
+        bool blames;
+        int culprit;
+    } cases[] = {
+        {EXIT_STATUS(1), -1, -1, false, -1}, /* nothing is known */
+        {EXIT_STATUS(1), 2, -1, true, 2},    /* a peer has died */
+        {EXIT_STATUS(1), -1, 3, true, 3},    /* a rank aborts, and this one ends first */
+        {EXIT_STATUS(1), 2, 3, true, 2},     /* a death that was seen counts more */
+        {EXIT_STATUS(1), -1, 0, false, -1},  /* it is the one that aborts */
+        {0, -1, 3, false, -1},               /* it has ended well */
+        {0, 2, -1, true, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct supervisor_exit x = {.status = cases[i].status,
+                                          .lost = cases[i].lost,
+                                          .aborter = cases[i].aborter,
+                                          .was_ending = true,
+                                          .empty = true,
+                                          .lost_peer = true,
+                                          .progress.n_steps = 7};
+        const struct supervisor_event e = supervisor_exit_event(&x);
+        ck_assert_int_eq(e.type, SUPERVISOR_EV_EXITED);
+        ck_assert_int_eq(e.status, cases[i].status);
+        ck_assert_int_eq(e.blames, cases[i].blames);
+        ck_assert_int_eq(e.culprit, cases[i].culprit);
+        ck_assert(e.was_ending && e.empty && e.lost_peer);
+        ck_assert_uint_eq(e.progress.n_steps, 7);
+    }
+}
+END_TEST
+
 START_TEST(progress_is_that_of_one_generation_before_its_failure)
 {
     begin_and_start(2);
@@ -489,6 +523,7 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, a_node_that_is_the_whole_job_ends_by_its_own_verdict);
     tcase_add_test(t, an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_then);
     tcase_add_test(t, a_step_is_progress_and_so_is_output_from_its_time_on);
+    tcase_add_test(t, an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts);
     tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
     tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
     suite_add_tcase(suite, t);
