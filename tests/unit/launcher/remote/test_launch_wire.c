@@ -65,8 +65,7 @@ START_TEST(who_is_no_node_is_found_out)
         "ddprun-launch 1 \n",
         "ddprun-launch 1 $(reboot)\n",
         "ddprun-launch 1 1.2.3.4 5\n",
-        "ddprun-launch 1 "
-        "1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111\n",
+        "ddprun-launch 1 1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111:1111\n",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(find(LAUNCH_UP, bad[i], &used, from) == -EPROTO, "%s", bad[i]);
