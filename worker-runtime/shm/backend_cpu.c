@@ -360,8 +360,7 @@ static void cpu_destroy(struct backend *b)
     transport_shm_destroy(c->shm);
     if (c->on_destroy != NULL)
         c->on_destroy(c->arg);
-    if (c->memory == NULL)
-        group_pool_destroy(c->pool);
+    group_pool_fini(&c->own_pool);
     free(c->scratch);
     free(c);
 }
@@ -399,13 +398,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     };
     const unsigned n = opts->shm->n_ranks;
     struct cpu *c = new_cpu(n);
-    struct group_pool *pool = opts->pool != NULL ? opts->pool : group_pool_create(opts->own);
-    if (c == NULL || pool == NULL) {
-        free(c);
-        if (opts->pool == NULL)
-            group_pool_destroy(pool);
+    if (c == NULL)
         return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", n);
-    }
     memcpy(c->user, opts->user, n * sizeof *c->user);
     c->backend.ops = &ops;
     c->shm = opts->shm;
@@ -414,7 +408,8 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     c->tunings = opts->tunings != NULL ? *opts->tunings : cpu_tunings_default;
     c->tuning = *cpu_tuning_for(&c->tunings, n);
     c->may_cma = opts->may_cma;
-    c->pool = pool;
+    c->own_pool.own = opts->own;
+    c->pool = opts->pool != NULL ? opts->pool : &c->own_pool;
     c->memory = opts->memory;
     c->on_destroy = opts->on_destroy;
     c->arg = opts->arg;

@@ -24,7 +24,7 @@ struct backend_cpu_opts {
     const struct cpu_tunings *tunings; /* copied; NULL: the default */
     bool may_cma;                      /* ranks may read each other's memory by system call */
     struct group_pool *pool;       /* of a group that is split off: its parent's, borrowed; NULL:
-                                        it makes one */
+                                        it has its own */
     struct group_memory *memory;   /* likewise: where it meets, handed over; NULL: the world's */
     void (*on_destroy)(void *arg); /* leaves the node: called last; NULL: nothing to do */
     void *arg;

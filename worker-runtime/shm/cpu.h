@@ -15,8 +15,7 @@
 #include <string.h>
 
 struct cpu;
-struct group_pool; /* the blocks of memory of this rank in which groups meet */
-struct p2p_shm;    /* the messages of a group */
+struct p2p_shm; /* the messages of a group */
 struct user_segment;
 
 enum algo_next { ALGO_DONE = 1, ALGO_STEP = 0 }; /* or -errno */
@@ -44,6 +43,11 @@ struct job { /* the open collective */
     size_t n_pieces;            /* staged */
     uint64_t first;             /* the number of the first of them */
     size_t lag;                 /* steps from filling a buffer to reading it */
+};
+
+struct group_pool {              /* the blocks of memory of this rank in which groups meet */
+    struct user_segment *own;    /* borrowed */
+    struct group_memory *blocks; /* owned; all that were ever made */
 };
 
 enum cma_state { CMA_UNKNOWN, CMA_ASKED, CMA_ON, CMA_OFF };
@@ -75,8 +79,9 @@ struct cpu {
     uint8_t *scratch;   /* what they read goes here; NULL until cma is on */
 
     struct p2p_shm *_Atomic messages; /* NULL until the first */
-    struct group_pool *pool;          /* of the world; it owns it */
-    struct group_memory *memory;      /* of a group that was split off; NULL of the world's */
+    struct group_pool *pool;          /* of the world; that is its own: */
+    struct group_pool own_pool;
+    struct group_memory *memory; /* of a group that was split off; NULL of the world's */
     unsigned n_splits;
 };
 
@@ -229,10 +234,7 @@ struct group_memory { /* a block of this rank */
     uint32_t end;               /* what their counters have reached once that group is over */
 };
 
-/* own       borrowed
- * returns   NULL: no memory */
-struct group_pool *group_pool_create(struct user_segment *own);
-void group_pool_destroy(struct group_pool *p); /* NULL is fine */
+void group_pool_fini(struct group_pool *p);
 
 /* returns   0; -ENOMEM; the text says which variable to change */
 int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co_error *err);

@@ -16,28 +16,14 @@
 enum { MAILBOX_AT = 4096, BLOCK_BYTES = MAILBOX_AT + TRANSPORT_SHM_MAILBOX_BYTES };
 _Static_assert(sizeof(struct control_line) <= MAILBOX_AT, "the line lies before the mailbox");
 
-struct group_pool {
-    struct user_segment *own;
-    struct group_memory *blocks; /* all that were ever made */
-};
-
-struct group_pool *group_pool_create(struct user_segment *own)
+void group_pool_fini(struct group_pool *p)
 {
-    struct group_pool *p = calloc(1, sizeof *p);
-    if (p != NULL)
-        p->own = own;
-    return p;
-}
-
-void group_pool_destroy(struct group_pool *p)
-{
-    while (p != NULL && p->blocks != NULL) {
+    while (p->blocks != NULL) {
         struct group_memory *m = p->blocks;
         p->blocks = m->next;
         free(m->last);
         free(m);
     }
-    free(p);
 }
 
 static bool is_over(const struct group_memory *m)

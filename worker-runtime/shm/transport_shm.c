@@ -345,11 +345,12 @@ int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *
 
 /* --- calls and steps -------------------------------------------------------------------------- */
 
+/* What this rank did last, for those who miss it; transport_shm_describe_rank() reads it. */
 static void say_where(struct transport_shm *t, bool inside)
 {
-    unsigned kind = transport_shm_slot(t, t->rank, t->seq)->call.kind;
-    atomic_store_explicit(&t->member[t->rank].line->where, where_pack(t->number, kind, inside),
-                          memory_order_relaxed);
+    const unsigned kind = transport_shm_slot(t, t->rank, t->seq)->call.kind;
+    atomic_store_explicit(&t->member[t->rank].line->where,
+                          (uint64_t)t->number << 32 | kind << 1 | inside, memory_order_relaxed);
 }
 
 int transport_shm_open(struct transport_shm *t, const struct call *call, uint64_t timeout_ms,

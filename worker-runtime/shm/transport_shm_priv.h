@@ -82,12 +82,6 @@ static inline bool transport_shm_has_come(const struct transport_shm *t, unsigne
     return (int32_t)(is - t->arrived) >= 0; /* the counter wraps around */
 }
 
-/* What a rank did last, for those who miss it: control_line.where. */
-static inline uint64_t where_pack(uint32_t seq, unsigned kind, bool inside)
-{
-    return (uint64_t)seq << 32 | kind << 1 | inside;
-}
-
 /* Write the cause of a failure; the first one stays. */
 void shm_abort_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
                     uint32_t detail);
