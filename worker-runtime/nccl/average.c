@@ -12,8 +12,6 @@
  * wants all of the bucket side by side. */
 #include "device.h"
 
-#include "nccl_map.h"
-
 #include "common/clock.h"
 
 #include <errno.h>

@@ -12,9 +12,6 @@
  * communicator beneath them, and who wants to break it does not wait for them. */
 #include "device.h"
 
-#include "helper_call.h"
-#include "nccl_map.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

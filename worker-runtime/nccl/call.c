@@ -4,7 +4,6 @@
  * its broadcasts, reductions and messages, in one group each: NCCL makes them together. */
 #include "device.h"
 
-#include "nccl_map.h"
 #include "worker-runtime/arithmetic/reduce.h"
 
 #include <errno.h>

@@ -2,8 +2,6 @@
  * stream. The factor stays on the device, so that nobody need wait for it. */
 #include "device.h"
 
-#include "nccl_map.h"
-
 #include <ddp/model.h>
 #include <errno.h>
 

@@ -1,9 +1,6 @@
 /* comm.c - a communicator from its making to its end. */
 #include "device.h"
 
-#include "helper_call.h"
-#include "nccl_map.h"
-
 #include "common/clock.h"
 #include "common/scope.h"
 
@@ -15,58 +12,46 @@ enum { LOOK_MS = 5 }; /* at the job, while a hand is at work */
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
+enum begin_how { BEGIN_NEW, BEGIN_SHRUNK, BEGIN_SPLIT };
+static const char *const begin_names[] = {"making a communicator", "shrinking a communicator",
+                                          "splitting a communicator"};
+
 struct begin { /* what a hand needs of its own */
-    const struct device *device;
+    enum begin_how how;
     struct device_group *group, *parent; /* parent: NULL of a new one */
     int color, key;                      /* of a split */
     int n_words;                         /* ids of a new one, ranks that a shrunk one lost */
     ncclUniqueId words[];                /* the latter are ints */
 };
 
-/* Non-blocking: no call waits for peers, and each may be ended at any time. */
-static ncclConfig_t config_of(void)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    return config;
-}
-
-static int begin_new(const void *arg)
+static int begin(const void *arg)
 {
     const struct begin *b = arg;
     struct device_group *g = b->group;
-    ncclConfig_t config = config_of();
+    const struct newer *newer = &g->device->newer;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0; /* no call waits for peers, and each may be ended at any time */
+    if (b->how == BEGIN_SPLIT)
+        return ncclCommSplit(b->parent->comm, b->color, b->key, &g->comm, &config);
+    if (b->how == BEGIN_SHRUNK)
+        return newer->ncclCommShrink(b->parent->comm, (int *)(void *)b->words, b->n_words, &g->comm,
+                                     &config, NCCL_SHRINK_DEFAULT);
     if (b->n_words > 1)
-        return b->device->newer.ncclCommInitRankScalable(&g->comm, g->n, g->rank, b->n_words,
-                                                         (ncclUniqueId *)b->words, &config);
+        return newer->ncclCommInitRankScalable(&g->comm, g->n, g->rank, b->n_words,
+                                               (ncclUniqueId *)b->words, &config);
     return ncclCommInitRankConfig(&g->comm, g->n, b->words[0], g->rank, &config);
-}
-
-static int begin_shrunk(const void *arg)
-{
-    const struct begin *b = arg;
-    ncclConfig_t config = config_of();
-    return b->device->newer.ncclCommShrink(b->parent->comm, (int *)(void *)b->words, b->n_words,
-                                           &b->group->comm, &config, NCCL_SHRINK_DEFAULT);
-}
-
-static int begin_split(const void *arg)
-{
-    const struct begin *b = arg;
-    ncclConfig_t config = config_of();
-    return ncclCommSplit(b->parent->comm, b->color, b->key, &b->group->comm, &config);
 }
 
 /* By a hand, while the job is looked at: where NCCL_COMM_BLOCKING=1 makes the call a long one, or
  * the device has to be woken up first.
  * returns   0; as device_break() */
-static int begin_by_hand(struct device_group *g, int (*work)(const void *arg),
-                         const struct begin *b, size_t bytes, const char *what,
+static int begin_by_hand(struct device_group *g, const struct begin *b, size_t bytes,
                          struct co_error *err)
 {
+    const char *what = begin_names[b->how];
     const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
     int result = ncclSuccess, job = 0, code = -ETIMEDOUT;
-    struct helper_call *h = helper_call_start(g->device->index, work, b, bytes);
+    struct helper_call *h = helper_call_start(g->device->index, begin, b, bytes);
     if (h == NULL) {
         co_fail(err, -ENOMEM, "%s: no memory for a thread", what);
         return device_break(g, COMM_FAILED, -ENOMEM, err);
@@ -103,7 +88,10 @@ static struct device_group *new_group(struct device *d, const struct device_make
     g->job = how->job;
     g->timeout_ms = how->timeout_ms;
     g->life.can_revoke = d->newer.ncclCommRevoke != NULL && d->newer.ncclCommShrink != NULL;
-    device_add(g);
+    pthread_mutex_lock(&d->mutex);
+    g->next = d->first;
+    d->first = g;
+    pthread_mutex_unlock(&d->mutex);
     device_step(g, COMM_MAKE);
     return g;
 }
@@ -113,7 +101,12 @@ static void group_drop(struct device_group *g)
 {
     if (g->is_out || g->life.state != COMM_GONE)
         return;
-    device_remove(g);
+    pthread_mutex_lock(&g->device->mutex);
+    struct device_group **at = &g->device->first;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    pthread_mutex_unlock(&g->device->mutex);
     side_stream_close(&g->averages);
     side_stream_close(&g->detour);
     bucket_drop_marks(bucket_take_marks(g), NULL);
@@ -122,10 +115,11 @@ static void group_drop(struct device_group *g)
 
 /* Begin, and wait until it is there. A child is there when its parent is at rest.
  * returns   0; as device_break(), and *g is gone */
-static int group_make(struct device_group **g, int (*work)(const void *arg), const struct begin *b,
-                      size_t bytes, const char *what, struct co_error *err)
+static int group_make(struct device_group **g, const struct begin *b, size_t bytes,
+                      struct co_error *err)
 {
-    int code = begin_by_hand(*g, work, b, bytes, what, err);
+    const char *what = begin_names[b->how];
+    int code = begin_by_hand(*g, b, bytes, err);
     if (code == 0 && b->parent != NULL)
         code = wait_settled(*g, b->parent, what, err);
     if (code == 0 && (*g)->comm == NULL && b->parent != NULL && b->color >= 0) {
@@ -186,13 +180,12 @@ static int make_of(struct device_group **g, struct device_group *from,
         *g = NULL;
         return code;
     }
-    b->device = (*g)->device;
+    b->how = shrinks ? BEGIN_SHRUNK : BEGIN_NEW;
     b->group = *g;
     b->parent = shrinks ? from : NULL;
     b->n_words = (int)n_words;
     memcpy(b->words, shrinks ? (const void *)how->lost : how->ids, bytes);
-    return group_make(g, shrinks ? begin_shrunk : begin_new, b, sizeof *b + bytes,
-                      shrinks ? "shrinking a communicator" : "making a communicator", err);
+    return group_make(g, b, sizeof *b + bytes, err);
 }
 
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
@@ -226,12 +219,12 @@ int comm_split(struct device_group *from, int color, int key, const struct devic
         co_fail(err, -ENOMEM, "no memory for a communicator");
         return device_break(from, COMM_FAILED, -ENOMEM, err);
     }
-    const struct begin b = {.device = from->device,
+    const struct begin b = {.how = BEGIN_SPLIT,
                             .group = g,
                             .parent = from,
                             .color = color >= 0 ? color : NCCL_SPLIT_NOCOLOR,
                             .key = key};
-    code = group_make(&g, begin_split, &b, sizeof b, "splitting a communicator", err);
+    code = group_make(&g, &b, sizeof b, err);
     if (code == 0 && color < 0) {
         comm_close(g);
         g = NULL;

@@ -1,8 +1,5 @@
 #include "device.h"
 
-#include "helper_call.h"
-#include "nccl_map.h"
-
 #include "common/clock.h"
 #include "common/scope.h"
 
@@ -78,25 +75,6 @@ int device_check(struct device *d, struct co_error *err)
     const bool is_lost = d->is_lost;
     pthread_mutex_unlock(&d->mutex);
     return is_lost ? co_fail(err, -EOWNERDEAD, "%s", d->why.text) : 0;
-}
-
-void device_add(struct device_group *g)
-{
-    pthread_mutex_lock(&g->device->mutex);
-    g->next = g->device->first;
-    g->device->first = g;
-    pthread_mutex_unlock(&g->device->mutex);
-}
-
-void device_remove(struct device_group *g)
-{
-    pthread_mutex_lock(&g->device->mutex);
-    struct device_group **at = &g->device->first;
-    while (*at != NULL && *at != g)
-        at = &(*at)->next;
-    if (*at == g)
-        *at = g->next;
-    pthread_mutex_unlock(&g->device->mutex);
 }
 
 /* --- ending several at once ------------------------------------------------------------------- */

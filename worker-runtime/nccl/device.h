@@ -17,6 +17,8 @@
  *   kernels.c  the plug-in's own kernels: kernels.cu
  *   h2d_copy.c batches on their way to the device
  *   wait.c     waits: for a communicator, for a stream
+ *   helper_call.c   calls that may never return, by threads of their own
+ *   nccl_map.c   types, operations and errors
  *   plugin.c   what libddp sees */
 #ifndef DDP_WORKER_RUNTIME_NCCL_DEVICE_H
 #define DDP_WORKER_RUNTIME_NCCL_DEVICE_H
@@ -101,6 +103,58 @@ static inline void nap_take(struct nap *nap)
         nanosleep(&t, NULL);
 }
 
+/* --- nccl_map.c: libddp's types and operations as NCCL calls them; what NCCL and CUDA say ----- */
+
+/* Of a known type: its name there. */
+ncclDataType_t nccl_map_dtype(enum ddp_dtype dtype);
+
+/* returns   whether NCCL has such an operation: not those on bits */
+bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
+
+/* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
+ *
+ * comm      NULL where there is none
+ * returns   -EIO; of CUDA -EINVAL, too: nccl_map_is_of_capture(), and 0 of cudaSuccess. CUDA's last
+ *           error of this thread is forgotten */
+int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
+                         struct co_error *err);
+int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err);
+
+/* What NCCL says of a communicator, NULL for none. returns 1 it is at rest; 0 something goes on;
+ * -EIO */
+int nccl_map_ask(ncclComm_t comm, const char *what, struct co_error *err);
+
+/* Of several calls: *first is their first failure; those that are under way are none. */
+void nccl_map_keep_first(ncclResult_t *first, ncclResult_t result);
+
+/* Whether CUDA refuses something since a graph is captured: the program's mistake, and no failure
+ * of the device. */
+bool nccl_map_is_of_capture(cudaError_t result);
+
+/* --- helper_call.c: a call that may never return ---------------------------------------------- */
+
+struct helper_call; /* opaque */
+
+/* Have a thread with this device do work(arg).
+ *
+ * arg       `bytes` of it are copied: the work may outlive who asked for it
+ * returns   NULL: there is no memory, or no thread, and nothing was done */
+struct helper_call *helper_call_start(int device, int (*work)(const void *arg), const void *arg,
+                                      size_t bytes);
+
+/* Wait for its end.
+ *
+ * ret_result   what the work returned; written only if 0 is returned
+ * returns      0; -ETIMEDOUT it goes on */
+int helper_call_wait(struct helper_call *h, uint64_t timeout_ms, int *ret_result);
+
+/* Done with it. One that goes on does so, and nobody will hear of its end. NULL is fine. */
+void helper_call_leave(struct helper_call *h);
+
+/* All three. returns 0; -ETIMEDOUT it was left; -ENOMEM nothing was done */
+int helper_call_run(int device, int (*work)(const void *arg), const void *arg, size_t bytes,
+                    uint64_t timeout_ms, int *ret_result);
+
 /* --- device.c --------------------------------------------------------------------------------- */
 
 int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err);
@@ -124,9 +178,6 @@ void device_wait_unused(struct device_group *g, uint64_t deadline_ms);
 
 /* Wait until NCCL says that a communicator is at rest. returns COMM_DONE, COMM_FAILED, COMM_LATE */
 enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t deadline_ms);
-
-void device_add(struct device_group *g);
-void device_remove(struct device_group *g);
 
 /* --- comm.c ----------------------------------------------------------------------------------- */
 

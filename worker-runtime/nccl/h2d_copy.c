@@ -10,8 +10,6 @@
  * who writes it asks for. */
 #include "device.h"
 
-#include "nccl_map.h"
-
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,9 @@
-#include "helper_call.h"
+/* helper_call.c - a call that may never return, made by a thread of its own while the caller waits
+ * for it as long as it likes.
+ *
+ * Calls that end communicators are known to hang where a device or a peer is in a bad way. A thread
+ * that does not come back is left behind: the process goes on to say that it has to be replaced. */
+#include "device.h"
 
 #include "common/clock.h"
 

@@ -1,7 +1,6 @@
-#include "kernels.h"
+#include "device.h"
 
 #include "kernel_moments.h"
-#include "nccl_map.h"
 
 #include "common/error.h"
 

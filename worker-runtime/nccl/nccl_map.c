@@ -1,4 +1,5 @@
-#include "nccl_map.h"
+/* nccl_map.c - types and operations as NCCL calls them, and what NCCL and CUDA say in words. */
+#include "device.h"
 
 #include "common/error.h"
 

@@ -1,8 +1,6 @@
 /* plugin.c - what libddp sees of all this. */
 #include "device.h"
 
-#include "nccl_map.h"
-
 #include <errno.h>
 #include <string.h>
 

@@ -2,8 +2,6 @@
  * NCCL says of the communicator, and whether the job is whole. */
 #include "device.h"
 
-#include "nccl_map.h"
-
 #include "common/clock.h"
 
 #include <errno.h>
