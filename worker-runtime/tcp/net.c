@@ -115,21 +115,18 @@ static bool alloc_arrays(struct net *n, const struct net_map *m)
     return true;
 }
 
-/* The ranks of the same place on other nodes; of two the lower one connects. */
+/* The ranks of the same place on other nodes. */
 static int meet_slots(struct net *n, struct net_links *links, uint64_t deadline_ms,
                       struct co_error *err)
 {
     const struct net_map *m = &n->map;
-    unsigned n_first = 0, p = 0;
+    unsigned p = 0;
     if (m->local >= m->n_slots)
         return 0;
     for (unsigned k = 0; k < m->n_nodes; k++)
         if (k != m->node)
             n->slot_peer[p++] = m->first[k] + m->local;
-    while (n_first < p && n->slot_peer[n_first] < m->position)
-        n_first++;
-    return net_links_meet(links, n->slot_peer + n_first, p - n_first, n->slot_peer, n_first,
-                          deadline_ms, err);
+    return net_links_meet(links, n->slot_peer, p, deadline_ms, err);
 }
 
 static int make_links(const struct net *n, enum net_channel channel, struct net_links **ret,

@@ -109,15 +109,15 @@ const struct net_member *net_links_member(const struct net_links *l, unsigned pe
     return &l->opts.member[peer];
 }
 
-const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_TEXT_BYTES])
+struct net_member_name net_member_name(const struct net_member *m)
 {
-    snprintf(text, NET_MEMBER_TEXT_BYTES, "rank %u on node %u (%.31s)", m->rank, m->node, m->host);
-    return text;
+    struct net_member_name name;
+    snprintf(name.text, sizeof name.text, "rank %u on node %u (%.31s)", m->rank, m->node, m->host);
+    return name;
 }
 
 void net_members_add(struct net_members_text *names, const struct net_member *m)
 {
-    char name[NET_MEMBER_TEXT_BYTES];
     if (names->n++ > NET_MEMBERS_NAMED)
         return;
     names->length +=
@@ -125,7 +125,7 @@ void net_members_add(struct net_members_text *names, const struct net_member *m)
                          names->n > NET_MEMBERS_NAMED ? " and more"
                          : names->n > 1               ? ", "
                                                       : "",
-                         names->n > NET_MEMBERS_NAMED ? "" : net_member_format(m, name));
+                         names->n > NET_MEMBERS_NAMED ? "" : net_member_name(m).text);
 }
 
 /* --- who connects to this rank ---------------------------------------------------------------- */
@@ -275,12 +275,18 @@ int net_links_reach(struct net_links *l, unsigned peer)
     return code == -ECONNRESET || code == -EPIPE ? -ECONNREFUSED : code;
 }
 
+/* Whether this rank is the lower one of two: it connects. */
+static bool is_lower(const struct net_links *l, unsigned peer)
+{
+    return l->opts.rank < peer;
+}
+
 static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigned n,
                         struct co_error *err)
 {
     struct net_members_text names = {0};
     for (unsigned i = 0; i < n; i++)
-        if (l->link[peer[i]].in < 0)
+        if (!is_lower(l, peer[i]) && l->link[peer[i]].in < 0)
             net_members_add(&names, &l->opts.member[peer[i]]);
     return co_fail(err, -ETIMEDOUT, "%s did not connect to this rank in time%s%s", names.text,
                    l->refusal.text[0] != '\0' ? ": " : "", l->refusal.text);
@@ -297,11 +303,12 @@ static bool is_over(const struct net_links *l, struct co_error *err)
 static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                        struct co_error *err)
 {
-    char name[NET_MEMBER_TEXT_BYTES], text[NET_ADDRESS_TEXT_BYTES];
+    char text[NET_ADDRESS_TEXT_BYTES];
     for (unsigned i = 0; i < n; i++) {
         const struct net_member *to = &l->opts.member[peer[i]];
-        int code;
-        while ((code = net_links_reach(l, peer[i])) == -EAGAIN && co_left_ms(deadline_ms) != 0) {
+        int code = 0;
+        while (is_lower(l, peer[i]) && (code = net_links_reach(l, peer[i])) == -EAGAIN &&
+               co_left_ms(deadline_ms) != 0) {
             struct pollfd p = {.fd = l->link[peer[i]].out, .events = POLLOUT};
             if (is_over(l, err))
                 return -ECONNRESET;
@@ -311,20 +318,19 @@ static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, ui
             return co_fail(err, code == -EAGAIN ? -ETIMEDOUT : code,
                            "cannot connect to %s at %s: %s (DDP_SOCKET_IFNAME on that node says by "
                            "which network interface it is reached)",
-                           net_member_format(to, name),
+                           net_member_name(to).text,
                            net_address_format(&to->address, to->port[l->opts.channel], text),
                            strerror(code == -EAGAIN ? ETIMEDOUT : -code));
     }
     return 0;
 }
 
-int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
-                   const unsigned *second, unsigned n_second, uint64_t deadline_ms,
+int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                    struct co_error *err)
 {
-    int code = connect_all(l, first, n_first, deadline_ms, err);
-    for (unsigned i = 0; code == 0 && i < n_second;) {
-        if (l->link[second[i]].in >= 0) {
+    int code = connect_all(l, peer, n, deadline_ms, err);
+    for (unsigned i = 0; code == 0 && i < n;) {
+        if (is_lower(l, peer[i]) || l->link[peer[i]].in >= 0) {
             i++;
             continue;
         }
@@ -334,7 +340,7 @@ int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
         if (is_over(l, err))
             code = -ECONNRESET;
         else if (co_left_ms(deadline_ms) == 0)
-            code = fail_meeting(l, second, n_second, err);
+            code = fail_meeting(l, peer, n, err);
         else if (poll(p, 1 + l->n_newcomers, TURN_MS) != 0)
             newcomers_serve(l);
     }

@@ -51,12 +51,12 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
                      struct co_error *err);
 void net_links_destroy(struct net_links *l); /* NULL is fine */
 
-/* Connect to the peers in `first` and wait for those in `second` to connect.
+/* Have a connection with each peer: of two ranks the lower one connects, and the other one waits
+ * for it.
  *
  * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET the node's ranks are told
  *           that all is over; -errno */
-int net_links_meet(struct net_links *l, const unsigned *first, unsigned n_first,
-                   const unsigned *second, unsigned n_second, uint64_t deadline_ms,
+int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                    struct co_error *err);
 
 /* Send or receive what is possible at once.
@@ -91,15 +91,16 @@ struct pollfd net_links_watch_new(const struct net_links *l);
 const struct net_member *net_links_member(const struct net_links *l, unsigned peer);
 
 /* "rank 3 on node 1 (host)" */
-#define NET_MEMBER_TEXT_BYTES 80
-const char *net_member_format(const struct net_member *m, char text[NET_MEMBER_TEXT_BYTES]);
+struct net_member_name {
+    char text[80];
+} net_member_name(const struct net_member *m);
 
 /* "rank 3 on node 1 (host), rank 4 on node 1 (host) and more": zeroed at first. */
 enum { NET_MEMBERS_NAMED = 8 };
 struct net_members_text {
     unsigned n; /* added; those beyond the first few are not named */
     size_t length;
-    char text[(NET_MEMBERS_NAMED + 1) * (NET_MEMBER_TEXT_BYTES + 2)];
+    char text[(NET_MEMBERS_NAMED + 1) * (sizeof(struct net_member_name) + 2)];
 };
 void net_members_add(struct net_members_text *names, const struct net_member *m);
 

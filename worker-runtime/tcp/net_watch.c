@@ -70,23 +70,6 @@ void net_abort_check(struct net_abort *c)
         c->code = -ECONNRESET;
 }
 
-/* Of two the lower one connects. */
-static int meet_peers(struct net_watch *w, const struct net_watch_opts *opts, uint64_t deadline_ms,
-                      struct co_error *err)
-{
-    unsigned n_first = 0, n_second = opts->n_peers;
-    co_autofree unsigned *peer = calloc(opts->n_peers + 1, sizeof *peer);
-    if (peer == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a watch");
-    for (unsigned i = 0; i < opts->n_peers; i++)
-        if (opts->links.rank < opts->peer[i])
-            peer[n_first++] = opts->peer[i];
-        else
-            peer[--n_second] = opts->peer[i];
-    return net_links_meet(w->links, peer, n_first, peer + n_second, opts->n_peers - n_second,
-                          deadline_ms, err);
-}
-
 int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
                      struct net_watch **ret, struct co_error *err)
 {
@@ -106,7 +89,7 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
         w->watched[w->n_watched] =
             (struct watched){.peer = opts->peer[w->n_watched], .was_met = true};
     w->n_peers = w->n_watched;
-    code = meet_peers(w, opts, deadline_ms, err);
+    code = net_links_meet(w->links, opts->peer, opts->n_peers, deadline_ms, err);
     if (code != 0) {
         net_links_destroy(w->links);
         free(w);
@@ -166,9 +149,9 @@ static void pass_on(struct net_watch *w)
  * tell. */
 static void peer_blame(struct net_watch *w, struct watched *x)
 {
-    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 16];
+    char text[sizeof(struct net_member_name) + 16];
     snprintf(text, sizeof text, "%s died",
-             net_member_format(net_links_member(w->links, x->peer), name));
+             net_member_name(net_links_member(w->links, x->peer)).text);
     x->silent_ms = 0;
     cause_tell(w, -ECONNRESET, text);
 }

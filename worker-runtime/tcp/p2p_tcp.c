@@ -77,11 +77,10 @@ static int start_send(struct p2p_tcp *ms, struct message *m)
 static int fail_match(struct p2p_tcp *ms, struct message *m, const struct head *h)
 {
     const struct net *n = ms->net;
-    char me[NET_MEMBER_TEXT_BYTES], other[NET_MEMBER_TEXT_BYTES];
     return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
-                   net_member_format(&n->member[p2p_tcp_position(ms, m)], other),
+                   net_member_name(&n->member[p2p_tcp_position(ms, m)]).text,
                    (unsigned long long)h->count, call_dtype_name(h->dtype), m->tag,
-                   net_member_format(&n->member[n->map.position], me), m->count,
+                   net_member_name(&n->member[n->map.position]).text, m->count,
                    call_dtype_name(m->dtype));
 }
 
@@ -160,19 +159,18 @@ static void fail_all(struct p2p_tcp *ms)
     const struct net *n = ms->net;
     say_end(n, ms); /* first: a program that knows may end without leaving */
     for (struct message *m; (m = ms->first) != NULL;) {
-        char name[NET_MEMBER_TEXT_BYTES];
         int code = net_watch_why(n->watch, m->err);
         co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv", m->count,
                    call_dtype_name(m->dtype), m->is_send ? "to" : "from",
-                   net_member_format(&n->member[p2p_tcp_position(ms, m)], name), m->tag);
+                   net_member_name(&n->member[p2p_tcp_position(ms, m)]).text, m->tag);
         p2p_tcp_io_finish(ms, m, code);
     }
 }
 
 static void break_job(struct p2p_tcp *ms, unsigned p, int code, const char *what)
 {
-    char name[NET_MEMBER_TEXT_BYTES], text[NET_MEMBER_TEXT_BYTES + 128];
-    snprintf(text, sizeof text, "%s %s", net_member_format(&ms->net->member[p], name), what);
+    char text[sizeof(struct net_member_name) + 128];
+    snprintf(text, sizeof text, "%s %s", net_member_name(&ms->net->member[p]).text, what);
     net_watch_tell(ms->net->watch, code, text);
 }
 

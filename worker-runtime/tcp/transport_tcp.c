@@ -159,48 +159,44 @@ void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32
 
 /* --- failing ---------------------------------------------------------------------------------- */
 
-static const char *name_of(const struct transport_tcp *t, unsigned rank,
-                           char text[NET_MEMBER_TEXT_BYTES])
+static struct net_member_name name_of(const struct transport_tcp *t, unsigned rank)
 {
-    return net_member_format(net_links_member(t->opts.links, rank), text);
+    return net_member_name(net_links_member(t->opts.links, rank));
 }
 
 static int fail_left(const struct transport_tcp *t, unsigned peer, struct co_error *err)
 {
-    char name[NET_MEMBER_TEXT_BYTES];
     return co_fail(err, -ECONNRESET, "%s left the job while others needed it",
-                   name_of(t, peer, name));
+                   name_of(t, peer).text);
 }
 
 /* It went without a word. Others may know the cause of it, and are about to tell. */
 static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err)
 {
-    char name[NET_MEMBER_TEXT_BYTES];
-    name_of(t, peer, name);
+    const struct net_member_name name = name_of(t, peer);
     if (net_watch_wait(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
     if (net_watch_of(t->opts.watch, net_links_member(t->opts.links, peer)->rank).has_left)
         return fail_left(t, peer, err);
     if (code == -EPIPE || code == -ECONNRESET)
-        return co_fail(err, -ECONNRESET, "%s died", name);
+        return co_fail(err, -ECONNRESET, "%s died", name.text);
     if (code == -ECONNREFUSED)
-        return co_fail(err, -ECONNRESET, "%s left the job while others needed it, or died", name);
-    return co_fail(err, -ECONNRESET, "the connection to %s broke: %s", name, strerror(-code));
+        return co_fail(err, -ECONNRESET, "%s left the job while others needed it, or died",
+                       name.text);
+    return co_fail(err, -ECONNRESET, "the connection to %s broke: %s", name.text, strerror(-code));
 }
 
 static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const struct frame *theirs,
                          struct co_error *err)
 {
-    char me[NET_MEMBER_TEXT_BYTES], other[NET_MEMBER_TEXT_BYTES];
+    const struct net_member_name me = name_of(t, t->opts.rank), other = name_of(t, peer);
     char my_call[CALL_TEXT_BYTES], other_call[CALL_TEXT_BYTES];
-    name_of(t, t->opts.rank, me);
-    name_of(t, peer, other);
     if (call_same(&t->call, &theirs->call) && t->number == theirs->number)
         return co_fail(err, -EPROTO,
                        "%s, call #%u: %s and %s do not expect the counts that they send each other",
-                       call_format(&t->call, my_call), t->number, me, other);
-    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s as call #%u", other,
-                   call_format(&theirs->call, other_call), theirs->number, me,
+                       call_format(&t->call, my_call), t->number, me.text, other.text);
+    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s as call #%u",
+                   other.text, call_format(&theirs->call, other_call), theirs->number, me.text,
                    call_format(&t->call, my_call), t->number);
 }
 
@@ -229,7 +225,6 @@ static bool receive_all(const struct transport_tcp *t, unsigned peer, void *at, 
 static int fail_broken(const struct transport_tcp *t, unsigned peer, const struct direction *here,
                        struct co_error *err)
 {
-    char name[NET_MEMBER_TEXT_BYTES];
     struct net_abort why;
     size_t n_here = here != NULL && here->has_piece ? here->n_piece : 0;
     if (n_here > sizeof why)
@@ -241,7 +236,7 @@ static int fail_broken(const struct transport_tcp *t, unsigned peer, const struc
         net_watch_tell(t->opts.watch, why.code, why.text);
     }
     if (!net_watch_wait(t->opts.watch))
-        return co_fail(err, -ECONNRESET, "%s left a job that is broken", name_of(t, peer, name));
+        return co_fail(err, -ECONNRESET, "%s left a job that is broken", name_of(t, peer).text);
     return net_watch_why(t->opts.watch, err);
 }
 
@@ -251,11 +246,10 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     const unsigned peer = plan->peer[p];
     const struct stream *s = &t->stream[peer];
     const struct frame *f = &s->in.frame;
-    char name[NET_MEMBER_TEXT_BYTES];
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
         return fail_broken(t, peer, &s->in, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_LEFT))
-        return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer, name));
+        return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer).text);
     if (f->kind == FRAME_LEFT)
         return fail_left(t, peer, err);
     if (!call_same(&t->call, &f->call) || f->number != t->number || f->exchange != s->n_exchanges ||
