@@ -54,33 +54,24 @@ static void make_by_rank(const struct work *c, ncclResult_t *first)
     }
 }
 
-static void send_to(const struct work *c, const char *at, size_t count, int r, ncclResult_t *first)
+/* `count` elements to rank r (is_send), or from it; of this rank itself nothing travels. */
+static void pass_block(const struct work *c, bool is_send, const char *at, size_t count, int r,
+                       ncclResult_t *first)
 {
-    if (count > 0 && r != c->g->rank)
-        nccl_map_keep_first(first, ncclSend(at, count, c->dtype, r, c->comm, c->stream));
+    if (count == 0 || r == c->g->rank)
+        return;
+    nccl_map_keep_first(first, is_send
+                                   ? ncclSend(at, count, c->dtype, r, c->comm, c->stream)
+                                   : ncclRecv((char *)at, count, c->dtype, r, c->comm, c->stream));
 }
 
-static void receive_from(const struct work *c, char *at, size_t count, int r, ncclResult_t *first)
+static void pass_blocks(const struct work *c, bool is_send, ncclResult_t *first)
 {
-    if (count > 0 && r != c->g->rank)
-        nccl_map_keep_first(first, ncclRecv(at, count, c->dtype, r, c->comm, c->stream));
-}
-
-static void receive_all(const struct work *c, ncclResult_t *first)
-{
-    char *at = c->out;
+    const char *at = !is_send ? c->out : c->temp != NULL ? c->temp : c->in;
     for (int r = 0; r < c->g->n; r++) {
-        receive_from(c, at, count_out(c, r), r, first);
-        at += count_out(c, r) * c->size;
-    }
-}
-
-static void send_all(const struct work *c, ncclResult_t *first)
-{
-    const char *at = c->temp != NULL ? c->temp : c->in;
-    for (int r = 0; r < c->g->n; r++) {
-        send_to(c, at, count_in(c, r), r, first);
-        at += count_in(c, r) * c->size;
+        const size_t count = is_send ? count_in(c, r) : count_out(c, r);
+        pass_block(c, is_send, at, count, r, first);
+        at += count * c->size;
     }
 }
 
@@ -90,13 +81,13 @@ static void make_by_message(const struct work *c, ncclResult_t *first)
     const int root = c->what->root, me = c->g->rank;
     const enum call_kind kind = c->what->kind;
     if (kind == CALL_ALL_TO_ALL || (kind == CALL_SCATTER && me == root))
-        send_all(c, first);
+        pass_blocks(c, true, first);
     else if (kind == CALL_GATHER)
-        send_to(c, c->in, count_in(c, me), root, first);
+        pass_block(c, true, c->in, count_in(c, me), root, first);
     if (kind == CALL_ALL_TO_ALL || (kind == CALL_GATHER && me == root))
-        receive_all(c, first);
+        pass_blocks(c, false, first);
     else if (kind == CALL_SCATTER)
-        receive_from(c, c->out, count_out(c, me), root, first);
+        pass_block(c, false, c->out, count_out(c, me), root, first);
 }
 
 static ncclResult_t make_call(const struct work *c)

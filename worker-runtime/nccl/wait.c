@@ -91,17 +91,21 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
     return state;
 }
 
-/* A default stream's name is that of the calling thread's current device. */
-static cudaError_t ask_on(const struct device *d, cudaStream_t stream)
+/* What is known of a stream. A default stream's name is that of the calling thread's current device.
+ *
+ * returns   1 it is done; 0 not yet; -EINVAL the wait stands in a capture: the program's mistake,
+ *           and nothing is broken; -EIO */
+static int stream_ask(const struct device *d, cudaStream_t stream, struct co_error *err)
 {
-    const cudaError_t set = cudaSetDevice(d->index);
-    return set == cudaSuccess ? wait_ask_stream(stream) : set;
-}
-
-/* The program's mistake: nothing is broken. */
-static int fail_captured(cudaError_t state, struct co_error *err)
-{
-    return nccl_map_cuda("a wait in the capture of a graph, on this stream or another", state, err);
+    cudaError_t state = cudaSetDevice(d->index);
+    if (state == cudaSuccess)
+        state = wait_ask_stream(stream);
+    if (state == cudaSuccess || state == cudaErrorNotReady)
+        return state == cudaSuccess;
+    return nccl_map_cuda(nccl_map_is_of_capture(state)
+                             ? "a wait in the capture of a graph, on this stream or another"
+                             : "the work on a stream",
+                         state, err);
 }
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err)
@@ -110,13 +114,11 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
     const uint64_t deadline_ms = co_deadline_ms(timeout_ms != 0 ? timeout_ms : g->timeout_ms);
     struct nap nap = {0};
     for (;;) {
-        const cudaError_t state = ask_on(g->device, stream);
-        if (nccl_map_is_of_capture(state))
-            return fail_captured(state, err);
-        if (state != cudaSuccess && state != cudaErrorNotReady)
-            return device_break(g, COMM_FAILED, nccl_map_cuda(what, state, err), err);
+        const int state = stream_ask(g->device, stream, err);
+        if (state < 0)
+            return state == -EINVAL ? state : device_break(g, COMM_FAILED, state, err);
         int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
-        if (code < 0 || state == cudaSuccess)
+        if (code < 0 || state > 0)
             return code < 0 ? code : 0;
         code = check_on(g, nap.n, deadline_ms, -ETIMEDOUT, what, err);
         if (code != 0)
@@ -132,13 +134,10 @@ int wait_alone(const struct device *d, const struct device_job *job, void *strea
     const uint64_t deadline_ms = co_deadline_ms(timeout_ms);
     struct nap nap = {0};
     for (;;) {
-        const cudaError_t state = ask_on(d, stream);
-        if (state == cudaSuccess)
-            return 0;
-        if (nccl_map_is_of_capture(state))
-            return fail_captured(state, err);
-        if (state != cudaErrorNotReady) {
-            nccl_map_cuda("the work on a stream", state, err);
+        const int state = stream_ask(d, stream, err);
+        if (state > 0 || state == -EINVAL)
+            return state > 0 ? 0 : state;
+        if (state < 0) {
             job->tell(job->arg, -ECONNRESET, err->text);
             return -EOWNERDEAD;
         }
