@@ -1,3 +1,5 @@
+/* convert.c - whole gradients, a block of values at a time. convert() is the common way: any type
+ * becomes float32 in a block that stays in the cache, and that becomes any other type. */
 #include "convert.h"
 
 #include "half.h"

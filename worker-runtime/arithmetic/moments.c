@@ -1,3 +1,5 @@
+/* moments.c - batch normalization on a CPU. EACH() goes through a layer in the order of memory;
+ * every function is one such pass, or two. */
 #include "moments.h"
 
 #include <string.h>

@@ -1,3 +1,9 @@
+/* device.c - the process's device, and the end of its communicators.
+ *
+ * device_break() is where every failure ends. It finds out which cause the job knows, or tells its
+ * own (job_tell()); then, with the mutex held, break_all() marks all communicators broken and ends
+ * their kernels together: revoke_those() where NCCL can revoke, abort_those() else. comm_state.c
+ * has the states, life_step() takes a step and notes what cannot be ended. */
 #include "device.h"
 
 #include "common/clock.h"

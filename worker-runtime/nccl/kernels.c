@@ -1,3 +1,5 @@
+/* kernels.c - loads the kernels of kernels.cu, and launches them with as many blocks as the work is
+ * worth. */
 #include "device.h"
 
 #include "kernel_moments.h"

@@ -1,4 +1,8 @@
-/* plugin.c - what libddp sees of all this. */
+/* plugin.c - the table that libddp loads; what each function promises stands in device_plugin.h.
+ *
+ * A collective on a stream is call_run() (call.c), an average of gradients average_run()
+ * (average.c), a wait wait_stream() (wait.c): read these first. A failure goes to device_break()
+ * (device.c). */
 #include "device.h"
 
 #include <errno.h>

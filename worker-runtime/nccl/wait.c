@@ -91,7 +91,8 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
     return state;
 }
 
-/* What is known of a stream. A default stream's name is that of the calling thread's current device.
+/* What is known of a stream. A default stream's name is that of the calling thread's current
+ * device.
  *
  * returns   1 it is done; 0 not yet; -EINVAL the wait stands in a capture: the program's mistake,
  *           and nothing is broken; -EIO */

@@ -7,9 +7,10 @@
  *   direct     in place, where all buffers lie in user segments
  *   cma        in place, in memory of other processes, read by system call
  *   staged     through the mailboxes piece by piece, else
- * The choice depends on the call's signature and on the notes, so that all ranks choose the same.
- * Results do not depend on the choice: the kernels fold the ranks in their order, element by
- * element. */
+ * cpu_begin() chooses an algorithm and does its first stage, cpu_advance() waits for each step and
+ * does the next stage: read these two first. The choice depends on the call's signature and on the
+ * notes, so that all ranks choose the same. Results do not depend on the choice: the kernels fold
+ * the ranks in their order, element by element. */
 #include "backend_cpu.h"
 
 #include "common/error.h"

@@ -1,3 +1,6 @@
+/* cpu_tuning.c - the table of sizes: the default, the reader of DDP_TUNING, and the row of a group.
+ * cpu_tuning_parse() cuts a copy of the text into lines, rows and words; begin_row() and set_key()
+ * check each. */
 #include "cpu_tuning.h"
 
 #include "common/error.h"

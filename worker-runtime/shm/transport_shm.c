@@ -1,3 +1,11 @@
+/* transport_shm.c - steps of a group in shared memory.
+ *
+ * A call is transport_shm_open(), which prepares the rank's slot; transport_shm_arrive(), which
+ * publishes it; transport_shm_wait(), which returns once all ranks have come as far; and so on with
+ * arrive and wait, until transport_shm_close(). Read transport_shm_wait() first: a short look at
+ * each rank in turn, then wait_for_one(), which spins or yields, and then sleeps on that rank's
+ * line with a look around now and then. Each failure ends in transport_shm_fail(); shm_abort.c has
+ * the abort word and its texts. */
 #include "transport_shm_priv.h"
 
 #include "common/clock.h"
@@ -327,6 +335,9 @@ static void wake_sleepers(struct transport_shm *t)
     t->owes_wake = false;
 }
 
+/* t->next is the first rank that has not been seen in this step. It survives a return of 0, so that
+ * a caller that only looks never looks at a rank twice. Ranks come in any order, but all of them
+ * have to: to wait for one after the other costs no more than to wait for the last. */
 int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *err)
 {
     for (; t->next < t->n_ranks; t->next++) {

@@ -1,3 +1,4 @@
+/* net_address.c - addresses of interfaces and sockets, and the sockets between ranks. */
 #include "net_address.h"
 
 #include "common/error.h"

@@ -1,3 +1,10 @@
+/* net_links.c - the connections of a channel.
+ *
+ * A connection comes about in one of two ways. This rank connects: net_links_reach() begins that,
+ * and finishes it with a hello in a later call. Or a peer connects: newcomers_serve() accepts it,
+ * keeps it as a newcomer until its hello is complete (newcomer_hear()), and checks that. Each link
+ * so has up to two sockets, `out` and `in`; net_links_receive() finds out on which one the peer
+ * sends. */
 #include "net_links.h"
 
 #include "common/clock.h"

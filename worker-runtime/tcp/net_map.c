@@ -1,3 +1,5 @@
+/* net_map.c - positions: ranks are sorted by node to find each node's lowest rank, and again by
+ * that and by local rank. */
 #include "net_map.h"
 
 #include "common/error.h"

@@ -1,3 +1,10 @@
+/* net_watch.c - the connections on which ranks tell each other that the job is over, and their
+ * news.
+ *
+ * Read peers_look() first: it hears all peers (on_news() handles a message), blames a peer whose
+ * connection ended without a word once GRACE_MS are over, and passes on what the node's abort word
+ * says. That word holds the cause: cause_tell() writes it, get_cause() reads it, and nothing is
+ * kept here. Each public function takes the mutex and does a part of that. */
 #include "net_watch.h"
 
 #include "common/clock.h"

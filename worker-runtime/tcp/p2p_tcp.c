@@ -3,7 +3,10 @@
  * A short message travels at once, and waits at the receiver's for its receive; of a long one only
  * the announcement does, and the bytes come when the receiver asks for them. At most NET_SLOTS
  * messages to a rank are under way without having been received: so what a rank keeps is bounded.
- * p2p_tcp_io.c has the words. */
+ * p2p_tcp_io.c has the words.
+ *
+ * Read messages_advance() first: it serves the connections, then the open messages, and fails all
+ * of them once the job is broken. */
 #include "common/clock.h"
 #include "net_watch.h"
 #include "p2p_tcp_priv.h"
@@ -209,6 +212,8 @@ static bool is_awaited(const struct p2p_tcp *ms, unsigned p)
     return false;
 }
 
+/* Read, then write, on the connection to each peer. A peer from which a message is awaited is
+ * connected to, even if nothing is to be sent: only then this rank sees its death. */
 static void serve_peers(struct p2p_tcp *ms)
 {
     for (unsigned p = 0; p < ms->net->map.n; p++) {
@@ -230,6 +235,8 @@ static void serve_peers(struct p2p_tcp *ms)
     }
 }
 
+/* Start what can be started. The bytes of a message that has been announced are the business of
+ * p2p_tcp_io.c, which ends it. */
 static void serve_messages(struct p2p_tcp *ms)
 {
     for (struct message *m = ms->first, *next; m != NULL; m = next) {

@@ -1,3 +1,5 @@
+/* straggler.c - what a wait that takes too long does: it asks the ranks that are missing, and at
+ * the end names those that did not answer. */
 #include "straggler.h"
 
 #include "common/clock.h"

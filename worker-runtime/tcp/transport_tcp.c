@@ -1,3 +1,10 @@
+/* transport_tcp.c - an exchange of bytes with some peers.
+ *
+ * transport_tcp_open() prepares a frame for each peer; transport_tcp_advance() is the loop: a round
+ * of peer_push() and peer_pull() over all peers, and, if nothing moved, a look at everything that
+ * can end the wait (look_around()), then a nap. Both directions of a peer go the same way: the
+ * frame first, then the pieces that the plan gives (get_piece(), end_piece()). A frame that came is
+ * checked once it is complete (check_frame()), before any piece is used. */
 #include "transport_tcp.h"
 
 #include "common/clock.h"
