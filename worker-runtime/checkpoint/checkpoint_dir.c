@@ -169,20 +169,6 @@ static void prune(const char *directory, int64_t saved, int keep_last)
     }
 }
 
-/* Write the manifest, but for giving it its name. */
-static int begin_manifest(struct whole_file *f, const char *directory,
-                          const struct checkpoint_manifest *m, struct co_error *err)
-{
-    char path[WHOLE_FILE_MAX_PATH], text[CHECKPOINT_MANIFEST_BYTES];
-    const size_t size = checkpoint_manifest_format(m, text);
-    int code = checkpoint_dir_path(directory, m->step, true, path, err);
-    if (code == 0)
-        code = whole_file_open(f, path, err);
-    if (code == 0)
-        code = whole_file_write(f, text, size, err);
-    return code == 0 ? whole_file_sync(f, err) : code;
-}
-
 /* Where the step was saved before: between the renames of its two files they do not fit each other.
  * Without a manifest that is no checkpoint, rather than a damaged one. */
 static int withdraw(const char *directory, int64_t step, struct co_error *err)
@@ -204,7 +190,7 @@ static int begin(struct whole_file *f, struct whole_file *manifest, const char *
                  struct co_error *err)
 {
     static const struct ddp_safetensors_text texts[] = {{"format", "pt"}};
-    char path[WHOLE_FILE_MAX_PATH];
+    char path[WHOLE_FILE_MAX_PATH], text[CHECKPOINT_MANIFEST_BYTES];
     int code = checkpoint_dir_path(directory, step, false, path, err);
     if (code == 0)
         code = safetensors_begin(f, path, tensors, n, texts, 1, err);
@@ -214,7 +200,13 @@ static int begin(struct whole_file *f, struct whole_file *manifest, const char *
         return code;
     const struct checkpoint_manifest m = {
         .step = step, .bytes = f->digest.n_bytes, .digest = whole_digest_end(&f->digest)};
-    return begin_manifest(manifest, directory, &m, err);
+    const size_t size = checkpoint_manifest_format(&m, text);
+    code = checkpoint_dir_path(directory, step, true, path, err);
+    if (code == 0)
+        code = whole_file_open(manifest, path, err);
+    if (code == 0)
+        code = whole_file_write(manifest, text, size, err);
+    return code == 0 ? whole_file_sync(manifest, err) : code;
 }
 
 /* All that takes room comes first, so that a full disk is found while the old files are there. */

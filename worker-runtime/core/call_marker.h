@@ -10,13 +10,6 @@
 #include "segments/control.h"
 #include "worker-runtime/arithmetic/reduce.h"
 
-/* Of a block, as this rank gave it. */
-static inline uint64_t call_marker_bytes(const struct ddp_group *g, const struct collective *what)
-{
-    const size_t count = what->counts != NULL ? what->counts[g->rank] : what->count;
-    return (uint64_t)count * reduce_size(what->dtype);
-}
-
 /* A thread of the program waits for others, where there is no place to say in what. */
 static inline void call_marker_wait_untold(struct ddp_group *g, int change)
 {
@@ -34,12 +27,14 @@ static inline void call_marker_enter(struct ddp_group *g, const struct collectiv
             call_marker_wait_untold(g, 1);
         return;
     }
-    rank_status_enter(g->place, &(struct rank_status_call){.number = g->n_calls,
-                                                           .group = g->mark,
-                                                           .kind = (uint8_t)what->kind,
-                                                           .dtype = (uint8_t)what->dtype,
-                                                           .bytes = call_marker_bytes(g, what),
-                                                           .state = state});
+    const size_t count = what->counts != NULL ? what->counts[g->rank] : what->count;
+    rank_status_enter(g->place,
+                      &(struct rank_status_call){.number = g->n_calls,
+                                                 .group = g->mark,
+                                                 .kind = (uint8_t)what->kind,
+                                                 .dtype = (uint8_t)what->dtype,
+                                                 .bytes = count * reduce_size(what->dtype),
+                                                 .state = state});
 }
 
 /* Wait in the call that was begun. */

@@ -5,10 +5,12 @@
 #include "collective.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 #include "requests.h"
 #include "worker-runtime/arithmetic/reduce.h"
 
 #include <ddp/collective.h>
+#include <errno.h>
 #include <string.h>
 
 /* What is checked, beside the collective itself.
@@ -469,4 +471,14 @@ int collective_agree(struct ddp_group *g, int code, const struct co_error *err)
     co_fail(&told, v.code, "rank %d: %s", (int)first,
             v.text[0] != '\0' ? v.text : strerror(-v.code));
     return rt_return(v.code, &told);
+}
+
+void *collective_gather(struct ddp_group *g, const void *own, size_t bytes, int *ret_status)
+{
+    struct co_error err = {0};
+    co_autofree void *all = calloc((size_t)g->world_size, bytes);
+    *ret_status = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
+    if (*ret_status == DDP_OK)
+        *ret_status = ddp_all_gather(g, own, all, bytes, DDP_UINT8, NULL);
+    return *ret_status == DDP_OK ? co_take(&all) : NULL;
 }

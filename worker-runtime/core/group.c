@@ -53,6 +53,15 @@ int group_check(const char *name, const struct ddp_group *g)
     return DDP_OK;
 }
 
+int group_check_here(const struct ddp_group *g, struct co_error *err)
+{
+    if (g == NULL)
+        return co_fail(err, -EINVAL, "the group is NULL");
+    return process_is_forked()
+               ? co_fail(err, -EINVAL, "this process was forked from the one that joined")
+               : 0;
+}
+
 int group_check_alone(const struct ddp_group *g, struct co_error *err)
 {
     const struct control *c = g->world->control;

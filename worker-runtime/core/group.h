@@ -96,6 +96,9 @@ void group_destroy_children(struct ddp_group *g);
  * returns   DDP_OK; DDP_EINVAL */
 int group_check(const char *name, const struct ddp_group *g);
 
+/* Likewise, for calls that have no name yet. returns 0; -EINVAL */
+int group_check_here(const struct ddp_group *g, struct co_error *err);
+
 /* Whether the generation is over, of a rank without others: no call of its own tells it.
  * returns   0; -ECONNRESET */
 int group_check_alone(const struct ddp_group *g, struct co_error *err);
@@ -121,5 +124,6 @@ bool rt_set_apart(bool is_apart);
  * -ENOTSUP DDP_EUNSUPPORTED, -ENOEXEC DDP_EENV, -EOWNERDEAD
  * DDP_ERESPAWN, everything else DDP_ESYSTEM. 0 gives 0. */
 int rt_return(int code, const struct co_error *err);
+int rt_return_from(const char *name, int code, struct co_error *err); /* "NAME: " in front */
 
 #endif

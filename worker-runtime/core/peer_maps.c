@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

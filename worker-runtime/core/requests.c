@@ -3,12 +3,9 @@
 #include "call_marker.h"
 #include "common/error.h"
 #include "process.h"
-#include "worker-runtime/arithmetic/reduce.h"
 
 #include <ddp/collective.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 

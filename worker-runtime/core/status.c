@@ -101,6 +101,13 @@ int rt_return(int code, const struct co_error *err)
     return rt_fail(status_of(code), "%s", strerror(-code));
 }
 
+int rt_return_from(const char *name, int code, struct co_error *err)
+{
+    if (code != 0)
+        co_fail_in(err, "%s", name);
+    return rt_return(code, err);
+}
+
 void ddp_fatal(const char *what)
 {
     int rank = atomic_load(&process_rank);

@@ -149,7 +149,7 @@ static bool wait_for_copy(struct ddp_loader *l, struct slot *s)
     return !l->is_ending;
 }
 
-static void *run(void *arg)
+static void *read_batches(void *arg)
 {
     struct ddp_loader *l = arg;
     pthread_mutex_lock(&l->lock);
@@ -171,14 +171,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static int start(struct ddp_loader *l, struct co_error *err)
-{
-    const int code = process_start_thread(&l->thread, run, l);
-    l->has_thread = code == 0;
-    return code == 0 ? 0 : co_fail(err, code, "cannot start a thread to read: %s", strerror(-code));
-}
-
-static void stop(struct ddp_loader *l)
+static void stop_thread(struct ddp_loader *l)
 {
     if (!l->has_thread)
         return;
@@ -338,8 +331,12 @@ static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struc
     pthread_cond_init(&l->moved, NULL);
     l->n_slots = (opts->depth > 0 ? opts->depth : DEFAULT_DEPTH) + 1; /* and the one that is lent */
     code = make_slots(l, err);
-    if (code == 0)
-        return start(l, err);
+    if (code == 0) {
+        code = process_start_thread(&l->thread, read_batches, l);
+        l->has_thread = code == 0;
+        return code == 0 ? 0
+                         : co_fail(err, code, "cannot start a thread to read: %s", strerror(-code));
+    }
     if (err->text[0] != '\0') {
         co_fail_in(err, "%u batches of %zu samples on a GPU", l->n_slots, l->opts.batch);
         return code;
@@ -379,7 +376,7 @@ static void destroy(struct ddp_loader *l)
     group_disown(&l->child);
     if (l->has_thread && process_is_forked()) /* a child has no such thread, which waits with it */
         return;
-    stop(l);
+    stop_thread(l);
     for (unsigned i = 0; l->slots != NULL && i < l->n_slots; i++) {
         free(l->slots[i].index);
         for (size_t k = 0; l->opts.stream == NULL && k < l->opts.n_datasets; k++)

@@ -156,12 +156,9 @@ static void describe(const struct terms *t, char *text, size_t size)
 static int compare(struct ddp_group *g, const struct ddp_sampler *s)
 {
     const struct terms own = {s->plan.n, s->seed, s->shuffle, s->plan.drop_last};
-    const size_t n = (size_t)g->world_size, words = sizeof own / sizeof(int64_t);
-    struct co_error err = {0};
-    co_autofree struct terms *all = calloc(n, sizeof *all);
-    int rc = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
-    if (rc == 0)
-        rc = ddp_all_gather(g, &own, all, words, DDP_INT64, NULL);
+    const size_t n = (size_t)g->world_size;
+    int rc;
+    co_autofree struct terms *all = collective_gather(g, &own, sizeof own, &rc);
     for (size_t r = 1; rc == 0 && r < n; r++) {
         char first[96], other[96];
         if (memcmp(&all[0], &all[r], sizeof own) == 0)

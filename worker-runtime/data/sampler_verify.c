@@ -71,11 +71,8 @@ static int count(struct ddp_sampler *s, uint64_t *bits, struct tally *ret)
 {
     struct ddp_group *g = s->group;
     const size_t n = (size_t)g->world_size, words = words_of(s);
-    struct co_error err = {0};
-    co_autofree uint64_t *digests = calloc(n, sizeof *digests);
-    int rc = collective_agree(g, digests == NULL ? -ENOMEM : 0, &err);
-    if (rc == 0)
-        rc = ddp_all_gather(g, &s->digest, digests, 1, DDP_UINT64, NULL);
+    int rc;
+    co_autofree uint64_t *digests = collective_gather(g, &s->digest, sizeof s->digest, &rc);
     if (rc == 0)
         rc = ddp_all_reduce(g, bits, bits, words, DDP_UINT64, DDP_BOR, NULL);
     if (rc != 0)

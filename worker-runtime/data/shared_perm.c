@@ -188,12 +188,8 @@ static void *open_of(const struct place *p, size_t bytes)
 static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
                 bool *ret_all_have)
 {
-    const size_t words = sizeof(struct place) / sizeof(int64_t);
-    struct co_error err = {0};
-    co_autofree struct place *all = calloc((size_t)g->world_size, sizeof *all);
-    int rc = collective_agree(g, all == NULL ? -ENOMEM : 0, &err);
-    if (rc == 0)
-        rc = ddp_all_gather(g, own, all, words, DDP_INT64, NULL);
+    int rc;
+    co_autofree struct place *all = collective_gather(g, own, sizeof *own, &rc);
     if (rc != 0)
         return rc;
     for (int r = 0; r < g->world_size && g->local_rank != 0; r++)

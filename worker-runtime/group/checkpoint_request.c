@@ -4,7 +4,6 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "worker-runtime/core/group.h"
-#include "worker-runtime/core/process.h"
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
@@ -12,7 +11,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -36,19 +34,8 @@ static int read_fd(int *ret_fd, struct co_error *err)
 
 static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)
 {
-    if (g == NULL)
-        return co_fail(err, -EINVAL, "the group is NULL");
-    if (process_is_forked())
-        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
-    return read_fd(ret_fd, err);
-}
-
-static int end(const char *name, int code, struct co_error *err)
-{
-    if (code == 0)
-        return DDP_OK;
-    co_fail_in(err, "%s", name);
-    return rt_return(code, err);
+    int code = group_check_here(g, err);
+    return code == 0 ? read_fd(ret_fd, err) : code;
 }
 
 int checkpoint_request_find(const struct ddp_group *g)
@@ -80,7 +67,7 @@ int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending)
     if (code == 0 && ret_pending == NULL)
         code = co_fail(&err, -EINVAL, "there is no place for the answer");
     if (code != 0)
-        return end("ddp_checkpoint_requested", code, &err);
+        return rt_return_from("ddp_checkpoint_requested", code, &err);
     if (fd >= 0 && group_is_world(g) && g->world->knows_pending) {
         g->world->knows_pending = false; /* the next answer is asked for, or a step brings it */
         *ret_pending = g->world->pending;
@@ -103,7 +90,7 @@ int ddp_checkpoint_done(struct ddp_group *g)
     int fd = -1;
     int code = find_fd(g, &fd, &err);
     if (code != 0 || fd < 0)
-        return end("ddp_checkpoint_done", code, &err);
+        return rt_return_from("ddp_checkpoint_done", code, &err);
     if (group_is_world(g))
         g->world->pending = false;
     ssize_t n = recv(fd, question, sizeof question, MSG_DONTWAIT);
@@ -113,5 +100,5 @@ int ddp_checkpoint_done(struct ddp_group *g)
         code = co_fail(&err, -EIO,
                        "cannot tell ddprun by descriptor %d (%s) that the state is saved: %s", fd,
                        DDP_ENV_CHECKPOINT_FD, strerror(errno));
-    return end("ddp_checkpoint_done", code, &err);
+    return rt_return_from("ddp_checkpoint_done", code, &err);
 }

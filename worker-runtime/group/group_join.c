@@ -14,7 +14,6 @@
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/env.h"
-#include "worker-runtime/join/node_join.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -22,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS 600000u
 

@@ -1,7 +1,6 @@
 #include "recovery.h"
 
 #include "common/clock.h"
-#include "common/error.h"
 #include "common/hash.h"
 #include "segments/control.h"
 #include "worker-runtime/core/collective.h"
@@ -9,7 +8,6 @@
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,8 +8,6 @@
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/standby.h"
 
-#include <ddp/error.h>
-#include <ddp/group.h>
 #include <errno.h>
 #include <stdio.h>
 

@@ -4,7 +4,6 @@
 #include "common/scope.h"
 #include "rendezvous/client/client.h"
 #include "worker-runtime/core/group.h"
-#include "worker-runtime/core/process.h"
 #include "worker-runtime/join/env.h"
 #include "worker-runtime/join/pmi_meet.h"
 
@@ -58,25 +57,20 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
     return rc < 0 ? rc : 0;
 }
 
-static int connect_store(const struct ddp_group *g, uint64_t deadline_ms, struct store_client **ret,
-                         struct co_error *err)
+static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
 {
     const char *host = NULL;
     uint16_t port = 0;
-    if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
-        return pmi_meet_connect(deadline_ms, ret, err);
-    int code = find_store(g, &host, &port, err);
-    return code == 0 ? client_connect(host, port, deadline_ms, ret, err) : code;
-}
-
-static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error *err)
-{
     if (g->store != NULL)
         return 0;
     co_autofree struct store_link *link = calloc(1, sizeof *link);
     if (link == NULL)
         return co_fail(err, -ENOMEM, "no memory for a connection to the store");
-    int code = connect_store(g, deadline_ms, &link->client, err);
+    int code = 0;
+    if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
+        code = pmi_meet_connect(deadline_ms, &link->client, err);
+    else if ((code = find_store(g, &host, &port, err)) == 0)
+        code = client_connect(host, port, deadline_ms, &link->client, err);
     if (code != 0)
         return code;
     link->group = g;
@@ -86,36 +80,25 @@ static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error 
     return 0;
 }
 
-static int make_key(const struct ddp_group *g, const char *text, struct key *ret,
-                    struct co_error *err)
+/* What all calls begin with. */
+static int begin_call(struct ddp_group *g, const char *text, uint64_t deadline_ms, struct key *ret,
+                      struct co_error *err)
 {
     size_t length = text != NULL ? strnlen(text, KEY_MAX_BYTES + 1) : 0;
-    if (g == NULL)
-        return co_fail(err, -EINVAL, "the group is NULL");
-    if (process_is_forked())
-        return co_fail(err, -EINVAL, "this process was forked from the one that joined");
+    int code = group_check_here(g, err);
+    if (code != 0)
+        return code;
     if (length < 1 || length > KEY_MAX_BYTES)
         return co_fail(err, -EINVAL, "a key has 1 to %u bytes", KEY_MAX_BYTES);
     ret->length = (size_t)snprintf(ret->text, sizeof ret->text, PREFIX "%s", text);
-    return 0;
-}
-
-/* What all calls begin with. */
-static int begin(struct ddp_group *g, const char *text, uint64_t deadline_ms, struct key *ret,
-                 struct co_error *err)
-{
-    int code = make_key(g, text, ret, err);
-    return code != 0 ? code : open_link(g, deadline_ms, err);
+    return open_link(g, deadline_ms, err);
 }
 
 /* What all calls end with. A store that answers nonsense or goes away is a failure of the system
  * here, not of a peer or of a collective. */
-static int end(const char *name, int code, struct co_error *err)
+static int end_call(const char *name, int code, struct co_error *err)
 {
-    if (code == 0)
-        return DDP_OK;
-    co_fail_in(err, "%s", name);
-    return rt_return(code == -EPROTO || code == -ECONNRESET ? -EIO : code, err);
+    return rt_return_from(name, code == -EPROTO || code == -ECONNRESET ? -EIO : code, err);
 }
 
 int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_t len)
@@ -127,12 +110,12 @@ int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_
     if (len > VALUE_MAX_BYTES || (value == NULL && len > 0))
         code = co_fail(&err, -EINVAL, "a value has 0 to %u bytes", VALUE_MAX_BYTES);
     if (code == 0)
-        code = begin(g, key, deadline_ms, &k, &err);
+        code = begin_call(g, key, deadline_ms, &k, &err);
     if (code == 0)
         code = client_set(g->store->client, k.text, k.length, value, len, deadline_ms, &err);
     if (code == 0) /* the protocol's SET is not answered: this is, once the store has the key */
         code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
-    return end("ddp_store_set", code, &err);
+    return end_call("ddp_store_set", code, &err);
 }
 
 int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, size_t *ret_len,
@@ -143,7 +126,7 @@ int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, 
     uint64_t deadline_ms = co_deadline_ms(timeout_ms);
     co_autofree uint8_t *value = NULL;
     size_t length = 0;
-    int code = begin(g, key, deadline_ms, &k, &err);
+    int code = begin_call(g, key, deadline_ms, &k, &err);
     if (code == 0)
         code = client_get(g->store->client, k.text, k.length, deadline_ms, &value, &length, &err);
     if (code == 0 && (length > size || (buf == NULL && length > 0)))
@@ -153,7 +136,7 @@ int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, 
         memcpy(buf, value, length);
     if (code == 0 && ret_len != NULL)
         *ret_len = length;
-    return end("ddp_store_get", code, &err);
+    return end_call("ddp_store_get", code, &err);
 }
 
 int ddp_store_add(struct ddp_group *g, const char *key, int64_t delta, int64_t *ret_value)
@@ -162,12 +145,12 @@ int ddp_store_add(struct ddp_group *g, const char *key, int64_t delta, int64_t *
     struct key k;
     uint64_t deadline_ms = co_deadline_ms(g != NULL ? g->timeout_ms : 0);
     int64_t value = 0;
-    int code = begin(g, key, deadline_ms, &k, &err);
+    int code = begin_call(g, key, deadline_ms, &k, &err);
     if (code == 0)
         code = client_add(g->store->client, k.text, k.length, delta, deadline_ms, &value, &err);
     if (code == 0 && ret_value != NULL)
         *ret_value = value;
-    return end("ddp_store_add", code, &err);
+    return end_call("ddp_store_add", code, &err);
 }
 
 int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms)
@@ -175,8 +158,8 @@ int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms)
     struct co_error err = {0};
     struct key k;
     uint64_t deadline_ms = co_deadline_ms(timeout_ms);
-    int code = begin(g, key, deadline_ms, &k, &err);
+    int code = begin_call(g, key, deadline_ms, &k, &err);
     if (code == 0)
         code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
-    return end("ddp_store_wait", code, &err);
+    return end_call("ddp_store_wait", code, &err);
 }

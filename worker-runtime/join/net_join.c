@@ -66,30 +66,24 @@ static uint64_t left_ms(const struct joining *j)
     return (left < 0 ? 1u << 30 : (uint64_t)left) + 2 * VERDICT_MS;
 }
 
-/* From local rank 0 to all. */
-static int hand_down(const struct joining *j, void *bytes, size_t n, struct co_error *err)
+/* A collective of n bytes each, by the back end of this node. */
+static int run_local(const struct joining *j, enum call_kind kind, const void *in, void *out,
+                     size_t n, struct co_error *err)
 {
-    const struct collective what = {.kind = CALL_BROADCAST,
+    const struct collective what = {.kind = kind,
                                     .dtype = DDP_UINT8,
-                                    .in = bytes,
-                                    .out = bytes,
+                                    .in = in,
+                                    .out = out,
                                     .count = n,
                                     .goes_on = true, /* the program made no call yet */
                                     .timeout_ms = left_ms(j)};
     return j->opts->local == NULL ? 0 : backend_run(j->opts->local, &what, err);
 }
 
-static int share_members(struct joining *j, struct co_error *err)
+/* From local rank 0 to all. */
+static int hand_down(const struct joining *j, void *bytes, size_t n, struct co_error *err)
 {
-    const struct collective what = {.kind = CALL_ALL_GATHER,
-                                    .dtype = DDP_UINT8,
-                                    .in = &j->mine,
-                                    .out = j->node,
-                                    .count = sizeof j->mine,
-                                    .goes_on = true,
-                                    .timeout_ms = left_ms(j)};
-    j->node[0] = j->mine;
-    return j->opts->local == NULL ? 0 : backend_run(j->opts->local, &what, err);
+    return run_local(j, CALL_BROADCAST, bytes, bytes, n, err);
 }
 
 /* --- where ------------------------------------------------------------------------------------ */
@@ -445,15 +439,6 @@ static int order_members(struct joining *j, struct co_error *err)
     return 0;
 }
 
-static int check_map(const struct joining *j, struct co_error *err)
-{
-    const struct env_who *who = j->who;
-    if (who->n_nodes > 0 && (unsigned)who->n_nodes != j->to->map.n_nodes)
-        return co_fail(err, -ENOEXEC, "the environment says %d nodes, and %u came", who->n_nodes,
-                       j->to->map.n_nodes);
-    return 0;
-}
-
 static void name_node(struct joining *j)
 {
     const unsigned first = j->to->map.first[j->to->map.node];
@@ -496,14 +481,17 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
         code = agree_on_address(j, err);
     if (code == 0)
         code = listen_all(j, err);
-    if (code == 0)
-        code = share_members(j, err);
+    if (code == 0) {
+        node[0] = j->mine;
+        code = run_local(j, CALL_ALL_GATHER, &j->mine, node, sizeof j->mine, err);
+    }
     if (code == 0)
         code = share_table(j, err);
     if (code == 0)
         code = order_members(j, err);
-    if (code == 0)
-        code = check_map(j, err);
+    if (code == 0 && who->n_nodes > 0 && (unsigned)who->n_nodes != to->map.n_nodes)
+        code = co_fail(err, -ENOEXEC, "the environment says %d nodes, and %u came", who->n_nodes,
+                       to->map.n_nodes);
     client_close(j->store);
     if (code != 0) {
         net_join_destroy(to);

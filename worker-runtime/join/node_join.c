@@ -6,7 +6,6 @@
 #include "common/scope.h"
 #include "join_host.h"
 #include "segments/control.h"
-#include "segments/node_socket.h"
 #include "worker-runtime/core/user_segment.h"
 #include "worker-runtime/shm/transport_shm.h"
 
@@ -14,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -3,7 +3,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/parse.h"
-#include "common/scope.h"
 #include "env.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/pmi/pmi1_client.h"

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,20 +22,6 @@ static int read_number(const char *name, int64_t least, int64_t most, int64_t *r
         return co_fail(err, -ENOEXEC, "%s is not set, in a process that waits for a rank (%s)",
                        name, DDP_ENV_STANDBY);
     return co_parse_int(name, text, least, most, ret, err) == 0 ? 0 : -ENOEXEC;
-}
-
-/* What a rank has written is written here, too: the pages are there when they are needed. Without
- * memory for it nothing is lost but time. */
-static int prepare_memory(int64_t bytes, struct co_error *err)
-{
-    struct user_segment *segment;
-    int64_t n_local;
-    int code = read_number(DDP_ENV_LOCAL_WORLD_SIZE, 1, INT_MAX, &n_local, err);
-    if (code == 0)
-        code = process_user_segment((unsigned)n_local, &segment, err);
-    if (code == 0)
-        user_segment_touch(segment, (uint64_t)bytes);
-    return code;
 }
 
 static int be_rank(const struct node_message *m, struct co_error *err)
@@ -65,16 +50,22 @@ static int hear_place(int fd, struct co_error *err)
 
 int standby_wait(struct co_error *err)
 {
-    int64_t bytes, fd;
+    int64_t bytes, fd, n_local;
+    struct user_segment *segment;
     if (getenv(DDP_ENV_STANDBY) == NULL)
         return 0;
     int code = read_number(DDP_ENV_STANDBY, 0, INT64_MAX, &bytes, err);
     if (code == 0)
         code = read_number(DDP_ENV_NODE_FD, 0, INT_MAX, &fd, err);
     if (code == 0)
-        code = prepare_memory(bytes, err);
+        code = read_number(DDP_ENV_LOCAL_WORLD_SIZE, 1, INT_MAX, &n_local, err);
+    if (code == 0)
+        code = process_user_segment((unsigned)n_local, &segment, err);
     if (code != 0)
         return code;
+    /* What a rank has written is written here, too: the pages are there when they are needed.
+     * Without memory for it nothing is lost but time. */
+    user_segment_touch(segment, (uint64_t)bytes);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return hear_place((int)fd, err);
 }

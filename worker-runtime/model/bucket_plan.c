@@ -22,13 +22,6 @@ static size_t turn(const size_t *order, size_t n, size_t k)
     return order != NULL ? order[k] : n - 1 - k;
 }
 
-static bool is_full(const struct walk *w, const struct bucket *b)
-{
-    if (w->limits->elements > 0)
-        return w->filled[b->dtype] >= w->limits->elements;
-    return b->payload_bytes >= (w->has_one[b->dtype] ? w->limits->bytes : w->limits->first_bytes);
-}
-
 static int add_tensor(struct bucket_plan *p, struct walk *w, const struct bucket_tensor *t,
                       struct bucket_place *place)
 {
@@ -44,7 +37,12 @@ static int add_tensor(struct bucket_plan *p, struct walk *w, const struct bucket
         return -EINVAL;
     w->filled[t->dtype] += t->bytes / ddp_dtype_size(t->dtype);
     b->n_tensors++;
-    if (is_full(w, b)) {
+    const struct bucket_limits *most = w->limits;
+    const bool is_full =
+        most->elements > 0
+            ? w->filled[t->dtype] >= most->elements
+            : b->payload_bytes >= (w->has_one[t->dtype] ? most->bytes : most->first_bytes);
+    if (is_full) {
         *open = NONE;
         w->has_one[t->dtype] = true;
     }
@@ -97,15 +95,6 @@ static int lay_down(struct bucket_plan *p, const struct bucket_tensor *t,
     return __builtin_add_overflow(place->offset, t->bytes, &b->bytes) ? -EINVAL : 0;
 }
 
-static int check_tensors(const struct bucket_tensor *tensors, size_t n, struct co_error *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned)tensors[i].dtype >= N_DTYPES)
-            return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,
-                           (int)tensors[i].dtype);
-    return 0;
-}
-
 /* It may have come from another process. */
 static int check_order(const size_t *order, size_t n, struct co_error *err)
 {
@@ -156,9 +145,11 @@ int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, cons
     p.bucket = calloc(n_tensors + 1, sizeof(*p.bucket)); /* no more buckets than tensors */
     if (p.place == NULL || p.bucket == NULL)
         return co_fail(err, -ENOMEM, "no memory for the plan of %zu tensors", n_tensors);
-    int code = check_tensors(tensors, n_tensors, err);
-    if (code == 0)
-        code = check_order(order, n_tensors, err);
+    for (size_t i = 0; i < n_tensors; i++)
+        if ((unsigned)tensors[i].dtype >= N_DTYPES)
+            return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,
+                           (int)tensors[i].dtype);
+    int code = check_order(order, n_tensors, err);
     if (code == 0)
         code = fill_plan(&p, tensors, order, &w, err);
     if (code != 0)

@@ -14,11 +14,9 @@
 #include "worker-runtime/group/checkpoint_request.h"
 #include "worker-runtime/group/recovery.h"
 #include "worker-runtime/group/trace.h"
-#include <ddp/collective.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- what a program gives --------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include "worker-runtime/core/group.h"
 #include <ddp/collective.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 

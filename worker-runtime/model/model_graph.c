@@ -8,7 +8,6 @@
 #include <ddp/collective.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* --- where a step goes ------------------------------------------------------------------------ */
 

@@ -3,6 +3,7 @@
  * All receives of a direction are open from its beginning on, and all sends until its end, so that
  * no stage stands still because its neighbour is not there yet. */
 #include "common/error.h"
+#include "common/scope.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/group.h"
@@ -108,11 +109,8 @@ static int compare(struct ddp_pipeline *p)
     const size_t n = (size_t)p->n_stages;
     const uint64_t own[4] = {(uint64_t)p->opts.n_micro, (uint64_t)p->opts.dtype, p->opts.in_count,
                              p->opts.out_count};
-    uint64_t(*all)[4] = calloc(n, sizeof own);
-    struct co_error err = {0};
-    int rc = collective_agree(p->g, all != NULL ? 0 : co_fail(&err, -ENOMEM, "no memory"), &err);
-    if (rc == 0)
-        rc = ddp_all_gather(p->g, own, all, 4, DDP_UINT64, NULL);
+    int rc;
+    co_autofree uint64_t(*all)[4] = collective_gather(p->g, own, sizeof own, &rc);
     for (size_t s = 0; rc == 0 && s < n; s++) {
         const uint64_t comes = s > 0 ? all[s - 1][3] : 0;
         if (all[s][0] != all[0][0] || all[s][1] != all[0][1])
@@ -127,7 +125,6 @@ static int compare(struct ddp_pipeline *p)
                          s, (size_t)all[s][2], (size_t)all[s][3], (size_t)comes,
                          s + 1 == n ? ", and none go out of the last one" : "");
     }
-    free(all);
     return rc;
 }
 

@@ -5,7 +5,6 @@
 #include "worker-runtime/device/device.h"
 
 #include <ddp/collective.h>
-#include <ddp/syncbn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,6 @@
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/group/recovery.h"
 #include "worker-runtime/model/model_agree.h"
-#include <ddp/collective.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
