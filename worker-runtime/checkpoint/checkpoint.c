@@ -52,8 +52,8 @@ static uint64_t digest_of(const struct ddp_checkpoint_item *items, size_t n)
     return whole_digest_end(&d);
 }
 
-static int check(const struct ddp_checkpoint_item *items, size_t n, int64_t step,
-                 struct co_error *err)
+static int check_items(const struct ddp_checkpoint_item *items, size_t n, int64_t step,
+                       struct co_error *err)
 {
     struct ddp_safetensors_tensor t;
     size_t elements;
@@ -74,7 +74,7 @@ int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
     bool is_same;
     int code = checkpoint_join(c, &err);
     if (code == 0)
-        code = check(items, n, step, &err);
+        code = check_items(items, n, step, &err);
     int rc = collective_agree(c->group, code, &err);
     if (rc == 0)
         rc = collective_compare(c->group, digest_of(items, n), &is_same);
@@ -147,8 +147,8 @@ static void destroy_child(struct group_child *child)
     ddp_checkpoint_close((struct ddp_checkpoint *)child);
 }
 
-static int make(struct ddp_group *g, const struct ddp_checkpoint_opts *opts,
-                struct ddp_checkpoint **ret, struct co_error *err)
+static int make_checkpoint(struct ddp_group *g, const struct ddp_checkpoint_opts *opts,
+                           struct ddp_checkpoint **ret, struct co_error *err)
 {
     if (opts->directory == NULL || opts->directory[0] == '\0')
         return co_fail(err, -EINVAL, "a checkpoint needs a directory");
@@ -183,7 +183,7 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
                        "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
     struct co_error err = {0};
     struct ddp_checkpoint *c = NULL;
-    int rc = collective_agree(g, make(g, opts, &c, &err), &err);
+    int rc = collective_agree(g, make_checkpoint(g, opts, &c, &err), &err);
     if (rc != 0) {
         ddp_checkpoint_close(c);
         return rc;

@@ -151,7 +151,7 @@ int checkpoint_dir_list(const char *directory, int64_t **ret_steps, size_t *ret_
 
 /* Remove what is too old, manifests first: what is left of an interrupted removal is no checkpoint.
  * A file that cannot be removed is tried again by the next save. */
-static void prune(const char *directory, int64_t saved, int keep_last)
+static void prune_steps(const char *directory, int64_t saved, int keep_last)
 {
     co_autofree int64_t *steps = NULL;
     size_t n = 0;
@@ -171,7 +171,7 @@ static void prune(const char *directory, int64_t saved, int keep_last)
 
 /* Where the step was saved before: between the renames of its two files they do not fit each other.
  * Without a manifest that is no checkpoint, rather than a damaged one. */
-static int withdraw(const char *directory, int64_t step, struct co_error *err)
+static int withdraw_step(const char *directory, int64_t step, struct co_error *err)
 {
     char path[WHOLE_FILE_MAX_PATH];
     int code = checkpoint_dir_path(directory, step, true, path, err);
@@ -185,9 +185,9 @@ static int withdraw(const char *directory, int64_t step, struct co_error *err)
 }
 
 /* Bring both files to the disk under their other names. */
-static int begin(struct whole_file *f, struct whole_file *manifest, const char *directory,
-                 int64_t step, const struct ddp_safetensors_tensor *tensors, size_t n,
-                 struct co_error *err)
+static int begin_files(struct whole_file *f, struct whole_file *manifest, const char *directory,
+                       int64_t step, const struct ddp_safetensors_tensor *tensors, size_t n,
+                       struct co_error *err)
 {
     static const struct ddp_safetensors_text texts[] = {{"format", "pt"}};
     char path[WHOLE_FILE_MAX_PATH], text[CHECKPOINT_MANIFEST_BYTES];
@@ -215,9 +215,9 @@ int checkpoint_dir_write(const char *directory, int64_t step, int keep_last,
                          struct co_error *err)
 {
     struct whole_file f = {.fd = -1}, manifest = {.fd = -1};
-    int code = begin(&f, &manifest, directory, step, tensors, n, err);
+    int code = begin_files(&f, &manifest, directory, step, tensors, n, err);
     if (code == 0)
-        code = withdraw(directory, step, err);
+        code = withdraw_step(directory, step, err);
     if (code == 0)
         code = whole_file_commit(&f, err);
     if (code == 0)
@@ -225,7 +225,7 @@ int checkpoint_dir_write(const char *directory, int64_t step, int keep_last,
     whole_file_discard(&f);
     whole_file_discard(&manifest);
     if (code == 0)
-        prune(directory, step, keep_last);
+        prune_steps(directory, step, keep_last);
     return code;
 }
 
@@ -245,8 +245,8 @@ static int read_manifest(const char *path, struct checkpoint_manifest *ret, stru
     return code;
 }
 
-static int compare(const struct ddp_safetensors *f, const struct checkpoint_manifest *m,
-                   const char *path, struct co_error *err)
+static int compare_file(const struct ddp_safetensors *f, const struct checkpoint_manifest *m,
+                        const char *path, struct co_error *err)
 {
     struct whole_digest digest;
     size_t bytes;
@@ -279,7 +279,7 @@ int checkpoint_dir_open(const char *directory, int64_t step, struct ddp_safetens
     if (code == 0)
         code = safetensors_open(path, &f, err);
     if (code == 0)
-        code = compare(f, &m, path, err);
+        code = compare_file(f, &m, path, err);
     if (code != 0) {
         ddp_safetensors_close(f);
         return code;

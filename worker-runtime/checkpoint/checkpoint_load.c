@@ -127,8 +127,9 @@ static int deal_out(struct ddp_group *g, struct ddp_group *node, const struct dd
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-static int load(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpoint_item *items,
-                size_t n, struct ddp_group *node, struct ddp_safetensors **f)
+static int load_items(struct ddp_checkpoint *c, int64_t step,
+                      const struct ddp_checkpoint_item *items, size_t n, struct ddp_group *node,
+                      struct ddp_safetensors **f)
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
@@ -155,7 +156,7 @@ int ddp_checkpoint_load(struct ddp_checkpoint *c, int64_t step,
     int rc = g->n_nodes > 1 ? ddp_group_split(g, g->node_rank, g->rank, &node) : DDP_OK;
     if (rc != 0)
         return rc;
-    rc = load(c, step, items, n, node, &f);
+    rc = load_items(c, step, items, n, node, &f);
     ddp_safetensors_close(f);
     if (node != g)
         ddp_group_destroy(node);

@@ -61,8 +61,8 @@ static int check_parts(const struct ddp_checkpoint_item *it, const struct checkp
 
 /* parts, counts   world_size of them
  * whole           rank 0's */
-static int gather(struct ddp_group *g, const struct ddp_checkpoint_item *it, size_t elements,
-                  struct checkpoint_part *parts, size_t *counts, void *whole)
+static int gather_parts(struct ddp_group *g, const struct ddp_checkpoint_item *it, size_t elements,
+                        struct checkpoint_part *parts, size_t *counts, void *whole)
 {
     const struct checkpoint_part own = {it->first, it->count};
     int rc = ddp_all_gather(g, &own, parts, 2, DDP_UINT64, NULL);
@@ -88,15 +88,16 @@ static int fill_image(struct ddp_checkpoint *c, const struct ddp_checkpoint_item
         size_t elements;
         checkpoint_describe(&items[i], &t, &elements, NULL);
         if (items[i].is_sharded)
-            rc = gather(g, &items[i], elements, parts, counts, to);
+            rc = gather_parts(g, &items[i], elements, parts, counts, to);
         else if (to != NULL)
             memcpy(to, items[i].data, t.bytes);
     }
     return rc;
 }
 
-static int save(struct ddp_checkpoint *c, int64_t step, const struct ddp_checkpoint_item *items,
-                size_t n, struct checkpoint_image *image)
+static int save_items(struct ddp_checkpoint *c, int64_t step,
+                      const struct ddp_checkpoint_item *items, size_t n,
+                      struct checkpoint_image *image)
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
@@ -117,7 +118,7 @@ int ddp_checkpoint_save(struct ddp_checkpoint *c, int64_t step,
     struct checkpoint_image image = {0};
     if (c == NULL)
         return rt_fail(DDP_EINVAL, "ddp_checkpoint_save: the checkpoint is NULL");
-    int rc = save(c, step, items, n, &image);
+    int rc = save_items(c, step, items, n, &image);
     checkpoint_image_fini(&image);
     return rc;
 }

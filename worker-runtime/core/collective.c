@@ -1,7 +1,7 @@
 /* collective.c - the public calls, blocking and asynchronous.
  *
- * Each describes itself as a struct collective; run() or start() checks that, check(), and hands it
- * to the queue of requests.c, or to the GPU where it has a stream. */
+ * Each describes itself as a struct collective. run_call() or start_call() checks that by
+ * check_call(), and hands it to the queue of requests.c, or to the GPU where it has a stream. */
 #include "collective.h"
 
 #include "common/error.h"
@@ -106,7 +106,7 @@ static int count_elements(const struct ddp_group *g, const struct collective *wh
     return rc;
 }
 
-static int check(const char *name, const struct ddp_group *g, const struct collective *what)
+static int check_call(const char *name, const struct ddp_group *g, const struct collective *what)
 {
     struct check c = {.name = name};
     int rc = group_check(name, g);
@@ -124,18 +124,18 @@ static int check(const char *name, const struct ddp_group *g, const struct colle
     return rc;
 }
 
-static int run(const char *name, struct ddp_group *g, struct collective what)
+static int run_call(const char *name, struct ddp_group *g, struct collective what)
 {
-    int rc = check(name, g, &what);
+    int rc = check_call(name, g, &what);
     if (rc != DDP_OK)
         return rc;
     return what.stream != NULL ? g->world->on_stream->run(g, &what) : requests_run(g, &what);
 }
 
-static int start(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
-                 struct collective what)
+static int start_call(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
+                      struct collective what)
 {
-    int rc = check(name, g, &what);
+    int rc = check_call(name, g, &what);
     if (rc != DDP_OK)
         return rc;
     if (ret_request == NULL)
@@ -154,23 +154,24 @@ static int check_counts(const char *name, const struct collective *what)
     return DDP_OK;
 }
 
-static int run_v(const char *name, struct ddp_group *g, struct collective what)
+static int run_call_v(const char *name, struct ddp_group *g, struct collective what)
 {
     int rc = check_counts(name, &what);
-    return rc == DDP_OK ? run(name, g, what) : rc;
+    return rc == DDP_OK ? run_call(name, g, what) : rc;
 }
 
-static int start_v(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
-                   struct collective what)
+static int start_call_v(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
+                        struct collective what)
 {
     int rc = check_counts(name, &what);
-    return rc == DDP_OK ? start(name, g, ret_request, what) : rc;
+    return rc == DDP_OK ? start_call(name, g, ret_request, what) : rc;
 }
 
 /* --- descriptions of calls -------------------------------------------------------------------- */
 
-static struct collective reduction(enum call_kind kind, const void *in, void *out, size_t count,
-                                   enum ddp_dtype dtype, enum ddp_op op, int root, void *stream)
+static struct collective describe_reduction(enum call_kind kind, const void *in, void *out,
+                                            size_t count, enum ddp_dtype dtype, enum ddp_op op,
+                                            int root, void *stream)
 {
     return (struct collective){.kind = kind,
                                .in = in,
@@ -182,18 +183,18 @@ static struct collective reduction(enum call_kind kind, const void *in, void *ou
                                .stream = stream};
 }
 
-static struct collective copy(enum call_kind kind, const void *in, void *out, size_t count,
-                              enum ddp_dtype dtype, int root, void *stream)
+static struct collective describe_copy(enum call_kind kind, const void *in, void *out, size_t count,
+                                       enum ddp_dtype dtype, int root, void *stream)
 {
-    return reduction(kind, in, out, count, dtype, DDP_SUM, root, stream);
+    return describe_reduction(kind, in, out, count, dtype, DDP_SUM, root, stream);
 }
 
 /* With a count for each rank. in_counts: of all_to_all_v; else NULL */
-static struct collective with_counts(enum call_kind kind, const void *in, const size_t *in_counts,
-                                     void *out, const size_t *counts, enum ddp_dtype dtype,
-                                     int root, void *stream)
+static struct collective describe_counts(enum call_kind kind, const void *in,
+                                         const size_t *in_counts, void *out, const size_t *counts,
+                                         enum ddp_dtype dtype, int root, void *stream)
 {
-    struct collective what = copy(kind, in, out, 0, dtype, root, stream);
+    struct collective what = describe_copy(kind, in, out, 0, dtype, root, stream);
     what.in_counts = in_counts;
     what.counts = counts;
     return what;
@@ -204,8 +205,8 @@ static struct collective with_counts(enum call_kind kind, const void *in, const 
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    return run("ddp_all_reduce", g,
-               reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
+    return run_call("ddp_all_reduce", g,
+                    describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -213,39 +214,41 @@ int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_
 {
     if (ret_found_inf == NULL)
         return rt_fail(DDP_EINVAL, "ddp_all_reduce_checked: ret_found_inf is NULL");
-    struct collective what = reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    struct collective what =
+        describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
     what.found_inf = ret_found_inf;
-    return run("ddp_all_reduce_checked", g, what);
+    return run_call("ddp_all_reduce_checked", g, what);
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream)
 {
-    return run("ddp_reduce", g, reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
+    return run_call("ddp_reduce", g,
+                    describe_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
 }
 
 int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                        enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    return run("ddp_reduce_scatter", g,
-               reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
+    return run_call("ddp_reduce_scatter", g,
+                    describe_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
     struct collective what =
-        with_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
+        describe_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
     what.op = op;
-    return run_v("ddp_reduce_scatter_v", g, what);
+    return run_call_v("ddp_reduce_scatter_v", g, what);
 }
 
 int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, enum ddp_op op, void *stream,
                     struct ddp_request **ret_request)
 {
-    return start("ddp_iall_reduce", g, ret_request,
-                 reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
+    return start_call("ddp_iall_reduce", g, ret_request,
+                      describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -254,24 +257,26 @@ int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size
 {
     if (ret_found_inf == NULL)
         return rt_fail(DDP_EINVAL, "ddp_iall_reduce_checked: ret_found_inf is NULL");
-    struct collective what = reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
+    struct collective what =
+        describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
     what.found_inf = ret_found_inf;
-    return start("ddp_iall_reduce_checked", g, ret_request, what);
+    return start_call("ddp_iall_reduce_checked", g, ret_request, what);
 }
 
 int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 enum ddp_op op, int root, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_ireduce", g, ret_request,
-                 reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
+    return start_call("ddp_ireduce", g, ret_request,
+                      describe_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
 }
 
 int ddp_ireduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                         enum ddp_dtype dtype, enum ddp_op op, void *stream,
                         struct ddp_request **ret_request)
 {
-    return start("ddp_ireduce_scatter", g, ret_request,
-                 reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
+    return start_call(
+        "ddp_ireduce_scatter", g, ret_request,
+        describe_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
@@ -279,9 +284,9 @@ int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const 
                           struct ddp_request **ret_request)
 {
     struct collective what =
-        with_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
+        describe_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
     what.op = op;
-    return start_v("ddp_ireduce_scatter_v", g, ret_request, what);
+    return start_call_v("ddp_ireduce_scatter_v", g, ret_request, what);
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -289,147 +294,154 @@ int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const 
 int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    return run("ddp_broadcast", g, copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
+    return run_call("ddp_broadcast", g,
+                    describe_copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
 }
 
 int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root)
 {
-    return run("ddp_broadcast_bytes", g,
-               copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL));
+    return run_call("ddp_broadcast_bytes", g,
+                    describe_copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL));
 }
 
 int ddp_all_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run("ddp_all_gather", g, copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
+    return run_call("ddp_all_gather", g,
+                    describe_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                      enum ddp_dtype dtype, void *stream)
 {
-    return run_v("ddp_all_gather_v", g,
-                 with_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
+    return run_call_v("ddp_all_gather_v", g,
+                      describe_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
 }
 
 int ddp_gather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                int root, void *stream)
 {
-    return run("ddp_gather", g, copy(CALL_GATHER, in, out, count, dtype, root, stream));
+    return run_call("ddp_gather", g,
+                    describe_copy(CALL_GATHER, in, out, count, dtype, root, stream));
 }
 
 int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                  enum ddp_dtype dtype, int root, void *stream)
 {
-    return run_v("ddp_gather_v", g,
-                 with_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
+    return run_call_v("ddp_gather_v", g,
+                      describe_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream)
 {
-    return run("ddp_scatter", g, copy(CALL_SCATTER, in, out, count, dtype, root, stream));
+    return run_call("ddp_scatter", g,
+                    describe_copy(CALL_SCATTER, in, out, count, dtype, root, stream));
 }
 
 int ddp_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    return run_v("ddp_scatter_v", g,
-                 with_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
+    return run_call_v("ddp_scatter_v", g,
+                      describe_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_all_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run("ddp_all_to_all", g, copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
+    return run_call("ddp_all_to_all", g,
+                    describe_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
                      const size_t *out_counts, enum ddp_dtype dtype, void *stream)
 {
-    return run_v("ddp_all_to_all_v", g,
-                 with_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
+    return run_call_v(
+        "ddp_all_to_all_v", g,
+        describe_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
 }
 
 int ddp_ibroadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_ibroadcast", g, ret_request,
-                 copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
+    return start_call("ddp_ibroadcast", g, ret_request,
+                      describe_copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
 }
 
 int ddp_iall_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_iall_gather", g, ret_request,
-                 copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
+    return start_call("ddp_iall_gather", g, ret_request,
+                      describe_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
 }
 
 int ddp_iall_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                       enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
-    return start_v("ddp_iall_gather_v", g, ret_request,
-                   with_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
+    return start_call_v("ddp_iall_gather_v", g, ret_request,
+                        describe_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
 }
 
 int ddp_igather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_igather", g, ret_request,
-                 copy(CALL_GATHER, in, out, count, dtype, root, stream));
+    return start_call("ddp_igather", g, ret_request,
+                      describe_copy(CALL_GATHER, in, out, count, dtype, root, stream));
 }
 
 int ddp_igather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
-    return start_v("ddp_igather_v", g, ret_request,
-                   with_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
+    return start_call_v("ddp_igather_v", g, ret_request,
+                        describe_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_iscatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                  int root, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_iscatter", g, ret_request,
-                 copy(CALL_SCATTER, in, out, count, dtype, root, stream));
+    return start_call("ddp_iscatter", g, ret_request,
+                      describe_copy(CALL_SCATTER, in, out, count, dtype, root, stream));
 }
 
 int ddp_iscatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                    enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
-    return start_v("ddp_iscatter_v", g, ret_request,
-                   with_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
+    return start_call_v("ddp_iscatter_v", g, ret_request,
+                        describe_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
 }
 
 int ddp_iall_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
-    return start("ddp_iall_to_all", g, ret_request,
-                 copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
+    return start_call("ddp_iall_to_all", g, ret_request,
+                      describe_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
 }
 
 int ddp_iall_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
                       const size_t *out_counts, enum ddp_dtype dtype, void *stream,
                       struct ddp_request **ret_request)
 {
-    return start_v("ddp_iall_to_all_v", g, ret_request,
-                   with_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
+    return start_call_v(
+        "ddp_iall_to_all_v", g, ret_request,
+        describe_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
 }
 
 /* --- barriers --------------------------------------------------------------------------------- */
 
 int ddp_barrier(struct ddp_group *g)
 {
-    return run("ddp_barrier", g, (struct collective){.kind = CALL_BARRIER});
+    return run_call("ddp_barrier", g, (struct collective){.kind = CALL_BARRIER});
 }
 
 int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms)
 {
-    return run("ddp_monitored_barrier", g,
-               (struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
+    return run_call("ddp_monitored_barrier", g,
+                    (struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
 }
 
 int ddp_ibarrier(struct ddp_group *g, struct ddp_request **ret_request)
 {
-    return start("ddp_ibarrier", g, ret_request, (struct collective){.kind = CALL_BARRIER});
+    return start_call("ddp_ibarrier", g, ret_request, (struct collective){.kind = CALL_BARRIER});
 }
 
 /* --- agreement -------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 #include <ddp/collective.h>
 
-static int check(const char *name, const struct ddp_group *g, const struct message *m)
+static int check_message(const char *name, const struct ddp_group *g, const struct message *m)
 {
     const size_t size = ddp_dtype_size(m->dtype);
     int rc = group_check(name, g);
@@ -24,10 +24,10 @@ static int check(const char *name, const struct ddp_group *g, const struct messa
     return DDP_OK;
 }
 
-static int start(const char *name, struct ddp_group *g, const struct message *m, void *stream,
-                 struct ddp_request **ret_request)
+static int start_message(const char *name, struct ddp_group *g, const struct message *m,
+                         void *stream, struct ddp_request **ret_request)
 {
-    int rc = check(name, g, m);
+    int rc = check_message(name, g, m);
     if (rc != DDP_OK)
         return rc;
     if (ret_request == NULL)
@@ -38,15 +38,15 @@ static int start(const char *name, struct ddp_group *g, const struct message *m,
     return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
 }
 
-static int run(const char *name, struct ddp_group *g, const struct message *m, void *stream)
+static int run_message(const char *name, struct ddp_group *g, const struct message *m, void *stream)
 {
     struct ddp_request *request;
-    int rc = start(name, g, m, stream, &request);
+    int rc = start_message(name, g, m, stream, &request);
     return rc != DDP_OK ? rc : ddp_wait(request);
 }
 
-static struct message describe(bool is_send, void *data, size_t count, enum ddp_dtype dtype,
-                               int peer, int tag)
+static struct message describe_message(bool is_send, void *data, size_t count, enum ddp_dtype dtype,
+                                       int peer, int tag)
 {
     return (struct message){
         .is_send = is_send, .dtype = dtype, .peer = peer, .tag = tag, .count = count, .data = data};
@@ -55,27 +55,27 @@ static struct message describe(bool is_send, void *data, size_t count, enum ddp_
 int ddp_send(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
              int tag, void *stream)
 {
-    struct message m = describe(true, (void *)in, count, dtype, to, tag); /* only read */
-    return run("ddp_send", g, &m, stream);
+    struct message m = describe_message(true, (void *)in, count, dtype, to, tag); /* only read */
+    return run_message("ddp_send", g, &m, stream);
 }
 
 int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
              void *stream)
 {
-    struct message m = describe(false, out, count, dtype, from, tag);
-    return run("ddp_recv", g, &m, stream);
+    struct message m = describe_message(false, out, count, dtype, from, tag);
+    return run_message("ddp_recv", g, &m, stream);
 }
 
 int ddp_isend(struct ddp_group *g, const void *in, size_t count, enum ddp_dtype dtype, int to,
               int tag, void *stream, struct ddp_request **ret_request)
 {
-    struct message m = describe(true, (void *)in, count, dtype, to, tag); /* only read */
-    return start("ddp_isend", g, &m, stream, ret_request);
+    struct message m = describe_message(true, (void *)in, count, dtype, to, tag); /* only read */
+    return start_message("ddp_isend", g, &m, stream, ret_request);
 }
 
 int ddp_irecv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype, int from, int tag,
               void *stream, struct ddp_request **ret_request)
 {
-    struct message m = describe(false, out, count, dtype, from, tag);
-    return start("ddp_irecv", g, &m, stream, ret_request);
+    struct message m = describe_message(false, out, count, dtype, from, tag);
+    return start_message("ddp_irecv", g, &m, stream, ret_request);
 }

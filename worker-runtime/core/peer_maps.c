@@ -153,7 +153,7 @@ void peer_maps_fini(struct peer_maps *m)
 /* --- taking ----------------------------------------------------------------------------------- */
 
 /* Make room for one more. */
-static int reserve(struct peer_maps *m)
+static int reserve_map(struct peer_maps *m)
 {
     if (m->n < m->cap)
         return 0;
@@ -166,7 +166,7 @@ static int reserve(struct peer_maps *m)
     return 0;
 }
 
-static struct peer_map *find(struct peer_maps *m, const struct stat *st, uint64_t bytes)
+static struct peer_map *find_map(struct peer_maps *m, const struct stat *st, uint64_t bytes)
 {
     for (size_t i = 0; i < m->n; i++) {
         struct peer_map *map = &m->map[i];
@@ -183,13 +183,13 @@ int peer_maps_take(struct peer_maps *m, int fd, uint64_t bytes, uint8_t **ret_ba
     struct stat st;
     if (fstat(fd, &st) != 0)
         return co_fail(err, -errno, "cannot look at a peer's segment: %s", strerror(errno));
-    struct peer_map *map = find(m, &st, bytes);
+    struct peer_map *map = find_map(m, &st, bytes);
     if (map != NULL) {
         map->is_used = true;
         *ret_base = map->base;
         return 0;
     }
-    if (reserve(m) != 0)
+    if (reserve_map(m) != 0)
         return co_fail(err, -ENOMEM, "no memory to keep book of peers' segments");
     map = &m->map[m->n];
     *map =

@@ -122,7 +122,7 @@ static void read_batch(struct ddp_loader *l, struct slot *s)
 }
 
 /* Until something has moved, or so long. With the mutex held. */
-static void nap(struct ddp_loader *l, long ns)
+static void wait_a_while(struct ddp_loader *l, long ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -144,7 +144,7 @@ static bool wait_for_copy(struct ddp_loader *l, struct slot *s)
         s->code = code < 0 ? code : 0;
         if (code != 0)
             break;
-        nap(l, COPY_LOOK_NS);
+        wait_a_while(l, COPY_LOOK_NS);
     }
     return !l->is_ending;
 }
@@ -198,7 +198,7 @@ static int wait_for(struct ddp_loader *l, uint64_t number)
             pthread_cond_wait(&l->moved, &l->lock);
             continue;
         }
-        nap(l, JOB_LOOK_NS);
+        wait_a_while(l, JOB_LOOK_NS);
         pthread_mutex_unlock(&l->lock);
         code =
             device_look(l->sampler->group, l->opts.stream, co_left_ms(deadline_ms) == 0, &l->err);
@@ -210,7 +210,8 @@ static int wait_for(struct ddp_loader *l, uint64_t number)
 
 /* --- making it -------------------------------------------------------------------------------- */
 
-static int check(const struct ddp_sampler *s, const struct ddp_loader_opts *o, struct co_error *err)
+static int check_opts(const struct ddp_sampler *s, const struct ddp_loader_opts *o,
+                      struct co_error *err)
 {
     if (o->n_datasets == 0 || o->n_datasets > DDP_LOADER_MAX_DATASETS)
         return co_fail(err, -EINVAL, "a loader takes 1 to %d data sets, not %zu",
@@ -302,18 +303,18 @@ static int make_slots(struct ddp_loader *l, struct co_error *err)
     return code;
 }
 
-static void destroy(struct ddp_loader *l);
+static void destroy_loader(struct ddp_loader *l);
 
 /* The group ends, and its samplers stay behind what was used. */
 static void destroy_child(struct group_child *child)
 {
-    destroy((struct ddp_loader *)child);
+    destroy_loader((struct ddp_loader *)child);
 }
 
-static int make(struct ddp_sampler *s, const struct ddp_loader_opts *opts, struct ddp_loader **ret,
-                struct co_error *err)
+static int make_loader(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
+                       struct ddp_loader **ret, struct co_error *err)
 {
-    int code = check(s, opts, err);
+    int code = check_opts(s, opts, err);
     if (code != 0)
         return code;
     struct ddp_loader *l = calloc(1, sizeof *l);
@@ -351,9 +352,9 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
     struct ddp_loader *l = NULL;
     if (s == NULL || opts == NULL || ret_loader == NULL)
         return rt_fail(DDP_EINVAL, "ddp_loader_create: sampler, opts and ret_loader are needed");
-    int code = make(s, opts, &l, &err);
+    int code = make_loader(s, opts, &l, &err);
     if (code != 0) {
-        destroy(l);
+        destroy_loader(l);
         return rt_return(code, &err);
     }
     sampler_read_ahead(s);
@@ -366,10 +367,10 @@ void ddp_loader_destroy(struct ddp_loader *l)
 {
     if (l != NULL)
         sampler_end_read_ahead(l->sampler);
-    destroy(l);
+    destroy_loader(l);
 }
 
-static void destroy(struct ddp_loader *l)
+static void destroy_loader(struct ddp_loader *l)
 {
     if (l == NULL)
         return;
@@ -392,7 +393,7 @@ static void destroy(struct ddp_loader *l)
 /* --- batches ---------------------------------------------------------------------------------- */
 
 /* Put the next indices into a free slot. false: the epoch has no more. */
-static bool ask(struct ddp_loader *l)
+static bool ask_batch(struct ddp_loader *l)
 {
     struct slot *s = slot_of(l, l->n_asked);
     const int64_t *index;
@@ -411,7 +412,7 @@ static bool ask(struct ddp_loader *l)
     return true;
 }
 
-static int fail(struct ddp_loader *l, int code)
+static int fail_loader(struct ddp_loader *l, int code)
 {
     l->code = code;
     return rt_return(l->code, &l->err);
@@ -429,7 +430,7 @@ static int take_back(struct ddp_loader *l)
 }
 
 /* The slot's batch was read: hand it to the stream, where there is one. */
-static int lend(struct ddp_loader *l, const struct slot *s)
+static int lend_batch(struct ddp_loader *l, const struct slot *s)
 {
     if (s->code != 0)
         l->err = s->err;
@@ -449,10 +450,10 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
         return rt_return(l->code, &l->err);
     int code = take_back(l);
     if (code != 0)
-        return fail(l, code);
+        return fail_loader(l, code);
     /* n_asked is written by this thread alone */
     while (l->n_asked - l->n_taken < l->n_slots - 1)
-        if (!ask(l))
+        if (!ask_batch(l))
             break;
     if (l->n_asked == l->n_taken) {
         *ret_batch = (struct ddp_batch){0};
@@ -461,9 +462,9 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
     const struct slot *s = slot_of(l, l->n_taken);
     code = wait_for(l, l->n_taken + 1);
     if (code == 0)
-        code = lend(l, s);
+        code = lend_batch(l, s);
     if (code != 0)
-        return fail(l, code);
+        return fail_loader(l, code);
     l->n_taken++;
     l->is_lent = true;
     sampler_use(l->sampler, &s->after);

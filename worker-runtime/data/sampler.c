@@ -70,7 +70,7 @@ struct recovery_place sampler_place(const struct ddp_sampler *s)
                                    .world_size = s->plan.world_size};
 }
 
-static void mark(struct ddp_sampler *s)
+static void mark_place(struct ddp_sampler *s)
 {
     const struct recovery_place here = s->is_read_ahead ? s->used : sampler_place(s);
     recovery_mark(s->group, s->number, s->returns ? &s->place : &here);
@@ -84,13 +84,13 @@ void sampler_read_ahead(struct ddp_sampler *s)
 
 void sampler_end_read_ahead(struct ddp_sampler *s)
 {
-    mark(s);
+    mark_place(s);
     s->is_read_ahead = false;
 }
 
 void sampler_use(struct ddp_sampler *s, const struct recovery_place *after)
 {
-    mark(s);
+    mark_place(s);
     s->used = *after;
 }
 
@@ -103,13 +103,13 @@ void sampler_use_all(struct ddp_sampler *s)
 static void destroy_child(struct group_child *child)
 {
     struct ddp_sampler *s = (struct ddp_sampler *)child;
-    mark(s);
+    mark_place(s);
     ddp_sampler_destroy(s);
 }
 
 /* What a rank can do for itself. */
-static int make(struct ddp_group *g, const struct ddp_sampler_opts *opts,
-                struct ddp_sampler **ret_sampler, struct co_error *err)
+static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts,
+                        struct ddp_sampler **ret_sampler, struct co_error *err)
 {
     if (opts->n < 0 || opts->n > (int64_t)SAMPLER_MAX_N)
         return co_fail(err, -EINVAL,
@@ -146,14 +146,14 @@ struct terms {
     int64_t n, seed, shuffle, drop_last;
 };
 
-static void describe(const struct terms *t, char *text, size_t size)
+static void describe_terms(const struct terms *t, char *text, size_t size)
 {
     snprintf(text, size, "n %" PRId64 ", seed %" PRId64 "%s%s", t->n, t->seed,
              t->shuffle != 0 ? ", shuffle" : "", t->drop_last != 0 ? ", drop_last" : "");
 }
 
 /* All ranks find the same first difference, since all look at the same terms. */
-static int compare(struct ddp_group *g, const struct ddp_sampler *s)
+static int compare_terms(struct ddp_group *g, const struct ddp_sampler *s)
 {
     const struct terms own = {s->plan.n, s->seed, s->shuffle, s->plan.drop_last};
     const size_t n = (size_t)g->world_size;
@@ -163,8 +163,8 @@ static int compare(struct ddp_group *g, const struct ddp_sampler *s)
         char first[96], other[96];
         if (memcmp(&all[0], &all[r], sizeof own) == 0)
             continue;
-        describe(&all[0], first, sizeof first);
-        describe(&all[r], other, sizeof other);
+        describe_terms(&all[0], first, sizeof first);
+        describe_terms(&all[r], other, sizeof other);
         rc = rt_fail(DDP_EMISMATCH, "the ranks' samplers differ: rank 0 has %s, rank %zu has %s",
                      first, r, other);
     }
@@ -189,8 +189,8 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
         return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
     struct co_error err = {0};
     struct ddp_sampler *s = NULL;
-    int rc = collective_agree(g, make(g, opts, &s, &err), &err);
-    if (rc == 0 && g->backend != NULL && (rc = compare(g, s)) == 0 && is_shuffled(s))
+    int rc = collective_agree(g, make_sampler(g, opts, &s, &err), &err);
+    if (rc == 0 && g->backend != NULL && (rc = compare_terms(g, s)) == 0 && is_shuffled(s))
         rc = shared_perm_create(g, (uint32_t)s->plan.n, &s->shared);
     if (rc == 0)
         rc = take_place(s);
@@ -203,7 +203,7 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     return 0;
 }
 
-static void unmap(void *at, size_t bytes)
+static void unmap_room(void *at, size_t bytes)
 {
     if (at != NULL)
         munmap(at, bytes);
@@ -219,13 +219,13 @@ void ddp_sampler_destroy(struct ddp_sampler *s)
             shared_perm_give_back(s->shared, s->group->local_rank, GIVE_BACK_MS);
         shared_perm_destroy(s->shared);
     }
-    unmap(s->own, (size_t)s->plan.n * sizeof *s->own);
-    unmap(s->index, (size_t)s->length * sizeof *s->index);
+    unmap_room(s->own, (size_t)s->plan.n * sizeof *s->own);
+    unmap_room(s->index, (size_t)s->length * sizeof *s->index);
     free(s);
 }
 
 /* The order of an epoch: the node's, else this rank's own. */
-static void shuffle(struct ddp_sampler *s, uint64_t seed)
+static void shuffle_epoch(struct ddp_sampler *s, uint64_t seed)
 {
     if (s->shared != NULL)
         s->perm = shared_perm_take(s->shared, seed, s->group->local_rank, s->group->timeout_ms);
@@ -237,11 +237,11 @@ static void shuffle(struct ddp_sampler *s, uint64_t seed)
     s->perm = s->own;
 }
 
-static void start(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
+static void start_epoch(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
 {
     /* the sum wraps where torch's would be refused; only its low 32 bits are used */
     if (is_shuffled(s))
-        shuffle(s, (uint64_t)s->seed + (uint64_t)epoch);
+        shuffle_epoch(s, (uint64_t)s->seed + (uint64_t)epoch);
     s->plan.base = consumed;
     s->left = sampler_plan_length(&s->plan);
     s->epoch = epoch;
@@ -250,7 +250,7 @@ static void start(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
 }
 
 /* Take `count` samples more; returns where they are. */
-static const int64_t *take(struct ddp_sampler *s, int64_t count)
+static const int64_t *take_samples(struct ddp_sampler *s, int64_t count)
 {
     sampler_plan_fill(&s->plan, s->perm, s->taken, count, s->index);
     for (int64_t k = 0; k < count; k++)
@@ -264,11 +264,11 @@ static void return_to(struct ddp_sampler *s, const struct recovery_place *p)
 {
     const int64_t end = p->base + p->taken * p->world_size;
     if (p->world_size != s->plan.world_size) {
-        start(s, p->epoch, end < s->plan.n ? end : s->plan.n);
+        start_epoch(s, p->epoch, end < s->plan.n ? end : s->plan.n);
         return;
     }
-    start(s, p->epoch, p->base);
-    take(s, p->taken);
+    start_epoch(s, p->epoch, p->base);
+    take_samples(s, p->taken);
 }
 
 void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
@@ -279,7 +279,7 @@ void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
     if (returns)
         return_to(s, &s->place);
     else
-        start(s, epoch, 0);
+        start_epoch(s, epoch, 0);
     sampler_use_all(s);
 }
 
@@ -291,7 +291,7 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
                        (long long)s->plan.n, (long long)consumed);
     s->returns = false;
     s->is_resumed = true;
-    start(s, epoch, consumed);
+    start_epoch(s, epoch, consumed);
     sampler_use_all(s);
     return DDP_OK;
 }
@@ -317,8 +317,8 @@ size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret
     int64_t count = batch < (size_t)left ? (int64_t)batch : left;
     s->is_resumed = false;
     if (count > 0 && !s->is_read_ahead)
-        mark(s);
-    *ret_index = take(s, count);
+        mark_place(s);
+    *ret_index = take_samples(s, count);
     return (size_t)count;
 }
 

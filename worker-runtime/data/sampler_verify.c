@@ -26,7 +26,7 @@ static size_t words_of(const struct ddp_sampler *s)
 }
 
 /* Mark all this rank took, made once more, and return its digest. */
-static uint64_t mark(const struct ddp_sampler *s, uint64_t *bits)
+static uint64_t mark_samples(const struct ddp_sampler *s, uint64_t *bits)
 {
     uint64_t digest = CO_HASH_START;
     for (int64_t first = 0; first < s->taken; first += PIECE) {
@@ -45,7 +45,7 @@ static int check_own(const struct ddp_sampler *s, uint64_t *bits, struct co_erro
 {
     if (bits == NULL)
         return co_fail(err, -ENOMEM, "no memory for a map of %" PRId64 " samples", s->plan.n);
-    const uint64_t now = mark(s, bits);
+    const uint64_t now = mark_samples(s, bits);
     if (now != s->digest)
         return co_fail(err, -EPROTO,
                        "the samples it took (digest %016" PRIx64
@@ -67,7 +67,7 @@ static int same_everywhere(struct ddp_group *g, int64_t taken)
     return rc;
 }
 
-static int count(struct ddp_sampler *s, uint64_t *bits, struct tally *ret)
+static int count_samples(struct ddp_sampler *s, uint64_t *bits, struct tally *ret)
 {
     struct ddp_group *g = s->group;
     const size_t n = (size_t)g->world_size, words = words_of(s);
@@ -96,7 +96,7 @@ int ddp_sampler_verify(struct ddp_sampler *s, struct ddp_sampler_report *ret_rep
     if (rc == 0)
         rc = same_everywhere(s->group, s->taken);
     if (rc == 0)
-        rc = count(s, bits, &all);
+        rc = count_samples(s, bits, &all);
     if (rc != 0)
         return rc;
     const int64_t expected = all.taken < s->plan.n ? all.taken : s->plan.n;

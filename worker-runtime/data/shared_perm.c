@@ -65,7 +65,7 @@ void shared_perm_init(void *memory, const struct shared_perm_shape *shape)
 }
 
 /* Who died held it between two writes of `slot` and `uses`, each of which leaves them usable. */
-static bool lock(struct shared_perm *p, uint64_t timeout_ms)
+static bool lock_perm(struct shared_perm *p, uint64_t timeout_ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -91,7 +91,7 @@ static bool is_used_by_others(const struct shared_perm *p, unsigned slot, int lo
 }
 
 /* Set what a rank uses, and give the pages of what nobody uses any more back. */
-static void use(struct shared_perm *p, int local_rank, unsigned slot)
+static void use_slot(struct shared_perm *p, int local_rank, unsigned slot)
 {
     const unsigned last = p->uses[local_rank];
     p->uses[local_rank] = (uint8_t)slot;
@@ -101,7 +101,7 @@ static void use(struct shared_perm *p, int local_rank, unsigned slot)
     madvise(numbers_of(p, last), slot_bytes(p->n), MADV_REMOVE); /* else it costs memory, no more */
 }
 
-static unsigned find(const struct shared_perm *p, uint64_t seed)
+static unsigned find_drawn(const struct shared_perm *p, uint64_t seed)
 {
     for (unsigned slot = 1; slot <= N_SLOTS; slot++)
         if (p->slot[slot - 1].is_drawn && p->slot[slot - 1].seed == seed)
@@ -117,7 +117,7 @@ static unsigned find_free(const struct shared_perm *p, int local_rank)
     return NO_SLOT;
 }
 
-static void draw(struct shared_perm *p, unsigned slot, uint64_t seed)
+static void draw_slot(struct shared_perm *p, unsigned slot, uint64_t seed)
 {
     struct slot *s = &p->slot[slot - 1];
     s->is_drawn = false;
@@ -129,21 +129,21 @@ static void draw(struct shared_perm *p, unsigned slot, uint64_t seed)
 const uint32_t *shared_perm_take(struct shared_perm *p, uint64_t seed, int local_rank,
                                  uint64_t timeout_ms)
 {
-    if (!lock(p, timeout_ms))
+    if (!lock_perm(p, timeout_ms))
         return NULL;
-    unsigned slot = find(p, seed);
+    unsigned slot = find_drawn(p, seed);
     if (slot == NO_SLOT && (slot = find_free(p, local_rank)) != NO_SLOT)
-        draw(p, slot, seed);
-    use(p, local_rank, slot);
+        draw_slot(p, slot, seed);
+    use_slot(p, local_rank, slot);
     pthread_mutex_unlock(&p->lock);
     return slot != NO_SLOT ? numbers_of(p, slot) : NULL;
 }
 
 void shared_perm_give_back(struct shared_perm *p, int local_rank, uint64_t timeout_ms)
 {
-    if (!lock(p, timeout_ms))
+    if (!lock_perm(p, timeout_ms))
         return;
-    use(p, local_rank, NO_SLOT);
+    use_slot(p, local_rank, NO_SLOT);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -156,19 +156,19 @@ struct place { /* where a rank is, and the memory it has made */
     uint64_t inode;  /* tells it from a file of another process that has the same number */
 };
 
-static void *map(int fd, size_t bytes)
+static void *map_memory(int fd, size_t bytes)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return at != MAP_FAILED ? at : NULL;
 }
 
-static int make(size_t bytes, uint64_t *ret_inode, void **ret)
+static int make_memory(size_t bytes, uint64_t *ret_inode, void **ret)
 {
     struct stat st;
     co_autoclose_fd int fd = memfd_create("ddp shared", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 || fstat(fd, &st) < 0)
         return -1;
-    *ret = map(fd, bytes);
+    *ret = map_memory(fd, bytes);
     *ret_inode = st.st_ino;
     return *ret != NULL ? co_take_fd(&fd) : -1;
 }
@@ -181,12 +181,12 @@ static void *open_of(const struct place *p, size_t bytes)
     co_autoclose_fd int fd = p->fd >= 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != p->inode || st.st_size != (off_t)bytes)
         return NULL;
-    return map(fd, bytes);
+    return map_memory(fd, bytes);
 }
 
 /* Meet twice: to learn where the memory is, and whether all ranks have it. */
-static int meet(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
-                bool *ret_all_have)
+static int share_memory(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
+                        bool *ret_all_have)
 {
     int rc;
     co_autofree struct place *all = collective_gather(g, own, sizeof *own, &rc);
@@ -213,10 +213,10 @@ int shared_perm_create(struct ddp_group *g, uint32_t n, struct shared_perm **ret
     if (g->backend == NULL || bytes == 0)
         return DDP_OK;
     if (g->local_rank == 0)
-        own.fd = make(bytes, &own.inode, &memory);
+        own.fd = make_memory(bytes, &own.inode, &memory);
     if (memory != NULL)
         shared_perm_init(memory, &shape);
-    int rc = meet(g, bytes, &own, &memory, &all_have);
+    int rc = share_memory(g, bytes, &own, &memory, &all_have);
     if (own.fd >= 0)
         close((int)own.fd);
     if (rc == 0 && all_have)

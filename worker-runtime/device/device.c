@@ -124,7 +124,7 @@ static int share_ids(struct ddp_group *g, struct making *m)
     return rc == DDP_OK ? take_id(m, 0, 0, &own) : rc;
 }
 
-static int make(struct ddp_group *g, struct making *m, struct device_group **ret)
+static int make_group(struct ddp_group *g, struct making *m, struct device_group **ret)
 {
     struct co_error err = {0};
     const struct device_plan *p = &m->plan;
@@ -145,8 +145,8 @@ static int make(struct ddp_group *g, struct making *m, struct device_group **ret
     return rt_return(m->plugin->make(m->device, &how, ret, &err), &err);
 }
 
-static int attach(struct ddp_group *g, const struct device_plugin *plugin,
-                  struct device_group *group)
+static int attach_group(struct ddp_group *g, const struct device_plugin *plugin,
+                        struct device_group *group)
 {
     struct device_link *link = malloc(sizeof *link);
     if (link == NULL) {
@@ -168,9 +168,9 @@ int device_open(struct ddp_group *g)
     if (rc == DDP_OK && m.plan.way == DEVICE_NEW)
         rc = share_ids(g, &m);
     if (rc == DDP_OK)
-        rc = make(g, &m, &group);
+        rc = make_group(g, &m, &group);
     if (rc == DDP_OK)
-        rc = attach(g, m.plugin, group);
+        rc = attach_group(g, m.plugin, group);
     device_plan_fini(&m.plan);
     free(m.ids);
     return rc;
@@ -190,7 +190,7 @@ static int get_made(const char *name, const struct ddp_group *g)
 
 /* --- calls with a stream ---------------------------------------------------------------------- */
 
-static int run(struct ddp_group *g, const struct collective *what)
+static int run_collective(struct ddp_group *g, const struct collective *what)
 {
     int rc = device_open(g);
     if (rc != DDP_OK)
@@ -201,7 +201,7 @@ static int run(struct ddp_group *g, const struct collective *what)
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 
-static int message(const char *name, struct ddp_group *g, const struct message *m, void *stream)
+static int run_message(const char *name, struct ddp_group *g, const struct message *m, void *stream)
 {
     struct co_error err = {0};
     int rc = get_made(name, g);
@@ -210,7 +210,7 @@ static int message(const char *name, struct ddp_group *g, const struct message *
     return rt_return(g->device->plugin->message(g->device->group, m, stream, &err), &err);
 }
 
-const struct stream_ops device_stream_ops = {.run = run, .message = message};
+const struct stream_ops device_stream_ops = {.run = run_collective, .message = run_message};
 
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
 {
@@ -226,7 +226,7 @@ int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub)
     int code = plugin->split(g->device->group, sub != NULL ? color : -1, key, &how, &group, &err);
     if (code != 0)
         return rt_return(code, &err);
-    return sub != NULL ? attach(sub, plugin, group) : DDP_OK;
+    return sub != NULL ? attach_group(sub, plugin, group) : DDP_OK;
 }
 
 int device_begin(struct ddp_group *world)

@@ -54,7 +54,7 @@ struct scan {
 
 /* --- tokens ----------------------------------------------------------------------------------- */
 
-static int bad(struct scan *s, const char *what)
+static int fail_at(struct scan *s, const char *what)
 {
     return co_fail(s->err, -EINVAL, "%s at byte %zu of the header", what,
                    (size_t)(s->at - s->text));
@@ -67,23 +67,23 @@ static void skip_space(struct scan *s)
 }
 
 /* The next character that is no space; 0: the end. */
-static char peek(struct scan *s)
+static char peek_char(struct scan *s)
 {
     skip_space(s);
     return s->at < s->end ? *s->at : '\0';
 }
 
-static bool take(struct scan *s, char c)
+static bool take_char(struct scan *s, char c)
 {
-    if (peek(s) != c)
+    if (peek_char(s) != c)
         return false;
     s->at++;
     return true;
 }
 
-static int expect(struct scan *s, char c, const char *what)
+static int expect_char(struct scan *s, char c, const char *what)
 {
-    return take(s, c) ? 0 : bad(s, what);
+    return take_char(s, c) ? 0 : fail_at(s, what);
 }
 
 static int hex_digit(char c)
@@ -102,7 +102,7 @@ static int read_unit(struct scan *s, uint32_t *ret)
     for (int i = 0; i < 4; i++, s->at++) {
         const int digit = s->at < s->end ? hex_digit(*s->at) : -1;
         if (digit < 0)
-            return bad(s, "\\u without four digits");
+            return fail_at(s, "\\u without four digits");
         unit = unit << 4 | (uint32_t)digit;
     }
     *ret = unit;
@@ -117,18 +117,18 @@ static int read_code_point(struct scan *s, uint32_t *ret)
         return code;
     if (high >= 0xd800 && high < 0xdc00) {
         if (s->end - s->at < 2 || s->at[0] != '\\' || s->at[1] != 'u')
-            return bad(s, "half of a pair of \\u");
+            return fail_at(s, "half of a pair of \\u");
         s->at += 2;
         if ((code = read_unit(s, &low)) != 0)
             return code;
         if (low < 0xdc00 || low > 0xdfff)
-            return bad(s, "half of a pair of \\u");
+            return fail_at(s, "half of a pair of \\u");
         high = 0x10000 + ((high & 0x3ff) << 10) + (low & 0x3ff);
     } else if (high >= 0xdc00 && high < 0xe000) {
-        return bad(s, "half of a pair of \\u");
+        return fail_at(s, "half of a pair of \\u");
     }
     if (high == 0)
-        return bad(s, "a text with a zero byte");
+        return fail_at(s, "a text with a zero byte");
     *ret = high;
     return 0;
 }
@@ -145,7 +145,7 @@ static int read_escape(struct scan *s)
         return 0;
     }
     if (c != 'u')
-        return bad(s, "an unknown escape");
+        return fail_at(s, "an unknown escape");
     s->at++;
     int code = read_code_point(s, &code_point);
     if (code == 0)
@@ -156,7 +156,7 @@ static int read_escape(struct scan *s)
 /* ret   in h->strings */
 static int read_string(struct scan *s, const char **ret)
 {
-    int code = expect(s, '"', "no text where one should be");
+    int code = expect_char(s, '"', "no text where one should be");
     const char *first = s->free;
     while (code == 0 && s->at < s->end && *s->at != '"') {
         if (*s->at == '\\') {
@@ -165,15 +165,15 @@ static int read_string(struct scan *s, const char **ret)
             continue;
         }
         if ((unsigned char)*s->at < 0x20)
-            return bad(s, "a control character in a text");
+            return fail_at(s, "a control character in a text");
         *s->free++ = *s->at++;
     }
     if (code != 0)
         return code;
     if (s->at == s->end)
-        return bad(s, "a text without an end");
+        return fail_at(s, "a text without an end");
     if (!co_utf8_is_valid(first, (size_t)(s->free - first)))
-        return bad(s, "a text that is no UTF-8 ends");
+        return fail_at(s, "a text that is no UTF-8 ends");
     s->at++;
     *s->free++ = '\0'; /* in the place of a quotation mark */
     *ret = first;
@@ -188,9 +188,9 @@ static int read_number(struct scan *s, uint64_t *ret)
     for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*s->at - '0'), &value) || value > INT64_MAX)
-            return bad(s, "a number that is too large");
+            return fail_at(s, "a number that is too large");
     if (s->at == first || (*first == '0' && s->at - first > 1))
-        return bad(s, "no whole number where one should be");
+        return fail_at(s, "no whole number where one should be");
     *ret = value;
     return 0;
 }
@@ -199,17 +199,17 @@ static int read_number(struct scan *s, uint64_t *ret)
 static int read_list(struct scan *s, uint64_t *values, unsigned most, unsigned *ret_n)
 {
     unsigned n = 0;
-    int code = expect(s, '[', "no list where one should be");
+    int code = expect_char(s, '[', "no list where one should be");
     if (code != 0)
         return code;
-    if (!take(s, ']')) {
+    if (!take_char(s, ']')) {
         do {
             if (n == most)
-                return bad(s, "a list that is too long");
+                return fail_at(s, "a list that is too long");
             if ((code = read_number(s, &values[n++])) != 0)
                 return code;
-        } while (take(s, ','));
-        if ((code = expect(s, ']', "no end of a list where it should be")) != 0)
+        } while (take_char(s, ','));
+        if ((code = expect_char(s, ']', "no end of a list where it should be")) != 0)
             return code;
     }
     *ret_n = n;
@@ -220,23 +220,23 @@ static int read_list(struct scan *s, uint64_t *values, unsigned most, unsigned *
 static int read_object(struct scan *s, int (*member)(struct scan *s, const char *key, void *arg),
                        void *arg)
 {
-    int code = expect(s, '{', "no object where one should be");
-    if (code != 0 || take(s, '}'))
+    int code = expect_char(s, '{', "no object where one should be");
+    if (code != 0 || take_char(s, '}'))
         return code;
     do {
         const char *key;
         if ((code = read_string(s, &key)) != 0 ||
-            (code = expect(s, ':', "no colon where one should be")) != 0 ||
+            (code = expect_char(s, ':', "no colon where one should be")) != 0 ||
             (code = member(s, key, arg)) != 0)
             return code;
-    } while (take(s, ','));
-    return expect(s, '}', "no end of an object where it should be");
+    } while (take_char(s, ','));
+    return expect_char(s, '}', "no end of an object where it should be");
 }
 
 /* --- what they mean --------------------------------------------------------------------------- */
 
 /* Room for one element more in an array that doubles. */
-static int grow(void **array, size_t n, size_t *room, size_t size, struct co_error *err)
+static int grow_array(void **array, size_t n, size_t *room, size_t size, struct co_error *err)
 {
     if (n < *room)
         return 0;
@@ -255,10 +255,10 @@ static int read_text(struct scan *s, const char *key, void *arg)
     struct safetensors_header *h = s->h;
     struct ddp_safetensors_text t = {.key = key};
     if (h->n_texts == DDP_SAFETENSORS_MAX_METADATA)
-        return bad(s, "more metadata than the bounds allow");
+        return fail_at(s, "more metadata than the bounds allow");
     int code = read_string(s, &t.value);
     if (code == 0)
-        code = grow((void **)&h->texts, h->n_texts, &s->texts_room, sizeof t, s->err);
+        code = grow_array((void **)&h->texts, h->n_texts, &s->texts_room, sizeof t, s->err);
     if (code == 0)
         h->texts[h->n_texts++] = t;
     return code;
@@ -282,7 +282,7 @@ static int read_field(struct scan *s, const char *key, void *arg)
     }
     if (strcmp(key, "data_offsets") == 0 && f->n_offsets == 0)
         return read_list(s, f->offsets, 2, &f->n_offsets);
-    return bad(s, "a field of a tensor that is unknown or there twice");
+    return fail_at(s, "a field of a tensor that is unknown or there twice");
 }
 
 static int check_tensor(struct scan *s, const struct fields *f, struct ddp_safetensors_tensor *t)
@@ -322,22 +322,22 @@ static int read_tensor(struct scan *s, const char *name, void *arg)
     size_t room = s->room; /* both arrays grow at the same time */
     if (strcmp(name, "__metadata__") == 0) {
         if (s->has_metadata)
-            return bad(s, "metadata for the second time");
+            return fail_at(s, "metadata for the second time");
         s->has_metadata = true;
         return read_object(s, read_text, NULL);
     }
     if (h->n == DDP_SAFETENSORS_MAX_TENSORS)
-        return bad(s, "more tensors than the bounds allow");
+        return fail_at(s, "more tensors than the bounds allow");
     if (strlen(name) > DDP_SAFETENSORS_MAX_NAME)
-        return bad(s, "a name that is too long");
+        return fail_at(s, "a name that is too long");
     int code = read_object(s, read_field, &f);
     if (code != 0)
         return code;
     if (f.type == NULL || !f.has_shape || f.n_offsets != 2)
         return co_fail(s->err, -EINVAL, "tensor '%.100s' lacks dtype, shape or data_offsets", name);
     if ((code = check_tensor(s, &f, &t)) != 0 ||
-        (code = grow((void **)&h->tensors, h->n, &s->room, sizeof t, s->err)) != 0 ||
-        (code = grow((void **)&s->places, h->n, &room, sizeof *s->places, s->err)) != 0)
+        (code = grow_array((void **)&h->tensors, h->n, &s->room, sizeof t, s->err)) != 0 ||
+        (code = grow_array((void **)&s->places, h->n, &room, sizeof *s->places, s->err)) != 0)
         return code;
     s->places[h->n] = (struct place){f.offsets[0], f.offsets[1], h->n};
     h->tensors[h->n++] = t;
@@ -357,7 +357,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Put the tensors into the order of their places, which must follow each other. */
-static int order(struct scan *s, uint64_t data_bytes)
+static int order_tensors(struct scan *s, uint64_t data_bytes)
 {
     struct safetensors_header *h = s->h;
     uint64_t end = 0;
@@ -409,13 +409,13 @@ _Static_assert(offsetof(struct ddp_safetensors_text, key) == 0, "keys are first"
 static int read_all(struct scan *s, uint64_t data_bytes)
 {
     if (s->at == s->end || *s->at != '{')
-        return bad(s, "no JSON object");
+        return fail_at(s, "no JSON object");
     int code = read_object(s, read_tensor, NULL);
     if (code != 0)
         return code;
-    if (peek(s) != '\0' || s->at != s->end)
-        return bad(s, "something behind the JSON object");
-    if ((code = order(s, data_bytes)) != 0)
+    if (peek_char(s) != '\0' || s->at != s->end)
+        return fail_at(s, "something behind the JSON object");
+    if ((code = order_tensors(s, data_bytes)) != 0)
         return code;
     code = check_names(s->h->tensors, s->h->n, sizeof *s->h->tensors, s->err);
     return code == 0 ? check_names(s->h->texts, s->h->n_texts, sizeof *s->h->texts, s->err) : code;

@@ -47,7 +47,7 @@ uint64_t whole_digest_end(const struct whole_digest *d)
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-static int fail(const struct whole_file *f, int error, struct co_error *err)
+static int fail_write(const struct whole_file *f, int error, struct co_error *err)
 {
     return co_fail(err, -error, "cannot write '%s': %s", f->path, strerror(error));
 }
@@ -67,7 +67,7 @@ int whole_file_open(struct whole_file *f, const char *path, struct co_error *err
     if (!co_may_replace(path))
         return co_fail(err, -EINVAL, "cannot write '%s': it is no regular file", path);
     f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    return f->fd < 0 ? fail(f, errno, err) : 0;
+    return f->fd < 0 ? fail_write(f, errno, err) : 0;
 }
 
 int whole_file_write(struct whole_file *f, const void *bytes, size_t n, struct co_error *err)
@@ -81,7 +81,7 @@ int whole_file_write(struct whole_file *f, const void *bytes, size_t n, struct c
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return fail(f, errno, err);
+            return fail_write(f, errno, err);
         from += done;
         n -= (size_t)done;
     }
@@ -106,13 +106,13 @@ void whole_file_sync_directory(const char *path)
 
 int whole_file_sync(struct whole_file *f, struct co_error *err)
 {
-    return fsync(f->fd) < 0 ? fail(f, errno, err) : 0;
+    return fsync(f->fd) < 0 ? fail_write(f, errno, err) : 0;
 }
 
 int whole_file_commit(struct whole_file *f, struct co_error *err)
 {
     if (fsync(f->fd) < 0 || rename(f->temporary, f->path) < 0) {
-        int code = fail(f, errno, err);
+        int code = fail_write(f, errno, err);
         whole_file_discard(f);
         return code;
     }

@@ -95,7 +95,8 @@ static void take_who(struct world *w, const struct env_who *who)
 }
 
 /* Meet the other ranks. Who comes back has entered the job before. */
-static int meet(struct world *w, struct env_who *who, uint64_t deadline_ms, struct co_error *err)
+static int meet_ranks(struct world *w, struct env_who *who, uint64_t deadline_ms,
+                      struct co_error *err)
 {
     struct recovery *r = w->recovery;
     const bool is_inside = r != NULL && r->is_inside;
@@ -134,7 +135,7 @@ static uint64_t start_deadline_ms(const struct ddp_init_opts *opts)
                                                       : DEFAULT_TIMEOUT_MS);
 }
 
-static int join(const struct ddp_init_opts *opts, struct world *w, struct co_error *err)
+static int join_job(const struct ddp_init_opts *opts, struct world *w, struct co_error *err)
 {
     struct env_who who;
     int code = env_read(env_getenv, NULL, &who, err);
@@ -154,7 +155,7 @@ static int join(const struct ddp_init_opts *opts, struct world *w, struct co_err
         w->step_fd = who.node_fd;
         return 0;
     }
-    return meet(w, &who, start_deadline_ms(opts), err);
+    return meet_ranks(w, &who, start_deadline_ms(opts), err);
 }
 
 static int join_beside(const struct ddp_init_opts *opts, struct env_who *who, struct world *w,
@@ -184,7 +185,7 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
     if (w == NULL)
         return co_fail(err, -ENOMEM, "no memory for a group");
     w->recovery = recovery;
-    int code = join(opts, w, err);
+    int code = join_job(opts, w, err);
     if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
         code = -EIO;
     if (code != 0) {
@@ -306,8 +307,8 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .is_apart = g->is_apart};
 }
 
-static int split(struct ddp_group *g, int color, int key, struct backend **ret, int *ret_rank,
-                 int *ret_n, struct co_error *err)
+static int split_backend(struct ddp_group *g, int color, int key, struct backend **ret,
+                         int *ret_rank, int *ret_n, struct co_error *err)
 {
     static const struct collective what = {.kind = CALL_GROUP_SPLIT, .dtype = DDP_UINT8};
     call_marker_enter(g, &what, RANK_STATUS_WAITS);
@@ -334,7 +335,7 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     if (sub == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
     requests_finish(g->requests);
-    int code = g->backend != NULL ? split(g, color, key, &backend, &rank, &n, &err) : 0;
+    int code = g->backend != NULL ? split_backend(g, color, key, &backend, &rank, &n, &err) : 0;
     if (code != 0)
         return rt_return(code, &err);
     if (color == DDP_NO_COLOR) {

@@ -272,7 +272,7 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static void undo(struct opening *o)
+static void undo_opening(struct opening *o)
 {
     if (o->local != NULL)
         o->local->ops->destroy(o->local);
@@ -310,7 +310,7 @@ int group_open(struct world *w, struct env_who *who, struct node_again *again, u
     else if (code == 0 && (code = connect_nodes(&o, &w->group.backend, err)) != 0)
         code = find_cause(&o, code, err);
     if (code != 0) {
-        undo(&o);
+        undo_opening(&o);
         return code;
     }
     w->line = &o.node->control->line[o.node->local_rank];

@@ -45,7 +45,7 @@ int ddp_progress_create(struct ddp_group *g, const char *title, uint64_t total,
     return 0;
 }
 
-static void print(struct ddp_progress *p, uint64_t now_ms, bool is_last)
+static void print_line(struct ddp_progress *p, uint64_t now_ms, bool is_last)
 {
     char text[PROGRESS_LINE_BYTES];
     const struct progress_line line = {.title = p->title,
@@ -79,7 +79,7 @@ void ddp_progress_update(struct ddp_progress *p, uint64_t done, const char *form
     if (now_ms < p->next_ms)
         return;
     p->next_ms = now_ms + (p->has_bar ? DRAW_MS : LINE_MS);
-    print(p, now_ms, false);
+    print_line(p, now_ms, false);
 }
 
 void ddp_progress_destroy(struct ddp_progress *p)
@@ -88,6 +88,6 @@ void ddp_progress_destroy(struct ddp_progress *p)
         return;
     group_disown(&p->child);
     if (p->prints && (p->has_bar || !p->is_told))
-        print(p, co_now_ms(), true);
+        print_line(p, co_now_ms(), true);
     free(p);
 }

@@ -11,7 +11,7 @@ struct out {
     size_t n;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct out *o, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct out *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -21,7 +21,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct out *o, const char 
         o->n = o->n + (size_t)n < PROGRESS_LINE_BYTES ? o->n + (size_t)n : PROGRESS_LINE_BYTES - 1;
 }
 
-static double share(const struct progress_line *l)
+static double share_done(const struct progress_line *l)
 {
     return l->done < l->total ? (double)l->done / (double)l->total : 1;
 }
@@ -29,21 +29,21 @@ static double share(const struct progress_line *l)
 static void add_bar(struct out *o, const struct progress_line *l)
 {
     char bar[BAR + 1];
-    const int n = (int)(share(l) * BAR);
+    const int n = (int)(share_done(l) * BAR);
     for (int i = 0; i < BAR; i++)
         bar[i] = i < n ? '=' : i == n ? '>' : ' ';
     bar[BAR] = '\0';
-    add(o, " [%s]", bar);
+    add_text(o, " [%s]", bar);
 }
 
 static void add_time(struct out *o, double seconds, const char *what)
 {
     if (seconds < 100)
-        add(o, "  %.0f s%s", seconds, what);
+        add_text(o, "  %.0f s%s", seconds, what);
     else if (seconds < 100 * 60)
-        add(o, "  %.0f min%s", seconds / 60, what);
+        add_text(o, "  %.0f min%s", seconds / 60, what);
     else
-        add(o, "  %.1f h%s", seconds / 3600, what);
+        add_text(o, "  %.1f h%s", seconds / 3600, what);
 }
 
 static void add_speed(struct out *o, const struct progress_line *l)
@@ -52,7 +52,7 @@ static void add_speed(struct out *o, const struct progress_line *l)
     if (l->passed_ms == 0 || l->done == 0)
         return;
     const double speed = (double)l->done / seconds;
-    add(o, speed >= 100 ? "  %.0f/s" : "  %.3g/s", speed);
+    add_text(o, speed >= 100 ? "  %.0f/s" : "  %.3g/s", speed);
     if (l->total > l->done)
         add_time(o, (double)(l->total - l->done) / speed, " left");
     else
@@ -63,17 +63,18 @@ const char *progress_line(const struct progress_line *l, char text[PROGRESS_LINE
 {
     struct out o = {.text = text};
     text[0] = '\0';
-    add(&o, "%s", l->title);
+    add_text(&o, "%s", l->title);
     if (l->total > 0) {
         if (l->has_bar)
             add_bar(&o, l);
-        add(&o, "  %" PRIu64 "/%" PRIu64 "  %d %%", l->done, l->total, (int)(share(l) * 100));
+        add_text(&o, "  %" PRIu64 "/%" PRIu64 "  %d %%", l->done, l->total,
+                 (int)(share_done(l) * 100));
     } else {
-        add(&o, "  %" PRIu64, l->done);
+        add_text(&o, "  %" PRIu64, l->done);
     }
     add_speed(&o, l);
     if (l->what[0] != '\0')
-        add(&o, "  %s", l->what);
+        add_text(&o, "  %s", l->what);
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';

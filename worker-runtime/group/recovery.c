@@ -39,19 +39,19 @@ void recovery_fini(struct recovery *r)
     recovery_init(r);
 }
 
-static struct recovery *of(const struct ddp_group *g)
+static struct recovery *recovery_of(const struct ddp_group *g)
 {
     return g->world->recovery;
 }
 
 bool recovery_is_due(const struct ddp_group *g)
 {
-    return of(g) != NULL && of(g)->most_done > 0;
+    return recovery_of(g) != NULL && recovery_of(g)->most_done > 0;
 }
 
 bool recovery_sends(const struct ddp_group *g)
 {
-    return !recovery_is_due(g) || !of(g)->all_have;
+    return !recovery_is_due(g) || !recovery_of(g)->all_have;
 }
 
 static bool has_state(const struct recovery *r)
@@ -61,7 +61,7 @@ static bool has_state(const struct recovery *r)
 
 int recovery_begin(struct ddp_group *world)
 {
-    struct recovery *r = of(world);
+    struct recovery *r = recovery_of(world);
     r->most_done = 0;
     r->all_have = false;
     r->n_samplers = 0;
@@ -87,7 +87,7 @@ int recovery_begin(struct ddp_group *world)
 
 int recovery_find_giver(struct ddp_group *g, int *ret_rank)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     *ret_rank = 0;
     if (!recovery_is_due(g) || r->all_have)
         return 0;
@@ -127,7 +127,7 @@ void recovery_count_step(struct ddp_group *g, uint64_t began_ns)
 
 uint64_t ddp_completed_steps(const struct ddp_group *g)
 {
-    const struct recovery *r = of(g);
+    const struct recovery *r = recovery_of(g);
     if (r == NULL)
         return 0;
     return r->n_done > r->most_done ? r->n_done : r->most_done;
@@ -146,7 +146,7 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
 {
     if (g == NULL || name == NULL || name[0] == '\0' || (data == NULL && bytes > 0))
         return rt_fail(DDP_EINVAL, "ddp_state_add: group, name and data are needed");
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     if (r == NULL || !r->again.may_follow)
         return DDP_OK; /* nobody will ever ask for it */
     if (r->has_memory)
@@ -181,7 +181,7 @@ static uint64_t digest_of(const struct recovery *r)
 static int compare_memory(struct ddp_group *g)
 {
     bool is_same;
-    int rc = collective_compare(g, digest_of(of(g)), &is_same);
+    int rc = collective_compare(g, digest_of(recovery_of(g)), &is_same);
     if (rc == 0 && !is_same)
         rc = rt_fail(DDP_EMISMATCH, "the ranks have not made the same calls of ddp_state_add(): "
                                     "names, sizes or their order differ");
@@ -190,7 +190,7 @@ static int compare_memory(struct ddp_group *g)
 
 int recovery_take_memory(struct ddp_group *g, int giver)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     if (r == NULL || r->has_memory)
         return 0;
     int rc = r->again.may_follow ? compare_memory(g) : 0;
@@ -208,7 +208,7 @@ int recovery_take_memory(struct ddp_group *g, int giver)
 
 int recovery_add_sampler(struct ddp_group *g, size_t *ret_number)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     *ret_number = 0;
     if (r == NULL)
         return 0;
@@ -233,7 +233,7 @@ static void set_place(struct recovery *r, size_t number, const struct recovery_p
 
 void recovery_mark(struct ddp_group *g, size_t number, const struct recovery_place *place)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     if (r == NULL)
         return;
     const struct recovery_sampler *s = &r->sampler[number];
@@ -243,7 +243,7 @@ void recovery_mark(struct ddp_group *g, size_t number, const struct recovery_pla
 
 int recovery_take_place(struct ddp_group *g, int giver, size_t number, struct recovery_place *ret)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     *ret = (struct recovery_place){.epoch = -1};
     if (!recovery_is_due(g))
         return 0;
@@ -259,7 +259,7 @@ int recovery_take_place(struct ddp_group *g, int giver, size_t number, struct re
 
 int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret)
 {
-    struct recovery *r = of(g);
+    struct recovery *r = recovery_of(g);
     *ret = NULL;
     if (r == NULL || !r->again.may_follow)
         return 0;

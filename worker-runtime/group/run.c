@@ -40,7 +40,7 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
 
 /* Join the newest generation. Should another rank die meanwhile, the one behind it: each costs
  * ddprun one of a finite number of replacements. */
-static int enter(struct recovery *r, struct ddp_group **ret_world, struct co_error *err)
+static int enter_newest(struct recovery *r, struct ddp_group **ret_world, struct co_error *err)
 {
     int code;
     while ((code = enter_one(r, ret_world, err)) == -ECONNRESET && r->again.may_follow)
@@ -61,7 +61,7 @@ static int come_back(struct recovery *r, struct ddp_group **world)
     if (rc != DDP_OK)
         return rc;
     r->again.wanted = r->again.joined + 1;
-    int code = enter(r, world, &err);
+    int code = enter_newest(r, world, &err);
     return code == -ECANCELED ? rt_fail(DDP_EPEER, "%s", reason) : rt_return(code, &err);
 }
 
@@ -94,7 +94,7 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg)
     recovery_init(&recovery);
     int code = standby_wait(&err);
     if (code == 0)
-        code = enter(&recovery, &world, &err);
+        code = enter_newest(&recovery, &world, &err);
     int rc = rt_return(code, &err);
     if (rc == 0)
         rc = train_on(&recovery, train, arg, &world);

@@ -136,7 +136,7 @@ static void stop_all(struct spawn *s, int signal_number)
         }
 }
 
-static void reap(struct child *c)
+static void reap_child(struct child *c)
 {
     pid_t got;
     while ((got = waitpid(c->pid, &c->status, 0)) < 0 && errno == EINTR)
@@ -158,7 +158,7 @@ static bool is_late(struct spawn *s, uint64_t deadline_ms)
     const int n_ready = poll(s->poll, (nfds_t)s->n, left_ms);
     for (int r = 0; n_ready > 0 && r < s->n; r++)
         if (s->poll[r].revents != 0)
-            reap(&s->child[r]);
+            reap_child(&s->child[r]);
     return n_ready == 0;
 }
 
@@ -216,7 +216,7 @@ static struct rank_end end_of(const struct spawn *s, int rank)
     return e;
 }
 
-static int tell(const struct spawn *s, int rank, const struct rank_end *e)
+static int tell_failure(const struct spawn *s, int rank, const struct rank_end *e)
 {
     if (e->signal != 0)
         return rt_fail(DDP_EPEER, "rank %d of %d was ended by signal %d (%s)", rank, s->n,
@@ -227,18 +227,18 @@ static int tell(const struct spawn *s, int rank, const struct rank_end *e)
                    rank, s->n, e->exit_status == 256 ? 0 : e->exit_status);
 }
 
-static int judge(const struct spawn *s)
+static int judge_ends(const struct spawn *s)
 {
     struct rank_end ends[MOST_RANKS];
     for (int r = 0; r < s->n; r++)
         ends[r] = end_of(s, r);
     const int first = first_failure_find(ends, s->n);
-    return first >= 0 ? tell(s, first, &ends[first]) : 0;
+    return first >= 0 ? tell_failure(s, first, &ends[first]) : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int prepare(struct spawn *s)
+static int prepare_spawn(struct spawn *s)
 {
     static atomic_uint count;
     snprintf(s->job, sizeof s->job, "spawn %d %u", (int)getpid(), atomic_fetch_add(&count, 1));
@@ -260,14 +260,14 @@ static int run_all(struct spawn *s)
         rc = start_one(s, r);
     if (rc == 0) {
         wait_for_all(s);
-        return judge(s);
+        return judge_ends(s);
     }
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", ddp_last_error());
     stop_all(s, SIGKILL);
     for (int r = 0; r < s->n; r++)
         if (s->child[r].pid > 0)
-            reap(&s->child[r]);
+            reap_child(&s->child[r]);
     return rt_fail(rc, "%s", text);
 }
 
@@ -277,7 +277,7 @@ int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)
         return rt_fail(DDP_EINVAL, "ddp_spawn: a function, and 1 to %d ranks are needed, not %d",
                        MOST_RANKS, n);
     struct spawn s = {.fn = fn, .arg = arg, .n = n, .board = MAP_FAILED};
-    int rc = prepare(&s);
+    int rc = prepare_spawn(&s);
     if (rc == 0)
         rc = run_all(&s);
     free(s.child);

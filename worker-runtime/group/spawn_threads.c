@@ -77,7 +77,7 @@ static void gate_open(struct threads *a, bool goes_on)
 
 /* --- a thread --------------------------------------------------------------------------------- */
 
-static void leave(void *arg)
+static void leave_control(void *arg)
 {
     struct thread *t = arg;
     control_leave(t->all->control, (unsigned)t->rank);
@@ -99,16 +99,16 @@ static int open_backend(struct thread *t, struct backend **ret)
                                    .kernels = a->kernels,
                                    .tunings = &a->tunings,
                                    .may_cma = true,
-                                   .on_destroy = leave,
+                                   .on_destroy = leave_control,
                                    .arg = t};
     if (code == 0 && (code = backend_cpu_create(&cpu, ret, &t->err)) != 0)
         transport_shm_destroy(shm);
     if (code != 0)
-        leave(t);
+        leave_control(t);
     return code;
 }
 
-static int join(struct thread *t)
+static int join_group(struct thread *t)
 {
     struct threads *a = t->all;
     co_autofree struct world *w = group_create_world();
@@ -129,7 +129,7 @@ static int join(struct thread *t)
     return code;
 }
 
-static void work(struct thread *t)
+static void run_function(struct thread *t)
 {
     struct threads *a = t->all;
     if (t->status == 0 && atomic_load(&a->n_failed) == 0)
@@ -156,11 +156,11 @@ static void *run_thread(void *arg)
     if (!gate_wait(a))
         return NULL;
     rt_set_apart(true);
-    t->status = rt_return(join(t), &t->err);
+    t->status = rt_return(join_group(t), &t->err);
     atomic_fetch_add(&a->n_failed, t->status != 0);
     pthread_barrier_wait(&a->everybody);  /* all are here, as after ddp_init() */
     pthread_cleanup_push(close_world, t); /* by pthread_exit(), too: others hear of it */
-    work(t);
+    run_function(t);
     pthread_cleanup_pop(1);
     return NULL;
 }
@@ -193,7 +193,7 @@ static int make_segments(struct threads *a, struct co_error *err)
     return code;
 }
 
-static int prepare(struct threads *a, struct co_error *err)
+static int prepare_threads(struct threads *a, struct co_error *err)
 {
     a->control_fd = -1;
     a->thread = calloc((size_t)a->n, sizeof *a->thread);
@@ -205,7 +205,7 @@ static int prepare(struct threads *a, struct co_error *err)
     return code == 0 && a->n > 1 ? make_segments(a, err) : code;
 }
 
-static void finish(struct threads *a)
+static void free_threads(struct threads *a)
 {
     for (int r = 0; a->segment != NULL && r < a->n; r++)
         user_segment_destroy(a->segment[r]);
@@ -238,7 +238,7 @@ static int run_all(struct threads *a, struct co_error *err)
     return code;
 }
 
-static int judge(const struct threads *a)
+static int judge_ends(const struct threads *a)
 {
     struct rank_end ends[CONTROL_MAX_LOCAL];
     for (int r = 0; r < a->n; r++)
@@ -275,11 +275,11 @@ int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void
     int code = -pthread_barrier_init(&a.everybody, NULL, (unsigned)n);
     if (code != 0)
         return rt_fail(DDP_ENOMEM, "ddp_spawn_threads: a barrier: %s", strerror(-code));
-    code = prepare(&a, &err);
+    code = prepare_threads(&a, &err);
     if (code == 0)
         code = run_all(&a, &err);
-    int rc = code != 0 ? rt_return(code, &err) : judge(&a);
-    finish(&a);
+    int rc = code != 0 ? rt_return(code, &err) : judge_ends(&a);
+    free_threads(&a);
     pthread_barrier_destroy(&a.everybody);
     return rc;
 }

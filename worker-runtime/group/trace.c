@@ -32,7 +32,7 @@ bool trace_path(const char *asked_for, int rank, char *path, size_t size)
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-static void end(struct trace *t)
+static void end_trace(struct trace *t)
 {
     if (t->file == NULL)
         return;
@@ -64,7 +64,7 @@ static void end_event(struct trace *t)
     if (t->n_events == TRACE_MOST_EVENTS && begin_event(t, 'i', TRAINING, co_now_ns())) {
         fprintf(t->file, ",\"s\":\"p\",\"name\":\"the trace ends here: %u events are its limit\"}",
                 TRACE_MOST_EVENTS);
-        end(t);
+        end_trace(t);
     }
 }
 
@@ -109,10 +109,10 @@ void trace_bucket(struct trace *t, size_t bucket, size_t bytes, uint64_t began_n
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
-static void destroy(struct group_child *child)
+static void destroy_trace(struct group_child *child)
 {
     struct trace *t = (struct trace *)child;
-    end(t);
+    end_trace(t);
     free(t);
 }
 
@@ -125,7 +125,7 @@ static int open_trace(const char *asked_for, int rank, struct trace **ret, struc
     struct trace *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return co_fail(err, -ENOMEM, "no memory for a trace");
-    t->child.destroy = destroy;
+    t->child.destroy = destroy_trace;
     t->rank = rank;
     t->file = fopen(path, "we");
     if (t->file == NULL) {

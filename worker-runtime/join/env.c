@@ -17,7 +17,7 @@ struct source {
     void *arg;
 };
 
-static const char *get(const struct source *s, const char *name)
+static const char *get_text(const struct source *s, const char *name)
 {
     const char *value = s->get(s->arg, name);
     return value != NULL && value[0] != '\0' ? value : NULL; /* an empty one counts as not set */
@@ -27,7 +27,7 @@ static const char *get(const struct source *s, const char *name)
 static int get_int(const struct source *s, const char *name, int missing, int min, int max,
                    int *ret, struct co_error *err)
 {
-    const char *text = get(s, name);
+    const char *text = get_text(s, name);
     int64_t value = missing;
     if (text != NULL && co_parse_int(name, text, min, max, &value, err) != 0) {
         co_fail_in(err, "the environment");
@@ -86,16 +86,17 @@ static const struct names by_srun = {
 
 static const struct names *find_starter(const struct source *s)
 {
-    bool ranked = get(s, DDP_ENV_RANK) != NULL || get(s, DDP_ENV_WORLD_SIZE) != NULL;
-    if (ranked && get(s, DDP_ENV_LOCAL_RANK) != NULL && get(s, DDP_ENV_LOCAL_WORLD_SIZE) != NULL)
+    bool ranked = get_text(s, DDP_ENV_RANK) != NULL || get_text(s, DDP_ENV_WORLD_SIZE) != NULL;
+    if (ranked && get_text(s, DDP_ENV_LOCAL_RANK) != NULL &&
+        get_text(s, DDP_ENV_LOCAL_WORLD_SIZE) != NULL)
         return &by_torchrun;
-    if (get(s, by_open_mpi.rank) != NULL)
+    if (get_text(s, by_open_mpi.rank) != NULL)
         return &by_open_mpi;
-    if (get(s, by_hydra.rank) != NULL && get(s, by_hydra.local_rank) != NULL)
+    if (get_text(s, by_hydra.rank) != NULL && get_text(s, by_hydra.local_rank) != NULL)
         return &by_hydra;
     if (ranked)
         return &by_hand;
-    if (get(s, "SLURM_STEP_ID") != NULL && get(s, by_srun.rank) != NULL)
+    if (get_text(s, "SLURM_STEP_ID") != NULL && get_text(s, by_srun.rank) != NULL)
         return &by_srun;
     return NULL;
 }
@@ -105,8 +106,8 @@ static const struct names *find_starter(const struct source *s)
 static int read_ranks(const struct source *s, const struct names *n, struct env_who *who,
                       struct co_error *err)
 {
-    if (get(s, n->rank) == NULL || get(s, n->size) == NULL) {
-        bool no_rank = get(s, n->rank) == NULL;
+    if (get_text(s, n->rank) == NULL || get_text(s, n->size) == NULL) {
+        bool no_rank = get_text(s, n->rank) == NULL;
         return co_fail(err, -ENOEXEC, "the environment has %s but no %s: set both, or neither",
                        no_rank ? n->size : n->rank, no_rank ? n->rank : n->size);
     }
@@ -145,14 +146,14 @@ static int read_local_size(const struct source *s, const struct names *n, struct
                            struct co_error *err)
 {
     static const char tasks_name[] = "SLURM_STEP_TASKS_PER_NODE";
-    if (n->local_size != NULL && get(s, n->local_size) != NULL)
+    if (n->local_size != NULL && get_text(s, n->local_size) != NULL)
         return get_int(s, n->local_size, 0, 1, who->world_size, &who->local_world_size, err);
-    if (n == &by_srun && get(s, tasks_name) != NULL) {
-        who->local_world_size = slurm_tasks(get(s, tasks_name), who->node_rank);
+    if (n == &by_srun && get_text(s, tasks_name) != NULL) {
+        who->local_world_size = slurm_tasks(get_text(s, tasks_name), who->node_rank);
         if (who->local_world_size > 0)
             return 0;
         return co_fail(err, -ENOEXEC, "the environment: %s '%.100s' says nothing about node %d",
-                       tasks_name, get(s, tasks_name), who->node_rank);
+                       tasks_name, get_text(s, tasks_name), who->node_rank);
     }
     /* By hand nobody counts the ranks of a node: those of a single node have their ranks as local
      * ranks. */
@@ -238,7 +239,7 @@ static int check_agreement(const struct source *s, const struct names *n, const 
                            struct co_error *err)
 {
     struct env_who other = {0};
-    bool ranked = get(s, DDP_ENV_RANK) != NULL || get(s, DDP_ENV_WORLD_SIZE) != NULL;
+    bool ranked = get_text(s, DDP_ENV_RANK) != NULL || get_text(s, DDP_ENV_WORLD_SIZE) != NULL;
     if (!ranked || (n != &by_open_mpi && n != &by_hydra))
         return 0;
     int code = read_ranks(s, &by_hand, &other, err);
@@ -262,9 +263,9 @@ static const char *or_empty(const char *text)
 static int name_job(const struct source *s, const struct names *n, struct env_who *who,
                     struct co_error *err)
 {
-    const char *job = get(s, DDP_ENV_JOB_ID);
-    const char *port = get(s, DDP_ENV_MASTER_PORT), *run_id = get(s, DDP_ENV_RUN_ID);
-    const char *pmix = get(s, "PMIX_NAMESPACE"), *slurm = get(s, "SLURM_JOB_ID");
+    const char *job = get_text(s, DDP_ENV_JOB_ID);
+    const char *port = get_text(s, DDP_ENV_MASTER_PORT), *run_id = get_text(s, DDP_ENV_RUN_ID);
+    const char *pmix = get_text(s, "PMIX_NAMESPACE"), *slurm = get_text(s, "SLURM_JOB_ID");
     int length = 0;
     who->job[0] = '\0';
     if (job != NULL)
@@ -272,12 +273,13 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
     else if (n == &by_open_mpi && pmix != NULL)
         length = snprintf(who->job, sizeof who->job, "pmix %s", pmix);
     else if (n == &by_srun && slurm != NULL)
-        length =
-            snprintf(who->job, sizeof who->job, "slurm %s.%s %s", slurm,
-                     or_empty(get(s, "SLURM_STEP_ID")), or_empty(get(s, "SLURM_RESTART_COUNT")));
+        length = snprintf(who->job, sizeof who->job, "slurm %s.%s %s", slurm,
+                          or_empty(get_text(s, "SLURM_STEP_ID")),
+                          or_empty(get_text(s, "SLURM_RESTART_COUNT")));
     else if ((n == &by_torchrun || n == &by_hand) && (port != NULL || run_id != NULL))
-        length = snprintf(who->job, sizeof who->job, "run %s %s:%s %u", or_empty(run_id),
-                          or_empty(get(s, DDP_ENV_MASTER_ADDR)), or_empty(port), who->generation);
+        length =
+            snprintf(who->job, sizeof who->job, "run %s %s:%s %u", or_empty(run_id),
+                     or_empty(get_text(s, DDP_ENV_MASTER_ADDR)), or_empty(port), who->generation);
     /* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
     if (job != NULL || n == &by_open_mpi || n == &by_srun)
         memcpy(who->store_job, who->job, sizeof who->store_job);
@@ -429,7 +431,7 @@ int env_find_store(env_get_fn *get_fn, void *arg, const char **ret_host, uint16_
                    struct co_error *err)
 {
     const struct source s = {get_fn, arg};
-    const char *host = get(&s, DDP_ENV_MASTER_ADDR), *port = get(&s, DDP_ENV_MASTER_PORT);
+    const char *host = get_text(&s, DDP_ENV_MASTER_ADDR), *port = get_text(&s, DDP_ENV_MASTER_PORT);
     int64_t number;
     if (host == NULL || port == NULL)
         return 0;

@@ -346,7 +346,7 @@ static int on_refused(const struct joiner *j, const struct node_message *m, stru
 }
 
 /* Read and answer all that is there. */
-static int converse(struct joiner *j, struct co_error *err)
+static int read_answers(struct joiner *j, struct co_error *err)
 {
     const struct node_again *again = j->opts->again;
     while (j->next < j->n_local) {
@@ -373,7 +373,7 @@ static int converse(struct joiner *j, struct co_error *err)
     return 0;
 }
 
-static int turn(struct joiner *j, struct co_error *err)
+static int wait_turn(struct joiner *j, struct co_error *err)
 {
     int left_ms = co_left_ms(j->opts->deadline_ms);
     int ms = left_ms >= 0 && left_ms < TURN_MS ? left_ms : TURN_MS;
@@ -389,7 +389,7 @@ static int get_everything(struct joiner *j, struct co_error *err)
 {
     int code = reach_broker(j, err);
     while (code == 0) {
-        code = converse(j, err);
+        code = read_answers(j, err);
         if (code == 0 && j->next == j->n_local)
             break;
         /* Where the broker went away, the reason of that comes first. */
@@ -400,7 +400,7 @@ static int get_everything(struct joiner *j, struct co_error *err)
         if (code == 0 && co_left_ms(j->opts->deadline_ms) == 0)
             code = fail_late(j, err);
         if (code == 0)
-            code = turn(j, err);
+            code = wait_turn(j, err);
     }
     return code;
 }

@@ -109,7 +109,7 @@ static int find_addresses(struct meeting *m, struct net_address *ret_listen, str
     return 0;
 }
 
-static int serve(struct meeting *m, const struct env_who *who, struct co_error *err)
+static int serve_store(struct meeting *m, const struct env_who *who, struct co_error *err)
 {
     struct net_address listen;
     int rc = find_addresses(m, &listen, err);
@@ -156,20 +156,20 @@ static bool read_meeting(char *text, struct meeting *m)
 
 /* --- all ranks -------------------------------------------------------------------------------- */
 
-static int tell(const struct env_who *who, struct pmi1_client *c, struct meeting *m,
-                uint64_t deadline_ms, struct co_error *err)
+static int tell_meeting(const struct env_who *who, struct pmi1_client *c, struct meeting *m,
+                        uint64_t deadline_ms, struct co_error *err)
 {
     char text[PMI1_VALUE_BYTES];
     struct co_error why;
-    if (serve(m, who, &why) == 0)
+    if (serve_store(m, who, &why) == 0)
         print_meeting(m, text);
     else
         pmi1_print_failure(&why, text);
     return pmi1_client_put(c, KEY, text, deadline_ms, err);
 }
 
-static int hear(struct pmi1_client *c, struct meeting *m, uint64_t deadline_ms,
-                struct co_error *err)
+static int hear_meeting(struct pmi1_client *c, struct meeting *m, uint64_t deadline_ms,
+                        struct co_error *err)
 {
     char text[PMI1_VALUE_BYTES];
     int rc = pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err);
@@ -183,17 +183,17 @@ static int hear(struct pmi1_client *c, struct meeting *m, uint64_t deadline_ms,
                : co_fail(err, -EPROTO, "what rank 0 says of its store by PMI makes no sense");
 }
 
-static int meet(const struct env_who *who, struct meeting *m, uint64_t deadline_ms,
-                struct co_error *err)
+static int meet_by_pmi(const struct env_who *who, struct meeting *m, uint64_t deadline_ms,
+                       struct co_error *err)
 {
     struct pmi1_client c;
     int rc = pmi1_client_open(&c, who->pmi_fd, deadline_ms, err);
     if (rc == 0 && who->rank == 0)
-        rc = tell(who, &c, m, deadline_ms, err);
+        rc = tell_meeting(who, &c, m, deadline_ms, err);
     if (rc == 0)
         rc = pmi1_client_barrier(&c, deadline_ms, err);
     if (rc == 0)
-        rc = hear(&c, m, deadline_ms, err);
+        rc = hear_meeting(&c, m, deadline_ms, err);
     if (rc == 0)
         rc = pmi1_client_finalize(&c, deadline_ms, err);
     return rc;
@@ -209,7 +209,7 @@ int pmi_meet(const struct env_who *who, uint64_t deadline_ms, struct co_error *e
                        "the job's store: this program has an MPI library, whose PMI_FD is not for "
                        "others: give all ranks %s and %s, where ddp-rendezvous serves a store",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
-    int rc = meet(who, &m, deadline_ms, err);
+    int rc = meet_by_pmi(who, &m, deadline_ms, err);
     if (rc < 0) {
         store_host_close(m.host);
         return rc;

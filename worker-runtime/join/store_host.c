@@ -47,7 +47,7 @@ struct store_host {
 
 /* --- guests ----------------------------------------------------------------------------------- */
 
-static void drop(struct store_host *h, size_t at)
+static void drop_guest(struct store_host *h, size_t at)
 {
     struct guest *g = h->guests[at];
     session_fini(&g->session);
@@ -65,12 +65,12 @@ static void drop_unproven(struct store_host *h)
         n += !h->guests[i]->is_known;
     for (size_t i = 0; n >= UNPROVEN_PEERS && i < h->n_guests; i++)
         if (!h->guests[i]->is_known) {
-            drop(h, i);
+            drop_guest(h, i);
             return;
         }
 }
 
-static void welcome(struct store_host *h)
+static void accept_guest(struct store_host *h)
 {
     const int fd = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
@@ -112,7 +112,7 @@ static bool take_word(const struct store_host *h, struct guest *g)
 }
 
 /* returns   whether it may stay */
-static bool run(struct guest *g)
+static bool run_session(struct guest *g)
 {
     int state = SESSION_LATE;
     g->is_choked = false;
@@ -125,7 +125,7 @@ static bool run(struct guest *g)
     return state == SESSION_IDLE || state == SESSION_MORE || state == SESSION_CHOKED;
 }
 
-static bool receive(struct store_host *h, struct guest *g)
+static bool receive_bytes(struct store_host *h, struct guest *g)
 {
     uint8_t *room = co_buf_room(&g->in, READ_BYTES);
     if (room == NULL)
@@ -138,7 +138,7 @@ static bool receive(struct store_host *h, struct guest *g)
     co_buf_added(&g->in, (size_t)n);
     if (!g->is_known && !take_word(h, g))
         return false;
-    return !g->is_known || run(g);
+    return !g->is_known || run_session(g);
 }
 
 static bool send_some(struct guest *g)
@@ -151,7 +151,7 @@ static bool send_some(struct guest *g)
             return errno == EAGAIN || errno == EINTR;
         co_buf_consume(out, (size_t)n);
     }
-    return !g->is_choked || run(g);
+    return !g->is_choked || run_session(g);
 }
 
 static void on_output(struct session *s)
@@ -161,7 +161,7 @@ static void on_output(struct session *s)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-static void watch(const struct store_host *h)
+static void fill_polls(const struct store_host *h)
 {
     for (size_t i = 0; i < h->n_guests; i++) {
         const struct guest *g = h->guests[i];
@@ -175,25 +175,26 @@ static void watch(const struct store_host *h)
 
 /* A request of one guest may be the answer to another: all that owe something are sent to in the
  * same turn. */
-static void turn(struct store_host *h)
+static void serve_ready(struct store_host *h)
 {
     const size_t n = h->n_guests;
     const bool is_asked = h->polls[n].revents != 0;
     for (size_t i = n; i-- > 0;) /* from the end: those behind a dropped one move up */
-        if ((h->polls[i].revents & (POLLIN | POLLERR | POLLHUP)) != 0 && !receive(h, h->guests[i]))
-            drop(h, i);
+        if ((h->polls[i].revents & (POLLIN | POLLERR | POLLHUP)) != 0 &&
+            !receive_bytes(h, h->guests[i]))
+            drop_guest(h, i);
     for (size_t i = h->n_guests; i-- > 0;)
         if (h->guests[i]->session.no_memory || !send_some(h->guests[i]))
-            drop(h, i);
+            drop_guest(h, i);
     if (is_asked)
-        welcome(h);
+        accept_guest(h);
 }
 
-static void *serve(void *arg)
+static void *serve_guests(void *arg)
 {
     struct store_host *h = arg;
     for (;;) {
-        watch(h);
+        fill_polls(h);
         if (poll(h->polls, h->n_guests + 2, co_listener_wait_ms(&h->listener, -1)) < 0) {
             if (errno != EINTR && errno != EAGAIN)
                 return NULL;
@@ -201,7 +202,7 @@ static void *serve(void *arg)
         }
         if (h->polls[h->n_guests + 1].revents != 0)
             return NULL;
-        turn(h);
+        serve_ready(h);
     }
 }
 
@@ -224,10 +225,10 @@ static int make_store(struct store_host *h, struct co_error *err)
     return store_create(&limits, seed, session_on_wake, NULL, &h->sessions.store, err);
 }
 
-static void destroy(struct store_host *h)
+static void destroy_host(struct store_host *h)
 {
     while (h->n_guests > 0)
-        drop(h, h->n_guests - 1);
+        drop_guest(h, h->n_guests - 1);
     co_close_at(&h->listener.fd);
     co_close_at(&h->stop_fd);
     store_destroy(h->sessions.store);
@@ -254,10 +255,10 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
         rc = net_address_listen(address, ret_port, &h->listener.fd, err);
     if (rc == 0 && (h->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
         rc = co_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
-    if (rc == 0 && (rc = process_start_thread(&h->thread, serve, h)) != 0)
+    if (rc == 0 && (rc = process_start_thread(&h->thread, serve_guests, h)) != 0)
         co_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc < 0) {
-        destroy(h);
+        destroy_host(h);
         return rc;
     }
     *ret = h;
@@ -270,5 +271,5 @@ void store_host_close(struct store_host *h)
         return;
     eventfd_write(h->stop_fd, 1);
     pthread_join(h->thread, NULL);
-    destroy(h);
+    destroy_host(h);
 }

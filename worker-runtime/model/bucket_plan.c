@@ -17,7 +17,7 @@ struct walk {
     size_t filled[N_DTYPES]; /* the open one holds so many elements */
 };
 
-static size_t turn(const size_t *order, size_t n, size_t k)
+static size_t number_at(const size_t *order, size_t n, size_t k)
 {
     return order != NULL ? order[k] : n - 1 - k;
 }
@@ -63,7 +63,7 @@ static int order_by_last_tensor(struct bucket_plan *p, const size_t *order)
         number[b] = NONE;
     size_t left = p->n_buckets;
     for (size_t k = p->n_tensors; k-- > 0;) {
-        struct bucket_place *place = &p->place[turn(order, p->n_tensors, k)];
+        struct bucket_place *place = &p->place[number_at(order, p->n_tensors, k)];
         size_t opened_as = place->bucket;
         if (number[opened_as] == NONE) {
             number[opened_as] = --left;
@@ -120,7 +120,7 @@ static int fill_plan(struct bucket_plan *p, const struct bucket_tensor *tensors,
     for (size_t d = 0; d < N_DTYPES; d++)
         last[d] = NONE;
     for (size_t k = 0; k < n; k++) {
-        const size_t i = turn(order, n, k);
+        const size_t i = number_at(order, n, k);
         if (add_tensor(p, w, &tensors[i], &p->place[i]) < 0)
             return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
     }

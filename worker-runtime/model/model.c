@@ -96,7 +96,7 @@ static void destroy_child(struct group_child *child)
     ddp_model_destroy(m);
 }
 
-static int allocate(struct ddp_model *m)
+static int allocate_arrays(struct ddp_model *m)
 {
     m->sizes = calloc(m->n_tensors, sizeof(*m->sizes));
     m->order = calloc(m->n_tensors, sizeof(*m->order));
@@ -116,14 +116,14 @@ static int allocate(struct ddp_model *m)
 }
 
 /* All that can fail on one rank alone; no other rank is asked. */
-static int prepare(struct ddp_model *m)
+static int prepare_model(struct ddp_model *m)
 {
     struct co_error err = {0};
     int rc = check_all(m->tensors, m->n_tensors, &m->opts);
     if (rc == 0 && model_is_on_device(m))
         rc = model_device_prepare(m);
     if (rc == 0)
-        rc = allocate(m);
+        rc = allocate_arrays(m);
     if (rc == 0)
         rc = model_homes_create(m);
     if (rc == 0)
@@ -153,7 +153,7 @@ static int take_state(struct ddp_model *m)
 }
 
 /* Meet the others. */
-static int agree(struct ddp_model *m)
+static int meet_ranks(struct ddp_model *m)
 {
     const struct model_description d = {
         .tensors = m->tensors, .n_tensors = m->n_tensors, .opts = &m->opts};
@@ -167,9 +167,9 @@ static int agree(struct ddp_model *m)
 
 static int model_create(struct ddp_model *m)
 {
-    int rc = prepare(m);
+    int rc = prepare_model(m);
     if (rc == 0)
-        return agree(m);
+        return meet_ranks(m);
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", ddp_last_error());
     model_agree(m->g, NULL); /* so that nobody waits; what it says is not this rank's reason */

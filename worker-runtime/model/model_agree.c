@@ -168,7 +168,7 @@ static void describe_option(const struct side *s, size_t k, int rank, char *text
         snprintf(text, size, "rank %d has %s %" PRIu64, rank, options[k].name, s->option[k]);
 }
 
-static void describe(const struct side *s, int rank, int64_t index, char *text, size_t size)
+static void describe_side(const struct side *s, int rank, int64_t index, char *text, size_t size)
 {
     const struct record *t = &s->tensor;
     if (index < 0)
@@ -181,7 +181,7 @@ static void describe(const struct side *s, int rank, int64_t index, char *text, 
 }
 
 /* Find the first difference and the first rank that has it; tell everybody both sides. */
-static int explain(struct ddp_group *g, const struct model_description *mine)
+static int explain_difference(struct ddp_group *g, const struct model_description *mine)
 {
     int64_t index, first, rank;
     int rc = compare_with_rank_0(g, mine, &index);
@@ -201,8 +201,8 @@ static int explain(struct ddp_group *g, const struct model_description *mine)
         (rc = ddp_broadcast_bytes(g, &other, sizeof(other), (int)rank)) != 0)
         return rc;
     char one_side[256], other_side[256];
-    describe(&zero, 0, first, one_side, sizeof(one_side));
-    describe(&other, (int)rank, first, other_side, sizeof(other_side));
+    describe_side(&zero, 0, first, one_side, sizeof(one_side));
+    describe_side(&other, (int)rank, first, other_side, sizeof(other_side));
     if (first < 0)
         return rt_fail(DDP_EMISMATCH, "the ranks' ddp_model_opts differ: %s, %s", one_side,
                        other_side);
@@ -225,7 +225,7 @@ int model_agree(struct ddp_group *g, const struct model_description *mine)
                        least[0]);
     if (least[1] == ~least[2])
         return 0;
-    return explain(g, mine);
+    return explain_difference(g, mine);
 }
 
 int model_broadcast(struct ddp_group *g, const struct ddp_tensor *t, size_t n, int root,

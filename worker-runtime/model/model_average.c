@@ -52,7 +52,7 @@ static size_t count_of(const struct model_bucket *b, const struct bucket_piece *
     return (size_t)(p->end - p->memory) / ddp_dtype_size(b->dtype);
 }
 
-static void scale(struct model_bucket *b, double factor)
+static void scale_bucket(struct model_bucket *b, double factor)
 {
     for (size_t i = 0; factor != 1 && i < b->n_pieces; i++)
         convert_scale(process_kernels(), b->piece[i].memory, b->dtype, count_of(b, &b->piece[i]),
@@ -90,7 +90,7 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
 
 /* --- there ------------------------------------------------------------------------------------ */
 
-static int fail(struct ddp_model *m, size_t k, int rc)
+static int fail_bucket(struct ddp_model *m, size_t k, int rc)
 {
     return model_keep_failure(m,
                               rt_fail(rc, "average of gradient bucket %zu of %zu: %s", k + 1,
@@ -115,7 +115,7 @@ static int call_hook(struct ddp_model *m, size_t k, void *stream)
         return 0;
     if (rc == DDP_EPEER || rc == DDP_ETIMEOUT || rc == DDP_EMISMATCH || rc == DDP_ERESPAWN ||
         rc > 0) /* of a collective that has broken the group */
-        return fail(m, k, rc);
+        return fail_bucket(m, k, rc);
     rt_fail(rc, "hook of gradient bucket %zu of %zu: %s", k + 1, m->set.plan.n_buckets,
             ddp_last_error());
     model_keep_failure(m, rc, false);
@@ -140,7 +140,7 @@ static int settle_device(struct ddp_model *m, size_t k, int rc)
 {
     if (rc == DDP_EINVAL)
         model_keep_failure(m, rc, false);
-    return rc == 0 || rc == DDP_EINVAL ? 0 : fail(m, k, rc);
+    return rc == 0 || rc == DDP_EINVAL ? 0 : fail_bucket(m, k, rc);
 }
 
 static int run_hook(struct ddp_model *m, size_t k)
@@ -182,13 +182,13 @@ static int send_pieces(struct ddp_model *m, struct model_bucket *b)
     return rc;
 }
 
-static int launch(struct ddp_model *m, size_t k)
+static int launch_bucket(struct ddp_model *m, size_t k)
 {
     struct model_bucket *b = &m->set.at[k];
     int rc = m->has_begun ? 0 : begin_step(m);
     b->began_ns = m->trace != NULL ? co_now_ns() : 0;
     if (rc != 0)
-        return fail(m, k, rc);
+        return fail_bucket(m, k, rc);
     for (size_t i = 0; i < b->n_pieces; i++)
         b->piece[i].found_inf = 1; /* not known better */
     if (m->opts.hook != NULL)
@@ -196,10 +196,10 @@ static int launch(struct ddp_model *m, size_t k)
     if (model_is_on_device(m))
         return settle_device(
             m, k, model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m)));
-    scale(b, factor_before(m));
+    scale_bucket(b, factor_before(m));
     convert_wire(b, false);
     rc = send_pieces(m, b);
-    return rc != 0 ? fail(m, k, rc) : 0;
+    return rc != 0 ? fail_bucket(m, k, rc) : 0;
 }
 
 /* --- and back --------------------------------------------------------------------------------- */
@@ -225,15 +225,15 @@ static int wait_for(struct model_bucket *b)
     return rc;
 }
 
-static int finish(struct ddp_model *m, size_t k)
+static int finish_bucket(struct ddp_model *m, size_t k)
 {
     struct model_bucket *b = &m->set.at[k];
     int rc = wait_for(b);
     if (rc != 0)
-        return fail(m, k, rc);
+        return fail_bucket(m, k, rc);
     if (m->opts.hook == NULL && !model_is_on_device(m)) {
         convert_wire(b, true);
-        scale(b, factor_after(m));
+        scale_bucket(b, factor_after(m));
     }
     if (model_looks_for_nonfinite(m) && !model_is_on_device(m) && may_hold_nonfinite(b))
         look_for_nonfinite(m, k);
@@ -260,7 +260,7 @@ static bool has_complete(const struct ddp_model *m)
 static int launch_complete(struct ddp_model *m)
 {
     while (has_complete(m)) {
-        int rc = launch(m, m->n_launched);
+        int rc = launch_bucket(m, m->n_launched);
         if (rc != 0)
             return rc;
         m->n_launched++;
@@ -273,12 +273,12 @@ int model_average_some(struct ddp_model *m)
     int rc = 0;
     if (!m->opts.delay_allreduce && has_complete(m)) {
         rc = group_check("ddp_model_ready", m->g);
-        rc = rc == 0 ? model_graph_look(m) : fail(m, m->n_launched, rc);
+        rc = rc == 0 ? model_graph_look(m) : fail_bucket(m, m->n_launched, rc);
     }
     if (rc == 0 && !m->opts.delay_allreduce)
         rc = launch_complete(m);
     while (rc == 0 && m->n_averaged < m->n_launched && is_back(&m->set.at[m->n_averaged]))
-        rc = finish(m, m->n_averaged++);
+        rc = finish_bucket(m, m->n_averaged++);
     return rc;
 }
 
@@ -286,9 +286,9 @@ int model_average_all(struct ddp_model *m)
 {
     int rc = launch_complete(m);
     if (rc == 0 && model_is_on_device(m) && (rc = model_device_wait(m)) != 0) /* for all at once */
-        fail(m, m->n_launched - 1, rc);
+        fail_bucket(m, m->n_launched - 1, rc);
     while (rc == 0 && m->n_averaged < m->n_launched)
-        rc = finish(m, m->n_averaged++);
+        rc = finish_bucket(m, m->n_averaged++);
     return rc;
 }
 
@@ -300,7 +300,7 @@ int model_average_capture(struct ddp_model *m)
     rc = model_device_close_graph(m);
     if (rc == DDP_EINVAL)
         return model_keep_failure(m, rc, false);
-    return rc != 0 ? fail(m, m->n_launched - 1, rc) : 0;
+    return rc != 0 ? fail_bucket(m, m->n_launched - 1, rc) : 0;
 }
 
 void model_average_stop(struct ddp_model *m, bool waits)

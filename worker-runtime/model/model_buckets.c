@@ -242,8 +242,8 @@ static bool needs_wire(const struct ddp_model *m, const struct model_bucket *b)
 }
 
 /* Give a bucket its memory, now that the ranks have agreed on what all of them can do. */
-static bool place(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b,
-                  uint8_t can)
+static bool place_bucket(struct ddp_model *m, const struct bucket *plan, struct model_bucket *b,
+                         uint8_t can)
 {
     b->where = (can & CAN_OURS) != 0 ? BUCKET_OURS : BUCKET_USERS;
     if (!model_is_on_device(m) && (can == 0 || !is_worth_its_calls(m, plan)) &&
@@ -257,7 +257,7 @@ static bool place(struct ddp_model *m, const struct bucket *plan, struct model_b
 }
 
 /* Tell every rank the worst of what all of them say. */
-static int combine(struct ddp_model *m, uint8_t *values, size_t n)
+static int combine_bytes(struct ddp_model *m, uint8_t *values, size_t n)
 {
     return ddp_all_reduce(m->g, values, values, n, DDP_UINT8, DDP_BAND, NULL);
 }
@@ -268,7 +268,7 @@ static int agree_on_memory(struct ddp_model *m, bool ok)
     char text[CO_ERROR_TEXT_BYTES];
     uint8_t all_ok = ok;
     snprintf(text, sizeof(text), "%s", ddp_last_error());
-    int rc = combine(m, &all_ok, 1);
+    int rc = combine_bytes(m, &all_ok, 1);
     if (rc != 0 || all_ok)
         return rc;
     if (!ok)
@@ -283,7 +283,7 @@ static int place_alone(struct ddp_model *m, struct bucket_set *set)
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].where = BUCKET_NOWHERE;
         set->at[k].n_pieces = 0;
-        if (m->opts.hook != NULL && !place(m, &set->plan.bucket[k], &set->at[k], 0))
+        if (m->opts.hook != NULL && !place_bucket(m, &set->plan.bucket[k], &set->at[k], 0))
             return rt_fail(DDP_ENOMEM, "gradient buckets: %s", ddp_last_error());
     }
     return m->opts.nccl_memory ? model_device_enlist(m, set) : 0;
@@ -296,13 +296,13 @@ int model_buckets_place(struct ddp_model *m, struct bucket_set *set)
     if (m->g->world_size == 1 && !model_device_averages(m))
         return place_alone(m, set);
     look_at_all(m, set);
-    int rc = combine(m, set->can, n);
+    int rc = combine_bytes(m, set->can, n);
     if (rc != 0)
         return rc;
     for (size_t k = 0; ok && k < n; k++) {
         if (model_is_on_device(m) && set->can[k] == 0)
             model_device_scatter(m, set, k);
-        ok = place(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
+        ok = place_bucket(m, &set->plan.bucket[k], &set->at[k], set->can[k]);
     }
     rc = agree_on_memory(m, ok);
     return rc == 0 && m->opts.nccl_memory ? model_device_enlist(m, set) : rc;
@@ -343,7 +343,7 @@ static int change_plan(struct ddp_model *m, const size_t *order)
 {
     struct bucket_set set;
     uint8_t all_can = model_buckets_plan(m, order, &set) == 0;
-    int rc = combine(m, &all_can, 1);
+    int rc = combine_bytes(m, &all_can, 1);
     if (rc == 0 && all_can && !bucket_plan_same(&set.plan, &m->set.plan)) {
         rc = model_buckets_place(m, &set);
         if (rc == 0) {

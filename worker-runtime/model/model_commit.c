@@ -77,7 +77,7 @@ struct says {
 };
 enum { N_WORDS = sizeof(struct says) / sizeof(uint32_t) };
 
-static struct says say(const struct ddp_model *m)
+static struct says describe_step(const struct ddp_model *m)
 {
     const struct ddp_group *g = m->g;
     const uint32_t rank = (uint32_t)g->rank + 1;
@@ -96,7 +96,7 @@ static struct says say(const struct ddp_model *m)
 }
 
 /* What the exchange has told, whether the step counts or not. */
-static void hear(struct ddp_model *m, const struct says *says)
+static void take_answer(struct ddp_model *m, const struct says *says)
 {
     struct ddp_group *g = m->g;
     if (says->active != 0)
@@ -141,7 +141,7 @@ static int fail_not_finite(struct ddp_model *m, const struct says *says)
     return model_keep_failure(m, DDP_ENOTFINITE, false);
 }
 
-static int judge(struct ddp_model *m, const struct says *says)
+static int judge_step(struct ddp_model *m, const struct says *says)
 {
     if (says->misuse != 0 || says->signature != ~says->complement)
         return fail_for_all(m, says);
@@ -163,15 +163,15 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
 {
     struct ddp_group *g = m->g;
     _Atomic uint64_t *word = g->backend != NULL ? g->backend->ops->commit_word(g->backend) : NULL;
-    struct says says = say(m);
+    struct says says = describe_step(m);
     const uint64_t step = ++g->n_exchanges;
     *ret_any_active = true;
     int rc = ddp_all_reduce(g, &says, &says, N_WORDS, DDP_UINT32, DDP_MAX, NULL);
     if (rc != 0)
         return settle_failure(m, word, step, rc);
     *ret_any_active = says.active != 0;
-    hear(m, &says);
-    rc = judge(m, &says);
+    take_answer(m, &says);
+    rc = judge_step(m, &says);
     if (rc != 0 || word == NULL || model_commit_decide(word, step))
         return rc;
     /* a rank of this node that failed in the exchange was faster */

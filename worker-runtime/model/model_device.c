@@ -158,7 +158,7 @@ int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
 }
 
 /* Fill in what all averages of a bucket have, and send it. */
-static int send(struct ddp_model *m, const struct model_bucket *b, struct device_average a)
+static int send_bucket(struct ddp_model *m, const struct model_bucket *b, struct device_average a)
 {
     const struct device_link *l = m->g->device;
     struct co_error err = {0};
@@ -185,13 +185,14 @@ int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is
     struct device_average a = {.is_sum = is_sum, .before = before, .after = after};
     if (m->g->world_size == 1) /* nothing is changed */
         a = (struct device_average){.before = 1, .after = 1};
-    return b->n_pieces > 0 ? send(m, b, a) : 0;
+    return b->n_pieces > 0 ? send_bucket(m, b, a) : 0;
 }
 
 int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
                       bool (*call)(void *arg, void *stream), void *arg)
 {
-    return send(m, b, (struct device_average){.before = 1, .after = 1, .reduce = call, .arg = arg});
+    return send_bucket(
+        m, b, (struct device_average){.before = 1, .after = 1, .reduce = call, .arg = arg});
 }
 
 /* --- what is not finite ----------------------------------------------------------------------- */

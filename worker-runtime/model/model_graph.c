@@ -13,7 +13,7 @@
 
 /* None of it goes into the graph, nor any more of it. No other rank is told: none waits for this
  * one before a launch. */
-static int refuse(struct ddp_model *m, int rc)
+static int refuse_step(struct ddp_model *m, int rc)
 {
     m->step = MODEL_STEP_REFUSED;
     model_keep_failure(m, rc, false);
@@ -23,27 +23,27 @@ static int refuse(struct ddp_model *m, int rc)
 static int begin_capture(struct ddp_model *m)
 {
     if (m->opts.weighted)
-        return refuse(m,
-                      rt_fail(DDP_EUNSUPPORTED,
-                              "a step of a weighted model cannot be captured: what its gradients "
-                              "count is of one step"));
+        return refuse_step(
+            m, rt_fail(DDP_EUNSUPPORTED,
+                       "a step of a weighted model cannot be captured: what its gradients "
+                       "count is of one step"));
     if (m->n_steps == 0)
-        return refuse(m, rt_fail(DDP_EINVAL,
-                                 "the first step of a model cannot be captured: it settles the "
-                                 "order of the buckets; make a plain one before"));
+        return refuse_step(
+            m, rt_fail(DDP_EINVAL, "the first step of a model cannot be captured: it settles the "
+                                   "order of the buckets; make a plain one before"));
     m->step = MODEL_STEP_CAPTURED;
     return 0;
 }
 
-static int compare(struct ddp_model *m, bool is_capturing)
+static int compare_step(struct ddp_model *m, bool is_capturing)
 {
     if (is_capturing == (m->step == MODEL_STEP_CAPTURED))
         return 0;
     if (is_capturing) /* others wait for this rank's buckets, which go out behind the capture */
         return model_misuse(m, "the step began before its stream captured a graph: end the "
                                "capture, and the step behind it, which fails");
-    return refuse(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
-                                         "ddp_model_sync(): none was captured"));
+    return refuse_step(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
+                                              "ddp_model_sync(): none was captured"));
 }
 
 int model_graph_look(struct ddp_model *m)
@@ -55,9 +55,9 @@ int model_graph_look(struct ddp_model *m)
         return model_tell_failure(m);
     int rc = device_is_capturing(m->g, m->opts.stream, &is_capturing);
     if (rc != 0)
-        return m->step == MODEL_STEP_PLAIN ? model_keep_failure(m, rc, false) : refuse(m, rc);
+        return m->step == MODEL_STEP_PLAIN ? model_keep_failure(m, rc, false) : refuse_step(m, rc);
     if (m->step != MODEL_STEP_NONE)
-        return compare(m, is_capturing);
+        return compare_step(m, is_capturing);
     if (is_capturing)
         return begin_capture(m);
     m->step = MODEL_STEP_PLAIN;

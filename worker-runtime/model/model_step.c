@@ -24,7 +24,7 @@ void model_begin_step(struct ddp_model *m)
 
 /* --- ready ------------------------------------------------------------------------------------ */
 
-static void take(struct ddp_model *m, size_t i)
+static void take_gradient(struct ddp_model *m, size_t i)
 {
     const struct ddp_tensor *t = &m->tensors[i];
     if (m->opts.check_finite && !model_is_on_device(m) && /* there a kernel looks */
@@ -52,7 +52,7 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
             m->tensors[i].name);
     if (m->trace != NULL && m->backward_ns == 0)
         m->backward_ns = co_now_ns();
-    take(m, i);
+    take_gradient(m, i);
     return model_average_some(m);
 }
 
@@ -106,7 +106,7 @@ static void take_the_rest(struct ddp_model *m)
         fail_never_ready(m);
     for (size_t i = m->n_tensors; i-- > 0;)
         if (!bucket_ready_is_said(r, i))
-            take(m, i);
+            take_gradient(m, i);
 }
 
 static void note_used(const struct ddp_model *m, uint8_t *used)
@@ -116,7 +116,7 @@ static void note_used(const struct ddp_model *m, uint8_t *used)
 }
 
 /* The step counts. What fails from here on is told by the next call. */
-static void complete(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
+static void complete_step(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
 {
     int rc = 0;
     model_copy_out(m);
@@ -144,7 +144,7 @@ static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_sai
     if (rc == 0)
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
-        complete(m, began_ns, n_said, *ret_any_active);
+        complete_step(m, began_ns, n_said, *ret_any_active);
     } else if (!m->broken) { /* a misuse ends with its step */
         model_tell_failure(m);
         m->failure = 0;
@@ -248,7 +248,7 @@ int ddp_model_replayed(struct ddp_model *m)
  * --------------------- */
 
 /* One step more with the others. */
-static int shadow(struct ddp_model *m, bool *ret_any_active)
+static int shadow_step(struct ddp_model *m, bool *ret_any_active)
 {
     int cleared = 0;
     for (size_t i = 0; cleared == 0 && i < m->n_tensors; i++)
@@ -293,7 +293,7 @@ int ddp_join(struct ddp_model *m)
     }
     m->accumulates = false;
     while (any_active) {
-        rc = shadow(m, &any_active);
+        rc = shadow_step(m, &any_active);
         if (rc != 0)
             return rc;
     }

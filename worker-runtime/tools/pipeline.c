@@ -58,7 +58,7 @@ int ddp_pipeline_groups(struct ddp_group *g, int n_stages, struct ddp_group **re
 
 /* --- making one ------------------------------------------------------------------------------- */
 
-static int check(const struct ddp_pipeline_opts *o, struct co_error *err)
+static int check_opts(const struct ddp_pipeline_opts *o, struct co_error *err)
 {
     const size_t most = SIZE_MAX / 8 / MOST_MICRO;
     if (o->n_micro < 1 || o->n_micro > MOST_MICRO)
@@ -104,7 +104,7 @@ static int lanes_init(struct ddp_pipeline *p, struct co_error *err)
 }
 
 /* Whether what each stage sends is what the next one takes: all of them see all numbers. */
-static int compare(struct ddp_pipeline *p)
+static int compare_stages(struct ddp_pipeline *p)
 {
     const size_t n = (size_t)p->n_stages;
     const uint64_t own[4] = {(uint64_t)p->opts.n_micro, (uint64_t)p->opts.dtype, p->opts.in_count,
@@ -136,7 +136,7 @@ static void destroy_child(struct group_child *child)
 static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts *opts)
 {
     struct co_error err = {0};
-    int code = opts != NULL ? check(opts, &err) : co_fail(&err, -EINVAL, "there are no opts");
+    int code = opts != NULL ? check_opts(opts, &err) : co_fail(&err, -EINVAL, "there are no opts");
     if (code == 0) {
         p->opts = *opts;
         code = lanes_init(p, &err);
@@ -144,7 +144,7 @@ static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts 
     if (code != 0)
         co_fail_in(&err, "ddp_pipeline_create");
     int rc = collective_agree(p->g, code, &err);
-    return rc == 0 ? compare(p) : rc;
+    return rc == 0 ? compare_stages(p) : rc;
 }
 
 int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts *opts,
@@ -191,7 +191,7 @@ void ddp_pipeline_destroy(struct ddp_pipeline *p)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static uint8_t *buffer(const struct ddp_pipeline *p, const struct lane *l, int micro)
+static uint8_t *buffer_of(const struct ddp_pipeline *p, const struct lane *l, int micro)
 {
     return l->memory == NULL ? NULL
                              : l->memory + (size_t)micro * l->count * ddp_dtype_size(p->opts.dtype);
@@ -201,7 +201,7 @@ static uint8_t *buffer(const struct ddp_pipeline *p, const struct lane *l, int m
 static int begin_message(struct ddp_pipeline *p, struct lane *l, int micro, bool is_send, int tag)
 {
     const int peer = l == &p->in || l == &p->d_in ? p->stage - 1 : p->stage + 1;
-    uint8_t *at = buffer(p, l, micro);
+    uint8_t *at = buffer_of(p, l, micro);
     struct ddp_request **request = &l->request[micro];
     if (l->memory == NULL)
         return 0;
@@ -245,12 +245,12 @@ static void call_program(struct ddp_pipeline *p, int micro, int direction)
 {
     const struct ddp_pipeline_opts *o = &p->opts;
     const struct lane *to = direction == FORWARD ? &p->out : &p->d_in;
-    uint8_t *in = buffer(p, &p->in, micro), *result = buffer(p, to, micro);
+    uint8_t *in = buffer_of(p, &p->in, micro), *result = buffer_of(p, to, micro);
     int rc = p->failure;
     if (rc == 0)
         rc = direction == FORWARD
                  ? o->forward(o->arg, micro, in, result)
-                 : o->backward(o->arg, micro, in, buffer(p, &p->d_out, micro), result);
+                 : o->backward(o->arg, micro, in, buffer_of(p, &p->d_out, micro), result);
     if (rc != 0 && p->failure == 0)
         keep_failure(p, rc);
     if (rc != 0 && result != NULL)
@@ -278,7 +278,7 @@ static int go_through(struct ddp_pipeline *p, int direction)
 }
 
 /* All stages have succeeded, or none. */
-static int conclude(struct ddp_pipeline *p)
+static int conclude_step(struct ddp_pipeline *p)
 {
     int32_t failed = p->failure != 0 ? p->stage + 1 : 0; /* the last one that has, + 1 */
     int rc = ddp_all_reduce(p->g, &failed, &failed, 1, DDP_INT32, DDP_MAX, NULL);
@@ -304,5 +304,5 @@ int ddp_pipeline_step(struct ddp_pipeline *p)
     struct lane *const lanes[] = {&p->in, &p->out, &p->d_in, &p->d_out};
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
         rc = wait_for_all(p, lanes[i], rc);
-    return rc == 0 ? conclude(p) : rc;
+    return rc == 0 ? conclude_step(p) : rc;
 }

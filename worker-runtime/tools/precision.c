@@ -70,7 +70,7 @@ static bool is_copy(const struct ddp_mixed *x, size_t i)
     return x->seen[i].param != x->masters[i].param;
 }
 
-static int check(const struct ddp_precision *p, const struct ddp_tensor *masters, size_t n)
+static int check_tensors(const struct ddp_precision *p, const struct ddp_tensor *masters, size_t n)
 {
     if (p == NULL || masters == NULL || n == 0 || !convert_is_float(p->param))
         return rt_fail(DDP_EINVAL, "ddp_mixed_create: a policy and tensors are needed");
@@ -84,7 +84,7 @@ static int check(const struct ddp_precision *p, const struct ddp_tensor *masters
     return 0;
 }
 
-static int see(struct ddp_mixed *x, size_t i, enum ddp_dtype dtype)
+static int see_tensor(struct ddp_mixed *x, size_t i, enum ddp_dtype dtype)
 {
     struct ddp_tensor *seen = &x->seen[i];
     *seen = x->masters[i];
@@ -103,7 +103,7 @@ static int see_all(struct ddp_mixed *x, const struct ddp_precision *p, const boo
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < x->n; i++) {
         const bool is_kept = is_norm != NULL && is_norm[i] && p->keep_norm_fp32;
-        rc = see(x, i, is_kept ? DDP_FLOAT32 : p->param);
+        rc = see_tensor(x, i, is_kept ? DDP_FLOAT32 : p->param);
     }
     return rc;
 }
@@ -111,7 +111,7 @@ static int see_all(struct ddp_mixed *x, const struct ddp_precision *p, const boo
 int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, size_t n,
                      const bool *is_norm, struct ddp_mixed **ret_mixed)
 {
-    int rc = check(p, masters, n);
+    int rc = check_tensors(p, masters, n);
     if (rc != 0)
         return rc;
     struct ddp_mixed *x = calloc(1, sizeof *x);

@@ -23,7 +23,7 @@ static struct ddp_scaler from_opts(const struct ddp_scaler_opts *o)
 }
 
 /* A scale may have fallen to 0, as torch's does; nobody begins there. */
-static int check(const struct ddp_scaler *s)
+static int check_scaler(const struct ddp_scaler *s)
 {
     if (!(s->scale >= 0) || !isfinite(s->scale))
         return rt_fail(DDP_EINVAL, "a loss scale of %g is not 0 or more", (double)s->scale);
@@ -49,7 +49,7 @@ int ddp_scaler_init(struct ddp_scaler *s, const struct ddp_scaler_opts *opts)
     if (s == NULL)
         return rt_fail(DDP_EINVAL, "ddp_scaler_init: a scaler is needed");
     const struct ddp_scaler made = from_opts(opts != NULL ? opts : &defaults);
-    int rc = check(&made);
+    int rc = check_scaler(&made);
     if (rc == 0)
         *s = made;
     return rc;
@@ -87,7 +87,7 @@ int ddp_scaler_agree(struct ddp_group *g, int *found_inf)
     return rc;
 }
 
-static float times(float scale, double factor)
+static float scale_by(float scale, double factor)
 {
     return (float)((double)scale * factor);
 }
@@ -97,13 +97,13 @@ void ddp_scaler_update(struct ddp_scaler *s, int found_inf)
     if (s->is_fixed)
         return;
     if (found_inf) {
-        s->scale = fmaxf(times(s->scale, s->backoff_factor), s->min_scale);
+        s->scale = fmaxf(scale_by(s->scale, s->backoff_factor), s->min_scale);
         s->growth_tracker = 0;
         return;
     }
     if (s->growth_tracker == INT32_MAX || ++s->growth_tracker != s->growth_interval)
         return; /* behind the interval it never comes to it again, and never grows: as torch's */
-    const float grown = times(s->scale, s->growth_factor);
+    const float grown = scale_by(s->scale, s->growth_factor);
     if (isfinite(grown))
         s->scale = fminf(grown, s->max_scale);
     s->growth_tracker = 0;
@@ -136,7 +136,7 @@ int ddp_scaler_load(struct ddp_scaler *s, const double state[DDP_SCALER_N_STATE]
     loaded.backoff_factor = state[2];
     loaded.growth_interval = (int32_t)state[3];
     loaded.growth_tracker = (int32_t)state[4];
-    int rc = check(&loaded);
+    int rc = check_scaler(&loaded);
     if (rc != 0)
         return rc;
     loaded.scale = fminf(fmaxf(loaded.scale, s->min_scale), s->max_scale);

@@ -26,7 +26,7 @@ static double *alloc_all(const struct ddp_group *g, size_t channels)
     return calloc((size_t)ddp_world_size(g), (1 + 2 * channels) * sizeof(double));
 }
 
-static int check(const struct ddp_syncbn_opts *o)
+static int check_opts(const struct ddp_syncbn_opts *o)
 {
     if (!are_channels(o->channels) || (o->stream != NULL && o->channels > MOST_ON_GPU))
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: %zu channels", o->channels);
@@ -53,7 +53,7 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
 {
     if (g == NULL || opts == NULL || ret_bn == NULL)
         return rt_fail(DDP_EINVAL, "ddp_syncbn_create: group, opts and ret_bn are needed");
-    int rc = check(opts);
+    int rc = check_opts(opts);
     if (rc != 0)
         return rc;
     struct ddp_syncbn *bn = calloc(1, sizeof *bn);
@@ -97,8 +97,8 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
 /* --- moments of all ranks --------------------------------------------------------------------- */
 
 /* all   of alloc_all(): each rank's count, means and squared deviations, one behind the other */
-static int merge(struct ddp_group *g, double *all, double *count, double *mean, double *m2,
-                 size_t channels)
+static int merge_moments(struct ddp_group *g, double *all, double *count, double *mean, double *m2,
+                         size_t channels)
 {
     const size_t n_each = 1 + 2 * channels, n = (size_t)ddp_world_size(g);
     double *own = all + (size_t)ddp_rank(g) * n_each;
@@ -127,7 +127,7 @@ int ddp_syncbn_merge(struct ddp_group *g, double *count, double *mean, double *m
     if (all == NULL)
         return rt_fail(DDP_ENOMEM, "ddp_syncbn_merge: no memory for %zu channels of %d ranks",
                        channels, ddp_world_size(g));
-    int rc = merge(g, all, count, mean, m2, channels);
+    int rc = merge_moments(g, all, count, mean, m2, channels);
     free(all);
     return rc;
 }
@@ -143,7 +143,7 @@ static struct moments_block block_of(const struct ddp_syncbn *bn,
                                   .inner = shape->inner};
 }
 
-static double get(const struct ddp_syncbn *bn, const void *values, size_t c, double otherwise)
+static double get_value(const struct ddp_syncbn *bn, const void *values, size_t c, double otherwise)
 {
     if (values == NULL)
         return otherwise;
@@ -151,7 +151,7 @@ static double get(const struct ddp_syncbn *bn, const void *values, size_t c, dou
                                          : (double)((const float *)values)[c];
 }
 
-static void set(const struct ddp_syncbn *bn, void *values, size_t c, double value)
+static void set_value(const struct ddp_syncbn *bn, void *values, size_t c, double value)
 {
     if (values == NULL)
         return;
@@ -161,14 +161,14 @@ static void set(const struct ddp_syncbn *bn, void *values, size_t c, double valu
         ((float *)values)[c] = (float)value;
 }
 
-static void follow(struct ddp_syncbn *bn)
+static void follow_moments(struct ddp_syncbn *bn)
 {
     const double m = bn->opts.momentum;
     for (size_t c = 0; bn->opts.running_mean != NULL && c < bn->opts.channels; c++) {
-        const double mean = get(bn, bn->opts.running_mean, c, 0);
-        const double var = get(bn, bn->opts.running_var, c, 0);
-        set(bn, bn->opts.running_mean, c, (1 - m) * mean + m * bn->mean[c]);
-        set(bn, bn->opts.running_var, c, (1 - m) * var + m * bn->m2[c] / (bn->count - 1));
+        const double mean = get_value(bn, bn->opts.running_mean, c, 0);
+        const double var = get_value(bn, bn->opts.running_var, c, 0);
+        set_value(bn, bn->opts.running_mean, c, (1 - m) * mean + m * bn->mean[c]);
+        set_value(bn, bn->opts.running_var, c, (1 - m) * var + m * bn->m2[c] / (bn->count - 1));
     }
 }
 
@@ -191,7 +191,7 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
     bn->shape = *shape;
     bn->count = (double)shape->outer * (double)shape->inner;
     moments_of(&block, x, bn->mean, bn->m2);
-    int rc = merge(bn->g, bn->all, &bn->count, bn->mean, bn->m2, bn->opts.channels);
+    int rc = merge_moments(bn->g, bn->all, &bn->count, bn->mean, bn->m2, bn->opts.channels);
     if (rc == 0 && bn->count < 2)
         rc = rt_fail(DDP_EINVAL,
                      "ddp_syncbn_forward: all ranks together have %g values a channel: there is no "
@@ -201,11 +201,11 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
         bn->count = 0;
         return rc;
     }
-    follow(bn);
+    follow_moments(bn);
     for (size_t c = 0; c < bn->opts.channels; c++) {
         bn->m2[c] = 1 / sqrt(bn->m2[c] / bn->count + bn->opts.eps);
-        bn->a[c] = bn->m2[c] * get(bn, bn->opts.weight, c, 1);
-        bn->b[c] = get(bn, bn->opts.bias, c, 0);
+        bn->a[c] = bn->m2[c] * get_value(bn, bn->opts.weight, c, 1);
+        bn->b[c] = get_value(bn, bn->opts.bias, c, 0);
     }
     moments_normalise(&block, x, y, bn->mean, bn->a, bn->b);
     return 0;
@@ -225,10 +225,10 @@ int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
     const size_t bytes = all.inner * ddp_dtype_size(all.dtype);
     for (size_t at = 0; at < all.outer * all.channels; at++) {
         const size_t c = at % all.channels;
-        const double center = get(bn, bn->opts.running_mean, c, 0);
-        const double factor = get(bn, bn->opts.weight, c, 1) /
-                              sqrt(get(bn, bn->opts.running_var, c, 1) + bn->opts.eps);
-        const double shift = get(bn, bn->opts.bias, c, 0);
+        const double center = get_value(bn, bn->opts.running_mean, c, 0);
+        const double factor = get_value(bn, bn->opts.weight, c, 1) /
+                              sqrt(get_value(bn, bn->opts.running_var, c, 1) + bn->opts.eps);
+        const double shift = get_value(bn, bn->opts.bias, c, 0);
         moments_normalise(&one, (const char *)x + at * bytes, (char *)y + at * bytes, &center,
                           &factor, &shift);
     }
@@ -248,7 +248,7 @@ static void give_dx(struct ddp_syncbn *bn, const struct moments_block *block, co
         const double invstd = bn->m2[c];
         bn->a[c] = bn->sums[c] / bn->count;
         bn->b[c] = bn->sums[channels + c] / bn->count * invstd * invstd;
-        factor[c] = invstd * get(bn, bn->opts.weight, c, 1);
+        factor[c] = invstd * get_value(bn, bn->opts.weight, c, 1);
     }
     moments_backward(block, x, dy, dx, &(struct moments_gradient){bn->mean, bn->a, bn->b, factor});
 }
@@ -270,8 +270,8 @@ int ddp_syncbn_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sh
     const size_t channels = bn->opts.channels;
     moments_sums(&block, x, dy, bn->mean, bn->sums, bn->sums + channels);
     for (size_t c = 0; c < channels; c++) {
-        set(bn, dbias, c, bn->sums[c]);
-        set(bn, dweight, c, bn->sums[channels + c] * bn->m2[c]);
+        set_value(bn, dbias, c, bn->sums[c]);
+        set_value(bn, dweight, c, bn->sums[channels + c] * bn->m2[c]);
     }
     int rc = ddp_all_reduce(bn->g, bn->sums, bn->sums, 2 * channels, DDP_FLOAT64, DDP_SUM, NULL);
     if (rc == 0)

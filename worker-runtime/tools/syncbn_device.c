@@ -9,7 +9,7 @@
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* One block, dealt out: each is a number of doubles. */
-static double *deal(double **at, size_t n)
+static double *deal_memory(double **at, size_t n)
 {
     double *own = *at;
     *at += n;
@@ -35,13 +35,13 @@ static void deal_all(struct ddp_syncbn *bn)
     const size_t channels = bn->opts.channels, parts = channels * DEVICE_LAYER_PARTS;
     struct device_layer *l = &bn->layer;
     double *at = bn->on_device;
-    l->moments = (struct device_moments *)deal(&at, 3 * parts);
-    l->parts = (struct device_sums *)deal(&at, 2 * parts);
-    l->all = deal(&at, n_all(bn));
-    l->sums = deal(&at, 2 * channels);
-    l->count = deal(&at, 1);
-    l->mean = deal(&at, 2 * channels);
-    l->invstd = deal(&at, 2 * channels);
+    l->moments = (struct device_moments *)deal_memory(&at, 3 * parts);
+    l->parts = (struct device_sums *)deal_memory(&at, 2 * parts);
+    l->all = deal_memory(&at, n_all(bn));
+    l->sums = deal_memory(&at, 2 * channels);
+    l->count = deal_memory(&at, 1);
+    l->mean = deal_memory(&at, 2 * channels);
+    l->invstd = deal_memory(&at, 2 * channels);
 }
 
 static int check_memory(const struct ddp_syncbn *bn)
@@ -94,13 +94,14 @@ static struct device_layer layer_of(const struct ddp_syncbn *bn,
     return l;
 }
 
-static int put(const struct ddp_syncbn *bn, enum device_norm step, const struct device_layer *l)
+static int put_norm(const struct ddp_syncbn *bn, enum device_norm step,
+                    const struct device_layer *l)
 {
     return device_norm(bn->g, step, l, bn->opts.stream);
 }
 
 /* In a world of 1 there is nobody to tell. */
-static int gather(const struct ddp_syncbn *bn, const struct device_layer *l)
+static int gather_moments(const struct ddp_syncbn *bn, const struct device_layer *l)
 {
     const size_t each = 1 + 2 * bn->opts.channels;
     if (ddp_world_size(bn->g) == 1)
@@ -117,13 +118,13 @@ int syncbn_device_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *
     l.y = y;
     bn->has_forward = false;
     bn->shape = *shape;
-    int rc = put(bn, DEVICE_NORM_SAY, &l);
+    int rc = put_norm(bn, DEVICE_NORM_SAY, &l);
     if (rc == 0)
-        rc = gather(bn, &l);
+        rc = gather_moments(bn, &l);
     if (rc == 0)
-        rc = put(bn, DEVICE_NORM_HEAR, &l);
+        rc = put_norm(bn, DEVICE_NORM_HEAR, &l);
     if (rc == 0)
-        rc = put(bn, DEVICE_NORM_APPLY, &l);
+        rc = put_norm(bn, DEVICE_NORM_APPLY, &l);
     bn->has_forward = rc == 0;
     return rc;
 }
@@ -136,8 +137,8 @@ int syncbn_device_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_sha
     l.y = y;
     l.mean += bn->opts.channels;
     l.invstd += bn->opts.channels;
-    int rc = put(bn, DEVICE_NORM_RECALL, &l);
-    return rc == 0 ? put(bn, DEVICE_NORM_APPLY, &l) : rc;
+    int rc = put_norm(bn, DEVICE_NORM_RECALL, &l);
+    return rc == 0 ? put_norm(bn, DEVICE_NORM_APPLY, &l) : rc;
 }
 
 int syncbn_device_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,
@@ -149,9 +150,9 @@ int syncbn_device_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
     l.dx = dx;
     l.dweight = dweight;
     l.dbias = dbias;
-    int rc = put(bn, DEVICE_NORM_SUM, &l);
+    int rc = put_norm(bn, DEVICE_NORM_SUM, &l);
     if (rc == 0 && ddp_world_size(bn->g) > 1)
         rc = ddp_all_reduce(bn->g, l.sums, l.sums, 2 * bn->opts.channels, DDP_FLOAT64, DDP_SUM,
                             bn->opts.stream);
-    return rc == 0 ? put(bn, DEVICE_NORM_BACK, &l) : rc;
+    return rc == 0 ? put_norm(bn, DEVICE_NORM_BACK, &l) : rc;
 }

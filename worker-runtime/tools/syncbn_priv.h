@@ -17,7 +17,7 @@ struct ddp_syncbn {
     double *mean, *m2;             /* of all ranks' last batch; m2 becomes 1 / sqrt(var + eps) */
     double *a, *b;                 /* work memory, channels each */
     double *sums;                  /* 2 * channels */
-    double *all;                   /* what gather() wants: each rank's moments */
+    double *all;                   /* each rank's moments, for merge_moments() */
     double count;                  /* of all ranks' last batch; 0: there was none */
     struct ddp_syncbn_shape shape; /* of this rank's */
     bool has_forward;              /* of a layer on a GPU: there was one that did not fail */

@@ -58,7 +58,7 @@ static int check_opts(const struct ddp_zero_opts *o)
     return 0;
 }
 
-static int check(const struct ddp_tensor *tensors, size_t n, const struct ddp_zero_opts *o)
+static int check_all(const struct ddp_tensor *tensors, size_t n, const struct ddp_zero_opts *o)
 {
     if (tensors == NULL || n == 0 || o == NULL)
         return rt_fail(DDP_EINVAL, "ddp_zero_create: tensors and opts are needed");
@@ -126,9 +126,9 @@ static int find_row(struct ddp_zero *z, size_t total)
     return 0;
 }
 
-static int prepare(struct ddp_zero *z, const struct ddp_zero_opts *o, struct shards_shape *ret)
+static int prepare_zero(struct ddp_zero *z, const struct ddp_zero_opts *o, struct shards_shape *ret)
 {
-    int rc = check(z->tensors, z->n_tensors, o);
+    int rc = check_all(z->tensors, z->n_tensors, o);
     if (rc != 0)
         return rc;
     z->how = how_of(o);
@@ -166,7 +166,7 @@ static uint64_t digest_of(const struct ddp_zero *z, const struct ddp_zero_opts *
 }
 
 /* The same tensors, and the same options. */
-static int compare(struct ddp_zero *z, const struct ddp_zero_opts *o)
+static int compare_options(struct ddp_zero *z, const struct ddp_zero_opts *o)
 {
     const struct ddp_model_opts none = {0};
     const struct model_description d = {
@@ -181,9 +181,10 @@ static int compare(struct ddp_zero *z, const struct ddp_zero_opts *o)
     return rc;
 }
 
-static int meet(struct ddp_zero *z, const struct ddp_zero_opts *o, const struct shards_shape *shape)
+static int meet_ranks(struct ddp_zero *z, const struct ddp_zero_opts *o,
+                      const struct shards_shape *shape)
 {
-    int rc = compare(z, o);
+    int rc = compare_options(z, o);
     if (rc == 0 && o->buddies && z->kept != NULL && z->g->world_size > 1)
         rc = ddp_group_split(z->g, 0, 0, &z->ring);
     if (z->ring != NULL)
@@ -194,9 +195,9 @@ static int meet(struct ddp_zero *z, const struct ddp_zero_opts *o, const struct 
 static int zero_make(struct ddp_zero *z, const struct ddp_zero_opts *o)
 {
     struct shards_shape shape;
-    int rc = prepare(z, o, &shape);
+    int rc = prepare_zero(z, o, &shape);
     if (rc == 0)
-        return meet(z, o, &shape);
+        return meet_ranks(z, o, &shape);
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", ddp_last_error());
     model_agree(z->g, NULL); /* so that nobody waits */

@@ -52,7 +52,7 @@ static void fill_masters(struct ddp_zero *z)
     }
 }
 
-static int begin(struct ddp_zero *z, const struct shards_shape *shape)
+static int begin_state(struct ddp_zero *z, const struct shards_shape *shape)
 {
     struct shards fresh;
     int rc = make_shards(z, shape, &fresh);
@@ -68,7 +68,7 @@ static int begin(struct ddp_zero *z, const struct shards_shape *shape)
 
 /* --- a later one ------------------------------------------------------------------------------ */
 
-static struct wanted want(struct ddp_zero *z)
+static struct wanted describe_wanted(struct ddp_zero *z)
 {
     struct shards *s = z->shards;
     struct shard_version *v = s->is_used ? shard_find(&s->own, s->step) : NULL;
@@ -85,7 +85,7 @@ static struct wanted want(struct ddp_zero *z)
 }
 
 /* The shard of rank `of` as it is wanted, if this rank holds it. */
-static struct shard_version *hold(struct ddp_zero *z, const struct wanted *w, int of)
+static struct shard_version *find_held(struct ddp_zero *z, const struct wanted *w, int of)
 {
     struct shards *s = z->shards;
     if (!s->is_used || s->shape.n_ranks != w->shape.n_ranks || s->shape.total != w->shape.total)
@@ -112,7 +112,7 @@ static int fail_lost(const struct wanted *w, const int32_t *holder)
 static int find_holders(struct ddp_zero *z, const struct wanted *w, int32_t *holder)
 {
     for (int32_t r = 0; r < w->shape.n_ranks; r++)
-        holder[r] = hold(z, w, r) != NULL ? z->g->rank : INT32_MAX;
+        holder[r] = find_held(z, w, r) != NULL ? z->g->rank : INT32_MAX;
     int rc =
         ddp_all_reduce(z->g, holder, holder, (size_t)w->shape.n_ranks, DDP_INT32, DDP_MIN, NULL);
     for (int32_t r = 0; rc == 0 && r < w->shape.n_ranks; r++)
@@ -135,13 +135,13 @@ static void take_part(const struct wanted *w, int of, const uint8_t *from, struc
                from + (k * count + begins - first) * size, (ends - begins) * size);
 }
 
-static int fetch(struct ddp_zero *z, const struct wanted *w, const int32_t *holder,
-                 uint8_t *scratch, struct shards *to)
+static int fetch_shards(struct ddp_zero *z, const struct wanted *w, const int32_t *holder,
+                        uint8_t *scratch, struct shards *to)
 {
     int rc = 0;
     for (int32_t of = 0; rc == 0 && of < w->shape.n_ranks; of++) {
         const size_t bytes = shards_bytes(&w->shape, of);
-        const struct shard_version *v = hold(z, w, of);
+        const struct shard_version *v = find_held(z, w, of);
         if (bytes == 0)
             continue;
         if (holder[of] == z->g->rank)
@@ -153,8 +153,8 @@ static int fetch(struct ddp_zero *z, const struct wanted *w, const int32_t *hold
     return rc;
 }
 
-static int gather(struct ddp_zero *z, const struct wanted *w, const struct shards_shape *shape,
-                  struct shards *ret)
+static int gather_shards(struct ddp_zero *z, const struct wanted *w,
+                         const struct shards_shape *shape, struct shards *ret)
 {
     const size_t scratch_bytes = shards_bytes(&w->shape, 0) + 1; /* the first is the longest */
     int32_t *holder = calloc((size_t)w->shape.n_ranks, sizeof *holder);
@@ -170,7 +170,7 @@ static int gather(struct ddp_zero *z, const struct wanted *w, const struct shard
     if (rc == 0)
         rc = make_shards(z, shape, ret);
     if (rc == 0)
-        rc = fetch(z, w, holder, scratch, ret);
+        rc = fetch_shards(z, w, holder, scratch, ret);
     free(holder);
     free(scratch);
     return rc;
@@ -178,18 +178,18 @@ static int gather(struct ddp_zero *z, const struct wanted *w, const struct shard
 
 static int go_on(struct ddp_zero *z, const struct shards_shape *shape, int giver)
 {
-    struct wanted w = want(z);
+    struct wanted w = describe_wanted(z);
     struct shards fresh;
     int rc = ddp_broadcast_bytes(z->g, &w, sizeof w, giver);
     if (rc != 0)
         return rc;
     if (w.is_used == 0)
-        return begin(z, shape);
+        return begin_state(z, shape);
     if (w.shape.total != shape->total || w.shape.n_arrays != shape->n_arrays ||
         w.shape.element_bytes != shape->element_bytes)
         return rt_fail(DDP_EMISMATCH, "ddp_zero_create: other tensors, or another optimizer, than "
                                       "before the replacement");
-    rc = gather(z, &w, shape, &fresh);
+    rc = gather_shards(z, &w, shape, &fresh);
     if (rc != 0) {
         shards_fini(&fresh);
         return rc;
@@ -213,6 +213,6 @@ int zero_take_state(struct ddp_zero *z, const struct shards_shape *shape)
         return rc;
     if (recovery_is_due(z->g))
         return go_on(z, shape, giver);
-    rc = begin(z, shape);
+    rc = begin_state(z, shape);
     return rc == 0 ? zero_copy_to_buddy(z, zero_current(z), 0, 0) : rc;
 }

@@ -42,7 +42,7 @@ int zero_hand_out(struct ddp_zero *z)
     return 0;
 }
 
-static int average(struct ddp_zero *z)
+static int average_gradients(struct ddp_zero *z)
 {
     copy_in(z);
     int rc = ddp_reduce_scatter_v(z->g, z->row, zero_row_at(z, zero_first(z)), z->counts, z->dtype,
@@ -52,7 +52,7 @@ static int average(struct ddp_zero *z)
 
 /* Of all ranks' shards: are they finite, and what is their norm? Sums are added up in rank order,
  * so that all ranks decide alike. */
-static int look(struct ddp_zero *z, double inverse, struct ddp_zero_step *ret)
+static int look_at_gradients(struct ddp_zero *z, double inverse, struct ddp_zero_step *ret)
 {
     const void *own = zero_row_at(z, zero_first(z));
     double sums[2] = {0, !reduce_is_finite(z->dtype, own, zero_count(z))};
@@ -113,7 +113,7 @@ static void update_masters(const struct update *u, size_t first, size_t end)
     }
 }
 
-static void update(struct update *u)
+static void update_shard(struct update *u)
 {
     const double decay = u->step.decay;
     for (size_t i = 0; i < u->z->n_tensors; i++) {
@@ -154,7 +154,7 @@ int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-static void complete(struct ddp_zero *z)
+static void complete_step(struct ddp_zero *z)
 {
     z->shards->step++;
     recovery_count_step(z->g, z->began_ns);
@@ -169,7 +169,7 @@ static int make_step(struct ddp_zero *z, double grad_factor)
     u.step.number = number;
     u.step.grad_factor = grad_factor;
     z->is_torn = u.new == old; /* the only version: it belongs to no step until all is done */
-    update(&u);
+    update_shard(&u);
     if (!z->is_torn)
         shard_done(u.new, s->step + 1, number);
     int rc = zero_copy_to_buddy(z, u.new, s->step + 1, number);
@@ -180,7 +180,7 @@ static int make_step(struct ddp_zero *z, double grad_factor)
     if (z->is_torn)
         shard_done(u.new, s->step + 1, number);
     z->is_torn = false;
-    complete(z);
+    complete_step(z);
     return 0;
 }
 
@@ -191,14 +191,14 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
         return rt_fail(DDP_EINVAL, "ddp_zero_step: there is no ddp_zero");
     z->began_ns = co_now_ns();
     const double inverse = scaler != NULL ? (double)(float)(1.0 / (double)scaler->scale) : 1;
-    int rc = average(z);
+    int rc = average_gradients(z);
     if (rc == 0)
-        rc = look(z, inverse, &seen);
+        rc = look_at_gradients(z, inverse, &seen);
     if (rc == 0 && seen.found_inf) { /* the state stays as it is */
         shard_keep(&z->shards->own, z->shards->step);
         if (z->ring != NULL)
             shard_keep(&z->shards->buddy, z->shards->step);
-        complete(z);
+        complete_step(z);
     } else if (rc == 0) {
         const double factor = z->max_norm / (seen.norm + 1e-6);
         rc = make_step(z, z->max_norm > 0 && factor < 1 ? inverse * factor : inverse);
