@@ -1,3 +1,9 @@
+/* The dumps of torch's flight recorder. flight_recorder_ask() writes a byte to the pipe of each
+ * rank (ask_rank()); flight_recorder_look() takes each dump through its states: its file is awaited
+ * (await()); it has changed since the byte was written; it has not for a while; it is copied, a
+ * piece with each look (copy_some()); it is there. Read flight_recorder_look() first.
+ *
+ * The deadline is for what was begun, too: the caller has a deadline of its own. */
 #include "flight_recorder.h"
 
 #include "launcher/platform/json_value.h"
@@ -11,10 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* A dump's way: its file is awaited; it has changed since the byte was written; it has not for a
- * while; it is copied, a piece with each look; it is there. The deadline is for what was begun,
- * too: who waits for the answer has a deadline of its own. */
 
 enum {
     COPY_BYTES = 64 << 10, /* at a time */

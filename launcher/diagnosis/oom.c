@@ -1,3 +1,10 @@
+/* oom_find() compares the counters from before the generation with those after a failure:
+ * blame_of() decides, from the log (oom_log_*()) if it names the rank, else from the number of
+ * kills; find_place() says which limit was reached. The rest of the file reads numbers and
+ * records. Read oom_find() first, then blame_of().
+ *
+ * Invariant: what is not known is OOM_UNKNOWN and never counts as zero, so that a missing file or
+ * counter leads to no blame. */
 #include "oom.h"
 
 #include <stdbool.h>

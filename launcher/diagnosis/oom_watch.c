@@ -1,3 +1,7 @@
+/* The files that oom.c judges. oom_watch_begin() reads the counters of all levels and opens the
+ * log at its end; oom_watch_note_failure() reads the counters again, once, as soon as a rank has
+ * failed, before the control group is used by others; oom_watch_find() reads the log and asks
+ * oom_find(). Read read_groups() first. */
 #include "oom_watch.h"
 
 #include "common/cgroup.h"

@@ -1,3 +1,7 @@
+/* One rank's stack, as text (stack_print()) and as JSON, from /proc, from what libddp reports and
+ * from what a debugger says (stack_keep_frames()). stack_print_missing() compares the stacks of
+ * all ranks: find_call() finds the call in which most ranks wait, and is_missing_in() which ranks
+ * have not come to it. Read stack_print_missing() first. */
 #include "stack.h"
 
 #include "hang_report.h"

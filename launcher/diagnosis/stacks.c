@@ -1,3 +1,10 @@
+/* Where all ranks are. stacks_begin() reads /proc and starts a timer; continue_stacks() then sends
+ * signals, looks at what the ranks write until all are quiet (read_target()), runs tools, the next
+ * one when one has ended, waits for the dumps that torch writes meanwhile, and calls on_done().
+ * The second part runs one tool: stack_tool_begin(). Read continue_stacks() first.
+ *
+ * Invariant: all of it begins with the timer, so that on_done() is never called from within
+ * stacks_begin(). */
 #include "stacks.h"
 
 #include "flight_recorder.h"
@@ -17,11 +24,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* The happy path: /proc is read; signals are sent; a timer looks at what the ranks write until all
- * are quiet; tools are run, the next when one has ended; dumps that torch writes meanwhile are
- * waited for; on_done(). All of it begins with the timer, so that on_done() is never called from
- * within stacks_begin(). */
 
 enum {
     N_TOOLS = 2, /* at a time */

@@ -1,3 +1,10 @@
+/* Lists of hosts, from the inside out: host_list_add_file() cuts a file into lines and add_line()
+ * a line into an entry and its settings; add_entries() cuts a list at its commas; add_entry()
+ * takes user and slots off an entry; expand() writes out its ranges and calls add_host() for each
+ * name, which adds a host or merges a repeat. Read add_entry() first, then expand().
+ *
+ * Invariant: nothing of an entry that could be an option of ssh or mean something to a shell
+ * passes check_word(). */
 #include "host_list.h"
 
 #include "common/error.h"

@@ -1,3 +1,8 @@
+/* One function for each scheduler, all with the same answer, struct manager. manager_find() goes
+ * through them in a fixed order; slurm_find() is apart: where SLURM_JOB_ID is set, no other
+ * scheduler is asked. Schedulers that name hosts fill the list, and ddprun starts the nodes;
+ * schedulers that have started a ddprun on each node fill an assignment. Read manager_find() and
+ * slurm_find() first. */
 #include "schedulers.h"
 
 #include "launcher/platform/host_env.h"

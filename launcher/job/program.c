@@ -1,3 +1,8 @@
+/* From the words after the options to what is executed. program_make() decides by rule and by the
+ * kind of file whether it is a script for Python (make_script()), a program in PATH
+ * (make_searched()) or a path (make_exec()); make_python() looks for an interpreter in the order
+ * that torchrun has (find_python()); settle() writes the answer into the job_spec. Read
+ * program_make() first. */
 #include "program.h"
 
 #include "common/error.h"

@@ -1,3 +1,7 @@
+/* The words of one rank. put_all() writes them twice: once to measure (words NULL), once into the
+ * block. Each word goes through fill_word(), which replaces a whole word that is a template or
+ * fills in what a '$' stands for; words of --wrap go through fill_wrap(). Read put_all() first,
+ * then fill_word(). */
 #include "rank_argv.h"
 
 #include "job_spec.h"

@@ -1,3 +1,11 @@
+/* The environment of the ranks, in two steps. worker_env_create() makes what all ranks of a
+ * generation have: fill_settings() lists our variables, put_parent() takes over those of ddprun
+ * that may pass, put_settings() adds ours. worker_env_make() then copies the pointers for one
+ * rank and fills in those that differ (enum own). Read fill_settings() first: it is the list of
+ * all variables.
+ *
+ * Invariant: the variables of a rank stand at the same index in each environment (own_at), so
+ * that the image of many ranks (image.c) holds the common part once. */
 #include "worker_env.h"
 
 #include "common/error.h"

@@ -1,3 +1,8 @@
+/* Lines are held in a ring, numbered from `first` to `end` in the order in which they came.
+ * fold_add() lets a line join one that is held, if the text is the same and the rank has not
+ * written anything later (next_of); else it is held itself. fold_take() hands out the oldest when
+ * all ranks have written it, when its time is over, or when the ring is full. Read fold_add()
+ * first, then fold_take(). */
 #include "fold.h"
 
 #include "common/clock.h"

@@ -1,3 +1,8 @@
+/* A buffer of LINES_BYTES that is cut into lines. lines_room() and lines_add() take bytes in;
+ * lines_take() hands out whole lines, each behind a prefix; a line that is longer than the buffer
+ * goes out in pieces (in_line). Of a progress bar, whose frames follow each other after '\r',
+ * only the newest frame is kept (drop_old_frames()), and lines_draw_bar() draws it for a
+ * terminal. Read lines_take() first. */
 #include "lines.h"
 
 #include <stdlib.h>

@@ -1,3 +1,11 @@
+/* From a machine to a set of CPUs for each rank. placement_make() keeps the allowed CPUs in one
+ * row (machine_init()), in which each core, cache and memory node is a range; seat_ranks() gives
+ * each rank a home, near its device (find_home()) or by its number (seat_by_number());
+ * bind_rank() turns the home and the kind of binding into CPUs, and describe_place() says what
+ * these have in common. Read seat_ranks() first, then bind_rank().
+ *
+ * Invariant: the row is sorted as topology_load() sorts it, so that neighbors share as much as
+ * possible, and a range of it is all that a rank needs to know. */
 #include "placement.h"
 
 #include "common/error.h"

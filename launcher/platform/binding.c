@@ -1,3 +1,6 @@
+/* The machine as placement.c wants it. binding_find() asks which CPUs are allowed, which GPUs
+ * there are (gpus.c) and what the machine is made of (topology_load(), by hwloc), and has
+ * placement_make() decide. Read place() first, then topology_load(). */
 #include "binding.h"
 
 #include "gpus.h"

@@ -1,3 +1,7 @@
+/* The node's end. launch_open() says that this ddprun is here, reads the order to its end and
+ * carries out what it says about folder and variables (obey()); main.c then reads the command
+ * line of the order; launch_say_ready() ends what goes to the starter. From then on launch_watch
+ * takes the signals that come. Read launch_open() first. */
 #include "launch_channel.h"
 
 #include "launcher/job/job_spec.h"

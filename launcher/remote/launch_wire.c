@@ -1,3 +1,6 @@
+/* Lines that a node prints (launch_find_line(), launch_print_line()), orders (launch_put_order(),
+ * launch_take_order()) and signals. An order is a list of records, each a letter and a text; the
+ * table `texts` has those that occur once. Read launch_put_order() first. */
 #include "launch_wire.h"
 
 #include "common/error.h"

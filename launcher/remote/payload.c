@@ -1,3 +1,7 @@
+/* On the starting side, payload_open() reads ddprun-static, checks that it fits this ddprun
+ * (check_terms()) and gives it a name; payload_arguments() are the words of the script that
+ * receives it. On the host, payload_cache_hold() locks the copy that runs, and
+ * payload_cache_tidy() removes old ones. Read payload_open() first, then payload_cache_tidy(). */
 #include "payload.h"
 
 #include "launch_channel.h"

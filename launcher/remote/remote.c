@@ -1,3 +1,12 @@
+/* A job on other hosts. The bring-up (hosts/bringup.c) says which host is next, start_host() has
+ * the spawner start the way there, and its ddprun answers; when all have, tell_all() sends each of
+ * them its order. The nodes connect to the roster, which gives them their ranks and some time later
+ * has a verdict (on_verdict()); the nodes end, and so do the ways to them. When none is left,
+ * remote_run() ends, too. Read follow_bringup() first, then on_host_ended().
+ *
+ * A host that is given up, or whose way ends before it is a node, is FAILED in the bring-up, which
+ * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
+ * it; here it is only counted. */
 #include "remote.h"
 
 #include "launch_wire.h"
@@ -23,15 +32,6 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* The happy path: the bring-up says whose turn it is, the spawner starts the way there, its ddprun
- * answers, and when all have, each is sent its order. They come to the roster, which gives them
- * their ranks, and some time later has a verdict; the nodes end, and so do the ways to them. When
- * none is left, we do.
- *
- * A host that is given up, or whose way ends before it is a node, is FAILED in the bring-up, which
- * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
- * it; here it is only counted. */
 
 enum { LAST_SLACK_MS = 10000 };
 

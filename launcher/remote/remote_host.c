@@ -1,3 +1,11 @@
+/* One host: remote_host_start() starts the way there with a pipe for each standard stream.
+ * on_heard() looks for our lines in its output: it may want the payload (send_payload()), it is
+ * up, and after remote_host_tell() it is ready, from which time its output is that of the ranks
+ * (pass_output_on()). write_some() sends the payload first and then the orders. remote.c hears of
+ * each step by on_host. Read look_at_line() first, then write_some().
+ *
+ * Invariant: from the order until the host is ready, its output is read byte by byte, so that
+ * what the ranks write is still in the pipe when output.c takes the pipe over. */
 #include "remote_priv.h"
 
 #include "launch_channel.h"

@@ -1,3 +1,7 @@
+/* The roster that all hosts connect to: remote_roster_open() makes the jobs (rendezvous/jobs) and
+ * the listener; on_changed() follows the state of the roster, says what is waited for once a
+ * second (on_line_timer()), and calls on_closed when there is a verdict. Read on_changed() first.
+ */
 #include "remote_roster.h"
 
 #include "launcher/generation/listen.h"

@@ -1,3 +1,6 @@
+/* The records of torchrun's console handler. Each event_log_*() fills a struct record;
+ * put_record() makes the JSON of it, key by key in torchrun's order (make_metadata()), and writes
+ * one line. Read put_record() first. */
 #include "event_log.h"
 
 #include "launcher/diagnosis/error_file.h"

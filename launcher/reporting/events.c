@@ -1,3 +1,6 @@
+/* One line of JSON for each event. Each function below makes the keys of one event; put_rank() adds
+ * the numbers of a rank, put_event() what all lines begin with, and write_line() writes the line at
+ * once. Read put_event() first. A line that cannot be written costs a note, the first time. */
 #include "events.h"
 
 #include "launcher/diagnosis/hang_report.h"
@@ -9,6 +12,7 @@
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/message.h"
 #include "rendezvous/membership/roster.h"
+#include "report.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -119,13 +123,8 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
 
 static json_t *signal_name(int sig)
 {
-    char name[32];
-    const char *abbreviation = sigabbrev_np(sig);
-    if (abbreviation != NULL)
-        snprintf(name, sizeof name, "SIG%s", abbreviation);
-    else
-        snprintf(name, sizeof name, "signal %d", sig);
-    return json_string(name);
+    char name[REPORT_SIGNAL_BYTES];
+    return json_string(report_signal(sig, name, sizeof name));
 }
 
 static json_t *rank_exit(const struct supervisor_event *what, int pid, const uint64_t *step)

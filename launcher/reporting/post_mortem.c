@@ -1,3 +1,9 @@
+/* After the last rank: post_mortem() gathers the evidence (gather_of_rank(): the error file, the
+ * OOM killer, the last lines; explain_start() if a rank could not be executed), passes the root
+ * cause on to the process that started ddprun, writes the JSON report and returns the text of the
+ * report. Read post_mortem() first.
+ *
+ * Invariant: what struct report borrows lives in struct evidence until the text is made. */
 #include "post_mortem.h"
 
 #include "events.h"

@@ -1,3 +1,8 @@
+/* The report after a job. report_print() chooses by the outcome: print_rank_failed() begins with
+ * the root cause and goes on with what became of the other ranks, those with the same text in one
+ * line (print_others()); print_verdict() is for jobs of several nodes. The first functions of the
+ * file make words of signals, statuses and times, for other files too. Read report_print()
+ * first. */
 #include "report.h"
 
 #include "launcher/diagnosis/hang_report.h"

@@ -1,3 +1,8 @@
+/* Two threads of each rank are in an epoll set (watch_thread()). exit_watch_look() adds threads
+ * at growing intervals until each rank has its two; exit_watch_hear() says that some thread has
+ * ended. The second part decides what that means: early_exit_has_failed() asks the kernel for the
+ * status of a process that cannot be reaped yet, and struct early_exit_watch says when to ask
+ * again. Read exit_watch_look() first. */
 #include "exit_watch.h"
 
 #include "common/clock.h"

@@ -1,3 +1,11 @@
+/* The parent that ranks are forked from, and its waiting processes (seeds), as the spawner sees
+ * them. The parent promises a batch (PREFORK_PROMISE), each of its processes says that it is
+ * there (PREFORK_SEED), and prefork_take() gives each an order and waits for the answers
+ * (PREFORK_TAKEN). kill_older() ends the processes of earlier batches, which have imported less.
+ * Read prefork_take() first, then take_in().
+ *
+ * Invariant: a process that may have read an order has answered, or is killed before
+ * prefork_take() returns, so that no rank runs twice. */
 #include "prefork.h"
 
 #include "spawner_wire.h"

@@ -1,3 +1,10 @@
+/* What goes to one sink. stream_writer_write() hands bytes to the sink, in the way that its kind
+ * allows (enum sink_kind, chosen at the first write), and keeps what the sink does not take; when
+ * the epoll of the sink says that there is room, on_room() writes the rest. Read
+ * stream_writer_write() first.
+ *
+ * Invariant: the sink belongs to other processes too, so O_NONBLOCK is never set on its open file
+ * description. */
 #include "stream_writer.h"
 
 #include "common/buf.h"

@@ -1,3 +1,9 @@
+/* From a job to a parent of its ranks. warm_open() writes the bootstrap into the runtime
+ * directory (make_files()) and makes an environment in which a Python starts with it;
+ * warm_start_parent() starts the parent with the words and the variables of a rank, less those
+ * that differ between ranks (make_image()); warm_on_report() and warm_on_note() take what the
+ * spawner and the parent say. Read warm_start_parent() first. A parent that fails costs a note:
+ * ranks are then executed. */
 #include "warm.h"
 
 #include "launcher/job/job_spec.h"
