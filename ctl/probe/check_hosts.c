@@ -11,18 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int read_file(const char *path, const struct host_env *world, struct host_list *to,
-                     struct co_error *err)
-{
-    co_autofree char *text = NULL;
-    size_t len = 0;
-    int rc = world->read_file(world->arg, path, HOST_FILE_MAX_BYTES, &text, &len);
-    if (rc < 0)
-        return co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "--hostfile: cannot read '%.300s': %s",
-                       path, strerror(-rc));
-    return host_list_add_file(to, path, text, len, err);
-}
-
 /* Lists move into the answer; a pod's or a step's place is that of one node: this machine. */
 static int ask_managers(const struct host_env *world, struct check_hosts *ret, struct co_error *err)
 {
@@ -58,7 +46,7 @@ int check_hosts_find(const struct check_task *task, const struct host_env *world
     if (task->hosts != NULL)
         return host_list_add(&ret->list, "--hosts", task->hosts, err);
     if (task->hostfile != NULL)
-        return read_file(task->hostfile, world, &ret->list, err);
+        return host_list_read_file(&ret->list, world, "--hostfile", task->hostfile, err);
     int rc = ask_managers(world, ret, err);
     return rc < 0 || ret->list.n > 0 ? rc : take_this_machine(ret, err);
 }

@@ -1,5 +1,6 @@
 #include "oom_report.h"
 
+#include "launcher/platform/json_value.h"
 #include "oom.h"
 
 #include <inttypes.h>
@@ -154,8 +155,7 @@ static json_t *number(uint64_t value)
 /* A path or a name may hold bytes that are no UTF-8. */
 static json_t *text_or_null(const char *text)
 {
-    json_t *json = text[0] != '\0' ? json_string(text) : NULL;
-    return json != NULL ? json : json_null();
+    return json_value_or_null(text[0] != '\0' ? json_string(text) : NULL);
 }
 
 static json_t *make_victim(const struct oom_finding *f)

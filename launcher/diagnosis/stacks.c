@@ -89,12 +89,6 @@ static int signal_rank(const struct stacks *s, const struct stack *stack)
     return syscall(SYS_pidfd_send_signal, fd, s->opts.signal, NULL, 0) < 0 ? -errno : 0;
 }
 
-static void note_other_file(struct target *t, const char *path)
-{
-    snprintf(t->stack.note, sizeof t->stack.note, "the signal was sent; what it wrote is in %.*s",
-             PATH_LINE_BYTES, path);
-}
-
 static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path)
 {
     struct stack *stack = &t->stack;
@@ -110,7 +104,8 @@ static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path
     t->waits = stderr_path == NULL;
     t->needs_tool = false;
     if (stderr_path != NULL)
-        note_other_file(t, stderr_path);
+        snprintf(stack->note, sizeof stack->note, "the signal was sent; what it wrote is in %.*s",
+                 PATH_LINE_BYTES, stderr_path);
 }
 
 /* More was written: the answer is not over. */

@@ -72,9 +72,7 @@ static int open_line(struct checkpoint_request *s, int rank, int fd, int *ret_wo
     const struct rank_line_owner owner = {.on_event = on_line, .arg = s};
     struct checkpoint_rank *r = &s->ranks[rank];
     rank_line_close(&r->line);
-    int rc = fd >= 0
-                 ? rank_line_open(s->loop, fd, rank, &owner, &r->line)
-                 : rank_line_open_pair(s->loop, SOCK_STREAM, rank, &owner, &r->line, ret_worker_fd);
+    int rc = rank_line_open(s->loop, SOCK_STREAM, fd, rank, &owner, &r->line, ret_worker_fd);
     if (rc < 0)
         return rc;
     r->is_out = false;

@@ -171,9 +171,7 @@ static int open_line(struct node_memory *m, int rank, int fd, int *ret_worker_fd
     const struct rank_line_owner owner = {.on_event = on_line, .on_closed = unref, .arg = m};
     struct rank_line **line = &m->ranks[rank].line;
     rank_line_close(line); /* of a standby that was given the rank, and died */
-    int rc = fd >= 0
-                 ? rank_line_open(m->loop, fd, rank, &owner, line)
-                 : rank_line_open_pair(m->loop, SOCK_SEQPACKET, rank, &owner, line, ret_worker_fd);
+    int rc = rank_line_open(m->loop, SOCK_SEQPACKET, fd, rank, &owner, line, ret_worker_fd);
     m->n_lines += rc == 0;
     return rc;
 }

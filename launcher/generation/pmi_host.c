@@ -227,9 +227,9 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
     struct host_rank *r = &h->ranks[local_rank];
     rank_line_close(&r->line);
     r->is_full = false;
-    return rank_line_open_pair(h->loop, SOCK_STREAM, local_rank,
-                               &(struct rank_line_owner){.on_event = on_line, .arg = h}, &r->line,
-                               ret_worker_fd);
+    return rank_line_open(h->loop, SOCK_STREAM, -1, local_rank,
+                          &(struct rank_line_owner){.on_event = on_line, .arg = h}, &r->line,
+                          ret_worker_fd);
 }
 
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)

@@ -1,5 +1,7 @@
 #include "rank_line.h"
 
+#include "common/scope.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -27,39 +29,26 @@ static void on_line_closed(uv_handle_t *handle)
         owner.on_closed(owner.arg);
 }
 
-int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_owner *owner,
-                   struct rank_line **ret_line)
+int rank_line_open(uv_loop_t *loop, int type, int fd, int rank, const struct rank_line_owner *owner,
+                   struct rank_line **ret_line, int *ret_worker_fd)
 {
-    struct rank_line *l = malloc(sizeof *l);
-    if (l == NULL) {
-        close(fd);
+    int pair[2] = {fd, -1};
+    if (fd < 0 && socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    co_autoclose_fd int own_fd = pair[0], worker_fd = pair[1];
+    co_autofree struct rank_line *l = malloc(sizeof *l);
+    if (l == NULL)
         return -ENOMEM;
-    }
-    *l = (struct rank_line){.fd = fd, .rank = rank, .owner = *owner};
-    int rc = uv_poll_init(loop, &l->poll, fd); /* makes our end non-blocking */
-    if (rc < 0) {
-        close(fd);
-        free(l);
+    *l = (struct rank_line){.fd = own_fd, .rank = rank, .owner = *owner};
+    int rc = uv_poll_init(loop, &l->poll, own_fd); /* makes our end non-blocking */
+    if (rc < 0)
         return rc;
-    }
+    co_take_fd(&own_fd);
+    if (fd < 0)
+        *ret_worker_fd = co_take_fd(&worker_fd);
     l->poll.data = l;
     rank_line_watch(l, UV_READABLE);
-    *ret_line = l;
-    return 0;
-}
-
-int rank_line_open_pair(uv_loop_t *loop, int type, int rank, const struct rank_line_owner *owner,
-                        struct rank_line **ret_line, int *ret_worker_fd)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    int rc = rank_line_open(loop, pair[0], rank, owner, ret_line);
-    if (rc < 0) {
-        close(pair[1]);
-        return rc;
-    }
-    *ret_worker_fd = pair[1];
+    *ret_line = co_take(&l);
     return 0;
 }
 

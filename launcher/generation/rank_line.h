@@ -20,19 +20,14 @@ struct rank_line_owner {
 
 /* Watch for what can be read.
  *
- * fd         of a socket; owned from here on, even on failure; made non-blocking
- * owner      copied
- * ret_line   owned by the caller, who calls rank_line_close()
- * returns    0, -ENOMEM, -errno */
-int rank_line_open(uv_loop_t *loop, int fd, int rank, const struct rank_line_owner *owner,
-                   struct rank_line **ret_line);
-
-/* The same for a new pair of sockets.
- *
- * type            SOCK_STREAM or SOCK_SEQPACKET
- * ret_worker_fd   the rank's end, owned by the caller; close-on-exec */
-int rank_line_open_pair(uv_loop_t *loop, int type, int rank, const struct rank_line_owner *owner,
-                        struct rank_line **ret_line, int *ret_worker_fd);
+ * fd              of a socket; owned from here on, even on failure; made non-blocking. -1: of a new
+ *                 pair of sockets of this type, SOCK_STREAM or SOCK_SEQPACKET
+ * owner           copied
+ * ret_line        owned by the caller, who calls rank_line_close()
+ * ret_worker_fd   of a new pair: the rank's end, owned by the caller; close-on-exec
+ * returns         0, -ENOMEM, -errno */
+int rank_line_open(uv_loop_t *loop, int type, int fd, int rank, const struct rank_line_owner *owner,
+                   struct rank_line **ret_line, int *ret_worker_fd);
 
 int rank_line_fd(const struct rank_line *l);
 

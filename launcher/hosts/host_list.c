@@ -7,6 +7,8 @@
  * passes check_word(). */
 #include "host_list.h"
 
+#include "launcher/platform/host_env.h"
+
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
@@ -314,6 +316,17 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
     else if (l->n == 0)
         rc = co_fail(err, -EINVAL, "%s names no host", path);
     return rc;
+}
+
+int host_list_read_file(struct host_list *l, const struct host_env *world, const char *by,
+                        const char *path, struct co_error *err)
+{
+    co_autofree char *text = NULL;
+    size_t len = 0;
+    int rc = world->read_file(world->arg, path, HOST_FILE_MAX_BYTES, &text, &len);
+    return rc == 0 ? host_list_add_file(l, path, text, len, err)
+                   : co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "%s: cannot read '%.300s': %s", by,
+                             path, strerror(-rc));
 }
 
 void host_list_fini(struct host_list *l)

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct host_env;
 
 /* Bounds. A name becomes that of a node (rendezvous/membership/message.h), the NUL counts. */
 enum {
@@ -58,6 +59,13 @@ int host_list_add(struct host_list *l, const char *what, const char *text, struc
  *           HOST_FILE_MAX_BYTES */
 int host_list_add_file(struct host_list *l, const char *path, const char *text, size_t len,
                        struct co_error *err);
+
+/* The same, read by way of host_env.h.
+ *
+ * by        what names the file, for a message
+ * returns   as above; -EINVAL also for a file that cannot be read */
+int host_list_read_file(struct host_list *l, const struct host_env *world, const char *by,
+                        const char *path, struct co_error *err);
 
 void host_list_fini(struct host_list *l);
 

@@ -186,23 +186,10 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
 
 /* --- lists of hosts --- */
 
-static int read_host_file(const struct host_env *w, const char *by, const char *path, char **ret,
-                          size_t *ret_len, struct co_error *err)
-{
-    int rc = w->read_file(w->arg, path, HOST_FILE_MAX_BYTES, ret, ret_len);
-    return rc == 0 ? 0
-                   : co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "%s: cannot read '%.300s': %s", by,
-                             path, strerror(-rc));
-}
-
 /* A host a line, as often as it has slots. */
 static int find_pbs(const struct host_env *w, struct manager *m, struct co_error *err)
 {
-    const char *path = host_env_get(w, "PBS_NODEFILE");
-    co_autofree char *text = NULL;
-    size_t len = 0;
-    int rc = read_host_file(w, "PBS_NODEFILE", path, &text, &len, err);
-    return rc < 0 ? rc : host_list_add_file(&m->hosts, path, text, len, err);
+    return host_list_read_file(&m->hosts, w, m->by, host_env_get(w, "PBS_NODEFILE"), err);
 }
 
 static int add_host(struct manager *m, const char *host, const char *slots, struct co_error *err)
@@ -233,11 +220,15 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
     co_autofree char *text = NULL;
     size_t len = 0;
     char *line_rest = NULL;
-    int rc = read_host_file(w, "PE_HOSTFILE", host_env_get(w, "PE_HOSTFILE"), &text, &len, err);
-    co_autofree char *copy = rc == 0 ? strndup(text, len) : NULL;
-    if (rc == 0 && copy == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for hosts");
-    for (char *line = rc == 0 ? strtok_r(copy, "\n", &line_rest) : NULL; rc == 0 && line != NULL;
+    const char *path = host_env_get(w, "PE_HOSTFILE");
+    int rc = w->read_file(w->arg, path, HOST_FILE_MAX_BYTES, &text, &len);
+    if (rc < 0)
+        return co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "%s: cannot read '%.300s': %s", m->by,
+                       path, strerror(-rc));
+    co_autofree char *copy = strndup(text, len);
+    if (copy == NULL)
+        return co_fail(err, -ENOMEM, "no memory for hosts");
+    for (char *line = strtok_r(copy, "\n", &line_rest); rc == 0 && line != NULL;
          line = strtok_r(NULL, "\n", &line_rest)) {
         char *rest = NULL, *host = strtok_r(line, " \t", &rest);
         rc = add_host(m, host, strtok_r(NULL, " \t", &rest), err);

@@ -81,17 +81,13 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
     return spec->store == STORE_AGENT || (spec->store == STORE_AUTO && world_size > 1);
 }
 
-/* Can a node join while this one's ranks run? */
-static bool may_grow(const struct job_spec *spec)
-{
-    return spec->world.has_others && spec->world.min_nodes < spec->world.max_nodes;
-}
-
 bool job_spec_recovers(const struct job_spec *spec)
 {
     return !spec->pmi &&
            (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
-           (spec->max_restarts > 0 || spec->restart_after_progress || may_grow(spec));
+           (spec->max_restarts > 0 || spec->restart_after_progress ||
+            /* one may join */
+            (spec->world.has_others && spec->world.min_nodes < spec->world.max_nodes));
 }
 
 bool job_spec_asks(const struct job_spec *spec)

@@ -54,8 +54,6 @@ static int read_hosts(const struct draft *d, struct host_list *to, struct co_err
 {
     const struct given *list = &d->given[OPTION_HOSTS];
     const struct given *file = &d->given[OPTION_HOSTFILE];
-    co_autofree char *text = NULL;
-    size_t len = 0;
     if (d->found != NULL) {
         *to = *d->found;
         *d->found = (struct host_list){0};
@@ -65,11 +63,7 @@ static int read_hosts(const struct draft *d, struct host_list *to, struct co_err
         return co_fail(err, -EINVAL, "%s and %s contradict each other", list->by, file->by);
     if (list->value != NULL)
         return host_list_add(to, list->by, list->value, err);
-    int rc = d->world->read_file(d->world->arg, file->value, HOST_FILE_MAX_BYTES, &text, &len);
-    if (rc < 0)
-        return co_fail(err, rc == -ENOMEM ? rc : -EINVAL, "%s: cannot read '%.300s': %s", file->by,
-                       file->value, strerror(-rc));
-    return host_list_add_file(to, file->value, text, len, err);
+    return host_list_read_file(to, d->world, file->by, file->value, err);
 }
 
 /* Hosts without ranks take no part. */

@@ -46,13 +46,6 @@ static void find_near(const struct gpus *gpus, const char *visible, int n, struc
     }
 }
 
-static void list_nodes(struct binding *b, int n)
-{
-    char *to = b->node_list;
-    for (int i = 0; i < n; i++)
-        to += sprintf(to, "%s%" PRId32, i > 0 ? "," : "", b->ranks[i].node);
-}
-
 static int place(const struct binding_request *r, const struct gpus *gpus, struct binding *b,
                  struct co_error *err)
 {
@@ -83,7 +76,9 @@ int binding_find(const struct binding_request *r, struct binding **ret, struct c
         return co_fail_in(err, "--report-bindings");
     if (rc < 0)
         return co_fail_in(err, "--bind-to %s", placement_bind_words[r->bind]);
-    list_nodes(b, r->n_ranks);
+    char *to = b->node_list;
+    for (int i = 0; i < r->n_ranks; i++)
+        to += sprintf(to, "%s%" PRId32, i > 0 ? "," : "", b->ranks[i].node);
     *ret = co_take(&b);
     return 0;
 }

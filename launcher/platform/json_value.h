@@ -17,6 +17,12 @@ json_t *json_value_text(const char *text);
 /* The same for bytes of any kind; a NUL becomes '?', too. */
 json_t *json_value_bytes(const char *bytes, size_t n);
 
+/* null for NULL, where a value that cannot be made is left out. */
+static inline json_t *json_value_or_null(json_t *value)
+{
+    return value != NULL ? value : json_null();
+}
+
 json_t *json_value_number(bool is_known, int64_t number);
 
 #endif

@@ -74,13 +74,6 @@ static int check_terms(const struct payload *p, const char *path, struct co_erro
     return 0;
 }
 
-static int fail_to_open(const char *path, struct co_error *err)
-{
-    const char *what_helps = errno == ENOENT ? ": build ddprun with -Dstatic_program=enabled" : "";
-    return co_fail(err, -errno, "cannot read '%s': %s%s, or use --bcast never", path,
-                   strerror(errno), what_helps);
-}
-
 int payload_open(struct payload *ret, struct co_error *err)
 {
     struct payload p = {0};
@@ -90,7 +83,9 @@ int payload_open(struct payload *ret, struct co_error *err)
         return co_fail(err, rc, "cannot tell where ddprun-static is: %s", strerror(-rc));
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return fail_to_open(path, err);
+        return co_fail(err, -errno, "cannot read '%s': %s%s, or use --bcast never", path,
+                       strerror(errno),
+                       errno == ENOENT ? ": build ddprun with -Dstatic_program=enabled" : "");
     rc = read_program(fd, path, &p, err) ?: check_terms(&p, path, err);
     if (rc < 0) {
         payload_close(&p);

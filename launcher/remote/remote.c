@@ -90,13 +90,6 @@ static bool is_node(const struct remote *r, const char *name)
 
 /* The way to a host that the roster has lost may be long dead, and not know it. One that the roster
  * knows is a node, though what it says of itself may still be on its way. */
-static void drop_lost(struct remote *r)
-{
-    for (size_t i = 0; i < r->n_hosts; i++)
-        if (r->hosts[i].runs && !remote_roster_knows(r->roster, r->hosts[i].host->name))
-            remote_host_kill(&r->hosts[i]);
-}
-
 static void on_verdict(void *arg)
 {
     struct remote *r = arg;
@@ -106,7 +99,9 @@ static void on_verdict(void *arg)
     r->is_ours_to_tell =
         v->exit_code != 0 && (v->outcome != MESSAGE_RANK_FAILED || !is_node(r, v->node));
     snprintf(r->verdict_text, sizeof r->verdict_text, "%s", v->text);
-    drop_lost(r);
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (r->hosts[i].runs && !remote_roster_knows(r->roster, r->hosts[i].host->name))
+            remote_host_kill(&r->hosts[i]);
     set_last(r);
 }
 
@@ -208,14 +203,6 @@ static void follow_bringup(struct remote *r)
     set_bringup_timer(r);
 }
 
-/* A ddprun that has not taken its order says why with its exit status, too. */
-static void note_refusal(struct remote *r, const struct remote_host *h, size_t i, int status)
-{
-    bool is_told = bringup_get(r->bringup, i) == BRINGUP_TOLD;
-    if (is_told && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
-        r->refusal_code = WEXITSTATUS(status);
-}
-
 static void on_host_ended(struct remote *r, size_t i, int status)
 {
     struct remote_host *h = &r->hosts[i];
@@ -229,7 +216,9 @@ static void on_host_ended(struct remote *r, size_t i, int status)
         bringup_set(r->bringup, i, BRINGUP_ENDED, co_now_ms());
         follow_bringup(r);
     } else if (phase != BRINGUP_FAILED) {
-        note_refusal(r, h, i, status);
+        /* a ddprun that has not taken its order says why with its exit status, too */
+        if (phase == BRINGUP_TOLD && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
+            r->refusal_code = WEXITSTATUS(status);
         on_host(h, BRINGUP_FAILED, why);
     }
     bool all_gone = true;
@@ -405,12 +394,6 @@ static int remote_open(struct remote *r, struct job_spec *spec, struct co_error 
         ?: open_loop(r, err);
 }
 
-static void close_handle(uv_handle_t *handle)
-{
-    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
-        uv_close(handle, NULL);
-}
-
 static void remote_close(struct remote *r)
 {
     for (size_t i = 0; r->hosts != NULL && i < r->n_hosts; i++)
@@ -419,10 +402,10 @@ static void remote_close(struct remote *r)
     remote_roster_close(r->roster);
     init_reaper_close(r->init_reaper);
     if (r->has_loop) {
-        close_handle((uv_handle_t *)&r->spawner_poll);
-        close_handle((uv_handle_t *)&r->signal_poll);
-        close_handle((uv_handle_t *)&r->timer);
-        close_handle((uv_handle_t *)&r->last);
+        remote_close_handle(&r->spawner_poll);
+        remote_close_handle(&r->signal_poll);
+        remote_close_handle(&r->timer);
+        remote_close_handle(&r->last);
         uv_run(&r->loop, UV_RUN_DEFAULT);
         uv_loop_close(&r->loop);
     }

@@ -30,15 +30,9 @@
 
 enum { READ_BYTES = 4096, PIPE_BYTES = 65536 };
 
-static void stop_poll(uv_poll_t *poll)
-{
-    if (poll->type != UV_UNKNOWN_HANDLE && !uv_is_closing((uv_handle_t *)poll))
-        uv_close((uv_handle_t *)poll, NULL);
-}
-
 static void close_fd(uv_poll_t *poll, int *fd)
 {
-    stop_poll(poll);
+    remote_close_handle(poll);
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
@@ -89,8 +83,8 @@ static int pass_output_on(struct remote_host *h)
     struct remote *r = h->remote;
     int rc = 0, rank = (int)(h - r->hosts);
     int fds[2] = {h->out_fd, h->err_fd};
-    stop_poll(&h->out_poll);
-    stop_poll(&h->err_poll);
+    remote_close_handle(&h->out_poll);
+    remote_close_handle(&h->err_poll);
     if (co_buf_len(&h->complaint) > 0 && co_buf_append(&h->complaint, "", 1) == 0)
         output_report(r->output,
                       (const char *)co_buf_bytes(&h->complaint)); /* its ranks' already */

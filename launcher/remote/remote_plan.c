@@ -86,17 +86,13 @@ static bool stays(const char *variable)
     return false;
 }
 
-static bool has_name(const char *variable, const char *of)
-{
-    size_t n = strcspn(of, "=");
-    return strncmp(variable, of, n) == 0 && variable[n] == '=';
-}
-
 static bool is_exported(const char *variable, const char *const *exports)
 {
-    for (; *exports != NULL; exports++)
-        if (has_name(variable, *exports))
+    for (; *exports != NULL; exports++) {
+        size_t n = strcspn(*exports, "=");
+        if (strncmp(variable, *exports, n) == 0 && variable[n] == '=')
             return true;
+    }
     return false;
 }
 

@@ -86,6 +86,14 @@ struct remote {
     void (*on_host)(struct remote_host *h, enum bringup_phase phase, const char *why);
 };
 
+/* A handle of ours, closed or never begun as it may be. */
+static inline void remote_close_handle(void *handle)
+{
+    uv_handle_t *h = (uv_handle_t *)handle;
+    if (h->type != UV_UNKNOWN_HANDLE && !uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
 /* --- remote_plan.c --- */
 
 /* Fill what all orders have in common, and make a key of the token.

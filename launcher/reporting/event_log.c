@@ -5,6 +5,7 @@
 
 #include "launcher/diagnosis/error_file.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/platform/json_value.h"
 #include "launcher/stdio/output.h"
 #include "launcher/stdio/rank_io.h"
 #include "launcher/supervisor/supervisor.h"
@@ -50,18 +51,14 @@ struct record {
     json_t *duration;   /* given up; NULL: none */
 };
 
-static json_t *or_null(json_t *value)
-{
-    return value != NULL ? value : json_null();
-}
-
 /* What torchrun gives as a text of JSON inside the JSON. */
 static json_t *make_details(const struct event_log *log, const struct record *r)
 {
     const char *slash = strrchr(log->spec->path, '/');
     json_t *details =
         json_pack("{s:o,s:o}", "group_world_size", r->knows_nothing ? json_null() : json_integer(1),
-                  "entry_point", or_null(json_string(slash != NULL ? slash + 1 : log->spec->path)));
+                  "entry_point",
+                  json_value_or_null(json_string(slash != NULL ? slash + 1 : log->spec->path)));
     if (r->rank >= 0)
         json_object_update_new(
             details,
@@ -71,7 +68,7 @@ static json_t *make_details(const struct event_log *log, const struct record *r)
                       r->has_failed ? json_integer(r->pid) : json_null()));
     co_autofree char *text = json_dumps(details, JSON_ENSURE_ASCII);
     json_decref(details);
-    return or_null(text != NULL ? json_string(text) : NULL);
+    return json_value_or_null(text != NULL ? json_string(text) : NULL);
 }
 
 static json_t *make_metadata(const struct event_log *log, const struct record *r)
@@ -81,15 +78,16 @@ static json_t *make_metadata(const struct event_log *log, const struct record *r
     bool is_worker = r->rank >= 0;
     uint64_t run_s = (co_now_ms() - log->begun_ms) / 1000;
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:I,s:s,s:o,s:o,s:i,s:o}", "run_id",
-                     or_null(json_string(log->spec->run_id)), "global_rank",
+                     json_value_or_null(json_string(log->spec->run_id)), "global_rank",
                      is_worker ? json_integer(r->rank) : json_null(), "group_rank",
                      r->knows_nothing ? json_null() : json_integer(0), "worker_id",
                      is_worker ? json_string(pid) : json_null(), "role",
-                     or_null(json_string(log->spec->role)), "hostname",
-                     or_null(json_string(log->host)), "state", r->state, "total_run_time",
-                     (json_int_t)(r->is_over ? run_s : 0), "rdzv_backend", log->spec->backend,
-                     "raw_error", or_null(r->raw_error), "metadata", make_details(log, r),
-                     "agent_restarts", (int)r->generation, "duration_ms", or_null(r->duration));
+                     json_value_or_null(json_string(log->spec->role)), "hostname",
+                     json_value_or_null(json_string(log->host)), "state", r->state,
+                     "total_run_time", (json_int_t)(r->is_over ? run_s : 0), "rdzv_backend",
+                     log->spec->backend, "raw_error", json_value_or_null(r->raw_error), "metadata",
+                     make_details(log, r), "agent_restarts", (int)r->generation, "duration_ms",
+                     json_value_or_null(r->duration));
 }
 
 /* Without memory a record is left out. */

@@ -6,6 +6,7 @@
 #include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/oom.h"
 #include "launcher/diagnosis/oom_report.h"
+#include "launcher/platform/json_value.h"
 #include "launcher/supervisor/hang.h"
 #include "launcher/supervisor/pace.h"
 #include "launcher/supervisor/rank_numbers.h"
@@ -112,10 +113,9 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
     if (e->fd < 0)
         return;
     json_t *words = json_array();
-    for (char *const *word = argv; *word != NULL; word++) {
-        json_t *text = json_string(*word); /* NULL: not UTF-8 */
-        json_array_append_new(words, text != NULL ? text : json_null());
-    }
+    for (char *const *word = argv; *word != NULL; word++)
+        /* it may be no UTF-8 */
+        json_array_append_new(words, json_value_or_null(json_string(*word)));
     put_event(e, "job_start", 0,
               json_pack("{s:o,s:i,s:i,s:i}", "argv", words, "ranks", n_ranks, "max_restarts",
                         max_restarts, "pid", (int)getpid()));
@@ -211,8 +211,7 @@ void events_oom(struct events *e, const struct supervisor *s, const struct oom_f
 /* What came from another node, or from the kernel, may be no UTF-8. */
 static json_t *text_of(const char *text)
 {
-    json_t *json = json_string(text);
-    return json != NULL ? json : json_null();
+    return json_value_or_null(json_string(text));
 }
 
 void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,

@@ -15,7 +15,6 @@
 #include "output.h"
 
 #include "launcher/lines/lines.h"
-#include "launcher/lines/tail.h"
 #include "log_files.h"
 #include "pty.h"
 #include "stream_writer.h"
@@ -548,10 +547,8 @@ int output_add(struct output *o, int rank, enum output_sink which, int fd, bool 
         else
             memcpy(s->prefix, way->prefix, s->n_prefix);
     }
-    if (rc == 0)
-        rc = log_copy_set_turn(&s->log, &way->log_turn, way->log_path);
-    if (rc == 0)
-        rc = open_source(o, number, fd);
+    rc = rc ?: log_copy_set_turn(&s->log, &way->log_turn, way->log_path)
+             ?: open_source(o, number, fd);
     if (rc < 0)
         close_stream(s);
     return rc;

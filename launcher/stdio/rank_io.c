@@ -12,7 +12,6 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/lines/fold.h"
 #include "launcher/lines/lines.h"
-#include "launcher/lines/tail.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "log_files.h"
 #include "output.h"

@@ -231,17 +231,12 @@ static char *make_role(const struct warm *w)
                : role;
 }
 
-/* PYTHON -u -c GUARD and the words of a rank, which the bootstrap executes: to free() */
-static char **make_words(const struct job_spec *spec)
-{
-    char *const first[] = {spec->argv[0], (char *)"-u", (char *)"-c", guard, NULL};
-    return co_join_words((char *const *const[]){first, spec->argv}, 2);
-}
-
+/* PYTHON -u -c GUARD and the words of a rank, which the bootstrap executes. */
 static int make_image(const struct warm *w, int *ret_fd)
 {
     co_autofree char *role = make_role(w);
-    co_autofree char **words = make_words(w->spec);
+    char *const first[] = {w->spec->argv[0], (char *)"-u", (char *)"-c", guard, NULL};
+    co_autofree char **words = co_join_words((char *const *const[]){first, w->spec->argv}, 2);
     co_autofree char **env = NULL;
     co_autofree char **rank_env = NULL;
     struct worker_env *common = NULL;

@@ -44,7 +44,7 @@ static void set_up(void)
     n_events = last_events = n_closed = 0;
     closes = false;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(rank_line_open_pair(&loop, SOCK_STREAM, RANK, &owner, &line, &rank_fd), 0);
+    ck_assert_int_eq(rank_line_open(&loop, SOCK_STREAM, -1, RANK, &owner, &line, &rank_fd), 0);
 }
 
 static void tear_down(void)
@@ -132,7 +132,7 @@ START_TEST(what_cannot_be_watched_is_refused_and_closed)
     struct rank_line *none = NULL;
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(rank_line_open(&loop, fd, RANK, &owner, &none), -EPERM);
+    ck_assert_int_eq(rank_line_open(&loop, SOCK_STREAM, fd, RANK, &owner, &none, NULL), -EPERM);
     ck_assert_ptr_null(none);
     ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 }

@@ -1,4 +1,4 @@
-#include "launcher/lines/tail.h"
+#include "launcher/lines/lines.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
