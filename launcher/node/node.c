@@ -1,3 +1,12 @@
+/* node.c - one node of a job, from its beginning to its end. node_run() opens all that it needs,
+ * run() turns the loop until the verdict stands, node_close() closes all.
+ *
+ * In between, a report of the spawner, a signal, a message of the roster or a timer becomes an
+ * event in the queue: node_feed(), or node_post() of a feature. node_consume() (node_step.c) takes
+ * it out, steps the supervisor with it, and carries the orders out: node_start.c starts ranks and
+ * makes what a generation has of its own. Then node_roster_look() tells the roster what has become
+ * of the ranks, and posts the roster's orders. Features (node_features.c) are called before and
+ * after each step, and at the beginning and the end of each generation. */
 #include "node.h"
 
 #include "launcher/generation/checkpoint_request.h"
@@ -8,7 +17,6 @@
 #include "launcher/spawner/init_reaper.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "launcher/stdio/output.h"
-#include "node_features.h"
 #include "node_leave.h"
 #include "node_priv.h"
 #include "node_roster.h"

@@ -367,11 +367,6 @@ static int open_console(const struct node_view *n, struct co_error *err)
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
 static void close_console(const struct node_view *n)
 {
     struct node_console *nc = n->parts->console;
@@ -379,7 +374,7 @@ static void close_console(const struct node_view *n)
         return;
     console_close(nc->console);
     stacks_cancel(nc->stacks);
-    uv_close((uv_handle_t *)&nc->timer, on_closed);
+    uv_close((uv_handle_t *)&nc->timer, node_free_data);
 }
 
 const struct node_feature node_console_feature = {

@@ -1,23 +1,20 @@
-#include "node_features.h"
-
+/* node_features.c - what a node can do besides running ranks: the list, and a call for all. */
 #include "node_console.h"
-#include "node_flight_recorder.h"
 #include "node_hang.h"
-#include "node_history.h"
 #include "node_leave.h"
-#include "node_pace.h"
 #include "node_pmi.h"
+#include "node_priv.h"
+#include "node_stacks.h"
 #include "node_standby.h"
-#include "node_view.h"
+#include "node_steps.h"
 
 #include <stddef.h>
 
 /* Called in this order. The steps of a generation are told before standbys are let go, which
  * belong to its end. */
 static const struct node_feature *const features[] = {
-    &node_hang_feature,    &node_pace_feature,    &node_leave_feature,
-    &node_history_feature, &node_standby_feature, &node_flight_recorder_feature,
-    &node_pmi_feature,     &node_console_feature,
+    &node_hang_feature,   &node_leave_feature, &node_steps_feature,   &node_standby_feature,
+    &node_stacks_feature, &node_pmi_feature,   &node_console_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

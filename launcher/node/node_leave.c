@@ -173,15 +173,10 @@ static int leave_open(const struct node_view *n, struct co_error *err)
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
 static void leave_close(const struct node_view *n)
 {
     if (n->parts->leave != NULL)
-        uv_close((uv_handle_t *)&n->parts->leave->timer, on_closed);
+        uv_close((uv_handle_t *)&n->parts->leave->timer, node_free_data);
 }
 
 const struct node_feature node_leave_feature = {

@@ -1,6 +1,6 @@
-/* node_priv.h - the node's inside, for its own files: node.c (beginning and end), node_step.c
- * (what happens, and what is done about it), node_start.c (ranks), node_roster.c (where a roster
- * decides), node_console.c (who asks). */
+/* node_priv.h - the node's inside, for node.c (beginning and end), node_step.c (what happens, and
+ * what is done about it), node_start.c (ranks) and node_features.c. Other files of this folder see
+ * struct node_view only. */
 #ifndef DDP_LAUNCHER_NODE_NODE_PRIV_H
 #define DDP_LAUNCHER_NODE_NODE_PRIV_H
 
@@ -52,6 +52,15 @@ struct node {
     uv_timer_t timer, timeout, settled;
     uv_prepare_t prepare;
 };
+
+/* --- node_features.c: struct node_feature, of all of them --- */
+
+int node_features_open(const struct node_view *n, struct co_error *err);
+void node_features_on_event(const struct node_view *n, const struct supervisor_event *e);
+void node_features_on_step(const struct node_view *n);
+int node_features_on_generation(const struct node_view *n);
+void node_features_on_end(const struct node_view *n, bool lives);
+void node_features_close(const struct node_view *n);
 
 /* --- node_start.c --- */
 

@@ -1,14 +1,15 @@
-/* node_stacks.h - stacks.h for the ranks of this node that run just now. */
+/* node_stacks.h - where the ranks of this node are that run just now (stacks.h), and torch's flight
+ * recorder of them (flight_recorder.h): dumps that are asked for, and those that torch writes by
+ * itself before it ends a rank whose collective call took too long. */
 #ifndef DDP_LAUNCHER_NODE_NODE_STACKS_H
 #define DDP_LAUNCHER_NODE_NODE_STACKS_H
 
-#include <stdbool.h>
+#include "node_view.h"
 
-struct co_error;
-struct flights;
-struct node_view;
 struct stack;
 struct stacks;
+
+extern const struct node_feature node_stacks_feature;
 
 struct node_stacks_opts { /* the rest as in stacks.h */
     int local_rank;       /* -1: all */
@@ -22,5 +23,9 @@ struct node_stacks_opts { /* the rest as in stacks.h */
 /* returns   0; -ESRCH none of them runs; -ENOMEM */
 int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
                       struct stacks **ret, struct co_error *err);
+
+/* The ranks have failed, and none is left: gather what torch has written of them, and say where.
+ * Once all were asked it is known already. */
+void node_stacks_tell_flights(const struct node_view *n);
 
 #endif

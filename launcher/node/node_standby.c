@@ -222,17 +222,12 @@ static int standby_open(const struct node_view *n, struct co_error *err)
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
 static void standby_close(const struct node_view *n)
 {
     if (n->parts->standby == NULL)
         return;
     forget(n, false);
-    uv_close((uv_handle_t *)&n->parts->standby->timer, on_closed);
+    uv_close((uv_handle_t *)&n->parts->standby->timer, node_free_data);
 }
 
 const struct node_feature node_standby_feature = {

@@ -8,7 +8,6 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/platform/resources.h"
 #include "launcher/spawner/runtime_dir.h"
-#include "node_features.h"
 #include "node_roster.h"
 #include "node_standby.h"
 

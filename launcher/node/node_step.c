@@ -7,15 +7,13 @@
 #include "launcher/reporting/report.h"
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
-#include "node_features.h"
-#include "node_flight_recorder.h"
 #include "node_hang.h"
-#include "node_history.h"
 #include "node_leave.h"
-#include "node_pace.h"
 #include "node_pmi.h"
 #include "node_roster.h"
+#include "node_stacks.h"
 #include "node_standby.h"
+#include "node_steps.h"
 
 #include "common/clock.h"
 #include "common/scope.h"
@@ -72,7 +70,7 @@ void node_on_restart(void *arg, const struct roster_restart *restart)
 {
     struct node *n = arg;
     report(n, restart);
-    node_flight_recorder_tell(&n->view);
+    node_stacks_tell_flights(&n->view);
     events_restart(&n->events, n->supervisor, restart);
 }
 
@@ -82,11 +80,11 @@ static void on_drained(void *arg)
 {
     struct node *n = arg;
     bool ends = !goes_on(n);
-    node_pace_tell(&n->view);
+    node_steps_tell_pace(&n->view);
     if (ends)
         report(n, NULL);
     if (ends || n->spec->world.has_others)
-        node_flight_recorder_tell(&n->view);
+        node_stacks_tell_flights(&n->view);
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
@@ -190,7 +188,7 @@ static void say_replacement(struct node *n, const struct roster_restart *restart
              report_status(r->was.status, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);
-    node_pace_tell(&n->view);
+    node_steps_tell_pace(&n->view);
     events_replace(&n->events, n->supervisor, restart);
 }
 
@@ -325,7 +323,7 @@ static void on_rank_report(struct node *n, const struct spawner_report *r)
     const struct supervisor_event e = make_event(n, r);
     uint64_t step;
     const bool has_step = /* other reports may be of no rank */
-        e.type == SUPERVISOR_EV_EXITED && node_history_step(&n->view, r->local_rank, &step);
+        e.type == SUPERVISOR_EV_EXITED && node_steps_of(&n->view, r->local_rank, &step);
     events_rank(&n->events, n->supervisor, &e, r->pid, r->way == SPAWNER_FORKED,
                 has_step ? &step : NULL);
     if (e.type == SUPERVISOR_EV_STARTED)

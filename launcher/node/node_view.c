@@ -45,6 +45,11 @@ void node_lose_spawner(const struct node_view *v)
     node_post(v, &(struct supervisor_event){.type = SUPERVISOR_EV_SPAWNER_LOST});
 }
 
+void node_free_data(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
 bool node_queue_is_empty(const struct node_queue *q)
 {
     return q->first == q->n && !q->has_overflowed;

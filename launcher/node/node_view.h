@@ -97,6 +97,9 @@ void node_post(const struct node_view *v, const struct supervisor_event *e);
 /* Post that the spawner is gone or does not answer. */
 void node_lose_spawner(const struct node_view *v);
 
+/* For uv_close(): free the handle's data. */
+void node_free_data(uv_handle_t *handle);
+
 bool node_queue_is_empty(const struct node_queue *q);
 
 /* Consume all that waits, and what is posted meanwhile. Does nothing while it is under way. */

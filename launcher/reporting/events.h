@@ -60,7 +60,7 @@ void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_
  *
  * pid      the rank's
  * forked   how it was started
- * step     EXITED: steps that it had completed, as node_history.h counts them; NULL: not known */
+ * step     EXITED: steps that it had completed, as node_steps.h counts them; NULL: not known */
 void events_rank(struct events *e, const struct supervisor *s, const struct supervisor_event *what,
                  int pid, bool forked, const uint64_t *step);
 

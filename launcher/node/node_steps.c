@@ -1,4 +1,4 @@
-#include "node_pace.h"
+#include "node_steps.h"
 
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
@@ -13,6 +13,50 @@
 
 enum { LOOK_MS = 1000 };
 
+static bool read_rank(const struct node_view *n, int rank, struct progress *ret)
+{
+    uint64_t digest;
+    return node_memory_read_progress(n->gen->memory, rank, ret, &digest);
+}
+
+bool node_steps_of(const struct node_view *n, int rank, uint64_t *ret)
+{
+    struct progress progress;
+    if (!read_rank(n, rank, &progress))
+        return false;
+    *ret = progress.steps_before + progress.steps;
+    return true;
+}
+
+/* A page that says nothing yet looks as one of ranks that have met before the job's first step. */
+static void add(struct events_steps *sum, const struct progress *p, uint32_t generation)
+{
+    const uint64_t after = p->steps_before + p->steps;
+    sum->has_met |= generation == 0 || after > 0;
+    if (p->steps_before > sum->before)
+        sum->before = p->steps_before;
+    if (after > sum->after)
+        sum->after = after;
+}
+
+static void note_end(const struct node_view *n, bool lives)
+{
+    const uint32_t generation = n->io->generation; /* the supervisor's may be the next one */
+    struct events_steps sum = {.lives = lives};
+    struct progress progress;
+    bool any = false;
+    for (int i = 0; i < n->spec->n_local; i++) {
+        if (!read_rank(n, i, &progress))
+            continue;
+        any = true;
+        add(&sum, &progress, generation);
+    }
+    if (any)
+        events_steps(n->events, generation, &sum);
+}
+
+/* --- The pace --- */
+
 struct node_pace {
     const struct node_view *n;
     uv_timer_t timer;
@@ -22,7 +66,7 @@ struct node_pace {
     uint64_t told_steps;        /* what was known then */
 };
 
-void node_pace_tell(const struct node_view *n)
+void node_steps_tell_pace(const struct node_view *n)
 {
     struct node_pace *p = n->parts->pace;
     struct pace pace;
@@ -55,7 +99,7 @@ static void on_time(uv_timer_t *timer)
         p->next_ms = 0;
     }
     if (pace_is_due(&p->next_ms, p->begun_ms, now_ms))
-        node_pace_tell(p->n);
+        node_steps_tell_pace(p->n);
 }
 
 static int pace_open(const struct node_view *n, struct co_error *err)
@@ -90,4 +134,5 @@ static void pace_close(const struct node_view *n)
         uv_close((uv_handle_t *)&n->parts->pace->timer, on_closed);
 }
 
-const struct node_feature node_pace_feature = {.open = pace_open, .close = pace_close};
+const struct node_feature node_steps_feature = {
+    .open = pace_open, .on_end = note_end, .close = pace_close};
