@@ -67,20 +67,14 @@ static int get_temp(struct net *n, size_t bytes, struct co_error *err)
     return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
 }
 
-/* A local part that copies. */
-static struct collective local_copy(const struct net *n, enum call_kind kind, const void *in,
-                                    void *out)
-{
-    return (struct collective){.kind = kind, .dtype = n->job.dtype, .in = in, .out = out};
-}
-
 /* Everybody on this node gets the slices of `count` elements at `at`. */
 static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
 {
     const struct slice mine = deal_slices(n, count);
-    struct collective what =
-        local_copy(n, CALL_ALL_GATHER, at + mine.first * n->job.layout.size, at);
-    what.counts = n->local_counts;
+    const struct collective what = {.kind = CALL_ALL_GATHER,
+                                    .in = at + mine.first * n->job.layout.size,
+                                    .out = at,
+                                    .counts = n->local_counts};
     return net_local(n, what, err);
 }
 
@@ -89,8 +83,7 @@ static int hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *
 {
     if (net_n_local(n) == n->map.n_slots)
         return NET_GO;
-    struct collective what = local_copy(n, CALL_BROADCAST, at, at);
-    what.count = count;
+    const struct collective what = {.kind = CALL_BROADCAST, .in = at, .out = at, .count = count};
     return net_local(n, what, err);
 }
 
@@ -103,26 +96,15 @@ static void weigh(const struct net *n, uint8_t *at, size_t count)
                       (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
 }
 
-/* A local part that adds up. */
-static struct collective local_reduction(const struct net *n, enum call_kind kind, const void *in,
-                                         void *out)
-{
-    return (struct collective){.kind = kind,
-                               .dtype = n->job.dtype,
-                               .op = net_is_average_of_integers(&n->job) ? DDP_SUM : n->job.op,
-                               .in = in,
-                               .out = out};
-}
-
 /* --- all_reduce ------------------------------------------------------------------------------- */
 
 static int all_reduce_whole(struct net *n, unsigned stage, struct co_error *err)
 {
     struct net_job *j = &n->job;
-    struct collective what = local_reduction(n, CALL_ALL_REDUCE, j->in, j->out);
+    const struct collective what = {
+        .kind = CALL_ALL_REDUCE, .in = j->in, .out = j->out, .count = j->count};
     switch (stage) {
     case 0:
-        what.count = j->count;
         return net_local(n, what, err);
     case 1:
         if (!net_is_slot(n))
@@ -147,8 +129,10 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
     switch (stage) {
     case 0:
         j->mine = deal_slices(n, count);
-        what = local_reduction(n, CALL_REDUCE_SCATTER, j->in, out + j->mine.first * size);
-        what.counts = n->local_counts;
+        what = (struct collective){.kind = CALL_REDUCE_SCATTER,
+                                   .in = j->in,
+                                   .out = out + j->mine.first * size,
+                                   .counts = n->local_counts};
         return net_local(n, what, err);
     case 1:
         if (!net_is_slot(n))
@@ -180,8 +164,8 @@ static int reduce_inside(struct net *n, struct co_error *err)
     int code = get_temp(n, j->mine.count * j->layout.size, err);
     if (code != 0)
         return code;
-    struct collective what = local_reduction(n, CALL_REDUCE_SCATTER, j->in, n->temp);
-    what.counts = n->local_counts;
+    const struct collective what = {
+        .kind = CALL_REDUCE_SCATTER, .in = j->in, .out = n->temp, .counts = n->local_counts};
     return net_local(n, what, err);
 }
 
@@ -203,9 +187,11 @@ static int reduce(struct net *n, unsigned stage, struct co_error *err)
         if (n->map.node != j->root_node)
             return NET_GO;
         deal_slices(n, j->count);
-        what = local_copy(n, CALL_GATHER, n->temp, j->out);
-        what.counts = n->local_counts;
-        what.root = (int)(j->root - n->map.first[j->root_node]);
+        what = (struct collective){.kind = CALL_GATHER,
+                                   .in = n->temp,
+                                   .out = j->out,
+                                   .counts = n->local_counts,
+                                   .root = (int)(j->root - n->map.first[j->root_node])};
         return net_local(n, what, err);
     default:
         return NET_DONE;
@@ -228,9 +214,10 @@ static int reduce_scatter(struct net *n, unsigned stage, struct co_error *err)
         return -ENOMEM;
     if (stage < n->map.n_nodes) {
         const struct slice range = node_range(n, stage);
-        struct collective what = local_reduction(n, CALL_REDUCE_SCATTER, j->in + range.first * size,
-                                                 n->temp + n->part[stage].first * size);
-        what.counts = node_counts(n, stage);
+        const struct collective what = {.kind = CALL_REDUCE_SCATTER,
+                                        .in = j->in + range.first * size,
+                                        .out = n->temp + n->part[stage].first * size,
+                                        .counts = node_counts(n, stage)};
         return net_local(n, what, err);
     }
     if (stage == n->map.n_nodes)
@@ -312,9 +299,11 @@ static int all_gather(struct net *n, unsigned stage, struct co_error *err)
     const struct slice own = node_range(n, n->map.node);
     const unsigned p = stage - 2;
     if (stage == 0) {
-        struct collective what = local_copy(
-            n, CALL_ALL_GATHER, j->in, j->out != NULL ? j->out + own.first * j->layout.size : NULL);
-        what.counts = node_counts(n, n->map.node);
+        const struct collective what = {.kind = CALL_ALL_GATHER,
+                                        .in = j->in,
+                                        .out = j->out != NULL ? j->out + own.first * j->layout.size
+                                                              : NULL,
+                                        .counts = node_counts(n, n->map.node)};
         return net_local(n, what, err);
     }
     if (stage == 1)
@@ -340,9 +329,11 @@ static int broadcast_inside(struct net *n, struct co_error *err)
     const struct net_job *j = &n->job;
     if (n->map.node != j->root_node)
         return net_local_meeting(n, err);
-    struct collective what = local_copy(n, CALL_BROADCAST, j->in, j->out);
-    what.count = j->count;
-    what.root = (int)(j->root - n->map.first[j->root_node]);
+    const struct collective what = {.kind = CALL_BROADCAST,
+                                    .in = j->in,
+                                    .out = j->out,
+                                    .count = j->count,
+                                    .root = (int)(j->root - n->map.first[j->root_node])};
     return net_local(n, what, err);
 }
 
@@ -414,13 +405,15 @@ static int gather_or_scatter(struct net *n, unsigned stage, struct co_error *err
         return NET_DONE;
     if (n->map.node != j->root_node)
         return net_local_meeting(n, err);
-    struct collective what = local_copy(n, l->kind, j->in, j->out);
+    struct collective what = {.kind = l->kind,
+                              .in = j->in,
+                              .out = j->out,
+                              .counts = node_counts(n, n->map.node),
+                              .root = (int)(j->root - first)};
     if (l->kind == CALL_SCATTER && n->map.position == j->root && j->in != NULL)
         what.in = j->in + layout_in(l, first).first * l->size;
     if (l->kind == CALL_GATHER && n->map.position == j->root && j->out != NULL)
         what.out = j->out + layout_out(l, first).first * l->size;
-    what.counts = node_counts(n, n->map.node);
-    what.root = (int)(j->root - first);
     return net_local(n, what, err);
 }
 
@@ -451,12 +444,11 @@ static int all_to_all(struct net *n, unsigned stage, struct co_error *err)
     int code = keep_in(n, err);
     if (code != 0)
         return code;
-    struct collective what = local_copy(n, CALL_ALL_TO_ALL, NULL, NULL);
+    struct collective what = {.kind = CALL_ALL_TO_ALL, .count = j->count};
     if (j->in != NULL)
         what.in = j->in + layout_in(&j->layout, first).first * size;
     if (j->out != NULL)
         what.out = j->out + layout_out(&j->layout, first).first * size;
-    what.count = j->count;
     what.counts = j->counts != NULL ? j->counts + first : NULL;
     what.in_counts = j->in_counts != NULL ? j->in_counts + first : NULL;
     return net_local(n, what, err);

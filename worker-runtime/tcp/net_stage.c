@@ -21,6 +21,8 @@ int net_local(struct net *n, struct collective what, struct co_error *err)
     struct net_job *j = &n->job;
     if (n->local == NULL)
         return run_alone(n, &what);
+    what.dtype = j->dtype;
+    what.op = net_is_average_of_integers(j) ? DDP_SUM : j->op;
     what.whole = &j->call;
     what.goes_on = j->n_local_parts++ > 0;
     what.timeout_ms = j->timeout_ms;

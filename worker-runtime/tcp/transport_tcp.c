@@ -5,10 +5,11 @@
  * can end the wait (look_around()), then a nap. Both directions of a peer go the same way: the
  * frame first, then the pieces that the plan gives (get_piece(), end_piece()). A frame that came is
  * checked once it is complete (check_frame()), before any piece is used. */
-#include "transport_tcp.h"
+#include "net.h"
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/scope.h"
 #include "net_watch.h"
 #include "straggler.h"
 
@@ -68,21 +69,17 @@ struct transport_tcp {
 int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport_tcp **ret,
                          struct co_error *err)
 {
-    struct transport_tcp *t = calloc(1, sizeof *t + opts->n * sizeof t->stream[0]);
-    struct pollfd *poll =
+    co_autofree struct transport_tcp *t = calloc(1, sizeof *t + opts->n * sizeof t->stream[0]);
+    co_autofree struct pollfd *poll =
         calloc(1 + opts->n * NET_LINKS_POLL_MOST + net_watch_poll_most(opts->watch), sizeof *poll);
-    const struct net_member **who = calloc(opts->n, sizeof *who);
-    if (t == NULL || poll == NULL || who == NULL) {
-        free(t);
-        free(poll);
-        free(who);
+    co_autofree const struct net_member **who = calloc(opts->n, sizeof *who);
+    if (t == NULL || poll == NULL || who == NULL)
         return co_fail(err, -ENOMEM, "no memory for a transport to %u ranks", opts->n);
-    }
     t->opts = *opts;
-    t->poll = poll;
-    t->who = who;
+    t->poll = co_take(&poll);
+    t->who = co_take(&who);
     t->spin_ns = SPIN_MOST_NS;
-    *ret = t;
+    *ret = co_take(&t);
     return 0;
 }
 
