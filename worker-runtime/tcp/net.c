@@ -61,21 +61,6 @@ static bool on_tcp_idle(void *arg)
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
-static void free_net(struct net *n)
-{
-    free(n->member);
-    free(n->peer);
-    free(n->to);
-    free(n->part);
-    free(n->n_come);
-    free(n->fold_in);
-    free(n->scratch);
-    free(n->temp);
-    free(n->ordered);
-    net_map_fini(&n->map);
-    free(n);
-}
-
 void net_destroy(struct backend *b)
 {
     struct net *n = (struct net *)b;
@@ -87,24 +72,31 @@ void net_destroy(struct backend *b)
         net_watch_destroy(n->watch);
     if (n->local != NULL) /* which has the words for the node's abort word */
         n->local->ops->destroy(n->local);
-    free_net(n);
+    free(n->member);
+    free(n->scratch);
+    free(n->temp);
+    free(n->ordered);
+    net_map_fini(&n->map);
+    free(n);
     if (on_destroy != NULL)
         on_destroy(arg);
 }
 
-/* Arrays of one type share a block, which the first of them owns. */
-static bool alloc_arrays(struct net *n, const struct net_map *m)
+/* A back end, and its arrays behind it in one block: first those of pointers and sizes. */
+static struct net *new_net(const struct net_map *m)
 {
-    n->peer = calloc(m->n + m->n_nodes, sizeof *n->peer);
-    n->to = calloc(2 * m->n, sizeof *n->to);
-    n->part = calloc(m->n_nodes, sizeof *n->part);
-    n->n_come = calloc(m->n_nodes + m->n_most + 6 * m->n, sizeof *n->n_come);
-    n->fold_in = calloc(m->n_nodes, sizeof *n->fold_in);
-    if (n->peer == NULL || n->to == NULL || n->part == NULL || n->n_come == NULL ||
-        n->fold_in == NULL)
-        return false;
-    n->slot_peer = n->peer + m->n;
+    const size_t n_sizes = m->n_nodes + m->n_most + 6 * (size_t)m->n;
+    struct net *n =
+        calloc(1, sizeof *n + 2 * m->n * sizeof *n->to +
+                      m->n_nodes * (sizeof *n->part + sizeof *n->fold_in) +
+                      n_sizes * sizeof *n->n_come + (m->n + m->n_nodes) * sizeof *n->peer);
+    if (n == NULL)
+        return NULL;
+    n->to = (struct tcp_piece *)(n + 1);
     n->from = n->to + m->n;
+    n->part = (struct slice *)(n->from + m->n);
+    n->fold_in = (const void **)(n->part + m->n_nodes);
+    n->n_come = (size_t *)(n->fold_in + m->n_nodes);
     n->local_counts = n->n_come + m->n_nodes;
     size_t *next = n->local_counts + m->n_most;
     for (int i = 0; i < 2; i++, next += 3 * m->n) {
@@ -112,7 +104,9 @@ static bool alloc_arrays(struct net *n, const struct net_map *m)
         n->given_first[i] = next + m->n;
         n->position_counts[i] = next + 2 * m->n;
     }
-    return true;
+    n->peer = (unsigned *)next;
+    n->slot_peer = n->peer + m->n;
+    return n;
 }
 
 /* The ranks of the same place on other nodes. */
@@ -178,12 +172,10 @@ static int connect_group(struct net *n, uint64_t deadline_ms, struct co_error *e
 int net_create(const struct backend_net_opts *opts, const struct backend_ops *ops,
                struct backend **ret, struct co_error *err)
 {
-    struct net *n = calloc(1, sizeof *n);
-    if (n == NULL || !alloc_arrays(n, opts->map)) {
+    struct net *n = new_net(opts->map);
+    if (n == NULL) {
         close(opts->listener[NET_DATA]);
         close(opts->listener[NET_MESSAGES]);
-        if (n != NULL)
-            free_net(n);
         return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", opts->map->n);
     }
     n->backend.ops = ops;
@@ -198,9 +190,7 @@ int net_create(const struct backend_net_opts *opts, const struct backend_ops *op
     n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;
     int code = connect_group(n, opts->deadline_ms, err);
     if (code != 0) {
-        n->member = NULL; /* these are still the caller's */
-        n->map = (struct net_map){0};
-        free_net(n);
+        free(n); /* members and map are still the caller's */
         return code;
     }
     *opts->map = (struct net_map){0};

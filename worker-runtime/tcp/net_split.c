@@ -22,9 +22,9 @@ struct record { /* what a rank says */
 
 struct split {
     struct net *n;
-    struct record mine, *all; /* `all`: by rank of the parent, owned */
+    struct record mine, *all; /* `all`: by rank of the parent */
     int listener[NET_N_CHANNELS];
-    unsigned *rank; /* members' ranks in the parent, in the order of the new group; owned */
+    unsigned *rank; /* members' ranks in the parent, in the order of the new group */
     unsigned n_members, place;
     struct backend *local; /* members of this node; NULL: one, or none */
     struct net_map map;
@@ -80,22 +80,19 @@ static uint32_t local_of(const struct split *s, unsigned rank)
 static int make_map(struct split *s, struct co_error *err)
 {
     const struct net_map *m = &s->n->map;
-    struct net_place *place = calloc(s->n_members, sizeof *place);
+    co_autofree struct net_place *place = calloc(s->n_members, sizeof *place);
     s->member = calloc(s->n_members, sizeof *s->member);
-    int code = 0;
     if (place == NULL || s->member == NULL)
-        code = co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n_members);
-    for (unsigned i = 0; code == 0 && i < s->n_members; i++)
+        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n_members);
+    for (unsigned i = 0; i < s->n_members; i++)
         place[i] = (struct net_place){net_map_node_of(m, m->position_of[s->rank[i]]),
                                       local_of(s, s->rank[i])};
-    if (code == 0)
-        code = net_map_init(&s->map, place, s->n_members, s->place, err);
+    int code = net_map_init(&s->map, place, s->n_members, s->place, err);
     for (unsigned p = 0; code == 0 && p < s->n_members; p++) {
         const unsigned rank = s->rank[s->map.rank_at[p]];
         s->member[p] = s->n->member[m->position_of[rank]];
         memcpy(s->member[p].port, s->all[rank].port, sizeof s->member[p].port);
     }
-    free(place);
     return code;
 }
 
@@ -193,16 +190,19 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
               int *ret_n, struct co_error *err)
 {
     struct net *n = (struct net *)b;
-    struct split s = {
-        .n = n, .mine = {.color = color, .key = key, .ok = 1}, .listener = {-1, -1, -1}};
+    co_autofree struct record *all = calloc(n->map.n, sizeof *all);
+    co_autofree unsigned *rank = calloc(n->map.n, sizeof *rank);
+    struct split s = {.n = n,
+                      .mine = {.color = color, .key = key, .ok = 1},
+                      .all = all,
+                      .listener = {-1, -1, -1},
+                      .rank = rank};
     n->n_splits++;
+    if (all == NULL || rank == NULL)
+        return co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", n->map.n);
     if (color >= 0 && listen_again(&s) != 0)
         s.mine.ok = 0;
-    s.all = calloc(n->map.n, sizeof *s.all);
-    s.rank = calloc(n->map.n, sizeof *s.rank);
-    int code = s.all != NULL && s.rank != NULL
-                   ? split(&s, ret, err)
-                   : co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", n->map.n);
+    int code = split(&s, ret, err);
     if (code == 0 && color >= 0) {
         *ret_rank = (int)s.place;
         *ret_n = (int)s.n_members;
@@ -214,7 +214,5 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
             close(s.listener[i]);
     net_map_fini(&s.map);
     free(s.member);
-    free(s.all);
-    free(s.rank);
     return code;
 }

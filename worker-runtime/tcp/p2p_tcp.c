@@ -8,6 +8,7 @@
  * Read messages_advance() first: it serves the connections, then the open messages, and fails all
  * of them once the job is broken. */
 #include "common/clock.h"
+#include "common/scope.h"
 #include "net_watch.h"
 #include "p2p_tcp_priv.h"
 #include "straggler.h"
@@ -30,24 +31,21 @@ static struct peer *peer_of(struct p2p_tcp *ms, const struct message *m)
 
 static int create(struct net *n, struct p2p_tcp **ret, struct co_error *err)
 {
-    struct p2p_tcp *ms = calloc(1, sizeof *ms + n->map.n * sizeof ms->peer[0]);
+    co_autofree struct p2p_tcp *ms = calloc(1, sizeof *ms + n->map.n * sizeof ms->peer[0]);
     const size_t most = 1 + n->map.n * NET_LINKS_POLL_MOST + net_watch_poll_most(n->watch);
-    struct pollfd *poll = calloc(most, sizeof *poll);
-    if (ms == NULL || poll == NULL) {
-        free(ms);
-        free(poll);
+    co_autofree struct pollfd *poll = calloc(most, sizeof *poll);
+    if (ms == NULL || poll == NULL)
         return co_fail(err, -ENOMEM, "no memory for messages between %u ranks", n->map.n);
-    }
     ms->net = n;
     ms->links = n->message_links;
-    ms->poll = poll;
+    ms->poll = co_take(&poll);
     ms->last = &ms->first;
     for (unsigned p = 0; p < n->map.n; p++) {
         ms->peer[p].last_out = &ms->peer[p].first_out;
         ms->peer[p].last_in = &ms->peer[p].first_in;
     }
     pthread_mutex_init(&ms->mutex, NULL);
-    *ret = ms;
+    *ret = co_take(&ms);
     return 0;
 }
 
