@@ -106,14 +106,6 @@ static int pack_or_unpack(const struct device_group *g, const struct device_aver
 
 /* --- an average ------------------------------------------------------------------------------- */
 
-static size_t count_all(const struct device_average *a)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < a->n; i++)
-        count += a->piece[i].count;
-    return count;
-}
-
 /* All pieces by one group: NCCL makes one kernel of them. The operation may go when the last call
  * with it has returned. */
 static ncclResult_t reduce_all(struct device_group *g, const struct device_average *a)
@@ -123,7 +115,9 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
     if (made != ncclSuccess)
         return made;
     ncclResult_t first = ncclGroupStart();
-    const struct device_piece wire = {a->wire, count_all(a)};
+    struct device_piece wire = {.at = a->wire};
+    for (size_t i = 0; i < a->n; i++)
+        wire.count += a->piece[i].count;
     const struct device_piece *piece = a->wire != NULL ? &wire : a->piece;
     const ncclDataType_t dtype = nccl_map_dtype(a->wire != NULL ? a->wire_dtype : a->dtype);
     for (size_t i = 0; i < (a->wire != NULL ? 1 : a->n); i++)

@@ -139,19 +139,14 @@ enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t dea
     }
 }
 
-/* Where there is none there is nothing to call; with one that a hand holds nothing can be. */
-static bool needs_no_call(const struct device_group *g)
-{
-    return g->comm == NULL || g->is_out;
-}
-
 /* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
  * failed */
 static struct batch *batch_gather(struct device *d, enum comm_state wanted)
 {
     size_t n = 0;
     for (struct device_group *g = d->first; g != NULL; g = g->next) {
-        if (g->life.state == wanted && needs_no_call(g))
+        /* none: there is nothing to call; held by a hand: nothing can be called with it */
+        if (g->life.state == wanted && (g->comm == NULL || g->is_out))
             life_step(g, g->is_out ? COMM_LATE : COMM_DONE);
         n += g->life.state == wanted;
     }

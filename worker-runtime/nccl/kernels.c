@@ -34,16 +34,6 @@ static int failed(cudaError_t result, struct co_error *err)
     return is_other ? -ENOTSUP : -EIO;
 }
 
-/* To ask for its attributes loads a kernel, where CUDA would else put that off to its first
- * launch. */
-static cudaError_t entry_load(struct kernels *k, enum kernel which)
-{
-    struct cudaFuncAttributes unused;
-    const cudaError_t result = cudaLibraryGetKernel(&k->at[which], k->library, names[which]);
-    return result == cudaSuccess ? cudaFuncGetAttributes(&unused, (const void *)k->at[which])
-                                 : result;
-}
-
 int kernels_load(struct kernels *k, struct co_error *err)
 {
     struct kernels loaded = {0};
@@ -53,8 +43,12 @@ int kernels_load(struct kernels *k, struct co_error *err)
         cudaLibraryLoadData(&loaded.library, kernels_image, NULL, NULL, 0, NULL, NULL, 0);
     if (result != cudaSuccess)
         return failed(result, err);
-    for (int i = 0; i < KERNEL_N && result == cudaSuccess; i++)
-        result = entry_load(&loaded, (enum kernel)i);
+    for (int i = 0; i < KERNEL_N && result == cudaSuccess; i++) {
+        struct cudaFuncAttributes unused;
+        result = cudaLibraryGetKernel(&loaded.at[i], loaded.library, names[i]);
+        if (result == cudaSuccess) /* to ask for these loads a kernel: else its first launch does */
+            result = cudaFuncGetAttributes(&unused, (const void *)loaded.at[i]);
+    }
     if (result != cudaSuccess) {
         cudaLibraryUnload(loaded.library);
         return failed(result, err);

@@ -31,15 +31,6 @@ static struct transport_shm_place place_of(struct cpu *c)
     return place;
 }
 
-static void write_table(struct cpu *c)
-{
-    struct cpu_table *table = cpu_table(c, c->rank);
-    for (unsigned r = 0; r < c->n; r++) {
-        struct slice block = layout_in(&c->job.layout, r);
-        table[r] = (struct cpu_table){block.first, block.count};
-    }
-}
-
 static int open_large(struct cpu *c, struct co_error *err)
 {
     const struct layout *l = &c->job.layout;
@@ -48,9 +39,12 @@ static int open_large(struct cpu *c, struct co_error *err)
     if (code != 0)
         return code;
     note->place = place_of(c);
-    if (layout_has_pairs(l))
-        write_table(c);
-    else if (!note->place.has_in && !(c->cma == CMA_ON && cma_is_worth_it(c))) {
+    struct cpu_table *table = cpu_table(c, c->rank);
+    for (unsigned r = 0; layout_has_pairs(l) && r < c->n; r++) {
+        const struct slice block = layout_in(l, r);
+        table[r] = (struct cpu_table){block.first, block.count};
+    }
+    if (!layout_has_pairs(l) && !note->place.has_in && !(c->cma == CMA_ON && cma_is_worth_it(c))) {
         staged_fill_first(c);
         note->place.has_filled = true;
     }

@@ -54,15 +54,6 @@ static int end_failed(struct cpu *c, int code, struct co_error *err)
     return co_fail(err, code, "%s; %s", err != NULL ? err->text : "", why.text);
 }
 
-static int end_well(struct cpu *c)
-{
-    c->job.is_open = false;
-    transport_shm_close(c->shm);
-    if (c->job.ret_found != NULL)
-        *c->job.ret_found = c->job.found;
-    return 1;
-}
-
 static int cpu_begin(struct backend *b, const struct collective *what, struct co_error *err)
 {
     struct cpu *c = cpu_of(b);
@@ -99,8 +90,12 @@ static int cpu_advance(struct backend *b, bool may_wait, struct co_error *err)
             code = j->algo(c, ++j->stage, err);
         if (code < 0)
             return end_failed(c, code, err);
-        if (code == ALGO_DONE)
-            return end_well(c);
+        if (code != ALGO_DONE)
+            continue;
+        j->is_open = false;
+        transport_shm_close(c->shm);
+        if (j->ret_found != NULL)
+            *j->ret_found = j->found;
     }
     return 1;
 }
@@ -219,23 +214,15 @@ static void choose_members(struct split *s)
         s->place++;
 }
 
-static uint32_t start_of(const struct split *s)
-{
-    uint32_t start = s->mine.arrived;
-    for (unsigned i = 0; i < s->n; i++) {
-        uint32_t arrived = s->all[s->rank[i]].arrived;
-        if ((int32_t)(arrived - start) > 0)
-            start = arrived;
-    }
-    return start;
-}
-
 static int make_transport(const struct split *s, struct transport_shm **ret, struct co_error *err)
 {
     const struct cpu *c = s->c;
     struct transport_shm_member *member = calloc(s->n, sizeof *member);
+    uint32_t start = s->mine.arrived; /* the latest of all */
     for (unsigned i = 0; member != NULL && i < s->n; i++) {
         const unsigned r = s->rank[i];
+        if ((int32_t)(s->all[r].arrived - start) > 0) /* the counters wrap around */
+            start = s->all[r].arrived;
         member[i] = group_memory_at(c->user[r], s->all[r].offset, c->shm->member[r].local_rank);
     }
     /* a number for messages: it tells groups apart that exist at the same time, most likely */
@@ -244,7 +231,7 @@ static int make_transport(const struct split *s, struct transport_shm **ret, str
                                       .member = member,
                                       .n = s->n,
                                       .rank = s->place,
-                                      .start = start_of(s),
+                                      .start = start,
                                       .group = 1 + number % 0x7ffe,
                                       .spin = c->shm->spin,
                                       .timeout_ms = c->shm->timeout_ms,

@@ -63,14 +63,6 @@ static int make_block(struct group_pool *p, struct group_memory **ret, struct co
     return 0;
 }
 
-/* What the last group's messages lay in; nobody looks there any more. */
-static void free_outbox(struct group_pool *p, struct group_memory *m)
-{
-    uint64_t at = atomic_exchange(&m->line->outbox, 0);
-    if (at != 0)
-        user_segment_free(p->own, user_segment_base(p->own) + at - 1);
-}
-
 int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co_error *err)
 {
     struct group_memory *m = find_free(p);
@@ -83,7 +75,10 @@ int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co
     m->in_use = true;
     atomic_store(&m->line->where, 0);
     atomic_store(&m->line->commit, 0);
-    free_outbox(p, m);
+    /* what the last group's messages lay in is not looked at any more */
+    const uint64_t outbox = atomic_exchange(&m->line->outbox, 0);
+    if (outbox != 0)
+        user_segment_free(p->own, user_segment_base(p->own) + outbox - 1);
     *ret = m;
     return 0;
 }

@@ -24,11 +24,6 @@ static struct net *net_of(struct backend *b)
 
 /* --- groups whose positions are not ranks ----------------------------------------------------- */
 
-static bool has_blocks(const struct layout *l)
-{
-    return layout_deals(l) || layout_collects(l) || l->counts != NULL;
-}
-
 static void copy_block(uint8_t *to, struct slice to_at, const uint8_t *from, struct slice from_at,
                        size_t size)
 {
@@ -43,7 +38,8 @@ static int put_in_order(struct net *n, struct collective *what, struct co_error 
     struct layout *given = &n->given_layout, ordered;
     const unsigned rank = n->map.rank_at[n->map.position];
     layout_init(given, what, rank, n->map.n, n->given_first[0], n->given_first[1]);
-    n->is_ordered = !n->map.is_identity && has_blocks(given);
+    n->is_ordered = !n->map.is_identity &&
+                    (layout_deals(given) || layout_collects(given) || given->counts != NULL);
     if (!n->is_ordered)
         return 0;
     n->given = *what;

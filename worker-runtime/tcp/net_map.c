@@ -30,14 +30,6 @@ static int compare_places(const void *a, const void *b)
     return x->place.local_rank < y->place.local_rank ? -1 : 1;
 }
 
-static void find_lowest(struct entry *e, unsigned n)
-{
-    qsort(e, n, sizeof *e, compare_nodes);
-    for (unsigned i = 0; i < n; i++)
-        e[i].lowest = i > 0 && e[i].place.node == e[i - 1].place.node ? e[i - 1].lowest : e[i].rank;
-    qsort(e, n, sizeof *e, compare_places);
-}
-
 static int map_fill(struct net_map *m, const struct entry *e, unsigned rank, struct co_error *err)
 {
     m->is_identity = true;
@@ -78,7 +70,10 @@ int net_map_init(struct net_map *m, const struct net_place *place, unsigned n, u
     m->position_of = m->rank_at + n;
     for (unsigned r = 0; r < n; r++)
         e[r] = (struct entry){.place = place[r], .rank = r};
-    find_lowest(e, n);
+    qsort(e, n, sizeof *e, compare_nodes);
+    for (unsigned i = 0; i < n; i++)
+        e[i].lowest = i > 0 && e[i].place.node == e[i - 1].place.node ? e[i - 1].lowest : e[i].rank;
+    qsort(e, n, sizeof *e, compare_places);
     const int code = map_fill(m, e, rank, err);
     if (code != 0)
         net_map_fini(m);

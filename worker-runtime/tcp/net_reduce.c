@@ -100,16 +100,6 @@ static void fold_segment(struct net_reduce *f)
 
 /* --- the plan: parts -------------------------------------------------------------------------- */
 
-/* From a rank to its peer: segment 0 of the peer's part, nothing, segment 1, nothing, segment 2,
- * result 0, segment 3, result 1, ... Even numbers are segments, odd ones results; what there is not
- * is an empty piece. */
-static bool is_behind_end(const struct net_reduce *f, unsigned from, unsigned to, size_t i)
-{
-    const size_t segments = n_segments(f, to);
-    const size_t results = f->gather ? n_segments(f, from) + LAG : 0;
-    return i / 2 >= (segments > results ? segments : results);
-}
-
 static enum tcp_next piece_set(struct tcp_piece *ret, const struct net_reduce *f, uint8_t *at,
                                struct slice s)
 {
@@ -117,10 +107,14 @@ static enum tcp_next piece_set(struct tcp_piece *ret, const struct net_reduce *f
     return TCP_READY;
 }
 
-/* Piece `i` between this rank and peer p. What belongs to the other
- * node's part lies in `data`: the segments that go there, and the results that come. Of the own
- * part segments come into `scratch`, which has room for SLOTS beyond what was added up, and results
- * go from `out`, once they have been. */
+/* From a rank to its peer: segment 0 of the peer's part, nothing, segment 1, nothing, segment 2,
+ * result 0, segment 3, result 1, ... Even numbers are segments, odd ones results; what there is not
+ * is an empty piece.
+ *
+ * Piece `i` between this rank and peer p. What belongs to the other node's part lies in `data`: the
+ * segments that go there, and the results that come. Of the own part segments come into `scratch`,
+ * which has room for SLOTS beyond what was added up, and results go from `out`, once they have
+ * been. */
 static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
                                    struct tcp_piece *ret)
 {
@@ -129,7 +123,8 @@ static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
     const bool is_result = i % 2 == 1;
     const unsigned owner = is_result ? from : to;
     const size_t index = is_result ? i / 2 - LAG : i / 2;
-    if (is_behind_end(f, from, to, i))
+    const size_t segments = n_segments(f, to), results = f->gather ? n_segments(f, from) + LAG : 0;
+    if (i / 2 >= (segments > results ? segments : results))
         return TCP_END;
     if ((is_result && (!f->gather || i / 2 < LAG)) || index >= n_segments(f, owner))
         return piece_set(ret, f, NULL, (struct slice){0, 0});

@@ -177,15 +177,6 @@ static int split(struct split *s, struct backend **ret, struct co_error *err)
     return code;
 }
 
-static int listen_again(struct split *s)
-{
-    const struct net_address *own = &s->n->member[s->n->map.position].address;
-    int code = 0;
-    for (int i = NET_DATA; code == 0 && i < NET_N_CHANNELS; i++)
-        code = net_address_listen(own, &s->mine.port[i], &s->listener[i], NULL);
-    return code;
-}
-
 int net_split(struct backend *b, int color, int key, struct backend **ret, int *ret_rank,
               int *ret_n, struct co_error *err)
 {
@@ -200,8 +191,9 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
     n->n_splits++;
     if (all == NULL || rank == NULL)
         return co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", n->map.n);
-    if (color >= 0 && listen_again(&s) != 0)
-        s.mine.ok = 0;
+    const struct net_address *own = &n->member[n->map.position].address;
+    for (int i = NET_DATA; color >= 0 && s.mine.ok && i < NET_N_CHANNELS; i++)
+        s.mine.ok = net_address_listen(own, &s.mine.port[i], &s.listener[i], NULL) == 0;
     int code = split(&s, ret, err);
     if (code == 0 && color >= 0) {
         *ret_rank = (int)s.place;
