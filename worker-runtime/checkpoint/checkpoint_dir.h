@@ -8,8 +8,6 @@
 #include <ddp/safetensors.h>
 #include <stdbool.h>
 
-struct co_error;
-
 /* --- manifests. Pure -------------------------------------------------------------------------- */
 
 struct checkpoint_manifest {

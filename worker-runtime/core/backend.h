@@ -13,7 +13,6 @@
 
 #include <stdbool.h>
 
-struct co_error;
 struct backend;
 
 struct collective { /* as its caller gave it; lent until it is done */

@@ -12,19 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct backend;
 struct co_error;
 struct collective;
-struct control;
-struct control_line;
-struct device_link;
 struct message;
-struct node;
-struct rank_status_place;
-struct recovery;
-struct requests;
-struct store_link;
-struct trace;
 
 /* Something that belongs to a group and goes with it: first member of ddp_model and ddp_sampler. */
 struct group_child {

@@ -12,8 +12,6 @@
 #include <stdint.h>
 
 struct co_error;
-struct peer_map;
-struct peer_sweep;
 
 struct peer_maps {        /* zeroed: none */
     struct peer_map *map; /* owned */

@@ -104,6 +104,16 @@ static void look_through(const struct backend *b, const struct collective *what,
         *what->found_inf = !reduce_is_finite(what->dtype, what->out, what->count);
 }
 
+/* A collective from its beginning to its end, by this thread. */
+static int make_call(struct ddp_group *g, const struct collective *what, struct co_error *err)
+{
+    call_marker_enter(g, what, RANK_STATUS_WAITS);
+    const int code = backend_run(g->backend, what, err);
+    call_marker_leave(g, true);
+    look_through(g->backend, what, code);
+    return code;
+}
+
 /* --- without a thread ------------------------------------------------------------------------- */
 
 /* Go on with the first collective. returns whether it is done */
@@ -150,10 +160,7 @@ static void *run_thread(void *arg)
         if (r == NULL)
             break;
         pthread_mutex_unlock(&q->mutex);
-        call_marker_enter(q->g, &r->what, RANK_STATUS_WAITS);
-        int code = backend_run(q->g->backend, &r->what, &r->err);
-        call_marker_leave(q->g, true);
-        look_through(q->g->backend, &r->what, code);
+        const int code = make_call(q->g, &r->what, &r->err);
         pthread_mutex_lock(&q->mutex);
         r->code = code;
         remove_first(q);
@@ -274,10 +281,7 @@ static int run_here(struct ddp_group *g, const struct collective *what)
     struct co_error err; /* clearing all of it would show in the shortest calls */
     err.code = 0;
     err.text[0] = '\0';
-    call_marker_enter(g, what, RANK_STATUS_WAITS);
-    int code = backend_run(g->backend, what, &err);
-    call_marker_leave(g, true);
-    look_through(g->backend, what, code);
+    const int code = make_call(g, what, &err);
     return code == 0 ? DDP_OK : rt_return(code, &err);
 }
 

@@ -219,12 +219,11 @@ static int alloc_locked(struct user_segment *s, uint64_t bytes, uint64_t *ret_of
         if (b->bytes > largest)
             largest = b->bytes;
     }
-    return co_fail(
-        err, -ENOMEM,
-        "no room for %llu bytes in this rank's segment of %llu, whose largest free block "
-        "has %llu: set %s to more",
-        (unsigned long long)bytes, (unsigned long long)s->bytes, (unsigned long long)largest,
-        DDP_ENV_SEGMENT_BYTES);
+    return co_fail(err, -ENOMEM,
+                   "no room for %llu bytes in this rank's segment of %llu, whose largest free "
+                   "block has %llu: set %s to more",
+                   (unsigned long long)bytes, (unsigned long long)s->bytes,
+                   (unsigned long long)largest, DDP_ENV_SEGMENT_BYTES);
 }
 
 int user_segment_alloc(struct user_segment *s, size_t bytes, void **ret, struct co_error *err)

@@ -33,16 +33,6 @@ static const struct idx_type {
     {0x0d, 4, DDP_FLOAT32}, {0x0e, 8, DDP_FLOAT64},
 };
 
-static int find_type(uint8_t code, const struct idx_type **ret, struct co_error *err)
-{
-    for (size_t i = 0; i < sizeof idx_types / sizeof idx_types[0]; i++) {
-        *ret = &idx_types[i];
-        if (idx_types[i].code == code)
-            return 0;
-    }
-    return co_fail(err, -EINVAL, "elements of type 0x%02x, which is none that can be read", code);
-}
-
 static int read_dims(const uint8_t *head, unsigned n_dims, struct data_format *f,
                      struct co_error *err)
 {
@@ -74,15 +64,18 @@ static int check_length(uint64_t file_bytes, uint64_t header, uint64_t data, str
 int data_format_idx(const uint8_t *head, size_t n, uint64_t file_bytes, struct data_format *ret,
                     struct co_error *err)
 {
-    struct data_format f = {.is_big_endian = true};
-    const struct idx_type *type;
+    struct data_format f = {0};
+    const struct idx_type *type = idx_types,
+                          *end = idx_types + sizeof idx_types / sizeof idx_types[0];
     if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b)
         return co_fail(err, -EINVAL, "compressed: unpack it with gunzip first");
     if (n < IDX_HEAD || head[0] != 0 || head[1] != 0)
         return co_fail(err, -EINVAL, "no IDX file: it does not begin with two zero bytes");
-    int code = find_type(head[2], &type, err);
-    if (code != 0)
-        return code;
+    while (type < end && type->code != head[2])
+        type++;
+    if (type == end)
+        return co_fail(err, -EINVAL, "elements of type 0x%02x, which is none that can be read",
+                       head[2]);
     const unsigned n_dims = head[3];
     if (n_dims == 0 || n_dims > DDP_DATASET_MAX_DIMS)
         return co_fail(err, -EINVAL, "%u dimensions, not 1 to %d", n_dims, DDP_DATASET_MAX_DIMS);
@@ -91,7 +84,8 @@ int data_format_idx(const uint8_t *head, size_t n, uint64_t file_bytes, struct d
         return co_fail(err, -EINVAL, "truncated: %zu of %" PRIu64 " bytes of the header", n, f.at);
     f.stored_bytes = type->bytes;
     f.dtype = type->dtype;
-    if ((code = read_dims(head, n_dims, &f, err)) != 0)
+    int code = read_dims(head, n_dims, &f, err);
+    if (code != 0)
         return code;
     f.stride_bytes = (uint64_t)f.elements * f.stored_bytes;
     /* 2^32 samples of 2^30 bytes: no overflow */
@@ -116,16 +110,6 @@ static int check_opts(const struct ddp_tokens_opts *o, struct co_error *err)
     return 0;
 }
 
-static int token_bytes(const uint8_t *head, unsigned *ret, struct co_error *err)
-{
-    const uint32_t magic = little_endian(head), version = little_endian(head + 4);
-    *ret = magic == 20240520 && version == 1 ? 2 : magic == 20240801 && version == 7 ? 4 : 0;
-    return *ret != 0 ? 0
-                     : co_fail(err, -EINVAL,
-                               "no file of tokens: it begins with %" PRIu32 ", version %" PRIu32,
-                               magic, version);
-}
-
 int data_format_tokens(const uint8_t *head, size_t n, uint64_t file_bytes,
                        const struct ddp_tokens_opts *opts, struct data_format *ret,
                        struct co_error *err)
@@ -136,8 +120,14 @@ int data_format_tokens(const uint8_t *head, size_t n, uint64_t file_bytes,
         return code;
     if (n < TOKENS_HEAD)
         return co_fail(err, -EINVAL, "truncated: %zu of %d bytes of the header", n, TOKENS_HEAD);
-    if ((code = token_bytes(head, &f.stored_bytes, err)) != 0)
-        return code;
+    const uint32_t magic = little_endian(head), version = little_endian(head + 4);
+    f.stored_bytes = magic == 20240520 && version == 1   ? 2
+                     : magic == 20240801 && version == 7 ? 4
+                                                         : 0;
+    if (f.stored_bytes == 0)
+        return co_fail(err, -EINVAL,
+                       "no file of tokens: it begins with %" PRIu32 ", version %" PRIu32, magic,
+                       version);
     const int64_t tokens = little_endian(head + 8),
                   stride = opts->stride > 0 ? opts->stride : opts->block;
     if ((code = check_length(file_bytes, f.at, (uint64_t)tokens * f.stored_bytes, err)) != 0)

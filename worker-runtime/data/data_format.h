@@ -19,9 +19,8 @@ struct data_format {
     uint64_t stride_bytes; /* from one to the next */
     size_t elements;       /* of a sample */
     unsigned stored_bytes; /* of an element in the file */
-    bool is_big_endian;
-    bool is_tokens; /* unsigned, widened to DDP_INT32 */
-    int64_t vocab;  /* of tokens; 0: not looked at */
+    bool is_tokens;        /* unsigned, widened to DDP_INT32 */
+    int64_t vocab;         /* of tokens; 0: not looked at */
     enum ddp_dtype dtype;
     unsigned n_dims;
     size_t shape[DDP_DATASET_MAX_DIMS];

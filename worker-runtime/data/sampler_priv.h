@@ -7,8 +7,6 @@
 
 #include <ddp/sampler.h>
 
-struct shared_perm;
-
 /* --- which places of the permutation a rank takes: the arithmetic of torch's DistributedSampler --
  *
  * Pure. Sample k of a rank is at place (base + rank + k * world_size) mod n of the permutation.

@@ -181,11 +181,10 @@ static int get_made(const char *name, const struct ddp_group *g)
 {
     if (g->device != NULL)
         return DDP_OK;
-    return rt_fail(
-        DDP_EINVAL,
-        "%s: the group has no communicator yet: the first collective with a stream makes "
-        "one, or ddp_nccl_comm()",
-        name);
+    return rt_fail(DDP_EINVAL,
+                   "%s: the group has no communicator yet: the first collective with a stream "
+                   "makes one, or ddp_nccl_comm()",
+                   name);
 }
 
 /* --- calls with a stream ---------------------------------------------------------------------- */

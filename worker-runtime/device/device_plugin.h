@@ -22,8 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct co_error;
-struct ddp_tensor;
 struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */

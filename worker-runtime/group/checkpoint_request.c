@@ -2,8 +2,8 @@
  * The other end is launcher/generation/checkpoint_request.c. */
 #include "checkpoint_request.h"
 #include "common/error.h"
-#include "common/parse.h"
 #include "worker-runtime/core/group.h"
+#include "worker-runtime/join/env.h"
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
@@ -21,15 +21,7 @@
  * ret_fd    -1: no node can join */
 static int read_fd(int *ret_fd, struct co_error *err)
 {
-    int64_t fd = -1;
-    const char *text = getenv(DDP_ENV_CHECKPOINT_FD);
-    if (text != NULL && text[0] != '\0' &&
-        co_parse_int(DDP_ENV_CHECKPOINT_FD, text, 0, INT_MAX, &fd, err) != 0) {
-        co_fail_in(err, "the environment");
-        return -ENOEXEC;
-    }
-    *ret_fd = (int)fd;
-    return 0;
+    return env_get_int(DDP_ENV_CHECKPOINT_FD, -1, 0, INT_MAX, ret_fd, err);
 }
 
 static int find_fd(const struct ddp_group *g, int *ret_fd, struct co_error *err)

@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 struct ddp_group;
-struct recovery_memory;
 
 struct recovery_place {  /* where a sampler stands, between two batches */
     int64_t epoch;       /* -1: before the first */

@@ -52,6 +52,8 @@ struct spawn {
     struct child *child; /* owned; n */
     struct pollfd *poll; /* owned; n */
     char job[64];
+    int n_running;   /* not reaped yet */
+    bool has_failed; /* one that was reaped */
     bool is_stopping;
 };
 
@@ -118,6 +120,7 @@ static int start_one(struct spawn *s, int rank)
         return rt_fail(DDP_ESYSTEM, "ddp_spawn: rank %d of %d: fork: %s", rank, s->n,
                        strerror(errno));
     }
+    s->n_running++;
     c->fd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     if (c->fd < 0)
         return rt_fail(DDP_ESYSTEM, "ddp_spawn: rank %d of %d: pidfd_open: %s", rank, s->n,
@@ -136,14 +139,18 @@ static void stop_all(struct spawn *s, int signal_number)
         }
 }
 
-static void reap_child(struct child *c)
+static void reap_child(struct spawn *s, int rank)
 {
+    struct child *c = &s->child[rank];
+    const struct verdict_log *told = &s->board->of[rank];
     pid_t got;
     while ((got = waitpid(c->pid, &c->status, 0)) < 0 && errno == EINTR)
         ;
     if (got < 0) /* the program ignores SIGCHLD, so that nobody knows: what it told counts */
         c->status = 0;
     c->pid = 0;
+    s->n_running--;
+    s->has_failed |= c->status != 0 || told->order == 0 || told->status != 0;
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
@@ -158,40 +165,21 @@ static bool is_late(struct spawn *s, uint64_t deadline_ms)
     const int n_ready = poll(s->poll, (nfds_t)s->n, left_ms);
     for (int r = 0; n_ready > 0 && r < s->n; r++)
         if (s->poll[r].revents != 0)
-            reap_child(&s->child[r]);
+            reap_child(s, r);
     return n_ready == 0;
-}
-
-static bool any_runs(const struct spawn *s)
-{
-    for (int r = 0; r < s->n; r++)
-        if (s->child[r].pid > 0)
-            return true;
-    return false;
-}
-
-static bool any_has_failed(const struct spawn *s)
-{
-    for (int r = 0; r < s->n; r++) {
-        const struct verdict_log *told = &s->board->of[r];
-        if (s->child[r].pid == 0 &&
-            (s->child[r].status != 0 || told->order == 0 || told->status != 0))
-            return true;
-    }
-    return false;
 }
 
 static void wait_for_all(struct spawn *s)
 {
     uint64_t deadline_ms = co_deadline_ms(GRACE_MS);
     bool is_killed = false;
-    while (any_runs(s)) {
+    while (s->n_running > 0) {
         if (is_late(s, deadline_ms) && !is_killed) {
             stop_all(s, SIGKILL);
             is_killed = true;
             deadline_ms = co_deadline_ms(UINT32_MAX / 2);
         }
-        if (!s->is_stopping && any_has_failed(s)) {
+        if (!s->is_stopping && s->has_failed) {
             deadline_ms = co_deadline_ms(GRACE_MS);
             stop_all(s, SIGTERM);
         }
@@ -267,7 +255,7 @@ static int run_all(struct spawn *s)
     stop_all(s, SIGKILL);
     for (int r = 0; r < s->n; r++)
         if (s->child[r].pid > 0)
-            reap_child(&s->child[r]);
+            reap_child(s, r);
     return rt_fail(rc, "%s", text);
 }
 

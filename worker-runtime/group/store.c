@@ -51,8 +51,7 @@ static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t
     int rc = env_find_store(env_getenv, NULL, ret_host, ret_port, err);
     if (rc == 0)
         return co_fail(err, -ENOTSUP,
-                       "the job has no store: %s and %s say where one is, and are not "
-                       "both set",
+                       "the job has no store: %s and %s say where one is, and are not both set",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     return rc < 0 ? rc : 0;
 }

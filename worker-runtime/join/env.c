@@ -37,6 +37,12 @@ static int get_int(const struct source *s, const char *name, int missing, int mi
     return 0;
 }
 
+int env_get_int(const char *name, int missing, int min, int max, int *ret, struct co_error *err)
+{
+    const struct source s = {env_getenv, NULL};
+    return get_int(&s, name, missing, min, max, ret, err);
+}
+
 struct names { /* of the variables that one starter sets; NULL: it has none for this */
     const char *starter;
     const char *rank, *size, *local_rank, *local_size, *node, *n_nodes;

@@ -1,6 +1,6 @@
 /* env.h - who am I? Read from the environment that a starter left.
  *
- * Pure but for env_getenv() and env_set_number(): variables come through a function. Looked at in
+ * Pure but for what is of this process: variables come through a function. Looked at in
  * this order, the first that fits decides:
  *   1. ddprun, torchrun     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
  *   2. Open MPI's mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
@@ -67,6 +67,8 @@ int env_find_store(env_get_fn *get, void *arg, const char **ret_host, uint16_t *
 
 /* Of this process. */
 const char *env_getenv(void *arg, const char *name);
+/* A number, or `missing` if the variable is not set or empty. returns 0, -ENOEXEC */
+int env_get_int(const char *name, int missing, int min, int max, int *ret, struct co_error *err);
 void env_set_number(const char *name, int64_t number);
 
 #endif

@@ -13,10 +13,6 @@
 
 #include <stdint.h>
 
-struct backend;
-struct control;
-struct env_who;
-
 struct net_join { /* what came of it, kept for the life of the job */
     struct net_map map;
     struct net_member *member;    /* owned; by position */

@@ -93,8 +93,7 @@ static int fail_late(struct joiner *j, struct co_error *err)
             (struct control_abort){.cause = CONTROL_TIMEOUT, .rank = (uint16_t)j->local_rank});
     if (n_missing == 0)
         return co_fail(err, -ETIMEDOUT,
-                       "all %u ranks came, but not all got each other's memory in "
-                       "time",
+                       "all %u ranks came, but not all got each other's memory in time",
                        j->n_local);
     return co_fail(err, -ETIMEDOUT, "rank %s%s of %u did not come in time%s%s%s", names, more,
                    j->n_local, trouble[0] != '\0' ? ": " : "", trouble, hint);

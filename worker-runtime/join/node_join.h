@@ -20,8 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct co_error;
-struct control;
 struct user_segment;
 
 struct node_join_opts {

@@ -22,9 +22,6 @@
 #include <ddp/model.h>
 #include <stdatomic.h>
 
-struct ddp_request;
-struct trace;
-
 #define MODEL_NONE SIZE_MAX /* no gradient */
 
 /* Where the gradients of a bucket lie; the same on all ranks. */

@@ -16,8 +16,6 @@
 #include <ddp/error.h>
 #include <ddp/zero.h>
 
-struct recovery_shards;
-
 struct ddp_zero {
     struct group_child child; /* first member */
     struct ddp_group *g;
