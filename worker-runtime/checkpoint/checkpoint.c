@@ -1,4 +1,9 @@
-/* checkpoint.c - a directory of checkpoints and the thread that writes to it. */
+/* checkpoint.c - a directory of checkpoints and the thread that writes to it.
+ *
+ * A save (checkpoint_save.c) gathers an image of the state on rank 0, and checkpoint_write()
+ * writes it, in a thread if the program wants that. A load (checkpoint_load.c) reads on the first
+ * rank of each node, which deals the state out. Both begin with checkpoint_agree_on_items().
+ * checkpoint_dir.c knows the files. Read ddp_checkpoint_save() and checkpoint_write() first. */
 #include "checkpoint_dir.h"
 #include "checkpoint_priv.h"
 #include "common/scope.h"

@@ -1,3 +1,8 @@
+/* checkpoint_dir.c - the files of a checkpoint directory.
+ *
+ * A step has two files, tensors and a manifest with their digest; without its manifest it is not a
+ * checkpoint. checkpoint_dir_write() brings both to the disk under other names, then renames the
+ * tensors, then the manifest. */
 #include "checkpoint_dir.h"
 
 #include "common/error.h"

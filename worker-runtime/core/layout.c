@@ -1,3 +1,4 @@
+/* layout.c - which elements of `in` and `out` a collective has, and its signature. */
 #include "layout.h"
 
 #include "common/hash.h"

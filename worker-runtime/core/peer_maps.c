@@ -1,3 +1,8 @@
+/* peer_maps.c - mappings of peers' segments: taken, given back, and unmapped by a thread.
+ *
+ * peer_maps_take() finds a mapping that was given back, or makes one. peer_maps_sweep() hands
+ * those that nothing uses to a thread, run_sweep(), which unmaps them slowly; collect_sweeps()
+ * joins the threads that are done. */
 #include "peer_maps.h"
 
 #include "common/clock.h"

@@ -1,3 +1,7 @@
+/* process.c - what a process has once: its user segment, its place in the job, its sockets.
+ *
+ * process_enter() and process_leave() bracket the time in a job. The mutex guards all of
+ * `process`. on_fork_child() reads it without: a forked child has one thread. */
 #include "process.h"
 
 #include "common/error.h"

@@ -1,3 +1,13 @@
+/* requests.c - the queue of a group's collectives, and its messages.
+ *
+ * requests_run() makes a blocking collective after those in the queue. Without a progress thread
+ * this thread makes it, run_here(); with one, it borrows the back end while the queue is empty,
+ * borrow_backend(), or it appends the call and waits. requests_start() appends. Without a thread
+ * the queue advances inside of the calls, advance_first(); with one, run_thread() makes its
+ * collectives. Read requests_run(), advance_first() and run_thread() first.
+ *
+ * The back end belongs to one thread at a time: to run_thread() while it makes the first
+ * collective of the queue, to a blocking caller while is_lent is set. */
 #include "requests.h"
 
 #include "call_marker.h"
@@ -116,7 +126,11 @@ static int make_call(struct ddp_group *g, const struct collective *what, struct 
 
 /* --- without a thread ------------------------------------------------------------------------- */
 
-/* Go on with the first collective. returns whether it is done */
+/* Go on with the first collective of the queue, which is begun here if it has not begun. It leaves
+ * the queue when it is done, well or not: the back end returns a failure again, so that those after
+ * it fail in turn, each with the reason.
+ *
+ * returns   whether it is done */
 static bool advance_first(struct requests *q, bool may_wait)
 {
     struct ddp_request *r = q->first;

@@ -1,3 +1,9 @@
+/* user_segment.c - the memory of a rank that its peers map, and an allocator in it.
+ *
+ * The blocks of a segment are an array in the order of their offsets, and cover the segment
+ * without gaps. user_segment_alloc() takes the first free block that is large enough, and carve()
+ * cuts it; user_segment_free() joins a block with free neighbors. Pages that are free again go
+ * back to the system, which gives zeros for them. */
 #include "user_segment.h"
 
 #include "common/error.h"

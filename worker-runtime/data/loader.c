@@ -8,7 +8,9 @@
  * On the way to a GPU the thread reads into a place of the feed and sends it at once, so that
  * copies go on beside what the program computes; nobody waits for one but the program's stream. A
  * slot is free for the thread when its last copy is done, and for the copy when the stream has used
- * it. */
+ * it.
+ *
+ * Read ddp_loader_next() and read_batches() first. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "dataset.h"

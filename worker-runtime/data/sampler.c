@@ -1,5 +1,9 @@
 /* sampler.c - torch's DistributedSampler, in batches.
  *
+ * ddp_sampler_create() compares the samplers of all ranks, compare_terms(), and finds the place to
+ * go on from, take_place(). start_epoch() draws the order of an epoch, take_samples() gives out the
+ * part of this rank. sampler_plan_fill() has the arithmetic.
+ *
  * All memory is taken when the sampler is made, so that going on to the next epoch or batch cannot
  * fail. For the batches, and for a permutation of this rank's own, that is address space; pages of
  * it are used as far as they are written. */

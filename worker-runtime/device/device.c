@@ -1,3 +1,10 @@
+/* device.c - the communicator of a group, and the calls that go through it.
+ *
+ * The first call with a stream makes the communicator, device_open(): make_plan() gathers what
+ * each rank has, from which all ranks come to the same plan; share_ids() distributes the ids of
+ * the roots; make_group() calls the plug-in; attach_group() adds the result to those of the world.
+ * run_collective() and run_message() put calls into the order of a stream. Read device_open()
+ * first. */
 #include "device.h"
 
 #include "common/error.h"

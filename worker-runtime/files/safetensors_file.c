@@ -1,3 +1,8 @@
+/* safetensors_file.c - .safetensors files: mapped for reading, written as a whole.
+ *
+ * safetensors_open() maps a file; read_header() has safetensors_header.c understand what precedes
+ * the data; index_tensors() finds the data of each tensor. safetensors_begin() writes a file, but
+ * for giving it its name (whole_file.h). */
 #include "safetensors_header.h"
 
 #include "common/error.h"

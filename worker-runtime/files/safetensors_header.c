@@ -1,3 +1,9 @@
+/* safetensors_header.c - the JSON of a header: an object of tensors, whose fields are known.
+ *
+ * safetensors_header_parse() reads by read_object(), which calls read_tensor() for each tensor and
+ * read_field() for each field. Texts are decoded into h->strings, one after the other: none
+ * becomes longer by that. order_tensors() then checks that the tensors cover the data without a
+ * gap. safetensors_header_format() is the way back. */
 #include "safetensors_header.h"
 
 #include "common/error.h"

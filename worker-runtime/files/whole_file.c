@@ -1,3 +1,5 @@
+/* whole_file.c - whole_file_open(), _write(), _sync() and _commit(), in this order; _discard() at
+ * any time. */
 #include "whole_file.h"
 
 #include "common/error.h"

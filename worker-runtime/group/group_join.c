@@ -1,4 +1,10 @@
-/* group_join.c - joining and leaving the job, and groups of some of its ranks. */
+/* group_join.c - joining and leaving the job, and groups of some of its ranks.
+ *
+ * ddp_init() and ddp_run() come here by group_enter(): join_job() reads the environment,
+ * meet_ranks() enters the job and opens the back end of its group (group_open.c). ddp_group_join()
+ * forms a group beside the job, join_beside(); ddp_group_split() one of some of the ranks.
+ * take_leave() undoes all of it: children, queue, communicator and back end, in this order. Read
+ * group_enter() and meet_ranks() first. */
 #include "group_join.h"
 
 #include "common/clock.h"

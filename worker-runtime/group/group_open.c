@@ -1,3 +1,9 @@
+/* group_open.c - from the environment to a back end.
+ *
+ * group_open() makes, one after the other, the user segment of the process, the node, join_node(),
+ * its back end, make_local(), and, where the job has several nodes, what connects them,
+ * connect_nodes(): net_join(), start_watch(), make_net(). undo_opening() takes apart what a
+ * failure leaves. */
 #include "group_join.h"
 
 #include "common/clock.h"

@@ -1,3 +1,4 @@
+/* progress.c - ddp_progress: one line on the standard error of rank 0. */
 #include <ddp/progress.h>
 
 #include "common/clock.h"

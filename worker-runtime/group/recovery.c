@@ -1,3 +1,9 @@
+/* recovery.c - what a rank keeps from one generation to the next.
+ *
+ * recovery_begin() compares how many steps each rank has completed: the most of them is the state
+ * that counts. A model, a sampler or a sharded state that is made in the generation asks
+ * recovery_find_giver() for a rank that has this state, and takes its part from there.
+ * recovery_count_step() ends a step. Read recovery_begin() and recovery_find_giver() first. */
 #include "recovery.h"
 
 #include "common/clock.h"

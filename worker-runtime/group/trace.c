@@ -1,3 +1,7 @@
+/* trace.c - the events of a rank, written one by one as JSON.
+ *
+ * An event is begun by begin_event(), which writes what all events have, and ended by end_event(),
+ * which ends the trace at its limit or after a failed write. */
 #include "trace.h"
 
 #include "common/clock.h"

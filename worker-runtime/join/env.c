@@ -1,3 +1,9 @@
+/* env.c - from the variables of a starter to a struct env_who.
+ *
+ * env_read() finds out which starter has set the variables, find_starter(), whose names a struct
+ * names lists. read_ranks() and read_places() read and check the numbers, name_job() makes the
+ * names by which the ranks find each other. env_from_info() does the same for a place that a
+ * program gives. */
 #include "env.h"
 
 #include "common/error.h"

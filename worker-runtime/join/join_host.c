@@ -1,3 +1,7 @@
+/* join_host.c - the broker of segments/broker.h on a socket, inside of the wait of local rank 0.
+ *
+ * join_host_turn() is one turn of its loop: it accepts, reads from each peer what the broker
+ * answers, and drops peers that are gone. */
 #include "join_host.h"
 
 #include "common/error.h"

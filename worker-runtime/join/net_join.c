@@ -1,3 +1,13 @@
+/* net_join.c - the nodes of a job find each other.
+ *
+ * net_join() runs on all ranks. Local rank 0 reaches the store and chooses the address of its
+ * node, agree_on_address(); each rank opens its listeners, listen_all(); share_table() puts the
+ * report of the node into the store, and gets the table of all ranks, which put_table() makes on
+ * the node of rank 0; order_members() makes a map of it. Read net_join(), get_table() and
+ * put_table() first.
+ *
+ * Only local rank 0 uses the store. It hands each result or failure down to its node, hand_down(),
+ * so that all ranks of a node return the same. */
 #include "net_join.h"
 
 #include "common/clock.h"
@@ -357,7 +367,10 @@ static int put_table(struct joining *j, struct co_error *err)
                       deadline_ms, err);
 }
 
-/* Local rank 0. */
+/* Local rank 0. Each node puts its report first, also that of rank 0, whose local rank 0 then
+ * collects all reports and puts the table, or the reason why there is none. All nodes, this one
+ * too, read the table from the store: there is one answer for all. Nodes wait longer for it than
+ * rank 0 waits for reports, so that they hear which ranks are missing. */
 static int get_table(struct joining *j, struct table *ret, struct co_error *err)
 {
     char key[KEY_BYTES];

@@ -1,3 +1,13 @@
+/* node_join.c - the ranks of a node join.
+ *
+ * node_join() reaches the broker, reach_broker(): ddprun, or local rank 0 by way of join_host.c.
+ * The broker sends the control segment, on_control(), and the user segment of each peer,
+ * on_segment(), which ask_next() requests one after the other. get_everything() repeats that until
+ * all is mapped; meet_all() waits until all ranks have everything; check_terms() compares what the
+ * ranks must have alike. Read get_everything() and meet_all() first.
+ *
+ * Every wait ends by its deadline or by the abort word of the control segment, which check_peers()
+ * reads. */
 #include "node_join.h"
 
 #include "common/clock.h"
@@ -384,6 +394,8 @@ static int wait_turn(struct joiner *j, struct co_error *err)
     return 0;
 }
 
+/* Until each peer's segment is mapped. Where the broker goes away, the reason in the abort word, if
+ * there is one, comes before that of the socket. */
 static int get_everything(struct joiner *j, struct co_error *err)
 {
     int code = reach_broker(j, err);
@@ -391,7 +403,6 @@ static int get_everything(struct joiner *j, struct co_error *err)
         code = read_answers(j, err);
         if (code == 0 && j->next == j->n_local)
             break;
-        /* Where the broker went away, the reason of that comes first. */
         struct co_error reason;
         int broken = check_peers(j, &reason);
         if (broken != 0)

@@ -1,3 +1,8 @@
+/* pmi_meet.c - rank 0 serves a store, and says by PMI where.
+ *
+ * pmi_meet() runs on all ranks: rank 0 opens a store and puts its place into the key-value space
+ * of PMI, tell_meeting(); after a barrier each rank reads it, hear_meeting(). pmi_meet_connect()
+ * tries the addresses one after the other. */
 #include "pmi_meet.h"
 
 #include "common/clock.h"

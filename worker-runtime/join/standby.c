@@ -1,3 +1,4 @@
+/* standby.c - a process that waits for the place of a rank. */
 #include "standby.h"
 
 #include "common/error.h"

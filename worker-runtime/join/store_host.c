@@ -1,3 +1,9 @@
+/* store_host.c - the thread that serves a store to the ranks of a job.
+ *
+ * serve_guests() polls the listener and all guests. serve_ready() reads from the guests that have
+ * sent something, then sends to all that are owed something: a request of one guest may complete
+ * an answer to another. A guest says the word first, take_word(); what follows goes to its
+ * session, run_session(). */
 #include "store_host.h"
 
 #include "common/buf.h"

@@ -1,3 +1,8 @@
+/* bucket_plan.c - which gradient goes into which bucket, and which buckets of a step are complete.
+ *
+ * fill_plan() makes a plan in three walks: add_tensor() numbers the buckets as they are opened,
+ * order_by_last_tensor() numbers them again in the order of averaging, lay_down() gives each
+ * gradient its place in its bucket. */
 #include "bucket_plan.h"
 
 #include "common/error.h"

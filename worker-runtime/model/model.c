@@ -4,7 +4,8 @@
  * A step, on each rank: gradients become ready in any order (those that need it are copied into
  * their bucket then, while they are in the cache), and buckets go out in the plan's order as far as
  * all before them are complete. ddp_model_sync() does the rest, agrees with the other ranks that
- * the step counts, and copies averages back. */
+ * the step counts, and copies averages back. Read ddp_model_create() here, then ddp_model_ready()
+ * and ddp_model_sync() in model_step.c, then model_average_some(). */
 #include "model_priv.h"
 
 #include "model_agree.h"

@@ -1,3 +1,8 @@
+/* model_agree.c - do all ranks describe the same network?
+ *
+ * model_agree() compares digests in one all_reduce. Where they differ, explain_difference() sends
+ * the description of rank 0 in pieces, each rank looks for the first difference, and all ranks
+ * report the lowest one in the same words. */
 #include "model_agree.h"
 
 #include "common/hash.h"

@@ -1,4 +1,8 @@
-/* syncbn.c - ddp_syncbn: what the ranks tell each other, around moments.c. */
+/* syncbn.c - ddp_syncbn: what the ranks tell each other, around moments.c.
+ *
+ * Forward, each rank has the moments of its own values, merge_moments() makes those of all ranks,
+ * and the values are normalized by them. Backward, two sums per channel are added up over all
+ * ranks. */
 #include "syncbn_priv.h"
 
 #include "worker-runtime/arithmetic/moments.h"

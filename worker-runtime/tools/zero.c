@@ -1,4 +1,9 @@
-/* zero.c - ddp_zero: making and destroying it. zero_priv.h says what the other files do. */
+/* zero.c - ddp_zero: making and destroying it, checkpoints. zero_priv.h says what the other files
+ * do.
+ *
+ * ddp_zero_create() does what this rank can do alone, prepare_zero(), then meets the others,
+ * meet_ranks(): they compare tensors and options, and zero_take_state() gives all of them the same
+ * state. A step is ddp_zero_step() in zero_step.c. */
 #include "zero_priv.h"
 
 #include "common/error.h"

@@ -176,6 +176,8 @@ static int gather_shards(struct ddp_zero *z, const struct wanted *w,
     return rc;
 }
 
+/* The giver says which version counts. The new shards are filled beside the old ones, which other
+ * ranks may still need, and take their place when this rank has all of its own. */
 static int go_on(struct ddp_zero *z, const struct shards_shape *shape, int giver)
 {
     struct wanted w = describe_wanted(z);

@@ -160,6 +160,10 @@ static void complete_step(struct ddp_zero *z)
     recovery_count_step(z->g, z->began_ns);
 }
 
+/* From one version of the shard to the next. With two versions the old one stays valid until all
+ * ranks have the new one, so that a generation that begins in between finds a complete state. With
+ * one version the update overwrites it: is_torn says that the shard belongs to no step until the
+ * parameters have been handed out. */
 static int make_step(struct ddp_zero *z, double grad_factor)
 {
     struct shards *s = z->shards;
