@@ -8,7 +8,6 @@
 
 #include <jansson.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 enum { HANG_TEXT_BYTES = 512, HANG_CALL_BYTES = 96 };

@@ -137,10 +137,8 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
 {
     struct checkpoint_request *checkpoint_request = NULL;
     struct node_memory *memory;
-    int rc = make_checkpoint_request(spec, loop, callbacks, &checkpoint_request, err);
-    if (rc < 0)
-        return rc;
-    rc = make_memory(spec, number, loop, callbacks, &memory, err);
+    int rc = make_checkpoint_request(spec, loop, callbacks, &checkpoint_request, err)
+                 ?: make_memory(spec, number, loop, callbacks, &memory, err);
     if (rc < 0) {
         checkpoint_request_close(checkpoint_request);
         return rc;

@@ -26,7 +26,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 enum { READ_BYTES = 16 << 10, NOBODY = -1 };
 

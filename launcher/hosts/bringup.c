@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct bringup {

@@ -7,7 +7,6 @@
 #ifndef DDP_LAUNCHER_HOSTS_BRINGUP_H
 #define DDP_LAUNCHER_HOSTS_BRINGUP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

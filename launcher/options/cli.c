@@ -1,6 +1,6 @@
-/* The command line to a job_spec: cli_words.c finds out which options are given, make_spec() below
- * has the parts of the job_spec set one after the other, cli_value.c says what one value means.
- * Read cli_parse() first, then make_spec(). */
+/* The command line to a job_spec: cli_value.c finds out which options are given and says what one
+ * value means; make_spec() has the parts of the job_spec set one after the other. Read cli_parse()
+ * first, then make_spec(). */
 #include "cli.h"
 
 #include "cli_draft.h"

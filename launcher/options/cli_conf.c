@@ -1,7 +1,5 @@
 /* --rdzv-conf, and the options about how long nodes wait for each other, and by what they know each
  * other. */
-#include "cli_conf.h"
-
 #include "cli_draft.h"
 
 #include "common/error.h"

@@ -8,13 +8,11 @@
 
 #include "common/error.h"
 #include "common/parse.h"
-#include "common/scope.h"
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/channel/seal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

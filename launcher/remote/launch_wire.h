@@ -26,7 +26,6 @@
 
 #include "common/buf.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 

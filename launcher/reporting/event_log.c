@@ -13,7 +13,6 @@
 #include "common/clock.h"
 #include "common/scope.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

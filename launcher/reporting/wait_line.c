@@ -61,53 +61,41 @@ void wait_text_seek(struct wait_text *t, const char *where, const char *why, uin
         add_words(t, ": %s", why);
 }
 
-static uint32_t n_missing(const struct message_progress *p)
-{
-    return p->n_wanted > p->n_here ? p->n_wanted - p->n_here : 0;
-}
-
-static const char *plural(uint32_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 void wait_text_progress(struct wait_text *t, const struct message_progress *p)
 {
+    const uint32_t n_missing = p->n_wanted > p->n_here ? p->n_wanted - p->n_here : 0;
+    uint64_t left_ms = p->left_ms;
     t->line[0] = t->key[0] = '\0';
     switch (p->wait) {
     case MESSAGE_WAIT_NODES:
-        add_words(t, "waiting for %" PRIu32 " of %" PRIu32 " nodes", n_missing(p), p->n_wanted);
-        add_times(t, p->elapsed_ms, p->left_ms);
+        add_words(t, "waiting for %" PRIu32 " of %" PRIu32 " nodes", n_missing, p->n_wanted);
         break;
     case MESSAGE_WAIT_WINDOW:
         add_words(t, "%" PRIu32 " node%s here, room for %" PRIu32 " more", p->n_here,
-                  p->n_here == 1 ? " is" : "s are", n_missing(p));
-        add_times(t, p->elapsed_ms, p->left_ms);
+                  p->n_here == 1 ? " is" : "s are", n_missing);
         break;
     case MESSAGE_WAIT_STORE:
         add_words(t, "waiting for the store to be opened");
-        add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_STOP:
         add_words(t, "waiting for %" PRIu32 " node%s to stop", p->n_all_names,
-                  plural(p->n_all_names));
-        add_times(t, p->elapsed_ms, CO_NEVER_MS);
+                  p->n_all_names == 1 ? "" : "s");
+        left_ms = CO_NEVER_MS;
         break;
     case MESSAGE_WAIT_PAUSE:
         add_words(t, "a pause before the restart");
-        add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_PLACE:
         add_words(t, "all places are taken, this node is a spare");
-        add_times(t, p->elapsed_ms, CO_NEVER_MS);
+        left_ms = CO_NEVER_MS;
         break;
     case MESSAGE_WAIT_CHECKPOINT:
         add_words(t, "waiting for the job's next checkpoint, to join it");
-        add_times(t, p->elapsed_ms, p->left_ms);
         break;
     case MESSAGE_WAIT_NOTHING:
         return;
     }
+    add_times(t, p->elapsed_ms, left_ms);
     add_names(t, p);
 }
 

@@ -4,7 +4,6 @@
 #ifndef DDP_LAUNCHER_REPORTING_WAIT_LINE_H
 #define DDP_LAUNCHER_REPORTING_WAIT_LINE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct message_progress;

@@ -14,7 +14,6 @@
 #ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_H
 #define DDP_LAUNCHER_SPAWNER_SPAWNER_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 

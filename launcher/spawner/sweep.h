@@ -7,7 +7,6 @@
 #define DDP_LAUNCHER_SPAWNER_SWEEP_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

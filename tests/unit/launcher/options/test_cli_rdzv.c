@@ -2,7 +2,7 @@
 #include "one_command_line.h"
 
 #include "launcher/job/job_spec.h"
-#include "launcher/options/cli_conf.h"
+#include "launcher/options/cli_draft.h"
 #include "rendezvous/net/address.h"
 #include "tests/support/suite.h"
 
