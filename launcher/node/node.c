@@ -1,5 +1,5 @@
 /* node.c - one node of a job, from its beginning to its end. node_run() opens all that it needs,
- * run() turns the loop until the verdict stands, node_close() closes all.
+ * turns the loop until the verdict stands, and closes all.
  *
  * In between, a report of the spawner, a signal, a message of the roster or a timer becomes an
  * event in the queue: node_feed(), or node_post() of a feature. node_consume() (node_step.c) takes
@@ -100,6 +100,26 @@ static void on_prepare(uv_prepare_t *prepare)
 }
 
 /* --- Beginning --- */
+
+void node_init(struct node *n, const struct job_spec *spec, int null_fd)
+{
+    *n = (struct node){.spec = spec,
+                       .null_fd = null_fd,
+                       .signal_fd = -1,
+                       .events = {.fd = -1},
+                       .spawner = {.sock = -1},
+                       .queue = {.consume = node_consume, .arg = n},
+                       .view = {.spec = spec,
+                                .loop = &n->loop,
+                                .spawner = &n->spawner,
+                                .gen = &n->gen,
+                                .start = &n->start,
+                                .io = &n->io,
+                                .events = &n->events,
+                                .queue = &n->queue,
+                                .parts = &n->parts}};
+    oom_watch_init(&n->oom, "");
+}
 
 /* Signals are read from a descriptor, so that none can come at a bad time. A SIGHUP that was
  * ignored when we started stays so: nohup means it. */
@@ -315,13 +335,9 @@ static int open_roster(struct node *n, const struct roster_link_ops *link, struc
     return node_roster_create(&n->view, &opts, &n->parts.roster, err);
 }
 
-static int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
+int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
 {
-    int rc = open_spawner(n, err);
-    if (rc < 0)
-        return rc;
-    co_raise_file_limit(); /* ours alone: the spawner has forked before */
-    rc = open_machines(n, err);
+    int rc = open_machines(n, err);
     if (rc < 0)
         return rc;
     open_start(n);
@@ -354,7 +370,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->prepare);
 }
 
-static void node_close(struct node *n)
+void node_close(struct node *n)
 {
     generation_close(&n->gen);
     output_close(n->output);
@@ -382,7 +398,7 @@ static void node_close(struct node *n)
     spawner_close(&n->spawner, co_deadline_ms(SUPERVISOR_KILL_MS));
 }
 
-static void run(struct node *n)
+void node_begin(struct node *n)
 {
     n->view.begun_ms = co_now_ms();
     events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
@@ -394,10 +410,6 @@ static void run(struct node *n)
     if (n->spec->timeout_ms != 0)
         uv_timer_start(&n->timeout, node_on_timeout, n->spec->timeout_ms, 0);
     uv_prepare_start(&n->prepare, on_prepare);
-    while (!n->ended) {
-        uv_run(&n->loop, UV_RUN_ONCE);
-        node_settle(n);
-    }
 }
 
 static struct node_end the_end(const struct node *n)
@@ -415,25 +427,19 @@ static struct node_end the_end(const struct node *n)
 int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
              struct node_end *ret_end, struct co_error *err)
 {
-    struct node n = {.spec = spec,
-                     .null_fd = null_fd,
-                     .signal_fd = -1,
-                     .events = {.fd = -1},
-                     .spawner = {.sock = -1}};
-    n.queue = (struct node_queue){.consume = node_consume, .arg = &n};
-    n.view = (struct node_view){.spec = spec,
-                                .loop = &n.loop,
-                                .spawner = &n.spawner,
-                                .gen = &n.gen,
-                                .start = &n.start,
-                                .io = &n.io,
-                                .events = &n.events,
-                                .queue = &n.queue,
-                                .parts = &n.parts};
-    oom_watch_init(&n.oom, "");
-    int rc = node_open(&n, link, err);
+    struct node n;
+    node_init(&n, spec, null_fd);
+    int rc = open_spawner(&n, err);
     if (rc == 0) {
-        run(&n);
+        co_raise_file_limit(); /* ours alone: the spawner has forked before */
+        rc = node_open(&n, link, err);
+    }
+    if (rc == 0) {
+        node_begin(&n);
+        while (!n.ended) {
+            uv_run(&n.loop, UV_RUN_ONCE);
+            node_settle(&n);
+        }
         node_features_on_end(&n.view, false);
         events_job_end(&n.events, n.supervisor);
         *ret_end = the_end(&n);

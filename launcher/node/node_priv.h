@@ -17,6 +17,7 @@
 
 struct co_error;
 struct launch_watch;
+struct roster_link_ops;
 struct roster_restart;
 struct init_reaper;
 
@@ -52,6 +53,17 @@ struct node {
     uv_timer_t timer, timeout, settled;
     uv_prepare_t prepare;
 };
+
+/* --- node.c: what node_run() does, in this order --- */
+
+void node_init(struct node *n, const struct job_spec *spec, int null_fd);
+
+/* The spawner runs, and n->signal_fd is there. returns   as node_run() */
+int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err);
+
+/* The job begins; the rest happens in the loop. */
+void node_begin(struct node *n);
+void node_close(struct node *n); /* also after a failure */
 
 /* --- node_features.c: struct node_feature, of all of them --- */
 
