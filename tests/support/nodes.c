@@ -501,6 +501,20 @@ void nodes_exit_rank(struct nodes *w, int node, int rank, int status)
     nodes_settle(w);
 }
 
+void nodes_exit_after_progress(struct nodes *w, int node, int rank, int status)
+{
+    struct node *n = &w->nodes[node];
+    n->runs[rank] = false;
+    report(w, node,
+           (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
+                                     .rank = rank,
+                                     .status = status,
+                                     .was_ending = true,
+                                     .progress.n_steps = 1,
+                                     .empty = is_empty(n)});
+    nodes_settle(w);
+}
+
 void nodes_exit_consequence(struct nodes *w, int node, int rank, int status)
 {
     struct node *n = &w->nodes[node];

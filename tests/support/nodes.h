@@ -34,6 +34,9 @@ void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
 /* It has left its generation, since it cannot reach a rank elsewhere, and asks for the next one. */
 void nodes_part_rank(struct nodes *w, int node, int rank);
 
+/* It had completed a step before. */
+void nodes_exit_after_progress(struct nodes *w, int node, int rank, int status);
+
 /* It ended since another one's end was seen, which it had told. */
 void nodes_exit_consequence(struct nodes *w, int node, int rank, int status);
 

@@ -102,6 +102,18 @@ START_TEST(nodes_whose_ranks_fail_at_once_have_one_failure)
 }
 END_TEST
 
+START_TEST(a_failure_after_progress_costs_no_restart)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_exit_after_progress(w, 1, 0, EXIT_STATUS(3));
+    expect_running(0, 1, 0, 4);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 0);
+    nodes_exit_rank(w, 1, 0, EXIT_STATUS(3));
+    expect_end(0, 3, 0);
+}
+END_TEST
+
 START_TEST(the_death_of_a_node_costs_the_others_no_restart)
 {
     begin(1, 2, 1);
@@ -362,6 +374,7 @@ TEST_SUITE(roster_agent)
     tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
     tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
+    tcase_add_test(t, a_failure_after_progress_costs_no_restart);
     tcase_add_test(t, the_death_of_a_node_costs_the_others_no_restart);
     tcase_add_test(t, a_node_that_gets_a_signal_leaves_and_dies_of_it);
     tcase_add_test(t, too_few_are_left_when_a_node_leaves_a_fixed_job);
