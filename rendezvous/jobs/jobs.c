@@ -2,7 +2,7 @@
  *
  * Read jobs_step() first. Every input comes there: a message or the end of a connection
  * (jobs_input.c), the timer, and what this process itself reports (jobs_tell(), jobs_end()).
- * roster_step() decides, carry_out() sends the messages (jobs_peers.c) or reports a change,
+ * roster_step() decides, carry_out() sends the messages or reports a change,
  * set_timer() waits for the roster's next deadline, and retire_if_empty() forgets a job without
  * nodes. A step may end peers, and with them the peer whose message it was. */
 #include "jobs_priv.h"
@@ -22,6 +22,9 @@ enum {
     ASLEEP_MS = 1000, /* a timer that is so late tells that we were not running */
 };
 
+enum { SLOT_BITS = 20 }; /* of a link's number: where its peer is */
+_Static_assert(JOBS_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
+
 void jobs_note(struct jobs *j, const char *text)
 {
     uint64_t now_ms = uv_now(j->loop);
@@ -30,6 +33,77 @@ void jobs_note(struct jobs *j, const char *text)
         return;
     j->next_note_ms = now_ms + NOTE_EVERY_MS;
     j->opts.on_note(j->opts.arg, text);
+}
+
+/* --- peers --- */
+
+static struct peer *find_peer(const struct jobs *j, uint64_t link)
+{
+    uint64_t slot = link & ((1u << SLOT_BITS) - 1);
+    struct peer *p = slot < j->n_slots ? j->peers[slot] : NULL;
+    return p != NULL && p->link == link ? p : NULL;
+}
+
+static int find_slot(struct jobs *j, uint32_t *ret_slot)
+{
+    for (uint32_t i = 0; i < j->n_slots && j->n_peers < j->n_slots; i++) {
+        uint32_t slot = (uint32_t)((j->n_links + i) % j->n_slots);
+        if (j->peers[slot] == NULL) {
+            *ret_slot = slot;
+            return 0;
+        }
+    }
+    uint32_t n_slots = j->n_slots == 0 ? 16 : j->n_slots * 2;
+    struct peer **peers = realloc(j->peers, n_slots * sizeof *peers);
+    if (peers == NULL)
+        return -ENOMEM;
+    memset(peers + j->n_slots, 0, (n_slots - j->n_slots) * sizeof *peers);
+    *ret_slot = j->n_slots;
+    j->peers = peers;
+    j->n_slots = n_slots;
+    return 0;
+}
+
+struct peer *jobs_make_peer(struct jobs *j)
+{
+    uint32_t slot;
+    if (find_slot(j, &slot) < 0)
+        return NULL;
+    struct peer *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->jobs = j;
+    p->link = ++j->n_links << SLOT_BITS | slot;
+    j->peers[slot] = p;
+    j->n_peers++;
+    return p;
+}
+
+void jobs_free_peer(struct peer *p)
+{
+    struct jobs *j = p->jobs;
+    j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
+    j->n_peers--;
+    if (j->local == p)
+        j->local = NULL;
+    free(p);
+}
+
+void jobs_send(struct peer *p, const struct message *m)
+{
+    if (p->conn != NULL)
+        channel_conn_send(p->conn, m);
+    else
+        channel_pipe_send(&p->jobs->pipe, CHANNEL_PIPE_ROSTER, m);
+}
+
+void jobs_end_peer(struct peer *p)
+{
+    if (p->conn != NULL)
+        channel_conn_end(p->conn);
+    else
+        channel_pipe_shut(&p->jobs->pipe, CHANNEL_PIPE_ROSTER);
+    jobs_free_peer(p);
 }
 
 /* --- who knows the verdict --- */
@@ -245,7 +319,7 @@ static void note_refusal(struct job *job, const struct message *m)
 static void carry_out(struct job *job, const struct roster_action *a)
 {
     struct jobs *j = job->jobs;
-    struct peer *p = jobs_find_peer(j, a->link);
+    struct peer *p = find_peer(j, a->link);
     if (a->type == ROSTER_CHANGED) {
         note_change(job, a);
     } else if (p == NULL) {

@@ -1,7 +1,6 @@
 /* jobs_priv.h - the inside of jobs.h, for its own files. Each calls only those after it:
  *   jobs_input.c   what comes from nodes
- *   jobs.c         jobs, their rosters, their time, who knows a verdict
- *   jobs_peers.c   the peers by the number of their link, and messages to them */
+ *   jobs.c         jobs, their rosters, their time, their peers, who knows a verdict */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
@@ -88,11 +87,8 @@ void jobs_close_job(struct job *job);
  * closed. */
 void jobs_step(struct job *job, struct roster_input *in);
 
-/* --- jobs_peers.c --- */
-
 struct peer *jobs_make_peer(struct jobs *j); /* NULL: no memory */
 void jobs_free_peer(struct peer *p);
-struct peer *jobs_find_peer(const struct jobs *j, uint64_t link); /* NULL: it has gone */
 void jobs_send(struct peer *p, const struct message *m);
 void jobs_end_peer(struct peer *p); /* what was sent still arrives */
 

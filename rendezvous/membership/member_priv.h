@@ -1,7 +1,6 @@
 /* member_priv.h - the member's inside, for its own files. Each calls only those after it:
  *   member_input.c   inputs, turned into events; the lease
- *   member.c         the table: what an event does in which state
- *   member_tell.c    the link to the roster, and what is said on it
+ *   member.c         the table: what an event does in which state; the messages to the roster
  * A simulator that compares whole states may look, too. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
@@ -99,8 +98,6 @@ struct member_event {
 
 void member_enter_first(struct member *m, uint64_t now_ms);
 void member_apply(struct member *m, const struct member_event *e);
-
-/* --- member_tell.c --- */
 
 void member_connect_soon(struct member *m, uint64_t now_ms); /* after the wait due */
 void member_connect(struct member *m);                       /* now */
