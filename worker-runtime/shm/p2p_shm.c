@@ -287,12 +287,11 @@ static int check_match(struct p2p_shm *ms, struct message *m, const struct messa
     if (s->dtype == (uint32_t)m->dtype && s->count == m->count)
         return 0;
     transport_shm_tell_disagreement(ms->c->shm, ms->c->rank);
-    char other[TRANSPORT_SHM_RANK_TEXT_BYTES], me[TRANSPORT_SHM_RANK_TEXT_BYTES];
-    transport_shm_name_rank(ms->c->shm, (unsigned)m->peer, other);
-    transport_shm_name_rank(ms->c->shm, ms->c->rank, me);
     return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
-                   other, (unsigned long long)s->count, call_dtype_name(s->dtype), m->tag, me,
-                   m->count, call_dtype_name(m->dtype));
+                   transport_shm_name_rank(ms->c->shm, (unsigned)m->peer).text,
+                   (unsigned long long)s->count, call_dtype_name(s->dtype), m->tag,
+                   transport_shm_name_rank(ms->c->shm, ms->c->rank).text, m->count,
+                   call_dtype_name(m->dtype));
 }
 
 /* A long message, without its sender's help. returns whether that went well */
@@ -365,17 +364,14 @@ static int message_fail(struct p2p_shm *ms, struct message *m)
 {
     const struct transport_shm *shm = ms->c->shm;
     const struct control_abort why = control_abort_get(shm->control);
-    char peer[TRANSPORT_SHM_RANK_TEXT_BYTES];
-    transport_shm_describe_rank(shm, (unsigned)m->peer, peer);
     if (why.cause == CONTROL_TIMEOUT && why.rank == shm->member[ms->c->rank].local_rank)
         co_fail(m->err, -ETIMEDOUT, "waited %.3g s in vain for %s", (double)shm->timeout_ms / 1e3,
-                peer);
+                transport_shm_describe_rank(shm, (unsigned)m->peer).text);
     else
         transport_shm_describe(shm, m->err);
-    transport_shm_name_rank(shm, (unsigned)m->peer, peer);
     return co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv",
-                      m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from", peer,
-                      m->tag);
+                      m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from",
+                      transport_shm_name_rank(shm, (unsigned)m->peer).text, m->tag);
 }
 
 static bool advance_one(struct p2p_shm *ms, struct message *m)

@@ -8,10 +8,6 @@
 
 enum { NAMED = 8 }; /* ranks in one text */
 
-struct name {
-    char text[80];
-};
-
 void shm_abort_tell(struct transport_shm *t, enum control_cause cause, unsigned local_rank,
                     uint32_t detail)
 {
@@ -21,9 +17,9 @@ void shm_abort_tell(struct transport_shm *t, enum control_cause cause, unsigned 
 }
 
 /* "rank 3", or "rank 3 on node 1 (host)". */
-static struct name name_of(const struct transport_shm *t, unsigned local_rank)
+static struct rank_name name_of(const struct transport_shm *t, unsigned local_rank)
 {
-    struct name name;
+    struct rank_name name;
     const uint32_t *world_rank = t->names.world_rank;
     if (world_rank == NULL || local_rank >= t->control->n_local)
         snprintf(name.text, sizeof name.text, "rank %u", local_rank);
@@ -114,7 +110,7 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
 static int describe_death(const struct transport_shm *t, struct control_abort why,
                           struct co_error *err)
 {
-    const struct name who = name_of(t, why.rank);
+    const struct rank_name who = name_of(t, why.rank);
     int status = (int)why.detail;
     if (status != 0 && WIFSIGNALED(status))
         return co_fail(err, -ECONNRESET, "%s died: killed by signal %d (%s)", who.text,
@@ -125,19 +121,18 @@ static int describe_death(const struct transport_shm *t, struct control_abort wh
     return co_fail(err, -ECONNRESET, "%s died", who.text);
 }
 
-void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
-                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+struct rank_name transport_shm_name_rank(const struct transport_shm *t, unsigned rank)
 {
-    const bool has_names = t->names.world_rank != NULL;
-    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "rank %u", rank);
-    if (has_names)
-        snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s",
-                 name_of(t, t->member[rank].local_rank).text);
+    struct rank_name name;
+    if (t->names.world_rank != NULL)
+        return name_of(t, t->member[rank].local_rank);
+    snprintf(name.text, sizeof name.text, "rank %u", rank);
+    return name;
 }
 
-void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
-                                 char text[TRANSPORT_SHM_RANK_TEXT_BYTES])
+struct rank_name transport_shm_describe_rank(const struct transport_shm *t, unsigned rank)
 {
+    struct rank_name name;
     const struct transport_shm_member *m = &t->member[rank];
     const uint64_t where = atomic_load(&m->line->where);
     const uint32_t seq = (uint32_t)(where >> 32);
@@ -150,28 +145,26 @@ void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
         snprintf(last, sizeof last, "is in %s, call #%u", kind, seq);
     else
         snprintf(last, sizeof last, "last made call #%u, %s", seq, kind);
-    snprintf(text, TRANSPORT_SHM_RANK_TEXT_BYTES, "%s (process %u, which %s)",
+    snprintf(name.text, sizeof name.text, "%s (process %u, which %s)",
              name_of(t, m->local_rank).text, pid, last);
+    return name;
 }
 
 /* The missing, those furthest behind first. */
 static int describe_own_timeout(const struct transport_shm *t, const char *first,
                                 struct co_error *err)
 {
-    char names[NAMED * (TRANSPORT_SHM_RANK_TEXT_BYTES + 2)] = "", more[32] = "";
+    char names[NAMED * (sizeof(struct rank_name) + 2)] = "", more[32] = "";
     const uint32_t longest = longest_lag(t);
     size_t length = 0;
     unsigned n = 0;
-    for (unsigned i = 0; i < 2 * t->n_ranks;
-         i++) { /* two rounds: the furthest behind; the others */
+    for (unsigned i = 0; i < 2 * t->n_ranks; i++) { /* the furthest behind; then the others */
         const unsigned r = i % t->n_ranks;
         const uint32_t lag = lag_of(t, r);
-        char name[TRANSPORT_SHM_RANK_TEXT_BYTES];
         if (lag == 0 || (lag == longest) != (i < t->n_ranks) || n++ >= NAMED)
             continue;
-        transport_shm_describe_rank(t, r, name);
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
-                                   length > 0 ? ", " : "", name);
+                                   length > 0 ? ", " : "", transport_shm_describe_rank(t, r).text);
     }
     if (n > NAMED)
         snprintf(more, sizeof more, " and %u more", n - NAMED);
@@ -183,7 +176,7 @@ static int describe_timeout(const struct transport_shm *t, struct control_abort 
                             struct co_error *err)
 {
     const unsigned missing = why.detail & 0xffff, others = why.detail >> 16;
-    const struct name first = name_of(t, missing);
+    const struct rank_name first = name_of(t, missing);
     char and_others[32] = "";
     if (why.rank == t->member[t->rank].local_rank)
         return describe_own_timeout(t, first.text, err);

@@ -129,13 +129,13 @@ int transport_shm_fail(struct transport_shm *t, struct co_error *err);
 int transport_shm_describe(const struct transport_shm *t, struct co_error *err);
 
 /* "rank 3 (process 117, which is in barrier, call #12)": where a rank is that is waited for. */
-#define TRANSPORT_SHM_RANK_TEXT_BYTES 176
-void transport_shm_describe_rank(const struct transport_shm *t, unsigned rank,
-                                 char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
+struct rank_name {
+    char text[176];
+};
+struct rank_name transport_shm_describe_rank(const struct transport_shm *t, unsigned rank);
 
 /* "rank 3", or as struct transport_shm_names says. `rank` is one of the group; without names its
  * number there is told. */
-void transport_shm_name_rank(const struct transport_shm *t, unsigned rank,
-                             char text[TRANSPORT_SHM_RANK_TEXT_BYTES]);
+struct rank_name transport_shm_name_rank(const struct transport_shm *t, unsigned rank);
 
 #endif
