@@ -7,20 +7,15 @@
 
 /* --- inside ----------------------------------------------------------------------------------- */
 
-/* With nobody else on the node. */
-static int run_alone(const struct net *n, const struct collective *what)
-{
-    size_t count = what->counts != NULL ? what->counts[0] : what->count;
-    if (what->kind != CALL_BARRIER && what->in != what->out && count > 0)
-        memmove(what->out, what->in, count * n->job.layout.size);
-    return NET_GO;
-}
-
 int net_local(struct net *n, struct collective what, struct co_error *err)
 {
     struct net_job *j = &n->job;
-    if (n->local == NULL)
-        return run_alone(n, &what);
+    if (n->local == NULL) { /* there is no other rank on the node */
+        const size_t count = what.counts != NULL ? what.counts[0] : what.count;
+        if (what.kind != CALL_BARRIER && what.in != what.out && count > 0)
+            memmove(what.out, what.in, count * j->layout.size);
+        return NET_GO;
+    }
     what.dtype = j->dtype;
     what.op = net_is_average_of_integers(j) ? DDP_SUM : j->op;
     what.whole = &j->call;

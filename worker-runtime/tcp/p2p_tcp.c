@@ -75,22 +75,17 @@ static int start_send(struct p2p_tcp *ms, struct message *m)
     return is_short;
 }
 
-static int fail_match(struct p2p_tcp *ms, struct message *m, const struct head *h)
-{
-    const struct net *n = ms->net;
-    return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
-                   net_member_name(&n->member[p2p_tcp_position(ms, m)]).text,
-                   (unsigned long long)h->count, call_dtype_name(h->dtype), m->tag,
-                   net_member_name(&n->member[n->map.position]).text, m->count,
-                   call_dtype_name(m->dtype));
-}
-
 /* likewise */
 static int message_take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
 {
+    const struct net *n = ms->net;
     struct peer *from = peer_of(ms, m);
     if (a->head.dtype != (uint32_t)m->dtype || a->head.count != m->count)
-        return fail_match(ms, m, &a->head);
+        return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
+                       net_member_name(&n->member[p2p_tcp_position(ms, m)]).text,
+                       (unsigned long long)a->head.count, call_dtype_name(a->head.dtype), m->tag,
+                       net_member_name(&n->member[n->map.position]).text, m->count,
+                       call_dtype_name(m->dtype));
     const bool is_short = a->head.kind == KIND_SHORT;
     if (p2p_tcp_io_put(from, is_short ? KIND_TAKEN : KIND_PLEASE, NULL, a->head.seq, 0) == NULL)
         return -ENOMEM;
@@ -349,20 +344,12 @@ int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
     return 0;
 }
 
-/* The other side may wait itself, for somebody else. */
-static void look_at_clock(struct p2p_tcp *ms, const struct message *until, struct straggler *late)
-{
-    const struct net_member *who = &ms->net->member[p2p_tcp_position(ms, until)];
-    struct co_error why;
-    int code = straggler_is_due(late) ? straggler_judge(late, ms->net->watch, &who, 1, &why) : 0;
-    if (code != 0)
-        net_watch_tell(ms->net->watch, code, why.text);
-}
-
 static void wait_outside(struct p2p_tcp *ms, const struct message *until)
 {
     struct net *n = ms->net;
-    struct straggler late;
+    const struct net_member *who = &n->member[p2p_tcp_position(ms, until)];
+    struct straggler late; /* the other side may wait itself, for another rank */
+    struct co_error why;
     straggler_reset(&late, n->opts.timeout_ms);
     for (int i = 0; !atomic_load(&until->done); i++) {
         p2p_tcp_go_on(ms);
@@ -371,7 +358,9 @@ static void wait_outside(struct p2p_tcp *ms, const struct message *until)
             return;
         if (net_watch_look(n->watch))
             continue; /* the next round ends them all */
-        look_at_clock(ms, until, &late);
+        int code = straggler_is_due(&late) ? straggler_judge(&late, n->watch, &who, 1, &why) : 0;
+        if (code != 0)
+            net_watch_tell(n->watch, code, why.text);
         if (i >= TRIES || !n->opts.spin)
             nap(ms);
     }

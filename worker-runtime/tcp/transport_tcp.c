@@ -262,22 +262,17 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     return 0;
 }
 
-/* Those who sent least of what this rank waits for: the others may wait for them, too. */
-static uint64_t least_total(const struct transport_tcp *t)
+/* The time is up, or it is time to ask. It is about those that sent least of what this rank waits
+ * for: the others may wait for them, too. */
+static int late_judge(struct transport_tcp *t, struct co_error *err)
 {
     uint64_t least = UINT64_MAX;
+    unsigned n = 0;
     for (unsigned p = 0; p < t->plan->n_peers; p++) {
         const struct stream *s = &t->stream[t->plan->peer[p]];
         if (is_missing(s) && s->in.total < least)
             least = s->in.total;
     }
-    return least;
-}
-
-static int late_judge(struct transport_tcp *t, struct co_error *err)
-{
-    const uint64_t least = least_total(t);
-    unsigned n = 0;
     for (unsigned p = 0; p < t->plan->n_peers; p++) {
         const unsigned peer = t->plan->peer[p];
         if (is_missing(&t->stream[peer]) && t->stream[peer].in.total == least)
