@@ -18,20 +18,6 @@ enum { CAUSE_MS = 1000 }; /* from an error that NCCL reports until it is known t
 
 /* --- the device ------------------------------------------------------------------------------- */
 
-/* Of several devices a rank takes that of its number on the node; of one, which is its own as a
- * rule (CUDA_VISIBLE_DEVICES), that one. */
-static int gpu_choose(int local_rank, int n, int *ret, struct co_error *err)
-{
-    *ret = n == 1 ? 0 : local_rank;
-    if (*ret < n)
-        return 0;
-    return co_fail(
-        err, -ENOTSUP,
-        "this process sees %d GPUs and is rank %d on its node, counted from 0: give each "
-        "rank one of its own by CUDA_VISIBLE_DEVICES, or start fewer",
-        n, local_rank);
-}
-
 static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *err)
 {
     int n = 0;
@@ -48,9 +34,14 @@ static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *e
                        "(CUDA_VISIBLE_DEVICES says which it may see)");
     if (nccl_map_cuda("cannot count the GPUs", result, err) != 0)
         return -ENOTSUP;
-    int code = gpu_choose(opts->local_rank, n, ret, err);
-    if (code != 0)
-        return code;
+    /* of several a rank takes that of its number on the node; of one, which is its own as a rule
+       (CUDA_VISIBLE_DEVICES), that one */
+    *ret = n == 1 ? 0 : opts->local_rank;
+    if (*ret >= n)
+        return co_fail(err, -ENOTSUP,
+                       "this process sees %d GPUs and is rank %d on its node, counted from 0: give "
+                       "each rank one of its own by CUDA_VISIBLE_DEVICES, or start fewer",
+                       n, opts->local_rank);
     char what[64];
     snprintf(what, sizeof what, "cannot use GPU %d", *ret);
     return nccl_map_cuda(what, cudaSetDevice(*ret), err) != 0 ? -ENOTSUP : 0;
