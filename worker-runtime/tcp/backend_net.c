@@ -141,10 +141,10 @@ static int wait_for_part(struct net *n, bool may_wait, struct co_error *err)
         int code = n->local->ops->advance(n->local, may_wait, err);
         return code < 0 ? net_fail(n, code, true, err) : code;
     }
-    atomic_store(&n->line->outside, 1);
+    atomic_store(&n->opts.line->outside, 1);
     int code = transport_tcp_advance(n->tcp, may_wait, err);
     if (code != 0)
-        atomic_store(&n->line->outside, 0);
+        atomic_store(&n->opts.line->outside, 0);
     if (code < 0)
         return net_fail(n, code, false, err);
     if (code > 0 && j->adds_up)

@@ -184,9 +184,7 @@ int net_create(const struct backend_net_opts *opts, const struct backend_ops *op
     n->map = *opts->map;
     n->member = opts->member;
     n->watch = opts->watch;
-    n->line = opts->line;
     n->world = opts->world != NULL ? (struct net *)opts->world : n;
-    n->kernels = opts->kernels;
     n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;
     int code = connect_group(n, opts->deadline_ms, err);
     if (code != 0) {

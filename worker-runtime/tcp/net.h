@@ -164,14 +164,12 @@ struct net_job { /* the open collective, in positions */
 
 struct net {
     struct backend backend;
-    struct backend *local;     /* the ranks of this node, owned; NULL: there is no other */
-    struct control_line *line; /* this rank's own */
-    struct net *world;         /* borrowed; itself, of the world's group */
+    struct backend *local; /* the ranks of this node, owned; NULL: there is no other */
+    struct net *world;     /* borrowed; itself, of the world's group */
     struct net_map map;
     struct net_member *member; /* by position, owned */
     struct net_watch *watch;   /* borrowed but of the world's group */
     struct transport_tcp *tcp;
-    const struct reduce_kernels *kernels;
     struct net_tuning tuning;
     struct backend_net_opts opts;
     struct net_links *message_links; /* owned; used by n->messages, once that is there */

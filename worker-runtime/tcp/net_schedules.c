@@ -92,7 +92,7 @@ static void weigh(const struct net *n, uint8_t *at, size_t count)
 {
     if (n->job.op == DDP_AVG && !net_is_average_of_integers(&n->job) &&
         n->map.n_slots != n->map.n_most)
-        convert_scale(n->kernels, at, n->job.dtype, count,
+        convert_scale(n->opts.kernels, at, n->job.dtype, count,
                       (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
 }
 

@@ -98,25 +98,17 @@ static int make_map(struct split *s, struct co_error *err)
 
 static int make_backend(struct split *s, struct backend **ret, struct co_error *err)
 {
-    const struct backend_net_opts *parent = &s->n->opts;
-    const uint32_t group =
-        parent->group * 31u + s->n->n_splits * 1009u + (uint32_t)s->mine.color + 1;
-    struct backend_net_opts opts = {.local = s->local,
-                                    .map = &s->map,
-                                    .member = s->member,
-                                    .listener = s->listener,
-                                    .watch = s->n->watch,
-                                    .control = parent->control,
-                                    .line = s->n->line,
-                                    .world = &s->n->world->backend,
-                                    .own = parent->own,
-                                    .kernels = s->n->kernels,
-                                    .tuning = &s->n->tuning,
-                                    .cookie = parent->cookie,
-                                    .group = group,
-                                    .spin = parent->spin,
-                                    .timeout_ms = parent->timeout_ms,
-                                    .deadline_ms = co_deadline_ms(parent->timeout_ms)};
+    struct backend_net_opts opts = s->n->opts; /* the parent's */
+    opts.local = s->local;
+    opts.map = &s->map;
+    opts.member = s->member;
+    opts.listener = s->listener;
+    opts.owns_watch = false;
+    opts.world = &s->n->world->backend;
+    opts.tuning = &s->n->tuning;
+    opts.group = opts.group * 31u + s->n->n_splits * 1009u + (uint32_t)s->mine.color + 1;
+    opts.deadline_ms = co_deadline_ms(opts.timeout_ms);
+    opts.on_destroy = NULL;
     int code = net_create(&opts, s->n->backend.ops, ret, err);
     s->listener[NET_DATA] = s->listener[NET_MESSAGES] = -1;
     if (code == 0) {

@@ -69,7 +69,7 @@ static struct net_reduce reduction_of(const struct net *n)
                                .dtype = j->dtype,
                                .op = integers ? DDP_SUM : j->op,
                                .divisor = integers ? n->map.n : 0,
-                               .kernels = n->kernels,
+                               .kernels = n->opts.kernels,
                                .in = n->fold_in};
 }
 
