@@ -217,16 +217,6 @@ static void wait_for_collective(struct requests *q, const struct ddp_request *r)
     unlock(q);
 }
 
-static bool is_collective_done(struct requests *q, const struct ddp_request *r)
-{
-    if (!q->has_thread)
-        advance_all(q);
-    lock(q);
-    const bool is_done = r->is_done;
-    unlock(q);
-    return is_done;
-}
-
 void requests_finish(struct requests *q)
 {
     if (q == NULL)
@@ -417,8 +407,12 @@ int ddp_test(struct ddp_request *request, int *ret_done)
         *ret_done = 1;
         return DDP_OK;
     }
-    bool collective_done = is_collective_done(g->requests, request);
+    if (!g->requests->has_thread)
+        advance_all(g->requests);
+    lock(g->requests);
+    const bool is_done = request->is_done;
+    unlock(g->requests);
     g->backend->ops->p2p_shm_advance(g->backend, NULL);
-    *ret_done = request->is_message ? atomic_load(&request->message.done) : collective_done;
+    *ret_done = request->is_message ? atomic_load(&request->message.done) : is_done;
     return DDP_OK;
 }

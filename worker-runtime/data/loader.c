@@ -115,14 +115,6 @@ static void send_batch(struct ddp_loader *l, struct slot *s)
                                             l->opts.n_datasets, &s->err);
 }
 
-static void read_batch(struct ddp_loader *l, struct slot *s)
-{
-    for (size_t i = 0; i < l->opts.n_datasets && s->code == 0; i++)
-        s->code = dataset_read(l->opts.datasets[i], s->index, s->batch.n, s->memory[i], &s->err);
-    if (s->code == 0 && has_feed(l))
-        send_batch(l, s);
-}
-
 /* Until something has moved, or so long. With the mutex held. */
 static void wait_a_while(struct ddp_loader *l, long ns)
 {
@@ -164,7 +156,11 @@ static void *read_batches(void *arg)
         if (!wait_for_copy(l, s))
             break;
         pthread_mutex_unlock(&l->lock);
-        read_batch(l, s);
+        for (size_t i = 0; i < l->opts.n_datasets && s->code == 0; i++)
+            s->code =
+                dataset_read(l->opts.datasets[i], s->index, s->batch.n, s->memory[i], &s->err);
+        if (s->code == 0 && has_feed(l))
+            send_batch(l, s);
         pthread_mutex_lock(&l->lock);
         l->n_read++;
         pthread_cond_broadcast(&l->moved);
@@ -359,7 +355,8 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
         destroy_loader(l);
         return rt_return(code, &err);
     }
-    sampler_read_ahead(s);
+    sampler_use_all(s);
+    s->is_read_ahead = true;
     group_adopt(s->group, &l->child);
     *ret_loader = l;
     return DDP_OK;
@@ -367,8 +364,10 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
 
 void ddp_loader_destroy(struct ddp_loader *l)
 {
-    if (l != NULL)
-        sampler_end_read_ahead(l->sampler);
+    if (l != NULL) {
+        sampler_use(l->sampler, &l->sampler->used);
+        l->sampler->is_read_ahead = false;
+    }
     destroy_loader(l);
 }
 

@@ -80,18 +80,6 @@ static void mark_place(struct ddp_sampler *s)
     recovery_mark(s->group, s->number, s->returns ? &s->place : &here);
 }
 
-void sampler_read_ahead(struct ddp_sampler *s)
-{
-    s->used = sampler_place(s);
-    s->is_read_ahead = true;
-}
-
-void sampler_end_read_ahead(struct ddp_sampler *s)
-{
-    mark_place(s);
-    s->is_read_ahead = false;
-}
-
 void sampler_use(struct ddp_sampler *s, const struct recovery_place *after)
 {
     mark_place(s);

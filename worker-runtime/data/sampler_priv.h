@@ -53,15 +53,11 @@ struct ddp_sampler {
     struct shared_perm *shared;  /* mapped; NULL: this rank draws its own */
     uint32_t *own;               /* mapped; pages of it are used while perm is not a shared one */
     int64_t *index;              /* mapped; the current batch, from its start; room for `length` */
-    bool is_read_ahead;          /* what was taken from it may not have been used ... */
+    bool is_read_ahead;          /* what was taken is used only when sampler_use() says so ... */
     struct recovery_place used;  /* ... and this is how far that is */
 };
 
 struct recovery_place sampler_place(const struct ddp_sampler *s); /* behind all that was taken */
-
-/* From now on what is taken counts as used only when sampler_use() says so. */
-void sampler_read_ahead(struct ddp_sampler *s);
-void sampler_end_read_ahead(struct ddp_sampler *s);
 
 /* A batch is about to be used. after: sampler_place() of when it was taken */
 void sampler_use(struct ddp_sampler *s, const struct recovery_place *after);

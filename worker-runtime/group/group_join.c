@@ -262,6 +262,14 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
     return rc;
 }
 
+int group_check_result(const char *name, int rc)
+{
+    return rc <= 0 ? rc
+                   : rt_fail(DDP_EINVAL,
+                             "%s: the function returned %d: 0 or a negative status is expected",
+                             name, rc);
+}
+
 void group_close(struct ddp_group *world)
 {
     if (world != NULL)

@@ -25,6 +25,9 @@ void group_leave(struct ddp_group *world);
  * returns   0, -ENOEXEC */
 int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
 
+/* What the program's function has returned: 0 or a negative status; else DDP_EINVAL. */
+int group_check_result(const char *name, int rc);
+
 /* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
 void group_close(struct ddp_group *world);
 

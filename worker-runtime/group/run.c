@@ -76,11 +76,7 @@ static int train_on(struct recovery *r, int (*train)(struct ddp_group *world, vo
                 continue;
             return rc;
         }
-        if (rc > 0)
-            return rt_fail(DDP_EINVAL,
-                           "ddp_run: the function returned %d: 0 or a negative status is expected",
-                           rc);
-        return rc;
+        return group_check_result("ddp_run", rc);
     }
 }
 

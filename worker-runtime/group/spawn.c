@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "first_failure.h"
+#include "group_join.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/join/env.h"
 
@@ -83,10 +84,7 @@ static int run_rank(const struct spawn *s, int rank)
     set_environment(s, rank);
     int rc = ddp_init(NULL, &world);
     if (rc == 0)
-        rc = s->fn(world, s->arg);
-    if (rc > 0)
-        rc = rt_fail(DDP_EINVAL,
-                     "ddp_spawn: the function returned %d: 0 or a negative status is expected", rc);
+        rc = group_check_result("ddp_spawn", s->fn(world, s->arg));
     told->status = rc;
     snprintf(told->text, sizeof told->text, "%s", rc != 0 ? ddp_last_error() : "");
     told->order = atomic_fetch_add(&s->board->n_told, 1) + 1;

@@ -133,12 +133,7 @@ static void run_function(struct thread *t)
 {
     struct threads *a = t->all;
     if (t->status == 0 && atomic_load(&a->n_failed) == 0)
-        t->status = a->fn(t->world, a->arg);
-    if (t->status > 0)
-        t->status = rt_fail(DDP_EINVAL,
-                            "ddp_spawn_threads: the function returned %d: 0 or a negative status "
-                            "is expected",
-                            t->status);
+        t->status = group_check_result("ddp_spawn_threads", a->fn(t->world, a->arg));
     snprintf(t->text, sizeof t->text, "%s", t->status != 0 ? ddp_last_error() : "");
     t->order = atomic_fetch_add(&a->n_ended, 1) + 1;
 }

@@ -39,16 +39,12 @@ static void destroy_link(struct group_child *child)
 
 /* Where the store is. The environment is read when it is needed, not at joining: most programs
  * never ask. */
-static int find_store(const struct ddp_group *g, const char **ret_host, uint16_t *ret_port,
+static int find_store(const struct world *w, const char **ret_host, uint16_t *ret_port,
                       struct co_error *err)
 {
-    if (g->world->group.world_size == 1)
+    if (w->group.world_size == 1)
         return co_fail(err, -ENOTSUP, "a job of one rank has no store");
-    *ret_host = g->world->store_host;
-    *ret_port = g->world->store_port;
-    if (g->world->store_host[0] != '\0')
-        return 0;
-    int rc = env_find_store(env_getenv, NULL, ret_host, ret_port, err);
+    int rc = env_find_store(w->store_host, w->store_port, ret_host, ret_port, err);
     if (rc == 0)
         return co_fail(err, -ENOTSUP,
                        "the job has no store: %s and %s say where one is, and are not both set",
@@ -68,7 +64,7 @@ static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error 
     int code = 0;
     if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
         code = pmi_meet_connect(deadline_ms, &link->client, err);
-    else if ((code = find_store(g, &host, &port, err)) == 0)
+    else if ((code = find_store(g->world, &host, &port, err)) == 0)
         code = client_connect(host, port, deadline_ms, &link->client, err);
     if (code != 0)
         return code;

@@ -439,12 +439,17 @@ void env_set_number(const char *name, int64_t number)
     setenv(name, text, 1);
 }
 
-int env_find_store(env_get_fn *get_fn, void *arg, const char **ret_host, uint16_t *ret_port,
-                   struct co_error *err)
+int env_find_store(const char *given_host, uint16_t given_port, const char **ret_host,
+                   uint16_t *ret_port, struct co_error *err)
 {
-    const struct source s = {get_fn, arg};
-    const char *host = get_text(&s, DDP_ENV_MASTER_ADDR), *port = get_text(&s, DDP_ENV_MASTER_PORT);
+    const struct source s = {env_getenv, NULL};
+    const char *host = get_text(&s, DDP_ENV_MASTER_ADDR);
+    const char *port = get_text(&s, DDP_ENV_MASTER_PORT);
     int64_t number;
+    *ret_host = given_host;
+    *ret_port = given_port;
+    if (given_host[0] != '\0')
+        return 1;
     if (host == NULL || port == NULL)
         return 0;
     if (co_parse_int(DDP_ENV_MASTER_PORT, port, 1, MOST_PORT, &number, err) != 0)

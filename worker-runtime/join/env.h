@@ -58,12 +58,13 @@ int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *e
  * returns   0; -EINVAL a member is out of bounds, or contradicts another: the text names it */
 int env_from_info(const struct ddp_rank_info *info, struct env_who *ret, struct co_error *err);
 
-/* Where the job's store is, as MASTER_ADDR and MASTER_PORT say.
+/* Where the job's store is: at the given host, if that is not "", else as MASTER_ADDR and
+ * MASTER_PORT of this process say.
  *
- * ret_host   lent, as the variable
+ * ret_host   lent, as the given one or the variable
  * returns    1; 0 they are not both set; -ENOEXEC */
-int env_find_store(env_get_fn *get, void *arg, const char **ret_host, uint16_t *ret_port,
-                   struct co_error *err);
+int env_find_store(const char *given_host, uint16_t given_port, const char **ret_host,
+                   uint16_t *ret_port, struct co_error *err);
 
 /* Of this process. */
 const char *env_getenv(void *arg, const char *name);

@@ -103,24 +103,6 @@ static int hand_down(const struct joining *j, void *bytes, size_t n, struct co_e
     "srun do not: start ddp-rendezvous on one of the nodes, and give all "                         \
     "ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
 
-/* ret_host   borrowed */
-static int find_store(const struct joining *j, const char **ret_host, uint16_t *ret_port,
-                      struct co_error *err)
-{
-    *ret_host = j->who->store_host;
-    *ret_port = j->who->store_port;
-    if (j->who->store_host[0] != '\0')
-        return 0;
-    int rc = env_find_store(env_getenv, NULL, ret_host, ret_port, err);
-    if (rc == 0)
-        return co_fail(
-            err, -ENOEXEC,
-            "the environment: %d of %d ranks are on this node, and %s and %s do not say "
-            "where the job's store is, by which the nodes find each other (" STORE_HINT ")",
-            j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
-    return rc < 0 ? rc : 0;
-}
-
 static bool is_over(const struct joining *j)
 {
     return j->opts->control != NULL && control_abort_get(j->opts->control).cause != CONTROL_OK;
@@ -172,8 +154,14 @@ static int reach_store(struct joining *j, struct co_error *err)
     uint16_t port;
     if (pmi_meet_is_for(j->who))
         return pmi_meet_connect(j->deadline_ms, &j->store, err);
-    int code = find_store(j, &host, &port, err);
-    if (code != 0)
+    int code = env_find_store(j->who->store_host, j->who->store_port, &host, &port, err);
+    if (code == 0)
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: %d of %d ranks are on this node, and %s and %s do not say where the "
+            "job's store is, by which the nodes find each other (" STORE_HINT ")",
+            j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
+    if (code < 0)
         return code;
     code = connect_store(j, host, port, &why);
     if (code != 0)

@@ -48,8 +48,7 @@ bool pmi_meet_is_for(const struct env_who *who)
 {
     const char *host;
     uint16_t port;
-    return who->pmi_fd >= 0 && who->store_host[0] == '\0' &&
-           env_find_store(env_getenv, NULL, &host, &port, NULL) == 0;
+    return who->pmi_fd >= 0 && env_find_store(who->store_host, 0, &host, &port, NULL) == 0;
 }
 
 bool pmi_meet_is_over(void)

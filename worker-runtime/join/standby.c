@@ -25,17 +25,6 @@ static int read_number(const char *name, int64_t least, int64_t most, int64_t *r
     return co_parse_int(name, text, least, most, ret, err) == 0 ? 0 : -ENOEXEC;
 }
 
-static int be_rank(const struct node_message *m, struct co_error *err)
-{
-    if (m->type != NODE_TAKE || m->local_rank >= m->n_local || m->place.rank > INT_MAX)
-        return co_fail(err, -ENOEXEC, "ddprun said something else than whose place to take");
-    env_set_number(DDP_ENV_RANK, m->place.rank);
-    env_set_number(DDP_ENV_ROLE_RANK, m->place.rank);
-    env_set_number(DDP_ENV_LOCAL_RANK, m->local_rank);
-    unsetenv(DDP_ENV_STANDBY);
-    return 0;
-}
-
 /* The socket blocks; a handler of the program's may interrupt it. */
 static int hear_place(int fd, struct co_error *err)
 {
@@ -46,7 +35,15 @@ static int hear_place(int fd, struct co_error *err)
         close(segment_fd);
     if (rc == 0)
         return co_fail(err, -ECANCELED, "the job is over, and this process never had a rank");
-    return rc < 0 ? rc : be_rank(&m, err);
+    if (rc < 0)
+        return rc;
+    if (m.type != NODE_TAKE || m.local_rank >= m.n_local || m.place.rank > INT_MAX)
+        return co_fail(err, -ENOEXEC, "ddprun said something else than whose place to take");
+    env_set_number(DDP_ENV_RANK, m.place.rank);
+    env_set_number(DDP_ENV_ROLE_RANK, m.place.rank);
+    env_set_number(DDP_ENV_LOCAL_RANK, m.local_rank);
+    unsetenv(DDP_ENV_STANDBY);
+    return 0;
 }
 
 int standby_wait(struct co_error *err)

@@ -98,16 +98,6 @@ static int see_tensor(struct ddp_mixed *x, size_t i, enum ddp_dtype dtype)
                : rt_fail(DDP_ENOMEM, "ddp_mixed_create: no memory for %zu parameters", seen->count);
 }
 
-static int see_all(struct ddp_mixed *x, const struct ddp_precision *p, const bool *is_norm)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < x->n; i++) {
-        const bool is_kept = is_norm != NULL && is_norm[i] && p->keep_norm_fp32;
-        rc = see_tensor(x, i, is_kept ? DDP_FLOAT32 : p->param);
-    }
-    return rc;
-}
-
 int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, size_t n,
                      const bool *is_norm, struct ddp_mixed **ret_mixed)
 {
@@ -122,7 +112,10 @@ int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, 
     x->masters = masters;
     x->n = n;
     x->master_weights = p->master_weights;
-    rc = see_all(x, p, is_norm);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const bool is_kept = is_norm != NULL && is_norm[i] && p->keep_norm_fp32;
+        rc = see_tensor(x, i, is_kept ? DDP_FLOAT32 : p->param);
+    }
     if (rc != 0) {
         ddp_mixed_destroy(x);
         return rc;

@@ -100,27 +100,19 @@ static int put_norm(const struct ddp_syncbn *bn, enum device_norm step,
     return device_norm(bn->g, step, l, bn->opts.stream);
 }
 
-/* In a world of 1 there is nobody to tell. */
-static int gather_moments(const struct ddp_syncbn *bn, const struct device_layer *l)
-{
-    const size_t each = 1 + 2 * bn->opts.channels;
-    if (ddp_world_size(bn->g) == 1)
-        return 0;
-    return ddp_all_gather(bn->g, l->all + l->rank * each, l->all, each, DDP_FLOAT64,
-                          bn->opts.stream);
-}
-
 int syncbn_device_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,
                           const void *x, void *y)
 {
     struct device_layer l = layer_of(bn, shape);
+    const size_t each = 1 + 2 * bn->opts.channels;
     l.x = x;
     l.y = y;
     bn->has_forward = false;
     bn->shape = *shape;
     int rc = put_norm(bn, DEVICE_NORM_SAY, &l);
-    if (rc == 0)
-        rc = gather_moments(bn, &l);
+    if (rc == 0 && ddp_world_size(bn->g) > 1)
+        rc =
+            ddp_all_gather(bn->g, l.all + l.rank * each, l.all, each, DDP_FLOAT64, bn->opts.stream);
     if (rc == 0)
         rc = put_norm(bn, DEVICE_NORM_HEAR, &l);
     if (rc == 0)

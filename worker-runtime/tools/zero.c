@@ -99,15 +99,6 @@ static size_t lay_out(struct ddp_zero *z)
     return at;
 }
 
-static struct shards_shape shape_of(const struct ddp_zero *z, size_t total)
-{
-    return (struct shards_shape){.total = total,
-                                 .n_arrays = z->n_arrays + z->has_masters,
-                                 .element_bytes = (uint32_t)ddp_dtype_size(z->fine),
-                                 .n_ranks = z->g->world_size,
-                                 .rank = z->g->rank};
-}
-
 /* The row, again where this process had one before: the program has addresses in it. */
 static int find_row(struct ddp_zero *z, size_t total)
 {
@@ -151,7 +142,11 @@ static int prepare_zero(struct ddp_zero *z, const struct ddp_zero_opts *o, struc
     z->shards = z->kept != NULL ? &z->kept->shards : &z->own_shards;
     for (size_t i = 0; i < z->n_tensors; i++)
         z->decays[i] = o->keeps_size == NULL || !o->keeps_size[i];
-    *ret = shape_of(z, lay_out(z));
+    *ret = (struct shards_shape){.total = lay_out(z),
+                                 .n_arrays = z->n_arrays + z->has_masters,
+                                 .element_bytes = (uint32_t)ddp_dtype_size(z->fine),
+                                 .n_ranks = z->g->world_size,
+                                 .rank = z->g->rank};
     for (int r = 0; r < ret->n_ranks; r++)
         z->counts[r] = shards_count(ret, r);
     return find_row(z, ret->total);

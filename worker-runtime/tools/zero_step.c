@@ -19,16 +19,6 @@ enum { BLOCK = 1024 }; /* of 16-bit gradients, as float32 */
 
 /* --- around the row --------------------------------------------------------------------------- */
 
-/* Gradients of the program's own memory. */
-static void copy_in(struct ddp_zero *z)
-{
-    for (size_t i = 0; i < z->n_tensors; i++) {
-        uint8_t *at = zero_row_at(z, z->offset[i]);
-        if (z->tensors[i].grad != at && z->tensors[i].count > 0)
-            memcpy(at, z->tensors[i].grad, z->tensors[i].count * ddp_dtype_size(z->dtype));
-    }
-}
-
 int zero_hand_out(struct ddp_zero *z)
 {
     int rc =
@@ -44,7 +34,11 @@ int zero_hand_out(struct ddp_zero *z)
 
 static int average_gradients(struct ddp_zero *z)
 {
-    copy_in(z);
+    for (size_t i = 0; i < z->n_tensors; i++) { /* from the program's own memory */
+        uint8_t *at = zero_row_at(z, z->offset[i]);
+        if (z->tensors[i].grad != at && z->tensors[i].count > 0)
+            memcpy(at, z->tensors[i].grad, z->tensors[i].count * ddp_dtype_size(z->dtype));
+    }
     int rc = ddp_reduce_scatter_v(z->g, z->row, zero_row_at(z, zero_first(z)), z->counts, z->dtype,
                                   DDP_AVG, NULL);
     return rc == 0 ? 0 : rt_fail(rc, "the gradients of a sharded step: %s", ddp_last_error());
