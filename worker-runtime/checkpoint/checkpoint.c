@@ -180,6 +180,8 @@ static int make_checkpoint(struct ddp_group *g, const struct ddp_checkpoint_opts
     return 0;
 }
 
+co_define_auto(ddp_checkpoint, ddp_checkpoint_close);
+
 int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *opts,
                         struct ddp_checkpoint **ret_checkpoint)
 {
@@ -187,14 +189,12 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
         return rt_fail(DDP_EINVAL,
                        "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
     struct co_error err = {0};
-    struct ddp_checkpoint *c = NULL;
+    co_auto(ddp_checkpoint) c = NULL;
     int rc = collective_agree(g, make_checkpoint(g, opts, &c, &err), &err);
-    if (rc != 0) {
-        ddp_checkpoint_close(c);
+    if (rc != 0)
         return rc;
-    }
     group_adopt(g, &c->child);
-    *ret_checkpoint = c;
+    *ret_checkpoint = co_take(&c);
     return DDP_OK;
 }
 

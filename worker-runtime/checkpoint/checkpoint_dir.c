@@ -267,12 +267,14 @@ static int compare_file(const struct ddp_safetensors *f, const struct checkpoint
     return 0;
 }
 
+co_define_auto(ddp_safetensors, ddp_safetensors_close);
+
 int checkpoint_dir_open(const char *directory, int64_t step, struct ddp_safetensors **ret,
                         struct co_error *err)
 {
     char path[WHOLE_FILE_MAX_PATH];
     struct checkpoint_manifest m;
-    struct ddp_safetensors *f = NULL;
+    co_auto(ddp_safetensors) f = NULL;
     int code = checkpoint_dir_path(directory, step, true, path, err);
     if (code == 0)
         code = read_manifest(path, &m, err);
@@ -285,10 +287,8 @@ int checkpoint_dir_open(const char *directory, int64_t step, struct ddp_safetens
         code = safetensors_open(path, &f, err);
     if (code == 0)
         code = compare_file(f, &m, path, err);
-    if (code != 0) {
-        ddp_safetensors_close(f);
+    if (code != 0)
         return code;
-    }
-    *ret = f;
+    *ret = co_take(&f);
     return 0;
 }

@@ -55,6 +55,8 @@ static int open_file(struct ddp_dataset *d, uint8_t *head, size_t *ret_n, uint64
     return code == 0 ? 0 : co_fail(err, code, "cannot read it: %s", strerror(-code));
 }
 
+co_define_auto(ddp_dataset, ddp_dataset_close);
+
 /* opts   NULL: an IDX file */
 static int dataset_open(const char *path, const struct ddp_tokens_opts *opts,
                         struct ddp_dataset **ret, struct co_error *err)
@@ -62,25 +64,22 @@ static int dataset_open(const char *path, const struct ddp_tokens_opts *opts,
     uint8_t head[DATA_FORMAT_HEAD];
     size_t n = 0;
     uint64_t bytes = 0;
-    struct ddp_dataset *d = calloc(1, sizeof *d);
+    co_auto(ddp_dataset) d = calloc(1, sizeof *d);
     if (d != NULL) {
         d->fd = -1;
         d->path = strdup(path);
     }
-    if (d == NULL || d->path == NULL) {
-        ddp_dataset_close(d);
+    if (d == NULL || d->path == NULL)
         return co_fail(err, -ENOMEM, "no memory to open '%s'", path);
-    }
     int code = open_file(d, head, &n, &bytes, err);
     if (code == 0)
         code = opts != NULL ? data_format_tokens(head, n, bytes, opts, &d->format, err)
                             : data_format_idx(head, n, bytes, &d->format, err);
     if (code != 0) {
-        ddp_dataset_close(d);
         co_fail_in(err, "'%s'", path);
         return code;
     }
-    *ret = d;
+    *ret = co_take(&d);
     return 0;
 }
 

@@ -99,6 +99,8 @@ static void destroy_child(struct group_child *child)
     ddp_sampler_destroy(s);
 }
 
+co_define_auto(ddp_sampler, ddp_sampler_destroy);
+
 /* What a rank can do for itself. */
 static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts,
                         struct ddp_sampler **ret_sampler, struct co_error *err)
@@ -107,7 +109,7 @@ static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts
         return co_fail(err, -EINVAL,
                        "a sampler takes 0 to %lld samples, not %lld: is ddp_sampler_opts.n set?",
                        (long long)SAMPLER_MAX_N, (long long)opts->n);
-    struct ddp_sampler *s = calloc(1, sizeof(*s));
+    co_auto(ddp_sampler) s = calloc(1, sizeof(*s));
     if (s == NULL)
         return co_fail(err, -ENOMEM, "no memory for a sampler");
     s->child.destroy = destroy_child;
@@ -125,11 +127,9 @@ static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts
     s->digest = CO_HASH_START;
     if (recovery_add_sampler(g, &s->number) < 0 ||
         map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
-        (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0)) {
-        ddp_sampler_destroy(s);
+        (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0))
         return co_fail(err, -ENOMEM, "no memory for the order of %lld samples", (long long)opts->n);
-    }
-    *ret_sampler = s;
+    *ret_sampler = co_take(&s);
     return 0;
 }
 
@@ -180,18 +180,16 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
     if (g == NULL || opts == NULL || ret_sampler == NULL)
         return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
     struct co_error err = {0};
-    struct ddp_sampler *s = NULL;
+    co_auto(ddp_sampler) s = NULL;
     int rc = collective_agree(g, make_sampler(g, opts, &s, &err), &err);
     if (rc == 0 && g->backend != NULL && (rc = compare_terms(g, s)) == 0 && is_shuffled(s))
         rc = shared_perm_create(g, (uint32_t)s->plan.n, &s->shared);
     if (rc == 0)
         rc = take_place(s);
-    if (rc != 0) {
-        ddp_sampler_destroy(s);
+    if (rc != 0)
         return rc;
-    }
     group_adopt(g, &s->child);
-    *ret_sampler = s;
+    *ret_sampler = co_take(&s);
     return 0;
 }
 

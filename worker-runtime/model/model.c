@@ -8,6 +8,7 @@
  * and ddp_model_sync() in model_step.c, then model_average_some(). */
 #include "model_priv.h"
 
+#include "common/scope.h"
 #include "model_agree.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/process.h"
@@ -177,12 +178,14 @@ static int model_create(struct ddp_model *m)
     return rt_fail(rc, "%s", text);
 }
 
+co_define_auto(ddp_model, ddp_model_destroy);
+
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model)
 {
     if (g == NULL || ret_model == NULL)
         return rt_fail(DDP_EINVAL, "ddp_model_create: group and ret_model are needed");
-    struct ddp_model *m = calloc(1, sizeof(*m));
+    co_auto(ddp_model) m = calloc(1, sizeof(*m));
     if (m == NULL) {
         model_agree(g, NULL);
         return rt_fail(DDP_ENOMEM, "no memory for a model");
@@ -195,14 +198,12 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
     m->weight = 1;
     m->checkpoint_fd = checkpoint_request_find(g);
     int rc = model_create(m);
-    if (rc != 0) {
-        ddp_model_destroy(m);
+    if (rc != 0)
         return rc;
-    }
     model_homes_hand_out(m);
     model_begin_step(m);
     group_adopt(g, &m->child);
-    *ret_model = m;
+    *ret_model = co_take(&m);
     return 0;
 }
 

@@ -147,12 +147,14 @@ static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts 
     return rc == 0 ? compare_stages(p) : rc;
 }
 
+co_define_auto(ddp_pipeline, ddp_pipeline_destroy);
+
 int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts *opts,
                         struct ddp_pipeline **ret_pipeline)
 {
     if (stages == NULL || ret_pipeline == NULL)
         return rt_fail(DDP_EINVAL, "ddp_pipeline_create: a group and ret_pipeline are needed");
-    struct ddp_pipeline *p = calloc(1, sizeof *p);
+    co_auto(ddp_pipeline) p = calloc(1, sizeof *p);
     if (p == NULL) {
         struct co_error err = {0};
         return collective_agree(stages, co_fail(&err, -ENOMEM, "no memory for a pipeline"), &err);
@@ -162,12 +164,10 @@ int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts
     p->stage = ddp_rank(stages);
     p->n_stages = ddp_world_size(stages);
     int rc = open_pipeline(p, opts);
-    if (rc != 0) {
-        ddp_pipeline_destroy(p);
+    if (rc != 0)
         return rc;
-    }
     group_adopt(stages, &p->child);
-    *ret_pipeline = p;
+    *ret_pipeline = co_take(&p);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 /* precision.c - which type is used for what, and the parameters that are kept in two. */
+#include "common/scope.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
@@ -98,17 +99,17 @@ static int see_tensor(struct ddp_mixed *x, size_t i, enum ddp_dtype dtype)
                : rt_fail(DDP_ENOMEM, "ddp_mixed_create: no memory for %zu parameters", seen->count);
 }
 
+co_define_auto(ddp_mixed, ddp_mixed_destroy);
+
 int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, size_t n,
                      const bool *is_norm, struct ddp_mixed **ret_mixed)
 {
     int rc = check_tensors(p, masters, n);
     if (rc != 0)
         return rc;
-    struct ddp_mixed *x = calloc(1, sizeof *x);
-    if (x == NULL || (x->seen = calloc(n, sizeof *x->seen)) == NULL) {
-        free(x);
+    co_auto(ddp_mixed) x = calloc(1, sizeof *x);
+    if (x == NULL || (x->seen = calloc(n, sizeof *x->seen)) == NULL)
         return rt_fail(DDP_ENOMEM, "ddp_mixed_create: no memory for %zu tensors", n);
-    }
     x->masters = masters;
     x->n = n;
     x->master_weights = p->master_weights;
@@ -116,12 +117,10 @@ int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, 
         const bool is_kept = is_norm != NULL && is_norm[i] && p->keep_norm_fp32;
         rc = see_tensor(x, i, is_kept ? DDP_FLOAT32 : p->param);
     }
-    if (rc != 0) {
-        ddp_mixed_destroy(x);
+    if (rc != 0)
         return rc;
-    }
     ddp_mixed_give_params(x);
-    *ret_mixed = x;
+    *ret_mixed = co_take(&x);
     return 0;
 }
 

@@ -5,6 +5,7 @@
  * ranks. */
 #include "syncbn_priv.h"
 
+#include "common/scope.h"
 #include "worker-runtime/arithmetic/moments.h"
 #include "worker-runtime/device/device.h"
 
@@ -52,6 +53,8 @@ static void destroy_child(struct group_child *child)
     ddp_syncbn_destroy((struct ddp_syncbn *)child);
 }
 
+co_define_auto(ddp_syncbn, ddp_syncbn_destroy);
+
 int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
                       struct ddp_syncbn **ret_bn)
 {
@@ -60,12 +63,10 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
     int rc = check_opts(opts);
     if (rc != 0)
         return rc;
-    struct ddp_syncbn *bn = calloc(1, sizeof *bn);
+    co_auto(ddp_syncbn) bn = calloc(1, sizeof *bn);
     if (bn == NULL || (bn->memory = calloc(6 * opts->channels, sizeof *bn->memory)) == NULL ||
-        (bn->all = alloc_all(g, opts->channels)) == NULL) {
-        ddp_syncbn_destroy(bn);
+        (bn->all = alloc_all(g, opts->channels)) == NULL)
         return rt_fail(DDP_ENOMEM, "ddp_syncbn_create: no memory for %zu channels", opts->channels);
-    }
     bn->child.destroy = destroy_child;
     bn->g = g;
     bn->opts = *opts;
@@ -77,12 +78,10 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
     bn->b = bn->a + opts->channels;
     bn->sums = bn->b + opts->channels;
     rc = syncbn_is_on_device(bn) ? syncbn_device_init(bn) : 0;
-    if (rc != 0) {
-        ddp_syncbn_destroy(bn);
+    if (rc != 0)
         return rt_fail(rc, "ddp_syncbn_create: %s", ddp_last_error());
-    }
     group_adopt(g, &bn->child);
-    *ret_bn = bn;
+    *ret_bn = co_take(&bn);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/hash.h"
+#include "common/scope.h"
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/collective.h"
 #include "worker-runtime/core/process.h"
@@ -218,12 +219,14 @@ static void destroy_child(struct group_child *child)
     ddp_zero_destroy((struct ddp_zero *)child);
 }
 
+co_define_auto(ddp_zero, ddp_zero_destroy);
+
 int ddp_zero_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                     const struct ddp_zero_opts *opts, struct ddp_zero **ret_zero)
 {
     if (g == NULL || ret_zero == NULL)
         return rt_fail(DDP_EINVAL, "ddp_zero_create: group and ret_zero are needed");
-    struct ddp_zero *z = calloc(1, sizeof *z);
+    co_auto(ddp_zero) z = calloc(1, sizeof *z);
     if (z == NULL) {
         model_agree(g, NULL);
         return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory");
@@ -233,13 +236,11 @@ int ddp_zero_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_te
     z->tensors = tensors;
     z->n_tensors = n_tensors;
     int rc = zero_make(z, opts);
-    if (rc != 0) {
-        ddp_zero_destroy(z);
+    if (rc != 0)
         return rc;
-    }
     hand_out_gradients(z);
     group_adopt(g, &z->child);
-    *ret_zero = z;
+    *ret_zero = co_take(&z);
     return 0;
 }
 
