@@ -19,8 +19,9 @@ bool co_may_replace(const char *path)
     return stat(path, &st) < 0 || S_ISREG(st.st_mode);
 }
 
-static int write_all(int fd, const char *bytes, size_t n)
+int co_write_all(int fd, const void *from, size_t n)
 {
+    const char *bytes = from;
     while (n > 0) {
         ssize_t wrote = write(fd, bytes, n);
         if (wrote < 0 && errno == EINTR)
@@ -33,12 +34,28 @@ static int write_all(int fd, const char *bytes, size_t n)
     return 0;
 }
 
+ssize_t co_read_all(int fd, void *to, size_t max)
+{
+    size_t n = 0;
+    while (n < max) {
+        ssize_t got = read(fd, (char *)to + n, max - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    return (ssize_t)n;
+}
+
 static int write_to(const char *path, int flags, const void *bytes, size_t n)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
     if (fd < 0)
         return -errno;
-    int rc = write_all(fd, bytes, n);
+    int rc = co_write_all(fd, bytes, n);
     if (close(fd) < 0 && rc == 0)
         rc = -errno;
     return rc;

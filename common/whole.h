@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct co_error;
 
@@ -21,5 +22,11 @@ bool co_may_replace(const char *path);
  * returns 0, or -errno with a text that names the file; what was there is untouched then, and no
  * draft is left */
 int co_write_whole(const char *path, const void *bytes, size_t n, struct co_error *err);
+
+/* Write all of n bytes to a descriptor that may take them one after the other. returns 0, -errno */
+int co_write_all(int fd, const void *bytes, size_t n);
+
+/* Read up to `max` bytes, fewer only at the end of the file. returns how many; -errno */
+ssize_t co_read_all(int fd, void *to, size_t max);
 
 #endif

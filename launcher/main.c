@@ -93,6 +93,13 @@ static int usage_code(int rc)
     }
 }
 
+/* returns code */
+static int print_error(const struct co_error *err, int code)
+{
+    fprintf(stderr, "ddprun: %s\n", err->text);
+    return code;
+}
+
 static int show(const struct job_spec *spec)
 {
     struct co_error err;
@@ -100,8 +107,7 @@ static int show(const struct job_spec *spec)
                                   : dry_run_print(spec, environ, stdout, &err);
     if (rc == 0)
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
-    fprintf(stderr, "ddprun: %s\n", err.text);
-    return EXIT_INTERNAL;
+    return print_error(&err, EXIT_INTERNAL);
 }
 
 static void print_notes(const char *notes)
@@ -140,11 +146,10 @@ static int run_job(struct job_spec *spec, int null_fd)
         return code;
     int rc = spec->remote != NULL ? remote_run(spec, null_fd, &end, &err)
                                   : node_run(spec, link, null_fd, &end, &err);
-    if (rc < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        return rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD ? EXIT_UNAVAILABLE
-                                                                     : EXIT_INTERNAL;
-    }
+    if (rc < 0)
+        return print_error(&err, rc == -EADDRINUSE || rc == -ELIBACC || rc == -ELIBBAD
+                                     ? EXIT_UNAVAILABLE
+                                     : EXIT_INTERNAL);
     if (end.die_of != 0)
         die_of(end.die_of);
     return end.exit_code;
@@ -179,10 +184,8 @@ static int place_ranks(struct job_spec *spec)
     if (spec->bind == PLACEMENT_NONE && !spec->report_bindings)
         return 0;
     int rc = binding_find(&request, &binding, &err);
-    if (rc < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        return usage_code(rc);
-    }
+    if (rc < 0)
+        return print_error(&err, usage_code(rc));
     job_spec_set_binding(spec, binding);
     for (int i = 0; spec->report_bindings && i < spec->n_local; i++)
         fprintf(stderr, "ddprun: %srank %d: %s%s\n", spec->world.has_others ? "local " : "", i,
@@ -196,10 +199,8 @@ static int do_launched(struct launch_channel *channel, struct job_spec *spec, in
 {
     struct co_error err;
     spec->world.launch_fd = channel->fd;
-    if (launch_make_key(channel, &spec->world, &err) < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        return EXIT_INTERNAL;
-    }
+    if (launch_make_key(channel, &spec->world, &err) < 0)
+        return print_error(&err, EXIT_INTERNAL);
     int code = place_ranks(spec);
     if (code != 0)
         return code;
@@ -240,8 +241,7 @@ static int become_rank(const struct job_spec *spec)
         rc = exec_error_explain(path, errno, &err);
     }
     worker_env_destroy(common);
-    fprintf(stderr, "ddprun: %s\n", err.text);
-    return usage_code(rc);
+    return print_error(&err, usage_code(rc));
 }
 
 static int do_alone(struct job_spec *spec, int null_fd)
@@ -291,10 +291,8 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     world.assignment = channel != NULL ? &channel->assignment : NULL;
     fix_own_path(argc, argv, &name, &words);
     int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);
-    if (rc < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        return usage_code(rc);
-    }
+    if (rc < 0)
+        return print_error(&err, usage_code(rc));
     if (wish == CLI_HELP) {
         cli_print_help(stdout);
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
@@ -327,10 +325,8 @@ static int do_as_launch_tells(int null_fd)
     int rc = launch_open(null_fd, &channel, &err);
     if (rc == 0 && held_fd >= 0)
         payload_cache_tidy(program, held_fd);
-    if (rc < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        return EXIT_INTERNAL;
-    }
+    if (rc < 0)
+        return print_error(&err, EXIT_INTERNAL);
     int code = do_as_told((int)channel.order.n_argv, channel.order.argv, &channel, null_fd);
     launch_close(&channel);
     return code;

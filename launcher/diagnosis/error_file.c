@@ -2,11 +2,13 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -53,26 +55,6 @@ int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_
     return 0;
 }
 
-static int read_bytes(int fd, size_t max_bytes, char **ret, size_t *ret_n)
-{
-    co_autofree char *text = malloc(max_bytes + 1);
-    size_t n = 0;
-    if (text == NULL)
-        return -ENOMEM;
-    while (n < max_bytes) {
-        ssize_t got = read(fd, text + n, max_bytes - n);
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    text[n] = '\0';
-    *ret = co_take(&text);
-    *ret_n = n;
-    return 0;
-}
-
 int error_file_read(const char *path, char **ret_message, char **ret_text, struct co_error *err)
 {
     /* not blocking: a rank may have put a FIFO there; not following: or a link to elsewhere */
@@ -86,12 +68,12 @@ int error_file_read(const char *path, char **ret_message, char **ret_text, struc
         return co_fail(err, -ENOENT, "%s: empty", path);
     if (st.st_size > ERROR_FILE_MAX_BYTES)
         return co_fail(err, -EFBIG, "%s: more than %d bytes", path, ERROR_FILE_MAX_BYTES);
-    co_autofree char *text = NULL;
-    size_t n = 0;
-    int rc = read_bytes(fd, (size_t)st.st_size, &text, &n);
-    if (rc < 0)
-        return co_fail(err, rc, "%s: %s", path, strerror(-rc));
-    if (error_file_parse(text, n, ret_message, err) < 0)
+    co_autofree char *text = malloc((size_t)st.st_size + 1);
+    ssize_t n = text != NULL ? co_read_all(fd, text, (size_t)st.st_size) : -ENOMEM;
+    if (n < 0)
+        return co_fail(err, (int)n, "%s: %s", path, strerror((int)-n));
+    text[n] = '\0';
+    if (error_file_parse(text, (size_t)n, ret_message, err) < 0)
         return co_fail_in(err, "%s", path);
     *ret_text = co_take(&text);
     return 0;

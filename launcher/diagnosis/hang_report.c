@@ -182,20 +182,13 @@ json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers
 
 /* --- what the kernel says of a process --- */
 
-char hang_proc_state(const char *stat_text)
-{
-    const char *name_end = strrchr(stat_text, ')'); /* the name may hold anything */
-    if (name_end == NULL || name_end[1] != ' ' || name_end[2] == '\0')
-        return '?';
-    return name_end[2];
-}
-
 void hang_proc_read(pid_t pid, struct hang_proc *ret)
 {
     char text[512];
+    struct co_process process;
     *ret = (struct hang_proc){.state = '?'};
-    if (co_process_read(pid, "stat", text, sizeof text) > 0)
-        ret->state = hang_proc_state(text);
+    if (co_process_look(pid, &process, NULL) == 0)
+        ret->state = process.state;
     if (co_process_read(pid, "wchan", text, sizeof text) <= 0 || text[0] == '0')
         return; /* it runs, or we may not know */
     snprintf(ret->place, sizeof ret->place, "%.*s", (int)strcspn(text, " \n"), text);

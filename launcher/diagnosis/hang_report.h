@@ -45,9 +45,6 @@ struct hang_proc {
 /* Never waits. What cannot be read is left out. */
 void hang_proc_read(pid_t pid, struct hang_proc *ret);
 
-/* Of the text of /proc/PID/stat. Pure. returns '?': it is none */
-char hang_proc_state(const char *stat_text);
-
 /* "sleeps in futex_wait", "is stopped", "runs". returns buf */
 char *hang_proc_text(const struct hang_proc *p, char *buf, size_t n);
 

@@ -7,6 +7,7 @@
 #include "resources.h"
 
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -83,14 +84,11 @@ static int real_read_file(void *arg, const char *path, size_t max, char **ret_te
     co_autofree char *text = fd < 0 ? NULL : malloc(max + 1);
     if (text == NULL)
         return fd < 0 ? -errno : -ENOMEM;
-    size_t len = 0;
-    for (ssize_t n = 1; n > 0 && len < max + 1; len += (size_t)n) {
-        n = read(fd, text + len, max + 1 - len);
-        if (n < 0)
-            return -errno;
-    }
+    ssize_t len = co_read_all(fd, text, max + 1);
+    if (len < 0)
+        return (int)len;
     *ret_text = co_take(&text);
-    *ret_len = len;
+    *ret_len = (size_t)len;
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,13 +42,10 @@ static int read_program(int fd, const char *path, struct payload *p, struct co_e
     p->bytes = malloc(p->n_bytes);
     if (p->bytes == NULL)
         return co_fail(err, -ENOMEM, "no memory for '%s'", path);
-    for (size_t got = 0; got < p->n_bytes;) {
-        ssize_t n = read(fd, p->bytes + got, p->n_bytes - got);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return co_fail(err, n < 0 ? -errno : -EIO, "cannot read '%s' to its end", path);
-        got += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
+    ssize_t n = co_read_all(fd, p->bytes, p->n_bytes);
+    return n == (ssize_t)p->n_bytes
+               ? 0
+               : co_fail(err, n < 0 ? (int)n : -EIO, "cannot read '%s' to its end", path);
 }
 
 static void describe_payload(struct payload *p)

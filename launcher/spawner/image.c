@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -101,13 +102,10 @@ int image_make(const struct image_words *workers, size_t n, int *ret_fd, struct 
     co_autoclose_fd int fd = memfd_create("ddprun-image", MFD_CLOEXEC);
     if (fd < 0)
         return co_fail(err, -errno, "cannot make a memory file: %s", strerror(errno));
-    for (size_t done = 0; done < bytes;) {
-        ssize_t took = write(fd, base + done, bytes - done);
-        if (took < 0)
-            return co_fail(err, -errno, "cannot write the arguments of '%s' to memory: %s",
-                           workers[0].path, strerror(errno));
-        done += (size_t)took;
-    }
+    int rc = co_write_all(fd, base, bytes);
+    if (rc < 0)
+        return co_fail(err, rc, "cannot write the arguments of '%s' to memory: %s", workers[0].path,
+                       strerror(-rc));
     *ret_fd = co_take_fd(&fd);
     return 0;
 }

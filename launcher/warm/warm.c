@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <ctype.h>
 #include <ddp/env.h>
@@ -86,13 +87,8 @@ static int write_file(const char *path, const unsigned char *bytes, size_t n, st
     co_autoclose_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return co_fail(err, -errno, "cannot make '%s': %s", path, strerror(errno));
-    for (size_t done = 0; done < n;) {
-        ssize_t took = write(fd, bytes + done, n - done);
-        if (took < 0)
-            return co_fail(err, -errno, "cannot write '%s': %s", path, strerror(errno));
-        done += (size_t)took;
-    }
-    return 0;
+    int rc = co_write_all(fd, bytes, n);
+    return rc < 0 ? co_fail(err, rc, "cannot write '%s': %s", path, strerror(-rc)) : 0;
 }
 
 /* Why a fork could not stand in for executing this program; NULL: it could. */

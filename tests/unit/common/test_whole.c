@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,23 @@ START_TEST(a_failure_names_the_file_and_leaves_no_draft)
 }
 END_TEST
 
+START_TEST(all_is_read_up_to_a_bound_or_to_the_end)
+{
+    char text[8];
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    ck_assert_int_eq(co_write_all(fds[1], "abcdef", 6), 0);
+    ck_assert_int_eq(co_read_all(fds[0], text, 4), 4);
+    ck_assert_mem_eq(text, "abcd", 4);
+    close(fds[1]);
+    ck_assert_int_eq(co_read_all(fds[0], text, sizeof text), 2);
+    ck_assert_mem_eq(text, "ef", 2);
+    ck_assert_int_eq(co_write_all(fds[0], "x", 1), -EBADF);
+    close(fds[0]);
+    ck_assert_int_eq(co_read_all(fds[0], text, 1), -EBADF);
+}
+END_TEST
+
 TEST_SUITE(whole)
 {
     Suite *s = suite_create("whole");
@@ -136,6 +154,7 @@ TEST_SUITE(whole)
     tcase_add_test(t, behind_a_link_in_dev_what_was_written_stays);
     tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
+    tcase_add_test(t, all_is_read_up_to_a_bound_or_to_the_end);
     suite_add_tcase(s, t);
     return s;
 }

@@ -132,16 +132,6 @@ START_TEST(programs_get_the_same_as_json)
 }
 END_TEST
 
-START_TEST(a_state_is_found_behind_any_name)
-{
-    ck_assert_int_eq(hang_proc_state("12 (any) S 1 2"), 'S');
-    ck_assert_int_eq(hang_proc_state("12 (a) R (b) T 1"), 'T');
-    ck_assert_int_eq(hang_proc_state(""), '?');
-    ck_assert_int_eq(hang_proc_state("12 (any)"), '?');
-    ck_assert_int_eq(hang_proc_state("12 (any) "), '?');
-}
-END_TEST
-
 START_TEST(this_process_runs)
 {
     struct hang_proc p;
@@ -168,7 +158,6 @@ TEST_SUITE(hang_report)
     tcase_add_test(tc, a_call_is_told_with_its_size_and_group);
     tcase_add_test(tc, the_longest_text_fits);
     tcase_add_test(tc, programs_get_the_same_as_json);
-    tcase_add_test(tc, a_state_is_found_behind_any_name);
     tcase_add_test(tc, this_process_runs);
     suite_add_tcase(suite, tc);
     return suite;
