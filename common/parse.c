@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,4 +217,14 @@ int co_edit_distance(const char *a, const char *b, int limit)
         }
     }
     return row[n_b] < limit ? row[n_b] : limit;
+}
+
+char *co_format(const char *format, ...)
+{
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    return n >= 0 ? text : NULL;
 }

@@ -61,4 +61,7 @@ void co_print_hex(const uint8_t *bytes, size_t n, char *to);
  * mean". */
 int co_edit_distance(const char *a, const char *b, int limit);
 
+/* A text as printf() makes it. returns one to free(); NULL: no memory */
+__attribute__((format(printf, 1, 2))) char *co_format(const char *format, ...);
+
 #endif

@@ -20,6 +20,7 @@
 #include "launcher/reporting/dry_run.h"
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 
 #include <ddp/env.h>
@@ -268,10 +269,8 @@ static void fix_own_path(int argc, char **argv, char **ret_name, char ***ret_wor
         return;
     co_autofree char *here = getcwd(NULL, 0);
     co_autofree char **words = calloc((size_t)argc + 1, sizeof *words);
-    if (here == NULL || words == NULL || asprintf(ret_name, "%s/%s", here, argv[0]) < 0) {
-        *ret_name = NULL;
+    if (here == NULL || words == NULL || (*ret_name = co_format("%s/%s", here, argv[0])) == NULL)
         return;
-    }
     memcpy(words, argv, (size_t)argc * sizeof *words);
     words[0] = *ret_name;
     *ret_words = co_take(&words);

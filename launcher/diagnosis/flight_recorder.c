@@ -194,11 +194,8 @@ int flight_recorder_ask(const struct flight_recorder_names *names, const int *ra
 
 static void close_files(struct flight *flight)
 {
-    if (flight->from >= 0)
-        close(flight->from);
-    if (flight->to >= 0)
-        close(flight->to);
-    flight->from = flight->to = -1;
+    co_close_fd(&flight->from);
+    co_close_fd(&flight->to);
 }
 
 void flight_recorder_destroy(struct flights *f)

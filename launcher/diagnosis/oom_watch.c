@@ -143,10 +143,8 @@ static void open_log(struct oom_watch *w)
     snprintf(path, sizeof path, "%s/dev/kmsg", w->root);
     if (w->log_fd < 0 && has_nodes_pids(w->root))
         w->log_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (w->log_fd >= 0 && lseek(w->log_fd, 0, SEEK_END) < 0) {
-        close(w->log_fd);
-        w->log_fd = -1;
-    }
+    if (w->log_fd >= 0 && lseek(w->log_fd, 0, SEEK_END) < 0)
+        co_close_fd(&w->log_fd);
 }
 
 /* A read gives one record; EPIPE says that some were overwritten before we came. */
@@ -171,9 +169,7 @@ void oom_watch_init(struct oom_watch *w, const char *root)
 
 void oom_watch_close(struct oom_watch *w)
 {
-    if (w->log_fd >= 0)
-        close(w->log_fd);
-    w->log_fd = -1;
+    co_close_fd(&w->log_fd);
 }
 
 void oom_watch_begin(struct oom_watch *w)

@@ -37,11 +37,9 @@ static int find_in_path(const struct host_env *world, const char *name, char **r
         path = DEFAULT_PATH;
     for (const char *dir = path;; dir++) {
         int n = (int)strcspn(dir, ":");
-        co_autofree char *candidate = NULL;
-        if (asprintf(&candidate, "%.*s/%s", n > 0 ? n : 1, n > 0 ? dir : ".", name) < 0) {
-            candidate = NULL;
+        co_autofree char *candidate = co_format("%.*s/%s", n > 0 ? n : 1, n > 0 ? dir : ".", name);
+        if (candidate == NULL)
             return -ENOMEM;
-        }
         enum file_kind kind = world->look_at(world->arg, candidate);
         if (kind == FILE_EXECUTABLE) {
             *ret_path = co_take(&candidate);
@@ -58,10 +56,9 @@ static int find_in_path(const struct host_env *world, const char *name, char **r
 static int look_below(const struct host_env *world, const char *dir, size_t len, const char *name,
                       enum file_kind *ret_kind, char **ret_path)
 {
-    if (asprintf(ret_path, "%.*s/%s", (int)len, dir, name) < 0) {
-        *ret_path = NULL;
+    *ret_path = co_format("%.*s/%s", (int)len, dir, name);
+    if (*ret_path == NULL)
         return -ENOMEM;
-    }
     *ret_kind = world->look_at(world->arg, *ret_path);
     return 0;
 }
@@ -88,14 +85,10 @@ static int find_python_in(const struct host_env *world, const char *dir, size_t 
 static int find_python_of(const struct host_env *world, const char *variable, char **ret_path)
 {
     const char *prefix = host_env_get(world, variable);
-    co_autofree char *bin = NULL;
     if (prefix == NULL)
         return -ENOENT;
-    if (asprintf(&bin, "%s/bin", prefix) < 0) {
-        bin = NULL;
-        return -ENOMEM;
-    }
-    return find_python_in(world, bin, strlen(bin), ret_path);
+    co_autofree char *bin = co_format("%s/bin", prefix);
+    return bin != NULL ? find_python_in(world, bin, strlen(bin), ret_path) : -ENOMEM;
 }
 
 /* That of the environment in whose bin ddprun is, if it was called by its path there: torchrun is

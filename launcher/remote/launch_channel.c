@@ -110,11 +110,9 @@ static int obey(struct launch_channel *l, const char *from, struct co_error *err
                        "it is not known here where the nodes are to meet: neither "
                        "SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR says whence we "
                        "were started");
-    if (asprintf(&l->endpoint, strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host, o->port) <
-        0) {
-        l->endpoint = NULL;
+    l->endpoint = co_format(strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host, o->port);
+    if (l->endpoint == NULL)
         return co_fail(err, -ENOMEM, "no memory for an order");
-    }
     for (char **v = o->env; *v != NULL; v++) {
         char *equals = strchr(*v, '=');
         *equals = '\0';

@@ -33,9 +33,7 @@ enum { READ_BYTES = 4096, PIPE_BYTES = 65536 };
 static void close_fd(uv_poll_t *poll, int *fd)
 {
     remote_close_handle(poll);
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    co_close_fd(fd);
 }
 
 static void give_up(struct remote_host *h, const char *why)
@@ -381,9 +379,7 @@ void remote_host_close(struct remote_host *h)
     close_fd(&h->in_poll, &h->in_fd);
     close_fd(&h->out_poll, &h->out_fd);
     close_fd(&h->err_poll, &h->err_fd);
-    if (h->pidfd >= 0)
-        close(h->pidfd);
-    h->pidfd = -1;
+    co_close_fd(&h->pidfd);
     if (h->to_write.data != NULL)
         explicit_bzero(h->to_write.data, h->to_write.cap); /* the token */
     co_buf_fini(&h->to_write);

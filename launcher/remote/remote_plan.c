@@ -190,12 +190,10 @@ static int find_places(struct remote *r, struct co_error *err)
         return co_fail(err, -errno, "cannot find out where this ddprun is: %s", strerror(errno));
     program[n] = '\0';
     bool is_absolute = spec->wdir != NULL && spec->wdir[0] == '/';
-    if (asprintf(&r->dir, "%s%s%s", is_absolute ? "" : here,
-                 is_absolute || spec->wdir == NULL ? "" : "/",
-                 spec->wdir != NULL ? spec->wdir : "") < 0)
-        r->dir = NULL;
-    if (asprintf(&r->nodes, "%u:%u", spec->world.min_nodes, spec->world.max_nodes) < 0)
-        r->nodes = NULL;
+    r->dir =
+        co_format("%s%s%s", is_absolute ? "" : here, is_absolute || spec->wdir == NULL ? "" : "/",
+                  spec->wdir != NULL ? spec->wdir : "");
+    r->nodes = co_format("%u:%u", spec->world.min_nodes, spec->world.max_nodes);
     r->program = strdup(program);
     return r->dir != NULL && r->nodes != NULL && r->program != NULL
                ? 0

@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/parse.h"
 #include "common/scope.h"
 #include "common/whole.h"
 #include "rendezvous/membership/member.h"
@@ -267,10 +268,7 @@ static char *make_text(const struct report *r, const char *run_id)
         return NULL;
     co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(root);
-    char *text = NULL;
-    if (dump == NULL || asprintf(&text, "%s\n", dump) < 0)
-        return NULL;
-    return text;
+    return dump != NULL ? co_format("%s\n", dump) : NULL;
 }
 
 int report_json_write(const char *path, const struct report *r, const char *run_id,

@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,16 +118,8 @@ static int give_up(int *fd, int code, struct co_error *err)
 
 static int write_all(int *fd, const char *bytes, size_t n, struct co_error *err)
 {
-    while (n > 0 && *fd >= 0) {
-        ssize_t took = write(*fd, bytes, n);
-        if (took > 0) {
-            bytes += took;
-            n -= (size_t)took;
-        } else if (errno != EINTR) {
-            return give_up(fd, -errno, err);
-        }
-    }
-    return 0;
+    int rc = *fd >= 0 ? co_write_all(*fd, bytes, n) : 0;
+    return rc < 0 ? give_up(fd, rc, err) : 0;
 }
 
 int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path)

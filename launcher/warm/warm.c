@@ -109,10 +109,8 @@ static const char *find_hindrance(const struct job_spec *spec, const char *runti
 
 static int make_files(struct warm *w, const char *runtime_dir, struct co_error *err)
 {
-    if (asprintf(&w->archive, "%s/warm.zip", runtime_dir) < 0)
-        w->archive = NULL;
-    if (asprintf(&w->seen, "%s/warm.seen", runtime_dir) < 0)
-        w->seen = NULL;
+    w->archive = co_format("%s/warm.zip", runtime_dir);
+    w->seen = co_format("%s/warm.seen", runtime_dir);
     if (w->archive == NULL || w->seen == NULL)
         return co_fail(err, -ENOMEM, "no memory");
     int rc = write_file(w->archive, warm_archive, warm_archive_bytes, err);
@@ -153,14 +151,12 @@ static int prepare_parent(struct warm *w, const char *runtime_dir, char *const *
                           struct co_error *err)
 {
     const char *hindrance = find_hindrance(w->spec, runtime_dir);
-    co_autofree char *role = NULL;
     if (hindrance != NULL)
         return co_fail(err, -ENOTSUP, "%s", hindrance);
     int rc = make_files(w, runtime_dir, err);
     if (rc < 0)
         return rc;
-    if (asprintf(&role, "learn:%s:", w->seen) < 0)
-        role = NULL;
+    co_autofree char *role = co_format("learn:%s:", w->seen);
     w->rank_env = role != NULL ? add_bootstrap(w, environment, role) : NULL;
     return w->rank_env != NULL ? 0 : co_fail(err, -ENOMEM, "no memory");
 }
@@ -219,12 +215,9 @@ static char *make_role(const struct warm *w)
     size_t n = 0;
     for (size_t i = 0; i < n_hidden(w->spec); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? "," : "", hidden[i]);
-    char *role = NULL;
-    return asprintf(&role, "probe:%s:%d:%s:%zu:%s:", w->seen, w->spec->n_local,
-                    w->spec->warm == WARM_START ? "start" : "", co_count_words(w->spec->argv),
-                    names) < 0
-               ? NULL
-               : role;
+    return co_format("probe:%s:%d:%s:%zu:%s:", w->seen, w->spec->n_local,
+                     w->spec->warm == WARM_START ? "start" : "", co_count_words(w->spec->argv),
+                     names);
 }
 
 /* PYTHON -u -c GUARD and the words of a rank, which the bootstrap executes. */
