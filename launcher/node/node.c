@@ -293,6 +293,9 @@ static int open_machines(struct node *n, struct co_error *err)
 static void open_start(struct node *n)
 {
     const struct warm_callbacks warm_callbacks = {.say = on_warm, .arg = n};
+    n->view.supervisor = n->supervisor;
+    n->view.runtime_dir = n->runtime_dir;
+    n->view.output = n->output;
     warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_callbacks);
     event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
     n->start = (struct start){.spec = n->spec,
@@ -310,9 +313,6 @@ static void open_start(struct node *n)
                                                  .on_death = on_death,
                                                  .on_saved = on_saved,
                                                  .arg = n};
-    n->view.supervisor = n->supervisor;
-    n->view.runtime_dir = n->runtime_dir;
-    n->view.output = n->output;
 }
 
 /* A job of this node alone begins at once. */
