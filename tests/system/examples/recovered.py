@@ -25,19 +25,6 @@ STEPS = 40 + 8 * KILLS
 STEP = re.compile(rb"step (\d+):?  ?loss ([\d.e+-]+)")
 
 
-def ranks_of(job):
-    """Pids of the processes that train."""
-    found = []
-    for pid in job.processes():
-        try:
-            with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == os.path.basename(EXAMPLE)[:15]:
-                    found.append(pid)
-        except OSError:
-            pass
-    return found
-
-
 def rank_of(pid):
     with open(f"/proc/{pid}/environ", "rb") as f:
         return dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)[b"RANK"].decode()
@@ -75,7 +62,7 @@ class Recovered(unittest.TestCase):
                 self.assertNotIn(step, losses)
                 losses[step] = found[2]
                 if n_kills > 0 and step % 8 == 0:
-                    pids = ranks_of(job)
+                    pids = job.named(os.path.basename(EXAMPLE))
                     if len(pids) == RANKS:
                         os.kill(draw.choice(pids), signal.SIGKILL)
                         n_kills -= 1
@@ -102,7 +89,7 @@ class Recovered(unittest.TestCase):
                 for line in job.process.stdout:
                     if line.startswith(b"step 5 "):
                         break
-                both = [pid for pid in ranks_of(job) if rank_of(pid) in ("1", "2")]
+                both = [pid for pid in job.named(os.path.basename(EXAMPLE)) if rank_of(pid) in ("1", "2")]
                 self.assertEqual(len(both), 2)
                 for with_signal in (signal.SIGSTOP, signal.SIGKILL):  # no recovery between the two deaths
                     for pid in both:

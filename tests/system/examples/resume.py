@@ -18,18 +18,6 @@ RANKS = "3"
 STEPS = 4000
 
 
-def ranks_of(job):
-    found = []
-    for pid in job.processes():
-        try:
-            with open(f"/proc/{pid}/comm") as f:
-                if f.read().strip() == os.path.basename(EXAMPLE):
-                    found.append(pid)
-        except OSError:
-            pass
-    return found
-
-
 class Resume(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="ddprun-resume-")
@@ -45,7 +33,7 @@ class Resume(unittest.TestCase):
             for line in job.process.stdout:
                 said.append(line.decode())
                 if kill_at and said[-1].startswith(kill_at[0][0]):
-                    pids = sorted(ranks_of(job))
+                    pids = sorted(job.named(os.path.basename(EXAMPLE)))
                     if len(pids) == int(RANKS):
                         os.kill(pids[kill_at.pop(0)[1]], signal.SIGKILL)
             code, _, err = job.end()

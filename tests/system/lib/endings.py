@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import DEADLINE_S, Job, await_true, describe
+from harness import DEADLINE_S, Job, await_true, describe, is_gone
 from ports import free_port
 
 LIMIT_S = 10  # a launcher that has not ended by then runs on
@@ -143,15 +143,6 @@ def ranks_up(launcher, *words, n=2):
         except AssertionError as error:
             raise AssertionError(f"{launcher.name}: {error}; it wrote:\n{trial.text()}") from None
         yield trial
-
-
-def is_gone(pid):
-    """A zombie is gone, too."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
-            return f.read().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def are_gone(pids, limit_s):

@@ -16,6 +16,7 @@ import uuid
 DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
 RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
+NAME_MAX = 15  # bytes of a process's name that the kernel keeps
 
 # What the test runner has for itself must not look like a job around ddprun.
 for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
@@ -34,7 +35,7 @@ class Job:
         self.fifo = os.path.join(self.dir, "fifo")
         os.mkfifo(self.fifo)
         self.fifo_fd = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.heard = b""
+        self.heard = self.said = b""  # by ranks, and what of ddprun's messages was read
         self.mark = "TEST_MARK=" + uuid.uuid4().hex
         runtime = os.path.join(self.dir, "runtime")
         os.mkdir(runtime)
@@ -79,8 +80,16 @@ class Job:
     def read_stderr(self):
         """What ddprun says next; b"": no more."""
         if not select.select([self.process.stderr], [], [], DEADLINE_S)[0]:
-            raise AssertionError(f"ddprun says no more; what was read is {getattr(self, 'said', b'')!r}")
+            raise AssertionError(f"ddprun says no more; what was read is {self.said!r}")
         return os.read(self.process.stderr.fileno(), 65536)
+
+    def read_until(self, text):
+        """Stderr up to this text."""
+        while text.encode() not in self.said:
+            some = self.read_stderr()
+            if not some:
+                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
+            self.said += some
 
     def end(self):
         """Wait for ddprun: (exit status as subprocess has it, stdout, stderr)."""
@@ -99,15 +108,15 @@ class Job:
                 pass
         return found
 
+    def named(self, name):
+        """Pids of those of these processes that have this name."""
+        return [pid for pid in self.processes() if name_of(pid) == name[:NAME_MAX]]
+
     def spawner(self):
-        for pid in self.processes():
-            try:
-                with open(f"/proc/{pid}/comm") as f:
-                    if f.read().strip() == "ddp-spawner":
-                        return pid
-            except OSError:
-                pass
-        raise AssertionError("no spawner")
+        found = self.named("ddp-spawner")
+        if not found:
+            raise AssertionError("no spawner")
+        return found[0]
 
     def await_gone(self):
         """Until no process of the job is left."""
@@ -123,12 +132,36 @@ def await_true(condition, explain=lambda: "", deadline_s=DEADLINE_S):
         time.sleep(0.002)
 
 
+def name_of(pid):
+    """"": it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def is_gone(pid):
+    """A zombie is gone, too."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def describe(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             return pid, f.read().replace(b"\0", b" ")
     except OSError:
         return pid, "gone"
+
+
+def numbers_of(text):
+    """Those of "0-3,8"."""
+    pairs = [part.partition("-") for part in text.split(",")]
+    return {number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)}
 
 
 def kill_all(pids):

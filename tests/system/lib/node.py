@@ -1,5 +1,6 @@
 """A ddprun that is one node of a job of several."""
 import select
+import signal
 import socket
 
 from harness import Job, await_true
@@ -14,16 +15,7 @@ class Node(Job):
     """A ddprun of several. A token of the environment around must not decide what is tested."""
 
     def __init__(self, *args, env=None, **kw):
-        self.said = b""
         super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
-
-    def read_until(self, text):
-        """Stderr up to this text."""
-        while text.encode() not in self.said:
-            some = self.read_stderr()
-            if not some:
-                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
-            self.said += some
 
     def hear_nothing(self):
         """Of ranks, which would have told by now."""
@@ -37,6 +29,13 @@ class Node(Job):
 def finish(*args, **kw):
     with Node(*args, **kw) as node:
         return node.finish()
+
+
+def end(test, *nodes):
+    """One after the other: the last one has the roster."""
+    for node in nodes:
+        node.signal(signal.SIGTERM)
+        test.assertEqual(node.finish()[0], -signal.SIGTERM)
 
 
 def await_endpoint(port):

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import DDPRUN, DEADLINE_S, await_true, describe
+from harness import DDPRUN, DEADLINE_S, NAME_MAX, Job, await_true, describe, name_of
 
 SSH, SSHD, KEYGEN = (shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") for name in ("ssh", "sshd", "ssh-keygen"))
 NETWORK = "10.121.0"
@@ -140,9 +140,8 @@ class SshHosts:
     def ddprun(self, i):
         """The pid of the one that runs on a host."""
         for pid in self.inside(i):
-            with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-                if f.read().strip() == os.path.basename(DDPRUN)[:15]:
-                    return pid
+            if name_of(pid) == os.path.basename(DDPRUN)[:NAME_MAX]:
+                return pid
         raise AssertionError(f"no ddprun on {self.names[i]}: {[describe(p) for p in self.inside(i)]}")
 
     def await_empty(self):
@@ -171,3 +170,18 @@ class SshHosts:
         for space in [f"{self.netns}-{name}" for name in self.names] + [self.netns]:
             subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class SshJob(Job):
+    """A ddprun in the namespace that the hosts are around."""
+
+    def __init__(self, hosts, program, *args, **kw):
+        self.hosts = hosts
+        super().__init__("netns", "exec", hosts.netns, program, "--ssh-command", hosts.ssh, *args, launcher="/bin/ip", **kw)
+
+    def finish(self):
+        code, out, err = self.end()
+        left = self.processes()
+        assert not left, f"left running: {[describe(p) for p in left]}"
+        self.hosts.await_empty()
+        return code, out.decode(), err.decode()

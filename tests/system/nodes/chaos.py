@@ -16,9 +16,8 @@ import subprocess
 import time
 import unittest
 
-from daemon import Daemon
-from harness import DEADLINE_S, RANK, Job, await_true, describe
-from recovery_job import BATCH, N_SAMPLES, Nodes, without_faults
+from harness import DEADLINE_S, RANK, Job, await_true, describe, name_of
+from recovery_job import BATCH, N_SAMPLES, Checked, Nodes, without_faults
 
 SEED = os.environ.get("SEED", "1")
 FIRST = int(os.environ.get("FIRST", "0"))
@@ -70,7 +69,7 @@ class Chaos(Nodes):
     def ranks_of(self, name):
         """Pids of ranks, those that begin included. The spawner is found by its name, ddprun is its parent."""
         job = self.jobs[name]
-        return [pid for pid in job.processes() if pid != job.process.pid and describe_name(pid) not in ("ddp-spawner", "ddprun", "")]
+        return [pid for pid in job.processes() if pid != job.process.pid and name_of(pid) not in ("ddp-spawner", "ddprun", "")]
 
     def victims(self):
         return sorted((name, pid) for name in self.standing() for pid in self.ranks_of(name) if (name, pid) != self.keeper)
@@ -97,7 +96,7 @@ class Chaos(Nodes):
             self.end_rank(name, pid, signal.SIGKILL)
 
     def spawner_of(self, name):
-        return next((pid for pid in self.jobs[name].processes() if describe_name(pid) == "ddp-spawner"), None)
+        return next(iter(self.jobs[name].named("ddp-spawner")), None)
 
     def condemn(self, what, act):
         """Of a node that has a spawner: before, there is nobody to clean up (docs/launcher.md)."""
@@ -244,14 +243,6 @@ class Chaos(Nodes):
         return "\n".join([str(self.shape), *self.done, self.told(TAIL_BYTES)])
 
 
-def describe_name(pid):
-    try:
-        with open(f"/proc/{pid}/comm") as f:
-            return f.read().strip()
-    except OSError:
-        return ""
-
-
 def send(pid, sig):
     try:
         os.kill(pid, sig)
@@ -276,12 +267,7 @@ def for_seconds(seconds):
         yield
 
 
-class ChaosRuns(Seeded):
-    def setUp(self):
-        self.daemon = Daemon(env={**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""})
-        self.daemon.__enter__()
-        self.addCleanup(self.daemon.__exit__)
-
+class ChaosRuns(Seeded, Checked):
     def check_left(self, nodes):
         for name, job in nodes.jobs.items():
             await_true(lambda job=job: job.processes() == [], lambda name=name, job=job:
@@ -353,7 +339,7 @@ class OneNode(Seeded):
             spare_spawner = draw.random() < 0.5
             for _ in range(draw.randint(1, 3)):
                 alive = sorted(pid for pid in job.processes()
-                               if not (describe_name(pid) == "ddp-spawner" if spare_spawner else pid == job.process.pid))
+                               if not (name_of(pid) == "ddp-spawner" if spare_spawner else pid == job.process.pid))
                 if not alive:
                     break
                 send(draw.choice(alive), signal.SIGKILL)

@@ -11,7 +11,8 @@ import subprocess
 import unittest
 
 from etcd_server import INSTALLED, WHY_NOT, Etcd
-from harness import DDPRUN, DEADLINE_S, await_true, main
+from elastic_job import LISTENS, own_sockets, sockets_seen_by
+from harness import DDPRUN, DEADLINE_S, await_true, is_gone, main
 from node import Node
 
 SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$$$ > $TEST_FIFO; "
@@ -23,20 +24,8 @@ N_TAKEOVERS = int(os.environ.get("TEST_TAKEOVERS", "2"))
 
 def listens(pid, port):
     """Does this process listen at this port?"""
-    inodes = set()
-    with open("/proc/net/tcp") as f:
-        for line in f.readlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and int(words[1].split(":")[1], 16) == port:
-                inodes.add(words[9])
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            target = os.readlink(f"/proc/{pid}/fd/{fd}")
-        except OSError:
-            continue
-        if target[:8] == "socket:[" and target[8:-1] in inodes:
-            return True
-    return False
+    own = own_sockets(pid)
+    return any((local, state) == (port, LISTENS) and inode in own for local, _, state, inode in sockets_seen_by(pid))
 
 
 class Rank:
@@ -46,11 +35,7 @@ class Rank:
         self.rank, self.world = map(int, place.split("/"))
 
     def lives(self):
-        try:
-            with open(f"/proc/{self.pid}/stat") as f:
-                return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-        except OSError:
-            return False
+        return not is_gone(self.pid)
 
 
 class Party:

@@ -15,20 +15,12 @@ import tempfile
 import termios
 import unittest
 
-from harness import DDPRUN, RANK, Job, main
-from node import UP, Node, c10d
+from harness import DDPRUN, RANK, Job, is_gone, main
+from node import UP, Node, c10d, end
 from ports import free_port
 
 SHORT_LEASE = ("--rdzv-conf", "keep_alive_interval=200ms,keep_alive_max_attempt=5")  # 1 s
 STOP_S = float(os.environ.get("STOP_S", "0"))  # with the usual lease, which takes long; 0: with a short one
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            return f.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 class Stopped(unittest.TestCase):
@@ -52,12 +44,6 @@ class Stopped(unittest.TestCase):
             except subprocess.TimeoutExpired:
                 pass
 
-    def end(self, *nodes):
-        """The last one has the roster."""
-        for node in nodes:
-            node.signal(signal.SIGTERM)
-            self.assertEqual(node.finish()[0], -signal.SIGTERM)
-
     def test_a_node_whose_ranks_die_before_others_go_on_and_that_comes_back(self):
         port = free_port()
         with self.node(port, "127.0.0.1") as a:
@@ -66,14 +52,14 @@ class Stopped(unittest.TestCase):
                 pid = self.start(a, b)
                 b.signal(signal.SIGSTOP)
                 a.hear(2)  # the next generation has begun
-                self.assertFalse(is_alive(pid))
+                self.assertTrue(is_gone(pid))
                 a.read_until("ddprun: lost 127.0.0.2: nothing heard of it for ")
                 self.stand_still(b)
                 b.signal(signal.SIGCONT)
                 self.start(a, b)
                 b.read_until("ddprun: this ddprun was stopped for ")
                 b.read_until(": its lease was over, and all ranks of this node were killed; generation 3: 2 nodes, 2 ranks\n")
-                self.end(b, a)
+                end(self, b, a)
 
     def test_the_node_that_has_the_roster(self):
         port = free_port()
@@ -83,13 +69,13 @@ class Stopped(unittest.TestCase):
                 pid = self.start(a, b)
                 a.signal(signal.SIGSTOP)
                 code, _, err = b.finish()
-                self.assertEqual((code, is_alive(pid)), (75, False))
+                self.assertEqual((code, is_gone(pid)), (75, True))
                 self.assertIn(f"ddprun: lost the daemon at 127.0.0.1:{port}", err)
                 self.stand_still(a)
                 a.signal(signal.SIGCONT)
                 self.assertEqual(len(a.hear(2)), 2)
                 a.read_until("ddprun: lost 127.0.0.2: ")
-                self.end(a)
+                end(self, a)
 
 
 @unittest.skipIf("SANITIZED" in os.environ, "the sanitizers want to be loaded first")

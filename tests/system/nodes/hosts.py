@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from harness import DDPRUN, RANK, Job, describe, kill_all, main
-from ssh_hosts import SshHosts, stand_in
+from ssh_hosts import SshHosts, SshJob, stand_in
 
 HYDRA = shutil.which("mpiexec.hydra")
 MNIST = os.environ.get("MNIST")
@@ -29,18 +29,9 @@ def tearDownModule():
     hosts.close()
 
 
-class Remote(Job):
-    """A ddprun in the namespace that the hosts are around."""
-
+class Remote(SshJob):
     def __init__(self, *args, **kw):
-        super().__init__("netns", "exec", hosts.netns, os.path.abspath(DDPRUN), "--ssh-command", hosts.ssh, *args, launcher="/bin/ip", **kw)
-
-    def finish(self):
-        code, out, err = self.end()
-        left = self.processes()
-        assert not left, f"left running: {[describe(p) for p in left]}"
-        hosts.await_empty()
-        return code, out.decode(), err.decode()
+        super().__init__(hosts, os.path.abspath(DDPRUN), *args, **kw)
 
     def find(self, *words):
         """The pids whose command line holds all these words."""

@@ -12,7 +12,7 @@ import urllib.request
 
 from ctl import DDPCTL
 from harness import DDPRUN, DEADLINE_S, RANK, await_true, main
-from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, finish, static
+from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, end, finish, static
 from ports import free_port
 
 SCALER = os.environ["CHECKPOINTER_PROGRAM"]
@@ -164,12 +164,6 @@ select.select([], [], [])
     def job(port, *more, nodes="2:3"):
         return c10d(port, "--admit-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
 
-    def end(self, *nodes):
-        """The last one has the roster."""
-        for node in nodes:
-            node.signal(signal.SIGTERM)
-            self.assertEqual(node.finish()[0], -signal.SIGTERM)
-
     def test_a_node_is_let_in_when_the_ranks_have_saved(self):
         port = free_port()
         with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a:
@@ -185,7 +179,7 @@ select.select([], [], [])
                     self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
                     self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
                     a.read_until("the ranks have saved their state, others join; generation 1: 3 nodes, 4 ranks\n")
-                    self.end(c, b, a)
+                    end(self, c, b, a)
 
     def test_programs_of_libddp_save_once_and_together(self):
         port = free_port()
@@ -202,10 +196,10 @@ select.select([], [], [])
             self.assertEqual(a.hear(1), ["0 up"])
             with Node(*self.job(port, nodes="1:2"), "true") as b:
                 a.read_until("the ranks are asked to save")
-                self.end(b)
+                end(self, b)
             a.signal(signal.SIGUSR1)
             self.assertEqual(a.hear(1), ["0 got 10"])
-            self.end(a)
+            end(self, a)
 
     def test_a_node_that_is_told_to_end_leaves_when_all_have_saved(self):
         port = free_port()
@@ -226,7 +220,7 @@ select.select([], [], [])
             with Node(*self.job(port, "--admit-timeout", "300ms", nodes="1:2"), RANK, *UP) as b:
                 self.assertEqual(a.hear(1) + b.hear(1), ["0 up", "1 up"])
                 a.read_until("not all ranks have saved their state in 300 ms, others join; generation 1: 2 nodes, 2 ranks\n")
-                self.end(b, a)
+                end(self, b, a)
 
 
 class Refusals(unittest.TestCase):

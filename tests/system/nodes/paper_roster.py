@@ -24,7 +24,6 @@ class Node(Job):
         path = f"/proc/{os.getpid()}/fd/{read_end}"
         super().__init__(nodes, *args, env=dict(env or {}, PAPER_COMMANDS=path), launcher=PAPER, **kw)
         self.read_end = read_end
-        self.said = b""
 
     def __exit__(self, *what):
         super().__exit__(*what)
@@ -33,14 +32,6 @@ class Node(Job):
 
     def tell(self, *commands):
         os.write(self.commands_fd, "".join(c + "\n" for c in commands).encode())
-
-    def read_until(self, text):
-        """Stderr up to this text and the line it is in."""
-        while text not in self.said:
-            some = self.read_stderr()
-            if not some:
-                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
-            self.said += some
 
     def finish(self):
         code, out, err = self.end()
@@ -76,7 +67,7 @@ class OrderedNode(unittest.TestCase):
 
     def test_it_says_whom_it_waits_for(self):
         with Node("2:2", "-n", "1", RANK, *UP) as node:
-            node.read_until(b"ddprun: waiting for 1 of 2 nodes, 1 s of 60 s\n")
+            node.read_until("ddprun: waiting for 1 of 2 nodes, 1 s of 60 s\n")
             node.tell("start zed")
             self.assertEqual(node.hear(1), ["0 up"])
             node.tell("fail zed 9")
@@ -129,14 +120,14 @@ class OrderedNode(unittest.TestCase):
             node.tell("start zed")
             node.hear(1)
             node.tell("kill zed")
-            node.read_until(b"ddprun: lost zed: ")
-            node.read_until(b"generation 1: 1 node, 1 rank\n")
+            node.read_until("ddprun: lost zed: ")
+            node.read_until("generation 1: 1 node, 1 rank\n")
             node.hear(1)
             node.tell("start zoe")
-            node.read_until(b"generation 2: 2 nodes, 3 ranks\n")
+            node.read_until("generation 2: 2 nodes, 3 ranks\n")
             node.hear(1)
             node.tell("leave zoe")
-            node.read_until(b"ddprun: zoe leaves: wants to; generation 3: 1 node, 1 rank\n")
+            node.read_until("ddprun: zoe leaves: wants to; generation 3: 1 node, 1 rank\n")
             node.hear(1)
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
@@ -153,7 +144,7 @@ class OrderedNode(unittest.TestCase):
     def test_a_signal_ends_the_wait_for_nodes(self):
         for sig in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
             with Node("2:2", "-v", "-n", "1", RANK, *UP) as node:
-                node.read_until(b"SEEKING -> WAITING")
+                node.read_until("SEEKING -> WAITING")
                 node.signal(sig)
                 code, _, err = node.finish()
                 self.assertEqual((code, node.processes()), (-sig, []))

@@ -15,8 +15,8 @@ import tempfile
 import time
 import unittest
 
-from harness import DDPRUN, RANK, Job, describe, main
-from ssh_hosts import SshHosts, stand_in
+from harness import DDPRUN, RANK, Job, main
+from ssh_hosts import SshHosts, SshJob, stand_in
 
 STATIC = os.path.abspath(os.environ["DDPRUN_STATIC"])
 PROGRAM = os.path.abspath(DDPRUN)
@@ -86,20 +86,9 @@ class Alone(unittest.TestCase):
                          "which loads no libraries: use one that is installed: install hwloc 2\n")
 
 
-class Sender(Job):
-    """A ddprun in the namespace that the hosts are around."""
-
+class Sender(SshJob):
     def __init__(self, hosts, *args, env=None):
-        self.hosts = hosts
-        super().__init__("netns", "exec", hosts.netns, PROGRAM, "--ssh-command", hosts.ssh, *args, launcher="/bin/ip",
-                         env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC), **(env or {})})
-
-    def finish(self):
-        code, out, err = self.end()
-        left = self.processes()
-        assert not left, f"left running: {[describe(p) for p in left]}"
-        self.hosts.await_empty()
-        return code, out.decode(), err.decode()
+        super().__init__(hosts, PROGRAM, *args, env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC), **(env or {})})
 
 
 class Sent(unittest.TestCase):

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import DDPRUN, RANK, Job, await_true, describe, main
+from harness import DDPRUN, NAME_MAX, RANK, Job, await_true, describe, main, name_of
 from slurm import NoSlurm, Slurm
 
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $SLURMD_NODENAME "
@@ -173,7 +173,7 @@ class Allocation(unittest.TestCase):
     def test_ctrl_c_ends_the_job_on_both_nodes(self):
         with Submitted("salloc", "-N2", "--ntasks-per-node=1", "sh", "-c", f"exec {DDPRUN} {RANK} tell up wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
-            heads = [pid for pid in job.processes() if name_of(pid) == os.path.basename(DDPRUN)[:15]
+            heads = [pid for pid in job.processes() if name_of(pid) == os.path.basename(DDPRUN)[:NAME_MAX]
                      and b"--launch-channel" not in describe(pid)[1]]
             self.assertEqual(len(heads), 1, [describe(p) for p in heads])
             os.kill(heads[0], signal.SIGINT)
@@ -227,11 +227,6 @@ class Samples(unittest.TestCase):
         ranks = self.submit(4, "train-elastic.sbatch")
         self.assertEqual([rank for rank, _ in ranks], [f"{rank}/4" for rank in range(4)])
         self.assertEqual(sorted(node for _, node in ranks), ["n1", "n2", "n3", "n4"])
-
-
-def name_of(pid):
-    with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-        return f.read().strip()
 
 
 def enter():

@@ -17,7 +17,7 @@ import termios
 import time
 import unittest
 
-from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main, run
+from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main, numbers_of, run
 
 LINES = os.environ["LINES_PROGRAM"]  # tests/support/programs/lines.c
 HOST = os.uname().nodename.split(".")[0]
@@ -240,15 +240,6 @@ class Terminal:
         return self.text.decode().replace("\r\n", "\n")
 
 
-def ranks_of(text):
-    """The numbers of "0-3,8"."""
-    found = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
-
-
 class OnATerminal(unittest.TestCase):
     def test_each_rank_has_a_terminal(self):
         with Terminal("-n", "2", "sh", "-c", "test -t 1 && test -t 2 && stty size <&1 && echo e >&2", size=(33, 99)) as t:
@@ -327,7 +318,7 @@ class Fold(unittest.TestCase):
         self.assertEqual(lines[0], f"{HOST}:0-7: hello")
         self.assertIn(f"{HOST}:3: only 3", lines)
         told = "".join(line.split(":")[1] + "," for line in lines if line.endswith(": end"))
-        self.assertEqual(sorted(ranks_of(told.rstrip(","))), list(range(8)))
+        self.assertEqual(sorted(numbers_of(told.rstrip(","))), list(range(8)))
 
     def test_a_line_is_shown_when_its_time_is_over(self):
         with Terminal("-n", "2", "--fold=50ms", "--color", "always", "sh", "-c", '[ $RANK = 0 ] || { echo here; exec sleep 60; }; exec sleep 60') as t:

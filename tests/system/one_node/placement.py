@@ -8,7 +8,7 @@ import re
 import tempfile
 import unittest
 
-from harness import Job, main, run
+from harness import Job, main, numbers_of, run
 
 ALLOWED = os.sched_getaffinity(0)
 # What a rank finds out about itself: rank, CPUs, the memory node it is told, the nodes of a large array's pages.
@@ -32,17 +32,9 @@ os.write(1, line.encode())  # in one piece: ranks share the stream
 """
 
 
-def cpus_of(text):
-    found = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
-
-
 def read_list(path):
     with open(path) as f:
-        return cpus_of(f.read().strip())
+        return numbers_of(f.read().strip())
 
 
 def cores():
@@ -61,7 +53,7 @@ def nodes():
     for path in glob.glob("/sys/devices/system/node/node*/cpulist"):
         with open(path) as f:
             text = f.read().strip()
-        cpus = (cpus_of(text) if text else set()) & ALLOWED
+        cpus = (numbers_of(text) if text else set()) & ALLOWED
         if cpus:
             found[int(re.search(r"node(\d+)/", path)[1])] = cpus
     return found or {0: ALLOWED}
@@ -78,7 +70,7 @@ class Placement(unittest.TestCase):
         found = {}
         for line in out.splitlines():
             rank, cpus, own, pages, threads = line.split()
-            found[int(rank)] = (cpus_of(cpus), own, pages, int(threads))
+            found[int(rank)] = (numbers_of(cpus), own, pages, int(threads))
         return found, err
 
     def test_cores_are_shared_out(self):
@@ -120,7 +112,7 @@ class Placement(unittest.TestCase):
     def test_the_report_and_the_dry_run_say_it_before(self):
         found, err = self.look("-n", "1", "--bind-to", "core", "--report-bindings")
         line = re.fullmatch(r"ddprun: rank 0: bound to (CPUs? (\S+) \(\d+ cores?, .*\))\n", err)
-        self.assertEqual(cpus_of(line[2]), found[0][0])
+        self.assertEqual(numbers_of(line[2]), found[0][0])
         code, out, err = run("-n", "1", "--bind-to", "core", "--dry-run", "true")
         self.assertEqual((code, err), (0, ""))
         self.assertIn(f"\n    bound to {line[1]}\n", out)

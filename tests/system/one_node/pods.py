@@ -20,7 +20,6 @@ class Pod(Job):
         self.name = f"train-{index}"
         self.hosts = f"/tmp/ddp-test-pod-{os.getpid()}-{index}"
         self.names = []
-        self.said = b""
         with open(self.hosts, "w", encoding="utf-8") as f:
             f.write(f"127.0.0.1 localhost\n127.0.0.1 {self.name}{domain} {self.name}\n")
         super().__init__("--mount", "--uts", "sh", "-c", ENTER, "sh", self.name, self.hosts, DDPRUN, *args,
@@ -32,13 +31,6 @@ class Pod(Job):
         """From now on this pod can look the other one up."""
         with open(self.hosts, "a", encoding="utf-8") as f:
             f.write(f"127.0.0.1 train-{index}.{DOMAIN}\n")
-
-    def read_until(self, text):
-        while text.encode() not in self.said:
-            some = self.read_stderr()
-            if not some:
-                raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
-            self.said += some
 
     def __exit__(self, *args):
         super().__exit__(*args)

@@ -53,7 +53,6 @@ class Warm(Job):
         self.block_fd = os.open(block, os.O_RDWR | os.O_CLOEXEC)
         with open(self.script, "w", encoding="utf-8") as f:
             f.write(SCRIPT.format(imports=imports, block=block, last=restarts))
-        self.said = b""
         super().__init__("-v", "--events", self.events, "--max-restarts", str(restarts), "-n", "2", *options, *(words or [self.script]),
                          env=env, cwd=folder)
 
