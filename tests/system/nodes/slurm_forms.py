@@ -235,8 +235,9 @@ def enter():
         with open("/etc/hosts", encoding="utf-8") as old:
             f.write(old.read() + "\n127.0.0.1 n1 n2 n3 n4\n")
         f.flush()
+        lib = os.path.dirname(sys.modules["harness"].__file__)  # which has taken PYTHONPATH away
         return subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', f.name, sys.executable,
-                               *sys.argv], env={**os.environ, INSIDE: "1"}, check=False).returncode
+                               *sys.argv], env={**os.environ, INSIDE: "1", "PYTHONPATH": lib}, check=False).returncode
 
 
 if __name__ == "__main__":
