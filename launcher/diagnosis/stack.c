@@ -22,11 +22,6 @@ void stack_fini(struct stack *s)
 
 /* --- What gdb says --- */
 
-static bool is_frame(const char *line)
-{
-    return line[0] == '#' || strncmp(line, "Thread ", 7) == 0;
-}
-
 /* A line that is kept moves to the front, its newline with it if it has one. */
 bool stack_keep_frames(char *text, const char **ret_trouble)
 {
@@ -36,7 +31,7 @@ bool stack_keep_frames(char *text, const char **ret_trouble)
     for (char *line = text; *line != '\0';) {
         size_t n = strcspn(line, "\n");
         size_t whole = n + (line[n] == '\n');
-        if (is_frame(line)) {
+        if (line[0] == '#' || strncmp(line, "Thread ", 7) == 0) {
             memmove(out, line, whole);
             out += whole;
             any = true;

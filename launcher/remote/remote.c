@@ -385,15 +385,6 @@ static int open_loop(struct remote *r, struct co_error *err)
         ?: remote_roster_open(&r->loop, r->spec, &callbacks, &r->roster, err);
 }
 
-static int remote_open(struct remote *r, struct job_spec *spec, struct co_error *err)
-{
-    return remote_plan_make(r, &spec->world, err)
-        ?: make_hosts(r, err)
-        ?: listen_to_signals(r, err)
-        ?: spawner_open(NULL, &r->spawner, err)
-        ?: open_loop(r, err);
-}
-
 static void remote_close(struct remote *r)
 {
     for (size_t i = 0; r->hosts != NULL && i < r->n_hosts; i++)
@@ -474,7 +465,11 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
                        .signal_fd = -1,
                        .spawner = {.sock = -1},
                        .on_host = on_host};
-    int rc = remote_open(&r, spec, err);
+    int rc = remote_plan_make(&r, &spec->world, err)
+        ?: make_hosts(&r, err)
+        ?: listen_to_signals(&r, err)
+        ?: spawner_open(NULL, &r.spawner, err)
+        ?: open_loop(&r, err);
     if (rc == 0) {
         r.begun_ms = co_now_ms();
         if (r.note[0] != '\0')

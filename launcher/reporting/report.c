@@ -186,25 +186,20 @@ static const char *worth_printing(const char *tail)
     return p;
 }
 
-static void print_hang(FILE *out, const struct report *r)
-{
-    char text[HANG_TEXT_BYTES];
-    fprintf(out, "  ended by ddprun, since it hung: %s\n",
-            hang_text(r->hang, report_numbers(r), text));
-}
-
 static void print_rank_failed(FILE *out, const struct report *r, int rank)
 {
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, rank);
     char status[REPORT_STATUS_BYTES];
     char lived[REPORT_DURATION_BYTES];
+    char hang[HANG_TEXT_BYTES];
     fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", number(r, rank),
             report_status(root->status, status, sizeof status),
             report_duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
     if (r->hang != NULL)
-        print_hang(out, r);
+        fprintf(out, "  ended by ddprun, since it hung: %s\n",
+                hang_text(r->hang, report_numbers(r), hang));
     if (r->oom != NULL)
         oom_text_print(out, r->oom);
     if (r->error != NULL) {
@@ -261,12 +256,6 @@ static void print_restart(FILE *out, const struct report *r)
     if (r->restart->wait_ms > 0)
         fprintf(out, " in %s", report_duration(r->restart->wait_ms, time, sizeof time));
     fprintf(out, "\n");
-}
-
-static void print_generation(FILE *out, uint32_t generation)
-{
-    if (generation > 0)
-        fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
 }
 
 static void print_stopped(FILE *out, const struct report *r, int sig)
@@ -334,6 +323,7 @@ static void print_verdict(FILE *out, const struct report *r, const struct superv
 void report_print(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    const uint32_t generation = supervisor_generation(r->supervisor);
     bool is_well = r->job != NULL ? r->job->end->exit_code == 0
                                   : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
     if (r->restart != NULL && r->restart->why == MESSAGE_WHY_RESTART) {
@@ -349,8 +339,8 @@ void report_print(FILE *out, const struct report *r)
         print_verdict(out, r, v);
     else
         print_job_end(out, r);
-    if (r->job == NULL && !is_well)
-        print_generation(out, supervisor_generation(r->supervisor));
+    if (r->job == NULL && !is_well && generation > 0)
+        fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
     if (v->some_hang)
         fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
     if (r->note != NULL && is_well)
