@@ -2,7 +2,7 @@
  * that makes one request, which request() sends as one packet; those that start workers send
  * descriptors with it. Reports come back as packets, which spawner_receive() reads when the socket
  * is readable. Nothing waits, so that ddprun's loop never stands still: spawner_close() alone does,
- * at the end. What a request does is in spawner_main.c, serve(). */
+ * at the end. What a request does is in spawner_main.c, serve_payload(). */
 #include "spawner.h"
 
 #include "spawner_wire.h"
