@@ -4,7 +4,7 @@
 set -eu
 cd "$1"
 bad=0
-names=$(sed -n 's/.*\<put\(_rank\)\{0,1\}(e, \([^,]*\),.*/\2/p' launcher/reporting/events.c |
+names=$(sed -n 's/.*\<put_\(event\|rank\)(e, \([^,]*\),.*/\2/p' launcher/reporting/events.c |
     grep -o '"[^"]*"' | sort -u)
 if [ "$(echo "$names" | wc -l)" -lt 10 ]; then
     echo "launcher/reporting/events.c is not understood: its events are not found"
