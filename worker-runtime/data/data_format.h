@@ -1,4 +1,5 @@
-/* data_format.h - where the samples of a file lie, from its first bytes. Pure. */
+/* data_format.h - where the samples of a file lie, from its first bytes. Pure; and how
+ * dataset.c reads them. */
 #ifndef DDP_WORKER_RUNTIME_DATA_DATA_FORMAT_H
 #define DDP_WORKER_RUNTIME_DATA_DATA_FORMAT_H
 
@@ -42,5 +43,13 @@ int data_format_tokens(const uint8_t *head, size_t n, uint64_t file_bytes,
  * returns     0, -EINVAL */
 int data_format_convert(const struct data_format *f, const void *stored, size_t count, void *out,
                         uint32_t *ret_bad);
+
+/* --- dataset.c -------------------------------------------------------------------------------- */
+
+/* As ddp_dataset_read(), with a text that the thread of a loader can keep.
+ *
+ * returns   0, -EINVAL, -ENOMEM, -errno; the text names the file */
+int dataset_read(const struct ddp_dataset *d, const int64_t *index, size_t n, void *out,
+                 struct co_error *err);
 
 #endif

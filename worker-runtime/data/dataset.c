@@ -1,8 +1,7 @@
-#include "dataset.h"
+#include "data_format.h"
 
 #include "common/error.h"
 #include "common/scope.h"
-#include "data_format.h"
 #include "worker-runtime/core/group.h"
 
 #include <errno.h>

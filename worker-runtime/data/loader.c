@@ -13,7 +13,7 @@
  * Read ddp_loader_next() and read_batches() first. */
 #include "common/clock.h"
 #include "common/error.h"
-#include "dataset.h"
+#include "data_format.h"
 #include "sampler_priv.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"

@@ -117,23 +117,19 @@ static unsigned find_free(const struct shared_perm *p, int local_rank)
     return NO_SLOT;
 }
 
-static void draw_slot(struct shared_perm *p, unsigned slot, uint64_t seed)
-{
-    struct slot *s = &p->slot[slot - 1];
-    s->is_drawn = false;
-    randperm_fill(numbers_of(p, slot), p->n, seed);
-    s->seed = seed;
-    s->is_drawn = true;
-}
-
 const uint32_t *shared_perm_take(struct shared_perm *p, uint64_t seed, int local_rank,
                                  uint64_t timeout_ms)
 {
     if (!lock_perm(p, timeout_ms))
         return NULL;
     unsigned slot = find_drawn(p, seed);
-    if (slot == NO_SLOT && (slot = find_free(p, local_rank)) != NO_SLOT)
-        draw_slot(p, slot, seed);
+    if (slot == NO_SLOT && (slot = find_free(p, local_rank)) != NO_SLOT) {
+        struct slot *s = &p->slot[slot - 1];
+        s->is_drawn = false; /* until it is whole: this rank may die meanwhile */
+        randperm_fill(numbers_of(p, slot), p->n, seed);
+        s->seed = seed;
+        s->is_drawn = true;
+    }
     use_slot(p, local_rank, slot);
     pthread_mutex_unlock(&p->lock);
     return slot != NO_SLOT ? numbers_of(p, slot) : NULL;

@@ -220,10 +220,8 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     int code = env_from_info(place, &who, &err);
     if (code == 0)
         code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
-    if (code != 0) {
-        co_fail_in(&err, "cannot join the group");
-        return rt_return(code == -EPROTO ? -EIO : code, &err);
-    }
+    if (code != 0)
+        return rt_return_from("cannot join the group", code == -EPROTO ? -EIO : code, &err);
     *ret_group = &co_take(&w)->group;
     return DDP_OK;
 }

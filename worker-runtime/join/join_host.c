@@ -111,20 +111,15 @@ const char *join_host_last_refusal(const struct join_host *h)
     return h->refusal.text;
 }
 
-static bool is_ours(int sock)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
 static void accept_all(struct join_host *h)
 {
     for (;;) {
         int sock = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct ucred peer;
+        socklen_t size = sizeof peer;
         if (sock < 0)
             return;
-        if (!is_ours(sock)) {
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
             co_fail(&h->refusal, -EACCES, "a process of another user connected");
             close(sock);
         } else if (h->n_peers == h->max_peers) {

@@ -21,15 +21,6 @@ static size_t n_all(const struct ddp_syncbn *bn)
     return (size_t)ddp_world_size(bn->g) * (1 + 2 * bn->opts.channels);
 }
 
-/* mean and invstd twice: a layer is asked what it would infer between forward and backward. */
-static size_t n_doubles(const struct ddp_syncbn *bn)
-{
-    const size_t channels = bn->opts.channels, parts = channels * DEVICE_LAYER_PARTS;
-    _Static_assert(sizeof(struct device_moments) == 3 * sizeof(double), "three doubles");
-    _Static_assert(sizeof(struct device_sums) == 2 * sizeof(double), "two doubles");
-    return 5 * parts + n_all(bn) + 6 * channels + 1;
-}
-
 static void deal_all(struct ddp_syncbn *bn)
 {
     const size_t channels = bn->opts.channels, parts = channels * DEVICE_LAYER_PARTS;
@@ -62,11 +53,15 @@ static int check_memory(const struct ddp_syncbn *bn)
 int syncbn_device_init(struct ddp_syncbn *bn)
 {
     const struct ddp_syncbn_opts *o = &bn->opts;
+    /* mean and invstd twice: a layer is asked what it would infer between forward and backward */
+    const size_t n_doubles = 5 * o->channels * DEVICE_LAYER_PARTS + n_all(bn) + 6 * o->channels + 1;
+    _Static_assert(sizeof(struct device_moments) == 3 * sizeof(double), "three doubles");
+    _Static_assert(sizeof(struct device_sums) == 2 * sizeof(double), "two doubles");
     int rc = check_memory(bn);
     if (rc == 0)
         rc = device_load_kernels(bn->g, o->stream);
     if (rc == 0)
-        rc = device_alloc(bn->g, n_doubles(bn) * sizeof(double), false, o->stream, &bn->on_device);
+        rc = device_alloc(bn->g, n_doubles * sizeof(double), false, o->stream, &bn->on_device);
     if (rc != 0)
         return rc;
     bn->layer = (struct device_layer){.channels = o->channels,
