@@ -134,8 +134,6 @@ static void open_store(struct node_roster *g)
 static void announce(struct node_roster *g)
 {
     const struct member_place *p = member_get_place(g->member);
-    if (is_alone(g))
-        return;
     events_place(g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
         node_say(g->node,
@@ -156,8 +154,6 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
 {
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
-    if (is_alone(g))
-        return;
     if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
         state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED)
         return;
@@ -236,9 +232,10 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     if (o.connect)
         g->ops->connect(g->link);
     set_timer(g);
-    if (o.start_ranks)
+    if (!is_alone(g) && o.start_ranks)
         announce(g);
-    note_order(g, &o);
+    if (!is_alone(g))
+        note_order(g, &o);
     if (o.kill_ranks && member_get_state(g->member) == MEMBER_KILLING)
         hold_gone(g);
     int n = roster_agent_obey(&g->agent, g->member, &o, events);
@@ -304,8 +301,6 @@ static void add_error(struct node_roster *g)
 
 static void note_failure(struct node_roster *g, const struct member_input *in)
 {
-    if (is_alone(g))
-        return;
     if (!in->final)
         add_error(g);
     snprintf(g->wait.cause, sizeof g->wait.cause, "rank %" PRId32 " on %s: %s", in->rank, g->name,
@@ -315,8 +310,6 @@ static void note_failure(struct node_roster *g, const struct member_input *in)
 /* What the roster said about it counts more than what was seen here. */
 static void note_gone(struct node_roster *g)
 {
-    if (is_alone(g))
-        return;
     if (member_stop_text(g->member)[0] != '\0')
         snprintf(g->wait.cause, sizeof g->wait.cause, "%s", member_stop_text(g->member));
     close_store(g);
@@ -327,16 +320,24 @@ const struct roster_restart *node_roster_get_restart(const struct node_roster *g
     return is_alone(g) ? g->ops->restart(g->link) : NULL;
 }
 
-static void hear(struct node_roster *g, struct member_input *in)
+/* What is told about it on terminals of other nodes and to --events; and the store is closed. A node
+ * that is alone has its report for that, and a store that goes with its generation. */
+static void note_news(struct node_roster *g, const struct member_input *in)
 {
     if (in->type == MEMBER_RANK_FAILED)
         note_failure(g, in);
     else if (in->type == MEMBER_RANKS_GONE || in->type == MEMBER_RANKS_PARKED)
         note_gone(g);
-    else if ((in->type == MEMBER_LEAVE || in->type == MEMBER_END_JOB) && !is_alone(g))
+    else if (in->type == MEMBER_LEAVE || in->type == MEMBER_END_JOB)
         events_leave(g->node->events, generation(g), in->text);
     else if (in->type == MEMBER_YIELDED)
         events_save(g->node->events, generation(g), "done");
+}
+
+static void hear(struct node_roster *g, struct member_input *in)
+{
+    if (!is_alone(g))
+        note_news(g, in);
     step_member(g, in);
     const struct roster_restart *restart = node_roster_get_restart(g);
     if (in->type == MEMBER_RANKS_GONE && restart != NULL)
