@@ -320,8 +320,8 @@ const struct roster_restart *node_roster_get_restart(const struct node_roster *g
     return is_alone(g) ? g->ops->restart(g->link) : NULL;
 }
 
-/* What is told about it on terminals of other nodes and to --events; and the store is closed. A node
- * that is alone has its report for that, and a store that goes with its generation. */
+/* What is told about it on terminals of other nodes and to --events; and the store is closed. A
+ * node that is alone has its report for that, and a store that goes with its generation. */
 static void note_news(struct node_roster *g, const struct member_input *in)
 {
     if (in->type == MEMBER_RANK_FAILED)
