@@ -24,6 +24,7 @@ prints launcher/job/wrap launcher/job/wrap.c
 [ "$(sed -n 1p "$work/names")" = launcher/job/wrap ] || bad=1 # the suite of its name is the first one
 prints corpus_options wrap.h                                   # it calls the module
 prints sim_membership roster_index                             # which only other modules use
+prints worker-runtime/tcp/nodes worker-runtime/tcp/backend_net # which ranks of the public interface use
 prints system_perf perf/perf_run                               # which no other program contains
 prints nccl_clip worker-runtime/nccl/clip.cu                   # which the plug-in's table leads to
 prints launcher/job/program launcher/job --system              # a component
