@@ -1,9 +1,9 @@
 /* ctl_top.c - ddpctl top: polls the jobs of this machine and draws them until a key, a signal, or
  * the end of the job.
  *
- * Read show() first: top_poll() asks the jobs, draw() prints a frame (ctl/top), top_screen_wait()
- * waits for a key or the next poll, and obey() carries the key out. show_once() prints one
- * frame. */
+ * Read show_until_key() first: top_poll() asks the jobs, draw() prints a frame (ctl/top),
+ * top_screen_wait() waits for a key or the next poll, and obey() carries the key out. show_once()
+ * prints one frame. */
 #include "ctl_commands.h"
 
 #include "common/error.h"
@@ -115,7 +115,7 @@ static int draw(struct top *t)
 }
 
 /* The end of a job that was named is the end; without a name others may follow. */
-static enum ctl_exit show(struct top *t)
+static enum ctl_exit show_until_key(struct top *t)
 {
     int rc = top_poll(t);
     if (rc == 0)
@@ -135,7 +135,7 @@ enum ctl_exit ctl_top(const struct ctl_job_task *task)
 {
     struct top t = {.task = task};
     t.view.order = task->order;
-    enum ctl_exit code = task->once ? show_once(&t) : show(&t);
+    enum ctl_exit code = task->once ? show_once(&t) : show_until_key(&t);
     jobs_fini(&t.jobs);
     return code;
 }

@@ -134,7 +134,7 @@ static int call(struct run *r)
     return ddp_barrier(r->g);
 }
 
-static int check(struct run *r, uint64_t *ret_wrong)
+static int check_sums(struct run *r, uint64_t *ret_wrong)
 {
     uint64_t wrong = 0;
     if (!r->in_place)
@@ -198,7 +198,7 @@ static int agree_on_times(struct run *r, struct perf_times *t)
     return rc;
 }
 
-static int measure(struct run *r, bool in_place, struct perf_times *t)
+static int measure_size(struct run *r, bool in_place, struct perf_times *t)
 {
     const unsigned n_calls = perf_work_iterations(r->spec, r->work.bytes);
     int rc = 0;
@@ -206,7 +206,7 @@ static int measure(struct run *r, bool in_place, struct perf_times *t)
     place_buffers(r);
     *t = (struct perf_times){.min_us = 1e30};
     if (r->spec->check)
-        rc = check(r, &t->wrong);
+        rc = check_sums(r, &t->wrong);
     write_input(r); /* pages are touched even without a check */
     for (unsigned i = 0; rc == 0 && i < r->spec->n_warmups; i++)
         rc = call(r);
@@ -227,9 +227,9 @@ static int measure_all(struct run *r, FILE *out, struct perf_sum *sum)
         row.bytes = r->work.bytes;
         row.count = r->work.count;
         row.has_in_place = r->work.is_in_place;
-        int rc = measure(r, false, &row.out_of_place);
+        int rc = measure_size(r, false, &row.out_of_place);
         if (rc == 0 && row.has_in_place)
-            rc = measure(r, true, &row.in_place);
+            rc = measure_size(r, true, &row.in_place);
         if (rc != 0)
             return rc;
         if (r->rank == 0)
@@ -287,7 +287,7 @@ int perf_run_one(struct ddp_group *g, const struct perf_spec *spec, uint64_t byt
     r.work = perf_work_of(spec, bytes, r.rank, r.n);
     int rc = get_buffers(&r, bytes);
     if (rc == 0)
-        rc = measure(&r, true, ret);
+        rc = measure_size(&r, true, ret);
     give_buffers(&r);
     return rc;
 }

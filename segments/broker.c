@@ -153,8 +153,8 @@ static struct node_message message(const struct broker *b, enum node_message_typ
 }
 
 /* generation   what is refused is about it: who is past that does not listen */
-static void refuse(const struct broker *b, uint32_t generation, int sock, int code,
-                   const char *text)
+static void refuse_request(const struct broker *b, uint32_t generation, int sock, int code,
+                           const char *text)
 {
     struct node_message m = message(b, NODE_REFUSED);
     m.generation = generation;
@@ -274,7 +274,7 @@ static void refuse_gone(const struct broker *b, int sock, unsigned gone)
 {
     char text[NODE_SOCKET_TEXT_MAX];
     snprintf(text, sizeof text, "local rank %d ended before it joined", b->member[gone].local);
-    refuse(b, b->generation, sock, -ECONNRESET, text);
+    refuse_request(b, b->generation, sock, -ECONNRESET, text);
 }
 
 static int on_fetch(struct broker *b, int seat, int sock, const struct node_message *m,
@@ -352,7 +352,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
             return 0;
         }
         if (rc < 0) {
-            refuse(b, b->generation + 1, sock, rc, e->text);
+            refuse_request(b, b->generation + 1, sock, rc, e->text);
             forget_socket(b, seat);
             return rc;
         }
@@ -440,8 +440,8 @@ void broker_give_up(struct broker *b)
     for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
         if (m->asked.fd >= 0)
-            refuse(b, b->generation + 1, m->sock, -ECONNRESET,
-                   "nobody takes the place of a rank that is gone");
+            refuse_request(b, b->generation + 1, m->sock, -ECONNRESET,
+                           "nobody takes the place of a rank that is gone");
         close_fd(&m->asked.fd);
     }
 }

@@ -3,8 +3,8 @@
  *
  * Three parts: what a row of an option table means to a shell; programs that take options, and
  * perhaps one word of a list, or a program and its arguments after them; and ddpctl, which takes a
- * command, perhaps an action of that command, and options. main() selects the part; print() the
- * shell. */
+ * command, perhaps an action of that command, and options. main() selects the part; print_shell()
+ * the shell. */
 #include "common/options.h"
 #include "ctl/ctl_table.h"
 #include "launcher/options/cli_table.h"
@@ -404,7 +404,7 @@ static const struct flat_program *find_flat(const char *name)
 }
 
 /* flat   NULL: ddpctl. returns whether the shell is known */
-static bool print(const struct flat_program *flat, const char *shell)
+static bool print_shell(const struct flat_program *flat, const char *shell)
 {
     if (strcmp(shell, "bash") == 0)
         flat != NULL ? flat_print_bash(flat) : commands_print_bash();
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     fill_words();
     const struct flat_program *flat = find_flat(argv[1]);
-    if ((flat == NULL && strcmp(argv[1], "ddpctl") != 0) || !print(flat, argv[2]))
+    if ((flat == NULL && strcmp(argv[1], "ddpctl") != 0) || !print_shell(flat, argv[2]))
         return EXIT_FAILURE;
     return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

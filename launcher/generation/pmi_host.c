@@ -51,7 +51,8 @@ struct pmi_host {
     struct host_rank ranks[];
 };
 
-__attribute__((format(printf, 2, 3))) static void note(struct pmi_host *h, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note_text(struct pmi_host *h, const char *format,
+                                                            ...)
 {
     char text[CO_ERROR_TEXT_BYTES + 64];
     va_list args;
@@ -115,7 +116,7 @@ static void cut_off(struct pmi_host *h)
 static void fail_all(struct pmi_host *h, const char *text)
 {
     if (!h->is_cut_off)
-        note(h, "MPI: %s", text);
+        note_text(h, "MPI: %s", text);
     h->is_cut_off = true;
     cut_off(h);
 }
@@ -152,8 +153,8 @@ static void look_for_stuck(struct pmi_host *h)
     if (waiting == NOBODY || done == NOBODY)
         return;
     if (!h->has_said_stuck)
-        note(h, "MPI: rank %d waits for rank %d, which has ended", global_rank(h, waiting),
-             global_rank(h, done));
+        note_text(h, "MPI: rank %d waits for rank %d, which has ended", global_rank(h, waiting),
+                  global_rank(h, done));
     h->has_said_stuck = true;
     cut_off(h);
 }
@@ -177,10 +178,11 @@ static void note_news(struct pmi_host *h, int rank, const struct pmi1_rank *befo
 {
     const struct pmi1_rank *now = pmi1_server_get_rank(h->server, rank);
     if (now->asked_to_spawn && !before->asked_to_spawn)
-        note(h,
-             "MPI: rank %d asked for more processes (MPI_Comm_spawn): ddprun starts none while "
-             "a job runs",
-             global_rank(h, rank));
+        note_text(
+            h,
+            "MPI: rank %d asked for more processes (MPI_Comm_spawn): ddprun starts none while "
+            "a job runs",
+            global_rank(h, rank));
     if (!now->aborted || h->aborter != NOBODY)
         return;
     h->aborter = rank;
@@ -204,7 +206,7 @@ static bool read_rank(struct pmi_host *h, int rank)
         return false;
     }
     if (pmi1_server_feed(h->server, rank, bytes, (size_t)n, &err) < 0) {
-        note(h, "MPI: rank %d: %s", global_rank(h, rank), err.text);
+        note_text(h, "MPI: rank %d: %s", global_rank(h, rank), err.text);
         rank_line_close(&r->line);
         return false;
     }
@@ -242,16 +244,17 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
         /* exit() keeps eight bits of a code, and an abort is no success whatever they are */
         status = ((rank->exit_code & 0xff) != 0 ? rank->exit_code & 0xff : 1) << 8;
     if (status == 0 && rank->state == PMI1_INSIDE && !was_told) {
-        note(h, "MPI: rank %d ended with 0, but without MPI_Finalize: that is a failure",
-             global_rank(h, local_rank));
+        note_text(h, "MPI: rank %d ended with 0, but without MPI_Finalize: that is a failure",
+                  global_rank(h, local_rank));
         status = 1 << 8;
     }
     if (status == 0 && rank->state == PMI1_SILENT && !was_told && !h->has_said_silent) {
         /* ranks of another MPI are each alone, and end well: once is enough to say so */
-        note(h,
-             "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
-             "or one of its kin, and it was alone",
-             global_rank(h, local_rank));
+        note_text(
+            h,
+            "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
+            "or one of its kin, and it was alone",
+            global_rank(h, local_rank));
         h->has_said_silent = true;
     }
     r->is_done = status == 0;

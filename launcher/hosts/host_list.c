@@ -1,7 +1,7 @@
 /* Lists of hosts, from the inside out: host_list_add_file() cuts a file into lines and add_line()
  * a line into an entry and its settings; add_entries() cuts a list at its commas; add_entry()
- * takes user and slots off an entry; expand() writes out its ranges and calls add_host() for each
- * name, which adds a host or merges a repeat. Read add_entry() first, then expand().
+ * takes user and slots off an entry; expand_entry() writes out its ranges and calls add_host() for
+ * each name, which adds a host or merges a repeat. Read add_entry() first, then expand_entry().
  *
  * Invariant: nothing of an entry that could be an option of ssh or mean something to a shell
  * passes check_word(). */
@@ -84,7 +84,7 @@ struct entry {
     struct host host; /* its name is what has been expanded so far */
 };
 
-static int expand(struct entry *e, const char *rest, struct co_error *err);
+static int expand_entry(struct entry *e, const char *rest, struct co_error *err);
 
 static int append(struct entry *e, const char *text, size_t n, const char *rest,
                   struct co_error *err)
@@ -95,7 +95,7 @@ static int append(struct entry *e, const char *text, size_t n, const char *rest,
                        sizeof e->host.name - 1);
     memcpy(e->host.name + len, text, n);
     e->host.name[len + n] = '\0';
-    int rc = expand(e, rest, err);
+    int rc = expand_entry(e, rest, err);
     e->host.name[len] = '\0';
     return rc;
 }
@@ -136,7 +136,7 @@ static int expand_range(struct entry *e, const char *range, size_t len, const ch
 
 /* The rest of a name, behind what e has of it. The recursion is as deep as there are brackets, each
  * of which adds a byte to the name at least. */
-static int expand(struct entry *e, const char *rest, struct co_error *err)
+static int expand_entry(struct entry *e, const char *rest, struct co_error *err)
 {
     size_t plain = strcspn(rest, "[");
     if (plain > 0)
@@ -224,7 +224,7 @@ static int add_entry(struct host_list *l, const struct host *settings, const cha
     if (rc == 0 && e.host.max_slots != 0 && e.host.slots > e.host.max_slots)
         rc = co_fail(err, -EINVAL, "slots %u are more than max-slots %u", e.host.slots,
                      e.host.max_slots);
-    return rc < 0 ? rc : expand(&e, name, err);
+    return rc < 0 ? rc : expand_entry(&e, name, err);
 }
 
 /* Up to the next comma that is not within brackets. */

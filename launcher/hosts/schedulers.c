@@ -283,7 +283,8 @@ void manager_fini(struct manager *m)
 
 #define TASKS_MAX (1 << 24)
 
-static int need(const struct host_env *w, const char *name, const char **ret, struct co_error *err)
+static int need_text(const struct host_env *w, const char *name, const char **ret,
+                     struct co_error *err)
 {
     *ret = host_env_get(w, name);
     return *ret != NULL ? 0
@@ -298,7 +299,7 @@ static int need_number(const struct host_env *w, const char *name, int64_t max, 
 {
     const char *text;
     int64_t n;
-    int rc = need(w, name, &text, err) ?: co_parse_int(name, text, 0, max, &n, err);
+    int rc = need_text(w, name, &text, err) ?: co_parse_int(name, text, 0, max, &n, err);
     if (rc == 0)
         *ret = (uint32_t)n;
     return rc;
@@ -335,7 +336,7 @@ static int read_tasks(const struct host_env *w, const char *name, size_t n, uint
                       struct co_error *err)
 {
     const char *text;
-    int rc = need(w, name, &text, err);
+    int rc = need_text(w, name, &text, err);
     if (rc < 0)
         return rc;
     if ((*ret = calloc(n, sizeof **ret)) == NULL)
@@ -350,7 +351,7 @@ static int read_nodes(const struct host_env *w, const char *name, struct host_li
                       struct co_error *err)
 {
     const char *text;
-    int rc = need(w, name, &text, err);
+    int rc = need_text(w, name, &text, err);
     return rc < 0 ? rc : host_list_add(to, name, text, err);
 }
 

@@ -167,8 +167,8 @@ static int check_files(const struct job_spec *spec, int null_fd, struct co_error
                    spec->n_local == 1 ? "" : "s", (uintmax_t)for_start, (uintmax_t)for_job);
 }
 
-static int watch(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
-                 struct co_error *err)
+static int watch_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
+                    struct co_error *err)
 {
     int rc = uv_poll_init(&n->loop, poll, fd);
     poll->data = n;
@@ -226,11 +226,11 @@ static int open_loop(struct node *n, struct co_error *err)
     n->settled.data = n;
     uv_prepare_init(&n->loop, &n->prepare);
     n->prepare.data = n;
-    rc = watch(n, &n->spawner_poll, n->spawner.sock, node_on_spawner, err);
+    rc = watch_fd(n, &n->spawner_poll, n->spawner.sock, node_on_spawner, err);
     if (rc == 0)
         rc = init_reaper_open(&n->loop, n->spawner.pid, &n->init_reaper, err);
     if (rc == 0)
-        rc = watch(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
+        rc = watch_fd(n, &n->signal_poll, n->signal_fd, node_on_signal, err);
     return rc;
 }
 

@@ -86,7 +86,7 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
     fputc('\n', out);
 }
 
-static void tell(const struct node_hang *w)
+static void tell_finding(const struct node_hang *w)
 {
     const struct node_view *n = w->n;
     char what[HANG_TEXT_BYTES];
@@ -209,7 +209,7 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
     w->kill_at_ms = CO_NEVER_MS;
 }
 
-static void look(struct node_hang *w, uint64_t now_ms)
+static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
 {
     for (int i = 0; i < w->n->spec->n_local; i++)
         look_at(w->n, i, &w->looks[i]);
@@ -220,7 +220,7 @@ static void look(struct node_hang *w, uint64_t now_ms)
         return;
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     w->found_in = w->generation;
-    tell(w);
+    tell_finding(w);
     events_hang(w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
     begin_end(w, now_ms);
 }
@@ -243,7 +243,7 @@ static void on_time(uv_timer_t *timer)
     if (is_ending(w))
         hasten_end(w, now_ms);
     else
-        look(w, now_ms);
+        look_at_ranks(w, now_ms);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */

@@ -334,7 +334,7 @@ static void note_news(struct node_roster *g, const struct member_input *in)
         events_save(g->node->events, generation(g), "done");
 }
 
-static void hear(struct node_roster *g, struct member_input *in)
+static void hear_input(struct node_roster *g, struct member_input *in)
 {
     if (!is_alone(g))
         note_news(g, in);
@@ -366,7 +366,7 @@ void node_roster_look(struct node_roster *g)
         }
         if (!is_settled(g) || !roster_agent_hear(&g->agent, g->node->supervisor, g->member, &in))
             break;
-        hear(g, &in);
+        hear_input(g, &in);
     } while (is_settled(g));
     g->is_looking = false;
 }

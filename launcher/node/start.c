@@ -95,7 +95,7 @@ static const struct cpu_set *cpus_of(const struct job_spec *spec, int local_rank
     return b != NULL && b->is_bound ? &b->ranks[local_rank].cpus : NULL;
 }
 
-static int ask(const struct start *s, int first, const struct new_rank *ranks, int n)
+static int ask_spawner(const struct start *s, int first, const struct new_rank *ranks, int n)
 {
     struct image_words words[SPAWN_AT_ONCE];
     int fds[SPAWN_AT_ONCE][SPAWN_N_FDS];
@@ -138,7 +138,7 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
         rc = new_rank_init(s, first + n_made, &ranks[n_made]);
         n_made += rc == 0;
     }
-    int asked = n_made > 0 ? ask(s, first, ranks, n_made) : 0;
+    int asked = n_made > 0 ? ask_spawner(s, first, ranks, n_made) : 0;
     for (int i = 0; i < n_made; i++)
         new_rank_fini(&ranks[i]);
     *ret_n = asked == 0 ? n_made : 0;

@@ -71,7 +71,7 @@ static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)
 }
 
 /* How many run, and how many of them have a page. */
-static int count(const struct hang *h, const struct hang_look *looks, int *ret_pages)
+static int count_looks(const struct hang *h, const struct hang_look *looks, int *ret_pages)
 {
     int n = 0;
     *ret_pages = 0;
@@ -83,7 +83,7 @@ static int count(const struct hang *h, const struct hang_look *looks, int *ret_p
 }
 
 /* One that has come, and made no call yet, while others have not come: it waits for them. */
-static bool waits(const struct hang_look *look, bool all_have_pages)
+static bool is_waiting(const struct hang_look *look, bool all_have_pages)
 {
     return look->runs && look->has_page &&
            (look->progress.waits || (!all_have_pages && look->progress.n_calls == 0));
@@ -100,7 +100,7 @@ struct facts {
 static struct facts find_facts(const struct hang *h, const struct hang_look *looks, uint64_t now_ms)
 {
     struct facts f = {.is_silent = true};
-    f.n_running = count(h, looks, &f.n_pages);
+    f.n_running = count_looks(h, looks, &f.n_pages);
     const bool all_have_pages = f.n_pages == f.n_running;
     for (int i = 0; i < h->n; i++) {
         if (!looks[i].runs)
@@ -108,7 +108,7 @@ static struct facts find_facts(const struct hang *h, const struct hang_look *loo
         f.is_silent = f.is_silent && since(h->ranks[i].any_ms, now_ms) >= h->timeout_ms;
         if (!is_overdue(h, i, now_ms))
             f.n_moving++;
-        else if (waits(&looks[i], all_have_pages))
+        else if (is_waiting(&looks[i], all_have_pages))
             f.n_waiting++;
         else
             f.n_missing++;
@@ -204,7 +204,7 @@ static enum weight weigh_missing(const struct hang *h, const struct hang_look *l
     int n_pages;
     if (look->is_stopped)
         return STOPPED;
-    if (waits(look, count(h, looks, &n_pages) == n_pages))
+    if (is_waiting(look, count_looks(h, looks, &n_pages) == n_pages))
         return NOTHING;
     return call == NULL || call->group == 0 || last_in(look, call->group) != NULL ? LIKELY
                                                                                   : SUSPECT;
@@ -241,7 +241,7 @@ static enum weight weigh_silent(const struct hang *h, const struct hang_look *lo
     (void)call;
     if (look->is_stopped)
         return STOPPED;
-    const int n = count(h, looks, &n_pages);
+    const int n = count_looks(h, looks, &n_pages);
     const bool is_odd =
         look->place[0] != '\0' && n > 2 && count_in_place(h, looks, look->place) == 1;
     return is_odd ? SUSPECT : GUESS;
@@ -274,7 +274,7 @@ static void list_waiting(const struct hang *h, const struct hang_look *looks, ui
                          bool all_have_pages, struct hang_finding *f)
 {
     for (int i = 0; i < h->n; i++) {
-        if (i == f->rank || !waits(&looks[i], all_have_pages))
+        if (i == f->rank || !is_waiting(&looks[i], all_have_pages))
             continue;
         const struct rank_status_call *own = waits_in(&looks[i]);
         if (f->has_call && (own == NULL || !same_call(own, &f->call)))

@@ -212,7 +212,8 @@ static void nothing(struct roster *r, const struct roster_event *e)
     (void)e;
 }
 
-__attribute__((format(printf, 2, 3))) static void explain(struct roster *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void explain_change(struct roster *r,
+                                                                 const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -220,7 +221,7 @@ __attribute__((format(printf, 2, 3))) static void explain(struct roster *r, cons
     va_end(args);
 }
 
-/* The text is what explain() said. */
+/* The text is what explain_change() said. */
 static void set_verdict(struct roster *r, enum message_outcome outcome, int exit_code, int32_t rank,
                         const char *node)
 {
@@ -235,7 +236,8 @@ static void set_verdict(struct roster *r, enum message_outcome outcome, int exit
 
 static void explain_loss(struct roster *r, const struct roster_event *e)
 {
-    explain(r, e->type == ROSTER_EV_LEAVE ? "%s leaves: %s" : "lost %s: %s", e->who->name, e->text);
+    explain_change(r, e->type == ROSTER_EV_LEAVE ? "%s leaves: %s" : "lost %s: %s", e->who->name,
+                   e->text);
 }
 
 /* At the end of a generation what began its end was said before. */
@@ -253,7 +255,7 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
 
 static void blame_host(struct roster *r, const struct roster_event *e)
 {
-    explain(r, "%s, where the nodes meet, leaves: %s", e->who->name, e->text);
+    explain_change(r, "%s, where the nodes meet, leaves: %s", e->who->name, e->text);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, e->who->name);
 }
 
@@ -261,9 +263,9 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
 {
     bool first = r->generation == MESSAGE_NO_GENERATION;
     (void)e;
-    explain(r, "%" PRIu32 " of at least %" PRIu32 " nodes are here after %" PRIu64 " s", r->n_here,
-            r->terms.min_nodes,
-            (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000);
+    explain_change(r, "%" PRIu32 " of at least %" PRIu32 " nodes are here after %" PRIu64 " s",
+                   r->n_here, r->terms.min_nodes,
+                   (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000);
     set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
                 MESSAGE_NO_RANK, "");
 }
@@ -271,22 +273,23 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
 static void blame_silence(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain(r, "generation %" PRIu32 " could not begin: nobody has agreed to it for %" PRIu64 " s",
-            r->generation, r->limits.confirm_ms / 1000);
+    explain_change(
+        r, "generation %" PRIu32 " could not begin: nobody has agreed to it for %" PRIu64 " s",
+        r->generation, r->limits.confirm_ms / 1000);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, "");
 }
 
 static void take_verdict(struct roster *r, const struct roster_event *e)
 {
     const struct message_verdict *v = &e->message->verdict;
-    explain(r, "%s", v->text);
+    explain_change(r, "%s", v->text);
     set_verdict(r, MESSAGE_ENDED, v->exit_code, v->rank, e->who != NULL ? e->who->name : v->node);
 }
 
 static void praise(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain(r, "all ranks ended well");
+    explain_change(r, "all ranks ended well");
     set_verdict(r, MESSAGE_WELL, 0, MESSAGE_NO_RANK, "");
 }
 
@@ -294,7 +297,7 @@ static void praise(struct roster *r, const struct roster_event *e)
 static void blame_rank(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain(r, "%s", r->verdict_text);
+    explain_change(r, "%s", r->verdict_text);
 }
 
 static void set_cause(struct roster *r, enum message_why why)
@@ -304,22 +307,22 @@ static void set_cause(struct roster *r, enum message_why why)
 
 static void note_join(struct roster *r, const struct roster_event *e)
 {
-    explain(r, "%s joins", e->who->name);
+    explain_change(r, "%s joins", e->who->name);
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
 static void note_checkpoint(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain(r, "the ranks have saved their state, others join");
+    explain_change(r, "the ranks have saved their state, others join");
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
 static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
-            r->terms.admit_timeout_ms);
+    explain_change(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
+                   r->terms.admit_timeout_ms);
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
@@ -346,13 +349,13 @@ static void note_loss(struct roster *r, const struct roster_event *e)
 /* Somebody wants it so: no failure, and no budget is asked. */
 static void note_restart(struct roster *r, const struct roster_event *e)
 {
-    explain(r, "a restart was asked for on %s", e->who->name);
+    explain_change(r, "a restart was asked for on %s", e->who->name);
     set_cause(r, MESSAGE_WHY_RESTART);
 }
 
 static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 {
-    explain(r, "the ranks on %s are gone", e->who->name);
+    explain_change(r, "the ranks on %s are gone", e->who->name);
     set_cause(r, MESSAGE_WHY_ORDER);
 }
 
@@ -396,7 +399,7 @@ static void note_failure(struct roster *r, const struct roster_event *e)
 {
     const struct message_failed *f = &e->message->failed;
     roster_set_part(r, e->slot, PART_HALTING);
-    explain(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
+    explain_change(r, "rank %" PRIu32 " on %s: %s", f->rank, e->who->name, f->text);
     set_cause(r, MESSAGE_WHY_FAILURE);
     r->cause.node = e->slot;
     r->cause.consequence = f->consequence;
@@ -545,8 +548,9 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     r->deadline_ms = e->now_ms + r->limits.confirm_ms;
     if (r->limits.confirm_ms == 0)
         tell_leader(r, e);
-    explain(r, "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
-            r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
+    explain_change(r,
+                   "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
+                   r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
     add_exclusion(r);
 }
 

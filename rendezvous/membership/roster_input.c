@@ -15,7 +15,7 @@
 /* --- Losing a node --- */
 
 /* It is forgotten before the table is asked, so that all counts are without it. */
-static void lose(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+static void lose_node(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
 {
     struct roster_node was = r->nodes[slot];
     char text[MESSAGE_NAME_BYTES + 128];
@@ -45,11 +45,11 @@ static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
 /* It does not do what it was told, and says that it is alive: no lease is renewed from now on. When
  * the last one is over, it is lost like any silent one; its ranks cannot run any more then. One in
  * this process has no lease. */
-static void condemn(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
+static void condemn_node(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
 {
     tell_given_up(r, slot, why);
     if (r->nodes[slot].local)
-        lose(r, slot, now_ms, why);
+        lose_node(r, slot, now_ms, why);
     else
         roster_cut(r, slot);
 }
@@ -65,7 +65,7 @@ static void lose_those_away(struct roster *r, uint64_t now_ms)
     uint32_t slot;
     while ((slot = r->lists[LIST_AWAY].first) != ROSTER_NO_SLOT &&
            now_ms - r->nodes[slot].since_ms >= return_ms(r))
-        lose(r, slot, now_ms, "its connection ended");
+        lose_node(r, slot, now_ms, "its connection ended");
 }
 
 static uint64_t silence_ms(const struct roster *r)
@@ -82,7 +82,7 @@ static void lose_the_silent(struct roster *r, uint64_t now_ms)
         snprintf(why, sizeof why, "nothing heard of it for %" PRIu64 " ms",
                  now_ms - r->nodes[slot].since_ms);
         tell_given_up(r, slot, why);
-        lose(r, slot, now_ms, why);
+        lose_node(r, slot, now_ms, why);
     }
 }
 
@@ -91,7 +91,7 @@ static void lose_the_absent(struct roster *r, uint64_t now_ms)
     uint32_t slot;
     while ((slot = r->lists[LIST_ABSENT].first) != ROSTER_NO_SLOT &&
            now_ms - r->nodes[slot].since_ms >= r->limits.absent_ms)
-        lose(r, slot, now_ms, "it did not come when the roster had moved");
+        lose_node(r, slot, now_ms, "it did not come when the roster had moved");
 }
 
 static bool is_due(const struct roster *r, uint64_t now_ms)
@@ -104,14 +104,14 @@ static void condemn_the_slow(struct roster *r, uint64_t now_ms)
     r->deadline_ms = CO_NEVER_MS; /* theirs is their lease */
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
-            condemn(r, i, now_ms, "its ranks do not stop");
+            condemn_node(r, i, now_ms, "its ranks do not stop");
 }
 
 static void condemn_the_leader(struct roster *r, uint64_t now_ms)
 {
     r->deadline_ms = CO_NEVER_MS;
     if (r->leader != ROSTER_NO_SLOT)
-        condemn(r, r->leader, now_ms, "it does not open the store");
+        condemn_node(r, r->leader, now_ms, "it does not open the store");
 }
 
 static void take_time(struct roster *r, uint64_t now_ms)
@@ -260,8 +260,8 @@ static bool come_over(struct roster *r, uint64_t link, bool local, const struct 
     return true;
 }
 
-static void come(struct roster *r, uint64_t link, bool local, const struct message *m,
-                 uint64_t now_ms)
+static void come_new(struct roster *r, uint64_t link, bool local, const struct message *m,
+                     uint64_t now_ms)
 {
     const struct message_hello *h = &m->hello;
     const struct roster_past_excluded *excluded = roster_find_excluded(r, h->name);
@@ -292,7 +292,7 @@ static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_inp
     if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
         return slot;
     if (in->message->hello.resumes == MESSAGE_NO_GENERATION)
-        lose(r, slot, in->now_ms, "it was given up, and comes again");
+        lose_node(r, slot, in->now_ms, "it was given up, and comes again");
     return ROSTER_NO_SLOT;
 }
 
@@ -306,7 +306,7 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
         roster_tell_verdict(r, in->link);
         roster_tell_close(r, in->link);
     } else if (!come_over(r, in->link, in->local, in->message, in->now_ms)) {
-        come(r, in->link, in->local, in->message, in->now_ms);
+        come_new(r, in->link, in->local, in->message, in->now_ms);
     }
 }
 
@@ -408,7 +408,7 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
     const struct roster_node *n = &r->nodes[slot];
     bool may_run = n->part == PART_TOLD || n->part == PART_HALTING;
     if (r->state == ROSTER_CLOSED || (n->leaves && !may_run)) {
-        lose(r, slot, now_ms, "it left");
+        lose_node(r, slot, now_ms, "it left");
         return;
     }
     roster_detach(r, slot, now_ms);

@@ -40,7 +40,8 @@ static struct wire_bytes text_bytes(const char *text)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static int answer(struct client *c, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int answer_line(struct client *c, const char *format,
+                                                             ...)
 {
     char line[PMI1_LINE_BYTES];
     va_list args;
@@ -56,10 +57,10 @@ static int answer_key(const struct pmi1_server *s, struct client *c, struct wire
 {
     struct wire_bytes value;
     if (!store_get(s->kvs, key, &value))
-        return answer(c, "cmd=get_result rc=-1 msg=key_%.*s_not_found value=unknown\n",
-                      (int)key.len, (const char *)key.at);
-    return answer(c, "cmd=get_result rc=0 msg=success value=%.*s\n", (int)value.len,
-                  (const char *)value.at);
+        return answer_line(c, "cmd=get_result rc=-1 msg=key_%.*s_not_found value=unknown\n",
+                           (int)key.len, (const char *)key.at);
+    return answer_line(c, "cmd=get_result rc=0 msg=success value=%.*s\n", (int)value.len,
+                       (const char *)value.at);
 }
 
 /* --- what ranks ask --------------------------------------------------------------------------- */
@@ -79,36 +80,36 @@ static int do_init(const struct question *q)
         return rc;
     if (version == 1)
         q->c->rank.state = PMI1_INSIDE;
-    return answer(q->c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n",
-                  version == 1 ? 0 : -1);
+    return answer_line(q->c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n",
+                       version == 1 ? 0 : -1);
 }
 
 static int do_get_maxes(const struct question *q)
 {
-    return answer(q->c, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d rc=0\n",
-                  PMI1_KVSNAME_BYTES, PMI1_KEY_BYTES, PMI1_VALUE_BYTES);
+    return answer_line(q->c, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d rc=0\n",
+                       PMI1_KVSNAME_BYTES, PMI1_KEY_BYTES, PMI1_VALUE_BYTES);
 }
 
 static int do_get_appnum(const struct question *q)
 {
     const int *appnum = q->s->place.appnum;
-    return answer(q->c, "cmd=appnum appnum=%d rc=0\n",
-                  appnum != NULL ? appnum[q->c - q->s->clients] : 0);
+    return answer_line(q->c, "cmd=appnum appnum=%d rc=0\n",
+                       appnum != NULL ? appnum[q->c - q->s->clients] : 0);
 }
 
 static int do_get_my_kvsname(const struct question *q)
 {
-    return answer(q->c, "cmd=my_kvsname kvsname=%s rc=0\n", q->s->place.name);
+    return answer_line(q->c, "cmd=my_kvsname kvsname=%s rc=0\n", q->s->place.name);
 }
 
 static int do_get_universe_size(const struct question *q)
 {
-    return answer(q->c, "cmd=universe_size size=%d rc=0\n", q->s->place.world_size);
+    return answer_line(q->c, "cmd=universe_size size=%d rc=0\n", q->s->place.world_size);
 }
 
 static int refuse_put(struct client *c, const char *why)
 {
-    return answer(c, "cmd=put_result rc=-1 msg=%s\n", why);
+    return answer_line(c, "cmd=put_result rc=-1 msg=%s\n", why);
 }
 
 /* ret    for the line of a put to other nodes, of n bytes; NULL: there are none */
@@ -156,7 +157,7 @@ static int do_put(const struct question *q)
     int rc = keep(q->s, key, value);
     if (rc == -ENOSPC)
         return refuse_put(q->c, "too_many_keys");
-    return rc < 0 ? rc : answer(q->c, "cmd=put_result rc=0 msg=success\n");
+    return rc < 0 ? rc : answer_line(q->c, "cmd=put_result rc=0 msg=success\n");
 }
 
 static int do_get(const struct question *q)
@@ -165,9 +166,9 @@ static int do_get(const struct question *q)
     if (!pmi1_find(q->line, "key", &key))
         return co_fail(q->err, -EPROTO, "a get of PMI lacks its key");
     if (!pmi1_says(q->line, "kvsname", q->s->place.name))
-        return answer(q->c, "cmd=get_result rc=-1 msg=no_such_kvsname value=unknown\n");
+        return answer_line(q->c, "cmd=get_result rc=-1 msg=no_such_kvsname value=unknown\n");
     if (key.len >= PMI1_KEY_BYTES)
-        return answer(q->c, "cmd=get_result rc=-1 msg=key_too_long value=unknown\n");
+        return answer_line(q->c, "cmd=get_result rc=-1 msg=key_too_long value=unknown\n");
     if (!q->s->knows_nodes && pmi1_says(q->line, "key", PMI1_MAPPING_KEY)) {
         q->c->wants_mapping = true;
         return 0;
@@ -187,7 +188,7 @@ static int do_barrier_in(const struct question *q)
 static int do_finalize(const struct question *q)
 {
     q->c->rank.state = PMI1_FINALIZED;
-    return answer(q->c, "cmd=finalize_ack rc=0\n");
+    return answer_line(q->c, "cmd=finalize_ack rc=0\n");
 }
 
 /* Not answered: who says so ends. */
@@ -203,17 +204,17 @@ static int do_abort(const struct question *q)
 
 static int do_publish(const struct question *q)
 {
-    return answer(q->c, "cmd=publish_result rc=-1 msg=" NOT_HERE "\n");
+    return answer_line(q->c, "cmd=publish_result rc=-1 msg=" NOT_HERE "\n");
 }
 
 static int do_unpublish(const struct question *q)
 {
-    return answer(q->c, "cmd=unpublish_result rc=-1 msg=" NOT_HERE "\n");
+    return answer_line(q->c, "cmd=unpublish_result rc=-1 msg=" NOT_HERE "\n");
 }
 
 static int do_lookup(const struct question *q)
 {
-    return answer(q->c, "cmd=lookup_result rc=-1 msg=" NOT_HERE "\n");
+    return answer_line(q->c, "cmd=lookup_result rc=-1 msg=" NOT_HERE "\n");
 }
 
 static const struct command {
@@ -243,7 +244,7 @@ static int skip_spawn(struct client *c, const struct pmi1_line *line)
         return 0;
     c->in_spawn = false;
     c->rank.asked_to_spawn = true;
-    return answer(c, "cmd=spawn_result rc=-1 msg=" NOT_HERE "\n");
+    return answer_line(c, "cmd=spawn_result rc=-1 msg=" NOT_HERE "\n");
 }
 
 static int run_line(struct pmi1_server *s, struct client *c, const uint8_t *bytes, size_t len,
@@ -388,7 +389,7 @@ int pmi1_server_release(struct pmi1_server *s)
             continue;
         c->rank.in_barrier = false;
         s->n_in_barrier--;
-        const int answered = answer(c, "cmd=barrier_out rc=0\n");
+        const int answered = answer_line(c, "cmd=barrier_out rc=0\n");
         rc = rc == 0 ? answered : rc;
     }
     return rc;

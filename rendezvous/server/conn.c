@@ -1,10 +1,10 @@
 /* conn.c - reads a connection, feeds its session, and sends the replies.
  *
- * Read on_read(), feed() and replies_flush() first. feed() passes bytes to session_feed() and
- * follows the state that it returns: follow_state() stops reading from a client that has had its
- * share (late) or does not read its replies (choked), and starts the timer of an incomplete
- * request. Replies stay in the session until conn_flush_all(), so that one write carries those of a
- * whole turn.
+ * Read on_read(), feed_bytes() and replies_flush() first. feed_bytes() passes bytes to
+ * session_feed() and follows the state that it returns: follow_state() stops reading from a client
+ * that has had its share (late) or does not read its replies (choked), and starts the timer of an
+ * incomplete request. Replies stay in the session until conn_flush_all(), so that one write carries
+ * those of a whole turn.
  *
  * A connection may be closed by any step that can drop it; c->closing is then set, and the memory
  * remains until libuv's callbacks are done. */
@@ -339,7 +339,7 @@ static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
 }
 
 /* Returns how many of the bytes were taken; c may be closing afterwards. */
-static size_t feed(struct conn *c, const uint8_t *bytes, size_t len)
+static size_t feed_bytes(struct conn *c, const uint8_t *bytes, size_t len)
 {
     if (!c->is_store && !decide_protocol(c, bytes, len))
         return 0;
@@ -359,7 +359,7 @@ static size_t feed(struct conn *c, const uint8_t *bytes, size_t len)
 
 static void feed_kept(struct conn *c)
 {
-    size_t n_used = feed(c, co_buf_bytes(&c->in), co_buf_len(&c->in));
+    size_t n_used = feed_bytes(c, co_buf_bytes(&c->in), co_buf_len(&c->in));
     co_buf_consume(&c->in, n_used);
     account(c);
 }
@@ -402,7 +402,7 @@ static void feed_scratch(struct conn *c, size_t n_read)
     const uint8_t *scratch = c->host->scratch;
     size_t len = co_buf_len(&c->in) + n_read;
     co_buf_consume(&c->in, co_buf_len(&c->in));
-    size_t n_used = feed(c, scratch, len);
+    size_t n_used = feed_bytes(c, scratch, len);
     keep(c, scratch + n_used, len - n_used);
     account(c);
 }

@@ -73,7 +73,7 @@ static struct server *server_of(struct conn_host *h)
 
 /* --- refusals --- */
 
-static void report(struct server *s, const char *text)
+static void report_text(struct server *s, const char *text)
 {
     uint64_t now_ms = uv_now(s->host.loop);
     if (s->opts.on_refused == NULL || s->closing)
@@ -93,7 +93,7 @@ static void on_dropped(struct conn_host *h, const char *text)
 {
     struct server *s = server_of(h);
     s->n_refused++;
-    report(s, text);
+    report_text(s, text);
 }
 
 /* Torch's clients cannot show who they are, but on this machine the kernel knows. Returns whether
@@ -147,7 +147,7 @@ static void report_not_accepted(struct server *s, int rc)
 {
     char text[128];
     snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
-    report(s, text);
+    report_text(s, text);
 }
 
 static void accept_one(struct listener *l)
@@ -220,9 +220,9 @@ static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, cons
     } else {
         close(fd);
         s->n_refused++;
-        report(s, protocol == PROTOCOL_CONTROL
-                      ? "refused: a control connection; no job is managed here"
-                      : "refused: an HTTP request, which is not answered here");
+        report_text(s, protocol == PROTOCOL_CONTROL
+                           ? "refused: a control connection; no job is managed here"
+                           : "refused: an HTTP request, which is not answered here");
     }
 }
 
@@ -468,7 +468,8 @@ int server_create(uv_loop_t *loop, const struct server_opts *given, struct serve
     uv_idle_init(loop, &s->idle);
     uv_prepare_start(&s->prepare, on_prepare);
     if (s->peer.method == PEER_BY_NOTHING)
-        report(s, "this system does not tell whose a connection is: all users of it are served");
+        report_text(s,
+                    "this system does not tell whose a connection is: all users of it are served");
     *ret_server = s;
     return 0;
 }

@@ -24,7 +24,7 @@ struct begin { /* what a hand needs of its own */
     ncclUniqueId words[];                /* the latter are ints */
 };
 
-static int begin(const void *arg)
+static int begin_comm(const void *arg)
 {
     const struct begin *b = arg;
     struct device_group *g = b->group;
@@ -51,7 +51,7 @@ static int begin_by_hand(struct device_group *g, const struct begin *b, size_t b
     const char *what = begin_names[b->how];
     const uint64_t deadline_ms = co_deadline_ms(g->timeout_ms);
     int result = ncclSuccess, job = 0, code = -ETIMEDOUT;
-    struct helper_call *h = helper_call_start(g->device->index, begin, b, bytes);
+    struct helper_call *h = helper_call_start(g->device->index, begin_comm, b, bytes);
     if (h == NULL) {
         co_fail(err, -ENOMEM, "%s: no memory for a thread", what);
         return device_break(g, COMM_FAILED, -ENOMEM, err);

@@ -169,7 +169,7 @@ static int reduce_inside(struct net *n, struct co_error *err)
     return net_local(n, what, err);
 }
 
-static int reduce(struct net *n, unsigned stage, struct co_error *err)
+static int reduce_stage(struct net *n, unsigned stage, struct co_error *err)
 {
     struct net_job *j = &n->job;
     struct collective what;
@@ -337,7 +337,7 @@ static int broadcast_inside(struct net *n, struct co_error *err)
     return net_local(n, what, err);
 }
 
-static int broadcast(struct net *n, unsigned stage, struct co_error *err)
+static int broadcast_stage(struct net *n, unsigned stage, struct co_error *err)
 {
     const struct net_job *j = &n->job;
     const bool whole = j->count * j->layout.size <= n->tuning.small_bytes;
@@ -464,13 +464,13 @@ net_schedule *net_schedule_of(const struct net *n, const struct collective *what
         return bytes <= net_tuning_whole(&n->tuning, n->map.n_nodes) ? all_reduce_whole
                                                                      : all_reduce_parts;
     case CALL_REDUCE:
-        return reduce;
+        return reduce_stage;
     case CALL_REDUCE_SCATTER:
         if (n->map.n_most == 1)
             return reduce_scatter_alone;
         return n->map.n_slots == n->map.n_most ? reduce_scatter : reduce_scatter_uneven;
     case CALL_BROADCAST:
-        return broadcast;
+        return broadcast_stage;
     case CALL_ALL_GATHER:
     case CALL_GROUP_SPLIT:
         return all_gather;

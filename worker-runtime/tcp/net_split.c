@@ -146,7 +146,7 @@ static int split_inside(struct split *s, int *ret_n_local, struct co_error *err)
     return 0;
 }
 
-static int split(struct split *s, struct backend **ret, struct co_error *err)
+static int split_net(struct split *s, struct backend **ret, struct co_error *err)
 {
     struct backend *made = NULL;
     int n_local = 0;
@@ -186,7 +186,7 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
     const struct net_address *own = &n->member[n->map.position].address;
     for (int i = NET_DATA; color >= 0 && s.mine.ok && i < NET_N_CHANNELS; i++)
         s.mine.ok = net_address_listen(own, &s.mine.port[i], &s.listener[i], NULL) == 0;
-    int code = split(&s, ret, err);
+    int code = split_net(&s, ret, err);
     if (code == 0 && color >= 0) {
         *ret_rank = (int)s.place;
         *ret_n = (int)s.n_members;
