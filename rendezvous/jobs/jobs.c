@@ -1,7 +1,7 @@
 /* jobs.c - the jobs of an endpoint, their rosters, their time, and their end.
  *
- * Read jobs_step() first. Every input comes there: a message or the end of a connection
- * (jobs_input.c), the timer, and what this process itself reports (jobs_tell(), jobs_end()).
+ * Read step_job() first. Every input comes there: a message or the end of a connection,
+ * the timer, and what this process itself reports (jobs_tell(), jobs_end()).
  * roster_step() decides, carry_out() sends the messages or reports a change,
  * set_timer() waits for the roster's next deadline, and retire_if_empty() forgets a job without
  * nodes. A step may end peers, and with them the peer whose message it was. */
@@ -9,11 +9,14 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "rendezvous/channel/seal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     DEFAULT_MAX_JOBS = 1024,
@@ -25,7 +28,8 @@ enum {
 enum { SLOT_BITS = 20 }; /* of a link's number: where its peer is */
 _Static_assert(JOBS_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
 
-void jobs_note(struct jobs *j, const char *text)
+/* Count a refusal, and report it if the last report was a while ago. */
+static void note_text(struct jobs *j, const char *text)
 {
     uint64_t now_ms = uv_now(j->loop);
     j->n_refused++;
@@ -64,7 +68,7 @@ static int find_slot(struct jobs *j, uint32_t *ret_slot)
     return 0;
 }
 
-struct peer *jobs_make_peer(struct jobs *j)
+static struct peer *make_peer(struct jobs *j)
 {
     uint32_t slot;
     if (find_slot(j, &slot) < 0)
@@ -79,7 +83,7 @@ struct peer *jobs_make_peer(struct jobs *j)
     return p;
 }
 
-void jobs_free_peer(struct peer *p)
+static void free_peer(struct peer *p)
 {
     struct jobs *j = p->jobs;
     j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
@@ -89,7 +93,7 @@ void jobs_free_peer(struct peer *p)
     free(p);
 }
 
-void jobs_send(struct peer *p, const struct message *m)
+static void send_to_peer(struct peer *p, const struct message *m)
 {
     if (p->conn != NULL)
         channel_conn_send(p->conn, m);
@@ -97,13 +101,13 @@ void jobs_send(struct peer *p, const struct message *m)
         channel_pipe_send(&p->jobs->pipe, CHANNEL_PIPE_ROSTER, m);
 }
 
-void jobs_end_peer(struct peer *p)
+static void end_peer(struct peer *p)
 {
     if (p->conn != NULL)
         channel_conn_end(p->conn);
     else
         channel_pipe_shut(&p->jobs->pipe, CHANNEL_PIPE_ROSTER);
-    jobs_free_peer(p);
+    free_peer(p);
 }
 
 /* --- who knows the verdict --- */
@@ -158,6 +162,7 @@ void verdict_log_fini(struct verdict_log *t)
 /* --- a job's time --- */
 
 static void set_timer(struct job *job);
+static void step_job(struct job *job, struct roster_input *in);
 
 /* What was received before the deadline is read first: the sockets have their turn between the two
  * expiries. */
@@ -168,13 +173,13 @@ static void on_timer(uv_timer_t *timer)
     if (!job->is_due) {
         job->is_due = true;
         if (deadline_ms != CO_NEVER_MS && co_now_ms() > deadline_ms + ASLEEP_MS)
-            jobs_step(job, &(struct roster_input){.type = ROSTER_ASLEEP});
+            step_job(job, &(struct roster_input){.type = ROSTER_ASLEEP});
         if (!job->closing && !job->is_over)
             uv_timer_start(&job->timer, on_timer, 0, 0);
         return;
     }
     job->is_due = false;
-    jobs_step(job, &(struct roster_input){.type = ROSTER_TIME});
+    step_job(job, &(struct roster_input){.type = ROSTER_TIME});
 }
 
 static void set_timer(struct job *job)
@@ -227,10 +232,11 @@ static void end_peers_of(struct job *job)
     struct jobs *j = job->jobs;
     for (uint32_t i = 0; i < j->n_slots; i++)
         if (j->peers[i] != NULL && j->peers[i]->job == job)
-            jobs_end_peer(j->peers[i]);
+            end_peer(j->peers[i]);
 }
 
-void jobs_close_job(struct job *job)
+/* Forget the job now, with the connections that led to it; the loop frees it. */
+static void close_job(struct job *job)
 {
     struct jobs *j = job->jobs;
     struct job **at = &j->first;
@@ -245,10 +251,10 @@ void jobs_close_job(struct job *job)
 
 static void on_kept(uv_timer_t *timer)
 {
-    jobs_close_job(timer->data);
+    close_job(timer->data);
 }
 
-struct job *jobs_find_job(const struct jobs *j, const char *run_id)
+static struct job *find_job(const struct jobs *j, const char *run_id)
 {
     struct job *job = j->first;
     while (job != NULL && strcmp(job->run_id, run_id) != 0)
@@ -256,8 +262,9 @@ struct job *jobs_find_job(const struct jobs *j, const char *run_id)
     return job;
 }
 
-int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
-                  struct job **ret, struct co_error *err)
+/* returns   0, -ENOSPC (there are too many), -EINVAL (terms), -ENOMEM */
+static int make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
+                    struct job **ret, struct co_error *err)
 {
     const struct jobs_opts *o = &j->opts;
     if (j->n_jobs >= o->max_jobs)
@@ -313,7 +320,7 @@ static void note_refusal(struct job *job, const struct message *m)
     if (m->type != MESSAGE_REFUSED || m->refused.again)
         return;
     snprintf(text, sizeof text, "job '%.200s': refused: %.600s", job->run_id, m->refused.text);
-    jobs_note(job->jobs, text);
+    note_text(job->jobs, text);
 }
 
 static void carry_out(struct job *job, const struct roster_action *a)
@@ -326,9 +333,9 @@ static void carry_out(struct job *job, const struct roster_action *a)
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
         note_refusal(job, &a->message);
-        jobs_send(p, &a->message);
+        send_to_peer(p, &a->message);
     } else {
-        jobs_end_peer(p);
+        end_peer(p);
     }
 }
 
@@ -340,14 +347,16 @@ static void retire_if_empty(struct job *job)
     if (job->is_over || job->jobs->opts.only_run_id != NULL || roster_n_nodes(job->roster) > 0)
         return;
     if (roster_get_state(job->roster) != ROSTER_CLOSED) {
-        jobs_close_job(job);
+        close_job(job);
         return;
     }
     job->is_over = true;
     uv_timer_start(&job->timer, on_kept, KEEP_MS, 0);
 }
 
-void jobs_step(struct job *job, struct roster_input *in)
+/* Feed the roster, the time filled in, and carry out what follows. That may end peers and close the
+ * job. */
+static void step_job(struct job *job, struct roster_input *in)
 {
     struct roster_actions actions;
     if (job->closing)
@@ -365,7 +374,7 @@ void jobs_step(struct job *job, struct roster_input *in)
 void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
 {
     if (j->first != NULL)
-        jobs_step(j->first, &(struct roster_input){.type = type, .generation = generation});
+        step_job(j->first, &(struct roster_input){.type = type, .generation = generation});
 }
 
 void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
@@ -378,7 +387,7 @@ void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
                                           .node = "",
                                           .text = text}};
     if (j->first != NULL)
-        jobs_step(j->first, &(struct roster_input){.type = ROSTER_END, .message = &m});
+        step_job(j->first, &(struct roster_input){.type = ROSTER_END, .message = &m});
 }
 
 uint32_t jobs_n_untold(const struct jobs *j)
@@ -426,7 +435,7 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         j->conns.mid_frame_ms = opts->mid_frame_ms;
     j->n_handles = 1;
     if (opts->only_run_id != NULL)
-        rc = jobs_make_job(j, opts->only_run_id, opts->terms, &job, err);
+        rc = make_job(j, opts->only_run_id, opts->terms, &job, err);
     if (rc < 0) {
         jobs_close(j, NULL, NULL);
         return rc;
@@ -463,9 +472,186 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     j->on_closed_arg = arg;
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->peers[i] != NULL)
-            jobs_end_peer(j->peers[i]);
+            end_peer(j->peers[i]);
     }
     while (j->first != NULL)
-        jobs_close_job(j->first);
+        close_job(j->first);
     channel_pipe_close(&j->pipe, on_pipe_closed);
+}
+
+/* --- messages --- */
+
+static void peer_refuse(struct peer *p, enum message_refusal why, bool again, const char *text)
+{
+    const struct message m = {.type = MESSAGE_REFUSED,
+                              .generation = MESSAGE_NO_GENERATION,
+                              .refused = {.why = why, .again = again, .text = text}};
+    note_text(p->jobs, text);
+    send_to_peer(p, &m);
+    end_peer(p);
+}
+
+/* The job as it was before is over for this node, which begins it once more. */
+static bool begins_again(const struct job *job, const struct message_hello *hello)
+{
+    return roster_get_state(job->roster) == ROSTER_CLOSED &&
+           verdict_log_missed(&job->verdict_log, hello->instance, hello->name);
+}
+
+/* Returns whether the peer has a job now; else it is refused. */
+static bool begin_job(struct peer *p, const struct message_hello *hello)
+{
+    struct jobs *j = p->jobs;
+    struct co_error err = {0};
+    char text[CO_ERROR_TEXT_BYTES];
+    if (j->opts.only_run_id != NULL) {
+        snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
+                 hello->run_id, j->opts.only_run_id);
+        peer_refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
+        return false;
+    }
+    int rc = make_job(j, hello->run_id, &hello->terms, &p->job, &err);
+    if (rc < 0) {
+        snprintf(text, sizeof text, "%s of the job '%s' is refused: %.400s", hello->name,
+                 hello->run_id, err.text);
+        peer_refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
+                    text);
+    }
+    return rc == 0;
+}
+
+/* The same. */
+static bool enter_job(struct peer *p, const struct message_hello *hello)
+{
+    struct job *job = find_job(p->jobs, hello->run_id);
+    if (job != NULL && begins_again(job, hello)) {
+        if (!job->is_over) {
+            peer_refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
+            return false;
+        }
+        close_job(job);
+        job = NULL;
+    }
+    p->job = job;
+    return job != NULL || begin_job(p, hello);
+}
+
+/* A late node hears the verdict at once. */
+static void note_late(struct job *job, const struct message *m)
+{
+    if (m->type == MESSAGE_HELLO && !job->closing && job->jobs->opts.only_run_id == NULL &&
+        roster_get_state(job->roster) == ROSTER_CLOSED)
+        verdict_log_add(&job->verdict_log, m->hello.instance, m->hello.name);
+}
+
+static void on_peer_message(struct peer *p, const struct message *m)
+{
+    if (p->job == NULL && m->type != MESSAGE_HELLO) {
+        note_text(p->jobs, "a control connection did not begin with a HELLO");
+        end_peer(p);
+        return;
+    }
+    if (p->job == NULL && !enter_job(p, &m->hello))
+        return;
+    struct job *job = p->job; /* p may go in the step */
+    step_job(job, &(struct roster_input){.type = ROSTER_MESSAGE,
+                                         .link = p->link,
+                                         .local = p->conn == NULL && !p->jobs->opts.outlives_local,
+                                         .message = m});
+    note_late(job, m);
+}
+
+/* Its link has ended, whoever ended it. */
+static void lose_peer(struct peer *p)
+{
+    struct job *job = p->job;
+    uint64_t link = p->link;
+    free_peer(p);
+    if (job != NULL)
+        step_job(job, &(struct roster_input){.type = ROSTER_GONE, .link = link});
+}
+
+/* --- the node in this process --- */
+
+static void on_local(void *arg, const struct message *m)
+{
+    struct jobs *j = arg;
+    if (j->local == NULL)
+        return;
+    if (m != NULL)
+        on_peer_message(j->local, m);
+    else
+        lose_peer(j->local);
+}
+
+int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struct co_error *err)
+{
+    assert(j->opts.only_run_id != NULL);
+    if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
+        lose_peer(j->local);
+    j->local = make_peer(j);
+    if (j->local == NULL)
+        return co_fail(err, -ENOMEM, "no memory for a link to the roster");
+    channel_pipe_open(&j->pipe, on_local, j, on_message, arg);
+    return 0;
+}
+
+void jobs_local_send(struct jobs *j, const struct message *m)
+{
+    channel_pipe_send(&j->pipe, CHANNEL_PIPE_NODE, m);
+}
+
+void jobs_local_down(struct jobs *j)
+{
+    channel_pipe_shut(&j->pipe, CHANNEL_PIPE_NODE);
+}
+
+/* --- connections --- */
+
+static void on_open(void *arg)
+{
+    (void)arg; /* the node speaks first */
+}
+
+static void on_message(void *arg, const struct message *m)
+{
+    on_peer_message(arg, m);
+}
+
+static void on_end(void *arg, int code, const char *text)
+{
+    struct peer *p = arg;
+    char line[CO_ERROR_TEXT_BYTES], from[CHANNEL_CONN_PEER_BYTES];
+    /* who only looked whether somebody is here has done nothing wrong */
+    if (code != -ECONNRESET && code != -EPIPE) {
+        channel_conn_peer(p->conn, from);
+        snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);
+        note_text(p->jobs, line);
+    }
+    lose_peer(p);
+}
+
+void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
+{
+    struct co_error err = {0};
+    struct seal *seal;
+    bool may_come = !j->closing && j->conns.n_conns < j->opts.max_conns;
+    struct peer *p = may_come ? make_peer(j) : NULL;
+    if (p == NULL) {
+        note_text(j, "a control connection is refused: there are too many, or no memory");
+        close(fd);
+        return;
+    }
+    const struct channel_conn_callbacks callbacks = {
+        .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = p};
+    int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CHANNEL_WIRE_VERSION,
+                                CHANNEL_WIRE_VERSION, &seal, &err);
+    if (rc < 0)
+        close(fd);
+    else
+        rc = channel_conn_adopt(&j->conns, seal, fd, bytes, len, &callbacks, &p->conn, &err);
+    if (rc < 0) {
+        note_text(j, err.text);
+        free_peer(p);
+    }
 }

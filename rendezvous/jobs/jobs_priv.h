@@ -1,6 +1,4 @@
-/* jobs_priv.h - the inside of jobs.h, for its own files. Each calls only those after it:
- *   jobs_input.c   what comes from nodes
- *   jobs.c         jobs, their rosters, their time, their peers, who knows a verdict */
+/* jobs_priv.h - the inside of jobs.h: for jobs.c, and for the tests of who knows a verdict. */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
@@ -58,8 +56,6 @@ struct jobs {
     void *on_closed_arg;
 };
 
-/* --- jobs.c --- */
-
 /* Not more than MESSAGE_MAX_NODES, nor than there is memory for: who is left out hears the verdict
  * once more. */
 void verdict_log_add(struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
@@ -70,26 +66,5 @@ bool verdict_log_missed(const struct verdict_log *t, const uint8_t instance[MESS
                         const char *name);
 
 void verdict_log_fini(struct verdict_log *t);
-
-/* Count a refusal, and tell of it if the last one was told a while ago. */
-void jobs_note(struct jobs *j, const char *text);
-
-struct job *jobs_find_job(const struct jobs *j, const char *run_id); /* NULL: none */
-
-/* returns   0, -ENOSPC (there are too many), -EINVAL (terms), -ENOMEM */
-int jobs_make_job(struct jobs *j, const char *run_id, const struct message_terms *terms,
-                  struct job **ret, struct co_error *err);
-
-/* Forget it now, with the connections that led to it; freed from the loop. */
-void jobs_close_job(struct job *job);
-
-/* Feed the roster, the time filled in, and carry out what follows: peers may go, the job may be
- * closed. */
-void jobs_step(struct job *job, struct roster_input *in);
-
-struct peer *jobs_make_peer(struct jobs *j); /* NULL: no memory */
-void jobs_free_peer(struct peer *p);
-void jobs_send(struct peer *p, const struct message *m);
-void jobs_end_peer(struct peer *p); /* what was sent still arrives */
 
 #endif
