@@ -124,25 +124,25 @@ static int check_call(const char *name, const struct ddp_group *g, const struct 
     return rc;
 }
 
-static int run_call(const char *name, struct ddp_group *g, struct collective what)
+static int run_call(const char *name, struct ddp_group *g, const struct collective *what)
 {
-    int rc = check_call(name, g, &what);
+    int rc = check_call(name, g, what);
     if (rc != DDP_OK)
         return rc;
-    return what.stream != NULL ? g->world->on_stream->run(g, &what) : requests_run(g, &what);
+    return what->stream != NULL ? g->world->on_stream->run(g, what) : requests_run(g, what);
 }
 
 static int start_call(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
-                      struct collective what)
+                      const struct collective *what)
 {
-    int rc = check_call(name, g, &what);
+    int rc = check_call(name, g, what);
     if (rc != DDP_OK)
         return rc;
     if (ret_request == NULL)
         return rt_fail(DDP_EINVAL, "%s: ret_request is NULL", name);
-    if (what.stream == NULL)
-        return requests_start(g, &what, ret_request);
-    rc = g->world->on_stream->run(g, &what); /* in the stream's order: nothing to wait for */
+    if (what->stream == NULL)
+        return requests_start(g, what, ret_request);
+    rc = g->world->on_stream->run(g, what); /* in the stream's order: nothing to wait for */
     return rc == DDP_OK ? requests_start_done(g, ret_request) : rc;
 }
 
@@ -154,51 +154,47 @@ static int check_counts(const char *name, const struct collective *what)
     return DDP_OK;
 }
 
-static int run_call_v(const char *name, struct ddp_group *g, struct collective what)
+static int run_call_v(const char *name, struct ddp_group *g, const struct collective *what)
 {
-    int rc = check_counts(name, &what);
+    int rc = check_counts(name, what);
     return rc == DDP_OK ? run_call(name, g, what) : rc;
 }
 
 static int start_call_v(const char *name, struct ddp_group *g, struct ddp_request **ret_request,
-                        struct collective what)
+                        const struct collective *what)
 {
-    int rc = check_counts(name, &what);
+    int rc = check_counts(name, what);
     return rc == DDP_OK ? start_call(name, g, ret_request, what) : rc;
 }
 
 /* --- descriptions of calls -------------------------------------------------------------------- */
 
-static struct collective describe_reduction(enum call_kind kind, const void *in, void *out,
-                                            size_t count, enum ddp_dtype dtype, enum ddp_op op,
-                                            int root, void *stream)
-{
-    return (struct collective){.kind = kind,
-                               .in = in,
-                               .out = out,
-                               .count = count,
-                               .dtype = dtype,
-                               .op = op,
-                               .root = root,
-                               .stream = stream};
-}
+/* Macros, so that each description is built in the caller's frame and not copied: the copy would
+ * wait for the stores before it, and that is a tenth of an all-reduce of 4 bytes. */
+#define REDUCTION(kind_, in_, out_, count_, dtype_, op_, root_, stream_)                           \
+    (&(const struct collective){.kind = (kind_),                                                   \
+                                .in = (in_),                                                       \
+                                .out = (out_),                                                     \
+                                .count = (count_),                                                 \
+                                .dtype = (dtype_),                                                 \
+                                .op = (op_),                                                       \
+                                .root = (root_),                                                   \
+                                .stream = (stream_)})
 
-static struct collective describe_copy(enum call_kind kind, const void *in, void *out, size_t count,
-                                       enum ddp_dtype dtype, int root, void *stream)
-{
-    return describe_reduction(kind, in, out, count, dtype, DDP_SUM, root, stream);
-}
+#define COPY(kind_, in_, out_, count_, dtype_, root_, stream_)                                     \
+    REDUCTION(kind_, in_, out_, count_, dtype_, DDP_SUM, root_, stream_)
 
-/* With a count for each rank. in_counts: of all_to_all_v; else NULL */
-static struct collective describe_counts(enum call_kind kind, const void *in,
-                                         const size_t *in_counts, void *out, const size_t *counts,
-                                         enum ddp_dtype dtype, int root, void *stream)
-{
-    struct collective what = describe_copy(kind, in, out, 0, dtype, root, stream);
-    what.in_counts = in_counts;
-    what.counts = counts;
-    return what;
-}
+/* With a count for each rank. in_counts_: of all_to_all_v; else NULL */
+#define COUNTS(kind_, in_, in_counts_, out_, counts_, dtype_, op_, root_, stream_)                 \
+    (&(const struct collective){.kind = (kind_),                                                   \
+                                .in = (in_),                                                       \
+                                .in_counts = (in_counts_),                                         \
+                                .out = (out_),                                                     \
+                                .counts = (counts_),                                               \
+                                .dtype = (dtype_),                                                 \
+                                .op = (op_),                                                       \
+                                .root = (root_),                                                   \
+                                .stream = (stream_)})
 
 /* --- reductions ------------------------------------------------------------------------------- */
 
@@ -206,7 +202,7 @@ int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
     return run_call("ddp_all_reduce", g,
-                    describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
+                    REDUCTION(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -214,33 +210,36 @@ int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_
 {
     if (ret_found_inf == NULL)
         return rt_fail(DDP_EINVAL, "ddp_all_reduce_checked: ret_found_inf is NULL");
-    struct collective what =
-        describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
-    what.found_inf = ret_found_inf;
-    return run_call("ddp_all_reduce_checked", g, what);
+    const struct collective what = {.kind = CALL_ALL_REDUCE,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .stream = stream,
+                                    .found_inf = ret_found_inf};
+    return run_call("ddp_all_reduce_checked", g, &what);
 }
 
 int ddp_reduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                enum ddp_op op, int root, void *stream)
 {
     return run_call("ddp_reduce", g,
-                    describe_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
+                    REDUCTION(CALL_REDUCE, in, out, count, dtype, op, root, stream));
 }
 
 int ddp_reduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                        enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
     return run_call("ddp_reduce_scatter", g,
-                    describe_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
+                    REDUCTION(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_reduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                          enum ddp_dtype dtype, enum ddp_op op, void *stream)
 {
-    struct collective what =
-        describe_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
-    what.op = op;
-    return run_call_v("ddp_reduce_scatter_v", g, what);
+    return run_call_v("ddp_reduce_scatter_v", g,
+                      COUNTS(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, op, 0, stream));
 }
 
 int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -248,7 +247,7 @@ int ddp_iall_reduce(struct ddp_group *g, const void *in, void *out, size_t count
                     struct ddp_request **ret_request)
 {
     return start_call("ddp_iall_reduce", g, ret_request,
-                      describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
+                      REDUCTION(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
@@ -257,36 +256,38 @@ int ddp_iall_reduce_checked(struct ddp_group *g, const void *in, void *out, size
 {
     if (ret_found_inf == NULL)
         return rt_fail(DDP_EINVAL, "ddp_iall_reduce_checked: ret_found_inf is NULL");
-    struct collective what =
-        describe_reduction(CALL_ALL_REDUCE, in, out, count, dtype, op, 0, stream);
-    what.found_inf = ret_found_inf;
-    return start_call("ddp_iall_reduce_checked", g, ret_request, what);
+    const struct collective what = {.kind = CALL_ALL_REDUCE,
+                                    .in = in,
+                                    .out = out,
+                                    .count = count,
+                                    .dtype = dtype,
+                                    .op = op,
+                                    .stream = stream,
+                                    .found_inf = ret_found_inf};
+    return start_call("ddp_iall_reduce_checked", g, ret_request, &what);
 }
 
 int ddp_ireduce(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 enum ddp_op op, int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_ireduce", g, ret_request,
-                      describe_reduction(CALL_REDUCE, in, out, count, dtype, op, root, stream));
+                      REDUCTION(CALL_REDUCE, in, out, count, dtype, op, root, stream));
 }
 
 int ddp_ireduce_scatter(struct ddp_group *g, const void *in, void *out, size_t count,
                         enum ddp_dtype dtype, enum ddp_op op, void *stream,
                         struct ddp_request **ret_request)
 {
-    return start_call(
-        "ddp_ireduce_scatter", g, ret_request,
-        describe_reduction(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
+    return start_call("ddp_ireduce_scatter", g, ret_request,
+                      REDUCTION(CALL_REDUCE_SCATTER, in, out, count, dtype, op, 0, stream));
 }
 
 int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                           enum ddp_dtype dtype, enum ddp_op op, void *stream,
                           struct ddp_request **ret_request)
 {
-    struct collective what =
-        describe_counts(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, 0, stream);
-    what.op = op;
-    return start_call_v("ddp_ireduce_scatter_v", g, ret_request, what);
+    return start_call_v("ddp_ireduce_scatter_v", g, ret_request,
+                        COUNTS(CALL_REDUCE_SCATTER, in, NULL, out, counts, dtype, op, 0, stream));
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -294,63 +295,58 @@ int ddp_ireduce_scatter_v(struct ddp_group *g, const void *in, void *out, const 
 int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                   enum ddp_dtype dtype, int root, void *stream)
 {
-    return run_call("ddp_broadcast", g,
-                    describe_copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
+    return run_call("ddp_broadcast", g, COPY(CALL_BROADCAST, in, out, count, dtype, root, stream));
 }
 
 int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root)
 {
     return run_call("ddp_broadcast_bytes", g,
-                    describe_copy(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL));
+                    COPY(CALL_BROADCAST, memory, memory, bytes, DDP_UINT8, root, NULL));
 }
 
 int ddp_all_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run_call("ddp_all_gather", g,
-                    describe_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
+    return run_call("ddp_all_gather", g, COPY(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                      enum ddp_dtype dtype, void *stream)
 {
     return run_call_v("ddp_all_gather_v", g,
-                      describe_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
+                      COUNTS(CALL_ALL_GATHER, in, NULL, out, counts, dtype, DDP_SUM, 0, stream));
 }
 
 int ddp_gather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                int root, void *stream)
 {
-    return run_call("ddp_gather", g,
-                    describe_copy(CALL_GATHER, in, out, count, dtype, root, stream));
+    return run_call("ddp_gather", g, COPY(CALL_GATHER, in, out, count, dtype, root, stream));
 }
 
 int ddp_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                  enum ddp_dtype dtype, int root, void *stream)
 {
     return run_call_v("ddp_gather_v", g,
-                      describe_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
+                      COUNTS(CALL_GATHER, in, NULL, out, counts, dtype, DDP_SUM, root, stream));
 }
 
 int ddp_scatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream)
 {
-    return run_call("ddp_scatter", g,
-                    describe_copy(CALL_SCATTER, in, out, count, dtype, root, stream));
+    return run_call("ddp_scatter", g, COPY(CALL_SCATTER, in, out, count, dtype, root, stream));
 }
 
 int ddp_scatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream)
 {
     return run_call_v("ddp_scatter_v", g,
-                      describe_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
+                      COUNTS(CALL_SCATTER, in, NULL, out, counts, dtype, DDP_SUM, root, stream));
 }
 
 int ddp_all_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, void *stream)
 {
-    return run_call("ddp_all_to_all", g,
-                    describe_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
+    return run_call("ddp_all_to_all", g, COPY(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
 }
 
 int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
@@ -358,63 +354,63 @@ int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_count
 {
     return run_call_v(
         "ddp_all_to_all_v", g,
-        describe_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
+        COUNTS(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, DDP_SUM, 0, stream));
 }
 
 int ddp_ibroadcast(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_ibroadcast", g, ret_request,
-                      describe_copy(CALL_BROADCAST, in, out, count, dtype, root, stream));
+                      COPY(CALL_BROADCAST, in, out, count, dtype, root, stream));
 }
 
 int ddp_iall_gather(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_iall_gather", g, ret_request,
-                      describe_copy(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
+                      COPY(CALL_ALL_GATHER, in, out, count, dtype, 0, stream));
 }
 
 int ddp_iall_gather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                       enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
     return start_call_v("ddp_iall_gather_v", g, ret_request,
-                        describe_counts(CALL_ALL_GATHER, in, NULL, out, counts, dtype, 0, stream));
+                        COUNTS(CALL_ALL_GATHER, in, NULL, out, counts, dtype, DDP_SUM, 0, stream));
 }
 
 int ddp_igather(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                 int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_igather", g, ret_request,
-                      describe_copy(CALL_GATHER, in, out, count, dtype, root, stream));
+                      COPY(CALL_GATHER, in, out, count, dtype, root, stream));
 }
 
 int ddp_igather_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                   enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call_v("ddp_igather_v", g, ret_request,
-                        describe_counts(CALL_GATHER, in, NULL, out, counts, dtype, root, stream));
+                        COUNTS(CALL_GATHER, in, NULL, out, counts, dtype, DDP_SUM, root, stream));
 }
 
 int ddp_iscatter(struct ddp_group *g, const void *in, void *out, size_t count, enum ddp_dtype dtype,
                  int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_iscatter", g, ret_request,
-                      describe_copy(CALL_SCATTER, in, out, count, dtype, root, stream));
+                      COPY(CALL_SCATTER, in, out, count, dtype, root, stream));
 }
 
 int ddp_iscatter_v(struct ddp_group *g, const void *in, void *out, const size_t *counts,
                    enum ddp_dtype dtype, int root, void *stream, struct ddp_request **ret_request)
 {
     return start_call_v("ddp_iscatter_v", g, ret_request,
-                        describe_counts(CALL_SCATTER, in, NULL, out, counts, dtype, root, stream));
+                        COUNTS(CALL_SCATTER, in, NULL, out, counts, dtype, DDP_SUM, root, stream));
 }
 
 int ddp_iall_to_all(struct ddp_group *g, const void *in, void *out, size_t count,
                     enum ddp_dtype dtype, void *stream, struct ddp_request **ret_request)
 {
     return start_call("ddp_iall_to_all", g, ret_request,
-                      describe_copy(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
+                      COPY(CALL_ALL_TO_ALL, in, out, count, dtype, 0, stream));
 }
 
 int ddp_iall_to_all_v(struct ddp_group *g, const void *in, const size_t *in_counts, void *out,
@@ -423,25 +419,26 @@ int ddp_iall_to_all_v(struct ddp_group *g, const void *in, const size_t *in_coun
 {
     return start_call_v(
         "ddp_iall_to_all_v", g, ret_request,
-        describe_counts(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, 0, stream));
+        COUNTS(CALL_ALL_TO_ALL, in, in_counts, out, out_counts, dtype, DDP_SUM, 0, stream));
 }
 
 /* --- barriers --------------------------------------------------------------------------------- */
 
 int ddp_barrier(struct ddp_group *g)
 {
-    return run_call("ddp_barrier", g, (struct collective){.kind = CALL_BARRIER});
+    return run_call("ddp_barrier", g, &(const struct collective){.kind = CALL_BARRIER});
 }
 
 int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms)
 {
     return run_call("ddp_monitored_barrier", g,
-                    (struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
+                    &(const struct collective){.kind = CALL_BARRIER, .timeout_ms = timeout_ms});
 }
 
 int ddp_ibarrier(struct ddp_group *g, struct ddp_request **ret_request)
 {
-    return start_call("ddp_ibarrier", g, ret_request, (struct collective){.kind = CALL_BARRIER});
+    return start_call("ddp_ibarrier", g, ret_request,
+                      &(const struct collective){.kind = CALL_BARRIER});
 }
 
 /* --- agreement -------------------------------------------------------------------------------- */
