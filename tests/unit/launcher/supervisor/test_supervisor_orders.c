@@ -234,17 +234,17 @@ START_TEST(without_its_spawner_it_waits_for_the_end)
 }
 END_TEST
 
-static void begin_recoverable(void)
+static void begin_recoverable(int n_ranks)
 {
-    create(&(struct supervisor_limits){.n_ranks = 1,
-                                       .window = 1,
+    create(&(struct supervisor_limits){.n_ranks = n_ranks,
+                                       .window = n_ranks,
                                        .grace_ms = 30000,
                                        .failure_grace_ms = 5000,
                                        .has_others = true,
                                        .recovers = true,
                                        .recovery_ms = 60000});
     next(0);
-    ck_assert_int_eq(o.n_start, 1);
+    ck_assert_int_eq(o.n_start, n_ranks);
 }
 
 static void joined(bool recovers)
@@ -259,7 +259,7 @@ static void ordered_to_keep(void)
 
 START_TEST(a_rank_that_joined_before_its_start_was_told_is_parked)
 {
-    begin_recoverable();
+    begin_recoverable(1);
     joined(true);
     ordered_to_keep();
     ck_assert(o.park);
@@ -278,7 +278,7 @@ END_TEST
 START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped)
 {
     for (int has_joined = 0; has_joined < 2; has_joined++) {
-        begin_recoverable();
+        begin_recoverable(1);
         if (has_joined)
             joined(false);
         ordered_to_keep();
@@ -293,7 +293,7 @@ END_TEST
 
 START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten)
 {
-    begin_recoverable();
+    begin_recoverable(1);
     joined(true);
     step((struct supervisor_event){SUPERVISOR_EV_ASKED, .rank = 0});
     started(0);
@@ -302,6 +302,23 @@ START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forg
     event(SUPERVISOR_EV_TIME);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_PARKED);
     ck_assert(supervisor_get_verdict(s)->is_parted);
+}
+END_TEST
+
+START_TEST(a_rank_that_asked_for_a_generation_and_ended_well_parks_no_other)
+{
+    begin_recoverable(2);
+    started(0);
+    started(1);
+    joined(true);
+    step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = 1, .recovers = true});
+    step((struct supervisor_event){SUPERVISOR_EV_ASKED, .rank = 0});
+    exited(0, 0, true);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 60000);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
 }
 END_TEST
 
@@ -323,6 +340,7 @@ TEST_SUITE(supervisor_orders)
     tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_parked);
     tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
     tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);
+    tcase_add_test(t, a_rank_that_asked_for_a_generation_and_ended_well_parks_no_other);
     suite_add_tcase(suite, t);
     return suite;
 }
