@@ -20,9 +20,9 @@ prints() {
     fi
 }
 
-prints launcher/job/wrap launcher/job/wrap.c
-[ "$(sed -n 1p "$work/names")" = launcher/job/wrap ] || bad=1 # the suite of its name is the first one
-prints corpus_options wrap.h                                   # it calls the module
+prints launcher/job/rank_argv launcher/job/rank_argv.c
+[ "$(sed -n 1p "$work/names")" = launcher/job/rank_argv ] || bad=1 # the suite of its name is the first one
+prints corpus_options rank_argv.h                              # it calls the module
 prints sim_membership roster_index                             # which only other modules use
 prints worker-runtime/tcp/nodes worker-runtime/tcp/backend_net # which ranks of the public interface use
 prints system_perf perf/perf_run                               # which no other program contains
@@ -44,8 +44,8 @@ fails() {
 
 fails 0 "usage: scripts/test-of" scripts/test-of --help
 fails 2 "name modules, or --check" scripts/test-of
-fails 2 "unrecognized arguments: --no-such" scripts/test-of --no-such wrap
-fails 2 "no build directory $work" scripts/test-of --build "$work" wrap
+fails 2 "unrecognized arguments: --no-such" scripts/test-of --no-such rank_argv
+fails 2 "no build directory $work" scripts/test-of --build "$work" rank_argv
 
 # a tree of two components without a unit test
 mkdir -p "$work/scripts" "$work/tests/system" "$work/one" "$work/two" "$work/build/meson-info"
