@@ -16,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Who sits in a call to a driver that has come to a standstill does not even die. It is left. */
+/* A process that is blocked in a call to a driver (state D) does not react to SIGKILL. After this
+ * time the check goes on without it. */
 enum { KILL_MS = 2000 };
 
 static int program_start(const char *const *words, int out_fd, pid_t *ret_pid)

@@ -1,3 +1,14 @@
+/* roster_agent.c - facts of the supervisor as inputs of the member, orders of the member as events
+ * of the supervisor.
+ *
+ * Read roster_agent_hear() first: it compares the states of both machines and returns the first
+ * fact that the member does not know, in the order failure, end, all succeeded, state saved, ranks
+ * parked, nothing runs. The flags of struct roster_agent say what the member knows already, so the
+ * caller repeats the call until it returns false. roster_agent_obey() is the way back; a new
+ * generation resets the flags there.
+ *
+ * Invariant: each order to stop or kill is answered once, by RANKS_GONE or RANKS_PARKED
+ * (owes_gone). The roster starts no generation before that. */
 #include "roster_agent.h"
 
 #include "launcher/reporting/report.h"
@@ -79,7 +90,8 @@ static void describe_start(struct roster_agent *g, const struct supervisor_verdi
         snprintf(g->text, sizeof g->text, "cannot be started: %s", strerror(r->status));
 }
 
-/* Who is blamed by a witness is told when its own end was seen; first the witness is. */
+/* If a witness (a rank that lost its peer) ended before the rank that it blames, the witness is
+ * reported first, and the blamed rank when its own end is seen. */
 static bool hear_failure(struct roster_agent *g, const struct supervisor *s, const struct member *m,
                          struct member_input *ret)
 {
@@ -160,8 +172,8 @@ static bool hear_parked(struct roster_agent *g, const struct supervisor *s, cons
     return true;
 }
 
-/* A node that is the whole job has nobody to warn. It speaks when all ends are known, and what they
- * mean, or when ranks are parked and the roster is to say what becomes of them. */
+/* In a job of one node no other node needs an early warning. The member hears of a failure when the
+ * ends of all ranks are known, or when ranks are parked and wait for the roster's decision. */
 static bool may_speak(const struct roster_agent *g, const struct supervisor *s)
 {
     const enum supervisor_state state = supervisor_get_state(s);

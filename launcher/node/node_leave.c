@@ -50,7 +50,7 @@ static bool has_ended_well(const struct node_view *n)
     return supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_WELL;
 }
 
-/* The signal goes its way. */
+/* Give the signal that was held back to the supervisor. */
 static void let_go(struct node_leave *l)
 {
     const int sig = l->held;

@@ -1,3 +1,13 @@
+/* node_roster.c - libuv around the member, for the node that it belongs to.
+ *
+ * Read node_roster_look() first: the node calls it after each step of the supervisor. It asks
+ * roster_agent_hear() for facts that the member does not know, and steps the member with each
+ * (hear_input() -> step_member()). follow() carries the member's orders out: it connects the link,
+ * sends messages, and posts what roster_agent_obey() makes of the rest to the node's queue. The
+ * other way in are the callbacks of the link: on_up(), on_message(), on_down(), and the timer.
+ *
+ * Invariant: the supervisor is never stepped from here. What the member orders waits in the
+ * queue (node_view.h), so a step of one machine does not run inside a step of the other. */
 #include "node_roster.h"
 
 #include "launcher/diagnosis/error_file.h"

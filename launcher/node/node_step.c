@@ -219,7 +219,8 @@ static void say_transition(struct node *n, enum supervisor_state from,
                            "killed\n");
 }
 
-/* They may have joined, and lost their generation, before their starts were told. */
+/* A rank may report that it joined before the spawner reports its start. So STARTING can also lead
+ * to PARKED. */
 static bool all_run(const struct node *n)
 {
     const enum supervisor_state state = supervisor_get_state(n->supervisor);
@@ -279,7 +280,7 @@ void node_settle(struct node *n)
     } while (!node_queue_is_empty(&n->queue));
 }
 
-/* Nobody asks, as a rule; and it is a load for each rank. */
+/* Only --restart-after-progress needs it, and reading it costs a cache line for each rank. */
 static struct supervisor_progress look_at_progress(const struct node *n)
 {
     if (!n->spec->restart_after_progress)

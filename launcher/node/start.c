@@ -117,8 +117,10 @@ static int ask_spawner(const struct start *s, int first, const struct new_rank *
     return rc < 0 ? rc : spawner_spawn(s->spawner, first, n, image_fd, fds);
 }
 
-/* One that comes where others were left out sees as many ranks of this node as there were: in a
- * world of fewer no library would believe it. What is true it hears by the node socket. */
+/* A rank that starts after others were dropped still gets LOCAL_WORLD_SIZE of the job's start,
+ * because its local rank may be larger than the number that is left. WORLD_SIZE is raised to it:
+ * libraries reject a world that is smaller than its local part. libddp learns the real numbers from
+ * the node socket. */
 static int make_env(struct start *s)
 {
     struct generation_place place = s->place;

@@ -1,3 +1,13 @@
+/* spawn.c - spawn_workers() starts a batch of ranks.
+ *
+ * Each child is a clone() with CLONE_VM on a stack of its own: it shares the spawner's memory until
+ * execve(). A single rank uses CLONE_VFORK as well (start_alone()). For several, start_together()
+ * starts all children, and a pipe that execve() closes tells when the last of them has let go of
+ * the memory and of its stack. errno is shared by children that run at once, so one that fails
+ * among several is started again alone, which tells the reason.
+ *
+ * Invariant: between clone() and execve() a child calls only system calls, and writes only to its
+ * stack and its plan. */
 #include "spawn.h"
 
 #include "launcher/placement/placement.h"

@@ -44,13 +44,14 @@ void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
 void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o);
 
-/* Ranks of this node wait for another generation, and nobody has begun one: what parted them from
- * ranks elsewhere has parted nobody else. Their generation ends of it. */
+/* Ranks of this node wait for the next generation, and no order came within the deadline: only
+ * these ranks lost their peers. This is a failure of the generation. */
 void recovery_part(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o);
 
-/* All is as it should be, but for ranks that may have found the generation broken. With other
- * nodes: what broke it is known soon, or nobody knows. */
+/* All ranks run. If one of them already asks for the next generation, another node has lost a rank;
+ * the roster's order is due within recovery_ms, the deadline that this sets (see
+ * recovery_part()). */
 void recovery_settle(struct supervisor *s, const struct supervisor_event *e,
                      struct supervisor_orders *o);
 

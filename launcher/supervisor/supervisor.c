@@ -1,5 +1,15 @@
-/* supervisor.c - the rules: the table of states, its conditions and actions. What an event tells is
- * written down in supervisor_facts.c, which also says what the ends mean. */
+/* supervisor.c - the rules: the table of states, its conditions and actions.
+ *
+ * Read supervisor_step() first, then the table, from top to bottom. An event first updates the
+ * facts (supervisor_note_facts() in supervisor_facts.c: which ranks run, how each ended). Then the
+ * first row that has the state and the event, and whose condition holds, gives the action and the
+ * next state. An action fills in orders (signal, sweep, start, drain) and the verdict; recovery.c
+ * has the conditions and actions of in-place recovery. No other code writes the state.
+ *
+ * Invariants: the verdict keeps the first failure, and later ends only correct it if they prove an
+ * earlier cause. A state in which ranks are being stopped has a deadline, after which they are
+ * killed, so no rank can hold up the end. Ranks start only by order of the roster (NEXT). ENDED
+ * follows DRAINING, when the output of the ranks has been passed on. */
 #include "supervisor_priv.h"
 
 #include "common/clock.h"

@@ -88,7 +88,8 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         r->ended_ms = e->now_ms;
         if (s->primary < 0 && is_primary(r, e))
             s->primary = e->rank;
-        if (s->verdict.outcome == OUTCOME_NONE) /* a farewell of ranks that are stopped is none */
+        if (s->verdict.outcome ==
+            OUTCOME_NONE) /* steps that ranks complete while they are stopped do not count */
             s->progress = e->progress;
         s->n_running--;
         s->empty = e->empty;

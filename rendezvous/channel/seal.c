@@ -1,3 +1,12 @@
+/* seal.c - the handshake, then frames.
+ *
+ * Read seal_feed() first: bytes_take() gives the bytes to the function of the state,
+ * take_greeting() and take_proof() at the roster's end, take_answer() at the node's end, then
+ * take_frame(). Both ends hash the handshake, and derive() makes a key for each direction from the
+ * token and that hash, so a proof or a frame of another connection does not fit.
+ *
+ * Invariant: with a token, no frame is returned before the peer has proved that it knows the token.
+ * Every length is checked against a bound before memory is reserved for it. */
 #include "seal.h"
 
 #include "rendezvous/store/wire.h"

@@ -1,5 +1,12 @@
-/* member_input.c - what the caller feeds: messages, the ranks' news and the time, made into events
- * of the table; the lease. */
+/* member_input.c - inputs of the member: messages, facts about ranks, the link, and the time.
+ *
+ * Read member_step() first. It stores what the input tells, makes an event of it, and applies the
+ * table of member.c. Time comes last: it may reconnect, send a heartbeat, or end the lease. An
+ * input that does not fit the state is dropped here or ignored by the table; it is never an error,
+ * because a message can cross an order on the wire.
+ *
+ * Invariant: after the lease has ended, no rank of this node runs (is_lapsed() gives the event
+ * LAPSED, which kills), even if no message arrives any more. */
 #include "member_priv.h"
 
 #include "common/clock.h"
@@ -213,8 +220,8 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
     return lapse_ms(m) <= now_ms;
 }
 
-/* Without a lease there are no heartbeats, whose answers say what is waited for: who waits beside
- * the roster asks only for that. */
+/* When to send the next heartbeat although there is no lease: the member of the node that has the
+ * roster needs none, but while it waits, the answers say which nodes the roster waits for. */
 static uint64_t ask_ms(const struct member *m)
 {
     bool waits = m->state == MEMBER_WAITING || m->state == MEMBER_PARKED;

@@ -88,7 +88,7 @@ static void look_for_nonfinite(struct ddp_model *m, size_t k)
     }
 }
 
-/* --- there ------------------------------------------------------------------------------------ */
+/* --- completed buckets ------------------------------------------------------------------------ */
 
 static int fail_bucket(struct ddp_model *m, size_t k, int rc)
 {
