@@ -1,3 +1,13 @@
+/* endpoint.c - connect to the roster, or become the endpoint.
+ *
+ * Read endpoint_connect() first. If the job says that the roster is here, host_by_order() opens the
+ * server and the roster at once, and a probe only warns. Otherwise the node connects (`remote`). If
+ * that fails before any roster has welcomed the node, on_remote_down() looks the name up again,
+ * on_resolved() listens at the port, and on_probed() makes the roster if the probe shows that the
+ * name leads to this process; else the node stops listening and reports the link down. The caller
+ * connects again later.
+ *
+ * Invariant: after a welcome this node never becomes the endpoint. */
 #include "endpoint.h"
 
 #include "close_group.h"

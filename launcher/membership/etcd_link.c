@@ -1,3 +1,12 @@
+/* etcd_link.c - libuv around the elector in the plug-in, and around the roster, if it is here.
+ *
+ * Read on_orders() first: lead() makes a roster in this process from the record of the generation
+ * before, follow() connects to the node that has it, and giving up closes the own one. on_changed()
+ * has the plug-in commit each generation to etcd before the roster announces it. The plug-in has
+ * its own protocol with etcd; here it only gets descriptors watched (watch()) and alarms.
+ *
+ * Invariant: at most one of `local_roster` and `remote` exists at a time, and the member sees a
+ * change between them as a lost link. */
 #include "etcd_link.h"
 
 #include "close_group.h"

@@ -1,4 +1,11 @@
-/* node_step.c - what happens becomes an event of the supervisor, and its orders are carried out. */
+/* node_step.c - events of the supervisor, and its orders.
+ *
+ * Read node_consume() first: features observe the event, the supervisor makes its step, and
+ * carry_out() does what it orders. A report of the spawner arrives in node_on_spawner(), a signal
+ * in node_on_signal(); both become events in the queue (node_feed()). make_exit() collects what is
+ * known about the end of a rank before the supervisor hears of it.
+ *
+ * Invariant: node_consume() never runs inside itself. What a step causes is posted to the queue. */
 #include "node_priv.h"
 
 #include "launcher/generation/node_memory.h"

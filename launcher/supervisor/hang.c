@@ -1,3 +1,10 @@
+/* hang.c - which rank do the others wait for?
+ *
+ * Read hang_blame() first. hang_note() keeps for each rank since when its page and its output are
+ * unchanged. find_facts() counts which ranks wait, are missing, or move. If that is one of the
+ * three cases of hang.h, find_worst() weighs the evidence against each rank
+ * (enum weight) and takes the rank with the most; the finding says if it is no more than a
+ * guess. */
 #include "hang.h"
 
 #include <stdlib.h>

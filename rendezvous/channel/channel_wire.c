@@ -1,3 +1,9 @@
+/* channel_wire.c - one function for each message, for both directions.
+ *
+ * Read channel_wire_decode() and pass_message() first. struct pass knows the direction: each
+ * pass_...() function either appends its field to `out`, or reads it and checks its bounds. So the
+ * layout of a message is written down once, and encoder and decoder cannot disagree. The first
+ * error stays in p->rc, and all later fields do nothing. */
 #include "channel_wire.h"
 
 #include "rendezvous/store/wire.h"

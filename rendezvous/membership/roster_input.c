@@ -1,4 +1,13 @@
-/* roster_input.c - what comes from outside, made into facts and into events of the table. */
+/* roster_input.c - inputs of the roster: messages, ends of links, and the time.
+ *
+ * Read roster_step() first. An input changes facts about nodes (roster_nodes.c); feed() then gives
+ * the table of roster.c an event. settle() comes last in each step: it feeds what follows from the
+ * facts, for example CLEAR when no node has ranks of a stopping generation any more. Time loses
+ * nodes that are silent or absent and condemns those that are too slow. What the roster wants to
+ * say is collected as actions and lent to the caller until the next step.
+ *
+ * Invariant: a message of a node counts only if it is of the current generation and comes on the
+ * node's current link; anything else is late and has no effect. */
 #include "lease.h"
 #include "roster_priv.h"
 

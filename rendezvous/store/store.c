@@ -1,3 +1,12 @@
+/* store.c - a hash table of names, each with a value, a queue, and a list of waiters.
+ *
+ * Read store_set() and store_wait_begin() first. A call finds the name (lookup()) or makes it
+ * (obtain()). A waiter has a link to each name that it misses; when a value or an item appears,
+ * wake_all() or wake_one() removes the links of that name, and the waiter whose last link goes is
+ * woken. drop_if_idle() forgets a name that has nothing any more.
+ *
+ * Invariant: all memory goes through counted_malloc() and counted_free(), so n_bytes never exceeds
+ * max_bytes. A call that fails for want of memory leaves the store as it was. */
 #include "store.h"
 
 #include "common/error.h"
