@@ -9,6 +9,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -45,19 +46,26 @@ class Launcher:
         return [Job(*self.command(n, *words), launcher=self.program, name=self.called, env={**self.env, **env}, **kw)]
 
 
+def answers(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 @dataclasses.dataclass
 class TwoNodes(Launcher):
-    """Two ddpruns of one job, each with half of the ranks. What the ranks of both tell is heard at the first."""
+    """Two ddpruns of one job, each with half of the ranks. What the ranks of both tell is heard at the first, which has the
+    roster: the second starts when the endpoint is there."""
 
     def start(self, words, n, env, **kw):
-        meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
-                "--rdzv-id", "endings"]
+        port = free_port()
+        meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "endings"]
         env = {**self.env, "HOME": "/nonexistent", "DDP_TOKEN": "", **env}
         jobs = []
         for node in range(2):
             shared = {"TEST_FIFO": jobs[0].fifo} if jobs else {}
             command = self.command(n // 2, *meet, "--node-rank", str(node), *words)
             jobs.append(Job(*command, launcher=self.program, env={**env, **shared}, **kw))
+            await_true(lambda: jobs[0].process.poll() is not None or answers(port))
         return jobs
 
 
