@@ -88,7 +88,7 @@ static void tell_vacant(struct elector *e, const struct elector_event *ev)
 }
 
 /* A lease that an earlier claim has left is as good as a new one. */
-static void prepare(struct elector *e, const struct elector_event *ev)
+static void prepare_lease(struct elector *e, const struct elector_event *ev)
 {
     tell_vacant(e, ev);
     if (!elector_is_in_lease(e, ev->now_ms))
@@ -211,7 +211,7 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
     /*  in         on       only if     does            then      */
-    ROW(SEEKING,   VACANT,  may_claim,  prepare,        PREPARING),
+    ROW(SEEKING,   VACANT,  may_claim,  prepare_lease,  PREPARING),
     ROW(SEEKING,   VACANT,  always,     tell_vacant,    SEEKING),
     ROW(SEEKING,   OTHER,   always,     follow,         FOLLOWING),
     ROW(SEEKING,   OURS,    is_late,    nothing,        SEEKING),
@@ -219,7 +219,7 @@ static const struct row rows[] = {
     ROW(SEEKING,   FAILED,  always,     nothing,        SEEKING),
     ROW(SEEKING,   RESIGN,  always,     nothing,        OVER),
 
-    ROW(FOLLOWING, VACANT,  may_claim,  prepare,        PREPARING),
+    ROW(FOLLOWING, VACANT,  may_claim,  prepare_lease,  PREPARING),
     ROW(FOLLOWING, VACANT,  always,     tell_vacant,    SEEKING),
     ROW(FOLLOWING, OTHER,   always,     follow,         FOLLOWING),
     ROW(FOLLOWING, OURS,    is_late,    nothing,        SEEKING),

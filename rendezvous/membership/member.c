@@ -397,7 +397,7 @@ static void note_given_up(struct member *m, const struct member_event *e)
 
 /* --- The end --- */
 
-static void end(struct member *m, const struct member_event *e)
+static void end_session(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->connect_at_ms = CO_NEVER_MS;
@@ -547,16 +547,16 @@ static const struct row rows[] = {
     ROW(WAITING,  END_JOB,     always,            say_end,           ENDED),
     ROW(WAITING,  LAPSED,      always,            end_without_lease, ENDED),
 
-    ROW(PARKED,  WELCOME,     always,            nothing,           PARKED),
-    ROW(PARKED,  REFUSED,     always,            note_given_up,     KILLING),
-    ROW(PARKED,  SEALED,      has_no_lease,      decline,           PARKED),
-    ROW(PARKED,  SEALED,      leads,             take_place,        LEADING),
-    ROW(PARKED,  SEALED,      always,            take_place,        RUNNING),
-    ROW(PARKED,  RANKS_PARKED,  always,            say_parked,          PARKED),
-    ROW(PARKED,  VERDICT,     always,            take_verdict,      ENDING),
-    ROW(PARKED,  LEAVE,       always,            say_leave,         ENDING),
-    ROW(PARKED,  END_JOB,     always,            say_end,           ENDING),
-    ROW(PARKED,  LAPSED,      always,            nothing,           KILLING),
+    ROW(PARKED,   WELCOME,     always,            nothing,           PARKED),
+    ROW(PARKED,   REFUSED,     always,            note_given_up,     KILLING),
+    ROW(PARKED,   SEALED,      has_no_lease,      decline,           PARKED),
+    ROW(PARKED,   SEALED,      leads,             take_place,        LEADING),
+    ROW(PARKED,   SEALED,      always,            take_place,        RUNNING),
+    ROW(PARKED,   RANKS_PARKED, always,           say_parked,        PARKED),
+    ROW(PARKED,   VERDICT,     always,            take_verdict,      ENDING),
+    ROW(PARKED,   LEAVE,       always,            say_leave,         ENDING),
+    ROW(PARKED,   END_JOB,     always,            say_end,           ENDING),
+    ROW(PARKED,   LAPSED,      always,            nothing,           KILLING),
 
     ROW(LEADING,  WELCOME,     always,            nothing,           LEADING),
     ROW(LEADING,  REFUSED,     always,            note_given_up,     KILLING),
@@ -590,7 +590,7 @@ static const struct row rows[] = {
     ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
     ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
     ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
-    ROW(STOPPING, RANKS_PARKED,  always,            say_parked,          PARKED),
+    ROW(STOPPING, RANKS_PARKED, always,           say_parked,        PARKED),
     ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),
     ROW(STOPPING, LEAVE,       always,            say_leave,         ENDING),
     ROW(STOPPING, END_JOB,     always,            say_end,           ENDING),

@@ -26,7 +26,7 @@ struct member; /* opaque */
     X(STOPPING, stop_ranks, "the generation ends; the ranks are given time for it")                \
     X(KILLING, kill_ranks, "the lease is over, or we were counted lost: the ranks are killed")     \
     X(ENDING, stop_ranks, "the job is over, or we leave it; the ranks are given time for it")      \
-    X(ENDED, end, "nothing runs here, the end is known")
+    X(ENDED, end_session, "nothing runs here, the end is known")
 
 #define MEMBER_EVENTS(X) /* name, meaning */                                                       \
     X(LINK_LOST, "there will be no connection to the roster: no use to try again")                 \
