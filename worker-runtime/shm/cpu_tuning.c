@@ -11,6 +11,7 @@
 #include <ddp/env.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* For two ranks: what `ddp-perf --tune` measured on two cores of an AMD EPYC, with Linux 6.18; to
@@ -126,11 +127,13 @@ int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, s
     struct cpu_tunings table = {0};
     if (length > CPU_TUNING_MAX_TEXT)
         return co_fail(err, -EINVAL, "the table has more than %d bytes", CPU_TUNING_MAX_TEXT);
-    co_autofree char *copy = strndup(text, length);
+    if (memchr(text, '\0', length) != NULL)
+        return co_fail(err, -EINVAL, "the table holds a byte of 0");
+    co_autofree char *copy = malloc(length + 1);
     if (copy == NULL)
         return co_fail(err, -ENOMEM, "no memory for a table");
-    if (strlen(copy) < length)
-        return co_fail(err, -EINVAL, "the table holds a byte of 0");
+    memcpy(copy, text, length);
+    copy[length] = '\0';
     char *rest = copy, *line;
     for (unsigned number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
         line[strcspn(line, "#")] = '\0';
