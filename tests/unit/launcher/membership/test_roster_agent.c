@@ -263,7 +263,7 @@ START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
 }
 END_TEST
 
-START_TEST(a_witness_is_signaled_first_and_corrected_by_its_culprit)
+START_TEST(a_witness_is_reported_first_and_corrected_by_its_culprit)
 {
     begin(2, 2, 0);
     start(2);
@@ -385,7 +385,7 @@ TEST_SUITE(roster_agent)
     tcase_add_test(t, a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again);
     tcase_add_test(t, ranks_may_save_before_a_restart_that_is_asked_for);
     tcase_add_test(t, a_node_that_is_cut_off_kills_its_ranks_before_others_go_on);
-    tcase_add_test(t, a_witness_is_signaled_first_and_corrected_by_its_culprit);
+    tcase_add_test(t, a_witness_is_reported_first_and_corrected_by_its_culprit);
     tcase_add_test(t, a_node_without_its_spawner_leaves);
     tcase_add_test(t, nodes_that_do_not_come_end_the_job);
     tcase_add_test(t, a_roster_that_is_not_found_ends_the_job);

@@ -82,7 +82,7 @@ static enum prefork_taken take(struct spawn_order *orders, int n, int wait_ms)
     return prefork_take(&s, 4, orders, n, 0, co_deadline_ms((uint64_t)wait_ms));
 }
 
-START_TEST(prefork_are_known_once_they_are_announced)
+START_TEST(preforked_processes_are_known_once_they_are_announced)
 {
     pid_t pids[] = {sleeper(), sleeper()};
     ck_assert(prefork_know(&s, s.parent));
@@ -386,7 +386,7 @@ TEST_SUITE(prefork)
     TCase *tests = tcase_create("preforked processes");
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, prefork_are_known_once_they_are_announced);
+    tcase_add_test(tests, preforked_processes_are_known_once_they_are_announced);
     tcase_add_test(tests, words_of_another_form_are_ignored);
     tcase_add_test(tests, a_whole_newer_batch_ends_the_one_before);
     tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
