@@ -193,7 +193,7 @@ static void flat_print_bash(const struct flat_program *p)
           "        -*) ;;\n",
           stdout);
     fputs(p->words != NULL ? "        *) ;;\n"
-                           : "        *) return ;; # the rest is for somebody else\n",
+                           : "        *) return ;; # the rest belongs to the program\n",
           stdout);
     fputs("        esac\n"
           "        ((i++))\n"
