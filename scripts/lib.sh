@@ -35,6 +35,19 @@ cache_dir() {
     fi
 }
 
+# meson and ninja from PyPI, where the distribution's are missing or too old: scripts/install-deps puts them there.
+build_tools_dir() {
+    printf '%s/build-tools\n' "$(cache_dir)"
+}
+
+# Put them first on PATH, if they are there: now, and again after scripts/install-deps.
+use_build_tools() {
+    local bin
+    bin=$(build_tools_dir 2>/dev/null)/bin # quiet: a clone may be read-only
+    [[ ! -x $bin/meson || :$PATH: == *:$bin:* ]] || PATH=$bin:$PATH
+}
+use_build_tools
+
 # Where CUDA 13's libraries lie, if this machine has them: torch 2.11 then needs no copies of its own.
 cuda_lib_dir() {
     local dir=/usr/local/cuda/lib64
@@ -50,7 +63,7 @@ configure_in() {
     if [[ -e $dir/build.ninja ]]; then
         meson configure "$dir" "$@"
     else
-        rm -rf "$dir" # what an interrupted set-up left would be refused
+        rm -rf "$dir/meson-private" "$dir/meson-info" # meson refuses what an interrupted setup leaves
         meson setup "$dir" "$root" "$@"
     fi
 }
@@ -58,4 +71,35 @@ configure_in() {
 # build_in FOLDER MESON-OPTIONS...: configure the folder, and build all of it.
 build_in() {
     configure_in "$@" && ninja -C "$root/$1" -j "$(nproc)"
+}
+
+# logged LOG WHAT COMMAND...: run the command with its output in the file LOG. A terminal shows the progress that ninja
+# reports, on one line; a failure shows the end of LOG and ends the script.
+logged() {
+    local log=$1 what=$2 rc=0
+    shift 2
+    mkdir -p "$(dirname "$log")"
+    say "$what"
+    if [[ -t 2 ]]; then
+        "$@" </dev/null 2>&1 | tee -a "$log" | show_progress || rc=${PIPESTATUS[0]}
+    else
+        "$@" </dev/null >>"$log" 2>&1 || rc=$?
+    fi
+    if [[ $rc -ne 0 ]]; then
+        tail -n 30 "$log" >&2
+        die "$what failed with exit status $rc; the whole log is $log"
+    fi
+}
+
+# Read a log, and show each "[12/345]" in it in the place of the one before.
+show_progress() {
+    local line step width=0
+    while IFS= read -r line; do
+        if [[ $line =~ ^\[[0-9]+/[0-9]+\] ]]; then
+            step=${BASH_REMATCH[0]}
+            width=${#step}
+            printf '\r%s' "$step" >&2
+        fi
+    done
+    printf '\r%*s\r' "$width" '' >&2
 }
