@@ -143,9 +143,10 @@ static int take_value(struct co_option_walk *w, const struct co_option *o, const
                            w->spelled, o->value, value, o->name);
         w->at++;
     }
-    if (value != NULL && strnlen(value, CO_OPTION_VALUE_MAX + 1) > CO_OPTION_VALUE_MAX)
+    const int value_max = o->value_max > 0 ? o->value_max : CO_OPTION_VALUE_MAX;
+    if (value != NULL && strnlen(value, (size_t)value_max + 1) > (size_t)value_max)
         return co_fail(err, -EINVAL, "the value of option '%s' is longer than %d bytes", w->spelled,
-                       CO_OPTION_VALUE_MAX);
+                       value_max);
     if (++w->n_found > CO_OPTIONS_MAX)
         return co_fail(err, -EINVAL, "more than %d options", CO_OPTIONS_MAX);
     *ret = (struct co_option_found){.option = o, .spelled = w->spelled, .value = value};

@@ -33,6 +33,7 @@ struct co_option {
     const char *env;     /* the variable that holds its default, told by the help; NULL: none */
     const char *help;    /* one or more sentences; NULL: not in the help (another spelling) */
     const char *subject; /* the heading above this row and those that follow; NULL: no new one */
+    int value_max;       /* bytes of the value; 0: CO_OPTION_VALUE_MAX */
     bool optional;       /* --name without a value is right, too; a value only follows behind '=' */
     bool weak;           /* a prefix shared with one option that isn't means that one */
 };

@@ -26,10 +26,11 @@ struct member {
     struct asked asked;
     bool gone;
     bool lost_peer;
-    bool is_dropped; /* since, or from the next generation on */
-    int local;       /* in this generation; -1: in none */
-    int sock;        /* borrowed; -1 when it has none open */
-    int waits_for;   /* the seat its open FETCH asks for; -1: none open */
+    bool is_dropped;                 /* since, or from the next generation on */
+    int local;                       /* in this generation; -1: in none */
+    int sock;                        /* borrowed; -1 when it has none open */
+    int waits_for;                   /* the seat its open FETCH asks for; -1: none open */
+    char wait[NODE_SOCKET_TEXT_MAX]; /* of its last WAIT */
 };
 
 struct broker {
@@ -108,6 +109,11 @@ uint64_t broker_n_steps(const struct broker *b)
 bool broker_has_lost_peer(const struct broker *b, unsigned seat)
 {
     return b->member[seat].lost_peer;
+}
+
+const char *broker_wait_of(const struct broker *b, unsigned seat)
+{
+    return b->member[seat].wait;
 }
 
 bool broker_has_said_hello(const struct broker *b, unsigned seat)
@@ -303,15 +309,31 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
     return 0;
 }
 
-/* STEP, LOST: what a rank tells of itself. */
+/* Its text ends, as node_message_receive() has seen to. */
+static void on_wait(struct member *self, const struct node_message *m)
+{
+    memcpy(self->wait, m->text, sizeof self->wait);
+    for (char *at = self->wait; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+}
+
+/* STEP, LOST, WAIT: what a rank tells of itself. */
 static int on_news(struct broker *b, int seat, const struct node_message *m, struct co_error *err)
 {
     if (seat < 0 || m->local_rank != (unsigned)seat)
         return co_fail(err, -EPROTO, "%s of local rank %u by local rank %d",
-                       m->type == NODE_STEP ? "STEP" : "LOST", m->local_rank, seat);
+                       m->type == NODE_STEP   ? "STEP"
+                       : m->type == NODE_LOST ? "LOST"
+                                              : "WAIT",
+                       m->local_rank, seat);
     if (m->type == NODE_STEP)
         b->n_steps++;
-    else if (m->generation >= b->generation) /* what broke before is known by now */
+    else if (m->generation < b->generation) /* what broke before is known by now */
+        return 0;
+    else if (m->type == NODE_WAIT)
+        on_wait(&b->member[seat], m);
+    else
         b->member[seat].lost_peer = true;
     return 0;
 }
@@ -339,7 +361,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
             rc = on_hello(b, seat, sock, &m, &fd, &seat, e);
         else if (rc == 1 && m.type == NODE_FETCH)
             rc = on_fetch(b, seat, sock, &m, e);
-        else if (rc == 1 && (m.type == NODE_STEP || m.type == NODE_LOST))
+        else if (rc == 1 && (m.type == NODE_STEP || m.type == NODE_LOST || m.type == NODE_WAIT))
             rc = on_news(b, seat, &m, e);
         else if (rc == 1)
             rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
@@ -364,6 +386,7 @@ void broker_rank_gone(struct broker *b, unsigned seat)
 {
     struct member *self = &b->member[seat];
     self->gone = true;
+    self->wait[0] = '\0';
     forget_socket(b, (int)seat);
     if (self->fd >= 0)
         return;
@@ -424,6 +447,7 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation,
         close_fd(&m->fd);
         m->gone = m->recovers = m->lost_peer = false;
         m->waits_for = -1;
+        m->wait[0] = '\0';
     }
     for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];

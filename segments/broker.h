@@ -40,6 +40,10 @@ uint64_t broker_most_bytes(const struct broker *b);
 /* Has it said LOST, in this generation? */
 bool broker_has_lost_peer(const struct broker *b, unsigned seat);
 
+/* What it cannot reach in this generation, as it said last: printable ASCII, and else untrusted.
+ * "": nothing. Lent until the next call of a function that is not const */
+const char *broker_wait_of(const struct broker *b, unsigned seat);
+
 /* To this generation. */
 bool broker_has_said_hello(const struct broker *b, unsigned seat);
 bool broker_asks(const struct broker *b, unsigned seat);     /* for the next one */

@@ -33,15 +33,27 @@ int node_message_send(int sock, const struct node_message *m, int fd)
     return n < 0 ? -errno : 0;
 }
 
+static int tell(int sock, enum node_message_type type, unsigned local_rank, uint32_t generation,
+                const char *text)
+{
+    struct node_message m = {.magic = NODE_SOCKET_MAGIC,
+                             .version = NODE_SOCKET_VERSION,
+                             .type = (uint16_t)type,
+                             .local_rank = local_rank,
+                             .generation = generation};
+    memcpy(m.text, text, strnlen(text, sizeof m.text - 1));
+    return node_message_send(sock, &m, -1);
+}
+
 int node_message_notify(int sock, enum node_message_type type, unsigned local_rank,
                         uint32_t generation)
 {
-    const struct node_message m = {.magic = NODE_SOCKET_MAGIC,
-                                   .version = NODE_SOCKET_VERSION,
-                                   .type = (uint16_t)type,
-                                   .local_rank = local_rank,
-                                   .generation = generation};
-    return node_message_send(sock, &m, -1);
+    return tell(sock, type, local_rank, generation, "");
+}
+
+int node_message_tell_wait(int sock, unsigned local_rank, uint32_t generation, const char *text)
+{
+    return tell(sock, NODE_WAIT, local_rank, generation, text);
 }
 
 /* Take the first descriptor of a message and close the others: alignment leaves room for a second
@@ -77,7 +89,7 @@ static int check_message(const struct node_message *m, ssize_t n, struct co_erro
                        "the node socket speaks version %u, this side %d: use ddprun and libddp of "
                        "one release",
                        m->version, NODE_SOCKET_VERSION);
-    if (m->type < NODE_HELLO || m->type > NODE_TAKE)
+    if (m->type < NODE_HELLO || m->type > NODE_WAIT)
         return co_fail(err, -EPROTO, "a message of unknown type %u on the node socket", m->type);
     if (memchr(m->text, '\0', sizeof m->text) == NULL)
         return co_fail(err, -EPROTO, "a message with an endless text on the node socket");

@@ -12,6 +12,7 @@
  *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
+ *     rank -> broker   WAIT   local_rank, text  a path to another node does not work; no answer
  *     broker -> rank   TAKE   local_rank, place.rank   to a standby: who it is from now on; before
  *                                                      it says anything
  *     broker -> rank   REFUSED code + text                             and the socket is closed
@@ -27,8 +28,9 @@
  * STEP is for ranks without peers, which never say HELLO and have no control segment to count
  * in; one is enough. LOST is said once in a generation, at any time: what the rank ends with, if it
  * ends of it, is the consequence of another one's end, and not the cause of the job's; and whoever
- * reaps the ranks may look who is dying. A FETCH waits until the rank it asks for has said HELLO,
- * or is answered REFUSED when it died. */
+ * reaps the ranks may look who is dying. WAIT says in words what the rank cannot reach, for people
+ * to read; without a text it can again, or the wait is over. A FETCH waits until the rank it asks
+ * for has said HELLO, or is answered REFUSED when it died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
@@ -36,7 +38,7 @@
 
 struct co_error;
 
-#define NODE_SOCKET_VERSION  4
+#define NODE_SOCKET_VERSION  5
 #define NODE_SOCKET_MAGIC    0x53504444u /* "DDPS" */
 #define NODE_SOCKET_TEXT_MAX 256
 
@@ -48,7 +50,8 @@ enum node_message_type {
     NODE_REFUSED,
     NODE_STEP,
     NODE_LOST,
-    NODE_TAKE
+    NODE_TAKE,
+    NODE_WAIT
 };
 
 enum node_flag {
@@ -68,17 +71,17 @@ struct node_place {      /* of a rank in a generation */
 struct node_message {
     uint32_t magic;
     uint16_t version;
-    uint16_t type;           /* enum node_message_type */
-    uint32_t local_rank;     /* HELLO, STEP, LOST: who I am; CONTROL, TAKE: who you are; FETCH,
+    uint16_t type;       /* enum node_message_type */
+    uint32_t local_rank; /* HELLO, STEP, LOST, WAIT: who I am; CONTROL, TAKE: who you are; FETCH,
                                         SEGMENT: whose */
-    uint32_t n_local;        /* HELLO: how many I expect; CONTROL: how many there are */
-    uint64_t bytes;          /* of the segment that travels along */
-    int32_t code;            /* REFUSED: negative errno */
-    uint32_t generation;     /* HELLO: at least this one */
-    uint32_t flags;          /* enum node_flag */
-    struct node_place place; /* CONTROL: with NODE_PLACED */
+    uint32_t n_local;    /* HELLO: how many I expect; CONTROL: how many there are */
+    uint64_t bytes;      /* of the segment that travels along */
+    int32_t code;        /* REFUSED: negative errno */
+    uint32_t generation; /* HELLO: at least this one */
+    uint32_t flags;      /* enum node_flag */
+    struct node_place place;         /* CONTROL: with NODE_PLACED */
     char text[NODE_SOCKET_TEXT_MAX]; /* ended by NUL. REFUSED: why; CONTROL: with NODE_PLACED, the
-                                        store's host */
+                                        store's host; WAIT: for what */
 };
 
 /* Send a message, with fd unless it is -1 (the caller keeps its own copy).
@@ -88,6 +91,12 @@ int node_message_send(int sock, const struct node_message *m, int fd);
 /* Send FETCH, STEP or LOST, of which only these fields count. returns as node_message_send() */
 int node_message_notify(int sock, enum node_message_type type, unsigned local_rank,
                         uint32_t generation);
+
+/* Send WAIT.
+ *
+ * text      cut to NODE_SOCKET_TEXT_MAX - 1 bytes; "": there is nothing more to tell
+ * returns   as node_message_send() */
+int node_message_tell_wait(int sock, unsigned local_rank, uint32_t generation, const char *text);
 
 /* Receive one; blocks or not as the socket does. Checks size, magic, version, type, text.
  *

@@ -244,13 +244,13 @@ int ddp_irecv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype
 
 /* Wait until the call is done, and free the request. NULL gives 0.
  *
- * returns   what the blocking form would have returned */
+ * returns   what the blocking form would have returned; DDP_EINVAL its group has ended before */
 int ddp_wait(struct ddp_request *request);
 
 /* Make some progress, without waiting for anybody; at most the work of one call's piece.
  *
  * ret_done   1 the call is done, well or not: ddp_wait() returns at once; 0 not yet
- * returns    0; DDP_EINVAL an argument is NULL */
+ * returns    0; DDP_EINVAL an argument is NULL, or the group has ended */
 int ddp_test(struct ddp_request *request, int *ret_done);
 
 #ifdef __cplusplus

@@ -60,7 +60,8 @@
 /* ours, read by ddp_torch */
 #define DDP_ENV_LIBRARY "DDP_LIBRARY" /* the path of libddp.so.0 */
 
-/* ours, read by libddp */
+/* ours, read by libddp. ddp_init() fails with DDP_EENV where a value is none of those stated here;
+ * an empty one counts as not set */
 #define DDP_ENV_JOB_ID                                                                             \
     "DDP_JOB_ID" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
@@ -74,9 +75,9 @@
                                                      cost memory only once they are written */
 #define DDP_ENV_TIMEOUT "DDP_TIMEOUT" /* of a step of a collective: "90", "1.5s", "10m" */
 #define DDP_ENV_PROGRESS_THREAD                                                                    \
-    "DDP_PROGRESS_THREAD"       /* "1": a thread goes on with asynchronous calls; "0" */
-#define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read other ranks' memory by process_vm_readv(2) */
-#define DDP_ENV_SIMD "DDP_SIMD" /* "scalar" or "avx2": no faster kernels than that */
+    "DDP_PROGRESS_THREAD"      /* "1": a thread goes on with asynchronous calls; "0" */
+#define DDP_ENV_CMA  "DDP_CMA" /* "0": don't read other ranks' memory by process_vm_readv(2); "1" */
+#define DDP_ENV_SIMD "DDP_SIMD" /* "scalar", "avx2" or "avx512": no faster kernels than that */
 #define DDP_ENV_BACKEND                                                                            \
     "DDP_BACKEND" /* "nccl": ddp_init() makes a communicator of the ranks' GPUs, or fails; "cpu":
                      calls with a stream fail; else the first call with a stream makes it */

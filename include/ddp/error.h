@@ -2,7 +2,11 @@
  *
  * Every public call that can fail returns an int: 0, a positive notice (DDP_RETRY), or a negative
  * enum ddp_status. The text of a failure, one line that says what, where and what to try next, is
- * kept per thread until the thread's next failure. */
+ * kept per thread until the thread's next failure.
+ *
+ * NULL where a call needs a handle or memory gives DDP_EINVAL, and the text names the call. Of the
+ * calls that return no status those that return a rank, a number of ranks or an epoch return
+ * DDP_EINVAL, which is negative; others return 0, NULL or false, or do nothing. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 
@@ -22,7 +26,7 @@ enum ddp_status {
     DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
     DDP_ENOTFINITE = -9,   /* a NaN or an infinity where the program wanted to hear of it */
-    DDP_ERESPAWN = -10,    /* this process has lost its device: it has to end, for another to begin
+    DDP_ERESPAWN = -10     /* this process has lost its device: it has to end, for another to begin
                               in its place */
 };
 
@@ -33,9 +37,10 @@ const char *ddp_strerror(int status);
  * of the same thread. Never NULL. */
 const char *ddp_last_error(void);
 
-/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status 1. Where
- * this thread's last failure was DDP_ERESPAWN: with 75, and without what was to be done at exit,
- * which may wait for the device for ever. */
+/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), or "rank R: WHAT" where no
+ * call of this thread has failed, and exit with status 1. Where this thread's last failure was
+ * DDP_ERESPAWN: with 75, and without what was to be done at exit, which may wait for the device for
+ * ever. */
 #if defined(__GNUC__)
 __attribute__((noreturn))
 #endif

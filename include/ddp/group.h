@@ -9,8 +9,9 @@
  *
  * Threads: a group is used by one thread at a time; different groups by different threads at the
  * same time. The thread that calls ddp_init() or ddp_group_join() must live as long as the group:
- * when it ends, the other ranks take this rank for dead. After fork() the child is no rank: calls
- * on the group return DDP_EINVAL there. */
+ * once it has ended, the first rank of this node that has to wait for this one takes it for dead,
+ * and the group is broken; a call in which no rank has to wait still goes well. After fork() the
+ * child is no rank: calls on the group return DDP_EINVAL there. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -47,7 +48,11 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world);
 /* Leave the job, or a group of ddp_group_join(), by the thread that joined. Destroys the models and
  * samplers made from the group and frees it; memory of ddp_alloc() and gradients that the library
  * allocated stay mapped for the life of the process. Not collective: peers that still need this
- * rank get DDP_EPEER. NULL is fine. */
+ * rank get DDP_EPEER. NULL is fine. A group of ddp_group_split() is destroyed.
+ *
+ * Requests have to be done: ddp_wait() on one that is left returns DDP_EINVAL from then on. In the
+ * function that ddp_run(), ddp_spawn() or ddp_spawn_threads() calls, its world stays as it is, and
+ * these return DDP_EINVAL where the function returns 0. */
 void ddp_finalize(struct ddp_group *world);
 
 /* Where a process is in a group whose ranks have met elsewhere: in a framework that gave them their
@@ -97,9 +102,10 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
  * ddp_completed_steps() is 0, on all ranks: elsewhere it would write over the state that the others
  * have kept.
  *
- * returns   0; what train returned if that is negative; DDP_EPEER a rank was not replaced;
- *           DDP_EINVAL if it returned a positive number that no call had given it, or is NULL; else
- *           as ddp_init() */
+ * returns   0; what train returned if that is negative (where no call had given it, the text names
+ *           the number); DDP_EPEER a rank was not replaced; DDP_EINVAL if it returned a positive
+ *           number that no call had given it, has called ddp_finalize() of the world and returned
+ *           0, or is NULL; else as ddp_init() */
 int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
 
 /* Split a group: the ranks that give the same color form a new one, in the order of their keys, and
@@ -117,8 +123,9 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
 int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **ret_sub);
 
 /* Give a group of ddp_group_split() back, its models and samplers with it. All its members do that
- * after the same calls, but none waits for another. Requests must be done. ddp_finalize() does it
- * for those that are left. NULL is fine; the world's group is not. */
+ * after the same calls, but none waits for another. Requests have to be done, as for
+ * ddp_finalize(), which destroys the groups that are left. NULL is fine; the world's group is
+ * not. */
 void ddp_group_destroy(struct ddp_group *sub);
 
 int ddp_rank(const struct ddp_group *g);             /* 0 .. ddp_world_size() - 1 */

@@ -66,8 +66,8 @@ typedef int ddp_bucket_hook(struct ddp_group *g, const struct ddp_bucket *b, voi
 
 enum ddp_compress { /* what travels */
                     DDP_COMPRESS_NONE = 0,
-                    DDP_COMPRESS_FLOAT16 = 1,  /* values of more than 65504 become infinite */
-                    DDP_COMPRESS_BFLOAT16 = 2, /* three significant decimal digits */
+                    DDP_COMPRESS_FLOAT16 = 1, /* values of more than 65504 become infinite */
+                    DDP_COMPRESS_BFLOAT16 = 2 /* three significant decimal digits */
 };
 
 struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */

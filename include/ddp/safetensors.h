@@ -22,7 +22,7 @@ enum {
     DDP_SAFETENSORS_MAX_NAME = 1024,        /* bytes of a name, or of a key of the metadata */
     DDP_SAFETENSORS_MAX_TENSORS = 1 << 20,  /* of a file */
     DDP_SAFETENSORS_MAX_METADATA = 1 << 16, /* keys */
-    DDP_SAFETENSORS_MAX_HEADER = 100000000, /* bytes: the limit of the format */
+    DDP_SAFETENSORS_MAX_HEADER = 100000000  /* bytes: the limit of the format */
 };
 
 struct ddp_safetensors_tensor {

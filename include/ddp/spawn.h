@@ -24,7 +24,8 @@ extern "C" {
  *           ddp_init() did; DDP_EPEER it was ended by a signal, or has called exit(). The text
  *           names the rank, and is its ddp_last_error(). Ranks that failed because others were gone
  *           are not the first
- *           DDP_EINVAL     n is out of bounds, or there is no fn
+ *           DDP_EINVAL     n is out of bounds, or there is no fn; fn has returned a positive
+ *                          number, or has called ddp_finalize() of its world
  *           DDP_ESYSTEM    a process cannot be made */
 int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg);
 

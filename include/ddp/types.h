@@ -21,7 +21,7 @@ enum ddp_dtype {
     DDP_INT8 = 6,
     DDP_UINT8 = 7,
     DDP_UINT32 = 8,
-    DDP_UINT64 = 9,
+    DDP_UINT64 = 9
 };
 
 /* The 16-bit floats are added up and multiplied as float32, and rounded once, at the end. Integers
@@ -29,12 +29,13 @@ enum ddp_dtype {
 enum ddp_op {
     DDP_SUM = 0,
     DDP_AVG = 1, /* floats: each rank's value times 1/world_size, then added up, as NCCL and torch's
-                     DistributedDataParallel do it; integers: added up, then divided, towards 0 */
+                     DistributedDataParallel do it; integers: added up, then divided, towards 0.
+                     Where the sum wraps around, the result is not the average */
     DDP_MIN = 2, /* a NaN on any rank gives NaN */
     DDP_MAX = 3, /* likewise */
     DDP_PROD = 4, /* multiplied */
     DDP_BAND = 5, /* bits that are 1 on all ranks; of integers only */
-    DDP_BOR = 6,  /* bits that are 1 on any rank; of integers only */
+    DDP_BOR = 6   /* bits that are 1 on any rank; of integers only */
 };
 
 /* Bytes of one element; 0 for an unknown type. */

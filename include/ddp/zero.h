@@ -33,8 +33,8 @@ extern "C" {
 struct ddp_zero; /* opaque */
 
 enum ddp_optimizer {
-    DDP_SGD = 0,   /* v = momentum * v + g; p -= lr * v; g has weight_decay * p in it */
-    DDP_ADAMW = 1, /* torch.optim.AdamW: decay is not part of the gradient */
+    DDP_SGD = 0,  /* v = momentum * v + g; p -= lr * v; g has weight_decay * p in it */
+    DDP_ADAMW = 1 /* torch.optim.AdamW: decay is not part of the gradient */
 };
 
 struct ddp_zero_opts { /* the same on all ranks */

@@ -26,7 +26,8 @@ prints corpus_options rank_argv.h                              # it calls the mo
 prints sim_membership roster_index                             # which only other modules use
 prints worker-runtime/tcp/nodes worker-runtime/tcp/backend_net # which ranks of the public interface use
 prints system_perf perf/perf_run                               # which no other program contains
-prints nccl_clip worker-runtime/nccl/clip.cu                   # which the plug-in's table leads to
+! grep -q '"nccl_clip"' "$build/meson-info/intro-tests.json" || # only where the plug-in is built
+    prints nccl_clip worker-runtime/nccl/clip.cu                   # which the plug-in's table leads to
 prints launcher/job/program launcher/job --system              # a component
 grep -qx system_options "$work/names" || bad=1
 
@@ -53,7 +54,8 @@ cp scripts/test-of "$work/scripts"
 printf 'one | - | | The first\ntwo | - | | The second\n' >"$work/scripts/components.txt"
 echo 'int one(void);' >"$work/one/one.h"
 echo 'int two(void);' >"$work/two/two.h"
-echo '[]' >"$work/build/meson-info/intro-targets.json"
+printf '[{"type": "static library", "target_sources": [{"sources": ["%s", "%s"]}]}]' "$work/one/one.c" "$work/two/two.c" \
+    >"$work/build/meson-info/intro-targets.json"
 printf '[%s, %s]' "{\"name\": \"first\", \"suite\": [], \"cmd\": [\"python3\", \"$work/tests/system/first.py\"]}" \
     "{\"name\": \"second\", \"suite\": [], \"cmd\": [\"$work/tests/system/second.sh\"]}" >"$work/build/meson-info/intro-tests.json"
 printf '"""The first.\n\nCovers: one, three\n"""\n' >"$work/tests/system/first.py"

@@ -300,6 +300,36 @@ START_TEST(a_thread_that_has_chosen_no_device_uses_the_ranks)
 }
 END_TEST
 
+START_TEST(a_device_that_cannot_be_used_gives_no_index)
+{
+    struct co_error err;
+    int index = -7;
+    open_plugin("");
+    setenv("NCCL_DOUBLE_DEVICES", "1", 1); /* the rank's, of number 1, is gone */
+    ck_assert_int_eq(plugin->use(device, &index, &err), -EIO);
+    ck_assert_int_eq(index, -7);
+}
+END_TEST
+
+START_TEST(an_operation_that_does_not_exist_is_refused)
+{
+    struct co_error err;
+    open_plugin("");
+    struct device_group *g = make_group(false);
+    float one = 1;
+    for (int op = DDP_BAND; op < 64; op++) {
+        const struct collective what = {.kind = CALL_ALL_REDUCE,
+                                        .dtype = DDP_FLOAT32,
+                                        .op = (enum ddp_op)op,
+                                        .in = &one,
+                                        .out = &one,
+                                        .count = 1};
+        ck_assert_int_eq(plugin->run(g, &what, &err), -ENOTSUP);
+    }
+    plugin->close(g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nccl_calls");
@@ -311,6 +341,8 @@ int main(void)
     tcase_add_test(t, a_registration_that_hangs_breaks_the_group);
     tcase_add_test(t, one_that_was_revoked_and_is_not_kept_ends_without_registered_memory);
     tcase_add_test(t, a_revoke_that_hangs_keeps_no_other_communicator_from_its_own);
+    tcase_add_test(t, a_device_that_cannot_be_used_gives_no_index);
+    tcase_add_test(t, an_operation_that_does_not_exist_is_refused);
     tcase_add_loop_test(t, a_thread_that_has_chosen_no_device_uses_the_ranks, 0, 4);
     suite_add_tcase(s, t);
     return run_suite(s);

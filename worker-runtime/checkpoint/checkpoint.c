@@ -72,7 +72,7 @@ static int check_items(const struct ddp_checkpoint_item *items, size_t n, int64_
     return code;
 }
 
-int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
+int checkpoint_agree_on_items(const char *name, struct ddp_checkpoint *c, int64_t step,
                               const struct ddp_checkpoint_item *items, size_t n)
 {
     struct co_error err = {0};
@@ -80,11 +80,14 @@ int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
     int code = checkpoint_join(c, &err);
     if (code == 0)
         code = check_items(items, n, step, &err);
+    if (code != 0)
+        co_fail_in(&err, "%s", name);
     int rc = collective_agree(c->group, code, &err);
     if (rc == 0)
         rc = collective_compare(c->group, digest_of(items, n), &is_same);
     if (rc == 0 && !is_same)
-        rc = rt_fail(DDP_EMISMATCH, "the ranks' items differ in number, names, types or shapes");
+        rc = rt_fail(DDP_EMISMATCH, "%s: the ranks' items differ in number, names, types or shapes",
+                     name);
     return rc;
 }
 
@@ -190,7 +193,10 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
                        "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
     struct co_error err = {0};
     co_auto(ddp_checkpoint) c = NULL;
-    int rc = collective_agree(g, make_checkpoint(g, opts, &c, &err), &err);
+    int code = make_checkpoint(g, opts, &c, &err);
+    if (code != 0)
+        co_fail_in(&err, "ddp_checkpoint_open");
+    int rc = collective_agree(g, code, &err);
     if (rc != 0)
         return rc;
     group_adopt(g, &c->child);

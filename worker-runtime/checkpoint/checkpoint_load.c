@@ -134,7 +134,7 @@ static int load_items(struct ddp_checkpoint *c, int64_t step,
     struct ddp_group *g = c->group;
     struct co_error err = {0};
     int code = 0;
-    int rc = checkpoint_agree_on_items(c, 0, items, n);
+    int rc = checkpoint_agree_on_items("ddp_checkpoint_load", c, 0, items, n);
     if (rc != 0)
         return rc;
     if (node->rank == 0) {

@@ -52,7 +52,7 @@ int checkpoint_describe(const struct ddp_checkpoint_item *item,
  *
  * returns      0; DDP_EMISMATCH on all ranks: they describe different items; the status of a rank
  *              that has failed; else as ddp_all_reduce() */
-int checkpoint_agree_on_items(struct ddp_checkpoint *c, int64_t step,
+int checkpoint_agree_on_items(const char *name, struct ddp_checkpoint *c, int64_t step,
                               const struct ddp_checkpoint_item *items, size_t n);
 
 struct checkpoint_part { /* of a sharded item: as it travels */

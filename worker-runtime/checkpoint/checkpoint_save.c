@@ -101,7 +101,7 @@ static int save_items(struct ddp_checkpoint *c, int64_t step,
 {
     struct ddp_group *g = c->group;
     struct co_error err = {0};
-    int rc = checkpoint_agree_on_items(c, step, items, n);
+    int rc = checkpoint_agree_on_items("ddp_checkpoint_save", c, step, items, n);
     if (rc != 0)
         return rc;
     image->step = step;

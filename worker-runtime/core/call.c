@@ -1,5 +1,8 @@
 #include "call.h"
 
+#include "common/error.h"
+
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -36,4 +39,17 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
                                       : "_v",
              call_dtype_name(call->dtype), has_op ? ", " : "", has_op ? op : "", count, root);
     return text;
+}
+
+int call_fail_mismatch(const struct call_side *a, const struct call_side *b, struct co_error *err)
+{
+    char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES], number[32] = "";
+    const char *hint = call_same(a->call, b->call)
+                           ? ": the same call, so several threads of a rank may be using the group"
+                           : "";
+    if (a->number != b->number)
+        snprintf(number, sizeof number, " as call #%" PRIu32, b->number);
+    return co_fail(err, -EPROTO, "%s called %s as call #%" PRIu32 " where %s called %s%s%s",
+                   a->rank, call_format(a->call, text_a), a->number, b->rank,
+                   call_format(b->call, text_b), number, hint);
 }

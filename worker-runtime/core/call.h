@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct co_error;
+
 enum call_form {
     CALL_EQUAL = 0, /* blocks of `count` elements */
     CALL_COUNTS,    /* a count for each rank: `count` is their sum, `digest` says which */
@@ -31,6 +33,16 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
 /* Write it as a user would: "reduce(float32, sum, 100, root 2)". Made for messages: it accepts
  * signatures that another process wrote wrongly. Returns text. */
 const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES]);
+
+struct call_side {    /* a rank's, where two ranks call different things */
+    const char *rank; /* its name */
+    const struct call *call;
+    uint32_t number;
+};
+
+/* "RANK called CALL as call #N where RANK called CALL". Of the same call on both sides the text
+ * says what that may come from. returns -EPROTO */
+int call_fail_mismatch(const struct call_side *a, const struct call_side *b, struct co_error *err);
 
 static inline bool call_same(const struct call *a, const struct call *b)
 {

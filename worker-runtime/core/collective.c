@@ -445,7 +445,8 @@ int ddp_ibarrier(struct ddp_group *g, struct ddp_request **ret_request)
 
 int ddp_mean(struct ddp_group *g, double *values, size_t n)
 {
-    return ddp_all_reduce(g, values, values, n, DDP_FLOAT64, DDP_AVG, NULL);
+    return run_call("ddp_mean", g,
+                    REDUCTION(CALL_ALL_REDUCE, values, values, n, DDP_FLOAT64, DDP_AVG, 0, NULL));
 }
 
 int collective_compare(struct ddp_group *g, uint64_t own, bool *ret_same)

@@ -46,7 +46,7 @@ void group_destroy_children(struct ddp_group *g)
 int group_check(const char *name, const struct ddp_group *g)
 {
     if (g == NULL)
-        return rt_fail(DDP_EINVAL, "%s: the group is NULL", name);
+        return rt_fail_null(name, "group");
     rt_set_apart(g->is_apart);
     if (process_is_forked() && g->backend != NULL)
         return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
@@ -74,37 +74,37 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err)
 
 int ddp_rank(const struct ddp_group *g)
 {
-    return g->rank;
+    return g != NULL ? g->rank : rt_fail_null("ddp_rank", "group");
 }
 
 int ddp_world_size(const struct ddp_group *g)
 {
-    return g->world_size;
+    return g != NULL ? g->world_size : rt_fail_null("ddp_world_size", "group");
 }
 
 int ddp_local_rank(const struct ddp_group *g)
 {
-    return g->local_rank;
+    return g != NULL ? g->local_rank : rt_fail_null("ddp_local_rank", "group");
 }
 
 int ddp_local_world_size(const struct ddp_group *g)
 {
-    return g->local_world_size;
+    return g != NULL ? g->local_world_size : rt_fail_null("ddp_local_world_size", "group");
 }
 
 int ddp_node_rank(const struct ddp_group *g)
 {
-    return g->node_rank;
+    return g != NULL ? g->node_rank : rt_fail_null("ddp_node_rank", "group");
 }
 
 int ddp_n_nodes(const struct ddp_group *g)
 {
-    return g->n_nodes;
+    return g != NULL ? g->n_nodes : rt_fail_null("ddp_n_nodes", "group");
 }
 
 uint64_t ddp_generation(const struct ddp_group *g)
 {
-    return g->world->generation;
+    return g != NULL ? g->world->generation : 0;
 }
 
 /* The finaliser of splitmix64: every bit of what goes in changes half of those that come out. */
@@ -118,7 +118,7 @@ static uint64_t mix(uint64_t x)
 uint64_t ddp_seed(const struct ddp_group *g, uint64_t base)
 {
     const uint64_t step = UINT64_C(0x9e3779b97f4a7c15); /* odd: no two ranks meet */
-    return mix(mix(base) + step * ((uint64_t)g->rank + 1));
+    return g != NULL ? mix(mix(base) + step * ((uint64_t)g->rank + 1)) : 0;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -145,19 +145,20 @@ static struct backend *memory_of(const struct ddp_group *g)
 int ddp_alloc(struct ddp_group *g, size_t bytes, void **ret_ptr)
 {
     struct co_error err = {0};
-    if (ret_ptr == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_alloc: ret_ptr is NULL");
-    if (process_is_forked())
-        return rt_fail(DDP_EINVAL, "ddp_alloc: this process was forked from the one that joined");
-    struct backend *b = memory_of(g);
-    return rt_return(b == NULL ? alloc_alone(g, bytes, ret_ptr, &err)
-                               : b->ops->alloc(b, bytes, ret_ptr, &err),
-                     &err);
+    int code = group_check_here(g, &err);
+    if (code == 0 && ret_ptr == NULL)
+        code = co_fail(&err, -EINVAL, "ret_ptr is NULL");
+    if (code == 0) {
+        struct backend *b = memory_of(g);
+        code = b == NULL ? alloc_alone(g, bytes, ret_ptr, &err)
+                         : b->ops->alloc(b, bytes, ret_ptr, &err);
+    }
+    return rt_return_from("ddp_alloc", code, &err);
 }
 
 void ddp_free(struct ddp_group *g, void *ptr)
 {
-    if (ptr == NULL || process_is_forked())
+    if (g == NULL || ptr == NULL || process_is_forked())
         return;
     struct backend *b = memory_of(g);
     if (b != NULL)

@@ -56,9 +56,12 @@ struct world {
     char store_host[256];      /* where the store is; "": as the environment says */
     uint16_t store_port;
     struct recovery *recovery; /* borrowed; NULL: it does not outlive a peer */
+    bool has_memory;           /* what ddp_state_add() registers has been taken, or would be */
     struct trace *trace;       /* one of the group's children; NULL: there is none */
     bool knows_pending;        /* the last step's exchange has said whether ... */
     bool pending;              /* ... a node waits to join; see checkpoint_request.h */
+    bool is_lent;       /* to the function of ddp_run() or ddp_spawn(): not its to finalize */
+    bool was_finalized; /* by that function, all the same */
     const struct stream_ops *on_stream;
     struct device_link *devices; /* borrowed: a list of those that its groups have */
 };
@@ -98,6 +101,19 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err);
 /* Keep the text as this thread's last error and return the public status. All public calls end with
  * one of these. */
 __attribute__((format(printf, 2, 3))) int rt_fail(int status, const char *format, ...);
+
+/* "CALL: the WHAT is NULL". returns DDP_EINVAL */
+int rt_fail_null(const char *call, const char *what);
+
+/* A function of the program returned a status that is not 0. Where the last failure of this thread
+ * is not the reason for it, the text names the status.
+ *
+ * what      "ddp_run: the function"
+ * returns   status */
+int rt_fail_returned(const char *what, int status);
+
+/* This thread has had no failure: a forked child inherits the text of its parent's. */
+void rt_forget(void);
 
 /* Which rank this process is, for the messages of ddp_fatal(). */
 void rt_set_rank(int rank);

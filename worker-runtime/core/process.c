@@ -5,6 +5,7 @@
 #include "process.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "segments/node_socket.h"
 #include "user_segment.h"
 #include "worker-runtime/arithmetic/reduce.h"
@@ -14,6 +15,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct {
@@ -23,7 +25,8 @@ static struct {
     unsigned local_rank;
     uint32_t generation;
     bool inside, was_inside, watches_fork, has_lost_peer;
-    bool is_beside; /* it has been in groups beside the job */
+    uint64_t wait_hash; /* of the text that ddprun got last; 0: of none */
+    bool is_beside;     /* it has been in groups beside the job */
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
 static atomic_bool is_forked, may_go_on;
@@ -127,6 +130,7 @@ void process_begin_generation(uint32_t generation)
     pthread_mutex_lock(&process.mutex);
     process.generation = generation;
     process.has_lost_peer = false;
+    process.wait_hash = 0;
     pthread_mutex_unlock(&process.mutex);
 }
 
@@ -137,6 +141,16 @@ void process_lose_peer(void)
         !process.has_lost_peer) /* ddprun may be gone: then nothing waits for it */
         node_message_notify(process.node_fd, NODE_LOST, process.local_rank, process.generation);
     process.has_lost_peer = process.inside;
+    pthread_mutex_unlock(&process.mutex);
+}
+
+void process_tell_wait(const char *text)
+{
+    pthread_mutex_lock(&process.mutex);
+    const uint64_t hash = text[0] != '\0' ? co_hash_bytes(CO_HASH_START, text, strlen(text)) : 0;
+    if (process.node_fd >= 0 && hash != process.wait_hash)
+        node_message_tell_wait(process.node_fd, process.local_rank, process.generation, text);
+    process.wait_hash = hash;
     pthread_mutex_unlock(&process.mutex);
 }
 

@@ -38,6 +38,13 @@ void process_begin_generation(uint32_t generation);
  * happens. */
 void process_lose_peer(void);
 
+/* Tell ddprun what this rank cannot reach on another node; ddprun shows the text to people, after
+ * the rank's number. "": it can again. Thread-safe; outside of a job, in forked children and
+ * without ddprun nothing happens.
+ *
+ * text   "cannot connect to ..."; the same again is not sent; cut to 255 bytes */
+void process_tell_wait(const char *text);
+
 /* How often this process joined other nodes, this time included. */
 unsigned process_count_join(void);
 

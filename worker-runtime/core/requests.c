@@ -20,11 +20,13 @@
 #include <string.h>
 
 struct ddp_request {
-    struct ddp_group *g;
-    struct ddp_request *next; /* in the queue */
+    struct ddp_group *g;                        /* NULL: it has ended before it was waited for */
+    struct ddp_request *next;                   /* in the queue */
+    struct ddp_request *next_open, **open_link; /* among those without a ddp_wait() so far */
     bool is_message, has_begun;
-    bool is_done; /* of a collective; guarded by the mutex where there is a thread */
-    int code;     /* how a collective ended */
+    bool is_abandoned; /* by the library: freed with its group */
+    bool is_done;      /* of a collective; guarded by the mutex where there is a thread */
+    int code;          /* how a collective ended */
     struct co_error err;
     struct collective what;
     struct message message;
@@ -34,6 +36,7 @@ struct ddp_request {
 struct requests {
     struct ddp_group *g;
     struct ddp_request *first, **last; /* collectives to be made, the first perhaps begun */
+    struct ddp_request *open;          /* that the program has not waited for yet */
     bool has_thread, stop;
     bool is_lent; /* the back end is a blocking call's, and not the thread's */
     pthread_t thread;
@@ -85,10 +88,78 @@ static void remove_first(struct requests *q)
         q->last = &q->first;
 }
 
+/* --- requests that the program has ------------------------------------------------------------ */
+
+/* Those whose group has ended: ddp_wait() may still come. In sight of leak checkers. */
+static struct ddp_request *ended;
+static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void link_open(struct ddp_request **list, struct ddp_request *r)
+{
+    r->next_open = *list;
+    r->open_link = list;
+    if (r->next_open != NULL)
+        r->next_open->open_link = &r->next_open;
+    *list = r;
+}
+
+static void unlink_open(struct ddp_request *r)
+{
+    *r->open_link = r->next_open;
+    if (r->next_open != NULL)
+        r->next_open->open_link = r->open_link;
+}
+
+static void end_open(struct requests *q)
+{
+    pthread_mutex_lock(&ended_lock);
+    while (q->open != NULL) {
+        struct ddp_request *r = q->open;
+        unlink_open(r);
+        r->g = NULL;
+        if (r->is_abandoned)
+            free(r);
+        else
+            link_open(&ended, r);
+    }
+    pthread_mutex_unlock(&ended_lock);
+}
+
+static int fail_ended(const char *name)
+{
+    return rt_fail(DDP_EINVAL,
+                   "%s: the group of the request has ended: wait for requests before "
+                   "ddp_finalize() and ddp_group_destroy()",
+                   name);
+}
+
+static void free_request(struct ddp_request *r)
+{
+    pthread_mutex_t *mutex = r->g == NULL                 ? &ended_lock
+                             : r->g->requests->has_thread ? &r->g->requests->mutex
+                                                          : NULL;
+    if (mutex != NULL)
+        pthread_mutex_lock(mutex);
+    unlink_open(r);
+    if (mutex != NULL)
+        pthread_mutex_unlock(mutex);
+    free(r);
+}
+
+void requests_abandon(struct ddp_request *r)
+{
+    if (r != NULL)
+        r->is_abandoned = true;
+}
+
 void requests_destroy(struct requests *q)
 {
-    if (q == NULL || (q->has_thread && process_is_forked())) /* a child has no such thread */
+    if (q == NULL)
         return;
+    if (q->has_thread && process_is_forked()) { /* a child has no such thread */
+        end_open(q);
+        return;
+    }
     if (q->has_thread) {
         pthread_mutex_lock(&q->mutex);
         q->stop = true;
@@ -96,11 +167,7 @@ void requests_destroy(struct requests *q)
         pthread_mutex_unlock(&q->mutex);
         pthread_join(q->thread, NULL);
     }
-    while (q->first != NULL) { /* of a model, say, that a failed program never finished */
-        struct ddp_request *r = q->first;
-        remove_first(q);
-        free(r);
-    }
+    end_open(q);
     pthread_mutex_destroy(&q->mutex);
     pthread_cond_destroy(&q->changed);
     free(q);
@@ -256,6 +323,9 @@ static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request 
     if (r == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for an asynchronous call");
     r->g = g;
+    lock(g->requests);
+    link_open(&g->requests->open, r);
+    unlock(g->requests);
     *ret = r;
     return DDP_OK;
 }
@@ -337,7 +407,7 @@ int requests_start(struct ddp_group *g, const struct collective *what,
         r->is_done = true;
         *ret_request = rc == DDP_OK ? r : NULL;
         if (rc != DDP_OK)
-            free(r);
+            free_request(r);
         return rc;
     }
     r->what = *what;
@@ -371,7 +441,7 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
     int code = g->backend->ops->message_begin(g->backend, &r->message, &r->err);
     if (code != 0) {
         rc = rt_return(code, &r->err);
-        free(r);
+        free_request(r);
         return rc;
     }
     *ret_request = r;
@@ -383,6 +453,10 @@ int ddp_wait(struct ddp_request *request)
     if (request == NULL)
         return DDP_OK;
     struct ddp_request *r = request;
+    if (r->g == NULL) {
+        free_request(r);
+        return fail_ended("ddp_wait");
+    }
     int rc = group_check("ddp_wait", r->g);
     if (rc != DDP_OK)
         return rc;
@@ -391,7 +465,7 @@ int ddp_wait(struct ddp_request *request)
     else if (r->g->backend != NULL)
         wait_for_collective(r->g->requests, r);
     rc = rt_return(r->is_message ? r->message.code : r->code, &r->err);
-    free(r);
+    free_request(r);
     return rc;
 }
 
@@ -400,6 +474,8 @@ int ddp_test(struct ddp_request *request, int *ret_done)
     if (request == NULL || ret_done == NULL)
         return rt_fail(DDP_EINVAL, "ddp_test: the request and ret_done are needed");
     struct ddp_group *g = request->g;
+    if (g == NULL)
+        return fail_ended("ddp_test");
     int rc = group_check("ddp_test", g);
     if (rc != DDP_OK)
         return rc;

@@ -32,9 +32,12 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
 /* Make all collectives in the queue. NULL is fine. */
 void requests_finish(struct requests *q);
 
-/* Ends the thread, after what is in the queue. Collectives in the queue, which were not made, are
- * freed; requests that are done and that nobody waited for are lost. In a forked child, where the
- * thread is not, it does nothing. NULL is fine. */
+/* The library itself does not wait for this request: it is freed with its group. NULL is fine. */
+void requests_abandon(struct ddp_request *r);
+
+/* Ends the thread, after what is in the queue, of which the rest is not made. Requests that the
+ * program has not waited for stay until it does, and say then that the group has ended. In a forked
+ * child, where the thread is not, all else stays. NULL is fine. */
 void requests_destroy(struct requests *q);
 
 #endif

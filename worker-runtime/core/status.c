@@ -67,6 +67,28 @@ int rt_fail(int status, const char *format, ...)
     return status;
 }
 
+int rt_fail_null(const char *call, const char *what)
+{
+    return rt_fail(DDP_EINVAL, "%s: the %s is NULL", call, what);
+}
+
+int rt_fail_returned(const char *what, int status)
+{
+    const char *name = ddp_strerror(status);
+    const bool has_name = strcmp(name, "DDP_E?") != 0, has_text = last_error[0] != '\0';
+    if (has_text && status == last_status)
+        return status;
+    return rt_fail(status, "%s returned %d%s%s%s%s%s", what, status, has_name ? " (" : "",
+                   has_name ? name : "", has_name ? ")" : "",
+                   has_text ? "; the last call that failed: " : "", last_error);
+}
+
+void rt_forget(void)
+{
+    last_error[0] = '\0';
+    last_status = DDP_OK;
+}
+
 int rt_broken(void)
 {
     return process_may_go_on() && !is_apart ? DDP_RETRY : DDP_EPEER;
@@ -111,10 +133,10 @@ int rt_return_from(const char *name, int code, struct co_error *err)
 void ddp_fatal(const char *what)
 {
     int rank = atomic_load(&process_rank);
-    if (rank >= 0)
-        fprintf(stderr, "rank %d: %s: %s\n", rank, what, last_error);
-    else /* it failed before it knew which rank it is */
-        fprintf(stderr, "%s: %s\n", what, last_error);
+    if (rank >= 0) /* else it failed before it knew which rank it is */
+        fprintf(stderr, "rank %d: ", rank);
+    fprintf(stderr, "%s%s%s\n", what != NULL ? what : "ddp_fatal",
+            last_error[0] != '\0' ? ": " : "", last_error);
     if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device for ever */
         fflush(NULL);
         _exit(EX_TEMPFAIL);
@@ -124,7 +146,7 @@ void ddp_fatal(const char *what)
 
 void ddp_log0(const struct ddp_group *g, const char *format, ...)
 {
-    if (g->rank != 0)
+    if (g == NULL || format == NULL || g->rank != 0)
         return;
     va_list args;
     va_start(args, format);

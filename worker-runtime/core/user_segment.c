@@ -68,9 +68,17 @@ static void cut_to_limit(uint64_t *bytes, int resource, unsigned divide_by)
         *bytes = share;
 }
 
+/* Valgrind's search for leaks reads all that is mapped, and a page of a memfd that is read takes up
+ * memory from then on. It puts a library of its own into each process that it runs. */
+static bool is_under_valgrind(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    return preloaded != NULL && strstr(preloaded, "/vgpreload_") != NULL;
+}
+
 int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes, struct co_error *err)
 {
-    uint64_t bytes = physical_memory();
+    uint64_t bytes = is_under_valgrind() ? USER_SEGMENT_VALGRIND_BYTES : physical_memory();
     if (text != NULL && text[0] != '\0') {
         if (co_parse_size(DDP_ENV_SEGMENT_BYTES, text, SMALLEST, ALL_RANKS_BYTES, &bytes, err) != 0)
             return -ENOEXEC;

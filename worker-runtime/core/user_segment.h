@@ -17,9 +17,12 @@
 struct co_error;
 struct user_segment; /* opaque */
 
+#define USER_SEGMENT_VALGRIND_BYTES ((uint64_t)64 << 20)
+
 /* What to make a segment from: `text` (DDP_SEGMENT_BYTES: as co_parse_size() reads it; NULL or "":
- * physical memory rounded up to a power of two), cut to what the limits of the process and the
- * address space leave when each of n_local ranks maps all segments.
+ * physical memory rounded up to a power of two, but under valgrind USER_SEGMENT_VALGRIND_BYTES),
+ * cut to what the limits of the process and the address space leave when each of n_local ranks maps
+ * all segments.
  *
  * returns   0, -ENOEXEC (text is no size; the message names the variable) */
 int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes,

@@ -113,21 +113,23 @@ void ddp_dataset_close(struct ddp_dataset *d)
 
 int64_t ddp_dataset_count(const struct ddp_dataset *d)
 {
-    return d->format.count;
+    return d != NULL ? d->format.count : 0;
 }
 
 size_t ddp_dataset_sample_bytes(const struct ddp_dataset *d)
 {
-    return d->format.elements * ddp_dtype_size(d->format.dtype);
+    return d == NULL ? 0 : d->format.elements * ddp_dtype_size(d->format.dtype);
 }
 
 enum ddp_dtype ddp_dataset_dtype(const struct ddp_dataset *d)
 {
-    return d->format.dtype;
+    return d != NULL ? d->format.dtype : DDP_FLOAT32;
 }
 
 unsigned ddp_dataset_shape(const struct ddp_dataset *d, size_t shape[DDP_DATASET_MAX_DIMS])
 {
+    if (d == NULL || shape == NULL)
+        return 0;
     memcpy(shape, d->format.shape, d->format.n_dims * sizeof shape[0]);
     return d->format.n_dims;
 }

@@ -353,7 +353,7 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
     int code = make_loader(s, opts, &l, &err);
     if (code != 0) {
         destroy_loader(l);
-        return rt_return(code, &err);
+        return rt_return_from("ddp_loader_create", code, &err);
     }
     sampler_use_all(s);
     s->is_read_ahead = true;
@@ -477,7 +477,7 @@ int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
 
 void ddp_loader_reset(struct ddp_loader *l)
 {
-    if (process_is_forked()) /* what reads is not here */
+    if (l == NULL || process_is_forked()) /* what reads is not here */
         return;
     int code = take_back(l);
     if (code == 0)
@@ -491,6 +491,8 @@ void ddp_loader_reset(struct ddp_loader *l)
 
 int64_t ddp_loader_consumed(const struct ddp_loader *l)
 {
+    if (l == NULL)
+        return 0;
     /* of an epoch that was just begun nothing was read ahead yet */
     return l->epoch == ddp_sampler_epoch(l->sampler) ? l->consumed
                                                      : ddp_sampler_consumed(l->sampler);

@@ -181,7 +181,10 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
         return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
     struct co_error err = {0};
     co_auto(ddp_sampler) s = NULL;
-    int rc = collective_agree(g, make_sampler(g, opts, &s, &err), &err);
+    int code = make_sampler(g, opts, &s, &err);
+    if (code != 0)
+        co_fail_in(&err, "ddp_sampler_create");
+    int rc = collective_agree(g, code, &err);
     if (rc == 0 && g->backend != NULL && (rc = compare_terms(g, s)) == 0 && is_shuffled(s))
         rc = shared_perm_create(g, (uint32_t)s->plan.n, &s->shared);
     if (rc == 0)
@@ -263,6 +266,8 @@ static void return_to(struct ddp_sampler *s, const struct recovery_place *p)
 
 void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
 {
+    if (s == NULL)
+        return;
     const bool returns = s->returns && epoch == s->place.epoch;
     s->returns = false;
     s->is_resumed = false;
@@ -275,10 +280,13 @@ void ddp_sampler_set_epoch(struct ddp_sampler *s, int64_t epoch)
 
 int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
 {
+    if (s == NULL)
+        return rt_fail_null("ddp_sampler_resume", "sampler");
     if (consumed < 0 || consumed > s->plan.n)
-        return rt_fail(DDP_EINVAL,
-                       "a data set of %lld samples cannot be resumed behind %lld of them",
-                       (long long)s->plan.n, (long long)consumed);
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_sampler_resume: a data set of %lld samples cannot be resumed after %lld of them",
+            (long long)s->plan.n, (long long)consumed);
     s->returns = false;
     s->is_resumed = true;
     start_epoch(s, epoch, consumed);
@@ -288,6 +296,8 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
 
 bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs)
 {
+    if (s == NULL)
+        return false;
     if (s->is_resumed && s->epoch < n_epochs) { /* a loop over epochs is entered in its middle */
         s->is_resumed = false;
         return true;
@@ -303,6 +313,8 @@ bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs)
 
 size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret_index)
 {
+    if (s == NULL || ret_index == NULL)
+        return 0;
     int64_t left = s->left - s->taken;
     int64_t count = batch < (size_t)left ? (int64_t)batch : left;
     s->is_resumed = false;
@@ -314,22 +326,31 @@ size_t ddp_sampler_next(struct ddp_sampler *s, size_t batch, const int64_t **ret
 
 int64_t ddp_sampler_epoch(const struct ddp_sampler *s)
 {
-    return s->epoch;
+    return s != NULL ? s->epoch : -1;
 }
 
 int64_t ddp_sampler_length(const struct ddp_sampler *s)
 {
-    return s->length;
+    return s != NULL ? s->length : 0;
 }
 
 int64_t ddp_sampler_consumed(const struct ddp_sampler *s)
 {
+    if (s == NULL)
+        return 0;
     const int64_t end = s->plan.base + s->taken * s->plan.world_size;
     return end < s->plan.n ? end : s->plan.n;
 }
 
 void ddp_shard_range(const struct ddp_group *g, int64_t n, int64_t *ret_first, int64_t *ret_end)
 {
+    if (g == NULL || ret_first == NULL || ret_end == NULL) {
+        if (ret_first != NULL)
+            *ret_first = 0;
+        if (ret_end != NULL)
+            *ret_end = 0;
+        return;
+    }
     const int64_t each = n / g->world_size, longer = n % g->world_size, rank = g->rank;
     *ret_first = rank * each + (rank < longer ? rank : longer);
     *ret_end = *ret_first + each + (rank < longer ? 1 : 0);

@@ -9,6 +9,7 @@
 #include "common/parse.h"
 #include "device_link.h"
 #include "worker-runtime/core/call_marker.h"
+#include "worker-runtime/core/env_value.h"
 
 #include <ddp/env.h>
 #include <dlfcn.h>
@@ -72,21 +73,20 @@ static int load_plugin(struct co_error *err)
 static int check_wanted(struct co_error *err)
 {
     const char *backend = getenv(DDP_ENV_BACKEND);
-    if (backend == NULL || backend[0] == '\0' || strcmp(backend, "nccl") == 0)
-        return 0;
-    if (strcmp(backend, "cpu") == 0)
+    if (backend != NULL && strcmp(backend, "cpu") == 0)
         return co_fail(err, -ENOTSUP, "%s=cpu: there are no collectives with a stream",
                        DDP_ENV_BACKEND);
-    return co_fail(err, -ENOEXEC, "%s '%.100s' is neither cpu nor nccl", DDP_ENV_BACKEND, backend);
+    return env_value_check(DDP_ENV_BACKEND, backend, err);
 }
 
 static int read_abort_timeout(uint64_t *ret_ms, struct co_error *err)
 {
     const char *text = getenv(DDP_ENV_NCCL_ABORT_TIMEOUT);
     *ret_ms = ABORT_TIMEOUT_MS;
-    if (text == NULL || text[0] == '\0')
-        return 0;
-    return co_parse_duration_ms(DDP_ENV_NCCL_ABORT_TIMEOUT, text, ret_ms, err) == 0 ? 0 : -ENOEXEC;
+    int code = env_value_check(DDP_ENV_NCCL_ABORT_TIMEOUT, text, err);
+    if (code == 0 && text != NULL && text[0] != '\0')
+        co_parse_duration_ms(DDP_ENV_NCCL_ABORT_TIMEOUT, text, ret_ms, NULL);
+    return code;
 }
 
 static int open_device(int local_rank, struct co_error *err)

@@ -132,18 +132,20 @@ const void *safetensors_mapped(const struct ddp_safetensors *f, size_t *ret_byte
 
 size_t ddp_safetensors_count(const struct ddp_safetensors *f)
 {
-    return f->header.n;
+    return f != NULL ? f->header.n : 0;
 }
 
 const struct ddp_safetensors_tensor *ddp_safetensors_get(const struct ddp_safetensors *f, size_t i)
 {
-    return i < f->header.n ? &f->header.tensors[i] : NULL;
+    return f != NULL && i < f->header.n ? &f->header.tensors[i] : NULL;
 }
 
 const struct ddp_safetensors_tensor *ddp_safetensors_find(const struct ddp_safetensors *f,
                                                           const char *name)
 {
     const struct ddp_safetensors_tensor wanted = {.name = name}, *key = &wanted;
+    if (f == NULL || name == NULL)
+        return NULL;
     const struct ddp_safetensors_tensor **found =
         bsearch(&key, f->by_name, f->header.n, sizeof(*f->by_name), by_name);
     return found != NULL ? *found : NULL;
@@ -151,7 +153,7 @@ const struct ddp_safetensors_tensor *ddp_safetensors_find(const struct ddp_safet
 
 const char *ddp_safetensors_text(const struct ddp_safetensors *f, const char *key)
 {
-    for (size_t i = 0; i < f->header.n_texts; i++)
+    for (size_t i = 0; f != NULL && key != NULL && i < f->header.n_texts; i++)
         if (strcmp(f->header.texts[i].key, key) == 0)
             return f->header.texts[i].value;
     return NULL;

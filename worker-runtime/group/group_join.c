@@ -16,14 +16,17 @@
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/call_marker.h"
+#include "worker-runtime/core/env_value.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/core/requests.h"
 #include "worker-runtime/device/device.h"
 #include "worker-runtime/join/env.h"
+#include "worker-runtime/shm/cpu_tuning.h"
 
 #include <ddp/env.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -54,22 +57,18 @@ static int check_who(const struct env_who *who, struct co_error *err)
 int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err)
 {
     const char *timeout = getenv(DDP_ENV_TIMEOUT), *thread = getenv(DDP_ENV_PROGRESS_THREAD);
+    struct cpu_tunings tunings;
+    int code = env_value_check_all(err);
+    if (code == 0)
+        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &tunings, err);
+    if (code != 0)
+        return code;
     g->timeout_ms = opts->timeout_ms != 0 ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
-    if (opts->timeout_ms == 0 && timeout != NULL && timeout[0] != '\0') {
-        int code = co_parse_duration_ms(DDP_ENV_TIMEOUT, timeout, &g->timeout_ms, err);
-        if (code != 0)
-            return -ENOEXEC;
-        if (g->timeout_ms == 0)
-            return co_fail(err, -ENOEXEC, "%s is 0: nothing could ever come in time",
-                           DDP_ENV_TIMEOUT);
-    }
+    if (opts->timeout_ms == 0 && timeout != NULL && timeout[0] != '\0')
+        co_parse_duration_ms(DDP_ENV_TIMEOUT, timeout, &g->timeout_ms, NULL);
     g->progress_thread = opts->progress_thread > 0;
-    if (opts->progress_thread == 0 && thread != NULL && thread[0] != '\0') {
-        if (strcmp(thread, "0") != 0 && strcmp(thread, "1") != 0)
-            return co_fail(err, -ENOEXEC, "%s '%.100s' is neither 0 nor 1", DDP_ENV_PROGRESS_THREAD,
-                           thread);
+    if (opts->progress_thread == 0 && thread != NULL)
         g->progress_thread = thread[0] == '1';
-    }
     return 0;
 }
 
@@ -218,8 +217,9 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     if (w == NULL)
         return rt_fail(DDP_ENOMEM, "no memory for a group");
     int code = env_from_info(place, &who, &err);
-    if (code == 0)
-        code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
+    if (code != 0)
+        return rt_return_from("ddp_group_join", code, &err);
+    code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
     if (code != 0)
         return rt_return_from("cannot join the group", code == -EPROTO ? -EIO : code, &err);
     *ret_group = &co_take(&w)->group;
@@ -260,12 +260,25 @@ int ddp_init(const struct ddp_init_opts *opts, struct ddp_group **ret_world)
     return rc;
 }
 
-int group_check_result(const char *name, int rc)
+void group_lend(struct ddp_group *world)
 {
-    return rc <= 0 ? rc
-                   : rt_fail(DDP_EINVAL,
-                             "%s: the function returned %d: 0 or a negative status is expected",
-                             name, rc);
+    world->world->is_lent = true;
+}
+
+int group_check_result(const char *name, const struct ddp_group *world, int rc)
+{
+    char what[64];
+    if (rc > 0)
+        return rt_fail(DDP_EINVAL,
+                       "%s: the function returned %d: 0 or a negative status is expected", name,
+                       rc);
+    if (rc == 0 && world->world->was_finalized)
+        return rt_fail(DDP_EINVAL,
+                       "%s: the function has called ddp_finalize(), which had no effect: %s does "
+                       "it after the function has returned",
+                       name, name);
+    snprintf(what, sizeof what, "%s: the function", name);
+    return rc == 0 ? 0 : rt_fail_returned(what, rc);
 }
 
 void group_close(struct ddp_group *world)
@@ -280,11 +293,21 @@ void group_leave(struct ddp_group *world)
     process_set_may_go_on(false);
 }
 
-void ddp_finalize(struct ddp_group *world)
+void group_finalize(struct ddp_group *world)
 {
     const bool is_beside = world != NULL && world->is_apart;
     if (world != NULL && take_leave(world) && !is_beside)
         process_leave(true);
+}
+
+void ddp_finalize(struct ddp_group *world)
+{
+    if (world != NULL && !group_is_world(world))
+        ddp_group_destroy(world);
+    else if (world != NULL && world->world->is_lent)
+        world->world->was_finalized = true;
+    else
+        group_finalize(world);
 }
 
 /* --- groups of some of the ranks -------------------------------------------------------------- */

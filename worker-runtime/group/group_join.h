@@ -21,12 +21,20 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err);
 void group_leave(struct ddp_group *world);
 
-/* What the environment says of time-outs and the progress thread where `opts` leaves it open.
- * returns   0, -ENOEXEC */
+/* Check all variables that a user sets for libddp (core/env_value.h, DDP_TUNING), and take what
+ * they say of time-outs and the progress thread where `opts` leaves it open.
+ * returns   0, -ENOEXEC, -ENOMEM */
 int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
 
-/* What the program's function has returned: 0 or a negative status; else DDP_EINVAL. */
-int group_check_result(const char *name, int rc);
+/* Before the program's function is called: the world is not its to finalize. */
+void group_lend(struct ddp_group *world);
+
+/* What the program's function has returned: 0 or a negative status; else, or where it has called
+ * ddp_finalize(), DDP_EINVAL. */
+int group_check_result(const char *name, const struct ddp_group *world, int rc);
+
+/* ddp_finalize() of a world that the caller has lent, too. NULL is fine. */
+void group_finalize(struct ddp_group *world);
 
 /* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
 void group_close(struct ddp_group *world);

@@ -63,17 +63,6 @@ static void name_after_starter(struct env_who *who)
         snprintf(who->job, sizeof who->job, "parent %d", getppid());
 }
 
-static int choose_kernels(const struct reduce_kernels **ret, struct co_error *err)
-{
-    const char *cap = getenv(DDP_ENV_SIMD);
-    bool known;
-    *ret = reduce_choose(cap, &known);
-    if (!known)
-        return co_fail(err, -ENOEXEC, "%s '%.100s' is not known: try scalar, avx2 or avx512",
-                       DDP_ENV_SIMD, cap);
-    return 0;
-}
-
 /* --- this node -------------------------------------------------------------------------------- */
 
 static int join_node(struct opening *o, struct co_error *err)
@@ -246,8 +235,11 @@ static int find_cause(const struct opening *o, int code, struct co_error *err)
         return code;
     while (control_abort_get(c).cause == CONTROL_OK && co_left_ms(deadline_ms) != 0)
         poll(NULL, 0, LOOK_MS);
-    if (control_abort_get(c).cause == CONTROL_OK)
+    const unsigned cause = control_abort_get(c).cause;
+    if (cause == CONTROL_OK)
         return code;
+    if (cause == CONTROL_TOLD)
+        return net_watch_judge_failure(o->shm, code, err);
     return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
 }
 
@@ -268,6 +260,8 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
     code = start_watch(o, member, err);
     if (code == 0)
         code = make_net(o, member, ret, err);
+    if (code != 0 && o->watch != NULL)
+        net_watch_tell_failure(o->watch, code, err);
     if (code != 0) {
         net_watch_destroy(o->watch);
         o->watch = NULL;
@@ -293,15 +287,17 @@ int group_open(struct world *w, struct env_who *who, struct node_again *again, u
 {
     struct opening o = {
         .who = who, .again = again, .deadline_ms = deadline_ms, .timeout_ms = w->group.timeout_ms};
-    int code = choose_kernels(&o.kernels, err);
-    if (code == 0)
-        code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
+    bool is_known;
+    int code = cpu_tuning_read(getenv(DDP_ENV_TUNING), &o.tunings, err);
+    o.kernels = reduce_choose(getenv(DDP_ENV_SIMD), &is_known);
     if (code == 0)
         code = process_user_segment((unsigned)who->local_world_size, &o.own, err);
     if (code == 0)
         code = join_node(&o, err);
     if (code == 0)
         take_place(who, again, o.node->generation);
+    if (code == 0 && !w->group.is_apart)
+        process_begin_generation(who->generation);
     if (code == 0 && who->world_size == 1) {
         w->line = &o.node->control->line[o.node->local_rank];
         w->alone = o.node;

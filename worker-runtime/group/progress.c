@@ -147,7 +147,7 @@ static void print_line(struct ddp_progress *p, uint64_t now_ms, bool is_last)
 
 void ddp_progress_update(struct ddp_progress *p, uint64_t done, const char *format, ...)
 {
-    if (!p->prints)
+    if (p == NULL || !p->prints)
         return;
     const uint64_t now_ms = co_now_ms();
     p->done = done;

@@ -72,7 +72,6 @@ int recovery_begin(struct ddp_group *world)
     r->all_have = false;
     r->n_samplers = 0;
     r->next_shards = &r->shards;
-    r->has_memory = false;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;
     if (!r->again.may_follow ||
@@ -133,7 +132,7 @@ void recovery_count_step(struct ddp_group *g, uint64_t began_ns)
 
 uint64_t ddp_completed_steps(const struct ddp_group *g)
 {
-    const struct recovery *r = recovery_of(g);
+    const struct recovery *r = g != NULL ? recovery_of(g) : NULL;
     if (r == NULL)
         return 0;
     return r->n_done > r->most_done ? r->n_done : r->most_done;
@@ -152,13 +151,13 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
 {
     if (g == NULL || name == NULL || name[0] == '\0' || (data == NULL && bytes > 0))
         return rt_fail(DDP_EINVAL, "ddp_state_add: group, name and data are needed");
-    struct recovery *r = recovery_of(g);
-    if (r == NULL || !r->again.may_follow)
-        return DDP_OK; /* nobody will ever ask for it */
-    if (r->has_memory)
+    if (g->world->has_memory)
         return rt_fail(DDP_EINVAL,
                        "ddp_state_add: '%s' comes too late: add it before the first model is made",
                        name);
+    struct recovery *r = recovery_of(g);
+    if (r == NULL || !r->again.may_follow)
+        return DDP_OK; /* no rank will ever ask for it */
     struct recovery_memory *m = calloc(1, sizeof *m);
     if (m == NULL || (m->name = strdup(name)) == NULL) {
         free(m);
@@ -196,17 +195,17 @@ static int compare_memory(struct ddp_group *g)
 
 int recovery_take_memory(struct ddp_group *g, int giver)
 {
-    struct recovery *r = recovery_of(g);
-    if (r == NULL || r->has_memory)
+    const struct recovery *r = recovery_of(g);
+    if (g->world->has_memory)
         return 0;
-    int rc = r->again.may_follow ? compare_memory(g) : 0;
+    int rc = r != NULL && r->again.may_follow ? compare_memory(g) : 0;
     const bool comes = recovery_is_due(g) && recovery_sends(g);
-    for (struct recovery_memory *m = r->memory; rc == 0 && comes && m != NULL; m = m->next) {
+    for (struct recovery_memory *m = comes ? r->memory : NULL; rc == 0 && m != NULL; m = m->next) {
         rc = ddp_broadcast_bytes(g, m->data, m->bytes, giver);
         if (rc != 0)
             rc = rt_fail(rc, "'%s' from rank %d: %s", m->name, giver, ddp_last_error());
     }
-    r->has_memory = rc == 0;
+    g->world->has_memory = rc == 0;
     return rc;
 }
 

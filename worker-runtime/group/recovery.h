@@ -45,10 +45,9 @@ struct recovery {
     bool is_torn;    /* its state is partly its own, partly another's: good for nothing until it
                         has completed a step with what it was given */
     /* of this generation: */
-    uint64_t most_done; /* by any rank; 0: there is nothing to give */
-    bool all_have;      /* it, already: the same bits on all ranks */
-    bool has_memory;    /* registered memory has been taken, or there was nothing to take */
-    size_t n_samplers;  /* made so far */
+    uint64_t most_done;                           /* by any rank; 0: there is nothing to give */
+    bool all_have;                                /* it, already: the same bits on all ranks */
+    size_t n_samplers;                            /* made so far */
     struct recovery_memory *memory, **memory_end; /* registered, in order */
     struct recovery_shards **next_shards;         /* of the next sharded state that is made */
     /* of all: */

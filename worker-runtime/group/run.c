@@ -69,6 +69,7 @@ static int train_on(struct recovery *r, int (*train)(struct ddp_group *world, vo
                     struct ddp_group **world)
 {
     for (;;) {
+        group_lend(*world);
         int rc = train(*world, arg);
         if (rc == DDP_RETRY && process_may_go_on()) {
             rc = come_back(r, world);
@@ -76,7 +77,7 @@ static int train_on(struct recovery *r, int (*train)(struct ddp_group *world, vo
                 continue;
             return rc;
         }
-        return group_check_result("ddp_run", rc);
+        return group_check_result("ddp_run", *world, rc);
     }
 }
 
@@ -86,7 +87,7 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg)
     struct recovery recovery;
     struct ddp_group *world = NULL;
     if (train == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_run: there is no function to run");
+        return rt_fail_null("ddp_run", "function");
     recovery_init(&recovery);
     int code = standby_wait(&err);
     if (code == 0)
@@ -96,7 +97,7 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg)
         rc = train_on(&recovery, train, arg, &world);
     process_set_may_go_on(false);
     if (world != NULL)
-        ddp_finalize(world);
+        group_finalize(world);
     else if (recovery.is_inside)
         process_leave(recovery.again.may_follow);
     recovery_fini(&recovery);

@@ -81,14 +81,17 @@ static int run_rank(const struct spawn *s, int rank)
 {
     struct ddp_group *world = NULL;
     struct verdict_log *told = &s->board->of[rank];
+    rt_forget();
     set_environment(s, rank);
     int rc = ddp_init(NULL, &world);
-    if (rc == 0)
-        rc = group_check_result("ddp_spawn", s->fn(world, s->arg));
+    if (rc == 0) {
+        group_lend(world);
+        rc = group_check_result("ddp_spawn", world, s->fn(world, s->arg));
+    }
     told->status = rc;
     snprintf(told->text, sizeof told->text, "%s", rc != 0 ? ddp_last_error() : "");
     told->order = atomic_fetch_add(&s->board->n_told, 1) + 1;
-    ddp_finalize(world);
+    group_finalize(world);
     return rc != 0;
 }
 
@@ -259,9 +262,10 @@ static int run_all(struct spawn *s)
 
 int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)
 {
-    if (fn == NULL || n < 1 || n > MOST_RANKS)
-        return rt_fail(DDP_EINVAL, "ddp_spawn: a function, and 1 to %d ranks are needed, not %d",
-                       MOST_RANKS, n);
+    if (fn == NULL)
+        return rt_fail_null("ddp_spawn", "function");
+    if (n < 1 || n > MOST_RANKS)
+        return rt_fail(DDP_EINVAL, "ddp_spawn: n is %d, not 1 to %d", n, MOST_RANKS);
     struct spawn s = {.fn = fn, .arg = arg, .n = n, .board = MAP_FAILED};
     int rc = prepare_spawn(&s);
     if (rc == 0)

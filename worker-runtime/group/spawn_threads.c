@@ -132,8 +132,10 @@ static int join_group(struct thread *t)
 static void run_function(struct thread *t)
 {
     struct threads *a = t->all;
-    if (t->status == 0 && atomic_load(&a->n_failed) == 0)
-        t->status = group_check_result("ddp_spawn_threads", a->fn(t->world, a->arg));
+    if (t->status == 0 && atomic_load(&a->n_failed) == 0) {
+        group_lend(t->world);
+        t->status = group_check_result("ddp_spawn_threads", t->world, a->fn(t->world, a->arg));
+    }
     snprintf(t->text, sizeof t->text, "%s", t->status != 0 ? ddp_last_error() : "");
     t->order = atomic_fetch_add(&a->n_ended, 1) + 1;
 }
@@ -258,10 +260,10 @@ static int judge_ends(const struct threads *a)
 int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)
 {
     struct co_error err = {0};
-    if (fn == NULL || n < 1 || n > CONTROL_MAX_LOCAL)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_spawn_threads: a function, and 1 to %d threads are needed, not %d",
-                       CONTROL_MAX_LOCAL, n);
+    if (fn == NULL)
+        return rt_fail_null("ddp_spawn_threads", "function");
+    if (n < 1 || n > CONTROL_MAX_LOCAL)
+        return rt_fail(DDP_EINVAL, "ddp_spawn_threads: n is %d, not 1 to %d", n, CONTROL_MAX_LOCAL);
     struct threads a = {.fn = fn,
                         .arg = arg,
                         .n = n,

@@ -22,6 +22,7 @@
 
 #include <ddp/env.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,16 +121,34 @@ static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
     return soon_ms < deadline_ms ? soon_ms : deadline_ms;
 }
 
+/* The store is on another node as a rule: tell people that there is no path to it. */
+static void tell_no_store(const char *why)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    struct net_links_trouble text;
+    gethostname(own, sizeof own - 1);
+    snprintf(text.text, sizeof text.text,
+             "on %.31s has not reached the job's store for %d s: %.120s; " NET_LINKS_PATH_HINT, own,
+             NET_LINKS_TELL_MS / 1000, why);
+    process_tell_wait(text.text);
+}
+
 /* The store of a generation that is over is closed, and nobody will ever listen there. */
 static int connect_store(struct joining *j, const char *host, uint16_t port, struct co_error *err)
 {
-    int look_ms = CONNECT_LOOK_MS, code;
-    if (j->opts->control == NULL)
-        return client_connect(host, port, j->deadline_ms, &j->store, err);
+    const uint64_t begun_ms = co_now_ms();
+    int look_ms = j->opts->control != NULL ? CONNECT_LOOK_MS : CONNECT_LOOK_MOST_MS, code;
+    bool has_told = false;
     do {
         code = client_connect(host, port, look_again_ms(j->deadline_ms, look_ms), &j->store, err);
         look_ms = look_ms * 2 < CONNECT_LOOK_MOST_MS ? look_ms * 2 : CONNECT_LOOK_MOST_MS;
+        if (code == -ETIMEDOUT && !has_told && co_now_ms() - begun_ms >= NET_LINKS_TELL_MS) {
+            tell_no_store(err->text);
+            has_told = true;
+        }
     } while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
+    if (has_told)
+        process_tell_wait("");
     return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
 }
 

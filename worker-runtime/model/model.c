@@ -175,7 +175,7 @@ static int model_create(struct ddp_model *m)
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", ddp_last_error());
     model_agree(m->g, NULL); /* so that nobody waits; what it says is not this rank's reason */
-    return rt_fail(rc, "%s", text);
+    return rt_fail(rc, "ddp_model_create: %s", text);
 }
 
 co_define_auto(ddp_model, ddp_model_destroy);
@@ -188,7 +188,7 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
     co_auto(ddp_model) m = calloc(1, sizeof(*m));
     if (m == NULL) {
         model_agree(g, NULL);
-        return rt_fail(DDP_ENOMEM, "no memory for a model");
+        return rt_fail(DDP_ENOMEM, "ddp_model_create: no memory for a model");
     }
     m->child.destroy = destroy_child;
     m->g = g;
@@ -236,6 +236,8 @@ static int check_between_steps(const struct ddp_model *m, const char *name)
 
 int ddp_model_accumulate(struct ddp_model *m, bool on)
 {
+    if (m == NULL)
+        return rt_fail_null("ddp_model_accumulate", "model");
     int rc = check_between_steps(m, "ddp_model_accumulate");
     if (rc == 0)
         m->accumulates = on;
@@ -244,6 +246,8 @@ int ddp_model_accumulate(struct ddp_model *m, bool on)
 
 int ddp_model_weight(struct ddp_model *m, double weight)
 {
+    if (m == NULL)
+        return rt_fail_null("ddp_model_weight", "model");
     if (!m->opts.weighted)
         return rt_fail(DDP_EINVAL, "ddp_model_weight: the model was made without "
                                    "ddp_model_opts.weighted");
@@ -283,17 +287,21 @@ int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
 
 bool ddp_model_is_used(const struct ddp_model *m, size_t i)
 {
-    return i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
+    return m != NULL && i < m->n_tensors && (m->used == NULL || m->used[i] != 0);
 }
 
 bool ddp_model_found_inf(const struct ddp_model *m)
 {
-    return m->found_inf;
+    return m != NULL && m->found_inf;
 }
 
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret)
 {
-    *ret = m->stats;
+    if (ret == NULL)
+        return;
+    *ret = m != NULL ? m->stats : (struct ddp_model_stats){0};
+    if (m == NULL)
+        return;
     ret->n_buckets = m->set.plan.n_buckets;
     ret->n_in_place = 0;
     for (size_t k = 0; k < m->set.plan.n_buckets; k++)

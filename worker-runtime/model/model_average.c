@@ -313,7 +313,9 @@ void model_average_stop(struct ddp_model *m, bool waits)
         struct model_bucket *b = &m->set.at[k];
         if (waits || is_back(b))
             wait_for(b);
-        for (size_t i = 0; i < b->n_pieces; i++)
+        for (size_t i = 0; i < b->n_pieces; i++) {
+            requests_abandon(b->piece[i].request);
             b->piece[i].request = NULL;
+        }
     }
 }

@@ -36,6 +36,8 @@ static void take_gradient(struct ddp_model *m, size_t i)
 
 int ddp_model_ready(struct ddp_model *m, size_t i)
 {
+    if (m == NULL)
+        return rt_fail_null("ddp_model_ready", "model");
     if (m->broken)
         return model_tell_failure(m);
     if (i >= m->n_tensors)
@@ -59,6 +61,15 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
 int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
 {
     int first_rc = 0;
+    if (m == NULL)
+        return rt_fail_null("ddp_model_ready_range", "model");
+    if (!m->broken && (first > m->n_tensors || n > m->n_tensors - first))
+        return model_misuse(m,
+                            "ddp_model_ready_range: there are no %zu gradients from %zu on, the "
+                            "model has %zu",
+                            n, first, m->n_tensors);
+    if (m->broken)
+        return model_tell_failure(m);
     for (size_t i = n; i-- > 0;) {
         int rc = ddp_model_ready(m, first + i);
         first_rc = first_rc != 0 ? first_rc : rc;
@@ -189,6 +200,8 @@ static int finish_captured(struct ddp_model *m)
 int ddp_model_sync(struct ddp_model *m)
 {
     bool any_active;
+    if (m == NULL)
+        return rt_fail_null("ddp_model_sync", "model");
     int rc = group_check("ddp_model_sync", m->g);
     if (rc != 0)
         return rc;
@@ -230,6 +243,8 @@ int ddp_model_replayed(struct ddp_model *m)
 {
     const uint64_t began_ns = co_now_ns();
     bool any_active;
+    if (m == NULL)
+        return rt_fail_null("ddp_model_replayed", "model");
     int rc = group_check("ddp_model_replayed", m->g);
     if (rc != 0)
         return rc;
@@ -277,7 +292,7 @@ int ddp_join(struct ddp_model *m)
 {
     bool any_active = true;
     if (m == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_join: the model is NULL");
+        return rt_fail_null("ddp_join", "model");
     int rc = group_check("ddp_join", m->g);
     if (rc != 0)
         return rc;

@@ -23,7 +23,7 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret)
                                      [DDP_MIN] = ncclMin,
                                      [DDP_MAX] = ncclMax,
                                      [DDP_PROD] = ncclProd};
-    if (op == DDP_BAND || op == DDP_BOR)
+    if ((size_t)op >= sizeof of / sizeof *of) /* NCCL has none on bits */
         return false;
     *ret = of[op];
     return true;

@@ -35,8 +35,10 @@ static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_erro
 
 static int gpu_use(struct device *d, int *ret_index, struct co_error *err)
 {
-    *ret_index = d->index;
-    return nccl_map_cuda("cudaSetDevice", cudaSetDevice(d->index), err);
+    const int code = nccl_map_cuda("cudaSetDevice", cudaSetDevice(d->index), err);
+    if (code == 0)
+        *ret_index = d->index;
+    return code;
 }
 
 static int load_kernels(struct device *d, struct co_error *err)

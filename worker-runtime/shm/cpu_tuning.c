@@ -85,16 +85,17 @@ static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_e
     return co_fail(err, -EINVAL, "'%s' is none of one_shot, piece, cma, cma_sum", name);
 }
 
-/* "ranks N", and make room for the row. */
-static int begin_row(struct cpu_tunings *t, char *head, struct cpu_tuning_row **ret,
+/* "ranks N", right in front of its colon, and make room for the row. */
+static int begin_row(struct cpu_tunings *t, char *head, bool has_colon, struct cpu_tuning_row **ret,
                      struct co_error *err)
 {
+    const char *const end = head + strlen(head);
     const unsigned last = t->n_rows > 0 ? t->row[t->n_rows - 1].n_ranks : 0;
     char *rest;
     const char *word = strtok_r(head, BLANKS, &rest), *number = strtok_r(NULL, BLANKS, &rest);
     int64_t n;
-    if (word == NULL || number == NULL || strcmp(word, "ranks") != 0 ||
-        strtok_r(NULL, BLANKS, &rest) != NULL)
+    if (!has_colon || number == NULL || strcmp(word, "ranks") != 0 ||
+        number + strlen(number) != end)
         return co_fail(err, -EINVAL, "a row begins with 'ranks N:', not '%.*s %.*s'", MOST_WORD,
                        word != NULL ? word : "", MOST_WORD, number != NULL ? number : "");
     if (co_parse_int("ranks", number, last + 1, CPU_TUNING_MOST_RANKS, &n, err) < 0)
@@ -114,8 +115,7 @@ static int read_row(struct cpu_tunings *t, char *text, struct co_error *err)
     if (text[strspn(text, BLANKS)] == '\0')
         return 0;
     char *rest = text, *head = strsep(&rest, ":");
-    int code = rest != NULL ? begin_row(t, head, &row, err)
-                            : co_fail(err, -EINVAL, "a row begins with 'ranks N:'");
+    int code = begin_row(t, head, rest != NULL, &row, err);
     for (char *word; code == 0 && (word = strsep(&rest, BLANKS)) != NULL;)
         if (word[0] != '\0')
             code = set_key(&row->tuning, word, &seen, err);

@@ -94,17 +94,15 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
         return co_fail(err, -EPROTO, "ranks of another group called different collectives");
     const struct slot *a = transport_shm_slot(t, why.rank, why.detail >> 16);
     const struct slot *b = transport_shm_slot(t, low, why.detail >> 16);
-    char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES];
+    const struct rank_name name_a = name_of(t, t->member[why.rank].local_rank);
+    const struct rank_name name_b = name_of(t, t->member[low].local_rank);
+    char text[CALL_TEXT_BYTES];
     if (call_same(&a->call, &b->call) && a->call.form == CALL_PAIRS)
         return co_fail(err, -EPROTO,
                        "%s, call #%u: %s and %s do not expect the counts that they send each other",
-                       call_format(&a->call, text_a), a->number,
-                       name_of(t, t->member[low].local_rank).text,
-                       name_of(t, t->member[why.rank].local_rank).text);
-    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s",
-                   name_of(t, t->member[why.rank].local_rank).text, call_format(&a->call, text_a),
-                   a->number, name_of(t, t->member[low].local_rank).text,
-                   call_format(&b->call, text_b));
+                       call_format(&a->call, text), a->number, name_b.text, name_a.text);
+    return call_fail_mismatch(&(struct call_side){name_a.text, &a->call, a->number},
+                              &(struct call_side){name_b.text, &b->call, b->number}, err);
 }
 
 static int describe_death(const struct transport_shm *t, struct control_abort why,

@@ -109,6 +109,13 @@ const char *net_address_format(const struct net_address *a, uint16_t port,
     return text;
 }
 
+const char *net_address_format_host(const struct net_address *a, char text[NET_ADDRESS_TEXT_BYTES])
+{
+    snprintf(text, NET_ADDRESS_TEXT_BYTES, "?");
+    inet_ntop(a->family == AF_INET6 ? AF_INET6 : AF_INET, a->bytes, text, NET_ADDRESS_TEXT_BYTES);
+    return text;
+}
+
 /* bytes NULL: all addresses */
 static socklen_t sockaddr_fill(struct sockaddr_storage *s, const struct net_address *a,
                                uint16_t port, bool any)

@@ -32,6 +32,9 @@ bool net_address_is_loopback(const struct net_address *a);
 const char *net_address_format(const struct net_address *a, uint16_t port,
                                char text[NET_ADDRESS_TEXT_BYTES]);
 
+/* The same without a port. Returns text. */
+const char *net_address_format_host(const struct net_address *a, char text[NET_ADDRESS_TEXT_BYTES]);
+
 /* Listen on a free port of `a`; `a` of the loopback interface stands for all addresses: it is what
  * the machine that has the store sees of itself.
  *

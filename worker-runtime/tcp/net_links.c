@@ -13,13 +13,17 @@
 #include "segments/control.h"
 #include "worker-runtime/core/process.h"
 
+#include <ddp/env.h>
 #include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { UNPROVEN_PEERS = 32, HELLO_MS = 10000, TURN_MS = 20 };
+enum { UNPROVEN_PEERS = 32, HELLO_MS = 10000, TURN_MS = 20, TELL_EVERY_MS = 1000 };
 
 struct hello { /* the first bytes of a connection */
     uint32_t magic, version;
@@ -28,7 +32,7 @@ struct hello { /* the first bytes of a connection */
     uint32_t from, to; /* in the group */
 };
 #define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
-#define HELLO_VERSION 2           /* 2: who leaves a broken job says why */
+#define HELLO_VERSION 3 /* 2: a rank that leaves a broken job says why; 3: a watch says READY */
 
 struct newcomer { /* has connected, and not said hello yet */
     int fd;
@@ -42,6 +46,7 @@ struct link {
     bool is_connecting; /* `out` is */
     bool says_in;       /* something was received on `in`; else, on `out` if that came first */
     bool says_out;
+    int trouble; /* -errno of the last attempt to connect that found no way there; 0: none */
     bool is_new; /* has connected, and was not returned by net_links_take_new() */
 };
 
@@ -282,21 +287,101 @@ int net_links_reach(struct net_links *l, unsigned peer)
     return code == -ECONNRESET || code == -EPIPE ? -ECONNREFUSED : code;
 }
 
+/* --- meeting ---------------------------------------------------------------------------------- */
+
+struct meeting {
+    struct net_links *l;
+    const unsigned *peer;
+    unsigned n;
+    uint64_t begun_ms, tell_ms; /* when this rank tells next which ranks it cannot reach */
+    bool has_told;
+};
+
 /* Whether this rank is the lower one of two: it connects. */
 static bool is_lower(const struct net_links *l, unsigned peer)
 {
     return l->opts.rank < peer;
 }
 
-static int fail_meeting(const struct net_links *l, const unsigned *peer, unsigned n,
-                        struct co_error *err)
+static bool is_met(const struct net_links *l, unsigned peer)
 {
+    const struct link *k = &l->link[peer];
+    return is_lower(l, peer) ? k->out >= 0 && !k->is_connecting : k->in >= 0;
+}
+
+bool net_links_is_unreachable(int code)
+{
+    return code == -EHOSTUNREACH || code == -ENETUNREACH || code == -ENETDOWN || code == -ETIMEDOUT;
+}
+
+struct net_links_path net_links_path(const struct net_links *l, unsigned peer)
+{
+    const struct net_member *to = &l->opts.member[peer];
+    char there[NET_ADDRESS_TEXT_BYTES], here[NET_ADDRESS_TEXT_BYTES];
+    struct net_links_path path;
+    snprintf(path.text, sizeof path.text, "%s at %s, from %s", net_member_name(to).text,
+             net_address_format(&to->address, to->port[l->opts.channel], there),
+             net_address_format_host(&l->opts.member[l->opts.rank].address, here));
+    return path;
+}
+
+static bool has_unacknowledged(int fd)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    return fd >= 0 && getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           size >= offsetof(struct tcp_info, tcpi_unacked) + sizeof info.tcpi_unacked &&
+           info.tcpi_unacked > 0;
+}
+
+bool net_links_is_unacknowledged(const struct net_links *l, unsigned peer)
+{
+    const struct link *k = &l->link[peer];
+    return has_unacknowledged(k->out) || (k->in != k->out && has_unacknowledged(k->in));
+}
+
+int net_links_fail_cut(const struct net_links *l, unsigned peer, uint64_t timeout_ms,
+                       struct co_error *err)
+{
+    return co_fail(err, -ETIMEDOUT,
+                   "%s got no acknowledgment from %s, within %.3g s: " NET_LINKS_PATH_HINT,
+                   net_member_name(&l->opts.member[l->opts.rank]).text,
+                   net_links_path(l, peer).text, (double)timeout_ms / 1e3);
+}
+
+static int fail_connecting(const struct net_links *l, unsigned peer, int code, struct co_error *err)
+{
+    return co_fail(err, code,
+                   "cannot connect to %s: %s (" NET_LINKS_PATH_HINT "; " DDP_ENV_SOCKET_IFNAME
+                   " on a node says by which network interface it is reached)",
+                   net_links_path(l, peer).text, strerror(-code));
+}
+
+/* Names the ranks that should have connected to this one. */
+static int fail_waiting(const struct meeting *m, struct co_error *err)
+{
+    const struct net_links *l = m->l;
+    const struct net_member *own = &l->opts.member[l->opts.rank];
+    char here[NET_ADDRESS_TEXT_BYTES];
     struct net_members_text names = {0};
-    for (unsigned i = 0; i < n; i++)
-        if (!is_lower(l, peer[i]) && l->link[peer[i]].in < 0)
-            net_members_add(&names, &l->opts.member[peer[i]]);
-    return co_fail(err, -ETIMEDOUT, "%s did not connect to this rank in time%s%s", names.text,
+    for (unsigned i = 0; i < m->n; i++)
+        if (!is_met(l, m->peer[i]))
+            net_members_add(&names, &l->opts.member[m->peer[i]]);
+    return co_fail(err, -ETIMEDOUT, "%s did not connect to this rank at %s in time%s%s", names.text,
+                   net_address_format(&own->address, own->port[l->opts.channel], here),
                    l->refusal.text[0] != '\0' ? ": " : "", l->refusal.text);
+}
+
+/* The time is up. */
+static int fail_meeting(const struct meeting *m, struct co_error *err)
+{
+    const struct net_links *l = m->l;
+    for (unsigned i = 0; i < m->n; i++)
+        if (is_lower(l, m->peer[i]) && !is_met(l, m->peer[i]))
+            return fail_connecting(
+                l, m->peer[i],
+                l->link[m->peer[i]].trouble != 0 ? l->link[m->peer[i]].trouble : -ETIMEDOUT, err);
+    return fail_waiting(m, err);
 }
 
 static bool is_over(const struct net_links *l, struct co_error *err)
@@ -307,50 +392,96 @@ static bool is_over(const struct net_links *l, struct co_error *err)
     return true;
 }
 
-static int connect_all(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
-                       struct co_error *err)
+/* A connection takes no time worth mentioning where the path works: tell people which one does not.
+ * The rank that connects does: the other one knows no more than that a rank is late. */
+static void tell_unreachable(struct meeting *m)
 {
-    char text[NET_ADDRESS_TEXT_BYTES];
-    for (unsigned i = 0; i < n; i++) {
-        const struct net_member *to = &l->opts.member[peer[i]];
-        int code = 0;
-        while (is_lower(l, peer[i]) && (code = net_links_reach(l, peer[i])) == -EAGAIN &&
-               co_left_ms(deadline_ms) != 0) {
-            struct pollfd p = {.fd = l->link[peer[i]].out, .events = POLLOUT};
-            if (is_over(l, err))
-                return -ECONNRESET;
-            poll(&p, 1, TURN_MS);
-        }
-        if (code != 0)
-            return co_fail(err, code == -EAGAIN ? -ETIMEDOUT : code,
-                           "cannot connect to %s at %s: %s (DDP_SOCKET_IFNAME on that node says by "
-                           "which network interface it is reached)",
-                           net_member_name(to).text,
-                           net_address_format(&to->address, to->port[l->opts.channel], text),
-                           strerror(code == -EAGAIN ? ETIMEDOUT : -code));
+    const struct net_links *l = m->l;
+    const uint64_t now_ms = co_now_ms();
+    unsigned first = UINT_MAX, n = 0;
+    char more[32] = "";
+    if (now_ms < m->tell_ms)
+        return;
+    m->tell_ms = now_ms + TELL_EVERY_MS;
+    for (unsigned i = 0; i < m->n; i++)
+        if (is_lower(l, m->peer[i]) && !is_met(l, m->peer[i]) && n++ == 0)
+            first = m->peer[i];
+    if (n == 0 && !m->has_told)
+        return;
+    if (n > 1)
+        snprintf(more, sizeof more, ", nor to %u more", n - 1);
+    struct net_links_trouble text = {""};
+    if (n > 0)
+        snprintf(text.text, sizeof text.text,
+                 "cannot connect to %s%s: %s for %d s; " NET_LINKS_PATH_HINT,
+                 net_links_path(l, first).text, more,
+                 l->link[first].trouble != 0 ? strerror(-l->link[first].trouble) : "no answer",
+                 NET_LINKS_TELL_MS / 1000);
+    m->has_told = n > 0;
+    process_tell_wait(text.text);
+}
+
+/* Go on with all connections at once: one that does not come about hides none that does.
+ *
+ * returns   0 all are there; -EAGAIN; -errno */
+static int meet_once(struct meeting *m, struct co_error *err)
+{
+    struct net_links *l = m->l;
+    bool all = true;
+    newcomers_serve(l);
+    for (unsigned i = 0; i < m->n; i++) {
+        const unsigned peer = m->peer[i];
+        if (is_met(l, peer))
+            continue;
+        const int code = is_lower(l, peer) ? net_links_reach(l, peer) : -EAGAIN;
+        if (net_links_is_unreachable(code))
+            l->link[peer].trouble = code;
+        const bool may_be_soon =
+            code == -EAGAIN || code == -ETIMEDOUT ||
+            (net_links_is_unreachable(code) && co_now_ms() - m->begun_ms < NET_LINKS_TELL_MS);
+        if (code != 0 && !may_be_soon)
+            return fail_connecting(l, peer, code, err);
+        all &= code == 0;
     }
-    return 0;
+    return all ? 0 : -EAGAIN;
+}
+
+/* Until something may have come: of very many that connect, the first are enough to wake up. */
+static void nap(const struct meeting *m)
+{
+    enum { CONNECTING = 64 };
+    const struct net_links *l = m->l;
+    struct pollfd p[1 + UNPROVEN_PEERS + CONNECTING] = {co_listener_poll(&l->listener)};
+    nfds_t n = 1;
+    for (unsigned k = 0; k < l->n_newcomers; k++)
+        p[n++] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
+    for (unsigned i = 0; i < m->n && n < sizeof p / sizeof *p; i++) {
+        const struct link *k = &l->link[m->peer[i]];
+        if (k->out >= 0 && k->is_connecting)
+            p[n++] = (struct pollfd){.fd = k->out, .events = POLLOUT};
+    }
+    poll(p, n, TURN_MS);
 }
 
 int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                    struct co_error *err)
 {
-    int code = connect_all(l, peer, n, deadline_ms, err);
-    for (unsigned i = 0; code == 0 && i < n;) {
-        if (is_lower(l, peer[i]) || l->link[peer[i]].in >= 0) {
-            i++;
-            continue;
-        }
-        struct pollfd p[1 + UNPROVEN_PEERS] = {co_listener_poll(&l->listener)};
-        for (unsigned k = 0; k < l->n_newcomers; k++)
-            p[1 + k] = (struct pollfd){.fd = l->newcomer[k].fd, .events = POLLIN};
+    const uint64_t now_ms = co_now_ms();
+    struct meeting m = {
+        .l = l, .peer = peer, .n = n, .begun_ms = now_ms, .tell_ms = now_ms + NET_LINKS_TELL_MS};
+    int code;
+    while ((code = meet_once(&m, err)) == -EAGAIN) {
+        tell_unreachable(&m);
         if (is_over(l, err))
             code = -ECONNRESET;
         else if (co_left_ms(deadline_ms) == 0)
-            code = fail_meeting(l, peer, n, err);
-        else if (poll(p, 1 + l->n_newcomers, TURN_MS) != 0)
-            newcomers_serve(l);
+            code = fail_meeting(&m, err);
+        if (code != -EAGAIN)
+            break;
+        nap(&m);
     }
+    if (m.has_told)
+        process_tell_wait("");
     return code;
 }
 

@@ -51,11 +51,40 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
                      struct co_error *err);
 void net_links_destroy(struct net_links *l); /* NULL is fine */
 
+/* How long a path to another rank does not work before this rank tells people, through ddprun, and
+ * before it takes the path for broken where the network says so (EHOSTUNREACH). */
+#define NET_LINKS_TELL_MS   5000
+#define NET_LINKS_PATH_HINT "check routes and firewalls between the two"
+
+/* Whether the code of a failed connection says that there is no path, as the network or its silence
+ * does: the path may come back. A refused connection has found the machine: its rank has died. */
+bool net_links_is_unreachable(int code);
+
+struct net_links_path { /* "rank 2 on node 2 (n3) at 10.77.0.3 port 4711, from 10.77.0.2" */
+    char text[240];
+};
+struct net_links_path net_links_path(const struct net_links *l, unsigned peer);
+
+/* Whether the machine of a peer has not acknowledged what was sent to it. Of a rank that waits for
+ * NET_LINKS_TELL_MS, in which nothing was sent, this says that the path does not work: that machine
+ * acknowledges also what its rank does not read. */
+bool net_links_is_unacknowledged(const struct net_links *l, unsigned peer);
+
+/* The error of a wait that such a path has ended: it names both ends, and blames neither.
+ * returns   -ETIMEDOUT */
+int net_links_fail_cut(const struct net_links *l, unsigned peer, uint64_t timeout_ms,
+                       struct co_error *err);
+
+struct net_links_trouble { /* for people, after the rank's number */
+    char text[256];
+};
+
 /* Have a connection with each peer: of two ranks the lower one connects, and the other one waits
- * for it.
+ * for it. process_tell_wait() gets the path, with both addresses, of a connection that does not
+ * come about for NET_LINKS_TELL_MS.
  *
- * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET the node's ranks are told
- *           that all is over; -errno */
+ * returns   0; -ETIMEDOUT, -EHOSTUNREACH the text names the rank that was not reached, or did not
+ *           come, and addresses; -ECONNRESET the node's abort word is set; -errno */
 int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64_t deadline_ms,
                    struct co_error *err);
 

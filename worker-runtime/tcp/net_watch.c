@@ -24,9 +24,12 @@ enum {
     GRACE_MS = 20,   /* between the end of a watch and blaming who was there */
     SETTLE_MS = 500, /* for connections to be made by who leaves */
     NAP_MS = 1,
+    MEET_NAP_MS = 20,
+    VERDICT_MS =
+        2000, /* a rank that waits longer than those that connect hears which rank they miss */
 };
 
-enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER };
+enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER, NEWS_READY };
 
 struct news { /* what comes on a connection, 256 bytes */
     uint32_t kind;
@@ -40,6 +43,7 @@ struct watched {
     struct news news;
     bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
     bool has_left, was_told;
+    bool is_ready;        /* it has met all of its own peers */
     bool is_out_of_reach; /* its connection was not made in the time that a leaver has */
     bool was_met;         /* at the beginning: it had taken the connection */
     uint64_t silent_ms;   /* since when the connection has ended, without a word; 0: it has not */
@@ -50,7 +54,7 @@ struct watched {
 struct net_watch {
     struct net_links *links;
     struct control *control;
-    unsigned local_rank;
+    unsigned rank, local_rank; /* in the group; on the node */
     const struct transport_shm *shm;
     pthread_mutex_t mutex; /* guards what follows, and the links */
     bool has_told;         /* this rank has used its words */
@@ -75,36 +79,6 @@ void net_abort_check(struct net_abort *c)
         snprintf(c->text, sizeof c->text, "the job is broken on another node");
     if (c->code >= 0 || c->code <= -4096)
         c->code = -ECONNRESET;
-}
-
-int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
-                     struct net_watch **ret, struct co_error *err)
-{
-    struct net_watch *w = calloc(1, sizeof *w + opts->links.n * sizeof w->watched[0]);
-    int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
-                         : co_fail(err, -ENOMEM, "no memory for a watch");
-    if (code != 0) {
-        close(opts->links.listener);
-        free(w);
-        return code;
-    }
-    w->control = opts->control;
-    w->local_rank = opts->local_rank;
-    w->shm = opts->shm;
-    w->n = opts->links.n;
-    for (; w->n_watched < opts->n_peers; w->n_watched++)
-        w->watched[w->n_watched] =
-            (struct watched){.peer = opts->peer[w->n_watched], .was_met = true};
-    w->n_peers = w->n_watched;
-    code = net_links_meet(w->links, opts->peer, opts->n_peers, deadline_ms, err);
-    if (code != 0) {
-        net_links_destroy(w->links);
-        free(w);
-        return code;
-    }
-    pthread_mutex_init(&w->mutex, NULL);
-    *ret = w;
-    return 0;
 }
 
 /* The few bytes find room in the buffer of a connection on which little else was sent.
@@ -170,6 +144,10 @@ static void on_news(struct net_watch *w, struct watched *x)
     if (news->kind == NEWS_ASK) {
         if (!x->was_told)
             send_to(w, x, &(struct news){.kind = NEWS_ANSWER});
+        return;
+    }
+    if (news->kind == NEWS_READY) {
+        x->is_ready = true;
         return;
     }
     if (news->kind == NEWS_ANSWER) {
@@ -322,6 +300,105 @@ bool net_watch_tell(struct net_watch *w, int code, const char *text)
 int net_watch_why(const struct net_watch *w, struct co_error *err)
 {
     return transport_shm_describe(w->shm, err);
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
+
+void net_watch_tell_failure(struct net_watch *w, int code, const struct co_error *err)
+{
+    char text[CONTROL_WHY_BYTES];
+    snprintf(text, sizeof text, "%s %s", net_member_name(net_links_member(w->links, w->rank)).text,
+             err->text);
+    if (net_links_is_unreachable(code))
+        net_watch_tell(w, code, text);
+}
+
+int net_watch_judge_failure(const struct transport_shm *shm, int code, struct co_error *err)
+{
+    struct co_error why;
+    const int told = transport_shm_describe(shm, &why);
+    if (net_links_is_unreachable(code) && net_links_is_unreachable(told))
+        return code;
+    return co_fail(err, -ECONNRESET, "%s", why.text);
+}
+
+/* The first peer that is not ready; NULL: all are. */
+static const struct watched *find_unready(struct net_watch *w)
+{
+    for (unsigned i = 0; i < w->n_peers; i++)
+        if (!w->watched[i].is_ready)
+            return &w->watched[i];
+    return NULL;
+}
+
+/* A rank has said that it has no path to another one, or ddprun has ended the generation. Else a
+ * ready rank has failed in a call: the next call of this rank says why, as that of any other.
+ *
+ * returns   -ECONNRESET; 0 */
+static int fail_broken(const struct net_watch *w, struct co_error *err)
+{
+    const int code = net_watch_why(w, err);
+    const bool was_told = control_abort_get(w->control).cause == CONTROL_TOLD;
+    return was_told && !net_links_is_unreachable(code) ? 0 : -ECONNRESET;
+}
+
+static int await_ready(struct net_watch *w, uint64_t deadline_ms, struct co_error *err)
+{
+    const uint64_t later_ms = deadline_ms == CO_NEVER_MS ? CO_NEVER_MS : deadline_ms + VERDICT_MS;
+    struct pollfd p[NET_LINKS_POLL_MOST];
+    const struct watched *x;
+    for (unsigned i = 0; i < w->n_peers; i++)
+        send_to(w, &w->watched[i], &(struct news){.kind = NEWS_READY}); /* else it has died */
+    for (;;) {
+        const bool is_broken = net_watch_look(w);
+        x = find_unready(w);
+        if (x == NULL)
+            return 0;
+        const struct net_member_name name = net_member_name(net_links_member(w->links, x->peer));
+        if (is_broken)
+            return fail_broken(w, err);
+        if (x->has_left)
+            return co_fail(err, -ECONNRESET, "%s left before all ranks had met", name.text);
+        if (co_left_ms(later_ms) == 0)
+            return co_fail(err, -ETIMEDOUT, "waits for %s, which has not met all others in time",
+                           name.text);
+        poll(p, net_links_watch(w->links, x->peer, true, false, p), MEET_NAP_MS);
+    }
+}
+
+int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
+                     struct net_watch **ret, struct co_error *err)
+{
+    struct net_watch *w = calloc(1, sizeof *w + opts->links.n * sizeof w->watched[0]);
+    int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
+                         : co_fail(err, -ENOMEM, "no memory for a watch");
+    if (code != 0) {
+        close(opts->links.listener);
+        free(w);
+        return code;
+    }
+    w->control = opts->control;
+    w->local_rank = opts->local_rank;
+    w->shm = opts->shm;
+    w->n = opts->links.n;
+    for (; w->n_watched < opts->n_peers; w->n_watched++)
+        w->watched[w->n_watched] =
+            (struct watched){.peer = opts->peer[w->n_watched], .was_met = true};
+    w->n_peers = w->n_watched;
+    pthread_mutex_init(&w->mutex, NULL);
+    w->rank = opts->links.rank;
+    code = net_links_meet(w->links, opts->peer, opts->n_peers, deadline_ms, err);
+    if (code == 0)
+        code = await_ready(w, deadline_ms, err);
+    if (code != 0) {
+        net_watch_tell_failure(w, code, err);
+        net_links_destroy(w->links);
+        pthread_mutex_destroy(&w->mutex);
+        free(w);
+        return code;
+    }
+    *ret = w;
+    return 0;
 }
 
 /* A watch has ended, and nobody is blamed for it yet. */

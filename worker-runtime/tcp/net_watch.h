@@ -44,13 +44,31 @@ struct net_watch_opts {
     const struct transport_shm *shm; /* of the node: has words for its abort word; borrowed */
 };
 
-/* Also connects to its peers.
- * returns   0; -ETIMEDOUT, the text names who did not come; -ENOMEM; -errno. On failure the
- *           listener is closed */
+/* Also connects to its peers, and waits until they have connected to all of theirs: a rank that
+ * began to work before would take those that still try for late. A rank that has no path to a peer
+ * tells its node and all ranks that it has reached, so that all fail by the same words: those that
+ * name the path.
+ *
+ * returns   0; -ETIMEDOUT, the text names the rank that did not come; -ECONNRESET another rank
+ *           could not connect, or is gone; -ENOMEM; -errno. On failure the listener is closed */
 int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
                      struct net_watch **ret, struct co_error *err);
 /* Say goodbye, or why the job broke, and close. NULL is fine. */
 void net_watch_destroy(struct net_watch *w);
+
+/* This rank cannot meet the others, and gives up. Where no path leads to one of them
+ * (net_links_is_unreachable()), it breaks the job by its own words. Otherwise another rank has
+ * died, which ddprun reports to all. */
+void net_watch_tell_failure(struct net_watch *w, int code, const struct co_error *err);
+
+/* The failure of a rank that has not met the others, after a rank has broken the job by its words.
+ *
+ * shm       of the node: has these words
+ * code      of this rank's own failure, described in err
+ * returns   code, err as it was: both this rank and those words name a path that does not work;
+ *           else -ECONNRESET and those words: another rank has died, and this one can go on in
+ *           another generation */
+int net_watch_judge_failure(const struct transport_shm *shm, int code, struct co_error *err);
 
 /* Break the job, if it is not broken yet. The first cause stays.
  * returns   whether it was this one */

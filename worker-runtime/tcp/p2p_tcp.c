@@ -344,6 +344,17 @@ int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err)
     return 0;
 }
 
+/* The path may be cut, and the other side not late at all. */
+static void look_for_cut(struct p2p_tcp *ms, const struct message *m, uint64_t timeout_ms,
+                         struct co_error *why)
+{
+    const unsigned position = p2p_tcp_position(ms, m);
+    pthread_mutex_lock(&ms->mutex);
+    if (net_links_is_unacknowledged(ms->links, position))
+        net_links_fail_cut(ms->links, position, timeout_ms, why);
+    pthread_mutex_unlock(&ms->mutex);
+}
+
 static void wait_outside(struct p2p_tcp *ms, const struct message *until)
 {
     struct net *n = ms->net;
@@ -359,6 +370,8 @@ static void wait_outside(struct p2p_tcp *ms, const struct message *until)
         if (net_watch_look(n->watch))
             continue; /* the next round ends them all */
         int code = straggler_is_due(&late) ? straggler_judge(&late, n->watch, &who, 1, &why) : 0;
+        if (code != 0)
+            look_for_cut(ms, until, late.timeout_ms, &why);
         if (code != 0)
             net_watch_tell(n->watch, code, why.text);
         if (i >= TRIES || !n->opts.spin)

@@ -20,7 +20,7 @@ int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_m
                     unsigned n, struct co_error *err)
 {
     const uint64_t now_ms = co_now_ms();
-    struct net_members_text all = {0}, silent = {0};
+    struct net_members_text names = {0};
     if (straggler_is_to_ask(l, now_ms)) {
         for (unsigned i = 0; i < n; i++)
             net_watch_ask(w, who[i]->rank);
@@ -30,14 +30,14 @@ int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_m
     }
     if (!straggler_is_over(l, now_ms))
         return 0;
-    for (unsigned i = 0; i < n; i++) {
-        net_members_add(&all, who[i]);
+    for (unsigned i = 0; i < n; i++)
         if (straggler_is_silent(l, net_watch_of(w, who[i]->rank).heard_ms, now_ms))
-            net_members_add(&silent, who[i]);
-    }
-    if (silent.n == 0 && !straggler_is_hopeless(l, now_ms))
+            net_members_add(&names, who[i]);
+    const bool is_silent = names.n > 0;
+    if (!is_silent && !straggler_is_hopeless(l, now_ms))
         return 0;
+    for (unsigned i = 0; i < n && !is_silent; i++)
+        net_members_add(&names, who[i]);
     return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)l->timeout_ms / 1e3,
-                   silent.n > 0 ? silent.text : all.text,
-                   silent.n > 0 ? "" : ", which waits for others in its turn");
+                   names.text, is_silent ? "" : ", which waits for others in its turn");
 }

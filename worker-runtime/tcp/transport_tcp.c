@@ -12,6 +12,7 @@
 #include "common/scope.h"
 #include "net_watch.h"
 #include "straggler.h"
+#include "worker-runtime/core/process.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -23,7 +24,8 @@ enum {
     SPIN_LEAST_NS = 1000,
     SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
     GREEDY_NS = 1000,         /* from then on others may run between two looks */
-    NAP_MS = 1,               /* how late the node's abort word is seen */
+    TELL_EVERY_MS = 1000,
+    NAP_MS = 1, /* how late the node's abort word is seen */
 };
 
 enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN /* struct net_abort follows */ };
@@ -61,6 +63,8 @@ struct transport_tcp {
     struct straggler late; /* since the last byte from anybody */
     uint64_t spin_ns;      /* how long it seems worth to spin */
     bool has_given_up;     /* and said why */
+    bool has_told;         /* people, which path does not work */
+    uint64_t tell_ms;      /* when it is looked for one next */
     struct pollfd *poll;
     const struct net_member **who; /* n: to list those who are late */
     struct stream stream[];        /* of each rank of the group */
@@ -194,14 +198,14 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
                          struct co_error *err)
 {
     const struct net_member_name me = name_of(t, t->opts.rank), other = name_of(t, peer);
-    char my_call[CALL_TEXT_BYTES], other_call[CALL_TEXT_BYTES];
-    if (call_same(&t->call, &theirs->call) && t->number == theirs->number)
+    char my_call[CALL_TEXT_BYTES];
+    if (call_same(&t->call, &theirs->call) && t->number == theirs->number &&
+        t->call.form == CALL_PAIRS)
         return co_fail(err, -EPROTO,
                        "%s, call #%u: %s and %s do not expect the counts that they send each other",
                        call_format(&t->call, my_call), t->number, me.text, other.text);
-    return co_fail(err, -EPROTO, "%s called %s as call #%u where %s called %s as call #%u",
-                   other.text, call_format(&theirs->call, other_call), theirs->number, me.text,
-                   call_format(&t->call, my_call), t->number);
+    return call_fail_mismatch(&(struct call_side){other.text, &theirs->call, theirs->number},
+                              &(struct call_side){me.text, &t->call, t->number}, err);
 }
 
 /* Something short that was sent in one go, of which n_here bytes are here.
@@ -262,6 +266,43 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     return 0;
 }
 
+/* A missing peer whose machine acknowledges nothing; NULL: none. Of one that is only late, or
+ * stopped, what was sent is acknowledged. */
+static const unsigned *find_cut(const struct transport_tcp *t)
+{
+    for (unsigned p = 0; p < t->plan->n_peers; p++)
+        if (is_missing(&t->stream[t->plan->peer[p]]) &&
+            net_links_is_unacknowledged(t->opts.links, t->plan->peer[p]))
+            return &t->plan->peer[p];
+    return NULL;
+}
+
+/* After NET_LINKS_TELL_MS without a byte in either direction, and then once a second. */
+static void tell_cut(struct transport_tcp *t)
+{
+    const uint64_t now_ms = co_now_ms();
+    if (now_ms - t->late.begun_ms < NET_LINKS_TELL_MS || now_ms < t->tell_ms)
+        return;
+    t->tell_ms = now_ms + TELL_EVERY_MS;
+    const unsigned *peer = find_cut(t);
+    if (peer == NULL)
+        return;
+    struct net_links_trouble text;
+    snprintf(text.text, sizeof text.text,
+             "gets no acknowledgment from %s, for %d s; " NET_LINKS_PATH_HINT,
+             net_links_path(t->opts.links, *peer).text, NET_LINKS_TELL_MS / 1000);
+    t->has_told = true;
+    process_tell_wait(text.text);
+}
+
+static void end_wait(struct transport_tcp *t)
+{
+    straggler_reset(&t->late, t->late.timeout_ms);
+    if (t->has_told)
+        process_tell_wait("");
+    t->has_told = false;
+}
+
 /* The time is up, or it is time to ask. It is about those that sent least of what this rank waits
  * for: the others may wait for them, too. */
 static int late_judge(struct transport_tcp *t, struct co_error *err)
@@ -278,7 +319,9 @@ static int late_judge(struct transport_tcp *t, struct co_error *err)
         if (is_missing(&t->stream[peer]) && t->stream[peer].in.total == least)
             t->who[n++] = net_links_member(t->opts.links, peer);
     }
-    return straggler_judge(&t->late, t->opts.watch, t->who, n, err);
+    const int code = straggler_judge(&t->late, t->opts.watch, t->who, n, err);
+    const unsigned *cut = code == -ETIMEDOUT ? find_cut(t) : NULL;
+    return cut != NULL ? net_links_fail_cut(t->opts.links, *cut, t->late.timeout_ms, err) : code;
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
@@ -425,7 +468,9 @@ static int look_around(struct transport_tcp *t, struct co_error *err)
         t->opts.on_idle(t->opts.idle_arg);
     if (net_watch_look(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
-    return straggler_is_due(&t->late) ? late_judge(t, err) : 0;
+    const bool is_due = straggler_is_due(&t->late);
+    tell_cut(t);
+    return is_due ? late_judge(t, err) : 0;
 }
 
 static void nap(struct transport_tcp *t)
@@ -470,7 +515,7 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
         if (code != 0)
             return code;
         if (moved) {
-            straggler_reset(&t->late, t->late.timeout_ms);
+            end_wait(t);
             continue;
         }
         code = look_around(t, err);

@@ -231,7 +231,7 @@ static int wait_for_all(struct ddp_pipeline *p, struct lane *l, int rc)
 static void keep_failure(struct ddp_pipeline *p, int status)
 {
     const bool is_status = status < 0 || status == DDP_RETRY;
-    p->failure = is_status ? status
+    p->failure = is_status ? rt_fail_returned("a stage's function", status)
                            : rt_fail(DDP_EINVAL,
                                      "a stage's function has returned %d: 0, DDP_RETRY or a "
                                      "negative status is expected",

@@ -13,6 +13,8 @@ int ddp_cast(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
     if (!convert_is_float(to_dtype) || !convert_is_float(from_dtype))
         return rt_fail(DDP_EINVAL, "ddp_cast: from type %d to %d: floating-point ones are needed",
                        (int)from_dtype, (int)to_dtype);
+    if (count > PTRDIFF_MAX / sizeof(double))
+        return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements are more than memory can hold", count);
     if (count > 0 && (to == NULL || from == NULL))
         return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements at NULL", count);
     convert(process_kernels(), to, to_dtype, from, from_dtype, count);
@@ -53,7 +55,8 @@ void ddp_precision_scaler(const struct ddp_precision *p, struct ddp_scaler *ret)
 {
     const struct ddp_scaler_opts moving = {.max_scale = 0x1p24f};
     const struct ddp_scaler_opts fixed = {.init_scale = 1, .is_fixed = true};
-    ddp_scaler_init(ret, p->is_scaled ? &moving : &fixed); /* these are within their bounds */
+    if (p != NULL && ret != NULL)
+        ddp_scaler_init(ret, p->is_scaled ? &moving : &fixed); /* these are within their bounds */
 }
 
 /* --- parameters in two types ------------------------------------------------------------------ */
@@ -104,6 +107,8 @@ co_define_auto(ddp_mixed, ddp_mixed_destroy);
 int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, size_t n,
                      const bool *is_norm, struct ddp_mixed **ret_mixed)
 {
+    if (ret_mixed == NULL)
+        return rt_fail_null("ddp_mixed_create", "ret_mixed");
     int rc = check_tensors(p, masters, n);
     if (rc != 0)
         return rc;
@@ -137,7 +142,7 @@ void ddp_mixed_destroy(struct ddp_mixed *x)
 
 struct ddp_tensor *ddp_mixed_tensors(struct ddp_mixed *x)
 {
-    return x->seen;
+    return x != NULL ? x->seen : NULL;
 }
 
 int ddp_mixed_take_gradients(struct ddp_mixed *x, const struct ddp_scaler *s, int *found_inf)
@@ -159,7 +164,7 @@ int ddp_mixed_take_gradients(struct ddp_mixed *x, const struct ddp_scaler *s, in
 
 void ddp_mixed_give_params(struct ddp_mixed *x)
 {
-    for (size_t i = 0; i < x->n; i++) {
+    for (size_t i = 0; x != NULL && i < x->n; i++) {
         struct ddp_tensor *seen = &x->seen[i], *master = &x->masters[i];
         if (!is_copy(x, i))
             continue;

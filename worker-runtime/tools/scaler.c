@@ -23,23 +23,25 @@ static struct ddp_scaler from_opts(const struct ddp_scaler_opts *o)
 }
 
 /* A scale may have fallen to 0, as torch's does; nobody begins there. */
-static int check_scaler(const struct ddp_scaler *s)
+static int check_scaler(const char *name, const struct ddp_scaler *s)
 {
     if (!(s->scale >= 0) || !isfinite(s->scale))
-        return rt_fail(DDP_EINVAL, "a loss scale of %g is not 0 or more", (double)s->scale);
+        return rt_fail(DDP_EINVAL, "%s: a loss scale of %g is not 0 or more", name,
+                       (double)s->scale);
     if (!(s->growth_factor > 1) || !isfinite(s->growth_factor))
-        return rt_fail(DDP_EINVAL, "a growth_factor of %g is not more than 1", s->growth_factor);
+        return rt_fail(DDP_EINVAL, "%s: a growth_factor of %g is not more than 1", name,
+                       s->growth_factor);
     if (!(s->backoff_factor > 0) || !(s->backoff_factor < 1))
-        return rt_fail(DDP_EINVAL, "a backoff_factor of %g is not between 0 and 1",
+        return rt_fail(DDP_EINVAL, "%s: a backoff_factor of %g is not between 0 and 1", name,
                        s->backoff_factor);
     if (s->growth_interval < 1 || s->growth_tracker < 0)
         return rt_fail(DDP_EINVAL,
-                       "a growth_interval of %d with %d steps taken: 1 or more, and 0 or more, "
+                       "%s: a growth_interval of %d with %d steps taken: 1 or more, and 0 or more, "
                        "are needed",
-                       (int)s->growth_interval, (int)s->growth_tracker);
+                       name, (int)s->growth_interval, (int)s->growth_tracker);
     if (!(s->min_scale >= 0) || !(s->max_scale >= s->min_scale))
-        return rt_fail(DDP_EINVAL, "a loss scale between %g and %g cannot be", (double)s->min_scale,
-                       (double)s->max_scale);
+        return rt_fail(DDP_EINVAL, "%s: a loss scale between %g and %g cannot be", name,
+                       (double)s->min_scale, (double)s->max_scale);
     return 0;
 }
 
@@ -49,7 +51,7 @@ int ddp_scaler_init(struct ddp_scaler *s, const struct ddp_scaler_opts *opts)
     if (s == NULL)
         return rt_fail(DDP_EINVAL, "ddp_scaler_init: a scaler is needed");
     const struct ddp_scaler made = from_opts(opts != NULL ? opts : &defaults);
-    int rc = check_scaler(&made);
+    int rc = check_scaler("ddp_scaler_init", &made);
     if (rc == 0)
         *s = made;
     return rc;
@@ -79,9 +81,12 @@ int ddp_scaler_unscale(const struct ddp_scaler *s, const struct ddp_tensor *tens
 int ddp_scaler_agree(struct ddp_group *g, int *found_inf)
 {
     if (found_inf == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_scaler_agree: there is no place for the answer");
+        return rt_fail_null("ddp_scaler_agree", "found_inf");
+    int rc = group_check("ddp_scaler_agree", g);
+    if (rc != 0)
+        return rc;
     int32_t any = *found_inf != 0;
-    int rc = ddp_all_reduce(g, &any, &any, 1, DDP_INT32, DDP_MAX, NULL);
+    rc = ddp_all_reduce(g, &any, &any, 1, DDP_INT32, DDP_MAX, NULL);
     if (rc == 0)
         *found_inf = any;
     return rc;
@@ -94,7 +99,7 @@ static float scale_by(float scale, double factor)
 
 void ddp_scaler_update(struct ddp_scaler *s, int found_inf)
 {
-    if (s->is_fixed)
+    if (s == NULL || s->is_fixed)
         return;
     if (found_inf) {
         s->scale = fmaxf(scale_by(s->scale, s->backoff_factor), s->min_scale);
@@ -113,6 +118,8 @@ void ddp_scaler_update(struct ddp_scaler *s, int found_inf)
 
 void ddp_scaler_save(const struct ddp_scaler *s, double state[DDP_SCALER_N_STATE])
 {
+    if (s == NULL || state == NULL)
+        return;
     state[0] = (double)s->scale;
     state[1] = s->growth_factor;
     state[2] = s->backoff_factor;
@@ -127,16 +134,18 @@ static bool is_count(double x)
 
 int ddp_scaler_load(struct ddp_scaler *s, const double state[DDP_SCALER_N_STATE])
 {
+    if (s == NULL || state == NULL)
+        return rt_fail(DDP_EINVAL, "ddp_scaler_load: scaler and state are needed");
     if (!is_count(state[3]) || !is_count(state[4]))
-        return rt_fail(DDP_EINVAL, "the state of a loss scaler has %g steps of %g", state[4],
-                       state[3]);
+        return rt_fail(DDP_EINVAL, "ddp_scaler_load: the state of a loss scaler has %g steps of %g",
+                       state[4], state[3]);
     struct ddp_scaler loaded = *s;
     loaded.scale = (float)state[0];
     loaded.growth_factor = state[1];
     loaded.backoff_factor = state[2];
     loaded.growth_interval = (int32_t)state[3];
     loaded.growth_tracker = (int32_t)state[4];
-    int rc = check_scaler(&loaded);
+    int rc = check_scaler("ddp_scaler_load", &loaded);
     if (rc != 0)
         return rc;
     loaded.scale = fminf(fmaxf(loaded.scale, s->min_scale), s->max_scale);

@@ -178,7 +178,9 @@ static void follow_moments(struct ddp_syncbn *bn)
 static bool is_whole(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,
                      const void *x, const void *y)
 {
-    if (bn == NULL || shape == NULL)
+    size_t n = sizeof(double);
+    if (bn == NULL || shape == NULL || __builtin_mul_overflow(n, bn->opts.channels, &n) ||
+        __builtin_mul_overflow(n, shape->outer, &n) || __builtin_mul_overflow(n, shape->inner, &n))
         return false;
     return shape->outer == 0 || shape->inner == 0 || (x != NULL && y != NULL);
 }
@@ -187,7 +189,9 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
                        void *y)
 {
     if (!is_whole(bn, shape, x, y))
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_forward: a layer, a shape, x and y are needed");
+        return rt_fail(DDP_EINVAL,
+                       "ddp_syncbn_forward: a layer, a shape that fits memory, x and y are "
+                       "needed");
     if (syncbn_is_on_device(bn))
         return syncbn_device_forward(bn, shape, x, y);
     const struct moments_block block = block_of(bn, shape);
@@ -219,8 +223,8 @@ int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
 {
     if (!is_whole(bn, shape, x, y) || bn->opts.running_mean == NULL)
         return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_infer: a layer with running moments, a shape, x and y are "
-                       "needed");
+                       "ddp_syncbn_infer: a layer with running moments, a shape that fits memory, "
+                       "x and y are needed");
     if (syncbn_is_on_device(bn))
         return syncbn_device_infer(bn, shape, x, y);
     const struct moments_block all = block_of(bn, shape);
@@ -260,7 +264,9 @@ int ddp_syncbn_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sh
                         const void *dy, void *dx, void *dweight, void *dbias)
 {
     if (!is_whole(bn, shape, x, dy) || !is_whole(bn, shape, x, dx))
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_backward: a layer, a shape, x, dy, dx are needed");
+        return rt_fail(DDP_EINVAL,
+                       "ddp_syncbn_backward: a layer, a shape that fits memory, x, dy and dx "
+                       "are needed");
     const bool has_forward = syncbn_is_on_device(bn) ? bn->has_forward : bn->count != 0;
     if (!has_forward || shape->outer != bn->shape.outer || shape->inner != bn->shape.inner)
         return rt_fail(DDP_EINVAL,

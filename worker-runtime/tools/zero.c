@@ -89,15 +89,20 @@ static struct optimizer_step how_of(const struct ddp_zero_opts *o)
 
 /* --- this rank alone -------------------------------------------------------------------------- */
 
-/* Where each tensor lies in the row. returns its length */
-static size_t lay_out(struct ddp_zero *z)
+/* Where each tensor lies in the row. returns   0; DDP_EINVAL */
+static int lay_out(struct ddp_zero *z, size_t *ret_length)
 {
+    const size_t most = PTRDIFF_MAX / 16;
     size_t at = 0;
     for (size_t i = 0; i < z->n_tensors; i++) {
         z->offset[i] = at;
         at += (z->tensors[i].count + SHARDS_ALIGN - 1) / SHARDS_ALIGN * SHARDS_ALIGN;
+        if (at > most)
+            return rt_fail(DDP_EINVAL, "ddp_zero_create: %zu tensors are more than memory can hold",
+                           z->n_tensors);
     }
-    return at;
+    *ret_length = at;
+    return 0;
 }
 
 /* The row, again where this process had one before: the program has addresses in it. */
@@ -143,7 +148,11 @@ static int prepare_zero(struct ddp_zero *z, const struct ddp_zero_opts *o, struc
     z->shards = z->kept != NULL ? &z->kept->shards : &z->own_shards;
     for (size_t i = 0; i < z->n_tensors; i++)
         z->decays[i] = o->keeps_size == NULL || !o->keeps_size[i];
-    *ret = (struct shards_shape){.total = lay_out(z),
+    size_t total = 0;
+    rc = lay_out(z, &total);
+    if (rc != 0)
+        return rc;
+    *ret = (struct shards_shape){.total = total,
                                  .n_arrays = z->n_arrays + z->has_masters,
                                  .element_bytes = (uint32_t)ddp_dtype_size(z->fine),
                                  .n_ranks = z->g->world_size,
@@ -338,6 +347,11 @@ int ddp_zero_loaded(struct ddp_zero *z)
 
 void ddp_zero_get_stats(const struct ddp_zero *z, struct ddp_zero_stats *ret)
 {
+    if (ret == NULL)
+        return;
+    *ret = (struct ddp_zero_stats){0};
+    if (z == NULL)
+        return;
     const struct shards *s = z->shards;
     *ret = (struct ddp_zero_stats){
         .n_steps = zero_current(z)->n_updates,

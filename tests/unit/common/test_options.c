@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS, COUNTRY, SHADE, SHAPE };
+enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS, COUNTRY, SHADE, SHAPE, BRIEF };
 
 static const struct co_option table[] = {
     {COUNT, 'c', "count", "N", "X_COUNT", "How many.", "Numbers"},
@@ -22,6 +22,7 @@ static const struct co_option table[] = {
     {COUNTRY, 0, "country", "NAME", .help = "Where.", .weak = true},
     {SHADE, 0, "shade", "NAME", .help = "How dark.", .weak = true, .optional = true},
     {SHAPE, 0, "shape", "NAME", .help = "Which.", .weak = true},
+    {BRIEF, 0, "brief", "NAME", .value_max = 5},
     {LETTERLESS, 0, "a-very-long-option-name-of-some-note", "VALUE", .help = "Long."},
     {0},
 };
@@ -209,6 +210,9 @@ START_TEST(lengths_are_bounded)
                      "the value of option '--color' is longer than 4096 bytes");
     word[8 + CO_OPTION_VALUE_MAX] = '\0';
     ck_assert_int_eq(strncmp(walk(2, (const char *[]){"prog", word}), "color(--color)=xxx", 18), 0);
+    ck_assert_int_eq(strncmp(WALK("--brief", "12345"), "brief(--brief)=12345", 20), 0);
+    ck_assert_str_eq(WALK("--brief", "123456"),
+                     "the value of option '--brief' is longer than 5 bytes");
 }
 END_TEST
 

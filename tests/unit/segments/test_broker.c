@@ -271,6 +271,35 @@ START_TEST(a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only)
 }
 END_TEST
 
+static void say_wait(unsigned rank, uint32_t generation, const char *text)
+{
+    ck_assert_int_eq(node_message_tell_wait(theirs[rank], rank, generation, text), 0);
+    ck_assert_int_eq(broker_on_readable(b, (int)rank, mine[rank], &(int){-1}, NULL), 1);
+}
+
+START_TEST(what_a_rank_cannot_reach_is_kept_as_it_said_last_and_fit_to_be_shown)
+{
+    char text[2 * NODE_SOCKET_TEXT_MAX];
+    struct co_error err;
+    ck_assert_str_eq(broker_wait_of(b, 1), "");
+    say_wait(1, 0, "cannot connect to \x1b[2J\n\xff");
+    ck_assert_str_eq(broker_wait_of(b, 1), "cannot connect to ?[2J??");
+    ck_assert_str_eq(broker_wait_of(b, 0), "");
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    say_wait(1, 0, text);
+    ck_assert_uint_eq(strlen(broker_wait_of(b, 1)), NODE_SOCKET_TEXT_MAX - 1);
+    say_wait(1, 0, "");
+    ck_assert_str_eq(broker_wait_of(b, 1), "");
+    say_wait(1, 0, "again");
+    broker_rank_gone(b, 1);
+    ck_assert_str_eq(broker_wait_of(b, 1), "");
+    ck_assert_int_eq(node_message_tell_wait(theirs[0], 1, 0, "of another"), 0);
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &(int){-1}, &err), -EPROTO);
+    ck_assert_str_eq(err.text, "WAIT of local rank 1 by local rank 0");
+}
+END_TEST
+
 START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
 {
     say_hello(0);
@@ -628,6 +657,7 @@ TEST_SUITE(broker)
                         (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
     tcase_add_test(t, a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only);
+    tcase_add_test(t, what_a_rank_cannot_reach_is_kept_as_it_said_last_and_fit_to_be_shown);
     tcase_add_test(t, steps_are_counted_without_hello_and_only_ones_own);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);

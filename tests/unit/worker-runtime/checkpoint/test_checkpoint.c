@@ -193,11 +193,13 @@ static int refuse(int rank, void *arg)
 #define REFUSED(call, status, part)                                                                \
     RANK_CHECK(rank, (call) == (status) && strstr(ddp_last_error(), part) != NULL, "%s", part)
 
-    REFUSED(ddp_checkpoint_save(c, -1, s.items, 3), DDP_EINVAL, "rank 0: step -1 is negative");
+    REFUSED(ddp_checkpoint_save(c, -1, s.items, 3), DDP_EINVAL,
+            "rank 0: ddp_checkpoint_save: step -1 is negative");
     REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL, "No such file");
     s.items[1].first += rank == 1;
-    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
-            "rank 1: item 'moments' has 100003 elements: no 50001 from 50003 on");
+    REFUSED(
+        ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
+        "rank 1: ddp_checkpoint_save: item 'moments' has 100003 elements: no 50001 from 50003 on");
     s.items[1].count -= rank == 1;
     REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
             "rank 1's part begins at 50003, not at 50002");

@@ -216,11 +216,11 @@ static int run_environment(int rank, void *arg)
     struct ddp_group *g;
     setenv("DDP_PROGRESS_THREAD", "yes", 1);
     RANK_CHECK(rank, ddp_init(NULL, &g) == DDP_EENV, "thread");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_PROGRESS_THREAD 'yes'") != NULL, "text");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "'yes' for DDP_PROGRESS_THREAD") != NULL, "text");
     unsetenv("DDP_PROGRESS_THREAD");
     setenv("DDP_TIMEOUT", "soon", 1);
     RANK_CHECK(rank, ddp_init(NULL, &g) == DDP_EENV, "time");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "DDP_TIMEOUT 'soon'") != NULL, "text");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "'soon' for DDP_TIMEOUT") != NULL, "text");
     setenv("DDP_TIMEOUT", "0", 1);
     RANK_CHECK(rank, ddp_init(NULL, &g) == DDP_EENV, "0");
     setenv("DDP_TIMEOUT", "150ms", 1);
@@ -247,6 +247,74 @@ START_TEST(the_environment_sets_time_out_and_thread)
 }
 END_TEST
 
+/* A request of the world or of a part of it, which ends before the request is waited for. */
+struct unwaited {
+    int n;
+    bool thread, sub, is_message;
+};
+
+static int run_unwaited(int rank, void *arg)
+{
+    const struct unwaited *u = arg;
+    struct ddp_request *r[3];
+    struct ddp_group *g, *used;
+    int done = 7, x = 1, y = 0;
+    setenv("DDP_PROGRESS_THREAD", u->thread ? "1" : "0", 1);
+    g = used = rank_init(rank, 60000);
+    RANK_CHECK(rank, !u->sub || ddp_group_split(g, 0, rank, &used) == 0, "split");
+    for (int i = 0; i < 3; i++) {
+        int rc = !u->is_message ? ddp_iall_reduce(used, &x, &y, 1, DDP_INT32, DDP_SUM, NULL, &r[i])
+                 : rank == 0    ? ddp_isend(used, &x, 1, DDP_INT32, 1, 0, NULL, &r[i])
+                                : ddp_irecv(used, &y, 1, DDP_INT32, 0, 0, NULL, &r[i]);
+        RANK_CHECK(rank, rc == 0, "start");
+    }
+    RANK_CHECK(rank, ddp_wait(r[0]) == 0 && ddp_barrier(used) == 0, "the first");
+    if (u->sub)
+        ddp_group_destroy(used);
+    else
+        ddp_finalize(g);
+    RANK_CHECK(rank, ddp_test(r[2], &done) == DDP_EINVAL && done == 7, "test");
+    RANK_CHECK(rank, ddp_wait(r[2]) == DDP_EINVAL, "the last");
+    RANK_CHECK(rank, ddp_wait(r[1]) == DDP_EINVAL, "the second");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_wait: the group of the request has ended"),
+               "text");
+    if (u->sub)
+        ddp_finalize(g);
+    return 0;
+}
+
+/* One that the other rank never meets. */
+static int run_unmet(int rank, void *arg)
+{
+    struct ddp_request *r = NULL;
+    setenv("DDP_PROGRESS_THREAD", *(bool *)arg ? "1" : "0", 1);
+    struct ddp_group *g = rank_init(rank, 60000);
+    RANK_CHECK(rank, rank == 1 || ddp_ibarrier(g, &r) == 0, "start");
+    ddp_finalize(g);
+    RANK_CHECK(rank, ddp_wait(r) == (rank == 0 ? DDP_EINVAL : 0), "wait");
+    return 0;
+}
+
+START_TEST(a_request_in_flight_whose_group_has_ended_fails)
+{
+    bool thread = _i == 1;
+    struct ranks r;
+    ranks_start(&r, 2, run_unmet, &thread);
+    ranks_expect_success(&r);
+}
+END_TEST
+
+START_TEST(a_request_whose_group_has_ended_fails)
+{
+    struct unwaited u = {.n = 1 + _i / 8, .thread = _i & 1, .sub = _i & 2, .is_message = _i & 4};
+    struct ranks r;
+    if (u.n == 1 && u.is_message) /* there is none to send to */
+        return;
+    ranks_start(&r, u.n, run_unwaited, &u);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 TEST_SUITE(requests)
 {
     Suite *suite = suite_create("requests");
@@ -257,6 +325,8 @@ TEST_SUITE(requests)
     tcase_add_loop_test(tcase, waiting_tells_what_went_wrong, 0, 2);
     tcase_add_test(tcase, a_world_of_one_is_done_at_once);
     tcase_add_test(tcase, the_environment_sets_time_out_and_thread);
+    tcase_add_loop_test(tcase, a_request_in_flight_whose_group_has_ended_fails, 0, 2);
+    tcase_add_loop_test(tcase, a_request_whose_group_has_ended_fails, 0, 16);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -256,6 +256,21 @@ START_TEST(what_was_touched_is_there_and_still_zero)
 }
 END_TEST
 
+START_TEST(under_valgrind_a_segment_is_small_unless_a_size_is_given)
+{
+    uint64_t bytes;
+    setenv("LD_PRELOAD", "/a/b.so:/usr/libexec/valgrind/vgpreload_core-amd64-linux.so", 1);
+    ck_assert_int_eq(user_segment_size(NULL, 2, &bytes, NULL), 0);
+    ck_assert_uint_eq(bytes, USER_SEGMENT_VALGRIND_BYTES);
+    ck_assert_int_eq(user_segment_size("8G", 2, &bytes, NULL), 0);
+    ck_assert_uint_eq(bytes, (uint64_t)8 << 30);
+    setenv("LD_PRELOAD", "/a/b.so", 1);
+    ck_assert_int_eq(user_segment_size(NULL, 2, &bytes, NULL), 0);
+    ck_assert_uint_gt(bytes, USER_SEGMENT_VALGRIND_BYTES);
+    unsetenv("LD_PRELOAD");
+}
+END_TEST
+
 TEST_SUITE(user_segment)
 {
     Suite *suite = suite_create("user_segment");
@@ -274,6 +289,7 @@ TEST_SUITE(user_segment)
     tcase_add_loop_test(size, a_size_is_read_within_its_bounds, 0, sizeof sizes / sizeof *sizes);
     tcase_add_test(size, the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits);
     suite_add_tcase(suite, tcase);
+    tcase_add_test(size, under_valgrind_a_segment_is_small_unless_a_size_is_given);
     suite_add_tcase(suite, size);
     return suite;
 }

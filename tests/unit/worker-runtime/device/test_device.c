@@ -111,10 +111,10 @@ static int variable_is_wrong(int rank, void *arg)
 {
     (void)arg;
     int index;
-    setenv("DDP_BACKEND", "tpu", 1);
     struct ddp_group *g = rank_init(rank, 60000);
+    setenv("DDP_BACKEND", "tpu", 1); /* behind what ddp_init() looks at */
     RANK_CHECK(rank, ddp_device(g, &index) == DDP_EENV, "device");
-    expect_text(rank, "DDP_BACKEND 'tpu' is neither cpu nor nccl");
+    expect_text(rank, "invalid value 'tpu' for DDP_BACKEND: expected cpu or nccl");
     setenv("DDP_BACKEND", "nccl", 1);
     setenv("DDP_NCCL_ABORT_TIMEOUT", "soon", 1);
     RANK_CHECK(rank, ddp_device(g, &index) == DDP_EENV, "device");

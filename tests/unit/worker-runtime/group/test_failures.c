@@ -2,6 +2,8 @@
 #include "tests/unit/worker-runtime/exchange.h"
 #include "tests/unit/worker-runtime/ranks.h"
 
+#include <pthread.h>
+
 struct shape { /* what leads to it */
     const char *name;
     size_t bytes;
@@ -23,7 +25,7 @@ enum {
     N_SHAPES = sizeof shapes / sizeof *shapes,
     N_KINDS = CALL_ALL_TO_ALL - CALL_ALL_REDUCE + 2, /* and the barrier */
     N_CASES = N_KINDS * N_SHAPES,
-    STOP_TIMEOUT_MS = 400,
+    STOP_TIMEOUT_MS = 1000, /* longer than a busy machine lets a rank wait */
 };
 
 struct loop {
@@ -154,6 +156,45 @@ START_TEST(a_monitored_barrier_names_all_that_are_missing_and_what_they_called_l
 }
 END_TEST
 
+/* --- a rank that joined by a thread which has ended ------------------------------------------ */
+
+static void *join_job(void *arg)
+{
+    *(struct ddp_group **)arg = rank_init(1, 60000);
+    return NULL;
+}
+
+static int run_by_thread(int rank, void *arg)
+{
+    const int *pipes = arg;
+    struct ddp_group *g;
+    pthread_t thread;
+    char byte;
+    if (rank == 0) {
+        g = rank_init(rank, 60000);
+        RANK_CHECK(rank, ddp_barrier(g) == DDP_EPEER, "it waits for a rank without its thread");
+        RANK_CHECK(rank, strstr(ddp_last_error(), "rank 1 died") != NULL, "text");
+        RANK_CHECK(rank, write(pipes[1], "x", 1) == 1, "gate");
+        ddp_finalize(g);
+        return 0;
+    }
+    RANK_CHECK(rank, pthread_create(&thread, NULL, join_job, &g) == 0, "thread");
+    pthread_join(thread, NULL);
+    RANK_CHECK(rank, read(pipes[0], &byte, 1) == 1, "gate");
+    RANK_CHECK(rank, ddp_barrier(g) == DDP_EPEER, "the group is broken");
+    return 0;
+}
+
+START_TEST(a_rank_whose_joining_thread_has_ended_is_dead_to_a_rank_that_waits)
+{
+    int pipes[2];
+    struct ranks r;
+    ck_assert_int_eq(pipe(pipes), 0);
+    ranks_start(&r, 2, run_by_thread, pipes);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 TEST_SUITE(failures)
 {
     Suite *suite = suite_create("failures");
@@ -163,6 +204,7 @@ TEST_SUITE(failures)
                         N_CASES);
     tcase_add_loop_test(tcase, a_rank_that_is_stopped_in_a_collective_is_named_at_the_time_out, 0,
                         N_CASES);
+    tcase_add_test(tcase, a_rank_whose_joining_thread_has_ended_is_dead_to_a_rank_that_waits);
     tcase_add_test(tcase, a_monitored_barrier_names_all_that_are_missing_and_what_they_called_last);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -59,6 +59,36 @@ START_TEST(the_text_of_a_failure_outlives_the_group)
 }
 END_TEST
 
+/* Whether a generation can follow or not: the error comes without ddprun, too. */
+static int add_after_a_model(struct ddp_group *world, void *arg)
+{
+    float param[4] = {0}, state = 0;
+    struct ddp_tensor tensor = {.name = "t", .param = param, .count = 4, .dtype = DDP_FLOAT32};
+    struct ddp_model *model;
+    int *found = arg;
+    int rc = ddp_state_add(world, "before", &state, sizeof state);
+    if (rc == 0)
+        rc = ddp_model_create(world, &tensor, 1, NULL, &model);
+    if (rc == 0)
+        *found = ddp_state_add(world, "after", &state, sizeof state);
+    return rc;
+}
+
+START_TEST(state_that_is_added_after_a_model_is_refused_everywhere)
+{
+    int found = 0;
+    struct ddp_group *world;
+    ck_assert_int_eq(ddp_run(add_after_a_model, &found), 0);
+    ck_assert_int_eq(found, DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "'after' comes too late"));
+    found = 0;
+    ck_assert_int_eq(ddp_init(NULL, &world), 0);
+    ck_assert_int_eq(add_after_a_model(world, &found), 0);
+    ck_assert_int_eq(found, DDP_EINVAL);
+    ddp_finalize(world);
+}
+END_TEST
+
 START_TEST(a_missing_function_is_refused)
 {
     ck_assert_int_eq(ddp_run(NULL, NULL), DDP_EINVAL);
@@ -76,6 +106,33 @@ START_TEST(an_environment_that_contradicts_itself_is_told)
 }
 END_TEST
 
+static int finalize_and_succeed(struct ddp_group *world, void *arg)
+{
+    (void)arg;
+    ddp_finalize(world);
+    return ddp_barrier(world);
+}
+
+START_TEST(a_function_that_finalizes_its_world_fails)
+{
+    ck_assert_int_eq(ddp_run(finalize_and_succeed, NULL), DDP_EINVAL);
+    ck_assert_ptr_nonnull(
+        strstr(ddp_last_error(), "ddp_run: the function has called ddp_finalize()"));
+}
+END_TEST
+
+START_TEST(a_status_that_no_call_has_returned_is_named)
+{
+    struct call c = {.result = -42};
+    ck_assert_int_eq(ddp_run(record, &c), -42);
+    ck_assert_str_eq(ddp_last_error(), "ddp_run: the function returned -42");
+    c.result = DDP_EUNSUPPORTED;
+    ck_assert_int_eq(ddp_run(record, &c), DDP_EUNSUPPORTED);
+    ck_assert_str_eq(ddp_last_error(), "ddp_run: the function returned -8 (DDP_EUNSUPPORTED); the "
+                                       "last call that failed: ddp_run: the function returned -42");
+}
+END_TEST
+
 TEST_SUITE(run)
 {
     Suite *s = suite_create("run");
@@ -84,8 +141,11 @@ TEST_SUITE(run)
     tcase_add_test(t, a_negative_result_is_passed_on);
     tcase_add_test(t, a_positive_result_is_refused);
     tcase_add_test(t, the_text_of_a_failure_outlives_the_group);
+    tcase_add_test(t, state_that_is_added_after_a_model_is_refused_everywhere);
     tcase_add_test(t, a_missing_function_is_refused);
     tcase_add_test(t, an_environment_that_contradicts_itself_is_told);
+    tcase_add_test(t, a_function_that_finalizes_its_world_fails);
+    tcase_add_test(t, a_status_that_no_call_has_returned_is_named);
     suite_add_tcase(s, t);
     return s;
 }

@@ -104,6 +104,47 @@ static int return_seven(struct ddp_group *g, void *arg)
     return ddp_rank(g) == 0 ? 7 : 0;
 }
 
+static int fail_alone(struct ddp_group *g, void *arg)
+{
+    return ddp_rank(g) == 1 ? *(int *)arg : 0;
+}
+
+static int fail_in_a_call(struct ddp_group *g, void *arg)
+{
+    (void)arg;
+    return ddp_rank(g) == 1 ? ddp_alloc(g, 1, NULL) : 0;
+}
+
+START_TEST(a_failure_does_not_have_the_text_of_an_earlier_one)
+{
+    int own = -42, invalid = DDP_EINVAL;
+    char text[128];
+    snprintf(text, sizeof text, "rank 1 of 3: %s: the function returned -42",
+             _i == 0 ? "ddp_spawn" : "ddp_spawn_threads");
+    ck_assert_int_eq(spawns[_i](fail_in_a_call, 3, NULL), DDP_EINVAL);
+    ck_assert_str_eq(ddp_last_error(), "rank 1 of 3: ddp_alloc: ret_ptr is NULL");
+    ck_assert_int_eq(spawns[_i](fail_alone, 3, &own), -42);
+    ck_assert_str_eq(ddp_last_error(), text);
+    ck_assert_int_eq(spawns[_i](fail_alone, 3, &invalid), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "the function returned -1 (DDP_EINVAL)"));
+    ck_assert_ptr_null(strstr(ddp_last_error(), "-42"));
+}
+END_TEST
+
+static int finalize_and_succeed(struct ddp_group *g, void *arg)
+{
+    (void)arg;
+    ddp_finalize(g);
+    return ddp_barrier(g);
+}
+
+START_TEST(a_function_that_finalizes_its_world_fails)
+{
+    ck_assert_int_eq(spawns[_i](finalize_and_succeed, 2, NULL), DDP_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "the function has called ddp_finalize()"));
+}
+END_TEST
+
 START_TEST(a_positive_number_is_no_status)
 {
     ck_assert_int_eq(spawns[_i](return_seven, 2, NULL), DDP_EINVAL);
@@ -297,6 +338,8 @@ TEST_SUITE(spawn)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, ranks_of_either_kind_can_call_all_of_the_library, 0, 6);
     tcase_add_loop_test(t, the_first_failure_comes_back_with_its_text, 0, 2);
+    tcase_add_loop_test(t, a_failure_does_not_have_the_text_of_an_earlier_one, 0, 2);
+    tcase_add_loop_test(t, a_function_that_finalizes_its_world_fails, 0, 2);
     tcase_add_loop_test(t, a_positive_number_is_no_status, 0, 2);
     tcase_add_loop_test(t, numbers_out_of_bounds_are_refused, 0, 2);
     tcase_add_loop_test(t, a_variable_that_is_no_good_is_told, 0, 2);

@@ -397,10 +397,22 @@ static int run_bad_environment(int rank, void *arg)
 START_TEST(a_bad_variable_is_named)
 {
     static const char *const settings[][2] = {
-        {"DDP_SIMD", "sse9"}, {"DDP_SEGMENT_BYTES", "much"}, {"WORLD_SIZE", "two"}};
+        {"DDP_SIMD", "sse9"},
+        {"DDP_SEGMENT_BYTES", "much"},
+        {"WORLD_SIZE", "two"},
+        {"DDP_BACKEND", "ncll"},
+        {"DDP_CMA", "9"},
+        {"DDP_NCCL_ABORT_TIMEOUT", "zz"},
+        {"DDP_TIMEOUT", "soon"},
+        {"DDP_PROGRESS_THREAD", "2"},
+        {"DDP_TUNING", "/no/such/table"},
+        {"DDP_NODE_RANK", "one"},
+    };
     struct ranks r;
-    ranks_start(&r, 2, run_bad_environment, (void *)settings[_i]);
-    ranks_expect_success(&r);
+    for (int n = 1; n <= 2; n++) { /* a world of 1, too, which uses none of them */
+        ranks_start(&r, n, run_bad_environment, (void *)settings[_i]);
+        ranks_expect_success(&r);
+    }
 }
 END_TEST
 
@@ -444,7 +456,7 @@ TEST_SUITE(join)
     tcase_add_test(tcase, ranks_whose_node_socket_was_closed_find_each_other);
     tcase_add_test(tcase, ranks_may_leave_and_join_again);
     tcase_add_test(tcase, ranks_that_expect_other_sizes_are_told);
-    tcase_add_loop_test(tcase, a_bad_variable_is_named, 0, 3);
+    tcase_add_loop_test(tcase, a_bad_variable_is_named, 0, 10);
     tcase_add_test(tcase, some_processor_time_is_allowed);
     tcase_add_test(tcase, a_socket_name_keeps_jobs_and_users_apart);
     suite_add_tcase(suite, tcase);

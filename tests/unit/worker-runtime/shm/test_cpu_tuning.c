@@ -69,9 +69,12 @@ START_TEST(what_is_no_table_is_refused_with_its_line)
 {
     refuses("", "no row");
     refuses("# nothing", "no row");
-    refuses("ranks 2: one_shot=1K\nrank 3:", "line 2: a row begins with 'ranks N:'");
-    refuses("ranks", "line 1: a row begins with 'ranks N:'");
-    refuses("ranks 2", "line 1: a row begins with 'ranks N:'");
+    refuses("ranks 2: one_shot=1K\nrank 3:", "line 2: a row begins with 'ranks N:', not 'rank 3'");
+    refuses("ranks", "line 1: a row begins with 'ranks N:', not 'ranks '");
+    refuses("ranks 2", "line 1: a row begins with 'ranks N:', not 'ranks 2'");
+    refuses("ranks 2 : cma=1M", "line 1: a row begins with 'ranks N:'");
+    refuses("ranks 2 3: cma=1M", "line 1: a row begins with 'ranks N:'");
+    refuses(": cma=1M", "line 1: a row begins with 'ranks N:'");
     refuses("ranks :", "line 1: a row begins with 'ranks N:'");
     refuses("ranks 0:", "line 1: ranks '0' is out of bounds");
     refuses("ranks 1025:", "out of bounds");

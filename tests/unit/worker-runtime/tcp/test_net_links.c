@@ -119,6 +119,67 @@ START_TEST(a_connection_that_said_something_was_taken)
 }
 END_TEST
 
+/* --- meeting ---------------------------------------------------------------------------------- */
+
+enum { MEET_MS = 300 };
+
+static int connect_to(uint16_t port)
+{
+    struct net_address loopback = member[1].address;
+    int fd;
+    ck_assert_int_eq(net_address_connect(&loopback, &loopback, port, &fd), 0);
+    return fd;
+}
+
+/* On the loopback interface a full queue is what comes nearest to a path that drops all. */
+START_TEST(a_rank_that_is_not_reached_is_named_with_both_addresses)
+{
+    enum { FILLING = 4 };
+    struct net_links *l = links_to_other();
+    struct co_error err;
+    char end[64];
+    int fill[FILLING];
+    ck_assert_int_eq(listen(other, 0), 0);
+    for (int i = 0; i < FILLING; i++)
+        fill[i] = connect_to(member[1].port[NET_MESSAGES]);
+    const unsigned peer = 1;
+    ck_assert_int_eq(net_links_meet(l, &peer, 1, co_deadline_ms(MEET_MS), &err), -ETIMEDOUT);
+    snprintf(end, sizeof end, "127.0.0.1 port %u, from 127.0.0.1: ", member[1].port[NET_MESSAGES]);
+    ck_assert_msg(strstr(err.text, "cannot connect to rank 1 on node 0 () at ") == err.text, "%s",
+                  err.text);
+    ck_assert_msg(strstr(err.text, end) != NULL, "%s", err.text);
+    for (int i = 0; i < FILLING; i++)
+        close(fill[i]);
+    close(other);
+    net_links_destroy(l);
+}
+END_TEST
+
+START_TEST(a_rank_that_does_not_connect_is_named_with_where_it_should)
+{
+    static const uint8_t cookie[NET_COOKIE_BYTES] = "a cookie";
+    struct co_error err;
+    struct net_links *l;
+    char text[96];
+    net_links_destroy(links_to_other());
+    const struct net_links_opts opts = {.rank = 1,
+                                        .n = 2,
+                                        .member = member,
+                                        .channel = NET_MESSAGES,
+                                        .cookie = cookie,
+                                        .listener = other,
+                                        .timeout_ms = DEADLINE_MS};
+    ck_assert_int_eq(net_links_create(&opts, &l, &err), 0);
+    const unsigned peer = 0;
+    ck_assert_int_eq(net_links_meet(l, &peer, 1, co_deadline_ms(MEET_MS), &err), -ETIMEDOUT);
+    snprintf(text, sizeof text,
+             "rank 0 on node 0 () did not connect to this rank at 127.0.0.1 port %u",
+             member[1].port[NET_MESSAGES]);
+    ck_assert_msg(strstr(err.text, text) == err.text, "%s", err.text);
+    net_links_destroy(l);
+}
+END_TEST
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static struct p2p_tcp *mail_of(struct net_links *l)
@@ -170,6 +231,8 @@ TEST_SUITE(net_links)
     tcase_add_test(tcase, a_connection_that_is_closed_without_a_word_was_never_taken);
     tcase_add_test(tcase, a_reset_connection_was_never_taken_however_often_it_is_asked);
     tcase_add_test(tcase, a_connection_that_said_something_was_taken);
+    tcase_add_test(tcase, a_rank_that_is_not_reached_is_named_with_both_addresses);
+    tcase_add_test(tcase, a_rank_that_does_not_connect_is_named_with_where_it_should);
     tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     return suite;

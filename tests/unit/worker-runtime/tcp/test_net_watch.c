@@ -1,11 +1,15 @@
 /* test_net_watch.c - the cause of a broken job: cut to what travels, checked when it has
- * arrived. */
+ * arrived; and what it makes of the failure of a rank that has not met the others. */
+#include "common/error.h"
+#include "segments/control.h"
 #include "tests/support/suite.h"
+#include "worker-runtime/shm/transport_shm.h"
 #include "worker-runtime/tcp/net_watch.h"
 
 #include <check.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 START_TEST(a_cause_comes_as_it_was_set)
 {
@@ -63,6 +67,47 @@ START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
 }
 END_TEST
 
+/* Of a node whose only rank broke the job by `told` and words. */
+static int judge(int told, int own, struct co_error *err)
+{
+    int fd;
+    struct control *control;
+    struct transport_shm *shm;
+    ck_assert_int_eq(control_create(1, 0, &fd, &control, NULL), 0);
+    ck_assert_int_eq(control_join(control, 0, (uint32_t)getpid()), 0);
+    const struct transport_shm_opts opts = {.control = control, .timeout_ms = 1000};
+    ck_assert_int_eq(transport_shm_create_world(&opts, 0, &shm, NULL), 0);
+    control_abort_tell(control, 0, told, "the words of the abort word");
+    co_fail(err, own, "the rank's own words");
+    const int code = net_watch_judge_failure(shm, own, err);
+    transport_shm_destroy(shm);
+    control_unmap(control);
+    close(fd);
+    return code;
+}
+
+START_TEST(a_rank_that_misses_a_dead_one_can_go_on)
+{
+    static const struct {
+        int told, own;
+    } rows[] = {{-ECONNRESET, -ECONNREFUSED},
+                {-ECONNRESET, -EHOSTUNREACH},
+                {-ECONNRESET, -ETIMEDOUT},
+                {-EHOSTUNREACH, -ECONNREFUSED}};
+    struct co_error err;
+    ck_assert_int_eq(judge(rows[_i].told, rows[_i].own, &err), -ECONNRESET);
+    ck_assert_str_eq(err.text, "the words of the abort word");
+}
+END_TEST
+
+START_TEST(a_rank_without_a_path_fails_by_its_own_words)
+{
+    struct co_error err;
+    ck_assert_int_eq(judge(-ETIMEDOUT, -EHOSTUNREACH, &err), -EHOSTUNREACH);
+    ck_assert_str_eq(err.text, "the rank's own words");
+}
+END_TEST
+
 TEST_SUITE(net_watch)
 {
     Suite *suite = suite_create("net_watch");
@@ -73,6 +118,8 @@ TEST_SUITE(net_watch)
     tcase_add_test(tcase, control_characters_do_not_reach_a_terminal);
     tcase_add_test(tcase, a_cause_without_words_gets_some);
     tcase_add_loop_test(tcase, a_code_that_is_no_errno_is_a_lost_peer, 0, 6);
+    tcase_add_loop_test(tcase, a_rank_that_misses_a_dead_one_can_go_on, 0, 4);
+    tcase_add_test(tcase, a_rank_without_a_path_fails_by_its_own_words);
     suite_add_tcase(suite, tcase);
     return suite;
 }
