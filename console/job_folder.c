@@ -21,19 +21,27 @@ enum { BACKLOG = 16 };
 static const char socket_name[] = "socket";
 static const char unready_name[] = ".socket"; /* bound, and not listened at yet */
 static const char boot_name[] = "boot";
+static const char sessions[] = "/run/user";
 static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
 
 enum { BOOT_BYTES = 64 }; /* more than such an id has */
 
 /* --- Where they are --- */
 
+static bool is_listed(const char *path, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], path) == 0)
+            return true;
+    return false;
+}
+
 static size_t add_parent(const char *path, const char **list, size_t n)
 {
     if (path == NULL || path[0] != '/' || n == JOB_FOLDER_MAX_PARENTS)
         return n;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], path) == 0)
-            return n;
+    if (is_listed(path, list, n))
+        return n;
     list[n] = path;
     return n + 1;
 }
@@ -46,23 +54,29 @@ size_t job_folder_parents(const char *ret[JOB_FOLDER_MAX_PARENTS])
     return add_parent("/tmp", ret, n);
 }
 
-/* returns a descriptor of the folder if it is ours alone, else -errno */
-static int open_folder(int parent_fd, const char *path, struct co_error *err)
+/* ret_uid   its owner; NULL: not asked
+ * returns   a descriptor of the folder if it is ours alone, or any user's alone, else -errno */
+static int open_folder(int parent_fd, const char *path, enum job_folder_owner owner, uid_t *ret_uid,
+                       struct co_error *err)
 {
     struct stat st;
     co_autoclose_fd int fd =
         openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return co_fail(err, -errno, "cannot open '%s': %s", path, strerror(errno));
-    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
-        return co_fail(err, -EACCES, "'%s' is not a folder of this user alone", path);
+    if (fstat(fd, &st) < 0 || (owner == JOB_FOLDER_OURS && st.st_uid != geteuid()) ||
+        (st.st_mode & 077) != 0)
+        return co_fail(err, -EACCES, "'%s' is not a folder of %s user alone", path,
+                       owner == JOB_FOLDER_OURS ? "this" : "one");
+    if (ret_uid != NULL)
+        *ret_uid = st.st_uid;
     return co_take_fd(&fd);
 }
 
-static bool has_socket(int parent_fd, const char *name)
+static bool has_socket(int parent_fd, const char *name, enum job_folder_owner owner)
 {
     struct stat st;
-    co_autoclose_fd int fd = open_folder(parent_fd, name, NULL);
+    co_autoclose_fd int fd = open_folder(parent_fd, name, owner, NULL, NULL);
     return fd >= 0 && fstatat(fd, socket_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            S_ISSOCK(st.st_mode);
 }
@@ -78,7 +92,7 @@ static int add_path(struct job_folders *f, const char *parent, const char *name)
     return 0;
 }
 
-static int find_in(const char *parent, struct job_folders *f)
+static int find_in(const char *parent, enum job_folder_owner owner, struct job_folders *f)
 {
     int rc = 0;
     DIR *entries = opendir(parent);
@@ -87,7 +101,7 @@ static int find_in(const char *parent, struct job_folders *f)
     for (const struct dirent *d;
          rc == 0 && f->n < JOB_FOLDERS_MAX && (d = readdir(entries)) != NULL;)
         if (strncmp(d->d_name, JOB_FOLDER_PREFIX, strlen(JOB_FOLDER_PREFIX)) == 0 &&
-            has_socket(dirfd(entries), d->d_name))
+            has_socket(dirfd(entries), d->d_name, owner))
             rc = add_path(f, parent, d->d_name);
     closedir(entries);
     return rc;
@@ -98,17 +112,35 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int job_folders_find(struct job_folders *ret, struct co_error *err)
+static int find_in_sessions(const char *const *parents, size_t n, struct job_folders *f)
+{
+    int rc = 0;
+    DIR *entries = opendir(sessions);
+    if (entries == NULL)
+        return 0;
+    for (const struct dirent *d; rc == 0 && (d = readdir(entries)) != NULL;) {
+        char path[sizeof sessions + sizeof d->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", sessions, d->d_name);
+        if (d->d_name[0] != '.' && !is_listed(path, parents, n))
+            rc = find_in(path, JOB_FOLDER_ANY, f);
+    }
+    closedir(entries);
+    return rc;
+}
+
+int job_folders_find(enum job_folder_owner owner, struct job_folders *ret, struct co_error *err)
 {
     const char *parents[JOB_FOLDER_MAX_PARENTS];
     char session[64];
     int rc = 0;
     size_t n = job_folder_parents(parents);
     *ret = (struct job_folders){0};
-    snprintf(session, sizeof session, "/run/user/%ju", (uintmax_t)geteuid());
+    snprintf(session, sizeof session, "%s/%ju", sessions, (uintmax_t)geteuid());
     n = add_parent(session, parents, n);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = find_in(parents[i], ret);
+        rc = find_in(parents[i], owner, ret);
+    if (rc == 0 && owner == JOB_FOLDER_ANY)
+        rc = find_in_sessions(parents, n, ret);
     if (ret->n > 0)
         qsort(ret->paths, ret->n, sizeof *ret->paths, compare_paths);
     return rc == 0 ? 0 : co_fail(err, rc, "no memory for the list of jobs");
@@ -166,7 +198,7 @@ static bool is_of_this_boot(int folder_fd)
 
 void job_folder_remove_dead(const char *path)
 {
-    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, NULL);
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, JOB_FOLDER_OURS, NULL, NULL);
     if (folder >= 0 && is_of_this_boot(folder))
         job_folder_remove(path);
 }
@@ -189,7 +221,7 @@ static int open_socket(struct co_error *err)
 
 int job_folder_listen(const char *path, struct co_error *err)
 {
-    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, err);
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, JOB_FOLDER_OURS, NULL, err);
     if (folder < 0)
         return folder;
     co_autoclose_fd int fd = open_socket(err);
@@ -203,9 +235,10 @@ int job_folder_listen(const char *path, struct co_error *err)
     return co_take_fd(&fd);
 }
 
-int job_folder_connect(const char *path, struct co_error *err)
+int job_folder_connect(const char *path, enum job_folder_owner owner, struct co_error *err)
 {
-    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, err);
+    uid_t uid;
+    co_autoclose_fd int folder = open_folder(AT_FDCWD, path, owner, &uid, err);
     if (folder < 0)
         return folder;
     co_autoclose_fd int fd = open_socket(err);
@@ -215,8 +248,8 @@ int job_folder_connect(const char *path, struct co_error *err)
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
         return co_fail(err, -errno, "cannot connect to '%s/%s': %s", path, socket_name,
                        strerror(errno));
-    if (!job_folder_knows_peer(fd))
-        return co_fail(err, -EACCES, "who listens in '%s' is somebody else", path);
+    if (job_folder_peer_uid(fd) != uid && (uid != geteuid() || !job_folder_knows_peer(fd)))
+        return co_fail(err, -EACCES, "the process that listens in '%s' is another user's", path);
     return co_take_fd(&fd);
 }
 
@@ -226,6 +259,13 @@ bool job_folder_knows_peer(int fd)
     socklen_t len = sizeof peer;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
            (peer.uid == geteuid() || peer.uid == 0);
+}
+
+uid_t job_folder_peer_uid(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.uid : (uid_t)-1;
 }
 
 pid_t job_folder_peer(int fd)

@@ -54,7 +54,7 @@ static void sleep_ms(uint64_t ms)
 
 static int find_job(struct work *w)
 {
-    return jobs_poll_one(&w->jobs, w->task->job, w->task->timeout_ms, &w->err);
+    return jobs_poll_one(&w->jobs, w->task->job, true, w->task->timeout_ms, &w->err);
 }
 
 static uint64_t deadline_ms(const struct work *w)
@@ -66,7 +66,7 @@ static uint64_t deadline_ms(const struct work *w)
 
 static int print_json(json_t *value)
 {
-    char *text = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = value != NULL ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(value);
     if (text == NULL)
         return -ENOMEM;
@@ -79,9 +79,13 @@ static int print_json(json_t *value)
 static int print_all_json(const struct work *w)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < w->jobs.n; i++)
-        if (w->jobs.list[i].status != NULL)
-            json_array_append(list, w->jobs.list[i].status);
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        const struct job *job = &w->jobs.list[i];
+        if (job->status != NULL && w->task->all_users)
+            json_object_set_new(job->status, "uid", json_integer(job->uid));
+        if (job->status != NULL)
+            json_array_append(list, job->status);
+    }
     return print_json(json_pack("{s:i,s:o}", "v", 1, "jobs", list));
 }
 
@@ -93,9 +97,9 @@ static int print_list(const struct work *w)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct job *job = &w->jobs.list[i];
-        rows[i] = (struct job_print_row){job->status, job->folder, job->pid};
+        rows[i] = (struct job_print_row){job->status, job->folder, job->pid, job->uid};
     }
-    return job_print_list(rows, n, find_width(), stdout);
+    return job_print_list(rows, n, w->task->all_users, find_width(), stdout);
 }
 
 static int print_status(const struct work *w)
@@ -119,8 +123,9 @@ static int print_once(const struct work *w)
 static enum ctl_exit show(struct work *w)
 {
     for (bool is_first = true;; is_first = false) {
-        int rc = w->task->command == CTL_PS ? jobs_poll(&w->jobs, w->task->timeout_ms, &w->err)
-                                            : find_job(w);
+        int rc = w->task->command == CTL_PS
+                     ? jobs_poll(&w->jobs, w->task->all_users, w->task->timeout_ms, &w->err)
+                     : find_job(w);
         if (!is_first && (rc == -ENOENT || (rc == 0 && w->jobs.n == 0)))
             return CTL_EXIT_OK;
         if (rc < 0)

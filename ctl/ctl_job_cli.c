@@ -63,6 +63,9 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
     case CTL_JOB_OPTION_JSON:
         task->json = true;
         return 0;
+    case CTL_JOB_OPTION_ALL_USERS:
+        task->all_users = true;
+        return 0;
     case CTL_JOB_OPTION_WATCH:
         return read_watch(task, found, err);
     case CTL_JOB_OPTION_START:

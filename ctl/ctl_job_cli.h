@@ -22,6 +22,7 @@ struct ctl_job_task {
     const char *run_id;   /* REPORT: likewise; NULL: the first in the file */
     int32_t rank;         /* LOGS, STACK; -1: all, of STACK */
     bool json, follow;    /* follow: LOGS */
+    bool all_users;       /* PS */
     bool start;           /* STATUS */
     bool once;            /* TOP */
     enum top_order order; /* TOP */

@@ -85,7 +85,7 @@ static bool is_file(const char *path)
 static int read_of_job(struct work *w)
 {
     struct jobs jobs = {0};
-    int rc = jobs_poll_one(&jobs, w->task->job, w->task->timeout_ms, &w->err);
+    int rc = jobs_poll_one(&jobs, w->task->job, false, w->task->timeout_ms, &w->err);
     if (rc == 0)
         history_init(&w->history, jobs_name(&jobs.list[0]));
     for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
@@ -118,8 +118,8 @@ static enum ctl_exit write_page(struct work *w)
 {
     co_autofree char *text = NULL;
     size_t len = 0;
-    history_finish(&w->history);
-    int rc = make_page(w, &text, &len);
+    int rc = history_finish(&w->history);
+    rc = rc < 0 ? co_fail(&w->err, rc, "no memory for a page") : make_page(w, &text, &len);
     if (rc < 0)
         return report_task_fail(w, rc);
     if (w->task->output == NULL) {

@@ -32,7 +32,13 @@ const struct co_option ctl_table[] = {
     }
 
 static const struct co_option ps_table[] = {
-    ROW_JSON, ROW_WATCH, ROW_TIMEOUT, ROW_HELP, {0},
+    {CTL_JOB_OPTION_ALL_USERS, 'a', "all-users",
+     .help = "Of all users, each with its owner. Others than root see their own only."},
+    ROW_JSON,
+    ROW_WATCH,
+    ROW_TIMEOUT,
+    ROW_HELP,
+    {0},
 };
 
 static const struct co_option status_table[] = {

@@ -22,6 +22,7 @@ enum ctl_store_option {
 /* Of the commands that ask a job: each has some of them. */
 enum ctl_job_option {
     CTL_JOB_OPTION_JSON = 1,
+    CTL_JOB_OPTION_ALL_USERS,
     CTL_JOB_OPTION_WATCH,
     CTL_JOB_OPTION_START,
     CTL_JOB_OPTION_FOLLOW,

@@ -33,7 +33,7 @@ struct top {
 /* returns   0; -ENOENT there is no such job */
 static int top_poll(struct top *t)
 {
-    int rc = jobs_poll(&t->jobs, t->task->timeout_ms, &t->err);
+    int rc = jobs_poll(&t->jobs, false, t->task->timeout_ms, &t->err);
     if (rc == 0 && t->task->job != NULL)
         rc = jobs_select(&t->jobs, t->task->job, &t->err);
     t->has_seen |= rc == 0;

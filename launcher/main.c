@@ -1,5 +1,7 @@
 /* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
+#include "launcher/generation/step_store.h"
 #include "launcher/hosts/schedulers.h"
+#include "launcher/job/env_names.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
@@ -209,19 +211,44 @@ static int do_launched(struct launch_channel *channel, struct job_spec *spec, in
     return run_job(spec, null_fd);
 }
 
-/* Execute the program with the environment of the rank that Slurm has started us as, and with a
- * store that rank 0 itself serves: only Slurm supervises the ranks then.
+static void print_refused(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "ddprun: %s\n", text);
+}
+
+/* returns   0; else what to exit with */
+static int serve_store(const struct job_spec *spec, uint16_t port)
+{
+    const struct step_store_opts opts = {.host = spec->task->master_addr,
+                                         .port = port,
+                                         .allow = spec->world.store_allow,
+                                         .on_refused = print_refused};
+    struct co_error err;
+    int rc = step_store_start(&opts, &err);
+    if (rc < 0)
+        fprintf(stderr, "ddprun: error: %s%s\n", err.text,
+                rc == -EADDRINUSE ? "; --master-port PORT, the same on all ranks, is for another"
+                                  : "");
+    return rc == 0 ? 0 : rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
+}
+
+/* Execute the program with the environment of the rank that Slurm has started us as: only Slurm
+ * supervises the ranks then. The store, if it is ddprun's, is served by a process beside rank 0.
  *
  * returns   only if that failed: what to exit with */
 static int become_rank(const struct job_spec *spec)
 {
     const struct slurm_task *task = spec->task;
+    const uint16_t port = spec->master_port != 0 ? spec->master_port : task->master_port;
     const struct generation_place place = {.world_size = (int)task->world_size,
                                            .local_world_size = (int)task->local_world_size,
                                            .node_rank = (int)task->node_rank,
                                            .n_nodes = (int)task->n_nodes,
                                            .master_addr = task->master_addr,
-                                           .master_port = task->master_port,
+                                           .master_port = port,
+                                           .agent_store =
+                                               job_spec_agent_store(spec, task->world_size),
                                            .node_fd = -1,
                                            .checkpoint_fd = -1,
                                            .pmi_fd = -1};
@@ -232,6 +259,9 @@ static int become_rank(const struct job_spec *spec)
     co_autofree char **env = NULL;
     co_autofree char **argv = NULL;
     struct co_error err;
+    int code = place.agent_store && rank.rank == 0 ? serve_store(spec, port) : 0;
+    if (code != 0)
+        return code;
     rank_values_fill(&values, spec, &place, &rank);
     int rc = worker_env_create(spec, &place, environ, &common, &err)
         ?: worker_env_make(common, &rank, &env, &err)
@@ -245,10 +275,23 @@ static int become_rank(const struct job_spec *spec)
     return print_error(&err, usage_code(rc));
 }
 
+/* A misspelt one has no effect, and nothing else says so. */
+static void warn_of_variables(void)
+{
+    for (char *const *variable = environ; *variable != NULL; variable++) {
+        const char *meant = env_names_nearest(*variable);
+        if (meant != NULL)
+            fprintf(stderr,
+                    "ddprun: warning: unknown environment variable %.*s: did you mean %s?\n",
+                    (int)strcspn(*variable, "="), *variable, meant);
+    }
+}
+
 static int do_alone(struct job_spec *spec, int null_fd)
 {
     int code = spec->remote == NULL ? set_exports(spec->exports) : 0;
     print_notes(spec->notes);
+    warn_of_variables();
     if (code == 0 && spec->remote == NULL)
         code = place_ranks(spec);
     if (code != 0)

@@ -1,6 +1,7 @@
 #include "ctl.h"
 
 #include "common/error.h"
+#include "table.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@ void ctl_tell(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "ddpctl: %s\n", text);
+    fprintf(stderr, "ddpctl: %s\n", table_plain(text));
 }
 
 enum ctl_exit ctl_fail(enum ctl_exit code, const struct co_error *err)

@@ -12,7 +12,8 @@ enum ctl_exit {
     CTL_EXIT_IO = 74, /* stdin or stdout */
 };
 
-/* Write "ddpctl: TEXT" to stderr. */
+/* Write "ddpctl: TEXT" to stderr, as table_plain() leaves it: it may have the name of another
+ * user's job. */
 __attribute__((format(printf, 1, 2))) void ctl_tell(const char *format, ...);
 
 /* Say what went wrong by an error's text, and return `code`. */

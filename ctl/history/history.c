@@ -94,6 +94,7 @@ __attribute__((format(printf, 4, 5))) static int add_mark(struct history *h, con
         return -ENOMEM;
     }
     h->marks[h->n_marks++] = (struct history_mark){.at_s = e->at_s,
+                                                   .n_nodes = 1,
                                                    .generation = e->generation,
                                                    .node = e->node,
                                                    .rank = number_of(e, "rank"),
@@ -190,8 +191,12 @@ static int read_job_start(struct history *h, const struct event *e)
         return -ENOMEM;
     free(h->program);
     h->program = text;
-    return add_mark(h, e, "job_start", "%s starts with %d ranks", text_of(e, "host"),
-                    number_of(e, "ranks"));
+    int n_ranks = number_of(e, "ranks");
+    int rc = add_mark(h, e, HISTORY_JOB_START, "%s starts with %d rank%s", text_of(e, "host"),
+                      n_ranks, n_ranks == 1 ? "" : "s");
+    if (rc == 0)
+        h->marks[h->n_marks - 1].number = n_ranks;
+    return rc;
 }
 
 static int read_rank_start(struct history *h, const struct event *e)
@@ -321,6 +326,12 @@ static int read_save(struct history *h, const struct event *e)
     return add_mark(h, e, "save", "checkpoint %s", text_of(e, "state"));
 }
 
+static int read_coordinator(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "coordinator", "the coordinator of %s was %s; the generation goes on",
+                    text_of(e, "host"), text_of(e, "state"));
+}
+
 static const struct {
     const char *state, *text;
 } leavings[] = {
@@ -380,7 +391,10 @@ static int read_job_end(struct history *h, const struct event *e)
     h->has_end = true;
     if (code > h->code)
         h->code = code;
-    int rc = add_mark(h, e, "job_end", "%s ends with exit status %d", text_of(e, "host"), code);
+    int rc =
+        add_mark(h, e, HISTORY_JOB_END, "%s ends with exit status %d", text_of(e, "host"), code);
+    if (rc == 0)
+        h->marks[h->n_marks - 1].number = code;
     return code != 0 ? add_trouble(h, rc) : rc;
 }
 
@@ -401,6 +415,7 @@ static const struct {
     {"rdzv", read_place},
     {"node_wait", read_wait},
     {"save", read_save},
+    {"coordinator", read_coordinator},
     {"leaving", read_leaving},
     {"leave", read_leave},
     {"pace", read_pace},
@@ -444,7 +459,7 @@ static int take_event(struct history *h, const json_t *line)
         return 0;
     }
     e.generation = number_of(&e, "gen") > 0 ? number_of(&e, "gen") : 0;
-    e.node = number_of(&e, "node") > 0 ? number_of(&e, "node") : 0;
+    e.node = number_of(&e, "node");
     if (h->n_events++ == 0 || e.at_s < h->first_s)
         h->first_s = e.at_s;
     if (e.at_s > h->last_s)

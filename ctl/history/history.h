@@ -24,8 +24,8 @@ enum history_fate {
     HISTORY_N_FATES,
 };
 
-struct history_run { /* of a rank, from its start to its end */
-    int rank, node, generation;
+struct history_run {            /* of a rank, from its start to its end */
+    int rank, node, generation; /* node -1: not known */
     int64_t pid;
     char host[HISTORY_NAME_BYTES];
     double begun_s, ended_s; /* since 1970; FATE_RUNS: ended_s is that of the last event */
@@ -43,9 +43,16 @@ struct history_stop { /* the module's own */
     int rank; /* which failed; -1: none */
 };
 
+/* Kinds of marks of which those of several nodes are one line. */
+#define HISTORY_JOB_START "job_start"
+#define HISTORY_JOB_END   "job_end"
+
 struct history_mark { /* worth a line */
     double at_s;
-    int generation, node;
+    int generation;
+    int node;         /* -1: not known yet, or several */
+    int n_nodes;      /* that it is of */
+    int64_t number;   /* job_start: of ranks; job_end: the exit status */
     int rank;         /* -1: of no one in particular */
     const char *kind; /* the event's name; static, or "other" */
     bool is_trouble;
@@ -86,8 +93,11 @@ void history_fini(struct history *h);
  * returns   0, also for one that cannot be read; -ENOMEM */
 int history_add(struct history *h, const char *line, size_t len);
 
-/* All lines are read: each run gets its fate, marks and paces get in order of time. */
-void history_finish(struct history *h);
+/* All lines are read: each run gets its fate, marks and paces get in order of time. Nodes that
+ * start, or end with the same exit status, one after the other are one mark.
+ *
+ * returns   0, -ENOMEM */
+int history_finish(struct history *h);
 
 int history_n_ranks(const struct history *h); /* the highest number, plus 1; 0: there are none */
 int history_n_generations(const struct history *h);

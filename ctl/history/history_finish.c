@@ -1,6 +1,10 @@
 #include "history.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int compare_times(double a, double b)
 {
@@ -80,7 +84,66 @@ static enum history_fate fate_of(const struct history *h, const struct history_r
     return stop != NULL && stop->at_s <= run->ended_s ? FATE_STOPPED : FATE_FAILED;
 }
 
-void history_finish(struct history *h)
+/* --- Nodes that start or end together --- */
+
+static bool is_start(const struct history_mark *m)
+{
+    return strcmp(m->kind, HISTORY_JOB_START) == 0;
+}
+
+static bool is_end(const struct history_mark *m)
+{
+    return strcmp(m->kind, HISTORY_JOB_END) == 0;
+}
+
+static void join(struct history_mark *all, struct history_mark *m)
+{
+    all->n_nodes++;
+    all->node = -1;
+    if (is_start(all) && m->number > 0)
+        all->number += m->number;
+    free(m->text);
+}
+
+/* returns   whether there is memory for it */
+static bool rewrite(struct history_mark *m)
+{
+    char *text = NULL;
+    if (m->n_nodes == 1)
+        return true;
+    int n = is_start(m)
+                ? asprintf(&text, "%d nodes start with %" PRId64 " ranks", m->n_nodes, m->number)
+                : asprintf(&text, "%d nodes end with exit status %" PRId64, m->n_nodes, m->number);
+    if (n < 0)
+        return false;
+    free(m->text);
+    m->text = text;
+    return true;
+}
+
+/* Marks in order of time. A job that has ended may start once more. */
+static int join_nodes(struct history *h)
+{
+    size_t n = 0, last = 0; /* the number of the mark that others join, plus 1; 0: none */
+    for (size_t i = 0; i < h->n_marks; i++) {
+        struct history_mark *m = &h->marks[i], *all = last > 0 ? &h->marks[last - 1] : NULL;
+        const bool is_either = is_start(m) || is_end(m);
+        if (is_either && all != NULL && is_start(all) == is_start(m) &&
+            (is_start(m) || all->number == m->number)) {
+            join(all, m);
+            continue;
+        }
+        h->marks[n++] = *m;
+        last = is_either ? n : last;
+    }
+    h->n_marks = n;
+    for (size_t i = 0; i < n; i++)
+        if (!rewrite(&h->marks[i]))
+            return -ENOMEM;
+    return 0;
+}
+
+int history_finish(struct history *h)
 {
     if (h->n_marks > 0)
         qsort(h->marks, h->n_marks, sizeof *h->marks, compare_marks);
@@ -92,6 +155,7 @@ void history_finish(struct history *h)
         if (!h->runs[i].has_ended)
             h->runs[i].ended_s = h->last_s;
     }
+    return join_nodes(h);
 }
 
 int history_n_ranks(const struct history *h)

@@ -290,8 +290,17 @@ static void print_failures(const struct history *h, FILE *out)
         fputs("</table>\n", out);
 }
 
+static const char *node_of(const struct history_mark *m, char text[16])
+{
+    text[0] = '\0';
+    if (m->node >= 0)
+        snprintf(text, 16, "%d", m->node);
+    return text;
+}
+
 static void print_marks(const struct history *h, FILE *out)
 {
+    char node[16];
     char text[JOB_TEXT_BYTES];
     if (h->n_marks == 0)
         return;
@@ -301,9 +310,9 @@ static void print_marks(const struct history *h, FILE *out)
     for (size_t i = 0; i < h->n_marks && i < HISTORY_PAGE_LINES; i++) {
         const struct history_mark *m = &h->marks[i];
         fprintf(out,
-                "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td>"
+                "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%s</td>"
                 "<td%s>",
-                duration(m->at_s - h->first_s, text), m->generation, m->node,
+                duration(m->at_s - h->first_s, text), m->generation, node_of(m, node),
                 m->is_trouble ? " class=\"bad\"" : "");
         escape_html(m->text, out);
         fputs("</td></tr>\n", out);

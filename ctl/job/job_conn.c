@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 #include "console/job_request.h"
+#include "ctl/base/table.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -45,6 +46,14 @@ static bool is_whole(const struct co_buf *in)
     return len > 0 && co_buf_bytes(in)[len - 1] == '\n';
 }
 
+/* What it says may be another user's, and goes to a terminal. */
+static int refuse(const char *error, struct co_error *err)
+{
+    char text[CO_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%.900s", error);
+    return co_fail(err, -EBADE, "%s", table_plain(text));
+}
+
 static int understand(const struct co_buf *in, json_t **ret_answer, struct co_error *err)
 {
     json_error_t trouble;
@@ -52,7 +61,7 @@ static int understand(const struct co_buf *in, json_t **ret_answer, struct co_er
     const char *error = json_string_value(json_object_get(answer, "error"));
     int rc = 0;
     if (error != NULL)
-        rc = co_fail(err, -EBADE, "%.900s", error);
+        rc = refuse(error, err);
     else if (json_integer_value(json_object_get(answer, "v")) != 1)
         rc = co_fail(err, -EPROTO, "what the job answers is not understood: another version?");
     if (rc < 0)

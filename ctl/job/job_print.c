@@ -136,13 +136,24 @@ static void add_silent_job(struct table *t, const struct job_print_row *row)
     table_add(t, "%s", row->folder != NULL ? row->folder : "-");
 }
 
-int job_print_list(const struct job_print_row *rows, size_t n, int width, FILE *out)
+static void add_user(struct table *t, uid_t uid)
 {
-    static const char *const heads[] = {"JOB",    ">PID", "STATE", ">NODE",
-                                        ">RANKS", ">GEN", ">AGE",  "PROGRAM"};
+    if (uid == (uid_t)-1)
+        table_add(t, "-");
+    else
+        table_add(t, "%ju", (uintmax_t)uid);
+}
+
+int job_print_list(const struct job_print_row *rows, size_t n, bool has_users, int width, FILE *out)
+{
+    static const char *const heads[] = {">UID",   "JOB",  ">PID", "STATE",  ">NODE",
+                                        ">RANKS", ">GEN", ">AGE", "PROGRAM"};
+    const int n_left_out = has_users ? 0 : 1;
     struct table t;
-    table_init(&t, heads, sizeof heads / sizeof *heads);
+    table_init(&t, heads + n_left_out, (int)(sizeof heads / sizeof *heads) - n_left_out);
     for (size_t i = 0; i < n; i++) {
+        if (has_users)
+            add_user(&t, rows[i].uid);
         if (rows[i].status != NULL)
             add_job(&t, rows[i].status);
         else
@@ -250,6 +261,24 @@ static int print_head(const json_t *status, int width, FILE *out)
     return 0;
 }
 
+/* "  rank 1 cannot connect to rank 2 on node 2 (n3) at 10.77.0.3 port 4711 ..." */
+static void print_unreachable(const json_t *ranks, int width, FILE *out)
+{
+    enum { MOST = 8 };
+    const json_t *rank;
+    size_t i;
+    int n = 0;
+    json_array_foreach(ranks, i, rank)
+    {
+        co_autofree char *line = NULL;
+        const char *text = text_at(rank, "unreachable");
+        if (!json_is_string(json_object_get(rank, "unreachable")) || n++ == MOST)
+            continue;
+        if (asprintf(&line, "  rank %" PRId64 " %s", number_at(rank, "rank"), text) >= 0)
+            print_line(line, width, out);
+    }
+}
+
 static bool any_has(const json_t *ranks, const char *key)
 {
     size_t i;
@@ -271,6 +300,7 @@ int job_print_status(const json_t *status, int width, FILE *out)
     const json_t *ranks = json_object_get(status, "ranks");
     bool has_steps = any_has(ranks, "steps");
     int rc = print_head(status, width, out);
+    print_unreachable(ranks, width, out);
     if (has_steps)
         table_init(&t, more_heads, sizeof more_heads / sizeof *more_heads);
     else

@@ -6,8 +6,10 @@
 #define DDP_CTL_JOB_JOB_PRINT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 enum { JOB_TEXT_BYTES = 32 };
 
@@ -15,13 +17,16 @@ struct job_print_row {
     const json_t *status; /* all lent; NULL: it does not answer, and the rest is shown */
     const char *folder;   /* NULL: not known */
     int pid;              /* 0: not known */
+    uid_t uid;            /* -1: not known */
 };
 
 /* A line for each.
  *
+ * has_users   with the owner's user ID
  * width     of the terminal, 0: lines are as long as they are
  * returns   0, -ENOMEM */
-int job_print_list(const struct job_print_row *rows, size_t n, int width, FILE *out);
+int job_print_list(const struct job_print_row *rows, size_t n, bool has_users, int width,
+                   FILE *out);
 
 /* One node: what it does, and a line for each of its ranks. */
 int job_print_status(const json_t *status, int width, FILE *out);

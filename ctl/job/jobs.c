@@ -20,11 +20,11 @@
 #include <unistd.h>
 
 /* returns   whether somebody is, or may be, there */
-static bool begin_to_ask(struct job *job, const char *folder)
+static bool begin_to_ask(struct job *job, const char *folder, enum job_folder_owner owner)
 {
     struct co_error err;
     const struct job_request status = {.type = JOB_REQUEST_STATUS};
-    *job = (struct job){.fd = job_folder_connect(folder, &err)};
+    *job = (struct job){.fd = job_folder_connect(folder, owner, &err), .uid = (uid_t)-1};
     if (job->fd == -ECONNREFUSED)
         job_folder_remove_dead(folder);
     if (job->fd < 0 && job->fd != -EAGAIN)
@@ -34,6 +34,7 @@ static bool begin_to_ask(struct job *job, const char *folder)
         job->fd = -1;
     } else {
         job->pid = job_folder_peer(job->fd);
+        job->uid = job_folder_peer_uid(job->fd);
         job->trouble = job_conn_say(job->fd, &status, &err);
     }
     job->folder = strdup(folder);
@@ -92,6 +93,8 @@ static int compare_jobs(const void *a, const void *b)
     const struct job *one = a, *other = b;
     int order = strcmp(jobs_name(one), jobs_name(other));
     if (order == 0)
+        order = compare_numbers(one->uid, other->uid);
+    if (order == 0)
         order = compare_numbers(number_of(one, "node"), number_of(other, "node"));
     return order != 0 ? order : compare_numbers(number_of(one, "pid"), number_of(other, "pid"));
 }
@@ -111,17 +114,18 @@ static void drop_ended(struct jobs *jobs)
 
 /* Find all, and ask each for its status. Those that do not answer by the deadline are in the list,
  * too. */
-static int find_all(struct jobs *jobs, uint64_t deadline_ms, struct co_error *err)
+static int find_all(struct jobs *jobs, enum job_folder_owner owner, uint64_t deadline_ms,
+                    struct co_error *err)
 {
     struct job_folders folders;
-    int rc = job_folders_find(&folders, err);
+    int rc = job_folders_find(owner, &folders, err);
     if (rc == 0 && folders.n > 0) {
         jobs->list = calloc(folders.n, sizeof *jobs->list);
         if (jobs->list == NULL)
             rc = co_fail(err, -ENOMEM, "no memory for %zu jobs", folders.n);
     }
     for (size_t i = 0; rc == 0 && i < folders.n; i++)
-        jobs->n += begin_to_ask(&jobs->list[jobs->n], folders.paths[i]);
+        jobs->n += begin_to_ask(&jobs->list[jobs->n], folders.paths[i], owner);
     job_folders_fini(&folders);
     for (size_t i = 0; i < jobs->n; i++)
         end_asking(&jobs->list[i], deadline_ms);
@@ -190,10 +194,11 @@ static void add_usage(struct jobs *jobs, json_t *status, uint64_t now_ms)
     }
 }
 
-int jobs_poll(struct jobs *jobs, uint64_t timeout_ms, struct co_error *err)
+int jobs_poll(struct jobs *jobs, bool all_users, uint64_t timeout_ms, struct co_error *err)
 {
     drop_all(jobs);
-    int rc = find_all(jobs, co_deadline_ms(timeout_ms), err);
+    int rc = find_all(jobs, all_users ? JOB_FOLDER_ANY : JOB_FOLDER_OURS,
+                      co_deadline_ms(timeout_ms), err);
     uint64_t now_ms = co_now_ms();
     for (size_t i = 0; i < jobs->n; i++)
         add_usage(jobs, jobs->list[i].status, now_ms);
@@ -202,16 +207,23 @@ int jobs_poll(struct jobs *jobs, uint64_t timeout_ms, struct co_error *err)
 
 /* --- One of them --- */
 
+/* As the kernel has it: what a job of another user says of itself need not be true. */
 static bool is_pid(const struct job *job, const char *name)
 {
     int64_t pid;
-    return co_parse_int("pid", name, 1, INT32_MAX, &pid, NULL) == 0 &&
-           (job->pid == pid || number_of(job, "pid") == pid);
+    return co_parse_int("pid", name, 1, INT32_MAX, &pid, NULL) == 0 && job->pid == pid;
+}
+
+static bool is_pid_it_says(const struct job *job, const char *name)
+{
+    int64_t pid;
+    return co_parse_int("pid", name, 1, INT32_MAX, &pid, NULL) == 0 && job->uid == geteuid() &&
+           number_of(job, "pid") == pid;
 }
 
 static bool begins(const struct job *job, const char *name)
 {
-    return strncmp(jobs_name(job), name, strlen(name)) == 0;
+    return job->uid == geteuid() && strncmp(jobs_name(job), name, strlen(name)) == 0;
 }
 
 static bool is_it(const struct job *job, const char *name)
@@ -247,11 +259,15 @@ static int require_one(const struct jobs *jobs, struct co_error *err)
     char names[512] = "";
     size_t len = 0, n_others = 0;
     for (size_t i = 0; i < jobs->n; i++) {
-        const char *name = jobs_name(&jobs->list[i]);
-        bool is_new = i == 0 || strcmp(name, jobs_name(&jobs->list[i - 1])) != 0;
+        const struct job *job = &jobs->list[i];
+        bool is_users = i > 0 && job->uid == job[-1].uid;
+        bool is_new = !is_users || strcmp(jobs_name(job), jobs_name(job - 1)) != 0;
         n_others += is_new && i > 0;
-        if (is_new && len < sizeof names)
-            len += (size_t)snprintf(names + len, sizeof names - len, " %s", name);
+        if (is_new && len < sizeof names && job->uid == geteuid())
+            len += (size_t)snprintf(names + len, sizeof names - len, " %s", jobs_name(job));
+        else if (is_new && len < sizeof names)
+            len += (size_t)snprintf(names + len, sizeof names - len, " %s (uid %d, pid %d)",
+                                    jobs_name(job), (int)job->uid, (int)job->pid);
     }
     return n_others == 0 ? 0 : co_fail(err, -EEXIST, "there are several jobs, say which:%s", names);
 }
@@ -262,6 +278,8 @@ int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
         keep(jobs, is_it, name);
     else if (name != NULL && matches_count(jobs, is_pid, name) > 0)
         keep(jobs, is_pid, name);
+    else if (name != NULL && matches_count(jobs, is_pid_it_says, name) > 0)
+        keep(jobs, is_pid_it_says, name);
     else if (name != NULL)
         keep(jobs, begins, name);
     if (jobs->n == 0 && name != NULL)
@@ -271,11 +289,17 @@ int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
     return require_one(jobs, err);
 }
 
-int jobs_poll_one(struct jobs *jobs, const char *name, uint64_t timeout_ms, struct co_error *err)
+int jobs_poll_one(struct jobs *jobs, const char *name, bool all_users, uint64_t timeout_ms,
+                  struct co_error *err)
 {
-    int rc = jobs_poll(jobs, timeout_ms, err);
+    int rc = jobs_poll(jobs, false, timeout_ms, err);
     if (rc == 0)
         rc = jobs_select(jobs, name, err);
+    if (rc == -ENOENT && name != NULL && all_users && geteuid() == 0) {
+        rc = jobs_poll(jobs, true, timeout_ms, err);
+        if (rc == 0)
+            rc = jobs_select(jobs, name, err);
+    }
     for (size_t i = 0; rc == 0 && i < jobs->n; i++)
         if (jobs->list[i].status == NULL)
             rc = co_fail(err, -ETIMEDOUT,

@@ -1,6 +1,6 @@
-/* jobs.h - the jobs of this user on this machine, as they are now: each ddprun whose socket is
- * found is asked for its status, to which is added what its ranks use. Asked once, or again and
- * again.
+/* jobs.h - the jobs of this user on this machine, or of all users, as they are now: each ddprun
+ * whose socket is found is asked for its status, to which is added what its ranks use. Asked once,
+ * or again and again.
  *
  * A ddprun is a node of a job, and several of one job may be here. What a killed one has left is
  * removed on the way. ddpctl is on the same machine as the ranks, so ddprun need not be asked what
@@ -11,6 +11,7 @@
 #define DDP_CTL_JOB_JOBS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,6 +23,7 @@ struct job {
     json_t *status; /* its answer, with what its ranks use; NULL: none */
     char *folder;   /* owned */
     pid_t pid;      /* of who listens there, also if it does not answer; 0: not known */
+    uid_t uid;      /* likewise; -1: not known */
     int trouble;    /* why there is no answer, as job_conn_hear(); 0: there is one */
 };
 
@@ -39,9 +41,10 @@ void jobs_fini(struct jobs *jobs); /* a zeroed one is fine */
 
 /* All of them, in place of those that were found before.
  *
+ * all_users    not only ours; others than root can't see those
  * timeout_ms   for their answers; those that do not answer by then are in the list, too
  * returns      0, -ENOMEM */
-int jobs_poll(struct jobs *jobs, uint64_t timeout_ms, struct co_error *err);
+int jobs_poll(struct jobs *jobs, bool all_users, uint64_t timeout_ms, struct co_error *err);
 
 /* Keep those of one job only.
  *
@@ -51,8 +54,11 @@ int jobs_select(struct jobs *jobs, const char *name, struct co_error *err);
 
 /* The nodes of one job, each with an answer.
  *
+ * all_users   where none of ours has this name, and we are root, look for it among all others, too:
+ *             by its whole run id or a pid
  * returns   as jobs_select(); -ETIMEDOUT one of them does not answer; -ENOMEM */
-int jobs_poll_one(struct jobs *jobs, const char *name, uint64_t timeout_ms, struct co_error *err);
+int jobs_poll_one(struct jobs *jobs, const char *name, bool all_users, uint64_t timeout_ms,
+                  struct co_error *err);
 
 /* The run id; "?" where there is no answer. Lent. */
 const char *jobs_name(const struct job *job);

@@ -122,8 +122,9 @@ static void add_silent(struct out *o, const struct hang_finding *f, struct rank_
 {
     add_text(o, "nothing was heard of any rank for ");
     add_time(o, f->still_ms);
-    if (f->is_odd)
-        add_text(o, "; rank %d sleeps where no other does", rank_number(numbers, f->rank));
+    if (f->odd != HANG_NOT_ODD)
+        add_text(o, "; rank %d %s", rank_number(numbers, f->rank),
+                 f->odd == HANG_RUNS ? "is the only one that runs" : "sleeps where no other does");
 }
 
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,

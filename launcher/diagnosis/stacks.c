@@ -49,6 +49,7 @@ struct target {
     size_t from, to;             /* of its stderr: where its answer begins, and ends so far */
     struct stack_tool *tool;     /* runs */
     enum stack_source tool_kind; /* while it runs */
+    bool is_second;              /* gdb without symbols of libraries, as the first took too long */
 };
 
 struct stacks {
@@ -155,30 +156,53 @@ static bool await_answers(struct stacks *s)
 
 /* --- Tools --- */
 
+static int run_tool(struct stacks *s, struct target *t, struct co_error *err);
+
+static const char *tool_name(const struct target *t)
+{
+    return t->tool_kind == STACK_GDB ? "gdb" : "py-spy";
+}
+
+/* What a tool has said becomes the rank's stack, or the reason why there is none. */
+static void take_tool_answer(struct target *t, char *text, bool timed_out)
+{
+    struct stack *stack = &t->stack;
+    const char *trouble = "it said nothing";
+    bool is_good = text != NULL && *text != '\0';
+    if (is_good && (t->tool_kind == STACK_GDB || strstr(text, "Thread ") == NULL))
+        is_good = stack_keep_frames(text, &trouble); /* py-spy complains: its last line says why */
+    if (timed_out)
+        snprintf(stack->note, sizeof stack->note, "%s did not end within %g s", tool_name(t),
+                 (double)t->s->opts.tool_ms / 1000);
+    else if (!is_good)
+        snprintf(stack->note, sizeof stack->note, "%s: %.180s", tool_name(t), trouble);
+    if (is_good) {
+        stack->text = text;
+        stack->source = t->tool_kind;
+    } else {
+        free(text);
+    }
+}
+
 static void on_tool_done(void *arg, const char *text, bool timed_out)
 {
     struct target *t = arg;
-    struct stack *stack = &t->stack;
-    const char *trouble = "it said nothing";
-    char *copy = strdup(text);
-    bool is_good = copy != NULL && *copy != '\0';
+    struct stacks *s = t->s;
     t->tool = NULL;
-    t->s->n_tools--;
-    if (is_good && t->tool_kind == STACK_GDB)
-        is_good = stack_keep_frames(copy, &trouble);
-    if (is_good && t->tool_kind == STACK_PY_SPY && strstr(copy, "Thread ") == NULL)
-        is_good = stack_keep_frames(copy, &trouble); /* it complains: its last line says why */
-    if (is_good) {
-        stack->text = copy;
-        stack->source = t->tool_kind;
-        copy = NULL;
-    } else {
-        snprintf(stack->note, sizeof stack->note, "%s: %.180s",
-                 t->tool_kind == STACK_GDB ? "gdb" : "py-spy",
-                 timed_out ? "it did not end in time" : trouble);
+    s->n_tools--;
+    if (timed_out && !t->is_second && s->gdb != NULL) {
+        t->is_second = true;
+        if (run_tool(s, t, NULL) == 0) {
+            s->n_tools++;
+            return;
+        }
     }
-    free(copy);
-    continue_stacks(t->s);
+    take_tool_answer(t, strdup(text), timed_out);
+    if (t->is_second && t->stack.text != NULL)
+        snprintf(t->stack.note, sizeof t->stack.note,
+                 "without the symbols of shared libraries, for lack of time: frames of them may be "
+                 "missing");
+    continue_stacks(s);
 }
 
 /* Neither the user's settings of gdb nor the network are needed for a stack. */
@@ -194,17 +218,22 @@ static int run_tool(struct stacks *s, struct target *t, struct co_error *err)
                          "set debuginfod enabled off",
                          "-iex",
                          "set auto-load off",
+                         "-iex",
+                         t->is_second ? "set auto-solib-add off" : "set auto-solib-add on",
                          "-p",
                          pid,
                          "-ex",
                          "thread apply all -ascending bt 32",
                          NULL};
-    bool is_python = t->stack.is_python && s->py_spy != NULL;
+    const uint64_t first_ms = s->opts.tool_ms / 10 * 7;
+    bool is_python = t->stack.is_python && s->py_spy != NULL && !t->is_second;
     t->tool_kind = is_python ? STACK_PY_SPY : STACK_GDB;
     const struct stack_tool_opts opts = {.path = is_python ? s->py_spy : s->gdb,
                                          .argv = is_python ? py_spy : gdb,
+                                         .target = t->stack.pid,
                                          .max_bytes = s->max_bytes,
-                                         .timeout_ms = STACKS_TOOL_MS,
+                                         .timeout_ms =
+                                             t->is_second ? s->opts.tool_ms - first_ms : first_ms,
                                          .on_done = on_tool_done,
                                          .arg = t};
     return stack_tool_begin(s->loop, &opts, &t->tool, err);
@@ -219,7 +248,7 @@ static const char *tool_hindrance(const struct stacks *s, const struct target *t
         return ""; /* its state says it */
     if (s->gdb == NULL && (!stack->is_python || s->py_spy == NULL))
         return stack->is_python ? "neither py-spy nor gdb is installed" : "gdb is not installed";
-    if (co_now_ms() - s->begun_ms > STACKS_TOTAL_MS - STACKS_TOOL_MS)
+    if (co_now_ms() - s->begun_ms > STACKS_TOTAL_MS - s->opts.tool_ms)
         return "there was no time left for it";
     return NULL;
 }
@@ -350,8 +379,8 @@ enum { READ_BYTES = 4096, CANCEL_MS = 2000 };
 
 struct stack_tool {
     struct stack_tool_opts opts;
-    pid_t pid; /* 0: reaped */
-    int out_fd, pid_fd;
+    pid_t pid;                     /* 0: reaped */
+    int out_fd, pid_fd, target_fd; /* target_fd: -1 where it has gone, or there is none */
     bool timed_out, is_cancelled;
     uv_poll_t out, end;
     uv_timer_t deadline;
@@ -398,6 +427,8 @@ static void tool_close(struct stack_tool *t)
     close_handle(t, (uv_handle_t *)&t->deadline);
     close(t->out_fd);
     close(t->pid_fd);
+    if (t->target_fd >= 0)
+        close(t->target_fd);
 }
 
 /* All of its session, whose leader it is once it has come so far: it may have children. */
@@ -409,10 +440,16 @@ static void tool_kill(struct stack_tool *t)
     kill(t->pid, SIGKILL);
 }
 
+/* A debugger stops every thread that it looks at by SIGSTOP, and takes that signal back. One that
+ * dies in between leaves the process stopped, and no signal but SIGKILL would end it. SIGCONT also
+ * takes back a SIGSTOP that is only about to work. */
 static void tool_reap(struct stack_tool *t)
 {
-    while (t->pid > 0 && waitpid(t->pid, NULL, 0) < 0 && errno == EINTR) {
+    int status = 0;
+    while (t->pid > 0 && waitpid(t->pid, &status, 0) < 0 && errno == EINTR) {
     }
+    if (t->pid > 0 && t->target_fd >= 0 && status != 0)
+        syscall(SYS_pidfd_send_signal, t->target_fd, SIGCONT, NULL, 0);
     t->pid = 0;
 }
 
@@ -547,6 +584,7 @@ int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct
     if (t == NULL)
         return co_fail(err, -ENOMEM, "no memory to run %s", opts->path);
     *t = (struct stack_tool){.opts = *opts, .out_fd = -1, .pid_fd = -1};
+    t->target_fd = opts->target > 0 ? (int)syscall(SYS_pidfd_open, opts->target, 0) : -1;
     t->out.data = t->end.data = t->deadline.data = t;
     int rc = tool_start(t, loop);
     if (rc == 0) {
@@ -559,6 +597,8 @@ int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct
         close(t->out_fd);
     if (t->pid_fd >= 0)
         close(t->pid_fd);
+    if (t->target_fd >= 0)
+        close(t->target_fd);
     if (t->n_handles == 0)
         free(t);
     return co_fail(err, rc, "cannot run %s: %s", opts->path, strerror(-rc));

@@ -7,7 +7,9 @@
  *      tells ddprun whose handler it is: who gives the signal has to know
  *   2. who has none by then is looked at by py-spy (Python), else by gdb, where one is in PATH, two
  *      at a time. Both stop the process for a moment. One that is stopped, traced, or waits in the
- *      kernel where no signal reaches it, is left alone: a tool would wait for it
+ *      kernel where no signal reaches it, is left alone: a tool would wait for it. To read the
+ *      symbols of a large library (libtorch) takes gdb long: where a tool has not ended after 7/10
+ *      of its time, gdb gets the rest without the symbols of shared libraries
  *
  * ddprun's loop goes on meanwhile. */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_STACKS_H
@@ -26,7 +28,12 @@ struct output;
 struct stack_tool; /* opaque */
 struct stacks;     /* opaque; a collection under way */
 
-enum { STACKS_TOTAL_MS = 60000, STACKS_TOOL_MS = 20000, STACKS_QUIET_MS = 300 };
+enum {
+    STACKS_TOTAL_MS = 60000,
+    STACKS_TOOL_MS = 20000,     /* of one rank */
+    STACKS_TOOL_HANG_MS = 5000, /* likewise, where the others wait for its end */
+    STACKS_QUIET_MS = 300
+};
 
 struct stacks_rank { /* one that runs */
     int local_rank;
@@ -42,6 +49,7 @@ struct stacks_opts {
     const struct output *output; /* borrowed until it is done */
     int signal;                  /* 0: none */
     bool has_tools;              /* py-spy and gdb may be run */
+    uint64_t tool_ms;            /* for each rank: <= STACKS_TOOL_MS */
     struct flights *flights;     /* of torch, waited for, too; given up on success; NULL: none */
 
     /* Called once, from the loop: n stacks, in the order of the ranks, and the flights, all lent.
@@ -66,6 +74,8 @@ void stacks_cancel(struct stacks *s);
 struct stack_tool_opts {
     const char *path;    /* of the program */
     char *const *argv;   /* borrowed for the call */
+    pid_t target;        /* the process that it looks at. It gets SIGCONT where the tool does not
+                            succeed: a debugger that dies may leave it stopped. 0: none */
     size_t max_bytes;    /* of what it says; the rest is not kept */
     uint64_t timeout_ms; /* it is killed then */
     /* It has ended. Lent: what it wrote, stdout and stderr, with a NUL behind it. The tool may not

@@ -90,6 +90,7 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
                                           .on_joined = callbacks->on_joined,
                                           .on_asked = callbacks->on_asked,
                                           .on_death = callbacks->on_death,
+                                          .on_wait = callbacks->on_wait,
                                           .arg = callbacks->arg};
     return node_memory_create(loop, &opts, ret, err);
 }

@@ -33,10 +33,11 @@ struct generation {
 struct generation_callbacks { /* whom to tell; called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
-    void (*on_joined)(void *arg, int rank, bool recovers); /* node_memory.h */
-    void (*on_asked)(void *arg, int rank);                 /* likewise */
-    void (*on_death)(void *arg);                           /* likewise */
-    void (*on_saved)(void *arg);                           /* checkpoint_request_all_saved() */
+    void (*on_joined)(void *arg, int rank, bool recovers);  /* node_memory.h */
+    void (*on_asked)(void *arg, int rank);                  /* likewise */
+    void (*on_death)(void *arg);                            /* likewise */
+    void (*on_wait)(void *arg, int rank, const char *text); /* likewise */
+    void (*on_saved)(void *arg);                            /* checkpoint_request_all_saved() */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
     void *arg;

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ struct rank_memory {
     int status;             /* ... like this */
     bool has_joined;        /* this generation, and that was told */
     bool has_asked;         /* for the next one, and that was told */
+    uint64_t wait_hash;     /* of what it waits for, as on_wait() had it last */
+    unsigned n_waits;       /* so many of them, in this generation */
 };
 
 struct node_memory {
@@ -127,6 +130,20 @@ static void note_death(struct node_memory *m)
     m->opts.on_death(m->opts.arg);
 }
 
+/* The same text again is no news, and a rank that has ever other ones is not heard for ever. */
+static void note_wait(struct node_memory *m, int rank)
+{
+    struct rank_memory *r = &m->ranks[rank];
+    const char *text = broker_wait_of(m->broker, (unsigned)rank);
+    const uint64_t hash = co_hash_bytes(CO_HASH_START, text, strlen(text));
+    if (text[0] == '\0' || hash == r->wait_hash || r->n_waits == NODE_MEMORY_MOST_WAITS)
+        return;
+    r->wait_hash = hash;
+    r->n_waits++;
+    if (m->opts.on_wait != NULL)
+        m->opts.on_wait(m->opts.arg, rank, text);
+}
+
 /* What is on a rank's socket: read and answer it. */
 static void serve_rank(struct node_memory *m, int rank)
 {
@@ -152,6 +169,7 @@ static void serve_rank(struct node_memory *m, int rank)
         return;
     note_death(m);
     note_joined(m, rank);
+    note_wait(m, rank);
     if (!r->has_asked && broker_asks(m->broker, (unsigned)rank)) {
         r->has_asked = true;
         m->opts.on_asked(m->opts.arg, rank);
@@ -249,6 +267,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
         if (r->gone)
             rank_line_close(&r->line);
         r->gone = r->has_joined = r->has_asked = false;
+        r->wait_hash = r->n_waits = 0;
     }
     return 0;
 }
@@ -297,6 +316,11 @@ bool node_memory_read_progress(const struct node_memory *m, int rank, struct pro
     rank_status_read(&line->progress, ret);
     *ret_digest = co_hash_word(rank_status_digest(&line->progress), atomic_load(&line->arrived));
     return true;
+}
+
+const char *node_memory_wait_of(const struct node_memory *m, int rank)
+{
+    return m != NULL && m->broker != NULL ? broker_wait_of(m->broker, (unsigned)rank) : "";
 }
 
 void node_memory_close(struct node_memory *m)

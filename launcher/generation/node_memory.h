@@ -15,6 +15,8 @@ struct co_error;
 struct node_memory; /* opaque */
 struct progress;    /* segments/rank_status.h */
 
+enum { NODE_MEMORY_MOST_WAITS = 8 };
+
 struct node_memory_opts {
     int n_local;
     uint32_t generation;
@@ -28,6 +30,9 @@ struct node_memory_opts {
     /* recovers: ranks say that one of them has died, of which node_memory_rank_gone() does not know
      * yet. Once in a generation. Ranks can say what they like: nothing but a reason to look */
     void (*on_death)(void *arg);
+    /* what a rank cannot reach, in its own words: printable, and else untrusted. At most
+     * NODE_MEMORY_MOST_WAITS times in a generation for each rank; NULL: not of interest */
+    void (*on_wait)(void *arg, int rank, const char *text);
     void *arg;
 };
 
@@ -92,6 +97,11 @@ uint64_t node_memory_most_bytes(const struct node_memory *m);
  * returns      whether there is anything to read */
 bool node_memory_read_progress(const struct node_memory *m, int rank, struct progress *ret,
                                uint64_t *ret_digest);
+
+/* What the rank cannot reach, as it said last; "": nothing. Lent until the loop runs.
+ *
+ * m   NULL is fine */
+const char *node_memory_wait_of(const struct node_memory *m, int rank);
 
 /* Close the sockets and the memory. Frees m when the loop has closed its handles; NULL is fine. */
 void node_memory_close(struct node_memory *m);

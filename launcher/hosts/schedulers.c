@@ -394,17 +394,17 @@ static int find_task(const struct host_env *w, const uint32_t *tasks, struct man
                      "SLURM_PROCID %u, SLURM_LOCALID %u and SLURM_STEP_NUM_TASKS %u contradict "
                      "SLURM_STEP_TASKS_PER_NODE",
                      t->rank, t->local_rank, t->world_size);
-    snprintf(t->master_addr, sizeof t->master_addr, "%s", s->hosts.hosts[0].name);
+    snprintf(t->master_addr, sizeof t->master_addr, "%s",
+             t->n_nodes > 1 ? s->hosts.hosts[0].name : "127.0.0.1");
     s->kind = MANAGER_TASK;
     return rc;
 }
 
-static void find_assignment(uint32_t job, uint32_t step, struct manager *s)
+static void find_assignment(struct manager *s)
 {
     const struct slurm_task *t = &s->task;
     snprintf(s->nodes, sizeof s->nodes, "%u", t->n_nodes);
     snprintf(s->node_rank, sizeof s->node_rank, "%u", t->node_rank);
-    snprintf(s->run_id, sizeof s->run_id, "slurm-%u.%u", job, step);
     snprintf(s->name, sizeof s->name, "%s", s->hosts.hosts[t->node_rank].name);
     snprintf(s->endpoint, sizeof s->endpoint, "%s:%u", s->hosts.hosts[0].name, t->master_port);
     manager_take_assignment(s, "Slurm");
@@ -425,12 +425,13 @@ static int find_step(const struct host_env *w, uint32_t job, uint32_t step, stru
         rc = read_tasks(w, "SLURM_STEP_TASKS_PER_NODE", s->hosts.n, &tasks, err);
     t->n_nodes = (uint32_t)s->hosts.n;
     t->master_port = (uint16_t)(SLURM_FIRST_PORT + ((uint64_t)job * 131 + step) % SLURM_N_PORTS);
+    snprintf(s->run_id, sizeof s->run_id, "slurm-%u.%u", job, step);
     for (size_t i = 0; rc == 0 && i < s->hosts.n; i++)
         has_many = has_many || tasks[i] > 1;
     if (rc == 0 && has_many)
         rc = find_task(w, tasks, s, err);
     else if (rc == 0 && s->hosts.n > 1)
-        find_assignment(job, step, s);
+        find_assignment(s);
     return rc;
 }
 

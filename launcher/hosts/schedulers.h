@@ -20,7 +20,7 @@ struct slurm_task {
     uint32_t rank, world_size;
     uint32_t local_rank, local_world_size;
     uint32_t node_rank, n_nodes;
-    char master_addr[HOST_NAME_BYTES];
+    char master_addr[HOST_NAME_BYTES]; /* of one node the loopback address */
     uint16_t master_port;
 };
 
@@ -28,7 +28,7 @@ enum manager_kind {
     MANAGER_NONE,
     MANAGER_HOSTS, /* `hosts` are to be started */
     MANAGER_SEAT,  /* `assignment` */
-    MANAGER_TASK,  /* `task`: this process becomes a rank, of Slurm's */
+    MANAGER_TASK,  /* `task` and `run_id`: this process becomes a rank, of Slurm's */
 };
 
 struct manager {

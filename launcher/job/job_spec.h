@@ -24,6 +24,9 @@ struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
+/* Bytes of NAME=VALUE: the kernel's MAX_ARG_STRLEN, 32 pages of 4 KiB, without the NUL. */
+#define JOB_VARIABLE_MAX 131071
+
 enum store_choice {
     STORE_AUTO,  /* a world of 1: none; else in ddprun */
     STORE_AGENT, /* in ddprun */
@@ -208,9 +211,10 @@ struct job_spec {
     uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
     uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
     uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
-    uint64_t stop_signals;   /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
+    uint64_t stop_signals; /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
-    char *signals_to_handle; /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
+    bool under_slurm; /* which may send a signal to each process of a step, and more than once */
+    char *signals_to_handle;        /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
     enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
                                        process group */
 

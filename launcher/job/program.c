@@ -145,12 +145,15 @@ static int find_python(const struct host_env *world, const char *script, const c
                    script);
 }
 
-/* What is executed is known: write it down. */
-static int settle(char **path, char *const *first, char *const *then, struct job_spec *spec,
-                  struct co_error *err)
+/* What is executed is known: write it down.
+ *
+ * first     what executes the program; program: as it is called there */
+static int settle(char **path, char *const *first, char *program, char *const *words,
+                  struct job_spec *spec, struct co_error *err)
 {
-    co_autofree char **argv = co_join_words((char *const *const[]){first, then}, 2);
-    co_autofree char *name = strdup(then[0]);
+    char *const named[] = {program, NULL};
+    co_autofree char **argv = co_join_words((char *const *const[]){first, named, words + 1}, 3);
+    co_autofree char *name = strdup(words[0]);
     if (argv == NULL || name == NULL)
         return no_memory(err);
     int n = (int)co_count_words(first) + 1;
@@ -189,13 +192,18 @@ static int make_python(enum program_rule rule, char *const *words, const struct 
         first[2] = "-c";
         first[3] = run_path_code;
     }
+    /* "-x.py" would be an option of Python's */
+    co_autofree char *here = co_format("./%s", words[0]);
+    if (here == NULL)
+        return no_memory(err);
     spec->is_python = true;
-    return settle(&python, (char *const *)first, words, spec, err);
+    return settle(&python, (char *const *)first,
+                  rule == PROGRAM_SCRIPT && words[0][0] == '-' ? here : words[0], words, spec, err);
 }
 
 static int make_exec(char *const *words, char **path, struct job_spec *spec, struct co_error *err)
 {
-    return settle(path, (char *const[]){NULL}, words, spec, err);
+    return settle(path, (char *const[]){NULL}, words[0], words, spec, err);
 }
 
 /* A file that exists and is not for us. */
@@ -209,6 +217,9 @@ static int fail_forbidden(const char *name, enum file_kind kind, struct co_error
         return co_fail(err, -EACCES, "'%.400s' is a device or a pipe, not a program", name);
     case FILE_UNREADABLE:
         return co_fail(err, -EACCES, "'%.400s': no permission to read or to execute it", name);
+    case FILE_PYTHON_APP:
+        return co_fail(err, -EACCES, "'%.400s' is a program for Python: leave out --no-python",
+                       name);
     case FILE_BINARY:
         return co_fail(err, -EACCES,
                        "'%.400s' is a binary file without the permission to execute it: try chmod "
@@ -231,6 +242,11 @@ static int make_script(enum program_rule rule, char *const *words, const struct 
     return make_python(rule, words, world, spec, err);
 }
 
+static bool is_for_python(enum file_kind kind)
+{
+    return kind == FILE_TEXT || kind == FILE_PYTHON_APP;
+}
+
 /* A name without '/'. */
 static int make_searched(enum program_rule rule, char *const *words, const struct host_env *world,
                          struct job_spec *spec, struct co_error *err)
@@ -243,7 +259,7 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
     if (rc == -ENOMEM)
         return no_memory(err);
     enum file_kind here = *name == '\0' ? FILE_MISSING : world->look_at(world->arg, name);
-    if (here == FILE_TEXT && rule == PROGRAM_BY_FILE)
+    if (is_for_python(here) && rule == PROGRAM_BY_FILE)
         return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (here == FILE_EXECUTABLE)
         return co_fail(err, -ENOENT,
@@ -277,7 +293,7 @@ int program_make(enum program_rule rule, char *const *words, const struct host_e
     enum file_kind kind = world->look_at(world->arg, name);
     if (kind == FILE_MISSING)
         return co_fail(err, -ENOENT, "no such program: '%.400s'", name);
-    if (kind == FILE_TEXT && rule == PROGRAM_BY_FILE)
+    if (is_for_python(kind) && rule == PROGRAM_BY_FILE)
         return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (kind != FILE_EXECUTABLE)
         return fail_forbidden(name, kind, err);

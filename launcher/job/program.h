@@ -1,10 +1,10 @@
 /* program.h - the words behind the options -> what is executed.
  *
  * ddprun NAME.py, ddprun NAME of a text file that is not executable and names no other interpreter
- * in its first line: `python -u`. Everything else is executed, searched in PATH when it has no '/'.
- * The Python is $PYTHON_EXEC, else that beside ddprun, if it was called by its path in an
- * environment of Python's, else $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of
- * PATH. */
+ * in its first line, of a directory with a __main__.py, or of a zip archive: `python -u`.
+ * Everything else is executed, searched in PATH when it has no '/'. The Python is $PYTHON_EXEC,
+ * else that beside ddprun, if it was called by its path in an environment of Python's, else
+ * $VIRTUAL_ENV's, else $CONDA_PREFIX's, else python3 or python of PATH. */
 #ifndef DDP_LAUNCHER_JOB_PROGRAM_H
 #define DDP_LAUNCHER_JOB_PROGRAM_H
 

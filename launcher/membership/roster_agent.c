@@ -71,10 +71,10 @@ static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct 
 
 static void describe_end(struct roster_agent *g, const struct supervisor_rank *r)
 {
-    char status[REPORT_STATUS_BYTES];
+    char status[REPORT_END_BYTES];
     char lived[REPORT_DURATION_BYTES];
     snprintf(g->text, sizeof g->text, "%s, %s after its start",
-             report_status(r->status, status, sizeof status),
+             report_end(r, status, sizeof status),
              report_duration(r->ended_ms - r->started_ms, lived, sizeof lived));
 }
 
@@ -97,6 +97,8 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     int rank = v->witness >= 0 ? v->witness : v->rank;
+    if (supervisor_get_state(s) == SUPERVISOR_AWAITING) /* it would have all ranks stopped */
+        return false;
     if (!g->has_ranks || rank < 0 || rank == g->told_rank ||
         (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED &&
          v->outcome != OUTCOME_INTERNAL))
@@ -224,8 +226,10 @@ int roster_agent_obey(struct roster_agent *g, const struct member *m, const stru
     if (o->kill_ranks)
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL};
     else if (o->stop_ranks)
-        ret[n++] = (struct supervisor_event){
-            .type = SUPERVISOR_EV_ORDER_STOP, .gently = has_time(o->why), .may_park = o->may_park};
+        ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_ORDER_STOP,
+                                             .gently = has_time(o->why),
+                                             .may_park = o->may_park,
+                                             .for_failure = o->why == MESSAGE_WHY_FAILURE};
     if (o->ended) {
         const struct member_end *end = member_get_end(m);
         n = 0; /* nothing runs: only that counts */

@@ -10,7 +10,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -31,6 +30,7 @@ struct solo_link {
     bool is_up;
     struct message queue[MAX_QUEUED]; /* from `first` on */
     int first, n;
+    bool is_over_full; /* more was said: as if the link had broken, and both sides say it again */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -58,8 +58,10 @@ static void step(struct solo_link *l, struct roster_input *in)
     for (size_t i = 0; i < actions.n; i++) {
         if (actions.items[i].type != ROSTER_SEND)
             continue;
-        assert(l->n < MAX_QUEUED);
-        l->queue[(l->first + l->n++) % MAX_QUEUED] = actions.items[i].message;
+        if (l->n < MAX_QUEUED)
+            l->queue[(l->first + l->n++) % MAX_QUEUED] = actions.items[i].message;
+        else
+            l->is_over_full = true;
     }
     set_timer(l, in->now_ms);
 }
@@ -112,13 +114,27 @@ static void link_send(void *link, const struct message *m)
 static void link_disconnect(void *link)
 {
     struct solo_link *l = link;
-    l->goes_up = l->is_up = false;
+    l->goes_up = l->is_up = l->is_over_full = false;
     l->n = 0;
+}
+
+static void break_link(struct solo_link *l)
+{
+    l->is_up = false;
+    step(l, &(struct roster_input){.type = ROSTER_GONE});
+    l->is_over_full = false;
+    l->n = 0;
+    l->callbacks.on_down(l->callbacks.arg, "the roster has said more than is kept for this node",
+                         0);
 }
 
 static bool link_deliver(void *link)
 {
     struct solo_link *l = link;
+    if (l->is_over_full) {
+        break_link(l);
+        return true;
+    }
     if (l->goes_up) {
         l->goes_up = false;
         l->is_up = true;

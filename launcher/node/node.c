@@ -19,6 +19,7 @@
 #include "launcher/stdio/output.h"
 #include "node_leave.h"
 #include "node_priv.h"
+#include "node_report.h"
 #include "node_roster.h"
 
 #include "common/clock.h"
@@ -48,6 +49,14 @@ static void on_note(void *arg, const char *text)
 {
     struct node *n = arg;
     node_say(&n->view, "ddprun: %s\n", text);
+}
+
+/* "ddprun: warning: rank 1 cannot connect to rank 2 on node 2 (n3) at 10.77.0.3 port 4711 ..." */
+static void on_wait(void *arg, int rank, const char *text)
+{
+    struct node *n = arg;
+    node_say(&n->view, "ddprun: warning: rank %d %s\n", rank_number(node_numbers(&n->view), rank),
+             text);
 }
 
 static void on_warm(void *arg, const char *text)
@@ -160,11 +169,15 @@ static int check_files(const struct job_spec *spec, int null_fd, struct co_error
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
         (limit.rlim_cur >= for_start && limit.rlim_max >= for_job))
         return 0;
-    return co_fail(err, -EMFILE,
-                   "too few files may be open: %ju (%ju by ulimit -Hn), and %d rank%s on this node "
-                   "need %ju (%ju): see ulimit -n",
-                   (uintmax_t)limit.rlim_cur, (uintmax_t)limit.rlim_max, spec->n_local,
-                   spec->n_local == 1 ? "" : "s", (uintmax_t)for_start, (uintmax_t)for_job);
+    const bool is_hard = limit.rlim_max < for_job; /* the soft one is raised to it later */
+    return co_fail(
+        err, -EMFILE,
+        "%d rank%s on this node need%s %ju open files, and the %s limit is %ju: raise it "
+        "%swith 'ulimit -%sn %ju'",
+        spec->n_local, spec->n_local == 1 ? "" : "s", spec->n_local == 1 ? "s" : "",
+        (uintmax_t)for_job, is_hard ? "hard" : "soft",
+        (uintmax_t)(is_hard ? limit.rlim_max : limit.rlim_cur), is_hard ? "as root " : "",
+        is_hard ? "" : "S", (uintmax_t)for_job);
 }
 
 static int watch_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
@@ -189,7 +202,11 @@ static void on_launch_signal(void *arg, int sig)
     const bool stops = sig < 64 && (n->spec->stop_signals >> sig & 1) != 0;
     if (stops && !node_leave_may_go_alone(&n->view, sig))
         node_roster_end_job(n->parts.roster);
-    if (!n->ended)
+    if (n->ended)
+        return;
+    if (node_hears_again(n, sig))
+        node_leave_widen(&n->view, sig);
+    else
         node_leave_signal(&n->view, sig, true);
 }
 
@@ -243,6 +260,7 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .batch = SPAWN_AT_ONCE,
         .grace_ms = spec->grace_ms,
         .failure_grace_ms = spec->failure_grace_ms,
+        .cause_ms = SUPERVISOR_CAUSE_MS,
         .stop_signals = spec->stop_signals,
         .to_groups = spec->signal_scope == SCOPE_GROUP,
         .has_others = spec->world.has_others,
@@ -254,6 +272,20 @@ static int open_supervisor(struct node *n, struct co_error *err)
     n->supervisor = supervisor_create(&limits);
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
                                  : 0;
+}
+
+/* Slurm may send signals to the ranks, too: those that are held back must not end them, others
+ * shall not come twice. */
+static int share_signals(const struct node *n, struct co_error *err)
+{
+    const struct job_spec *spec = n->spec;
+    const uint64_t held = spec->on_term_ms > 0 ? node_leave_signals(spec) : 0;
+    const uint64_t passed = spec->stop_signals | UINT64_C(1) << SIGUSR1 | UINT64_C(1) << SIGUSR2;
+    int rc =
+        spec->under_slurm
+            ? spawner_share_signals(&n->spawner, held & ~(UINT64_C(1) << SIGTERM), passed & ~held)
+            : 0;
+    return rc == 0 ? 0 : co_fail(err, rc, "the spawner has ended");
 }
 
 /* The spawner, what has to be there before it is forked, and the folder, of which it knows before
@@ -269,7 +301,7 @@ static int open_spawner(struct node *n, struct co_error *err)
     if (rc == 0)
         rc = runtime_dir_choose(&n->names, err);
     if (rc == 0)
-        rc = spawner_open(&n->names, &n->spawner, err);
+        rc = spawner_open(&n->names, &n->spawner, err) ?: share_signals(n, err);
     if (rc == 0)
         rc = runtime_dir_make(&n->names, &n->runtime_dir, err);
     return rc;
@@ -311,6 +343,7 @@ static void open_start(struct node *n)
                                                  .on_joined = on_joined,
                                                  .on_asked = on_asked,
                                                  .on_death = on_death,
+                                                 .on_wait = on_wait,
                                                  .on_saved = on_saved,
                                                  .arg = n};
 }
@@ -401,6 +434,7 @@ void node_close(struct node *n)
 void node_begin(struct node *n)
 {
     n->view.begun_ms = co_now_ms();
+    n->events.node = n->spec->world.has_others ? -1 : 0;
     events_job_start(&n->events, job_spec_words(n->spec), n->spec->n_local, n->spec->max_restarts);
     if (n->spec->warm == WARM_START) {
         node_warm_up(n);
@@ -419,9 +453,18 @@ static struct node_end the_end(const struct node *n)
         end.exit_code = end.exit_code != 0;
     else
         end.die_of = supervisor_die_of(n->supervisor);
+    if (end.exit_code == 0 && end.die_of == 0 && output_has_loss(n->output) &&
+        !n->spec->as_torchrun)
+        end.exit_code = OUTPUT_EXIT_LOST;
     if (end.die_of != 0 && n->spec->world.launch_fd != 0) /* ssh would not tell of what */
         end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;
+}
+
+static void tell_end(struct node *n)
+{
+    const struct node_result_place place = node_result_place(n);
+    events_job_end(&n->events, n->supervisor, place.n_restarts, place.generation + 1);
 }
 
 int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
@@ -440,8 +483,9 @@ int node_run(const struct job_spec *spec, const struct roster_link_ops *link, in
             uv_run(&n.loop, UV_RUN_ONCE);
             node_settle(&n);
         }
+        node_report_end(&n.view);
         node_features_on_end(&n.view, false);
-        events_job_end(&n.events, n.supervisor);
+        tell_end(&n);
         *ret_end = the_end(&n);
     }
     node_close(&n);

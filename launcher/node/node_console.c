@@ -125,6 +125,7 @@ static void judge_pace(const struct node_view *n, struct status_rank *ranks, str
     for (int i = 0; paces != NULL && i < n_local; i++) {
         uint64_t digest;
         struct status_rank *r = &ranks[i];
+        r->wait = node_memory_wait_of(n->gen->memory, i);
         r->has_progress = node_memory_read_progress(n->gen->memory, i, &r->progress, &digest);
         paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
         r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
@@ -267,6 +268,7 @@ static void begin_stacks(struct node_console *nc, struct console_client *client,
     const struct node_stacks_opts opts = {.local_rank = local_rank,
                                           .signal = r->signal,
                                           .has_tools = r->has_tools,
+                                          .tool_ms = STACKS_TOOL_MS,
                                           .on_done = on_stacks,
                                           .arg = nc};
     if (node_stacks_begin(nc->node, &opts, &nc->stacks, &err) < 0)

@@ -1,9 +1,11 @@
 /* node_features.c - what a node can do besides running ranks: the list, and a call for all. */
 #include "node_console.h"
+#include "node_errors.h"
 #include "node_hang.h"
 #include "node_leave.h"
 #include "node_pmi.h"
 #include "node_priv.h"
+#include "node_report.h"
 #include "node_stacks.h"
 #include "node_standby.h"
 #include "node_steps.h"
@@ -13,8 +15,9 @@
 /* Called in this order. The steps of a generation are told before standbys are let go, which
  * belong to its end. */
 static const struct node_feature *const features[] = {
-    &node_hang_feature,   &node_leave_feature, &node_steps_feature,   &node_standby_feature,
-    &node_stacks_feature, &node_pmi_feature,   &node_console_feature,
+    &node_errors_feature, &node_hang_feature,    &node_leave_feature,
+    &node_steps_feature,  &node_standby_feature, &node_stacks_feature,
+    &node_pmi_feature,    &node_console_feature, &node_report_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/process.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -41,10 +42,16 @@ struct node_hang {
 
 static void look_at(const struct node_view *n, int rank, struct hang_look *ret)
 {
+    const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, rank);
+    struct co_process process;
     *ret = (struct hang_look){
-        .runs = supervisor_get_rank(n->supervisor, rank)->phase == RANK_RUNS,
+        .runs = r->phase == RANK_RUNS,
         .output_ms = output_rank_ms(n->output, rank),
     };
+    if (ret->runs && co_process_look(r->pid, &process, NULL) == 0) {
+        ret->is_runnable = process.state == 'R';
+        ret->cpu_ms = process.cpu_ms;
+    }
     ret->has_page = node_memory_read_progress(n->gen->memory, rank, &ret->progress, &ret->digest);
 }
 
@@ -62,8 +69,8 @@ static void look_closer(struct node_hang *w)
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-/* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, outside of calls, last all_reduce #811; step
- * 417" */
+/* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, uses 0% of a CPU, last in all_reduce #811;
+ * 417 steps completed" */
 static void print_rank(FILE *out, const struct node_hang *w, int rank)
 {
     const struct hang_look *look = &w->looks[rank];
@@ -71,6 +78,9 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
     fprintf(out, "  rank %d: pid %d, %s", rank_number(node_numbers(w->n), rank),
             (int)supervisor_get_rank(w->n->supervisor, rank)->pid,
             hang_proc_text(&w->procs[rank], text, sizeof text));
+    const int cpu_percent = hang_cpu_percent(w->hang, rank);
+    if (cpu_percent >= 0)
+        fprintf(out, ", uses %d%% of a CPU", cpu_percent);
     const struct progress *p = &look->progress;
     const char *before = ", ";
     for (unsigned i = 0; look->has_page && i < p->n_calls; i++) {
@@ -111,15 +121,8 @@ static void tell_finding(const struct node_hang *w)
 /* --- ending it -------------------------------------------------------------------------------- */
 
 /* Behind "|", as the last lines of a rank's stderr are. */
-static void tell_stack(const struct node_hang *w, const struct stack *stack)
+static void print_lines(FILE *out, const char *line)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return;
-    fprintf(out, "  where rank %d is:\n", stack->rank);
-    const char *line = stack->text;
     for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
         const size_t n = strcspn(line, "\n");
         fprintf(out, "    | %.*s\n", (int)n, line);
@@ -127,6 +130,24 @@ static void tell_stack(const struct node_hang *w, const struct stack *stack)
     }
     if (*line != '\0')
         fprintf(out, "    | ...\n");
+}
+
+/* Its frames, else what the kernel tells root, else why there are none. */
+static void tell_stack(const struct node_hang *w, const struct stack *stack)
+{
+    char *text = NULL;
+    size_t size = 0;
+    const char *note = stack->note;
+    const char *lines = stack->text != NULL ? stack->text : stack->where.kernel;
+    if (*lines == '\0' && *note == '\0')
+        return;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    fprintf(out, "  where rank %d is%s%s%s%s:\n", stack->rank,
+            stack->text == NULL && *lines != '\0' ? " in the kernel" : "",
+            *note != '\0' ? " (" : "", note, *note != '\0' ? ")" : "");
+    print_lines(out, *lines != '\0' ? lines : "no stack could be taken");
     if (fclose(out) == 0)
         output_report(w->n->output, text);
     free(text);
@@ -167,7 +188,10 @@ static bool is_ending(const struct node_hang *w)
 static bool is_wanted(const struct node_hang *w)
 {
     const struct supervisor *s = w->n->supervisor;
-    return supervisor_get_state(s) == SUPERVISOR_RUNNING && supervisor_generation(s) == w->found_in;
+    const enum supervisor_state state = supervisor_get_state(s);
+    /* awaiting: another rank lost a peer, and this one's hang may be why */
+    return (state == SUPERVISOR_RUNNING || state == SUPERVISOR_AWAITING) &&
+           supervisor_generation(s) == w->found_in;
 }
 
 static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
@@ -180,7 +204,7 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         w->pid = 0; /* it does not end of its hanging */
         return;
     }
-    if (n > 0 && list[0].text != NULL)
+    if (n > 0)
         tell_stack(w, &list[0]);
     tell_flights(w, flights);
     end_rank(w, co_now_ms());
@@ -193,6 +217,7 @@ static void begin_end(struct node_hang *w, uint64_t now_ms)
     struct co_error err;
     const struct node_stacks_opts opts = {.local_rank = w->finding.rank,
                                           .has_tools = true,
+                                          .tool_ms = STACKS_TOOL_HANG_MS,
                                           .all_dump = true,
                                           .on_done = on_stacks,
                                           .arg = w};
@@ -201,10 +226,26 @@ static void begin_end(struct node_hang *w, uint64_t now_ms)
         end_rank(w, now_ms);
 }
 
+static void tell_kill(const struct node_hang *w)
+{
+    char state[HANG_PLACE_BYTES + 64], text[sizeof state + 128];
+    struct hang_proc process;
+    hang_proc_read(w->pid, &process);
+    snprintf(text, sizeof text,
+             "ddprun: warning: rank %d did not end within %.1f s of SIGABRT, it %s: ddprun kills "
+             "it\n",
+             rank_number(node_numbers(w->n), w->finding.rank),
+             (double)w->n->spec->failure_grace_ms / 1000,
+             hang_proc_text(&process, state, sizeof state));
+    output_report(w->n->output, text);
+}
+
 static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
     if (now_ms < w->kill_at_ms)
         return;
+    if (!w->finding.is_stopped)
+        tell_kill(w);
     spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
 }

@@ -32,11 +32,16 @@ static bool is_going_on(const struct node_view *n)
 
 /* SIGTERM, and what --signals-to-handle adds, as a scheduler sends them. Who presses ^C or closes
  * the terminal wants the job to end, not to save. */
+uint64_t node_leave_signals(const struct job_spec *spec)
+{
+    const uint64_t of_people =
+        UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP | UINT64_C(1) << SIGQUIT;
+    return spec->stop_signals & ~of_people;
+}
+
 static bool announces(const struct node_view *n, int sig)
 {
-    if (sig == SIGINT || sig == SIGHUP || sig == SIGQUIT)
-        return false;
-    return sig == SIGTERM || (sig > 0 && sig < 64 && (n->spec->stop_signals >> sig & 1) != 0);
+    return sig > 0 && sig < 64 && (node_leave_signals(n->spec) >> sig & 1) != 0;
 }
 
 static bool stops(const struct node_view *n, int sig)
@@ -119,6 +124,13 @@ void node_leave_signal(const struct node_view *n, int sig, bool of_all)
     if (l != NULL && stops(n, sig))
         let_go(l);
     node_post(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL, .sig = sig});
+}
+
+void node_leave_widen(const struct node_view *n, int sig)
+{
+    struct node_leave *l = n->parts->leave;
+    if (l != NULL && l->held == sig && !l->is_over)
+        l->of_all = true;
 }
 
 static void release(struct node_leave *l)

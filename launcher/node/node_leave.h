@@ -9,6 +9,9 @@
 #include "node_view.h"
 
 #include <stdbool.h>
+#include <stdint.h>
+
+struct job_spec;
 
 extern const struct node_feature node_leave_feature;
 
@@ -18,6 +21,12 @@ extern const struct node_feature node_leave_feature;
  * of_all   each node of the job has got it: what this one saves is of no use before all have saved,
  *          so it is held back until node_leave_release(), and the roster is told */
 void node_leave_signal(const struct node_view *n, int sig, bool of_all);
+
+/* Bit N: signal N is one that may be held back. */
+uint64_t node_leave_signals(const struct job_spec *spec);
+
+/* The signal that is held back was this node's only, and each node of the job has got it. */
+void node_leave_widen(const struct node_view *n, int sig);
 
 /* The ranks of all nodes have saved. */
 void node_leave_release(const struct node_view *n);

@@ -25,7 +25,7 @@ static void on_note(void *arg, const char *text)
 {
     struct node_pmi *p = arg;
     const enum supervisor_state state = supervisor_get_state(p->n->supervisor);
-    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING)
+    if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING || state == SUPERVISOR_AWAITING)
         node_say(p->n, "ddprun: %s\n", text); /* else the ranks are being stopped anyway */
 }
 

@@ -6,6 +6,7 @@
 
 #include "launcher/diagnosis/oom_watch.h"
 #include "launcher/reporting/event_log.h"
+#include "launcher/reporting/node_result.h"
 #include "launcher/spawner/runtime_dir.h"
 #include "launcher/warm/warm.h"
 #include "node_view.h"
@@ -42,7 +43,9 @@ struct node {
     struct warm warm;
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
-    int n_started; /* ranks asked for: the next one's number */
+    uint32_t n_charged;    /* restarts, of a job of this node alone */
+    uint64_t heard_ms[32]; /* node_hears_again(): by signal; 0: not yet */
+    int n_started;         /* ranks asked for: the next one's number */
     bool ended;
     struct node_queue queue;
     struct node_parts parts; /* owned */
@@ -103,11 +106,20 @@ void node_consume(void *arg, struct supervisor_event *e);
 /* Of struct node_roster_opts: tell why the last generation ended, and what follows. */
 void node_on_restart(void *arg, const struct roster_restart *restart);
 
+/* What of the report is not about ranks. What the roster of a node that is alone has charged is
+ * known without a verdict. */
+struct node_result_place node_result_place(const struct node *n);
+
 /* An event from outside: post it, and drain the queue. */
 void node_feed(struct node *n, const struct supervisor_event *e);
 
 /* Drain the queue, and look whether the roster has something new, until nothing is left. */
 void node_settle(struct node *n);
+
+/* Is this the same signal once more, which Slurm sends to each process of a step: to the launching
+ * ddprun, too, which passes it on, and at the end of a job's time twice? What a person sends, ^C
+ * and the like, counts each time. */
+bool node_hears_again(struct node *n, int sig);
 
 /* For uv_poll_start() and uv_timer_start(), with the node as data. */
 void node_on_spawner(uv_poll_t *poll, int status, int events);

@@ -20,6 +20,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
 #include "node_leave.h"
+#include "node_report.h"
 #include "node_view.h"
 #include "node_wait.h"
 
@@ -46,6 +47,8 @@ struct node_roster {
     void *link; /* owned: ops->close() it */
     uv_timer_t timer, hold_timer;
     bool is_looking; /* node_roster_look() is under way, and comes to what is new by itself */
+    bool is_up;      /* the link */
+    bool keeps_link; /* the member has ended, and node_report.h still needs it */
     bool is_due;     /* the member's deadline has come; what was received before it is read first */
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
@@ -165,7 +168,8 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
     enum supervisor_state state = supervisor_get_state(g->node->supervisor);
     bool ends = member_get_state(g->member) == MEMBER_ENDING;
     if (state != SUPERVISOR_STARTING && state != SUPERVISOR_RUNNING &&
-        state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED)
+        state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED &&
+        state != SUPERVISOR_AWAITING)
         return;
     if (o->kill_ranks)
         events_order(g->node->events, generation(g), "lease", g->wait.trouble);
@@ -230,6 +234,21 @@ static void set_lease(struct node_roster *g, uint64_t end_ms)
         node_lose_spawner(n);
 }
 
+/* A job that ends well reports nothing else on a node that had no ranks. */
+static void say_spare(const struct node_roster *g)
+{
+    const struct member_end *end = member_get_end(g->member);
+    if (end->exit_code == 0 && end->by_roster && !end->took_part && !is_led(g) && !is_alone(g))
+        node_say(g->node,
+                 "ddprun: note: this node was a spare: the job has ended well without it\n");
+}
+
+static void disconnect(struct node_roster *g)
+{
+    g->is_up = g->keeps_link = false;
+    g->ops->disconnect(g->link);
+}
+
 /* What follows may make the member step again: its messages go first, and the rest is a copy. */
 static void follow(struct node_roster *g, const struct member_orders *orders)
 {
@@ -237,13 +256,16 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     struct supervisor_event events[ROSTER_AGENT_MAX_EVENTS];
     for (size_t i = 0; i < o.n_messages; i++)
         g->ops->send(g->link, &o.messages[i]);
-    if (o.disconnect)
-        g->ops->disconnect(g->link);
+    g->keeps_link = o.disconnect && o.ended && g->is_up && node_report_needs_link(g->node);
+    if (o.disconnect && !g->keeps_link)
+        disconnect(g);
     if (o.connect)
         g->ops->connect(g->link);
     set_timer(g);
     if (!is_alone(g) && o.start_ranks)
         announce(g);
+    if (o.ended)
+        say_spare(g);
     if (!is_alone(g))
         note_order(g, &o);
     if (o.kill_ranks && member_get_state(g->member) == MEMBER_KILLING)
@@ -402,6 +424,7 @@ void node_roster_lapse(struct node_roster *g)
 static void on_up(void *arg, bool is_here)
 {
     struct node_roster *g = arg;
+    g->is_up = true;
     g->wait.trouble[0] = '\0';
     step_member(g, &(struct member_input){.type = MEMBER_LINK_UP, .local = is_here});
     node_queue_drain(g->node->queue);
@@ -425,12 +448,29 @@ static void hear_stop(struct node_roster *g, const struct message *m)
         events_order(g->node->events, generation(g), why_names[m->stop.why], text);
 }
 
+/* The ranks do not notice it; programs that read the events do. */
+static void note_replaced(struct node_roster *g)
+{
+    events_coordinator(g->node->events, generation(g), "replaced");
+    if (!is_led(g))
+        node_say(g->node,
+                 "ddprun: note: the coordinator at %s was replaced; generation %" PRIu32
+                 " goes on with the new one\n",
+                 g->daemon, member_get_place(g->member)->generation);
+}
+
 /* Who may come again is told on the terminal why he waits. */
 static void on_message(void *arg, const struct message *m)
 {
     struct node_roster *g = arg;
+    if (m->type == MESSAGE_RESULT)
+        node_report_hear(g->node, m);
+    if (m->type == MESSAGE_RESULT || g->keeps_link)
+        return;
     if (m->type == MESSAGE_REFUSED)
         snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
+    if (m->type == MESSAGE_WELCOME && m->welcome.replaced)
+        note_replaced(g);
     if (m->type == MESSAGE_STOP)
         hear_stop(g, m);
     else
@@ -441,6 +481,12 @@ static void on_message(void *arg, const struct message *m)
 static void on_down(void *arg, const char *text, int exit_code)
 {
     struct node_roster *g = arg;
+    const bool was_kept = g->keeps_link;
+    g->is_up = g->keeps_link = false;
+    if (was_kept) { /* the member does not know of it */
+        node_report_lose_link(g->node);
+        return;
+    }
     snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", text);
     step_member(g, &(struct member_input){.type = MEMBER_LINK_DOWN,
                                           .text = g->wait.trouble,
@@ -510,6 +556,38 @@ const struct report_job *node_roster_fill_report(const struct node_roster *g,
     return ret;
 }
 
+struct node_result_place node_roster_place(const struct node_roster *g)
+{
+    const struct member_place *p = member_get_place(g->member);
+    const bool takes_part = p->generation != MESSAGE_NO_GENERATION;
+    return (struct node_result_place){.run_id = g->node->spec->run_id,
+                                      .takes_part = takes_part,
+                                      .generation = takes_part ? generation(g) : p->generation,
+                                      .node_index = takes_part ? p->place.node_index : 0,
+                                      .n_restarts = member_get_end(g->member)->n_restarts};
+}
+
+/* --- For node_report.h, beside what the member says --- */
+
+static void report_send(void *arg, const struct message *m)
+{
+    struct node_roster *g = arg;
+    if (g->is_up)
+        g->ops->send(g->link, m);
+}
+
+static bool report_is_up(const void *arg)
+{
+    return ((const struct node_roster *)arg)->is_up;
+}
+
+static void report_hang_up(void *arg)
+{
+    struct node_roster *g = arg;
+    if (g->keeps_link)
+        disconnect(g);
+}
+
 /* --- Beginning and end --- */
 
 static void find_name(const struct job_world *world, char name[MESSAGE_NAME_BYTES])
@@ -549,11 +627,13 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .node_rank = spec->world.node_rank,
                                   .n_local = (uint32_t)spec->n_local,
                                   .keeps_rank_0 = spec->world.keeps_rank_0,
+                                  .reports = node_report_may_write(g->node),
                                   .stop_ms = stop_ms(spec),
                                   .n_addresses = is_alone(g) ? 0 : own_addresses_find(addresses),
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
-                                   .failover_timeout_ms = spec->world.failover_timeout_ms};
+                                   .failover_timeout_ms = spec->world.failover_timeout_ms,
+                                   .may_be_spare = is_led(g) || is_alone(g)};
     if (!is_alone(g) &&
         getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
         return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
@@ -588,6 +668,11 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
                                                     .on_vacant = on_vacant,
                                                     .on_note = on_note,
                                                     .arg = g};
+    node_report_set_link(n, &(struct node_report_link){.send = report_send,
+                                                       .is_up = report_is_up,
+                                                       .hang_up = report_hang_up,
+                                                       .arg = g,
+                                                       .stop_ms = stop_ms(n->spec)});
     int rc = make_member(g, err);
     g->wait.member = g->member;
     return rc == 0 ? g->ops->open(n->loop, n->spec, &callbacks, &g->link, err) : rc;

@@ -60,6 +60,9 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
 const struct report_job *node_roster_fill_report(const struct node_roster *g,
                                                  struct report_job *ret);
 
+/* Likewise, for the file of --report and the last event. */
+struct node_result_place node_roster_place(const struct node_roster *g);
+
 /* Close what the loop knows. It is to be run to its end then, and node_roster_destroy() called.
  * NULL is fine for both. */
 void node_roster_close(struct node_roster *g);

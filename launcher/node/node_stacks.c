@@ -164,6 +164,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                     .output = n->output,
                                     .signal = opts->signal,
                                     .has_tools = opts->has_tools,
+                                    .tool_ms = opts->tool_ms,
                                     .flights = flights,
                                     .on_done = opts->on_done,
                                     .arg = opts->arg};

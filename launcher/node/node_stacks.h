@@ -15,6 +15,7 @@ struct node_stacks_opts { /* the rest as in stacks.h */
     int local_rank;       /* -1: all */
     int signal;
     bool has_tools;
+    uint64_t tool_ms;
     bool all_dump; /* torch's flight recorder of all ranks is wanted, whoever is looked at */
     void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
     void *arg;

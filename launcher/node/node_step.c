@@ -14,9 +14,11 @@
 #include "launcher/reporting/report.h"
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
+#include "node_errors.h"
 #include "node_hang.h"
 #include "node_leave.h"
 #include "node_pmi.h"
+#include "node_report.h"
 #include "node_roster.h"
 #include "node_stacks.h"
 #include "node_standby.h"
@@ -32,7 +34,10 @@
 
 /* From the last start until OOM kills are counted: that must not take a CPU from ranks that have
  * just begun, and it takes longer to use up any memory. */
-enum { SETTLED_MS = 10 };
+enum {
+    SETTLED_MS = 10,
+    SAME_SIGNAL_MS = 1000, /* by ways of different length: a launching ddprun and its srun */
+};
 
 /* --- Orders --- */
 
@@ -54,9 +59,18 @@ static const struct hang_finding *hang_of_root(const struct node *n)
     return rank >= 0 ? node_hang_of(&n->view, supervisor_get_rank(n->supervisor, rank)->pid) : NULL;
 }
 
+struct node_result_place node_result_place(const struct node *n)
+{
+    struct node_result_place place = node_roster_place(n->parts.roster);
+    if (!n->spec->world.has_others)
+        place.n_restarts = n->n_charged;
+    return place;
+}
+
 static void report(struct node *n, const struct roster_restart *restart)
 {
     struct report_job job;
+    const struct node_result_place place = node_result_place(n);
     co_autofree char *text = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
@@ -68,17 +82,32 @@ static void report(struct node *n, const struct roster_restart *restart)
         .begun_ms = n->view.begun_ms,
         .job = n->spec->world.has_others ? node_roster_fill_report(n->parts.roster, &job) : NULL,
         .restart = restart,
+        .result = restart == NULL ? node_report_result(&n->view) : NULL,
+        .place = &place,
     });
     if (text != NULL)
         output_report(n->output, text);
 }
 
+static void note_charge(struct node *n, const struct roster_restart *restart)
+{
+    if (!restart->is_free)
+        n->n_charged = restart->n_counted;
+}
+
 void node_on_restart(void *arg, const struct roster_restart *restart)
 {
     struct node *n = arg;
+    note_charge(n, restart);
     report(n, restart);
     node_stacks_tell_flights(&n->view);
     events_restart(&n->events, n->supervisor, restart);
+}
+
+static void on_reported(void *arg)
+{
+    struct node *n = arg;
+    output_drain(n->output, on_all_said, n);
 }
 
 /* The ranks' last words are out, or kept: ours come after them, by the same way. They wait until
@@ -95,7 +124,7 @@ static void on_drained(void *arg)
     if (ends)
         event_log_end(&n->event_log, n->supervisor);
     if (ends)
-        output_drain(n->output, on_all_said, n);
+        node_report_finish(&n->view, on_reported, n);
     else
         on_all_said(n);
 }
@@ -186,13 +215,14 @@ static void say_replacement(struct node *n, const struct roster_restart *restart
     char count[32] = "";
     if (restart == NULL || r->rank < 0)
         return;
+    note_charge(n, restart);
     if (restart->is_free)
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %u of %d", restart->n_counted, max);
     node_say(&n->view, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
              supervisor_place_of(n->supervisor, r->rank),
-             report_status(r->was.status, status, sizeof status),
+             report_end(&r->was, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
              r->is_dropped ? "the others go on without it" : "it is replaced", count);
     node_steps_tell_pace(&n->view);
@@ -212,7 +242,8 @@ static void say_transition(struct node *n, enum supervisor_state from,
     enum supervisor_state to = supervisor_get_state(n->supervisor);
     if (from == to)
         return;
-    if (to == SUPERVISOR_STOPPING)
+    const bool is_told = from == SUPERVISOR_AWAITING && e->type == SUPERVISOR_EV_ORDER_STOP;
+    if (to == SUPERVISOR_STOPPING && !is_told) /* by note_order() in node_roster.c */
         events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
         node_say(&n->view, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
@@ -234,7 +265,7 @@ static bool all_run(const struct node *n)
     return state == SUPERVISOR_RUNNING || state == SUPERVISOR_PARKED;
 }
 
-/* A rank that waits for another generation waits in vain. */
+/* No generation follows for a rank that waits for one. */
 static bool is_hopeless(const struct node *n, enum supervisor_state from,
                         const struct supervisor_event *e)
 {
@@ -250,10 +281,15 @@ void node_consume(void *arg, struct supervisor_event *e)
     enum supervisor_state from = supervisor_get_state(n->supervisor);
     node_features_on_event(&n->view, e);
     e->now_ms = co_now_ms();
-    const bool was_well = supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE;
+    const bool is_open = supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_NONE ||
+                         from == SUPERVISOR_AWAITING;
     supervisor_step(n->supervisor, e, &orders);
-    if (was_well && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED)
+    const enum supervisor_state to = supervisor_get_state(n->supervisor);
+    if (is_open && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED &&
+        to != SUPERVISOR_AWAITING)
         oom_watch_note_failure(&n->oom); /* before others are told to stop */
+    if (orders.signal != 0)
+        node_errors_note_stop(&n->view, from, e);
     say_transition(n, from, e);
     if (is_hopeless(n, from, e))
         node_memory_give_up(n->gen.memory);
@@ -307,6 +343,7 @@ static struct supervisor_event make_exit(struct node *n, const struct spawner_re
     x.lost = node_memory_rank_gone(n->gen.memory, x.rank, x.status);
     x.lost_peer = node_memory_has_lost_peer(n->gen.memory, x.rank);
     x.progress = look_at_progress(n);
+    node_errors_note_exit(&n->view, &x);
     node_pmi_note_exit(&n->view, &x);
     return supervisor_exit_event(&x);
 }
@@ -374,6 +411,19 @@ void node_on_spawner(uv_poll_t *poll, int status, int events)
     node_queue_drain(&n->queue);
 }
 
+bool node_hears_again(struct node *n, int sig)
+{
+    const size_t max = sizeof n->heard_ms / sizeof n->heard_ms[0];
+    const uint64_t now_ms = co_now_ms();
+    if (!n->spec->under_slurm || sig <= 0 || (size_t)sig >= max || sig == SIGINT || sig == SIGHUP ||
+        sig == SIGQUIT || sig == SIGWINCH || sig == SIGCONT)
+        return false;
+    if (n->heard_ms[sig] != 0 && now_ms - n->heard_ms[sig] < SAME_SIGNAL_MS)
+        return true;
+    n->heard_ms[sig] = now_ms;
+    return false;
+}
+
 void node_on_signal(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -383,6 +433,8 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
             output_resize(n->output, STDERR_FILENO);
+        if (node_hears_again(n, (int)info.ssi_signo))
+            continue;
         node_leave_signal(&n->view, (int)info.ssi_signo, false);
         node_queue_drain(&n->queue);
     }

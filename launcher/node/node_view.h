@@ -50,6 +50,7 @@ struct node_view { /* all borrowed */
 
 /* What features keep, each by its own file; NULL: the job has not asked for it, or it is closed. */
 struct node_parts {
+    struct node_errors *errors;
     struct node_hang *hang;
     struct node_leave *leave;
     struct node_standby *standby;
@@ -57,6 +58,7 @@ struct node_parts {
     struct node_pmi *pmi;
     struct flights *flights; /* torch's dumps of this generation, which are not told yet */
     struct node_console *console;
+    struct node_report *report;
     struct node_roster *roster;
 };
 

@@ -140,8 +140,7 @@ static int set_send(const struct draft *d, struct remote_spec *r, struct co_erro
 static int refuse_meeting(const struct draft *d, struct co_error *err)
 {
     static const enum cli_option places[] = {OPTION_RDZV_ENDPOINT, OPTION_NODE_RANK,
-                                             OPTION_MASTER_ADDR, OPTION_LOCAL_ADDR,
-                                             OPTION_STANDALONE};
+                                             OPTION_MASTER_ADDR, OPTION_STANDALONE};
     const struct given *hosts =
         &d->given[d->given[OPTION_HOSTS].value != NULL ? OPTION_HOSTS : OPTION_HOSTFILE];
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -247,10 +246,32 @@ static bool is_settled(const struct draft *d, const struct job_spec *spec)
     return spec->as_torchrun || d->assignment != NULL;
 }
 
-/* As many ranks as tasks: whoever asks for more has two starters. */
-static int take_task(const struct draft *d, const struct slurm_task *task, struct job_spec *spec,
+/* Without a supervisor these do nothing. One rank says so. */
+static int note_unsupervised(const struct draft *d, const struct slurm_task *task,
+                             struct job_spec *spec, struct co_error *err)
+{
+    static const enum cli_option supervised[] = {
+        OPTION_MAX_RESTARTS, OPTION_HANG_TIMEOUT, OPTION_TIMEOUT, OPTION_ON_TERM,
+        OPTION_LOG_DIR,      OPTION_EVENTS,       OPTION_REPORT};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof supervised / sizeof *supervised; i++) {
+        const struct given *g = &d->given[supervised[i]];
+        if (task->rank == 0 && g->value != NULL && !g->from_env)
+            rc = cli_note(spec, err,
+                          "%s has no effect: Slurm has started each rank and supervises it; srun "
+                          "--ntasks-per-node 1 leaves the ranks to ddprun",
+                          g->by);
+    }
+    return rc;
+}
+
+/* As many ranks as tasks: a command line with another number has two starters. The tasks of a step,
+ * each with a ddprun of its own, are one job by the name of the step. */
+static int take_task(struct draft *d, const struct manager *m, struct job_spec *spec,
                      struct co_error *err)
 {
+    const struct slurm_task *task = &m->task;
+    struct given *id = &d->given[OPTION_RDZV_ID];
     const struct given *np = &d->given[OPTION_NP], *per_node = &d->given[OPTION_NPROC_PER_NODE];
     const struct given *g = np->value != NULL ? np : per_node;
     if (g->value != NULL && !g->from_env)
@@ -265,7 +286,11 @@ static int take_task(const struct draft *d, const struct slurm_task *task, struc
     if (spec->task == NULL)
         return co_fail(err, -ENOMEM, "no memory for a task");
     *spec->task = *task;
-    return 0;
+    if (id->value == NULL) {
+        id->value = m->run_id;
+        snprintf(id->by, sizeof id->by, "Slurm");
+    }
+    return note_unsupervised(d, task, spec, err);
 }
 
 /* One ddprun for each node, started by mpiexec.hydra and its kin.
@@ -300,7 +325,7 @@ int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec 
     if (rc == 0 && m->manager.kind == MANAGER_SEAT) {
         cli_take_assignment(d, &m->manager.assignment);
     } else if (rc == 0 && m->manager.kind == MANAGER_TASK) {
-        rc = take_task(d, &m->manager.task, spec, err);
+        rc = take_task(d, &m->manager, spec, err);
     } else if (rc == 0 && m->manager.kind == MANAGER_HOSTS) {
         d->found = &m->manager.hosts;
         d->found_by_srun = m->manager.by_srun;

@@ -2,6 +2,7 @@
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
 
+#include "common/buf.h"
 #include "common/error.h"
 #include "common/parse.h"
 
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
  * done before. */
@@ -130,24 +132,31 @@ static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struc
     return 0;
 }
 
-/* Python's names of signals: those of the kernel, and a few older ones. returns 0 if it is none */
-static int signal_by_name(const char *name, size_t len)
+/* The kernel's names of signals, and a few older ones, in capitals or not, with SIG or without.
+ *
+ * ret_name   as Python has it, without SIG; lent
+ * returns    0: it is none */
+static int signal_by_name(const char *name, size_t len, const char **ret_name)
 {
     static const struct {
         const char *name;
         int number;
     } others[] = {{"CLD", SIGCHLD}, {"IOT", SIGABRT}, {"IO", SIGIO}, {"POLL", SIGIO}};
-    if (len <= 3 || strncmp(name, "SIG", 3) != 0)
-        return 0;
-    name += 3;
-    len -= 3;
+    if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
+        name += 3;
+        len -= 3;
+    }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strncmp(name, others[i].name, len) == 0 && others[i].name[len] == '\0')
+        if (len == strlen(others[i].name) && strncasecmp(name, others[i].name, len) == 0) {
+            *ret_name = others[i].name;
             return others[i].number;
+        }
     for (int n = 1; n < SIGRTMIN; n++) {
         const char *known = sigabbrev_np(n);
-        if (known != NULL && strncmp(name, known, len) == 0 && known[len] == '\0')
+        if (known != NULL && len == strlen(known) && strncasecmp(name, known, len) == 0) {
+            *ret_name = known;
             return n;
+        }
     }
     return 0;
 }
@@ -164,37 +173,61 @@ static bool cannot_stop(int sig)
     return false;
 }
 
-/* As torchrun, an unknown name costs a warning and is in the ranks' environment all the same. */
+/* One that cannot be handled: wrong usage; to torchrun it is worth a warning. */
+static int refuse_signal(const struct given *g, const char *name, size_t len, bool is_known,
+                         struct job_spec *spec, struct co_error *err)
+{
+    const int shown = len < 60 ? (int)len : 60;
+    if (!spec->as_torchrun)
+        return co_fail(err, -EINVAL, "invalid value '%.*s' for %s: expected %s", shown, name, g->by,
+                       is_known ? "a signal that a process can handle, such as SIGUSR1"
+                                : "the name of a signal, such as SIGUSR1 or USR1");
+    return is_known
+               ? cli_note(spec, err, "%s: '%.*s' keeps its own meaning: ignored", g->by, shown,
+                          name)
+               : cli_note(spec, err, "%s: there is no signal '%.*s': ignored", g->by, shown, name);
+}
+
+/* The ranks' environment gets the names as Python has them; those that are ignored as they are. */
 static int set_signals(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_SIGNALS_TO_HANDLE];
     const char *list = g->value != NULL ? g->value : usual_signals;
+    struct co_buf names = {0};
     int rc = g->value != NULL ? cli_check_name(g, err) : 0;
     spec->stop_signals = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
                          UINT64_C(1) << SIGQUIT;
     for (const char *at = list; rc == 0 && at != NULL;) {
-        size_t len = strcspn(at, ",");
-        int sig = signal_by_name(at, len);
-        if (sig == 0 && len > 0)
-            rc = cli_note(spec, err, "%s: there is no signal '%.*s': ignored", g->by,
-                          len < 60 ? (int)len : 60, at);
-        else if (sig != 0 && cannot_stop(sig))
-            rc = cli_note(spec, err, "%s: '%.*s' keeps its own meaning: ignored", g->by, (int)len,
-                          at);
-        else if (sig != 0)
+        const size_t len = strcspn(at, ",");
+        const char *name = NULL;
+        const int sig = signal_by_name(at, len, &name);
+        const bool is_handled = sig != 0 && !cannot_stop(sig);
+        if (is_handled)
             spec->stop_signals |= UINT64_C(1) << sig;
+        else if (len > 0)
+            rc = refuse_signal(g, at, len, sig != 0, spec, err);
+        if (rc == 0 && (at != list && co_buf_append(&names, ",", 1) < 0))
+            rc = -ENOMEM;
+        if (rc == 0 && (is_handled ? co_buf_append(&names, "SIG", 3) < 0 ||
+                                         co_buf_append(&names, name, strlen(name)) < 0
+                                   : co_buf_append(&names, at, len) < 0))
+            rc = -ENOMEM;
         at = at[len] == ',' ? at + len + 1 : NULL;
     }
-    if (rc < 0)
-        return rc;
-    return cli_copy(list, "the signals to handle", &spec->signals_to_handle, err);
+    if (rc == -ENOMEM || (rc == 0 && co_buf_append(&names, "", 1) < 0))
+        rc = co_fail(err, -ENOMEM, "no memory for the signals to handle");
+    if (rc == 0)
+        rc = cli_copy((const char *)co_buf_bytes(&names), "the signals to handle",
+                      &spec->signals_to_handle, err);
+    co_buf_fini(&names);
+    return rc;
 }
 
 static int set_grace(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_SHUTDOWN_TIMEOUT];
-    bool under_slurm = d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL;
-    spec->grace_ms = under_slurm && !spec->as_torchrun ? SLURM_GRACE_MS : GRACE_MS;
+    spec->under_slurm = d->world->get_env(d->world->arg, "SLURM_JOB_ID") != NULL;
+    spec->grace_ms = spec->under_slurm && !spec->as_torchrun ? SLURM_GRACE_MS : GRACE_MS;
     spec->failure_grace_ms = FAILURE_GRACE_MS;
     if (g->value == NULL)
         return 0;

@@ -1,5 +1,7 @@
 #include "cli_table.h"
 
+#include "launcher/job/job_spec.h"
+
 #include <stddef.h>
 
 const struct co_option cli_table[] = {
@@ -126,7 +128,7 @@ const struct co_option cli_table[] = {
              "is that of the nodes; SLOTS are ranks."},
     {OPTION_HOSTFILE, 0, "hostfile", "FILE", .weak = true,
      .help = "The same from a file: a HOST a line, also with slots=N, max-slots=N, port=N."},
-    {OPTION_EXPORT, 'x', "export", "NAME[=VALUE]", .weak = true,
+    {OPTION_EXPORT, 'x', "export", "NAME[=VALUE]", .weak = true, .value_max = JOB_VARIABLE_MAX,
      .help = "Set a variable for the ranks; without VALUE, pass on this one to the hosts, too. May "
              "be given again."},
     {OPTION_WDIR, 'C', "wdir", "DIR", .weak = true,
@@ -234,7 +236,9 @@ const struct co_option cli_table[] = {
     {OPTION_EVENTS, 0, "events", "FILE", .subject = "Seeing", .weak = true,
      .help = "Append a JSON line to FILE for whatever happens to the job."},
     {OPTION_REPORT, 0, "report", "FILE", .weak = true,
-     .help = "Write how the job ended, and why, to FILE as JSON."},
+     .help =
+         "Write how the job ended, and why, to FILE as JSON: one for all nodes, or one for each "
+         "with {node_rank} in FILE."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
      "console: torchrun's records of what happens, as lines of JSON on stderr. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,

@@ -12,7 +12,10 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -45,21 +48,33 @@ static int real_n_allowed_cpus(void *arg)
     return resources_n_cpus("", 0);
 }
 
-static enum file_kind look_inside(const char *path)
+static enum file_kind look_inside(const char *path, bool is_executable)
 {
+    static const char zip_magic[] = "PK\3\4";
     char bytes[LOOK_BYTES + 1];
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t n = fd < 0 ? -1 : read(fd, bytes, LOOK_BYTES);
+    if (n >= 4 && memcmp(bytes, zip_magic, 4) == 0)
+        return FILE_PYTHON_APP;
+    if (is_executable)
+        return FILE_EXECUTABLE;
     if (n < 0)
         return FILE_UNREADABLE;
-    if (memchr(bytes, '\0', (size_t)n) != NULL)
-        return FILE_BINARY;
+    const bool is_binary = memchr(bytes, '\0', (size_t)n) != NULL;
     bytes[n] = '\0';
     if (strncmp(bytes, "#!", 2) != 0)
-        return FILE_TEXT;
+        return is_binary ? FILE_BINARY : FILE_TEXT;
     bytes[strcspn(bytes, "\n")] = '\0';
-    return strstr(bytes, "python") != NULL || strstr(bytes, "pypy") != NULL ? FILE_TEXT
-                                                                            : FILE_SCRIPT;
+    const bool is_python = strstr(bytes, "python") != NULL || strstr(bytes, "pypy") != NULL;
+    return is_python ? (is_binary ? FILE_PYTHON_APP : FILE_TEXT)
+                     : (is_binary ? FILE_BINARY : FILE_SCRIPT);
+}
+
+static bool has_main(const char *directory)
+{
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/__main__.py", directory);
+    return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 static enum file_kind real_look_at(void *arg, const char *path)
@@ -69,12 +84,10 @@ static enum file_kind real_look_at(void *arg, const char *path)
     if (stat(path, &file) < 0)
         return FILE_MISSING;
     if (S_ISDIR(file.st_mode))
-        return FILE_DIRECTORY;
+        return has_main(path) ? FILE_PYTHON_APP : FILE_DIRECTORY;
     if (!S_ISREG(file.st_mode))
         return FILE_SPECIAL;
-    if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0)
-        return FILE_EXECUTABLE;
-    return look_inside(path);
+    return look_inside(path, faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0);
 }
 
 static int real_read_file(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len)

@@ -17,6 +17,8 @@ enum file_kind {
     FILE_TEXT,       /* a regular file that we may not execute, without a NUL byte near its start */
     FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is no Python */
     FILE_BINARY,     /* the same with a NUL byte */
+    FILE_PYTHON_APP, /* what only Python runs: a directory with a __main__.py, a zip archive, or a
+                        zip archive after a '#!' line of Python that we may not execute */
     FILE_UNREADABLE, /* a regular file that we may neither execute nor read */
     FILE_DIRECTORY,
     FILE_SPECIAL /* a device, a pipe, a socket */

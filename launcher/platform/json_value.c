@@ -2,6 +2,7 @@
 
 #include "common/scope.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,4 +27,9 @@ json_t *json_value_text(const char *text)
 json_t *json_value_number(bool is_known, int64_t number)
 {
     return is_known ? json_integer(number) : json_null();
+}
+
+json_t *json_value_real(double value)
+{
+    return json_real(round(value * 1000) / 1000);
 }

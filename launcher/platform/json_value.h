@@ -25,4 +25,10 @@ static inline json_t *json_value_or_null(json_t *value)
 
 json_t *json_value_number(bool is_known, int64_t number);
 
+/* Rounded to three decimals, which JSON_VALUE_PRECISION writes as such: 8.044, not
+ * 8.0440000000000005. */
+json_t *json_value_real(double value);
+
+#define JSON_VALUE_PRECISION JSON_REAL_PRECISION(15) /* what a double surely has */
+
 #endif

@@ -107,9 +107,9 @@ static int obey(struct launch_channel *l, const char *from, struct co_error *err
     const char *host = o->host[0] != '\0' ? o->host : from;
     if (host[0] == '\0')
         return co_fail(err, -EPROTO,
-                       "it is not known here where the nodes are to meet: neither "
-                       "SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR says whence we "
-                       "were started");
+                       "the address of the ddprun that starts the job is not known: neither "
+                       "SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR is set on the host; give it by "
+                       "--local-addr");
     l->endpoint = co_format(strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host, o->port);
     if (l->endpoint == NULL)
         return co_fail(err, -ENOMEM, "no memory for an order");

@@ -105,12 +105,53 @@ static void on_verdict(void *arg)
     set_last(r);
 }
 
+static void on_result(void *arg, const struct message *m)
+{
+    struct remote *r = arg;
+    if (job_report_add(&r->report, m) < 0)
+        say_line(r, "ddprun: warning: no memory for all of the report: ranks are missing there");
+}
+
 static void on_line(void *arg, const char *line)
 {
     say_line(arg, "ddprun: %s", line);
 }
 
 /* --- hosts --- */
+
+/* The same reason of many hosts takes one line for the first, and one for all others. */
+static void say_failed(struct remote *r, const char *host, const char *why)
+{
+    struct remote_same *s = r->same;
+    while (s < r->same + r->n_same && strcmp(s->why, why) != 0)
+        s++;
+    if (s < r->same + r->n_same) {
+        const size_t at = strlen(s->names), room = sizeof s->names - at;
+        if (s->n_named == s->n && strlen(host) + 3 <= room) {
+            snprintf(s->names + at, room, "%s%s", s->n > 0 ? ", " : "", host);
+            s->n_named++;
+        }
+        s->n++;
+        return;
+    }
+    say_line(r, "ddprun: %s: %s", host, why);
+    if (r->n_same < REMOTE_SAME_WHYS) {
+        *s = (struct remote_same){0};
+        snprintf(s->why, sizeof s->why, "%s", why);
+        r->n_same++;
+    }
+}
+
+/* Of hosts that fail later it is said again. */
+static void say_same(struct remote *r)
+{
+    for (const struct remote_same *s = r->same; s < r->same + r->n_same; s++)
+        if (s->n > s->n_named)
+            say_line(r, "ddprun: %s and %zu more: %s", s->names, s->n - s->n_named, s->why);
+        else if (s->n > 0)
+            say_line(r, "ddprun: %s: %s", s->names, s->why);
+    r->n_same = 0;
+}
 
 /* A host that gets the payload is REACHING again: it has as long as before to answer. */
 static void on_host(struct remote_host *h, enum bringup_phase phase, const char *why)
@@ -122,7 +163,7 @@ static void on_host(struct remote_host *h, enum bringup_phase phase, const char 
         say_line(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
                  (double)r->payload.n_bytes / (1 << 20));
     if (phase == BRINGUP_FAILED && why[0] != '\0')
-        say_line(r, "ddprun: %s: %s", h->host->name, why);
+        say_failed(r, h->host->name, why);
     bringup_set(r->bringup, host_number(h), phase, co_now_ms());
     follow_bringup(r);
 }
@@ -200,6 +241,10 @@ static void follow_bringup(struct remote *r)
     case BRINGUP_GATHERS:
         break;
     }
+    if (bringup_count(r->bringup, BRINGUP_READY) + bringup_count(r->bringup, BRINGUP_FAILED) +
+            bringup_count(r->bringup, BRINGUP_ENDED) ==
+        r->n_hosts)
+        say_same(r);
     set_bringup_timer(r);
 }
 
@@ -369,7 +414,11 @@ static int watch_fd(struct remote *r, uv_poll_t *poll, int fd, uv_poll_cb on_rea
 static int open_loop(struct remote *r, struct co_error *err)
 {
     const struct remote_roster_callbacks callbacks = {
-        .on_line = on_line, .on_closed = on_verdict, .on_saved = on_saved, .arg = r};
+        .on_line = on_line,
+        .on_closed = on_verdict,
+        .on_saved = on_saved,
+        .on_result = remote_report_is_wanted(r->spec) ? on_result : NULL,
+        .arg = r};
     int rc = uv_loop_init(&r->loop);
     if (rc < 0)
         return co_fail(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
@@ -405,6 +454,7 @@ static void remote_close(struct remote *r)
         close(r->signal_fd);
     bringup_destroy(r->bringup);
     remote_plan_fini(r);
+    job_report_fini(&r->report);
     free(r->hosts);
 }
 
@@ -422,11 +472,28 @@ static bool was_stopped(const struct remote *r)
     return r->stop_signal != 0 && !(is_well && r->spec->on_term_ms > 0);
 }
 
+static struct node_end the_end(const struct remote *r)
+{
+    bool is_short = bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT;
+    struct node_end end = {.exit_code = r->has_verdict         ? r->verdict_code
+                                        : r->refusal_code != 0 ? r->refusal_code
+                                        : is_short             ? REMOTE_EXIT_UNREACHABLE
+                                                               : REMOTE_EXIT_NODES_GONE};
+    if (was_stopped(r))
+        end = (struct node_end){.exit_code = 128 + r->stop_signal, .die_of = r->stop_signal};
+    if (end.exit_code == 0 && !r->spec->as_torchrun && output_has_loss(r->output))
+        end.exit_code = OUTPUT_EXIT_LOST;
+    if (r->spec->as_torchrun)
+        end = (struct node_end){.exit_code = end.exit_code != 0};
+    return end;
+}
+
 /* What the nodes wrote last, and then why it ended. */
 static void say_last(struct remote *r)
 {
     char took[REPORT_DURATION_BYTES], name[REPORT_SIGNAL_BYTES];
     bool drained = false;
+    say_same(r);
     if (was_stopped(r))
         say_line(r, "ddprun: stopped by %s after %s",
                  report_signal(r->stop_signal, name, sizeof name),
@@ -439,23 +506,22 @@ static void say_last(struct remote *r)
                  bringup_count(r->bringup, BRINGUP_FAILED), r->n_hosts);
     else if (!r->has_verdict && r->refusal_code == 0)
         say_line(r, "ddprun: no node is left");
+    if (r->guessed[0] != '\0' && r->stop_signal == 0 &&
+        the_end(r).exit_code == REMOTE_EXIT_UNREACHABLE)
+        say_line(r,
+                 "ddprun: note: the hosts do not know how they reach this one, and got the address "
+                 "%s: give another one by --local-addr",
+                 r->guessed);
     output_drain(r->output, on_drained, &drained);
     while (!drained)
         uv_run(&r->loop, UV_RUN_ONCE);
 }
 
-static struct node_end the_end(const struct remote *r)
+static void write_report(struct remote *r, const struct node_end *end)
 {
-    bool is_short = bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT;
-    struct node_end end = {.exit_code = r->has_verdict         ? r->verdict_code
-                                        : r->refusal_code != 0 ? r->refusal_code
-                                        : is_short             ? REMOTE_EXIT_UNREACHABLE
-                                                               : REMOTE_EXIT_NODES_GONE};
-    if (was_stopped(r))
-        end = (struct node_end){.exit_code = 128 + r->stop_signal, .die_of = r->stop_signal};
-    if (r->spec->as_torchrun)
-        end = (struct node_end){.exit_code = end.exit_code != 0};
-    return end;
+    struct co_error err;
+    if (remote_report_write(r, end->exit_code, was_stopped(r) ? r->stop_signal : 0, &err) < 0)
+        say_line(r, "ddprun: warning: %s", err.text);
 }
 
 int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, struct co_error *err)
@@ -477,8 +543,10 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
         follow_bringup(&r);
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);
-        say_last(&r);
         *ret_end = the_end(&r);
+        write_report(&r, ret_end);
+        say_last(&r);
+        *ret_end = the_end(&r); /* what was said last may have been lost */
     }
     remote_close(&r);
     return rc;

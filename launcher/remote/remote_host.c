@@ -12,6 +12,7 @@
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/remote_shell.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/platform/own_addresses.h"
 #include "launcher/spawner/image.h"
 #include "launcher/stdio/output.h"
 #include "remote_roster.h"
@@ -19,6 +20,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -237,18 +239,33 @@ static void on_room(uv_poll_t *poll, int status, int events)
     write_some(poll->data);
 }
 
-/* Where this one finds us: as was said, or as it, or another one, was reached from here. */
-static const char *find_meeting(const struct remote_host *h, char name[HOST_NAME_BYTES])
+/* An address of this machine, where no host knows by which one it was started. */
+static const char *guess_address(struct remote *r)
 {
-    const struct remote *r = h->remote;
+    struct message_address own[MESSAGE_MAX_ADDRESSES];
+    if (r->guessed[0] == '\0' && own_addresses_find(own) > 0)
+        inet_ntop(own[0].family == 4 ? AF_INET : AF_INET6, own[0].bytes, r->guessed,
+                  sizeof r->guessed);
+    return r->guessed;
+}
+
+/* Where this one finds us: as was said, or as it, or another one, was reached from here. */
+static const char *find_meeting(struct remote_host *h, char name[HOST_NAME_BYTES])
+{
+    struct remote *r = h->remote;
     if (r->spec->world.local_addr != NULL)
         return r->spec->world.local_addr;
-    if (!h->is_here)
+    if (h->from[0] != '\0')
         return ""; /* it knows best */
     for (size_t i = 0; i < r->n_hosts; i++)
         if (r->hosts[i].from[0] != '\0')
             return r->hosts[i].from;
-    if (r->n_hosts == 1 || gethostname(name, HOST_NAME_BYTES) < 0)
+    if (h->is_here && r->n_hosts == 1)
+        return "127.0.0.1";
+    const char *guessed = guess_address(r);
+    if (guessed[0] != '\0' || !h->is_here)
+        return guessed; /* "": it says that this is not known */
+    if (gethostname(name, HOST_NAME_BYTES) < 0)
         return "127.0.0.1";
     name[HOST_NAME_BYTES - 1] = '\0';
     return name;
@@ -324,7 +341,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
         snprintf(h->why, sizeof h->why, "%s", err.text);
         return rc;
     }
-    const struct image_words image = {.path = path, .argv = words, .env = environ};
+    const struct image_words image = {.path = path, .argv = words, .env = r->shell_env};
     const int fds[1][SPAWN_N_FDS] = {{theirs[0], theirs[1], theirs[2], -1, -1, -1}};
     rc = image_make(&image, 1, &image_fd, &err);
     return rc < 0 ? rc : spawner_spawn(&r->spawner, (int)(h - r->hosts), 1, image_fd, fds);

@@ -118,6 +118,23 @@ int remote_env_make(char *const *environment, const char *const *exports, char *
     return 0;
 }
 
+int remote_shell_env_make(char *const *environment, char ***ret)
+{
+    static const char *const ours[] = {"SSH_CONNECTION=", "SLURM_LAUNCH_NODE_IPADDR="};
+    size_t n = co_count_words(environment);
+    char **list = malloc((n + 1) * sizeof *list);
+    if (list == NULL)
+        return -ENOMEM;
+    n = 0;
+    for (char *const *v = environment; *v != NULL; v++)
+        if (strncmp(*v, ours[0], strlen(ours[0])) != 0 &&
+            strncmp(*v, ours[1], strlen(ours[1])) != 0)
+            list[n++] = *v;
+    list[n] = NULL;
+    *ret = list;
+    return 0;
+}
+
 /* --- the command that starts a ddprun on a host --- */
 
 /* The login shell there becomes sh, which becomes ddprun: nothing is left between it and ssh. */
@@ -218,14 +235,15 @@ static int find_payload(struct remote *r, struct co_error *err)
 int remote_plan_make(struct remote *r, struct job_world *world, struct co_error *err)
 {
     int rc = find_places(r, err) ?: find_payload(r, err) ?: make_words(r, err);
-    if (rc == 0 && remote_env_make(environ, r->spec->exports, &r->env) < 0)
+    if (rc == 0 && (remote_env_make(environ, r->spec->exports, &r->env) < 0 ||
+                    remote_shell_env_make(environ, &r->shell_env) < 0))
         rc = co_fail(err, -ENOMEM, "no memory for the hosts' orders");
     return rc < 0 ? rc : make_token(r, world, err);
 }
 
 void remote_plan_fini(struct remote *r)
 {
-    void *owned[] = {r->program, r->dir, r->token, r->nodes, r->env, r->argv};
+    void *owned[] = {r->program, r->dir, r->token, r->nodes, r->env, r->argv, r->shell_env};
     if (r->token != NULL)
         explicit_bzero(r->token, strlen(r->token));
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

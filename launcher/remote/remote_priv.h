@@ -7,11 +7,13 @@
 #include "launch_wire.h"
 #include "launcher/hosts/bringup.h"
 #include "launcher/hosts/host_list.h"
+#include "launcher/reporting/job_report.h"
 #include "launcher/spawner/spawner.h"
 #include "payload.h"
 
 #include "common/error.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include <uv.h>
@@ -49,6 +51,14 @@ struct remote_host {
     char why[REMOTE_WHY_BYTES]; /* we gave it up; "": we did not */
 };
 
+enum { REMOTE_SAME_WHYS = 8, REMOTE_SAME_BYTES = 600 };
+
+struct remote_same { /* why hosts failed; said of the first one at once, of the others together */
+    char why[REMOTE_WHY_BYTES];
+    size_t n, n_named;             /* others */
+    char names[REMOTE_SAME_BYTES]; /* of the others, as many as there is room for */
+};
+
 struct remote {
     const struct job_spec *spec;
     int null_fd;
@@ -60,6 +70,7 @@ struct remote {
     char *nodes;                         /* owned; as of --nnodes */
     char **env;                          /* owned; for the hosts */
     char **argv;                         /* owned; for the hosts */
+    char **shell_env;                    /* owned; for the ways to them */
     struct spawner spawner;
     struct output *output;        /* owned */
     struct bringup *bringup;      /* owned */
@@ -74,12 +85,19 @@ struct remote {
     uv_timer_t last;  /* the hosts' ends are waited for so long */
     int signal_fd;
     uint64_t begun_ms;
+    struct remote_same same[REMOTE_SAME_WHYS];
+    size_t n_same;
     int stop_signal;  /* the first that stops us; 0: none */
     int refusal_code; /* what the first ddprun exited with that did not take the order; 0: none */
     bool has_verdict, ended;
     int verdict_code;
     bool is_ours_to_tell; /* the verdict: no node does */
     char verdict_text[1024];
+    struct job_report report; /* what the nodes' results say */
+
+    /* The address of this machine that hosts got which do not know from where they were started;
+     * "": none needed it. */
+    char guessed[INET6_ADDRSTRLEN];
 
     /* remote_host.c has news of a host: it gets the payload (REACHING), has answered (UP), has
      * understood its order (READY), or was given up (FAILED; why, or "" if that was said). */
@@ -93,6 +111,18 @@ static inline void remote_close_handle(void *handle)
     if (h->type != UV_UNKNOWN_HANDLE && !uv_is_closing(h))
         uv_close(h, NULL);
 }
+
+/* --- remote_report.c --- */
+
+/* This ddprun writes the job's report. */
+bool remote_report_is_wanted(const struct job_spec *spec);
+
+/* The nodes have ended: write it, if it is wanted.
+ *
+ * exit_code   of this ddprun
+ * signal      that stopped the job; 0: none
+ * returns     as job_report_write() */
+int remote_report_write(struct remote *r, int exit_code, int signal, struct co_error *err);
 
 /* --- remote_plan.c --- */
 
@@ -123,6 +153,12 @@ int remote_command_make(const struct remote *r, const struct host *host, bool ma
  * ret           owned by the caller, one free(); its texts are those of the arguments
  * returns       0, -ENOMEM */
 int remote_env_make(char *const *environment, const char *const *exports, char ***ret);
+
+/* The variables of the way to a host, and of a ddprun on this one: all but those by which a node
+ * says from where it was started. Ours say from where we were.
+ *
+ * ret       as above */
+int remote_shell_env_make(char *const *environment, char ***ret);
 
 /* --- remote_host.c --- */
 

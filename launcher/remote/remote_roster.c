@@ -218,6 +218,27 @@ const struct message_verdict *remote_roster_verdict(const struct remote_roster *
     return r->is_closed ? roster_get_verdict(get_roster(r)) : NULL;
 }
 
+uint32_t remote_roster_n_owed(const struct remote_roster *r)
+{
+    return jobs_n_owed(r->jobs);
+}
+
+uint32_t remote_roster_generation(const struct remote_roster *r)
+{
+    return roster_generation(get_roster(r));
+}
+
+uint32_t remote_roster_n_restarts(const struct remote_roster *r)
+{
+    return roster_n_restarts(get_roster(r));
+}
+
+static void on_result(void *arg, const struct message *m)
+{
+    struct remote_roster *r = arg;
+    r->callbacks.on_result(r->callbacks.arg, m);
+}
+
 static void on_jobs_note(void *arg, const char *text)
 {
     pass_line(arg, "%s", text);
@@ -256,6 +277,7 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
         .on_note = on_jobs_note,
         .on_changed = on_changed,
         .on_heard = on_heard,
+        .on_result = r->callbacks.on_result != NULL ? on_result : NULL,
         .arg = r,
     };
     return jobs_create(loop, &opts, &r->jobs, err);

@@ -9,12 +9,15 @@
 
 struct co_error;
 struct job_spec;
+struct message;
+struct message_verdict;
 struct remote_roster; /* opaque */
 
 struct remote_roster_callbacks {
-    void (*on_line)(void *arg, const char *line); /* for the terminal, without a newline */
-    void (*on_closed)(void *arg);                 /* there is a verdict */
-    void (*on_saved)(void *arg);                  /* see remote_roster_await_saved() */
+    void (*on_line)(void *arg, const char *line);          /* for the terminal, without a newline */
+    void (*on_closed)(void *arg);                          /* there is a verdict */
+    void (*on_saved)(void *arg);                           /* see remote_roster_await_saved() */
+    void (*on_result)(void *arg, const struct message *m); /* see struct jobs_opts; or NULL */
     void *arg;
 };
 
@@ -36,6 +39,12 @@ void remote_roster_await_saved(struct remote_roster *r);
 
 /* NULL: there is none yet. */
 const struct message_verdict *remote_roster_verdict(const struct remote_roster *r);
+
+/* How many nodes are still to send their results, of a job that is over. */
+uint32_t remote_roster_n_owed(const struct remote_roster *r);
+
+uint32_t remote_roster_generation(const struct remote_roster *r); /* as roster_generation() */
+uint32_t remote_roster_n_restarts(const struct remote_roster *r); /* as roster_n_restarts() */
 
 /* Does it know a node of this name, one that is here or may come back? */
 bool remote_roster_knows(const struct remote_roster *r, const char *name);

@@ -92,14 +92,15 @@ static void put_event(struct events *e, const char *name, uint32_t generation, j
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    json_t *line = json_pack("{s:i,s:f,s:I,s:s,s:s,s:i,s:i,s:s}", "v", 1, "t",
+    json_t *line = json_pack("{s:i,s:f,s:I,s:s,s:s,s:i,s:o,s:s}", "v", 1, "t",
                              (double)now.tv_sec + (double)now.tv_nsec / 1e9, "ms",
                              (json_int_t)(co_now_ms() - e->begun_ms), "ev", name, "job", e->job,
-                             "gen", (int)generation, "node", e->node, "host", e->host);
+                             "gen", (int)generation, "node",
+                             json_value_number(e->node >= 0, e->node), "host", e->host);
     if (line != NULL && more != NULL)
         json_object_update(line, more);
     json_decref(more);
-    co_autofree char *dump = json_dumps(line, JSON_COMPACT);
+    co_autofree char *dump = json_dumps(line, JSON_COMPACT | JSON_VALUE_PRECISION);
     json_decref(line);
     co_autofree char *text = NULL;
     if (dump != NULL && asprintf(&text, "\n%s\n", dump) > 0)
@@ -127,14 +128,16 @@ static json_t *signal_name(int sig)
     return json_string(report_signal(sig, name, sizeof name));
 }
 
-static json_t *rank_exit(const struct supervisor_event *what, int pid, const uint64_t *step)
+/* forwarded: the signal that ddprun has passed on to it last */
+static json_t *rank_exit(const struct supervisor_event *what, int pid, int forwarded,
+                         const uint64_t *step)
 {
     bool by_signal = WIFSIGNALED(what->status);
-    return json_pack("{s:i,s:o,s:o,s:b,s:o}", "pid", pid, "code",
+    return json_pack("{s:i,s:o,s:o,s:b,s:b,s:o}", "pid", pid, "code",
                      by_signal ? json_null() : json_integer(WEXITSTATUS(what->status)), "signal",
-                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null(), "lost_peer",
-                     what->lost_peer, "step",
-                     step != NULL ? json_integer((json_int_t)*step) : json_null());
+                     by_signal ? signal_name(WTERMSIG(what->status)) : json_null(), "forwarded",
+                     by_signal && WTERMSIG(what->status) == forwarded, "lost_peer", what->lost_peer,
+                     "step", step != NULL ? json_integer((json_int_t)*step) : json_null());
 }
 
 static struct rank_numbers numbers(const struct events *e)
@@ -167,7 +170,8 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
         put_rank(e, "rank_start_failed", generation, what->rank,
                  json_pack("{s:i}", "errno", what->status));
     else if (what->type == SUPERVISOR_EV_EXITED)
-        put_rank(e, "rank_exit", generation, what->rank, rank_exit(what, pid, step));
+        put_rank(e, "rank_exit", generation, what->rank,
+                 rank_exit(what, pid, supervisor_get_rank(s, what->rank)->forwarded, step));
 }
 
 void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps)
@@ -226,9 +230,9 @@ void events_hang(struct events *e, const struct supervisor *s, const struct hang
     put_rank(e, "hang", supervisor_generation(s), f->rank, more);
 }
 
-static double milliseconds(uint64_t ns)
+static json_t *milliseconds(uint64_t ns)
 {
-    return (double)ns / 1e6;
+    return json_value_real((double)ns / 1e6);
 }
 
 void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
@@ -240,27 +244,27 @@ void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
     for (int i = 0; i < n; i++)
         if (ranks[i].is_known)
             json_array_append_new(list,
-                                  json_pack("{s:i,s:I,s:f,s:f}", "rank", rank_number(numbers(e), i),
+                                  json_pack("{s:i,s:I,s:o,s:o}", "rank", rank_number(numbers(e), i),
                                             "steps", (json_int_t)ranks[i].steps, "step_ms",
                                             milliseconds(ranks[i].step_ns), "own_ms",
                                             milliseconds(ranks[i].own_ns)));
     put_event(e, "pace", generation,
-              json_pack("{s:I,s:f,s:i,s:f,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
+              json_pack("{s:I,s:o,s:i,s:o,s:o}", "steps", (json_int_t)pace->steps, "step_ms",
                         milliseconds(pace->step_ns), "slowest",
-                        rank_number(numbers(e), pace->slowest), "share", pace->share, "ranks",
-                        list));
+                        rank_number(numbers(e), pace->slowest), "share",
+                        json_value_real(pace->share), "ranks", list));
 }
 
 void events_restart(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart)
 {
-    const bool is_failure = restart->why == MESSAGE_WHY_FAILURE;
+    const int rank = supervisor_get_verdict(s)->rank; /* < 0: it failed elsewhere, or none did */
+    const bool is_of_rank = restart->why == MESSAGE_WHY_FAILURE && rank >= 0;
     if (e->fd >= 0)
-        put_event(
-            e, "restart", supervisor_generation(s),
-            json_pack("{s:o,s:I,s:b}", "rank",
-                      is_failure ? json_integer(supervisor_get_verdict(s)->rank) : json_null(),
-                      "wait_ms", (json_int_t)restart->wait_ms, "counted", !restart->is_free));
+        put_event(e, "restart", supervisor_generation(s),
+                  json_pack("{s:o,s:I,s:b}", "rank",
+                            json_value_number(is_of_rank, rank_number(numbers(e), rank)), "wait_ms",
+                            (json_int_t)restart->wait_ms, "counted", !restart->is_free));
 }
 
 void events_replace(struct events *e, const struct supervisor *s,
@@ -309,6 +313,12 @@ void events_save(struct events *e, uint32_t generation, const char *state)
         put_event(e, "save", generation, json_pack("{s:s}", "state", state));
 }
 
+void events_coordinator(struct events *e, uint32_t generation, const char *state)
+{
+    if (e->fd >= 0)
+        put_event(e, "coordinator", generation, json_pack("{s:s}", "state", state));
+}
+
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
                     uint64_t grace_ms)
 {
@@ -326,11 +336,13 @@ void events_leave(struct events *e, uint32_t generation, const char *text)
         put_event(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
-void events_job_end(struct events *e, const struct supervisor *s)
+void events_job_end(struct events *e, const struct supervisor *s, int64_t n_restarts,
+                    uint32_t n_generations)
 {
     if (e->fd >= 0)
         put_event(e, "job_end", supervisor_generation(s),
-                  json_pack("{s:i,s:i,s:f}", "code", supervisor_exit_code(s), "restarts",
-                            (int)supervisor_generation(s), "wall_s",
-                            (double)(co_now_ms() - e->begun_ms) / 1000));
+                  json_pack("{s:i,s:o,s:I,s:o}", "code", supervisor_exit_code(s), "restarts",
+                            json_value_number(n_restarts >= 0, n_restarts), "generations",
+                            (json_int_t)n_generations, "wall_s",
+                            json_value_real((double)(co_now_ms() - e->begun_ms) / 1000)));
 }

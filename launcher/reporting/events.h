@@ -1,14 +1,15 @@
 /* events.h - what happens in a job, as lines of JSON in a file, for programs that watch.
  *
- *     {"v":1,"t":1732125000.123456,"ms":12.4,"ev":"rank_exit","job":"a1b2","gen":0,"node":1,
+ *     {"v":1,"t":1732125000.12345,"ms":12.4,"ev":"rank_exit","job":"a1b2","gen":0,"node":1,
  *      "host":"n2","rank":9,"lrank":1,"pid":4711,"code":null,"signal":"SIGSEGV"}
  *
- * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation.
- * t is seconds since 1970, ms the time since the job's start. Each line is one write() to a file
- * open for appending, so several jobs may share one. Who reads while they write may see the
- * beginning of a line only, where it crosses a page of the file: it is whole once its newline is
- * there. What cannot be written is dropped, which is told once: a full disk must not stop a job. A
- * line of which only a part found room is ended by the next one that is written: it is no JSON. */
+ * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation,
+ * null before the first one of a job of several nodes. t is seconds since 1970, ms the time since
+ * the job's start. Each line is one write() to a file open for appending, so several jobs may share
+ * one. A program that reads meanwhile may see the beginning of a line only, where it crosses a page
+ * of the file: it is whole once its newline is there. What cannot be written is dropped, with one
+ * warning: a full disk must not stop a job. A line of which only a part found room is ended by the
+ * next one that is written: it is no JSON. */
 #ifndef DDP_LAUNCHER_REPORTING_EVENTS_H
 #define DDP_LAUNCHER_REPORTING_EVENTS_H
 
@@ -38,7 +39,7 @@ struct events {
     bool is_torn; /* the last line has no end */
     char host[256];
     uint64_t begun_ms;
-    int node, first_rank;                /* of this node in its generation */
+    int node, first_rank; /* of this node in its generation; node -1: not known yet */
     const struct supervisor *supervisor; /* borrowed, set by the caller: which of its ranks are left
                                             out; NULL: none */
 };
@@ -107,6 +108,10 @@ void events_save(struct events *e, uint32_t generation, const char *state);
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
                     uint64_t grace_ms);
 
+/* coordinator: another one has taken the place of the job's, and the generation goes on; state:
+ * "replaced" */
+void events_coordinator(struct events *e, uint32_t generation, const char *state);
+
 /* leave: this node goes, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
@@ -132,7 +137,11 @@ void events_restart(struct events *e, const struct supervisor *s,
 void events_replace(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart);
 
-/* job_end: code, restarts, wall_s */
-void events_job_end(struct events *e, const struct supervisor *s);
+/* job_end: code, restarts (that --max-restarts was charged with; null: not known), generations,
+ * wall_s
+ *
+ * n_restarts   -1: not known */
+void events_job_end(struct events *e, const struct supervisor *s, int64_t n_restarts,
+                    uint32_t n_generations);
 
 #endif

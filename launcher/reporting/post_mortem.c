@@ -1,33 +1,33 @@
 /* After the last rank: post_mortem() gathers the evidence (gather_of_rank(): the error file, the
  * OOM killer, the last lines; explain_start() if a rank could not be executed), passes the root
- * cause on to the process that started ddprun, writes the JSON report and returns the text of the
- * report. Read post_mortem() first.
+ * cause on to the process that started ddprun, makes this node's part of the file of --report and
+ * returns the text of the report. Read post_mortem() first.
  *
  * Invariant: what struct report borrows lives in struct evidence until the text is made. */
 #include "post_mortem.h"
 
 #include "events.h"
 #include "launcher/diagnosis/error_file.h"
-#include "launcher/diagnosis/hang_report.h"
+#include "launcher/diagnosis/error_text.h"
 #include "launcher/diagnosis/oom_report.h"
 #include "launcher/diagnosis/oom_watch.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/exec_error.h"
-#include "launcher/platform/json_value.h"
 #include "launcher/stdio/rank_io.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "launcher/supervisor/supervisor.h"
+#include "node_result.h"
 #include "report.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
-#include "common/whole.h"
 #include "rendezvous/membership/member.h"
 
 #include <ddp/env.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -71,10 +71,16 @@ static char *print(const struct report *r)
     return text;
 }
 
+enum { MAX_OTHERS = 4 }; /* other ranks whose errors are told */
+
 /* What the report borrows. */
 struct evidence {
-    char *message, *text, *tail; /* owned */
-    struct co_error trouble;     /* of ours */
+    char *message, *text, *tail;            /* owned */
+    struct report_other others[MAX_OTHERS]; /* their strings are owned, too */
+    int n_others;
+    char log[PATH_MAX], error_file[PATH_MAX];
+    struct co_error log_trouble;
+    struct co_error trouble; /* of ours */
     struct co_error exec_error;
     struct oom_finding oom;
 };
@@ -84,6 +90,10 @@ static void evidence_fini(struct evidence *e)
     free(e->message);
     free(e->text);
     free(e->tail);
+    for (int i = 0; i < e->n_others; i++) {
+        free((char *)e->others[i].error);
+        free((char *)e->others[i].tail);
+    }
 }
 
 /* Did the OOM killer have a part in it? A SIGKILL of ours says nothing. */
@@ -98,6 +108,18 @@ static void look_for_oom(const struct post_mortem *p, const struct supervisor_ra
         if (supervisor_get_rank(p->supervisor, i)->pid == f->victim.pid)
             f->victim_rank = i;
     events_oom(p->events, p->supervisor, f);
+}
+
+/* Where to read on, and whether what is there is all. */
+static void gather_files(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    const int rank = supervisor_get_verdict(p->supervisor)->rank;
+    r->log = rank_io_log_path(p->io, rank, 1, e->log, sizeof e->log);
+    if (e->message != NULL && p->io->log_dir != NULL)
+        r->error_file =
+            rank_io_error_file(p->io, p->runtime_dir, rank, e->error_file, sizeof e->error_file);
+    if (rank_io_bypasses(p->io, rank) && rank_io_check_room(p->io, rank, &e->log_trouble) < 0)
+        r->log_trouble = e->log_trouble.text;
 }
 
 /* What the rank left behind. */
@@ -117,6 +139,51 @@ static void gather_of_rank(const struct post_mortem *p, struct evidence *e, stru
     e->tail = rank_io_tail(p->io, v->rank);
     r->error = e->message;
     r->tail = e->tail;
+    gather_files(p, e, r);
+}
+
+/* By itself: of others an exception may come of our signal. */
+static bool has_failed(const struct supervisor_rank *r)
+{
+    return r->phase == RANK_ENDED && r->status != 0 &&
+           (r->was_failing || r->lost_peer || r->signaled_first == 0);
+}
+
+/* Another rank's exception; of those that lost a peer only the first one. */
+static void gather_error(const struct post_mortem *p, struct evidence *e, int rank, bool is_own)
+{
+    size_t n = 0;
+    co_autofree char *words = rank_io_last_words(p->io, rank, &n, NULL);
+    const struct error_text t = words != NULL ? error_text_judge(words, n) : (struct error_text){0};
+    if (!t.is_exception || (t.kind == ERROR_OWN) != is_own)
+        return;
+    const size_t n_error = t.n < ERROR_TEXT_LINE_BYTES ? t.n : ERROR_TEXT_LINE_BYTES;
+    co_autofree char *error = calloc(n_error + 1, 1);
+    if (error == NULL)
+        return;
+    for (size_t i = 0; i < n_error; i++) /* of bytes that no NUL ends */
+        error[i] = (unsigned char)t.line[i] >= ' ' && t.line[i] != '\177' ? t.line[i] : '?';
+    e->others[e->n_others++] = (struct report_other){
+        .rank = rank,
+        .is_own = is_own,
+        .error = co_take(&error),
+        .tail = is_own ? rank_io_tail(p->io, rank) : NULL,
+    };
+}
+
+static void gather_others(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    const struct supervisor *s = p->supervisor;
+    const int root = report_is_ours(r) ? supervisor_get_verdict(s)->rank : -1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < supervisor_n_ranks(s) && e->n_others < MAX_OTHERS; i++) {
+            const bool is_own = pass == 0;
+            if (i != root && has_failed(supervisor_get_rank(s, i)) &&
+                (is_own || e->n_others == 0 || e->others[e->n_others - 1].is_own))
+                gather_error(p, e, i, is_own);
+        }
+    r->others = e->others;
+    r->n_others = e->n_others;
 }
 
 static void explain_start(const struct post_mortem *p, struct evidence *e, struct report *r)
@@ -132,7 +199,7 @@ char *post_mortem(const struct post_mortem *p)
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);
 
     bool is_well = p->job != NULL ? p->job->end->exit_code == 0 : v->outcome == OUTCOME_WELL;
-    if (is_well && !v->some_hang && p->spec->report == NULL)
+    if (is_well && !v->some_hang && p->result == NULL)
         return NULL;
     __attribute__((cleanup(evidence_fini))) struct evidence e = {0};
     char host[256] = "";
@@ -152,130 +219,11 @@ char *post_mortem(const struct post_mortem *p)
         gather_of_rank(p, &e, &r);
     else if (v->outcome == OUTCOME_START_FAILED)
         explain_start(p, &e, &r);
-    if (p->spec->report != NULL && p->restart == NULL &&
-        report_json_write(p->spec->report, &r, p->spec->run_id, &e.trouble) < 0)
-        r.note = e.trouble.text;
+    if (p->restart == NULL && !is_well)
+        gather_others(p, &e, &r);
+    if (p->result != NULL && node_result_make(&r, p->place, p->result) < 0)
+        r.note = "no memory for the file of --report";
     if (p->spec->n_local == 1) /* they stand right above */
         r.tail = NULL;
     return print(&r);
-}
-
-/* --- the report for programs --- */
-
-static double seconds(uint64_t from_ms, uint64_t to_ms)
-{
-    return to_ms > from_ms ? (double)(to_ms - from_ms) / 1000 : 0;
-}
-
-/* What the list of ranks and the root cause have in common. */
-static json_t *make_rank(const struct report *report, int local_rank)
-{
-    const struct supervisor_rank *r = supervisor_get_rank(report->supervisor, local_rank);
-    int rank = rank_number(report_numbers(report), local_rank);
-    bool ended = r->phase == RANK_ENDED;
-    bool by_signal = ended && WIFSIGNALED(r->status);
-    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "rank", rank, "local_rank", local_rank, "pid",
-                     json_value_number(r->pid != 0, r->pid), "exit_code",
-                     json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
-                     json_value_number(by_signal, WTERMSIG(r->status)));
-}
-
-static json_t *make_ranks(const struct report *report)
-{
-    const struct supervisor *s = report->supervisor;
-    json_t *list = json_array();
-    for (int i = 0; i < supervisor_n_ranks(s); i++) {
-        const struct supervisor_rank *r = supervisor_get_rank(s, i);
-        json_t *one = make_rank(report, i);
-        json_object_set_new(one, "stopped_by",
-                            json_value_number(r->signaled_first != 0, r->signaled_first));
-        json_object_set_new(one, "lost_peer", json_boolean(r->lost_peer));
-        json_object_set_new(one, "duration_s",
-                            r->phase == RANK_ENDED ? json_real(seconds(r->started_ms, r->ended_ms))
-                                                   : json_null());
-        json_array_append_new(list, one);
-    }
-    return list;
-}
-
-static json_t *make_root_cause(const struct report *r)
-{
-    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
-    if ((v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED) ||
-        !report_is_ours(r))
-        return json_null();
-    const struct supervisor_rank *rank = supervisor_get_rank(r->supervisor, v->rank);
-    json_t *root = make_rank(r, v->rank);
-    json_object_set_new(root, "errno",
-                        json_value_number(v->outcome == OUTCOME_START_FAILED, rank->status));
-    json_object_set_new(root, "oom", r->oom != NULL ? oom_json_make(r->oom) : json_null());
-    json_object_set_new(root, "hang",
-                        r->hang != NULL ? hang_json_make(r->hang, report_numbers(r)) : json_null());
-    json_object_set_new(root, "error", json_value_text(r->error));
-    json_object_set_new(root, "stderr", json_value_text(r->tail));
-    return root;
-}
-
-/* Of a job of several nodes: what the roster said, or what ended it for this node. */
-static json_t *make_verdict(const struct report *r)
-{
-    if (r->job == NULL)
-        return json_null();
-    const struct member_end *end = r->job->end;
-    return json_pack("{s:o,s:o,s:o}", "node",
-                     json_value_text(end->node != NULL && end->node[0] != '\0' ? end->node : NULL),
-                     "rank", json_value_number(end->rank != MESSAGE_NO_RANK, end->rank), "text",
-                     json_value_text(end->text));
-}
-
-static const char *job_outcome_name(const struct member_end *end)
-{
-    static const char *const names[] = {
-        [MESSAGE_WELL] = "ok",         [MESSAGE_RANK_FAILED] = "rank_failed",
-        [MESSAGE_TOO_FEW] = "too_few", [MESSAGE_MISSING] = "missing",
-        [MESSAGE_ENDED] = "ended",     [MESSAGE_EXCLUDED] = "excluded",
-    };
-    return end->signal != 0 ? "signal" : names[end->outcome];
-}
-
-static const char *outcome_name(enum supervisor_outcome outcome)
-{
-    static const char *const names[] = {
-        [OUTCOME_NONE] = "internal",           [OUTCOME_WELL] = "ok",
-        [OUTCOME_RANK_FAILED] = "rank_failed", [OUTCOME_START_FAILED] = "start_failed",
-        [OUTCOME_SIGNAL] = "signal",           [OUTCOME_TIMEOUT] = "timeout",
-        [OUTCOME_INTERNAL] = "internal",       [OUTCOME_ORDERED] = "internal",
-    };
-    return names[outcome];
-}
-
-/* Bytes that are not UTF-8 become '?'. returns a string to free(); NULL: no memory */
-static char *make_text(const struct report *r, const char *run_id)
-{
-    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
-    int signal = r->job != NULL                 ? r->job->end->signal
-                 : v->outcome == OUTCOME_SIGNAL ? v->signal
-                                                : 0;
-    json_t *root = json_pack(
-        "{s:i,s:o,s:s,s:i,s:o,s:o,s:i,s:f,s:o,s:o,s:o,s:o}", "version", 1, "job",
-        json_value_text(run_id), "outcome",
-        r->job != NULL ? job_outcome_name(r->job->end) : outcome_name(v->outcome), "exit_code",
-        supervisor_exit_code(r->supervisor), "signal", json_value_number(signal != 0, signal),
-        "verdict", make_verdict(r), "restarts", (int)supervisor_generation(r->supervisor),
-        "duration_s", seconds(r->begun_ms, r->now_ms), "host", json_value_text(r->host), "program",
-        json_value_text(r->program), "root_cause", make_root_cause(r), "ranks", make_ranks(r));
-    if (root == NULL)
-        return NULL;
-    co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    json_decref(root);
-    return dump != NULL ? co_format("%s\n", dump) : NULL;
-}
-
-int report_json_write(const char *path, const struct report *r, const char *run_id,
-                      struct co_error *err)
-{
-    co_autofree char *text = make_text(r, run_id);
-    if (text == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", path);
-    return co_write_whole(path, text, strlen(text), err);
 }

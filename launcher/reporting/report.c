@@ -44,6 +44,24 @@ char *report_status(int status, char *buf, size_t n)
     return buf;
 }
 
+static bool was_forwarded(const struct supervisor_rank *r)
+{
+    return WIFSIGNALED(r->status) && WTERMSIG(r->status) == r->forwarded;
+}
+
+char *report_end(const struct supervisor_rank *r, char *buf, size_t n)
+{
+    char status[REPORT_STATUS_BYTES];
+    char name[REPORT_SIGNAL_BYTES];
+    if (r->was_failing && supervisor_is_of_ours(r))
+        snprintf(buf, n, "stopped by ddprun (%s) while it failed",
+                 report_signal(WTERMSIG(r->status), name, sizeof name));
+    else
+        snprintf(buf, n, "%s%s", report_status(r->status, status, sizeof status),
+                 was_forwarded(r) ? ", which ddprun forwarded" : "");
+    return buf;
+}
+
 char *report_duration(uint64_t ms, char *buf, size_t n)
 {
     uint64_t s = ms / 1000;
@@ -75,14 +93,18 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
     case RANK_ENDED:
         break;
     }
-    char status[REPORT_STATUS_BYTES];
-    report_status(r->status, status, sizeof status);
-    if (r->lost_peer && r->status != 0) {
+    char status[REPORT_END_BYTES];
+    report_end(r, status, sizeof status);
+    if (r->was_failing && supervisor_is_of_ours(r)) {
+        snprintf(buf, n, "%s", status);
+    } else if (r->lost_peer && supervisor_is_of_ours(r)) {
+        snprintf(buf, n, "stopped by ddprun (%s), after a peer was lost",
+                 report_signal(WTERMSIG(r->status), told, sizeof told));
+    } else if (r->lost_peer && r->status != 0) {
         snprintf(buf, n, "%s, after a peer was lost", status);
-    } else if (r->signaled_first == 0) {
+    } else if (r->signaled_first == 0 || was_forwarded(r)) {
         snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
-    } else if (WIFSIGNALED(r->status) && (WTERMSIG(r->status) == r->signaled_first ||
-                                          WTERMSIG(r->status) == r->signaled_last)) {
+    } else if (supervisor_is_of_ours(r)) {
         report_signal(WTERMSIG(r->status), told, sizeof told);
         snprintf(buf, n, "stopped by ddprun (%s)", told);
     } else {
@@ -186,14 +208,36 @@ static const char *worth_printing(const char *tail)
     return p;
 }
 
+static void print_files(FILE *out, const struct report *r)
+{
+    if (r->log != NULL)
+        fprintf(out, "  its standard error is in %s\n", r->log);
+    if (r->log_trouble != NULL)
+        fprintf(out, "  its log files may be cut: %s\n", r->log_trouble);
+    if (r->error_file != NULL)
+        fprintf(out, "  its error file is %s\n", r->error_file);
+}
+
+/* What other ranks have told of: of those that lost a peer, one line. */
+static void print_other_errors(FILE *out, const struct report *r)
+{
+    for (int i = 0; i < r->n_others; i++) {
+        const struct report_other *o = &r->others[i];
+        fprintf(out, "  rank %d %s: %s\n", number(r, o->rank),
+                o->is_own ? "failed, too" : "lost a peer", o->error);
+        if (o->is_own && o->tail != NULL)
+            print_lines(out, "    | ", worth_printing(o->tail));
+    }
+}
+
 static void print_rank_failed(FILE *out, const struct report *r, int rank)
 {
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, rank);
-    char status[REPORT_STATUS_BYTES];
+    char status[REPORT_END_BYTES];
     char lived[REPORT_DURATION_BYTES];
     char hang[HANG_TEXT_BYTES];
     fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", number(r, rank),
-            report_status(root->status, status, sizeof status),
+            report_end(root, status, sizeof status),
             report_duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
@@ -212,6 +256,7 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
         fprintf(out, "  last lines of its stderr:\n");
         print_lines(out, "    | ", worth_printing(r->tail));
     }
+    print_files(out, r);
 }
 
 static void print_internal(FILE *out, const struct report *r, int rank)
@@ -230,17 +275,27 @@ static void print_internal(FILE *out, const struct report *r, int rank)
         fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
 }
 
-static void print_restart(FILE *out, const struct report *r)
+/* What is known of the failure that all ranks are started again for. It may be no rank's. */
+static void print_why_restart(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    char status[REPORT_END_BYTES];
+    char time[REPORT_DURATION_BYTES];
+    if (v->rank < 0) {
+        fprintf(out, "ddprun: the generation failed");
+        return;
+    }
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
-    char status[REPORT_STATUS_BYTES];
+    fprintf(out, "ddprun: rank %d failed: %s, %s after its start", number(r, v->rank),
+            report_end(root, status, sizeof status),
+            report_duration(root->ended_ms - root->started_ms, time, sizeof time));
+}
+
+static void print_restart(FILE *out, const struct report *r)
+{
     char time[REPORT_DURATION_BYTES];
     char brief[OOM_GROUP_BYTES + REPORT_STATUS_BYTES];
-    fprintf(out, "ddprun: rank %d failed: %s, ", v->rank,
-            report_status(root->status, status, sizeof status));
-    fprintf(out, "%s after its start",
-            report_duration(root->ended_ms - root->started_ms, time, sizeof time));
+    print_why_restart(out, r);
     if (r->error != NULL)
         fprintf(out, " (%.*s)", (int)strcspn(r->error, "\n"), r->error);
     if (r->oom != NULL && r->oom->blame != OOM_BLAME_NONE)
@@ -282,10 +337,13 @@ static void print_job_end(FILE *out, const struct report *r)
     const struct member_end *end = r->job->end;
     if (end->exit_code == 0 || r->job->told_elsewhere)
         return;
-    if (end->signal != 0)
+    if (end->by_roster && !end->took_part && end->outcome == MESSAGE_WELL)
+        fprintf(out, "ddprun: error: %s\n", end->text);
+    else if (end->signal != 0)
         print_stopped(out, r, end->signal);
     else
         fprintf(out, "ddprun: %s\n", end->text);
+    print_other_errors(out, r);
     if (supervisor_get_rank(r->supervisor, 0)->phase != RANK_NOT_STARTED)
         print_others(out, r, -1);
 }
@@ -300,6 +358,7 @@ static void print_verdict(FILE *out, const struct report *r, const struct superv
         break;
     case OUTCOME_RANK_FAILED:
         print_rank_failed(out, r, v->rank);
+        print_other_errors(out, r);
         print_others(out, r, v->rank);
         break;
     case OUTCOME_START_FAILED:

@@ -8,6 +8,9 @@
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
+ *       its standard error is in /logs/job_x/attempt_0/1/stderr.log
+ *       rank 3 failed, too: ValueError: something else
+ *         | ...
  *       ranks 0, 2-7: stopped by ddprun (SIGTERM) */
 #ifndef DDP_LAUNCHER_REPORTING_REPORT_H
 #define DDP_LAUNCHER_REPORTING_REPORT_H
@@ -22,12 +25,21 @@ struct hang_finding;
 struct oom_finding;
 struct member_end;
 struct roster_restart;
+struct supervisor_rank;
 
 /* Of a job that a roster decides about. */
 struct report_job {
     bool told_elsewhere;          /* what is not this node's to tell is told by another ddprun */
     int first_rank;               /* the number that the job gives local rank 0 */
     const struct member_end *end; /* how it ended for this node */
+};
+
+/* An exception that another rank has told of. */
+struct report_other {
+    int rank;          /* local */
+    bool is_own;       /* else it says that a peer was lost */
+    const char *error; /* "ValueError: ..." */
+    const char *tail;  /* as in struct report; NULL: nothing */
 };
 
 struct report {
@@ -40,6 +52,11 @@ struct report {
     const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
     const char *note;                /* a trouble of ours worth a line; NULL: none */
     const char *tail;                /* of tail_copy(); NULL: nothing, or not wanted */
+    const char *log;                 /* the file with the root cause's standard error; NULL: none */
+    const char *error_file;          /* that of `error`, if it stays; NULL */
+    const char *log_trouble;         /* why its log file may be incomplete; NULL: it is not */
+    const struct report_other *others;
+    int n_others;
     uint64_t begun_ms, now_ms;
     int max_restarts;                     /* of the job; 0: counted otherwise */
     bool after_progress;                  /* those after progress are not counted */
@@ -59,10 +76,20 @@ bool report_is_ours(const struct report *r);
 /* Nothing if all went well; one line if a restart follows. */
 void report_print(FILE *out, const struct report *r);
 
-enum { REPORT_STATUS_BYTES = 160, REPORT_SIGNAL_BYTES = 32, REPORT_DURATION_BYTES = 48 };
+enum {
+    REPORT_STATUS_BYTES = 160,
+    REPORT_END_BYTES = 2 * REPORT_STATUS_BYTES,
+    REPORT_SIGNAL_BYTES = 32,
+    REPORT_DURATION_BYTES = 48
+};
 
 /* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */
 char *report_status(int status, char *buf, size_t n);
+
+/* The same of a rank that has ended: "killed by SIGUSR1 (User defined signal 1), which ddprun
+ * forwarded"; "stopped by ddprun (SIGTERM) while it failed", of a rank that had told of its error
+ * before. returns buf */
+char *report_end(const struct supervisor_rank *r, char *buf, size_t n);
 
 /* "SIGTERM". returns buf */
 char *report_signal(int sig, char *buf, size_t n);

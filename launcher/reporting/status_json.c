@@ -34,7 +34,7 @@ static const char *phase_name(enum supervisor_phase phase)
 
 static json_t *make_ms(uint64_t ns)
 {
-    return ns != 0 ? json_real((double)ns / 1e6) : json_null();
+    return ns != 0 ? json_value_real((double)ns / 1e6) : json_null();
 }
 
 /* What libddp says of it. */
@@ -63,9 +63,9 @@ static json_t *make_pace(const struct status *s)
     const struct pace *p = s->pace;
     if (p->slowest < 0)
         return json_null();
-    return json_pack("{s:I,s:f,s:i,s:f}", "steps", (json_int_t)p->steps, "step_ms",
-                     (double)p->step_ns / 1e6, "slowest", rank_number(numbers(s), p->slowest),
-                     "share", p->share);
+    return json_pack("{s:I,s:o,s:i,s:o}", "steps", (json_int_t)p->steps, "step_ms",
+                     json_value_real((double)p->step_ns / 1e6), "slowest",
+                     rank_number(numbers(s), p->slowest), "share", json_value_real(p->share));
 }
 
 static json_t *make_rank(const struct status *s, int local_rank)
@@ -86,6 +86,9 @@ static json_t *make_rank(const struct status *s, int local_rank)
                   "exit_code", json_value_number(ended && !by_signal, WEXITSTATUS(r->status)),
                   "signal", json_value_number(by_signal, WTERMSIG(r->status)), "restarts",
                   (json_int_t)more->restarts, "last_line", json_value_text(more->last_line));
+    json_object_set_new(
+        rank, "unreachable",
+        json_value_text(more->wait != NULL && more->wait[0] != '\0' ? more->wait : NULL));
     add_progress(rank, more, s->generation_ms);
     return rank;
 }
@@ -126,7 +129,7 @@ char *status_json_make(const struct status *s)
         "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node, "nodes", s->n_nodes,
         "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms), "pace",
         make_pace(s), "ranks", make_ranks(s));
-    char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_VALUE_PRECISION) : NULL;
     json_decref(root);
     return text;
 }

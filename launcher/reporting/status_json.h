@@ -20,7 +20,8 @@
  *                  generation: exec; looking for the others, by libddp or by a connection to the
  *                  store; having met them, and a step completed, of libddp), exit_code, signal,
  *                  restarts (how often it was replaced or started again), last_line (of its
- *                  stderr, unless that goes to a file without us), and of libddp: steps,
+ *                  stderr, unless that goes to a file without us), unreachable (what it cannot
+ *                  reach on another node, as its libddp says; null: nothing), and of libddp: steps,
  *                  step_ms, own_ms (without what it spent in the call that ends a step), waits,
  *                  call (the last one of the world, in words); null where there is none
  *
@@ -40,6 +41,7 @@ struct supervisor;
 
 struct status_rank {
     const char *last_line; /* lent; NULL: none */
+    const char *wait;      /* lent: what it cannot reach, as it says; NULL, "": nothing */
     uint64_t came_ms;      /* 0: it has not looked for the others in this generation */
     uint32_t restarts;
     bool has_progress; /* the rest is known */

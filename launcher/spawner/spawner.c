@@ -139,6 +139,13 @@ int spawner_sweep(const struct spawner *n, int sig)
     return request(n, &(struct spawner_request){.type = SPAWNER_SWEEP, .sig = sig}, NULL, 0);
 }
 
+int spawner_share_signals(const struct spawner *n, uint64_t ignored, uint64_t once)
+{
+    return request(
+        n, &(struct spawner_request){.type = SPAWNER_SHARE, .ignored = ignored, .once = once}, NULL,
+        0);
+}
+
 int spawner_set_lease(const struct spawner *n, uint64_t end_ms)
 {
     return request(n, &(struct spawner_request){.type = SPAWNER_LEASE, .end_ms = end_ms}, NULL, 0);

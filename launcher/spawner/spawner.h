@@ -130,6 +130,13 @@ int spawner_watch(const struct spawner *n);
 /* Send sig to all that is left, and to what is found later; EMPTY or a report's `empty` answers. */
 int spawner_sweep(const struct spawner *n, int sig);
 
+/* A scheduler may send signals to each process of this node, ranks and spawner included
+ * (step_signals.h). Before the first rank is started.
+ *
+ * ignored, once   bit N: signal N
+ * returns         as spawner_spawn() */
+int spawner_share_signals(const struct spawner *n, uint64_t ignored, uint64_t once);
+
 /* From end_ms (common/clock.h) on nothing of the job runs: all that lives then is killed, and no
  * rank is started (-ECANCELED) until there is a newer lease. CO_NEVER_MS, as at first: no lease.
  *

@@ -18,6 +18,7 @@
 #include "runtime_dir.h"
 #include "spawn.h"
 #include "spawner.h"
+#include "step_signals.h"
 #include "sweep.h"
 
 #include "common/clock.h"
@@ -64,6 +65,8 @@ struct state {
     bool watches; /* asked for: `threads` has those of the ranks */
     struct prefork prefork;
     bool told_prefork; /* ddprun knows that there are some */
+    bool child_ended;  /* SIGCHLD was read, and reap() not called yet */
+    struct step_signals step_signals;
 };
 
 /* ddprun is gone, or done with us. */
@@ -380,15 +383,38 @@ static bool may_end(int sig)
     return sig != SIGCHLD && sig != SIGCONT && sig != SIGURG && sig != SIGWINCH;
 }
 
+static void read_signals(struct state *s)
+{
+    struct signalfd_siginfo come[4];
+    ssize_t n;
+    while ((n = read(SIGNAL_FD, come, sizeof come)) > 0)
+        for (size_t i = 0; i < (size_t)n / sizeof come[0]; i++)
+            if (come[i].ssi_signo == SIGCHLD)
+                s->child_ended = true;
+            else
+                step_signals_hear(&s->step_signals, (int)come[i].ssi_signo, co_now_ms());
+}
+
+static void share_signals(struct state *s, const struct spawner_request *q)
+{
+    sigset_t heard;
+    step_signals_begin(&s->step_signals, q->ignored, q->once, &heard);
+    sigaddset(&heard, SIGCHLD);
+    signalfd(SIGNAL_FD, &heard, 0);
+}
+
 /* Who was dying before the first one did not die of it. */
 static void signal_ranks(struct state *s, const struct spawner_request *q)
 {
+    read_signals(s); /* what came before this request counts */
     for (int i = 0; i < s->n_ranks; i++) {
         if (s->pid_of[i] == 0 || i == q->local_rank)
             continue;
+        const int sig = step_signals_choose(&s->step_signals, q->sig, s->pid_of[i], co_now_ms());
         s->told_rank[i] =
             s->told_rank[i] || (may_end(q->sig) && !early_exit_is_ending(s->pid_of[i]));
-        kill(q->target == SPAWNER_GROUP ? -s->pid_of[i] : s->pid_of[i], q->sig);
+        if (sig != 0)
+            kill(q->target == SPAWNER_GROUP ? -s->pid_of[i] : s->pid_of[i], sig);
     }
 }
 
@@ -500,6 +526,9 @@ static enum served serve_payload(struct state *s)
         s->lease_end_ms = p.q.end_ms;
         s->lapsed = s->lapsed && p.q.end_ms <= co_now_ms();
         break;
+    case SPAWNER_SHARE:
+        share_signals(s, &p.q);
+        break;
     case SPAWNER_DISMISS:
         leave(NULL);
     }
@@ -564,12 +593,13 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
                              {.fd = SIGNAL_FD, .events = POLLIN},
                              {.fd = s.prefork.sock, .events = POLLIN},
                              {.fd = s.threads.fd, .events = POLLIN}};
-        if (poll(p, 4, co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
+        if (poll(p, 4, s.child_ended ? 0 : co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
             leave(names);
-        if (p[1].revents != 0) {
-            struct signalfd_siginfo ended[4];
-            if (read(SIGNAL_FD, ended, sizeof ended) > 0)
-                reap(&s);
+        if (p[1].revents != 0)
+            read_signals(&s);
+        if (s.child_ended) {
+            s.child_ended = false;
+            reap(&s);
         }
         if (p[2].revents != 0)
             prefork_hear(&s.prefork);

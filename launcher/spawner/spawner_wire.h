@@ -20,6 +20,7 @@ enum spawner_request_type {
     SPAWNER_WATCH,
     SPAWNER_SWEEP,
     SPAWNER_LEASE,
+    SPAWNER_SHARE,
     SPAWNER_DISMISS
 };
 
@@ -34,6 +35,7 @@ struct spawner_request {
     uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,
                                                   SPAWNER_NO_FD: none; ranks have some in common */
     uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
+    uint64_t ignored, once;                    /* SHARE: as in struct step_signals */
 };
 
 /* SPAWN: at most so many come along; the first is the image. */

@@ -94,6 +94,19 @@ int log_files_open(const char *dir, uint32_t generation, int local_rank, const c
     return fd >= 0 ? fd : co_fail(err, -errno, "cannot open '%s': %s", path, strerror(errno));
 }
 
+int log_files_check_room(const char *folder, struct co_error *err)
+{
+    static const char block[4096] = {1};
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/.room-%d", folder, (int)getpid()) >= (int)sizeof path)
+        return 0;
+    co_autoclose_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int rc = fd < 0 ? -errno : co_write_all(fd, block, sizeof block);
+    if (fd >= 0)
+        unlink(path);
+    return rc < 0 ? co_fail(err, rc, "%s", strerror(-rc)) : 0;
+}
+
 /* --- what of a stream is written to log files --- */
 
 void log_copy_close(struct log_copy *l)
@@ -106,20 +119,47 @@ void log_copy_close(struct log_copy *l)
 }
 
 /* By its descriptor: nobody keeps the names of the files of a thousand ranks. */
-static int give_up(int *fd, int code, struct co_error *err)
+static int fail_write(int fd, int code, const char *what, struct co_error *err)
 {
     char link[64], path[300];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", *fd);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
-    co_close_fd(fd);
-    return co_fail(err, code, "cannot write log file %s, it ends here: %s", path, strerror(-code));
+    return co_fail(err, code, "cannot write log file %s: %s: %s", path, strerror(-code), what);
 }
 
-static int write_all(int *fd, const char *bytes, size_t n, struct co_error *err)
+static int give_up(int *fd, int code, struct co_error *err)
 {
-    int rc = *fd >= 0 ? co_write_all(*fd, bytes, n) : 0;
-    return rc < 0 ? give_up(fd, rc, err) : 0;
+    int rc = fail_write(*fd, code, "it ends there", err);
+    co_close_fd(fd);
+    return rc;
+}
+
+/* There may be room again. */
+static bool is_full_disk(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT;
+}
+
+/* Where bytes are missing a line says so, once there is room for it. returns   0, -errno */
+static int mark_hole(int fd, bool *has_hole)
+{
+    static const char text[] = "\nddprun: bytes are missing here: the disk was full\n";
+    int rc = *has_hole ? co_write_all(fd, text, sizeof text - 1) : 0;
+    *has_hole = *has_hole && rc < 0;
+    return rc;
+}
+
+/* has_hole   of this file: bytes are missing at its end */
+static int write_all(int *fd, bool *has_hole, const char *bytes, size_t n, struct co_error *err)
+{
+    int rc = *fd >= 0 ? mark_hole(*fd, has_hole) : 0;
+    if (rc == 0 && *fd >= 0)
+        rc = co_write_all(*fd, bytes, n);
+    if (rc == 0)
+        return 0;
+    *has_hole = is_full_disk(rc);
+    return *has_hole ? fail_write(*fd, rc, "bytes are missing there", err) : give_up(fd, rc, err);
 }
 
 int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path)
@@ -163,7 +203,7 @@ static int turn_over(struct log_copy *l, struct co_error *err)
     l->fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666);
     if (l->fd >= 0)
         return 0;
-    return co_fail(err, -errno, "cannot open log file %s, it ends here: %s", l->path,
+    return co_fail(err, -errno, "cannot open log file %s: %s: it ends there", l->path,
                    strerror(errno));
 }
 
@@ -184,15 +224,15 @@ int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n, struct co_er
 {
     int rc = 0;
     if (l->turn.max_bytes == 0)
-        return write_all(&l->fd, bytes, n, err);
+        return write_all(&l->fd, &l->has_hole, bytes, n, err);
     while (n > 0 && rc == 0 && l->fd >= 0) {
         size_t part = fitting(l, bytes, n);
         if (part == 0) {
             rc = turn_over(l, err);
             continue;
         }
-        rc = write_all(&l->fd, bytes, part, err);
-        l->size += part;
+        rc = write_all(&l->fd, &l->has_hole, bytes, part, err);
+        l->size += rc == 0 ? part : 0; /* what a full disk does not take shifts no older file */
         bytes += part;
         n -= part;
     }
@@ -215,7 +255,7 @@ int log_copy_lines(struct log_copy *l, const char *text, size_t n, size_t n_pref
         size_t n_line = newline != NULL ? (size_t)(newline + 1 - text) : n;
         size_t skip = continued ? 0 : n_prefix;
         if ((continued && l->in_match) || has_word(l->words, text + skip, n_line - skip)) {
-            rc = write_all(&l->filter_fd, text, n_line, err);
+            rc = write_all(&l->filter_fd, &l->filter_has_hole, text, n_line, err);
             l->in_match = newline == NULL;
         } else {
             l->in_match = false;

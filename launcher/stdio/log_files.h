@@ -34,23 +34,29 @@ char *log_files_path(const char *dir, uint32_t generation, int local_rank, const
 int log_files_open(const char *dir, uint32_t generation, int local_rank, const char *name,
                    struct co_error *err);
 
+/* Write a block to a file of its own in that folder, which is removed.
+ *
+ * returns   0; -ENOSPC and its like: err says so */
+int log_files_check_room(const char *folder, struct co_error *err);
+
 /* --- what of a stream is written to log files --- */
 
 /* All of it to one, lines that hold a word to
  * another.
  *
  * The first may be turned over: when it would get too large it becomes FILE.1, what was that
- * FILE.2, and a new one is begun, at the end of a line if there is one in reach. A file that takes
- * no more (a full disk) is given up. */
+ * FILE.2, and a new one is begun, at the end of a line if there is one in reach. A full disk
+ * leaves a hole in the file, and a line that says so; with any other error it is given up. */
 
 struct log_copy {
     struct log_turn turn;
-    char *path;         /* owned; of fd, if it may be turned over */
-    uint64_t size;      /* of the file, then */
-    int fd;             /* owned; gets all bytes; -1: none */
-    int filter_fd;      /* owned; gets lines with one of these words; -1: none */
-    char *const *words; /* borrowed, NULL-terminated; NULL: no line is looked at */
-    bool in_match;      /* a long line that goes to filter_fd is not over */
+    char *path;                     /* owned; of fd, if it may be turned over */
+    uint64_t size;                  /* of the file, then */
+    int fd;                         /* owned; gets all bytes; -1: none */
+    int filter_fd;                  /* owned; gets lines with one of these words; -1: none */
+    char *const *words;             /* borrowed, NULL-terminated; NULL: no line is looked at */
+    bool in_match;                  /* a long line that goes to filter_fd is not over */
+    bool has_hole, filter_has_hole; /* bytes are missing at their ends: the disk was full */
 };
 
 void log_copy_close(struct log_copy *l); /* may be called again */
@@ -61,7 +67,9 @@ void log_copy_close(struct log_copy *l); /* may be called again */
  * returns   0, -ENOMEM: it never will be */
 int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path);
 
-/* Bytes as they come. returns 0; -errno: a file has just been given up, which err names */
+/* Bytes as they come. A full disk is tried again with the next bytes.
+ *
+ * returns   0; -errno: a file has just been given up, or lost bytes; err names it */
 int log_copy_bytes(struct log_copy *l, const char *bytes, size_t n, struct co_error *err);
 
 /* Lines as they go out, each behind n_prefix bytes, which are written but not looked at; a last one

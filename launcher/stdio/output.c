@@ -62,10 +62,13 @@ struct exit_to { /* a writer, and whose turn it is */
     bool holds_old;               /* it was full when the streams before these were retired */
     int next;                     /* the stream whose turn comes first */
     bool has_bar;                 /* one is drawn: what comes next takes its place */
+    bool loss_is_said;
     int line_of; /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
 };
 
 enum { NOBODY = -2, UNASKED = -1 };
+
+enum { CATCH_UP_TURNS = 8 }; /* with those that only pass lines on: a pipe's 64 KiB */
 
 struct output {
     uv_loop_t *loop;
@@ -212,13 +215,30 @@ static void note_log(struct output *o, int rc, const struct co_error *err)
     o->log_failed |= rc < 0;
 }
 
-/* Not in the middle of a turn: a line of ours belongs between them. */
-static void say_log_error(struct output *o)
+/* Of the sink that is lost the line may be, too. */
+static void say_loss(struct output *o, int sink)
 {
-    char text[CO_ERROR_TEXT_BYTES + 16];
+    struct exit_to *e = &o->exits[sink];
+    const int loss = stream_writer_loss(e->writer);
+    char text[256];
+    if (loss == 0 || e->loss_is_said)
+        return;
+    e->loss_is_said = true;
+    snprintf(text, sizeof text,
+             "ddprun: warning: cannot write standard %s: %s: output of the ranks is lost\n",
+             sink == OUTPUT_TO_STDOUT ? "output" : "error", strerror(-loss));
+    output_say(o, text);
+}
+
+/* Not in the middle of a turn: a line of ours belongs between them. */
+static void say_trouble(struct output *o)
+{
+    char text[CO_ERROR_TEXT_BYTES + 32];
+    say_loss(o, OUTPUT_TO_STDOUT);
+    say_loss(o, OUTPUT_TO_STDERR);
     if (o->log_error.text[0] == '\0')
         return;
-    snprintf(text, sizeof text, "ddprun: %s\n", o->log_error.text);
+    snprintf(text, sizeof text, "ddprun: warning: %s\n", o->log_error.text);
     o->log_error.text[0] = '\0';
     output_say(o, text);
 }
@@ -455,7 +475,7 @@ static void on_pipe(uv_poll_t *poll, int status, int events)
     struct output *o = source->o; /* the source may go */
     take_turn(o, s, false);
     check_rest(s);
-    say_log_error(o);
+    say_trouble(o);
     draw_bar(o, s);
 }
 
@@ -604,7 +624,7 @@ static void try_drain(struct output *o)
     flush_folded(o);
     if (waits || is_full(&o->exits[0]) || is_full(&o->exits[1]))
         return;
-    say_log_error(o);
+    say_trouble(o);
     o->draining = false;
     o->on_drained(o->arg);
 }
@@ -628,13 +648,35 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg)
     flush_folded(o);
     for (int i = 0; i < 2; i++)
         o->exits[i].holds_old = is_full(&o->exits[i]);
-    say_log_error(o);
+    say_trouble(o);
     on_retired(arg);
+}
+
+void output_catch_up(struct output *o, int rank)
+{
+    struct stream *s = &o->streams[2 * rank + OUTPUT_TO_STDERR];
+    for (int i = 0; i < CATCH_UP_TURNS && s->fd >= 0 && !must_wait(o, s); i++)
+        if (!take_turn(o, s, false))
+            break;
+    check_rest(s);
+    say_trouble(o);
+}
+
+bool output_has_loss(const struct output *o)
+{
+    return stream_writer_loss(o->exits[OUTPUT_TO_STDOUT].writer) < 0 ||
+           stream_writer_loss(o->exits[OUTPUT_TO_STDERR].writer) < 0;
 }
 
 uint64_t output_last_ms(const struct output *o)
 {
     return o->last_ms;
+}
+
+uint64_t output_error_age_ms(const struct output *o, int rank)
+{
+    const uint64_t last_ms = o->streams[2 * rank + OUTPUT_TO_STDERR].last_ms;
+    return last_ms > 0 ? co_now_ms() - last_ms : UINT64_MAX;
 }
 
 uint64_t output_rank_ms(const struct output *o, int rank)

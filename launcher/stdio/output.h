@@ -23,6 +23,9 @@
 
 #define OUTPUT_CHUNK 65536
 
+/* With which ddprun ends where all else went well (output_has_loss()). */
+#define OUTPUT_EXIT_LOST 74
+
 struct co_error;
 struct output; /* opaque */
 
@@ -95,9 +98,20 @@ void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
  * taken what was kept for it the time before: one generation's last words are kept, not more. */
 void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
 
+/* The rank has ended: read what it wrote to standard error last, so that its tail has it. At most
+ * what a pipe holds (another process may have it, and write on), while the sink takes it. */
+void output_catch_up(struct output *o, int rank);
+
+/* Was output of the ranks lost here, since standard output or standard error could not be written?
+ * A line of ours says so the first time. Output that has no reader any more is not counted. */
+bool output_has_loss(const struct output *o);
+
 /* When a rank last wrote to its standard output, as far as that comes through here by a stream of
  * its own; 0: never. */
 uint64_t output_last_ms(const struct output *o);
+
+/* How long ago a rank last wrote to its standard error, likewise; UINT64_MAX: it never has. */
+uint64_t output_error_age_ms(const struct output *o, int rank);
 
 /* When a rank last wrote anything, likewise. */
 uint64_t output_rank_ms(const struct output *o, int rank);

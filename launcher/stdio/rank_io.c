@@ -26,6 +26,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const log_names[] = {"stdout.log", "stderr.log"};
@@ -332,21 +334,39 @@ char *rank_io_error_file(const struct rank_io *io, const char *runtime_dir, int 
     return log_files_path(io->log_dir, io->generation, local_rank, "error.json", buf, n);
 }
 
-/* Of a stderr that went to a file without us. */
-static char *tail_of_file(const struct rank_io *io, int local_rank)
+static uint64_t age_of(const struct timespec *written)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t ms =
+        (now.tv_sec - written->tv_sec) * INT64_C(1000) + (now.tv_nsec - written->tv_nsec) / 1000000;
+    return ms > 0 ? (uint64_t)ms : 0;
+}
+
+/* Of a stderr that went to a file without us. returns how many; 0: none, or no file */
+static size_t end_of_file(const struct rank_io *io, int local_rank, char bytes[TAIL_BYTES],
+                          uint64_t *ret_age_ms)
 {
     char path[PATH_MAX];
-    char bytes[TAIL_BYTES];
+    struct stat st;
     log_files_path(io->log_dir, io->generation, local_rank, log_names[1], path, sizeof path);
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    if (size <= 0)
-        return NULL;
-    ssize_t n = pread(fd, bytes, sizeof bytes, size > TAIL_BYTES ? size - TAIL_BYTES : 0);
-    if (n <= 0)
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0)
+        return 0;
+    *ret_age_ms = age_of(&st.st_mtim);
+    ssize_t n = pread(fd, bytes, TAIL_BYTES, st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static char *tail_of_file(const struct rank_io *io, int local_rank)
+{
+    char bytes[TAIL_BYTES];
+    uint64_t age_ms;
+    size_t n = end_of_file(io, local_rank, bytes, &age_ms);
+    if (n == 0)
         return NULL;
     struct tail tail = {0};
-    tail_add(&tail, bytes, (size_t)n);
+    tail_add(&tail, bytes, n);
     char *text = tail_copy(&tail);
     tail_fini(&tail);
     return text;
@@ -365,6 +385,33 @@ char *rank_io_tail(const struct rank_io *io, int local_rank)
     if (rank_io_bypasses(io, local_rank))
         return tail_of_file(io, local_rank);
     return output_tail(io->output, local_rank);
+}
+
+char *rank_io_last_words(const struct rank_io *io, int local_rank, size_t *ret_n,
+                         uint64_t *ret_age_ms)
+{
+    size_t from;
+    uint64_t age_ms;
+    if (ret_age_ms == NULL)
+        ret_age_ms = &age_ms;
+    if (!rank_io_bypasses(io, local_rank)) {
+        output_catch_up(io->output, local_rank);
+        *ret_age_ms = output_error_age_ms(io->output, local_rank);
+        return output_since(io->output, local_rank, 0, &from, ret_n);
+    }
+    char bytes[TAIL_BYTES];
+    *ret_n = end_of_file(io, local_rank, bytes, ret_age_ms);
+    char *copy = *ret_n > 0 ? malloc(*ret_n) : NULL;
+    return copy != NULL ? memcpy(copy, bytes, *ret_n) : NULL;
+}
+
+int rank_io_check_room(const struct rank_io *io, int local_rank, struct co_error *err)
+{
+    char path[PATH_MAX];
+    if (io->log_dir == NULL)
+        return 0;
+    log_files_path(io->log_dir, io->generation, local_rank, "", path, sizeof path);
+    return log_files_check_room(path, err);
 }
 
 char *rank_io_log_path(const struct rank_io *io, int local_rank, int which, char *buf, size_t n)

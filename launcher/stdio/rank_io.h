@@ -58,8 +58,22 @@ char *rank_io_error_file(const struct rank_io *io, const char *runtime_dir, int 
 /* The last lines of the rank's stderr, wherever it went; to free(). NULL: none */
 char *rank_io_tail(const struct rank_io *io, int local_rank);
 
+/* The last TAIL_BYTES of it as they are, of a rank that may have ended just now; to free().
+ *
+ * ret_n        how many
+ * ret_age_ms   how long ago they were written; may be NULL
+ * returns      NULL: none */
+char *rank_io_last_words(const struct rank_io *io, int local_rank, size_t *ret_n,
+                         uint64_t *ret_age_ms);
+
 /* Does what the rank writes to stderr go to its log file without us? */
 bool rank_io_bypasses(const struct rank_io *io, int local_rank);
+
+/* Does the rank's folder in the log directory take some bytes more? A rank that writes to its
+ * files by itself cannot say that they are cut.
+ *
+ * returns   0, also without such a folder; -errno: it does not */
+int rank_io_check_room(const struct rank_io *io, int local_rank, struct co_error *err);
 
 /* The log file of the rank's stdout (0) or stderr (1), into buf. returns buf; NULL: it has none */
 char *rank_io_log_path(const struct rank_io *io, int local_rank, int which, char *buf, size_t n);

@@ -28,7 +28,7 @@ enum sink_kind {
     SINK_OWN,    /* opened once more, non-blocking */
     SINK_SOCKET, /* MSG_DONTWAIT */
     SINK_ASK,    /* could not be opened once more: asked before each small write */
-    SINK_DEAD    /* nobody reads any more: everything is dropped */
+    SINK_DEAD    /* without a reader, or with an error: everything is dropped */
 };
 
 struct stream_writer {
@@ -38,7 +38,11 @@ struct stream_writer {
     void (*on_room)(void *arg);
     void *arg;
     struct co_buf rest; /* what the sink did not take yet */
-    int room_fd;        /* an epoll of the sink alone: readable when the sink has room. libuv sets
+    int loss;           /* see stream_writer_loss() */
+    bool is_terminal;
+    bool is_torn; /* the last line that was written has no end, and what follows was lost */
+    char last;    /* the last byte that was written */
+    int room_fd;  /* an epoll of the sink alone: readable when the sink has room. libuv sets
                            O_NONBLOCK on what it polls, and the sink may belong to others */
     uv_poll_t room;
     bool has_room_handle, room_is_polled;
@@ -50,8 +54,13 @@ struct stream_writer *stream_writer_create(uv_loop_t *loop, int fd, void (*on_ro
     struct stream_writer *w = malloc(sizeof *w);
     if (w != NULL)
         *w = (struct stream_writer){
-            .loop = loop, .fd = fd, .on_room = on_room, .arg = arg, .room_fd = -1};
+            .loop = loop, .fd = fd, .on_room = on_room, .arg = arg, .room_fd = -1, .last = '\n'};
     return w;
+}
+
+int stream_writer_loss(const struct stream_writer *w)
+{
+    return w->loss;
 }
 
 /* --- the sink --- */
@@ -68,6 +77,7 @@ static void open_sink(struct stream_writer *w)
         w->kind = SINK_SOCKET;
     } else {
         char path[64];
+        w->is_terminal = isatty(w->fd) == 1;
         snprintf(path, sizeof path, "/proc/self/fd/%d", w->fd);
         int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (own >= 0) {
@@ -102,18 +112,45 @@ static ssize_t write_some(const struct stream_writer *w, const char *bytes, size
     return write(w->fd, bytes, n);
 }
 
-/* returns   how many bytes were taken, all of them once the sink is dead; 0: it is full */
+static bool is_full_disk(int error)
+{
+    return error == ENOSPC || error == EDQUOT;
+}
+
+/* A terminal that was closed has errors, too. */
+static bool is_unread(const struct stream_writer *w, int error)
+{
+    return error == EPIPE || error == ECONNRESET || (error == EIO && w->is_terminal);
+}
+
+/* A job does not end for want of a reader, or of room. */
+static void lose(struct stream_writer *w, int error)
+{
+    if (w->loss == 0 && !is_unread(w, error))
+        w->loss = -error;
+    w->is_torn |= w->last != '\n';
+    if (!is_full_disk(error))
+        close_sink(w);
+}
+
+/* returns   how many bytes were taken, all of them where the rest is lost; fewer: it is full */
 static size_t write_sink(struct stream_writer *w, const char *bytes, size_t n)
 {
     size_t done = 0;
     while (done < n && w->kind != SINK_DEAD) {
-        ssize_t took = write_some(w, bytes + done, n - done);
-        if (took > 0)
+        ssize_t took = w->is_torn ? write_some(w, "\n", 1) : write_some(w, bytes + done, n - done);
+        if (took > 0 && w->is_torn) {
+            w->is_torn = false;
+            w->last = '\n';
+        } else if (took > 0) {
             done += (size_t)took;
-        else if (took < 0 && errno == EAGAIN)
+            w->last = bytes[done - 1];
+        } else if (took < 0 && errno == EAGAIN) {
             return done;
-        else if (took < 0 && errno != EINTR)
-            close_sink(w); /* EPIPE, ENOSPC, EIO: a job does not end for want of a reader */
+        } else if (took < 0 && errno != EINTR) {
+            lose(w, errno);
+            return n;
+        }
     }
     return w->kind == SINK_DEAD ? n : done;
 }
@@ -201,7 +238,9 @@ void stream_writer_write(struct stream_writer *w, const char *bytes, size_t n)
     size_t took = stream_writer_is_full(w) ? 0 : write_sink(w, bytes, n);
     if (took == n)
         return;
-    if (co_buf_append(&w->rest, bytes + took, n - took) < 0 || await_room(w) < 0) {
+    const int rc = co_buf_append(&w->rest, bytes + took, n - took) ?: await_room(w);
+    if (rc < 0) {
+        lose(w, -rc);
         close_sink(w);
         forget_rest(w);
     }

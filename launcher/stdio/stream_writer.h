@@ -29,7 +29,13 @@ void stream_writer_close(struct stream_writer *w);
 bool stream_writer_is_full(const struct stream_writer *w);
 
 /* Pass bytes on behind those that wait. A sink that can't be waited for, or for which nothing can
- * be kept for want of memory, is given up: it swallows all from then on. */
+ * be kept for want of memory, is given up: it swallows all from then on. So is one without a
+ * reader, and one with an error. A disk that is full loses what it does not take, and is tried
+ * again with the next bytes; the line that it tore is ended then. */
 void stream_writer_write(struct stream_writer *w, const char *bytes, size_t n);
+
+/* Why bytes were lost the first time, -errno; 0: none were, except in a pipe or socket without a
+ * reader, or a terminal that is closed. */
+int stream_writer_loss(const struct stream_writer *w);
 
 #endif

@@ -7,13 +7,24 @@
  * guess. */
 #include "hang.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
+enum { BUSY_LOOKS = 3, BUSY_PERCENT = 25 }; /* of a CPU; less where ranks share one */
+
+struct use { /* of the CPU, as one look shows it */
+    bool is_runnable;
+    uint64_t at_ms, cpu_ms;
+};
 
 struct rank { /* when it was last seen to change */
     bool has_page;
     uint64_t digest;
     uint64_t page_ms, any_ms; /* its page; that, or its output */
+    struct use uses[LOOKS];   /* the last ones, in a ring */
+    unsigned n_uses;          /* all of them */
 };
 
 struct hang {
@@ -22,8 +33,6 @@ struct hang {
     bool has_others;
     struct rank ranks[];
 };
-
-enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
 
 uint64_t hang_interval_ms(uint64_t timeout_ms)
 {
@@ -70,6 +79,32 @@ static void note_rank(struct rank *r, const struct hang_look *look, uint64_t now
         r->any_ms = r->page_ms;
     if (look->output_ms > r->any_ms)
         r->any_ms = look->output_ms;
+    r->uses[r->n_uses++ % LOOKS] =
+        (struct use){.is_runnable = look->is_runnable, .at_ms = now_ms, .cpu_ms = look->cpu_ms};
+}
+
+int hang_cpu_percent(const struct hang *h, int rank)
+{
+    const struct rank *r = &h->ranks[rank];
+    if (r->n_uses < BUSY_LOOKS)
+        return -1;
+    const struct use *from = &r->uses[r->n_uses < LOOKS ? 0 : r->n_uses % LOOKS];
+    const struct use *to = &r->uses[(r->n_uses - 1) % LOOKS];
+    const uint64_t ms = since(from->at_ms, to->at_ms);
+    const uint64_t percent = ms > 0 ? since(from->cpu_ms, to->cpu_ms) * 100 / ms : 0;
+    return from->cpu_ms == 0 ? -1 : percent > INT_MAX ? INT_MAX : (int)percent;
+}
+
+/* It computes: it uses a CPU, or its first thread never sleeps, which one that has to wait long for
+ * a CPU does not do either. */
+static bool is_busy(const struct hang *h, int rank)
+{
+    const struct rank *r = &h->ranks[rank];
+    const unsigned n = r->n_uses < LOOKS ? r->n_uses : LOOKS;
+    unsigned n_runnable = 0;
+    for (unsigned i = 0; i < n; i++)
+        n_runnable += r->uses[i].is_runnable;
+    return n >= BUSY_LOOKS && (n_runnable == n || hang_cpu_percent(h, rank) >= BUSY_PERCENT);
 }
 
 static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)
@@ -196,6 +231,7 @@ static const struct rank_status_call *last_in(const struct hang_look *look, uint
 enum weight {
     NOTHING,
     GUESS,   /* no more than against the others */
+    HINT,    /* it differs from them, as others may */
     SUSPECT, /* it is not where they are */
     LIKELY,  /* they wait for it, as far as is known */
     STOPPED, /* it cannot move */
@@ -231,27 +267,56 @@ static enum weight weigh_waiting(const struct hang *h, const struct hang_look *l
     return last != NULL && last->number < call->number ? LIKELY : SUSPECT;
 }
 
-static int count_in_place(const struct hang *h, const struct hang_look *looks, const char *place)
+/* Do two ranks do the same, as far as the kernel tells? If it does not tell, they do not count as
+ * alike. */
+static bool act_alike(const struct hang *h, const struct hang_look *looks, int a, int b)
+{
+    const bool busy = is_busy(h, a);
+    return busy == is_busy(h, b) &&
+           (busy || (looks[a].place[0] != '\0' && strcmp(looks[a].place, looks[b].place) == 0));
+}
+
+/* How many ranks that run act as this one, itself included. */
+static int count_alike(const struct hang *h, const struct hang_look *looks, int rank)
 {
     int n = 0;
     for (int i = 0; i < h->n; i++)
-        n += looks[i].runs && strcmp(looks[i].place, place) == 0;
+        n += looks[i].runs && (i == rank || act_alike(h, looks, rank, i));
     return n;
 }
 
-/* Nobody says that it waits: it is stopped, or alone in sleeping where it does. */
+/* returns -1: there is no other */
+static int find_other(const struct hang *h, const struct hang_look *looks, int rank)
+{
+    for (int i = 0; i < h->n; i++)
+        if (looks[i].runs && i != rank)
+            return i;
+    return -1;
+}
+
+static enum hang_odd find_odd(const struct hang *h, const struct hang_look *looks, int rank)
+{
+    if (find_other(h, looks, rank) < 0 || count_alike(h, looks, rank) > 1)
+        return HANG_NOT_ODD;
+    return is_busy(h, rank) ? HANG_RUNS : looks[rank].place[0] != '\0' ? HANG_SLEEPS : HANG_NOT_ODD;
+}
+
+/* No rank says that it waits. This one is stopped; or it computes, alone, or sleeps elsewhere than
+ * all others. Of two ranks each differs from the other: one that waits for a GPU computes, too. */
 static enum weight weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
                                 const struct rank_status_call *call)
 {
-    const struct hang_look *look = &looks[rank];
     int n_pages;
     (void)call;
-    if (look->is_stopped)
+    if (looks[rank].is_stopped)
         return STOPPED;
     const int n = count_looks(h, looks, &n_pages);
-    const bool is_odd =
-        look->place[0] != '\0' && n > 2 && count_in_place(h, looks, look->place) == 1;
-    return is_odd ? SUSPECT : GUESS;
+    const enum hang_odd odd = find_odd(h, looks, rank);
+    if (odd == HANG_NOT_ODD || (odd == HANG_SLEEPS && n == 2))
+        return GUESS;
+    const bool is_clear =
+        odd == HANG_RUNS || count_alike(h, looks, find_other(h, looks, rank)) == n - 1;
+    return is_clear && n > 2 ? SUSPECT : HINT;
 }
 
 /* returns the rank against which most speaks; -1: there is none */
@@ -335,8 +400,9 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
                                         : HANG_MISSING,
         .rank = rank,
         .is_stopped = looks[rank].is_stopped,
-        .is_guess = !others_wait && weight == GUESS && f.n_running > 1,
-        .is_odd = is_silent && weight == SUSPECT,
+        .is_guess = !others_wait && weight <= HINT && f.n_running > 1,
+        .odd = is_silent && weight >= HINT && weight <= SUSPECT ? find_odd(h, looks, rank)
+                                                                : HANG_NOT_ODD,
         .still_ms = since(is_silent ? r->any_ms : r->page_ms, now_ms),
         .n_alike = n_alike,
     };

@@ -35,9 +35,11 @@ struct hang_look { /* a rank, now */
     uint64_t digest;          /* has_page: another one when it has moved */
     uint64_t output_ms;       /* when it last wrote something; 0: never, or nobody sees it */
     struct progress progress; /* has_page */
+    bool is_runnable;         /* its first thread runs, or waits for a CPU (state R) */
+    uint64_t cpu_ms;          /* that all of its threads have used so far; 0: not known */
     /* for hang_blame() only: */
     bool is_stopped;              /* by a signal: it would go on by SIGCONT */
-    char place[HANG_PLACE_BYTES]; /* where in the kernel it sleeps; "": not known */
+    char place[HANG_PLACE_BYTES]; /* where in the kernel it sleeps; "": it runs, or not known */
 };
 
 enum hang_kind {
@@ -47,14 +49,20 @@ enum hang_kind {
     HANG_SILENT,     /* nothing moves; no rank says for whom it waits */
 };
 
+enum hang_odd {
+    HANG_NOT_ODD,
+    HANG_RUNS,   /* it computes, and no other rank does */
+    HANG_SLEEPS, /* it sleeps where no other does */
+};
+
 #define HANG_NAMED 16
 
 struct hang_finding {
     enum hang_kind kind;
     int rank; /* local */
     bool is_stopped;
-    bool is_guess;     /* the lowest of several that look alike */
-    bool is_odd;       /* SILENT: it sleeps where no other does */
+    bool is_guess;     /* it could be another one as well */
+    enum hang_odd odd; /* SILENT: in what it differs from the others */
     uint64_t still_ms; /* it did not move for so long */
     int n_alike;       /* how many more are missing */
     int n_waiting;     /* others, of which the first HANG_NAMED are listed */
@@ -87,6 +95,11 @@ bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms);
  * returns   whether it can be said; else nobody hangs, or it is on another node */
 bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
                 struct hang_finding *ret);
+
+/* Of one CPU, by all threads of a rank, over the last looks.
+ *
+ * returns   percent; more than 100 with several threads; -1: not known yet */
+int hang_cpu_percent(const struct hang *h, int rank);
 
 /* How often to look: often enough that an answer is late by a small part of the time-out. */
 uint64_t hang_interval_ms(uint64_t timeout_ms);

@@ -54,6 +54,21 @@ static bool failed(const struct supervisor *s, const struct supervisor_event *e)
     return e->status != 0;
 }
 
+/* It lost a peer, whose own failure may still be seen, here or on another node. If it names that
+ * peer, it is known already. */
+static bool lost_a_peer(const struct supervisor *s, const struct supervisor_event *e)
+{
+    const bool names_it = e->blames && e->culprit >= 0 && e->culprit < s->n_asked &&
+                          s->ranks[e->culprit].phase == RANK_RUNS;
+    const bool some_are_left = s->limits.has_others || !no_rank_left(s, e);
+    return failed(s, e) && e->lost_peer && !names_it && some_are_left && s->limits.cause_ms > 0;
+}
+
+static bool waits_for_others(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return s->limits.has_others && (!failed(s, e) || lost_a_peer(s, e));
+}
+
 static bool failed_last(const struct supervisor *s, const struct supervisor_event *e)
 {
     return failed(s, e) && no_rank_left(s, e);
@@ -145,6 +160,9 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
 static void pass_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
 {
+    for (int i = 0; i < s->n_asked; i++)
+        if (s->ranks[i].phase == RANK_RUNS || s->ranks[i].phase == RANK_ASKED)
+            s->ranks[i].forwarded = e->sig;
     o->signal = e->sig;
     o->to_groups = s->limits.to_groups;
 }
@@ -195,6 +213,21 @@ static void blame_and_stop(struct supervisor *s, const struct supervisor_event *
     supervisor_stop_others(s, e->now_ms + s->limits.failure_grace_ms, o);
 }
 
+static void blame_and_await(struct supervisor *s, const struct supervisor_event *e,
+                            struct supervisor_orders *o)
+{
+    (void)o;
+    supervisor_blame(s, e);
+    s->deadline_ms = e->now_ms + s->limits.cause_ms;
+}
+
+/* What has failed stays the cause, for all that is known by now. */
+static void stop_waiting(struct supervisor *s, const struct supervisor_event *e,
+                         struct supervisor_orders *o)
+{
+    supervisor_stop_others(s, e->now_ms + s->limits.failure_grace_ms, o);
+}
+
 static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct supervisor_event *e)
 {
     return e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
@@ -206,6 +239,12 @@ static void begin_ordered_stop(struct supervisor *s, const struct supervisor_eve
     s->verdict.outcome = OUTCOME_ORDERED;
     supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
     s->deadline_ms = ordered_deadline_ms(s, e);
+}
+
+static void stop_waiting_as_ordered(struct supervisor *s, const struct supervisor_event *e,
+                                    struct supervisor_orders *o)
+{
+    supervisor_stop_others(s, ordered_deadline_ms(s, e), o);
 }
 
 /* They were told already; the reason may have become a more urgent one. */
@@ -366,6 +405,7 @@ static const struct row rows[] = {
     ROW(STARTING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
     ROW(STARTING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
     ROW(STARTING,  START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(STARTING,  EXITED,       lost_a_peer,      blame_and_await, AWAITING),
     ROW(STARTING,  EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(STARTING,  EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(STARTING,  EXITED,       failed,           blame_and_stop, STOPPING),
@@ -381,6 +421,7 @@ static const struct row rows[] = {
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
 
     ROW(RUNNING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
+    ROW(RUNNING,   EXITED,       lost_a_peer,      blame_and_await, AWAITING),
     ROW(RUNNING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RUNNING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RUNNING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -405,6 +446,7 @@ static const struct row rows[] = {
     ROW(RECOVERING,   START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
     ROW(RECOVERING,   START_FAILED, always,           blame_and_stop, STOPPING),
     ROW(RECOVERING,   EXITED,       recovery_outlive,     recovery_park_others, PARKED),
+    ROW(RECOVERING,   EXITED,       lost_a_peer,      blame_and_await, AWAITING),
     ROW(RECOVERING,   EXITED,       failed_alone,     blame_rank,     DRAINING),
     ROW(RECOVERING,   EXITED,       failed_last,      blame_rank,     LEFTOVERS),
     ROW(RECOVERING,   EXITED,       failed,           blame_and_stop, STOPPING),
@@ -445,6 +487,36 @@ static const struct row rows[] = {
     ROW(PARKED,   ORDER_KILL,   nothing_left,     note_order,     DRAINING),
     ROW(PARKED,   ORDER_KILL,   no_rank_left,     note_order,     SWEEPING),
     ROW(PARKED,   ORDER_KILL,   always,           note_order,     KILLING),
+
+    /* the wait ends with the first failure of another kind; more that lost a peer prove nothing.
+     * where other nodes take part, all ranks of this one may have ended */
+    ROW(AWAITING,  STARTED,      always,           nothing,        AWAITING),
+    ROW(AWAITING,  START_FAILED, nothing_left,     blame_rank,     DRAINING),
+    ROW(AWAITING,  START_FAILED, no_rank_left,     blame_rank,     LEFTOVERS),
+    ROW(AWAITING,  START_FAILED, always,           blame_and_stop, STOPPING),
+    ROW(AWAITING,  EXITED,       waits_for_others, nothing,        AWAITING),
+    ROW(AWAITING,  EXITED,       nothing_left,     nothing,        DRAINING),
+    ROW(AWAITING,  EXITED,       no_rank_left,     nothing,        LEFTOVERS),
+    ROW(AWAITING,  EXITED,       lost_a_peer,      nothing,        AWAITING),
+    ROW(AWAITING,  EXITED,       failed,           blame_and_stop, STOPPING),
+    ROW(AWAITING,  EXITED,       always,           nothing,        AWAITING),
+    ROW(AWAITING,  SIGNAL,       stop_for_nothing, blame_signal,   DRAINING),
+    ROW(AWAITING,  SIGNAL,       stop_for_nobody,  blame_signal,   LEFTOVERS),
+    ROW(AWAITING,  SIGNAL,       says_stop,        begin_stop,     STOPPING),
+    ROW(AWAITING,  SIGNAL,       always,           pass_on,        AWAITING),
+    ROW(AWAITING,  TIME,         nothing_left,     nothing,        DRAINING),
+    ROW(AWAITING,  TIME,         no_rank_left,     nothing,        LEFTOVERS),
+    ROW(AWAITING,  TIME,         always,           stop_waiting,   STOPPING),
+    ROW(AWAITING,  TIMEOUT,      nothing_left,     nothing,        DRAINING),
+    ROW(AWAITING,  TIMEOUT,      no_rank_left,     nothing,        LEFTOVERS),
+    ROW(AWAITING,  TIMEOUT,      always,           stop_waiting,   STOPPING),
+    ROW(AWAITING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
+    ROW(AWAITING,  ORDER_STOP,   nothing_left,     nothing,        DRAINING),
+    ROW(AWAITING,  ORDER_STOP,   no_rank_left,     nothing,        LEFTOVERS),
+    ROW(AWAITING,  ORDER_STOP,   always,           stop_waiting_as_ordered, STOPPING),
+    ROW(AWAITING,  ORDER_KILL,   nothing_left,     nothing,        DRAINING),
+    ROW(AWAITING,  ORDER_KILL,   no_rank_left,     nothing,        SWEEPING),
+    ROW(AWAITING,  ORDER_KILL,   always,           nothing,        KILLING),
 
     ROW(STOPPING,  STARTED,      always,           nothing,        STOPPING),
     ROW(STOPPING,  START_FAILED, nothing_left,     nothing,        DRAINING),
@@ -509,18 +581,18 @@ static const struct row rows[] = {
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {SUPERVISOR_##in, SUPERVISOR_EV_##on}
     /* they will hear what follows */
-    IGNORE(STARTING, ASKED), IGNORE(PARKED, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
+    IGNORE(STARTING, ASKED), IGNORE(PARKED, ASKED), IGNORE(AWAITING, ASKED), IGNORE(STOPPING, ASKED), IGNORE(KILLING, ASKED),
     IGNORE(LEFTOVERS, ASKED), IGNORE(SWEEPING, ASKED), IGNORE(ALONE, ASKED), IGNORE(DRAINING, ASKED),
     IGNORE(WAITING, ASKED), IGNORE(ENDED, ASKED),
     /* the last descendant may end while ranks run or are about to be started */
     IGNORE(STARTING, EMPTY), IGNORE(RUNNING, EMPTY), IGNORE(RECOVERING, EMPTY),
-    IGNORE(PARKED, EMPTY),
+    IGNORE(PARKED, EMPTY), IGNORE(AWAITING, EMPTY),
     IGNORE(STOPPING, EMPTY), IGNORE(KILLING, EMPTY),
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
     IGNORE(WAITING, TIME), IGNORE(ENDED, TIME), IGNORE(PARKED, TIME),
     /* nobody is waited for; that it has joined is written down as a fact */
-    IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
+    IGNORE(AWAITING, JOINED), IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
     IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
     IGNORE(WAITING, JOINED), IGNORE(ENDED, JOINED),
     /* the job ends already; that no restart follows is written down as a fact */
@@ -548,19 +620,20 @@ static const struct co_machine_pair ignored[] = {
     /* asked for in one state only */
     IGNORE(WAITING, SWEPT), IGNORE(WAITING, DRAINED),
     IGNORE(STARTING, SWEPT), IGNORE(RUNNING, SWEPT), IGNORE(RECOVERING, SWEPT), IGNORE(PARKED, SWEPT),
-    IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
+    IGNORE(AWAITING, SWEPT), IGNORE(STOPPING, SWEPT), IGNORE(KILLING, SWEPT),
     IGNORE(LEFTOVERS, SWEPT), IGNORE(SWEEPING, SWEPT), IGNORE(DRAINING, SWEPT),
     IGNORE(STARTING, DRAINED), IGNORE(RUNNING, DRAINED), IGNORE(RECOVERING, DRAINED),
-    IGNORE(PARKED, DRAINED),
+    IGNORE(PARKED, DRAINED), IGNORE(AWAITING, DRAINED),
     IGNORE(STOPPING, DRAINED), IGNORE(KILLING, DRAINED), IGNORE(LEFTOVERS, DRAINED), IGNORE(SWEEPING, DRAINED),
     IGNORE(ALONE, DRAINED),
     /* the roster waits for WAITING or PARKED before it starts anything, for WAITING before it ends
      * anything */
-    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(RECOVERING, NEXT), IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
+    IGNORE(STARTING, NEXT), IGNORE(RUNNING, NEXT), IGNORE(RECOVERING, NEXT), IGNORE(AWAITING, NEXT),
+    IGNORE(STOPPING, NEXT), IGNORE(KILLING, NEXT),
     IGNORE(LEFTOVERS, NEXT), IGNORE(SWEEPING, NEXT), IGNORE(ALONE, NEXT), IGNORE(DRAINING, NEXT),
     IGNORE(ENDED, NEXT),
-    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(RECOVERING, FINISH), IGNORE(PARKED, FINISH), IGNORE(STOPPING, FINISH),
-    IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
+    IGNORE(STARTING, FINISH), IGNORE(RUNNING, FINISH), IGNORE(RECOVERING, FINISH), IGNORE(PARKED, FINISH), IGNORE(AWAITING, FINISH),
+    IGNORE(STOPPING, FINISH), IGNORE(KILLING, FINISH), IGNORE(LEFTOVERS, FINISH), IGNORE(SWEEPING, FINISH),
     IGNORE(ALONE, FINISH), IGNORE(DRAINING, FINISH), IGNORE(ENDED, FINISH),
     /* it is done already, or nothing runs */
     IGNORE(KILLING, ORDER_STOP), IGNORE(LEFTOVERS, ORDER_STOP), IGNORE(SWEEPING, ORDER_STOP),

@@ -6,7 +6,8 @@
  *
  * Words:
  *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
- *                lost a peer before it failed is the root cause only if no other failure is known
+ *                lost a peer before it failed is the root cause only if no other failure is known:
+ *                the other ranks have cause_ms to fail by themselves before they are stopped
  *   descendant     a process that is no rank but descends from one, alive when its rank has ended
  *   told         a rank had a signal from us; how it ends after that says nothing about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
@@ -32,6 +33,8 @@
     X(RUNNING, nothing, "every rank was started, at least one runs")                               \
     X(RECOVERING, nothing, "a failed rank is being replaced; the others are called to it")         \
     X(PARKED, nothing, "the ranks live on between two generations")                                \
+    X(AWAITING, nothing,                                                                           \
+      "a rank that lost a peer has failed; the failure of that peer is awaited")                   \
     X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
     X(LEFTOVERS, signal_descendants, "the ranks are gone; what they left is told to stop")         \
@@ -97,9 +100,10 @@ struct supervisor_event {
     int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
     bool recovers;                     /* JOINED: it is recoverable */
-    bool empty;      /* EXITED, START_FAILED: and nothing is left below the spawner */
-    bool was_ending; /* EXITED: before the first signal of ours came, if one did */
-    bool lost_peer;  /* EXITED: it knew of another one's end before its own */
+    bool empty;       /* EXITED, START_FAILED: and nothing is left below the spawner */
+    bool was_ending;  /* EXITED: before the first signal of ours came, if one did */
+    bool lost_peer;   /* EXITED: it knew of another one's end before its own */
+    bool was_failing; /* EXITED: it had printed an error of its own before our first signal came */
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
@@ -109,6 +113,7 @@ struct supervisor_event {
     int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
     bool gently;         /* ORDER_STOP: they have the time of a signal, else that of a failure */
     bool may_park;       /* ORDER_STOP: it is their generation that ends; they may live on */
+    bool for_failure;    /* ORDER_STOP: a rank has failed elsewhere */
     int exit_code;       /* FINISH: what the whole job's end means */
     enum supervisor_ender ender; /* FINISH */
 };
@@ -120,6 +125,7 @@ struct supervisor_exit {
     bool empty; /* these as in the event */
     bool was_ending;
     bool lost_peer;
+    bool was_failing;
     int lost;    /* the rank whose death it has seen in the shared memory; -1: none */
     int aborter; /* the rank that has called MPI_Abort; -1: none */
     struct supervisor_progress progress;
@@ -152,9 +158,11 @@ struct supervisor_limits {
                                   window; 0: 1 */
     uint64_t grace_ms;         /* from a signal passed on to SIGKILL */
     uint64_t failure_grace_ms; /* from a failure's SIGTERM to SIGKILL; also what descendants get */
-    uint64_t stop_signals;     /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
-    bool to_groups;            /* what is passed on goes to a rank's whole group at once */
-    bool has_others;           /* other nodes take part: ranks there may be lost while they live */
+    uint64_t cause_ms;     /* from the failure of a rank that lost a peer to the others' SIGTERM,
+                                  if none fails otherwise in that time; 0: none */
+    uint64_t stop_signals; /* bit N: signal N ends the job, besides TERM, INT, HUP and QUIT */
+    bool to_groups;        /* what is passed on goes to a rank's whole group at once */
+    bool has_others;       /* other nodes take part: ranks there may be lost while they live */
     bool recovers;        /* ranks live on when one fails, where they can: that one alone is started
                               again */
     bool drops;           /* with recovers: or is left out */
@@ -163,6 +171,9 @@ struct supervisor_limits {
 };
 
 #define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the spawner does */
+
+/* For cause_ms: less than a lease (LEASE_MS), so that the loss of a node is not seen later. */
+#define SUPERVISOR_CAUSE_MS 2000
 
 enum supervisor_join { RANK_NOT_JOINED, RANK_JOINED, RANK_RECOVERABLE };
 
@@ -174,7 +185,9 @@ struct supervisor_rank {
     int status;         /* ended: of waitpid(); failed to start: errno */
     int signaled_first; /* the first and the last signal we sent it before it ended; 0: none */
     int signaled_last;
-    bool lost_peer; /* ended: what it did then was a consequence of another one's end */
+    int forwarded;    /* the last signal that ddprun got and passed on, which is not one to stop */
+    bool lost_peer;   /* ended: what it did then was a consequence of another one's end */
+    bool was_failing; /* ended: it had printed an error of its own before our first signal */
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */
@@ -257,10 +270,11 @@ int supervisor_stop_signal(const struct supervisor *s); /* the first that says s
 bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
 bool supervisor_is_alone(const struct supervisor *s);   /* without the spawner: nothing starts */
 
-/* The exit code that the verdict means: 0; a rank's code or 128 + its signal; 126, 127 (not
- * executable, not found); 128 + the signal that stopped us; 124 the job's time was over; 70
- * internal. */
+/* The exit code that the verdict means: 0; a rank's code or 128 + its signal, or 1 if it was
+ * failing and died of our signal; 126, 127 (not executable, not found); 128 + the signal that
+ * stopped us; 124 the job's time was over; 70 internal. */
 int supervisor_exit_code(const struct supervisor *s);
+bool supervisor_is_of_ours(const struct supervisor_rank *r); /* ended: it died of our signal */
 int supervisor_die_of(const struct supervisor *s); /* the signal that stopped us; 0: none */
 int supervisor_code_of_status(int status);         /* of a rank's, as waitpid() has it */
 

@@ -3,6 +3,7 @@
 #include "supervisor_priv.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/wait.h> /* W..., and the signals' numbers */
 
 /* --- Signals --- */
@@ -42,18 +43,23 @@ struct supervisor_event supervisor_exit_event(const struct supervisor_exit *x)
                                      .empty = x->empty,
                                      .was_ending = x->was_ending,
                                      .lost_peer = x->lost_peer,
+                                     .was_failing = x->was_failing,
                                      .blames = culprit >= 0,
                                      .culprit = culprit,
                                      .progress = x->progress};
 }
 
+bool supervisor_is_of_ours(const struct supervisor_rank *r)
+{
+    return WIFSIGNALED(r->status) &&
+           (WTERMSIG(r->status) == r->signaled_first || WTERMSIG(r->status) == r->signaled_last);
+}
+
 /* Nothing that we know of made it fail. */
 static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
 {
-    bool of_ours = WIFSIGNALED(e->status) && (WTERMSIG(e->status) == r->signaled_first ||
-                                              WTERMSIG(e->status) == r->signaled_last);
-    return e->status != 0 && !e->lost_peer && !e->blames && !of_ours &&
-           (r->signaled_first == 0 || e->was_ending);
+    const bool by_itself = !supervisor_is_of_ours(r) && (r->signaled_first == 0 || e->was_ending);
+    return e->status != 0 && !e->lost_peer && !e->blames && (by_itself || e->was_failing);
 }
 
 void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e)
@@ -68,7 +74,8 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
                                       .called = r->called, /* ... by a generation, even */
                                       .asks = r->asks,
                                       .signaled_first = r->signaled_first,
-                                      .signaled_last = r->signaled_last};
+                                      .signaled_last = r->signaled_last,
+                                      .forwarded = r->forwarded};
         s->n_answered++;
         s->n_running++;
         s->empty = false;
@@ -85,6 +92,7 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         r->status = e->status;
         r->called = false;
         r->lost_peer = e->lost_peer;
+        r->was_failing = e->was_failing;
         r->ended_ms = e->now_ms;
         if (s->primary < 0 && is_primary(r, e))
             s->primary = e->rank;
@@ -224,7 +232,10 @@ int supervisor_exit_code(const struct supervisor *s)
     case OUTCOME_WELL:
         return 0;
     case OUTCOME_RANK_FAILED: {
-        int code = supervisor_code_of_status(s->ranks[v->rank].status);
+        const struct supervisor_rank *r = &s->ranks[v->rank];
+        if (r->was_failing && supervisor_is_of_ours(r))
+            return EXIT_FAILURE; /* the code that it was to end with is not known */
+        int code = supervisor_code_of_status(r->status);
         return code != 0 ? code : 70; /* one that was late, and ends well when told to stop */
     }
     case OUTCOME_START_FAILED: {

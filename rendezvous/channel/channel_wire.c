@@ -300,6 +300,7 @@ static void pass_place(struct pass *p, struct message_place *s)
     const uint32_t n_left = s->world_size - s->first_rank;
     pass_u32(p, "the number of ranks", &s->n_local, 1,
              n_left < MESSAGE_MAX_LOCAL ? n_left : MESSAGE_MAX_LOCAL);
+    pass_u32(p, "the number of restarts", &s->n_restarts, 0, MESSAGE_MAX_RESTARTS);
     pass_flag(p, "leads", &s->leads);
     pass_flag(p, "agent-store", &s->agent_store);
     pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
@@ -311,7 +312,7 @@ static void pass_was(struct pass *p, struct message_was *w)
     pass_flag(p, "took-part", &w->is_known);
     if (!w->is_known || p->rc != 0)
         return;
-    pass_u32(p, "the generation it took part in", &w->generation, 0, MESSAGE_NO_GENERATION - 1);
+    pass_u32(p, "the generation it took part in", &w->generation, 0, MESSAGE_MAX_GENERATION);
     pass_place(p, &w->place);
 }
 
@@ -328,7 +329,9 @@ static void pass_hello(struct pass *p, struct message_hello *h)
     pass_u64(p, "the time", &h->sent_ms, 0, UINT64_MAX);
     pass_addresses(p, &h->addresses, &h->n_addresses, MESSAGE_MAX_ADDRESSES);
     pass_terms(p, &h->terms);
+    pass_flag(p, "returns", &h->returns);
     pass_was(p, &h->was);
+    pass_flag(p, "reports", &h->reports);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)
@@ -362,6 +365,7 @@ static void pass_verdict(struct pass *p, struct message_verdict *v)
     pass_rank(p, "the rank", &v->rank);
     pass_name(p, "the node", &v->node, MESSAGE_NAME_BYTES, true);
     pass_text(p, "the text", &v->text);
+    pass_u32(p, "the number of restarts", &v->n_restarts, 0, UINT32_MAX);
 }
 
 static void pass_welcome(struct pass *p, struct message_welcome *w)
@@ -371,6 +375,7 @@ static void pass_welcome(struct pass *p, struct message_welcome *w)
     pass_u64(p, "the lease", &w->lease_ms, 1, MESSAGE_MAX_MS);
     pass_flag(p, "resumed", &w->resumed);
     pass_text(p, "the note", &w->note);
+    pass_flag(p, "replaced", &w->replaced);
 }
 
 static void pass_refused(struct pass *p, struct message_refused *r)
@@ -427,6 +432,55 @@ static void pass_lease(struct pass *p, struct message_lease *l)
     }
 }
 
+static void pass_result_rank(struct pass *p, struct message_result_rank *r)
+{
+    uint32_t pid = (uint32_t)r->pid;
+    pass_u32(p, "a rank", &r->rank, 0, INT32_MAX);
+    pass_u16(p, "a local rank", &r->local_rank, 0, MESSAGE_MAX_LOCAL - 1);
+    pass_u32(p, "a process id", &pid, 0, INT32_MAX);
+    r->pid = (int32_t)pid;
+    pass_flag(p, "has-ended", &r->has_ended);
+    pass_u16(p, "a wait status", &r->status, 0, UINT16_MAX);
+    pass_u8(p, "a signal", &r->stopped_by, 0, 64);
+    pass_flag(p, "lost-peer", &r->lost_peer);
+    pass_flag(p, "was-failing", &r->was_failing);
+    pass_u64(p, "a duration", &r->duration_ms, 0, MESSAGE_MAX_MS);
+}
+
+static void pass_result_ranks(struct pass *p, struct message_result *r)
+{
+    uint32_t n = (uint32_t)r->n_ranks;
+    pass_u32(p, "the number of ranks", &n, 0, MESSAGE_MAX_LOCAL);
+    for (uint32_t i = 0; i < n && p->rc == 0; i++) {
+        struct message_result_rank rank = {0};
+        if (p->writes)
+            rank = r->ranks[i];
+        pass_result_rank(p, &rank);
+        if (!p->writes)
+            p->scratch->ranks[i] = rank;
+    }
+    if (!p->writes) {
+        r->ranks = p->scratch->ranks;
+        r->n_ranks = n;
+    }
+}
+
+static void pass_result(struct pass *p, struct message_result *r)
+{
+    r->kind =
+        (enum message_result_kind)pass_choice(p, "the kind", (int)r->kind, MESSAGE_RESULT_ALL + 1);
+    if (p->rc == 0 && r->kind == MESSAGE_RESULT_ASKED) {
+        pass_flag(p, "writes", &r->writes);
+        pass_flag(p, "stays", &r->stays);
+    }
+    if (p->rc != 0 || r->kind != MESSAGE_RESULT_RANKS)
+        return;
+    pass_u32(p, "the node's number", &r->node_index, 0, MESSAGE_MAX_NODES - 1);
+    pass_exact(p, "the host", &r->host, MESSAGE_HOST_BYTES, 0, is_clean);
+    pass_exact(p, "the cause", &r->cause, MESSAGE_CAUSE_BYTES, 0, is_clean);
+    pass_result_ranks(p, r);
+}
+
 static const char *const names[] = {
 #define X(name, meaning) #name,
     MESSAGE_TYPES(X)
@@ -475,6 +529,9 @@ static void pass_body(struct pass *p, struct message *m)
         break;
     case MESSAGE_LEASE:
         pass_lease(p, &m->lease);
+        break;
+    case MESSAGE_RESULT:
+        pass_result(p, &m->result);
         break;
     default: /* the type and the generation say it all */
         break;

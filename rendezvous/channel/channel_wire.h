@@ -14,7 +14,7 @@
 struct co_buf;
 struct co_error;
 
-#define CHANNEL_WIRE_VERSION   4
+#define CHANNEL_WIRE_VERSION   5
 #define CHANNEL_WIRE_MAX_BYTES 65536 /* of one message */
 
 /* Append a message to `out`.
@@ -26,6 +26,7 @@ int channel_wire_encode(const struct message *m, struct co_buf *out, struct co_e
 struct channel_wire_scratch {
     struct message_address addresses[MESSAGE_MAX_MEMBERS];
     struct message_progress progress;
+    struct message_result_rank ranks[MESSAGE_MAX_LOCAL];
 };
 
 /* bytes     one whole frame; lent to *ret, as `scratch` is

@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "rendezvous/membership/lease.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/server/server.h"
 
@@ -17,6 +18,8 @@ enum {
     MOST_MAX_NODES = 65536,
     DEFAULT_MID_FRAME_MS = 30000,
     MOST_MID_FRAME_MS = 86400000,
+    LEAST_LEASE_MS = 500,
+    MOST_LEASE_MS = 3600000,
     NODES_SHARE = 8, /* of the memory, besides, for nodes' messages */
     VALUE_SHARE = 8, /* of the memory; half of that is for what is on its way, and a buffer may be
                         twice as large as what it holds */
@@ -44,6 +47,10 @@ const struct co_option daemon_cli_table[] = {
      .help = "What the nodes of jobs have to know, the same on all of them; default: DDP_TOKEN, "
              "else ~/.config/ddprun/token. Without any, jobs are managed only where processes of "
              "our own user alone can reach us: at loopback addresses, and without --allow."},
+    {DAEMON_OPTION_LEASE, 0, "lease", "TIME",
+     .help = "How long ranks run on while this process, or the way to it, is away; and how long a "
+             "node may be silent. 500ms to 1h; the same for a process that takes the place of "
+             "this one. Default: 3s."},
     {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .help = "Manage no jobs: serve the store and HTTP only."},
 
     {DAEMON_OPTION_MAX_MEMORY, 0, "max-memory", "SIZE", .subject = "Limits",
@@ -109,16 +116,17 @@ static int set_number(const struct co_option_found *found, uint32_t max, uint32_
     return rc;
 }
 
-static int set_timeout(struct daemon_spec *spec, const struct co_option_found *found,
-                       struct co_error *err)
+/* bounds   as text */
+static int set_time(const struct co_option_found *found, uint64_t least_ms, uint64_t most_ms,
+                    const char *bounds, uint64_t *ret_ms, struct co_error *err)
 {
     uint64_t ms;
     int rc = co_parse_duration_ms(found->spelled, found->value, &ms, err);
-    if (rc == 0 && (ms == 0 || ms > MOST_MID_FRAME_MS))
-        return co_fail(err, -EINVAL, "%s '%.200s' is out of bounds: 1ms to 24h", found->spelled,
-                       found->value);
+    if (rc == 0 && (ms < least_ms || ms > most_ms))
+        return co_fail(err, -EINVAL, "%s '%.200s' is out of bounds: %s", found->spelled,
+                       found->value, bounds);
     if (rc == 0)
-        spec->mid_frame_ms = ms;
+        *ret_ms = ms;
     return rc;
 }
 
@@ -154,7 +162,9 @@ static int read_option(struct daemon_spec *spec, const struct co_option_found *f
     case DAEMON_OPTION_MAX_CLIENTS:
         return set_number(found, MOST_MAX_CLIENTS, &spec->max_clients, err);
     case DAEMON_OPTION_MID_FRAME_TIMEOUT:
-        return set_timeout(spec, found, err);
+        return set_time(found, 1, MOST_MID_FRAME_MS, "1ms to 24h", &spec->mid_frame_ms, err);
+    case DAEMON_OPTION_LEASE:
+        return set_time(found, LEAST_LEASE_MS, MOST_LEASE_MS, "500ms to 1h", &spec->lease_ms, err);
     case DAEMON_OPTION_VERBOSE:
         spec->verbose = true;
         return 0;
@@ -190,7 +200,7 @@ static int share_memory(struct daemon_spec *spec, uint64_t max_memory, uint64_t 
 int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
                      struct daemon_spec *ret_spec, struct co_error *err)
 {
-    struct daemon_spec spec = {.mid_frame_ms = DEFAULT_MID_FRAME_MS};
+    struct daemon_spec spec = {.mid_frame_ms = DEFAULT_MID_FRAME_MS, .lease_ms = LEASE_MS};
     uint64_t max_memory = DEFAULT_MAX_MEMORY, max_value = 0;
     enum daemon_wish wish = DAEMON_RUN;
     struct co_option_walk walk;

@@ -26,6 +26,7 @@ enum daemon_option {
     DAEMON_OPTION_PORT_FILE,
     DAEMON_OPTION_ALLOW,
     DAEMON_OPTION_TOKEN_FILE,
+    DAEMON_OPTION_LEASE,
     DAEMON_OPTION_NO_JOBS,
     DAEMON_OPTION_MAX_MEMORY,
     DAEMON_OPTION_MAX_VALUE,
@@ -65,6 +66,7 @@ struct daemon_spec {
     bool no_jobs;            /* the store only */
     const char *token_file;  /* part of argv; NULL: not given */
     uint64_t mid_frame_ms;
+    uint64_t lease_ms;
     bool verbose;
 };
 

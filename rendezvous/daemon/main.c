@@ -15,6 +15,7 @@
 #include "rendezvous/channel/token.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
+#include "rendezvous/membership/lease.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/server/page.h"
 #include "rendezvous/server/server.h"
@@ -113,12 +114,19 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
               roster_state_name(roster_get_state(r)), roster_change(r));
 }
 
+/* Some may be late before a lease is over. */
+static uint64_t heartbeat_ms(uint64_t lease_ms)
+{
+    return lease_ms < LEASE_MS ? lease_ms / (LEASE_MS / LEASE_HEARTBEAT_MS) : LEASE_HEARTBEAT_MS;
+}
+
 static int open_jobs(struct daemon *d, struct co_error *err)
 {
     const struct daemon_spec *spec = d->spec;
     const struct jobs_opts opts = {
         .keys = &d->key,
         .n_keys = d->has_key ? 1 : 0,
+        .limits = {.heartbeat_ms = heartbeat_ms(spec->lease_ms), .lease_ms = spec->lease_ms},
         .max_jobs = spec->max_jobs,
         .max_conns = d->max_nodes,
         .max_buffer_bytes = spec->max_node_bytes,

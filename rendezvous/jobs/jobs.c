@@ -5,7 +5,7 @@
  * roster_step() decides, carry_out() sends the messages or reports a change,
  * set_timer() waits for the roster's next deadline, and retire_if_empty() forgets a job without
  * nodes. A step may end peers, and with them the peer whose message it was. */
-#include "jobs_priv.h"
+#include "results.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -25,9 +25,6 @@ enum {
     ASLEEP_MS = 1000, /* a timer that is so late tells that we were not running */
 };
 
-enum { SLOT_BITS = 20 }; /* of a link's number: where its peer is */
-_Static_assert(JOBS_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
-
 /* Count a refusal, and report it if the last report was a while ago. */
 static void note_text(struct jobs *j, const char *text)
 {
@@ -40,13 +37,6 @@ static void note_text(struct jobs *j, const char *text)
 }
 
 /* --- peers --- */
-
-static struct peer *find_peer(const struct jobs *j, uint64_t link)
-{
-    uint64_t slot = link & ((1u << SLOT_BITS) - 1);
-    struct peer *p = slot < j->n_slots ? j->peers[slot] : NULL;
-    return p != NULL && p->link == link ? p : NULL;
-}
 
 static int find_slot(struct jobs *j, uint32_t *ret_slot)
 {
@@ -86,19 +76,12 @@ static struct peer *make_peer(struct jobs *j)
 static void free_peer(struct peer *p)
 {
     struct jobs *j = p->jobs;
+    results_forget(p);
     j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
     j->n_peers--;
     if (j->local == p)
         j->local = NULL;
     free(p);
-}
-
-static void send_to_peer(struct peer *p, const struct message *m)
-{
-    if (p->conn != NULL)
-        channel_conn_send(p->conn, m);
-    else
-        channel_pipe_send(&p->jobs->pipe, CHANNEL_PIPE_ROSTER, m);
 }
 
 static void end_peer(struct peer *p)
@@ -326,14 +309,14 @@ static void note_refusal(struct job *job, const struct message *m)
 static void carry_out(struct job *job, const struct roster_action *a)
 {
     struct jobs *j = job->jobs;
-    struct peer *p = find_peer(j, a->link);
+    struct peer *p = jobs_find_peer(j, a->link);
     if (a->type == ROSTER_CHANGED) {
         note_change(job, a);
     } else if (p == NULL) {
         return; /* it has gone meanwhile */
     } else if (a->type == ROSTER_SEND) {
         note_refusal(job, &a->message);
-        send_to_peer(p, &a->message);
+        jobs_send(p, &a->message);
     } else {
         end_peer(p);
     }
@@ -363,8 +346,10 @@ static void step_job(struct job *job, struct roster_input *in)
         return;
     in->now_ms = co_now_ms();
     roster_step(job->roster, in, &actions);
+    results_begin(job);
     for (size_t i = 0; i < actions.n; i++)
         carry_out(job, &actions.items[i]);
+    results_settle(job);
     if (job->jobs->opts.on_heard != NULL)
         job->jobs->opts.on_heard(job->jobs->opts.arg, job->roster);
     set_timer(job);
@@ -397,6 +382,11 @@ uint32_t jobs_n_untold(const struct jobs *j)
     for (uint32_t i = 0; j->first != NULL && i < roster_n_slots(j->first->roster); i++)
         n += roster_view(j->first->roster, i, &node) && !node.here && !node.leaves;
     return n;
+}
+
+uint32_t jobs_n_owed(const struct jobs *j)
+{
+    return j->first != NULL ? j->first->n_owed : 0;
 }
 
 /* --- the whole --- */
@@ -487,7 +477,7 @@ static void peer_refuse(struct peer *p, enum message_refusal why, bool again, co
                               .generation = MESSAGE_NO_GENERATION,
                               .refused = {.why = why, .again = again, .text = text}};
     note_text(p->jobs, text);
-    send_to_peer(p, &m);
+    jobs_send(p, &m);
     end_peer(p);
 }
 
@@ -544,6 +534,18 @@ static void note_late(struct job *job, const struct message *m)
         verdict_log_add(&job->verdict_log, m->hello.instance, m->hello.name);
 }
 
+/* Each absent node takes memory, and is expected to connect: all of them, of all jobs, are no more
+ * than connections are taken. A node in this process would be one that others have lost. */
+static uint32_t max_absent(const struct jobs *j, const struct message *m)
+{
+    uint32_t n_slots = 0;
+    if (m->type != MESSAGE_HELLO || !m->hello.was.is_known || j->opts.only_run_id != NULL)
+        return 0;
+    for (const struct job *job = j->first; job != NULL; job = job->next)
+        n_slots += roster_n_slots(job->roster);
+    return n_slots < j->opts.max_conns ? j->opts.max_conns - n_slots : 0;
+}
+
 static void on_peer_message(struct peer *p, const struct message *m)
 {
     if (p->job == NULL && m->type != MESSAGE_HELLO) {
@@ -554,10 +556,20 @@ static void on_peer_message(struct peer *p, const struct message *m)
     if (p->job == NULL && !enter_job(p, &m->hello))
         return;
     struct job *job = p->job; /* p may go in the step */
+    if (m->type == MESSAGE_RESULT) {
+        results_take(p, m);
+        results_settle(job);
+        return;
+    }
+    if (m->type == MESSAGE_HELLO) {
+        p->reports = m->hello.reports;
+        results_begin_late(p);
+    }
     step_job(job, &(struct roster_input){.type = ROSTER_MESSAGE,
                                          .link = p->link,
                                          .local = p->conn == NULL && !p->jobs->opts.outlives_local,
-                                         .message = m});
+                                         .message = m,
+                                         .max_absent = max_absent(p->jobs, m)});
     note_late(job, m);
 }
 

@@ -44,6 +44,9 @@ struct jobs_opts {
     /* A job's state has changed; roster_change() says why. NULL: nobody cares */
     void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from);
+    /* This process writes the report of only_run_id: a node's result, as it comes (results.h);
+     * lent. NULL: a node does */
+    void (*on_result)(void *arg, const struct message *m);
     /* A job has heard something, whether its state has changed or not. NULL: nobody cares */
     void (*on_heard)(void *arg, const struct roster *r);
     void *arg;
@@ -74,6 +77,9 @@ void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
 
 /* Members of the only job, which is over, that have not been told: they are away. */
 uint32_t jobs_n_untold(const struct jobs *j);
+
+/* Nodes of the only job, which is over, whose results are still to come. */
+uint32_t jobs_n_owed(const struct jobs *j);
 
 struct jobs_figures {
     uint32_t n_jobs, max_jobs;

@@ -27,6 +27,12 @@ struct job {
     bool is_due;  /* the deadline has come; what was received before it is read first */
     bool is_over; /* closed, and all have been told: kept for who comes late */
     bool closing;
+
+    /* results.h */
+    bool has_asked, wants_results, all_in;
+    uint64_t writer_link;    /* of the node that writes the report; 0: this process does, or none */
+    uint32_t n_owed;         /* results */
+    uint32_t n_result_ranks; /* that were passed on */
     char run_id[];
 };
 
@@ -35,6 +41,8 @@ struct peer { /* a connection, or the node in this process */
     struct job *job;           /* NULL: before its HELLO */
     struct channel_conn *conn; /* NULL: the local one */
     uint64_t link;
+    bool reports;     /* it has --report */
+    bool owes_result; /* counted in its job's n_owed */
 };
 
 struct jobs {
@@ -66,5 +74,14 @@ bool verdict_log_missed(const struct verdict_log *t, const uint8_t instance[MESS
                         const char *name);
 
 void verdict_log_fini(struct verdict_log *t);
+
+/* --- peers.c --- */
+
+enum { SLOT_BITS = 20 }; /* of a link's number: where its peer is */
+_Static_assert(JOBS_MAX_CONNS < 1 << SLOT_BITS, "each connection has a slot");
+
+/* returns   NULL: it has gone */
+struct peer *jobs_find_peer(const struct jobs *j, uint64_t link);
+void jobs_send(struct peer *p, const struct message *m);
 
 #endif

@@ -9,7 +9,6 @@
 #include "common/clock.h"
 #include "common/machine.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -58,21 +57,40 @@ void member_drop_link(struct member *m)
     m->is_linked = m->is_welcome = m->is_connecting = false;
 }
 
+/* What the spawner has killed is dead, whatever is answered later; while nothing runs, the lease
+ * protects nobody. */
+uint64_t member_lapse_ms(const struct member *m)
+{
+    if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
+        return CO_NEVER_MS;
+    if (m->holds || m->parks)
+        return m->told_lease_ms;
+    if (m->state != MEMBER_WAITING)
+        return CO_NEVER_MS;
+    uint64_t end_ms = m->heard_ms + m->lease.lease_ms;
+    return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
+}
+
 /* --- What is said --- */
 
 struct message *member_say(struct member *m, enum message_type type, uint32_t generation)
 {
-    assert(m->orders.n_messages < MEMBER_MAX_MESSAGES);
-    struct message *out = &m->messages[m->orders.n_messages++];
+    struct message *out = &m->messages[m->orders.n_messages];
+    if (m->orders.n_messages < MEMBER_MAX_MESSAGES)
+        m->orders.n_messages++;
+    else
+        m->is_over_full = true;
     *out = (struct message){.type = type, .generation = generation};
     return out;
 }
 
-/* The generation of which this node still has ranks, or has reported STOPPED. */
-static struct message_was find_was(const struct member *m)
+/* The generation of which this node still has ranks, or has reported STOPPED. Not one in which it
+ * was lost: a roster that does not know it may belong to another run of the job. */
+static struct message_was find_was(const struct member *m, uint64_t now_ms)
 {
     bool has_stopped = member_has_said(m, REPORT_STOPPED) && m->stopped == m->place.generation;
-    if (m->place.generation == MESSAGE_NO_GENERATION || !(m->holds || m->parks || has_stopped))
+    if (m->place.generation == MESSAGE_NO_GENERATION || m->kills || member_lapse_ms(m) <= now_ms ||
+        !(m->holds || m->parks || has_stopped))
         return (struct message_was){.is_known = false};
     return (struct message_was){
         .is_known = true, .generation = m->place.generation, .place = m->place.place};
@@ -84,7 +102,8 @@ void member_say_hello(struct member *m, uint64_t now_ms)
     out->hello = m->hello;
     out->hello.sent_ms = now_ms;
     out->hello.resumes = m->holds || m->parks ? m->place.generation : MESSAGE_NO_GENERATION;
-    out->hello.was = find_was(m);
+    out->hello.returns = m->was_welcome;
+    out->hello.was = find_was(m, now_ms);
     lease_sent(&m->lease, now_ms);
 }
 
@@ -233,7 +252,7 @@ static void nothing(struct member *m, const struct member_event *e)
 
 static void seek(struct member *m, const struct member_event *e)
 {
-    m->holds = m->parks = m->kills = m->was_given_up = false;
+    m->holds = m->parks = m->kills = m->was_given_up = m->was_welcome = false;
     m->n_reports = 0;
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
@@ -276,7 +295,7 @@ static void take_place(struct member *m, const struct member_event *e)
     snprintf(m->host, sizeof m->host, "%s", e->message->sealed.host);
     m->place.place.host = m->host;
     m->hello.n_local = e->message->sealed.n_local;
-    m->holds = true;
+    m->holds = m->took_part = true;
     m->parks = false;
     m->has_progress = false;
     m->n_reports = 0;
@@ -413,22 +432,41 @@ static void set_end(struct member *m, struct member_end end, const char *text)
         return;
     m->knows_end = true;
     m->end = end;
+    m->end.n_restarts = -1;
     snprintf(m->end_text, sizeof m->end_text, "%s", text);
     snprintf(m->end_node, sizeof m->end_node, "%s", end.node != NULL ? end.node : "");
     m->end.text = m->end_text;
     m->end.node = m->end_node;
 }
 
+/* A job of a fixed number of nodes has had them without this one, most likely because it was
+ * submitted twice. In an elastic job it was a spare. */
+static bool was_not_needed(const struct member *m, const struct message_verdict *v)
+{
+    const struct message_terms *t = &m->hello.terms;
+    return v->outcome == MESSAGE_WELL && !m->took_part && !m->limits.may_be_spare &&
+           t->min_nodes == t->max_nodes;
+}
+
 static void take_verdict(struct member *m, const struct member_event *e)
 {
     const struct message_verdict *v = &e->message->verdict;
+    const bool is_surplus = was_not_needed(m, v);
+    char text[MESSAGE_TEXT_BYTES];
+    snprintf(text, sizeof text,
+             "%s was not needed: job '%s' has ended well on %" PRIu32
+             " other nodes. Was it submitted twice with the same --rdzv-id? To have a spare, give "
+             "--nnodes MIN:MAX",
+             m->name, m->run_id, m->hello.terms.min_nodes);
     set_end(m,
-            (struct member_end){.exit_code = v->exit_code,
+            (struct member_end){.exit_code = is_surplus ? MEMBER_EXIT_MISSING : v->exit_code,
                                 .by_roster = true,
+                                .took_part = m->took_part,
                                 .outcome = v->outcome,
                                 .rank = v->rank,
                                 .node = v->node},
-            v->text);
+            is_surplus ? text : v->text);
+    m->end.n_restarts = v->n_restarts;
     m->why = v->outcome == MESSAGE_RANK_FAILED ? MESSAGE_WHY_FAILURE : MESSAGE_WHY_LEAVE;
     m->lease_is_off = true;
 }

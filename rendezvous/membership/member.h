@@ -136,17 +136,21 @@ struct member_orders {
 struct member_limits {
     uint64_t start_timeout_ms;    /* to find the roster */
     uint64_t failover_timeout_ms; /* see MEMBER_DAEMON_LOST */
+    bool may_be_spare;            /* more nodes than the job needs are started, on purpose */
 };
 
 /* How it ended for this node. */
 struct member_end {
     int exit_code;
     int signal;     /* 0; else the signal that made this ddprun leave, of which it dies */
-    bool by_roster; /* a VERDICT says so, and all other nodes end with the same code */
+    bool by_roster; /* a VERDICT says so, and all other nodes end with the same code, but those that
+                       were not needed */
+    bool took_part; /* it had a place in a generation once */
     enum message_outcome outcome;
     int32_t rank;     /* of RANK_FAILED */
     const char *node; /* lent by the member */
     const char *text;
+    int64_t n_restarts; /* that --max-restarts was charged with; -1: no VERDICT has told */
 };
 
 /* What this node has been given. */

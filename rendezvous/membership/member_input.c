@@ -55,7 +55,7 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
         break_link(m, now_ms, err.text);
         return;
     }
-    m->is_welcome = true;
+    m->is_welcome = m->was_welcome = true;
     m->vacant_ms = CO_NEVER_MS;
     m->ask_every_ms = w->heartbeat_ms;
     m->ask_at_ms = now_ms + w->heartbeat_ms;
@@ -200,24 +200,9 @@ static void message_take(struct member *m, const struct member_input *in)
 
 /* --- Time --- */
 
-/* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
- * here: what the spawner was told, since what it has killed is dead, whatever is answered later.
- * While nothing does, the lease protects nobody: it is enough that the roster is not silent. */
-static uint64_t lapse_ms(const struct member *m)
-{
-    if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
-        return CO_NEVER_MS;
-    if (m->holds || m->parks)
-        return m->told_lease_ms;
-    if (m->state != MEMBER_WAITING)
-        return CO_NEVER_MS;
-    uint64_t end_ms = m->heard_ms + m->lease.lease_ms;
-    return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
-}
-
 static bool is_lapsed(const struct member *m, uint64_t now_ms)
 {
-    return lapse_ms(m) <= now_ms;
+    return member_lapse_ms(m) <= now_ms;
 }
 
 /* When to send the next heartbeat although there is no lease: the member of the node that has the
@@ -264,7 +249,7 @@ uint64_t member_deadline_ms(const struct member *m)
     if (m->is_welcome)
         deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
     deadline_ms = sooner(deadline_ms, ask_ms(m));
-    return sooner(deadline_ms, lapse_ms(m));
+    return sooner(deadline_ms, member_lapse_ms(m));
 }
 
 /* --- What the caller feeds --- */
@@ -328,8 +313,11 @@ static void begin_step(struct member *m)
     m->orders = (struct member_orders){.messages = m->messages};
 }
 
-static void end_step(struct member *m, struct member_orders *ret)
+static void end_step(struct member *m, uint64_t now_ms, struct member_orders *ret)
 {
+    if (m->is_over_full)
+        break_link(m, now_ms, "this node has said more than is kept for the roster");
+    m->is_over_full = false;
     uint64_t lease_ms = m->lease_is_off ? CO_NEVER_MS : lease_end_ms(&m->lease);
     m->orders.set_lease = lease_ms != m->told_lease_ms;
     m->orders.lease_end_ms = m->told_lease_ms = lease_ms;
@@ -340,7 +328,7 @@ void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
 {
     begin_step(m);
     member_enter_first(m, now_ms);
-    end_step(m, ret);
+    end_step(m, now_ms, ret);
 }
 
 /* The lease comes first: once it is over, the spawner has killed the ranks, whatever this input
@@ -353,7 +341,7 @@ void member_step(struct member *m, const struct member_input *in, struct member_
     if ((m->holds || m->parks) && is_lapsed(m, in->now_ms))
         feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
     input_take(m, in);
-    end_step(m, ret);
+    end_step(m, in->now_ms, ret);
 }
 
 /* --- What the caller wants to know --- */
@@ -407,6 +395,7 @@ int member_create(const struct member_limits *limits, const struct message_hello
     m->n_ranks = hello->n_local;
     snprintf(m->run_id, sizeof m->run_id, "%s", hello->run_id);
     snprintf(m->name, sizeof m->name, "%s", hello->name);
+    m->end.n_restarts = -1;
     snprintf(m->daemon, sizeof m->daemon, "%s", daemon);
     if (hello->n_addresses > 0)
         memcpy(m->own_addresses, hello->addresses, hello->n_addresses * sizeof *hello->addresses);

@@ -39,6 +39,7 @@ struct member {
     bool is_connecting;                 /* the caller makes one */
     bool is_linked;                     /* there is one, and the HELLO went out on it */
     bool is_welcome;                    /* and was answered */
+    bool was_welcome;                   /* since this node began to seek, on whatever link */
     bool is_local;                      /* it does not leave this process */
     uint64_t ask_every_ms, ask_at_ms;   /* local: what is waited for */
     uint64_t connect_at_ms;             /* CO_NEVER_MS: there is a link, or one is being made */
@@ -55,6 +56,7 @@ struct member {
     /* the generation */
     struct member_place place;
     char host[MESSAGE_HOST_BYTES];
+    bool took_part;                       /* it had a place once */
     bool holds;                           /* its ranks or its store may be here */
     bool parks;                           /* ranks live on here, in no generation */
     enum member_report reports[REPORT_N]; /* in the order in which they were first said: who leaves
@@ -83,7 +85,8 @@ struct member {
 
     /* what is lent to the caller */
     struct member_orders orders;
-    struct message messages[MEMBER_MAX_MESSAGES];
+    struct message messages[MEMBER_MAX_MESSAGES + 1]; /* the last one is not sent */
+    bool is_over_full; /* a step has said more: as if the link had broken, and it is said again */
 };
 
 /* What the table is asked about. */
@@ -102,6 +105,11 @@ void member_apply(struct member *m, const struct member_event *e);
 void member_connect_soon(struct member *m, uint64_t now_ms); /* after the wait due */
 void member_connect(struct member *m);                       /* now */
 void member_drop_link(struct member *m);
+
+/* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
+ * here: what the spawner was told. While nothing does, it is enough that the roster is not
+ * silent. */
+uint64_t member_lapse_ms(const struct member *m);
 
 /* A message of this step, to be filled in. */
 struct message *member_say(struct member *m, enum message_type type, uint32_t generation);

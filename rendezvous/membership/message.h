@@ -38,7 +38,9 @@
     X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
     X(VERDICT, "the job is over")                                                                  \
     /* a node to the roster */                                                                     \
-    X(RESTART, "somebody asked this node to start all ranks of the job again")
+    X(RESTART, "somebody asked this node to start all ranks of the job again")                     \
+    /* both ways, beside the roster and the member: rendezvous/jobs/results.h */                   \
+    X(RESULT, "what became of a node's ranks, for the job's report")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -54,13 +56,15 @@ enum {
     MESSAGE_NAME_BYTES = 128, /* of a node */
     MESSAGE_HOST_BYTES = 256,
     MESSAGE_TEXT_BYTES = 1024,
-    MESSAGE_MAX_LOCAL = 1024, /* ranks of a node */
+    MESSAGE_CAUSE_BYTES = 24576, /* of a struct message_result */
+    MESSAGE_MAX_LOCAL = 1024,    /* ranks of a node */
     MESSAGE_MAX_ADDRESSES = 16,
     MESSAGE_MAX_MEMBERS = 2048, /* addresses in one MEMBERS */
     MESSAGE_MAX_NAMES = 8,      /* in a struct message_progress */
     MESSAGE_MAX_NODES = 65536,
     MESSAGE_MAX_RESTARTS = 1000000,
-    MESSAGE_MAX_STRIKES = 16, /* failures after which a node is excluded */
+    MESSAGE_MAX_STRIKES = 16,            /* failures after which a node is excluded */
+    MESSAGE_MAX_GENERATION = 1000000000, /* in which a node may say that it took part */
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_NO_GENERATION UINT32_MAX
@@ -93,10 +97,12 @@ struct message_place {
     uint32_t n_nodes, node_index;             /* GROUP_WORLD_SIZE, GROUP_RANK */
     uint32_t world_size, first_rank, n_local; /* this node has first_rank .. first_rank + n_local
                                                  - 1 */
-    bool leads;       /* it has rank 0: it opens the store, then says READY */
-    bool agent_store; /* as READY had it; in the leader's: false */
-    const char *host; /* MASTER_ADDR; in the leader's: empty */
-    uint16_t port;    /* MASTER_PORT; in the leader's: 0 */
+    uint32_t n_restarts; /* that the budget was charged with before: for another roster to go on
+                            from; <= MESSAGE_MAX_RESTARTS */
+    bool leads;          /* it has rank 0: it opens the store, then says READY */
+    bool agent_store;    /* as READY had it; in the leader's: false */
+    const char *host;    /* MASTER_ADDR; in the leader's: empty */
+    uint16_t port;       /* MASTER_PORT; in the leader's: 0 */
 };
 
 /* Where a node took part last, of which it has something yet, or has said that it has not: a roster
@@ -118,11 +124,13 @@ struct message_hello {
     uint32_t resumes;   /* the generation whose ranks or store this node still has;
                             MESSAGE_NO_GENERATION: none */
     bool keeps_rank_0;  /* MASTER_ADDR is this node's, by the command line: it is the first */
+    bool reports;       /* it may write the job's report (--report) */
     uint64_t stop_ms;   /* from a STOP to nothing left this node takes so long at most */
     uint64_t sent_ms;   /* as in a heartbeat */
     size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: whence its ranks come to the store */
     const struct message_address *addresses;
     struct message_terms terms;
+    bool returns; /* a roster has known this stay: others may have ranks by it */
     struct message_was was;
 };
 
@@ -158,6 +166,8 @@ struct message_welcome {
     uint64_t lease_ms;     /* the lease is over so long after the answered heartbeat was sent */
     bool resumed;          /* this stay goes on; else it has just begun */
     const char *note;      /* which of the terms differ from those that hold; empty: none do */
+    bool replaced;         /* resumed: by a new roster, which has learned of the generation from its
+                      members */
 };
 
 struct message_lease {
@@ -241,6 +251,37 @@ struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */
     int32_t rank;     /* of RANK_FAILED; MESSAGE_NO_RANK */
     const char *node; /* where it began; may be empty */
     const char *text;
+    uint32_t n_restarts; /* that --max-restarts was charged with */
+};
+
+/* The job is over, and its report is written by one process. */
+enum message_result_kind {
+    MESSAGE_RESULT_ASKED, /* to a node: send yours, when nothing of its ranks runs any more */
+    MESSAGE_RESULT_RANKS, /* a node's; and on to the node that writes the report */
+    MESSAGE_RESULT_ALL,   /* to a node that `stays`: no more of them come */
+};
+
+struct message_result_rank {
+    uint32_t rank;
+    uint16_t local_rank;
+    int32_t pid;        /* 0: it was not started */
+    bool has_ended;     /* with: */
+    uint16_t status;    /* of waitpid() */
+    uint8_t stopped_by; /* the first signal that ddprun stopped it with; 0: none */
+    bool lost_peer, was_failing;
+    uint64_t duration_ms;
+};
+
+struct message_result { /* of the message's generation */
+    enum message_result_kind kind;
+    bool writes; /* ASKED: this node writes the report */
+    bool stays;  /* ASKED: its process ends after ALL: it writes the report, or has the roster */
+    uint32_t node_index; /* RANKS, as all below */
+    const char *host;    /* no control characters */
+    const char *cause;   /* a JSON object about the job's root cause, without control characters;
+                            empty: it was not here */
+    size_t n_ranks;      /* 0 .. MESSAGE_MAX_LOCAL */
+    const struct message_result_rank *ranks;
 };
 
 struct message {
@@ -261,6 +302,7 @@ struct message {
         struct message_members members;
         struct message_stop stop;
         struct message_lease lease;
+        struct message_result result;
     };
 };
 

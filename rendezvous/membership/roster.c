@@ -53,6 +53,13 @@ static bool under_min(const struct roster *r, const struct roster_event *e)
     return !makes_min(r, e);
 }
 
+/* Who has come was known to a roster before this one, so members of a generation may follow. When
+ * none has come in so long, none of their ranks runs any more. */
+static bool expects_members(const struct roster *r, const struct roster_event *e)
+{
+    return makes_min(r, e) && e->now_ms < r->hold_until_ms;
+}
+
 /* All places are taken, or the job is about to end. */
 static bool has_no_place(const struct roster *r, const struct roster_event *e)
 {
@@ -231,7 +238,8 @@ static void set_verdict(struct roster *r, enum message_outcome outcome, int exit
                                           .exit_code = (uint8_t)exit_code,
                                           .rank = rank,
                                           .node = r->verdict_node,
-                                          .text = r->verdict_text};
+                                          .text = r->verdict_text,
+                                          .n_restarts = roster_n_restarts(r)};
 }
 
 static void explain_loss(struct roster *r, const struct roster_event *e)
@@ -523,9 +531,17 @@ static void begin_gathering(struct roster *r, const struct roster_event *e)
     r->deadline_ms = r->gather_deadline_ms;
 }
 
+/* Until all are here, but not before members that are expected could have come. */
+static void hold_window(struct roster *r, const struct roster_event *e)
+{
+    if (makes_max(r, e) || r->deadline_ms < r->hold_until_ms)
+        r->deadline_ms = r->hold_until_ms;
+}
+
 static void open_window(struct roster *r, const struct roster_event *e)
 {
     r->deadline_ms = e->now_ms + r->terms.window_ms;
+    hold_window(r, e);
 }
 
 /* The generation may begin, with its leader. */
@@ -537,10 +553,31 @@ static void tell_leader(struct roster *r, const struct roster_event *e)
     r->deadline_ms = e->now_ms + r->limits.ready_ms;
 }
 
+static void adopt(struct roster *r, const struct roster_event *e)
+{
+    set_cause(r, MESSAGE_WHY_JOIN);
+    roster_adopt(r, &e->message->hello.was, e->now_ms);
+}
+
+/* From here on no member of another roster's generation can come back to it: nodes that are all
+ * here wait for none. */
+static void end_hold(struct roster *r, const struct roster_event *e)
+{
+    if (r->hold_until_ms > e->now_ms)
+        r->hold_until_ms = e->now_ms;
+}
+
+/* One that was adopted has its ranks. */
 static void give_ranks(struct roster *r, const struct roster_event *e)
 {
+    if (e->type == ROSTER_EV_ADOPT)
+        return;
+    end_hold(r, e);
     r->generation++; /* MESSAGE_NO_GENERATION + 1 is 0 */
+    if (r->generation < r->next_generation)
+        r->generation = r->next_generation;
     r->confirmed = r->ready = r->pending = r->is_ending = r->join_waits = false;
+    r->has_adopted = false;
     r->begun_ms = e->now_ms;
     r->pause_until_ms = 0;
     set_cause(r, MESSAGE_WHY_JOIN);
@@ -557,6 +594,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
 /* Those that were never told have nothing to stop. */
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
+    end_hold(r, e);
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
     r->newly_excluded[0] = '\0';
     tell_cause(r, false);
@@ -587,9 +625,11 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
     /*  in         on        only if                does             then     */
+    ROW(GATHERING, JOIN,     expects_members,       nothing,         OPEN),
     ROW(GATHERING, JOIN,     makes_max,             nothing,         RUNNING),
     ROW(GATHERING, JOIN,     makes_min,             nothing,         OPEN),
     ROW(GATHERING, JOIN,     always,                nothing,         GATHERING),
+    ROW(GATHERING, ADOPT,    always,                adopt,           RUNNING),
     ROW(GATHERING, AWAY,     always,                nothing,         GATHERING),
     ROW(GATHERING, LOST,     always,                nothing,         GATHERING),
     ROW(GATHERING, LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
@@ -597,8 +637,10 @@ static const struct row rows[] = {
     ROW(GATHERING, TIME,     always,                blame_missing,   CLOSED),
     ROW(GATHERING, END,      always,                take_verdict,    CLOSED),
 
+    ROW(OPEN,      JOIN,     expects_members,       hold_window,     OPEN),
     ROW(OPEN,      JOIN,     makes_max,             nothing,         RUNNING),
     ROW(OPEN,      JOIN,     always,                nothing,         OPEN),
+    ROW(OPEN,      ADOPT,    always,                adopt,           RUNNING),
     ROW(OPEN,      AWAY,     under_min,             nothing,         GATHERING),
     ROW(OPEN,      AWAY,     always,                nothing,         OPEN),
     ROW(OPEN,      LOST,     under_min,             nothing,         GATHERING),
@@ -668,6 +710,8 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
     IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
     IGNORE(GATHERING, CONFIRMED), IGNORE(OPEN, CONFIRMED),
+    /* only a roster that has made no generation adopts one */
+    IGNORE(RUNNING, ADOPT), IGNORE(STOPPING, ADOPT), IGNORE(CLOSED, ADOPT),
     /* nothing was stopped */
     IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
     IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),

@@ -18,7 +18,7 @@
  *   spare        here, but all places are taken
  *   leader       the member with rank 0: it opens the store before the others are told
  *   absent       a member of a generation that another roster has made, not heard here yet
- *                (roster_resume())
+ *                (roster_resume(), or adopted: struct roster_input.max_absent)
  *   excluded     it takes no part any more, nor does who comes by its name: its ranks failed too
  *                often */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
@@ -39,6 +39,7 @@ struct roster; /* opaque */
 
 #define ROSTER_EVENTS(X) /* name, meaning */                                                       \
     X(JOIN, "a node is here that was not")                                                         \
+    X(ADOPT, "a member of a generation is here that a roster before this one has made")            \
     X(AWAY, "a node's link has ended")                                                             \
     X(LOST, "a node is lost")                                                                      \
     X(LEAVE, "a node goes away on purpose")                                                        \
@@ -93,6 +94,9 @@ struct roster_input {
                         away for good, the job cannot go on (the roster goes with it) */
     const struct message *message; /* MESSAGE, END; borrowed for the call */
     uint32_t generation;           /* CONFIRMED */
+    uint32_t max_absent; /* HELLO of a member of a generation that a roster before this one made,
+                            which is gone: a roster that has made none adopts it, of so many nodes
+                            at most. 0: none */
 };
 
 enum roster_action_type {
@@ -224,6 +228,7 @@ struct roster_node_view {
     const char *name;
     uint32_t n_local;
     uint32_t node_index, first_rank; /* of a member */
+    uint64_t link;                   /* 0: away */
     bool here, is_member, is_done, is_stopped, leaves, is_absent;
     bool has_saved; /* a member whose ranks have all saved their state in this generation */
 };

@@ -196,7 +196,7 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
     r->note[0] = '\0';
     roster_tell_close(r, r->nodes[slot].link); /* which is dead, though nobody told us */
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, &m->hello, true);
+    roster_tell_welcome(r, slot, &m->hello, true, false);
     roster_tell_again(r, slot);
     if (r->nodes[slot].part == PART_NONE && roster_is_here(&r->nodes[slot]))
         feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
@@ -212,7 +212,10 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t
     if (h->resumes != MESSAGE_NO_GENERATION) {
         *ret_why = MESSAGE_REFUSED_LOST;
         *ret_again = true;
-        snprintf(r->note, sizeof r->note, "%s was given up while it was away", h->name);
+        snprintf(r->note, sizeof r->note,
+                 "%s has ranks of generation %" PRIu32
+                 ", which has ended: the node was lost meanwhile, or its coordinator was",
+                 h->name, h->resumes);
     } else if (h->terms.min_nodes != t->min_nodes || h->terms.max_nodes != t->max_nodes) {
         *ret_why = MESSAGE_REFUSED_TERMS;
         snprintf(r->note, sizeof r->note,
@@ -264,7 +267,7 @@ static bool come_over(struct roster *r, uint64_t link, bool local, const struct 
     }
     note_founder(r, &m->hello);
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, &m->hello, true);
+    roster_tell_welcome(r, slot, &m->hello, true, r->has_adopted);
     roster_tell_again(r, slot);
     return true;
 }
@@ -291,7 +294,7 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
     }
     note_founder(r, h);
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, h, false);
+    roster_tell_welcome(r, slot, h, false, false);
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
@@ -305,6 +308,21 @@ static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_inp
     return ROSTER_NO_SLOT;
 }
 
+/* The roster before this one is gone, and its generation is not: it goes on, if it can. */
+static void adopt(struct roster *r, const struct roster_input *in)
+{
+    const struct message_hello *h = &in->message->hello;
+    roster_note_past(r, &h->was, in->now_ms);
+    if (h->returns && in->max_absent > 0 && r->hold_until_ms == 0 &&
+        r->generation == MESSAGE_NO_GENERATION)
+        r->hold_until_ms = in->now_ms + r->limits.absent_ms;
+    if (roster_can_adopt(r, h, in->max_absent))
+        roster_apply(r, &(struct roster_event){.type = ROSTER_EV_ADOPT,
+                                               .now_ms = in->now_ms,
+                                               .slot = ROSTER_NO_SLOT,
+                                               .message = in->message});
+}
+
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
     uint32_t slot = roster_by_instance(r, in->message->hello.instance);
@@ -314,8 +332,10 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
     } else if (r->state == ROSTER_CLOSED) {
         roster_tell_verdict(r, in->link);
         roster_tell_close(r, in->link);
-    } else if (!come_over(r, in->link, in->local, in->message, in->now_ms)) {
-        come_new(r, in->link, in->local, in->message, in->now_ms);
+    } else {
+        adopt(r, in);
+        if (!come_over(r, in->link, in->local, in->message, in->now_ms))
+            come_new(r, in->link, in->local, in->message, in->now_ms);
     }
 }
 

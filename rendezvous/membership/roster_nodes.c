@@ -240,6 +240,17 @@ static int reserve_actions(struct roster *r, uint32_t n_slots)
     return 0;
 }
 
+int roster_reserve_action(struct roster *r)
+{
+    size_t n = r->n_actions + r->n_actions / 2 + 1;
+    if (r->n_actions < r->cap_actions)
+        return 0;
+    if (grow(&r->actions, n, sizeof *r->actions) < 0)
+        return -ENOMEM;
+    r->cap_actions = n;
+    return 0;
+}
+
 static int reserve_addresses(struct roster *r, uint32_t n)
 {
     if (n <= r->cap_addresses)

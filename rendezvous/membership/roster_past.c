@@ -53,6 +53,20 @@ static void exclude_again(struct roster *r, const struct roster_past *p)
         r->excluded[r->n_excluded++ % ROSTER_MAX_EXCLUDED] = p->excluded[i];
 }
 
+/* There is room for its nodes. */
+static void take_up(struct roster *r, const struct roster_past *p, uint64_t now_ms)
+{
+    admit_absents(r, p, now_ms);
+    r->begun_ms = now_ms;
+    r->deadline_ms = CO_NEVER_MS;
+    r->generation = p->generation;
+    r->confirmed = true;
+    r->n_members = r->n_seats = p->n_nodes;
+    r->world_size = p->world_size;
+    snprintf(r->change, sizeof r->change, "generation %" PRIu32 " goes on with another roster",
+             p->generation);
+}
+
 int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
                   struct co_error *err)
 {
@@ -61,18 +75,11 @@ int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now
         return rc;
     if (roster_reserve_slots(r, past->n_nodes) < 0)
         return co_fail(err, -ENOMEM, "no memory for %" PRIu32 " nodes", past->n_nodes);
-    admit_absents(r, past, now_ms);
+    take_up(r, past, now_ms);
     restart_policy_resume(&r->budget, past->n_restarts, now_ms);
     exclude_again(r, past);
     r->state = ROSTER_RUNNING;
-    r->entered_ms = r->begun_ms = now_ms;
-    r->deadline_ms = CO_NEVER_MS;
-    r->generation = past->generation;
-    r->confirmed = true;
-    r->n_members = r->n_seats = past->n_nodes;
-    r->world_size = past->world_size;
-    snprintf(r->change, sizeof r->change, "generation %" PRIu32 " goes on with another roster",
-             past->generation);
+    r->entered_ms = now_ms;
     return 0;
 }
 
@@ -86,6 +93,56 @@ void roster_get_past(const struct roster *r, struct roster_past *ret)
     const uint32_t n = r->n_excluded < ROSTER_PAST_EXCLUDED ? r->n_excluded : ROSTER_PAST_EXCLUDED;
     for (uint32_t at = r->n_excluded - n; at != r->n_excluded; at++)
         ret->excluded[ret->n_excluded++] = r->excluded[at % ROSTER_MAX_EXCLUDED];
+}
+
+/* --- A generation that only its members know --- */
+
+void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms)
+{
+    if (!was->is_known || was->generation < r->next_generation ||
+        (r->generation != MESSAGE_NO_GENERATION && was->generation <= r->generation))
+        return;
+    r->next_generation = was->generation + 1;
+    if (was->place.n_restarts > roster_n_restarts(r))
+        restart_policy_resume(&r->budget, was->place.n_restarts, now_ms);
+}
+
+/* As a roster gives them out: rank 0 is at the node that leads, and that is the first one. */
+static bool is_a_place(const struct message_place *p)
+{
+    return p->leads == (p->node_index == 0) && p->leads == (p->first_rank == 0);
+}
+
+static struct roster_past past_of(const struct message_was *was)
+{
+    return (struct roster_past){.generation = was->generation,
+                                .n_nodes = was->place.n_nodes,
+                                .world_size = was->place.world_size,
+                                .gone = -1};
+}
+
+/* A leader that has not opened the store has told nobody where it is: nothing runs elsewhere, and
+ * it is simpler to begin the next generation. */
+bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent)
+{
+    const struct message_was *was = &hello->was;
+    const struct roster_past past = past_of(was);
+    return was->is_known && is_a_place(&was->place) && was->place.port != 0 &&
+           past.n_nodes >= r->terms.min_nodes && r->generation == MESSAGE_NO_GENERATION &&
+           (r->state == ROSTER_GATHERING || r->state == ROSTER_OPEN) &&
+           hello->terms.min_nodes == r->terms.min_nodes &&
+           hello->terms.max_nodes == r->terms.max_nodes && past.n_nodes <= max_absent &&
+           check_past(r, &past, NULL) == 0 &&
+           roster_reserve_slots(r, r->n_slots + past.n_nodes) == 0;
+}
+
+/* Who is here already has come new, and waits as one who comes later. */
+void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms)
+{
+    const struct roster_past past = past_of(was);
+    r->has_adopted = true;
+    r->join_waits = r->n_here > 0;
+    take_up(r, &past, now_ms);
 }
 
 /* --- The absent --- */
@@ -121,7 +178,8 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
                   uint32_t *ret_slot)
 {
     const struct message_place *place = &hello->was.place;
-    uint32_t slot, absent = r->n_absent > 0 ? find_absent(r, &hello->was) : ROSTER_NO_SLOT;
+    bool may_be_one = r->n_absent > 0 && is_a_place(place);
+    uint32_t slot, absent = may_be_one ? find_absent(r, &hello->was) : ROSTER_NO_SLOT;
     if (absent == ROSTER_NO_SLOT)
         return -ENOENT;
     int rc = roster_admit(r, hello, local, now_ms, &slot);

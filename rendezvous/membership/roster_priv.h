@@ -133,7 +133,10 @@ struct roster {
     bool doubts;
     bool lost_in_doubt; /* a member */
     bool join_waits;    /* somebody came who could not be let in then */
+    bool has_adopted;   /* the generation, from its members */
     uint32_t n_absent;
+    uint64_t hold_until_ms;   /* members of another roster's generation may come until then; 0 */
+    uint32_t next_generation; /* the next one's number at least: another roster made those before */
 
     struct roster_order_seat *seats; /* owned; of the newest generation, cap_slots */
     uint32_t n_seats;
@@ -150,6 +153,7 @@ struct roster {
     /* what is lent to the caller */
     struct roster_action *actions; /* owned */
     size_t n_actions, cap_actions;
+    struct roster_action unsent; /* what is told nobody */
     char change[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
     char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
@@ -233,11 +237,21 @@ const struct roster_past_excluded *roster_find_excluded(const struct roster *r, 
 int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
                   uint32_t *ret_slot);
 
+/* A node took part in a generation of another roster: no generation here has the number of that or
+ * of an older one, and restarts are counted on from there. */
+void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms);
+
+/* May the generation that this HELLO tells of be adopted? Room for its nodes is made. */
+bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent);
+void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms);
+
 /* May this node's lease be renewed? */
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);
 
 /* --- roster_nodes.c, for roster_past.c --- */
 
+/* For one more in this step. Room for all is made as nodes come, so that this finds it. */
+int roster_reserve_action(struct roster *r);            /* 0, -ENOMEM */
 int roster_reserve_slots(struct roster *r, uint32_t n); /* of a new roster; 0, -ENOMEM */
 
 /* Take in a member of which only the seat is known. There must be room for it. */
@@ -264,7 +278,7 @@ static inline bool roster_is_member(const struct roster_node *n)
 void roster_tell_changed(struct roster *r, enum roster_state from);
 void roster_tell_close(struct roster *r, uint64_t link);
 void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
-                         bool resumed);
+                         bool resumed, bool replaced);
 void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
                          const char *text);
 void roster_tell_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms);

@@ -4,7 +4,6 @@
 
 #include "common/clock.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +13,9 @@ enum { PROGRESS_FRESH_MS = 100 }; /* names are looked for once in so long, not f
 static struct roster_action *add_action(struct roster *r, enum roster_action_type type,
                                         uint64_t link)
 {
-    assert(r->n_actions < r->cap_actions); /* reserved as nodes came: roster_reserve() */
-    struct roster_action *a = &r->actions[r->n_actions++];
+    struct roster_action *a = &r->unsent; /* without memory: a link that misses it breaks later */
+    if (roster_reserve_action(r) == 0)
+        a = &r->actions[r->n_actions++];
     *a = (struct roster_action){.type = type, .link = link};
     return a;
 }
@@ -25,11 +25,11 @@ static struct roster_action *add_action(struct roster *r, enum roster_action_typ
 static struct message *add_message(struct roster *r, uint64_t link, enum message_type type,
                                    uint32_t generation)
 {
-    struct roster_action *a = add_action(r, ROSTER_SEND, link);
+    struct roster_action *a = &r->unsent;
+    if (link != 0)
+        a = add_action(r, ROSTER_SEND, link);
     a->message.type = type;
     a->message.generation = generation;
-    if (link == 0)
-        r->n_actions--;
     return &a->message;
 }
 
@@ -47,14 +47,15 @@ void roster_tell_close(struct roster *r, uint64_t link)
 }
 
 void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
-                         bool resumed)
+                         bool resumed, bool replaced)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_WELCOME, MESSAGE_NO_GENERATION)->welcome =
         (struct message_welcome){.sent_ms = hello->sent_ms,
                                  .heartbeat_ms = r->limits.heartbeat_ms,
                                  .lease_ms = r->limits.lease_ms,
                                  .resumed = resumed,
-                                 .note = r->note};
+                                 .note = r->note,
+                                 .replaced = replaced};
 }
 
 void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
@@ -77,6 +78,7 @@ void roster_tell_place(struct roster *r, uint32_t slot)
                                .world_size = r->world_size,
                                .first_rank = n->first_rank,
                                .n_local = n->n_local,
+                               .n_restarts = roster_n_restarts(r),
                                .leads = leads,
                                .agent_store = r->ready && r->agent_store,
                                .host = r->ready ? r->host : "",
@@ -135,7 +137,8 @@ void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_p
                                  .exit_code = who->exit_code,
                                  .rank = MESSAGE_NO_RANK,
                                  .node = who->name,
-                                 .text = r->farewell};
+                                 .text = r->farewell,
+                                 .n_restarts = roster_n_restarts(r)};
     roster_tell_close(r, link);
 }
 
@@ -336,6 +339,7 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .n_local = n->n_local,
                                      .node_index = (uint32_t)n->seat,
                                      .first_rank = n->first_rank,
+                                     .link = n->link,
                                      .here = roster_is_here(n),
                                      .is_member = roster_is_member(n),
                                      .is_done = n->done,

@@ -119,27 +119,40 @@ static bool parse_end(const char *address, unsigned port, struct end *ret_end)
     return true;
 }
 
+struct line { /* a socket */
+    struct end local, remote;
+    unsigned state;
+    struct peer_owner owner;
+};
+
+static bool parse_line(const char *text, struct line *ret)
+{
+    char local[33], remote[33];
+    unsigned local_port, remote_port, state, uid;
+    unsigned long inode;
+    if (sscanf(text, "%*u: %32[0-9A-Fa-f]:%4x %32[0-9A-Fa-f]:%4x %2x %*s %*s %*s %u %*u %lu", local,
+               &local_port, remote, &remote_port, &state, &uid, &inode) != 7)
+        return false; /* the head line */
+    ret->state = state;
+    ret->owner = (struct peer_owner){.uid = uid, .inode = inode};
+    return parse_end(local, local_port, &ret->local) &&
+           parse_end(remote, remote_port, &ret->remote);
+}
+
 static int search_file(const char *path, const struct end *from, const struct end *to,
                        struct peer_owner *ret)
 {
     co_autoclose FILE *in = fopen(path, "re");
     if (in == NULL)
         return -errno;
-    char line[512];
-    while (fgets(line, sizeof line, in) != NULL) {
-        char local[33], remote[33];
-        unsigned local_port, remote_port, state, uid;
-        unsigned long inode;
-        struct end here, there;
-        if (sscanf(line, "%*u: %32[0-9A-Fa-f]:%4x %32[0-9A-Fa-f]:%4x %2x %*s %*s %*s %u %*u %lu",
-                   local, &local_port, remote, &remote_port, &state, &uid, &inode) != 7)
-            continue; /* the head line */
-        if (!parse_end(local, local_port, &here) || !parse_end(remote, remote_port, &there) ||
-            !same_end(&here, from) || !same_end(&there, to))
+    char text[512];
+    while (fgets(text, sizeof text, in) != NULL) {
+        struct line line;
+        if (!parse_line(text, &line) || !same_end(&line.local, from) || !same_end(&line.remote, to))
             continue;
-        if (inode == 0 || state == TCP_SYN_SENT)
+        if (line.owner.inode == 0 || line.state == TCP_SYN_SENT)
             return -ENOENT;
-        *ret = (struct peer_owner){.uid = uid, .inode = inode};
+        *ret = line.owner;
         return 0;
     }
     return ferror(in) ? -EIO : -ENOENT;
@@ -153,6 +166,50 @@ static int search_proc(const struct sockaddr_storage *ours, const struct sockadd
     struct end to = end_of(ours);
     int rc = search_file("/proc/net/tcp", &from, &to, ret);
     return rc == -ENOENT ? search_file("/proc/net/tcp6", &from, &to, ret) : rc;
+}
+
+/* --- a port that is taken --- */
+
+enum { LINES_MAX = 1 << 17 }; /* of a file of /proc/net */
+
+static bool is_any(const struct in6_addr *a)
+{
+    static const struct in6_addr mapped = {.s6_addr = {[10] = 0xff, 0xff}};
+    return IN6_IS_ADDR_UNSPECIFIED(a) || memcmp(a, &mapped, sizeof mapped) == 0;
+}
+
+static bool overlaps(const struct end *a, const struct end *b)
+{
+    return same_end(a, b) || (a->port == b->port && (is_any(&a->address) || is_any(&b->address)));
+}
+
+/* returns whether one was found that listens; one that is connected from there is kept, too */
+static bool search_bound(const char *path, const struct end *at, struct peer_owner *ret)
+{
+    char text[512];
+    co_autoclose FILE *in = fopen(path, "re");
+    for (int i = 0; in != NULL && i < LINES_MAX && fgets(text, sizeof text, in) != NULL; i++) {
+        struct line line;
+        if (!parse_line(text, &line) || !overlaps(&line.local, at) || line.owner.inode == 0)
+            continue;
+        if (line.state == TCP_LISTEN || ret->inode == 0)
+            *ret = line.owner;
+        if (line.state == TCP_LISTEN)
+            return true;
+    }
+    return false;
+}
+
+int peer_find_bound(const struct sockaddr_storage *address, struct peer_owner *ret)
+{
+    const struct end at = end_of(address);
+    struct peer_owner found = {0};
+    if (!search_bound("/proc/net/tcp", &at, &found))
+        search_bound("/proc/net/tcp6", &at, &found);
+    if (found.inode == 0)
+        return -ENOENT;
+    *ret = found;
+    return 0;
 }
 
 /* --- both --- */

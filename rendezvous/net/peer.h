@@ -1,4 +1,4 @@
-/* peer.h - whose process is at the other end of a loopback TCP connection?
+/* peer.h - whose process is at the other end of a loopback TCP connection, or has a port?
  *
  * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is
  * asked by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist
@@ -42,5 +42,11 @@ void peer_fini(struct peer *p);
  *                -errno */
 int peer_find(struct peer *p, const struct sockaddr_storage *ours,
               const struct sockaddr_storage *theirs, struct peer_owner *ret, struct co_error *err);
+
+/* The owner of a socket that keeps others from an address: it listens on that port, there or at all
+ * addresses, or is connected from there.
+ *
+ * returns   0; -ENOENT: none is found */
+int peer_find_bound(const struct sockaddr_storage *address, struct peer_owner *ret);
 
 #endif

@@ -16,6 +16,7 @@
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/allow.h"
 #include "rendezvous/net/peer.h"
+#include "rendezvous/net/port_owner.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -523,9 +524,11 @@ int server_listen(struct server *s, const char *text, uint16_t port,
         return co_fail(err, -ENOMEM, "no memory for a listener");
     /* a bind that fails may tell so only when asked to listen */
     int rc = listener_start(l, uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0), ret_bound);
+    char owner[PORT_OWNER_BYTES] = "";
     if (rc < 0)
-        return co_fail(err, rc, "cannot serve the store on %s port %u: %s", text, (unsigned)port,
-                       uv_strerror(rc));
+        return co_fail(err, rc, "cannot serve the store on %s port %u: %s%s", text, (unsigned)port,
+                       uv_strerror(rc),
+                       rc == -EADDRINUSE ? port_owner_text(&address, owner) : owner);
     return 0;
 }
 

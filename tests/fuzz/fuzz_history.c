@@ -14,7 +14,7 @@ static void make_page(struct history *h)
     FILE *out = open_memstream(&page, &n);
     if (out == NULL)
         return;
-    history_finish(h);
+    require(history_finish(h) == 0);
     require(history_page_print(h, "0", out) == 0);
     require(fclose(out) == 0);
     require(strstr(page, "<script") == NULL && strlen(page) == n);

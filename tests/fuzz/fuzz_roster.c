@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "fuzz.h"
 #include "rendezvous/channel/channel_wire.h"
-#include "rendezvous/membership/roster.h"
+#include "rendezvous/membership/roster_priv.h"
 
 #include <string.h>
 
@@ -65,6 +65,20 @@ static struct message_hello draw_hello(struct world *w)
                               .terms = w->terms};
     h.resumes = draw(w, 2) == 0 ? MESSAGE_NO_GENERATION : draw_generation(w);
     h.terms.max_nodes += draw(w, 8) == 1;
+    h.returns = draw(w, 4) == 1;
+    h.was.is_known = draw(w, 4) == 1;
+    if (h.was.is_known) {
+        h.was.generation = draw(w, 2) == 0 ? MESSAGE_MAX_GENERATION : draw(w, 4);
+        h.was.place = (struct message_place){.n_nodes = 1u + draw(w, 4),
+                                             .n_local = 1u + draw(w, 3),
+                                             .n_restarts = draw(w, 4),
+                                             .leads = draw(w, 2),
+                                             .host = "10.0.0.1",
+                                             .port = 1u + draw(w, 2)};
+        h.was.place.node_index = draw(w, (uint8_t)h.was.place.n_nodes);
+        h.was.place.first_rank = draw(w, 9);
+        h.was.place.world_size = h.was.place.first_rank + h.was.place.n_local + draw(w, 4);
+    }
     return h;
 }
 
@@ -183,7 +197,8 @@ static void step(struct world *w, struct roster_input *in)
         require(a->type != ROSTER_SEND || carry(w, &m));
         if (a->type == ROSTER_CLOSE)
             w->links[slot] = 0;
-        is_new = a->type == ROSTER_CHANGED ? a->to == ROSTER_RUNNING : is_new;
+        if (a->type == ROSTER_CHANGED)
+            is_new = a->to == ROSTER_RUNNING && !w->roster->has_adopted;
     }
     check_members(w, is_new);
     require((roster_get_state(w->roster) == ROSTER_CLOSED) ==
@@ -202,7 +217,8 @@ static void say(struct world *w, uint8_t slot)
     }
     if (carry(w, &m))
         step(w,
-             &(struct roster_input){.type = ROSTER_MESSAGE, .link = w->links[slot], .message = &m});
+             &(struct roster_input){
+                 .type = ROSTER_MESSAGE, .link = w->links[slot], .message = &m, .max_absent = 3});
 }
 
 static void lose(struct world *w, uint8_t slot)

@@ -122,6 +122,15 @@ def rpc(at):
     return at.torchrun("2", *script), at.ours("2", *script)
 
 
+FEATURES = "find_unused_parameters", "join", "async_save", "compiled", "child", "groups", "store", "workers"
+
+
+@program(["torch"], [rf"rank {rank}: {feature}\b" for feature in FEATURES for rank in range(2)])
+def features(at):
+    script = [at.script("torch_features.py"), at.folder, *FEATURES]
+    return at.torchrun("2", *script), at.ours("2", *script)
+
+
 @program(["torch"], [r"ValueError: batch 17 has 3 labels for 4 images"], status=1)
 def record_decorator(at):
     script = [at.script("crash.py"), "recorded"]

@@ -81,7 +81,7 @@ CASES = [
     alone("role", "--nproc-per-node 2 --role trainer @WORKER@"),
     alone("restarts", "--nproc-per-node 2 --max-restarts 3 @WORKER@"),
     alone("signals", "--nproc-per-node 2 --signals-to-handle SIGTERM,SIGUSR1 @WORKER@"),
-    alone("unknown_signal", "--nproc-per-node 2 --signals-to-handle SIGTERM,SIGNONE @WORKER@"),
+    alone("unknown_signal", "--nproc-per-node 2 --signals-to-handle SIGTERM,SIGNONE @WORKER@", only=("torchrun", "link")),
     alone("accepted_for_nothing", "--nproc-per-node 2 --start-method fork --monitor-interval 0.05 @WORKER@"),
     alone("event_log", "--nproc-per-node 2 --event-log-handler null @WORKER@"),
     alone("threads_are_kept", "--nproc-per-node 2 @WORKER@", env={"OMP_NUM_THREADS": "3"},

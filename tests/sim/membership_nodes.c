@@ -188,6 +188,15 @@ void node_make_hello(struct world *w, struct node *n, int i)
     snprintf(n->name, sizeof n->name, "node%d", i);
 }
 
+/* A roster that knows nothing, and to which only nodes come that know nothing either, begins the
+ * job again, though older ranks may still run by a lease, of which it cannot know. Not here. */
+static bool finds_nobody(const struct world *w, const struct node *n)
+{
+    return w->is_blind && !n->was_welcome &&
+           (w->is_moving || w->now_ms <= w->replaced_at_ms + LEASE_MS + LEASE_MARGIN_MS) &&
+           w->n_moves > 0;
+}
+
 static void start_node(struct world *w, struct node *n)
 {
     struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms,
@@ -215,11 +224,13 @@ static void answer_connect(struct world *w, struct node *n)
     n->connect_at_ms = CO_NEVER_MS;
     struct link *l = link_by_id(w, 0);
     if (w->is_moving && w->now_ms < w->roster_frozen_until_ms && !is_cut_off(w, n)) {
-        node_feed(w, n, (struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = w->now_ms});
+        if (!w->is_blind) /* only an election knows that another one comes */
+            node_feed(w, n,
+                      (struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = w->now_ms});
         node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "nobody leads"});
         return;
     }
-    if (is_cut_off(w, n) || l == NULL) {
+    if (is_cut_off(w, n) || l == NULL || finds_nobody(w, n)) {
         node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "unreachable"});
         return;
     }

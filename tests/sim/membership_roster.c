@@ -3,6 +3,8 @@
 
 #include "schedules.h"
 
+#include "rendezvous/membership/roster_priv.h"
+
 #include "common/clock.h"
 
 #include <string.h>
@@ -46,11 +48,24 @@ static void check_places(struct world *w)
           "fewer nodes than the minimum or more than the maximum");
 }
 
+/* A number comes again if no node reports it to the new roster. Nothing of the old one runs. */
+static void forget_generation(struct world *w, uint32_t generation)
+{
+    struct generation *g = &w->generations[generation];
+    for (int i = 0; i < w->n_nodes; i++)
+        check(w, !w->nodes[i].runs || w->nodes[i].generation != generation,
+              "a rank of another generation of the same number runs");
+    w->n_own_before += g->has_own_failure;
+    *g = (struct generation){0};
+}
+
 static void check_sealing(struct world *w)
 {
     uint32_t generation = roster_generation(w->roster);
     check(w, generation < MAX_GENERATIONS, "too many generations");
     check_places(w);
+    if (w->is_blind && w->n_moves > 0)
+        forget_generation(w, generation);
     for (int i = 0; i < w->n_nodes; i++) {
         const struct node *n = &w->nodes[i];
         check(w, !n->runs || n->generation >= generation || is_exempt(w, n),
@@ -75,7 +90,7 @@ static void check_blame(struct world *w)
 
 static void check_budget(struct world *w)
 {
-    uint32_t n_own = 0;
+    uint32_t n_own = w->n_own_before;
     for (int i = 0; i < MAX_GENERATIONS; i++)
         n_own += w->generations[i].has_own_failure;
     check(w, roster_n_restarts(w->roster) <= w->terms.max_restarts, "too many restarts");
@@ -107,7 +122,7 @@ static void check_move(const struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
     check(w,
-          w->n_moves == 0 || n->phase != RANKS_RUN ||
+          w->n_moves == 0 || n->phase != RANKS_RUN || !n->runs ||
               n->generation != roster_generation(w->roster) ||
               roster_get_state(w->roster) != ROSTER_RUNNING ||
               w->now_ms <= n->blocked_until_ms + grace_ms ||
@@ -164,7 +179,11 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
             schedules_tell(w->now_ms, "%s -> %s: %s", roster_state_name(a->from),
                            roster_state_name(a->to), roster_change(w->roster));
             w->state_since_ms = w->now_ms;
-            if (a->to == ROSTER_RUNNING) {
+            if (a->to == ROSTER_RUNNING && w->roster->has_adopted) {
+                w->past.generation = roster_generation(w->roster);
+                w->n_adopted++;
+                w->adopted_at_ms = w->now_ms;
+            } else if (a->to == ROSTER_RUNNING) {
                 check_sealing(w);
                 write_record(w);
             }
@@ -189,6 +208,7 @@ void roster_feed(struct world *w, struct roster_input in)
 {
     struct roster_actions actions;
     in.now_ms = w->now_ms;
+    in.max_absent = w->is_blind ? MAX_NODES : 0;
     roster_step(w->roster, &in, &actions);
     carry_out_roster(w, &actions);
 }

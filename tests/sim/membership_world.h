@@ -70,6 +70,7 @@ struct node {
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
     uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */
     bool is_stuck;
+    bool was_welcome; /* at any roster */
 
     bool has_ended;
     uint64_t ended_at_ms;
@@ -103,12 +104,16 @@ struct world {
     struct channel_wire_scratch scratch;
     uint64_t resets_at_ms, freezes_roster_at_ms;
     struct roster_limits limits;
+    bool is_blind;                         /* a roster that takes over knows nothing */
+    uint64_t adopted_at_ms;                /* blind: a roster has learned of a generation; 0 */
+    uint64_t replaced_at_ms;               /* blind: the last time that a roster took over; 0 */
     uint64_t moves_at_ms;                  /* the roster is lost; CO_NEVER_MS */
     bool is_moving;                        /* it is, until roster_frozen_until_ms */
     uint64_t writes_at_ms, confirms_at_ms; /* the newest generation's record */
     bool has_past;
     struct roster_past past, being_written; /* the record */
-    uint32_t n_moves;
+    uint32_t n_moves, n_adopted;
+    uint32_t n_own_before; /* blind: failures in generations whose numbers came again */
     uint64_t n_messages;
     bool has_node_ranks;
     bool loses_nodes; /* some are killed, cut off or leave */

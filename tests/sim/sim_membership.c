@@ -14,7 +14,8 @@
  *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was written down as its generation was confirmed (docs/etcd.md): the same holds,
- * and no rank is stopped because of it alone.
+ * and no rank is stopped because of it alone. In another third the one that takes its place knows
+ * nothing, as a ddp-rendezvous that was started again, and learns all from the members.
  * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
  * none is left waiting. */
 #include "membership_world.h"
@@ -122,6 +123,7 @@ static void receive(struct world *w, struct link *l, enum direction to, const st
     if (channel_wire_decode(mail->bytes, mail->len, &w->scratch, &m, &err) < 0)
         give_up(w, err.text);
     if (to == TO_NODE) {
+        n->was_welcome |= m.type == MESSAGE_WELCOME;
         node_feed(w, n, (struct member_input){.type = MEMBER_MESSAGE, .message = &m});
         return;
     }
@@ -198,7 +200,7 @@ static void lose_roster(struct world *w)
         link_close(w, l, TO_ROSTER);
     }
     w->is_moving = w->roster_slept = true;
-    w->roster_frozen_until_ms = w->now_ms + draw(w, 4000);
+    w->roster_frozen_until_ms = w->now_ms + draw(w, w->is_blind && !chance(w, 4) ? 1500 : 4000);
     w->confirms_at_ms = CO_NEVER_MS; /* nobody hears it; what is on its way to be written is */
     w->n_moves++;
 }
@@ -207,6 +209,7 @@ static void take_over(struct world *w)
 {
     struct co_error err;
     roster_destroy(w->roster);
+    w->replaced_at_ms = w->now_ms;
     if (roster_create(&w->limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0 ||
         (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, &err) < 0))
         exit(1);
@@ -347,6 +350,10 @@ static void world_init(struct world *w, uint64_t seed)
         w->limits.confirm_ms = 60000;
         w->freezes_roster_at_ms = CO_NEVER_MS; /* one that sleeps has lost its place */
         w->moves_at_ms = draw(w, 12000);
+    } else if (seed % 3 == 1) {
+        w->is_blind = true;
+        w->freezes_roster_at_ms = CO_NEVER_MS;
+        w->moves_at_ms = draw(w, 12000);
     }
     w->n_nodes = (int)w->terms.min_nodes + (int)draw(w, MAX_NODES - w->terms.min_nodes + 1);
     for (int i = 0; i < w->n_nodes; i++)
@@ -366,7 +373,7 @@ static void check_wait(struct world *w)
         most = later(w->terms.start_timeout_ms, w->terms.rejoin_timeout_ms);
         break;
     case ROSTER_OPEN:
-        most = w->terms.window_ms;
+        most = w->terms.window_ms + (w->is_blind ? silence_ms : 0);
         break;
     case ROSTER_STOPPING:
         most = STOP_MS + ROSTER_SLACK_MS + silence_ms + 30000; /* the longest pause */
@@ -389,7 +396,8 @@ static void check_store(const struct world *w)
     const struct node *n = &w->nodes[w->generations[generation].leader];
     check(w,
           n->is_up || w->now_ms <= n->ended_at_ms + LEASE_MS + LEASE_MARGIN_MS + 500 ||
-              w->now_ms <= w->roster_frozen_until_ms + LEASE_MS + LEASE_MARGIN_MS + 500,
+              w->now_ms <= later(w->roster_frozen_until_ms, w->adopted_at_ms) + LEASE_MS +
+                               LEASE_MARGIN_MS + 500,
           "a generation goes on without its store");
 }
 
@@ -408,7 +416,9 @@ static void check_end(struct world *w)
         const struct node *n = &w->nodes[i];
         check(w, !n->runs, "ranks are left");
         if (n->has_ended && n->end.by_roster && !node_is_excluded(n))
-            check(w, v != NULL && n->end.exit_code == v->exit_code,
+            check(w,
+                  v != NULL && (n->end.exit_code == v->exit_code ||
+                                (!n->end.took_part && v->outcome == MESSAGE_WELL)),
                   "two nodes ended with different verdicts");
     }
 }
@@ -424,7 +434,7 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_moves, n_messages, n_generations, n_restarts, n_virtual_s;
+    uint64_t n_moves, n_adopted, n_messages, n_generations, n_restarts, n_virtual_s;
     uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
@@ -433,6 +443,7 @@ static void add_up(const struct world *w)
     const struct message_verdict *v = roster_get_verdict(w->roster);
     totals.n_messages += w->n_messages;
     totals.n_moves += w->n_moves;
+    totals.n_adopted += w->n_adopted;
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
@@ -470,7 +481,9 @@ int main(void)
     printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " generations, %" PRIu64
            " restarts, %" PRIu64 " messages, %" PRIu64 " s\n",
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
-    printf("%" PRIu64 " times another roster took over\n", totals.n_moves);
+    printf("%" PRIu64 " times another roster took over, %" PRIu64
+           " times by what the members said\n",
+           totals.n_moves, totals.n_adopted);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
            "; nodes excluded: %" PRIu64 "\n",

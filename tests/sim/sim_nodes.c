@@ -135,8 +135,11 @@ static void signal_node(int i)
 static void end_some_rank(int i)
 {
     int rank = (int)draw(NODES_LOCAL);
-    if (draw(8) == 0)
+    const uint64_t how = draw(8);
+    if (how == 0)
         nodes_exit_witness(w, i, rank, EXIT_STATUS(1), 1 - rank, SIGKILL);
+    else if (how < 3)
+        nodes_exit_consequence(w, i, rank, EXIT_STATUS(1));
     else
         nodes_exit_rank(w, i, rank, draw(3) > 0 ? 0 : draw(2) == 0 ? EXIT_STATUS(3) : SIGSEGV);
 }
@@ -208,7 +211,8 @@ static void check_end(void)
         struct nodes_view v = nodes_look(w, i);
         check(v.ended, i, "it does not end");
         check(v.n_running == 0, i, "ranks outlive their ddprun");
-        if (member_get_end(v.member)->by_roster) {
+        const struct member_end *end = member_get_end(v.member);
+        if (end->by_roster && (end->took_part || end->outcome != MESSAGE_WELL)) {
             check(verdict < 0 || v.exit_code == verdict, i, "not everybody says the same");
             verdict = v.exit_code;
         }
@@ -230,6 +234,7 @@ static void run(uint64_t of_seed)
                                   .admit_at = draw(3) == 0 ? MESSAGE_ADMIT_AT_CHECKPOINT
                                                            : MESSAGE_ADMIT_NOW};
     w = nodes_create(&terms);
+    nodes_await_cause(w, draw(3) * 2000);
     recovers = draw(2) == 0;
     if (recovers && draw(2) == 0)
         nodes_shrink(w);

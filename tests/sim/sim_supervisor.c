@@ -4,7 +4,8 @@
  * Each schedule is drawn from a seed. Checked at its end:
  *   - nothing of the job runs, unless it hangs in the kernel, and then that is said
  *   - the verdict is the first failure that the supervisor was told of, or the signal that came
- * before it
+ * before it; a failure of a rank that had lost a peer gives way to the first one of another kind,
+ * if that is heard before any rank is told to stop, or had been told of before
  *   - the job ended within the time its limits allow
  *   - a restart came if and only if the budget allowed it, which a failure after progress does not
  *     use up where that is asked for, nothing told the job to stop meanwhile and the spawner was
@@ -64,6 +65,8 @@ struct rank {
     bool is_called;       /* to a generation that it has not joined yet */
     bool is_plain;        /* it does not outlive others */
     bool is_dropped;      /* it has ended, and the others go on without it */
+    bool loses_peer;      /* if it fails, then since another one was gone */
+    bool tells_early;     /* of its error, long before it ends */
 };
 
 struct world {
@@ -86,10 +89,11 @@ struct world {
     uint64_t spawner_dies_at_ms, signal_at_ms, last_signal_ms;
     uint64_t stopped_at_ms; /* when the first cause to stop came; CO_NEVER_MS: none */
     int culprit,
-        witness_code;  /* a rank that is blamed while it dies; what counts if its end is never
+        witness_code;    /* a rank that is blamed while it dies; what counts if its end is never
                                   seen. -1: none */
-    int expected_code; /* by the first cause; -1: none yet */
-    bool rank_failed;  /* that cause is one after which ranks may be started again */
+    int expected_code;   /* by the first cause; -1: none yet */
+    bool rank_failed;    /* that cause is one after which ranks may be started again */
+    bool is_consequence; /* ... and a rank's that had lost a peer: it gives way to another one */
     bool went_alone;
     int n_restarts, n_counted;
     uint64_t first_step_ms; /* when this generation completes its first; CO_NEVER_MS: none */
@@ -146,6 +150,8 @@ static void make_ranks(struct world *w)
                                                   : SIGSEGV;
         r->n_descendants = draw(w, 5) == 0 ? (int)draw(w, 3) : 0;
         r->is_plain = draw(w, 40) == 0;
+        r->loses_peer = draw(w, 3) == 0;
+        r->tells_early = !r->loses_peer && draw(w, 8) == 0;
     }
 }
 
@@ -153,7 +159,7 @@ static void make_ranks(struct world *w)
 static void make_generation(struct world *w)
 {
     w->n_asked = w->n_unanswered = w->n_descendants = 0;
-    w->stop_seen = w->rank_failed = false;
+    w->stop_seen = w->rank_failed = w->is_consequence = false;
     w->sweep_signal = 0;
     w->expected_code = -1;
     w->culprit = -1;
@@ -173,7 +179,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->limits = (struct supervisor_limits){.n_ranks = 1 + (int)draw(w, MAX_RANKS),
                                            .window = 1 + (int)draw(w, 4),
                                            .grace_ms = 1 + draw(w, 5000),
-                                           .failure_grace_ms = 1 + draw(w, 2000)};
+                                           .failure_grace_ms = 1 + draw(w, 2000),
+                                           .cause_ms = draw(w, 3) == 0 ? 0 : 1 + draw(w, 4000)};
     w->max_restarts = (int)draw(w, 5);
     w->limits.batch = (int)draw(w, 4);
     w->after_progress = draw(w, 4) == 0;
@@ -290,7 +297,7 @@ static void go_on(struct world *w, int i)
     w->first_step_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 6000) : CO_NEVER_MS;
     w->was_replaced = true;
     w->expected_code = w->culprit = -1; /* it was no cause */
-    w->rank_failed = w->failed_after_progress = w->has_progressed = false;
+    w->rank_failed = w->is_consequence = w->failed_after_progress = w->has_progressed = false;
     w->stopped_at_ms = CO_NEVER_MS;
 }
 
@@ -395,6 +402,15 @@ static void note_failure(struct world *w, int code)
     note_cause(w, code);
 }
 
+/* A rank's end, which is the cause after all: what was heard before it was its consequence, or an
+ * order that came of it. When the job began to stop does not change. */
+static void note_cause_behind(struct world *w, int code)
+{
+    w->expected_code = code;
+    w->rank_failed = true;
+    w->is_consequence = false;
+}
+
 /* What ends the job also where a failure would not. */
 static void note_stop(struct world *w, int code)
 {
@@ -438,6 +454,10 @@ static void answer(struct world *w, int i)
     r->answered = true;
     w->n_unanswered--;
     if (r->start_error != 0) {
+        if (supervisor_get_state(w->s) == SUPERVISOR_AWAITING) {
+            w->expected_code = -1;
+            w->rank_failed = w->is_consequence = false;
+        }
         note_cause(w, r->start_error == ENOENT ? 127 : 126);
         feed(w, (struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = i,
                                           .status = r->start_error, .stage = SUPERVISOR_START_EXEC,
@@ -473,6 +493,7 @@ static int make_culprit(struct world *w)
     p->ends_at_ms = w->now_ms + draw(w, w->limits.failure_grace_ms);
     p->status = SIGKILL;
     p->obeys = -1; /* what is dying hears no other signal */
+    w->ranks[i].loses_peer = w->ranks[i].tells_early = false;
     return i;
 }
 
@@ -500,20 +521,34 @@ static void end_rank(struct world *w, int i)
     int status = r->p.status;
     if (status != 0 && w->limits.recovers && draw(w, 3) == 0)
         leave_dying(w);
-    int culprit = status != 0 && w->expected_code < 0 && !is_replaced ? make_culprit(w) : -1;
+    const bool loses_peer = status != 0 && r->loses_peer;
+    int culprit =
+        status != 0 && w->expected_code < 0 && !is_replaced && !loses_peer ? make_culprit(w) : -1;
+    const bool was_failing = status != 0 && w->stop_seen && r->tells_early;
     int code = status < 256 ? 128 + status : status >> 8;
+    if (was_failing && supervisor_is_of_ours(&(struct supervisor_rank){
+                           .status = status,
+                           .signaled_first = supervisor_get_rank(w->s, i)->signaled_first,
+                           .signaled_last = supervisor_get_rank(w->s, i)->signaled_last}))
+        code = 1;
     if (w->expected_code < 0)
         w->has_progressed = w->now_ms >= w->first_step_ms;
     if (culprit >= 0) {
         w->culprit = culprit;
         w->witness_code = code;
         note_failure(w, 128 + SIGKILL);
-    } else if (status != 0) {
+    } else if (status != 0 && w->expected_code < 0) {
         note_failure(w, code);
+        w->is_consequence = loses_peer;
+    } else if (status != 0 && !loses_peer &&
+               (supervisor_get_state(w->s) == SUPERVISOR_AWAITING || was_failing) &&
+               (w->is_consequence || w->expected_code == CODE_ORDERED)) {
+        note_cause_behind(w, code);
     }
     feed(w, (struct supervisor_event){
                 SUPERVISOR_EV_EXITED, .rank = i, .status = status, .empty = is_empty(w),
-                .blames = culprit >= 0, .culprit = culprit,
+                .blames = culprit >= 0, .culprit = culprit, .lost_peer = loses_peer,
+                .was_failing = was_failing,
                 .progress.n_steps = w->after_progress && w->now_ms >= w->first_step_ms});
     check(w, w->was_replaced == is_replaced, "a rank was replaced that could not be, or was not");
 }
@@ -609,7 +644,8 @@ static void order(struct world *w)
 static uint64_t most_ms(const struct world *w)
 {
     /* a failure may be followed by descendants' grace; a kill takes SUPERVISOR_KILL_MS at most */
-    return w->limits.grace_ms + 2 * w->limits.failure_grace_ms + 2 * SUPERVISOR_KILL_MS + 1000;
+    return w->limits.cause_ms + w->limits.grace_ms + 2 * w->limits.failure_grace_ms +
+           2 * SUPERVISOR_KILL_MS + 1000;
 }
 
 static int code_of_generation(const struct world *w)

@@ -94,6 +94,9 @@ static const struct fake_file usual_files[] = {
     {"blob", FILE_BINARY},
     {"secret", FILE_UNREADABLE},
     {"folder", FILE_DIRECTORY},
+    {"app", FILE_PYTHON_APP},
+    {"app.py", FILE_PYTHON_APP},
+    {"-dash.py", FILE_TEXT},
     {"/dev/null", FILE_SPECIAL},
     {NULL},
 };

@@ -51,6 +51,7 @@ struct node {
 
 struct nodes {
     bool recovers, drops;
+    uint64_t cause_ms;
     struct message_terms terms;
     struct roster *roster;
     struct node nodes[NODES_MAX];
@@ -427,6 +428,11 @@ static void fini_node(struct node *n)
     *n = (struct node){0};
 }
 
+void nodes_await_cause(struct nodes *w, uint64_t ms)
+{
+    w->cause_ms = ms;
+}
+
 void nodes_recover(struct nodes *w)
 {
     w->recovers = true;
@@ -465,6 +471,7 @@ static void start(struct nodes *w, int node, bool ends_job, bool is_cut)
                                        .has_others = true,
                                        .recovers = w->recovers,
                                        .drops = w->drops,
+                                       .cause_ms = w->cause_ms,
                                        .recovery_ms = 60000};
     struct message_hello hello = {.instance = {(uint8_t)node, ++n_starts},
                                   .run_id = "job",

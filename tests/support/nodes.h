@@ -73,6 +73,10 @@ void nodes_recover(struct nodes *w);
 /* The same; and a rank that dies is not replaced where others of its node live. */
 void nodes_shrink(struct nodes *w);
 
+/* From now on a node that is started gives its ranks so long to fail by themselves when one that
+ * had lost a peer has failed. */
+void nodes_await_cause(struct nodes *w, uint64_t ms);
+
 /* What can be looked at. */
 struct nodes_view {
     const struct supervisor *supervisor;

@@ -2,6 +2,7 @@
 
 Covers: ctl/job, ctl, console, launcher/node, launcher/reporting
 """
+import json
 import os
 import re
 import signal
@@ -191,6 +192,67 @@ class Leftovers(unittest.TestCase):
             self.assertIsNotNone(socket_of(job))
             self.assertEqual(ctl(job, "ps", *TIMEOUT)[0], 0)
             self.assertEqual(os.listdir(job.runtime), [])
+
+
+NOBODY, ANOTHER = 65534, 65533
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can start processes of other users")
+class OtherUsers(unittest.TestCase):
+    """What root sees and does of them, and that no other user does."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.chmod(folder.name, 0o1777)
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": folder.name, "HOME": "/nonexistent", "DDP_TOKEN": ""}
+        try:
+            subprocess.run([DDPCTL, "--version"], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=True,
+                           timeout=DEADLINE_S)
+        except (PermissionError, subprocess.CalledProcessError):
+            self.skipTest(f"other users cannot execute {DDPCTL}, which lies in a directory of root's")
+
+    def ctl(self, *words, user=0):
+        done = subprocess.run([DDPCTL, *words, *TIMEOUT], env=self.env, user=user, group=user, extra_groups=[],
+                              capture_output=True, text=True, timeout=DEADLINE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    def listed(self, *words, **kw):
+        code, out, _ = self.ctl("ps", "--json", *words, **kw)
+        self.assertEqual(code, 0)
+        return {(job["job"], job.get("uid")): job["pid"] for job in json.loads(out)["jobs"] if job["job"].startswith("other")}
+
+    def start(self, name, user):
+        job = subprocess.Popen([os.environ["DDPRUN"], "-n", "1", "--rdzv-id", name, "sleep", "1000"], env=self.env, user=user,
+                               group=user, extra_groups=[], cwd="/", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        await_true(lambda: (name, user) in self.listed("-a"))
+        return job
+
+    def test_root_sees_and_stops_a_job_of_another_user(self):
+        job = self.start("other1", NOBODY)
+        self.assertNotIn(("other1", NOBODY), self.listed())  # the machine may have other jobs, of root too
+        self.assertEqual(self.listed("--all-users")[("other1", NOBODY)], job.pid)
+        self.assertRegex(self.ctl("ps", "-a")[1], rf"(?m)^ *{NOBODY} +other1 +{job.pid} ")
+        self.assertNotIn(("other1", NOBODY), self.listed("-a", user=ANOTHER))
+        self.assertEqual(self.ctl("stop", str(job.pid), user=ANOTHER)[0], 1)
+        self.assertIn("job other1: running", self.ctl("status", str(job.pid))[1])
+        self.assertIn("job other1: running", self.ctl("status", "other1")[1])
+        self.assertEqual(self.ctl("status", "other")[0], 1)  # not by how it begins
+        self.assertNotIn("other1", self.ctl("status")[1])  # nor without a name
+        self.assertEqual(self.ctl("stop", "other1")[0], 0)
+        self.assertEqual(job.wait(DEADLINE_S), -signal.SIGTERM)
+
+    def test_jobs_of_one_name_are_told_apart(self):
+        jobs = [self.start("other2", user) for user in (NOBODY, ANOTHER)]
+        code, _, err = self.ctl("stop", "other2")
+        self.assertEqual(code, 1)
+        for job, user in zip(jobs, (NOBODY, ANOTHER)):
+            self.assertIn(f"other2 (uid {user}, pid {job.pid})", err)
+        self.assertEqual(self.ctl("stop", str(jobs[1].pid))[0], 0)
+        self.assertEqual(jobs[1].wait(DEADLINE_S), -signal.SIGTERM)
+        self.assertIsNone(jobs[0].poll())
 
 
 if __name__ == "__main__":

@@ -190,6 +190,16 @@ class StandIns(unittest.TestCase):
                 node.thread.join()
                 node.server.close()
 
+    def test_the_name_of_a_job_does_not_reach_the_terminal_as_a_command(self):
+        with tempfile.TemporaryDirectory() as parent:
+            nodes = [StandIn(parent, i, f"job\x1b[2J{i}\n") for i in range(2)]
+            done = subprocess.run([DDPCTL, "status", *TIMEOUT, str(os.getpid())], stdin=subprocess.DEVNULL, capture_output=True,
+                                  env={**os.environ, "XDG_RUNTIME_DIR": parent})
+            self.assertEqual((done.returncode, done.stderr), (1, b"ddpctl: there are several jobs, say which: job0? job1?\n"))
+            for node in nodes:
+                node.thread.join()
+                node.server.close()
+
 
 if __name__ == "__main__":
     main()

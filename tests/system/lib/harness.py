@@ -2,6 +2,7 @@
 
 No test waits for time to pass: each waits for an event, with a deadline that only a failure reaches.
 """
+import contextlib
 import os
 import select
 import shutil
@@ -77,16 +78,24 @@ class Job:
         self.heard = b"\n".join(lines[n_lines:])
         return sorted(line.decode() for line in lines[:n_lines])
 
-    def read_stderr(self):
+    def unheard(self):
+        """What ranks told beyond the lines that hear() returned, so far."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.heard += os.read(self.fifo_fd, 65536)
+        return self.heard
+
+    def read_stderr(self, deadline_s=DEADLINE_S):
         """What ddprun says next; b"": no more."""
-        if not select.select([self.process.stderr], [], [], DEADLINE_S)[0]:
+        if not select.select([self.process.stderr], [], [], max(0, deadline_s))[0]:
             raise AssertionError(f"ddprun says no more; what was read is {self.said!r}")
         return os.read(self.process.stderr.fileno(), 65536)
 
     def read_until(self, text):
         """Stderr up to this text."""
+        end = time.monotonic() + DEADLINE_S
         while text.encode() not in self.said:
-            some = self.read_stderr()
+            some = self.read_stderr(end - time.monotonic())
             if not some:
                 raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
             self.said += some

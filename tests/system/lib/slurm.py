@@ -7,7 +7,7 @@ usage: slurm.py [--nodes N] COMMAND [ARGUMENT]...
 Runs COMMAND with SLURM_CONF set: `slurm.py srun -n 2 hostname`. Nodes are called n1, n2, ... and claim 64 CPUs
 each. Exits with COMMAND's status, or with 77 and the reason if Slurm is not here or does not start.
 
-It is for tests and measurements, not for work: no accounting, no cgroups, no limits.
+It is for tests and measurements, not for work: no accounting, no cgroups, no limits. Jobs of the partition "low" are preempted by those of "urgent".
 """
 import argparse
 import contextlib
@@ -51,7 +51,12 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:64
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:64 PreemptMode=OFF
+PartitionName=low Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=120
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 State=UNKNOWN\n"
 
@@ -142,7 +147,7 @@ def await_true(condition, daemons, what):
 
 
 def count_idle(env):
-    seen = subprocess.run([path_of("sinfo"), "-h", "-N", "-o", "%t"], env=env, stdout=subprocess.PIPE,
+    seen = subprocess.run([path_of("sinfo"), "-h", "-p", "all", "-N", "-o", "%t"], env=env, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True, timeout=DEADLINE_S, check=False).stdout
     return seen.split().count("idle")
 

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import resource
 import shutil
 import signal
@@ -15,7 +16,7 @@ import tempfile
 import termios
 import unittest
 
-from harness import DDPRUN, RANK, Job, is_gone, main
+from harness import DDPRUN, DEADLINE_S, RANK, Job, is_gone, main, run
 from node import UP, Node, c10d, end
 from ports import free_port
 
@@ -102,12 +103,14 @@ class FullDisk(unittest.TestCase):
         if subprocess.run([*self.unshare, "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespaces here")
 
-    def job(self, *args, size="64k"):
-        """Below ./small is a disk of that size."""
-        script = f'cd "${{TEST_FIFO%/*}}" && mkdir small && mount -t tmpfs -o size={size} none small && exec "$0" "$@"'
+    def job(self, *args, size="64k", outside=":", inside=""):
+        """Below ./small is a disk of that size. outside, inside: what the shell around ddprun does before and after it; 3 is
+        standard output then."""
+        run = f'"$0" "$@"; code=$?; {inside}; exit $code' if inside else 'exec "$0" "$@"'
+        script = f'cd "${{TEST_FIFO%/*}}" && mkdir small && mount -t tmpfs -o size={size} none small && exec 3>&1 && {{ {outside}; }} && {run}'
         return Job(*self.unshare[1:], "sh", "-c", script, DDPRUN, *args, launcher=shutil.which("unshare"))
 
-    def test_a_log_file_ends_and_the_job_goes_on(self):
+    def test_a_log_file_has_a_hole_and_the_job_goes_on(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "sh", "-c",
                       "head -c 200000 /dev/zero | tr '\\0' x; echo; echo done; echo well >&2") as job:
             code, out, err = job.end()
@@ -115,8 +118,24 @@ class FullDisk(unittest.TestCase):
         said = err.decode().splitlines()
         self.assertEqual(len(said), 2, said)
         note = next(line for line in said if not line.endswith("well"))
-        self.assertRegex(note, r"^ddprun: cannot write log file /.*/small/logs/.*/attempt_0/0/stdout\.log, it ends here: "
-                               r"No space left on device$")
+        self.assertRegex(note, r"^ddprun: warning: cannot write log file /.*/small/logs/.*/attempt_0/0/stdout\.log: "
+                               r"No space left on device: bytes are missing there$")
+
+    def test_output_goes_on_when_there_is_room_again(self):
+        script = ("dd if=/dev/zero of=small/blob 2>/dev/null; echo lost; "
+                  "until grep -q 'cannot write standard output' said && grep -q 'cannot write log file' said; do sleep 0.05; done; "
+                  "rm small/blob; echo kept; echo also")
+        with self.job("--label", "-n", "1", "-t", "3", "--log-dir", "small/logs", "sh", "-c", script,
+                      outside="mkdir -p small/logs; exec > small/out 2> said",
+                      inside="cat small/out small/logs/*/*/0/stdout.log said >&3") as job:
+            code, out, _ = job.end()
+        lines = out.decode().splitlines()
+        self.assertEqual(code, 74, lines)
+        said = [line for line in lines if line.startswith("ddprun: ") and "cannot write" in line]
+        self.assertEqual(len(said), 2, lines)
+        self.assertIn("ddprun: warning: cannot write standard output: No space left on device: output of the ranks is lost", said)
+        rest = [line for line in lines if line not in said and not line.startswith("ddprun: log files")]
+        self.assertRegex("|".join(rest), r"^[^|]*: kept\|[^|]*: also\|+ddprun: bytes are missing here: the disk was full\|kept\|also$")
 
     def test_a_log_folder_that_cannot_be_made(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "true", size="64k,nr_inodes=1") as job:
@@ -135,6 +154,49 @@ class FullDisk(unittest.TestCase):
         self.assertIn(f"cannot write {full}: No space left on device\n", err.decode())
         self.assertEqual(err.decode().count(f"ddprun: cannot write events to {full}, some are missing there: "
                                             "No space left on device\n"), 1)
+
+
+class LostOutput(unittest.TestCase):
+    """What ddprun writes for the ranks does not get out."""
+    WARNING = "ddprun: warning: cannot write standard output: No space left on device: output of the ranks is lost"
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.logs = temporary.name
+
+    def run_job(self, *words, to="/dev/full", name=None):
+        with open(to, "wb") as out, Job(*words, stdout=out, name=name) as job:
+            code, _, err = job.end()
+        return code, err.decode().splitlines()
+
+    def test_it_is_told_once_and_by_the_exit_status(self):
+        script = ("sh", "-c", "seq 1000; echo well >&2")
+        for way in ("--label",), ("-t", "1", "--log-dir", self.logs), ("--label", "--fold"):
+            code, err = self.run_job(*way, "-n", "2", *script)
+            self.assertEqual((code, err.count(self.WARNING)), (74, 1), (way, err))
+            self.assertEqual(sum("cannot write" in line for line in err), 1, err)
+
+    def test_a_rank_that_fails_counts_more(self):
+        code, err = self.run_job("--label", "-n", "1", "sh", "-c", "echo x; exit 3")
+        self.assertEqual((code, err.count(self.WARNING)), (3, 1))
+
+    def test_torchrun_ends_well(self):
+        code, err = self.run_job("--nproc-per-node", "1", "--tee", "3", "--log-dir", self.logs, "--no-python", "echo", "x",
+                                 name="torchrun")
+        self.assertEqual((code, err.count(self.WARNING)), (0, 1), err)
+
+    def test_standard_error_is_told_by_the_exit_status(self):
+        with open("/dev/full", "wb") as full, Job("--label", "-n", "1", "sh", "-c", "echo x >&2", stderr=full) as job:
+            self.assertEqual(job.process.wait(DEADLINE_S), 74)
+
+    def test_a_pipe_that_nobody_reads_is_no_loss(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with Job("--label", "-n", "1", "seq", "1000", stdout=writer) as job:
+            os.close(writer)
+            code, _, err = job.end()
+        self.assertEqual((code, err), (0, b""))
 
 
 class Terminal(unittest.TestCase):
@@ -194,9 +256,25 @@ class Descriptors(unittest.TestCase):
                 if code != 0:
                     n_refused += 1
                     self.assertEqual(code, 70)
-                    self.assertRegex(err, rb"^ddprun: too few files may be open: %d \(%d by ulimit -Hn\), and 4 ranks on this "
-                                          rb"node need \d+ \(\d+\): see ulimit -n\n$" % (limit, limit))
+                    found = re.search(rb"^ddprun: 4 ranks on this node need (\d+) open files, and the hard limit is %d: raise "
+                                      rb"it as root with 'ulimit -n (\d+)'\n$" % limit, err)
+                    self.assertIsNotNone(found, err)
+                    self.assertGreater(int(found[1]), limit)
+                    self.assertEqual(found[1], found[2])
             self.assertTrue(20 < n_refused < 70, n_refused)
+
+    def test_the_limit_that_the_message_names_is_enough(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        code, _, err = run("-p", "4", RANK, "exit", "0",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard)))
+        found = re.search(r"^ddprun: 4 ranks on this node need (\d+) open files, and the soft limit is 20: raise it with "
+                          r"'ulimit -Sn (\d+)'$", err, re.MULTILINE)
+        self.assertEqual(code, 70)
+        self.assertIsNotNone(found, err)
+        for raised in (int(found[2]), hard), (int(found[2]), int(found[2])):
+            code, _, err = run("-p", "4", RANK, "exit", "0",
+                               preexec_fn=lambda raised=raised: resource.setrlimit(resource.RLIMIT_NOFILE, raised))
+            self.assertEqual(code, 0, err)
 
 
 if __name__ == "__main__":

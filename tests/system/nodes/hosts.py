@@ -3,6 +3,7 @@
 Covers: launcher/remote, launcher/hosts, launcher/membership, launcher/node
 """
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -95,6 +96,10 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(job.finish(), (0, "", ""))
                 self.assertEqual(job.hear(2), [f"1 'x' $two three {folder} none"] * 2)
 
+    def test_a_variable_as_long_as_the_kernel_takes_goes_along(self):
+        longest = "A=" + "a" * (131071 - len("A="))
+        self.assertEqual(finish("-H", "n1,n2", "-x", longest, "sh", "-c", "test ${#A} = 131069"), (0, "", ""))
+
     def test_no_secret_is_seen_from_outside(self):
         with Remote("-H", "n1,n2", RANK, *UP) as job:
             job.hear(2)
@@ -154,6 +159,40 @@ class Unreachable(unittest.TestCase):
             joins = r"(ddprun: n[13] joins; generation \d: .*\n)?"  # where it had no CPU in time
             self.assertRegex(err, rf"^{joins}ddprun: no-such-name: .*\n{joins}$")
             self.assertRegex(job.hear(1)[0], r"^[01]/[12] ")
+
+
+class Wrapper(unittest.TestCase):
+    """A command that reaches hosts and does not say from where, as kubectl exec and docker exec."""
+
+    def run_by(self, script, *words, **kw):
+        with tempfile.TemporaryDirectory() as folder:
+            return finish("--ssh-command", stand_in(folder, script), *words, **kw)
+
+    def test_hosts_that_do_not_know_from_where_they_are_started_find_this_one(self):
+        self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,n2", "sh", "-c", "exit 0"), (0, "", ""))
+        self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,n2", "--local-addr", "127.0.0.1", "sh", "-c",
+                                     "test $MASTER_ADDR = 127.0.0.1"), (0, "", ""))
+
+    def test_the_session_of_ddprun_itself_says_nothing_about_hosts(self):
+        env = {"SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22"}
+        self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,localhost", "sh", "-c", "exit 0", env=env), (0, "", ""))
+        self.assertEqual(finish("-H", "localhost", "sh", "-c", "exit 0", env=env), (0, "", ""))
+
+    def test_where_they_do_not_reach_it_the_option_is_named(self):
+        code, _, err = self.run_by('exec unshare -n sh -c "$2"\n', "-H", "n1,n2", "--start-timeout", "1s", "sh", "-c", "exit 0")
+        self.assertEqual(code, 69, err)
+        self.assertRegex(err, r"(?m)^ddprun: note: the hosts do not know how they reach this one, and got the address [^ ]+: "
+                              r"give another one by --local-addr$")
+
+    def test_one_reason_of_many_hosts_is_given_once_for_the_first_and_once_for_the_others(self):
+        code, _, err = self.run_by('exec sh -c "$2"\n', "-H", "n[1-300]", "--wdir", "/nowhere", "sh", "-c", "exit 0")
+        self.assertEqual(code, 70, err)
+        lines = err.splitlines()
+        self.assertEqual(len(lines), 2, err)
+        why = r": cannot enter '/nowhere': No such file or directory; --wdir says where else to start$"
+        self.assertRegex(lines[0], r"^ddprun: n\d+" + why)
+        found = re.search(r"^ddprun: ((?:n\d+, )+n\d+) and (\d+) more" + why, lines[1])
+        self.assertEqual(found[1].count(",") + 1 + int(found[2]), 299)
 
 
 class Ends(unittest.TestCase):

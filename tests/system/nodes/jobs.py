@@ -16,7 +16,7 @@ from harness import DEADLINE_S, RANK, await_true, main
 from node import SHOW, TOKEN, UP, Node, finish
 from ports import free_port
 
-GREETING = b"DDP1" + bytes([4, 4, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
+GREETING = b"DDP1" + bytes([5, 5, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
 ANSWER_BYTES = 40
 NO_TOKEN = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""}
 WITH_TOKEN = {**NO_TOKEN, "DDP_TOKEN": TOKEN}
@@ -120,6 +120,28 @@ class Jobs(unittest.TestCase):
             self.assertEqual(late, 4)
             self.assertIn("127.0.0.1", err)
             self.assertEqual(daemon.metric("jobs_total"), 2)
+
+    def test_a_node_more_than_a_job_needs_says_so(self):
+        for nodes, code, said in (("2", 69, "was not needed: job 'job7' has ended well on 2 other nodes"),
+                                  ("1:2", 0, "this node was a spare: the job has ended well without it")):
+            with self.subTest(nodes), jobs_daemon() as daemon:
+                work = [Node(*at(daemon, "job7", nodes=nodes), RANK, "tell", "up", "await", str(signal.SIGUSR1)) for _ in range(2)]
+                with work[0], work[1]:
+                    self.assertEqual(sorted(node.hear(1)[0] for node in work), ["0 up", "1 up"])
+                    # in the middle, and when it is over
+                    with Node(*at(daemon, "job7", "-v", nodes=nodes), "true") as spare:
+                        spare.read_until("SEEKING -> WAITING")
+                        for node in work:
+                            for pid in node.processes():
+                                if pid != node.process.pid:
+                                    os.kill(pid, signal.SIGUSR1)
+                        ended, _, err = spare.finish()
+                        self.assertEqual([node.finish()[0] for node in work], [0, 0])
+                    self.assertEqual(ended, code)
+                    self.assertIn(said, err)
+                ended, _, err = finish(*at(daemon, "job7", "--local-addr", "127.0.0.9", nodes=nodes), "true")
+                self.assertEqual(ended, code)
+                self.assertIn(said, err)
 
     def test_a_job_that_nobody_waits_for_any_more_is_forgotten(self):
         with jobs_daemon() as daemon:
@@ -232,6 +254,11 @@ class Faults(unittest.TestCase):
         with Node(*at(daemon, "after"), "true") as a, Node(*at(daemon, "after"), "true") as b:
             self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
 
+    @staticmethod
+    def give(path, line):
+        with open(path, "w") as f:
+            f.write(line + "\n")
+
     def test_a_guest_that_stalls(self):
         for sent, said in ((b"", "does not answer the greeting"), (struct.pack("<I", 100) + b"x", "stopped in the middle of a frame")):
             with jobs_daemon("--mid-frame-timeout", "100ms") as daemon, Guest(daemon) as guest:
@@ -256,7 +283,8 @@ class Faults(unittest.TestCase):
                 self.assertEqual(daemon.metric("nodes_refused_total"), 1)
 
     def test_the_daemon_is_killed(self):
-        with jobs_daemon() as daemon, Node(*at(daemon, "job7"), RANK, *UP) as a, Node(*at(daemon, "job7"), RANK, *UP) as b:
+        with jobs_daemon("--lease", "500ms") as daemon, \
+                Node(*at(daemon, "job7"), RANK, *UP) as a, Node(*at(daemon, "job7"), RANK, *UP) as b:
             a.hear(1)
             b.hear(1)
             daemon.process.kill()
@@ -266,19 +294,40 @@ class Faults(unittest.TestCase):
                 self.assertEqual(err.count(f"lost the daemon at 127.0.0.1:{daemon.port}: "), 1)
                 self.assertEqual(node.processes(), [])
 
-    def test_another_daemon_takes_the_place_of_one_that_was_killed(self):
+    def test_ranks_go_on_when_another_daemon_takes_the_place_of_one_that_was_killed(self):
+        # a rank that says its number, and again with each line that it is given; 9 fails it
+        script = "echo $RANK $TORCHELASTIC_RESTART_COUNT up > $TEST_FIFO\n" \
+                 "while read line < $0; do test $line = 9 && exit 9; echo $RANK $line > $TEST_FIFO; done\n"
         bind = ("-b", f"127.0.0.1:{free_port()}")
-        with jobs_daemon(bind=bind) as daemon, Node(*at(daemon, "job7"), RANK, *UP) as a, Node(*at(daemon, "job7"), RANK, *UP) as b:
-            a.hear(1)
-            b.hear(1)
-            daemon.process.kill()
-            daemon.process.wait()
-            with jobs_daemon(bind=bind) as second:
-                self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 up", "1 up"])  # all again
-                self.assertEqual(jobs_of(second)["job7"]["nodes"], 2)
-                for node in (a, b):
-                    node.signal(signal.SIGTERM)
-                    node.finish()
+        with tempfile.TemporaryDirectory() as folder, jobs_daemon(bind=bind) as daemon:
+            words, logs = [[os.path.join(folder, name + what) for name in "ab"] for what in (".fifo", ".log")]
+            for path in words:
+                os.mkfifo(path)
+            a, b = [Node(*at(daemon, "job7", "--max-restarts", "1", "--events", log), "sh", "-c", script, path)
+                    for path, log in zip(words, logs)]
+            with a, b:
+                self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 0 up", "1 0 up"])
+                for n in (1, 2):  # a second time: the budget is the members' to tell
+                    daemon.process.kill()
+                    daemon.process.wait()
+                    daemon = jobs_daemon(bind=bind).__enter__()
+                    self.addCleanup(daemon.__exit__)
+                    for node, path in zip((a, b), words):
+                        node.read_until("was replaced")
+                        self.give(path, "hello")
+                    self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 hello", "1 hello"])
+                    # a note of the daemon before is in the same output
+                    await_true(lambda: jobs_of(daemon).get("job7", {}).get("nodes") == 2, daemon.log)
+                    self.assertEqual(jobs_of(daemon)["job7"]["generation"], n - 1)
+                    self.give(words[0], "9")
+                    if n == 1:
+                        self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 1 up", "1 1 up"])
+                self.assertEqual((a.finish()[0], b.finish()[0]), (9, 9))
+            for log in logs:
+                with open(log) as f:
+                    events = [json.loads(line) for line in f]
+                self.assertEqual([e["gen"] for e in events if e["ev"] == "coordinator"], [0, 1])
+                self.assertEqual(len([e for e in events if e["ev"] == "rank_start"]), 2)
 
     def test_the_daemon_is_stopped_for_longer_than_a_lease(self):
         with jobs_daemon() as daemon, Node(*at(daemon, "job7"), RANK, *UP) as a, Node(*at(daemon, "job7"), RANK, *UP) as b:

@@ -301,7 +301,8 @@ class Seen(unittest.TestCase):
             with open(path, encoding="utf-8") as f:
                 report = json.load(f)
         self.assertEqual((report["outcome"], report["exit_code"]), ("rank_failed", 5))
-        self.assertIsNone(report["root_cause"])
+        root = report["root_cause"]  # as far as this node knows it
+        self.assertEqual((root["rank"], root["exit_code"], root["pid"], root["stderr"]), (0, 5, None, None))
         self.assertEqual(report["verdict"], {"node": "a-first", "rank": 0,
                                              "text": "rank 0 on a-first: failed on paper"})
         self.assertEqual([(r["rank"], r["local_rank"]) for r in report["ranks"]], [(2, 0), (3, 1)])

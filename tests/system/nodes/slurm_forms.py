@@ -1,12 +1,16 @@
 """ddprun under a real Slurm of four nodes, on this machine: as srun's task, in a batch script and under salloc, once
 for each rank. Runs itself in namespaces of its own, where both nodes' names lead to this machine.
 
-Covers: launcher/hosts, launcher/remote, launcher/placement
+Covers: launcher/hosts, launcher/remote, launcher/placement, launcher/generation, launcher/node
 """
+import contextlib
 import json
 import os
+import select
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +27,46 @@ INSIDE = "DDP_TEST_SLURM_INSIDE"
 SAMPLES = os.path.join(os.environ["SOURCE_ROOT"], "examples/managers")
 MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
+MNIST = os.environ.get("MNIST")
+CHECKPOINTER = os.environ["CHECKPOINTER_PROGRAM"]
+TORCH_PYTHON = os.environ.get("TORCH_2_11_PYTHON")
+TIMES = int(os.environ.get("SLURM_TIMES", "1"))  # how often the cases run that may depend on time
+
+# Ranks that ask the store how many keys it has, as PyTorch's clients do; rank 0 stays until all have been answered.
+ASK_STORE = """
+import os, socket, time
+end = time.monotonic() + 60
+def until(condition):
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
+def connects():
+    global store
+    try:
+        store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10)
+    except ConnectionRefusedError:
+        return False
+    return True
+until(connects)
+store.sendall(bytes([0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07]))
+answer = store.recv(8)
+with open(os.environ["TEST_FIFO"], "w") as f:
+    print(os.environ["RANK"], "answered" if len(answer) == 8 else answer, os.environ["TORCHELASTIC_RUN_ID"], file=f)
+done = os.environ["TEST_FIFO"] + ".done"
+open(done + os.environ["RANK"], "w").close()
+until(lambda: all(os.path.exists(f"{done}{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))))
+"""
+TORCH = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+sum = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(sum)
+with open(os.environ["TEST_FIFO"], "w") as f:
+    print(f"{dist.get_rank()} of {dist.get_world_size()}, sum {sum.item()}", file=f)
+dist.barrier()
+dist.destroy_process_group()
+"""
 slurm = None
 
 
@@ -104,7 +148,56 @@ class Tasks(unittest.TestCase):
         with Submitted("srun", "-N2", "-n3", DDPRUN, *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(job.hear(3), [
-                "0/3 0/2 0/2 n1 False none", "1/3 1/2 0/2 n1 False none", "2/3 0/1 1/2 n2 False none"])
+                "0/3 0/2 0/2 n1 True none", "1/3 1/2 0/2 n1 True none", "2/3 0/1 1/2 n2 True none"])
+
+    def test_ranks_of_libddp_meet_on_one_node_and_on_several(self):
+        for _ in range(TIMES):
+            for nodes, tasks in ((1, 2), (2, 4), (2, 3)):
+                with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, MEETER) as job:
+                    self.assertEqual(job.finish(), (0, "", ""))
+                    total = tasks * (tasks - 1) // 2
+                    self.assertEqual(job.hear(tasks),
+                                     [f"met {i} of {tasks}, sum {total}, heard hello-from-{(i + 1) % tasks}" for i in range(tasks)])
+
+    @unittest.skipIf(MNIST is None, "the examples are not built")
+    def test_a_training_of_libddp_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for nodes, tasks in (1, 2), (2, 4):
+                with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, MNIST, "--device", "cpu", "--data", folder, "--draw", "400", "--epochs", "1") as job:
+                    code, out, err = job.finish()
+                    self.assertEqual((code, err), (0, ""))
+                    self.assertIn(f"{tasks} ranks, ", out)
+
+    @unittest.skipIf(TORCH_PYTHON is None, "no PyTorch is named by TORCH_2_11_PYTHON")
+    def test_ranks_of_pytorch_meet(self):
+        for nodes, tasks in (1, 2), (2, 4):
+            for store in ("agent", "worker"):
+                with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, "--store", store, TORCH_PYTHON, "-c", TORCH) as job:
+                    code, _, err = job.finish()
+                    self.assertEqual(code, 0, err)
+                    self.assertEqual(job.hear(tasks), [f"{i} of {tasks}, sum {tasks * (tasks + 1) / 2}" for i in range(tasks)])
+
+    def test_the_store_is_at_master_addr(self):
+        for nodes, tasks in (1, 2), (2, 3):
+            with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, sys.executable, "-c", ASK_STORE) as job:
+                self.assertEqual(job.finish()[::2], (0, ""))
+                answers = [line.split() for line in job.hear(tasks)]
+                self.assertEqual([a[:2] for a in answers], [[str(i), "answered"] for i in range(tasks)])
+                self.assertEqual(len({a[2] for a in answers}), 1, "a run id for each")
+
+    def test_a_port_that_is_taken_is_an_error_of_rank_0(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            with Submitted("srun", "-N1", "-n2", "--kill-on-bad-exit=1", DDPRUN, "--master-port", port, RANK, "wait") as job:
+                _, _, err = job.finish()  # the status may be that of the other task, which Slurm ends
+                self.assertIn("task 0: Exited with exit code 69", err)
+                self.assertRegex(err, rf"port {port}: address already in use by python[^ ]* \(pid {os.getpid()}\); "
+                                      r"--master-port PORT, the same on all ranks, is for another")
+
+    def test_what_needs_a_supervisor_is_told(self):
+        with Submitted("srun", "-N1", "-n2", DDPRUN, "--on-term", "5s", "true") as job:
+            code, _, err = job.finish()
+            self.assertEqual((code, err.count("ddprun: --on-term has no effect: Slurm has started each rank")), (0, 1), err)
 
     def test_its_status_is_the_program_s(self):
         with Submitted("srun", "-N2", "-n4", "--kill-on-bad-exit=1", DDPRUN, RANK, "only", "2", "exit", "9", "end", "exit", "0") as job:
@@ -125,6 +218,14 @@ class Pmi(unittest.TestCase):
         with Submitted("srun", "--mpi=pmi2", "-N2", "-n4", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(job.hear(4), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+
+    def test_ddp_perf_measures_on_two_nodes(self):
+        words = (os.environ["DDP_PERF"], "all_reduce", "-b", "8", "-e", "8", "-n", "2", "-w", "1", "--json")
+        with Submitted("srun", "--mpi=pmi2", "-N2", "-n4", *words, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
+            code, out, err = job.finish()
+            self.assertEqual((code, err), (0, ""))
+            rows = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual({(row["ranks"], row["wrong"]) for row in rows}, {(4, 0)})
 
     def test_without_pmi_they_are_told_how(self):
         with Submitted("srun", "--mpi=none", "-N2", "-n2", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
@@ -191,6 +292,11 @@ def written(folder):
     return text
 
 
+def written_to(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
 class Cancelled(unittest.TestCase):
     def test_scancel_ends_all_ranks_on_all_nodes(self):
         with Submitted("sbatch", "--wait", "--parsable", "-N2", "--ntasks-per-node=1", "-o", "/dev/null", "--wrap",
@@ -199,6 +305,142 @@ class Cancelled(unittest.TestCase):
             number = job.process.stdout.readline().decode().strip()
             subprocess.run([shutil.which("scancel"), number], env=slurm.env, check=True)
             job.finish()  # sbatch's status is Slurm's affair
+
+    def test_a_job_that_is_requeued_begins_again_on_all_nodes(self):
+        script = '[ "${SLURM_RESTART_COUNT-0}" = 1 ] && say=again || say=up; exec "$0" tell $say wait'
+        with Submitted("sbatch", "--wait", "--parsable", "--requeue", "-N2", "--ntasks-per-node=1", "-o", "/dev/null", "--wrap",
+                       shlex.join(["exec", DDPRUN, "sh", "-c", script, RANK])) as job:
+            self.assertEqual(job.hear(2), ["0 up", "1 up"])
+            number = job.process.stdout.readline().decode().strip()
+            subprocess.run([shutil.which("scontrol"), "requeue", number], env=slurm.env, check=True)
+
+            def has_begun():
+                """Slurm would wait two minutes; while the old step ends it forgets what it is told."""
+                subprocess.run([shutil.which("scontrol"), "update", f"JobId={number}", "StartTime=now"], env=slurm.env, check=False,
+                               stderr=subprocess.DEVNULL)
+                return select.select([job.fifo_fd], [], [], 0)[0] != []
+            await_true(has_begun)
+            self.assertEqual(job.hear(2), ["0 again", "1 again"])
+            subprocess.run([shutil.which("scancel"), number], env=slurm.env, check=True)
+            job.finish()
+
+
+# A rank that tells of each signal as it comes, and ends by SIGUSR2.
+TELL_SIGNALS = """
+import os, signal, sys
+def tell(text):
+    with open(os.environ["TEST_FIFO"], "w") as f:
+        f.write(os.environ["RANK"] + " " + text + "\\n")
+came = []
+for s in signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM:
+    signal.signal(s, lambda number, frame: came.append(signal.Signals(number).name))
+tell(f"up {os.getpid()}")
+while True:
+    while came:
+        tell(came[0])
+        if came.pop(0) == "SIGUSR2":
+            sys.exit(0)
+    signal.sigtimedwait([], 0.01)
+"""
+
+
+class Signals(unittest.TestCase):
+    """Slurm sends them to each process of a step here: to ddprun, and to the ranks (ProctrackType=proctrack/linuxproc)."""
+
+    FORMS = "", "srun --quiet --ntasks-per-node=1"
+    ANNOUNCED = DDPRUN, "--on-term", "600s", "--signals-to-handle", "SIGUSR1"
+    LATE = "the time of --on-term is over"
+
+    @contextlib.contextmanager
+    def submitted(self, form, *command, options=()):
+        """-> a job that has begun, its number, and what it has written"""
+        with tempfile.TemporaryDirectory() as folder:
+            script, out = os.path.join(folder, "job.sh"), os.path.join(folder, "out")
+            with open(script, "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\nexec {form} {shlex.join(command)}\n")
+            with self.subTest(form), Submitted("sbatch", "--wait", "--parsable", "-N2", "--ntasks-per-node=1", "-o", out, *options,
+                                               script) as job:
+                yield job, job.process.stdout.readline().decode().strip(), lambda: written_to(out)
+
+    @staticmethod
+    def cancel(number, *options):
+        subprocess.run([shutil.which("scancel"), *options, number], env=slurm.env, check=True)
+
+    @staticmethod
+    def await_checkpointers(job):
+        """One that is asked before it has joined saves in its first step."""
+        def is_one(pid):
+            try:
+                return os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(CHECKPOINTER)
+            except OSError:
+                return False
+        await_true(lambda: sum(is_one(pid) for pid in job.processes()) == 2)
+
+    def test_a_rank_gets_each_once(self):
+        for form in self.FORMS * TIMES:
+            with self.submitted(form, DDPRUN, sys.executable, "-c", TELL_SIGNALS) as (job, number, _):
+                job.hear(2)  # they are up
+                for name in "SIGUSR1", "SIGUSR2":
+                    self.cancel(number, "--signal=" + name[3:])
+                    self.assertEqual(job.hear(2), [f"0 {name}", f"1 {name}"])
+                job.finish()
+                self.assertEqual(job.unheard(), b"")
+
+    def test_scancel_is_announced_once_and_no_rank_hears_of_it_again(self):
+        """Without --on-term a node may stop its ranks because of the other one, before Slurm's SIGTERM comes to them."""
+        for form in self.FORMS * TIMES:
+            with self.submitted(form, DDPRUN, "--on-term", "600s", sys.executable, "-c", TELL_SIGNALS) as (job, number, _):
+                pids = [int(line.split()[2]) for line in job.hear(2)]
+                self.cancel(number)
+                self.assertEqual(job.hear(2), ["0 SIGTERM", "1 SIGTERM"])
+                for pid in pids:
+                    os.kill(pid, signal.SIGUSR2)
+                self.assertEqual(job.hear(2), ["0 SIGUSR2", "1 SIGUSR2"])
+                job.finish()
+                self.assertEqual(job.unheard(), b"")
+
+    def test_ranks_without_a_handler_save_before_the_signal_ends_them(self):
+        for form in self.FORMS * TIMES:
+            with self.submitted(form, *self.ANNOUNCED, CHECKPOINTER) as (job, number, said):
+                self.await_checkpointers(job)
+                self.cancel(number, "--signal=USR1")
+                self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
+                job.finish()
+                self.assertIn("ddprun: SIGUSR1: the ranks are asked to save their state, within 600 s\n", said())
+                self.assertNotIn(self.LATE, said())
+
+    def test_a_signal_for_the_batch_step_reaches_the_ranks_by_ddprun_alone(self):
+        for _ in range(TIMES):
+            with self.submitted("", *self.ANNOUNCED, CHECKPOINTER) as (job, number, said):
+                self.await_checkpointers(job)
+                self.cancel(number, "--batch", "--signal=USR1")
+                self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
+                job.finish()
+                self.assertIn("ddprun: stopped by SIGUSR1", said())
+                self.assertNotIn(self.LATE, said())
+
+    def test_a_preempted_job_saves_after_the_signal_of_its_script(self):
+        for _ in range(TIMES):
+            options = "--partition=low", "--exclusive", "--time=60", "--signal=B:USR1@60"
+            with self.submitted("", *self.ANNOUNCED, CHECKPOINTER, options=options) as (job, _, said):
+                self.await_checkpointers(job)
+                with Submitted("sbatch", "--wait", "--partition=urgent", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "true") as urgent:
+                    self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
+                    job.finish()
+                    self.assertEqual(urgent.finish()[0], 0)
+                self.assertIn("ddprun: stopped by SIGUSR1", said())
+                self.assertNotIn(self.LATE, said())
+
+    def test_scancel_leaves_ranks_that_ignore_sigterm_their_time(self):
+        for form in self.FORMS * TIMES:
+            with self.submitted(form, *self.ANNOUNCED, "--shutdown-timeout", "500ms", "sh", "-c", "trap '' TERM; exec \"$0\"",
+                                CHECKPOINTER) as (job, number, said):
+                self.await_checkpointers(job)
+                self.cancel(number)
+                self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
+                job.finish()
+                self.assertIn("ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", said())
+                self.assertNotIn(self.LATE, said())
 
 
 class Samples(unittest.TestCase):

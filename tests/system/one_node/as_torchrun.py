@@ -5,11 +5,13 @@ Covers: launcher/options, launcher
 import os
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import unittest
+import zipapp
 
 from harness import DDPRUN, RANK, Job, main, run
 
@@ -133,6 +135,24 @@ class Defaults(unittest.TestCase):
                 code, out, err = torchrun(*words, env=python, cwd=folder)
                 self.assertEqual((code, out), (0, shown + "\n"), err)
         self.assertEqual(torchrun("--no-python", "echo", "a", env=python)[1], "a\n")
+
+    def test_a_directory_and_a_zip_archive_are_for_python_under_any_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            app = os.path.join(folder, "app")
+            os.mkdir(app)
+            with open(app + "/__main__.py", "w", encoding="utf-8") as f:
+                f.write("import sys\nsys.stdout.write('it runs ' + sys.argv[1] + '\\n')\n")
+            zipapp.create_archive(app, folder + "/plain.pyz")
+            zipapp.create_archive(app, folder + "/marked.pyz", "/usr/bin/env python3")
+            os.chmod(folder + "/marked.pyz", 0o644)
+            shutil.copy(app + "/__main__.py", folder + "/-dash.py")
+            for name in "ddprun", "torchrun":
+                for program in "app", "./app", "plain.pyz", "marked.pyz":
+                    with self.subTest(f"{name} {program}"):
+                        code, out, err = run("-n", "2", program, "-x", name=name, cwd=folder)
+                        self.assertEqual((code, out), (0, "it runs -x\n" * 2), err)
+                code, out, err = run("-n", "2", "--", "-dash.py", "-x", name=name, cwd=folder)
+                self.assertEqual((code, out), (0, "it runs -x\n" * 2), err)
 
     def test_no_labels_on_a_terminal(self):
         ours, theirs = pty.openpty()

@@ -1,6 +1,6 @@
 """What a rank finds in its environment, end to end.
 
-Covers: launcher/job, launcher/generation
+Covers: launcher/job, launcher/generation, launcher
 """
 import os
 import socket
@@ -88,6 +88,13 @@ class Environment(unittest.TestCase):
     def test_the_error_file_is_in_a_folder_of_our_own(self):
         code, out, _ = run("-n", "1", "sh", "-c", 'stat -c "%a %u" "$(dirname "$TORCHELASTIC_ERROR_FILE")"')
         self.assertEqual((code, out), (0, f"700 {os.geteuid()}\n"))
+
+    def test_a_misspelt_variable_is_told_and_passed_on(self):
+        code, out, err = run("-n", "1", "sh", "-c", "echo $DDP_TIMOUT", env={**os.environ, "DDP_TIMOUT": "5"})
+        self.assertEqual((code, out), (0, "5\n"))
+        self.assertIn("ddprun: warning: unknown environment variable DDP_TIMOUT: did you mean DDP_TIMEOUT?\n", err)
+        code, _, err = run("-n", "1", "true", env={**os.environ, "DDP_TIMEOUT": "5", "DDP_EXPERIMENT": "a"})
+        self.assertEqual((code, err), (0, ""))
 
 
 main()

@@ -4,6 +4,7 @@ Covers: launcher/reporting, launcher/node
 """
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -39,7 +40,9 @@ class Events(unittest.TestCase):
         self.assertIn(died["pid"], [e["pid"] for e in events if e["ev"] == "rank_start"])
         restart = next(e for e in events if e["ev"] == "restart")
         self.assertEqual((restart["rank"], restart["wait_ms"]), (1, 0))
-        self.assertEqual((events[-1]["code"], events[-1]["restarts"]), (137, 1))
+        self.assertEqual((events[-1]["code"], events[-1]["restarts"], events[-1]["generations"]), (137, 1, 2))
+        for number in re.findall(r'"(?:wall_s|step_ms|share)":([0-9.]+)', out.decode()):
+            self.assertRegex(number, r"^\d+\.\d{1,3}$")
         self.assertEqual([e["ms"] for e in events], sorted(e["ms"] for e in events))
 
     def test_jobs_append_to_one_file(self):

@@ -115,6 +115,29 @@ class Libddp(unittest.TestCase):
         self.assertRegex(err, r"(?s)rank 1 hangs: .*\n  where rank 1 is:\n    \| #0  sleep_for_good \(\) at "
                               r"hanger\.c:28\n.*rank 1 failed: killed by SIGABRT")
 
+    def test_a_debugger_that_is_killed_does_not_leave_the_rank_stopped(self):
+        """The debugger here stops the rank as one does that attaches to it, and never ends: stand-in for gdb. Without
+        the symbols of libraries it says one frame."""
+        for quick, found in ("exec sleep 1000", r" \(gdb did not end within 5 s\):\n"), (
+                "echo '#0  sleep_for_good ()'; exit", r" \(without the symbols of shared libraries, .*\):\n"
+                r"    \| #0  sleep_for_good \(\)\n"):
+            with self.subTest(quick), tempfile.TemporaryDirectory() as tools:
+                path = os.path.join(tools, "gdb")
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write("#!/bin/sh\ncase $* in *'auto-solib-add off'*) " + quick + ";; esac\n"
+                            "while [ \"$1\" != -p ]; do shift; done\nkill -STOP $2\nexec sleep 1000\n")
+                os.chmod(path, 0o755)
+                code, _, err = run("-n", "3", *TIMEOUT, HANGER, "sleep", env={"PATH": tools + ":" + os.environ["PATH"]})
+                self.assertEqual(code, 128 + signal.SIGABRT, err)
+                self.assertRegex(err, r"\n  where rank 1 is(?: in the kernel)?" + found)
+
+    def test_a_rank_that_survives_sigabrt_is_killed_and_that_is_said(self):
+        code, _, err = run("-n", "1", *TIMEOUT[:2], "--shutdown-timeout", "100ms", "sh", "-c",
+                           "trap '' ABRT; while :; do sleep 1000; done")
+        self.assertEqual(code, 128 + signal.SIGKILL, err)
+        self.assertRegex(err, r"(?m)^ddprun: warning: rank 0 did not end within 0\.1 s of SIGABRT, it sleeps.*: "
+                              r"ddprun kills it$")
+
     def test_the_rank_that_hung_is_replaced_where_failures_are(self):
         for way in "sleep", "stop":
             with self.subTest(way):
@@ -161,6 +184,15 @@ class Others(unittest.TestCase):
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertIn("nothing was heard of any rank for", err)
         self.assertIn("which one is at fault cannot be told: rank 0 is taken", err)
+
+    def test_the_only_rank_that_runs_is_named(self):
+        script = "[ $RANK != 1 ] || while :; do :; done; exec sleep 1000"
+        code, _, err = run("-n", "3", *TIMEOUT, "sh", "-c", script, env={"PATH": "/bin:/usr/bin"})
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertRegex(err, r"(?m)^ddprun: rank 1 hangs: nothing was heard of any rank for \d.*; "
+                              r"rank 1 is the only one that runs$")
+        self.assertRegex(err, r"(?m)^  rank 1: pid \d+, .*, uses \d+% of a CPU$")
+        self.assertRegex(err, r"(?m)^ddprun: rank 1 failed: killed by SIGABRT")
 
     def test_a_stopped_rank_is_named(self):
         with Job("-n", "3", *TIMEOUT, RANK, "pid", "wait") as job:

@@ -62,10 +62,16 @@ class Options(unittest.TestCase):
                            "echo $RANK $LOCAL_RANK $CUDA_VISIBLE_DEVICES", env={"CUDA_VISIBLE_DEVICES": "5, 3"})
         self.assertEqual((code, sorted(out.splitlines())), (0, ["0 0 5", "1 0 3"]))
 
-    def test_a_signal_that_is_none_costs_a_warning(self):
-        code, out, err = run("--signals-to-handle", "SIGTERM,SIGNONE", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
+    def test_a_signal_that_is_none_is_wrong_usage_and_to_torchrun_a_warning(self):
+        words = ("--signals-to-handle", "SIGTERM,SIGNONE", "--no-python", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
+        code, _, err = run(*words)
+        self.assertEqual((code, err.splitlines()[0]),
+                         (2, "ddprun: invalid value 'SIGNONE' for --signals-to-handle: expected the name of a signal, such as "
+                             "SIGUSR1 or USR1"))
+        code, out, err = run(*words, name="torchrun")
         self.assertEqual((code, out), (0, "SIGTERM,SIGNONE\n"))
-        self.assertEqual(err, "ddprun: --signals-to-handle: there is no signal 'SIGNONE': ignored\n")
+        self.assertRegex(err, r"--signals-to-handle: there is no signal 'SIGNONE': ignored\n$")
+        self.assertEqual(run("--signals-to-handle", "usr1,SIGUSR2", *words[2:])[:2], (0, "SIGUSR1,SIGUSR2\n"))
 
     def test_a_signal_can_be_made_to_end_the_job(self):
         for words, end in (["--signals-to-handle", "SIGUSR1"], -signal.SIGUSR1), ([], 128 + signal.SIGUSR1):

@@ -22,7 +22,7 @@ class Report(unittest.TestCase):
         with open(os.path.join(self.path, "report.json"), encoding="utf-8") as f:
             report = json.load(f)
         self.assertEqual(os.listdir(self.path), ["report.json"])
-        self.assertEqual((report["version"], report["job"], report["program"]), (1, "job7", RANK))
+        self.assertEqual((report["version"], report["job"], report["program"]), (2, "job7", RANK))
         self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
         return report
 
@@ -35,6 +35,7 @@ class Report(unittest.TestCase):
     def test_a_job_that_went_well(self):
         report = self.run_job(RANK, "exit", "0")
         self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("ok", 0, 0))
+        self.assertEqual(report["generations"], 1)
         self.assertIsNone(report["root_cause"])
         self.assertEqual([rank["exit_code"] for rank in report["ranks"]], [0, 0])
         self.assertEqual(self.err, b"")
@@ -43,6 +44,7 @@ class Report(unittest.TestCase):
         report = self.run_job("--max-restarts", "1", RANK, "only", "1", "err", "bad \udcff \xe9", "error",
                               '{"message": "out of paper"}', "exit", "5", "end", "wait")
         self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("rank_failed", 5, 1))
+        self.assertEqual(report["generations"], 2)
         root = report["root_cause"]
         self.assertEqual((root["rank"], root["exit_code"], root["signal"]), (1, 5, None))
         self.assertEqual(root["error"], "out of paper")
@@ -54,6 +56,18 @@ class Report(unittest.TestCase):
     def test_a_signal(self):
         report = self.run_job(RANK, "tell", "up", "wait", stop=signal.SIGTERM)
         self.assertEqual((report["outcome"], report["exit_code"], report["signal"]), ("signal", 143, 15))
+
+    def test_a_signal_that_ddprun_forwarded(self):
+        report = self.run_job(RANK, "tell", "up", "wait", stop=signal.SIGUSR1)
+        self.assertEqual((report["outcome"], report["exit_code"], report["signal"]), ("rank_failed", 138, None))
+        root = report["root_cause"]
+        self.assertEqual((root["signal"], root["forwarded"]), (signal.SIGUSR1, True))
+        self.assertRegex(self.err.decode(), r"^ddprun: rank [01] failed: killed by SIGUSR1 \(.*\), which ddprun forwarded, ")
+
+    def test_a_signal_from_elsewhere_was_not_forwarded(self):
+        root = self.run_job(RANK, "only", "1", "die", "10", "end", "wait")["root_cause"]
+        self.assertEqual((root["signal"], root["forwarded"]), (signal.SIGUSR1, False))
+        self.assertNotIn(b"forwarded", self.err)
 
     def test_the_time_is_over(self):
         report = self.run_job("--timeout", "50ms", RANK, "wait")
@@ -75,11 +89,11 @@ class Report(unittest.TestCase):
         self.assertIn("its first line ends in CR LF", report["root_cause"]["error"])
         self.assertEqual(err.decode(), f"ddprun: {report['root_cause']['error']}\n")
 
-    def test_a_file_that_cannot_be_written_is_a_note(self):
+    def test_a_file_that_cannot_be_written_is_a_warning(self):
         with Job("--report", "/nowhere/report.json", "-n", "1", RANK, "exit", "0") as job:
             code, _, err = job.end()
         self.assertEqual(code, 0)
-        self.assertIn(b"ddprun: cannot write /nowhere/report.json: No such file", err)
+        self.assertIn(b"ddprun: warning: cannot write /nowhere/report.json: No such file", err)
 
 
 main()

@@ -171,7 +171,7 @@ class Options(unittest.TestCase):
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
             self.assertEqual(job.end()[0], -signal.SIGTERM)
-            self.assertEqual(job.heard, b"")  # no third one has told
+            self.assertEqual(job.unheard(), b"")  # no third one has told
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def quoted():
 
 def as_pattern(message):
     """Numbers of ports and processes are others each time, and times are no less than it says."""
-    pattern = re.sub(r"(port|process) \d+", r"\1 \\d+", re.escape(message).replace("\\ ", " "))
+    pattern = re.sub(r"(port|process|pid) \d+", r"\1 \\d+", re.escape(message).replace("\\ ", " "))
+    pattern = pattern.replace("by python3", r"by python[\d.]*")
     pattern = re.sub(r"127\\\.0\\\.0\\\.1:\d+", r"127\\.0\\.0\\.1:\\d+", pattern)
     return re.sub(r"since [\d\\.]+ s", r"since [\\d.]+ s", pattern)
 

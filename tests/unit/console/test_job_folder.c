@@ -35,7 +35,7 @@ static size_t count_found(void)
 {
     struct job_folders found;
     size_t n = 0;
-    ck_assert_int_eq(job_folders_find(&found, NULL), 0);
+    ck_assert_int_eq(job_folders_find(JOB_FOLDER_OURS, &found, NULL), 0);
     for (size_t i = 0; i < found.n; i++)
         n += strncmp(found.paths[i], parent, strlen(parent)) == 0;
     job_folders_fini(&found);
@@ -45,7 +45,7 @@ static size_t count_found(void)
 static int connect_error(void)
 {
     struct co_error err = {0};
-    int fd = job_folder_connect(path, &err);
+    int fd = job_folder_connect(path, JOB_FOLDER_OURS, &err);
     ck_assert_int_lt(fd, 0);
     ck_assert_str_ne(err.text, "");
     return fd;
@@ -57,7 +57,7 @@ START_TEST(who_listens_is_found_and_reached)
     int server = job_folder_listen(path, &err);
     ck_assert_msg(server >= 0, "%s", err.text);
     ck_assert_uint_eq(count_found(), 1);
-    int client = job_folder_connect(path, &err);
+    int client = job_folder_connect(path, JOB_FOLDER_OURS, &err);
     ck_assert_msg(client >= 0, "%s", err.text);
     int accepted = accept(server, NULL, NULL);
     ck_assert_int_ge(accepted, 0);
@@ -129,8 +129,79 @@ START_TEST(a_link_to_a_folder_is_not_followed)
     close(job_folder_listen(path, NULL));
     ck_assert_int_eq(symlink(path, link), 0);
     ck_assert_uint_eq(count_found(), 1);
-    ck_assert_int_lt(job_folder_connect(link, NULL), 0);
+    ck_assert_int_lt(job_folder_connect(link, JOB_FOLDER_OURS, NULL), 0);
     unlink(link);
+}
+END_TEST
+
+/* A folder of another user, who listens where root is led to: only root can make one.
+ * returns   the listening descriptor; -1: we are not root */
+static int listen_as(uid_t owner, uid_t listener)
+{
+    struct co_error err = {0};
+    if (geteuid() != 0) {
+        puts("skipped: only root may act for two users");
+        return -1;
+    }
+    ck_assert_int_eq(chmod(parent, 0711), 0);
+    ck_assert_int_eq(chown(path, listener, (gid_t)-1), 0);
+    ck_assert_int_eq(seteuid(listener), 0);
+    int fd = job_folder_listen(path, &err);
+    ck_assert_int_eq(seteuid(0), 0);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    ck_assert_int_eq(chown(path, owner, (gid_t)-1), 0);
+    return fd;
+}
+
+static size_t count_of_all(void)
+{
+    struct job_folders found;
+    size_t n = 0;
+    ck_assert_int_eq(job_folders_find(JOB_FOLDER_ANY, &found, NULL), 0);
+    for (size_t i = 0; i < found.n; i++)
+        n += strncmp(found.paths[i], parent, strlen(parent)) == 0;
+    job_folders_fini(&found);
+    return n;
+}
+
+START_TEST(root_reaches_another_users_only_when_it_asks_for_that)
+{
+    const int server = listen_as(65534, 65534);
+    if (server < 0)
+        return;
+    ck_assert_uint_eq(count_found(), 0);
+    ck_assert_int_eq(connect_error(), -EACCES);
+    ck_assert_uint_eq(count_of_all(), 1);
+    const int client = job_folder_connect(path, JOB_FOLDER_ANY, NULL);
+    ck_assert_int_ge(client, 0);
+    ck_assert_uint_eq(job_folder_peer_uid(client), 65534);
+    ck_assert_int_eq(chmod(path, 0701), 0);
+    ck_assert_uint_eq(count_of_all(), 0);
+    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    close(client);
+    close(server);
+    job_folder_remove_dead(path); /* is not root's to remove */
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(root_is_not_led_to_a_socket_that_is_not_the_folders_owners)
+{
+    const int server = listen_as(65533, 65534); /* as by a link to it */
+    if (server < 0)
+        return;
+    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    close(server);
+}
+END_TEST
+
+START_TEST(root_is_not_led_to_its_own_socket_by_another_users_folder)
+{
+    const int server = listen_as(65533, 0);
+    if (server < 0)
+        return;
+    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    close(server);
 }
 END_TEST
 
@@ -140,7 +211,7 @@ START_TEST(no_more_than_the_backlog_wait_unheard)
     int fds[MANY];
     int n = 0;
     int server = job_folder_listen(path, NULL);
-    while (n < MANY && (fds[n] = job_folder_connect(path, NULL)) >= 0)
+    while (n < MANY && (fds[n] = job_folder_connect(path, JOB_FOLDER_OURS, NULL)) >= 0)
         n++;
     ck_assert_int_lt(n, MANY);
     ck_assert_int_eq(fds[n], -EAGAIN);
@@ -163,7 +234,7 @@ START_TEST(a_path_of_any_length_has_room_for_its_socket)
     struct co_error err = {0};
     int server = job_folder_listen(folder, &err);
     ck_assert_msg(server >= 0, "%s", err.text);
-    int client = job_folder_connect(folder, &err);
+    int client = job_folder_connect(folder, JOB_FOLDER_OURS, &err);
     ck_assert_msg(client >= 0, "%s", err.text);
     close(client);
     close(server);
@@ -200,6 +271,9 @@ TEST_SUITE(job_folder)
     tcase_add_test(tc, one_of_another_host_is_left_alone);
     tcase_add_test(tc, a_folder_open_to_others_is_not_ours);
     tcase_add_test(tc, a_link_to_a_folder_is_not_followed);
+    tcase_add_test(tc, root_reaches_another_users_only_when_it_asks_for_that);
+    tcase_add_test(tc, root_is_not_led_to_a_socket_that_is_not_the_folders_owners);
+    tcase_add_test(tc, root_is_not_led_to_its_own_socket_by_another_users_folder);
     tcase_add_test(tc, no_more_than_the_backlog_wait_unheard);
     tcase_add_test(tc, a_path_of_any_length_has_room_for_its_socket);
     tcase_add_test(tc, parents_are_absolute_and_named_once);

@@ -55,7 +55,7 @@ static void add_a_job_with_a_restart(void)
 START_TEST(each_run_of_a_rank_has_its_fate)
 {
     add_a_job_with_a_restart();
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_str_eq(h.job, "job7");
     ck_assert_str_eq(h.program, "a.py <b>");
     ck_assert_uint_eq(h.n_runs, 4);
@@ -77,10 +77,43 @@ START_TEST(of_several_nodes_the_worst_end_counts)
     event(5, "job_end", 0, "\"code\":0");
     event(4, "job_end", 0, "\"code\":75");
     event(6, "job_end", 0, "\"code\":1");
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert(h.has_end);
     ck_assert_int_eq(h.code, 75);
     ck_assert(h.marks[0].at_s < h.marks[1].at_s && h.marks[1].at_s < h.marks[2].at_s);
+}
+END_TEST
+
+static void event_of(double at_s, const char *name, const char *host, const char *node,
+                     const char *more)
+{
+    char line[512];
+    snprintf(line, sizeof line,
+             "{\"v\":1,\"t\":%.3f,\"ms\":0,\"ev\":\"%s\",\"job\":\"job7\",\"gen\":0,\"node\":%s,"
+             "\"host\":\"%s\",%s}",
+             1000 + at_s, name, node, host, more);
+    add(line);
+}
+
+START_TEST(nodes_that_start_and_end_together_are_one_line)
+{
+    event_of(0, "job_start", "n1", "null", "\"argv\":[],\"ranks\":2");
+    event_of(0.2, "rdzv", "n1", "0", "\"nodes\":2,\"world\":3");
+    event_of(5, "job_end", "n1", "0", "\"code\":9");
+    event_of(9, "job_start", "n1", "null", "\"argv\":[],\"ranks\":2"); /* once more */
+    event_of(0.1, "job_start", "n2", "null", "\"argv\":[],\"ranks\":1");
+    event_of(5.1, "job_end", "n2", "1", "\"code\":9");
+    event_of(5.2, "job_end", "n3", "2", "\"code\":0");
+    ck_assert_int_eq(history_finish(&h), 0);
+    ck_assert_uint_eq(h.n_marks, 5);
+    ck_assert_str_eq(h.marks[0].text, "2 nodes start with 3 ranks");
+    ck_assert_int_eq(h.marks[0].node, -1);
+    ck_assert_str_eq(h.marks[1].text, "n1 is node 0 of 2, in a world of 3 ranks");
+    ck_assert_int_eq(h.marks[1].node, 0);
+    ck_assert_str_eq(h.marks[2].text, "2 nodes end with exit status 9");
+    ck_assert(h.marks[2].is_trouble);
+    ck_assert_str_eq(h.marks[3].text, "n3 ends with exit status 0");
+    ck_assert_str_eq(h.marks[4].text, "n1 starts with 2 ranks");
 }
 END_TEST
 
@@ -167,7 +200,7 @@ START_TEST(a_stop_counts_for_its_node_from_its_time_on)
     event(6, "rank_exit", 0, "\"rank\":1,\"pid\":1,\"code\":1");
     event(8, "rank_exit", 0, "\"rank\":2,\"pid\":1,\"code\":1");
     event(10, "rank_exit", 1, "\"rank\":0,\"pid\":2,\"code\":1");
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_int_eq(h.runs[0].fate, FATE_FAILED); /* before it */
     ck_assert_int_eq(h.runs[1].fate, FATE_STOPPED);
     ck_assert_int_eq(h.runs[2].fate, FATE_FAILED); /* it is about this one */
@@ -181,7 +214,7 @@ START_TEST(what_befalls_a_node_is_put_into_words)
     event(1, "leaving", 0, "\"state\":\"announced\",\"signal\":\"SIGUSR1\",\"grace_ms\":1000");
     event(2, "leaving", 0, "\"state\":\"saved\",\"signal\":\"SIGUSR1\"");
     event(3, "leaving", 0, "\"state\":\"new\",\"signal\":\"SIGUSR1\"");
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_uint_eq(h.n_marks, 4);
     ck_assert_str_eq(h.marks[0].kind, "shrink");
     ck_assert(h.marks[0].is_trouble && !h.marks[1].is_trouble);
@@ -208,7 +241,7 @@ START_TEST(runs_and_stops_without_number_are_read)
     }
     for (int i = 0; i < n; i++)
         event(3, "rank_exit", 0, "\"rank\":0,\"pid\":7,\"code\":1");
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_uint_eq(h.n_unread, n + n / 2);
     ck_assert_int_eq(h.runs[0].fate, FATE_STOPPED);
     ck_assert_int_eq(h.runs[1].fate, FATE_RUNS);
@@ -220,7 +253,7 @@ static char *print(void)
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
-    history_finish(&h);
+    ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_int_eq(history_page_print(&h, "0.1", out), 0);
     fclose(out);
     return text;
@@ -325,6 +358,7 @@ TEST_SUITE(history)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, each_run_of_a_rank_has_its_fate);
     tcase_add_test(tc, of_several_nodes_the_worst_end_counts);
+    tcase_add_test(tc, nodes_that_start_and_end_together_are_one_line);
     tcase_add_test(tc, events_of_other_jobs_are_left_out);
     tcase_add_loop_test(tc, what_cannot_be_read_is_counted, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, events_without_number_are_bounded);

@@ -30,6 +30,22 @@ static char *print(int (*printer)(const json_t *, int, FILE *), const char *stat
     return text;
 }
 
+START_TEST(what_a_rank_cannot_reach_is_a_line_above_the_table)
+{
+    char *text =
+        print(job_print_status,
+              "{\"job\":\"j\",\"ranks\":[{\"rank\":3,\"unreachable\":\"cannot connect to "
+              "rank 5\\n\"},{\"rank\":4,\"unreachable\":null},{\"rank\":5,\"unreachable\":7}]}",
+              0);
+    const char *line = strstr(text, "\n  rank 3 cannot connect to rank 5");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_ptr_nonnull(strstr(line, "RANK"));
+    ck_assert_ptr_null(strstr(text, "rank 4"));
+    ck_assert_ptr_null(strstr(text, "rank 5 "));
+    free(text);
+}
+END_TEST
+
 START_TEST(a_node_and_its_ranks)
 {
     char *text = print(job_print_status, whole, 0);
@@ -81,7 +97,7 @@ START_TEST(a_list_has_those_too_that_do_not_answer)
     const struct job_print_row rows[] = {
         {NULL, "/tmp/ddprun-abc", 69}, {NULL, NULL, 0}, {status, "/tmp/ddprun-def", 70}};
     FILE *out = open_memstream(&text, &n);
-    ck_assert_int_eq(job_print_list(rows, 3, 0, out), 0);
+    ck_assert_int_eq(job_print_list(rows, 3, false, 0, out), 0);
     fclose(out);
     ck_assert_str_eq(text,
                      "JOB   PID  STATE            NODE  RANKS  GEN        AGE  PROGRAM\n"
@@ -130,6 +146,7 @@ TEST_SUITE(job_print)
     Suite *suite = suite_create("job_print");
     TCase *tc = tcase_create("job_print");
     tcase_add_test(tc, a_node_and_its_ranks);
+    tcase_add_test(tc, what_a_rank_cannot_reach_is_a_line_above_the_table);
     tcase_add_test(tc, a_start_names_the_slowest);
     tcase_add_test(tc, the_rendezvous_is_when_the_last_of_all_ranks_came);
     tcase_add_test(tc, a_list_has_those_too_that_do_not_answer);

@@ -76,10 +76,18 @@ START_TEST(the_other_ways_to_hang_have_words_too)
     f.is_guess = true;
     ck_assert_str_eq(text_of(&f), "all ranks wait in all_reduce #812 (4 MiB, float32) since 31 s; "
                                   "which one is at fault cannot be told: rank 1 is taken");
-    f = (struct hang_finding){.kind = HANG_SILENT, .rank = 2, .is_odd = true, .still_ms = 700};
+    f = (struct hang_finding){.kind = HANG_SILENT, .rank = 2, .odd = HANG_SLEEPS, .still_ms = 700};
     ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 sleeps where no "
                                   "other does");
-    f.is_odd = false;
+    f.odd = HANG_RUNS;
+    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is the only one "
+                                  "that runs");
+    f.is_guess = true;
+    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is the only one "
+                                  "that runs; which one is at fault cannot be told: rank 2 is "
+                                  "taken");
+    f.is_guess = false;
+    f.odd = HANG_NOT_ODD;
     f.is_stopped = true;
     ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is stopped by a "
                                   "signal");

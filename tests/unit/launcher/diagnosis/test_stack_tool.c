@@ -16,6 +16,7 @@ static uv_loop_t loop;
 static char said[4096];
 static int n_done;
 static bool was_late;
+static pid_t target;
 
 static void on_done(void *arg, const char *text, bool timed_out)
 {
@@ -28,6 +29,7 @@ static void on_done(void *arg, const char *text, bool timed_out)
 static void set_up(void)
 {
     n_done = 0;
+    target = 0;
     said[0] = '\0';
     ck_assert_int_eq(uv_loop_init(&loop), 0);
 }
@@ -47,6 +49,7 @@ static struct stack_tool *begin(const char *path, const char *script, uint64_t t
     char *const argv[] = {"sh", "-c", (char *)script, NULL};
     const struct stack_tool_opts opts = {.path = path,
                                          .argv = argv,
+                                         .target = target,
                                          .max_bytes = 64,
                                          .timeout_ms = timeout_ms,
                                          .on_done = on_done,
@@ -125,6 +128,43 @@ START_TEST(it_may_be_cancelled)
 }
 END_TEST
 
+/* returns what the script makes of a process that it stops: its state afterwards */
+static int stop_and(const char *then, bool is_cancelled)
+{
+    char script[128];
+    siginfo_t info = {0};
+    const bool ends_well = strcmp(then, "exit 0") == 0;
+    target = fork();
+    ck_assert_int_ge(target, 0);
+    if (target == 0)
+        for (;;)
+            pause();
+    snprintf(script, sizeof script, "kill -STOP %d; %s", target, then);
+    struct stack_tool *t = begin("/bin/sh", script, is_cancelled ? 60000 : 300);
+    ck_assert_int_eq(waitid(P_PID, (id_t)target, &info, WSTOPPED), 0); /* and so it is not below */
+    if (is_cancelled)
+        stack_tool_cancel(t);
+    else
+        await_done();
+    uv_run(&loop, UV_RUN_DEFAULT);
+    info.si_pid = 0;
+    ck_assert_int_eq(waitid(P_PID, (id_t)target, &info, WCONTINUED | (ends_well ? WNOHANG : 0)), 0);
+    kill(target, SIGKILL);
+    waitpid(target, NULL, 0);
+    return info.si_pid != 0 ? info.si_code : CLD_STOPPED;
+}
+
+START_TEST(what_it_looked_at_goes_on_unless_it_ended_well)
+{
+    ck_assert_int_eq(stop_and("sleep 1000", false), CLD_CONTINUED);
+    n_done = 0;
+    ck_assert_int_eq(stop_and("kill -TERM $$; sleep 1000", false), CLD_CONTINUED);
+    n_done = 0;
+    ck_assert_int_eq(stop_and("sleep 1000", true), CLD_CONTINUED);
+    ck_assert_int_eq(stop_and("exit 0", false), CLD_STOPPED);
+}
+END_TEST
+
 START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
 {
     siginfo_t ended;
@@ -160,6 +200,7 @@ TEST_SUITE(stack_tool)
     tcase_add_test(tc, signals_are_as_they_are_for_any_program);
     tcase_add_test(tc, one_that_is_not_there_says_nothing);
     tcase_add_test(tc, it_may_be_cancelled);
+    tcase_add_test(tc, what_it_looked_at_goes_on_unless_it_ended_well);
     tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
     tcase_add_test(tc, programs_are_found_by_the_path);
     suite_add_tcase(suite, tc);

@@ -41,7 +41,15 @@ static void on_any_joined(void *arg, int rank, bool recovers)
     (void)arg, (void)rank, (void)recovers;
 }
 
-static int n_deaths;
+static int n_deaths, n_waits;
+static char last_wait[NODE_SOCKET_TEXT_MAX + 16];
+
+static void on_wait(void *arg, int rank, const char *text)
+{
+    (void)arg;
+    n_waits++;
+    snprintf(last_wait, sizeof last_wait, "%d %s", rank, text);
+}
 
 static void on_death(void *arg)
 {
@@ -65,8 +73,9 @@ static void set_up_to_recover(void)
                                           .on_note = on_note,
                                           .on_joined = on_any_joined,
                                           .on_asked = on_asked,
-                                          .on_death = on_death};
-    n_deaths = 0;
+                                          .on_death = on_death,
+                                          .on_wait = on_wait};
+    n_deaths = n_waits = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_int_eq(node_memory_create(&loop, &opts, &m, NULL), 0);
 }
@@ -175,6 +184,36 @@ START_TEST(a_death_that_was_told_to_the_ranks_is_no_news)
 }
 END_TEST
 
+static void say_wait(int sock, unsigned rank, const char *text)
+{
+    ck_assert_int_eq(node_message_tell_wait(sock, rank, 0, text), 0);
+    uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+START_TEST(what_a_rank_cannot_reach_is_told_once_and_not_without_end)
+{
+    int sock;
+    char text[32];
+    ck_assert_int_eq(node_memory_add(m, 1, &sock), 0);
+    ck_assert_str_eq(node_memory_wait_of(m, 1), "");
+    for (int i = 0; i < 2; i++) {
+        say_wait(sock, 1, "cannot connect to rank 7");
+        ck_assert_str_eq(node_memory_wait_of(m, 1), "cannot connect to rank 7");
+        say_wait(sock, 1, "");
+        ck_assert_str_eq(node_memory_wait_of(m, 1), "");
+    }
+    ck_assert_int_eq(n_waits, 1);
+    ck_assert_str_eq(last_wait, "1 cannot connect to rank 7");
+    for (int i = 0; i < 100; i++) {
+        snprintf(text, sizeof text, "cannot connect to rank %d", i);
+        say_wait(sock, 1, text);
+    }
+    ck_assert_int_eq(n_waits, NODE_MEMORY_MOST_WAITS);
+    ck_assert_str_eq(node_memory_wait_of(m, 1), text);
+    close(sock);
+}
+END_TEST
+
 TEST_SUITE(node_memory)
 {
     Suite *suite = suite_create("node_memory");
@@ -188,6 +227,7 @@ TEST_SUITE(node_memory)
     tcase_add_checked_fixture(t, set_up_to_recover, tear_down);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
+    tcase_add_test(t, what_a_rank_cannot_reach_is_told_once_and_not_without_end);
     tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
     suite_add_tcase(suite, t);
     return suite;

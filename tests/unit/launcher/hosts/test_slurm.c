@@ -115,6 +115,46 @@ START_TEST(several_tasks_on_a_node_are_ranks)
     ck_assert_uint_eq(s.task.node_rank, 1);
     ck_assert_str_eq(s.task.master_addr, "n1");
     ck_assert_uint_eq(s.task.master_port, 21575);
+    ck_assert_str_eq(s.run_id, "slurm-12.3");
+}
+END_TEST
+
+#define WORDS(...) ((const char *const[]){"ddprun", __VA_ARGS__, NULL})
+#define TASK                                                                                       \
+    "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_STEP_NODELIST=n1", "SLURM_NODEID=0",              \
+        "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_LOCALID=1", "SLURM_STEP_NUM_TASKS=2"
+
+START_TEST(tasks_of_one_node_need_no_name_of_it)
+{
+    ck_assert_int_eq(look(ENV(TASK, "SLURM_PROCID=1")), 0);
+    ck_assert_int_eq(s.kind, MANAGER_TASK);
+    ck_assert_str_eq(s.task.master_addr, "127.0.0.1");
+}
+END_TEST
+
+START_TEST(all_tasks_of_a_step_have_its_name_as_run_id)
+{
+    ck_assert_int_eq(parse(ENV(TASK, "SLURM_PROCID=1"), WORDS("true")), 0);
+    ck_assert_str_eq(spec.run_id, "slurm-12.3");
+    job_spec_fini(&spec);
+    ck_assert_int_eq(parse(ENV(TASK, "SLURM_PROCID=1"), WORDS("--rdzv-id", "mine", "true")), 0);
+    ck_assert_str_eq(spec.run_id, "mine");
+}
+END_TEST
+
+START_TEST(one_task_tells_what_needs_a_supervisor)
+{
+    ck_assert_int_eq(parse(ENV(TASK, "SLURM_PROCID=1"), WORDS("--on-term", "5s", "true")), 0);
+    ck_assert_ptr_null(spec.notes);
+    job_spec_fini(&spec);
+    ck_assert_int_eq(parse(ENV("SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_STEP_NODELIST=n1",
+                               "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_LOCALID=0",
+                               "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"),
+                           WORDS("--on-term", "5s", "true")),
+                     0);
+    ck_assert_str_eq(spec.notes,
+                     "--on-term has no effect: Slurm has started each rank and supervises it; "
+                     "srun --ntasks-per-node 1 leaves the ranks to ddprun\n");
 }
 END_TEST
 
@@ -210,6 +250,9 @@ TEST_SUITE(slurm)
     tcase_add_test(c, a_task_on_each_node_is_a_node);
     tcase_add_test(c, one_node_needs_nobody);
     tcase_add_test(c, several_tasks_on_a_node_are_ranks);
+    tcase_add_test(c, tasks_of_one_node_need_no_name_of_it);
+    tcase_add_test(c, all_tasks_of_a_step_have_its_name_as_run_id);
+    tcase_add_test(c, one_task_tells_what_needs_a_supervisor);
     tcase_add_test(c, an_allocation_is_a_list_of_hosts);
     tcase_add_test(c, options_that_say_where_nodes_are_win);
     tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives_us);

@@ -76,6 +76,22 @@ START_TEST(scripts_and_text_files_are_for_python)
                      "/usr/bin/python3: /usr/bin/python3 -u ./notes -a b c (./notes)");
     ck_assert_str_eq(make(PROGRAM_BY_FILE, "notes"),
                      "/usr/bin/python3: /usr/bin/python3 -u notes -a b c (notes)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "app"),
+                     "/usr/bin/python3: /usr/bin/python3 -u app -a b c (app)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "./app"),
+                     "/usr/bin/python3: /usr/bin/python3 -u ./app -a b c (./app)");
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "app.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u app.py -a b c (app.py)");
+}
+END_TEST
+
+START_TEST(a_script_whose_name_begins_with_a_dash_is_no_option_of_pythons)
+{
+    ck_assert_str_eq(make(PROGRAM_BY_FILE, "-dash.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u ./-dash.py -a b c (-dash.py)");
+    ck_assert_str_eq(make(PROGRAM_SCRIPT, "-dash.py"),
+                     "/usr/bin/python3: /usr/bin/python3 -u ./-dash.py -a b c (-dash.py)");
+    ck_assert_int_eq(spec.n_program_words, 3);
 }
 END_TEST
 
@@ -186,6 +202,7 @@ START_TEST(what_is_no_program_is_told_by_its_kind)
     } cases[] = {
         {PROGRAM_BY_FILE, "folder", "EACCES 'folder' is a directory, not a program"},
         {PROGRAM_BY_FILE, "folder.py", "EACCES 'folder.py' is a directory, not a program"},
+        {PROGRAM_EXEC, "app", "EACCES 'app' is a program for Python: leave out --no-python"},
         {PROGRAM_BY_FILE, "./pipe.py", "EACCES './pipe.py' is a device or a pipe, not a program"},
         {PROGRAM_BY_FILE, "secret.py",
          "EACCES 'secret.py': no permission to read or to execute it"},
@@ -307,6 +324,7 @@ TEST_SUITE(program)
     TCase *c = tcase_create("rule");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, scripts_and_text_files_are_for_python);
+    tcase_add_test(c, a_script_whose_name_begins_with_a_dash_is_no_option_of_pythons);
     tcase_add_test(c, programs_are_executed);
     tcase_add_test(c, path_comes_before_the_current_directory);
     tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);

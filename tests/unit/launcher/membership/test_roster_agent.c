@@ -67,6 +67,46 @@ START_TEST(a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better)
 }
 END_TEST
 
+START_TEST(a_consequence_is_told_when_its_cause_was_awaited)
+{
+    begin(2, 2, 0);
+    nodes_await_cause(w, 2000);
+    start(2);
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    nodes_advance(w, 1900);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 0); /* its ranks may fail by themselves */
+    nodes_exit_rank(w, 1, 1, EXIT_STATUS(3));
+    expect_end(0, 3, 0);
+    expect_end(1, 3, 0);
+    expect_text(0, "rank 3 on n1: exit status 3, 1.90 s after its start");
+}
+END_TEST
+
+START_TEST(a_consequence_is_told_when_the_wait_is_over)
+{
+    begin(2, 2, 0);
+    nodes_await_cause(w, 2000);
+    start(2);
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    nodes_advance(w, 2000);
+    expect_end(0, 1, 0);
+    expect_end(1, 1, 0);
+}
+END_TEST
+
+START_TEST(the_death_of_a_node_ends_the_wait_for_a_cause)
+{
+    begin(1, 2, 0);
+    nodes_await_cause(w, 20000);
+    start(2);
+    nodes_exit_consequence(w, 0, 0, EXIT_STATUS(1));
+    nodes_kill(w, 1);
+    nodes_advance(w, 1000);
+    ck_assert_int_eq(nodes_look(w, 0).generation, 1);
+    ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
+}
+END_TEST
+
 START_TEST(what_cannot_be_executed_is_not_tried_again)
 {
     begin(2, 2, 5);
@@ -372,6 +412,9 @@ TEST_SUITE(roster_agent)
     tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
     tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
     tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
+    tcase_add_test(t, a_consequence_is_told_when_its_cause_was_awaited);
+    tcase_add_test(t, a_consequence_is_told_when_the_wait_is_over);
+    tcase_add_test(t, the_death_of_a_node_ends_the_wait_for_a_cause);
     tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
     tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
     tcase_add_test(t, a_failure_after_progress_costs_no_restart);

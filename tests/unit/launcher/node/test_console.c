@@ -83,7 +83,7 @@ static void tear_down(void)
 static int connect_one(void)
 {
     struct co_error err = {0};
-    int fd = job_folder_connect(folder, &err);
+    int fd = job_folder_connect(folder, JOB_FOLDER_OURS, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     return fd;
 }
@@ -299,7 +299,7 @@ START_TEST(it_closes_with_clients_in_every_state)
     console = NULL;
     ck_assert_int_eq(n_gone, 0);
     uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(job_folder_connect(folder, NULL), -ECONNREFUSED);
+    ck_assert_int_eq(job_folder_connect(folder, JOB_FOLDER_OURS, NULL), -ECONNREFUSED);
     close(silent);
     close(waits);
     close(slow);

@@ -232,6 +232,26 @@ START_TEST(ranks_that_end_well_end_the_job)
 }
 END_TEST
 
+START_TEST(under_slurm_the_same_signal_once_more_is_the_same)
+{
+    BEGIN("-n", "1");
+    spec.under_slurm = _i != 0;
+    expect_start(1);
+    signalled(SIGUSR1);
+    ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGUSR1);
+    signalled(SIGUSR1);
+    if (!spec.under_slurm)
+        ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGUSR1);
+    signalled(SIGUSR2);
+    ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGUSR2);
+    signalled(SIGINT);
+    ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGINT);
+    signalled(SIGINT); /* a person's */
+    ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGKILL);
+    exited(0, SIGINT, true);
+}
+END_TEST
+
 START_TEST(a_failure_stops_the_others_and_a_restart_follows_as_long_as_the_budget_lasts)
 {
     BEGIN("-n", "2", "--max-restarts", "1");
@@ -357,6 +377,7 @@ TEST_SUITE(node)
     tcase_add_test(t, ranks_that_cannot_be_asked_for_are_answered_one_by_one);
     tcase_add_test(t, a_signal_is_passed_on_and_ends_the_job);
     tcase_add_test(t, what_the_ranks_left_is_swept);
+    tcase_add_loop_test(t, under_slurm_the_same_signal_once_more_is_the_same, 0, 2);
     tcase_add_test(t, a_rank_that_fails_is_replaced_while_the_others_live);
     tcase_add_test(t, a_restart_that_is_asked_for_begins_when_all_have_ended);
     tcase_add_test(t, a_feature_that_posts_steps_nothing_before_the_queue_is_drained);

@@ -59,6 +59,25 @@ START_TEST(a_file_may_name_them)
 }
 END_TEST
 
+START_TEST(a_variable_may_be_as_long_as_the_kernel_takes_it)
+{
+    static char text[JOB_VARIABLE_MAX + 2];
+    memset(text, 'A', JOB_VARIABLE_MAX);
+    text[1] = '=';
+    JOB("ddprun", "-x", text, "train.py");
+    ck_assert_str_eq(spec.exports[0], text);
+    text[JOB_VARIABLE_MAX] = 'A';
+    REFUSED("the value of option '-x' is longer than 131071 bytes", "-x", text, "train.py");
+}
+END_TEST
+
+START_TEST(hosts_may_be_told_where_this_ddprun_is)
+{
+    JOB("ddprun", "-H", "a,b", "--local-addr", "10.0.0.7", "train.py");
+    ck_assert_str_eq(spec.world.local_addr, "10.0.0.7");
+}
+END_TEST
+
 START_TEST(what_contradicts_hosts_is_refused)
 {
     REFUSED("-H and --hostfile contradict each other", "-H", "a", "--hostfile", "hosts", "x");
@@ -223,6 +242,8 @@ TEST_SUITE(cli_hosts)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, hosts_are_the_nodes);
     tcase_add_test(c, a_file_may_name_them);
+    tcase_add_test(c, a_variable_may_be_as_long_as_the_kernel_takes_it);
+    tcase_add_test(c, hosts_may_be_told_where_this_ddprun_is);
     tcase_add_test(c, what_contradicts_hosts_is_refused);
     tcase_add_test(c, variables_and_a_folder_are_for_one_node_too);
     tcase_add_test(c, ranks_of_mpi_that_would_not_find_each_other_are_refused);

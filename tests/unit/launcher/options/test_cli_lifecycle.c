@@ -1,6 +1,7 @@
 /* The command line's part about failures, restarts, signals and the end of the job. */
 #include "one_command_line.h"
 
+#include <errno.h>
 #include <signal.h>
 
 START_TEST(restarts_have_a_number_a_window_and_exceptions)
@@ -102,10 +103,26 @@ START_TEST(signals_that_end_the_job_can_be_added)
     ck_assert_str_eq(spec.signals_to_handle, "SIGUSR1,SIGXCPU,SIGIO");
     ck_assert_int_eq(spec.signal_scope, SCOPE_GROUP);
     ck_assert_ptr_null(spec.notes);
-    JOB("ddprun", "--signals-to-handle=,USR1,SIGNONE,SIGKILL,SIGUSR2", "train.py");
+    JOB("ddprun", "--signals-to-handle=USR1,sigusr2,Io", "train.py");
+    ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR1) | BIT(SIGUSR2) | BIT(SIGIO));
+    ck_assert_str_eq(spec.signals_to_handle, "SIGUSR1,SIGUSR2,SIGIO");
+    ck_assert_ptr_null(spec.notes);
+    static const char *const none[] = {"SIGNONE", "SIG",        "USR",  "USR11",
+                                       "10",      "SIGSIGUSR1", " USR1"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        ck_assert_int_eq(PARSE("ddprun", "--signals-to-handle", none[i], "train.py"), -EINVAL);
+        ck_assert_msg(strstr(err.text, "expected the name of a signal, such as SIGUSR1 or USR1") !=
+                          NULL,
+                      "'%s': %s", none[i], err.text);
+    }
+    ck_assert_int_eq(PARSE("ddprun", "--signals-to-handle=USR1,kill", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "invalid value 'kill' for --signals-to-handle: expected a signal that "
+                     "a process can handle, such as SIGUSR1");
+    JOB("torchrun", "--signals-to-handle=,SIGNONE,SIGKILL,usr2", "train.py");
     ck_assert_uint_eq(spec.stop_signals, USUAL | BIT(SIGUSR2));
-    ck_assert_str_eq(spec.notes, "--signals-to-handle: there is no signal 'USR1': ignored\n"
-                                 "--signals-to-handle: there is no signal 'SIGNONE': ignored\n"
+    ck_assert_str_eq(spec.signals_to_handle, ",SIGNONE,SIGKILL,SIGUSR2");
+    ck_assert_str_eq(spec.notes, "--signals-to-handle: there is no signal 'SIGNONE': ignored\n"
                                  "--signals-to-handle: 'SIGKILL' keeps its own meaning: ignored\n");
 }
 END_TEST

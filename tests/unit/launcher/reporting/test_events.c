@@ -1,5 +1,7 @@
 /* Events where the disk is full: RLIMIT_FSIZE stands for it, which lets as many bytes in. */
 #include "launcher/reporting/events.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/membership/roster.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -105,6 +107,22 @@ START_TEST(a_file_that_takes_nothing_is_not_torn)
 }
 END_TEST
 
+/* Of a generation that failed without a rank of this node. */
+START_TEST(a_restart_for_no_rank_has_null)
+{
+    const struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE};
+    struct supervisor *s =
+        supervisor_create(&(struct supervisor_limits){.n_ranks = 1, .window = 1});
+    ck_assert_int_lt(supervisor_get_verdict(s)->rank, 0);
+    events_restart(&e, s, &restart);
+    supervisor_destroy(s);
+    json_t *line = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(line);
+    ck_assert(json_is_null(json_object_get(line, "rank")));
+    json_decref(line);
+}
+END_TEST
+
 START_TEST(without_a_file_nothing_is_written_nor_told)
 {
     struct events none;
@@ -122,6 +140,7 @@ TEST_SUITE(events)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, what_finds_no_room_is_told_once_and_the_rest_is_written);
     tcase_add_test(t, a_file_that_takes_nothing_is_not_torn);
+    tcase_add_test(t, a_restart_for_no_rank_has_null);
     tcase_add_test(t, without_a_file_nothing_is_written_nor_told);
     suite_add_tcase(suite, t);
     return suite;

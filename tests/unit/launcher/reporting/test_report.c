@@ -104,6 +104,39 @@ START_TEST(a_failed_rank_comes_first_the_others_in_groups)
 }
 END_TEST
 
+/* Rank 1 has a handler for it. */
+START_TEST(a_signal_that_ddprun_forwarded_is_told_as_its_own)
+{
+    begin(3);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_SIGNAL, .sig = SIGUSR1});
+    exited(0, SIGUSR1, 100);
+    exited(1, SIGTERM, 200);
+    exited(2, SIGUSR1, 200);
+    check("ddprun: rank 0 failed: killed by SIGUSR1 (User defined signal 1), which ddprun "
+          "forwarded, 0.10 s after its start\n"
+          "  host n1, local rank 0, pid 100, ./train\n"
+          "  rank 1: stopped by ddprun (SIGTERM)\n"
+          "  rank 2: killed by SIGUSR1 (User defined signal 1), which ddprun forwarded\n");
+}
+END_TEST
+
+START_TEST(a_restart_names_a_rank_by_its_number_after_one_that_was_left_out)
+{
+    const struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE, .n_counted = 2};
+    begin_shrinkable(4);
+    start_all();
+    for (int i = 0; i < 4; i++)
+        step((struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .recovers = true});
+    exited(1, SIGKILL, 100);
+    step((struct supervisor_event){SUPERVISOR_EV_NEXT, .generation = 1, .n_ranks = 3});
+    exited(2, EXIT_STATUS(3), 500);
+    r.restart = &restart;
+    r.max_restarts = 5;
+    check("ddprun: rank 1 failed: exit status 3, 0.50 s after its start; restart 2 of 5\n");
+}
+END_TEST
+
 START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
 {
     begin_shrinkable(4);
@@ -123,6 +156,44 @@ START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
 }
 END_TEST
 
+START_TEST(a_rank_that_was_stopped_while_it_failed_is_told_from_others)
+{
+    begin_with(&(struct supervisor_limits){.n_ranks = 4, .window = 4, .cause_ms = 2000});
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
+                                   .lost_peer = true, .now_ms = 500});
+    step((struct supervisor_event){SUPERVISOR_EV_TIME, .now_ms = 2500});
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGTERM,
+                                   .was_failing = true, .now_ms = 2510});
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 2, .status = SIGTERM,
+                                   .lost_peer = true, .now_ms = 2510});
+    exited(3, SIGTERM, 2520);
+    const struct report_other others[] = {
+        {.rank = 3, .is_own = true, .error = "KeyError: 3", .tail = "one\ntwo\n"},
+        {.rank = 0, .error = "RuntimeError: Connection closed by peer"}};
+    r.others = others;
+    r.n_others = 2;
+    r.log = "/logs/stderr.log";
+    r.log_trouble = "No space left on device";
+    r.error = "ValueError: 4";
+    r.error_file = "/logs/error.json";
+    check("ddprun: rank 1 failed: stopped by ddprun (SIGTERM) while it failed, 2.51 s after its "
+          "start\n"
+          "  host n1, local rank 1, pid 101, ./train\n"
+          "  error: ValueError: 4\n"
+          "  its standard error is in /logs/stderr.log\n"
+          "  its log files may be cut: No space left on device\n"
+          "  its error file is /logs/error.json\n"
+          "  rank 3 failed, too: KeyError: 3\n"
+          "    | one\n"
+          "    | two\n"
+          "  rank 0 lost a peer: RuntimeError: Connection closed by peer\n"
+          "  rank 0: exit status 1, after a peer was lost\n"
+          "  rank 2: stopped by ddprun (SIGTERM), after a peer was lost\n"
+          "  rank 3: stopped by ddprun (SIGTERM)\n");
+}
+END_TEST
+
 /* The only rank fails after 500 ms, and `restart` follows; of so many, if that is not 0. */
 static void check_restart(const struct roster_restart *restart, int max, bool after_progress,
                           const char *expected)
@@ -135,6 +206,20 @@ static void check_restart(const struct roster_restart *restart, int max, bool af
     r.after_progress = after_progress;
     check(expected);
 }
+
+START_TEST(a_restart_for_no_rank_names_none)
+{
+    const struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE, .n_counted = 1};
+    begin(1);
+    start_all();
+    step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .now_ms = 100});
+    exited(0, SIGTERM, 500);
+    ck_assert_int_lt(supervisor_get_verdict(s)->rank, 0);
+    r.restart = &restart;
+    r.max_restarts = 5;
+    check("ddprun: the generation failed; restart 1 of 5\n");
+}
+END_TEST
 
 START_TEST(a_restart_is_one_line)
 {
@@ -422,7 +507,11 @@ TEST_SUITE(report)
     TCase *c = tcase_create("report");
     tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
     tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
+    tcase_add_test(c, a_signal_that_ddprun_forwarded_is_told_as_its_own);
     tcase_add_test(c, ranks_are_named_by_their_numbers_behind_one_that_was_left_out);
+    tcase_add_test(c, a_restart_names_a_rank_by_its_number_after_one_that_was_left_out);
+    tcase_add_test(c, a_rank_that_was_stopped_while_it_failed_is_told_from_others);
+    tcase_add_test(c, a_restart_for_no_rank_names_none);
     tcase_add_test(c, a_restart_is_one_line);
     tcase_add_test(c, a_signal_is_put_in_words);
     tcase_add_test(c, unknown_signals_have_a_number);

@@ -85,6 +85,35 @@ static const char *read_text(int fd)
     return text;
 }
 
+START_TEST(signals_that_come_to_all_are_not_sent_again_and_those_held_back_end_no_rank)
+{
+    static const char *const script[] = {"trap 'echo usr2' USR2; trap 'echo hup' HUP; echo up; "
+                                         "sleep 600 <&- >&- 2>&- & while :; do wait; done"};
+    char line[8] = "";
+    int out[2];
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    ck_assert_int_eq(spawner_share_signals(&n, UINT64_C(1) << SIGUSR1, UINT64_C(1) << SIGUSR2), 0);
+    spawn_many(0, 1, "/bin/sh", script, out[1]);
+    close(out[1]);
+    const pid_t pid = next().pid;
+    ck_assert_int_eq(read(out[0], line, 3), 3);
+    ck_assert_str_eq(line, "up\n");
+    kill(pid, SIGUSR1); /* as Slurm does: ignored */
+    kill(n.pid, SIGUSR2);
+    ck_assert_int_eq(spawner_signal(&n, SPAWNER_MAIN, -1, SIGUSR2), 0);
+    ck_assert_int_eq(spawner_signal(&n, SPAWNER_MAIN, -1, SIGHUP), 0);
+    ck_assert_int_eq(read(out[0], line, 4), 4);
+    ck_assert_str_eq(line, "hup\n");
+    ck_assert_int_eq(spawner_signal(&n, SPAWNER_MAIN, -1, SIGUSR1), 0);
+    const struct spawner_report r = next();
+    ck_assert_uint_eq(r.event, SPAWNER_EXITED);
+    ck_assert_int_eq(WTERMSIG(r.status), SIGTERM);
+    ck_assert_int_eq(r.told, 1);
+    ck_assert_str_eq(read_text(out[0]), "");
+    close(out[0]);
+}
+END_TEST
+
 START_TEST(workers_started_together_have_each_its_own_words)
 {
     static const char *const scripts[SPAWN_AT_ONCE] = {
@@ -516,6 +545,7 @@ TEST_SUITE(spawner)
     TCase *t = tcase_create("spawner");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 50);
+    tcase_add_test(t, signals_that_come_to_all_are_not_sent_again_and_those_held_back_end_no_rank);
     tcase_add_test(t, a_worker_is_started_and_its_end_told);
     tcase_add_test(t, arguments_and_environment_arrive_as_they_are);
     tcase_add_test(t, a_failed_exec_is_told_exactly);

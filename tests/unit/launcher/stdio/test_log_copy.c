@@ -72,6 +72,26 @@ START_TEST(files_end_at_lines_ends)
 }
 END_TEST
 
+START_TEST(what_a_full_disk_does_not_take_shifts_no_older_file)
+{
+    struct co_error err;
+    turn(10, 2);
+    add("one\ntwo\nno\n");
+    ck_assert_str_eq(content(".1"), "one\ntwo\n");
+    const int file = l.fd;
+    l.fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(l.fd, 0);
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_eq(log_copy_bytes(&l, "lost\n", 5, &err), -ENOSPC);
+    close(l.fd);
+    l.fd = file;
+    add("on\n");
+    ck_assert_str_eq(content(""), "no\n\nddprun: bytes are missing here: the disk was full\non\n");
+    ck_assert_str_eq(content(".1"), "one\ntwo\n");
+    ck_assert_str_eq(content(".2"), "none");
+}
+END_TEST
+
 START_TEST(lines_that_come_in_pieces_are_cut_where_they_must)
 {
     turn(8, 1);
@@ -134,6 +154,7 @@ TEST_SUITE(log_copy)
     TCase *c = tcase_create("log_copy");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, files_end_at_lines_ends);
+    tcase_add_test(c, what_a_full_disk_does_not_take_shifts_no_older_file);
     tcase_add_test(c, lines_that_come_in_pieces_are_cut_where_they_must);
     tcase_add_test(c, old_ones_need_not_be_kept);
     tcase_add_test(c, what_is_there_already_counts);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -289,6 +290,43 @@ START_TEST(a_closed_pipe_is_let_go)
 }
 END_TEST
 
+START_TEST(output_that_waits_for_a_sink_which_cannot_be_waited_for_is_lost_and_that_is_known)
+{
+    static const char bytes[16384] = {'x'};
+    struct rlimit old, none;
+    open_on_pipe();
+    put(0, "one\n"); /* the sink is opened once more */
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    const int unused = dup(sink_fd);
+    close(unused);
+    none = (struct rlimit){.rlim_cur = (rlim_t)unused, .rlim_max = old.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 100 && !output_has_loss(o); i++) {
+        ck_assert_int_ne(write(rank_fd[0], bytes, sizeof bytes), 0);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    ck_assert(output_has_loss(o));
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    close_all();
+}
+END_TEST
+
+START_TEST(a_rank_that_has_ended_can_be_read_before_the_loop_comes_to_it)
+{
+    open_on_pipe();
+    put(0, "Traceback\n");
+    put(1, "other\n");
+    ck_assert_ptr_null(output_tail(o, 0));
+    output_catch_up(o, 0);
+    char *tail = output_tail(o, 0);
+    ck_assert_str_eq(tail, "Traceback\n");
+    free(tail);
+    ck_assert_ptr_null(output_tail(o, 1)); /* it waits for its turn */
+    close_all();
+}
+END_TEST
+
 START_TEST(a_rank_that_is_started_again_begins_again)
 {
     const struct output_way labelled = {
@@ -409,6 +447,9 @@ TEST_SUITE(output)
     tcase_add_test(c, a_file_is_appended_to);
     tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
     tcase_add_test(c, a_closed_pipe_is_let_go);
+    tcase_add_test(
+        c, output_that_waits_for_a_sink_which_cannot_be_waited_for_is_lost_and_that_is_known);
+    tcase_add_test(c, a_rank_that_has_ended_can_be_read_before_the_loop_comes_to_it);
     tcase_add_test(c, a_rank_that_is_started_again_begins_again);
     tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
     tcase_add_test(c, only_one_generations_last_words_are_kept);

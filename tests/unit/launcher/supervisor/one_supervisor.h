@@ -79,6 +79,26 @@ static inline void exited_of_another(int rank, int status)
                                    .lost_peer = true});
 }
 
+/* Ranks that run, one of which had cause_ms when it lost a peer. */
+static inline void begin_to_lose_a_peer(int n_ranks, uint64_t cause_ms, bool has_others)
+{
+    create(&(struct supervisor_limits){.n_ranks = n_ranks,
+                                       .window = n_ranks,
+                                       .grace_ms = 30000,
+                                       .failure_grace_ms = 5000,
+                                       .has_others = has_others,
+                                       .cause_ms = cause_ms});
+    next(0);
+    for (int i = 0; i < n_ranks; i++)
+        started(i);
+}
+
+static inline void begin_and_lose_a_peer(int n_ranks, uint64_t cause_ms)
+{
+    begin_to_lose_a_peer(n_ranks, cause_ms, false);
+    exited_of_another(0, EXIT_STATUS(1));
+}
+
 static inline void exited_before_our_signal(int rank, int status, bool empty)
 {
     step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = rank, .status = status,

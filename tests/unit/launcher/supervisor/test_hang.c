@@ -4,23 +4,26 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { N = 4, T = 1000, STEP = 100 };
 
 static struct hang *h;
 static struct hang_look look[N];
+static int cpu_percent[N]; /* that each rank uses */
 static uint64_t now_ms;
 static struct hang_finding found;
 
 static void set_up(void)
 {
     memset(look, 0, sizeof look);
+    memset(cpu_percent, 0, sizeof cpu_percent);
     now_ms = 50000;
     h = hang_create(N, T);
     hang_renew(h, false, now_ms);
     for (int i = 0; i < N; i++)
-        look[i].runs = true;
+        look[i] = (struct hang_look){.runs = true, .cpu_ms = 70000 * (uint64_t)(i + 1)};
 }
 
 static void tear_down(void)
@@ -55,6 +58,8 @@ static bool pass(uint64_t ms)
 {
     for (const uint64_t end_ms = now_ms + ms; now_ms < end_ms;) {
         now_ms += STEP;
+        for (int i = 0; i < N; i++)
+            look[i].cpu_ms += (uint64_t)(STEP * cpu_percent[i] / 100);
         if (hang_note(h, look, now_ms) && hang_blame(h, look, now_ms, &found))
             return true;
     }
@@ -240,11 +245,77 @@ START_TEST(of_silent_ranks_the_one_that_sleeps_elsewhere_is_named)
         strcpy(look[i].place, i == 2 ? "hrtimer_nanosleep" : "do_epoll_wait");
     ck_assert(pass(T + STEP));
     ck_assert_int_eq(found.rank, 2);
-    ck_assert(found.is_odd && !found.is_guess);
+    ck_assert(found.odd == HANG_SLEEPS && !found.is_guess);
     look[3].is_stopped = true;
     ck_assert(hang_blame(h, look, now_ms, &found));
-    ck_assert(found.is_stopped && !found.is_odd);
+    ck_assert(found.is_stopped && found.odd == HANG_NOT_ODD);
     ck_assert_int_eq(found.rank, 3);
+}
+END_TEST
+
+/* What each rank does: it computes (R), its first thread is always ready and gets no CPU (r),
+ * another thread of it computes (t), it sleeps somewhere (a, b, c), or nothing is known (-). */
+static void set_act(int rank, char act)
+{
+    look[rank].runs = act != '.';
+    look[rank].is_runnable = act == 'R' || act == 'r';
+    cpu_percent[rank] = act == 'R' ? 100 : act == 't' ? 90 : act == 'r' ? 3 : 1;
+    snprintf(look[rank].place, sizeof look[rank].place, "%.*s",
+             (act >= 'a' && act <= 'c') || act == 't', &act);
+}
+
+START_TEST(of_silent_ranks_the_one_that_differs_is_named)
+{
+    static const struct {
+        char acts[N + 1];
+        int rank;
+        enum hang_odd odd;
+        bool is_guess;
+    } rows[] = {
+        {"aRaa", 1, HANG_RUNS, false},   {"aata", 2, HANG_RUNS, false},
+        {"aaar", 3, HANG_RUNS, false},   {"abRc", 2, HANG_RUNS, false},
+        {"aaRb", 2, HANG_RUNS, false},   {"R---", 0, HANG_RUNS, false},
+        {".a.R", 3, HANG_RUNS, true},    {".RaR", 2, HANG_SLEEPS, false},
+        {"RRRa", 3, HANG_SLEEPS, false}, {"aaba", 2, HANG_SLEEPS, false},
+        {"aabc", 2, HANG_SLEEPS, true},  {"abca", 1, HANG_SLEEPS, true},
+        {"..ab", 2, HANG_NOT_ODD, true}, {"aaaa", 0, HANG_NOT_ODD, true},
+        {"RRRR", 0, HANG_NOT_ODD, true}, {"aabb", 0, HANG_NOT_ODD, true},
+        {"aRRa", 0, HANG_NOT_ODD, true}, {"----", 0, HANG_NOT_ODD, true},
+        {"aa-a", 0, HANG_NOT_ODD, true}, {"...a", 3, HANG_NOT_ODD, false},
+    };
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        hang_renew(h, false, now_ms);
+        for (int i = 0; i < N; i++)
+            set_act(i, rows[row].acts[i]);
+        ck_assert(!pass(T - STEP));
+        ck_assert(pass(STEP));
+        ck_assert_msg(found.rank == rows[row].rank && found.odd == rows[row].odd &&
+                          found.is_guess == rows[row].is_guess,
+                      "'%s': rank %d, odd %d, guess %d", rows[row].acts, found.rank, found.odd,
+                      found.is_guess);
+    }
+}
+END_TEST
+
+START_TEST(only_the_last_looks_tell_which_rank_runs)
+{
+    for (int i = 0; i < N; i++)
+        set_act(i, 'R');
+    for (int i = 0; i < 10; i++) { /* all compute, and one writes */
+        look[0].output_ms = now_ms;
+        ck_assert(!pass(T / 2));
+    }
+    for (int i = 0; i < N; i++)
+        set_act(i, i == 3 ? 'R' : 'a');
+    look[0].output_ms = now_ms;
+    ck_assert(!pass(T - STEP));
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.rank, 3);
+    ck_assert_int_eq(found.odd, HANG_RUNS);
+    ck_assert_int_eq(hang_cpu_percent(h, 0), 1);
+    ck_assert_int_eq(hang_cpu_percent(h, 3), 100);
+    hang_renew(h, false, now_ms);
+    ck_assert_int_eq(hang_cpu_percent(h, 3), -1);
 }
 END_TEST
 
@@ -305,6 +376,8 @@ TEST_SUITE(hang)
     tcase_add_test(tc, who_has_ended_is_not_looked_at);
     tcase_add_test(tc, ranks_without_pages_hang_when_all_are_silent);
     tcase_add_test(tc, of_silent_ranks_the_one_that_sleeps_elsewhere_is_named);
+    tcase_add_test(tc, of_silent_ranks_the_one_that_differs_is_named);
+    tcase_add_test(tc, only_the_last_looks_tell_which_rank_runs);
     tcase_add_test(tc, with_other_nodes_only_what_is_certain_is_said);
     tcase_add_test(tc, time_begins_again_with_a_generation);
     tcase_add_test(tc, looks_are_often_enough_and_not_too_often);

@@ -158,6 +158,127 @@ START_TEST(a_consequence_is_the_verdict_if_no_cause_is_known)
 }
 END_TEST
 
+START_TEST(the_cause_of_a_lost_peer_is_awaited)
+{
+    begin_and_lose_a_peer(4, 2000);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_AWAITING);
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 2000);
+    exited_of_another(2, EXIT_STATUS(4)); /* no other kind */
+    exited(3, 0, false);
+    ck_assert_int_eq(o.signal, 0);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 2000);
+    exited(1, EXIT_STATUS(7), true);
+    ck_assert(o.drain);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    ck_assert_int_eq(supervisor_exit_code(s), 7);
+}
+END_TEST
+
+START_TEST(the_first_failure_of_another_kind_ends_the_wait)
+{
+    begin_and_lose_a_peer(4, 2000);
+    exited(1, SIGSEGV, false);
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    exited_before_our_signal(2, EXIT_STATUS(3), false);
+    exited(3, SIGTERM, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 139);
+    supervisor_destroy(s);
+
+    begin_and_lose_a_peer(3, 2000);
+    exited_by(1, EXIT_STATUS(5), 2); /* it knows which one dies */
+    ck_assert_int_eq(o.except, 2);
+    exited(2, SIGKILL, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 137);
+    supervisor_destroy(s);
+
+    begin_and_lose_a_peer(2, 0); /* not awaited */
+    ck_assert_int_eq(o.signal, SIGTERM);
+}
+END_TEST
+
+START_TEST(the_wait_for_a_cause_ends_in_time_or_by_an_order)
+{
+    begin_and_lose_a_peer(2, 2000);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGTERM);
+    ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + 5000);
+    exited(1, SIGTERM, true);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+    supervisor_destroy(s);
+
+    begin_and_lose_a_peer(2, 2000);
+    event(SUPERVISOR_EV_ORDER_STOP); /* a node is lost */
+    ck_assert_int_eq(o.signal, SIGTERM);
+    supervisor_destroy(s);
+
+    begin_and_lose_a_peer(2, 2000);
+    event(SUPERVISOR_EV_ORDER_KILL);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    supervisor_destroy(s);
+
+    begin_and_lose_a_peer(2, 2000);
+    signalled(SIGINT);
+    ck_assert_int_eq(o.signal, SIGINT);
+    exited(1, SIGINT, true);
+    ck_assert_int_eq(supervisor_exit_code(s), 1);
+}
+END_TEST
+
+/* The last rank of this node, which has others beside it. */
+static void lose_a_peer_elsewhere(bool empty)
+{
+    begin_to_lose_a_peer(1, 2000, true);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
+                                   .lost_peer = true, .empty = empty});
+    ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_AWAITING);
+}
+
+START_TEST(the_cause_on_another_node_is_awaited_though_no_rank_is_left)
+{
+    static const struct {
+        struct supervisor_event what;
+        enum supervisor_state empty, not_empty;
+    } cases[] = {
+        {{SUPERVISOR_EV_TIME}, SUPERVISOR_DRAINING, SUPERVISOR_LEFTOVERS},
+        {{SUPERVISOR_EV_TIMEOUT}, SUPERVISOR_DRAINING, SUPERVISOR_LEFTOVERS},
+        {{SUPERVISOR_EV_ORDER_STOP}, SUPERVISOR_DRAINING, SUPERVISOR_LEFTOVERS},
+        {{SUPERVISOR_EV_ORDER_KILL}, SUPERVISOR_DRAINING, SUPERVISOR_SWEEPING},
+        {{SUPERVISOR_EV_SIGNAL, .sig = SIGTERM}, SUPERVISOR_DRAINING, SUPERVISOR_LEFTOVERS},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int empty = 0; empty < 2; empty++) {
+            lose_a_peer_elsewhere(empty);
+            step(cases[i].what);
+            ck_assert_int_eq(supervisor_get_state(s), empty ? cases[i].empty : cases[i].not_empty);
+            ck_assert_int_eq(supervisor_get_verdict(s)->rank, 0);
+            supervisor_destroy(s);
+        }
+    s = NULL;
+}
+END_TEST
+
+START_TEST(a_rank_that_told_of_its_error_before_it_was_stopped_is_the_cause)
+{
+    begin_and_lose_a_peer(3, 2000);
+    event(SUPERVISOR_EV_TIME);
+    exited(1, SIGTERM, false);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 2, .status = SIGTERM,
+                                   .was_failing = true, .empty = true});
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 2);
+    ck_assert_int_eq(supervisor_exit_code(s), 1); /* not that of our signal */
+    supervisor_destroy(s);
+
+    begin_and_start(2); /* of two the first one counts */
+    exited(0, EXIT_STATUS(5), false);
+    step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGTERM,
+                                   .was_failing = true, .empty = true});
+    ck_assert_int_eq(supervisor_exit_code(s), 5);
+}
+END_TEST
+
 START_TEST(of_two_causes_the_first_one_counts)
 {
     begin_and_start(3);
@@ -280,6 +401,7 @@ START_TEST(user_signals_are_passed_on_and_tell_nobody_to_stop)
     ck_assert_int_eq(o.signal, SIGUSR1);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING);
     ck_assert_uint_eq(supervisor_deadline_ms(s), CO_NEVER_MS);
+    ck_assert_int_eq(supervisor_get_rank(s, 0)->forwarded, SIGUSR1);
     exited(0, SIGUSR1, true);
     ck_assert_int_eq(supervisor_exit_code(s), 128 + SIGUSR1);
 }
@@ -508,6 +630,11 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, a_culprit_that_ends_well_was_none);
     tcase_add_test(t, a_failure_that_was_seen_later_beats_its_consequence);
     tcase_add_test(t, a_consequence_is_the_verdict_if_no_cause_is_known);
+    tcase_add_test(t, the_cause_of_a_lost_peer_is_awaited);
+    tcase_add_test(t, the_first_failure_of_another_kind_ends_the_wait);
+    tcase_add_test(t, the_wait_for_a_cause_ends_in_time_or_by_an_order);
+    tcase_add_test(t, the_cause_on_another_node_is_awaited_though_no_rank_is_left);
+    tcase_add_test(t, a_rank_that_told_of_its_error_before_it_was_stopped_is_the_cause);
     tcase_add_test(t, of_two_causes_the_first_one_counts);
     tcase_add_test(t, a_culprit_that_had_lost_a_peer_itself_gives_way_to_a_cause);
     tcase_add_test(t, a_failure_while_starting_asks_for_no_more_and_awaits_the_asked);

@@ -44,6 +44,7 @@ static struct message_hello make_hello(void)
         .n_local = 8,
         .resumes = MESSAGE_NO_GENERATION,
         .keeps_rank_0 = true,
+        .reports = true,
         .stop_ms = 45000,
         .sent_ms = UINT64_MAX,
         .n_addresses = 2,
@@ -72,6 +73,17 @@ static struct message_hello make_hello(void)
                           .port = 4242}},
     };
 }
+
+static const struct message_result_rank result_ranks[] = {
+    {.rank = 16, .pid = INT32_MAX, .has_ended = true, .status = 0x8b, .duration_ms = 8044},
+    {.rank = 17, .local_rank = 1, .pid = 7, .has_ended = true, .stopped_by = 15, .lost_peer = true},
+    {.rank = 18,
+     .local_rank = 2,
+     .pid = 8,
+     .has_ended = true,
+     .stopped_by = 15,
+     .was_failing = true},
+};
 
 /* One of each type. */
 static struct message make(enum message_type type)
@@ -103,16 +115,16 @@ static struct message make(enum message_type type)
         break;
     case MESSAGE_END:
     case MESSAGE_VERDICT:
-        m.verdict = (struct message_verdict){MESSAGE_RANK_FAILED, 139, 17, "node7", "a text"};
+        m.verdict = (struct message_verdict){MESSAGE_RANK_FAILED, 139, 17, "node7", "a text", 2};
         break;
     case MESSAGE_WELCOME:
-        m.welcome = (struct message_welcome){12, 1000, 3000, true, ""};
+        m.welcome = (struct message_welcome){12, 1000, 3000, true, "", true};
         break;
     case MESSAGE_REFUSED:
         m.refused = (struct message_refused){MESSAGE_REFUSED_NODE_RANK, true, "taken"};
         break;
     case MESSAGE_SEALED:
-        m.sealed = (struct message_place){4, 3, 32, 24, 8, false, true, "node1", 41234};
+        m.sealed = (struct message_place){4, 3, 32, 24, 8, 2, false, true, "node1", 41234};
         break;
     case MESSAGE_MEMBERS:
         m.members = (struct message_members){10, 8, 2, addresses};
@@ -122,6 +134,14 @@ static struct message make(enum message_type type)
         break;
     case MESSAGE_LEASE:
         m.lease = (struct message_lease){12, &progress};
+        break;
+    case MESSAGE_RESULT:
+        m.result = (struct message_result){.kind = MESSAGE_RESULT_RANKS,
+                                           .node_index = 1,
+                                           .host = "node 2",
+                                           .cause = "{\"error\":\"caf\xc3\xa9\"}",
+                                           .n_ranks = 2,
+                                           .ranks = result_ranks};
         break;
     default:
         break;
@@ -242,6 +262,69 @@ START_TEST(the_longest_list_of_members_fits)
 }
 END_TEST
 
+START_TEST(the_longest_result_fits)
+{
+    static struct message_result_rank many[MESSAGE_MAX_LOCAL + 1];
+    static char cause[MESSAGE_CAUSE_BYTES + 1], host[MESSAGE_HOST_BYTES];
+    struct message m = make(MESSAGE_RESULT), back;
+    memset(cause, 'x', MESSAGE_CAUSE_BYTES - 1);
+    memset(host, 'h', sizeof host - 1);
+    m.result.host = host;
+    m.result.cause = cause;
+    m.result.n_ranks = MESSAGE_MAX_LOCAL;
+    m.result.ranks = many;
+    encode(&m);
+    ck_assert_uint_le(co_buf_len(&out), CHANNEL_WIRE_MAX_BYTES);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_uint_eq(back.result.n_ranks, MESSAGE_MAX_LOCAL);
+    ck_assert_str_eq(back.result.cause, cause);
+    m.result.n_ranks++;
+    assert_refused(&m, "the number of ranks is 1025");
+    m.result.n_ranks = 0;
+    cause[MESSAGE_CAUSE_BYTES - 1] = 'x';
+    assert_refused(&m, "the cause has 24576 bytes, not 0 to 24575");
+    m.result.cause = "two\nlines";
+    assert_refused(&m, "the cause has characters that it may not have");
+}
+END_TEST
+
+/* The coordinator's have no more fields. */
+START_TEST(a_result_that_is_asked_for_says_who_writes)
+{
+    struct message m = {.type = MESSAGE_RESULT,
+                        .generation = MESSAGE_NO_GENERATION,
+                        .result = {.kind = MESSAGE_RESULT_ASKED, .writes = true, .stays = true}};
+    struct message back;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert(back.result.kind == MESSAGE_RESULT_ASKED && back.result.writes && back.result.stays);
+    m.result = (struct message_result){.kind = MESSAGE_RESULT_ALL};
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_int_eq(back.result.kind, MESSAGE_RESULT_ALL);
+    m.result.kind = MESSAGE_RESULT_ALL + 1;
+    assert_refused(&m, "the kind is 3");
+}
+END_TEST
+
+START_TEST(a_result_keeps_its_fields)
+{
+    struct message m = make(MESSAGE_RESULT), back;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_str_eq(back.result.host, "node 2");
+    ck_assert_str_eq(back.result.cause, m.result.cause);
+    ck_assert_uint_eq(back.result.node_index, 1);
+    for (size_t i = 0; i < 2; i++) {
+        const struct message_result_rank *a = &back.result.ranks[i], *b = &result_ranks[i];
+        ck_assert(a->rank == b->rank && a->local_rank == b->local_rank && a->pid == b->pid &&
+                  a->has_ended == b->has_ended && a->status == b->status &&
+                  a->stopped_by == b->stopped_by && a->lost_peer == b->lost_peer &&
+                  a->was_failing == b->was_failing && a->duration_ms == b->duration_ms);
+    }
+}
+END_TEST
+
 START_TEST(what_breaks_a_bound_is_not_sent)
 {
     char long_name[MESSAGE_NAME_BYTES + 1];
@@ -353,6 +436,9 @@ TEST_SUITE(channel_wire)
     tcase_add_test(all, a_lease_keeps_what_is_waited_for);
     tcase_add_test(all, each_message_cut_short_anywhere_is_refused);
     tcase_add_test(all, the_longest_list_of_members_fits);
+    tcase_add_test(all, the_longest_result_fits);
+    tcase_add_test(all, a_result_that_is_asked_for_says_who_writes);
+    tcase_add_test(all, a_result_keeps_its_fields);
     tcase_add_test(all, what_breaks_a_bound_is_not_sent);
     tcase_add_test(all, texts_are_cut_and_cleaned_as_they_are_sent);
     tcase_add_test(all, names_are_printable);

@@ -48,6 +48,7 @@ START_TEST(without_options_there_are_defaults)
     ck_assert_ptr_null(spec.token_file);
     ck_assert(!spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 30000);
+    ck_assert_uint_eq(spec.lease_ms, 3000);
     ck_assert(!spec.verbose);
 }
 END_TEST
@@ -58,7 +59,7 @@ START_TEST(options_are_taken)
         parsed("--bind 10.0.0.7:29500 -b [fd00::7]:0 --bind=[::] -b 0.0.0.0 --port-file ports "
                "--allow 10.0.0.0/24 --allow fd00::/8 --max-memory 513M --max-value 9M "
                "--max-clients 12 --max-jobs 3 --max-nodes 4 --token-file token --no-jobs "
-               "--mid-frame-timeout 500ms -v");
+               "--mid-frame-timeout=500ms --lease=2m -v");
     ck_assert_uint_eq(spec.n_binds, 4);
     ck_assert_str_eq(spec.binds[0].host, "10.0.0.7");
     ck_assert_uint_eq(spec.binds[0].port, 29500);
@@ -79,6 +80,7 @@ START_TEST(options_are_taken)
     ck_assert_str_eq(spec.token_file, "token");
     ck_assert(spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 500);
+    ck_assert_uint_eq(spec.lease_ms, 120000);
     ck_assert(spec.verbose);
 }
 END_TEST
@@ -122,6 +124,9 @@ static const struct {
     {"--mid-frame-timeout 25h", "--mid-frame-timeout '25h' is out of bounds: 1ms to 24h"},
     {"--mid-frame-timeout soon",
      "--mid-frame-timeout 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
+    {"--lease 0", "--lease '0' is out of bounds: 500ms to 1h"},
+    {"--lease 61m", "--lease '61m' is out of bounds: 500ms to 1h"},
+    {"--lease long", "--lease 'long' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
     {"--bnid 1.1.1.1", "unknown option '--bnid': did you mean '--bind'?"},
     {"--max-jobs 0", "--max-jobs '0' is out of bounds: 1 to 65536"},
     {"--max-nodes 65537", "--max-nodes '65537' is out of bounds: 1 to 65536"},

@@ -31,6 +31,12 @@ struct node { /* one link, and what was heard on it */
     struct message_place place;
     enum message_refusal refusal;
     enum message_outcome outcome;
+    bool reports;                 /* its HELLO says so */
+    bool is_asked, writes, stays; /* for its result */
+    bool was_asked_late;          /* behind the verdict */
+    bool has_all;
+    uint32_t n_results; /* of other nodes */
+    uint32_t last_rank;
 };
 
 static struct node nodes[3];
@@ -87,6 +93,22 @@ static void on_down(void *arg, const char *text, int code)
     snprintf(n->why, sizeof n->why, "%s", text);
 }
 
+static void note_result(struct node *n, const struct message_result *r)
+{
+    if (r->kind == MESSAGE_RESULT_ASKED) {
+        n->is_asked = true;
+        n->writes = r->writes;
+        n->stays = r->stays;
+        for (int i = 0; i < n->n_heard; i++)
+            n->was_asked_late |= n->heard[i] == MESSAGE_VERDICT;
+    } else if (r->kind == MESSAGE_RESULT_RANKS) {
+        n->n_results++;
+        n->last_rank = r->n_ranks > 0 ? r->ranks[0].rank : UINT32_MAX;
+    } else {
+        n->has_all = true;
+    }
+}
+
 static void on_message(void *arg, const struct message *m)
 {
     struct node *n = arg;
@@ -100,6 +122,8 @@ static void on_message(void *arg, const struct message *m)
         n->refusal = m->refused.why;
     } else if (m->type == MESSAGE_VERDICT) {
         n->outcome = m->verdict.outcome;
+    } else if (m->type == MESSAGE_RESULT) {
+        note_result(n, &m->result);
     }
 }
 
@@ -125,6 +149,7 @@ static void say_hello(struct node *n, const char *run_id, const char *name, uint
                                         .name = name,
                                         .node_rank = MESSAGE_NO_RANK,
                                         .n_local = 2,
+                                        .reports = n->reports,
                                         .resumes = MESSAGE_NO_GENERATION,
                                         .stop_ms = 1000,
                                         .sent_ms = co_now_ms(),
@@ -343,6 +368,105 @@ START_TEST(a_verdict_arrives_although_the_roster_closes_at_once)
 }
 END_TEST
 
+/* --- the report --- */
+
+static void end_job(struct node *n)
+{
+    const struct message end = {.type = MESSAGE_END,
+                                .generation = MESSAGE_NO_GENERATION,
+                                .verdict = {.outcome = MESSAGE_ENDED,
+                                            .exit_code = 3,
+                                            .rank = MESSAGE_NO_RANK,
+                                            .node = "node1",
+                                            .text = "told to"}};
+    channel_link_send(n->link, &end);
+    for (int i = 0; i < 2; i++)
+        AWAIT(has_heard(&nodes[i], MESSAGE_VERDICT));
+}
+
+static void send_result(struct node *n, uint32_t rank)
+{
+    const struct message_result_rank ranks[] = {{.rank = rank}};
+    const struct message m = {.type = MESSAGE_RESULT,
+                              .generation = 0,
+                              .result = {.kind = MESSAGE_RESULT_RANKS,
+                                         .host = "n",
+                                         .cause = "{}",
+                                         .n_ranks = 1,
+                                         .ranks = ranks}};
+    channel_link_send(n->link, &m);
+}
+
+/* Nodes of a daemon; of `local`, the first one is beside the roster. */
+static void begin_reporting(bool first, bool second, bool local)
+{
+    serve(0, local ? "job7" : NULL);
+    for (uint8_t i = 0; i < 2; i++) {
+        make_node(&nodes[i], local && i == 0 ? NULL : "127.0.0.1", server_port(server), NULL);
+        nodes[i].reports = i == 0 ? first : second;
+        link_up(&nodes[i], "job7", i == 0 ? "node1" : "node2", i);
+        AWAIT(has_heard(&nodes[i], MESSAGE_WELCOME));
+    }
+}
+
+START_TEST(the_first_node_of_a_daemon_writes_the_report)
+{
+    begin_reporting(true, true, false);
+    end_job(&nodes[1]);
+    ck_assert(nodes[0].is_asked && nodes[0].writes && nodes[0].stays && !nodes[0].has_all);
+    ck_assert(nodes[1].is_asked && !nodes[1].writes && !nodes[1].stays);
+    ck_assert(!nodes[0].was_asked_late && !nodes[1].was_asked_late);
+    send_result(&nodes[1], 3);
+    AWAIT(nodes[0].has_all);
+    ck_assert_uint_eq(nodes[0].n_results, 1);
+    ck_assert_uint_eq(nodes[0].last_rank, 3);
+}
+END_TEST
+
+START_TEST(a_node_that_ends_without_a_word_is_not_waited_for)
+{
+    begin_reporting(true, true, false);
+    end_job(&nodes[1]);
+    channel_link_disconnect(nodes[1].link);
+    AWAIT(nodes[0].has_all);
+    ck_assert_uint_eq(nodes[0].n_results, 0);
+}
+END_TEST
+
+START_TEST(one_that_has_the_roster_stays_for_the_one_that_writes)
+{
+    begin_reporting(false, true, true);
+    end_job(&nodes[1]);
+    ck_assert(nodes[0].is_asked && !nodes[0].writes && nodes[0].stays);
+    ck_assert(nodes[1].is_asked && nodes[1].writes && nodes[1].stays);
+    send_result(&nodes[0], 0);
+    AWAIT(nodes[0].has_all && nodes[1].has_all);
+    ck_assert_uint_eq(nodes[1].n_results, 1);
+}
+END_TEST
+
+START_TEST(the_node_with_the_roster_writes_it_before_any_other)
+{
+    begin_reporting(true, true, true);
+    end_job(&nodes[0]);
+    ck_assert(nodes[0].writes && !nodes[1].writes && nodes[1].is_asked);
+    send_result(&nodes[1], 2);
+    send_result(&nodes[1], 3); /* once is enough */
+    AWAIT(nodes[0].has_all);
+    ck_assert_uint_eq(nodes[0].n_results, 1);
+    ck_assert_uint_eq(nodes[0].last_rank, 2);
+}
+END_TEST
+
+START_TEST(without_a_report_no_node_is_asked)
+{
+    begin_reporting(false, false, true);
+    send_result(&nodes[1], 2);
+    end_job(&nodes[0]);
+    ck_assert(!nodes[0].is_asked && !nodes[1].is_asked && !has_heard(&nodes[0], MESSAGE_RESULT));
+}
+END_TEST
+
 START_TEST(closing_with_connections_open_leaves_nothing)
 {
     serve(1, "job7");
@@ -369,6 +493,11 @@ TEST_SUITE(channel_link)
     tcase_add_test(t, a_lookup_can_be_left_alone);
     tcase_add_test(t, a_connection_that_says_nothing_good_is_closed_and_told);
     tcase_add_test(t, a_verdict_arrives_although_the_roster_closes_at_once);
+    tcase_add_test(t, the_first_node_of_a_daemon_writes_the_report);
+    tcase_add_test(t, a_node_that_ends_without_a_word_is_not_waited_for);
+    tcase_add_test(t, one_that_has_the_roster_stays_for_the_one_that_writes);
+    tcase_add_test(t, the_node_with_the_roster_writes_it_before_any_other);
+    tcase_add_test(t, without_a_report_no_node_is_asked);
     tcase_add_test(t, closing_with_connections_open_leaves_nothing);
     suite_add_tcase(suite, t);
     return suite;

@@ -34,9 +34,12 @@ static inline void add_said(const char *format, ...)
     va_end(args);
 }
 
+static uint32_t max_absent; /* that the roster may adopt */
+
 static inline void step(struct roster_input in)
 {
     in.now_ms = now_ms;
+    in.max_absent = max_absent;
     said[0] = '\0';
     roster_step(r, &in, &last);
     for (size_t i = 0; i < last.n; i++) {
@@ -196,6 +199,7 @@ static inline void create_running(uint32_t min, uint32_t max, int n, uint32_t ma
 static inline void set_up(void)
 {
     r = NULL;
+    max_absent = 0;
 }
 
 static inline void tear_down(void)

@@ -3,6 +3,7 @@
 #include "one_roster.h"
 
 #include "rendezvous/membership/lease.h"
+#include "rendezvous/membership/restart_policy.h"
 
 #include "common/clock.h"
 
@@ -313,6 +314,201 @@ START_TEST(what_another_one_has_to_know_is_what_was_taken_over)
 }
 END_TEST
 
+/* --- One that knows nothing, and learns of a generation from its members --- */
+
+/* As come(): where the store is open, with so many restarts before. */
+static void come_back(int node, uint32_t generation, uint32_t n_restarts, bool has_stopped)
+{
+    struct message_hello h = hello_of(node);
+    h.returns = true;
+    h.resumes = has_stopped ? MESSAGE_NO_GENERATION : generation;
+    h.was = (struct message_was){.is_known = true,
+                                 .generation = generation,
+                                 .place = {.n_nodes = 3,
+                                           .node_index = (uint32_t)node - 1,
+                                           .world_size = 6,
+                                           .first_rank = 2 * ((uint32_t)node - 1),
+                                           .n_local = 2,
+                                           .n_restarts = n_restarts,
+                                           .leads = node == 1,
+                                           .agent_store = true,
+                                           .host = "node1",
+                                           .port = 4242}};
+    say_hello(node, h, false);
+}
+
+static void create_knowing_nothing(uint32_t min, uint32_t max)
+{
+    max_absent = 100;
+    create(min, max, 3);
+}
+
+START_TEST(a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members)
+{
+    create_knowing_nothing(3, 3);
+    come_back(2, 7, 2, false);
+    assert_said(" RUNNING 2<WELCOME 2<SEALED");
+    ck_assert(told(2, MESSAGE_WELCOME)->welcome.resumed);
+    ck_assert(told(2, MESSAGE_WELCOME)->welcome.replaced);
+    ck_assert_str_eq(roster_change(r), "generation 7 goes on with another roster");
+    come_back(3, 7, 2, false);
+    come_back(1, 7, 2, false);
+    time_goes_on(3400);
+    for (int node = 1; node <= 3; node++)
+        heartbeat(node);
+    time_goes_on(3400);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 7);
+    ck_assert_uint_eq(roster_n_restarts(r), 2);
+    fails(2, 9, false);
+    for (int node = 1; node <= 3; node++)
+        stops(node);
+    time_goes_on(RESTART_FIRST_WAIT_MS);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+    ck_assert_uint_eq(roster_n_restarts(r), 3); /* the last one */
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.n_restarts, 3);
+    say(1, MESSAGE_READY);
+    fails(2, 9, false);
+    for (int node = 1; node <= 3; node++)
+        stops(node);
+    assert_state(ROSTER_CLOSED);
+}
+END_TEST
+
+START_TEST(a_member_that_does_not_return_to_it_is_lost)
+{
+    create_knowing_nothing(2, 3);
+    come_back(1, 7, 0, false);
+    come_back(2, 7, 0, false);
+    time_goes_on(3000);
+    heartbeat(1);
+    heartbeat(2);
+    assert_state(ROSTER_RUNNING);
+    time_goes_on(500);
+    assert_state(ROSTER_STOPPING);
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+    ck_assert(!told(1, MESSAGE_SEALED)->sealed.n_restarts);
+}
+END_TEST
+
+START_TEST(newcomers_that_were_faster_than_its_members_wait_for_a_place)
+{
+    create_knowing_nothing(1, 4);
+    join(4);
+    assert_state(ROSTER_OPEN);
+    come_back(1, 7, 0, false);
+    come_back(2, 7, 0, false);
+    assert_state(ROSTER_RUNNING);
+    come_back(3, 7, 0, false);
+    assert_state(ROSTER_STOPPING); /* for node 4, now that all are known */
+    for (int node = 1; node <= 3; node++)
+        stops(node);
+    ck_assert_uint_eq(roster_generation(r), 8);
+    ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.n_nodes, 4);
+}
+END_TEST
+
+START_TEST(what_has_stopped_is_followed_by_the_next_generation)
+{
+    create_knowing_nothing(3, 3);
+    for (int node = 1; node <= 3; node++) {
+        come_back(node, 7, 0, true);
+        say(node, MESSAGE_STOPPED);
+    }
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+}
+END_TEST
+
+/* Of a generation of two, say, whose ranks run by a lease of the old roster. */
+START_TEST(a_spare_that_comes_first_does_not_begin_the_job_again)
+{
+    struct message_hello h;
+    create_knowing_nothing(1, 1);
+    h = hello_of(1);
+    h.returns = true;
+    say_hello(1, h, false);
+    assert_state(ROSTER_OPEN);
+    time_goes_on(3400);
+    heartbeat(1);
+    assert_state(ROSTER_OPEN);
+    time_goes_on(100); /* nobody can run any more */
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 0);
+}
+END_TEST
+
+START_TEST(nodes_that_are_all_here_wait_for_no_member_of_a_generation_that_has_ended)
+{
+    struct message_hello h;
+    create_knowing_nothing(3, 3);
+    h = hello_of(4); /* a spare, for which members are waited for */
+    h.returns = true;
+    say_hello(4, h, false);
+    for (int node = 1; node <= 3; node++)
+        come_back(node, 7, 0, false);
+    assert_state(ROSTER_RUNNING);
+    leaves(4);
+    leaves(3);
+    stops(3);
+    stops(1);
+    stops(2);
+    assert_state(ROSTER_GATHERING);
+    join(5);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+}
+END_TEST
+
+START_TEST(what_it_cannot_go_on_with_counts_as_a_generation)
+{
+    static const struct {
+        uint32_t max_absent, min, n_nodes, world_size;
+        uint16_t port;
+    } bad[] = {
+        {2, 1, 3, 6, 4242},   /* more than it may wait for */
+        {100, 2, 3, 6, 4242}, /* another --nnodes */
+        {100, 1, 9, 9, 4242}, /* more than the maximum */
+        {100, 1, 3, 2, 4242}, /* fewer ranks than nodes */
+        {100, 1, 0, 6, 4242}, /* fewer than the minimum */
+        {100, 1, 3, 6, 0},    /* a leader that has told nobody of it */
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        create(1, 3, 3);
+        max_absent = bad[i].max_absent;
+        struct message_hello h = hello_of(1);
+        h.terms.min_nodes = bad[i].min;
+        h.resumes = 7;
+        h.was = (struct message_was){.is_known = true,
+                                     .generation = 7,
+                                     .place = {.n_nodes = bad[i].n_nodes,
+                                               .world_size = bad[i].world_size,
+                                               .n_local = 1,
+                                               .n_restarts = 2,
+                                               .leads = true,
+                                               .host = "",
+                                               .port = bad[i].port}};
+        say_hello(1, h, false);
+        assert_said(" 1<REFUSED 1 closed");
+        ck_assert(told(1, MESSAGE_REFUSED)->refused.again);
+        ck_assert_ptr_nonnull(strstr(told(1, MESSAGE_REFUSED)->refused.text, "generation 7"));
+        for (int node = 1; node <= 3; node++)
+            join(node);
+        assert_state(ROSTER_RUNNING);
+        ck_assert_uint_eq(roster_generation(r), 8);
+        ck_assert_uint_eq(roster_n_restarts(r), 2);
+        come_back(4, 9, 0, false); /* and none is adopted beside its own */
+        assert_said(" 4<REFUSED 4 closed");
+        roster_destroy(r);
+        r = NULL;
+    }
+}
+END_TEST
+
 TEST_SUITE(roster_past)
 {
     Suite *suite = suite_create("roster_past");
@@ -333,6 +529,13 @@ TEST_SUITE(roster_past)
     tcase_add_test(all, in_doubt_a_newcomer_does_not_end_what_runs);
     tcase_add_test(all, what_cannot_have_been_is_not_taken_over);
     tcase_add_test(all, what_another_one_has_to_know_is_what_was_taken_over);
+    tcase_add_test(all, a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members);
+    tcase_add_test(all, a_member_that_does_not_return_to_it_is_lost);
+    tcase_add_test(all, newcomers_that_were_faster_than_its_members_wait_for_a_place);
+    tcase_add_test(all, what_has_stopped_is_followed_by_the_next_generation);
+    tcase_add_test(all, a_spare_that_comes_first_does_not_begin_the_job_again);
+    tcase_add_test(all, nodes_that_are_all_here_wait_for_no_member_of_a_generation_that_has_ended);
+    tcase_add_test(all, what_it_cannot_go_on_with_counts_as_a_generation);
     suite_add_tcase(suite, all);
     return suite;
 }
