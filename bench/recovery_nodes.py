@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nodes of a job of ranks that live on (docs/recovery.md) are killed, leave and come: how long until all ranks of the
+"""Nodes of a job of ranks that live on (docs/design/recovery.md) are killed, leave and come: how long until all ranks of the
 next generation hold its state, and how long those that ran before make no step.
 
 usage: bench/recovery_nodes.py [--nodes N,...] [--local L] [--mb M,...] [--runs K] [--loopback] [--build DIR]

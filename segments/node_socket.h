@@ -18,10 +18,10 @@
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
  * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
- * with the number of the next one (docs/recovery.md): it is answered once there is such a one, with
- * the newest, or REFUSED if none follows. Messages of older generations are dropped by whom they
- * reach. A rank's first HELLO has 0, and is answered with the newest. A CONTROL of which the flag
- * NODE_PLACED says so tells the rank its place in that generation, which is not what its
+ * with the number of the next one (docs/design/recovery.md): it is answered once there is such a
+ * one, with the newest, or REFUSED if none follows. Messages of older generations are dropped by
+ * whom they reach. A rank's first HELLO has 0, and is answered with the newest. A CONTROL of which
+ * the flag NODE_PLACED says so tells the rank its place in that generation, which is not what its
  * environment says, and where the generation's store is. What a rank says of itself is always what
  * it was at its start; FETCH and SEGMENT name the ranks of the generation.
  *

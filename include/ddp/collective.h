@@ -33,7 +33,7 @@
  *             After one of the last three every further call on every group of the job returns the
  *             same.
  *   cost      S is what one rank puts in, or gets, whichever is more. "zero copy" holds where the
- *             buffers come from ddp_alloc(); docs/collectives.md has the other ways */
+ *             buffers come from ddp_alloc(); docs/design/collectives.md has the other ways */
 #ifndef DDP_COLLECTIVE_H
 #define DDP_COLLECTIVE_H
 

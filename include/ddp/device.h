@@ -23,7 +23,7 @@
  *              see ddp_model_replayed(). All ranks capture a call, and launch its graph, or none
  *              does. A graph is of its generation; a launch asks nobody about peers. Destroy it
  *              before its group ends: NCCL does not let a communicator go before its graphs
- *              (docs/nccl.md)
+ *              (docs/design/nccl.md)
  *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
  *              main, or call ddp_fatal(), which exits with status 75; ddprun --max-restarts starts
  *              another process in its place

@@ -83,7 +83,7 @@ struct ddp_zero_step {
  * scaler    what the loss was multiplied by; NULL: nothing. ddp_scaler_update() it with found_inf
  * ret       the same on all ranks; NULL: not wanted
  * returns   0; DDP_EINVAL z is NULL; as ddp_all_reduce(), DDP_RETRY among these: the step counts as
- *           docs/recovery.md has it */
+ *           docs/design/recovery.md has it */
 int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct ddp_zero_step *ret);
 
 /* --- checkpoints ------------------------------------------------------------------------------ */

@@ -89,8 +89,8 @@ uint64_t node_memory_most_steps(struct node_memory *m);
 /* The most memory that a rank has in its user segment, in bytes. */
 uint64_t node_memory_most_bytes(const struct node_memory *m);
 
-/* What a rank says of itself (docs/progress.md): one that has joined this generation, also if it is
- * gone since.
+/* What a rank says of itself (docs/design/progress.md): one that has joined this generation, also
+ * if it is gone since.
  *
  * m            NULL: there is no generation yet
  * ret_digest   another number when it has moved, if only from one step of a call to the next

@@ -67,7 +67,7 @@ struct etcd_settings { /* an empty text: not given */
 
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
 struct job_world {
-    bool has_others; /* other nodes may take part (docs/membership.md); the rest counts only then */
+    bool has_others;    /* other nodes may join (docs/design/membership.md) */
     uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
     uint32_t max_nodes;
     uint64_t window_ms;           /* wait for late nodes once min_nodes are here */

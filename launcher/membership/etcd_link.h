@@ -3,7 +3,7 @@
  * Each node is ready to have the roster: it listens, and its elector (elector.h, in a plug-in
  * that is loaded now) says whether it has it or where else it is. Who has it writes each generation
  * down before anybody is told, and when its process ends another one goes on from there, while the
- * ranks run. docs/etcd.md has what is promised. */
+ * ranks run. docs/design/etcd.md has what is promised. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_LINK_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_LINK_H
 

@@ -1,6 +1,7 @@
-/* node_steps.h - what --events is told of the steps of ranks that use libddp (docs/progress.md):
- * how many there were in each generation, how fast they are now and then, and which rank is the
- * slowest. pace.h judges. Steps are counted over all generations that ranks lived through. */
+/* node_steps.h - what --events is told of the steps of ranks that use libddp
+ * (docs/design/progress.md): how many there were in each generation, how fast they are now and
+ * then, and which rank is the slowest. pace.h judges. Steps are counted over all generations that
+ * ranks lived through. */
 #ifndef DDP_LAUNCHER_NODE_NODE_STEPS_H
 #define DDP_LAUNCHER_NODE_NODE_STEPS_H
 

@@ -1,5 +1,5 @@
-/* prefork.h - processes that are forked already and wait to become ranks (docs/warm.md): what the
- * spawner has to do with them.
+/* prefork.h - processes that are forked already and wait to become ranks (docs/design/warm.md):
+ * what the spawner has to do with them.
  *
  * A parent, one process of Python started like a rank, imports what ranks import, and forks
  * preforked processes: each with another process in between that ends at once, so that the

@@ -10,7 +10,7 @@
  * whose start was asked for before. Nothing here blocks.
  *
  * Where other nodes rely on this one's ranks being dead after a while without news (the lease of
- * docs/membership.md), the spawner sees to it: whether ddprun is alive, stopped or slow. */
+ * docs/design/membership.md), the spawner sees to it: whether ddprun is alive, stopped or slow. */
 #ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_H
 #define DDP_LAUNCHER_SPAWNER_SPAWNER_H
 
@@ -88,8 +88,8 @@ void spawner_close(struct spawner *n, uint64_t deadline_ms);
 int spawner_spawn(const struct spawner *n, int first_rank, int n_ranks, int image_fd,
                   const int fds[][SPAWN_N_FDS]);
 
-/* Ask for the parent of docs/warm.md, which the ranks started from now on are forked from if it has
- * preforked processes ready then. PREFORK_READY and PARENT_GONE tell of it.
+/* Ask for the parent of docs/design/warm.md, which the ranks started from now on are forked from
+ * if it has preforked processes ready then. PREFORK_READY and PARENT_GONE tell of it.
  *
  * image_fd  of one worker
  * notes_fd  what it has as SPAWN_CHECKPOINT_FD

@@ -1,5 +1,6 @@
-/* recovery.h - the supervisor's part about ranks that live on when others end (docs/recovery.md):
- * the conditions and actions of its table that have to do with them. Writes no state. */
+/* recovery.h - the supervisor's part about ranks that live on when others end
+ * (docs/design/recovery.md): the conditions and actions of its table that have to do with them.
+ * Writes no state. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_RECOVERY_H
 #define DDP_LAUNCHER_SUPERVISOR_RECOVERY_H
 

@@ -1,8 +1,8 @@
 /* supervisor.h - what becomes of this node's ranks: start, watch, stop, give the verdict.
  *
  * Pure. The caller feeds events in, each with the time, and carries out the orders that come back.
- * docs/supervisor.dot is the drawing, made from the table in supervisor.c and compared with it by a
- * test.
+ * docs/design/supervisor.dot is the drawing, made from the table in supervisor.c and compared with
+ * it by a test.
  *
  * Words:
  *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
@@ -14,7 +14,7 @@
  *                replacement of one, counted from 0
  *   recoverable     a rank that has said, when it joined the others, that it outlives a peer: when
  *   one
- *                fails, that one alone is started again (docs/recovery.md)
+ *                fails, that one alone is started again (docs/design/recovery.md)
  *   parked       ranks that take part in no generation, and wait for the next one
  *
  * The supervisor decides nothing about the job: that is the roster's (roster.h), and

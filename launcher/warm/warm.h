@@ -1,4 +1,5 @@
-/* warm.h - --warm, ddprun's side: the parent that Python ranks are forked from (docs/warm.md).
+/* warm.h - --warm, ddprun's side: the parent that Python ranks are forked from
+ * (docs/design/warm.md).
  *
  * Puts the bootstrap (launcher/warm) where a Python finds it, has ranks begin with it, has the
  * spawner start the parent, and passes on what that says. Whatever goes wrong here, ranks are

@@ -5,7 +5,7 @@
  * text without control characters, nothing left over. Nothing is allocated.
  *
  * Integers are little endian. A text is its length (u16), its bytes and a NUL, so that a decoded
- * one can be lent as a C string. docs/membership.md has the layout of each message. */
+ * one can be lent as a C string. docs/design/membership.md has the layout of each message. */
 #ifndef DDP_RENDEZVOUS_CHANNEL_CHANNEL_WIRE_H
 #define DDP_RENDEZVOUS_CHANNEL_CHANNEL_WIRE_H
 

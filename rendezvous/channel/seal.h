@@ -2,8 +2,8 @@
  *
  * Pure: bytes come in, bytes go out, and who carries them is the caller's business. Both ends need
  * the same token; it is never sent. What a token's owner sealed nobody else can read or change;
- * frames that are missing, repeated, out of order or cut short are noticed. docs/membership.md has
- * the bytes.
+ * frames that are missing, repeated, out of order or cut short are noticed.
+ * docs/design/membership.md has the bytes.
  *
  *     node                                     roster's end
  *     greeting: DDP1, versions, key id, nonce ->

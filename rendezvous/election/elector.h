@@ -6,7 +6,8 @@
  * Two keys at etcd. The *leader's* belongs to the node that has the roster, and goes away with its
  * lease: it is made only where there is none. The *record* says what the next leader has to know;
  * it is written only by who holds the leader's key, which etcd compares in the same transaction, so
- * that a deposed leader writes nothing. docs/etcd.md has the states, and what is promised. */
+ * that a deposed leader writes nothing. docs/design/etcd.md has the states, and what is
+ * promised. */
 #ifndef DDP_RENDEZVOUS_ELECTION_ELECTOR_H
 #define DDP_RENDEZVOUS_ELECTION_ELECTOR_H
 

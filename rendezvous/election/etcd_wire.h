@@ -2,8 +2,8 @@
  *
  * The JSON gateway of etcd's API v3, as versions 3.4 and later have it at /v3: 64-bit numbers are
  * strings, keys and values base64, and what is zero is left out. All that comes is checked before
- * it is believed; somebody else may have written what lies under our keys. docs/etcd.md has the
- * keys and what is in them. */
+ * it is believed; somebody else may have written what lies under our keys. docs/design/etcd.md has
+ * the keys and what is in them. */
 #ifndef DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
 #define DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
 

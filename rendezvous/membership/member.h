@@ -1,8 +1,8 @@
 /* member.h - what a node's ddprun does with what the roster says: the other end of roster.h.
  *
  * Pure. The caller feeds in what comes from the roster, from its own ranks and from the clock, and
- * carries out the orders that come back. docs/member.dot is the drawing, made from the table in
- * member.c and compared with it by a test.
+ * carries out the orders that come back. docs/design/member.dot is the drawing, made from the
+ * table in member.c and compared with it by a test.
  *
  * The member keeps the link to the roster alive and speaks up again after each loss of it; it says
  * what generation to run, when to stop and when to kill, and how all ends. How ranks are stopped

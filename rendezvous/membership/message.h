@@ -2,8 +2,8 @@
  *
  * roster.h and member.h take these and make these; channel_wire.h turns them into bytes and back.
  * Within a process they are handed over as they are. Texts and lists are lent: by the sender until
- * its next step, by the decoder as long as the frame's bytes stay. docs/membership.md tells who
- * says what when.
+ * its next step, by the decoder as long as the frame's bytes stay. docs/design/membership.md tells
+ * who says what when.
  *
  * Each message can come twice, and the one before it may have been lost with a connection: what a
  * message says is how things stand, and all but those of a connection's beginning name their

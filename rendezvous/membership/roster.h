@@ -3,9 +3,9 @@
  * Pure. The caller feeds what happens in, each with the time, and carries out the actions that come
  * back; it feeds TIME at roster_deadline_ms(). One roster is one job, of any number of nodes. Two
  * callers: a ddprun of one node, which hands messages over to its member.h as they are; and the
- * daemon, which has a roster per run id and a connection per node. docs/membership.md has the rules
- * and why; docs/roster.dot is the drawing, made from the table in roster.c and compared with it by
- * a test.
+ * daemon, which has a roster per run id and a connection per node. docs/design/membership.md has
+ * the rules and why; docs/design/roster.dot is the drawing, made from the table in roster.c and
+ * compared with it by a test.
  *
  * Words:
  *   link         one connection of a node. The caller numbers them, and never uses a number twice

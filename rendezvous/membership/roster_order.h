@@ -1,6 +1,6 @@
 /* roster_order.h - who takes part in the next generation, and in which order of ranks. Pure.
  *
- * The rules are in docs/membership.md, "Order of ranks". */
+ * The rules are in docs/design/membership.md, "Order of ranks". */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_ORDER_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_ORDER_H
 

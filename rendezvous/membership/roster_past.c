@@ -1,5 +1,5 @@
 /* roster_past.c - to take another roster's place, and to know what to do when another one may have
- * taken ours. docs/etcd.md has the whole; here are the roster's few rules of it. */
+ * taken ours. docs/design/etcd.md has the whole; here are the roster's few rules of it. */
 #include "roster_priv.h"
 
 #include "common/clock.h"

@@ -4,7 +4,8 @@
  *
  *     cmd=put kvsname=job key=P0-businesscard value=tag#0...
  *
- * Neither names nor values hold blanks; a value may hold '='. docs/pmi1.md has the commands. */
+ * Neither names nor values hold blanks; a value may hold '='. docs/design/pmi1.md has the
+ * commands. */
 #ifndef DDP_RENDEZVOUS_PMI_PMI1_WIRE_H
 #define DDP_RENDEZVOUS_PMI_PMI1_WIRE_H
 

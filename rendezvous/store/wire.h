@@ -1,5 +1,6 @@
-/* wire.h - what both ends of the TCPStore protocol share: names, numbers, byte order. docs/wire.md
- * tells the rest. Integers are little endian; a string is a u64 length and that many bytes. */
+/* wire.h - what both ends of the TCPStore protocol share: names, numbers, byte order.
+ * docs/design/wire.md tells the rest. Integers are little endian; a string is a u64 length and
+ * that many bytes. */
 #ifndef DDP_RENDEZVOUS_STORE_WIRE_H
 #define DDP_RENDEZVOUS_STORE_WIRE_H
 

@@ -2,7 +2,7 @@
  *
  * A reference to hold store.c and session.c against, which takes requests instead of
  * bytes: everything lies in short arrays that are searched from the front, nothing is fast, nothing
- * counts memory. docs/wire.md says the same in words. What cannot happen here aborts. */
+ * counts memory. docs/design/wire.md says the same in words. What cannot happen here aborts. */
 #ifndef DDP_TESTS_FUZZ_STORE_MODEL_H
 #define DDP_TESTS_FUZZ_STORE_MODEL_H
 
@@ -26,8 +26,8 @@ struct model_request {
     int64_t number; /* ADD's delta, BARRIER's world, PING's nonce */
 };
 
-/* Whether a request that comes in while a wait is open puts an end to it (see docs/wire.md): so it
- * is for clients that cannot cancel one. */
+/* Whether a request that comes in while a wait is open puts an end to it (see
+ * docs/design/wire.md): so it is for clients that cannot cancel one. */
 enum model_client {
     MODEL_CAN_CANCEL,
     MODEL_CANNOT_CANCEL,

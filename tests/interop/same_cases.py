@@ -1,4 +1,4 @@
-"""The command lines that torchrun_same.py compares on. Each says where the three differ on purpose; docs/differences.md
+"""The command lines that torchrun_same.py compares on. Each says where the three differ on purpose; docs/reference/differences.md
 says why. Standard library only."""
 import dataclasses
 import os

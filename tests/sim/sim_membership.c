@@ -13,9 +13,9 @@
  *   - what another node's loss did to a rank is neither the verdict nor charged to the budget
  *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
- * knows only what was written down as its generation was confirmed (docs/etcd.md): the same holds,
- * and no rank is stopped because of it alone. In another third the one that takes its place knows
- * nothing, as a ddp-rendezvous that was started again, and learns all from the members.
+ * knows only what was written down as its generation was confirmed (docs/design/etcd.md): the same
+ * holds, and no rank is stopped because of it alone. In another third the one that takes its place
+ * knows nothing, as a ddp-rendezvous that was started again, and learns all from the members.
  * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
  * none is left waiting. */
 #include "membership_world.h"

@@ -8,9 +8,9 @@
  * States are compared by a hash of all that decides what can follow, with times and generations as
  * seen from now.
  *
- * A state that is met again is not gone on from, so the promises of docs/membership.md hold for
- * every schedule within the budgets, however long. Checked in each state: as in sim_membership.c;
- * and that something can happen as long as not all is over.
+ * A state that is met again is not gone on from, so the promises of docs/design/membership.md hold
+ * for every schedule within the budgets, however long. Checked in each state: as in
+ * sim_membership.c; and that something can happen as long as not all is over.
  *
  * Where ranks outlive the end of a generation (config.recovers), their steps are counted, too. A
  * generation's ranks meet, and have the most steps that one of them had. A step is completed by one

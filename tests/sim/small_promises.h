@@ -1,5 +1,6 @@
-/* small_promises.h - what docs/membership.md promises, looked at in each state of a small world:
- * one rank in a place, one generation at a time, one verdict, no step lost, none counted twice. */
+/* small_promises.h - what docs/design/membership.md promises, looked at in each state of a small
+ * world: one rank in a place, one generation at a time, one verdict, no step lost, none counted
+ * twice. */
 #ifndef TESTS_SIM_SMALL_PROMISES_H
 #define TESTS_SIM_SMALL_PROMISES_H
 

@@ -40,14 +40,14 @@ static inline void assert_drawing(const char *path, const char *text, const char
                   variable, path);
 }
 
-/* docs/NAME.dot is the table. Make it again by WRITE_NAME_DOT=docs/NAME.dot in the environment, the
- * name in capitals. */
+/* docs/design/NAME.dot is the table. Make it again by WRITE_NAME_DOT=docs/design/NAME.dot in the
+ * environment, the name in capitals. */
 static inline void assert_drawn(const struct co_machine *m, const char *name)
 {
     char path[4096], variable[64];
     char *text;
     size_t n;
-    snprintf(path, sizeof path, "%s/../../docs/%s.dot", getenv("TEST_DATA"), name);
+    snprintf(path, sizeof path, "%s/../../docs/design/%s.dot", getenv("TEST_DATA"), name);
     snprintf(variable, sizeof variable, "WRITE_%s_DOT", name);
     for (char *c = variable; *c != '\0'; c++)
         *c = (char)toupper((unsigned char)*c);

@@ -1,5 +1,5 @@
-/* recovery.h - what a process keeps from one generation of its job to the next (docs/recovery.md),
- * and how the ranks of the next one come to the same state.
+/* recovery.h - what a process keeps from one generation of its job to the next
+ * (docs/design/recovery.md), and how the ranks of the next one come to the same state.
  *
  * A rank has completed so many steps; the most that any rank of a generation has is the state that
  * counts. Ranks that have it give it to the others: when they make a model, a sampler, or register

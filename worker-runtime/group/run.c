@@ -1,5 +1,5 @@
 /* run.c - the life of a worker in one call: one generation after the other, as long as ranks that
- * die are replaced. docs/recovery.md has the whole. */
+ * die are replaced. docs/design/recovery.md has the whole. */
 #include "checkpoint_request.h"
 #include "common/error.h"
 #include "group_join.h"

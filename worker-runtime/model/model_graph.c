@@ -1,7 +1,8 @@
 /* model_graph.c - steps in a CUDA graph: whether one goes there, and its end behind each launch.
  *
  * The averages of such a step are in the graph. Its end, in which the ranks agree that it counts,
- * is ddp_model_replayed(). docs/nccl.md, "Graphs", has the states that a step goes through. */
+ * is ddp_model_replayed(). docs/design/nccl.md, "Graphs", has the states that a step goes
+ * through. */
 #include "model_priv.h"
 
 #include "worker-runtime/device/device.h"

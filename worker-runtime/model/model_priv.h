@@ -253,7 +253,8 @@ int model_device_wait_replay(struct ddp_model *m);
 /* ddp_model_clip() */
 int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 
-/* --- model_graph.c: the states are in docs/nccl.md, "Graphs". On CPUs these return 0 ---------- */
+/* --- model_graph.c: the states are in docs/design/nccl.md, "Graphs". On CPUs these return 0
+ * ---------- */
 
 /* In a call that belongs to a step: the first one finds out where the step goes. returns 0;
  * otherwise a status, which was kept: the step is not in a graph that it should be in */

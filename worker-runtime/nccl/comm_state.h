@@ -2,8 +2,8 @@
  * leads to.
  *
  * Pure: no NCCL, no clock. Who holds the communicator feeds events in, and does what the answer
- * says; the end of that is the next event. docs/nccl.md has the table in words, docs/nccl.dot its
- * drawing.
+ * says; the end of that is the next event. docs/design/nccl.md has the table in words,
+ * docs/design/nccl.dot its drawing.
  *
  * Words:
  *   abort    frees the communicator whatever it does; the only call that ends kernels for good

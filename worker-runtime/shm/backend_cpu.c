@@ -1,7 +1,7 @@
 /* backend_cpu.c - collectives among the ranks of a node: which algorithm, and its stages one by
  * one.
  *
- * The algorithms, the same for all collectives (docs/collectives.md):
+ * The algorithms, the same for all collectives (docs/design/collectives.md):
  *   note       the data rides on the call's note
  *   one-shot   through the mailboxes, one meeting, everybody reads everything
  *   direct     in place, where all buffers lie in user segments

@@ -1,6 +1,6 @@
 /* backend_cpu.h - collectives on the memory of the CPU, among the ranks of one node.
  *
- * docs/collectives.md has the algorithms, their cost, and what a death does to each. */
+ * docs/design/collectives.md has the algorithms, their cost, and what a death does to each. */
 #ifndef DDP_WORKER_RUNTIME_SHM_BACKEND_CPU_H
 #define DDP_WORKER_RUNTIME_SHM_BACKEND_CPU_H
 

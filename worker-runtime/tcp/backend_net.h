@@ -1,7 +1,7 @@
 /* backend_net.h - collectives among ranks on several nodes: inside of a node by backend_cpu.c, and
  * between nodes over TCP, a socket per local rank.
  *
- * docs/collectives.md has the algorithms, their cost, and what a death does to each. */
+ * docs/design/collectives.md has the algorithms, their cost, and what a death does to each. */
 #ifndef DDP_WORKER_RUNTIME_TCP_BACKEND_NET_H
 #define DDP_WORKER_RUNTIME_TCP_BACKEND_NET_H
 
@@ -17,7 +17,7 @@ struct reduce_kernels;
 struct user_segment;
 
 /* From which size on which way is the fastest between nodes. The same on all ranks.
- * docs/collectives.md says what was measured. */
+ * docs/design/collectives.md says what was measured. */
 struct net_tuning {
     size_t whole_bytes;   /* of an all_reduce of very many nodes: up to this everybody works out
                              everything, in one exchange; of fewer nodes net_tuning_whole() */

@@ -1,5 +1,5 @@
 /* net_schedules.c - the collectives between nodes, stage by stage, and which schedule a call
- * follows (net_schedule_of(), at the end). docs/collectives.md has the table.
+ * follows (net_schedule_of(), at the end). docs/design/collectives.md has the table.
  *
  * What all schedules have in common: the first stage is among the ranks of a node, so that they
  * agree on the call before anything leaves it; then the slots (the first ranks of each node, as

@@ -1,4 +1,4 @@
-"""The parent of a --warm job's ranks: imports what they import, and is forked from. docs/warm.md says why so.
+"""The parent of a --warm job's ranks: imports what they import, and is forked from. docs/design/warm.md says why so.
 
 All of this happens while Python imports sitecustomize. In a preforked process that has become a rank it returns, and the
 interpreter goes on with the script by itself, as it would have without us.

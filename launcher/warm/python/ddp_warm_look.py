@@ -1,5 +1,5 @@
 """What the parent of warm ranks has to know: what is installed, what a script will import, and what the kernel says of
-this process. docs/warm.md
+this process. docs/design/warm.md
 """
 import ast
 import contextlib

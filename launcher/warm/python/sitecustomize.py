@@ -2,7 +2,7 @@
 
 It sees to it that nothing of that is left for the script to find, and does one of three things: reports what a rank
 imports (learn), makes sure that it is there to do the third (probe), or becomes the parent that ranks are forked from.
-Then it makes room for the sitecustomize that it has hidden, if there is one. docs/warm.md has the whole.
+Then it makes room for the sitecustomize that it has hidden, if there is one. docs/design/warm.md has the whole.
 """
 
 

@@ -25,7 +25,7 @@ class Launcher:
     name: str
     words: list  # the program, and what comes before the options
     env: dict
-    is_ours: bool  # it is held to what docs/membership.md promises, beyond what any launcher should do
+    is_ours: bool  # it is held to what docs/design/membership.md promises, beyond what any launcher should do
 
     def options(self, place, host, endpoint, port, plan):
         """endpoint: the number of the host where the nodes meet."""

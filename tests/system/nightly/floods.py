@@ -94,7 +94,7 @@ class Ways(unittest.TestCase):
         self.each_way(LINES_PROGRAM, str(N_LINES), expected=[of(0), of(1)])
 
     def test_lines_of_5_mb(self):
-        # they come in pieces (docs/launcher.md)
+        # they come in pieces (docs/design/launcher.md)
         body = f"for i in range(3):\n    put(b'%d' % rank * {N_LONG} + b'\\n')\n"
         self.each_way(*script(body), expected=[(b"%d" % rank * N_LONG + b"\n") * 3 for rank in range(2)],
                       is_whole=False)

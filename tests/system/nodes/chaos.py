@@ -99,7 +99,7 @@ class Chaos(Nodes):
         return next(iter(self.jobs[name].named("ddp-spawner")), None)
 
     def condemn(self, what, act):
-        """Of a node that has a spawner: before, there is nobody to clean up (docs/launcher.md)."""
+        """Of a node that has a spawner: before, there is nobody to clean up (docs/design/launcher.md)."""
         others = [name for name in self.other_nodes() if self.spawner_of(name) is not None]
         if others:
             name = self.draw.choice(others)
@@ -337,7 +337,7 @@ class OneNode(Seeded):
         with Job(*options, "-n", str(n_ranks), RANK, *stubborn, *family, "tell", "up", "wait", env=no_tracer) as job:
             # at a random point of the start: after that many lines were heard
             job.hear(draw.randint(0, n_ranks * (1 + len(family))))
-            # not ddprun and the spawner together: then no process is left to clean up (docs/launcher.md)
+            # not ddprun and the spawner together: then no process is left to clean up (docs/design/launcher.md)
             spare_spawner = draw.random() < 0.5
             for _ in range(draw.randint(1, 3)):
                 alive = sorted(pid for pid in job.processes()

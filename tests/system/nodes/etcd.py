@@ -1,4 +1,4 @@
-"""Nodes meet at a real etcd: docs/etcd.md. The one that has the roster is killed, leaves, is stopped; etcd is killed, stopped,
+"""Nodes meet at a real etcd: docs/design/etcd.md. The one that has the roster is killed, leaves, is stopped; etcd is killed, stopped,
 restarted, has users and certificates. All nodes are on this host.
 
 Covers: rendezvous/etcd, launcher/membership, launcher/node

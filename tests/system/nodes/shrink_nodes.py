@@ -1,5 +1,5 @@
 """With --on-failure shrink a rank that dies on one of several nodes is left out: those of all nodes go on, with new numbers,
-as the same processes (docs/recovery.md). The ranks are tests/support/programs/recovery_rank.c.
+as the same processes (docs/design/recovery.md). The ranks are tests/support/programs/recovery_rank.c.
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, rendezvous/membership, worker-runtime/group
 """

@@ -1,4 +1,4 @@
-"""A rank that dies is replaced, the others stay: docs/recovery.md. The ranks are tests/support/programs/recovery_rank.c, which tell
+"""A rank that dies is replaced, the others stay: docs/design/recovery.md. The ranks are tests/support/programs/recovery_rank.c, which tell
 each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without.
 
 Covers: launcher/supervisor, launcher/node, worker-runtime/group, worker-runtime/data, segments

@@ -68,9 +68,10 @@ def spans_of(page):
 def pages():
     yield os.path.join(ROOT, "README.md")
     yield os.path.join(ROOT, "examples", "README.md")
-    for name in sorted(os.listdir(os.path.join(ROOT, "docs"))):
-        if name.endswith(".md"):
-            yield os.path.join(ROOT, "docs", name)
+    for folder, _, names in sorted(os.walk(os.path.join(ROOT, "docs"))):
+        for name in sorted(names):
+            if name.endswith(".md"):
+                yield os.path.join(folder, name)
 
 
 class Pages(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared.
+"""docs/how-to/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared.
 
 Covers: launcher/reporting, launcher/diagnosis, worker-runtime/core, worker-runtime/join
 """
@@ -11,7 +11,7 @@ import unittest
 
 DDPRUN = os.environ["DDPRUN"]
 MISFIT = os.environ["MISFIT"]
-PAGE = os.path.join(os.environ["SOURCE_ROOT"], "docs/troubleshooting.md")
+PAGE = os.path.join(os.environ["SOURCE_ROOT"], "docs/how-to/troubleshooting.md")
 
 STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DDP_JOB_ID", "DDP_TIMEOUT", "CUDA_VISIBLE_DEVICES")
 
