@@ -16,7 +16,7 @@ from harness import DEADLINE_S, RANK, await_true, main
 from node import SHOW, TOKEN, UP, Node, finish
 from ports import free_port
 
-GREETING = b"DDP1" + bytes([5, 5, 0, 0]) + bytes(8) + bytes(range(32))  # docs/membership.md, in the clear
+GREETING = b"DDP1" + bytes([5, 5, 0, 0]) + bytes(8) + bytes(range(32))  # docs/design/membership.md, in the clear
 ANSWER_BYTES = 40
 NO_TOKEN = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""}
 WITH_TOKEN = {**NO_TOKEN, "DDP_TOKEN": TOKEN}
@@ -256,8 +256,10 @@ class Faults(unittest.TestCase):
 
     @staticmethod
     def give(path, line):
-        with open(path, "w") as f:
-            f.write(line + "\n")
+        """To the rank that has this FIFO open; OSError: it has ended."""
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, line.encode() + b"\n")
+        os.close(fd)
 
     def test_a_guest_that_stalls(self):
         for sent, said in ((b"", "does not answer the greeting"), (struct.pack("<I", 100) + b"x", "stopped in the middle of a frame")):
@@ -295,9 +297,10 @@ class Faults(unittest.TestCase):
                 self.assertEqual(node.processes(), [])
 
     def test_ranks_go_on_when_another_daemon_takes_the_place_of_one_that_was_killed(self):
-        # a rank that says its number, and again with each line that it is given; 9 fails it
-        script = "echo $RANK $TORCHELASTIC_RESTART_COUNT up > $TEST_FIFO\n" \
-                 "while read line < $0; do test $line = 9 && exit 9; echo $RANK $line > $TEST_FIFO; done\n"
+        # A rank that prints its number, and again with each line that it reads; 9 fails it. It is a writer of the FIFO as well: it
+        # reads no end of file when the test closes it.
+        script = "exec 3<>$0; echo $RANK $TORCHELASTIC_RESTART_COUNT up > $TEST_FIFO\n" \
+                 "while read line <&3; do test $line = 9 && exit 9; echo $RANK $line > $TEST_FIFO; done\n"
         bind = ("-b", f"127.0.0.1:{free_port()}")
         with tempfile.TemporaryDirectory() as folder, jobs_daemon(bind=bind) as daemon:
             words, logs = [[os.path.join(folder, name + what) for name in "ab"] for what in (".fifo", ".log")]
