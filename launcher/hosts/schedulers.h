@@ -3,7 +3,7 @@
  *
  * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
  * says all, and so does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name hosts,
- * which ssh reaches. docs/reference/managers.md has the table. */
+ * which ssh reaches. docs/reference/scheduler-detection.md has the table. */
 #ifndef DDP_LAUNCHER_HOSTS_SCHEDULERS_H
 #define DDP_LAUNCHER_HOSTS_SCHEDULERS_H
 

@@ -1,4 +1,4 @@
-"""README's two nodes: its commands, copied.
+"""docs/how-to/two-nodes-on-one-machine.md: its commands, copied.
 
 Covers: launcher/membership, launcher
 """
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-README = os.path.join(os.environ["SOURCE_ROOT"], "README.md")
+PAGE = os.path.join(os.environ["SOURCE_ROOT"], "docs/how-to/two-nodes-on-one-machine.md")
 BUILD = os.environ["BUILD_ROOT"]
 
 # with namespaces and names of namespaces of its own; their names are kept below /run
@@ -19,8 +19,8 @@ class TwoNodes(unittest.TestCase):
     def test_the_commands_train_on_two_nodes_and_then_on_one(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--net", "true"], stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("namespaces cannot be made here")
-        with open(README, encoding="utf-8") as f:
-            commands = re.search(r"^### Two nodes, .*?^```sh\n(.*?)^```", f.read(), re.MULTILINE | re.DOTALL)[1]
+        with open(PAGE, encoding="utf-8") as f:
+            commands = re.search(r"^## Commands\n.*?^```sh\n(.*?)^```", f.read(), re.MULTILINE | re.DOTALL)[1]
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "build"))
             for part in "launcher", "examples":

@@ -20,7 +20,7 @@ DDP_RENDEZVOUS = os.environ["DDP_RENDEZVOUS"]
 ROOT = os.environ["SOURCE_ROOT"]
 SAMPLES = os.path.join(ROOT, "examples/managers")
 UNIT = os.path.join(os.environ["BUILD_ROOT"], "packaging/ddp-rendezvous.service")
-PORT = 29400  # docs/reference/managers.md
+PORT = 29400  # docs/reference/scheduler-detection.md
 
 # Doubles of Slurm's programs: each does what one node's part of it comes to. And ddprun shows what it would start.
 DOUBLES = {
