@@ -65,6 +65,13 @@ def spans_of(page):
                     yield number, found[1], words[:next((n for n, word in enumerate(words) if re.match(r"\./|\.\.\.|.*\.py$|--$|#", word)), None)]
 
 
+def anchors_of(page):
+    """Those of its headings, as GitHub makes them."""
+    with open(page, encoding="utf-8") as f:
+        headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", f.read(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 def pages():
     yield os.path.join(ROOT, "README.md")
     yield os.path.join(ROOT, "examples", "README.md")
@@ -134,6 +141,23 @@ class Pages(unittest.TestCase):
                 n += 1
                 self.has_options(page, number, program, words)
         self.assertGreater(n, 5)
+
+    def test_the_index_links_to_every_page(self):
+        index = os.path.join(ROOT, "docs", "index.md")
+        with open(index, encoding="utf-8") as f:
+            targets = {os.path.normpath(os.path.join(ROOT, "docs", target)) for target in re.findall(r"\]\(([^)#\s]+)", f.read())}
+        self.assertEqual([os.path.relpath(page, ROOT) for page in pages()
+                          if page.startswith(os.path.dirname(index) + os.sep) and page != index and page not in targets], [])
+
+    def test_links_to_headings_lead_to_headings(self):
+        for page in pages():
+            with open(page, encoding="utf-8") as f:
+                text = f.read()
+            for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+                goal = os.path.join(os.path.dirname(page), target) if target else page
+                if "://" not in target and goal.endswith(".md"):
+                    with self.subTest(f"{os.path.relpath(page, ROOT)}: {target}#{anchor}"):
+                        self.assertIn(anchor, anchors_of(goal))
 
     def test_links_lead_to_files(self):
         for page in pages():
