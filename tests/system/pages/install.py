@@ -1,10 +1,11 @@
 """An installed tree: each of its programs starts from where it was installed to, with nothing in the environment that says where
-libraries are.
+libraries are; and links between its pages lead to files.
 
 Covers: perf, ctl, launcher, rendezvous/daemon
 """
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -35,6 +36,22 @@ class Install(unittest.TestCase):
                                          capture_output=True, text=True, timeout=60, check=False)
                     self.assertEqual(run.returncode, 0, run.stderr)
                     self.assertIn(name, run.stdout)
+
+    def test_links_of_installed_pages_lead_to_installed_files(self):
+        with tempfile.TemporaryDirectory(prefix="ddprun-install-") as folder:
+            subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--tags", "doc", "--destdir", folder],
+                           check=True, timeout=120, stdout=subprocess.DEVNULL)
+            root = os.path.join(folder, prefix().lstrip("/"), "share/doc/ddprun")
+            pages = [os.path.join(directory, name) for directory, _, names in os.walk(root) for name in names if name.endswith(".md")]
+            self.assertIn(os.path.join(root, "docs/index.md"), pages)
+            for page in pages:
+                with open(page, encoding="utf-8") as file:
+                    targets = re.findall(r"\]\(([^)#\s]+)", file.read())
+                for target in targets:
+                    path = os.path.relpath(os.path.join(os.path.dirname(page), target), root)
+                    if "://" not in target and not path.startswith("man/"):  # man pages are where man looks for them
+                        with self.subTest(page=os.path.relpath(page, root)):
+                            self.assertTrue(os.path.exists(os.path.join(root, path)), target)
 
 
 if __name__ == "__main__":
