@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 };
-enum { BUSY_LOOKS = 3, BUSY_PERCENT = 25 }; /* of a CPU; less where ranks share one */
+enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 }; /* within the timeout */
+/* The last looks show what a rank does now: before them it may have been importing modules. */
+enum { BUSY_LOOKS = 4, BUSY_PERCENT = 25 }; /* of a CPU; less where ranks share one */
 
 struct use { /* of the CPU, as one look shows it */
     bool is_runnable;
@@ -22,9 +23,9 @@ struct use { /* of the CPU, as one look shows it */
 struct rank { /* when it was last seen to change */
     bool has_page;
     uint64_t digest;
-    uint64_t page_ms, any_ms; /* its page; that, or its output */
-    struct use uses[LOOKS];   /* the last ones, in a ring */
-    unsigned n_uses;          /* all of them */
+    uint64_t page_ms, any_ms;    /* its page; that, or its output */
+    struct use uses[BUSY_LOOKS]; /* the last ones, in a ring */
+    unsigned n_uses;             /* all of them */
 };
 
 struct hang {
@@ -79,7 +80,7 @@ static void note_rank(struct rank *r, const struct hang_look *look, uint64_t now
         r->any_ms = r->page_ms;
     if (look->output_ms > r->any_ms)
         r->any_ms = look->output_ms;
-    r->uses[r->n_uses++ % LOOKS] =
+    r->uses[r->n_uses++ % BUSY_LOOKS] =
         (struct use){.is_runnable = look->is_runnable, .at_ms = now_ms, .cpu_ms = look->cpu_ms};
 }
 
@@ -88,8 +89,8 @@ int hang_cpu_percent(const struct hang *h, int rank)
     const struct rank *r = &h->ranks[rank];
     if (r->n_uses < BUSY_LOOKS)
         return -1;
-    const struct use *from = &r->uses[r->n_uses < LOOKS ? 0 : r->n_uses % LOOKS];
-    const struct use *to = &r->uses[(r->n_uses - 1) % LOOKS];
+    const struct use *from = &r->uses[r->n_uses % BUSY_LOOKS];
+    const struct use *to = &r->uses[(r->n_uses - 1) % BUSY_LOOKS];
     const uint64_t ms = since(from->at_ms, to->at_ms);
     const uint64_t percent = ms > 0 ? since(from->cpu_ms, to->cpu_ms) * 100 / ms : 0;
     return from->cpu_ms == 0 ? -1 : percent > INT_MAX ? INT_MAX : (int)percent;
@@ -100,11 +101,10 @@ int hang_cpu_percent(const struct hang *h, int rank)
 static bool is_busy(const struct hang *h, int rank)
 {
     const struct rank *r = &h->ranks[rank];
-    const unsigned n = r->n_uses < LOOKS ? r->n_uses : LOOKS;
     unsigned n_runnable = 0;
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < BUSY_LOOKS; i++)
         n_runnable += r->uses[i].is_runnable;
-    return n >= BUSY_LOOKS && (n_runnable == n || hang_cpu_percent(h, rank) >= BUSY_PERCENT);
+    return n_runnable == BUSY_LOOKS || hang_cpu_percent(h, rank) >= BUSY_PERCENT;
 }
 
 static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)

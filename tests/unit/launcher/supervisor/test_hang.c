@@ -319,6 +319,31 @@ START_TEST(only_the_last_looks_tell_which_rank_runs)
 }
 END_TEST
 
+START_TEST(what_silent_ranks_did_before_they_hung_does_not_count)
+{
+    static const struct {
+        const char *before, *acts;
+    } rows[] = {
+        {"RRRR", "aaaR"}, /* all import their modules, and then one computes for good */
+        {"aaaa", "aaar"}, /* one begins to compute late, on a machine that has no CPU left */
+        {"RRaR", "aaaR"},
+    };
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        hang_renew(h, false, now_ms);
+        for (int i = 0; i < N; i++)
+            set_act(i, rows[row].before[i]);
+        ck_assert(!pass(T / 2));
+        for (int i = 0; i < N; i++)
+            set_act(i, rows[row].acts[i]);
+        ck_assert(!pass(T / 2 - STEP));
+        ck_assert(pass(STEP));
+        ck_assert_msg(found.rank == 3 && found.odd == HANG_RUNS && !found.is_guess,
+                      "'%s' and then '%s': rank %d, odd %d, guess %d", rows[row].before,
+                      rows[row].acts, found.rank, found.odd, found.is_guess);
+    }
+}
+END_TEST
+
 START_TEST(with_other_nodes_only_what_is_certain_is_said)
 {
     hang_renew(h, true, now_ms);
@@ -378,6 +403,7 @@ TEST_SUITE(hang)
     tcase_add_test(tc, of_silent_ranks_the_one_that_sleeps_elsewhere_is_named);
     tcase_add_test(tc, of_silent_ranks_the_one_that_differs_is_named);
     tcase_add_test(tc, only_the_last_looks_tell_which_rank_runs);
+    tcase_add_test(tc, what_silent_ranks_did_before_they_hung_does_not_count);
     tcase_add_test(tc, with_other_nodes_only_what_is_certain_is_said);
     tcase_add_test(tc, time_begins_again_with_a_generation);
     tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
