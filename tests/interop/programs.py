@@ -208,7 +208,7 @@ def attempt(command, python, env, wanted, status):
         out, _ = child.communicate(timeout=DEADLINE_S)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
-        out, _ = child.communicate()
+        out, _ = child.communicate(timeout=DEADLINE_S)
         wrong = f"still running after {DEADLINE_S} s"
     else:
         missing = [pattern for pattern in wanted if not re.search(pattern, out)]

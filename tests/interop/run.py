@@ -86,7 +86,10 @@ def run(command, env, expect=(0,)):
             out, err = child.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            out, err = child.communicate()
+            try:
+                out, err = child.communicate(timeout=10)
+            except subprocess.TimeoutExpired as error:  # a process of another session holds its output open
+                out, err = ((text or b"").decode(errors="replace") for text in (error.stdout, error.stderr))
     print(out, err, sep="\n--- stderr:\n", flush=True)
     if late:
         fail(f"it was still running after {DEADLINE_S} s")

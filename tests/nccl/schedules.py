@@ -123,7 +123,7 @@ def run(schedule, args, folder, timeout=None):
         out, said = job.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)
-        out, said = job.communicate()
+        out, said = job.communicate(timeout=LIMIT_S)
         return "HANGS", out + said
     broken = read(report)
     if broken:

@@ -3,6 +3,7 @@
 No test waits for time to pass: each waits for an event, with a deadline that only a failure reaches.
 """
 import contextlib
+import faulthandler
 import os
 import select
 import shutil
@@ -25,6 +26,9 @@ for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP
 
 # Nor that somebody went home while the tests run: ddprun leaves an ignored SIGHUP ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# meson ends a test that takes too long with SIGTERM: the log then has the line where each thread waits.
+faulthandler.register(signal.SIGTERM, chain=True)
 
 
 class Job:
@@ -59,10 +63,17 @@ class Job:
         if self.process.stdin is not None:
             self.process.stdin.close()
             self.process.stdin = None
-        self.process.communicate()
-        kill_all(self.processes())
-        os.close(self.fifo_fd)
-        shutil.rmtree(self.dir)
+        self.process.wait(DEADLINE_S)
+        kill_all(self.processes())  # one of them may hold the pipes open that communicate() reads to their ends
+        try:
+            self.process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"a process without the job's mark holds its output open after {DEADLINE_S:g} s") from error
+        finally:
+            for stream in filter(None, (self.process.stdout, self.process.stderr)):
+                stream.close()
+            os.close(self.fifo_fd)
+            shutil.rmtree(self.dir)
 
     def signal(self, sig):
         self.process.send_signal(sig)

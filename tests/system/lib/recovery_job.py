@@ -66,7 +66,7 @@ def alone(n, epochs, batches):
     """The steps of a run in which nothing happens."""
     with Job("-n", str(n), RECOVERY_RANK, str(epochs), str(batches), "0") as job:
         steps = Ranks(job).hear_all()
-        assert job.process.wait() == 0
+        assert job.process.wait(DEADLINE_S) == 0
         return steps
 
 

@@ -90,7 +90,7 @@ class Slurm:
 
     def __exit__(self, *_):
         self.server.stdin.close()
-        self.server.wait()
+        self.server.wait(DEADLINE_S)
         self.server.stdout.close()
 
 

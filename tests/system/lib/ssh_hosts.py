@@ -166,7 +166,7 @@ class SshHosts:
     def close(self):
         for daemon in self.daemons:
             daemon.terminate()
-            daemon.wait()
+            daemon.wait(DEADLINE_S)
         for space in [f"{self.netns}-{name}" for name in self.names] + [self.netns]:
             subprocess.run(["ip", "netns", "delete", space], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)

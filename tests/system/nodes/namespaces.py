@@ -37,7 +37,7 @@ class Namespaces(unittest.TestCase):
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.communicate(timeout=DEADLINE_S)
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
