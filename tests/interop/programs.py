@@ -181,7 +181,7 @@ def find_environment(name):
     try:
         python, env = find_python(version)
     except SystemExit:
-        raise Skip(f"no PyTorch {version}: scripts/install-deps --interop") from None
+        raise Skip(f"no PyTorch {version}: scripts/install-deps --interop --programs") from None
     if name == "programs":
         python = os.path.join(cache_dir(), "ddprun/programs/bin/python")
         if not os.path.exists(os.path.join(cache_dir(), "ddprun/programs/complete")):

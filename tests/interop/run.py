@@ -7,7 +7,7 @@ The program is ddprun; cases about another part of ours take that, or the test p
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
 $TORCH_1_13_PYTHON (default /usr/bin/python3) and in $TORCH_2_11_PYTHON and its like (default: the virtual
-environments that scripts/install-deps makes, with --interop for 2.11 and with --interop-old for 2.1 and 2.4).
+environments that scripts/install-deps makes, with --interop for 2.11 and with --interop-old for the others).
 """
 import argparse
 import contextlib
