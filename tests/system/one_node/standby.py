@@ -39,8 +39,15 @@ class Standby(unittest.TestCase):
 
     def await_standbys(self, job, ranks, n):
         """-> their pids. The ranks go on meanwhile: what they write fits into the pipe."""
-        await_true(lambda: len(programs_of(job) - set(ranks.pids.values())) == n, lambda: programs_of(job))
-        return programs_of(job) - set(ranks.pids.values())
+        found = set()
+
+        def are_there():
+            found.clear()
+            found.update(programs_of(job) - set(ranks.pids.values()))
+            return len(found) == n
+
+        await_true(are_there, lambda: found)
+        return found
 
     def test_the_successor_of_a_killed_rank_is_the_process_that_waited(self):
         for n, victim in (2, 0), (3, 2):
