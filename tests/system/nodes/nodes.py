@@ -151,7 +151,7 @@ class Scaling(unittest.TestCase):
     """A node joins a job that runs, with --admit-at checkpoint."""
     SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
              "wait")  # told first: who has saved may be stopped
-    SAVES_IN_PYTHON = python_of("launcher.md") + """
+    SAVES_IN_PYTHON = python_of("design/launcher.md") + """
 fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
 print(os.environ["RANK"], "up", file=fifo)
 select.select([CHECKPOINT_FD], [], [])
