@@ -88,6 +88,7 @@ void rank_values_fill(struct rank_values *v, const struct job_spec *spec,
     set_value(v, TEMPLATE_MASTER_PORT, place->master_port);
     v->of[TEMPLATE_RUN_ID] = spec->run_id;
     set_value(v, TEMPLATE_GENERATION, place->generation);
+    v->as_torchrun = spec->as_torchrun;
 }
 
 /* Is the '$' at `at` that of the local rank? returns how long it is; 0: no */
@@ -103,8 +104,16 @@ static size_t match_local_rank(const char *at)
     return 0;
 }
 
+/* Is the first '$' of the two at `at` dropped? torchrun drops it from each pair, as Python's
+ * string.Template does. ddprun keeps "$$", the process ID of a shell, unless the second '$' would
+ * stand for the local rank otherwise. */
+static bool is_escape(const char *at, bool as_torchrun)
+{
+    return at[0] == '$' && at[1] == '$' && (as_torchrun || match_local_rank(at + 1) > 0);
+}
+
 /* Fill in what a '$' stands for. `to` NULL: only measure. returns the word's length */
-static size_t fill_dollars(const char *word, const char *local_rank, char *to)
+static size_t fill_dollars(const char *word, const char *local_rank, bool as_torchrun, char *to)
 {
     size_t n = 0;
     size_t rank_len = strlen(local_rank);
@@ -117,7 +126,7 @@ static size_t fill_dollars(const char *word, const char *local_rank, char *to)
             c += len;
             continue;
         }
-        c += *c == '$' && c[1] == '$';
+        c += is_escape(c, as_torchrun);
         if (to != NULL)
             to[n] = *c;
         n++;
@@ -136,7 +145,7 @@ static size_t fill_word(const struct job_program *p, int i, const struct rank_va
     if (p->fills_braces && i >= p->n_program_words)
         which = rank_argv_template(word);
     if (i > 0 && which == N_TEMPLATES)
-        return fill_dollars(word, v->local_rank, to);
+        return fill_dollars(word, v->local_rank, v->as_torchrun, to);
     if (which != N_TEMPLATES)
         word = v->of[which];
     if (to != NULL) /* as it is: also the program's own name, which is no template */

@@ -1,7 +1,9 @@
 /* rank_argv.h - the job's words -> one rank's. Pure.
  *
- * As torchrun, in each word behind the first $local_rank and ${local_rank} stand for the local
- * rank, $$ for $, and any other $ for itself.
+ * As with torchrun, $local_rank and ${local_rank} in each word after the first stand for the local
+ * rank, and any other $ stands for itself. $$local_rank and $${local_rank} stand for the text with
+ * one $ less. Under the name torchrun each $$ stands for $; ddprun leaves other $$ unchanged: they
+ * are the process ID of a shell.
  *
  * A template is an argument that is nothing but a name in braces: {rank} by itself, not rank={rank}
  * and not {rank} inside a text, since braces mean something to JSON, to shells and to Python. It
@@ -45,6 +47,7 @@ enum { RANK_NUMBER_BYTES = 12 };
 
 struct rank_values { /* what is filled in */
     int rank, local;
+    bool as_torchrun;                   /* what "$$" means */
     char local_rank[RANK_NUMBER_BYTES]; /* for '$', and for spec->local_rank_arg */
     const char *of[N_TEMPLATES];        /* borrowed, or of numbers: don't copy the struct */
     char numbers[N_TEMPLATES][RANK_NUMBER_BYTES];

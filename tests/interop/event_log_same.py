@@ -52,8 +52,9 @@ def run(launcher, env, name, folder):
     """-> the lines of its records"""
     options, script = CASES[name]
     os.mkdir(folder)
+    # torchrun makes one $ of two in an argument, ddprun does not
     command = launcher + (f"--nnodes 1 --nproc-per-node 2 --rdzv-id events {options} --event-log-handler console "
-                          "--no-python sh -c").split() + [(WORKER + script).replace("$$", "$$$$")]
+                          "--no-python sh -c").split() + [(WORKER + script).replace("$$", "$(exec sh -c 'echo $PPID')")]
     process = subprocess.Popen(command, env=dict(env, EVENTS_DIR=folder), text=True, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:

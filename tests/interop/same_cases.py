@@ -102,9 +102,10 @@ CASES = [
     alone("double_dash_behind_a_program", "--nproc-per-node 2 --no-python @WORKER@ -- -x", python=False,
           only=("torchrun", "link")),
     alone("double_dash_later", "--nproc-per-node 2 @WORKER@ a -- -x --"),
-    alone("templates", "--nproc-per-node 2 @WORKER@ ${local_rank} a$local_rank.b $local_ranks $HOME $$ $$$ $${local_rank} "
-          "${x} $ $1 ${local_rank"),
-    alone("templates_without_python", "--nproc-per-node 2 --no-python @WORKER@ out/${local_rank} $$x", python=False),
+    alone("templates", "--nproc-per-node 2 @WORKER@ ${local_rank} a$local_rank.b $local_ranks $HOME $${local_rank} "
+          "$$local_rank ${x} $ $1 ${local_rank"),
+    alone("templates_of_two_dollars", "--nproc-per-node 2 @WORKER@ $$ $$$ $$x $$$local_rank", only=("torchrun", "link")),
+    alone("templates_without_python", "--nproc-per-node 2 --no-python @WORKER@ out/${local_rank}", python=False),
     case("launch", "--nproc-per-node 2 --master-port @PORT@ @WORKER@ a", module="launch",
          ours="--nproc-per-node 2 --master-port @PORT@ --local-rank-arg=--local-rank @WORKER@ a"),
     case("launch_a_module", "--nproc-per-node 2 --master-port @PORT@ -m dump a", module="launch",

@@ -15,7 +15,7 @@ from elastic_job import LISTENS, own_sockets, sockets_seen_by
 from harness import DDPRUN, DEADLINE_S, await_true, is_gone, main
 from node import Node
 
-SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$$$ > $TEST_FIFO; "
+SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$ > $TEST_FIFO; "
         "test -n \"$TEST_BAD\" && exit 7; until [ -e $TEST_END ]; do sleep 0.05; done; read code < $TEST_END; exit $code")
 PLUGINS = os.environ["DDP_PLUGIN_DIR"]
 SEED = os.environ.get("TEST_SEED")

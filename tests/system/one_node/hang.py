@@ -41,7 +41,7 @@ class FlightRecorder(unittest.TestCase):
         """In its place the ranks write such a file, and end as it ends them."""
         with tempfile.TemporaryDirectory() as folder:
             script = 'echo "kept by $RANK" >$TORCH_FR_DUMP_TEMP_FILE$RANK; test $RANK = 0 || exec sleep 1000; ' \
-                'kill -ABRT $$$$'  # of an argument two of them are one, as for torchrun
+                'kill -ABRT $$'
             env = {"TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
             code, _, err = run("-n", "2", "--log-dir", folder + "/logs", "sh", "-c", script, env=env)
             self.assertEqual(code, 128 + signal.SIGABRT, err)

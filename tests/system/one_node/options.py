@@ -24,7 +24,12 @@ class Options(unittest.TestCase):
         for words in (["--local-rank-arg=--local_rank"], ["--local-rank-arg=--local_rank", "--no-python"]):
             code, out, err = run("-n", "2", *words, "echo", "$local_rank", "$$", "$HOME")
             self.assertEqual((code, sorted(out.splitlines())),
-                             (0, [f"--local_rank={r} {r} $ $HOME" for r in range(2)]), err)
+                             (0, [f"--local_rank={r} {r} $$ $HOME" for r in range(2)]), err)
+
+    def test_a_shell_s_own_process_id_is_no_template(self):
+        code, out, err = run("-n", "2", "sh", "-c", "echo $$ $${local_rank}", env={"local_rank": "kept"})
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"\A([0-9]+ kept\n){2}\Z")
 
     def test_several_programs_are_one_job(self):
         words = ["-n", "2", "--label={rank} ", "sh", "-c", 'echo "a $RANK of $WORLD_SIZE"', ":", "-n", "3", "sh", "-c",

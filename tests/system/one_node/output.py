@@ -283,7 +283,7 @@ class OnATerminal(unittest.TestCase):
     def test_progress_is_told_from_complaints(self):
         """With --restart-after-progress each stream has a terminal of its own."""
         for stream, expected in ((1, "; restart 1 (after progress)\n"), (2, "rank 0 failed: killed by SIGKILL")):
-            script = f"test -t 1 && test -t 2 && sleep 0.01 && echo g$DDP_GENERATION $$$$. >&{stream}; exec sleep 1000"
+            script = f"test -t 1 && test -t 2 && sleep 0.01 && echo g$DDP_GENERATION $$. >&{stream}; exec sleep 1000"
             with self.subTest(stream), Terminal("-n", "1", "--restart-after-progress=1ms", "sh", "-c", script) as t:
                 text = t.read(".")
                 os.kill(int(re.search(r"g0 (\d+)", text).group(1)), signal.SIGKILL)

@@ -82,7 +82,7 @@ class Restarts(unittest.TestCase):
             code, _, err = job.end()
             self.assertEqual(code, 5)
             self.assertEqual(err.count(b"; restart"), 1)
-        script = f"echo $$$$ >$TEST_FIFO; exec {RANK} wait"  # $$: a $
+        script = f"echo $$ >$TEST_FIFO; exec {RANK} wait"
         with Job("--max-restarts", "1/1ms", "-n", "1", "sh", "-c", script) as job:
             for _ in range(3):
                 pid = int(job.hear(1)[0])
@@ -200,7 +200,7 @@ class AfterProgress(unittest.TestCase):
     def check_output(self, after, stream, expected, *words):
         """Rank 0 writes more than a pipe holds: when it has done so, ddprun has seen some of it."""
         script = (f"echo up >$TEST_FIFO; if read x; then head -c 100000 /dev/zero | tr '\\0' x >&{stream}; "
-                  "echo $$$$ >$TEST_FIFO; fi; exec sleep 1000")
+                  "echo $$ >$TEST_FIFO; fi; exec sleep 1000")
         with self.subTest((after, stream, words)), Job(f"--restart-after-progress={after}", "--max-restarts", "1", "-n",
                                                        "2", *words, "sh", "-c", script, stdin=subprocess.PIPE) as job:
             job.hear(2)
@@ -234,7 +234,7 @@ class Output(unittest.TestCase):
                   "[ $DDP_GENERATION = 1 ] && exit 0; echo $$ $RANK >$TEST_FIFO; sleep 1000")
         for sink in ("two pipes", "one pipe"):
             with self.subTest(sink), Job("--max-restarts", "1", "-n", "3", "--label={rank}:", "sh", "-c",
-                                         script.replace("$$", "$$$$"),
+                                         script,
                                          **({"stderr": subprocess.STDOUT} if sink == "one pipe" else {})) as job:
                 heard = job.hear(6)
                 self.assertEqual(heard[3:], ["up"] * 3)

@@ -354,7 +354,7 @@ class Restarts(unittest.TestCase):
         with Warm(self.folder, "--warm=start", "--local-rank-arg=--local_rank", words=["args.py", "x$local_rank", "$$"]) as job:
             code, out, err = job.end()
         self.assertEqual(job.ways(0), [True, True])
-        words = [f"['args.py', '--local_rank={n}', 'x{n}', '$']" for n in range(2)]
+        words = [f"['args.py', '--local_rank={n}', 'x{n}', '$$']" for n in range(2)]
         self.assertEqual((code, sorted(out.decode().splitlines())), (0, [f"{w} {w}" for w in words]), err)
 
 

@@ -65,9 +65,10 @@ END_TEST
 
 START_TEST(each_form_of_a_dollar_means_what_it_means_to_torchrun)
 {
-    /* what Python says to the same text, for local rank 12 */
+    /* what Python makes of the same text for local rank 12, and what ddprun makes of it if that
+     * differs */
     static const struct {
-        const char *word, *expected;
+        const char *word, *expected, *ours;
     } cases[] = {
         {"${local_rank}", "12"},
         {"$local_rank", "12"},
@@ -79,17 +80,24 @@ START_TEST(each_form_of_a_dollar_means_what_it_means_to_torchrun)
         {"${local_ranks}", "${local_ranks}"},
         {"${local_rank", "${local_rank"},
         {"${ local_rank }", "${ local_rank }"},
-        {"$$", "$"},
-        {"$$$", "$$"},
-        {"$$$$", "$$"},
+        {"$$", "$", "$$"},
+        {"$$$", "$$", "$$$"},
+        {"$$$$", "$$", "$$$$"},
+        {"echo $$ $$. $$x", "echo $ $. $x", "echo $$ $$. $$x"},
+        {"$$local_ranks", "$local_ranks", "$$local_ranks"},
+        {"$$local_rank", "$local_rank"},
         {"$${local_rank}", "${local_rank}"},
-        {"$$${local_rank}", "$12"},
+        {"$$${local_rank}", "$12", "$${local_rank}"},
         {"$HOME $1 ${x} $", "$HOME $1 ${x} $"},
         {"", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char expected[100];
+        spec.as_torchrun = true;
         snprintf(expected, sizeof expected, "p|%s|end", cases[i].expected);
+        ck_assert_str_eq(MAKE(12, 1, "p", cases[i].word, "end"), expected);
+        spec.as_torchrun = false;
+        snprintf(expected, sizeof expected, "p|%s|end", cases[i].ours ?: cases[i].expected);
         ck_assert_str_eq(MAKE(12, 1, "p", cases[i].word, "end"), expected);
     }
 }
@@ -97,7 +105,7 @@ END_TEST
 
 START_TEST(the_programs_own_name_is_no_template)
 {
-    ck_assert_str_eq(MAKE(3, 1, "./$$", "$$"), "./$$|$");
+    ck_assert_str_eq(MAKE(3, 1, "./$local_rank", "$local_rank"), "./$local_rank|3");
     ck_assert_str_eq(MAKE(3, 3, "python", "-u", "train_$local_rank.py"), "python|-u|train_3.py");
 }
 END_TEST
@@ -106,8 +114,8 @@ START_TEST(the_local_rank_stands_right_behind_the_script)
 {
     spec.has_templates = false;
     spec.local_rank_arg = "--local_rank";
-    ck_assert_str_eq(MAKE(0, 3, "python", "-u", "train.py", "--lr", "$$"),
-                     "python|-u|train.py|--local_rank=0|--lr|$");
+    ck_assert_str_eq(MAKE(0, 3, "python", "-u", "train.py", "--lr", "$local_rank"),
+                     "python|-u|train.py|--local_rank=0|--lr|0");
     ck_assert_str_eq(MAKE(1023, 1, "program"), "program|--local_rank=1023");
     ck_assert_str_eq(MAKE(7, 4, "python", "-u", "-m", "package"),
                      "python|-u|-m|package|--local_rank=7");
