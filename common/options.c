@@ -132,7 +132,11 @@ static int take_value(struct co_option_walk *w, const struct co_option *o, const
         if (attached != NULL)
             return co_fail(err, -EINVAL, "option '%s' takes no value: '%.60s'", w->spelled,
                            attached);
-    } else if (value == NULL && !o->optional) {
+    } else if (value == NULL && o->optional) {
+        if (o->takes_next && w->spelled[1] == '-' && w->at < w->argc &&
+            !looks_like_option(w->argv[w->at]))
+            value = w->argv[w->at++];
+    } else if (value == NULL) {
         if (w->at >= w->argc)
             return co_fail(err, -EINVAL, "option '%s' needs a value: %s", w->spelled, o->value);
         value = w->argv[w->at];
@@ -226,18 +230,22 @@ static int print_words(const char *text, int column, FILE *out)
     return column;
 }
 
-static void print_option(const struct co_option *o, FILE *out)
+static int print_name(const struct co_option *o, FILE *out)
 {
     int column = o->letter != 0 ? fprintf(out, "  -%c, --%s", o->letter, o->name)
                                 : fprintf(out, "      --%s", o->name);
     if (o->value != NULL)
-        column += fprintf(out, o->optional ? "[=%s]" : " %s", o->value);
+        column += fprintf(out, !o->optional ? " %s" : o->takes_next ? " [%s]" : "[=%s]", o->value);
     if (column + 2 > HELP_COLUMN) {
         fprintf(out, "\n");
         column = 0;
     }
-    fprintf(out, "%*s", HELP_COLUMN - column, "");
-    column = print_words(o->help, HELP_COLUMN, out);
+    return column + fprintf(out, "%*s", HELP_COLUMN - column, "");
+}
+
+static void print_option(const struct co_option *o, FILE *out)
+{
+    int column = print_words(o->help, print_name(o, out), out);
     if (o->env != NULL) {
         char variable[80];
         snprintf(variable, sizeof variable, "[%s]", o->env);
@@ -246,12 +254,51 @@ static void print_option(const struct co_option *o, FILE *out)
     fprintf(out, "\n");
 }
 
-void co_options_print_help(const struct co_option *table, FILE *out)
+/* The heading, and the options up to the next one. returns the first row of the next group */
+static const struct co_option *print_group(const struct co_option *o, FILE *out)
 {
-    for (const struct co_option *o = table; o->id != 0; o++) {
-        if (o->subject != NULL)
-            fprintf(out, "%s%s:\n", o == table ? "" : "\n", o->subject);
+    if (o->subject != NULL)
+        fprintf(out, "%s:\n", o->subject);
+    do {
         if (o->help != NULL)
             print_option(o, out);
+        o++;
+    } while (o->id != 0 && o->subject == NULL);
+    return o;
+}
+
+void co_options_print_help(const struct co_option *table, FILE *out)
+{
+    for (const struct co_option *o = table; o->id != 0;) {
+        fputs(o == table ? "" : "\n", out);
+        o = print_group(o, out);
     }
+}
+
+bool co_options_print_group(const struct co_option *table, const char *topic, FILE *out)
+{
+    for (const struct co_option *o = table; o->id != 0; o++) {
+        if (o->topic != NULL && strcmp(o->topic, topic) == 0) {
+            print_group(o, out);
+            return true;
+        }
+    }
+    return false;
+}
+
+void co_options_print_brief(const struct co_option *table, FILE *out)
+{
+    for (const struct co_option *o = table; o->id != 0; o++) {
+        if (o->brief != NULL) {
+            print_words(o->brief, print_name(o, out), out);
+            fprintf(out, "\n");
+        }
+    }
+}
+
+void co_options_print_topics(const struct co_option *table, FILE *out)
+{
+    for (const struct co_option *o = table; o->id != 0; o++)
+        if (o->topic != NULL)
+            fprintf(out, "  %-14s %s\n", o->topic, o->subject);
 }

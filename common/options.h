@@ -1,4 +1,4 @@
-/* options.h - a table of options -> parsing the command line, and the --help made of it.
+/* options.h - a table of options: parses the command line, and prints the help.
  *
  * Long options take dashes and underscores alike, unambiguous prefixes, --name=V and --name V;
  * letters take -n 4, -n4, -n=4, and flags may share a dash (-vv). The walk ends at the first word
@@ -26,16 +26,21 @@ struct co_error;
 #define CO_OPTIONS_MAX      1000 /* options on one command line; more are refused */
 
 struct co_option {
-    int id;              /* > 0; rows with one id are spellings of one option. 0 ends the table */
-    char letter;         /* 'n' for -n; 0: none */
-    const char *name;    /* the long name, with dashes */
-    const char *value;   /* what the help calls its value, "N"; NULL: a flag, it takes none */
-    const char *env;     /* the variable that holds its default, told by the help; NULL: none */
-    const char *help;    /* one or more sentences; NULL: not in the help (another spelling) */
-    const char *subject; /* the heading above this row and those that follow; NULL: no new one */
-    int value_max;       /* bytes of the value; 0: CO_OPTION_VALUE_MAX */
-    bool optional;       /* --name without a value is right, too; a value only follows behind '=' */
-    bool weak;           /* a prefix shared with one option that isn't means that one */
+    int id;            /* > 0; rows with one id are spellings of one option. 0 ends the table */
+    char letter;       /* 'n' for -n; 0: none */
+    const char *name;  /* the long name, with dashes */
+    const char *value; /* what the help calls its value, "N"; NULL: a flag, it takes none */
+    const char *env;   /* the variable that holds its default, shown in the help; NULL: none */
+    const char *help;  /* one or more sentences; NULL: not in the help (another spelling) */
+    const char
+        *subject;      /* the heading of the group that begins with this row; NULL: no new group */
+    int value_max;     /* bytes of the value; 0: CO_OPTION_VALUE_MAX */
+    bool optional;     /* --name may have no value; a value only follows after '=' */
+    bool weak;         /* a prefix shared with one option that isn't means that one */
+    bool takes_next;   /* with `optional`: the long form also takes the next word as its value,
+                            unless that looks like an option */
+    const char *topic; /* with `subject`: the group in one word, for --help TOPIC */
+    const char *brief; /* a line of the short help; NULL: not in it */
 };
 
 struct co_option_walk {
@@ -71,5 +76,14 @@ int co_options_next(struct co_option_walk *w, struct co_option_found *ret, struc
 
 /* The table as text, wrapped at 80 columns: a heading per subject, then a paragraph per option. */
 void co_options_print_help(const struct co_option *table, FILE *out);
+
+/* The group with this topic, in the same form. returns false: no group has it, nothing is printed */
+bool co_options_print_group(const struct co_option *table, const char *topic, FILE *out);
+
+/* The options that have a `brief` text, without headings. */
+void co_options_print_brief(const struct co_option *table, FILE *out);
+
+/* A line for each group that has a topic: the topic and the subject. */
+void co_options_print_topics(const struct co_option *table, FILE *out);
 
 #endif

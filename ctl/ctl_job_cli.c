@@ -204,13 +204,14 @@ void ctl_job_cli_print_help(enum ctl_command command, FILE *out)
     fprintf(out, "Usage: ddpctl %s [OPTION]...%s%s\n%s\n", form->name,
             *form->operands != '\0' ? " " : "", form->operands, form->help);
     if (*form->operands != '\0')
-        fputs("\nJOB is a run id, the beginning of one, or the pid of a ddprun. It may be left\n"
-              "out while there is only one.\n",
+        fputs("\nJOB is a run ID, the beginning of one, or the PID of a ddprun. It may be\n"
+              "omitted if there is only one job.\n",
               out);
-    fputs("\n", out);
+    fputs("\nOptions:\n", out);
     co_options_print_help(form->table, out);
     fputs("\n"
-          "Exit status: 0 done; 1 there is no such job or rank, or it cannot be done; 2 wrong\n"
-          "usage; 69 the job does not answer; 70 no memory; 74 stdout fails. More in ddpctl(1).\n",
+          "Exit status: 0 success; 1 no such job or rank, or not possible; 2 wrong usage; 69\n"
+          "the job does not answer; 70 out of memory; 74 stdout cannot be written. More in\n"
+          "ddpctl(1).\n",
           out);
 }

@@ -144,8 +144,8 @@ int ctl_store_cli_parse(int argc, char **argv, const struct ctl_store_env *env,
 void ctl_store_cli_print_help(FILE *out)
 {
     fputs("Usage: ddpctl store ACTION [OPTION]... [OPERAND]...\n"
-          "Look at the keys of a store that speaks PyTorch's TCPStore protocol, as torch 2.2\n"
-          "and later do, and change them.\n"
+          "Inspect and change the keys of a store that speaks PyTorch's TCPStore protocol\n"
+          "(torch 2.2 and later).\n"
           "\n"
           "Actions:\n",
           out);
@@ -153,10 +153,11 @@ void ctl_store_cli_print_help(FILE *out)
         const struct ctl_form *form = &ctl_store_forms[i];
         fprintf(out, "  %-6s %-15s  %s\n", form->name, form->operands, form->help);
     }
-    fputs("\n", out);
+    fputs("\nOptions:\n", out);
     co_options_print_help(ctl_store_table, out);
     fputs("\n"
-          "Exit status: 0 done; 1 the key is not there, or did not come in time; 2 wrong usage;\n"
-          "69 no store answers there; 70 no memory; 74 stdin or stdout fails. More in ddpctl(1).\n",
+          "Exit status: 0 success; 1 the key does not exist, or did not appear in time; 2 wrong\n"
+          "usage; 69 no store answers; 70 out of memory; 74 stdin or stdout failed. More in\n"
+          "ddpctl(1).\n",
           out);
 }

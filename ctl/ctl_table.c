@@ -6,25 +6,26 @@
 #include <stddef.h>
 
 const struct co_option ctl_table[] = {
-    {CTL_OPTION_HELP, 'h', "help", .subject = "Options", .help = "Print this text."},
+    {CTL_OPTION_HELP, 'h', "help", .subject = "Options",
+     .help = "-h: print the commands. --help: print the commands and all of their options."},
     {CTL_OPTION_VERSION, 'V', "version", .help = "Print the version."},
     {0},
 };
 
 #define ROW_JSON                                                                                   \
     {                                                                                              \
-        CTL_JOB_OPTION_JSON, 'j', "json", .help = "Print JSON, an object on a line."               \
+        CTL_JOB_OPTION_JSON, 'j', "json", .help = "Print JSON, one object on a line."              \
     }
 #define ROW_WATCH                                                                                  \
     {                                                                                              \
         CTL_JOB_OPTION_WATCH, 'w', "watch", "TIME",                                                \
             .optional = true,                                                                      \
-            .help = "Print it again each TIME, or each second, until the job is over."             \
+            .help = "Print again after each TIME until the job ends. Default of TIME: 1s."         \
     }
 #define ROW_TIMEOUT                                                                                \
     {                                                                                              \
         CTL_JOB_OPTION_TIMEOUT, 't', "timeout", "TIME",                                            \
-            .help = "Wait so long for an answer: 90, 1.5s, 250ms. Default: 5s."                    \
+            .help = "Wait at most TIME for an answer: 90, 1.5s, 250ms. Default: 5s."               \
     }
 #define ROW_HELP                                                                                   \
     {                                                                                              \
@@ -33,7 +34,7 @@ const struct co_option ctl_table[] = {
 
 static const struct co_option ps_table[] = {
     {CTL_JOB_OPTION_ALL_USERS, 'a', "all-users",
-     .help = "Of all users, each with its owner. Others than root see their own only."},
+     .help = "List the jobs of all users, with their owners. Only root sees those of others."},
     ROW_JSON,
     ROW_WATCH,
     ROW_TIMEOUT,
@@ -43,7 +44,8 @@ static const struct co_option ps_table[] = {
 
 static const struct co_option status_table[] = {
     {CTL_JOB_OPTION_START, 's', "start",
-     .help = "How the start went: when each rank was executed and had joined the others."},
+     .help = "Show the start of the generation: when each rank was executed, and when it joined "
+             "its peers."},
     ROW_JSON,
     ROW_WATCH,
     ROW_TIMEOUT,
@@ -53,18 +55,18 @@ static const struct co_option status_table[] = {
 
 static const struct co_option top_table[] = {
     {CTL_JOB_OPTION_WATCH, 'd', "delay", "TIME",
-     .help = "Draw it again each TIME: 90, 1.5s, 250ms. Default: 1s."},
-    {CTL_JOB_OPTION_ONCE, 0, "once", .help = "Print it once, also to what is no terminal."},
-    {CTL_JOB_OPTION_ORDER, 'o', "order", "ORDER",
-     .help = "rank, cpu, memory, or own: a rank's own time for a step. The keys r, c, m and o "
-             "change it, q ends."},
+     .help = "Time between updates: 90, 1.5s, 250ms. Default: 1s."},
+    {CTL_JOB_OPTION_ONCE, 0, "once", .help = "Print once and exit; needs no terminal."},
+    {CTL_JOB_OPTION_ORDER, 'o', "order", "rank|cpu|memory|own",
+     .help = "Order of the ranks. own: a rank's own time per step. The keys r, c, m and o change "
+             "it, q quits."},
     ROW_TIMEOUT,
     ROW_HELP,
     {0},
 };
 
 static const struct co_option logs_table[] = {
-    {CTL_JOB_OPTION_FOLLOW, 'f', "follow", .help = "Go on until the job is over."},
+    {CTL_JOB_OPTION_FOLLOW, 'f', "follow", .help = "Print new output until the job ends."},
     ROW_JSON,
     ROW_TIMEOUT,
     ROW_HELP,
@@ -73,22 +75,23 @@ static const struct co_option logs_table[] = {
 
 static const struct co_option stack_table[] = {
     {CTL_JOB_OPTION_SIGNAL, 's', "signal", "SIGNAL",
-     .help = "Send it to those that have a handler for it, and take what they write to stderr: the "
-             "one that a Python script gave to faulthandler.register()."},
+     .help = "Send SIGNAL to the ranks that handle it, and print what they write to stderr, as a "
+             "handler of Python's faulthandler.register() does."},
     {CTL_JOB_OPTION_NO_TOOLS, 'n', "no-tools",
      .help = "Run neither py-spy nor gdb, which stop the ranks for a moment."},
     ROW_JSON,
-    {CTL_JOB_OPTION_TIMEOUT, 't', "timeout", "TIME", .help = "Wait so long for it. Default: 90s."},
+    {CTL_JOB_OPTION_TIMEOUT, 't', "timeout", "TIME",
+     .help = "Wait at most TIME for an answer. Default: 90s."},
     ROW_HELP,
     {0},
 };
 
 static const struct co_option stop_table[] = {
     {CTL_JOB_OPTION_SIGNAL, 's', "signal", "SIGNAL",
-     .help = "As if ddprun had received this one: TERM, INT, HUP, QUIT, or one of its "
+     .help = "Stop the job as this signal to ddprun does: TERM, INT, HUP, QUIT, or one of "
              "--signals-to-handle. Default: TERM."},
     {CTL_JOB_OPTION_NODE, 'n', "node",
-     .help = "Only this node leaves; others of the job go on as --nnodes allows."},
+     .help = "Only make this node leave; the other nodes continue as --nnodes allows."},
     ROW_JSON,
     ROW_TIMEOUT,
     ROW_HELP,
@@ -97,9 +100,9 @@ static const struct co_option stop_table[] = {
 
 static const struct co_option report_table[] = {
     {CTL_JOB_OPTION_OUTPUT, 'o', "output", "FILE",
-     .help = "Write the page there, not to standard output."},
+     .help = "Write the page to FILE instead of standard output."},
     {CTL_JOB_OPTION_RUN_ID, 'r', "run-id", "ID",
-     .help = "Of a file with events of several jobs: the run id of the one. Default: the first."},
+     .help = "Select a job by its run ID, if the file has events of several. Default: the first."},
     ROW_TIMEOUT,
     ROW_HELP,
     {0},
@@ -108,27 +111,27 @@ static const struct co_option report_table[] = {
 static const struct co_option restart_table[] = {ROW_JSON, ROW_TIMEOUT, ROW_HELP, {0}};
 
 const struct co_option ctl_store_table[] = {
-    {CTL_STORE_OPTION_ENDPOINT, 'e', "endpoint", "HOST[:PORT]", .subject = "Options",
-     .help = "Where the store is; the port is 29400 if none is given. Default: MASTER_ADDR and "
-             "MASTER_PORT of the environment, else 127.0.0.1:29400."},
+    {CTL_STORE_OPTION_ENDPOINT, 'e', "endpoint", "HOST[:PORT]",
+     .help = "Address of the store. Default port: 29400. Default: MASTER_ADDR and MASTER_PORT of "
+             "the environment, else 127.0.0.1:29400."},
     {CTL_STORE_OPTION_TIMEOUT, 't', "timeout", "TIME",
-     .help = "Give up after TIME: 90, 1.5s, 250ms, 10m. Default: 10s, for wait 5m."},
+     .help = "Give up after TIME: 90, 1.5s, 250ms, 10m. Default: 10s; for wait: 5m."},
     {CTL_STORE_OPTION_RAW, 'r', "raw",
-     .help = "KEY is what is on the wire. Without it a '/' is put in front, as torch does."},
+     .help = "KEY is the key in the protocol. Otherwise '/' is put before it, as torch does."},
     {CTL_STORE_OPTION_PREFIX, 'p', "prefix",
-     .help = "delete: KEY is the beginning of the keys that go; how many is printed."},
+     .help = "delete: delete all keys that begin with KEY, and print how many."},
     {CTL_STORE_OPTION_FULL, 'f', "full",
-     .help = "dump: show values of any length; without it their first 200 bytes."},
+     .help = "dump: print whole values, not only their first 200 bytes."},
     {CTL_STORE_OPTION_HELP, 'h', "help", .help = "Print this text."},
     {0},
 };
 
 const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
     [CTL_STORE_GET] = {"get", "KEY", "Print the value.", 1, 1},
-    [CTL_STORE_SET] = {"set", "KEY VALUE", "Store VALUE; - is what comes on stdin.", 2, 2},
-    [CTL_STORE_ADD] = {"add", "KEY [N]", "Add N, or 1, to a counter, and print the sum.", 1, 2},
-    [CTL_STORE_WAIT] = {"wait", "KEY...", "Wait until all of them are there.", 1, INT_MAX},
-    [CTL_STORE_DELETE] = {"delete", "KEY...", "Delete them.", 1, INT_MAX},
+    [CTL_STORE_SET] = {"set", "KEY VALUE", "Store VALUE; - reads it from stdin.", 2, 2},
+    [CTL_STORE_ADD] = {"add", "KEY [N]", "Add N (default: 1) to a counter, print the sum.", 1, 2},
+    [CTL_STORE_WAIT] = {"wait", "KEY...", "Wait until all keys exist.", 1, INT_MAX},
+    [CTL_STORE_DELETE] = {"delete", "KEY...", "Delete keys.", 1, INT_MAX},
     [CTL_STORE_DUMP] = {"dump", "[PREFIX]", "Print all keys, or some, with their values.", 0, 1},
 };
 
@@ -141,16 +144,16 @@ const struct ctl_form ctl_store_forms[CTL_STORE_N_ACTIONS] = {
 const struct ctl_command_form ctl_commands[CTL_N_COMMANDS] = {
     [CTL_PS] = COMMAND("ps", "", "List your jobs on this machine.", ps_table),
     [CTL_STATUS] =
-        COMMAND("status", "[JOB]", "What a job does, and each of its ranks.", status_table),
-    [CTL_TOP] = COMMAND("top", "[JOB]", "Watch jobs and their ranks.", top_table),
+        COMMAND("status", "[JOB]", "Show the state of a job and its ranks.", status_table),
+    [CTL_TOP] = COMMAND("top", "[JOB]", "Watch jobs and their ranks on the terminal.", top_table),
     [CTL_LOGS] =
-        COMMAND("logs", "RANK [JOB]", "What a rank wrote to its standard error.", logs_table),
-    [CTL_STACK] = COMMAND("stack", "RANK|all [JOB]", "Where ranks are: their stacks.", stack_table),
+        COMMAND("logs", "RANK [JOB]", "Print the last stderr output of a rank.", logs_table),
+    [CTL_STACK] = COMMAND("stack", "RANK|all [JOB]", "Print the stacks of ranks.", stack_table),
     [CTL_STOP] = COMMAND("stop", "[JOB]", "Stop a job.", stop_table),
-    [CTL_RESTART] = COMMAND("restart", "[JOB]", "Start all ranks of a job again.", restart_table),
-    [CTL_REPORT] = COMMAND("report", "JOB|FILE", "A page about a job, from what --events wrote.",
+    [CTL_RESTART] = COMMAND("restart", "[JOB]", "Restart all ranks of a job.", restart_table),
+    [CTL_REPORT] = COMMAND("report", "JOB|FILE", "Write an HTML report from the events of a job.",
                            report_table),
     [CTL_CHECK] = COMMAND("check", "", CHECK_OPTIONS_HELP, check_options_table),
-    [CTL_STORE] = {"store", NULL, "Look at the keys of a TCPStore, and change them.",
-                   ctl_store_table, ctl_store_forms, CTL_STORE_N_ACTIONS},
+    [CTL_STORE] = {"store", NULL, "Inspect and change the keys of a TCPStore.", ctl_store_table,
+                   ctl_store_forms, CTL_STORE_N_ACTIONS},
 };

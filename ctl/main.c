@@ -53,18 +53,36 @@ static enum ctl_exit run_command(enum ctl_command command, int argc, char **argv
     }
 }
 
-static enum ctl_exit print_help(void)
+static void print_commands(void)
 {
     fputs("Usage: ddpctl COMMAND [ARGUMENT]...\n"
-          "Look after jobs and what they meet at.\n"
+          "Monitor and control running jobs, check nodes, and inspect stores.\n"
           "\n"
           "Commands:\n",
           stdout);
     for (int i = 0; i < CTL_N_COMMANDS; i++)
-        printf("  %-22s  %s\n", ctl_commands[i].name, ctl_commands[i].help);
+        printf("  %-7s  %-14s  %s\n", ctl_commands[i].name, ctl_commands[i].operands ?: "ACTION...",
+               ctl_commands[i].help);
     fputs("\n", stdout);
+}
+
+/* is_brief   as for -h, without the options of the commands */
+static enum ctl_exit print_help(bool is_brief)
+{
+    print_commands();
     co_options_print_help(ctl_table, stdout);
-    fputs("\n`ddpctl COMMAND --help` tells more, and ddpctl(1) all.\n", stdout);
+    for (int i = 0; i < CTL_N_COMMANDS && !is_brief; i++) {
+        printf("\nOptions of %s:\n", ctl_commands[i].name);
+        co_options_print_help(ctl_commands[i].table, stdout);
+    }
+    fputs("\n"
+          "Examples:\n"
+          "  ddpctl status -w                 state of the only job, each second\n"
+          "  ddpctl stack all job7            where the ranks of job7 hang\n"
+          "  ddpctl check -H node[01-16]      are these nodes fit for a job?\n"
+          "\n"
+          "`ddpctl COMMAND --help` describes a command. More in ddpctl(1).\n",
+          stdout);
     return ctl_flush(CTL_EXIT_OK);
 }
 
@@ -78,7 +96,7 @@ int main(int argc, char **argv)
     if (rc < 0)
         return ctl_fail(CTL_EXIT_USAGE, &err);
     if (rc > 0 && found.option->id == CTL_OPTION_HELP)
-        return print_help();
+        return print_help(found.spelled[1] != '-');
     if (rc > 0) {
         printf("ddpctl %s\n", DDPRUN_VERSION);
         return ctl_flush(CTL_EXIT_OK);

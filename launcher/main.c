@@ -336,7 +336,7 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     if (rc < 0)
         return print_error(&err, usage_code(rc));
     if (wish == CLI_HELP) {
-        cli_print_help(stdout);
+        cli_print_help(argc, argv, stdout);
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     }
     if (wish == CLI_VERSION) {

@@ -41,8 +41,8 @@ int main(int argc, char **argv)
     struct co_error err = {0};
     if (perf_cli_parse(argc, argv, is_launched(), &wish, &spec, &err) < 0)
         return tell(&err, PERF_EXIT_USAGE);
-    if (wish == PERF_HELP)
-        perf_cli_print_help(stdout);
+    if (wish == PERF_HELP || wish == PERF_HELP_BRIEF)
+        perf_cli_print_help(wish == PERF_HELP_BRIEF, stdout);
     else if (wish == PERF_VERSION)
         printf("ddp-perf %s\n", DDPRUN_VERSION);
     if (wish != PERF_RUN)

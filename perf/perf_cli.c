@@ -14,39 +14,45 @@ enum { DEFAULT_MIN_BYTES = 4, DEFAULT_FACTOR = 4, DEFAULT_WARMUPS = 5 };
 
 const struct co_option perf_cli_table[] = {
     {PERF_OPTION_MIN_BYTES, 'b', "minbytes", "SIZE", .subject = "Sizes",
-     .help = "The smallest: 4, 64K, 1G. Default: 4."},
-    {PERF_OPTION_MAX_BYTES, 'e', "maxbytes", "SIZE",
-     .help = "The largest. Default: 64M, or --minbytes if that is more."},
-    {PERF_OPTION_STEP_FACTOR, 'f', "stepfactor", "N",
-     .help = "Each size is N times the one before. Default: 4."},
+     .brief = "Smallest size. Default: 4.", .help = "Smallest size: 4, 64K, 1G. Default: 4."},
+    {PERF_OPTION_MAX_BYTES, 'e', "maxbytes", "SIZE", .brief = "Largest size. Default: 64M.",
+     .help = "Largest size. Default: 64M, or --minbytes if that is larger."},
+    {PERF_OPTION_STEP_FACTOR, 'f', "stepfactor", "N", .brief = "Factor between sizes. Default: 4.",
+     .help = "Factor between sizes. Default: 4."},
     {PERF_OPTION_STEP_BYTES, 'i', "stepbytes", "SIZE",
-     .help = "Each size is SIZE more than the one before."},
+     .help = "Difference between sizes, instead of a factor."},
 
     {PERF_OPTION_DATATYPE, 'd', "datatype",
      "float32|float64|int32|int64|float16|bfloat16|int8|uint8|uint32|uint64", .subject = "Calls",
-     .help = "The type of the elements; half, float and double are known, too. Default: float32."},
+     .help = "Type of the elements; also half, float and double. Default: float32."},
     {PERF_OPTION_OP, 'o', "op", "sum|avg|min|max|prod|band|bor",
-     .help = "The operation of a reduction. Default: sum."},
-    {PERF_OPTION_ROOT, 'r', "root", "RANK", .help = "Default: 0."},
+     .help = "Operation of a reduction. Default: sum."},
+    {PERF_OPTION_ROOT, 'r', "root", "RANK", .help = "Root of the collective. Default: 0."},
     {PERF_OPTION_BUFFER, 0, "buffer", "segment|plain",
-     .help = "Memory of ddp_alloc(), or any other. Default: segment."},
+     .help = "segment: memory of ddp_alloc(). plain: other memory. Default: segment."},
     {PERF_OPTION_ITERATIONS, 'n', "iters", "N",
-     .help = "Timed calls of each size. Default: what moves some 64 MiB, 20 to 1000."},
-    {PERF_OPTION_WARMUPS, 'w', "warmup-iters", "N", .help = "Calls before them. Default: 5."},
+     .help = "Timed calls for each size. Default: 20 to 1000, about 64 MiB in total."},
+    {PERF_OPTION_WARMUPS, 'w', "warmup-iters", "N",
+     .help = "Calls before the timed ones. Default: 5."},
     {PERF_OPTION_CHECK, 'c', "check", "0|1",
-     .help = "Whether to count the wrong elements of one call more. Default: 1."},
-    {PERF_OPTION_REWRITE, 0, "rewrite",
-     .help = "Write each rank's input before each timed call, as a program does. Without, calls "
-             "follow each other at once."},
+     .help = "Whether to check the result of one more call, and count wrong elements. Default: "
+             "1."},
+    {PERF_OPTION_REWRITE, 0, "rewrite", .brief = "Write the input before each call.",
+     .help = "Write each rank's input before each timed call, as a program does. Otherwise the "
+             "calls follow each other at once."},
 
-    {PERF_OPTION_RANKS, 0, "ranks", "N", .subject = "Other",
-     .help = "Start N ranks here, without a launcher."},
-    {PERF_OPTION_JSON, 0, "json", .help = "Print an object a line in place of the table."},
-    {PERF_OPTION_TUNE, 0, "tune",
-     .help = "With --ranks: find out which way is the fastest from which size on, and print a "
+    {PERF_OPTION_RANKS, 0, "ranks", "N", .subject = "General",
+     .brief = "Start N ranks without a launcher.",
+     .help = "Start N ranks on this machine, without a launcher."},
+    {PERF_OPTION_JSON, 0, "json", .brief = "Print JSON lines.",
+     .help = "Print JSON lines instead of a table."},
+    {PERF_OPTION_TUNE, 0, "tune", .brief = "Print a tuning table (with --ranks).",
+     .help = "With --ranks: measure which algorithm is the fastest for which sizes, and print a "
              "table for DDP_TUNING."},
-    {PERF_OPTION_HELP, 'h', "help", .help = "Print this text."},
-    {PERF_OPTION_VERSION, 'V', "version", .help = "Print the version."},
+    {PERF_OPTION_HELP, 'h', "help", .brief = "Print this text (-h), or all options (--help).",
+     .help = "-h: print the common options. --help: print all options."},
+    {PERF_OPTION_VERSION, 'V', "version", .brief = "Print the version.",
+     .help = "Print the version."},
     {0},
 };
 
@@ -195,7 +201,7 @@ static int read_option(struct draft *d, const struct co_option_found *found, str
         s->tune = true;
         return 0;
     case PERF_OPTION_HELP:
-        d->wish = PERF_HELP;
+        d->wish = found->spelled[1] == '-' ? PERF_HELP : PERF_HELP_BRIEF;
         return 0;
     case PERF_OPTION_VERSION:
         d->wish = PERF_VERSION;
@@ -310,21 +316,33 @@ int perf_cli_parse(int argc, char **argv, bool launched, enum perf_wish *ret_wis
     return 0;
 }
 
-void perf_cli_print_help(FILE *out)
+void perf_cli_print_help(bool is_brief, FILE *out)
 {
     fputs("Usage: ddp-perf COLLECTIVE [OPTION]...\n"
           "       ddp-perf --tune --ranks N\n"
-          "Time a collective of libddp over sizes, and check what comes out. Runs under ddprun,\n"
-          "mpirun or srun, or with --ranks alone.\n"
+          "Measure a collective of libddp over a range of sizes, and check its results.\n"
+          "Runs under ddprun, mpirun or srun, or starts its ranks with --ranks.\n"
           "\n"
           "Collectives:\n ",
           out);
     for (int c = 0; c < PERF_N_COLLECTIVES; c++)
         fprintf(out, " %s%s", perf_work_name((enum perf_collective)c), c == 5 ? "\n " : "");
     fputs("\n\n", out);
-    co_options_print_help(perf_cli_table, out);
+    if (is_brief) {
+        fputs("Common options (--help prints all):\n", out);
+        co_options_print_brief(perf_cli_table, out);
+    } else {
+        co_options_print_help(perf_cli_table, out);
+        fputs("\n"
+              "Exit status: 0 success; 1 wrong elements, or a call failed; 2 wrong usage.\n",
+              out);
+    }
     fputs("\n"
-          "Exit status: 0 all was right; 1 elements were wrong, or a call failed; 2 wrong usage.\n"
+          "Examples:\n"
+          "  ddp-perf all_reduce --ranks 8 -e 256M --rewrite\n"
+          "  ddprun -n 8 ddp-perf all_reduce -e 256M --buffer plain\n"
+          "  ddp-perf --tune --ranks 64 > tuning.txt\n"
+          "\n"
           "More in ddp-perf(1).\n",
           out);
 }

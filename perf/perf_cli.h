@@ -33,7 +33,8 @@ extern const struct co_option perf_cli_table[];
 
 enum perf_wish {
     PERF_RUN,
-    PERF_HELP,
+    PERF_HELP,       /* --help */
+    PERF_HELP_BRIEF, /* -h */
     PERF_VERSION,
 };
 
@@ -42,9 +43,10 @@ enum perf_wish {
 int perf_cli_parse(int argc, char **argv, bool launched, enum perf_wish *ret_wish,
                    struct perf_spec *ret_spec, struct co_error *err);
 
-void perf_cli_print_help(FILE *out);
+/* is_brief   as for -h, the common options */
+void perf_cli_print_help(bool is_brief, FILE *out);
 
-/* "float32", "sum": as the options take them, and as they are told. */
+/* "float32", "sum": as the options take them, and as they are printed. */
 const char *perf_cli_dtype_name(enum ddp_dtype dtype);
 const char *perf_cli_op_name(enum ddp_op op);
 const char *perf_cli_buffer_name(enum perf_buffer buffer);

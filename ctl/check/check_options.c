@@ -8,22 +8,23 @@
 enum { DEFAULT_TIMEOUT_MS = 10000, MAX_TIMEOUT_MS = 3600000 };
 
 const struct co_option check_options_table[] = {
-    {CHECK_OPTION_HOSTS, 'H', "hosts", "HOST,...", .subject = "Options",
-     .help = "The nodes, reached by ssh: node1,user@node[02-16]. Default: those that a manager of "
-             "jobs has given to this one, by Slurm's or another's variables, else this machine."},
+    {CHECK_OPTION_HOSTS, 'H', "hosts", "HOST,...",
+     .help = "Check these nodes over ssh: node1,user@node[02-16]. Default: the nodes that a "
+             "scheduler has allocated, else this machine."},
     {CHECK_OPTION_HOSTFILE, 0, "hostfile", "FILE",
-     .help = "The same from a file, a host a line, as of ddprun."},
+     .help = "Check the nodes of FILE, one host on a line, as for ddprun."},
     {CHECK_OPTION_SSH_COMMAND, 0, "ssh-command", "COMMAND",
-     .help = "How hosts are reached: words in front of HOST and a command. Default: DDPRUN_SSH, "
-             "else ssh, with options that let it ask nothing."},
+     .help = "Reach hosts with COMMAND HOST ... instead of ssh. Default: DDPRUN_SSH, else ssh "
+             "with options that prevent password prompts."},
     {CHECK_OPTION_INTERFACE, 'i', "interface", "NAME",
-     .help = "Try the ports at the addresses of this interface. Default: where ssh came in."},
+     .help = "Test the ports on the addresses of this interface. Default: the address that ssh "
+             "used."},
     {CHECK_OPTION_NET, 'n', "net",
-     .help = "Measure the network between nodes, too, in pairs: round trip, and bytes a second in "
-             "each direction. A second a pair; a node is in one pair at a time."},
+     .help = "Also measure the network between pairs of nodes: round-trip time, and bandwidth in "
+             "each direction. Takes about a second for each round of pairs."},
     {CHECK_OPTION_JSON, 'j', "json", .help = "Print JSON, one object."},
     {CHECK_OPTION_TIMEOUT, 't', "timeout", "TIME",
-     .help = "How long a node may take to be reached, and for each answer. Default: 10s."},
+     .help = "Wait at most TIME for a node, and for each answer. Default: 10s."},
     {CHECK_OPTION_HELP, 'h', "help", .help = "Print this text."},
     {0},
 };
@@ -91,10 +92,10 @@ int check_options_parse(int argc, char **argv, struct check_task *ret_task, stru
 
 void check_options_print_help(FILE *out)
 {
-    fprintf(out, "Usage: ddpctl check [OPTION]...\n%s\n\n", CHECK_OPTIONS_HELP);
+    fprintf(out, "Usage: ddpctl check [OPTION]...\n%s\n\nOptions:\n", CHECK_OPTIONS_HELP);
     co_options_print_help(check_options_table, out);
     fputs("\n"
-          "Exit status: 0 all is well, or there are warnings only; 69 a node is not fit; 2 wrong\n"
-          "usage; 70 no memory; 74 stdout fails. More in ddpctl(1).\n",
+          "Exit status: 0 no problems, or only warnings; 69 a node is not fit; 2 wrong usage;\n"
+          "70 out of memory; 74 stdout cannot be written. More in ddpctl(1).\n",
           out);
 }

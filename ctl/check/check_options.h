@@ -12,7 +12,7 @@
 
 struct co_error;
 
-#define CHECK_OPTIONS_HELP "Are nodes fit for a job, and do they reach each other?"
+#define CHECK_OPTIONS_HELP "Check whether nodes are fit for a job."
 
 enum check_option {
     CHECK_OPTION_HOSTS = 1,

@@ -69,6 +69,15 @@ static void print_summary(const char *help, const char *dropped)
         putchar(strchr(dropped, help[i]) != NULL ? ' ' : help[i]);
 }
 
+/* What `--help TOPIC` takes: the groups of the table that have a topic. */
+static void print_topics(const struct co_option *table)
+{
+    for (const struct co_option *o = table; o->id != 0; o++)
+        if (o->topic != NULL)
+            printf("%s ", o->topic);
+    fputs("environment exit-status topics", stdout);
+}
+
 static void print_zsh_value(const struct co_option *o)
 {
     fputs(o->optional ? "::value:" : ":value:", stdout);
@@ -85,6 +94,17 @@ static void print_zsh_options(const struct co_option *table)
 {
     for (const struct co_option *o = table; o->id != 0; o++) {
         const char *value = o->value == NULL ? "" : o->optional ? "=-" : "=";
+        if (o->takes_next) { /* the letter takes no value */
+            printf("    '-%c[", o->letter);
+            print_summary(o->help, "'[]:\\");
+            fputs("]' \\\n", stdout);
+            printf("    '--%s=[", o->name);
+            print_summary(o->help, "'[]:\\");
+            fputs("]::topic:(", stdout);
+            print_topics(table);
+            fputs(")' \\\n", stdout);
+            continue;
+        }
         if (o->letter != 0)
             printf("    '(-%c --%s)'{-%c%s,--%s%s}'[", o->letter, o->name, o->letter,
                    o->value != NULL ? "+" : "", o->name, value);
@@ -107,9 +127,12 @@ static void print_fish_options(const char *begin, const struct co_option *table)
         printf(" -l %s", o->name);
         if (o->value != NULL && !o->optional)
             fputs(is_path(o) ? " -r" : " -x", stdout);
-        if (has_words(o)) {
+        if (o->takes_next || has_words(o)) {
             fputs(" -a '", stdout);
-            print_value_words(o, " ");
+            if (o->takes_next)
+                print_topics(table);
+            else
+                print_value_words(o, " ");
             putchar('\'');
         }
         fputs(" -d '", stdout);
@@ -178,12 +201,15 @@ static void flat_print_bash(const struct flat_program *p)
     fputs("        ", stdout);
     bool first = true;
     for (const struct co_option *o = p->table; o->id != 0; o++) {
-        if (o->value == NULL || o->optional)
+        if (o->value == NULL || (o->optional && !o->takes_next))
             continue;
         if (!first)
             fputs(" | ", stdout);
         first = false;
-        print_bash_name(o);
+        if (o->takes_next)
+            printf("--%s", o->name);
+        else
+            print_bash_name(o);
     }
     fputs(")\n"
           "            option=${COMP_WORDS[i]}\n"
@@ -202,6 +228,12 @@ static void flat_print_bash(const struct flat_program *p)
           "    case $option in\n",
           stdout);
     for (const struct co_option *o = p->table; o->id != 0; o++) {
+        if (o->takes_next) {
+            printf("    --%s) mapfile -t COMPREPLY < <(compgen -W '", o->name);
+            print_topics(p->table);
+            fputs("' -- \"$cur\") ;;\n", stdout);
+            continue;
+        }
         if (!has_words(o))
             continue;
         fputs("    ", stdout);

@@ -222,19 +222,3 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
         *ret_spec = spec;
     return 0;
 }
-
-void cli_print_help(FILE *out)
-{
-    fputs("Usage: ddprun [OPTION]... PROGRAM [ARGUMENT]... [: PROGRAM [ARGUMENT]...]...\n"
-          "Start PROGRAM as the ranks of a distributed data-parallel job, with the environment\n"
-          "that torchrun gives. NAME.py and text files that are not executable are run by\n"
-          "Python, others executed.\n"
-          "\n",
-          out);
-    co_options_print_help(cli_table, out);
-    fputs("\n"
-          "Names in brackets are variables that may hold the option's value; the command line\n"
-          "wins. Exit status: 0 if all ranks ended with 0, else that of the first that failed;\n"
-          "2 wrong usage, 126 and 127 no such program. More in ddprun(1).\n",
-          out);
-}

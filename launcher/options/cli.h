@@ -36,6 +36,13 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
  * wrong usage and 1 for all else. */
 bool cli_is_torchrun(const char *name);
 
-void cli_print_help(FILE *out);
+/* Is this a topic of --help? NULL, all topics, is one.
+ *
+ * returns   0; -EINVAL: no, the text names the topics */
+int cli_check_topic(const char *topic, struct co_error *err);
+
+/* Print the help that the first help option of this command line asks for. argv as cli_parse(),
+ * which has accepted it. torchrun has no topics: under its name they are ignored. */
+void cli_print_help(int argc, char **argv, FILE *out);
 
 #endif

@@ -68,6 +68,9 @@ int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_
     co_options_start(&walk, cli_table, argc, argv);
     while ((rc = co_options_next(&walk, &found, err)) > 0) {
         int id = found.option->id;
+        if (id == OPTION_HELP && found.spelled[1] == '-' && !cli_is_torchrun(argv[0]) &&
+            (rc = cli_check_topic(found.value, err)) < 0)
+            return rc;
         if (id == OPTION_HELP || id == OPTION_VERSION) {
             *ret_wish = id == OPTION_HELP ? CLI_HELP : CLI_VERSION;
             return 0;

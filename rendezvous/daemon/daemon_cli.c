@@ -31,47 +31,54 @@ enum {
 
 const struct co_option daemon_cli_table[] = {
     {DAEMON_OPTION_BIND, 'b', "bind", "ADDR[:PORT]", .subject = "Listening",
-     .help = "Listen at this numeric address, [ADDR]:PORT of IPv6; several times for several. "
-             "0.0.0.0 is all of IPv4, [::] of both; port 0 is any free one, none is 29400. "
-             "Default: the sockets that LISTEN_FDS tells of, else 127.0.0.1:29400."},
-    {DAEMON_OPTION_PORT_FILE, 0, "port-file", "FILE",
-     .help = "Write the ports to FILE, a line for each address, once all of them listen; removed "
-             "at the end."},
-    {DAEMON_OPTION_ALLOW, 0, "allow", "ADDR[/BITS]",
-     .help = "Serve this address or network; several times for several. With a list, other "
-             "machines are refused. Without one all are served. Of this machine's processes "
-             "those of our own user are served in any case, others if the list has loopback "
-             "addresses."},
+     .brief = "Listen on this address. Default: 127.0.0.1:29400.",
+     .help = "Listen on this numeric address; [ADDR]:PORT for IPv6. May be given several times. "
+             "0.0.0.0 is all IPv4 addresses, [::] all of both families. Default port: 29400; 0 is "
+             "any free one. Default: the sockets of LISTEN_FDS, else 127.0.0.1:29400."},
+    {DAEMON_OPTION_PORT_FILE, 0, "port-file", "FILE", .brief = "Write the ports to FILE.",
+     .help = "Write the port of each address to FILE, one per line, when all of them listen. The "
+             "file is removed at exit."},
+    {DAEMON_OPTION_ALLOW, 0, "allow", "ADDR[/BITS]", .brief = "Serve only these clients.",
+     .help = "Serve clients with this address or network; others are refused. May be given "
+             "several times. Default: serve all. Processes of the same user on this machine are "
+             "always served, those of other users only if a loopback address is allowed."},
 
-    {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "Jobs of ddprun",
-     .help = "What the nodes of jobs have to know, the same on all of them; default: DDP_TOKEN, "
-             "else ~/.config/ddprun/token. Without any, jobs are managed only where processes of "
-             "our own user alone can reach us: at loopback addresses, and without --allow."},
-    {DAEMON_OPTION_LEASE, 0, "lease", "TIME",
-     .help = "How long ranks run on while this process, or the way to it, is away; and how long a "
-             "node may be silent. 500ms to 1h; the same for a process that takes the place of "
-             "this one. Default: 3s."},
-    {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .help = "Manage no jobs: serve the store and HTTP only."},
+    {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "ddprun jobs",
+     .brief = "File with the shared secret of the nodes.",
+     .help = "File with the shared secret of the nodes, the same on all of them. Default: "
+             "DDP_TOKEN, else ~/.config/ddprun/token. Without a secret, jobs are managed only if "
+             "no other user can connect: on loopback addresses and without --allow."},
+    {DAEMON_OPTION_LEASE, 0, "lease", "TIME", .brief = "Ranks run this long without this process.",
+     .help = "How long ranks keep running while this process cannot be reached, and how long a "
+             "node may be silent before it is lost: 500ms to 1h. A process that replaces this one "
+             "needs the same value. Default: 3s."},
+    {DAEMON_OPTION_NO_JOBS, 0, "no-jobs", .brief = "Serve only the store and HTTP.",
+     .help = "Manage no jobs: serve only the store and HTTP."},
 
     {DAEMON_OPTION_MAX_MEMORY, 0, "max-memory", "SIZE", .subject = "Limits",
-     .help = "Half of it for keys and values, half for requests and replies on their way: 64M to "
-             "16384G. Default: 2G."},
+     .brief = "Memory limit. Default: 2G.",
+     .help = "Memory limit, 64M to 16384G: half for keys and values, half for requests and "
+             "replies in transit. Default: 2G."},
     {DAEMON_OPTION_MAX_VALUE, 0, "max-value", "SIZE",
-     .help = "The longest value in a request, 8M to an eighth of --max-memory, 1G at most. "
-             "Default: 64M, or that eighth."},
+     .help = "Longest value in a request: 8M to an eighth of --max-memory, at most 1G. Default: "
+             "64M, or that eighth."},
     {DAEMON_OPTION_MAX_CLIENTS, 0, "max-clients", "N",
-     .help = "Clients of the store. Default: 65536, or as many as there may be open files."},
-    {DAEMON_OPTION_MAX_JOBS, 0, "max-jobs", "N", .help = "Jobs at a time. Default: 1024."},
+     .help = "Maximum number of store clients. Default: 65536, or the limit of open files."},
+    {DAEMON_OPTION_MAX_JOBS, 0, "max-jobs", "N",
+     .help = "Maximum number of jobs at a time. Default: 1024."},
     {DAEMON_OPTION_MAX_NODES, 0, "max-nodes", "N",
-     .help = "Nodes of all jobs. Default: 65536, or half as many as there may be open files."},
+     .help = "Maximum number of nodes of all jobs. Default: 65536, or half the limit of open "
+             "files."},
     {DAEMON_OPTION_MID_FRAME_TIMEOUT, 0, "mid-frame-timeout", "TIME",
-     .help = "A request or message that was begun must be complete after TIME: 30, 500ms. "
-             "Default: 30s."},
+     .help = "Close a connection that does not complete a request or message within TIME: 30, "
+             "500ms. Default: 30s."},
 
-    {DAEMON_OPTION_VERBOSE, 'v', "verbose", .subject = "Other",
-     .help = "Tell on stderr what is done."},
-    {DAEMON_OPTION_HELP, 'h', "help", .help = "Print this text."},
-    {DAEMON_OPTION_VERSION, 'V', "version", .help = "Print the version."},
+    {DAEMON_OPTION_VERBOSE, 'v', "verbose", .subject = "General",
+     .brief = "Print what happens to stderr.", .help = "Print what happens to stderr."},
+    {DAEMON_OPTION_HELP, 'h', "help", .brief = "Print this text (-h), or all options (--help).",
+     .help = "-h: print the common options. --help: print all options."},
+    {DAEMON_OPTION_VERSION, 'V', "version", .brief = "Print the version.",
+     .help = "Print the version."},
     {0},
 };
 
@@ -169,7 +176,7 @@ static int read_option(struct daemon_spec *spec, const struct co_option_found *f
         spec->verbose = true;
         return 0;
     case DAEMON_OPTION_HELP:
-        *wish = DAEMON_HELP;
+        *wish = found->spelled[1] == '-' ? DAEMON_HELP : DAEMON_HELP_BRIEF;
         return 0;
     case DAEMON_OPTION_VERSION:
         *wish = DAEMON_VERSION;
@@ -223,19 +230,35 @@ int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
     return 0;
 }
 
-void daemon_cli_print_help(FILE *out)
+void daemon_cli_print_help(bool is_brief, FILE *out)
 {
     fputs("Usage: ddp-rendezvous [OPTION]...\n"
-          "Be the endpoint of ddprun's jobs, any number of them, each by its run id; and serve a\n"
-          "key-value store in the protocol of PyTorch's TCPStore, for torchrun's c10d rendezvous\n"
-          "and others; until a signal comes. On the same port HTTP GET /healthz, /metrics and\n"
-          "/status are answered.\n"
+          "Serve as rendezvous endpoint for ddprun jobs, any number of them, and as a store\n"
+          "in the protocol of PyTorch's TCPStore, for torchrun and others. Answers HTTP GET\n"
+          "of /healthz, /metrics and /status on the same port. Runs until a signal.\n"
           "\n",
           out);
-    co_options_print_help(daemon_cli_table, out);
+    if (is_brief) {
+        fputs("Common options (--help prints all):\n", out);
+        co_options_print_brief(daemon_cli_table, out);
+    } else {
+        co_options_print_help(daemon_cli_table, out);
+        fputs("\n"
+              "Exit status:\n"
+              "  0   stopped by SIGTERM, SIGINT or SIGHUP\n"
+              "  2   wrong usage\n"
+              "  69  an address is not available\n"
+              "  70  ddp-rendezvous itself failed\n"
+              "  73  the port file cannot be written\n"
+              "  77  no shared secret, or its file is not safe\n",
+              out);
+    }
     fputs("\n"
-          "Exit status: 0 stopped by SIGTERM, SIGINT or SIGHUP; 2 wrong usage; 69 an address\n"
-          "cannot be had; 70 it failed itself; 73 the port file cannot be written; 77 there is no\n"
-          "token, or it is not to be trusted. More in ddp-rendezvous(8).\n",
+          "Examples:\n"
+          "  ddp-rendezvous -b 10.0.0.1 --allow 10.0.0.0/24 --token-file token\n"
+          "  ddprun --nnodes 2 -p 8 --rdzv-endpoint 10.0.0.1 --rdzv-id job7 \\\n"
+          "          --token-file token train.py    on each of two nodes\n"
+          "\n"
+          "More in ddp-rendezvous(8).\n",
           out);
 }

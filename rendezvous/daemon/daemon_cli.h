@@ -43,7 +43,8 @@ extern const struct co_option daemon_cli_table[];
 
 enum daemon_wish {
     DAEMON_RUN,
-    DAEMON_HELP,
+    DAEMON_HELP,       /* --help */
+    DAEMON_HELP_BRIEF, /* -h */
     DAEMON_VERSION,
 };
 
@@ -74,6 +75,7 @@ struct daemon_spec {
 int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
                      struct daemon_spec *ret_spec, struct co_error *err);
 
-void daemon_cli_print_help(FILE *out);
+/* is_brief   as for -h, the common options */
+void daemon_cli_print_help(bool is_brief, FILE *out);
 
 #endif

@@ -441,8 +441,8 @@ int main(int argc, char **argv)
         tell_line("%s", err.text);
         return DAEMON_EXIT_USAGE;
     }
-    if (wish == DAEMON_HELP)
-        daemon_cli_print_help(stdout);
+    if (wish == DAEMON_HELP || wish == DAEMON_HELP_BRIEF)
+        daemon_cli_print_help(wish == DAEMON_HELP_BRIEF, stdout);
     else if (wish == DAEMON_VERSION)
         printf("ddp-rendezvous %s\n", DDPRUN_VERSION);
     else

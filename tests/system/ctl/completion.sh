@@ -37,6 +37,8 @@ expect 'agent auto worker' ddprun --store =
 expect 'auto cpu gpu' ddprun -p ''
 expect 'console null' ddprun --label = x --event-log-handler ''
 expect '--timeout' ddprun --store = agent --timeo
+expect 'hosts' ddprun --help h
+expect 'environment exit-status' ddprun --help = e
 expect '' ddprun train.py --st
 expect '' ddprun -- --st
 expect '' ddprun --events ''

@@ -132,7 +132,9 @@ class StoreTest(unittest.TestCase):
             self.assertRegex(done.stderr.decode(), r"\Addpctl: .*\n\Z")
 
     def test_help_and_version(self):
-        self.assertRegex(self.run_ctl("--help").stdout, rb"(?s)Commands:\n.*\n  store  ")
+        self.assertRegex(self.run_ctl("--help").stdout, rb"(?s)Commands:\n.*\n  store  .*\nOptions of store:\n.*--prefix")
+        self.assertRegex(self.run_ctl("-h").stdout, rb"(?s)Commands:\n.*\n  store  ")
+        self.assertNotIn(b"--prefix", self.run_ctl("-h").stdout)
         self.assertIn(b"dump   [PREFIX]", self.run_ctl("store", "--help").stdout)
         self.assertRegex(self.run_ctl("-V").stdout, rb"\Addpctl \d+\.\d+\.\d+\n\Z")
 

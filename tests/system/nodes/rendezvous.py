@@ -120,7 +120,12 @@ class Failing(unittest.TestCase):
     def test_help_and_version_go_to_stdout(self):
         code, out, err = run("--help")
         self.assertEqual((code, err), (0, ""))
+        self.assertIn("--max-value", out)
+        self.assertIn("\nExit status:\n", out)
+        code, out, err = run("-h")
+        self.assertEqual((code, err), (0, ""))
         self.assertIn("--max-memory", out)
+        self.assertNotIn("--max-value", out)
         code, out, err = run("--version")
         self.assertRegex(out, r"\Addp-rendezvous \d+\.\d+\.\d+\n\Z")
 

@@ -26,6 +26,19 @@ class Options(unittest.TestCase):
             self.assertEqual((code, sorted(out.splitlines())),
                              (0, [f"--local_rank={r} {r} $$ $HOME" for r in range(2)]), err)
 
+    def test_the_help_is_short_complete_or_about_a_topic(self):
+        short, whole, topic = (run(*words)[1] for words in (["-h"], ["--help"], ["--help", "hosts"]))
+        self.assertLessEqual(len(short.splitlines()), 60)
+        self.assertIn("\nExamples:\n", short)
+        for text in short, whole, topic:
+            self.assertIn("--hostfile", text)
+        for text in short, topic:
+            self.assertNotIn("--monitor-interval", text)
+        self.assertIn("--monitor-interval", whole)
+        code, out, err = run("--help", "host")
+        self.assertEqual((code, out), (2, ""))
+        self.assertRegex(err, r"\Addprun: (error: )?invalid value 'host' for --help: expected one of launch, hosts, ")
+
     def test_a_shell_s_own_process_id_is_no_template(self):
         code, out, err = run("-n", "2", "sh", "-c", "echo $$ $${local_rank}", env={"local_rank": "kept"})
         self.assertEqual(code, 0, err)

@@ -98,6 +98,10 @@ class Perf(unittest.TestCase):
 
     def test_help_and_version_go_to_stdout(self):
         self.assertIn("all_to_all", run(PERF, "--help").stdout)
+        self.assertIn("--warmup-iters", run(PERF, "--help").stdout)
+        short = run(PERF, "-h").stdout
+        self.assertIn("all_to_all", short)
+        self.assertNotIn("--warmup-iters", short)
         self.assertRegex(run(PERF, "-V").stdout, r"^ddp-perf \d+\.\d+\.\d+\n$")
 
     def test_ranks_with_another_table_do_not_begin(self):

@@ -8,21 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS, COUNTRY, SHADE, SHAPE, BRIEF };
+enum { COUNT = 1, COLOR, QUIET, COMPACT, LETTERLESS, COUNTRY, SHADE, SHAPE, BRIEF, ABOUT };
 
 static const struct co_option table[] = {
-    {COUNT, 'c', "count", "N", "X_COUNT", "How many.", "Numbers"},
+    {COUNT, 'c', "count", "N", "X_COUNT", "How many.", "Numbers", .topic = "numbers",
+     .brief = "Number."},
     {COLOR, 0, "color", "NAME",
      .help = "Which color: a long explanation, that does not fit into "
              "one line of the help and has to be continued on another.",
-     .subject = "Looks"},
+     .subject = "Looks", .topic = "looks"},
     {COLOR, 0, "colour", "NAME"},
-    {QUIET, 'q', "quiet", .help = "Say less."},
+    {QUIET, 'q', "quiet", .help = "Say less.", .brief = "Less."},
     {COMPACT, 'C', "com-pact", .help = "Say it shorter."},
     {COUNTRY, 0, "country", "NAME", .help = "Where.", .weak = true},
     {SHADE, 0, "shade", "NAME", .help = "How dark.", .weak = true, .optional = true},
     {SHAPE, 0, "shape", "NAME", .help = "Which.", .weak = true},
     {BRIEF, 0, "brief", "NAME", .value_max = 5},
+    {ABOUT, 'a', "about", "TOPIC", .help = "What it is.", .optional = true, .takes_next = true},
     {LETTERLESS, 0, "a-very-long-option-name-of-some-note", "VALUE", .help = "Long."},
     {0},
 };
@@ -254,9 +256,48 @@ START_TEST(the_help_is_the_table)
               "      --country NAME      Where.\n"
               "      --shade[=NAME]      How dark.\n"
               "      --shape NAME        Which.\n"
+              "  -a, --about [TOPIC]     What it is.\n"
               "      --a-very-long-option-name-of-some-note VALUE\n"
               "                          Long.\n");
     free(text);
+}
+END_TEST
+
+static const char *printed(const char *topic)
+{
+    static char text[1000];
+    FILE *out = fmemopen(text, sizeof text, "w");
+    ck_assert_ptr_nonnull(out);
+    if (topic == NULL)
+        co_options_print_brief(table, out);
+    else if (*topic == '\0')
+        co_options_print_topics(table, out);
+    else
+        fputs(co_options_print_group(table, topic, out) ? "" : "unknown", out);
+    fclose(out);
+    return text;
+}
+
+START_TEST(the_help_can_be_printed_in_parts)
+{
+    ck_assert_str_eq(printed("numbers"), "Numbers:\n"
+                                         "  -c, --count N           How many. [X_COUNT]\n");
+    ck_assert_ptr_nonnull(strstr(printed("looks"), "Looks:\n      --color NAME "));
+    ck_assert_str_eq(printed("Looks"), "unknown");
+    ck_assert_str_eq(printed(NULL), "  -c, --count N           Number.\n"
+                                    "  -q, --quiet             Less.\n");
+    ck_assert_str_eq(printed(""), "  numbers        Numbers\n"
+                                  "  looks          Looks\n");
+}
+END_TEST
+
+START_TEST(an_optional_value_can_be_the_next_word_where_the_table_allows_it)
+{
+    ck_assert_str_eq(WALK("--about", "me", "you"), "about(--about)=me | you");
+    ck_assert_str_eq(WALK("--about=me", "you"), "about(--about)=me | you");
+    ck_assert_str_eq(WALK("--about", "-q"), "about(--about) quiet(-q) |");
+    ck_assert_str_eq(WALK("--about"), "about(--about) |");
+    ck_assert_str_eq(WALK("-a", "me"), "about(-a) | me");
 }
 END_TEST
 
@@ -280,6 +321,8 @@ TEST_SUITE(options)
     tcase_add_test(c, lengths_are_bounded);
     tcase_add_test(c, the_number_of_options_is_bounded);
     tcase_add_test(c, the_help_is_the_table);
+    tcase_add_test(c, the_help_can_be_printed_in_parts);
+    tcase_add_test(c, an_optional_value_can_be_the_next_word_where_the_table_allows_it);
     suite_add_tcase(suite, c);
     return suite;
 }

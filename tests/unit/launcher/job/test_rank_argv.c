@@ -189,7 +189,7 @@ START_TEST(a_wrapped_rank_executes_something_else_in_front)
     spec.local_rank_arg = "--local_rank";
     spec.fills_braces = false;
     ck_assert_str_eq(MAKE(1, 3, "python", "-u", "a.py", "{rank}", "$$"),
-                     "strace|-o|t 101 {x}|{|/usr/bin/python3|-u|a.py|--local_rank=1|{rank}|$");
+                     "strace|-o|t 101 {x}|{|/usr/bin/python3|-u|a.py|--local_rank=1|{rank}|$$");
     ck_assert_str_eq(rank_argv_path(&spec, &v), "/usr/bin/strace");
     ck_assert(rank_argv_uses(&spec, TEMPLATE_RANK));
     spec.local_rank_arg = NULL;

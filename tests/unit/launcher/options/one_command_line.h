@@ -13,6 +13,7 @@
 
 /* The cases of those files of test_cli that have no main(), with the fixture below. */
 TCase *cli_table_cases(void);
+TCase *cli_help_cases(void);
 TCase *cli_end_cases(void);
 TCase *cli_output_cases(void);
 

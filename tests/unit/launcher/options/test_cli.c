@@ -260,7 +260,7 @@ END_TEST
 
 START_TEST(help_and_version_are_wishes)
 {
-    static const char *const helps[] = {"-h", "--help", "--he", "-vh"};
+    static const char *const helps[] = {"-h", "--help", "--he", "-vh", "-hv"};
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++) {
         ck_assert_int_eq(PARSE("ddprun", helps[i], "--nonsense"), 0);
         ck_assert_int_eq(wish, CLI_HELP);
@@ -460,6 +460,7 @@ TEST_SUITE(cli)
     tcase_add_test(t, wrong_command_lines_are_told_what_is_wrong);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, cli_table_cases());
+    suite_add_tcase(suite, cli_help_cases());
     suite_add_tcase(suite, cli_end_cases());
     suite_add_tcase(suite, cli_output_cases());
     return suite;

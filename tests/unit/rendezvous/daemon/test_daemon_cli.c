@@ -154,7 +154,26 @@ START_TEST(help_and_version_need_nothing_else_to_be_right)
     ck_assert_int_eq(parse("-V", &wish, &spec, NULL), 0);
     ck_assert_int_eq(wish, DAEMON_VERSION);
     ck_assert_int_eq(parse("-h what else", &wish, &spec, NULL), 0);
-    ck_assert_int_eq(wish, DAEMON_HELP);
+    ck_assert_int_eq(wish, DAEMON_HELP_BRIEF);
+}
+END_TEST
+
+START_TEST(the_short_help_is_a_part_of_the_help)
+{
+    char brief[4096] = "", whole[16384] = "";
+    FILE *out = fmemopen(brief, sizeof brief, "w");
+    daemon_cli_print_help(true, out);
+    fclose(out);
+    out = fmemopen(whole, sizeof whole, "w");
+    daemon_cli_print_help(false, out);
+    fclose(out);
+    for (const struct co_option *o = daemon_cli_table; o->id != 0; o++) {
+        char name[80];
+        snprintf(name, sizeof name, " --%s", o->name);
+        ck_assert_msg(strstr(whole, name) != NULL, "%s", name);
+        ck_assert_int_eq(strstr(brief, name) != NULL, o->brief != NULL);
+    }
+    ck_assert_ptr_nonnull(strstr(brief, "\nExamples:\n"));
 }
 END_TEST
 
@@ -167,6 +186,7 @@ TEST_SUITE(daemon_cli)
     tcase_add_test(tc, a_value_is_an_eighth_of_the_memory_at_most);
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, help_and_version_need_nothing_else_to_be_right);
+    tcase_add_test(tc, the_short_help_is_a_part_of_the_help);
     suite_add_tcase(suite, tc);
     return suite;
 }
