@@ -77,7 +77,7 @@ int co_options_next(struct co_option_walk *w, struct co_option_found *ret, struc
 /* The table as text, wrapped at 80 columns: a heading per subject, then a paragraph per option. */
 void co_options_print_help(const struct co_option *table, FILE *out);
 
-/* The group with this topic, in the same form. returns false: no group has it, nothing is printed */
+/* The group with this topic, in the same form. returns false: no group has it */
 bool co_options_print_group(const struct co_option *table, const char *topic, FILE *out);
 
 /* The options that have a `brief` text, without headings. */

@@ -182,12 +182,6 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
     return rc ?: cli_check_wrap(d, spec, err) ?: cli_check_standby(d, spec, err);
 }
 
-bool cli_is_torchrun(const char *name)
-{
-    const char *slash = name != NULL ? strrchr(name, '/') : NULL;
-    return name != NULL && strcmp(slash != NULL ? slash + 1 : name, "torchrun") == 0;
-}
-
 int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err)
 {
@@ -202,6 +196,8 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
     co_autofree char **copy = NULL;
     if (world->assignment != NULL)
         cli_take_assignment(&draft, world->assignment);
+    if (rc == 0 && wish == CLI_HELP && !spec.as_torchrun)
+        rc = cli_check_topic(draft.given[OPTION_HELP].value, err);
     if (rc == 0 && wish == CLI_RUN)
         rc = cli_ask_managers(&draft, &managers, &spec, err)
             ?: cli_flag(&draft, OPTION_STANDALONE, &draft.standalone, err)

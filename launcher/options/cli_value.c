@@ -59,6 +59,12 @@ static const char *value_of_none(int id)
     }
 }
 
+bool cli_is_torchrun(const char *name)
+{
+    const char *slash = name != NULL ? strrchr(name, '/') : NULL;
+    return name != NULL && strcmp(slash != NULL ? slash + 1 : name, "torchrun") == 0;
+}
+
 int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
                      struct co_error *err)
 {
@@ -68,11 +74,10 @@ int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_
     co_options_start(&walk, cli_table, argc, argv);
     while ((rc = co_options_next(&walk, &found, err)) > 0) {
         int id = found.option->id;
-        if (id == OPTION_HELP && found.spelled[1] == '-' && !cli_is_torchrun(argv[0]) &&
-            (rc = cli_check_topic(found.value, err)) < 0)
-            return rc;
         if (id == OPTION_HELP || id == OPTION_VERSION) {
             *ret_wish = id == OPTION_HELP ? CLI_HELP : CLI_VERSION;
+            if (found.spelled[1] == '-') /* a topic; of -hv, the v is another option */
+                given_set(d, id, found.value, found.spelled, false);
             return 0;
         }
         if (id == OPTION_EXPORT && d->n_exports < CLI_EXPORTS_MAX)
