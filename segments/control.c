@@ -55,7 +55,8 @@ int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct co
     size_t bytes = control_bytes(n_local);
     int fd = memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return co_fail(err, -errno, "cannot make the control segment: memfd_create: %s",
+        return co_fail(err, -errno,
+                       "cannot make the control segment of %zu bytes: memfd_create: %s", bytes,
                        strerror(errno));
     struct control *c = MAP_FAILED;
     if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)

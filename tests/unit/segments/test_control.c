@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,6 +80,23 @@ START_TEST(sizes_out_of_bounds_are_refused)
     ck_assert_int_eq(control_create(0, 0, &f, &p, &err), -EINVAL);
     ck_assert_int_eq(control_create(CONTROL_MAX_LOCAL + 1, 0, &f, &p, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "1025"));
+}
+END_TEST
+
+START_TEST(a_segment_that_cannot_be_made_is_reported_with_its_size)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit no_more = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    struct control *other = NULL;
+    struct co_error err;
+    int other_fd = -1;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &no_more), 0);
+    int rc = control_create(3, 7, &other_fd, &other, &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(rc, -EMFILE);
+    ck_assert_ptr_null(other);
+    ck_assert_ptr_nonnull(strstr(err.text, " bytes: memfd_create: Too many open files"));
 }
 END_TEST
 
@@ -329,6 +347,7 @@ TEST_SUITE(control)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_second_mapping_sees_the_same_words);
     tcase_add_test(t, sizes_out_of_bounds_are_refused);
+    tcase_add_test(t, a_segment_that_cannot_be_made_is_reported_with_its_size);
     tcase_add_test(t, what_is_no_control_segment_is_refused);
     tcase_add_test(t, a_rank_is_seen_to_join_once);
     tcase_add_test(t, leaving_is_told_from_dying);
