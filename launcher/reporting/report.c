@@ -273,6 +273,9 @@ static void print_internal(FILE *out, const struct report *r, int rank)
                 "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
     else if (code == EMFILE)
         fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
+    else if (code == EPERM || code == ENOSYS)
+        fprintf(out, "  ddprun needs memfd_create(2) and clone(2): a seccomp filter or the kernel "
+                     "refuses one of them\n");
 }
 
 /* What is known of the failure that all ranks are started again for. It may be no rank's. */

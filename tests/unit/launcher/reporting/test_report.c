@@ -353,6 +353,17 @@ START_TEST(want_of_processes_is_explained)
 }
 END_TEST
 
+START_TEST(a_refused_system_call_is_explained)
+{
+    begin(2);
+    step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EPERM,
+                                   .empty = true});
+    check("ddprun: cannot start rank 0: Operation not permitted\n"
+          "  ddprun needs memfd_create(2) and clone(2): a seccomp filter or the kernel refuses one "
+          "of them\n");
+}
+END_TEST
+
 START_TEST(a_stopped_job_says_by_what_and_when)
 {
     begin(3);
@@ -520,6 +531,7 @@ TEST_SUITE(report)
     tcase_add_test(c, few_lines_are_shown_but_a_traceback_whole);
     tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
     tcase_add_test(c, want_of_processes_is_explained);
+    tcase_add_test(c, a_refused_system_call_is_explained);
     tcase_add_test(c, a_stopped_job_says_by_what_and_when);
     tcase_add_test(c, the_spawners_end_is_our_fault);
     tcase_add_test(c, what_hangs_in_the_kernel_is_said);
