@@ -18,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USER_BYTES = 256 };
+/* A login costs etcd a bcrypt, which takes long where processors are scarce, and a login that timed
+ * out costs it all the same: with the short time of other requests none would ever succeed. */
+enum { USER_BYTES = 256, LOGIN_MS = 10000 };
 
 struct etcd {
     struct etcd_host host;
@@ -56,6 +58,8 @@ static bool post(struct etcd *e, const char *path, const struct co_buf *body)
 {
     uint64_t most_ms = e->ask.type == ELECTOR_GIVE_UP ? e->last_words_ms : e->request_ms;
     const char *token = e->is_logging_in ? "" : e->token;
+    if (e->is_logging_in && e->ask.type != ELECTOR_GIVE_UP && most_ms < LOGIN_MS)
+        most_ms = LOGIN_MS;
     return path != NULL &&
            etcd_http_post(e->http, path, token, co_buf_bytes(body), co_buf_len(body), most_ms) == 0;
 }

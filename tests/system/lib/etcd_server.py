@@ -1,5 +1,7 @@
 """An etcd of the tests' own, with what is asked of it: certificates, users, signals. Says None where it is not installed."""
 import base64
+import contextlib
+import http.server
 import json
 import os
 import shutil
@@ -7,6 +9,8 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -129,6 +133,48 @@ class Etcd:
         self.ask("auth/user/grant", {"user": "root", "role": "root"})
         self.ask("auth/enable", {})
         self.token = self.ask("auth/authenticate", {"name": "root", "password": password})["token"]
+
+
+class SlowLogin(http.server.ThreadingHTTPServer):
+    """In front of an etcd: passes all on, and answers logins later than other requests may take."""
+    LOGIN_S = 2
+
+    def __init__(self, port):
+        super().__init__(("127.0.0.1", 0), PassOn)
+        self.behind = f"http://127.0.0.1:{port}"
+        self.thread = threading.Thread(target=self.serve_forever)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+class PassOn(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name: self.headers[name] for name in ("Authorization",) if name in self.headers}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.server.behind + self.path, body, headers)) as answer:
+                status, text = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read()
+        if self.path.endswith("/auth/authenticate"):
+            time.sleep(self.server.LOGIN_S)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        with contextlib.suppress(BrokenPipeError):  # ddprun did not wait for it
+            self.end_headers()
+            self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
 
 
 def encode(text):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import unittest
 
-from etcd_server import INSTALLED, WHY_NOT, Etcd
+from etcd_server import INSTALLED, WHY_NOT, Etcd, SlowLogin
 from elastic_job import LISTENS, own_sockets, sockets_seen_by
 from harness import DDPRUN, DEADLINE_S, await_true, is_gone, main
 from node import Node
@@ -41,8 +41,9 @@ class Rank:
 class Party:
     """The nodes of a job, each with a rank that tells its place and ends when it is told to."""
 
-    def __init__(self, etcd, nodes, *more, conf=()):
+    def __init__(self, etcd, nodes, *more, conf=(), port=None):
         self.etcd, self.more, self.names = etcd, more, nodes
+        self.port = port or etcd.port
         self.conf = ",".join(("keep_alive_interval=1s", *conf))
         self.nodes = {}
         self.end_file = etcd.file("end")
@@ -59,7 +60,7 @@ class Party:
             os.unlink(self.end_file)
 
     def words(self, *more):
-        return ("--nnodes", self.names, "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.etcd.port}", "--rdzv-id",
+        return ("--nnodes", self.names, "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id",
                 "job", "--rdzv-conf", self.conf, "--join-window", "0", *self.more, *more, *SHOW)
 
     def start(self, n=1, *more, env=None):
@@ -348,6 +349,13 @@ class ComingIn(unittest.TestCase):
             with open(etcd.file("password"), "w") as f:
                 f.write("secret\n")
             with Party(etcd, "2", conf=("user=root", f"password_file={etcd.file('password')}")) as party:
+                party.hear(0, party.start(2))
+                party.finish()
+
+    def test_as_a_user_where_a_login_takes_long(self):
+        with Etcd() as etcd:
+            etcd.require_users("secret")
+            with SlowLogin(etcd.port) as slow, Party(etcd, "2", conf=("user=root", "password=secret"), port=slow.server_port) as party:
                 party.hear(0, party.start(2))
                 party.finish()
 
