@@ -29,9 +29,11 @@ def make_certificates(folder):
 
     for name in "ca", "other":
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                "-keyout", f"{name}.key", "-out", f"{name}.pem")
+                "-addext", "keyUsage=critical,keyCertSign", "-keyout", f"{name}.key", "-out", f"{name}.pem")
     with open(os.path.join(folder, "names"), "w") as f:
-        f.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        # Python 3.13 and newer wants the identifiers, and the authority's keyUsage
+        f.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
+                "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
     for name in "server", "client":
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
                 f"{name}.csr")
