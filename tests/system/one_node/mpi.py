@@ -17,6 +17,9 @@ MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
 OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
 
+# MPICH's transport reports on standard output which system calls a container refuses it.
+os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
+
 
 def two_nodes(words, n_ranks=(2, 2), more=()):
     """Each node's (exit status, stdout, stderr), and what the ranks told."""
