@@ -17,7 +17,7 @@ import uuid
 
 DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
 RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
-DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30"))
+DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30")) * float(os.environ.get("TEST_PATIENCE", "1"))
 NAME_MAX = 15  # bytes of a process's name that the kernel keeps
 
 # What the test runner has for itself must not look like a job around ddprun.
