@@ -2,9 +2,9 @@
 namespace of its own, on one wire. Used by tests and by bench/elastic.py."""
 import itertools
 import os
-import shutil
 import subprocess
 
+from facilities import lacks_network_namespaces
 from ports import free_port
 
 N_HOSTS = 4
@@ -44,8 +44,8 @@ class Namespaces:
     interface = "eth0"
 
     def __init__(self):
-        if os.geteuid() != 0 or shutil.which("ip") is None:
-            raise NoPlace("network namespaces: needs root and ip(8)")
+        if lacks_network_namespaces():
+            raise NoPlace(lacks_network_namespaces())
         self.names = [f"ddpe{os.getpid()}n{next(_number)}" for _ in range(N_HOSTS + 1)]  # 0: the wire
 
     def __enter__(self):

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
+from facilities import lacks_network_namespaces
 from harness import DDPRUN, DEADLINE_S, NAME_MAX, Job, await_true, describe, name_of
 
 SSH, SSHD, KEYGEN = (shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") for name in ("ssh", "sshd", "ssh-keygen"))
@@ -60,8 +61,9 @@ class SshHosts:
     def __init__(self, n, has_names=False, mounts=None, variables=None):
         missing = [name for name, path in (("ssh", SSH), ("sshd", SSHD), ("ssh-keygen", KEYGEN), ("ip", shutil.which("ip")))
                    if path is None]
-        if missing or os.geteuid() != 0:
-            raise unittest.SkipTest(f"not installed: {', '.join(missing)}" if missing else "needs root")
+        why = f"not installed: {', '.join(missing)}" if missing else lacks_network_namespaces()
+        if why:
+            raise unittest.SkipTest(why)
         self.names = [f"n{i + 1}" for i in range(n)]
         self.has_names = has_names
         self.mounts = mounts or {}

@@ -7,10 +7,10 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import tempfile
 import unittest
 
+from facilities import lacks_namespaces
 from harness import DDPRUN, RANK, Job, await_true, main, run
 from node import Node, SHOW, static
 from ports import free_port
@@ -35,8 +35,8 @@ WITHOUT = {
 class Mounts(unittest.TestCase):
     def setUp(self):
         self.unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
-        if subprocess.run([*self.unshare, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no mount namespaces here")
+        if lacks_namespaces(*self.unshare[1:]):
+            self.skipTest(lacks_namespaces(*self.unshare[1:]))
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         for name in "tmp", "home":
             os.mkdir(os.path.join(self.folder, name))

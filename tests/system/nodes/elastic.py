@@ -28,7 +28,7 @@ class OnLoopback(unittest.TestCase):
 
     def check(self, case):
         if not is_possible(case, self.place):
-            self.skipTest("no wire here that could be cut")
+            self.skipTest("the case cuts a network: it runs in network namespaces only")
         outcome = try_case(case, OURS, C, self.place, DEADLINE_S)
         self.assertEqual(outcome.why, "", outcome.logs)
 

@@ -16,6 +16,7 @@ import tempfile
 import termios
 import unittest
 
+from facilities import lacks_namespaces
 from harness import DDPRUN, DEADLINE_S, RANK, Job, is_gone, main, run
 from node import UP, Node, c10d, end
 from ports import free_port
@@ -100,8 +101,8 @@ class Clock(unittest.TestCase):
 class FullDisk(unittest.TestCase):
     def setUp(self):
         self.unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
-        if subprocess.run([*self.unshare, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no mount namespaces here")
+        if lacks_namespaces(*self.unshare[1:]):
+            self.skipTest(lacks_namespaces(*self.unshare[1:]))
 
     def job(self, *args, size="64k", outside=":", inside=""):
         """Below ./small is a disk of that size. outside, inside: what the shell around ddprun does before and after it; 3 is

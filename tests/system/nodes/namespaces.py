@@ -10,6 +10,8 @@ import os
 import subprocess
 import unittest
 
+from facilities import lacks_network_namespaces
+
 ADDER = os.environ["ADDER_PROGRAM"]
 STORE = os.environ["STORE_SERVER"]
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "60"))
@@ -22,6 +24,8 @@ def ip(*args):
 
 class Namespaces(unittest.TestCase):
     def setUp(self):
+        if lacks_network_namespaces():
+            self.skipTest(lacks_network_namespaces())
         self.names = [f"ddp-test-{os.getpid()}-{i}" for i in range(2)]
         self.processes = []
         self.addCleanup(self.clean_up)

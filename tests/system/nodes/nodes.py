@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 from ctl import DDPCTL
+from facilities import lacks_network_namespaces
 from harness import DDPRUN, DEADLINE_S, RANK, await_true, main
 from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, end, finish, static
 from ports import free_port
@@ -363,17 +364,7 @@ class Secrets(unittest.TestCase):
                 self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
 
 
-def can_make_namespaces():
-    """Root of a real kernel can, with iproute2; not every container."""
-    name = f"ddpn{os.getpid()}x"
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        return False
-    done = subprocess.run(["ip", "netns", "add", name], capture_output=True)
-    subprocess.run(["ip", "netns", "del", name], capture_output=True)
-    return done.returncode == 0
-
-
-@unittest.skipUnless(can_make_namespaces(), "no network namespaces: needs root and ip(8)")
+@unittest.skipIf(lacks_network_namespaces(), lacks_network_namespaces())
 class Namespaces(unittest.TestCase):
     """Three machines on a wire of their own: 10.77.0.1 to .3, fd77::1 to ::3."""
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 import unittest
 
+from facilities import lacks_namespaces
 from harness import DDPRUN, RANK, Job, main
 from ssh_hosts import SshHosts, SshJob, stand_in
 
@@ -44,8 +45,9 @@ class Alone(unittest.TestCase):
     """In a root of its own, where there is nothing else: no C library, no shell."""
 
     def setUp(self):
-        if os.geteuid() != 0:
-            self.skipTest("needs root")
+        why = "only root can enter another root directory" if os.geteuid() != 0 else lacks_namespaces("--mount", "--net")
+        if why:
+            self.skipTest(why)
         self.root = tempfile.mkdtemp(prefix="ddprun-alone-")
         self.addCleanup(shutil.rmtree, self.root)
         for name in ("dev", "etc", "proc", "tmp"):

@@ -15,6 +15,8 @@ import tempfile
 import time
 import unittest
 
+from facilities import lacks_network_namespaces
+
 ADDER = os.environ["ADDER_PROGRAM"]
 DDPRUN = os.environ["DDPRUN"]
 DDPCTL = os.environ["DDPCTL"]
@@ -47,6 +49,8 @@ class Ddprun:
 
 class Unreachable(unittest.TestCase):
     def setUp(self):
+        if lacks_network_namespaces():
+            self.skipTest(lacks_network_namespaces())
         self.names = [f"ddp-unreach-{os.getpid()}-{i}" for i in range(4)]  # the last one has the bridge
         self.nodes = []
         self.folder = tempfile.mkdtemp(prefix="ddp-unreach-")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import unittest
 
+from facilities import lacks_namespaces
 from harness import DDPRUN, RANK, Job, await_true, describe, main
 
 SPACE = ["--fork", "--pid", "--mount-proc", "--kill-child"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
@@ -23,8 +24,8 @@ def field_of(pid, name):
 
 class FirstProcess(unittest.TestCase):
     def setUp(self):
-        if subprocess.run(["unshare", *SPACE, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no PID namespaces here")
+        if lacks_namespaces(*SPACE):
+            self.skipTest(lacks_namespaces(*SPACE))
 
     def container(self, *args):
         return Job(*SPACE, DDPRUN, *args, launcher=shutil.which("unshare"))

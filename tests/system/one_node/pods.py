@@ -6,9 +6,9 @@ Covers: launcher/hosts, launcher/membership, launcher/platform
 import os
 import shutil
 import signal
-import subprocess
 import unittest
 
+from facilities import lacks_namespaces
 from harness import DDPRUN, RANK, Job, main
 
 DOMAIN = "pods.default.svc.cluster.local"
@@ -39,8 +39,8 @@ class Pod(Job):
 
 class Pods(unittest.TestCase):
     def setUp(self):
-        if subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no namespaces here")
+        if lacks_namespaces("--mount", "--uts"):
+            self.skipTest(lacks_namespaces("--mount", "--uts"))
 
     def test_the_first_one_s_name_is_looked_up_until_it_is_there(self):
         args = ("--nnodes", "2", RANK, "tell", "up", "wait")

@@ -206,8 +206,8 @@ class Restarts(unittest.TestCase):
             await_true(lambda: count_watched(job.spawner()) == 4, lambda: "two threads of each rank are to be watched")
             try:
                 held = HeldThread(int(os.listdir(f"/proc/{dead}/task")[-1]))  # the youngest: not watched
-            except PermissionError:
-                self.skipTest("nothing may be traced here")
+            except PermissionError as error:
+                self.skipTest(f"processes may not be traced here: {error.strerror}")
             os.kill(dead, signal.SIGKILL)
             await_true(lambda: not os.path.exists(f"/proc/{alive}"), lambda: "the other rank was not stopped")
             self.assertTrue(os.path.exists(f"/proc/{dead}"))
