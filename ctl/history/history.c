@@ -192,7 +192,7 @@ static int read_job_start(struct history *h, const struct event *e)
     free(h->program);
     h->program = text;
     int n_ranks = number_of(e, "ranks");
-    int rc = add_mark(h, e, HISTORY_JOB_START, "%s starts with %d rank%s", text_of(e, "host"),
+    int rc = add_mark(h, e, HISTORY_JOB_START, "%s started with %d rank%s", text_of(e, "host"),
                       n_ranks, n_ranks == 1 ? "" : "s");
     if (rc == 0)
         h->marks[h->n_marks - 1].number = n_ranks;
@@ -223,7 +223,7 @@ static int read_start_failed(struct history *h, const struct event *e)
     int number = number_of(e, "errno");
     return add_trouble(h, add_mark(h, e, "rank_start_failed", "rank %d cannot be started: %s",
                                    number_of(e, "rank"),
-                                   number > 0 ? strerror(number) : "it is not told why"));
+                                   number > 0 ? strerror(number) : "reason unknown"));
 }
 
 static int read_rank_exit(struct history *h, const struct event *e)
@@ -258,33 +258,33 @@ static int read_stop(struct history *h, const struct event *e)
         return -ENOMEM;
     const char *why = text_of(e, "why");
     if (strcmp(why, "failure") == 0 && number_of(e, "rank") >= 0)
-        return add_trouble(h, add_mark(h, e, "stop", "rank %d failed: the others are stopped",
-                                       number_of(e, "rank")));
+        return add_trouble(
+            h, add_mark(h, e, "stop", "rank %d failed: stopping its peers", number_of(e, "rank")));
     if (strcmp(why, "signal") == 0)
         return add_mark(h, e, "stop", "stopped by %s", text_of(e, "signal"));
     if (strcmp(why, "restart") == 0)
-        return add_mark(h, e, "stop", "a restart was asked for");
+        return add_mark(h, e, "stop", "restart requested");
     if (strcmp(why, "timeout") == 0)
-        return add_trouble(h, add_mark(h, e, "stop", "the time of the job is over"));
+        return add_trouble(h, add_mark(h, e, "stop", "the job timed out"));
     return add_trouble(h, add_mark(h, e, "stop", "stopped (%s): %s", why, text_of(e, "text")));
 }
 
 static int read_restart(struct history *h, const struct event *e)
 {
-    return add_mark(h, e, "restart", "all ranks are started again in %d ms%s",
-                    number_of(e, "wait_ms"), is_true(e, "counted") ? "" : " (not counted)");
+    return add_mark(h, e, "restart", "restarting all ranks (delay %d ms%s)",
+                    number_of(e, "wait_ms"), is_true(e, "counted") ? "" : "; not counted");
 }
 
 static int read_replace(struct history *h, const struct event *e)
 {
-    return add_trouble(h, add_mark(h, e, "replace", "rank %d failed and is replaced%s",
+    return add_trouble(h, add_mark(h, e, "replace", "rank %d failed: replacing it%s",
                                    number_of(e, "rank"),
                                    is_true(e, "counted") ? "" : " (not counted)"));
 }
 
 static int read_shrink(struct history *h, const struct event *e)
 {
-    return add_trouble(h, add_mark(h, e, "shrink", "rank %d failed: the others go on without it%s",
+    return add_trouble(h, add_mark(h, e, "shrink", "rank %d failed: continuing without it%s",
                                    number_of(e, "rank"),
                                    is_true(e, "counted") ? "" : " (not counted)"));
 }
@@ -295,7 +295,7 @@ static int read_hang(struct history *h, const struct event *e)
     const char *op = json_string_value(json_object_get(call, "op"));
     char where[128] = "";
     if (op != NULL)
-        snprintf(where, sizeof where, ": the others wait in %.60s #%" JSON_INTEGER_FORMAT, op,
+        snprintf(where, sizeof where, ": its peers wait in %.60s #%" JSON_INTEGER_FORMAT, op,
                  json_integer_value(json_object_get(call, "number")));
     return add_trouble(h, add_mark(h, e, "hang", "rank %d hangs (%s)%s", number_of(e, "rank"),
                                    text_of(e, "kind"), where));
@@ -303,9 +303,7 @@ static int read_hang(struct history *h, const struct event *e)
 
 static int read_oom(struct history *h, const struct event *e)
 {
-    return add_trouble(h, add_mark(h, e, "oom",
-                                   "out of memory: the end of rank %d is the OOM "
-                                   "killer's (%s)",
+    return add_trouble(h, add_mark(h, e, "oom", "out of memory: the OOM killer killed rank %d (%s)",
                                    number_of(e, "rank"), text_of(e, "blame")));
 }
 
@@ -317,7 +315,7 @@ static int read_place(struct history *h, const struct event *e)
 
 static int read_wait(struct history *h, const struct event *e)
 {
-    return add_mark(h, e, "node_wait", "%s: %d of %d nodes are here", text_of(e, "host"),
+    return add_mark(h, e, "node_wait", "%s: %d of %d nodes joined", text_of(e, "host"),
                     number_of(e, "have"), number_of(e, "want"));
 }
 
@@ -328,17 +326,17 @@ static int read_save(struct history *h, const struct event *e)
 
 static int read_coordinator(struct history *h, const struct event *e)
 {
-    return add_mark(h, e, "coordinator", "the coordinator of %s was %s; the generation goes on",
+    return add_mark(h, e, "coordinator", "the coordinator of %s was %s; the generation continues",
                     text_of(e, "host"), text_of(e, "state"));
 }
 
 static const struct {
     const char *state, *text;
 } leavings[] = {
-    {"announced", "the end of the ranks is announced: they are asked to save"},
-    {"saved", "all ranks have saved before their announced end"},
-    {"late", "the announced end comes before all ranks have saved"},
-    {"ended", "something else ends the ranks before their announced end"},
+    {"announced", "asking the ranks to save their state before they are stopped"},
+    {"saved", "all ranks saved their state in time"},
+    {"late", "timed out before all ranks saved their state"},
+    {"ended", "the ranks ended for another reason before the deadline"},
 };
 
 static int read_leaving(struct history *h, const struct event *e)
@@ -381,8 +379,8 @@ static int read_pace(struct history *h, const struct event *e)
 
 static int read_steps(struct history *h, const struct event *e)
 {
-    return add_mark(h, e, "steps", "%s: %d steps are completed%s", text_of(e, "host"),
-                    number_of(e, "after"), is_true(e, "lives") ? ", and the ranks go on" : "");
+    return add_mark(h, e, "steps", "%s: %d steps completed%s", text_of(e, "host"),
+                    number_of(e, "after"), is_true(e, "lives") ? ", the ranks continue" : "");
 }
 
 static int read_job_end(struct history *h, const struct event *e)
@@ -391,8 +389,7 @@ static int read_job_end(struct history *h, const struct event *e)
     h->has_end = true;
     if (code > h->code)
         h->code = code;
-    int rc =
-        add_mark(h, e, HISTORY_JOB_END, "%s ends with exit status %d", text_of(e, "host"), code);
+    int rc = add_mark(h, e, HISTORY_JOB_END, "%s exited with status %d", text_of(e, "host"), code);
     if (rc == 0)
         h->marks[h->n_marks - 1].number = code;
     return code != 0 ? add_trouble(h, rc) : rc;

@@ -112,8 +112,8 @@ static bool rewrite(struct history_mark *m)
     if (m->n_nodes == 1)
         return true;
     int n = is_start(m)
-                ? asprintf(&text, "%d nodes start with %" PRId64 " ranks", m->n_nodes, m->number)
-                : asprintf(&text, "%d nodes end with exit status %" PRId64, m->n_nodes, m->number);
+                ? asprintf(&text, "%d nodes started with %" PRId64 " ranks", m->n_nodes, m->number)
+                : asprintf(&text, "%d nodes exited with status %" PRId64, m->n_nodes, m->number);
     if (n < 0)
         return false;
     free(m->text);

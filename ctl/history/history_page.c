@@ -41,11 +41,11 @@ static const char style[] =
 static const struct {
     const char *class, *words, *color;
 } fates[HISTORY_N_FATES] = {
-    [FATE_RUNS] = {"fate-runs", "its end was not told", "#7aa7d8"},
-    [FATE_WELL] = {"fate-well", "ended well", "#7dbb7d"},
+    [FATE_RUNS] = {"fate-runs", "unknown", "#7aa7d8"},
+    [FATE_WELL] = {"fate-well", "succeeded", "#7dbb7d"},
     [FATE_FAILED] = {"fate-failed", "failed", "#cc3d3d"},
-    [FATE_CONSEQUENCE] = {"fate-consequence", "failed as another one was lost", "#e8a04a"},
-    [FATE_STOPPED] = {"fate-stopped", "was stopped", "#bdbdbd"},
+    [FATE_CONSEQUENCE] = {"fate-consequence", "failed (peer lost)", "#e8a04a"},
+    [FATE_STOPPED] = {"fate-stopped", "stopped", "#bdbdbd"},
 };
 
 /* --- Times --- */
@@ -103,12 +103,12 @@ static void print_summary(const struct history *h, FILE *out)
         fputs("</code><br>", out);
     }
     if (!h->has_end)
-        fputs("It had not ended, or its end was not told", out);
+        fputs("Still running, or outcome unknown", out);
     else if (h->code == 0)
-        fputs("<b class=\"good\">It ended well</b>", out);
+        fputs("<b class=\"good\">Succeeded</b>", out);
     else
-        fprintf(out, "<b class=\"bad\">It ended with exit status %d</b>", h->code);
-    fprintf(out, ", after %s; %d ranks, %d generation%s. Begun ",
+        fprintf(out, "<b class=\"bad\">Failed with exit status %d</b>", h->code);
+    fprintf(out, " after %s; %d ranks, %d generation%s. Started ",
             duration(h->last_s - h->first_s, text), history_n_ranks(h), history_n_generations(h),
             history_n_generations(h) == 1 ? "" : "s");
     print_clock(h->first_s, out);
@@ -120,7 +120,7 @@ static void print_notes(const struct history *h, FILE *out)
     if (h->n_unread > 0)
         fprintf(out, "<p class=\"note\">%zu lines could not be read.</p>\n", h->n_unread);
     if (h->n_beyond > 0)
-        fprintf(out, "<p class=\"note\">%zu events behind the first %d are not shown.</p>\n",
+        fprintf(out, "<p class=\"note\">%zu events after the first %d are not shown.</p>\n",
                 h->n_beyond, HISTORY_MAX_EVENTS);
     if (h->n_others > 0)
         fprintf(out, "<p class=\"note\">%zu events of other jobs are not shown.</p>\n",
@@ -229,8 +229,8 @@ static void print_points(const struct history *h, const struct scale *s, double 
         const struct history_pace *p = &h->paces[i];
         fprintf(out,
                 "<circle class=\"point\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>step %" PRId64
-                ": %.4g ms; the slowest is rank %d: without it a step would take %.0f %% "
-                "less</title></circle>\n",
+                ": step time %.4g ms; the slowest rank is %d: without it the step time would be "
+                "%.0f %% less</title></circle>\n",
                 x_of(s, p->at_s), y_of(p->step_ms, most_ms), p->steps, p->step_ms, p->slowest,
                 100 * p->share);
     }
@@ -243,7 +243,7 @@ static void print_steps(const struct history *h, const struct scale *s, FILE *ou
         return;
     for (size_t i = 0; i < h->n_paces; i++)
         most_ms = h->paces[i].step_ms > most_ms ? h->paces[i].step_ms : most_ms;
-    fputs("<h2>Time of a step</h2>\n", out);
+    fputs("<h2>Step time</h2>\n", out);
     fprintf(out, "<svg id=\"steps\" viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, CHART_HEIGHT);
     print_ticks(s, CHART_HEIGHT - 8, out);
     for (int i = 0; i <= 2; i++) {
@@ -269,9 +269,9 @@ static void print_failures(const struct history *h, FILE *out)
         if (run->fate != FATE_FAILED && run->fate != FATE_CONSEQUENCE)
             continue;
         if (n++ == 0)
-            fputs("<h2>Failures</h2>\n<table id=\"failures\"><tr><th class=\"n\">after</th>"
-                  "<th class=\"n\">generation</th><th class=\"n\">rank</th><th>host</th>"
-                  "<th class=\"n\">pid</th><th>how</th><th class=\"n\">had run for</th></tr>\n",
+            fputs("<h2>Failures</h2>\n<table id=\"failures\"><tr><th class=\"n\">time</th><th "
+                  "class=\"n\">generation</th><th class=\"n\">rank</th><th>host</th><th "
+                  "class=\"n\">pid</th><th>reason</th><th class=\"n\">uptime</th></tr>\n",
                   out);
         fprintf(out,
                 "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
@@ -283,7 +283,7 @@ static void print_failures(const struct history *h, FILE *out)
         else
             fprintf(out, "exit status %d", run->code);
         fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
-                run->fate == FATE_CONSEQUENCE ? ", as another one was lost" : "",
+                run->fate == FATE_CONSEQUENCE ? " (peer lost)" : "",
                 duration(run->ended_s - run->begun_s, text));
     }
     if (n > 0)
@@ -304,8 +304,8 @@ static void print_marks(const struct history *h, FILE *out)
     char text[JOB_TEXT_BYTES];
     if (h->n_marks == 0)
         return;
-    fputs("<h2>What happened</h2>\n<table id=\"events\"><tr><th class=\"n\">after</th>"
-          "<th class=\"n\">generation</th><th class=\"n\">node</th><th></th></tr>\n",
+    fputs("<h2>Events</h2>\n<table id=\"events\"><tr><th class=\"n\">time</th><th "
+          "class=\"n\">generation</th><th class=\"n\">node</th><th>event</th></tr>\n",
           out);
     for (size_t i = 0; i < h->n_marks && i < HISTORY_PAGE_LINES; i++) {
         const struct history_mark *m = &h->marks[i];

@@ -19,7 +19,7 @@ int job_conn_say(int fd, const struct job_request *r, struct co_error *err)
     size_t len = job_request_write(r, line);
     /* a request fits any socket's buffer: all of it goes, or nothing */
     if (send(fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)len)
-        return co_fail(err, errno == EAGAIN ? -EAGAIN : -EPIPE, "the job is not there any more");
+        return co_fail(err, errno == EAGAIN ? -EAGAIN : -EPIPE, "the job has ended");
     return 0;
 }
 
@@ -28,7 +28,7 @@ static int read_some(int fd, struct co_buf *in, struct co_error *err)
 {
     uint8_t *room = co_buf_room(in, READ_BYTES);
     if (room == NULL)
-        return co_fail(err, -ENOMEM, "no memory for an answer");
+        return co_fail(err, -ENOMEM, "out of memory");
     ssize_t n = recv(fd, room, READ_BYTES, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
@@ -36,7 +36,8 @@ static int read_some(int fd, struct co_buf *in, struct co_error *err)
         return co_fail(err, -EPIPE, "the job has ended");
     co_buf_added(in, (size_t)n);
     if (co_buf_len(in) > JOB_ANSWER_BYTES_MAX)
-        return co_fail(err, -EPROTO, "an answer of more than %zu bytes", JOB_ANSWER_BYTES_MAX);
+        return co_fail(err, -EPROTO, "the reply of the job exceeds %zu bytes",
+                       JOB_ANSWER_BYTES_MAX);
     return 1;
 }
 
@@ -63,7 +64,8 @@ static int understand(const struct co_buf *in, json_t **ret_answer, struct co_er
     if (error != NULL)
         rc = refuse(error, err);
     else if (json_integer_value(json_object_get(answer, "v")) != 1)
-        rc = co_fail(err, -EPROTO, "what the job answers is not understood: another version?");
+        rc = co_fail(err, -EPROTO,
+                     "unexpected reply from the job; use a ddpctl of the same version");
     if (rc < 0)
         json_decref(answer);
     else
@@ -95,9 +97,10 @@ static int await_some(struct job_hearing *list, size_t n, struct pollfd *polls,
     int n_ready = poll(polls, n, co_left_ms(deadline_ms));
     if (n_ready == 0)
         return co_fail(err, -ETIMEDOUT,
-                       "ddprun does not answer: it may be stopped, or its machine be very busy");
+                       "timed out waiting for ddprun: it may be stopped, or its machine very busy; "
+                       "try a longer --timeout");
     if (n_ready < 0 && errno != EINTR)
-        return co_fail(err, -errno, "cannot wait for an answer: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot wait for a reply: %s", strerror(errno));
     for (size_t i = 0; n_ready > 0 && i < n; i++)
         if (polls[i].revents != 0)
             hear_some(&list[i]);
@@ -119,7 +122,7 @@ void job_conn_hear(struct job_hearing *list, size_t n, size_t wanted, uint64_t d
     struct co_error err = {0};
     co_autofree struct pollfd *polls = calloc(n, sizeof *polls);
     if (polls == NULL)
-        end_all(list, n, co_fail(&err, -ENOMEM, "no memory for %zu answers", n), &err);
+        end_all(list, n, co_fail(&err, -ENOMEM, "out of memory"), &err);
     while (!list[wanted].is_over) {
         int rc = await_some(list, n, polls, deadline_ms, &err);
         if (rc < 0)

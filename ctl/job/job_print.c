@@ -130,7 +130,7 @@ static void add_silent_job(struct table *t, const struct job_print_row *row)
         table_add(t, "%d", row->pid);
     else
         table_add(t, "-");
-    table_add(t, "does not answer");
+    table_add(t, "no answer");
     for (int i = 0; i < 4; i++)
         table_add(t, "-");
     table_add(t, "%s", row->folder != NULL ? row->folder : "-");
@@ -146,8 +146,8 @@ static void add_user(struct table *t, uid_t uid)
 
 int job_print_list(const struct job_print_row *rows, size_t n, bool has_users, int width, FILE *out)
 {
-    static const char *const heads[] = {">UID",   "JOB",  ">PID", "STATE",  ">NODE",
-                                        ">RANKS", ">GEN", ">AGE", "PROGRAM"};
+    static const char *const heads[] = {">UID",   "JOB",  ">PID",    "STATE",  ">NODE",
+                                        ">RANKS", ">GEN", ">UPTIME", "PROGRAM"};
     const int n_left_out = has_users ? 0 : 1;
     struct table t;
     table_init(&t, heads + n_left_out, (int)(sizeof heads / sizeof *heads) - n_left_out);
@@ -231,8 +231,8 @@ static void print_pace(const json_t *pace, int width, FILE *out)
     if (!json_is_object(pace))
         return;
     snprintf(line, sizeof line,
-             "  step %" PRId64 ", %.3g ms each; the slowest is rank %" PRId64
-             ": without it a step would take %.0f %% less",
+             "  step %" PRId64 ", step time %.3g ms; the slowest rank is %" PRId64
+             ": without it the step time would be %.0f %% less",
              number_at(pace, "steps"), json_real_value(json_object_get(pace, "step_ms")),
              number_at(pace, "slowest"), 100 * json_real_value(json_object_get(pace, "share")));
     print_line(line, width, out);
@@ -245,7 +245,7 @@ static int print_head(const json_t *status, int width, FILE *out)
     co_autofree char *line = NULL;
     co_autofree char *what = NULL;
     if (asprintf(&line,
-                 "job %s: %s, generation %" PRId64 ", %s; node %" PRId64 " of %" PRId64
+                 "job %s: %s, generation %" PRId64 ", uptime %s; node %" PRId64 " of %" PRId64
                  " on %s, pid %" PRId64,
                  text_at(status, "job"), text_at(status, "state"), number_at(status, "generation"),
                  job_print_duration(number_at(status, "age_ms"), age), number_at(status, "node"),
@@ -289,9 +289,9 @@ static bool any_has(const json_t *ranks, const char *key)
 
 int job_print_status(const json_t *status, int width, FILE *out)
 {
-    static const char *const heads[] = {">RANK",     ">PID", "STATE",   ">AGE",
+    static const char *const heads[] = {">RANK",     ">PID", "STATE",   ">UPTIME",
                                         ">RESTARTS", ">CPU", ">MEMORY", "LAST LINE"};
-    static const char *const more_heads[] = {">RANK",     ">PID",      "STATE",    ">AGE",
+    static const char *const more_heads[] = {">RANK",     ">PID",      "STATE",    ">UPTIME",
                                              ">RESTARTS", ">CPU",      ">MEMORY",  ">STEPS",
                                              ">OWN",      "LAST CALL", "LAST LINE"};
     struct table t;
@@ -358,21 +358,21 @@ static void print_late(const json_t *ranks, FILE *out)
     if (first == last)
         return;
     int64_t late_ms = number_at(last, stages[CAME]) - number_at(first, stages[CAME]);
-    fprintf(out, "  the slowest one: rank %" PRId64 " came to the others %s after the first one\n",
+    fprintf(out, "  slowest: rank %" PRId64 " reached the rendezvous %s after the first one\n",
             number_at(last, "rank"), job_print_duration(late_ms, when));
 }
 
 /* The last stage that ranks have come to, and who came to it last. */
 static void print_slowest(const json_t *ranks, FILE *out)
 {
-    static const char *const actions[N_STAGES] = {"was executed", "came to the others",
-                                                  "had met the others", "completed its first step"};
+    static const char *const actions[N_STAGES] = {"was executed", "reached the rendezvous",
+                                                  "joined its peers", "completed its first step"};
     char when[JOB_TEXT_BYTES];
     for (int stage = N_STAGES - 1; stage >= 0; stage--) {
         const json_t *slowest = find_extreme(ranks, stage, true);
         if (slowest == NULL)
             continue;
-        fprintf(out, "  the last one: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
+        fprintf(out, "  last: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
                 actions[stage], job_print_duration(number_at(slowest, stages[stage]), when));
         return;
     }

@@ -122,7 +122,7 @@ static int find_all(struct jobs *jobs, enum job_folder_owner owner, uint64_t dea
     if (rc == 0 && folders.n > 0) {
         jobs->list = calloc(folders.n, sizeof *jobs->list);
         if (jobs->list == NULL)
-            rc = co_fail(err, -ENOMEM, "no memory for %zu jobs", folders.n);
+            rc = co_fail(err, -ENOMEM, "out of memory");
     }
     for (size_t i = 0; rc == 0 && i < folders.n; i++)
         jobs->n += begin_to_ask(&jobs->list[jobs->n], folders.paths[i], owner);
@@ -269,7 +269,8 @@ static int require_one(const struct jobs *jobs, struct co_error *err)
             len += (size_t)snprintf(names + len, sizeof names - len, " %s (uid %d, pid %d)",
                                     jobs_name(job), (int)job->uid, (int)job->pid);
     }
-    return n_others == 0 ? 0 : co_fail(err, -EEXIST, "there are several jobs, say which:%s", names);
+    return n_others == 0 ? 0
+                         : co_fail(err, -EEXIST, "several jobs are running; give one of:%s", names);
 }
 
 int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
@@ -283,9 +284,9 @@ int jobs_select(struct jobs *jobs, const char *name, struct co_error *err)
     else if (name != NULL)
         keep(jobs, begins, name);
     if (jobs->n == 0 && name != NULL)
-        return co_fail(err, -ENOENT, "there is no job '%.200s' of yours here: see ddpctl ps", name);
+        return co_fail(err, -ENOENT, "no such job: '%.200s'; see ddpctl ps", name);
     if (jobs->n == 0)
-        return co_fail(err, -ENOENT, "there is no job of yours here");
+        return co_fail(err, -ENOENT, "no job of yours is running on this machine");
     return require_one(jobs, err);
 }
 
@@ -303,8 +304,8 @@ int jobs_poll_one(struct jobs *jobs, const char *name, bool all_users, uint64_t 
     for (size_t i = 0; rc == 0 && i < jobs->n; i++)
         if (jobs->list[i].status == NULL)
             rc = co_fail(err, -ETIMEDOUT,
-                         "the ddprun of %s does not answer: it may be stopped, or its machine be "
-                         "very busy",
+                         "timed out waiting for the ddprun of %s: it may be stopped, or its "
+                         "machine very busy; try a longer --timeout",
                          jobs->list[i].folder != NULL ? jobs->list[i].folder : "?");
     return rc;
 }

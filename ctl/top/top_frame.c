@@ -89,7 +89,7 @@ static void print_first(const char *text, int height, FILE *out)
         text += len;
     }
     if (n_shown < n && room > 0)
-        fprintf(out, "... %zu lines more\n", n - n_shown);
+        fprintf(out, "... %zu more lines\n", n - n_shown);
 }
 
 static int64_t count_running(json_t *const *statuses, size_t n)
@@ -110,8 +110,8 @@ static int64_t count_running(json_t *const *statuses, size_t n)
 static void print_head(const struct top_view *view, json_t *const *statuses, size_t n, FILE *out)
 {
     char line[160];
-    snprintf(line, sizeof line, "ddpctl %s  %zu job node%s, %lld ranks running, by %s", view->when,
-             n, n == 1 ? "" : "s", (long long)count_running(statuses, n),
+    snprintf(line, sizeof line, "ddpctl %s  %zu job node%s, %lld ranks running, sorted by %s",
+             view->when, n, n == 1 ? "" : "s", (long long)count_running(statuses, n),
              top_order_names[view->order]);
     size_t width = view->width > 0 ? (size_t)view->width : SIZE_MAX;
     fprintf(out, "%.*s\n", (int)table_cut(line, width), line);

@@ -42,7 +42,7 @@ int top_screen_open(struct co_error *err)
 {
     static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     if (!isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &before) < 0)
-        return co_fail(err, -ENOTTY, "stdin and stdout are no terminal: try --once");
+        return co_fail(err, -ENOTTY, "stdin and stdout are not terminals; use --once");
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
         set_handler(ending[i], on_end);
     set_handler(SIGWINCH, on_size);
@@ -52,7 +52,7 @@ int top_screen_open(struct co_error *err)
     raw.c_cc[VMIN] = 0;
     raw.c_cc[VTIME] = 0;
     if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) < 0)
-        return co_fail(err, -errno, "cannot set the terminal up: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot set up the terminal: %s", strerror(errno));
     is_open = true;
     fputs(enter_text, stdout);
     return 0;

@@ -106,14 +106,14 @@ START_TEST(nodes_that_start_and_end_together_are_one_line)
     event_of(5.2, "job_end", "n3", "2", "\"code\":0");
     ck_assert_int_eq(history_finish(&h), 0);
     ck_assert_uint_eq(h.n_marks, 5);
-    ck_assert_str_eq(h.marks[0].text, "2 nodes start with 3 ranks");
+    ck_assert_str_eq(h.marks[0].text, "2 nodes started with 3 ranks");
     ck_assert_int_eq(h.marks[0].node, -1);
     ck_assert_str_eq(h.marks[1].text, "n1 is node 0 of 2, in a world of 3 ranks");
     ck_assert_int_eq(h.marks[1].node, 0);
-    ck_assert_str_eq(h.marks[2].text, "2 nodes end with exit status 9");
+    ck_assert_str_eq(h.marks[2].text, "2 nodes exited with status 9");
     ck_assert(h.marks[2].is_trouble);
-    ck_assert_str_eq(h.marks[3].text, "n3 ends with exit status 0");
-    ck_assert_str_eq(h.marks[4].text, "n1 starts with 2 ranks");
+    ck_assert_str_eq(h.marks[3].text, "n3 exited with status 0");
+    ck_assert_str_eq(h.marks[4].text, "n1 started with 2 ranks");
 }
 END_TEST
 
@@ -218,10 +218,10 @@ START_TEST(what_befalls_a_node_is_put_into_words)
     ck_assert_uint_eq(h.n_marks, 4);
     ck_assert_str_eq(h.marks[0].kind, "shrink");
     ck_assert(h.marks[0].is_trouble && !h.marks[1].is_trouble);
-    ck_assert_str_eq(h.marks[0].text, "rank 3 failed: the others go on without it (not counted)");
+    ck_assert_str_eq(h.marks[0].text, "rank 3 failed: continuing without it (not counted)");
     ck_assert_str_eq(h.marks[1].kind, "leaving");
-    ck_assert_ptr_nonnull(strstr(h.marks[1].text, "asked to save (SIGUSR1)"));
-    ck_assert_ptr_nonnull(strstr(h.marks[2].text, "all ranks have saved"));
+    ck_assert_ptr_nonnull(strstr(h.marks[1].text, "before they are stopped (SIGUSR1)"));
+    ck_assert_ptr_nonnull(strstr(h.marks[2].text, "all ranks saved their state in time"));
     ck_assert_str_eq(h.marks[3].text, "n1: leaving, new");
 }
 END_TEST
@@ -266,7 +266,7 @@ START_TEST(a_page_has_all_of_it_and_needs_nothing_else)
     ck_assert_ptr_nonnull(strstr(page, "<h1>Job job7</h1>"));
     ck_assert_ptr_nonnull(strstr(page, "a.py &lt;b&gt;"));
     ck_assert_ptr_nonnull(strstr(page, "killed by SIGSEGV"));
-    ck_assert_ptr_nonnull(strstr(page, "rank 1 failed: the others are stopped"));
+    ck_assert_ptr_nonnull(strstr(page, "rank 1 failed: stopping its peers"));
     ck_assert_ptr_nonnull(strstr(page, "<svg id=\"steps\""));
     ck_assert_ptr_nonnull(strstr(page, "default-src 'none'"));
     ck_assert_ptr_null(strstr(page, "http://"));

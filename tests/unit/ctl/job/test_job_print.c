@@ -49,11 +49,11 @@ END_TEST
 START_TEST(a_node_and_its_ranks)
 {
     char *text = print(job_print_status, whole, 0);
-    ck_assert_str_eq(text, "job job7: running, generation 1, 1 min 1 s; node 0 of 2 on n1, pid 70\n"
-                           "  train.py --lr\n"
-                           "  RANK  PID  STATE       AGE  RESTARTS   CPU   MEMORY  LAST LINE\n"
-                           "     0   71  running  0.52 s         1  99 %  1.2 GiB  loss 1\n"
-                           "     1   72  SIGSEGV  0.40 s         0     -        -  -\n");
+    ck_assert_str_eq(text,
+                     "job job7: running, generation 1, uptime 1 min 1 s; node 0 of 2 on n1, pid "
+                     "70\n  train.py --lr\n  RANK  PID  STATE    UPTIME  RESTARTS   CPU   MEMORY  "
+                     "LAST LINE\n     0   71  running  0.52 s         1  99 %  1.2 GiB  loss 1\n   "
+                     "  1   72  SIGSEGV  0.40 s         0     -        -  -\n");
     free(text);
     text = print(job_print_status, whole, 20);
     ck_assert_int_eq(strncmp(text, "job job7: running, g\n  train.py --lr\n", 37), 0);
@@ -65,11 +65,10 @@ START_TEST(a_start_names_the_slowest)
 {
     char *text = print(job_print_start, whole, 0);
     ck_assert_ptr_nonnull(
-        strstr(text, "  RANK    EXEC  IMPORT  RENDEZVOUS    INIT  FIRST STEP\n"
-                     "     0  0.01 s  0.25 s           -  0.31 s           -\n"
-                     "     1  0.01 s  0.30 s           -       -           -\n"
-                     "  the slowest one: rank 1 came to the others 0.05 s after the first one\n"
-                     "  the last one: rank 0 had met the others after 0.31 s\n"));
+        strstr(text, "  RANK    EXEC  IMPORT  RENDEZVOUS    INIT  FIRST STEP\n     0  0.01 s  0.25 "
+                     "s           -  0.31 s           -\n     1  0.01 s  0.30 s           -       "
+                     "-           -\n  slowest: rank 1 reached the rendezvous 0.05 s after the "
+                     "first one\n  last: rank 0 joined its peers after 0.31 s\n"));
     free(text);
 }
 END_TEST
@@ -80,11 +79,10 @@ START_TEST(the_rendezvous_is_when_the_last_of_all_ranks_came)
                                 "{\"rank\":0,\"started_ms\":1,\"came_ms\":4000},"
                                 "{\"rank\":1,\"started_ms\":2,\"came_ms\":900}]}";
     char *text = print(job_print_start, start, 0);
-    ck_assert_ptr_nonnull(
-        strstr(text, "     0  0.00 s  4.00 s      4.00 s     -           -\n"
-                     "     1  0.00 s  0.90 s      4.00 s     -           -\n"
-                     "  the slowest one: rank 0 came to the others 3.10 s after the first one\n"
-                     "  the last one: rank 0 came to the others after 4.00 s\n"));
+    ck_assert_ptr_nonnull(strstr(
+        text, "     0  0.00 s  4.00 s      4.00 s     -           -\n     1  0.00 s  0.90 s      "
+              "4.00 s     -           -\n  slowest: rank 0 reached the rendezvous 3.10 s after the "
+              "first one\n  last: rank 0 reached the rendezvous after 4.00 s\n"));
     free(text);
 }
 END_TEST
@@ -99,11 +97,10 @@ START_TEST(a_list_has_those_too_that_do_not_answer)
     FILE *out = open_memstream(&text, &n);
     ck_assert_int_eq(job_print_list(rows, 3, false, 0, out), 0);
     fclose(out);
-    ck_assert_str_eq(text,
-                     "JOB   PID  STATE            NODE  RANKS  GEN        AGE  PROGRAM\n"
-                     "?      69  does not answer     -      -    -          -  /tmp/ddprun-abc\n"
-                     "?       -  does not answer     -      -    -          -  -\n"
-                     "job7   70  running           0/2    1/4    1  1 min 1 s  train.py --lr\n");
+    ck_assert_str_eq(
+        text, "JOB   PID  STATE      NODE  RANKS  GEN     UPTIME  PROGRAM\n?      69  no answer    "
+              " -      -    -          -  /tmp/ddprun-abc\n?       -  no answer     -      -    -  "
+              "        -  -\njob7   70  running     0/2    1/4    1  1 min 1 s  train.py --lr\n");
     free(text);
     json_decref(status);
 }

@@ -73,12 +73,13 @@ START_TEST(a_frame_has_a_head_and_each_job)
 {
     char *text = print(0, 0, 2);
     ck_assert_int_eq(
-        strncmp(text, "ddpctl 12:34:56  2 job nodes, 6 ranks running, by rank\n\njob job7: ", 66),
+        strncmp(text,
+                "ddpctl 12:34:56  2 job nodes, 6 ranks running, sorted by rank\n\njob job7: ", 66),
         0);
     ck_assert_ptr_nonnull(strstr(strstr(text, "job job7") + 1, "job job7"));
     free(text);
     text = print(0, 0, 0);
-    ck_assert_str_eq(text, "ddpctl 12:34:56  0 job nodes, 0 ranks running, by rank\n");
+    ck_assert_str_eq(text, "ddpctl 12:34:56  0 job nodes, 0 ranks running, sorted by rank\n");
     free(text);
 }
 END_TEST
@@ -97,7 +98,7 @@ START_TEST(no_line_is_wider_and_no_frame_higher_than_the_terminal)
         }
     }
     char *text = print(80, 5, 1);
-    ck_assert_ptr_nonnull(strstr(text, "\n... 5 lines more\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n... 5 more lines\n"));
     free(text);
 }
 END_TEST
