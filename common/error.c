@@ -5,6 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *co_severity_name(enum co_severity severity)
+{
+    static const char *const names[] = {
+        [CO_ERROR] = "error", [CO_WARNING] = "warning", [CO_NOTE] = "note"};
+    return names[severity];
+}
+
 int co_fail(struct co_error *err, int code, const char *format, ...)
 {
     if (err == NULL)

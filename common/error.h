@@ -13,6 +13,16 @@ struct co_error {
     char text[CO_ERROR_TEXT_BYTES];
 };
 
+/* What a line on stderr reports: "PROGRAM: error: TEXT". */
+enum co_severity {
+    CO_ERROR,   /* the program, or what was asked of it, fails */
+    CO_WARNING, /* it continues without something */
+    CO_NOTE,    /* information */
+};
+
+/* "error", "warning" or "note" */
+const char *co_severity_name(enum co_severity severity);
+
 /* Fill err (if not NULL) and return code, which is negative. */
 __attribute__((format(printf, 3, 4))) int co_fail(struct co_error *err, int code,
                                                   const char *format, ...);

@@ -63,7 +63,7 @@ static int fail_unknown(const struct co_option *table, const char *typed, size_t
     }
     int shown = n < 60 ? (int)n : 60;
     if (nearest == NULL)
-        return co_fail(err, -EINVAL, "unknown option '--%.*s'", shown, typed);
+        return co_fail(err, -EINVAL, "unknown option '--%.*s'; try --help", shown, typed);
     return co_fail(err, -EINVAL, "unknown option '--%.*s': did you mean '--%s'?", shown, typed,
                    nearest->name);
 }
@@ -78,7 +78,7 @@ static int fail_ambiguous(const struct co_option *table, const char *typed, size
         if (is_prefix(typed, n, o->name))
             len += (size_t)snprintf(names + len, sizeof names - len, "%s--%s", len > 0 ? ", " : "",
                                     o->name);
-    return co_fail(err, -EINVAL, "option '--%.*s' may mean any of %s", (int)n, typed, names);
+    return co_fail(err, -EINVAL, "ambiguous option '--%.*s': use one of %s", (int)n, typed, names);
 }
 
 /* The only option, among the weak or the others, that a prefix can mean.
@@ -130,7 +130,7 @@ static int take_value(struct co_option_walk *w, const struct co_option *o, const
     const char *value = attached;
     if (o->value == NULL) {
         if (attached != NULL)
-            return co_fail(err, -EINVAL, "option '%s' takes no value: '%.60s'", w->spelled,
+            return co_fail(err, -EINVAL, "option '%s' does not take a value ('%.60s')", w->spelled,
                            attached);
     } else if (value == NULL && o->optional) {
         if (o->takes_next && w->spelled[1] == '-' && w->at < w->argc &&
@@ -138,21 +138,22 @@ static int take_value(struct co_option_walk *w, const struct co_option *o, const
             value = w->argv[w->at++];
     } else if (value == NULL) {
         if (w->at >= w->argc)
-            return co_fail(err, -EINVAL, "option '%s' needs a value: %s", w->spelled, o->value);
+            return co_fail(err, -EINVAL, "option '%s' requires a value: %s", w->spelled, o->value);
         value = w->argv[w->at];
         if (looks_like_option(value))
             return co_fail(err, -EINVAL,
-                           "option '%s' needs a value (%s), and '%.60s' looks like an option: "
-                           "write --%s=VALUE if it is meant",
+                           "option '%s' requires a value (%s), but '%.60s' looks like an option; "
+                           "use --%s=VALUE to pass it",
                            w->spelled, o->value, value, o->name);
         w->at++;
     }
     const int value_max = o->value_max > 0 ? o->value_max : CO_OPTION_VALUE_MAX;
     if (value != NULL && strnlen(value, (size_t)value_max + 1) > (size_t)value_max)
-        return co_fail(err, -EINVAL, "the value of option '%s' is longer than %d bytes", w->spelled,
-                       value_max);
+        return co_fail(err, -EINVAL,
+                       "the value of option '%s' is too long: expected at most %d bytes",
+                       w->spelled, value_max);
     if (++w->n_found > CO_OPTIONS_MAX)
-        return co_fail(err, -EINVAL, "more than %d options", CO_OPTIONS_MAX);
+        return co_fail(err, -EINVAL, "too many options: at most %d are allowed", CO_OPTIONS_MAX);
     *ret = (struct co_option_found){.option = o, .spelled = w->spelled, .value = value};
     return 1;
 }
@@ -177,7 +178,8 @@ static int next_letter(struct co_option_walk *w, struct co_option_found *ret, st
     while (o->id != 0 && o->letter != letter)
         o++;
     if (o->id == 0) /* half a character of a longer encoding is not shown */
-        return co_fail(err, -EINVAL, "unknown option '-%.*s'", letter > 0 ? 1 : 60, w->letters - 1);
+        return co_fail(err, -EINVAL, "unknown option '-%.*s'; try --help", letter > 0 ? 1 : 60,
+                       w->letters - 1);
     snprintf(w->spelled, sizeof w->spelled, "-%c", letter);
     if (o->value == NULL && rest != NULL && *rest != '=') { /* the next letter is an option, too */
         w->letters = rest;

@@ -21,12 +21,15 @@ int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, i
 {
     const char *digits = *text == '-' ? text + 1 : text;
     if (!is_digit(*digits) || digits[strspn(digits, "0123456789")] != '\0')
-        return co_fail(err, -EINVAL, "%s '%.200s' is not a number", what, text);
+        return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: expected a number", text,
+                       what);
     errno = 0;
     intmax_t value = strtoimax(text, NULL, 10);
     if (errno == ERANGE || value < min || value > max)
-        return co_fail(err, -ERANGE, "%s '%.200s' is out of bounds: %" PRId64 " to %" PRId64, what,
-                       text, min, max);
+        return co_fail(err, -ERANGE,
+                       "invalid value '%.200s' for %s: expected a number from %" PRId64
+                       " to %" PRId64,
+                       text, what, min, max);
     *ret_value = value;
     return 0;
 }
@@ -42,19 +45,23 @@ int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms, s
     if (n > 0 && text[n] == '.')
         n += 1 + strspn(text + n + 1, "0123456789");
     if (n == 0 || n > 30 || text[n - 1] == '.')
-        return co_fail(err, -EINVAL,
-                       "%s '%.200s' is not a duration: try 90, 1.5s, 250ms, 10m or 2h", what, text);
+        return co_fail(
+            err, -EINVAL,
+            "invalid value '%.200s' for %s: expected a duration such as 90, 1.5s, 250ms, 10m or 2h",
+            text, what);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (strcmp(text + n, units[i].suffix) != 0)
             continue;
         double ms = strtod(text, NULL) * units[i].ms;
         if (ms > 1e12)
-            return co_fail(err, -ERANGE, "%s '%.200s' is out of bounds: at most 1000000000 s", what,
-                           text);
+            return co_fail(err, -ERANGE,
+                           "invalid value '%.200s' for %s: expected at most 1000000000 s", text,
+                           what);
         *ret_ms = (uint64_t)(ms + 0.5);
         return 0;
     }
-    return co_fail(err, -EINVAL, "%s '%.200s' has an unknown unit: try s, ms, m or h", what, text);
+    return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: expected the unit s, ms, m or h",
+                   text, what);
 }
 
 static const char size_units[] = "KMGT"; /* each 1024 times the one before */
@@ -88,8 +95,10 @@ int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max
     size_t n = strspn(text, "0123456789");
     int unit = size_unit(text + n);
     if (n == 0 || unit < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s' is not a size: try 4096, 64K, 64M or 1G", what,
-                       text);
+        return co_fail(
+            err, -EINVAL,
+            "invalid value '%.200s' for %s: expected a size such as 4096, 64K, 64M or 1G", text,
+            what);
     errno = 0;
     uint64_t value = strtoull(text, NULL, 10);
     bool fits = errno != ERANGE && value <= UINT64_MAX >> 10 * unit;
@@ -98,8 +107,8 @@ int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max
         char least[24], most[24];
         print_size(min, least, sizeof least);
         print_size(max, most, sizeof most);
-        return co_fail(err, -ERANGE, "%s '%.200s' is out of bounds: %s to %s", what, text, least,
-                       most);
+        return co_fail(err, -ERANGE, "invalid value '%.200s' for %s: expected a size from %s to %s",
+                       text, what, least, most);
     }
     *ret_bytes = value;
     return 0;
@@ -113,16 +122,21 @@ int co_parse_endpoint(const char *what, const char *text, char *host, size_t hos
     size_t n = in_brackets ? strcspn(++at, "]") : strcspn(at, ":");
     const char *port = at + n;
     if (in_brackets && *port++ != ']')
-        return co_fail(err, -EINVAL, "%s '%.200s': the closing ']' is missing", what, text);
+        return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: the closing ']' is missing",
+                       text, what);
     if (n == 0 || n >= host_size || (*port != '\0' && *port != ':'))
-        return co_fail(err, -EINVAL, "%s '%.200s' is no HOST[:PORT]", what, text);
+        return co_fail(
+            err, -EINVAL,
+            "invalid value '%.200s' for %s: expected HOST[:PORT], with an IPv6 address in brackets",
+            text, what);
     int64_t number = 0;
     bool has_port = *port == ':';
     if (has_port && co_parse_int(what, port + 1, 0, UINT16_MAX, &number, NULL) < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s': '%.200s' is no port%s", what, text, port + 1,
-                       !in_brackets && strchr(port + 1, ':') != NULL
-                           ? ", and an IPv6 address belongs in brackets"
-                           : "");
+        return co_fail(
+            err, -EINVAL, "invalid value '%.200s' for %s: '%.200s' is not a port from 0 to 65535%s",
+            text, what, port + 1,
+            !in_brackets && strchr(port + 1, ':') != NULL ? "; write an IPv6 address in brackets"
+                                                          : "");
     snprintf(host, host_size, "%.*s", (int)n, at);
     if (has_port)
         *ret_port = (uint16_t)number;

@@ -98,11 +98,11 @@ int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err)
     char line[STAT_BYTES];
     ssize_t n = co_process_read(pid, "stat", line, sizeof line);
     if (n == -ENOENT || n == -ESRCH)
-        return co_fail(err, -ESRCH, "there is no process %d", pid);
+        return co_fail(err, -ESRCH, "no such process: %d", pid);
     if (n < 0)
         return co_fail(err, (int)n, "cannot read /proc/%d/stat: %s", pid, strerror((int)-n));
     if (co_process_parse(line, (size_t)n, sysconf(_SC_CLK_TCK), (size_t)sysconf(_SC_PAGESIZE),
                          ret) < 0)
-        return co_fail(err, -EINVAL, "/proc/%d/stat is not as expected", pid);
+        return co_fail(err, -EINVAL, "unexpected content of /proc/%d/stat", pid);
     return 0;
 }

@@ -66,7 +66,7 @@ static int open_folder(int parent_fd, const char *path, enum job_folder_owner ow
         return co_fail(err, -errno, "cannot open '%s': %s", path, strerror(errno));
     if (fstat(fd, &st) < 0 || (owner == JOB_FOLDER_OURS && st.st_uid != geteuid()) ||
         (st.st_mode & 077) != 0)
-        return co_fail(err, -EACCES, "'%s' is not a folder of %s user alone", path,
+        return co_fail(err, -EACCES, "'%s' is not a directory of %s user only", path,
                        owner == JOB_FOLDER_OURS ? "this" : "one");
     if (ret_uid != NULL)
         *ret_uid = st.st_uid;
@@ -143,7 +143,7 @@ int job_folders_find(enum job_folder_owner owner, struct job_folders *ret, struc
         rc = find_in_sessions(parents, n, ret);
     if (ret->n > 0)
         qsort(ret->paths, ret->n, sizeof *ret->paths, compare_paths);
-    return rc == 0 ? 0 : co_fail(err, rc, "no memory for the list of jobs");
+    return rc == 0 ? 0 : co_fail(err, rc, "out of memory");
 }
 
 void job_folders_fini(struct job_folders *f)
@@ -249,7 +249,7 @@ int job_folder_connect(const char *path, enum job_folder_owner owner, struct co_
         return co_fail(err, -errno, "cannot connect to '%s/%s': %s", path, socket_name,
                        strerror(errno));
     if (job_folder_peer_uid(fd) != uid && (uid != geteuid() || !job_folder_knows_peer(fd)))
-        return co_fail(err, -EACCES, "the process that listens in '%s' is another user's", path);
+        return co_fail(err, -EACCES, "the process listening in '%s' belongs to another user", path);
     return co_take_fd(&fd);
 }
 

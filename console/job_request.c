@@ -30,10 +30,10 @@ struct words {
 static int cut(const char *line, size_t len, struct words *w, struct co_error *err)
 {
     if (len >= sizeof w->text)
-        return co_fail(err, -EINVAL, "a request of more than %zu bytes", sizeof w->text - 1);
+        return co_fail(err, -EINVAL, "the request exceeds %zu bytes", sizeof w->text - 1);
     for (size_t i = 0; i < len; i++)
         if (line[i] < ' ' || line[i] > '~')
-            return co_fail(err, -EINVAL, "a request with bytes that are no text");
+            return co_fail(err, -EINVAL, "the request contains invalid text");
     memcpy(w->text, line, len);
     w->text[len] = '\0';
     w->n = 0;
@@ -51,7 +51,7 @@ static int read_number(const char *what, const char *word, int64_t max, int64_t 
                        struct co_error *err)
 {
     if (word[0] < '0' || word[0] > '9' || (word[0] == '0' && word[1] != '\0'))
-        return co_fail(err, -EINVAL, "%s '%s' is no number", what, word);
+        return co_fail(err, -EINVAL, "invalid value '%s' for %s: expected a number", word, what);
     return co_parse_int(what, word, 0, max, ret, err) < 0 ? -EINVAL : 0;
 }
 
@@ -71,11 +71,12 @@ static int read_stop(const struct words *w, struct job_request *r, struct co_err
     int64_t sig;
     r->whole_job = strcmp(w->word[1], "job") == 0;
     if (!r->whole_job && strcmp(w->word[1], "node") != 0)
-        return co_fail(err, -EINVAL, "stop '%s': it is job or node", w->word[1]);
+        return co_fail(err, -EINVAL, "invalid value '%s' for stop: expected job or node",
+                       w->word[1]);
     if (read_number("the signal", w->word[2], JOB_REQUEST_SIGNAL_MAX, &sig, err) < 0)
         return -EINVAL;
     if (sig == 0)
-        return co_fail(err, -EINVAL, "there is no signal 0");
+        return co_fail(err, -EINVAL, "invalid signal 0");
     r->signal = (int)sig;
     return 0;
 }
@@ -90,7 +91,8 @@ static int read_stack(const struct words *w, struct job_request *r, struct co_er
         return -EINVAL;
     r->has_tools = strcmp(w->word[3], "tools") == 0;
     if (!r->has_tools && strcmp(w->word[3], "proc") != 0)
-        return co_fail(err, -EINVAL, "stack by '%s': it is tools or proc", w->word[3]);
+        return co_fail(err, -EINVAL, "invalid value '%s' for stack: expected tools or proc",
+                       w->word[3]);
     r->rank = (int32_t)rank;
     r->signal = (int)sig;
     return 0;
@@ -101,7 +103,7 @@ static int find_type(const char *name, struct co_error *err)
     for (int i = 0; i < JOB_REQUEST_N_TYPES; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
-    return co_fail(err, -EINVAL, "there is no request '%s'", name);
+    return co_fail(err, -EINVAL, "unknown request '%s'; use a ddpctl of the same version", name);
 }
 
 int job_request_read(const char *line, size_t len, struct job_request *ret, struct co_error *err)
@@ -114,7 +116,7 @@ int job_request_read(const char *line, size_t len, struct job_request *ret, stru
     if (type < 0)
         return type;
     if (w.n != n_words_of[type])
-        return co_fail(err, -EINVAL, "request '%s' has %d words, not %d", names[type],
+        return co_fail(err, -EINVAL, "request '%s' has %d words, expected %d", names[type],
                        n_words_of[type], w.n);
     struct job_request r = {.type = (enum job_request_type)type};
     if (type == JOB_REQUEST_LOGS)

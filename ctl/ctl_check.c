@@ -126,7 +126,7 @@ static json_t *next_of_reach(void *arg, size_t i, const json_t *answer)
         return NULL;
     }
     if (!json_is_integer(time) || json_integer_value(time) < 0) { /* the difference fits, too */
-        check_nodes_fail(c->nodes, i, "what comes from there is no time");
+        check_nodes_fail(c->nodes, i, "unexpected reply: invalid time");
         return NULL;
     }
     take_time(c, i, json_integer_value(time));
@@ -228,7 +228,7 @@ static void take_reach(struct check *c, size_t i, const json_t *answer)
                 (struct check_link){.from = i, .to = t->peers[k], .reach = reach};
     }
     if (!is_right)
-        check_nodes_fail(c->nodes, i, "what comes from there does not say whom it reached");
+        check_nodes_fail(c->nodes, i, "unexpected reply: no list of reached nodes");
 }
 
 static json_t *next_of_ports(void *arg, size_t i, const json_t *answer)
@@ -289,7 +289,7 @@ static void take_pair(struct check *c, size_t i, const json_t *answer)
                     take_number(answer, "forth", &p->forth) &&
                     take_number(answer, "back", &p->back);
     if (!is_right) {
-        snprintf(p->why, sizeof p->why, "%s", why != NULL ? why : "no figures came");
+        snprintf(p->why, sizeof p->why, "%s", why != NULL ? why : "no measurements received");
         table_plain(p->why);
     }
 }
@@ -369,7 +369,7 @@ static int find_programs(struct check *c, struct co_error *err)
 {
     ssize_t n = readlink("/proc/self/exe", c->program, sizeof c->program - 1);
     if (n < 0)
-        return co_fail(err, -errno, "cannot find out where this ddpctl is: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot locate this ddpctl: %s", strerror(errno));
     c->program[n] = '\0';
     int folder = (int)(strrchr(c->program, '/') - c->program);
     int len = snprintf(c->ddprun, sizeof c->ddprun, "%.*s/ddprun", folder, c->program);
@@ -396,8 +396,8 @@ static int set_ssh(struct check *c, struct co_error *err)
         return 0;
     c->ssh = co_parse_words(text);
     if (c->ssh == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a command");
-    return c->ssh[0] != NULL ? 0 : co_fail(err, -EINVAL, "--ssh-command needs a command");
+        return co_fail(err, -ENOMEM, "out of memory");
+    return c->ssh[0] != NULL ? 0 : co_fail(err, -EINVAL, "--ssh-command requires a command");
 }
 
 static int open_nodes(struct check *c, struct co_error *err)
@@ -411,7 +411,7 @@ static int open_nodes(struct check *c, struct co_error *err)
         .program = c->program};
     c->talks = calloc(list->n, sizeof *c->talks);
     if (c->talks == NULL || check_report_init(&c->report, list->n) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %zu nodes", list->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < list->n; i++)
         c->report.nodes[i].name = list->hosts[i].name;
     c->report.has_net = c->task.net && list->n > 1;
@@ -473,7 +473,7 @@ static enum ctl_exit check_task_run(struct check *c)
     signal(SIGPIPE, SIG_DFL);
     code = show(c);
     if (code == CTL_EXIT_INTERNAL)
-        ctl_tell("no memory for what was found");
+        ctl_tell(CO_ERROR, "out of memory");
     return code;
 }
 

@@ -131,7 +131,7 @@ static enum ctl_exit show(struct work *w)
         if (rc < 0)
             return job_task_fail(w, rc);
         if (print_once(w) < 0) {
-            ctl_tell("no memory");
+            ctl_tell(CO_ERROR, "out of memory");
             return CTL_EXIT_INTERNAL;
         }
         if (w->task->watch_ms == 0)
@@ -161,8 +161,8 @@ static const struct job *find_node(struct work *w)
     for (size_t i = 0; i < w->jobs.n; i++)
         if (has_rank(w->jobs.list[i].status, w->task->rank))
             return &w->jobs.list[i];
-    co_fail(&w->err, -ENOENT, "rank %d of job %s is not on this machine", (int)w->task->rank,
-            jobs_name(&w->jobs.list[0]));
+    co_fail(&w->err, -ENOENT, "rank %d of job %s is not on this machine; run ddpctl on its node",
+            (int)w->task->rank, jobs_name(&w->jobs.list[0]));
     return NULL;
 }
 
@@ -170,7 +170,7 @@ static void tell_file(const json_t *answer, const char *key, const char *stream)
 {
     const char *path = json_string_value(json_object_get(answer, key));
     if (path != NULL)
-        ctl_tell("its %s is in %s", stream, path);
+        ctl_tell(CO_NOTE, "its %s is in %s", stream, path);
 }
 
 static void print_text(const json_t *answer)
@@ -265,7 +265,7 @@ static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n
     int rc = 0;
     co_autofree struct job_hearing *list = calloc(n, sizeof *list);
     if (list == NULL)
-        return job_task_fail(w, co_fail(&w->err, -ENOMEM, "no memory for %zu answers", n));
+        return job_task_fail(w, co_fail(&w->err, -ENOMEM, "out of memory"));
     while (n_asked < n && (rc = ask_stack(w, &nodes[n_asked])) == 0) {
         list[n_asked].fd = nodes[n_asked].fd;
         n_asked++;
@@ -301,8 +301,8 @@ static enum ctl_exit command(struct work *w, const struct job_request *r)
     int rc = find_job(w);
     if (rc == 0 && r->type == JOB_REQUEST_STOP && !r->whole_job && w->jobs.n > 1)
         rc = co_fail(&w->err, -EEXIST,
-                     "several nodes of the job are on this machine: say which by its pid, as "
-                     "ddpctl ps has it");
+                     "several nodes of the job are on this machine; give the pid of one, as ddpctl "
+                     "ps prints it");
     if (rc == 0)
         rc = job_conn_ask(w->jobs.list[0].fd, r, deadline_ms(w), &answer, &w->err);
     if (rc < 0)

@@ -52,8 +52,9 @@ static int read_order(struct ctl_job_task *task, const struct co_option_found *f
             return 0;
         }
     }
-    return co_fail(err, -EINVAL, "%s '%.60s': it is rank, cpu, memory or own", found->spelled,
-                   found->value);
+    return co_fail(err, -EINVAL,
+                   "invalid value '%.60s' for %s: expected one of rank, cpu, memory, own",
+                   found->value, found->spelled);
 }
 
 static int read_option(struct ctl_job_task *task, const struct co_option_found *found,
@@ -76,10 +77,11 @@ static int read_option(struct ctl_job_task *task, const struct co_option_found *
         return 0;
     case CTL_JOB_OPTION_SIGNAL:
         task->signal = ctl_job_cli_signal(found->value);
-        return task->signal != 0
-                   ? 0
-                   : co_fail(err, -EINVAL, "%s '%.60s' is no signal: try TERM, SIGUSR1 or 9",
-                             found->spelled, found->value);
+        return task->signal != 0 ? 0
+                                 : co_fail(err, -EINVAL,
+                                           "invalid value '%.60s' for %s: expected a signal such "
+                                           "as TERM, SIGUSR1 or 9",
+                                           found->value, found->spelled);
     case CTL_JOB_OPTION_NODE:
         task->this_node = true;
         return 0;
@@ -144,7 +146,7 @@ static int read_words(struct ctl_job_task *task, int argc, char **argv,
             break;
         has_options = has_options && (at == 1 || strcmp(argv[at - 1], "--") != 0);
         if (n == MAX_OPERANDS)
-            return co_fail(err, -EINVAL, "%s: too many operands; usage: ddpctl %s %s", form->name,
+            return co_fail(err, -EINVAL, "%s: too many arguments; usage: ddpctl %s %s", form->name,
                            form->name, form->operands);
         operands[n++] = argv[at];
         argc -= at;
@@ -171,14 +173,14 @@ static int set_operands(struct ctl_job_task *task, const char *const *operands, 
     int n_most = task->command == CTL_PS ? 0 : has_rank ? 2 : 1;
     int n_least = has_rank || task->command == CTL_REPORT;
     if (n < n_least || n > n_most)
-        return co_fail(err, -EINVAL, "%s: %s operands; usage: ddpctl %s %s", form->name,
+        return co_fail(err, -EINVAL, "%s: %s arguments; usage: ddpctl %s %s", form->name,
                        n < n_least ? "missing" : "too many", form->name, form->operands);
     if (has_rank && read_rank(task, operands[0], err) < 0)
         return -EINVAL;
     if (n > has_rank)
         task->job = operands[has_rank];
     if (task->job != NULL && *task->job == '\0')
-        return co_fail(err, -EINVAL, "JOB is empty");
+        return co_fail(err, -EINVAL, "JOB is empty; give a run id or a pid");
     return 0;
 }
 

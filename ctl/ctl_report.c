@@ -60,7 +60,7 @@ static int read_lines(struct work *w, FILE *in, const char *path)
             skip_line(in);
     }
     if (rc < 0)
-        return co_fail(&w->err, rc, "no memory for the events of %s", path);
+        return co_fail(&w->err, rc, "out of memory reading the events of %s", path);
     if (ferror(in))
         return co_fail(&w->err, -EIO, "cannot read %s: %s", path, strerror(errno));
     return 0;
@@ -92,7 +92,8 @@ static int read_of_job(struct work *w)
         const char *path = json_string_value(json_object_get(jobs.list[i].status, "events"));
         if (path == NULL)
             rc = co_fail(&w->err, -ENOENT,
-                         "this job was started without --events: nothing is written down");
+                         "this job was started without --events, so no events were recorded; start "
+                         "it with --events FILE");
         else if (i == 0 || strcmp(path, json_string_value(json_object_get(jobs.list[i - 1].status,
                                                                           "events"))) != 0)
             rc = read_file(w, path);
@@ -107,10 +108,10 @@ static int make_page(struct work *w, char **ret_text, size_t *ret_len)
 {
     FILE *out = open_memstream(ret_text, ret_len);
     if (out == NULL)
-        return co_fail(&w->err, -ENOMEM, "no memory for a page");
+        return co_fail(&w->err, -ENOMEM, "out of memory");
     int rc = history_page_print(&w->history, DDPRUN_VERSION, out);
     if (fclose(out) != 0 || rc < 0)
-        return co_fail(&w->err, -ENOMEM, "no memory for a page");
+        return co_fail(&w->err, -ENOMEM, "out of memory");
     return 0;
 }
 
@@ -119,7 +120,7 @@ static enum ctl_exit write_page(struct work *w)
     co_autofree char *text = NULL;
     size_t len = 0;
     int rc = history_finish(&w->history);
-    rc = rc < 0 ? co_fail(&w->err, rc, "no memory for a page") : make_page(w, &text, &len);
+    rc = rc < 0 ? co_fail(&w->err, rc, "out of memory") : make_page(w, &text, &len);
     if (rc < 0)
         return report_task_fail(w, rc);
     if (w->task->output == NULL) {
@@ -141,7 +142,7 @@ static enum ctl_exit report_task_run(struct work *w)
         rc = read_of_job(w);
     }
     if (rc == 0 && w->history.n_events == 0)
-        rc = co_fail(&w->err, -ENOENT, "there are no events of %s in it",
+        rc = co_fail(&w->err, -ENOENT, "the file contains no events of %s",
                      w->history.job[0] != '\0' ? w->history.job : "a job");
     return rc < 0 ? report_task_fail(w, rc) : write_page(w);
 }

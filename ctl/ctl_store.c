@@ -48,7 +48,7 @@ static char *wire_key(const struct work *w, const char *typed)
 {
     char *key = NULL;
     if (asprintf(&key, "%s%s", w->task->raw ? "" : "/", typed) < 0) {
-        ctl_tell("no memory for a key");
+        ctl_tell(CO_ERROR, "out of memory");
         return NULL;
     }
     return key;
@@ -71,8 +71,8 @@ static int list_keys(struct work *w, struct client_keys *ret_keys)
     int rc = client_list_keys(w->client, w->deadline_ms, ret_keys, &w->err);
     if (rc == -EPIPE)
         co_fail(&w->err, rc,
-                "the store closed the connection instead of listing its keys: torch's can list "
-                "them since 2.10");
+                "the store closed the connection instead of listing its keys; PyTorch's store can "
+                "list them since 2.10");
     return rc;
 }
 
@@ -101,14 +101,14 @@ static int read_stdin(struct co_buf *in, struct co_error *err)
     do {
         uint8_t *room = co_buf_room(in, READ_BYTES);
         if (room == NULL)
-            return co_fail(err, -ENOMEM, "no memory for what comes on stdin");
+            return co_fail(err, -ENOMEM, "out of memory reading standard input");
         n = fread(room, 1, READ_BYTES, stdin);
         co_buf_added(in, n);
         if (co_buf_len(in) > MAX_STDIN_BYTES)
-            return co_fail(err, -EFBIG, "stdin has more than %zu bytes", MAX_STDIN_BYTES);
+            return co_fail(err, -EFBIG, "standard input exceeds %zu bytes", MAX_STDIN_BYTES);
     } while (n > 0);
     if (ferror(stdin))
-        return co_fail(err, -EIO, "cannot read stdin: %s", strerror(errno));
+        return co_fail(err, -EIO, "cannot read standard input: %s", strerror(errno));
     return 0;
 }
 
@@ -121,8 +121,8 @@ static int set_and_check(struct work *w, const char *key, const void *value, siz
         rc = client_check(w->client, key, strlen(key), w->deadline_ms, &is_there, &w->err);
     if (rc == -EPIPE)
         co_fail(&w->err, rc,
-                "the store closed the connection: it may not take a key of %zu and a value of %zu "
-                "bytes, or be full",
+                "lost the connection to the store: it may not accept a key of %zu and a value of "
+                "%zu bytes, or be full",
                 strlen(key), len);
     return rc;
 }
@@ -153,7 +153,7 @@ static enum ctl_exit do_add(struct work *w, const char *key)
     int64_t sum = 0;
     int rc = client_add(w->client, key, strlen(key), w->task->delta, w->deadline_ms, &sum, &w->err);
     if (rc == -EPIPE)
-        co_fail(&w->err, rc, "the store closed the connection: is the value of '%.200s' a number?",
+        co_fail(&w->err, rc, "lost the connection to the store: is the value of '%.200s' a number?",
                 key);
     if (rc < 0)
         return store_task_fail(w, rc);
@@ -174,7 +174,7 @@ static enum ctl_exit do_delete(struct work *w, const char *key)
     int64_t n_deleted = 0;
     int rc = client_delete(w->client, key, strlen(key), w->deadline_ms, &n_deleted, &w->err);
     if (rc == 0 && n_deleted == 0)
-        rc = co_fail(&w->err, -ENOENT, "there is no key '%.200s'", key);
+        rc = co_fail(&w->err, -ENOENT, "no such key: '%.200s'", key);
     return rc < 0 ? store_task_fail(w, rc) : CTL_EXIT_OK;
 }
 
@@ -235,7 +235,8 @@ static enum ctl_exit do_dump(struct work *w, const char *prefix)
     if (rc < 0)
         return store_task_fail(w, rc);
     if (n_hidden > 0)
-        ctl_tell("%zu keys without a '/' in front are not shown: --raw shows all", n_hidden);
+        ctl_tell(CO_NOTE, "%zu keys without a leading '/' are not shown; use --raw to show all",
+                 n_hidden);
     return CTL_EXIT_OK;
 }
 

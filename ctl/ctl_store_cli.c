@@ -68,7 +68,7 @@ static int find_action(const char *name, enum ctl_store_action *ret_action, stru
             return 0;
         }
     }
-    return co_fail(err, -EINVAL, "store: unknown action '%.60s': try ddpctl store --help", name);
+    return co_fail(err, -EINVAL, "store: unknown action '%.60s'; try ddpctl store --help", name);
 }
 
 static int set_endpoint(struct draft *d, const struct ctl_store_env *env, struct co_error *err)
@@ -82,7 +82,8 @@ static int set_endpoint(struct draft *d, const struct ctl_store_env *env, struct
     if (has_env && co_parse_int("MASTER_PORT", env->master_port, 1, UINT16_MAX, &port, err) < 0)
         return -EINVAL;
     if (*host == '\0' || strlen(host) >= sizeof task->host)
-        return co_fail(err, -EINVAL, "MASTER_ADDR '%.200s' is no host", host);
+        return co_fail(err, -EINVAL, "invalid value '%.200s' for MASTER_ADDR: expected a host",
+                       host);
     snprintf(task->host, sizeof task->host, "%s", host);
     task->port = (uint16_t)port;
     return 0;
@@ -92,14 +93,15 @@ static int set_operands(struct ctl_store_task *task, int n, char **operands, str
 {
     const struct ctl_form *form = &ctl_store_forms[task->action];
     if (n < form->n_least || n > form->n_most)
-        return co_fail(err, -EINVAL, "store %s: %s operands; usage: ddpctl store %s %s", form->name,
-                       n < form->n_least ? "missing" : "too many", form->name, form->operands);
+        return co_fail(err, -EINVAL, "store %s: %s arguments; usage: ddpctl store %s %s",
+                       form->name, n < form->n_least ? "missing" : "too many", form->name,
+                       form->operands);
     if (task->is_prefix && task->action != CTL_STORE_DELETE)
-        return co_fail(err, -EINVAL, "store %s: --prefix goes with delete only", form->name);
+        return co_fail(err, -EINVAL, "store %s: --prefix can be used with delete only", form->name);
     if (task->is_prefix && n > 1)
         return co_fail(err, -EINVAL, "store delete: --prefix takes one KEY");
     if (task->is_full && task->action != CTL_STORE_DUMP)
-        return co_fail(err, -EINVAL, "store %s: --full goes with dump only", form->name);
+        return co_fail(err, -EINVAL, "store %s: --full can be used with dump only", form->name);
     task->keys = operands;
     task->n_keys = n;
     task->delta = 1;
@@ -121,7 +123,7 @@ int ctl_store_cli_parse(int argc, char **argv, const struct ctl_store_env *env,
     int at = read_options(&d, argc, argv, err);
     if (at >= 0 && !d.task.is_help) {
         if (at == argc)
-            return co_fail(err, -EINVAL, "store: no action is given: try ddpctl store --help");
+            return co_fail(err, -EINVAL, "store: no action given; try ddpctl store --help");
         if (find_action(argv[at], &d.task.action, err) < 0)
             return -EINVAL;
         argv += at;

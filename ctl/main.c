@@ -106,8 +106,8 @@ int main(int argc, char **argv)
         if (strcmp(name, ctl_commands[i].name) == 0)
             return run_command((enum ctl_command)i, argc - walk.at, argv + walk.at);
     if (*name == '\0')
-        ctl_tell("no command is given: try --help");
+        ctl_tell(CO_ERROR, "no command given; try ddpctl --help");
     else
-        ctl_tell("unknown command '%.60s': try --help", name);
+        ctl_tell(CO_ERROR, "unknown command '%.60s'; try ddpctl --help", name);
     return CTL_EXIT_USAGE;
 }

@@ -30,6 +30,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,10 +97,21 @@ static int usage_code(int rc)
     }
 }
 
+__attribute__((format(printf, 2, 3))) static void say(enum co_severity severity, const char *format,
+                                                      ...)
+{
+    char text[CO_ERROR_TEXT_BYTES + 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "ddprun: %s: %s\n", co_severity_name(severity), text);
+}
+
 /* returns code */
 static int print_error(const struct co_error *err, int code)
 {
-    fprintf(stderr, "ddprun: %s\n", err->text);
+    say(CO_ERROR, "%s", err->text);
     return code;
 }
 
@@ -116,7 +128,7 @@ static int show(const struct job_spec *spec)
 static void print_notes(const char *notes)
 {
     for (const char *line = notes; line != NULL && *line != '\0'; line += strcspn(line, "\n") + 1)
-        fprintf(stderr, "ddprun: %.*s\n", (int)strcspn(line, "\n"), line);
+        say(CO_WARNING, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
 /* returns   0; else what to exit with */
@@ -126,9 +138,9 @@ static int find_secret(struct job_spec *spec)
     char *note;
     int rc = secret_find(&spec->world, &note, &err);
     if (rc < 0)
-        fprintf(stderr, "ddprun: %s\n", err.text);
+        say(CO_ERROR, "%s", err.text);
     else if (note != NULL)
-        fprintf(stderr, "ddprun: %s\n", note);
+        say(CO_WARNING, "%s", note);
     free(note);
     return rc == 0             ? 0
            : spec->as_torchrun ? 1
@@ -167,7 +179,7 @@ static int set_exports(const char *const *exports)
         int rc = name == NULL ? -1 : equals != NULL ? setenv(name, equals + 1, 1) : 0;
         free(name);
         if (rc < 0) {
-            fprintf(stderr, "ddprun: no memory for a variable\n");
+            say(CO_ERROR, "out of memory");
             return EXIT_INTERNAL;
         }
     }
@@ -191,9 +203,9 @@ static int place_ranks(struct job_spec *spec)
         return print_error(&err, usage_code(rc));
     job_spec_set_binding(spec, binding);
     for (int i = 0; spec->report_bindings && i < spec->n_local; i++)
-        fprintf(stderr, "ddprun: %srank %d: %s%s\n", spec->world.has_others ? "local " : "", i,
-                binding->is_bound ? "bound to " : "not bound: ",
-                binding_print(binding, i, line, sizeof line));
+        say(CO_NOTE, "%srank %d: %s%s", spec->world.has_others ? "local " : "", i,
+            binding->is_bound ? "bound to " : "not bound: ",
+            binding_print(binding, i, line, sizeof line));
     return 0;
 }
 
@@ -214,7 +226,7 @@ static int do_launched(struct launch_channel *channel, struct job_spec *spec, in
 static void print_refused(void *arg, const char *text)
 {
     (void)arg;
-    fprintf(stderr, "ddprun: %s\n", text);
+    say(CO_WARNING, "store: %s", text);
 }
 
 /* returns   0; else what to exit with */
@@ -227,9 +239,8 @@ static int serve_store(const struct job_spec *spec, uint16_t port)
     struct co_error err;
     int rc = step_store_start(&opts, &err);
     if (rc < 0)
-        fprintf(stderr, "ddprun: error: %s%s\n", err.text,
-                rc == -EADDRINUSE ? "; --master-port PORT, the same on all ranks, is for another"
-                                  : "");
+        say(CO_ERROR, "%s%s", err.text,
+            rc == -EADDRINUSE ? "; use --master-port PORT, the same on all ranks" : "");
     return rc == 0 ? 0 : rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
 }
 
@@ -281,9 +292,8 @@ static void warn_of_variables(void)
     for (char *const *variable = environ; *variable != NULL; variable++) {
         const char *meant = env_names_nearest(*variable);
         if (meant != NULL)
-            fprintf(stderr,
-                    "ddprun: warning: unknown environment variable %.*s: did you mean %s?\n",
-                    (int)strcspn(*variable, "="), *variable, meant);
+            say(CO_WARNING, "unknown environment variable %.*s: did you mean %s?",
+                (int)strcspn(*variable, "="), *variable, meant);
     }
 }
 
@@ -380,7 +390,7 @@ int main(int argc, char **argv)
     title_init(argc, argv);
     int null_fd = open_null();
     if (null_fd < 0) {
-        fprintf(stderr, "ddprun: cannot open /dev/null: %s\n", strerror(-null_fd));
+        say(CO_ERROR, "cannot open /dev/null: %s", strerror(-null_fd));
         return EXIT_INTERNAL;
     }
     if (launch_is_asked_for_terms(argc, argv))

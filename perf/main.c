@@ -30,7 +30,7 @@ static int rank_main(void *arg)
 
 static int tell(const struct co_error *err, int status)
 {
-    fprintf(stderr, "ddp-perf: %s\n", err->text);
+    fprintf(stderr, "ddp-perf: error: %s\n", err->text);
     return status;
 }
 

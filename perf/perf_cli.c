@@ -110,8 +110,8 @@ static int find_word(const struct co_option_found *found, const struct word *wor
         *ret = words->value;
         return 0;
     }
-    return co_fail(err, -EINVAL, "%s '%.100s' is none of %s", found->spelled, found->value,
-                   found->option->value);
+    return co_fail(err, -EINVAL, "invalid value '%.100s' for %s: expected one of %s", found->value,
+                   found->spelled, found->option->value);
 }
 
 /* --- options ---------------------------------------------------------------------------------- */
@@ -233,7 +233,7 @@ static int find_collective(struct draft *d, const char *name, struct co_error *e
         d->has_collective = true;
         return 0;
     }
-    return co_fail(err, -EINVAL, "unknown collective '%.60s': try --help", name);
+    return co_fail(err, -EINVAL, "unknown collective '%.60s'; try ddp-perf --help", name);
 }
 
 static int read_words(struct draft *d, int argc, char **argv, struct co_error *err)
@@ -248,7 +248,9 @@ static int read_words(struct draft *d, int argc, char **argv, struct co_error *e
     argc -= at;
     at = read_options(d, argc, argv, err); /* once more: behind the collective is usual */
     if (at >= 0 && d->wish == PERF_RUN && at < argc)
-        return co_fail(err, -EINVAL, "'%.60s' is one word too many", argv[at]);
+        return co_fail(err, -EINVAL,
+                       "unexpected argument '%.60s'; usage: ddp-perf COLLECTIVE [OPTION]...",
+                       argv[at]);
     return at < 0 ? at : 0;
 }
 
@@ -260,9 +262,10 @@ static int check_sizes(struct draft *d, struct co_error *err)
     if (!d->has_max && s->max_bytes < s->min_bytes)
         s->max_bytes = s->min_bytes;
     if (s->max_bytes < s->min_bytes)
-        return co_fail(err, -EINVAL, "--maxbytes is less than --minbytes, %" PRIu64, s->min_bytes);
+        return co_fail(err, -EINVAL, "--maxbytes is less than --minbytes (%" PRIu64 "); raise it",
+                       s->min_bytes);
     if (d->has_factor && s->step_bytes > 0)
-        return co_fail(err, -EINVAL, "--stepfactor and --stepbytes exclude each other");
+        return co_fail(err, -EINVAL, "--stepfactor and --stepbytes cannot be used together");
     return 0;
 }
 
@@ -272,10 +275,12 @@ static int check_call(const struct draft *d, struct co_error *err)
     const bool is_float = s->dtype == DDP_FLOAT32 || s->dtype == DDP_FLOAT64 ||
                           s->dtype == DDP_FLOAT16 || s->dtype == DDP_BFLOAT16;
     if (!d->has_collective && !s->tune)
-        return co_fail(err, -EINVAL, "which collective? For example: ddp-perf all_reduce");
+        return co_fail(err, -EINVAL, "no collective given; try ddp-perf all_reduce, or --help");
     if (is_float && (s->op == DDP_BAND || s->op == DDP_BOR))
-        return co_fail(err, -EINVAL, "--op %s is for integers, and %s is none",
-                       perf_cli_op_name(s->op), perf_cli_dtype_name(s->dtype));
+        return co_fail(
+            err, -EINVAL,
+            "--op %s requires an integer type, but %s is a floating-point type; use --datatype",
+            perf_cli_op_name(s->op), perf_cli_dtype_name(s->dtype));
     return 0;
 }
 
@@ -284,14 +289,14 @@ static int check_ranks(const struct draft *d, bool launched, struct co_error *er
     const struct perf_spec *s = &d->spec;
     if (launched && s->n_ranks > 0)
         return co_fail(err, -EINVAL,
-                       "--ranks is for starting without a launcher, but one has set this rank's "
-                       "number");
+                       "--ranks cannot be used under a launcher, which started this rank already");
     if (s->n_ranks > 0 && s->root >= (int)s->n_ranks)
-        return co_fail(err, -EINVAL, "--root %d is not one of %u ranks", s->root, s->n_ranks);
+        return co_fail(err, -EINVAL, "invalid value '%d' for --root: expected one of %u ranks",
+                       s->root, s->n_ranks);
     if (s->tune && s->n_ranks < 2)
-        return co_fail(err, -EINVAL, "--tune starts its ranks itself: add --ranks 2 or more");
+        return co_fail(err, -EINVAL, "--tune requires --ranks N, at least 2");
     if (s->tune && d->has_collective)
-        return co_fail(err, -EINVAL, "--tune takes no collective: it measures all that it needs");
+        return co_fail(err, -EINVAL, "--tune and a collective cannot be used together");
     return 0;
 }
 

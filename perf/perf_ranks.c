@@ -52,7 +52,7 @@ int perf_ranks_run(unsigned n, unsigned name, int (*rank_main)(void *arg), void 
     unsigned started = 0;
     int worst = 0, code = 0;
     if (child == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u ranks", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     fflush(NULL); /* or the children print it once more */
     for (; started < n && code == 0; started++) {
         child[started] = fork();

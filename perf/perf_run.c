@@ -244,9 +244,10 @@ static int check_world(const struct run *r, struct co_error *err)
 {
     const struct perf_spec *s = r->spec;
     if (perf_work_has_root(s->collective) && s->root >= (int)r->n)
-        return co_fail(err, -EINVAL, "--root %d is not one of %u ranks", s->root, r->n);
+        return co_fail(err, -EINVAL, "invalid value '%d' for --root: expected one of %u ranks",
+                       s->root, r->n);
     if (s->collective == PERF_SEND_RECV && r->n < 2)
-        return co_fail(err, -EINVAL, "send_recv takes 2 ranks or more");
+        return co_fail(err, -EINVAL, "send_recv requires at least 2 ranks");
     return 0;
 }
 
@@ -306,8 +307,9 @@ static enum perf_exit run_in_group(struct run *r, FILE *out, struct co_error *er
     give_buffers(r);
     if (rc != 0) {
         co_fail(err, -EIO, "%s",
-                rc == DDP_ENOMEM && s->buffer == PERF_PLAIN ? "no memory for the buffers"
-                                                            : ddp_last_error());
+                rc == DDP_ENOMEM && s->buffer == PERF_PLAIN
+                    ? "out of memory for the buffers; use a smaller --maxbytes"
+                    : ddp_last_error());
         return PERF_EXIT_FAILED;
     }
     if (r->rank == 0)
@@ -321,13 +323,13 @@ enum perf_exit perf_run(const struct perf_spec *spec, FILE *out)
     struct run r;
     struct co_error err = {0};
     if (ddp_init(NULL, &g) != 0) {
-        fprintf(stderr, "ddp-perf: %s\n", ddp_last_error());
+        fprintf(stderr, "ddp-perf: error: %s\n", ddp_last_error());
         return PERF_EXIT_FAILED;
     }
     init_run(&r, spec, g);
     enum perf_exit status = run_in_group(&r, out, &err);
     if (err.code != 0 && (status != PERF_EXIT_USAGE || r.rank == 0))
-        fprintf(stderr, "ddp-perf: rank %u: %s\n", r.rank, err.text);
+        fprintf(stderr, "ddp-perf: error: rank %u: %s\n", r.rank, err.text);
     if (status ==
         PERF_EXIT_USAGE) /* of all ranks: nobody ends, and ends the job, before it is told */
         ddp_barrier(g);

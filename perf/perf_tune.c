@@ -36,7 +36,7 @@ static int rank_main(void *arg)
     struct job *job = arg;
     struct ddp_group *g;
     if (ddp_init(NULL, &g) != 0) {
-        fprintf(stderr, "ddp-perf: %s\n", ddp_last_error());
+        fprintf(stderr, "ddp-perf: error: %s\n", ddp_last_error());
         return PERF_EXIT_FAILED;
     }
     int rc = 0;
@@ -47,7 +47,7 @@ static int rank_main(void *arg)
             job->us[i] = t.mean_us;
     }
     if (rc != 0)
-        fprintf(stderr, "ddp-perf: %s\n", ddp_last_error());
+        fprintf(stderr, "ddp-perf: error: %s\n", ddp_last_error());
     ddp_finalize(g);
     return rc == 0 ? PERF_EXIT_OK : PERF_EXIT_FAILED;
 }
@@ -68,7 +68,8 @@ static int time_with(struct tuner *t, const struct task *task, const char *row, 
     t->job->task = *task;
     int status = perf_ranks_run(t->n, t->n_jobs++, rank_main, t->job, t->err);
     if (status != 0)
-        return status < 0 ? status : co_fail(t->err, -EIO, "ranks failed under '%s'", table);
+        return status < 0 ? status
+                          : co_fail(t->err, -EIO, "ranks failed with DDP_TUNING='%s'", table);
     for (size_t i = 0; i < task->n_sizes; i++)
         us[i] = us[i] == 0 || t->job->us[i] < us[i] ? t->job->us[i] : us[i];
     return 0;
@@ -172,7 +173,9 @@ static int tune_row(struct tuner *t, FILE *out)
     fprintf(out, "ranks %u: one_shot=%s piece=%s cma=%s cma_sum=%s\n", t->n,
             perf_crossover_size(one_shot, one_shot_text), perf_crossover_size(piece, piece_text),
             size_or_never(cma, cma_text), size_or_never(cma_sum, cma_sum_text));
-    return fflush(out) == 0 ? 0 : co_fail(t->err, -errno, "cannot write: %s", strerror(errno));
+    return fflush(out) == 0
+               ? 0
+               : co_fail(t->err, -errno, "cannot write the tuning table: %s", strerror(errno));
 }
 
 int perf_tune(unsigned n_ranks, FILE *out, struct co_error *err)
@@ -181,7 +184,7 @@ int perf_tune(unsigned n_ranks, FILE *out, struct co_error *err)
     double load[2] = {0};
     t.job = mmap(NULL, sizeof *t.job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.job == MAP_FAILED)
-        return co_fail(err, -errno, "no memory to share: %s", strerror(errno));
+        return co_fail(err, -errno, "out of memory");
     getloadavg(load, 1);
     int code = 0;
     for (unsigned n = 2; code == 0 && n <= n_ranks;

@@ -3,6 +3,8 @@
 #ifndef DDP_CTL_BASE_CTL_H
 #define DDP_CTL_BASE_CTL_H
 
+#include "common/error.h"
+
 enum ctl_exit {
     CTL_EXIT_OK = 0,
     CTL_EXIT_NO = 1, /* it was asked for something that is not there */
@@ -12,12 +14,12 @@ enum ctl_exit {
     CTL_EXIT_IO = 74, /* stdin or stdout */
 };
 
-/* Write "ddpctl: TEXT" to stderr, as table_plain() leaves it: it may have the name of another
- * user's job. */
-__attribute__((format(printf, 1, 2))) void ctl_tell(const char *format, ...);
+/* Write "ddpctl: SEVERITY: TEXT" to stderr, as table_plain() leaves it: it may have the name of
+ * another user's job. */
+__attribute__((format(printf, 2, 3))) void ctl_tell(enum co_severity severity, const char *format,
+                                                    ...);
 
-/* Say what went wrong by an error's text, and return `code`. */
-struct co_error;
+/* Report an error, and return `code`. */
 enum ctl_exit ctl_fail(enum ctl_exit code, const struct co_error *err);
 
 /* Is all that was printed really written? returns `code`, or CTL_EXIT_IO with a line about it */

@@ -114,7 +114,8 @@ json_t *check_facts_to_json(const struct check_facts *facts)
 
 static int wrong(const char *key, struct co_error *err)
 {
-    return co_fail(err, -EPROTO, "what comes from there has a wrong '%s'", key);
+    return co_fail(err, -EPROTO,
+                   "unexpected reply: invalid '%s'; use the same ddpctl version on all nodes", key);
 }
 
 static int read_text(const json_t *json, const char *key, char *to, size_t size,
@@ -201,7 +202,8 @@ static int read_gpus(const json_t *list, struct check_facts *f, struct co_error 
 int check_facts_from_json(const json_t *json, struct check_facts *ret, struct co_error *err)
 {
     struct check_facts facts = {.n_addresses = 0};
-    int rc = json_is_object(json) ? 0 : co_fail(err, -EPROTO, "what comes from there is no object");
+    int rc =
+        json_is_object(json) ? 0 : co_fail(err, -EPROTO, "unexpected reply: not a JSON object");
     for (size_t i = 0; rc == 0 && i < N_ROWS; i++)
         rc = read_row(&rows[i], json_object_get(json, rows[i].key), (char *)&facts + rows[i].at,
                       err);

@@ -34,15 +34,17 @@ static int read_timeout(struct check_task *task, const struct co_option_found *f
 {
     int rc = co_parse_duration_ms(found->spelled, found->value, &task->timeout_ms, err);
     if (rc == 0 && (task->timeout_ms == 0 || task->timeout_ms > MAX_TIMEOUT_MS))
-        rc = co_fail(err, -EINVAL, "%s '%.60s': more than nothing, and an hour at most",
-                     found->spelled, found->value);
+        rc = co_fail(
+            err, -EINVAL,
+            "invalid value '%.60s' for %s: expected a duration greater than 0 and at most 1h",
+            found->value, found->spelled);
     return rc;
 }
 
 static int read_text(const char **to, const struct co_option_found *found, struct co_error *err)
 {
     *to = found->value;
-    return *found->value != '\0' ? 0 : co_fail(err, -EINVAL, "%s is empty", found->spelled);
+    return *found->value != '\0' ? 0 : co_fail(err, -EINVAL, "%s requires a value", found->spelled);
 }
 
 static int read_option(struct check_task *task, const struct co_option_found *found,
@@ -83,9 +85,9 @@ int check_options_parse(int argc, char **argv, struct check_task *ret_task, stru
         if (rc < 0 || read_option(&task, &found, err) < 0)
             return -EINVAL;
     if (!task.is_help && walk.at < argc)
-        return co_fail(err, -EINVAL, "check: too many operands; usage: ddpctl check [OPTION]...");
+        return co_fail(err, -EINVAL, "check: too many arguments; usage: ddpctl check [OPTION]...");
     if (!task.is_help && task.hosts != NULL && task.hostfile != NULL)
-        return co_fail(err, -EINVAL, "--hosts and --hostfile contradict each other");
+        return co_fail(err, -EINVAL, "--hosts and --hostfile cannot be used together");
     *ret_task = task;
     return 0;
 }

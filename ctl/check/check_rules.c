@@ -52,14 +52,13 @@ static void judge_reach(struct judge *j, size_t i)
     if (n->why[0] == '\0')
         return;
     if (n->is_up)
-        find(j, i, CHECK_REACH, fails, "a longer --timeout, if the machine is very busy", "%s",
+        find(j, i, CHECK_REACH, fails, "use a longer --timeout if the machine is very busy", "%s",
              n->why);
     else
-        find(
-            j, i, CHECK_REACH, fails,
-            "log in there by hand as ddprun does, by `ssh -oBatchMode=yes HOST true`, and see that "
-            "ddpctl is at the same path there",
-            "it cannot be reached: %s", n->why);
+        find(j, i, CHECK_REACH, fails,
+             "log in as ddprun does (`ssh -oBatchMode=yes HOST true`), and check that ddpctl is "
+             "installed there at the same path",
+             "cannot be reached: %s", n->why);
 }
 
 static void judge_version(struct judge *j, size_t i)
@@ -69,8 +68,8 @@ static void judge_version(struct judge *j, size_t i)
     if (f->version[0] == '\0')
         find(j, i, CHECK_VERSION, fails, hint, "no ddprun: %s", f->no_version);
     else if (strcmp(f->version, j->version) != 0)
-        find(j, i, CHECK_VERSION, fails, hint, "its ddprun is %s, here it is %s", f->version,
-             j->version);
+        find(j, i, CHECK_VERSION, fails, hint, "its ddprun is %s, but this node's is %s",
+             f->version, j->version);
 }
 
 static void judge_clock(struct judge *j, size_t i)
@@ -78,9 +77,10 @@ static void judge_clock(struct judge *j, size_t i)
     const struct check_node *n = &j->report->nodes[i];
     uint64_t off = (uint64_t)(n->offset_ns < 0 ? -n->offset_ns : n->offset_ns);
     if (n->has_clock && off > n->error_ns && off - n->error_ns > CHECK_CLOCK_MAX_NS)
-        find(j, i, CHECK_CLOCK, fails, "let chrony or another NTP daemon set it",
-             "its clock is %.3f s %s ours, give or take %.3f s", (double)off / 1e9,
-             n->offset_ns < 0 ? "behind" : "ahead of", (double)n->error_ns / 1e9);
+        find(j, i, CHECK_CLOCK, fails, "set it with chrony or another NTP daemon",
+             "its clock is %.3f s %s the clock of this node (uncertainty %.3f s)",
+             (double)off / 1e9, n->offset_ns < 0 ? "behind" : "ahead of",
+             (double)n->error_ns / 1e9);
 }
 
 static void judge_limits(struct judge *j, size_t i)
@@ -88,57 +88,60 @@ static void judge_limits(struct judge *j, size_t i)
     const struct check_facts *f = &j->report->nodes[i].facts;
     if (f->nofile_hard < CHECK_NOFILE_MIN)
         find(j, i, CHECK_NOFILE, fails,
-             "raise it in /etc/security/limits.conf, or by LimitNOFILE= of sshd's unit",
-             "only %" PRIu64 " files may be open", f->nofile_hard);
+             "raise it in /etc/security/limits.conf, or with LimitNOFILE= in sshd's unit",
+             "the limit of open files is only %" PRIu64, f->nofile_hard);
     if (f->memlock < CHECK_MEMLOCK_MIN && f->n_rdma != CHECK_UNKNOWN && f->n_rdma > 0)
-        find(
-            j, i, CHECK_MEMLOCK, fails,
-            "ulimit -l unlimited: in /etc/security/limits.conf, or by LimitMEMLOCK= of sshd's unit",
-            "only %" PRIu64 " KiB of memory may be locked, and RDMA locks what it sends",
-            f->memlock >> 10);
+        find(j, i, CHECK_MEMLOCK, fails,
+             "set ulimit -l unlimited in /etc/security/limits.conf, or with LimitMEMLOCK= in "
+             "sshd's unit",
+             "the limit of locked memory is only %" PRIu64 " KiB, and RDMA locks its buffers",
+             f->memlock >> 10);
     if (f->somaxconn < CHECK_BACKLOG_MIN)
         find(j, i, CHECK_BACKLOG, warns, "sysctl -w net.core.somaxconn=4096",
-             "only %" PRIu64 " connections can wait to be taken: more that come at once are late",
+             "the kernel queues only %" PRIu64
+             " connections: simultaneous ones beyond that are delayed",
              f->somaxconn);
 }
 
 static void judge_shm(struct judge *j, size_t i)
 {
-    static const char hint[] = "remount it with more: mount -o remount,size=50% /dev/shm; of a "
-                               "container by --shm-size, or an emptyDir of medium Memory";
+    static const char hint[] = "remount it with more: mount -o remount,size=50% /dev/shm; for a "
+                               "container use --shm-size, or an emptyDir of medium Memory";
     const struct check_facts *f = &j->report->nodes[i].facts;
     if (f->no_shm[0] != '\0')
-        find(j, i, CHECK_SHM, fails, "mount a tmpfs there, which every user can write to",
+        find(j, i, CHECK_SHM, fails, "mount a tmpfs there that every user can write to",
              "/dev/shm cannot be used: %s", f->no_shm);
     else if (f->shm_free < CHECK_SHM_FREE_MIN)
-        find(j, i, CHECK_SHM, fails, "look for what is left over: ls -l /dev/shm",
+        find(j, i, CHECK_SHM, fails, "look for leftover files: ls -l /dev/shm",
              "/dev/shm has %" PRIu64 " of %" PRIu64 " MiB free", f->shm_free >> 20,
              f->shm_bytes >> 20);
     else if (f->shm_bytes < CHECK_SHM_MIN)
         find(j, i, CHECK_SHM, warns, hint,
-             "/dev/shm has only %" PRIu64 " MiB, which loaders of batches fill soon",
+             "/dev/shm has only %" PRIu64 " MiB, which data loaders fill quickly",
              f->shm_bytes >> 20);
 }
 
 static void judge_names(struct judge *j, size_t i)
 {
-    static const char hint[] = "a line with the node's address and name in /etc/hosts, or in DNS";
+    static const char hint[] = "add the node's address and name to /etc/hosts or DNS";
     const struct check_facts *f = &j->report->nodes[i].facts;
     bool is_bad = f->forward == CHECK_NAME_FOREIGN || f->forward == CHECK_NAME_NONE ||
                   f->forward == CHECK_NAME_LATE;
     if (is_bad)
         find(
-            j, i, CHECK_NAMES, fails, hint, "its own name, %s, leads to %s%s", f->host,
+            j, i, CHECK_NAMES, fails, hint, "its own name, %s, resolves to %s%s", f->host,
             f->forward == CHECK_NAME_FOREIGN ? "another machine: " : "no address: ", f->forward_to);
     else if (f->forward == CHECK_NAME_LOOPBACK && j->report->n_nodes > 1)
         find(j, i, CHECK_NAMES, warns, hint,
-             "its own name, %s, leads to %s, where no other node finds it", f->host, f->forward_to);
+             "its own name, %s, resolves to %s, which no other node can reach", f->host,
+             f->forward_to);
     if (f->reverse == CHECK_NAME_FOREIGN)
-        find(j, i, CHECK_NAMES, fails, hint, "its address is called %s, which is another machine",
+        find(j, i, CHECK_NAMES, fails, hint, "its address resolves to %s, which is another machine",
              f->reverse_to);
     else if ((f->reverse == CHECK_NAME_NONE || f->reverse == CHECK_NAME_LATE) &&
              j->report->n_nodes > 1)
-        find(j, i, CHECK_NAMES, warns, hint, "its address leads to no name: %s", f->reverse_to);
+        find(j, i, CHECK_NAMES, warns, hint, "its address does not resolve to a name: %s",
+             f->reverse_to);
 }
 
 static void judge_gpus(struct judge *j, size_t i)
@@ -146,13 +149,12 @@ static void judge_gpus(struct judge *j, size_t i)
     const struct check_facts *f = &j->report->nodes[i].facts;
     if (f->gpu_trouble[0] != '\0')
         find(j, i, CHECK_GPUS, fails, "run nvidia-smi there; `dmesg | grep -i xid` may say more",
-             "the driver does not tell about its GPUs: %s", f->gpu_trouble);
+             "the driver does not list its GPUs: %s", f->gpu_trouble);
     for (size_t k = 0; k < f->n_described; k++)
         if (f->gpus[k].ecc_errors != CHECK_UNKNOWN && f->gpus[k].ecc_errors > 0)
             find(j, i, CHECK_GPUS, fails,
-                 "reset or replace it; CUDA_VISIBLE_DEVICES can leave it out until then",
-                 "GPU %zu has had %" PRIu64 " errors of memory that could not be corrected", k,
-                 f->gpus[k].ecc_errors);
+                 "reset or replace it; exclude it with CUDA_VISIBLE_DEVICES until then",
+                 "GPU %zu has %" PRIu64 " uncorrectable memory errors", k, f->gpus[k].ecc_errors);
 }
 
 static void judge_ports(struct judge *j, size_t i)
@@ -160,17 +162,17 @@ static void judge_ports(struct judge *j, size_t i)
     const struct check_facts *f = &j->report->nodes[i].facts;
     bool is_known = f->last_port != CHECK_UNKNOWN && f->first_port != CHECK_UNKNOWN;
     if (j->report->nodes[i].address[0] == '\0' && j->report->n_nodes > 1)
-        find(j, i, CHECK_PORTS, fails, "ip -brief address, there",
-             "it has no address by which others could reach it%s%s",
+        find(j, i, CHECK_PORTS, fails, "check ip -brief address on that node",
+             "it has no address that other nodes could reach%s%s",
              j->report->interface != NULL ? " on the interface " : "",
              j->report->interface != NULL ? j->report->interface : "");
     if (f->no_port[0] != '\0')
-        find(j, i, CHECK_PORTS, fails, "see with ss -tan what holds the ports",
+        find(j, i, CHECK_PORTS, fails, "run ss -tan to see which process uses the ports",
              "it cannot listen: %s", f->no_port);
     else if (is_known && f->last_port < f->first_port + CHECK_PORTS_MIN)
         find(j, i, CHECK_PORTS, warns, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
-             "the kernel has only the ports %" PRIu64 " to %" PRIu64 " for those who ask for any",
-             f->first_port, f->last_port);
+             "the kernel assigns ports from %" PRIu64 " to %" PRIu64 " only", f->first_port,
+             f->last_port);
 }
 
 /* --- nodes beside each other --- */
@@ -186,7 +188,7 @@ static const char *reach_hint(enum check_reach reach)
         return "a firewall may refuse it, or the address is on another network: --interface picks "
                "one";
     case CHECK_REACH_WRONG_SERVICE:
-        return "two machines may have this address, or something in between answers in its place";
+        return "two machines may have this address, or a proxy between them answers";
     case CHECK_REACH_OK:
     case CHECK_REACH_OTHER:
     default:
@@ -200,8 +202,8 @@ static void judge_links_of(struct judge *j, size_t to, enum check_reach reach)
     static const char *const what[CHECK_N_REACHES] = {
         [CHECK_REACH_REFUSED] = "is refused",
         [CHECK_REACH_SILENT] = "gets no answer",
-        [CHECK_REACH_UNREACHABLE] = "finds no way",
-        [CHECK_REACH_WRONG_SERVICE] = "is answered by somebody else",
+        [CHECK_REACH_UNREACHABLE] = "has no route",
+        [CHECK_REACH_WRONG_SERVICE] = "is answered by another program",
         [CHECK_REACH_OTHER] = "fails",
     };
     const struct check_report *r = j->report;
@@ -225,8 +227,8 @@ static void judge_links_of(struct judge *j, size_t to, enum check_reach reach)
 /* Who has none is told of the first that has one. */
 static void judge_token(struct judge *j, size_t i)
 {
-    static const char hint[] = "copy ~/.config/ddprun/token to all nodes, with mode 0600; jobs of "
-                               "ddprun -H bring their own";
+    static const char hint[] = "copy ~/.config/ddprun/token to all nodes, with mode 0600; jobs "
+                               "started with ddprun -H use their own";
     const struct check_report *r = j->report;
     const struct check_node *first = NULL;
     for (size_t k = 0; k < r->n_nodes && first == NULL; k++)
@@ -234,9 +236,9 @@ static void judge_token(struct judge *j, size_t i)
             first = &r->nodes[k];
     const struct check_facts *f = &r->nodes[i].facts;
     if (f->no_token[0] != '\0')
-        find(j, i, CHECK_TOKEN, fails, hint, "its token cannot be used: %s", f->no_token);
+        find(j, i, CHECK_TOKEN, fails, hint, "cannot use its token: %s", f->no_token);
     else if (first != NULL && f->token_id[0] == '\0')
-        find(j, i, CHECK_TOKEN, fails, hint, "it has no token, and %s has one", first->name);
+        find(j, i, CHECK_TOKEN, fails, hint, "it has no token, but %s has one", first->name);
     else if (first != NULL && strcmp(f->token_id, first->facts.token_id) != 0)
         find(j, i, CHECK_TOKEN, fails, hint, "it has another token than %s", first->name);
 }
@@ -255,17 +257,17 @@ static void judge_likeness(struct judge *j, size_t i)
             first = other;
     }
     if (f->n_gpus < most)
-        find(j, i, CHECK_GPUS, warns, "nvidia-smi -L there; `dmesg | grep -i xid`",
+        find(j, i, CHECK_GPUS, warns, "run nvidia-smi -L and `dmesg | grep -i xid` on that node",
              "it has %" PRIu64 " GPU%s, and others have %" PRIu64, f->n_gpus,
              f->n_gpus == 1 ? "" : "s", most);
     if (first == NULL || f->n_gpus == 0 || f->n_gpus == CHECK_UNKNOWN)
         return;
     if (strcmp(f->driver, first->driver) != 0)
         find(j, i, CHECK_GPUS, warns, "install the same driver on all nodes",
-             "its driver is %s, and %s has %s", f->driver, first->host, first->driver);
+             "its driver is %s, but %s has %s", f->driver, first->host, first->driver);
     if (strcmp(f->nccl, first->nccl) != 0)
         find(j, i, CHECK_GPUS, warns, "install the same NCCL on all nodes",
-             "its NCCL is %s, and %s has %s", f->nccl[0] != '\0' ? f->nccl : "not there",
+             "its NCCL is %s, but %s has %s", f->nccl[0] != '\0' ? f->nccl : "not there",
              first->host, first->nccl[0] != '\0' ? first->nccl : "none");
 }
 
@@ -314,9 +316,9 @@ static void judge_pairs(struct judge *j, size_t node, uint64_t median)
                  p->why);
         else if (slower(p) < median / CHECK_SLOW_PAIR_PART)
             find(j, node, CHECK_NET, warns,
-                 "look at the cable, the port of the switch and ethtool's figures of both",
-                 "to %s it is %.1f MB/s, and the median of all pairs is %.1f MB/s", other,
-                 (double)slower(p) / 1e6, (double)median / 1e6);
+                 "check the cable, the switch port and the ethtool statistics of both nodes",
+                 "the bandwidth to %s is %.1f MB/s, but the median of all pairs is %.1f MB/s",
+                 other, (double)slower(p) / 1e6, (double)median / 1e6);
     }
 }
 

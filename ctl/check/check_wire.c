@@ -19,8 +19,8 @@ static int parse(const char *text, size_t len, json_t **ret, struct co_error *er
         return 1;
     }
     json_decref(json);
-    return co_fail(err, -EPROTO, "what comes from there is not ddpctl's: %.100s",
-                   json == NULL ? trouble.text : "no object");
+    return co_fail(err, -EPROTO, "unexpected reply, not from ddpctl: %.100s",
+                   json == NULL ? trouble.text : "not a JSON object");
 }
 
 int check_wire_take(struct check_wire *w, json_t **ret, struct co_error *err)
@@ -31,7 +31,9 @@ int check_wire_take(struct check_wire *w, json_t **ret, struct co_error *err)
         const char *end = len > 0 ? memchr(line, '\n', len) : NULL;
         size_t n = end != NULL ? (size_t)(end - line) : len;
         if (n > CHECK_LINE_MAX_BYTES || w->n_ignored > CHECK_CHATTER_MAX_BYTES)
-            return co_fail(err, -E2BIG, "what comes from there is not ddpctl's: it goes on and on");
+            return co_fail(err, -E2BIG,
+                           "unexpected reply, not from ddpctl: too long; make sure that login "
+                           "scripts print nothing in non-interactive shells");
         if (end == NULL)
             return 0;
         bool is_ours = n >= sizeof word - 1 && memcmp(line, word, sizeof word - 1) == 0;

@@ -185,10 +185,11 @@ static int obey_all(struct here *h, struct co_error *err)
         json_t *json = answer(h, request);
         json_decref(request);
         if (json == NULL)
-            return co_fail(err, -EPROTO, "a request that is not understood");
+            return co_fail(err, -EPROTO,
+                           "invalid request; use the same ddpctl version on all nodes");
         rc = line_send(json);
         if (rc < 0)
-            return co_fail(err, rc, "nobody hears the answers: %s", strerror(-rc));
+            return co_fail(err, rc, "cannot send the reply: %s", strerror(-rc));
     }
     return rc;
 }
@@ -201,7 +202,7 @@ enum ctl_exit check_agent(void)
     int rc =
         line_send(json_pack("{s:i, s:s, s:s}", "v", CHECK_PROTOCOL, "from", h.from, "to", h.to));
     if (rc < 0)
-        co_fail(&err, rc, "cannot say hello: %s", strerror(-rc));
+        co_fail(&err, rc, "cannot send the greeting: %s", strerror(-rc));
     while (rc >= 0 && (rc = read_some(&h)) > 0)
         rc = obey_all(&h, &err);
     if (rc < 0 && err.text[0] == '\0')

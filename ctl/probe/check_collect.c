@@ -133,7 +133,7 @@ void check_collect_version(const char *ddprun, uint64_t timeout_ms, struct check
     if (strncmp(text, before, sizeof before - 1) == 0)
         snprintf(f->version, sizeof f->version, "%s", text + sizeof before - 1);
     else
-        snprintf(f->no_version, sizeof f->no_version, "%.100s says '%.60s'", ddprun, text);
+        snprintf(f->no_version, sizeof f->no_version, "%.100s printed '%.60s'", ddprun, text);
 }
 
 void check_collect_token(struct check_facts *f)
@@ -183,7 +183,7 @@ static void ask_driver(uint64_t timeout_ms, struct check_facts *f)
         snprintf(f->gpu_trouble, sizeof f->gpu_trouble, "%s", err.text);
     else if (rc == 0 && n < f->n_gpus)
         snprintf(f->gpu_trouble, sizeof f->gpu_trouble,
-                 "%d GPUs are there, and nvidia-smi tells about %d", (int)f->n_gpus, (int)n);
+                 "the node has %d GPUs, but nvidia-smi lists %d", (int)f->n_gpus, (int)n);
 }
 
 static void ask_nccl(struct check_facts *f)

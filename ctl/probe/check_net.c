@@ -222,7 +222,6 @@ int check_net_measure(const uint8_t secret[CHECK_SECRET_BYTES], const struct soc
                  : i == 1 ? measure_forth(fd, chunk, end_ms, ret)
                           : measure_back(fd, chunk, end_ms, ret);
     }
-    return rc < 0 ? co_fail(err, rc, "%s",
-                            rc == -EAGAIN ? "the connection stands still" : strerror(-rc))
+    return rc < 0 ? co_fail(err, rc, "%s", rc == -EAGAIN ? "the connection stalled" : strerror(-rc))
                   : 0;
 }

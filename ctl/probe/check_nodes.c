@@ -128,9 +128,9 @@ static void node_end(struct check_nodes *c, size_t i)
     find_last_words(n, why, sizeof why);
     bool has_ended = await_end(n, co_now_ms());
     if (why[0] == '\0' && has_ended && WIFEXITED(n->status))
-        snprintf(why, sizeof why, "the way there ended with status %d", WEXITSTATUS(n->status));
+        snprintf(why, sizeof why, "ssh exited with status %d", WEXITSTATUS(n->status));
     else if (why[0] == '\0')
-        snprintf(why, sizeof why, "the way there ended");
+        snprintf(why, sizeof why, "ssh exited");
     check_nodes_fail(c, i, why);
 }
 
@@ -216,7 +216,7 @@ static void node_ask(struct check_nodes *c, size_t i, const json_t *answer)
     co_autofree char *line = check_wire_print(request);
     size_t len = line != NULL ? strlen(line) : 0;
     if (line == NULL || len > CHECK_REQUEST_MAX_BYTES) {
-        check_nodes_fail(c, i, "a request that is too long");
+        check_nodes_fail(c, i, "the request is too long");
     } else if (write(n->in_fd, line, len) != (ssize_t)len) {
         begin_end(c, i);
     } else {
@@ -229,7 +229,8 @@ static void take_hello(struct check_nodes *c, size_t i, const json_t *hello)
 {
     struct node *n = &c->nodes[i];
     if (json_integer_value(json_object_get(hello, "v")) != CHECK_PROTOCOL) {
-        check_nodes_fail(c, i, "the ddpctl there is of another version");
+        check_nodes_fail(c, i,
+                         "ddpctl there has another version; install the same one on all nodes");
         return;
     }
     n->is_up = true;
@@ -255,7 +256,7 @@ static void node_hear(struct check_nodes *c, size_t i)
     co_buf_added(&n->wire.in, (size_t)got);
     while (n->out_fd >= 0 && (rc = check_wire_take(&n->wire, &answer, &err)) > 0) {
         if (!n->is_busy)
-            check_nodes_fail(c, i, "what comes from there was not asked for");
+            check_nodes_fail(c, i, "unexpected reply without a request");
         else if (!n->is_up)
             take_hello(c, i, answer);
         else
@@ -274,11 +275,13 @@ static void give_up_late(struct check_nodes *c)
     char why[CHECK_WHY_BYTES], said[CHECK_WHY_BYTES - 64];
     while ((late = bringup_late(c->bringup, co_now_ms())) >= 0) {
         find_last_words(&c->nodes[late], said, sizeof said);
-        snprintf(why, sizeof why, "no answer within %.1f s%s%s", (double)c->opts.way.reach_ms / 1e3,
-                 said[0] != '\0' ? "; it said last: " : "", said);
+        snprintf(why, sizeof why, "timed out after %.1f s waiting for a reply%s%s",
+                 (double)c->opts.way.reach_ms / 1e3, said[0] != '\0' ? "; last output: " : "",
+                 said);
         check_nodes_fail(c, (size_t)late, why);
     }
-    snprintf(why, sizeof why, "it did not say more within %.1f s", (double)c->answer_ms / 1e3);
+    snprintf(why, sizeof why, "timed out after %.1f s waiting for the rest of the reply",
+             (double)c->answer_ms / 1e3);
     for (size_t i = 0; i < c->opts.n; i++)
         if (c->nodes[i].is_ending && co_left_ms(c->nodes[i].deadline_ms) == 0)
             node_end(c, i);
@@ -371,7 +374,7 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
                                           .window_ms = CO_NEVER_MS / 2};
     struct check_nodes *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return co_fail(err, -ENOMEM, "no memory for nodes");
+        return co_fail(err, -ENOMEM, "out of memory");
     c->opts = *opts;
     if (c->opts.last_words_ms == 0)
         c->opts.last_words_ms = LAST_WORDS_MS;
@@ -385,7 +388,7 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
     }
     if (c->bringup == NULL || c->nodes == NULL || c->polls == NULL) {
         check_nodes_close(c);
-        return co_fail(err, -ENOMEM, "no memory for %zu nodes", opts->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     *ret = c;
     return 0;

@@ -174,8 +174,8 @@ static struct question *make_question(const struct check_facts *f, const char *a
     pthread_cond_init(&q->answered, NULL);
     q->leads = (struct leads){.forward = CHECK_NAME_LATE,
                               .reverse = CHECK_NAME_LATE,
-                              .forward_to = "no answer in time",
-                              .reverse_to = "no answer in time"};
+                              .forward_to = "timed out",
+                              .reverse_to = "timed out"};
     snprintf(q->host, sizeof q->host, "%s", f->host);
     snprintf(q->at, sizeof q->at, "%s", at);
     return q;

@@ -81,7 +81,7 @@ static int explain(int status, const char *name, const char *text, struct co_err
     remote_shell_complaint(text, strlen(text), "ddprun: ", said, sizeof said);
     if (WIFSIGNALED(status))
         return co_fail(err, -EIO, "%s was killed by signal %d", name, WTERMSIG(status));
-    return co_fail(err, -EIO, "%s ended with status %d%s%s", name, WEXITSTATUS(status),
+    return co_fail(err, -EIO, "%s exited with status %d%s%s", name, WEXITSTATUS(status),
                    said[0] != '\0' ? ": " : "", said);
 }
 
@@ -93,7 +93,7 @@ int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t 
     uint64_t deadline_ms = co_deadline_ms(timeout_ms);
     text[0] = '\0';
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return co_fail(err, -errno, "no pipe to %s: %s", words[0], strerror(errno));
+        return co_fail(err, -errno, "cannot make a pipe to %s: %s", words[0], strerror(errno));
     co_autoclose_fd int fd = fds[0];
     int rc = program_start(words, fds[1], &pid);
     close(fds[1]);
@@ -105,8 +105,7 @@ int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t 
     if (rc < 0) {
         kill(pid, SIGKILL);
         check_run_await(pid, co_deadline_ms(KILL_MS), &status);
-        return co_fail(err, rc, "%s: %s", words[0],
-                       rc == -ETIMEDOUT ? "it does not come to an end" : strerror(-rc));
+        return co_fail(err, rc, "%s: %s", words[0], rc == -ETIMEDOUT ? "timed out" : strerror(-rc));
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : explain(status, words[0], text, err);
 }

@@ -189,7 +189,7 @@ int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_ser
 {
     struct check_server *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory to listen");
+        return co_fail(err, -ENOMEM, "out of memory");
     memcpy(s->secret, secret, sizeof s->secret);
     for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++)
         s->seats[i].fd = -1;
@@ -202,7 +202,7 @@ int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_ser
         rc = -pthread_create(&s->acceptor, NULL, run_acceptor, s);
     if (rc < 0) {
         free_server(s);
-        return co_fail(err, rc, "cannot listen at any port: %s", strerror(-rc));
+        return co_fail(err, rc, "cannot listen on any port: %s", strerror(-rc));
     }
     *ret = s;
     return 0;

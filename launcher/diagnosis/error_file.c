@@ -23,10 +23,10 @@ static int parse_error(const char *bytes, size_t n, json_t **ret, struct co_erro
 {
     json_error_t where;
     if (n > ERROR_FILE_MAX_BYTES)
-        return co_fail(err, -EFBIG, "more than %d bytes", ERROR_FILE_MAX_BYTES);
+        return co_fail(err, -EFBIG, "larger than %d bytes", ERROR_FILE_MAX_BYTES);
     *ret = json_loadb(bytes, n, 0, &where);
     if (*ret == NULL)
-        return co_fail(err, -EPROTO, "no JSON: line %d: %s", where.line, where.text);
+        return co_fail(err, -EPROTO, "not valid JSON: line %d: %s", where.line, where.text);
     return 0;
 }
 
@@ -50,7 +50,7 @@ int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_
         return co_fail(err, -EPROTO, "JSON, but without a \"message\"");
     char *copy = strndup(json_string_value(message), ERROR_FILE_MAX_MESSAGE);
     if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory");
+        return co_fail(err, -ENOMEM, "out of memory");
     *ret_message = copy;
     return 0;
 }
@@ -63,11 +63,11 @@ int error_file_read(const char *path, char **ret_message, char **ret_text, struc
     if (fd < 0 || fstat(fd, &st) < 0)
         return co_fail(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return co_fail(err, -EPROTO, "%s: not a plain file", path);
+        return co_fail(err, -EPROTO, "%s: not a regular file", path);
     if (st.st_size == 0)
         return co_fail(err, -ENOENT, "%s: empty", path);
     if (st.st_size > ERROR_FILE_MAX_BYTES)
-        return co_fail(err, -EFBIG, "%s: more than %d bytes", path, ERROR_FILE_MAX_BYTES);
+        return co_fail(err, -EFBIG, "%s: larger than %d bytes", path, ERROR_FILE_MAX_BYTES);
     co_autofree char *text = malloc((size_t)st.st_size + 1);
     ssize_t n = text != NULL ? co_read_all(fd, text, (size_t)st.st_size) : -ENOMEM;
     if (n < 0)
@@ -105,7 +105,7 @@ int error_file_write(const char *path, const char *text, const char *message, in
         json_object_set_new(root, "errorCode", json_integer(exit_code));
     co_autofree char *out = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
     if (out == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", path);
+        return co_fail(err, -ENOMEM, "out of memory");
 
     co_autoclose FILE *file = fopen(path, "we");
     if (file == NULL || fputs(out, file) < 0 || fflush(file) != 0)

@@ -151,10 +151,10 @@ static void ask_rank(const struct flights *f, struct flight *flight)
         break;
     case -ENOENT:
     case -ENXIO: /* a pipe that nobody reads */
-        give_up(flight, "no process group of NCCL listens at its pipe");
+        give_up(flight, "no NCCL process group is listening on its pipe");
         break;
     default:
-        give_up(flight, "its pipe cannot be written to");
+        give_up(flight, "cannot write to its pipe");
     }
 }
 
@@ -167,7 +167,7 @@ int flight_recorder_watch(const struct flight_recorder_names *names, const int *
     if (f == NULL || (dir != NULL && copy == NULL)) {
         free(f);
         free(copy);
-        return co_fail(err, -ENOMEM, "no memory for the flight recorder of %d ranks", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     f->names = *names;
     f->dir = copy;
@@ -284,7 +284,7 @@ static void await(struct flights *f, struct flight *flight, uint64_t now_ms)
     if (flight->changed_ms != 0 && now.size > 0 && now_ms - flight->changed_ms >= FLIGHTS_QUIET_MS)
         begin_copy(f, flight);
     else if (now_ms >= f->end_ms)
-        give_up(flight, "it has written none");
+        give_up(flight, "it wrote no dump");
 }
 
 bool flight_recorder_look(struct flights *f, uint64_t now_ms)
@@ -365,8 +365,8 @@ void flight_recorder_print(const struct flights *f, FILE *out)
     fprintf(out, "torch's flight recorder:\n");
     if (n_gathered > 0)
         fprintf(out,
-                "  dumps of %d rank%s; where they differ is said by\n"
-                "    python -m torch.distributed.flight_recorder.fr_trace %s\n",
+                "  dumps of %d rank%s; to compare them, run\n    python -m "
+                "torch.distributed.flight_recorder.fr_trace %s\n",
                 n_gathered, n_gathered == 1 ? "" : "s", f->dir);
     print_others(f, out);
 }

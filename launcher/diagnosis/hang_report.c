@@ -74,7 +74,7 @@ static void add_waiting(struct out *o, const struct hang_finding *f, struct rank
                  rank_number(numbers, f->waiting[i]));
     if (n_more > 0)
         add_text(o, " and %d more", n_more);
-    add_text(o, f->n_waiting == 1 ? " waits" : " wait");
+    add_text(o, f->n_waiting == 1 ? " has waited" : " have waited");
 }
 
 static void add_missing(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
@@ -82,20 +82,20 @@ static void add_missing(struct out *o, const struct hang_finding *f, struct rank
     char call[HANG_CALL_BYTES];
     const int rank = rank_number(numbers, f->rank);
     if (f->kind == HANG_NOT_JOINED)
-        add_text(o, "rank %d has not joined the others", rank);
+        add_text(o, "rank %d has not joined its peers", rank);
     else if (f->has_call)
         add_text(o, "rank %d is missing in %s", rank, hang_text_call(&f->call, call));
     else
-        add_text(o, "rank %d keeps others waiting", rank);
+        add_text(o, "rank %d keeps its peers waiting", rank);
     if (f->n_alike > 0)
         add_text(o, ", as %d more %s", f->n_alike, f->n_alike == 1 ? "is" : "are");
     if (f->n_waiting == 0)
         return;
     add_text(o, "; ");
     add_waiting(o, f, numbers);
-    add_text(o, f->kind == HANG_NOT_JOINED ? " for it since "
-                : f->has_call              ? " in it since "
-                                           : " since ");
+    add_text(o, f->kind == HANG_NOT_JOINED ? " for it for "
+                : f->has_call              ? " in it for "
+                                           : " for ");
     add_time(o, f->waiting_ms);
     if (f->kind == HANG_MISSING && f->has_last)
         add_text(o, "; its own last call was %s", hang_text_call(&f->last, call));
@@ -107,24 +107,27 @@ static void add_all_wait(struct out *o, const struct hang_finding *f, struct ran
     const bool is_elsewhere = f->has_call && (!f->has_last || f->last.state != RANK_STATUS_WAITS ||
                                               f->last.number != f->call.number);
     if (is_elsewhere && !f->is_stopped)
-        add_text(o, "rank %d waits elsewhere: all others wait", rank_number(numbers, f->rank));
+        add_text(o, "rank %d is waiting in another call; all other ranks have waited",
+                 rank_number(numbers, f->rank));
     else
-        add_text(o, "all ranks wait");
+        add_text(o, "all ranks have waited");
     if (f->has_call)
         add_text(o, " in %s", hang_text_call(&f->call, call));
-    add_text(o, " since ");
+    add_text(o, " for ");
     add_time(o, f->still_ms);
     if (is_elsewhere && f->has_last && f->last.state == RANK_STATUS_WAITS)
-        add_text(o, "; it is in %s", hang_text_call(&f->last, call));
+        add_text(o, "; rank %d is in %s", rank_number(numbers, f->rank),
+                 hang_text_call(&f->last, call));
 }
 
 static void add_silent(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
-    add_text(o, "nothing was heard of any rank for ");
+    add_text(o, "no rank made progress for ");
     add_time(o, f->still_ms);
     if (f->odd != HANG_NOT_ODD)
         add_text(o, "; rank %d %s", rank_number(numbers, f->rank),
-                 f->odd == HANG_RUNS ? "is the only one that runs" : "sleeps where no other does");
+                 f->odd == HANG_RUNS ? "is the only one running"
+                                     : "sleeps where no other rank does");
 }
 
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
@@ -150,7 +153,7 @@ char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
     else if (f->is_stopped)
         add_text(&o, "; rank %d is stopped by a signal", rank_number(numbers, f->rank));
     else if (f->is_guess)
-        add_text(&o, "; which one is at fault cannot be told: rank %d is taken",
+        add_text(&o, "; the hung rank cannot be identified: ddprun terminates rank %d",
                  rank_number(numbers, f->rank));
     return buf;
 }
@@ -206,7 +209,7 @@ char *hang_proc_text(const struct hang_proc *p, char *buf, size_t n)
                   {'T', "is stopped"},
                   {'t', "is stopped by a debugger"},
                   {'Z', "has ended"}};
-    const char *text = "cannot be looked at";
+    const char *text = "cannot be inspected";
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (states[i].state == p->state)
             text = states[i].text;

@@ -12,7 +12,8 @@
 
 enum { HANG_TEXT_BYTES = 512, HANG_CALL_BYTES = 96 };
 
-/* "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, 2 and 3 wait in it since 30 s"
+/* "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, 2 and 3 have waited in it for
+ * 30 s"
  *
  * numbers   the job's, of this node's ranks
  * returns   buf */

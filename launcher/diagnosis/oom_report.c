@@ -38,15 +38,15 @@ static void print_blame(FILE *out, const struct oom_finding *f)
         break;
     case OOM_BLAME_OTHER:
         fprintf(out,
-                "  out of memory: while it ran, the kernel's OOM killer ended %" PRIu64
+                "  out of memory: while it ran, the kernel's OOM killer killed %" PRIu64
                 " process%s of its control group%s\n",
                 f->n_kills, f->n_kills == 1 ? "" : "es",
-                f->victim.pid == 0 ? ", perhaps one that it had started" : "");
+                f->victim.pid == 0 ? ", possibly a child of this rank" : "");
         break;
     case OOM_BLAME_PERHAPS:
         fprintf(out,
-                "  perhaps out of memory: its control group counts %" PRIu64
-                " OOM kill%s, but it ended before they were first looked at\n",
+                "  possibly out of memory: its control group counts %" PRIu64
+                " OOM kill%s, but it ended before ddprun first read the counter\n",
                 f->n_kills, plural(f->n_kills));
         break;
     }
@@ -56,7 +56,7 @@ static void print_limit(FILE *out, const struct oom_finding *f)
 {
     char figure[FIGURE_BYTES];
     if (f->group[0] == '\0') {
-        fprintf(out, "    a control group's limit was reached");
+        fprintf(out, "    the limit of a control group was reached");
         return;
     }
     fprintf(out, "    limit of control group %s", f->group);
@@ -78,11 +78,11 @@ static void print_place(FILE *out, const struct oom_finding *f)
     if (f->scope == OOM_SCOPE_GROUP)
         print_limit(out, f);
     else if (f->scope == OOM_SCOPE_NODE)
-        fprintf(out, "    the node's memory%s was used up", node);
+        fprintf(out, "    the node's memory%s was exhausted", node);
     else
         fprintf(out,
-                "    no limit that is seen from here was reached: either the node's memory%s was "
-                "used up, or a limit around this container was reached",
+                "    no limit visible from here was reached: either the node's memory%s was "
+                "exhausted, or a limit outside this container was reached",
                 node);
     if (f->n_kills != OOM_UNKNOWN && f->blame == OOM_BLAME_RANK)
         fprintf(out, "; %" PRIu64 " OOM kill%s since the ranks' start", f->n_kills,
@@ -133,15 +133,14 @@ char *oom_text_brief(const struct oom_finding *f, char *buf, size_t n)
     if (f->blame == OOM_BLAME_NONE)
         snprintf(buf, n, "%s", "");
     else if (f->blame == OOM_BLAME_OTHER)
-        snprintf(buf, n, "the OOM killer ended another process of its control group");
+        snprintf(buf, n, "the OOM killer killed another process of its control group");
     else if (f->blame == OOM_BLAME_PERHAPS)
-        snprintf(buf, n, "perhaps out of memory");
+        snprintf(buf, n, "possibly out of memory");
     else if (f->scope == OOM_SCOPE_GROUP && f->limit_bytes != OOM_UNKNOWN)
         snprintf(buf, n, "out of memory at the limit of %s, %s", f->group,
                  oom_text_bytes(f->limit_bytes, figure, sizeof figure));
     else
-        snprintf(buf, n, "out of memory%s",
-                 f->scope == OOM_SCOPE_NODE ? ": the node's was used up" : "");
+        snprintf(buf, n, "out of memory%s", f->scope == OOM_SCOPE_NODE ? " on the node" : "");
     return buf;
 }
 

@@ -62,8 +62,9 @@ static char *describe_state(const struct stack *s, char *buf, size_t n)
     }
     const char *state = s->process.state == 'R'   ? "runs"
                         : s->process.state == 'T' ? "is stopped by a signal"
-                        : s->process.state == 't' ? "is stopped by who traces it"
-                        : s->process.state == 'D' ? "waits in the kernel, and no signal reaches it"
+                        : s->process.state == 't' ? "is stopped by its tracer"
+                        : s->process.state == 'D'
+                            ? "waits in the kernel, where no signal reaches it"
                         : s->process.state == 'Z' ? "has ended"
                                                   : "sleeps";
     bool is_at = s->where.wchan[0] != '\0' && s->process.state != 'R' && s->process.state != 'Z';

@@ -105,7 +105,7 @@ static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path
     t->waits = stderr_path == NULL;
     t->needs_tool = false;
     if (stderr_path != NULL)
-        snprintf(stack->note, sizeof stack->note, "the signal was sent; what it wrote is in %.*s",
+        snprintf(stack->note, sizeof stack->note, "the signal was sent; its output is in %.*s",
                  PATH_LINE_BYTES, stderr_path);
 }
 
@@ -167,12 +167,12 @@ static const char *tool_name(const struct target *t)
 static void take_tool_answer(struct target *t, char *text, bool timed_out)
 {
     struct stack *stack = &t->stack;
-    const char *trouble = "it said nothing";
+    const char *trouble = "it printed nothing";
     bool is_good = text != NULL && *text != '\0';
     if (is_good && (t->tool_kind == STACK_GDB || strstr(text, "Thread ") == NULL))
         is_good = stack_keep_frames(text, &trouble); /* py-spy complains: its last line says why */
     if (timed_out)
-        snprintf(stack->note, sizeof stack->note, "%s did not end within %g s", tool_name(t),
+        snprintf(stack->note, sizeof stack->note, "%s timed out after %g s", tool_name(t),
                  (double)t->s->opts.tool_ms / 1000);
     else if (!is_good)
         snprintf(stack->note, sizeof stack->note, "%s: %.180s", tool_name(t), trouble);
@@ -199,9 +199,9 @@ static void on_tool_done(void *arg, const char *text, bool timed_out)
     }
     take_tool_answer(t, strdup(text), timed_out);
     if (t->is_second && t->stack.text != NULL)
-        snprintf(t->stack.note, sizeof t->stack.note,
-                 "without the symbols of shared libraries, for lack of time: frames of them may be "
-                 "missing");
+        snprintf(
+            t->stack.note, sizeof t->stack.note,
+            "without symbols of shared libraries, for lack of time: some frames may be missing");
     continue_stacks(s);
 }
 
@@ -247,7 +247,8 @@ static const char *tool_hindrance(const struct stacks *s, const struct target *t
         stack->process.state == 'Z' || stack->process.state == 'D')
         return ""; /* its state says it */
     if (s->gdb == NULL && (!stack->is_python || s->py_spy == NULL))
-        return stack->is_python ? "neither py-spy nor gdb is installed" : "gdb is not installed";
+        return stack->is_python ? "neither py-spy nor gdb is installed; install one of them"
+                                : "gdb is not installed; install it";
     if (co_now_ms() - s->begun_ms > STACKS_TOTAL_MS - s->opts.tool_ms)
         return "there was no time left for it";
     return NULL;
@@ -346,7 +347,7 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
 {
     struct stacks *s = calloc(1, sizeof *s + (size_t)n * sizeof s->targets[0]);
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the stacks of %d ranks", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     s->opts = *opts;
     s->loop = loop;
     s->n = n;
@@ -582,7 +583,7 @@ int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct
 {
     struct stack_tool *t = calloc(1, sizeof *t);
     if (t == NULL)
-        return co_fail(err, -ENOMEM, "no memory to run %s", opts->path);
+        return co_fail(err, -ENOMEM, "out of memory");
     *t = (struct stack_tool){.opts = *opts, .out_fd = -1, .pid_fd = -1};
     t->target_fd = opts->target > 0 ? (int)syscall(SYS_pidfd_open, opts->target, 0) : -1;
     t->out.data = t->end.data = t->deadline.data = t;

@@ -101,7 +101,7 @@ static int make_checkpoint_request(const struct job_spec *spec, uv_loop_t *loop,
 {
     if (job_spec_asks(spec) && checkpoint_request_create(loop, spec->n_local, callbacks->on_saved,
                                                          callbacks->arg, ret) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", spec->n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     return 0;
 }
 
@@ -179,13 +179,13 @@ static int make_allow(const struct job_spec *spec, const struct generation_reach
     co_autofree struct in6_addr *hosts = calloc(reach->n_allowed + 1, sizeof *hosts);
     co_autofree struct allow_list *allow = calloc(1, sizeof *allow);
     if (hosts == NULL || allow == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
+        return co_fail(err, -ENOMEM, "out of memory");
     if (spec->world.store_allow != NULL)
         *allow = *spec->world.store_allow;
     for (uint32_t i = 0; i < reach->n_allowed; i++)
         hosts[i] = as_v6(&reach->allowed[i]);
     if (allow_set_hosts(allow, hosts, reach->n_allowed) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %u addresses", reach->n_allowed);
+        return co_fail(err, -ENOMEM, "out of memory");
     *ret = co_take(&allow);
     return 0;
 }

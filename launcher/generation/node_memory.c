@@ -52,7 +52,7 @@ int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
 {
     struct node_memory *m = calloc(1, sizeof *m + (size_t)opts->n_local * sizeof m->ranks[0]);
     if (m == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' sockets", opts->n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     m->loop = loop;
     m->opts = *opts;
     m->n_local = opts->n_local;
@@ -160,7 +160,7 @@ static void serve_rank(struct node_memory *m, int rank)
                  ?: broker_on_readable(m->broker, rank, fd, &rank, &err);
     if (rc < 0) {
         char text[CO_ERROR_TEXT_BYTES + 64];
-        snprintf(text, sizeof text, "rank %d gets no shared memory: %s", rank, err.text);
+        snprintf(text, sizeof text, "rank %d runs without shared memory: %s", rank, err.text);
         m->opts.on_note(m->opts.arg, text);
     }
     if (rc != 1)

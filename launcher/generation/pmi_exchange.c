@@ -83,7 +83,7 @@ static void send_all(struct pmi_exchange *x, const struct co_buf *out)
     const size_t n = co_buf_len(out);
     struct sending *s = malloc(sizeof *s + n);
     if (s == NULL) {
-        fail_exchange(x, "no memory");
+        fail_exchange(x, "out of memory");
         return;
     }
     memcpy(s->bytes, co_buf_bytes(out), n);
@@ -152,7 +152,7 @@ static void ask_store(struct pmi_exchange *x,
     if (what(x, &out) == 0)
         send_all(x, &out);
     else
-        fail_exchange(x, "no memory");
+        fail_exchange(x, "out of memory");
     co_buf_fini(&out);
 }
 
@@ -185,7 +185,7 @@ static bool take_part(struct pmi_exchange *x)
         return false;
     const uint64_t n = wire_get_u64(bytes);
     if (n > PMI1_MAX_PUTS_BYTES) {
-        fail_exchange(x, "what a node has put is too long");
+        fail_exchange(x, "the PMI data of a node is too long");
         return false;
     }
     if (n_here - 8 < n)
@@ -211,7 +211,7 @@ static bool take_store_answer(struct pmi_exchange *x, uint8_t wanted, size_t n)
         return false;
     for (size_t i = 0; i < n; i++)
         if (bytes[i] != wanted) {
-            fail_exchange(x, "it answers as no store of this version");
+            fail_exchange(x, "unexpected reply: not a store of this version");
             return false;
         }
     co_buf_consume(&x->in, n);
@@ -237,7 +237,7 @@ static bool take_next(struct pmi_exchange *x)
         return take_part(x);
     default:
         if (co_buf_len(&x->in) > 0)
-            fail_exchange(x, "it answers what nobody has asked");
+            fail_exchange(x, "unexpected reply without a request");
         return false;
     }
 }
@@ -254,7 +254,7 @@ static void on_exchange_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf
     struct pmi_exchange *x = stream->data;
     (void)buf;
     if (n < 0) {
-        fail_exchange(x, n == UV_EOF ? "it has closed the connection" : uv_strerror((int)n));
+        fail_exchange(x, n == UV_EOF ? "the connection was closed" : uv_strerror((int)n));
         return;
     }
     co_buf_added(&x->in, (size_t)n);
@@ -336,7 +336,7 @@ int pmi_exchange_open(uv_loop_t *loop, const struct pmi_exchange_opts *opts,
 {
     struct pmi_exchange *x = calloc(1, sizeof *x);
     if (x == NULL)
-        return co_fail(err, -ENOMEM, "no memory for PMI");
+        return co_fail(err, -ENOMEM, "out of memory");
     x->opts = *opts;
     x->opts.host = NULL; /* was lent */
     x->tcp.loop = loop;

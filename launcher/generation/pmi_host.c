@@ -125,7 +125,7 @@ static void release(struct pmi_host *h)
 {
     h->is_exchanging = false;
     if (pmi1_server_release(h->server) < 0)
-        fail_all(h, "no memory for PMI");
+        fail_all(h, "out of memory");
     flush_all(h);
 }
 
@@ -137,7 +137,7 @@ static void begin_exchange(struct pmi_host *h)
                  ?: pmi_exchange_bring(h->exchange, co_buf_bytes(&puts), co_buf_len(&puts));
     co_buf_fini(&puts);
     if (rc < 0)
-        fail_all(h, "no memory for PMI");
+        fail_all(h, "out of memory");
 }
 
 /* A rank that has ended comes to no barrier: the others would wait for good. */
@@ -153,8 +153,8 @@ static void look_for_stuck(struct pmi_host *h)
     if (waiting == NOBODY || done == NOBODY)
         return;
     if (!h->has_said_stuck)
-        note_text(h, "MPI: rank %d waits for rank %d, which has ended", global_rank(h, waiting),
-                  global_rank(h, done));
+        note_text(h, "MPI: rank %d waits for rank %d, which has already exited",
+                  global_rank(h, waiting), global_rank(h, done));
     h->has_said_stuck = true;
     cut_off(h);
 }
@@ -178,11 +178,10 @@ static void note_news(struct pmi_host *h, int rank, const struct pmi1_rank *befo
 {
     const struct pmi1_rank *now = pmi1_server_get_rank(h->server, rank);
     if (now->asked_to_spawn && !before->asked_to_spawn)
-        note_text(
-            h,
-            "MPI: rank %d asked for more processes (MPI_Comm_spawn): ddprun starts none while "
-            "a job runs",
-            global_rank(h, rank));
+        note_text(h,
+                  "MPI: rank %d called MPI_Comm_spawn, which ddprun does not support; start all "
+                  "ranks at launch",
+                  global_rank(h, rank));
     if (!now->aborted || h->aborter != NOBODY)
         return;
     h->aborter = rank;
@@ -244,17 +243,18 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
         /* exit() keeps eight bits of a code, and an abort is no success whatever they are */
         status = ((rank->exit_code & 0xff) != 0 ? rank->exit_code & 0xff : 1) << 8;
     if (status == 0 && rank->state == PMI1_INSIDE && !was_told) {
-        note_text(h, "MPI: rank %d ended with 0, but without MPI_Finalize: that is a failure",
+        note_text(h,
+                  "MPI: rank %d exited with 0 without calling MPI_Finalize; ddprun treats this as "
+                  "a failure",
                   global_rank(h, local_rank));
         status = 1 << 8;
     }
     if (status == 0 && rank->state == PMI1_SILENT && !was_told && !h->has_said_silent) {
         /* ranks of another MPI are each alone, and end well: once is enough to say so */
-        note_text(
-            h,
-            "MPI: rank %d has ended without a word of PMI-1: if it uses MPI, that is not MPICH's "
-            "or one of its kin, and it was alone",
-            global_rank(h, local_rank));
+        note_text(h,
+                  "MPI: rank %d exited without using PMI-1: if it is an MPI program, its MPI is "
+                  "not derived from MPICH and it ran as a singleton; use mpirun or srun for it",
+                  global_rank(h, local_rank));
         h->has_said_silent = true;
     }
     r->is_done = status == 0;
@@ -287,7 +287,7 @@ static int read_size(struct pmi_host *h, uint32_t node, const uint8_t *bytes, si
 static void on_part(void *arg, uint32_t node, const uint8_t *bytes, size_t len)
 {
     struct pmi_host *h = arg;
-    struct co_error err = {.text = "what a node has put is no number of ranks"};
+    struct co_error err = {.text = "a node sent an invalid number of ranks"};
     int rc = h->knows_nodes ? pmi1_server_learn(h->server, bytes, len, &err)
                             : read_size(h, node, bytes, len);
     if (rc < 0)
@@ -331,10 +331,10 @@ static int open_exchange(struct pmi_host *h, struct co_error *err)
     const int n = snprintf(size, sizeof size, "%d", h->opts.n_local);
     h->n_ranks = calloc(h->opts.n_nodes, sizeof *h->n_ranks);
     if (h->n_ranks == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u nodes", h->opts.n_nodes);
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = pmi_exchange_open(h->loop, &opts, &h->exchange, err);
     if (rc == 0 && pmi_exchange_bring(h->exchange, (const uint8_t *)size, (size_t)n) < 0)
-        rc = co_fail(err, -ENOMEM, "no memory for PMI");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     return rc;
 }
 
@@ -349,7 +349,7 @@ static int open_pmi_server(struct pmi_host *h, struct co_error *err)
                                .appnum = h->opts.appnum};
     snprintf(h->name, sizeof h->name, "ddp-%u", h->opts.generation);
     if (getrandom(&place.seed, sizeof place.seed, 0) != (ssize_t)sizeof place.seed)
-        return co_fail(err, -EIO, "no random bytes for PMI");
+        return co_fail(err, -EIO, "cannot get random bytes for PMI");
     return pmi1_server_create(&place, &h->server, err);
 }
 
@@ -358,7 +358,7 @@ int pmi_host_open(uv_loop_t *loop, const struct pmi_host_opts *opts, struct pmi_
 {
     struct pmi_host *h = calloc(1, sizeof *h + (size_t)opts->n_local * sizeof h->ranks[0]);
     if (h == NULL)
-        return co_fail(err, -ENOMEM, "no memory for PMI");
+        return co_fail(err, -ENOMEM, "out of memory");
     h->opts = *opts;
     h->loop = loop;
     h->aborter = NOBODY;

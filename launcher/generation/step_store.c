@@ -98,6 +98,6 @@ int step_store_start(const struct step_store_opts *opts, struct co_error *err)
         n = read(in, &r, sizeof r);
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof r)
-        return co_fail(err, -EIO, "the process that was to serve the store has ended");
+        return co_fail(err, -EIO, "the process that serves the store exited");
     return r.code < 0 ? co_fail(err, r.code, "%s", r.err.text) : 0;
 }

@@ -36,10 +36,11 @@ static int merge(struct host *old, const struct host *new, struct co_error *err)
     if (slots_are_said || strcmp(old->user, new->user) != 0 || old->port != new->port ||
         old->max_slots != new->max_slots)
         return co_fail(err, -EINVAL,
-                       "'%s' stands here twice: only repeats without any settings add up to slots",
+                       "host '%s' is listed twice with settings; only repeats without settings add "
+                       "up to slots",
                        new->name);
     if (old->n_mentions == HOST_SLOTS_MAX)
-        return co_fail(err, -ERANGE, "'%s' stands here more than %d times", new->name,
+        return co_fail(err, -ERANGE, "host '%s' is listed more than %d times", new->name,
                        HOST_SLOTS_MAX);
     old->slots = ++old->n_mentions;
     return 0;
@@ -51,11 +52,11 @@ static int add_host(struct host_list *l, const struct host *new, struct co_error
         if (strcmp(l->hosts[i].name, new->name) == 0)
             return merge(&l->hosts[i], new, err);
     if (l->n == HOST_LIST_MAX)
-        return co_fail(err, -ERANGE, "more than %d hosts", HOST_LIST_MAX);
+        return co_fail(err, -ERANGE, "too many hosts: at most %d are allowed", HOST_LIST_MAX);
     if ((l->n & (l->n - 1)) == 0) { /* there is room up to the next power of two */
         struct host *more = realloc(l->hosts, (l->n == 0 ? 1 : 2 * l->n) * sizeof *more);
         if (more == NULL)
-            return co_fail(err, -ENOMEM, "no memory for the list of hosts");
+            return co_fail(err, -ENOMEM, "out of memory");
         l->hosts = more;
     }
     l->hosts[l->n] = *new;
@@ -67,13 +68,14 @@ static int add_host(struct host_list *l, const struct host *new, struct co_error
 static int check_word(const char *what, const char *word, const char *also, struct co_error *err)
 {
     if (*word == '\0')
-        return co_fail(err, -EINVAL, "a %s is missing", what);
+        return co_fail(err, -EINVAL, "missing %s", what);
     if (*word == '-')
-        return co_fail(err, -EINVAL, "'%.*s': a %s does not begin with '-'", SHOWN, word, what);
+        return co_fail(err, -EINVAL, "'%.*s' is not a valid %s: it begins with '-'", SHOWN, word,
+                       what);
     for (const char *c = word; *c != '\0'; c++)
         if (!isascii((unsigned char)*c) ||
             (!isalnum((unsigned char)*c) && strchr(also, *c) == NULL))
-            return co_fail(err, -EINVAL, "'%.*s' is no %s", SHOWN, word, what);
+            return co_fail(err, -EINVAL, "'%.*s' is not a valid %s", SHOWN, word, what);
     return 0;
 }
 
@@ -91,7 +93,7 @@ static int append(struct entry *e, const char *text, size_t n, const char *rest,
 {
     size_t len = strlen(e->host.name);
     if (len + n >= sizeof e->host.name)
-        return co_fail(err, -EINVAL, "a host's name is longer than %zu bytes",
+        return co_fail(err, -EINVAL, "host name too long: expected at most %zu bytes",
                        sizeof e->host.name - 1);
     memcpy(e->host.name + len, text, n);
     e->host.name[len + n] = '\0';
@@ -123,7 +125,8 @@ static int expand_range(struct entry *e, const char *range, size_t len, const ch
         n = n_last > 0 ? n + 1 + n_last : 0;
     }
     if (n == 0 || n != len || last < first)
-        return co_fail(err, -EINVAL, "'[%.*s]' is no range such as [01-16,20]",
+        return co_fail(err, -EINVAL,
+                       "'[%.*s]' is not a valid range; expected one such as [01-16,20]",
                        len < SHOWN ? (int)len : SHOWN, range);
     for (unsigned long i = first; i <= last; i++) {
         int n_digits = snprintf(number, sizeof number, "%0*lu", (int)n_first, i);
@@ -147,7 +150,7 @@ static int expand_entry(struct entry *e, const char *rest, struct co_error *err)
     }
     const char *end = strchr(rest, ']');
     if (end == NULL)
-        return co_fail(err, -EINVAL, "'%.*s' lacks a ']'", SHOWN, rest);
+        return co_fail(err, -EINVAL, "'%.*s': the closing ']' is missing", SHOWN, rest);
     for (const char *at = rest + 1;;) {
         size_t len = strcspn(at, ",]");
         int rc = expand_range(e, at, len, end + 1, err);
@@ -183,7 +186,7 @@ static int cut_slots(char **name, struct host *h, struct co_error *err)
     if (is_v6) {
         slots = inner_end[1] != '\0' ? inner_end + 1 : NULL;
         if (slots != NULL && *slots != ':' && *slots != '*')
-            return co_fail(err, -EINVAL, "'%.*s' is no address", SHOWN, *name);
+            return co_fail(err, -EINVAL, "'%.*s' is not a valid address", SHOWN, *name);
         *inner_end = '\0';
         ++*name;
     } else if (star == NULL && colon != NULL && strchr(*name, ':') != colon) {
@@ -202,7 +205,8 @@ static int add_entry(struct host_list *l, const struct host *settings, const cha
     char entry[ENTRY_BYTES];
     struct entry e = {.to = l, .host = *settings};
     if (len >= sizeof entry)
-        return co_fail(err, -EINVAL, "an entry is longer than %zu bytes", sizeof entry - 1);
+        return co_fail(err, -EINVAL, "entry too long: expected at most %zu bytes",
+                       sizeof entry - 1);
     memcpy(entry, text, len);
     entry[len] = '\0';
     char *name = entry, *at = strchr(entry, '@');
@@ -212,7 +216,7 @@ static int add_entry(struct host_list *l, const struct host *settings, const cha
         name = at + 1;
         rc = check_word("user", entry, "._-+", err);
         if (rc == 0 && strlen(entry) >= sizeof e.host.user)
-            rc = co_fail(err, -EINVAL, "a user's name is longer than %zu bytes",
+            rc = co_fail(err, -EINVAL, "user name too long: expected at most %zu bytes",
                          sizeof e.host.user - 1);
         if (rc == 0)
             strcpy(e.host.user, entry);
@@ -220,9 +224,9 @@ static int add_entry(struct host_list *l, const struct host *settings, const cha
     if (rc == 0)
         rc = cut_slots(&name, &e.host, err);
     if (rc == 0 && *name == '\0')
-        rc = co_fail(err, -EINVAL, "a host is missing");
+        rc = co_fail(err, -EINVAL, "missing host");
     if (rc == 0 && e.host.max_slots != 0 && e.host.slots > e.host.max_slots)
-        rc = co_fail(err, -EINVAL, "slots %u are more than max-slots %u", e.host.slots,
+        rc = co_fail(err, -EINVAL, "slots=%u is greater than max-slots=%u", e.host.slots,
                      e.host.max_slots);
     return rc < 0 ? rc : expand_entry(&e, name, err);
 }
@@ -274,7 +278,8 @@ static int read_setting(const char *word, struct host *h, struct co_error *err)
         h->port = (uint16_t)port;
         return rc;
     }
-    return co_fail(err, -EINVAL, "'%.*s' is none of slots=N, max-slots=N and port=N", SHOWN, word);
+    return co_fail(err, -EINVAL, "unknown setting '%.*s'; expected slots=N, max-slots=N or port=N",
+                   SHOWN, word);
 }
 
 /* line   is cut into words */
@@ -298,11 +303,11 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
                        struct co_error *err)
 {
     if (len > HOST_FILE_MAX_BYTES || memchr(text, '\0', len) != NULL)
-        return co_fail(err, -EINVAL, "%s is no host file: it %s", path,
-                       len > HOST_FILE_MAX_BYTES ? "is longer than 1 MiB" : "holds a NUL byte");
+        return co_fail(err, -EINVAL, "%s is not a valid host file: it %s", path,
+                       len > HOST_FILE_MAX_BYTES ? "is longer than 1 MiB" : "contains a NUL byte");
     co_autofree char *copy = strndup(text, len);
     if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the host file '%s'", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = 0;
     unsigned number = 1;
     for (char *line = copy; rc == 0 && line < copy + len; number++) {
@@ -314,7 +319,7 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
     if (rc < 0)
         co_fail_in(err, "%s:%u", path, number - 1);
     else if (l->n == 0)
-        rc = co_fail(err, -EINVAL, "%s names no host", path);
+        rc = co_fail(err, -EINVAL, "%s lists no hosts", path);
     return rc;
 }
 
@@ -345,9 +350,11 @@ static int share_slots(const struct host_list *l, uint32_t n_total, uint32_t *re
         ret[i] = left < l->hosts[i].slots ? left : l->hosts[i].slots;
         left -= ret[i];
     }
-    return left == 0 ? 0
-                     : co_fail(err, -EINVAL, "%u ranks, and the hosts have slots for %u", n_total,
-                               n_total - left);
+    return left == 0
+               ? 0
+               : co_fail(err, -EINVAL,
+                         "%u ranks requested, but the hosts have %u slots; add hosts or slots",
+                         n_total, n_total - left);
 }
 
 int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_node, uint32_t *ret,
@@ -360,21 +367,22 @@ int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_no
     if (n_total != 0 && per_node == 0 && n_said == l->n)
         return share_slots(l, n_total, ret, err);
     if (n_total != 0 && per_node == 0 && n_total % l->n != 0)
-        return co_fail(err, -EINVAL,
-                       "%u ranks cannot be shared out evenly among %zu hosts: slots "
-                       "say how many each has",
-                       n_total, l->n);
+        return co_fail(
+            err, -EINVAL,
+            "%u ranks are not divisible among %zu hosts; give each host its slots (HOST:SLOTS)",
+            n_total, l->n);
     if (n_total != 0 && per_node == 0)
         per_node = n_total / (uint32_t)l->n;
     else if (n_total != 0 && (uint64_t)per_node * l->n != n_total)
-        return co_fail(err, -EINVAL, "%u ranks are not %u on each of %zu hosts", n_total, per_node,
-                       l->n);
+        return co_fail(err, -EINVAL,
+                       "%u ranks disagree with %u ranks on each of %zu hosts; give one of the two",
+                       n_total, per_node, l->n);
     for (size_t i = 0; i < l->n && rc == 0; i++) {
         uint32_t slots = l->hosts[i].slots;
         ret[i] = per_node != 0 ? per_node : slots != 0 ? slots : UINT32_MAX;
         uint32_t max = l->hosts[i].max_slots;
         if (max != 0 && ret[i] != UINT32_MAX && ret[i] > max)
-            rc = co_fail(err, -EINVAL, "%u ranks on '%s', whose max-slots are %u", ret[i],
+            rc = co_fail(err, -EINVAL, "%u ranks on '%s' exceed its max-slots of %u", ret[i],
                          l->hosts[i].name, max);
     }
     return rc;

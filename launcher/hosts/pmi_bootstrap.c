@@ -17,8 +17,12 @@ static int read_variable(const struct host_env *w, const char *name, int64_t min
                          int64_t *ret, struct co_error *err)
 {
     const char *text = host_env_get(w, name);
-    return text == NULL ? co_fail(err, -EINVAL, "%s is not set, and PMI_FD is", name)
-                        : co_parse_int(name, text, min, max, ret, err);
+    return text == NULL
+               ? co_fail(
+                     err, -EINVAL,
+                     "PMI_FD is set, but %s is not; start ddprun with mpiexec or srun --mpi=pmi2",
+                     name)
+               : co_parse_int(name, text, min, max, ret, err);
 }
 
 int pmi_bootstrap_look(const struct host_env *world, struct pmi_place *ret_place,
@@ -35,13 +39,13 @@ int pmi_bootstrap_look(const struct host_env *world, struct pmi_place *ret_place
     if (rc < 0)
         return err != NULL ? err->code = -EINVAL : -EINVAL;
     if (rank >= size)
-        return co_fail(err, -EINVAL, "PMI_RANK is %d, and PMI_SIZE %d", (int)rank, (int)size);
+        return co_fail(err, -EINVAL, "PMI_RANK=%d contradicts PMI_SIZE=%d", (int)rank, (int)size);
     if (size == 1)
         return 0;
     if (local > 1)
         return co_fail(err, -EINVAL,
-                       "%d ddpruns were started on this node, and one starts all of a node's "
-                       "ranks: mpiexec -ppn 1",
+                       "%d ddpruns were started on this node, but one starts all ranks of a node; "
+                       "use mpiexec -ppn 1",
                        (int)local);
     *ret_place = (struct pmi_place){.fd = (int)fd, .rank = (uint32_t)rank, .size = (uint32_t)size};
     return 1;
@@ -87,13 +91,13 @@ int pmi_bootstrap_read(char *text, struct pmi_bootstrap_meeting *ret, struct co_
     char *rest = text;
     int64_t port;
     if (text[0] == '!')
-        return co_fail(err, -EIO, "node 0 cannot be met: %.400s", text + 1);
+        return co_fail(err, -EIO, "rendezvous with node 0 failed: %.400s", text + 1);
     const char *number = strsep(&rest, ";"), *token = strsep(&rest, ";");
     const char *run_id = strsep(&rest, ";");
     if (rest == NULL || co_parse_int("port", number, 1, UINT16_MAX, &port, NULL) < 0 ||
         !is_made_of(token, isxdigit, sizeof m.token - 1) ||
         !is_made_of(run_id, isalnum, sizeof m.run_id - 1) || !read_addresses(rest, &m))
-        return co_fail(err, -EPROTO, "what node 0 says by PMI of where it is makes no sense");
+        return co_fail(err, -EPROTO, "node 0 published an invalid address through PMI");
     m.port = (uint16_t)port;
     snprintf(m.token, sizeof m.token, "%s", token);
     snprintf(m.run_id, sizeof m.run_id, "%s", run_id);

@@ -125,7 +125,7 @@ int remote_shell_make(const struct remote_shell *way, const struct host *host, c
     if (w.is_cut)
         return co_fail(err, -ENAMETOOLONG, "the path of the program to start is too long");
     *ret = co_join_words((char *const *const[]){first, w.list}, 2);
-    return *ret != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a command");
+    return *ret != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }
 
 /* --- this machine --- */
@@ -138,6 +138,18 @@ bool remote_shell_is_here(const struct remote_shell *way, const struct host *hos
 
 /* --- why it failed --- */
 
+/* The bytes of "error: " in front of what a program of ours says. */
+static size_t label_len(const char *text, size_t len)
+{
+    for (int severity = CO_ERROR; severity <= CO_NOTE; severity++) {
+        const char *name = co_severity_name((enum co_severity)severity);
+        const size_t n = strlen(name);
+        if (len > n + 2 && memcmp(text, name, n) == 0 && memcmp(text + n, ": ", 2) == 0)
+            return n + 2;
+    }
+    return 0;
+}
+
 void remote_shell_complaint(const char *text, size_t len, const char *own, char *to, size_t n)
 {
     size_t own_len = strlen(own), end = len;
@@ -146,8 +158,10 @@ void remote_shell_complaint(const char *text, size_t len, const char *own, char 
     size_t start = end;
     while (start > 0 && text[start - 1] != '\n' && text[start - 1] != '\r')
         start--;
-    if (end - start > own_len && memcmp(text + start, own, own_len) == 0)
+    if (end - start > own_len && memcmp(text + start, own, own_len) == 0) {
         start += own_len;
+        start += label_len(text + start, end - start);
+    }
     snprintf(to, n, "%.*s", (int)(end - start), end > start ? text + start : "");
     for (char *c = to; *c != '\0'; c++) /* of somebody else: nothing that moves a cursor */
         if ((unsigned char)*c < ' ' || *c == 127)

@@ -72,15 +72,15 @@ static int find_pod(const struct host_env *w, const char *by, struct manager *m,
     size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
     if (stem == 0)
         return co_fail(err, -EINVAL,
-                       "%s is set, but the name of this pod, '%.100s', has no number at its end: "
-                       "--rdzv-endpoint and --node-rank say where the nodes are",
+                       "%s is set, but the name of this pod, '%.100s', does not end in a number; "
+                       "use --rdzv-endpoint and --node-rank",
                        by, name);
     if (name[len] != '.')
-        return co_fail(err, -EINVAL,
-                       "this pod, '%.100s', has no name that others can look up: it needs a "
-                       "headless Service and that one's name as its subdomain, or say "
-                       "--rdzv-endpoint",
-                       name);
+        return co_fail(
+            err, -EINVAL,
+            "the name of this pod, '%.100s', cannot be resolved by other pods; create a headless "
+            "Service and set its name as the pod's subdomain, or use --rdzv-endpoint",
+            name);
     snprintf(m->node_rank, sizeof m->node_rank, "%.*s", (int)(name + len - index), index);
     snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
     snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)stem, name);
@@ -145,8 +145,8 @@ static int find_volcano(const struct host_env *w, struct manager *m, struct co_e
         place++;
     if (rc == 0 && m->hosts.n > 0 && place == m->hosts.n)
         rc = co_fail(err, -EINVAL,
-                     "%s is set, but no list of Volcano's has this pod, '%.100s': --rdzv-endpoint "
-                     "and --node-rank say where the nodes are",
+                     "%s is set, but no Volcano host list contains this pod, '%.100s'; use "
+                     "--rdzv-endpoint and --node-rank",
                      by, name);
     if (rc == 0 && m->hosts.n > 1) {
         snprintf(m->nodes, sizeof m->nodes, "%zu", m->hosts.n);
@@ -170,7 +170,7 @@ static int find_sky(const struct host_env *w, struct manager *m, struct co_error
     int rc = copy_number(w, rank, m->node_rank, err)
                  ?: copy_number(w, "SKYPILOT_NUM_NODES", m->nodes, err);
     if (rc == 0 && ips == NULL)
-        rc = co_fail(err, -EINVAL, "%s is set, and SKYPILOT_NODE_IPS is not", rank);
+        rc = co_fail(err, -EINVAL, "%s is set, but SKYPILOT_NODE_IPS is not", rank);
     if (rc < 0 || strcmp(m->nodes, "1") == 0)
         return rc;
     size_t len = strcspn(ips, "\n");
@@ -198,7 +198,8 @@ static int add_host(struct manager *m, const char *host, const char *slots, stru
     if (host == NULL || slots == NULL || strpbrk(host, ",[]") != NULL ||
         snprintf(entry, sizeof entry, strcmp(slots, "1") == 0 ? "%s" : "%s*%s", host, slots) >=
             (int)sizeof entry)
-        return co_fail(err, -EINVAL, "%s has a host without slots, or a bad one", m->by);
+        return co_fail(err, -EINVAL, "%s contains a host without slots, or an invalid entry",
+                       m->by);
     return host_list_add(&m->hosts, m->by, entry, err);
 }
 
@@ -207,7 +208,7 @@ static int find_lsf(const struct host_env *w, struct manager *m, struct co_error
 {
     co_autofree char *text = strdup(host_env_get(w, "LSB_MCPU_HOSTS"));
     char *rest = NULL;
-    int rc = text != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for hosts");
+    int rc = text != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
     for (char *host = rc == 0 ? strtok_r(text, " \t\n", &rest) : NULL; rc == 0 && host != NULL;
          host = strtok_r(NULL, " \t\n", &rest))
         rc = add_host(m, host, strtok_r(NULL, " \t\n", &rest), err);
@@ -227,7 +228,7 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
                        path, strerror(-rc));
     co_autofree char *copy = strndup(text, len);
     if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory for hosts");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (char *line = strtok_r(copy, "\n", &line_rest); rc == 0 && line != NULL;
          line = strtok_r(NULL, "\n", &line_rest)) {
         char *rest = NULL, *host = strtok_r(line, " \t", &rest);
@@ -289,8 +290,8 @@ static int need_text(const struct host_env *w, const char *name, const char **re
     *ret = host_env_get(w, name);
     return *ret != NULL ? 0
                         : co_fail(err, -EINVAL,
-                                  "this is a job of Slurm, but %s is not set: --nnodes 1 starts "
-                                  "ranks here and nowhere else",
+                                  "this is a Slurm job, but %s is not set; use --nnodes 1 to start "
+                                  "ranks on this node only",
                                   name);
 }
 
@@ -340,11 +341,12 @@ static int read_tasks(const struct host_env *w, const char *name, size_t n, uint
     if (rc < 0)
         return rc;
     if ((*ret = calloc(n, sizeof **ret)) == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu nodes", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     rc = slurm_read_counts(text, *ret, n);
     return rc == 0 ? 0
-                   : co_fail(err, -EINVAL, "%s '%.200s' is no list of tasks for %zu nodes", name,
-                             text, n);
+                   : co_fail(err, -EINVAL,
+                             "%s is '%.200s', which is not a valid list of tasks for %zu nodes",
+                             name, text, n);
 }
 
 static int read_nodes(const struct host_env *w, const char *name, struct host_list *to,
@@ -419,7 +421,8 @@ static int find_step(const struct host_env *w, uint32_t job, uint32_t step, stru
     int rc = read_nodes(w, "SLURM_STEP_NODELIST", &s->hosts, err)
                  ?: need_number(w, "SLURM_NODEID", HOST_LIST_MAX - 1, &t->node_rank, err);
     if (rc == 0 && t->node_rank >= s->hosts.n)
-        rc = co_fail(err, -EINVAL, "SLURM_NODEID %u, and SLURM_STEP_NODELIST has %zu nodes",
+        rc = co_fail(err, -EINVAL,
+                     "SLURM_NODEID=%u contradicts SLURM_STEP_NODELIST, which has %zu nodes",
                      t->node_rank, s->hosts.n);
     if (rc == 0)
         rc = read_tasks(w, "SLURM_STEP_TASKS_PER_NODE", s->hosts.n, &tasks, err);

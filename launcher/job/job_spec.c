@@ -22,9 +22,9 @@ int mpmd_add(struct mpmd **more, int first_rank, const struct job_program *progr
         *more = calloc(1, sizeof **more);
     struct mpmd *m = *more;
     if (m == NULL)
-        return co_fail(err, -ENOMEM, "no memory for another program");
+        return co_fail(err, -ENOMEM, "out of memory");
     if (m->n == JOB_PROGRAMS_MAX - 1)
-        return co_fail(err, -EINVAL, "more than %d programs", JOB_PROGRAMS_MAX);
+        return co_fail(err, -EINVAL, "too many programs: at most %d are allowed", JOB_PROGRAMS_MAX);
     m->of[m->n].first_rank = first_rank;
     m->of[m->n++].program = *program;
     return 0;
@@ -41,7 +41,7 @@ int mpmd_join(struct mpmd *m, char *const *first, struct co_error *err)
     }
     char **words = co_join_words(lists, n);
     if (words == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the words of %d programs", m->n + 1);
+        return co_fail(err, -ENOMEM, "out of memory");
     free(m->words);
     m->words = words;
     return 0;

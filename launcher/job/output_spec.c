@@ -52,9 +52,9 @@ int output_spec_parse_streams(const char *what, const char *text, int n_ranks, u
         if (rank < 0 || at[n] != ':' || !is_value(at[n + 1]) ||
             (at[n + 2] != ',' && at[n + 2] != '\0'))
             return co_fail(err, -EINVAL,
-                           "%s '%.200s' is neither 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both) "
-                           "nor RANK:[0-3],...",
-                           what, text);
+                           "invalid value '%.200s' for %s: expected 0 (none), 1 (stdout), 2 "
+                           "(stderr), 3 (both) or RANK:[0-3],...",
+                           text, what);
         if (rank < n_ranks) /* torchrun takes those above, too, for they may come to be */
             ret[rank] = (uint8_t)(at[n + 1] - '0');
         at += n + 2;
@@ -72,8 +72,9 @@ int output_spec_parse_ranks(const char *what, const char *text, int n_ranks, boo
         size_t n = strcspn(at, ",");
         int rank = rank_in(at, n);
         if (rank < 0 || (at[n] == ',' && at[n + 1] == '\0'))
-            return co_fail(err, -EINVAL, "%s '%.200s' is no list of local ranks: try 0,2", what,
-                           text);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: expected local ranks such as 0,2", text,
+                           what);
         if (rank < n_ranks)
             ret_hidden[rank] = false;
         at += n + (at[n] == ',');
@@ -127,18 +128,19 @@ int output_spec_check_label(const char *what, const char *format, struct co_erro
         if ((*c == '{' || *c == '}') && c[1] == *c) {
             c++;
         } else if (*c == '}') {
-            return co_fail(err, -EINVAL, "%s '%.200s': a '}' without '{'; }} is a brace", what,
-                           format);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: '}' without '{'; write }} for a brace",
+                           format, what);
         } else if (*c == '{') {
             size_t n = strcspn(c + 1, "}");
             if (c[1 + n] == '\0' || word_at(c + 1, n) >= WORD_ROLE)
                 return co_fail(err, -EINVAL,
-                               "%s '%.200s': unknown '{%.*s}': there are {host}, {rank}, "
-                               "{local_rank} and {generation}; {{ is a brace",
-                               what, format, n < 40 ? (int)n : 40, c + 1);
+                               "invalid value '%.200s' for %s: unknown field '{%.*s}'; use {host}, "
+                               "{rank}, {local_rank} or {generation}, and {{ for a brace",
+                               format, what, n < 40 ? (int)n : 40, c + 1);
             c += 1 + n;
         } else if ((unsigned char)*c < ' ' && *c != '\t' && *c != '\033') {
-            return co_fail(err, -EINVAL, "%s holds a control character", what);
+            return co_fail(err, -EINVAL, "%s contains a control character; remove it", what);
         }
     }
     return 0;

@@ -23,7 +23,7 @@
 
 static int no_memory(struct co_error *err)
 {
-    return co_fail(err, -ENOMEM, "no memory for the program's arguments");
+    return co_fail(err, -ENOMEM, "out of memory");
 }
 
 /* Search PATH as a shell does.
@@ -138,10 +138,13 @@ static int find_python(const struct host_env *world, const char *script, const c
     if (rc == -ENOMEM)
         return no_memory(err);
     if (asked != NULL)
-        return co_fail(err, -ENOENT, "PYTHON_EXEC names '%.200s', which is no program", asked);
+        return co_fail(err, -ENOENT,
+                       "PYTHON_EXEC is '%.200s', which is not an executable program; set it to the "
+                       "path of a Python",
+                       asked);
     return co_fail(err, -ENOENT,
-                   "no Python to run '%.200s' with: there is no python3 in PATH, and neither "
-                   "PYTHON_EXEC, VIRTUAL_ENV nor CONDA_PREFIX names one",
+                   "no Python found to run '%.200s': python3 is not in PATH; install it, activate "
+                   "an environment, or set PYTHON_EXEC",
                    script);
 }
 
@@ -216,10 +219,9 @@ static int fail_forbidden(const char *name, enum file_kind kind, struct co_error
     case FILE_SPECIAL:
         return co_fail(err, -EACCES, "'%.400s' is a device or a pipe, not a program", name);
     case FILE_UNREADABLE:
-        return co_fail(err, -EACCES, "'%.400s': no permission to read or to execute it", name);
+        return co_fail(err, -EACCES, "no permission to read or execute '%.400s'", name);
     case FILE_PYTHON_APP:
-        return co_fail(err, -EACCES, "'%.400s' is a program for Python: leave out --no-python",
-                       name);
+        return co_fail(err, -EACCES, "'%.400s' is a Python script; leave out --no-python", name);
     case FILE_BINARY:
         return co_fail(err, -EACCES,
                        "'%.400s' is a binary file without the permission to execute it: try chmod "
@@ -263,8 +265,8 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
         return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (here == FILE_EXECUTABLE)
         return co_fail(err, -ENOENT,
-                       "no program '%.400s' in PATH, but one in this directory: try ./%.400s", name,
-                       name);
+                       "no program '%.400s' in PATH, but it exists in this directory: try ./%.400s",
+                       name, name);
     if (here != FILE_MISSING)
         return fail_forbidden(name, here, err);
     if (rc == -EACCES)

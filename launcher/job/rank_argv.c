@@ -239,8 +239,7 @@ int rank_argv_make(const struct job_spec *spec, const struct rank_values *values
     put_all(&measure, spec, values);
     char **argv = malloc((measure.n + 1) * sizeof *argv + measure.bytes);
     if (argv == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the arguments of rank %s",
-                       values->of[TEMPLATE_RANK]);
+        return co_fail(err, -ENOMEM, "out of memory");
     struct writer writer = {.words = argv, .text = (char *)(argv + measure.n + 1)};
     put_all(&writer, spec, values);
     argv[measure.n] = NULL;
@@ -268,8 +267,9 @@ static int parse_ranges(const char *what, const char *text, struct wrap *w, stru
 {
     for (const char *at = text;; at++) {
         if (w->n_ranges == WRAP_RANGES_MAX)
-            return co_fail(err, -EINVAL, "%s '%.200s' has more than %d ranges of ranks", what, text,
-                           WRAP_RANGES_MAX);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: expected at most %d ranges of ranks",
+                           text, what, WRAP_RANGES_MAX);
         int first = take_rank(&at);
         int last = first;
         if (*at == '-') {
@@ -278,7 +278,9 @@ static int parse_ranges(const char *what, const char *text, struct wrap *w, stru
         }
         if (first < 0 || last < first || (*at != ',' && *at != ':'))
             return co_fail(err, -EINVAL,
-                           "%s '%.200s' begins with no list of ranks: try 0,2,4-7:", what, text);
+                           "invalid value '%.200s' for %s: expected a list of ranks such as "
+                           "0,2,4-7: before the command",
+                           text, what);
         w->ranges[w->n_ranges].first = first;
         w->ranges[w->n_ranges++].last = last;
         if (*at == ':')
@@ -322,14 +324,16 @@ static int split_command(const char *what, const char *command, struct wrap *w,
         if (*at == '\0')
             break;
         if (w->n_words == WRAP_WORDS_MAX)
-            return co_fail(err, -EINVAL, "%s: more than %d words", what, WRAP_WORDS_MAX);
+            return co_fail(err, -EINVAL, "%s: too many words: at most %d are allowed", what,
+                           WRAP_WORDS_MAX);
         w->words[w->n_words++] = to;
         to = take_word(&at, to);
         if (to == NULL)
-            return co_fail(err, -EINVAL, "%s '%.200s': a quote does not end", what, command);
+            return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: unterminated quote",
+                           command, what);
     }
     if (w->n_words == 0 || w->words[0][0] == '\0')
-        return co_fail(err, -EINVAL, "%s names no command", what);
+        return co_fail(err, -EINVAL, "%s requires a command", what);
     return 0;
 }
 
@@ -337,7 +341,7 @@ int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_
 {
     co_autofree struct wrap *w = calloc(1, sizeof *w + strlen(text) + 1);
     if (w == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", what);
+        return co_fail(err, -ENOMEM, "out of memory");
     size_t n_ranks = strspn(text, rank_chars);
     bool has_ranks = text[n_ranks] == ':';
     int rc = (has_ranks ? parse_ranges(what, text, w, err) : 0)

@@ -230,7 +230,7 @@ int worker_env_create(const struct job_spec *spec, const struct generation_place
 
     struct worker_env *e = malloc(sizeof *e + (n_max + 1) * sizeof e->variables[0] + bytes);
     if (e == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the workers' environment");
+        return co_fail(err, -ENOMEM, "out of memory");
     *e = (struct worker_env){.virtual_local_rank = spec->virtual_local_rank};
     for (int i = 0; i < N_OWN; i++)
         e->own_at[i] = NOWHERE;
@@ -275,7 +275,7 @@ int worker_env_make_standby(const struct worker_env *e, uint64_t bytes, char ***
     char **env = malloc((e->n + 2) * sizeof *env + TEXT_BYTES);
     size_t n = 0;
     if (env == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the environment of a standby");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < e->n; i++)
         if (e->variables[i] != NULL) /* else it is a rank's own */
             env[n++] = e->variables[i];
@@ -309,7 +309,7 @@ int worker_env_make(const struct worker_env *e, const struct rank_place *place, 
         bytes += strlen(own_names[i]) + 1 + own[i].len + 1;
     char **env = malloc((e->n + 1) * sizeof *env + bytes);
     if (env == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the environment of rank %d", place->rank);
+        return co_fail(err, -ENOMEM, "out of memory");
     memcpy(env, e->variables, (e->n + 1) * sizeof *env);
     char *text = (char *)(env + e->n + 1);
     for (int i = 0; i < N_OWN; i++) {

@@ -73,7 +73,8 @@ struct endpoint {
     bool closing;
 };
 
-__attribute__((format(printf, 2, 3))) static void note(struct endpoint *e, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+note(struct endpoint *e, enum co_severity severity, const char *format, ...)
 {
     char line[TEXT_BYTES];
     va_list args;
@@ -82,12 +83,12 @@ __attribute__((format(printf, 2, 3))) static void note(struct endpoint *e, const
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    e->callbacks.on_note(e->callbacks.arg, line);
+    e->callbacks.on_note(e->callbacks.arg, severity, line);
 }
 
-static void on_noted(void *arg, const char *text)
+static void on_refused(void *arg, const char *text)
 {
-    note(arg, "%s", text);
+    note(arg, CO_WARNING, "%s", text);
 }
 
 static void go_up(void *arg)
@@ -186,7 +187,7 @@ static int open_server(struct endpoint *e, struct co_error *err)
     const struct server_opts callbacks = {.on_control = on_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
-                                          .on_refused = on_noted,
+                                          .on_refused = on_refused,
                                           .arg = e};
     int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
                                 e->world->endpoint_port, &e->server, err);
@@ -239,7 +240,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .limits = {.heartbeat_ms = e->world->heartbeat_ms, .lease_ms = e->world->lease_ms},
         .only_run_id = e->spec->run_id,
         .terms = &e->terms,
-        .on_note = on_noted,
+        .on_note = on_refused,
         .arg = e,
     };
     int rc = local_roster_create(e->loop, &opts, &callbacks, &e->own, err);
@@ -275,10 +276,11 @@ static void on_own_resolved(void *arg, int code, const char *text,
     struct co_error err = {0};
     e->resolve = NULL;
     if (code < 0)
-        note(e, "warning: the nodes are to meet here, but %s", text);
+        note(e, CO_WARNING,
+             "this node is the rendezvous endpoint, but other nodes may not find it: %s", text);
     else if (probe(e, addresses, n, &err) < 0)
-        note(e, "warning: it cannot be tried whether '%s' leads here: %s", e->world->endpoint_host,
-             err.text);
+        note(e, CO_WARNING, "cannot check whether '%s' is an address of this node: %s",
+             e->world->endpoint_host, err.text);
 }
 
 /* Nothing of a probe that fails after the port was lent: the kernel resets connections when their
@@ -288,7 +290,9 @@ static void tell_probed(struct endpoint *e, enum self_probe_result result, const
     char at[ADDRESS_TEXT_BYTES];
     address_print(&e->led_to, at);
     if (result != SELF_PROBE_US && !e->was_lent)
-        note(e, "warning: the nodes are to meet here, but '%s', %s, does not lead here: %s",
+        note(e, CO_WARNING,
+             "this node is the rendezvous endpoint, but '%s' (%s) does not reach it: %s; check "
+             "--rdzv-endpoint",
              e->world->endpoint_host, at, text);
 }
 
@@ -299,13 +303,13 @@ static void host_by_order(struct endpoint *e)
     if (rc == 0 && (rc = make_roster(e, &err)) < 0)
         close_group_close_server(&e->close_group, &e->server);
     if (rc < 0) {
-        co_fail_in(&err, "the nodes are to meet on this one");
+        co_fail_in(&err, "this node is the rendezvous endpoint");
         go_down_later(e, err.text, ROSTER_LINK_UNAVAILABLE);
         return;
     }
     channel_link_connect(local_roster_link(e->own));
     if (resolve(e, on_own_resolved, &err) < 0)
-        note(e, "%s", err.text);
+        note(e, CO_WARNING, "%s", err.text);
 }
 
 /* --- it is found out whether this node is; e->why says already that nobody else is --- */
@@ -456,7 +460,7 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
     const struct job_world *world = &spec->world;
     struct endpoint *e = calloc(1, sizeof *e);
     if (e == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the endpoint");
+        return co_fail(err, -ENOMEM, "out of memory");
     e->loop = loop;
     e->spec = spec;
     e->world = world;

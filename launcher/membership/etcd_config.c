@@ -39,8 +39,8 @@ static int read_password(const struct etcd_settings *s, char line[ETCD_SETTING_B
     co_autoclose FILE *in = fopen(s->password_file, "re");
     if (in == NULL || fgets(line, ETCD_SETTING_BYTES, in) == NULL)
         return co_fail(err, in == NULL ? -errno : -EIO,
-                       "cannot read the password of etcd's user from '%s': %s", s->password_file,
-                       in == NULL ? strerror(errno) : "it is empty");
+                       "cannot read the etcd password from '%s': %s", s->password_file,
+                       in == NULL ? strerror(errno) : "the file is empty");
     line[strcspn(line, "\r\n")] = '\0';
     return 0;
 }

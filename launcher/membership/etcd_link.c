@@ -73,7 +73,8 @@ struct etcd_link {
     bool closing;
 };
 
-__attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+note(struct etcd_link *l, enum co_severity severity, const char *format, ...)
 {
     char line[TEXT_BYTES];
     va_list args;
@@ -82,12 +83,12 @@ __attribute__((format(printf, 2, 3))) static void note(struct etcd_link *l, cons
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    l->callbacks.on_note(l->callbacks.arg, line);
+    l->callbacks.on_note(l->callbacks.arg, severity, line);
 }
 
-static void on_noted(void *arg, const char *text)
+static void on_refused(void *arg, const char *text)
 {
-    note(arg, "%s", text);
+    note(arg, CO_WARNING, "%s", text);
 }
 
 /* --- up and down --- */
@@ -135,7 +136,7 @@ static void find_reason(struct etcd_link *l)
 {
     const char *trouble = l->plugin->trouble(l->etcd);
     snprintf(l->why, sizeof l->why, "%s",
-             *trouble != '\0' ? trouble : "etcd names no node that has the job's roster");
+             *trouble != '\0' ? trouble : "etcd has no coordinator for this job yet");
 }
 
 static void on_later(uv_timer_t *timer)
@@ -211,11 +212,11 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
     l->leader = *leader;
     if (channel_link_create(l->loop, leader->host, leader->port, l->world->key, &callbacks,
                             &l->remote, &err) < 0) {
-        note(l, "%s", err.text); /* asked again soon */
+        note(l, CO_WARNING, "%s", err.text); /* asked again soon */
         return;
     }
     if (l->is_up)
-        go_down_soon(l, "another node, %s port %u, has the roster now", leader->host, leader->port);
+        go_down_soon(l, "the coordinator moved to %s port %u", leader->host, leader->port);
     else if (l->wants_link)
         channel_link_connect(l->remote);
 }
@@ -247,7 +248,7 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
         .terms = &l->terms,
         .past = past,
         .outlives_local = true,
-        .on_note = on_noted,
+        .on_note = on_refused,
         .on_changed = on_changed,
         .arg = l,
     };
@@ -259,9 +260,10 @@ static void tell_past(struct etcd_link *l, const struct elector_record *r)
 {
     if (r->is_over)
         jobs_end(local_roster_jobs(l->local_roster), r->exit_code,
-                 "the job was over when its roster moved");
+                 "the job had ended when its coordinator moved");
     else
-        note(l, "the roster moves to this node; generation %" PRIu32 " runs on", r->generation);
+        note(l, CO_NOTE, "this node is the coordinator now; generation %" PRIu32 " continues",
+             r->generation);
 }
 
 /* r   NULL: the job begins */
@@ -272,14 +274,14 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
     close_group_close_link(&l->close_group, &l->remote);
     if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
         l->exit_code = ROSTER_LINK_UNAVAILABLE;
-        go_down_soon(l, "cannot have the job's roster: %s", err.text);
+        go_down_soon(l, "cannot become the coordinator: %s", err.text);
         return;
     }
     l->record = r != NULL ? *r : (struct elector_record){0};
     if (r != NULL)
         tell_past(l, r);
     if (l->is_up)
-        go_down_soon(l, "this node has the roster now");
+        go_down_soon(l, "this node is the coordinator now");
     else if (l->wants_link)
         channel_link_connect(local_roster_link(l->local_roster));
 }
@@ -289,10 +291,10 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
 static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
 {
     if (o->give_up && l->local_roster != NULL) {
-        note(l, "the job's roster moves to another node");
+        note(l, CO_NOTE, "the coordinator moves to another node");
         close_group_close_own(&l->close_group, &l->local_roster);
         if (l->is_up)
-            go_down_soon(l, "another node has the roster now");
+            go_down_soon(l, "the coordinator moved to another node");
     }
     if (o->make)
         lead(l, o->has_past ? &o->past : NULL);
@@ -311,11 +313,14 @@ static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
 {
     const char *trouble = l->plugin->trouble(l->etcd);
     if (o->doubt && !l->told_trouble && *trouble != '\0') {
-        note(l, "etcd does not answer: %s: ranks run on, but nothing else can change", trouble);
+        note(l, CO_WARNING,
+             "lost contact with etcd: %s; ranks keep running, but no node can join and failures "
+             "cannot be recovered until etcd is back",
+             trouble);
         l->told_trouble = true;
     }
     if ((o->certain || o->give_up) && l->told_trouble) {
-        note(l, "etcd answers again");
+        note(l, CO_NOTE, "etcd is back");
         l->told_trouble = false;
     }
 }
@@ -420,7 +425,7 @@ static int open_server(struct etcd_link *l, struct co_error *err)
     const struct server_opts callbacks = {.on_control = on_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
-                                          .on_refused = on_noted,
+                                          .on_refused = on_refused,
                                           .arg = l};
     return listen_open_roster(l->loop, &callbacks, etcd_config_listen_where(l->world), 0,
                               &l->server, err);
@@ -556,7 +561,7 @@ static int open_parts(struct etcd_link *l, struct co_error *err)
         .on_ready = on_ready, .on_alarm = on_alarm, .arg = l};
     int rc = etcd_load(&l->plugin, err);
     if (rc == 0 && (l->sockets = etcd_sockets_open(l->loop, &callbacks)) == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc == 0)
         rc = open_server(l, err);
     return rc == 0 ? open_plugin(l, err) : rc;
@@ -568,7 +573,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
 {
     struct etcd_link *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory to meet by etcd");
+        return co_fail(err, -ENOMEM, "out of memory");
     l->loop = loop;
     l->spec = spec;
     l->world = &spec->world;

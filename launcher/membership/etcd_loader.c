@@ -20,18 +20,18 @@ int etcd_load(const struct etcd_plugin **ret, struct co_error *err)
     void *library;
     int rc = plugin_path_find(file_name, path);
     if (rc < 0)
-        return co_fail(err, -ELIBACC, "cannot tell where %s is: %s", file_name, strerror(-rc));
+        return co_fail(err, -ELIBACC, "cannot locate %s: %s", file_name, strerror(-rc));
     if (linkage_load(path, &library, &why) < 0)
         return co_fail(err, -ELIBACC,
-                       "to meet by etcd needs a plug-in that cannot be loaded: %s: build ddprun "
-                       "with libcurl and -Detcd=enabled, or use --rdzv-backend c10d",
+                       "cannot load the etcd plug-in: %s; build ddprun with libcurl and "
+                       "-Detcd=enabled, or use --rdzv-backend c10d",
                        why.text);
     const struct etcd_plugin *plugin = dlsym(library, ETCD_PLUGIN_SYMBOL);
     if (plugin == NULL || plugin->version != ETCD_PLUGIN_VERSION) {
         dlclose(library);
-        return co_fail(
-            err, -ELIBBAD,
-            "%s was made for another version of ddprun: install both from the same build", path);
+        return co_fail(err, -ELIBBAD,
+                       "%s belongs to another version of ddprun; install both from the same build",
+                       path);
     }
     *ret = plugin;
     return 0;

@@ -59,7 +59,7 @@ int local_roster_create(uv_loop_t *loop, const struct jobs_opts *opts,
 {
     struct local_roster *o = calloc(1, sizeof *o);
     if (o == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the job's roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     o->opts = *opts;
     struct jobs_opts inner = *opts;
     inner.on_note = on_note;

@@ -87,7 +87,7 @@ static int make_secret(struct pmi_bootstrap_meeting *m, struct co_error *err)
     uint8_t token[PMI_BOOTSTRAP_TOKEN_BYTES / 2], id[8];
     if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token ||
         getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
-        return co_fail(err, -EIO, "no random bytes for a secret");
+        return co_fail(err, -EIO, "cannot get random bytes for a token");
     co_print_hex(token, sizeof token, m->token);
     co_print_hex(id, sizeof id, stpcpy(m->run_id, "pmi-"));
     explicit_bzero(token, sizeof token);
@@ -182,12 +182,12 @@ static int choose(struct pmi1_client *c, const struct pmi_place *p,
         if (rc < 0)
             return rc;
         if (sscanf(value, "%9u", &theirs) != 1)
-            return co_fail(err, -EPROTO, "what node %u says by PMI makes no sense", rank);
+            return co_fail(err, -EPROTO, "node %u published invalid data through PMI", rank);
         reached &= theirs;
         if (reached == 0)
             return co_fail(err, -EHOSTUNREACH,
-                           "node 0 has no address that all other nodes reach: tried %s%s, on "
-                           "node %u: --rdzv-endpoint and --node-rank say where to meet",
+                           "node 0 has no address that all other nodes can reach: tried %s%s on "
+                           "node %u; use --rdzv-endpoint and --node-rank",
                            m->address[0], m->n_addresses > 1 ? " and others" : "", rank);
     }
     return __builtin_ctz(reached);
@@ -228,7 +228,7 @@ int pmi_meeting_join(const struct pmi_place *place, struct pmi_bootstrap *ret, s
     if (rc == 0)
         rc = agree(&c, place, &m, &chosen, deadline_ms, err);
     if (rc < 0) {
-        co_fail_in(err, "meeting by PMI");
+        co_fail_in(err, "rendezvous through PMI");
         return err != NULL ? err->code = -EHOSTUNREACH : -EHOSTUNREACH;
     }
     const char *address = m.address[chosen];
@@ -245,5 +245,5 @@ int pmi_meeting_join(const struct pmi_place *place, struct pmi_bootstrap *ret, s
                                                .has_roster = place->rank == 0};
     rc = setenv(DDP_ENV_TOKEN, m.token, 0);
     explicit_bzero(&m, sizeof m);
-    return rc == 0 ? 0 : co_fail(err, -ENOMEM, "no memory for a secret");
+    return rc == 0 ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }

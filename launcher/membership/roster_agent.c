@@ -55,7 +55,7 @@ static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct 
     } else if (supervisor_timed_out(s)) {
         ret->type = MEMBER_END_JOB;
         ret->exit_code = SUPERVISOR_EXIT_TIMEOUT;
-        snprintf(g->text, sizeof g->text, "the time of --timeout is over on %s", g->name);
+        snprintf(g->text, sizeof g->text, "the job timed out on %s (--timeout)", g->name);
     } else if (is_disabled(s)) {
         ret->type = MEMBER_LEAVE;
         ret->exit_code = MEMBER_EXIT_INTERNAL;
@@ -113,9 +113,11 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
     ret->progressed = supervisor_has_progressed(s);
     ret->recovers = v->recovers;
     if (v->is_parted)
-        snprintf(g->text, sizeof g->text, "lost ranks of other nodes, which live");
+        snprintf(g->text, sizeof g->text,
+                 "lost its connection to ranks on other nodes that are still alive; check the "
+                 "network between the nodes");
     else if (is_late)
-        snprintf(g->text, sizeof g->text, "did not join the others in time");
+        snprintf(g->text, sizeof g->text, "did not join its peers in time");
     else if (v->outcome == OUTCOME_RANK_FAILED)
         describe_end(g, r);
     else

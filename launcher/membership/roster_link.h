@@ -3,6 +3,7 @@
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 #define DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 
+#include "common/error.h"
 #include "rendezvous/membership/message.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-struct co_error;
 struct job_spec;
 struct roster_restart;
 
@@ -29,7 +29,8 @@ struct roster_link_callbacks {
      * is to come. NULL: nobody cares */
     void (*on_vacant)(void *arg, uint64_t asked_ms);
 
-    void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
+    /* something worth a line on the terminal */
+    void (*on_note)(void *arg, enum co_severity severity, const char *text);
     void *arg;
 };
 

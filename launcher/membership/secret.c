@@ -22,11 +22,11 @@ static int do_without(const struct job_world *w, char **ret_note, struct co_erro
     if (endpoint_host_is_loopback(w->endpoint_host))
         return 0;
     if (asprintf(ret_note,
-                 "warning: whoever reaches %s port %u can take part in this job: %s, or say "
-                 "--require-token",
+                 "this job is not authenticated: any user who can reach %s port %u can join or "
+                 "stop it; %s. --require-token makes this an error",
                  w->endpoint_host, (unsigned)w->endpoint_port, err->text) < 0) {
         *ret_note = NULL;
-        return co_fail(err, -ENOMEM, "no memory for a warning");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     return 0;
 }
@@ -35,7 +35,7 @@ static int make_key(struct job_world *w, const struct token *token, struct co_er
 {
     w->key = calloc(1, sizeof *w->key);
     if (w->key == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a key");
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = seal_key_init(w->key, token->bytes, token->len, err);
     if (rc < 0) {
         free(w->key);

@@ -84,9 +84,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     (void)buf;
     struct self_probe *p = stream->data;
     if (n > 0)
-        finish(p, SELF_PROBE_ANOTHER, "somebody else answered");
+        finish(p, SELF_PROBE_ANOTHER, "another program answered");
     else if (n < 0)
-        finish(p, SELF_PROBE_ANOTHER, "somebody else hung up");
+        finish(p, SELF_PROBE_ANOTHER, "another program closed the connection");
 }
 
 static void on_written(uv_write_t *write, int status)
@@ -131,7 +131,7 @@ static int make_greeting(const struct seal_key *key, uint8_t greeting[SEAL_GREET
     if (co_buf_len(out) == SEAL_GREETING_BYTES)
         memcpy(greeting, co_buf_bytes(out), SEAL_GREETING_BYTES);
     else
-        rc = co_fail(err, -EPROTO, "a greeting of another length");
+        rc = co_fail(err, -EPROTO, "malformed handshake");
     seal_destroy(seal);
     return rc;
 }
@@ -142,7 +142,7 @@ int self_probe_start(uv_loop_t *loop, const struct sockaddr_storage *to, const s
 {
     struct self_probe *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a connection to ourselves");
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = make_greeting(key, p->greeting, err);
     if (rc < 0) {
         free(p);

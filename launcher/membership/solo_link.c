@@ -82,7 +82,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
     struct message_terms terms;
     struct solo_link *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the job's roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     job_spec_terms(spec, &terms);
     terms.start_timeout_ms = LONG_MS;
     int rc = roster_create(&limits, &terms, NULL, 0, co_now_ms(), &l->roster, err);
@@ -124,8 +124,8 @@ static void break_link(struct solo_link *l)
     step(l, &(struct roster_input){.type = ROSTER_GONE});
     l->is_over_full = false;
     l->n = 0;
-    l->callbacks.on_down(l->callbacks.arg, "the roster has said more than is kept for this node",
-                         0);
+    l->callbacks.on_down(l->callbacks.arg,
+                         "the coordinator sent more messages than this node can hold", 0);
 }
 
 static bool link_deliver(void *link)

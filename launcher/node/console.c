@@ -298,7 +298,7 @@ int console_open(uv_loop_t *loop, const char *folder, const struct console_opts 
 {
     struct console *c = calloc(1, sizeof *c);
     if (c == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a socket to be asked by");
+        return co_fail(err, -ENOMEM, "out of memory");
     c->opts = *opts;
     if (c->opts.idle_ms == 0)
         c->opts.idle_ms = CONSOLE_IDLE_MS;

@@ -42,28 +42,27 @@
 static void on_refused(void *arg, const char *text)
 {
     struct node *n = arg;
-    node_say(&n->view, "ddprun: store: %s\n", text);
+    node_say(&n->view, CO_WARNING, "store: %s", text);
 }
 
 static void on_note(void *arg, const char *text)
 {
     struct node *n = arg;
-    node_say(&n->view, "ddprun: %s\n", text);
+    node_say(&n->view, CO_WARNING, "%s", text);
 }
 
 /* "ddprun: warning: rank 1 cannot connect to rank 2 on node 2 (n3) at 10.77.0.3 port 4711 ..." */
 static void on_wait(void *arg, int rank, const char *text)
 {
     struct node *n = arg;
-    node_say(&n->view, "ddprun: warning: rank %d %s\n", rank_number(node_numbers(&n->view), rank),
-             text);
+    node_say(&n->view, CO_WARNING, "rank %d %s", rank_number(node_numbers(&n->view), rank), text);
 }
 
 static void on_warm(void *arg, const char *text)
 {
     struct node *n = arg;
     if (n->spec->verbose > 0)
-        node_say(&n->view, "ddprun: warm: %s\n", text);
+        node_say(&n->view, CO_NOTE, "warm: %s", text);
 }
 
 static void on_joined(void *arg, int rank, bool recovers)
@@ -148,7 +147,7 @@ static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error
         sigdelset(&set, SIGHUP);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0)
-        return co_fail(err, -errno, "cannot listen to signals: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot listen for signals: %s", strerror(errno));
     sigaddset(&set, SIGCHLD); /* see sweep_kill_all() */
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGCHLD, SIG_DFL); /* ignored by our starter, perhaps: then nothing could be reaped */
@@ -170,14 +169,13 @@ static int check_files(const struct job_spec *spec, int null_fd, struct co_error
         (limit.rlim_cur >= for_start && limit.rlim_max >= for_job))
         return 0;
     const bool is_hard = limit.rlim_max < for_job; /* the soft one is raised to it later */
-    return co_fail(
-        err, -EMFILE,
-        "%d rank%s on this node need%s %ju open files, and the %s limit is %ju: raise it "
-        "%swith 'ulimit -%sn %ju'",
-        spec->n_local, spec->n_local == 1 ? "" : "s", spec->n_local == 1 ? "s" : "",
-        (uintmax_t)for_job, is_hard ? "hard" : "soft",
-        (uintmax_t)(is_hard ? limit.rlim_max : limit.rlim_cur), is_hard ? "as root " : "",
-        is_hard ? "" : "S", (uintmax_t)for_job);
+    return co_fail(err, -EMFILE,
+                   "%d rank%s on this node need%s %ju open files, but the %s limit is %ju; raise "
+                   "it %swith 'ulimit -%sn %ju'",
+                   spec->n_local, spec->n_local == 1 ? "" : "s", spec->n_local == 1 ? "s" : "",
+                   (uintmax_t)for_job, is_hard ? "hard" : "soft",
+                   (uintmax_t)(is_hard ? limit.rlim_max : limit.rlim_cur),
+                   is_hard ? "as root " : "", is_hard ? "" : "S", (uintmax_t)for_job);
 }
 
 static int watch_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb on_readable,
@@ -270,8 +268,7 @@ static int open_supervisor(struct node *n, struct co_error *err)
         .output_after_ms = spec->output_after_ms,
     };
     n->supervisor = supervisor_create(&limits);
-    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "no memory for %d ranks", spec->n_local)
-                                 : 0;
+    return n->supervisor == NULL ? co_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
 /* Slurm may send signals to the ranks, too: those that are held back must not end them, others
@@ -285,7 +282,7 @@ static int share_signals(const struct node *n, struct co_error *err)
         spec->under_slurm
             ? spawner_share_signals(&n->spawner, held & ~(UINT64_C(1) << SIGTERM), passed & ~held)
             : 0;
-    return rc == 0 ? 0 : co_fail(err, rc, "the spawner has ended");
+    return rc == 0 ? 0 : co_fail(err, rc, "the spawner process exited");
 }
 
 /* The spawner, what has to be there before it is forked, and the folder, of which it knows before

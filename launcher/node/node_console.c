@@ -181,7 +181,7 @@ static int find_rank(struct node_console *nc, struct console_client *client, int
     const int local_rank = rank_of_number(numbers, n->spec->n_local, rank);
     if (local_rank >= 0)
         return local_rank;
-    snprintf(why, sizeof why, "rank %d is not of this node, which has %d to %d", rank,
+    snprintf(why, sizeof why, "rank %d is not on this node, which has ranks %d to %d", rank,
              numbers.first, rank_number(numbers, n->spec->n_local) - 1);
     console_refuse(client, why);
     return -1;
@@ -262,7 +262,7 @@ static void begin_stacks(struct node_console *nc, struct console_client *client,
     if (r->rank >= 0 && local_rank < 0)
         return;
     if (nc->stacks != NULL) {
-        console_refuse(client, "somebody else is looking at the ranks just now: try again");
+        console_refuse(client, "another ddpctl command is in progress; try again");
         return;
     }
     const struct node_stacks_opts opts = {.local_rank = local_rank,
@@ -293,11 +293,11 @@ static void do_stop(struct node_console *nc, struct console_client *client,
     bool stops = r->signal < 64 && (n->spec->stop_signals >> r->signal & 1) != 0;
     if (r->signal != SIGTERM && r->signal != SIGINT && r->signal != SIGHUP &&
         r->signal != SIGQUIT && !stops) {
-        console_refuse(client, "this signal does not stop the job: TERM, INT, HUP and QUIT do");
+        console_refuse(client, "this signal does not stop the job; use TERM, INT, HUP or QUIT");
         return;
     }
     answer_done(client);
-    node_say(n, "ddprun: ddpctl stops the %s by %s\n", r->whole_job ? "job" : "node",
+    node_say(n, CO_NOTE, "ddpctl stops the %s with %s", r->whole_job ? "job" : "node",
              report_signal(r->signal, name, sizeof name));
     if (r->whole_job)
         node_roster_end_job(nc->node->parts->roster);
@@ -313,8 +313,8 @@ static void do_restart(struct node_console *nc, struct console_client *client)
         answer_done(client);
     else
         console_refuse(client, n->spec->world.has_others
-                                   ? "this node has no ranks that run, or they are being stopped"
-                                   : "its ranks are being stopped already");
+                                   ? "no ranks are running on this node, or they are being stopped"
+                                   : "the ranks are already being stopped");
 }
 
 /* --- All of it --- */
@@ -341,7 +341,7 @@ static void on_request(void *arg, struct console_client *client, const struct jo
     case JOB_REQUEST_N_TYPES:
         break;
     }
-    console_refuse(client, "this is not known here");
+    console_refuse(client, "unknown request; use a ddpctl of the same version");
 }
 
 static void on_open_timer(uv_timer_t *timer)
@@ -352,7 +352,7 @@ static void on_open_timer(uv_timer_t *timer)
     const struct console_opts opts = {.on_request = on_request, .on_gone = on_gone, .arg = nc};
     if (console_open(n->loop, n->runtime_dir, &opts, &nc->console, &err) < 0 &&
         n->spec->verbose > 0)
-        node_say(n, "ddprun: ddpctl cannot reach this job: %s\n", err.text);
+        node_say(n, CO_WARNING, "ddpctl cannot reach this job: %s", err.text);
 }
 
 static int open_console(const struct node_view *n, struct co_error *err)
@@ -360,7 +360,7 @@ static int open_console(const struct node_view *n, struct co_error *err)
     struct node_console *nc =
         calloc(1, sizeof *nc + (size_t)n->spec->n_local * sizeof nc->ranks[0]);
     if (nc == NULL)
-        return co_fail(err, -ENOMEM, "no memory for what is known of %d ranks", n->spec->n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     nc->node = n;
     uv_timer_init(n->loop, &nc->timer);
     nc->timer.data = nc;

@@ -107,7 +107,7 @@ static int errors_open(const struct node_view *n, struct co_error *err)
     n->parts->errors = e;
     if (e != NULL)
         e->seen = calloc((size_t)n->spec->n_local, sizeof *e->seen);
-    return e != NULL && e->seen != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for errors");
+    return e != NULL && e->seen != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }
 
 static void errors_on_event(const struct node_view *n, const struct supervisor_event *e)

@@ -105,7 +105,8 @@ static void tell_finding(const struct node_hang *w)
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    fprintf(out, "ddprun: rank %d hangs: %s\n", rank_number(node_numbers(n), w->finding.rank),
+    fprintf(out, "ddprun: warning: rank %d hangs: %s\n",
+            rank_number(node_numbers(n), w->finding.rank),
             hang_text(&w->finding, node_numbers(n), what));
     int n_printed = 0;
     for (int i = 0; i < n->spec->n_local && n_printed < LINES; i++)
@@ -147,7 +148,7 @@ static void tell_stack(const struct node_hang *w, const struct stack *stack)
     fprintf(out, "  where rank %d is%s%s%s%s:\n", stack->rank,
             stack->text == NULL && *lines != '\0' ? " in the kernel" : "",
             *note != '\0' ? " (" : "", note, *note != '\0' ? ")" : "");
-    print_lines(out, *lines != '\0' ? lines : "no stack could be taken");
+    print_lines(out, *lines != '\0' ? lines : "no stack available");
     if (fclose(out) == 0)
         output_report(w->n->output, text);
     free(text);
@@ -305,14 +306,14 @@ static int hang_open(const struct node_view *n, struct co_error *err)
         return 0;
     struct node_hang *w = calloc(1, sizeof *w);
     if (w == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu ranks", n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     w->n = n;
     w->hang = hang_create(n->spec->n_local, timeout_ms);
     w->looks = calloc(n_ranks, sizeof *w->looks);
     w->procs = calloc(n_ranks, sizeof *w->procs);
     if (w->hang == NULL || w->looks == NULL || w->procs == NULL) {
         destroy(w);
-        return co_fail(err, -ENOMEM, "no memory for %zu ranks", n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     const uint64_t interval_ms = hang_interval_ms(timeout_ms);
     uv_timer_init(n->loop, &w->timer);

@@ -75,8 +75,9 @@ static void on_time(uv_timer_t *timer)
         return;
     }
     if (is_going_on(l->n) && !all_saved)
-        node_say(l->n, "ddprun: the time of --on-term is over, and not all ranks have saved their "
-                       "state\n");
+        node_say(l->n, CO_WARNING,
+                 "timed out after %.3g s waiting for all ranks to save their state (--on-term)",
+                 (double)l->n->spec->on_term_ms / 1e3);
     events_leaving(l->n->events, supervisor_generation(l->n->supervisor),
                    all_saved           ? "saved"
                    : is_going_on(l->n) ? "late"
@@ -102,7 +103,7 @@ static void announce(struct node_leave *l, int sig, bool of_all)
     l->held = sig;
     l->of_all = of_all;
     l->is_over = l->is_late = false;
-    node_say(n, "ddprun: %s: the ranks are asked to save their state, within %.3g s\n",
+    node_say(n, CO_NOTE, "%s: asking the ranks to save their state within %.3g s",
              report_signal(sig, name, sizeof name), (double)n->spec->on_term_ms / 1e3);
     events_leaving(n->events, supervisor_generation(n->supervisor), "announced", sig,
                    n->spec->on_term_ms);
@@ -177,7 +178,7 @@ static int leave_open(const struct node_view *n, struct co_error *err)
         return 0;
     struct node_leave *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for --on-term");
+        return co_fail(err, -ENOMEM, "out of memory");
     l->n = n;
     uv_timer_init(n->loop, &l->timer);
     l->timer.data = l;

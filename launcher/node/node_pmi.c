@@ -26,7 +26,7 @@ static void on_note(void *arg, const char *text)
     struct node_pmi *p = arg;
     const enum supervisor_state state = supervisor_get_state(p->n->supervisor);
     if (state == SUPERVISOR_STARTING || state == SUPERVISOR_RUNNING || state == SUPERVISOR_AWAITING)
-        node_say(p->n, "ddprun: %s\n", text); /* else the ranks are being stopped anyway */
+        node_say(p->n, CO_WARNING, "%s", text); /* else the ranks are being stopped anyway */
 }
 
 static void on_overdue(uv_timer_t *timer)
@@ -74,11 +74,11 @@ static int pmi_open(const struct node_view *n, struct co_error *err)
         return 0;
     struct node_pmi *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return co_fail(err, -ENOMEM, "no memory for PMI");
+        return co_fail(err, -ENOMEM, "out of memory");
     p->n = n;
     if (number_programs(p) < 0) {
         free(p);
-        return co_fail(err, -ENOMEM, "no memory for PMI");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;
@@ -112,7 +112,7 @@ static int pmi_renew(const struct node_view *n)
     int rc = pmi_host_open(p->n->loop, &opts, &p->host, &err);
     p->n->start->pmi = p->host;
     if (rc < 0)
-        node_say(p->n, "ddprun: MPI: %s\n", err.text);
+        node_say(p->n, CO_ERROR, "MPI: %s", err.text);
     return rc;
 }
 

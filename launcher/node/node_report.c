@@ -58,8 +58,7 @@ struct node_result *node_report_result(const struct node_view *n)
 static void collect(struct node_report *p, const struct message *result)
 {
     if (job_report_add(&p->collected, result) < 0)
-        node_say(p->n,
-                 "ddprun: warning: no memory for all of the report: ranks are missing there\n");
+        node_say(p->n, CO_WARNING, "out of memory: the report lacks some ranks");
 }
 
 static void write_file(struct node_report *p)
@@ -69,9 +68,9 @@ static void write_file(struct node_report *p)
     struct co_error err;
     collect(p, m);
     if (path == NULL)
-        co_fail(&err, -ENOMEM, "no memory for the name of the report");
+        co_fail(&err, -ENOMEM, "out of memory");
     if (path == NULL || job_report_write(&p->collected, &p->own.end, path, &err) < 0)
-        node_say(p->n, "ddprun: warning: %s\n", err.text);
+        node_say(p->n, CO_WARNING, "%s", err.text);
 }
 
 /* --- The end --- */
@@ -193,7 +192,7 @@ static int report_open(const struct node_view *n, struct co_error *err)
         return 0;
     struct node_report *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return co_fail(err, -ENOMEM, "no memory for --report");
+        return co_fail(err, -ENOMEM, "out of memory");
     p->n = n;
     uv_timer_init(n->loop, &p->timer);
     p->timer.data = p;

@@ -103,7 +103,7 @@ static void close_store(struct node_roster *g)
     struct co_error err;
     generation_close_store(g->opts.gen);
     if (g->link != NULL && g->ops->take_port(g->link, &err) < 0)
-        node_say(g->node, "ddprun: no node can join any more: %s\n", err.text);
+        node_say(g->node, CO_WARNING, "no node can join the job from now on: %s", err.text);
 }
 
 /* Ours, or one that rank 0 makes at the port that was given. */
@@ -149,8 +149,8 @@ static void announce(struct node_roster *g)
     const struct member_place *p = member_get_place(g->member);
     events_place(g->node->events, p->generation, &p->place, co_now_ms() - g->wait.from_ms);
     if ((p->generation > 0 || g->node->spec->verbose > 0) && !is_led(g))
-        node_say(g->node,
-                 "ddprun: %s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s\n",
+        node_say(g->node, CO_NOTE,
+                 "%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s",
                  g->wait.cause, g->wait.cause[0] != '\0' ? "; " : "", p->generation,
                  p->place.n_nodes, p->place.n_nodes == 1 ? "" : "s", p->place.world_size,
                  p->place.world_size == 1 ? "" : "s");
@@ -186,7 +186,7 @@ static void ask_to_save(struct node_roster *g)
     if (n->gen->checkpoint_request == NULL || !checkpoint_request_ask(n->gen->checkpoint_request))
         return;
     events_save(n->events, generation(g), "asked");
-    node_say(n, "ddprun: a node waits to join: the ranks are asked to save their state\n");
+    node_say(n, CO_NOTE, "a node is waiting to join: asking the ranks to save their state");
     if (spawner_signal(n->spawner,
                        n->spec->signal_scope == SCOPE_GROUP ? SPAWNER_GROUP : SPAWNER_MAIN, -1,
                        WORKER_CHECKPOINT_SIGNAL) < 0)
@@ -239,8 +239,7 @@ static void say_spare(const struct node_roster *g)
 {
     const struct member_end *end = member_get_end(g->member);
     if (end->exit_code == 0 && end->by_roster && !end->took_part && !is_led(g) && !is_alone(g))
-        node_say(g->node,
-                 "ddprun: note: this node was a spare: the job has ended well without it\n");
+        node_say(g->node, CO_NOTE, "this node was a spare: the job succeeded without it");
 }
 
 static void disconnect(struct node_roster *g)
@@ -409,12 +408,12 @@ void node_roster_lapse(struct node_roster *g)
     note_standstill(g, co_now_ms());
     if (g->stood_ms > 0 && co_now_ms() - g->woke_ms <= LEASE_MARGIN_MS)
         snprintf(g->wait.cause, sizeof g->wait.cause,
-                 "this ddprun was stopped for %s: its lease was over, and all ranks of this node "
+                 "this ddprun was suspended for %s: its lease expired, and all ranks on this node "
                  "were killed",
                  report_duration(g->stood_ms, stood, sizeof stood));
     else
         snprintf(g->wait.cause, sizeof g->wait.cause,
-                 "no answer from %s: all ranks of this node were killed", g->daemon);
+                 "lost contact with %s: all ranks on this node were killed", g->daemon);
     step_member(g, &(struct member_input){.type = MEMBER_TIME});
     node_post(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
 }
@@ -453,9 +452,9 @@ static void note_replaced(struct node_roster *g)
 {
     events_coordinator(g->node->events, generation(g), "replaced");
     if (!is_led(g))
-        node_say(g->node,
-                 "ddprun: note: the coordinator at %s was replaced; generation %" PRIu32
-                 " goes on with the new one\n",
+        node_say(g->node, CO_NOTE,
+                 "the coordinator at %s was replaced; generation %" PRIu32
+                 " continues with the new one\n",
                  g->daemon, member_get_place(g->member)->generation);
 }
 
@@ -502,10 +501,10 @@ static void on_vacant(void *arg, uint64_t asked_ms)
     node_queue_drain(g->node->queue);
 }
 
-static void on_note(void *arg, const char *text)
+static void on_note(void *arg, enum co_severity severity, const char *text)
 {
     struct node_roster *g = arg;
-    node_say(g->node, "ddprun: %s\n", text);
+    node_say(g->node, severity, "%s", text);
 }
 
 /* --- What others want to know --- */
@@ -636,8 +635,7 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                    .may_be_spare = is_led(g) || is_alone(g)};
     if (!is_alone(g) &&
         getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
-        return co_fail(err, -EIO, "cannot get random bytes for the name of a stay: %s",
-                       strerror(errno));
+        return co_fail(err, -EIO, "cannot get random bytes for a session id: %s", strerror(errno));
     job_spec_terms(spec, &hello.terms);
     return member_create(&limits, &hello, g->daemon, &g->member, err);
 }
@@ -648,7 +646,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
     const struct job_world *world = &n->spec->world;
     struct node_roster *g = calloc(1, sizeof *g);
     if (g == NULL)
-        return co_fail(err, -ENOMEM, "no memory to take part in a job");
+        return co_fail(err, -ENOMEM, "out of memory");
     g->node = n;
     g->opts = *opts;
     g->ops = opts->link;
@@ -680,7 +678,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
 
 void node_roster_lose_launch_channel(struct node_roster *g)
 {
-    g->agent.leaves = "the ddprun that started it is gone, or the way to it";
+    g->agent.leaves = "lost contact with the launching ddprun";
 }
 
 void node_roster_begin(struct node_roster *g)

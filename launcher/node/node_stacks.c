@@ -156,7 +156,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
     co_autofree struct stacks_rank *ranks = calloc(n_local, sizeof *ranks);
     co_autofree struct rank_more *more = calloc(n_local, sizeof *more);
     if (ranks == NULL || more == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the stacks of %zu ranks", n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     int n_found = list_ranks(n, opts->local_rank, ranks, more);
     struct flights *flights =
         n_found > 0 ? ask_flights(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
@@ -169,8 +169,8 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                     .on_done = opts->on_done,
                                     .arg = opts->arg};
     int rc = n_found > 0             ? stacks_begin(n->loop, &all, ranks, n_found, ret, err)
-             : opts->local_rank >= 0 ? co_fail(err, -ESRCH, "this rank does not run")
-                                     : co_fail(err, -ESRCH, "no rank of this node runs");
+             : opts->local_rank >= 0 ? co_fail(err, -ESRCH, "this rank is not running")
+                                     : co_fail(err, -ESRCH, "no rank is running on this node");
     for (int i = 0; i < n_found; i++)
         free(more[i].stderr_path);
     if (rc < 0)

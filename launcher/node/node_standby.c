@@ -55,7 +55,8 @@ static void note_failed(struct node_standby *w, const char *why)
     const int n_doubled = w->n_failed < TRIES ? w->n_failed - 1 : TRIES - 1;
     w->next_ms = co_now_ms() + ((uint64_t)FIRST_WAIT_MS << n_doubled);
     if (w->n_failed == TRIES)
-        node_say(w->n, "ddprun: no standby is started any more: %s %d times\n", why, TRIES);
+        node_say(w->n, CO_WARNING, "--standby: no more standby processes are started: %s %d times",
+                 why, TRIES);
 }
 
 static void start_one(struct node_standby *w, int i)
@@ -64,7 +65,7 @@ static void start_one(struct node_standby *w, int i)
     struct standby *s = &w->of[i];
     if (start_standby(n->start, number_of(w, i), node_memory_most_bytes(n->gen->memory), &s->ends) <
         0)
-        note_failed(w, "one could not be started");
+        note_failed(w, "one failed to start");
     else
         s->state = STANDBY_ASKED;
 }
@@ -181,9 +182,9 @@ bool node_standby_hear(const struct node_view *n, const struct spawner_report *r
     if (r->event == SPAWNER_STARTED && s->state == STANDBY_ASKED)
         s->state = STANDBY_WAITS;
     else if (r->event == SPAWNER_START_FAILED)
-        hear_end(w, s, "one could not be started");
+        hear_end(w, s, "one failed to start");
     else if (r->event == SPAWNER_EXITED)
-        hear_end(w, s, "one ended without a rank");
+        hear_end(w, s, "one exited before it got a rank");
     if (r->empty) /* it was the last that ran */
         node_post(w->n, &(struct supervisor_event){.type = SUPERVISOR_EV_EMPTY});
     return true;
@@ -211,7 +212,7 @@ static int standby_open(const struct node_view *n, struct co_error *err)
         return 0;
     struct node_standby *w = calloc(1, sizeof *w + n_standby * sizeof w->of[0]);
     if (w == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu standbys", n_standby);
+        return co_fail(err, -ENOMEM, "out of memory");
     w->n = n;
     for (size_t i = 0; i < n_standby; i++)
         w->of[i].ends = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};

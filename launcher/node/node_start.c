@@ -28,7 +28,7 @@ static void find_ip(struct node *n)
     if (master_ip_find(n->start.place.master_addr, n->master_ip, &err) == 0)
         n->start.place.master_ip = n->master_ip;
     else
-        node_say(&n->view, "ddprun: {master_ip}: %s: the ranks get the name\n", err.text);
+        node_say(&n->view, CO_WARNING, "{master_ip}: %s; the ranks get the host name", err.text);
 }
 
 /* The ranks of a generation are told where they are once it is made. */
@@ -134,7 +134,7 @@ void node_renew(struct node *n)
         n->renew_failure = generation_renew(n->spec, supervisor_generation(n->supervisor), &n->loop,
                                             &n->callbacks, &n->gen, &err);
     if (n->renew_failure < 0)
-        node_say(&n->view, "ddprun: %s\n", err.text);
+        node_say(&n->view, CO_ERROR, "%s", err.text);
     event_log_generation(&n->event_log, n->io.generation, (double)(co_now_ns() - begun_ns) / 1e6);
 }
 
@@ -160,7 +160,7 @@ static void make_generation(struct node *n)
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_recover(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)
-        node_say(&n->view, "ddprun: %s\n", err.text);
+        node_say(&n->view, CO_ERROR, "%s", err.text);
 }
 
 static int restart_rank(struct node *n, int rank)

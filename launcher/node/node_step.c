@@ -157,7 +157,7 @@ static void on_settled(uv_timer_t *timer)
     oom_watch_begin(&n->oom);
     const char *group = oom_watch_group(&n->oom);
     if (n->spec->verbose > 0)
-        node_say(&n->view, "ddprun: OOM kills: counted by %s%s\n",
+        node_say(&n->view, CO_NOTE, "OOM kills are counted by %s%s",
                  *group != '\0' ? "control group " : "no control group", group);
 }
 
@@ -220,20 +220,21 @@ static void say_replacement(struct node *n, const struct roster_restart *restart
         snprintf(count, sizeof count, ", after progress");
     else if (max > 0)
         snprintf(count, sizeof count, ", restart %u of %d", restart->n_counted, max);
-    node_say(&n->view, "ddprun: rank %d failed: %s, %s after its start; %s%s\n",
+    node_say(&n->view, CO_NOTE, "rank %d failed: %s, %s after its start; %s%s",
              supervisor_place_of(n->supervisor, r->rank),
              report_end(&r->was, status, sizeof status),
              report_duration(r->was.ended_ms - r->was.started_ms, time, sizeof time),
-             r->is_dropped ? "the others go on without it" : "it is replaced", count);
+             r->is_dropped ? "continuing without it" : "replacing it", count);
     node_steps_tell_pace(&n->view);
     events_replace(&n->events, n->supervisor, restart);
 }
 
 static void say_late(struct node *n)
 {
-    node_say(&n->view,
-             "ddprun: rank %d did not join the others within %.3g s: all ranks are stopped\n",
-             supervisor_get_verdict(n->supervisor)->rank, (double)n->spec->recovery_ms / 1e3);
+    node_say(&n->view, CO_WARNING,
+             "timed out after %.3g s waiting for rank %d to join its peers (--recovery-timeout); "
+             "stopping all ranks",
+             (double)n->spec->recovery_ms / 1e3, supervisor_get_verdict(n->supervisor)->rank);
 }
 
 static void say_transition(struct node *n, enum supervisor_state from,
@@ -246,15 +247,15 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (to == SUPERVISOR_STOPPING && !is_told) /* by note_order() in node_roster.c */
         events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
-        node_say(&n->view, "ddprun: %s -> %s on %s\n", supervisor_state_name(from),
+        node_say(&n->view, CO_NOTE, "%s -> %s on %s", supervisor_state_name(from),
                  supervisor_state_name(to), supervisor_event_name(e->type));
     if (e->type == SUPERVISOR_EV_TIME && from == SUPERVISOR_RECOVERING)
         say_late(n);
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_KILLING)
-        node_say(&n->view, "ddprun: some ranks did not stop in time, they are killed\n");
+        node_say(&n->view, CO_WARNING, "some ranks did not stop in time; killing them");
     if (e->type == SUPERVISOR_EV_TIME && to == SUPERVISOR_SWEEPING)
-        node_say(&n->view, "ddprun: processes that the ranks left did not stop in time, they are "
-                           "killed\n");
+        node_say(&n->view, CO_WARNING,
+                 "processes started by the ranks did not stop in time; killing them");
 }
 
 /* A rank may report that it joined before the spawner reports its start. So STARTING can also lead

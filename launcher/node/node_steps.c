@@ -111,7 +111,7 @@ static int pace_open(const struct node_view *n, struct co_error *err)
     if (p == NULL || ranks == NULL) {
         free(p);
         free(ranks);
-        return co_fail(err, -ENOMEM, "no memory for %d ranks", n->spec->n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     *p = (struct node_pace){.n = n, .ranks = ranks, .begun_ms = co_now_ms()};
     uv_timer_init(n->loop, &p->timer);

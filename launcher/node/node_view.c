@@ -8,13 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void node_say(const struct node_view *v, const char *format, ...)
+void node_say(const struct node_view *v, enum co_severity severity, const char *format, ...)
 {
-    char line[CO_ERROR_TEXT_BYTES + 64];
+    char text[CO_ERROR_TEXT_BYTES + 64];
+    char line[sizeof text + sizeof "ddprun: warning: \n"];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    snprintf(line, sizeof line, "ddprun: %s: %s\n", co_severity_name(severity), text);
     output_say(v->output, line);
 }
 

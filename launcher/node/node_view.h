@@ -15,10 +15,11 @@
 #include "launcher/supervisor/supervisor.h"
 #include "start.h"
 
+#include "common/error.h"
+
 #include <stdbool.h>
 #include <uv.h>
 
-struct co_error;
 struct flights;
 struct job_spec;
 struct output;
@@ -89,9 +90,9 @@ static inline struct rank_numbers node_numbers(const struct node_view *v)
     return (struct rank_numbers){.first = v->start->first_rank, .supervisor = v->supervisor};
 }
 
-/* Lines of our own, each ended by a newline. */
-__attribute__((format(printf, 2, 3))) void node_say(const struct node_view *v, const char *format,
-                                                    ...);
+/* Write "ddprun: SEVERITY: TEXT" to stderr. */
+__attribute__((format(printf, 3, 4))) void
+node_say(const struct node_view *v, enum co_severity severity, const char *format, ...);
 
 /* The supervisor gets it, the time filled in, when the queue is drained. Copied. */
 void node_post(const struct node_view *v, const struct supervisor_event *e);

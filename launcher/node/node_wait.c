@@ -35,7 +35,7 @@ static void draw_line(struct node_wait *w)
 {
     char line[WAIT_LINE_BYTES + 32];
     struct winsize size = {0};
-    int n = snprintf(line, sizeof line, "ddprun: %s", w->text.line);
+    int n = snprintf(line, sizeof line, "ddprun: note: %s", w->text.line);
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && n >= size.ws_col)
         line[size.ws_col - 1] = '\0';
     output_draw(w->node->output, line);
@@ -69,14 +69,14 @@ static void show_wait(struct node_wait *w)
     if (news != WAIT_NOTHING && w->on_terminal)
         draw_line(w);
     else if (news == WAIT_CHANGED)
-        node_say(w->node, "ddprun: %s\n", w->text.line);
+        node_say(w->node, CO_NOTE, "%s", w->text.line);
 }
 
 /* Why the ranks were stopped is told together with what follows; not if that takes long. */
 static void say_cause(struct node_wait *w)
 {
     if (w->cause[0] != '\0' && !is_led(w))
-        node_say(w->node, "ddprun: %s\n", w->cause);
+        node_say(w->node, CO_NOTE, "%s", w->cause);
     w->cause[0] = '\0';
 }
 
@@ -113,10 +113,11 @@ void node_wait_note(struct node_wait *w, enum member_state from)
     if (from == to)
         return;
     if (w->node->spec->verbose > 0)
-        node_say(w->node, "ddprun: member %s -> %s\n", member_state_name(from),
+        node_say(w->node, CO_NOTE, "member %s -> %s", member_state_name(from),
                  member_state_name(to));
     if (from == MEMBER_SEEKING && to == MEMBER_WAITING && member_get_note(w->member)[0] != '\0')
-        node_say(w->node, "ddprun: the job has its own %s, set by the node that came first\n",
+        node_say(w->node, CO_WARNING,
+                 "using the job's %s, set by its first node; this node's own is ignored",
                  member_get_note(w->member));
     if (waits(to) && !waits(from))
         node_wait_begin(w);

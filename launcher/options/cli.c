@@ -28,8 +28,9 @@ static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
         int64_t n;
         int rc = co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err);
         if (rc == -EINVAL)
-            return co_fail(err, rc, "%s '%.200s' is neither a number nor auto, gpu or cpu", g->by,
-                           g->value);
+            return co_fail(err, rc,
+                           "invalid value '%.200s' for %s: expected a number, auto, gpu or cpu",
+                           g->value, g->by);
         if (rc == 0)
             *ret_n = (int)n;
         return rc;
@@ -39,13 +40,16 @@ static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
     if (rc < 0)
         return rc;
     if (n == 0 && is_gpu)
-        return co_fail(err, -EINVAL, "%s gpu: there is no GPU on this node", g->by);
+        return co_fail(err, -EINVAL,
+                       "%s gpu: no GPU found on this node; check nvidia-smi, or use %s N", g->by,
+                       g->by);
     if (n == 0)
         n = world->n_allowed_cpus(world->arg);
     if (n > JOB_RANKS_MAX)
-        return co_fail(err, -EINVAL,
-                       "%s %s means %d ranks here, and %d are the most: give a number", g->by,
-                       g->value, n, JOB_RANKS_MAX);
+        return co_fail(
+            err, -EINVAL,
+            "%s %s means %d ranks on this node, but at most %d are allowed; give a number", g->by,
+            g->value, n, JOB_RANKS_MAX);
     *ret_n = n;
     return 0;
 }
@@ -60,13 +64,33 @@ static int count_all_ranks(const struct draft *d, const struct job_world *w, int
     int rc = co_parse_int(np->by, np->value, 1, JOB_RANKS_MAX * n_nodes, &n, err);
     if (rc < 0)
         return rc;
-    if (w->min_nodes != w->max_nodes || n % n_nodes != 0)
-        return co_fail(err, -EINVAL,
-                       "%s %s ranks cannot be shared out evenly among %s nodes: -p says how many "
-                       "this one has",
-                       np->by, np->value, nodes->value);
+    if (w->min_nodes != w->max_nodes)
+        return co_fail(
+            err, -EINVAL,
+            "%s %s cannot be used with --nnodes %s, a range; use --nproc-per-node N on each node",
+            np->by, np->value, nodes->value);
+    if (n % n_nodes != 0)
+        return co_fail(
+            err, -EINVAL,
+            "%s %s is not divisible among --nnodes %s; use --nproc-per-node N on each node", np->by,
+            np->value, nodes->value);
     *ret_n = (int)(n / n_nodes);
     return 0;
+}
+
+/* n   what `np` is for this node */
+static int fail_counts(const struct draft *d, const struct job_world *w, int n,
+                       struct co_error *err)
+{
+    const struct given *np = &d->given[OPTION_NP];
+    const struct given *per_node = &d->given[OPTION_NPROC_PER_NODE];
+    if (w->has_others)
+        return co_fail(
+            err, -EINVAL,
+            "%s %s and %s %s disagree: %s ranks on %u nodes are %d per node; give one of the two",
+            np->by, np->value, per_node->by, per_node->value, np->value, w->max_nodes, n);
+    return co_fail(err, -EINVAL, "%s %s and %s %s disagree on one node; give one of the two",
+                   np->by, np->value, per_node->by, per_node->value);
 }
 
 static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -82,9 +106,7 @@ static int set_ranks(const struct draft *d, struct job_spec *spec, struct co_err
     if (rc < 0)
         return rc;
     if (n > 0 && n_per_node > 0 && n != n_per_node)
-        return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other on %s", np->by,
-                       np->value, per_node->by, per_node->value,
-                       spec->world.has_others ? "so many nodes" : "one node");
+        return fail_counts(d, &spec->world, n, err);
     if (n == 0)
         n = n_per_node;
     if (n == 0 && (!spec->as_torchrun || d->given[OPTION_GPUS].value != NULL))
@@ -178,7 +200,9 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
     if (rc == 0 && !starts_others)
         rc = set_own_ranks(d, words, spec, err);
     else if (rc == 0 && words[0] == NULL)
-        rc = co_fail(err, -EINVAL, "no program to run is given: try --help");
+        rc = co_fail(
+            err, -EINVAL,
+            "no program given; usage: ddprun [OPTION]... PROGRAM [ARGUMENT]..., or try --help");
     return rc ?: cli_check_wrap(d, spec, err) ?: cli_check_standby(d, spec, err);
 }
 

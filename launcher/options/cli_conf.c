@@ -69,7 +69,8 @@ static int set_is_host(const char *what, const char *value, enum cli_conf_host *
             *ret = i < N_YES ? CLI_CONF_HOST_YES : CLI_CONF_HOST_NO;
             return 0;
         }
-    return co_fail(err, -EINVAL, "%s=%.60s is neither true nor false", what, value);
+    return co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected true or false", value,
+                   what);
 }
 
 static int set_one(const struct setting *s, const char *what, const char *value,
@@ -88,7 +89,9 @@ static int set_one(const struct setting *s, const char *what, const char *value,
     switch (s->kind) {
     case TIME:
         if (ms == 0)
-            return co_fail(err, -EINVAL, "%s=%s: nobody can be in time", what, value);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%s' for %s: expected a duration greater than 0", value,
+                           what);
         memcpy(at, &ms, sizeof ms);
         return 0;
     case LAST_CALL:
@@ -97,8 +100,9 @@ static int set_one(const struct setting *s, const char *what, const char *value,
         return 0;
     case INTERVAL:
         if (ms < INTERVAL_MIN_MS || ms > INTERVAL_MAX_MS)
-            return co_fail(err, -ERANGE, "%s=%s is out of bounds: %dms to %d s", what, value,
-                           INTERVAL_MIN_MS, INTERVAL_MAX_MS / 1000);
+            return co_fail(err, -ERANGE,
+                           "invalid value '%s' for %s: expected a duration from %d ms to %d s",
+                           value, what, INTERVAL_MIN_MS, INTERVAL_MAX_MS / 1000);
         conf->keep_alive_interval_ms = ms;
         return 0;
     case ATTEMPTS:
@@ -110,7 +114,8 @@ static int set_one(const struct setting *s, const char *what, const char *value,
         conf->etcd.is_https = strcmp(value, "https") == 0;
         return conf->etcd.is_https || strcmp(value, "http") == 0
                    ? 0
-                   : co_fail(err, -EINVAL, "%s=%.60s is neither http nor https", what, value);
+                   : co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected http or https",
+                             value, what);
     case TEXT:
     case PREFIX:
         strcpy(at, value); /* VALUE_BYTES are no more */
@@ -165,8 +170,9 @@ int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, str
         bool has_value =
             at[equals] == '=' && trim(at + equals + 1, len - equals - 1, value, sizeof value);
         if (!has_value || !trim(at, equals, key, sizeof key))
-            return co_fail(err, -EINVAL, "%s '%.200s': '%.*s' is no KEY=VALUE", what, text,
-                           len < 60 ? (int)len : 60, at);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: expected KEY=VALUE[,...], got '%.*s'",
+                           text, what, len < 60 ? (int)len : 60, at);
         int rc = set_named(what, key, value, &conf, err);
         if (rc < 0)
             return rc;
@@ -226,7 +232,8 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     struct cli_conf conf = {0};
     int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
     if (rc == 0 && w->has_others && conf.unknown[0] != '\0')
-        rc = cli_note(spec, err, "%s: there is no setting '%s': ignored", g->by, conf.unknown);
+        rc = cli_note(spec, err, "%s: unknown setting '%s' ignored; see --rdzv-conf in ddprun(1)",
+                      g->by, conf.unknown);
     rc = rc ?: set_times(d, &conf, is_static, spec, err);
     if (rc < 0)
         return rc;

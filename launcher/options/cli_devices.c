@@ -64,13 +64,13 @@ static int check_device(const struct given *g, const struct entry *e, const char
 {
     int len = e->len < 80 ? (int)e->len : 80;
     if (visible != NULL && !is_in(visible, e))
-        return co_fail(err, -EINVAL, "%s: '%.*s' is not in CUDA_VISIBLE_DEVICES=%.200s", g->by, len,
-                       e->at, visible);
+        return co_fail(err, -EINVAL, "%s: GPU '%.*s' is not in CUDA_VISIBLE_DEVICES=%.200s", g->by,
+                       len, e->at, visible);
     if (!is_device(e, visible != NULL ? GPUS_MAX : n_there))
         return co_fail(err, -EINVAL,
-                       "%s '%.200s': '%.*s' is none of this node's %d GPU%s: they are counted "
-                       "from 0 on",
-                       g->by, g->value, len, e->at, n_there, n_there == 1 ? "" : "s");
+                       "invalid value '%.200s' for %s: no GPU '%.*s'; this node has %d GPU%s, and "
+                       "their numbers start at 0",
+                       g->value, g->by, len, e->at, n_there, n_there == 1 ? "" : "s");
     return 0;
 }
 
@@ -83,13 +83,14 @@ int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err)
     int n_there = d->world->n_gpus(d->world->arg);
     int n = 0;
     if (g->value != NULL && n_there == 0)
-        return co_fail(err, -EINVAL, "%s: there is no GPU on this node", g->by);
+        return co_fail(err, -EINVAL, "%s: no GPU found on this node; check nvidia-smi", g->by);
     while (take_entry(&list, &e)) {
         int rc = check_device(g, &e, visible, n_there, err);
         if (rc < 0)
             return rc;
         if (list != NULL && is_in(list, &e))
-            return co_fail(err, -EINVAL, "%s '%.200s' has a GPU twice", g->by, g->value);
+            return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: a GPU is listed twice",
+                           g->value, g->by);
         n++;
     }
     *ret_n = g->value != NULL ? n : n_there;
@@ -112,9 +113,10 @@ static int set_gpus(const struct draft *d, struct job_spec *spec, struct co_erro
         return 0;
     int n = count_entries(g->value); /* cli_count_gpus() has looked at them */
     if (n < spec->n_local)
-        return co_fail(err, -EINVAL, "%s %.200s: %d GPU%s for %d ranks", g->by, g->value, n,
-                       n == 1 ? "" : "s", spec->n_local);
-    return cli_copy(g->value, g->by, &spec->gpus, err);
+        return co_fail(err, -EINVAL,
+                       "%s %.200s: %d GPU%s for %d ranks; list at least one GPU per rank", g->by,
+                       g->value, n, n == 1 ? "" : "s", spec->n_local);
+    return cli_copy(g->value, &spec->gpus, err);
 }
 
 /* Which device a rank gets is not looked at here, only that there is an entry for each. */
@@ -125,8 +127,10 @@ static int check_virtual(const struct draft *d, const struct job_spec *spec, str
         return 0;
     int n = count_entries(visible);
     if (n < spec->n_local)
-        return co_fail(err, -EINVAL, "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks",
-                       d->given[OPTION_VIRTUAL_LOCAL_RANK].by, n, spec->n_local);
+        return co_fail(
+            err, -EINVAL,
+            "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks; set at least one entry per rank",
+            d->given[OPTION_VIRTUAL_LOCAL_RANK].by, n, spec->n_local);
     return 0;
 }
 
@@ -143,7 +147,7 @@ static int set_bind(const struct draft *d, struct job_spec *spec, struct co_erro
     if (rc < 0)
         return rc;
     if (numa->value != NULL && to->value != NULL && bind != (int)of_torch[mode])
-        return co_fail(err, -EINVAL, "%s %s and %s %s contradict each other", to->by, to->value,
+        return co_fail(err, -EINVAL, "%s %s and %s %s cannot be used together", to->by, to->value,
                        numa->by, numa->value);
     spec->bind = numa->value != NULL ? of_torch[mode] : (enum placement_bind)bind;
     return 0;

@@ -76,9 +76,8 @@ int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_
 
 /* A copy of the text, in the place of what `to` points to.
  *
- * by        for the message
  * returns   0, -ENOMEM */
-int cli_copy(const char *text, const char *by, char **to, struct co_error *err);
+int cli_copy(const char *text, char **to, struct co_error *err);
 
 /* An option that only fills a field of the job_spec. Not given, it leaves the default there. */
 enum cli_field_kind {

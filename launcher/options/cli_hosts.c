@@ -25,7 +25,7 @@ int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_erro
 {
     spec->exports = calloc(d->n_exports + 1, sizeof *spec->exports);
     if (spec->exports == NULL)
-        return co_fail(err, -ENOMEM, "no memory for variables");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < d->n_exports; i++) {
         const char *text = spec->exports[i] = d->exports[i];
         size_t n = strcspn(text, "=");
@@ -33,8 +33,9 @@ int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_erro
         for (size_t k = 0; k < n; k++)
             is_name = is_name && (isalnum((unsigned char)text[k]) || text[k] == '_');
         if (!is_name)
-            return co_fail(err, -EINVAL, "%s '%.200s' is neither NAME nor NAME=VALUE",
-                           d->given[OPTION_EXPORT].by, text);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: expected NAME or NAME=VALUE", text,
+                           d->given[OPTION_EXPORT].by);
     }
     return 0;
 }
@@ -44,8 +45,8 @@ int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *
     const struct given *g = &d->given[OPTION_WDIR];
     if (g->value == NULL)
         return 0;
-    return *g->value == '\0' ? co_fail(err, -EINVAL, "%s needs the name of a folder", g->by)
-                             : cli_copy(g->value, g->by, &spec->wdir, err);
+    return *g->value == '\0' ? co_fail(err, -EINVAL, "%s requires the name of a directory", g->by)
+                             : cli_copy(g->value, &spec->wdir, err);
 }
 
 /* --- hosts --- */
@@ -60,7 +61,7 @@ static int read_hosts(const struct draft *d, struct host_list *to, struct co_err
         return 0;
     }
     if (list->value != NULL && file->value != NULL)
-        return co_fail(err, -EINVAL, "%s and %s contradict each other", list->by, file->by);
+        return co_fail(err, -EINVAL, "%s and %s cannot be used together", list->by, file->by);
     if (list->value != NULL)
         return host_list_add(to, list->by, list->value, err);
     return host_list_read_file(to, d->world, file->by, file->value, err);
@@ -93,12 +94,12 @@ static int share_ranks(const struct draft *d, struct remote_spec *r, struct co_e
         return rc;
     r->shares = calloc(r->hosts.n, sizeof *r->shares);
     if (r->shares == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu hosts", r->hosts.n);
+        return co_fail(err, -ENOMEM, "out of memory");
     rc = host_list_share(&r->hosts, (uint32_t)n, (uint32_t)each, r->shares, err);
     if (rc < 0)
         co_fail_in(err, "%s",
                    np->value != NULL  ? np->by
-                   : d->found != NULL ? "the job's manager"
+                   : d->found != NULL ? "the scheduler"
                                       : d->given[OPTION_HOSTS].by);
     else if (per_node->value != NULL && each == 0 && n == 0)
         memset(r->shares, 0xff, r->hosts.n * sizeof *r->shares); /* auto, gpu, cpu */
@@ -113,8 +114,8 @@ static int set_command(const struct given *g, struct remote_spec *r, struct co_e
         return 0;
     r->way.command = co_parse_words(g->value);
     if (r->way.command == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", g->by);
-    return r->way.command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s needs a command", g->by);
+        return co_fail(err, -ENOMEM, "out of memory");
+    return r->way.command[0] != NULL ? 0 : co_fail(err, -EINVAL, "%s requires a command", g->by);
 }
 
 /* Slurm's nodes see the same files, most of them. */
@@ -129,9 +130,9 @@ static int set_send(const struct draft *d, struct remote_spec *r, struct co_erro
     int rc = cli_choice(g, words, &send, err);
     if (rc == 0 && r->way.by_srun && send == REMOTE_SEND_ALWAYS)
         return co_fail(err, -EINVAL,
-                       "%s always: it can be sent by ssh only, and these hosts are "
-                       "reached by srun",
-                       g->by);
+                       "%s always requires ssh, but srun starts these hosts; use %s never and "
+                       "install ddprun on a shared file system",
+                       g->by, g->by);
     r->send = r->way.by_srun ? REMOTE_SEND_NEVER : (enum remote_send)send;
     return rc;
 }
@@ -147,8 +148,8 @@ static int refuse_meeting(const struct draft *d, struct co_error *err)
         const struct given *g = &d->given[places[i]];
         if (g->value != NULL && !g->from_env)
             return co_fail(err, -EINVAL,
-                           "%s and %s contradict each other: this ddprun tells the hosts where to "
-                           "meet and who they are",
+                           "%s and %s cannot be used together: this ddprun sets the rendezvous of "
+                           "the hosts it starts",
                            hosts->by, g->by);
     }
     return 0;
@@ -165,7 +166,7 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
 {
     struct remote_spec *r = spec->remote = calloc(1, sizeof *spec->remote);
     if (r == NULL)
-        return co_fail(err, -ENOMEM, "no memory for hosts");
+        return co_fail(err, -ENOMEM, "out of memory");
     r->argv = argv;
     r->way.by_srun = d->found_by_srun;
     r->way.reach_ms = REACH_MS;
@@ -227,9 +228,8 @@ void cli_take_assignment(struct draft *d, const struct node_assignment *assignme
 int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     spec->world.host = d->assignment->has_roster ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
-    return d->assignment->name == NULL
-               ? 0
-               : cli_copy(d->assignment->name, "a name", &spec->world.node_name, err);
+    return d->assignment->name == NULL ? 0
+                                       : cli_copy(d->assignment->name, &spec->world.node_name, err);
 }
 
 /* --- the job's manager, who says it by variables in the place of options --- */
@@ -258,8 +258,8 @@ static int note_unsupervised(const struct draft *d, const struct slurm_task *tas
         const struct given *g = &d->given[supervised[i]];
         if (task->rank == 0 && g->value != NULL && !g->from_env)
             rc = cli_note(spec, err,
-                          "%s has no effect: Slurm has started each rank and supervises it; srun "
-                          "--ntasks-per-node 1 leaves the ranks to ddprun",
+                          "%s ignored: Slurm started each rank and supervises it; use srun "
+                          "--ntasks-per-node 1 to have ddprun supervise the ranks",
                           g->by);
     }
     return rc;
@@ -276,15 +276,16 @@ static int take_task(struct draft *d, const struct manager *m, struct job_spec *
     const struct given *g = np->value != NULL ? np : per_node;
     if (g->value != NULL && !g->from_env)
         return co_fail(err, -EINVAL,
-                       "%s %s: Slurm has started %u tasks on this node, each of which becomes a "
-                       "rank; srun --ntasks-per-node 1 leaves the ranks to ddprun",
+                       "%s %s: Slurm started %u tasks on this node, and each becomes a rank; use "
+                       "srun --ntasks-per-node 1 to have ddprun start the ranks",
                        g->by, g->value, task->local_world_size);
     if (task->local_world_size > JOB_RANKS_MAX)
-        return co_fail(err, -EINVAL, "Slurm has started %u tasks on this node, and %d are the most",
+        return co_fail(err, -EINVAL,
+                       "Slurm started %u tasks on this node, but at most %d are allowed",
                        task->local_world_size, JOB_RANKS_MAX);
     spec->task = malloc(sizeof *spec->task);
     if (spec->task == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a task");
+        return co_fail(err, -ENOMEM, "out of memory");
     *spec->task = *task;
     if (id->value == NULL) {
         id->value = m->run_id;

@@ -38,13 +38,15 @@ static int parse_times(const struct given *g, int64_t least, int64_t most, int64
     snprintf(count, sizeof count, "%.*s", len < sizeof count ? (int)len : 0, g->value);
     int rc = co_parse_int(g->by, count, least, most, ret_n, err);
     if (rc == -EINVAL)
-        return co_fail(err, rc, "%s '%.200s' is neither a number nor N/TIME", g->by, g->value);
+        return co_fail(err, rc, "invalid value '%.200s' for %s: expected N or N/TIME", g->value,
+                       g->by);
     if (rc == 0 && g->value[len] == '/')
         rc = co_parse_duration_ms(g->by, g->value + len + 1, &window_ms, err);
     if (rc < 0)
         return rc;
     if (g->value[len] == '/' && window_ms == 0)
-        return co_fail(err, -EINVAL, "%s '%s': the time is 0", g->by, g->value);
+        return co_fail(err, -EINVAL, "invalid value '%s' for %s: expected a time greater than 0",
+                       g->value, g->by);
     *ret_window_ms = window_ms;
     return 0;
 }
@@ -61,9 +63,10 @@ static int set_exclusion(const struct draft *d, struct job_spec *spec, struct co
     if (rc < 0)
         return rc;
     if (!w->has_others)
-        return co_fail(err, -EINVAL, "%s: there is only one node", g->by);
+        return co_fail(err, -EINVAL, "%s requires a job of several nodes (--nnodes)", g->by);
     if (spec->max_restarts == 0 && !spec->restart_after_progress)
-        return co_fail(err, -EINVAL, "%s: without --max-restarts the first failure ends the job",
+        return co_fail(err, -EINVAL,
+                       "%s requires --max-restarts: without it, the first failure ends the job",
                        g->by);
     w->exclude_after = (uint32_t)n;
     return 0;
@@ -80,14 +83,12 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
     if (rc < 0)
         return rc;
     if (n > 0 && spec->world.has_others)
-        return co_fail(err, -EINVAL, "%s: not with several nodes in this version", g->by);
+        return co_fail(err, -EINVAL, "%s is not supported with several nodes", g->by);
     if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_recovers(spec)))
-        return co_fail(err, -EINVAL,
-                       "%s: no rank is ever replaced: that needs --max-restarts, and --on-failure "
-                       "replace",
-                       g->by);
+        return co_fail(err, -EINVAL, "%s requires --max-restarts and --on-failure replace", g->by);
     if (spec->n_local + n > JOB_RANKS_MAX)
-        return co_fail(err, -EINVAL, "%s %d: with %d ranks these are more processes than %d", g->by,
+        return co_fail(err, -EINVAL,
+                       "%s %d: too many processes with %d ranks: at most %d are allowed", g->by,
                        (int)n, spec->n_local, JOB_RANKS_MAX);
     spec->n_standby = (int)n;
     return 0;
@@ -95,17 +96,17 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
 
 int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    const char *what = spec->has_templates            ? "arguments that hold its rank"
-                       : spec->local_rank_arg != NULL ? "its rank as an argument"
-                       : spec->wrap != NULL           ? "a command in front of some ranks"
-                       : spec->virtual_local_rank     ? "a device of its own"
-                       : spec->bind != PLACEMENT_NONE ? "CPUs of its own"
-                       : spec->warm != WARM_NEVER     ? "a parent that it is forked from"
+    const char *what = spec->has_templates ? "arguments that contain the rank (use --templates no)"
+                       : spec->local_rank_arg != NULL ? "--local-rank-arg"
+                       : spec->wrap != NULL           ? "--wrap for some ranks only"
+                       : spec->virtual_local_rank     ? "--virtual-local-rank"
+                       : spec->bind != PLACEMENT_NONE ? "--bind-to"
+                       : spec->warm != WARM_NEVER     ? "--warm"
                                                       : NULL;
     if (spec->n_standby == 0 || what == NULL)
         return 0;
-    return co_fail(err, -EINVAL, "%s: a process that waits for a rank cannot have %s",
-                   d->given[OPTION_STANDBY].by, what);
+    return co_fail(err, -EINVAL, "%s cannot be used together with %s", d->given[OPTION_STANDBY].by,
+                   what);
 }
 
 /* "1,2,130-143" */
@@ -122,9 +123,9 @@ static int set_no_restart_on(const struct draft *d, struct job_spec *spec, struc
         if (co_parse_int(g->by, one, 1, 255, &first, NULL) < 0 ||
             co_parse_int(g->by, dash != NULL ? dash : one, first, 255, &last, NULL) < 0)
             return co_fail(err, -EINVAL,
-                           "%s '%.200s': '%.*s' is no exit code from 1 to 255, nor a "
-                           "range of them",
-                           g->by, g->value, len < 60 ? (int)len : 60, at);
+                           "invalid value '%.200s' for %s: expected exit statuses from 1 to 255 or "
+                           "ranges such as 130-143, got '%.*s'",
+                           g->value, g->by, len < 60 ? (int)len : 60, at);
         for (int64_t code = first; code <= last; code++)
             spec->no_restart_on[code] = true;
         at = at[len] == ',' ? at + len + 1 : NULL;
@@ -182,10 +183,9 @@ static int refuse_signal(const struct given *g, const char *name, size_t len, bo
         return co_fail(err, -EINVAL, "invalid value '%.*s' for %s: expected %s", shown, name, g->by,
                        is_known ? "a signal that a process can handle, such as SIGUSR1"
                                 : "the name of a signal, such as SIGUSR1 or USR1");
-    return is_known
-               ? cli_note(spec, err, "%s: '%.*s' keeps its own meaning: ignored", g->by, shown,
-                          name)
-               : cli_note(spec, err, "%s: there is no signal '%.*s': ignored", g->by, shown, name);
+    return is_known ? cli_note(spec, err, "%s: signal '%.*s' cannot be handled; ignored", g->by,
+                               shown, name)
+                    : cli_note(spec, err, "%s: unknown signal '%.*s' ignored", g->by, shown, name);
 }
 
 /* The ranks' environment gets the names as Python has them; those that are ignored as they are. */
@@ -215,10 +215,9 @@ static int set_signals(const struct draft *d, struct job_spec *spec, struct co_e
         at = at[len] == ',' ? at + len + 1 : NULL;
     }
     if (rc == -ENOMEM || (rc == 0 && co_buf_append(&names, "", 1) < 0))
-        rc = co_fail(err, -ENOMEM, "no memory for the signals to handle");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc == 0)
-        rc = cli_copy((const char *)co_buf_bytes(&names), "the signals to handle",
-                      &spec->signals_to_handle, err);
+        rc = cli_copy((const char *)co_buf_bytes(&names), &spec->signals_to_handle, err);
     co_buf_fini(&names);
     return rc;
 }
@@ -245,7 +244,8 @@ static int check_monitor_interval(const struct draft *d, struct co_error *err)
         return 0;
     double seconds = strtod(g->value, &end);
     if (end == g->value || *end != '\0' || !isfinite(seconds) || seconds < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s' is no number of seconds", g->by, g->value);
+        return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: expected a number of seconds",
+                       g->value, g->by);
     return 0;
 }
 
@@ -263,7 +263,8 @@ static int set_failures(const struct draft *d, struct job_spec *spec, struct co_
     if (rc == 0 && timeout->value != NULL)
         rc = co_parse_duration_ms(timeout->by, timeout->value, &spec->timeout_ms, err);
     if (rc == 0 && timeout->value != NULL && spec->timeout_ms == 0)
-        rc = co_fail(err, -EINVAL, "%s 0 would end the job before it starts", timeout->by);
+        rc = co_fail(err, -EINVAL, "invalid value '0' for %s: expected a duration greater than 0",
+                     timeout->by);
     if (spec->on_failure == FAILURE_ABORTS)
         return rc;
     spec->max_restarts = (int)n;

@@ -23,18 +23,18 @@ static int set_output_texts(const struct draft *d, struct output_spec *s, struct
     int rc = 0;
     if (label->value != NULL)
         rc = output_spec_check_label(label->by, label->value, err)
-                 ?: cli_copy(label->value, label->by, &s->label, err);
+                 ?: cli_copy(label->value, &s->label, err);
     if (rc == 0 && dir->value != NULL && *dir->value != '\0') {
         s->log_dir_null = strcmp(dir->value, "/dev/null") == 0;
-        rc = cli_copy(dir->value, dir->by, &s->log_dir, err);
+        rc = cli_copy(dir->value, &s->log_dir, err);
     }
     if (rc == 0 && line_prefix != NULL)
-        rc = cli_copy(line_prefix, "the prefix of lines", &s->line_prefix, err);
+        rc = cli_copy(line_prefix, &s->line_prefix, err);
     for (int i = 0; rc == 0 && i < 2; i++) {
         const struct given *words = &d->given[OPTION_STDOUT_FILTERS + i];
         if (words->value != NULL && *words->value != '\0' &&
             (s->filters[i] = output_spec_split(words->value)) == NULL)
-            rc = co_fail(err, -ENOMEM, "no memory for %s", words->by);
+            rc = co_fail(err, -ENOMEM, "out of memory");
     }
     return rc;
 }
@@ -73,7 +73,9 @@ static int set_streams(const struct draft *d, struct job_spec *spec, struct co_e
     if (rc == 0 && shown->value != NULL)
         rc = output_spec_parse_ranks(shown->by, shown->value, spec->n_local, s->hidden, err);
     if (rc == 0 && in->value != NULL && strcmp(in->value, "all") == 0)
-        return co_fail(err, -EINVAL, "%s all: one input cannot be read by several; name a rank",
+        return co_fail(err, -EINVAL,
+                       "invalid value 'all' for %s: expected none or one local rank, since several "
+                       "ranks cannot read one input",
                        in->by);
     if (rc == 0 && in->value != NULL && strcmp(in->value, "none") == 0)
         stdin_rank = -1;
@@ -90,8 +92,8 @@ static int refuse_logs_specs(const struct draft *d, struct co_error *err)
     if (g->value == NULL || strcmp(g->value, "default") == 0)
         return 0;
     return co_fail(err, -EINVAL,
-                   "%s '%.200s' names a Python class, and there is no Python in ddprun: -r, -t, "
-                   "--log-dir and --local-ranks-filter say what goes where",
+                   "%s '%.200s' names a Python class, which ddprun does not load; use -r, -t, "
+                   "--log-dir and --local-ranks-filter",
                    g->by, g->value);
 }
 

@@ -22,12 +22,13 @@ static int set_local_rank_arg(const struct draft *d, struct job_spec *spec, stru
     if (g->value == NULL)
         return 0;
     if (use_env->value != NULL)
-        return co_fail(err, -EINVAL, "%s and %s contradict each other", use_env->by, g->by);
+        return co_fail(err, -EINVAL, "%s and %s cannot be used together", use_env->by, g->by);
     if (g->value[0] != '-' || g->value[1] == '\0' || strchr(g->value, '=') != NULL)
         return co_fail(err, -EINVAL,
-                       "%s '%.200s' is no option's name: --local_rank or --local-rank is usual",
-                       g->by, g->value);
-    return cli_check_name(g, err) ?: cli_copy(g->value, g->by, &spec->local_rank_arg, err);
+                       "invalid value '%.200s' for %s: expected an option name such as "
+                       "--local_rank or --local-rank",
+                       g->value, g->by);
+    return cli_check_name(g, err) ?: cli_copy(g->value, &spec->local_rank_arg, err);
 }
 
 static int set_wrap(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -49,8 +50,9 @@ int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co
     int last = spec->wrap != NULL && !spec->world.has_others ? wrap_last_rank(spec->wrap) : -1;
     if (last < spec->n_local)
         return 0;
-    return co_fail(err, -EINVAL, "%s '%.200s': there is no rank %d, but 0 to %d", g->by, g->value,
-                   last, spec->n_local - 1);
+    return co_fail(err, -EINVAL,
+                   "invalid value '%.200s' for %s: no rank %d, expected ranks from 0 to %d",
+                   g->value, g->by, last, spec->n_local - 1);
 }
 
 int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
@@ -72,15 +74,14 @@ int cli_set_program(const struct draft *d, char *const *words, struct job_spec *
     if (rc < 0)
         return rc;
     if (module + no_python + run_path > 1)
-        return co_fail(err, -EINVAL, "%s and %s contradict each other",
+        return co_fail(err, -EINVAL, "%s and %s cannot be used together",
                        g[module ? OPTION_MODULE : OPTION_NO_PYTHON].by,
                        g[module && no_python ? OPTION_NO_PYTHON : OPTION_RUN_PATH].by);
     rc = cli_set_fields(d, &templates, 1, spec, err) ?: set_wrap(d, spec, err);
     if (rc < 0)
         return rc;
     if (words[0] == NULL)
-        return co_fail(err, -EINVAL, "no %s to run is given: try --help",
-                       module ? "module" : "program");
+        return co_fail(err, -EINVAL, "no %s given; try --help", module ? "module" : "program");
     enum program_rule rule = module              ? PROGRAM_MODULE
                              : no_python         ? PROGRAM_EXEC
                              : run_path          ? PROGRAM_RUN_PATH
@@ -101,7 +102,7 @@ static int check_behind_colon(const struct draft *d, struct co_error *err)
             is_ours = is_ours || id == (int)ours[i];
         if (!is_ours && d->given[id].value != NULL)
             return co_fail(err, -EINVAL,
-                           "%s behind ':' is for all programs: put it in front of the first",
+                           "%s after ':' applies to all programs; give it before the first program",
                            d->given[id].by);
     }
     return 0;
@@ -124,7 +125,8 @@ static int read_behind_colon(const struct host_env *world, char **words, struct 
     *ret = (struct behind_colon){.draft = {.world = world}};
     int rc = cli_read_options(&ret->draft, (int)co_count_words(words), words, &wish, &at, err);
     if (rc == 0 && wish != CLI_RUN)
-        rc = co_fail(err, -EINVAL, "--help and --version belong in front of the first program");
+        rc =
+            co_fail(err, -EINVAL, "--help and --version are allowed before the first program only");
     rc = rc ?: check_behind_colon(&ret->draft, err);
     const struct given *g = np->value != NULL ? np : &ret->draft.given[OPTION_NPROC_PER_NODE];
     if (rc == 0 && g->value != NULL)
@@ -139,11 +141,14 @@ int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_e
     struct behind_colon b;
     int rc = 0;
     if (d->n_programs > 1 && (spec->world.has_others || spec->remote != NULL))
-        return co_fail(err, -EINVAL, "several programs, with ':' between them, run on one node");
+        return co_fail(err, -EINVAL,
+                       "several programs separated by ':' are supported on one node only; use one "
+                       "program, or start them as separate jobs");
     for (int i = 1; rc == 0 && i < d->n_programs; i++) {
         rc = read_behind_colon(d->world, d->programs[i], &b, err);
         if (rc == 0 && spec->n_local + b.n_ranks > JOB_RANKS_MAX)
-            rc = co_fail(err, -EINVAL, "more than %d ranks on this node", JOB_RANKS_MAX);
+            rc = co_fail(err, -EINVAL, "too many ranks on this node: at most %d are allowed",
+                         JOB_RANKS_MAX);
         if (rc == 0)
             spec->n_local += b.n_ranks;
     }
@@ -185,8 +190,8 @@ static const struct kind {
 } kinds[] = {
     {"libmpich.so.", "MPICH", true},
     {"libmpichfort.so.", "MPICH", true},
-    {"libmpi.so.12", "MPICH or one of its kin", true},
-    {"libmpifort.so.12", "MPICH or one of its kin", true},
+    {"libmpi.so.12", "an MPICH-derived MPI", true},
+    {"libmpifort.so.12", "an MPICH-derived MPI", true},
     {"libmpi_intel.so.", "Intel MPI", true},
     {"libmpi.so.20", "Open MPI", false},
     {"libmpi.so.40", "Open MPI", false},
@@ -225,9 +230,9 @@ static int look_at_program(const struct draft *d, const struct job_program *p, b
      * own: all would compute the same, and write over each other's results. */
     return *ret_pmi ? 0
                     : co_fail(err, -EINVAL,
-                              "'%.200s' was linked with %s (%s), whose ranks find each other by "
-                              "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by "
-                              "mpirun or srun, or all the same with --mpi none",
+                              "'%.200s' is linked against %s (%s), which requires PMIx; ddprun "
+                              "supports PMI-1 (MPICH-derived MPIs) only. Use mpirun or srun, or "
+                              "--mpi none to run every rank as a separate 1-process MPI job",
                               p->shown, kinds[f.kind].name, f.library);
 }
 
@@ -237,14 +242,16 @@ static int check_others(const struct draft *d, const struct job_spec *spec, stru
 {
     if (spec->world.has_others && spec->store == STORE_WORKER)
         return co_fail(err, -EINVAL,
-                       "%s worker: ranks of MPI on several nodes find each other by ddprun's store",
+                       "%s worker cannot be used with MPI programs on several nodes, which use "
+                       "ddprun's store; use --store agent",
                        d->given[OPTION_STORE].by);
     if (spec->warm != WARM_NEVER)
-        return co_fail(err, -EINVAL, "%s: ranks of MPI are not forked from a parent",
+        return co_fail(err, -EINVAL, "%s cannot be used with MPI programs",
                        d->given[OPTION_WARM].by);
     if (spec->n_standby > 0)
         return co_fail(err, -EINVAL,
-                       "%s: a rank of MPI cannot be replaced: all are started again together",
+                       "%s cannot be used with MPI programs: ddprun restarts all ranks of an MPI "
+                       "program together",
                        d->given[OPTION_STANDBY].by);
     return 0;
 }

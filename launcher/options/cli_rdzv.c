@@ -31,10 +31,13 @@ static int parse_nodes(const struct given *g, uint32_t *ret_min, uint32_t *ret_m
     int min_rc = co_parse_int(g->by, first, 1, MESSAGE_MAX_NODES, &min, NULL);
     int max_rc = co_parse_int(g->by, second, 1, MESSAGE_MAX_NODES, &max, NULL);
     if (min_rc < 0 || max_rc < 0)
-        return co_fail(err, -EINVAL, "%s '%.200s' is neither a number from 1 to %d nor MIN:MAX",
-                       g->by, g->value, MESSAGE_MAX_NODES);
+        return co_fail(err, -EINVAL,
+                       "invalid value '%.200s' for %s: expected a number from 1 to %d, or MIN:MAX",
+                       g->value, g->by, MESSAGE_MAX_NODES);
     if (min > max)
-        return co_fail(err, -EINVAL, "%s '%s': the minimum is above the maximum", g->by, g->value);
+        return co_fail(err, -EINVAL,
+                       "invalid value '%s' for %s: the minimum is greater than the maximum",
+                       g->value, g->by);
     *ret_min = (uint32_t)min;
     *ret_max = (uint32_t)max;
     return 0;
@@ -50,8 +53,9 @@ static int check_only_rank(const struct draft *d, int64_t rank, struct co_error 
     if (rank == 0 || !counts)
         return 0;
     return co_fail(err, -EINVAL,
-                   "%s %s: there is one node, whose number is 0; --nnodes says how many there are",
-                   g->by, g->value);
+                   "invalid value '%s' for %s: a job of one node has node rank 0 only; use "
+                   "--nnodes for more nodes",
+                   g->value, g->by);
 }
 
 static int set_node_rank(const struct draft *d, struct job_world *w, struct co_error *err)
@@ -65,8 +69,10 @@ static int set_node_rank(const struct draft *d, struct job_world *w, struct co_e
     if (rc < 0 || !w->has_others)
         return rc < 0 ? rc : check_only_rank(d, rank, err);
     if (rank >= w->max_nodes)
-        return co_fail(err, -EINVAL, "%s %s: with at most %u nodes the last one's number is %u",
-                       g->by, g->value, w->max_nodes, w->max_nodes - 1);
+        return co_fail(
+            err, -EINVAL,
+            "invalid value '%s' for %s: with at most %u nodes, expected a number from 0 to %u",
+            g->value, g->by, w->max_nodes, w->max_nodes - 1);
     w->node_rank = (int32_t)rank;
     return 0;
 }
@@ -82,13 +88,13 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
     if (spec->remote != NULL && g->value == NULL)
         w->min_nodes = w->max_nodes = (uint32_t)spec->remote->hosts.n;
     else if (spec->remote != NULL && w->max_nodes > spec->remote->hosts.n)
-        return co_fail(err, -EINVAL, "%s %s, and there are %zu hosts", g->by, g->value,
-                       spec->remote->hosts.n);
+        return co_fail(err, -EINVAL,
+                       "%s %s requires more than the %zu hosts given; add hosts or lower %s", g->by,
+                       g->value, spec->remote->hosts.n, g->by);
     if (w->max_nodes > 1 && d->standalone)
         return co_fail(err, -EINVAL,
-                       "%s %s and %s contradict each other: a standalone job has one "
-                       "node",
-                       g->by, g->value, d->given[OPTION_STANDALONE].by);
+                       "%s %s and %s cannot be used together: a standalone job has one node", g->by,
+                       g->value, d->given[OPTION_STANDALONE].by);
     w->has_others = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
     return set_node_rank(d, w, err);
 }
@@ -108,7 +114,7 @@ static int make_run_id(const struct host_env *world, char **ret_id, struct co_er
     char *to = id;
     for (int i = 0; i < 16; i++)
         to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
-    return cli_copy(id, "a run id", ret_id, err);
+    return cli_copy(id, ret_id, err);
 }
 
 /* Nodes know by it that they belong together. At a node that is known to be the job's own there is
@@ -122,23 +128,24 @@ static int set_run_id(const struct draft *d, enum backend backend, struct job_sp
     if (rc < 0)
         return rc;
     if (id->value != NULL && *id->value == '\0')
-        return co_fail(err, -EINVAL, "%s is empty: give the job a name, or leave it out", id->by);
+        return co_fail(err, -EINVAL, "%s is empty; give the job a name, or leave the option out",
+                       id->by);
     if (id->value != NULL && spec->world.has_others && strlen(id->value) >= MESSAGE_RUN_ID_BYTES)
-        return co_fail(err, -EINVAL, "%s is longer than %d bytes", id->by,
+        return co_fail(err, -EINVAL, "%s is too long: expected at most %d bytes", id->by,
                        MESSAGE_RUN_ID_BYTES - 1);
     if (id->value != NULL)
-        return cli_copy(id->value, "the options", &spec->run_id, err);
+        return cli_copy(id->value, &spec->run_id, err);
     if (spec->remote != NULL)
         return make_run_id(d->world, &spec->run_id, err);
     if (spec->as_torchrun && !d->standalone)
-        return cli_copy("none", "the options", &spec->run_id, err);
+        return cli_copy("none", &spec->run_id, err);
     if (!spec->world.has_others)
         return make_run_id(d->world, &spec->run_id, err);
     if (backend == STATIC)
-        return cli_copy("none", "the options", &spec->run_id, err);
+        return cli_copy("none", &spec->run_id, err);
     return co_fail(err, -EINVAL,
-                   "%s %s: the job needs a name, the same on all nodes, so that no node of another "
-                   "job is taken for one of this: --rdzv-id NAME",
+                   "%s %s requires --rdzv-id ID, the same on every node: it keeps nodes of "
+                   "different jobs apart",
                    nodes->by, nodes->value);
 }
 
@@ -151,13 +158,14 @@ static int set_store_allow(const struct draft *d, struct job_spec *spec, struct 
         return 0;
     struct allow_list *list = spec->world.store_allow = calloc(1, sizeof *list);
     if (list == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", g->by);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (const char *at = g->value; at != NULL;) {
         char net[ALLOW_TEXT_BYTES];
         size_t len = strcspn(at, ",");
         snprintf(net, sizeof net, "%.*s", len < sizeof net ? (int)len : 20, at);
-        int rc = len < sizeof net ? allow_add(list, net, err)
-                                  : co_fail(err, -EINVAL, "'%s...' is no ADDR or ADDR/BITS", net);
+        int rc = len < sizeof net
+                     ? allow_add(list, net, err)
+                     : co_fail(err, -EINVAL, "'%s...' is not a valid ADDR or ADDR/BITS", net);
         if (rc < 0) {
             co_fail_in(err, "%s", g->by);
             return -EINVAL;
@@ -198,14 +206,16 @@ static int choose_backend(const struct draft *d, struct job_spec *spec, enum bac
                       d->given[OPTION_MASTER_ADDR].value != NULL ||
                       d->given[OPTION_MASTER_PORT].value != NULL;
     if (spec->remote != NULL && is_given && backend != C10D)
-        return co_fail(err, -EINVAL, "%s %s: nodes that this ddprun starts meet by c10d",
-                       d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
+        return co_fail(
+            err, -EINVAL,
+            "%s %s cannot be used with hosts that this ddprun starts; leave it out, or use c10d",
+            d->given[OPTION_RDZV_BACKEND].by, backends[backend]);
     if (d->standalone || spec->remote != NULL)
         backend = C10D; /* as torchrun, which forgets the given one */
     else if (!is_given && spec->world.has_others && !spec->as_torchrun && !has_master)
         backend = C10D;
     *ret = (enum backend)backend;
-    return cli_copy(backends[backend], "the options", &spec->backend, err);
+    return cli_copy(backends[backend], &spec->backend, err);
 }
 
 /* HOST[:PORT] of --rdzv-endpoint; *host is empty and *port untouched if that is not given. */
@@ -236,8 +246,7 @@ static int set_alone(const struct draft *d, enum backend backend, struct job_spe
     const char *asked = from_endpoint ? host : addr->value != NULL ? addr->value : "";
     if (from_endpoint)
         spec->master_port = port; /* wins over --master-port */
-    return cli_copy(strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", "the options",
-                    &spec->master_addr, err);
+    return cli_copy(strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", &spec->master_addr, err);
 }
 
 /* A name or an address that goes to other nodes. */
@@ -246,9 +255,14 @@ static int check_host(const char *by, const char *host, size_t max, struct co_er
     size_t len = strnlen(host, max + 1);
     for (const char *c = host; *c != '\0'; c++)
         if (*c <= ' ' || *c > '~')
-            return co_fail(err, -EINVAL, "%s '%.200s' is no name or address of a node", by, host);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s' for %s: expected a host name or address", host,
+                           by);
     if (len == 0 || len > max)
-        return co_fail(err, -EINVAL, "%s: a name or address has 1 to %zu characters", by, max);
+        return co_fail(
+            err, -EINVAL,
+            "invalid value for %s: expected a host name or address of 1 to %zu characters", by,
+            max);
     return 0;
 }
 
@@ -266,12 +280,12 @@ static int set_endpoint(const struct draft *d, enum backend backend, const char 
         return rc;
     if (port == 0)
         return co_fail(err, -EINVAL,
-                       "%s: nodes cannot meet at port 0, which means any free one: give a number",
+                       "invalid port 0 for %s: the rendezvous port must be the same on every node; "
+                       "give a number",
                        by);
     w->endpoint_port = port;
-    rc = cli_copy(host, "the options", &w->endpoint_host, err);
-    return rc < 0 || backend != STATIC ? rc
-                                       : cli_copy(host, "the options", &spec->master_addr, err);
+    rc = cli_copy(host, &w->endpoint_host, err);
+    return rc < 0 || backend != STATIC ? rc : cli_copy(host, &spec->master_addr, err);
 }
 
 /* The node with rank 0 is known from the beginning, and is where nodes meet: the port that is given
@@ -309,12 +323,12 @@ static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_erro
         return rc;
     if (host[0] == '\0' && !spec->as_torchrun)
         return co_fail(err, -EINVAL,
-                       "%s %s: where do the nodes meet? --rdzv-endpoint HOST[:PORT], the same on "
-                       "all of them, names one of them or a ddp-rendezvous",
+                       "%s %s requires --rdzv-endpoint HOST[:PORT] (a node of the job, or a "
+                       "ddp-rendezvous server; the same on every node)",
                        nodes->by, nodes->value);
     if (addr->value != NULL && (rc = cli_note(spec, err,
-                                              "%s is for --rdzv-backend static: ignored, since "
-                                              "whichever node has rank 0 tells its address",
+                                              "%s ignored: it applies to --rdzv-backend static; "
+                                              "the node with rank 0 sets MASTER_ADDR",
                                               addr->by)) < 0)
         return rc;
     spec->world.unsaid = host[0] == '\0' ? "--rdzv-endpoint" : NULL;
@@ -333,11 +347,12 @@ static int set_etcd(const struct draft *d, enum backend backend, struct job_spec
     if (rc < 0)
         return rc;
     if (host[0] == '\0')
-        return co_fail(err, -EINVAL, "%s %s: where is etcd? --rdzv-endpoint HOST[:PORT]", nodes->by,
-                       nodes->value);
+        return co_fail(err, -EINVAL,
+                       "%s %s with etcd requires --rdzv-endpoint HOST[:PORT], the address of etcd",
+                       nodes->by, nodes->value);
     spec->world.etcd = calloc(1, sizeof *spec->world.etcd);
     if (spec->world.etcd == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the options");
+        return co_fail(err, -ENOMEM, "out of memory");
     return set_endpoint(d, backend, host, port, spec, err);
 }
 
@@ -346,7 +361,7 @@ static int set_backend(const struct draft *d, enum backend backend, struct job_s
 {
     if (spec->remote != NULL) { /* they meet here, at any free port: those it starts get both */
         spec->world.host = JOB_HOST_HERE;
-        return cli_copy("::", "the options", &spec->world.endpoint_host, err);
+        return cli_copy("::", &spec->world.endpoint_host, err);
     }
     return backend == STATIC ? set_static(d, spec, err)
            : backend == C10D ? set_c10d(d, spec, err)
@@ -363,8 +378,8 @@ static int set_local_addr(const struct draft *d, struct job_spec *spec, struct c
     if (rc < 0 || !w->has_others)
         return rc;
     return check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err)
-        ?: cli_copy(g->value, g->by, &w->local_addr, err)
-        ?: cli_copy(g->value, g->by, &w->node_name, err);
+        ?: cli_copy(g->value, &w->local_addr, err)
+        ?: cli_copy(g->value, &w->node_name, err);
 }
 
 int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -373,7 +388,7 @@ int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_erro
     const struct given *addr = &d->given[OPTION_MASTER_ADDR], *role = &d->given[OPTION_ROLE];
     return (addr->value != NULL ? cli_check_name(addr, err) : 0)
         ?: (role->value != NULL ? cli_check_name(role, err) : 0)
-        ?: cli_copy(role->value != NULL ? role->value : "default", "the role", &spec->role, err)
+        ?: cli_copy(role->value != NULL ? role->value : "default", &spec->role, err)
         ?: set_store(d, spec, err)
         ?: choose_backend(d, spec, &backend, err)
         ?: (spec->world.has_others ? set_backend(d, backend, spec, err)

@@ -97,13 +97,14 @@ int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchru
 {
     char **copy = calloc(2 * (size_t)n + 1, sizeof *copy);
     if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d words", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     *ret_copy = copy;
     d->programs[d->n_programs++] = copy;
     for (int i = 0; i < n; i++) {
         if (!as_torchrun && strcmp(words[i], ":") == 0) {
             if (d->n_programs == JOB_PROGRAMS_MAX)
-                return co_fail(err, -EINVAL, "more than %d programs", JOB_PROGRAMS_MAX);
+                return co_fail(err, -EINVAL, "too many programs: at most %d are allowed",
+                               JOB_PROGRAMS_MAX);
             copy++;
             d->programs[d->n_programs++] = copy;
         }
@@ -130,10 +131,11 @@ int cli_flag(const struct draft *d, enum cli_option id, bool *ret, struct co_err
 int cli_check_name(const struct given *g, struct co_error *err)
 {
     if (strnlen(g->value, CLI_NAME_MAX + 1) > CLI_NAME_MAX)
-        return co_fail(err, -EINVAL, "%s is longer than %d bytes", g->by, CLI_NAME_MAX);
+        return co_fail(err, -EINVAL, "%s is too long: expected at most %d bytes", g->by,
+                       CLI_NAME_MAX);
     for (const char *c = g->value; *c != '\0'; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
-            return co_fail(err, -EINVAL, "%s holds a control character", g->by);
+            return co_fail(err, -EINVAL, "%s contains a control character; remove it", g->by);
     return 0;
 }
 
@@ -148,13 +150,11 @@ int cli_choice(const struct given *g, const char *const *words, int *ret_at, str
             *ret_at = i;
             return 0;
         }
-        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
-                                i == 0                 ? ""
-                                : words[i + 1] != NULL ? ", "
-                                                       : " and ",
-                                words[i]);
+        len +=
+            (size_t)snprintf(list + len, sizeof list - len, "%s%s", i == 0 ? "" : ", ", words[i]);
     }
-    return co_fail(err, -EINVAL, "%s '%.200s' is none of %s", g->by, g->value, list);
+    return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: expected one of %s", g->value,
+                   g->by, list);
 }
 
 int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ...)
@@ -166,7 +166,7 @@ int cli_note(struct job_spec *spec, struct co_error *err, const char *format, ..
     va_end(args);
     char *notes = NULL;
     if (asprintf(&notes, "%s%s\n", spec->notes != NULL ? spec->notes : "", line) < 0)
-        return co_fail(err, -ENOMEM, "no memory for a note");
+        return co_fail(err, -ENOMEM, "out of memory");
     free(spec->notes);
     spec->notes = notes;
     return 0;
@@ -183,16 +183,18 @@ int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_
     if (rc < 0)
         return rc;
     if (ms == 0 && !allow_zero)
-        return co_fail(err, -EINVAL, "%s %s: nobody can be in time", g->by, g->value);
+        return co_fail(err, -EINVAL,
+                       "invalid value '%s' for %s: expected a duration greater than 0", g->value,
+                       g->by);
     *ret_ms = ms;
     return 0;
 }
 
-int cli_copy(const char *text, const char *by, char **to, struct co_error *err)
+int cli_copy(const char *text, char **to, struct co_error *err)
 {
     free(*to);
     *to = strdup(text);
-    return *to != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for %s", by);
+    return *to != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }
 
 static int set_field(const struct draft *d, const struct cli_field *f, void *to,
@@ -210,8 +212,8 @@ static int set_field(const struct draft *d, const struct cli_field *f, void *to,
     case CLI_CHOICE:
         return cli_choice(g, f->words, to, err);
     case CLI_FILE:
-        return *g->value == '\0' ? co_fail(err, -EINVAL, "%s needs the name of a file", g->by)
-                                 : cli_copy(g->value, g->by, to, err);
+        return *g->value == '\0' ? co_fail(err, -EINVAL, "%s requires the name of a file", g->by)
+                                 : cli_copy(g->value, to, err);
     }
     return 0;
 }

@@ -77,12 +77,12 @@ static int machine_init(struct machine *m, const struct topology *t, const struc
         .homes = calloc(t->n_cpus, sizeof *m->homes),
     };
     if (m->row == NULL || m->cores == NULL || m->homes == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu CPUs", t->n_cpus);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < t->n_cpus; i++)
         if (cpu_set_has(allowed, t->cpus[i].cpu))
             m->row[m->n_row++] = t->cpus[i];
     if (m->n_row == 0)
-        return co_fail(err, -ENODEV, "none of the CPUs that are allowed is one of this machine's");
+        return co_fail(err, -ENODEV, "none of the allowed CPUs exists on this machine");
     list_cores_and_homes(m);
     return 0;
 }
@@ -162,8 +162,7 @@ static int bind_to_cores(const struct machine *m, const struct seat *seat,
     if (n < (size_t)home->n_ranks)
         return co_fail(
             err, -ERANGE,
-            "NUMA node %u has %zu core%s that we may use, for %d ranks: there is none of "
-            "its own for each: try --bind-to numa",
+            "NUMA node %u has %zu usable core%s for %d ranks, which is too few; use --bind-to numa",
             m->row[home->cpus.first].node, n, n == 1 ? "" : "s", home->n_ranks);
     struct range own = take_part(cores, (size_t)seat->number, (size_t)home->n_ranks);
     for (size_t i = own.first; i < own.end; i++)
@@ -267,7 +266,7 @@ int placement_make(const struct topology *topology, const struct placement_wish 
     co_autofree struct seat *seats = calloc((size_t)wish->n_ranks, sizeof *seats);
     int rc = machine_init(&m, topology, wish->allowed, err);
     if (rc == 0 && seats == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for %d ranks", wish->n_ranks);
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc == 0)
         seat_ranks(&m, wish, seats);
     for (int i = 0; rc == 0 && i < wish->n_ranks; i++)

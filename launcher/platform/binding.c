@@ -53,9 +53,9 @@ static int place(const struct binding_request *r, const struct gpus *gpus, struc
     co_autofree struct topology *topology = NULL;
     co_autofree const struct cpu_set **near = calloc((size_t)r->n_ranks, sizeof *near);
     if (near == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks", r->n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     if (sched_getaffinity(0, sizeof allowed, (cpu_set_t *)&allowed) < 0)
-        return co_fail(err, -errno, "cannot ask which CPUs are allowed: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot read the allowed CPUs: %s", strerror(errno));
     int rc = topology_load(NULL, &topology, err);
     if (rc < 0)
         return rc;
@@ -70,7 +70,7 @@ int binding_find(const struct binding_request *r, struct binding **ret, struct c
     co_autofree struct gpus *gpus = NULL;
     co_autofree struct binding *b = make_binding(r);
     if (b == NULL || gpus_find("", &gpus) < 0)
-        return co_fail(err, -ENOMEM, "no memory to bind %d ranks", r->n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = place(r, gpus, b, err);
     if (rc < 0 && !b->is_bound)
         return co_fail_in(err, "--report-bindings");
@@ -130,16 +130,18 @@ static int open_hwloc(struct hwloc *h, struct co_error *err)
 {
     struct co_error why;
     if (linkage_load(library_name, &h->library, &why) < 0)
-        return co_fail(err, -ENOTSUP, "%s is needed and cannot be loaded: %s: install hwloc 2",
-                       library_name, why.text);
+        return co_fail(err, -ENOTSUP, "cannot load %s: %s; install hwloc 2", library_name,
+                       why.text);
 #define TAKE(name)                                                                                 \
     if ((h->name = (__typeof__(h->name))dlsym(h->library, #name)) == NULL)                         \
-        return co_fail(err, -ENOTSUP, "%s has no %s: install hwloc 2", library_name, #name);
+        return co_fail(err, -ENOTSUP, "%s lacks %s; install hwloc 2", library_name, #name);
     HWLOC_CALLS(TAKE)
 #undef TAKE
     if (h->hwloc_get_api_version() >> 16 != HWLOC_API_VERSION >> 16)
-        return co_fail(err, -ENOTSUP, "%s is of another version than ddprun was built for",
-                       library_name);
+        return co_fail(
+            err, -ENOTSUP,
+            "%s has another version than ddprun was built for; install that of the build",
+            library_name);
     return 0;
 }
 
@@ -161,9 +163,9 @@ static int load_topology(const struct hwloc *h, const char *synthetic, hwloc_top
                          struct co_error *err)
 {
     if (synthetic != NULL && h->hwloc_topology_set_synthetic(t, synthetic) < 0)
-        return co_fail(err, -EINVAL, "'%.200s' describes no machine", synthetic);
+        return co_fail(err, -EINVAL, "'%.200s' is not a valid hwloc topology file", synthetic);
     if (h->hwloc_topology_load(t) < 0) /* devices are left out as long as nobody asks */
-        return co_fail(err, -EIO, "hwloc cannot tell what this machine is made of: %s",
+        return co_fail(err, -EIO, "hwloc cannot read the topology of this machine: %s",
                        strerror(errno));
     return 0;
 }
@@ -228,18 +230,19 @@ static int copy_cpus(const struct hwloc *h, hwloc_topology_t t, struct topology 
     int depth = h->hwloc_get_type_depth(t, HWLOC_OBJ_PU);
     size_t n = h->hwloc_get_nbobjs_by_depth(t, depth);
     if (n < 1 || n > CPU_SET_CPUS)
-        return co_fail(err, -EINVAL, "a machine of %zu CPUs: ddprun knows up to %d", n,
+        return co_fail(err, -EINVAL, "the machine has %zu CPUs; ddprun supports up to %d", n,
                        CPU_SET_CPUS);
     co_autofree struct topology *to = malloc(sizeof *to + n * sizeof to->cpus[0]);
     if (to == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu CPUs", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     to->n_cpus = n;
     for (size_t i = 0; i < n; i++) {
         hwloc_obj_t pu = h->hwloc_get_obj_by_depth(t, depth, (unsigned)i);
         uint32_t core = index_of(find_above(pu, HWLOC_OBJ_CORE), pu->logical_index);
         if (pu->os_index >= CPU_SET_CPUS)
-            return co_fail(err, -EINVAL, "CPU %u: ddprun knows up to %d", pu->os_index,
-                           CPU_SET_CPUS);
+            return co_fail(err, -EINVAL,
+                           "the machine has a CPU %u; ddprun supports numbers up to %d",
+                           pu->os_index, CPU_SET_CPUS);
         to->cpus[i] = (struct topology_cpu){
             .cpu = pu->os_index,
             .core = core,

@@ -26,10 +26,11 @@ static int explain_interpreter(const char *path, const char *line, int error, st
     const char *name = line + 2 + strspn(line + 2, " \t");
     int n = (int)strcspn(name, " \t");
     if (n > 0 && name[n - 1] == '\r')
-        return co_fail(err, -ENOENT,
-                       "cannot execute '%.400s': its first line ends in CR LF, so that its "
-                       "interpreter would be '%.*s\\r': save it with LF only",
-                       path, n - 1, name);
+        return co_fail(
+            err, -ENOENT,
+            "cannot execute '%.400s': its first line ends in CR LF, so that its interpreter would "
+            "be '%.*s\\r'; save it with LF line ends (sed -i 's/\\r$//' FILE)",
+            path, n - 1, name);
     if (error == ENOENT)
         return co_fail(
             err, -ENOENT,
@@ -58,20 +59,18 @@ int exec_error_explain(const char *path, int error, struct co_error *err)
         return explain_interpreter(path, line, error == EACCES ? EACCES : ENOENT, err);
     switch (error) {
     case ENOENT:
-        return co_fail(
-            err, -ENOENT,
-            "cannot execute '%.400s': the loader that it was linked for cannot be found: "
-            "was it built for another system?",
-            path);
+        return co_fail(err, -ENOENT,
+                       "cannot execute '%.400s': its dynamic loader is missing; was it built for "
+                       "another system?",
+                       path);
     case EACCES:
         return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
                        executable ? "permission denied" : "no execute permission: try chmod +x");
     case ENOEXEC:
         return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
                        strncmp(line, "\177ELF", 4) == 0
-                           ? "it was built for another kind of machine"
-                           : "it is no binary program, and no first line like #!/bin/sh says what "
-                             "runs it");
+                           ? "it was built for another machine architecture"
+                           : "it is not a binary program, and has no first line such as #!/bin/sh");
     case E2BIG:
         return co_fail(err, -EACCES,
                        "cannot execute '%.400s': its arguments and environment are too long", path);

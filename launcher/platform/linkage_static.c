@@ -21,6 +21,5 @@ int linkage_load(const char *name, void **ret, struct co_error *err)
 {
     (void)name, (void)ret;
     return co_fail(err, -ELIBACC,
-                   "this ddprun is the static one, which loads no libraries: use one that is "
-                   "installed");
+                   "this is ddprun-static, which does not load libraries; use an installed ddprun");
 }

@@ -129,8 +129,8 @@ static void on_timeout(uv_timer_t *timer)
     struct search *s = timer->data;
     resolve_cancel(s->question);
     uv_close((uv_handle_t *)timer, NULL);
-    s->code = co_fail(s->err, -EAGAIN, "no address of '%.200s' was found within %d ms", s->host,
-                      MASTER_IP_WAIT_MS);
+    s->code = co_fail(s->err, -EAGAIN, "timed out after %d ms waiting for the address of '%.200s'",
+                      MASTER_IP_WAIT_MS, s->host);
 }
 
 /* A name is resolved in an event loop of its own, so that no other event of the node comes

@@ -90,13 +90,15 @@ static int read_order(int fd, struct co_buf *in, struct co_error *err)
     for (;;) {
         ssize_t whole = launch_order_len(co_buf_bytes(in), co_buf_len(in));
         if (whole != 0)
-            return whole > 0 ? 0 : co_fail(err, (int)whole, "an order that is too long");
+            return whole > 0
+                       ? 0
+                       : co_fail(err, (int)whole, "protocol error: the launch request is too long");
         uint8_t *room = co_buf_room(in, READ_BYTES);
         if (room == NULL)
-            return co_fail(err, -ENOMEM, "no memory for an order");
+            return co_fail(err, -ENOMEM, "out of memory");
         ssize_t n = read(fd, room, READ_BYTES);
         if (n == 0 || (n < 0 && errno != EINTR))
-            return co_fail(err, -EPIPE, "the ddprun that started this one is gone");
+            return co_fail(err, -EPIPE, "lost contact with the launching ddprun");
         co_buf_added(in, n > 0 ? (size_t)n : 0);
     }
 }
@@ -106,13 +108,13 @@ static int obey(struct launch_channel *l, const char *from, struct co_error *err
     const struct launch_order *o = &l->order;
     const char *host = o->host[0] != '\0' ? o->host : from;
     if (host[0] == '\0')
-        return co_fail(err, -EPROTO,
-                       "the address of the ddprun that starts the job is not known: neither "
-                       "SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR is set on the host; give it by "
-                       "--local-addr");
+        return co_fail(
+            err, -EPROTO,
+            "cannot determine the address of the launching host (SSH_CONNECTION and "
+            "SLURM_LAUNCH_NODE_IPADDR are unset); pass --local-addr to the launching ddprun");
     l->endpoint = co_format(strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host, o->port);
     if (l->endpoint == NULL)
-        return co_fail(err, -ENOMEM, "no memory for an order");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (char **v = o->env; *v != NULL; v++) {
         char *equals = strchr(*v, '=');
         *equals = '\0';
@@ -120,10 +122,12 @@ static int obey(struct launch_channel *l, const char *from, struct co_error *err
             return co_fail(err, -errno, "cannot set %.100s: %s", *v, strerror(errno));
     }
     if (chdir(o->dir) < 0)
-        return co_fail(err, -errno, "cannot enter '%.300s': %s; --wdir says where else to start",
-                       o->dir, strerror(errno));
+        return co_fail(
+            err, -errno,
+            "cannot change to directory '%.300s': %s; use --wdir to start in another one", o->dir,
+            strerror(errno));
     snprintf(l->n_ranks, sizeof l->n_ranks, "%u", o->n_ranks);
-    l->assignment = (struct node_assignment){.by = "the starter",
+    l->assignment = (struct node_assignment){.by = "the launching ddprun",
                                              .is_whole = true,
                                              .name = o->name,
                                              .nodes = o->nodes,
@@ -138,13 +142,13 @@ int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err)
     struct co_buf in = {0};
     struct launch_channel l = {.fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)};
     if (l.fd < 0 || dup2(null_fd, STDIN_FILENO) < 0)
-        return co_fail(err, -errno, "cannot take standard input over: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot take over standard input: %s", strerror(errno));
     say_line(LAUNCH_UP, find_from(from));
     int rc = read_order(l.fd, &in, err);
     size_t len = co_buf_len(&in);
     l.bytes = rc == 0 ? malloc(len) : NULL;
     if (rc == 0 && l.bytes == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for an order");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc == 0) {
         memcpy(l.bytes, co_buf_bytes(&in), len);
         l.n_bytes = len;
@@ -183,10 +187,10 @@ int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_err
     char *digits = (char *)l->order.token;
     size_t n = strlen(digits);
     if (n / 2 > sizeof token || co_parse_hex(digits, token, n / 2) < 0)
-        return co_fail(err, -EPROTO, "an order with a token that is none");
+        return co_fail(err, -EPROTO, "protocol error: invalid token in the launch request");
     w->key = calloc(1, sizeof *w->key);
     int rc = w->key != NULL ? seal_key_init(w->key, token, n / 2, err)
-                            : co_fail(err, -ENOMEM, "no memory for a key");
+                            : co_fail(err, -ENOMEM, "out of memory");
     explicit_bzero(token, sizeof token);
     explicit_bzero(digits, n);
     if (rc < 0) {
@@ -231,7 +235,7 @@ int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_callbac
 {
     struct launch_watch *w = calloc(1, sizeof *w);
     if (w == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a launch channel");
+        return co_fail(err, -ENOMEM, "out of memory");
     w->fd = fd;
     w->callbacks = *callbacks;
     w->poll.data = w;

@@ -26,11 +26,13 @@ static int read_up(const char *text, size_t len, char *from, struct co_error *er
     int protocol = 0, n = 0;
     snprintf(line, sizeof line, "%.*s", len < sizeof line ? (int)len : 0, text);
     if (sscanf(line, "%9d %n", &protocol, &n) < 1 || n == 0 || protocol != LAUNCH_PROTOCOL)
-        return co_fail(err, -EPROTO, "the ddprun there is another version");
+        return co_fail(err, -EPROTO,
+                       "ddprun there has another version; install the same one on all hosts");
     const char *address = line + n;
     size_t n_figures = strspn(address, "0123456789abcdefABCDEF.:%-");
     if (address[0] == '\0' || address[n_figures] != '\0' || n_figures >= LAUNCH_FROM_BYTES)
-        return co_fail(err, -EPROTO, "the ddprun there names no address: '%.60s'", address);
+        return co_fail(err, -EPROTO, "protocol error: ddprun there sent an invalid address '%.60s'",
+                       address);
     strcpy(from, strcmp(address, "-") == 0 ? "" : address);
     return 0;
 }
@@ -42,7 +44,8 @@ static int read_wants(const char *text, size_t len, char *machine, struct co_err
     size_t n = strspn(name, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
     if (n == 0 || name[n] != '\0')
         return co_fail(err, -EPROTO,
-                       "a ddprun is wanted there, for a kind of machine without name");
+                       "the host reported no machine architecture, so ddprun cannot be sent; "
+                       "install ddprun there");
     strcpy(machine, name);
     return 0;
 }
@@ -57,7 +60,9 @@ int launch_find_line(enum launch_line which, const uint8_t *bytes, size_t len, s
     if (newline == NULL)
         return len <= LAUNCH_CHATTER_MAX_BYTES
                    ? 0
-                   : co_fail(err, -E2BIG, "what comes from there is not ddprun's");
+                   : co_fail(err, -E2BIG,
+                             "unexpected output from the remote shell; make sure that login "
+                             "scripts print nothing in non-interactive shells");
     *ret_used = (size_t)(newline + 1 - text);
     if (which == LAUNCH_READY)
         return 1;
@@ -164,17 +169,23 @@ static int take_text(char tag, const char *text, struct launch_order *o, struct 
         if ((char)texts[i].tag != tag)
             continue;
         if (*to != NULL)
-            return co_fail(err, -EPROTO, "an order with two %ss", texts[i].what);
+            return co_fail(err, -EPROTO,
+                           "protocol error: the launch request has two %ss; use the same ddprun "
+                           "version on all hosts",
+                           texts[i].what);
         *to = text;
         return 0;
     }
-    return co_fail(err, -EPROTO, "an order with a part '%c'", tag > ' ' && tag <= '~' ? tag : '?');
+    return co_fail(err, -EPROTO,
+                   "protocol error: the launch request has an unknown part '%c'; use the same "
+                   "ddprun version on all hosts",
+                   tag > ' ' && tag <= '~' ? tag : '?');
 }
 
 static int take_number(char tag, const char *text, struct launch_order *o, struct co_error *err)
 {
     int64_t n, max = tag == TAG_PORT ? UINT16_MAX : INT32_MAX;
-    int rc = co_parse_int("an order's number", text, 0, max, &n, err);
+    int rc = co_parse_int("the launch request", text, 0, max, &n, err);
     if (rc < 0)
         return err != NULL ? err->code = -EPROTO : -EPROTO;
     if (tag == TAG_PORT)
@@ -193,7 +204,8 @@ static int take_record(char *record, struct launch_order *o, struct co_error *er
         return 0;
     case TAG_ENV:
         if (strchr(text, '=') == NULL || *text == '=')
-            return co_fail(err, -EPROTO, "an order with a variable that has no name or value");
+            return co_fail(err, -EPROTO,
+                           "protocol error: the launch request has an invalid variable");
         o->env[o->n_env++] = text;
         return 0;
     case TAG_PORT:
@@ -208,10 +220,15 @@ static int check_order(const struct launch_order *o, struct co_error *err)
 {
     for (size_t i = 0; i < N_TEXTS; i++)
         if (*(const char *const *)((const char *)o + texts[i].at) == NULL)
-            return co_fail(err, -EPROTO, "an order without a %s", texts[i].what);
+            return co_fail(err, -EPROTO,
+                           "protocol error: the launch request has no %s; use the same ddprun "
+                           "version on all hosts",
+                           texts[i].what);
     if (o->n_argv == 0 || o->port == 0 || o->dir[0] != '/' || o->name[0] == '\0' ||
         o->run_id[0] == '\0')
-        return co_fail(err, -EPROTO, "an order without words, port, folder, name or run id");
+        return co_fail(
+            err, -EPROTO,
+            "protocol error: the launch request lacks a command, port, directory, name or run id");
     return 0;
 }
 
@@ -227,13 +244,14 @@ int launch_take_order(char *bytes, size_t len, struct launch_order *ret, struct 
 {
     struct launch_order o = {0};
     if (len == 0 || bytes[len - 1] != '\0')
-        return co_fail(err, -EPROTO, "what came is no order");
+        return co_fail(err, -EPROTO, "protocol error: invalid launch request");
     size_t n_argv = count_records(bytes, len, TAG_ARG), n_env = count_records(bytes, len, TAG_ENV);
     if (n_argv > LAUNCH_ORDER_MAX_WORDS || n_env > LAUNCH_ORDER_MAX_WORDS)
-        return co_fail(err, -EPROTO, "an order with more than %d words", LAUNCH_ORDER_MAX_WORDS);
+        return co_fail(err, -EPROTO, "protocol error: the launch request has more than %d words",
+                       LAUNCH_ORDER_MAX_WORDS);
     o.argv = calloc(n_argv + 1, sizeof *o.argv);
     o.env = calloc(n_env + 1, sizeof *o.env);
-    int rc = o.argv == NULL || o.env == NULL ? co_fail(err, -ENOMEM, "no memory for an order") : 0;
+    int rc = o.argv == NULL || o.env == NULL ? co_fail(err, -ENOMEM, "out of memory") : 0;
     for (char *at = bytes; rc == 0 && at < bytes + len && *at != TAG_GO; at += strlen(at) + 1)
         rc = take_record(at, &o, err);
     if (rc == 0)

@@ -35,17 +35,18 @@ static int read_program(int fd, const char *path, struct payload *p, struct co_e
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return co_fail(err, -errno, "cannot look at '%s': %s", path, strerror(errno));
+        return co_fail(err, -errno, "cannot stat '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > PAYLOAD_MAX_BYTES)
-        return co_fail(err, -EFBIG, "'%s' is no program of 1 to %d bytes", path, PAYLOAD_MAX_BYTES);
+        return co_fail(err, -EFBIG, "'%s' is not a program of 1 to %d bytes", path,
+                       PAYLOAD_MAX_BYTES);
     p->n_bytes = (size_t)st.st_size;
     p->bytes = malloc(p->n_bytes);
     if (p->bytes == NULL)
-        return co_fail(err, -ENOMEM, "no memory for '%s'", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     ssize_t n = co_read_all(fd, p->bytes, p->n_bytes);
     return n == (ssize_t)p->n_bytes
                ? 0
-               : co_fail(err, n < 0 ? (int)n : -EIO, "cannot read '%s' to its end", path);
+               : co_fail(err, n < 0 ? (int)n : -EIO, "cannot read all of '%s'", path);
 }
 
 static void describe_payload(struct payload *p)
@@ -64,11 +65,12 @@ static int check_terms(const struct payload *p, const char *path, struct co_erro
 {
     const char *terms = launch_terms_in(p->bytes, p->n_bytes);
     if (terms == NULL)
-        return co_fail(err, -ENOEXEC, "'%s' is no ddprun", path);
+        return co_fail(err, -ENOEXEC, "'%s' is not a ddprun-static", path);
     if (strcmp(terms, launch_terms()) != 0)
-        return co_fail(err, -ENOEXEC,
-                       "'%s' is ddprun %.64s, and this one is %s: install both again", path, terms,
-                       launch_terms());
+        return co_fail(
+            err, -ENOEXEC,
+            "'%s' is ddprun %.64s, but this is ddprun %s; install both from the same build", path,
+            terms, launch_terms());
     return 0;
 }
 
@@ -78,12 +80,12 @@ int payload_open(struct payload *ret, struct co_error *err)
     char path[PATH_MAX] = "/proc/self/exe";
     int rc = linkage_is_static() ? 0 : plugin_path_find("ddprun-static", path);
     if (rc < 0)
-        return co_fail(err, rc, "cannot tell where ddprun-static is: %s", strerror(-rc));
+        return co_fail(err, rc, "cannot locate ddprun-static: %s", strerror(-rc));
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return co_fail(err, -errno, "cannot read '%s': %s%s, or use --bcast never", path,
                        strerror(errno),
-                       errno == ENOENT ? ": build ddprun with -Dstatic_program=enabled" : "");
+                       errno == ENOENT ? "; build ddprun with -Dstatic_program=enabled" : "");
     rc = read_program(fd, path, &p, err) ?: check_terms(&p, path, err);
     if (rc < 0) {
         payload_close(&p);

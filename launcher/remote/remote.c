@@ -35,15 +35,16 @@
 
 enum { LAST_SLACK_MS = 10000 };
 
-__attribute__((format(printf, 2, 3))) static void say_line(struct remote *r, const char *format,
-                                                           ...)
+__attribute__((format(printf, 3, 4))) static void
+say_line(struct remote *r, enum co_severity severity, const char *format, ...)
 {
-    char line[CO_ERROR_TEXT_BYTES + 64];
+    char text[CO_ERROR_TEXT_BYTES + 64];
+    char line[sizeof text + sizeof "ddprun: warning: \n"];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line - 1, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    strcat(line, "\n");
+    snprintf(line, sizeof line, "ddprun: %s: %s\n", co_severity_name(severity), text);
     output_report(r->output, line);
 }
 
@@ -109,15 +110,21 @@ static void on_result(void *arg, const struct message *m)
 {
     struct remote *r = arg;
     if (job_report_add(&r->report, m) < 0)
-        say_line(r, "ddprun: warning: no memory for all of the report: ranks are missing there");
+        say_line(r, CO_WARNING, "out of memory: the report lacks some ranks");
 }
 
-static void on_line(void *arg, const char *line)
+static void on_line(void *arg, enum co_severity severity, const char *line)
 {
-    say_line(arg, "ddprun: %s", line);
+    say_line(arg, severity, "%s", line);
 }
 
 /* --- hosts --- */
+
+/* Is the job to start without a host that failed? */
+static enum co_severity host_severity(const struct remote *r)
+{
+    return r->spec->world.min_nodes < r->n_hosts ? CO_WARNING : CO_ERROR;
+}
 
 /* The same reason of many hosts takes one line for the first, and one for all others. */
 static void say_failed(struct remote *r, const char *host, const char *why)
@@ -134,7 +141,7 @@ static void say_failed(struct remote *r, const char *host, const char *why)
         s->n++;
         return;
     }
-    say_line(r, "ddprun: %s: %s", host, why);
+    say_line(r, host_severity(r), "%s: %s", host, why);
     if (r->n_same < REMOTE_SAME_WHYS) {
         *s = (struct remote_same){0};
         snprintf(s->why, sizeof s->why, "%s", why);
@@ -147,9 +154,10 @@ static void say_same(struct remote *r)
 {
     for (const struct remote_same *s = r->same; s < r->same + r->n_same; s++)
         if (s->n > s->n_named)
-            say_line(r, "ddprun: %s and %zu more: %s", s->names, s->n - s->n_named, s->why);
+            say_line(r, host_severity(r), "%s and %zu more: %s", s->names, s->n - s->n_named,
+                     s->why);
         else if (s->n > 0)
-            say_line(r, "ddprun: %s: %s", s->names, s->why);
+            say_line(r, host_severity(r), "%s: %s", s->names, s->why);
     r->n_same = 0;
 }
 
@@ -160,7 +168,7 @@ static void on_host(struct remote_host *h, enum bringup_phase phase, const char 
     if (bringup_get(r->bringup, host_number(h)) == BRINGUP_FAILED)
         return;
     if (phase == BRINGUP_REACHING && r->spec->verbose > 0)
-        say_line(r, "ddprun: %s: sending it ddprun %s, %.1f MiB", h->host->name, r->payload.name,
+        say_line(r, CO_NOTE, "%s: sending ddprun %s (%.1f MiB)", h->host->name, r->payload.name,
                  (double)r->payload.n_bytes / (1 << 20));
     if (phase == BRINGUP_FAILED && why[0] != '\0')
         say_failed(r, h->host->name, why);
@@ -180,9 +188,10 @@ static void give_up_late(struct remote *r, size_t i)
     struct remote_host *h = &r->hosts[i];
     char time[REPORT_DURATION_BYTES], said[REMOTE_WHY_BYTES - 64];
     remote_host_said(h, said, sizeof said);
-    snprintf(h->why, sizeof h->why, "no answer within %s%s%s",
+    snprintf(h->why, sizeof h->why,
+             "timed out after %s waiting for ssh and ddprun to answer (--connect-timeout)%s%s",
              report_duration(r->spec->remote->way.reach_ms, time, sizeof time),
-             said[0] != '\0' ? "; it said last: " : "", said);
+             said[0] != '\0' ? "; last output: " : "", said);
     remote_host_kill(h);
     on_host(h, BRINGUP_FAILED, h->why);
 }
@@ -197,7 +206,7 @@ static void tell_all(struct remote *r)
             bringup_set(r->bringup, i, BRINGUP_TOLD, co_now_ms());
             if (remote_host_tell(&r->hosts[i]) < 0) {
                 remote_host_kill(&r->hosts[i]);
-                on_host(&r->hosts[i], BRINGUP_FAILED, "no memory for its order");
+                on_host(&r->hosts[i], BRINGUP_FAILED, "out of memory");
             }
         }
 }
@@ -283,8 +292,7 @@ static void on_spawner(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while (!r->ended && (rc = spawner_receive(&r->spawner, &report)) != -EAGAIN) {
         if (rc == 0) {
-            say_line(
-                r, "ddprun: internal error: the process that starts the ways to the hosts is gone");
+            say_line(r, CO_ERROR, "internal error: the process that starts ssh is gone");
             r->ended = true;
         } else if (report.event == SPAWNER_STARTED) {
             remote_host_started(&r->hosts[report.local_rank], report.pid);
@@ -292,7 +300,7 @@ static void on_spawner(uv_poll_t *poll, int status, int events)
             on_host_ended(r, (size_t)report.local_rank, report.status);
         } else if (report.event == SPAWNER_START_FAILED) {
             struct remote_host *h = &r->hosts[report.local_rank];
-            snprintf(h->why, sizeof h->why, "its command cannot be executed: %s",
+            snprintf(h->why, sizeof h->why, "cannot execute the command that reaches it: %s",
                      strerror(report.status));
             on_host_ended(r, (size_t)report.local_rank, 0);
         }
@@ -367,7 +375,7 @@ static int listen_to_signals(struct remote *r, struct co_error *err)
         sigdelset(&set, SIGHUP);
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signal_fd < 0)
-        return co_fail(err, -errno, "cannot listen to signals: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot listen for signals: %s", strerror(errno));
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGCHLD, SIG_DFL);
@@ -389,7 +397,7 @@ static int make_hosts(struct remote *r, struct co_error *err)
     r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
     r->bringup = bringup_create(&limits);
     if (r->hosts == NULL || r->bringup == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu hosts", s->hosts.n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < s->hosts.n; i++)
         r->hosts[i] =
             (struct remote_host){.remote = r,
@@ -495,22 +503,24 @@ static void say_last(struct remote *r)
     bool drained = false;
     say_same(r);
     if (was_stopped(r))
-        say_line(r, "ddprun: stopped by %s after %s",
+        say_line(r, CO_NOTE, "stopped by %s after %s",
                  report_signal(r->stop_signal, name, sizeof name),
                  report_duration(co_now_ms() - r->begun_ms, took, sizeof took));
     else if (r->has_verdict && r->is_ours_to_tell)
-        say_line(r, "ddprun: %s", r->verdict_text);
+        say_line(r, CO_ERROR, "%s", r->verdict_text);
     else if (!r->has_verdict && bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_SHORT)
-        say_line(r, "ddprun: %u node%s needed, and %zu of %zu hosts cannot be one",
-                 r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? " is" : "s are",
+        say_line(r, CO_ERROR,
+                 "not enough hosts: %u node%s required, but %zu of %zu hosts failed to start; fix "
+                 "them or lower --nnodes MIN:MAX",
+                 r->spec->world.min_nodes, r->spec->world.min_nodes == 1 ? "" : "s",
                  bringup_count(r->bringup, BRINGUP_FAILED), r->n_hosts);
     else if (!r->has_verdict && r->refusal_code == 0)
-        say_line(r, "ddprun: no node is left");
+        say_line(r, CO_ERROR, "no node is left: all of them exited or lost contact");
     if (r->guessed[0] != '\0' && r->stop_signal == 0 &&
         the_end(r).exit_code == REMOTE_EXIT_UNREACHABLE)
-        say_line(r,
-                 "ddprun: note: the hosts do not know how they reach this one, and got the address "
-                 "%s: give another one by --local-addr",
+        say_line(r, CO_NOTE,
+                 "the hosts cannot determine the address of this host and used %s; use "
+                 "--local-addr to pass another one",
                  r->guessed);
     output_drain(r->output, on_drained, &drained);
     while (!drained)
@@ -521,7 +531,7 @@ static void write_report(struct remote *r, const struct node_end *end)
 {
     struct co_error err;
     if (remote_report_write(r, end->exit_code, was_stopped(r) ? r->stop_signal : 0, &err) < 0)
-        say_line(r, "ddprun: warning: %s", err.text);
+        say_line(r, CO_WARNING, "%s", err.text);
 }
 
 int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, struct co_error *err)
@@ -539,7 +549,7 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
     if (rc == 0) {
         r.begun_ms = co_now_ms();
         if (r.note[0] != '\0')
-            say_line(&r, "ddprun: %s", r.note);
+            say_line(&r, CO_WARNING, "%s", r.note);
         follow_bringup(&r);
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);

@@ -108,8 +108,8 @@ static void send_payload(struct remote_host *h, const char *machine)
     char why[REMOTE_WHY_BYTES];
     if (strcmp(machine, p->machine) != 0) {
         snprintf(why, sizeof why,
-                 "no ddprun of this version is installed there, and ours is for another kind of "
-                 "machine: %s, and not %s",
+                 "no ddprun of this version is installed there, and ddprun-static here is for %s, "
+                 "not %s; install ddprun there",
                  p->machine, machine);
         give_up(h, why);
         return;
@@ -156,7 +156,7 @@ static void look_at_line(struct remote_host *h, enum launch_line which)
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         h->remote->on_host(h, BRINGUP_UP, "");
     } else if (rc > 0 && pass_output_on(h) < 0) {
-        give_up(h, "no memory for its output");
+        give_up(h, "out of memory");
     } else if (rc > 0) {
         h->remote->on_host(h, BRINGUP_READY, "");
     }
@@ -355,7 +355,7 @@ int remote_host_start(struct remote_host *h)
         if (theirs[i] >= 0)
             close(theirs[i]);
     if (rc < 0 && h->why[0] == '\0')
-        snprintf(h->why, sizeof h->why, "cannot be reached for: %s", strerror(-rc));
+        snprintf(h->why, sizeof h->why, "cannot start ssh: %s", strerror(-rc));
     h->runs = rc == 0;
     return rc;
 }

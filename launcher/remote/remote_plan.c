@@ -161,7 +161,7 @@ int remote_command_make(const struct remote *r, const struct host *host, bool ma
     if (rc == 0 && host != NULL)
         rc = program_find(words[0], &host_env_real, ret_path, err);
     else if (rc == 0 && (*ret_path = strdup(r->program)) == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for a command");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc == 0)
         *ret_words = co_take(&words);
     return rc;
@@ -176,7 +176,7 @@ static int make_token(struct remote *r, struct job_world *w, struct co_error *er
     r->token = malloc(2 * TOKEN_BYTES + 1);
     w->key = calloc(1, sizeof *w->key);
     if (r->token == NULL || w->key == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a token");
+        return co_fail(err, -ENOMEM, "out of memory");
     if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
         return co_fail(err, -EIO, "cannot get random bytes for a token: %s", strerror(errno));
     co_print_hex(token, sizeof token, r->token);
@@ -194,7 +194,7 @@ static int make_words(struct remote *r, struct co_error *err)
                  !r->spec->as_torchrun;
     char *const first[] = {argv[0], label ? (char *)"--label" : NULL, NULL};
     r->argv = co_join_words((char *const *const[]){first, argv + 1}, 2);
-    return r->argv != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+    return r->argv != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }
 
 static int find_places(struct remote *r, struct co_error *err)
@@ -204,7 +204,7 @@ static int find_places(struct remote *r, struct co_error *err)
     co_autofree char *here = getcwd(NULL, 0);
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     if (n < 0 || here == NULL)
-        return co_fail(err, -errno, "cannot find out where this ddprun is: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot locate this ddprun: %s", strerror(errno));
     program[n] = '\0';
     bool is_absolute = spec->wdir != NULL && spec->wdir[0] == '/';
     r->dir =
@@ -214,7 +214,7 @@ static int find_places(struct remote *r, struct co_error *err)
     r->program = strdup(program);
     return r->dir != NULL && r->nodes != NULL && r->program != NULL
                ? 0
-               : co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+               : co_fail(err, -ENOMEM, "out of memory");
 }
 
 /* By default there needs not be one; one that is no use is worth a word. */
@@ -228,7 +228,7 @@ static int find_payload(struct remote *r, struct co_error *err)
     if (send == REMOTE_SEND_ALWAYS || rc == -ENOMEM)
         return co_fail(err, rc, "%s", why.text);
     if (rc != -ENOENT)
-        snprintf(r->note, sizeof r->note, "no ddprun can be sent to hosts: %s", why.text);
+        snprintf(r->note, sizeof r->note, "cannot send ddprun to hosts: %s", why.text);
     return 0;
 }
 
@@ -237,7 +237,7 @@ int remote_plan_make(struct remote *r, struct job_world *world, struct co_error 
     int rc = find_places(r, err) ?: find_payload(r, err) ?: make_words(r, err);
     if (rc == 0 && (remote_env_make(environ, r->spec->exports, &r->env) < 0 ||
                     remote_shell_env_make(environ, &r->shell_env) < 0))
-        rc = co_fail(err, -ENOMEM, "no memory for the hosts' orders");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     return rc < 0 ? rc : make_token(r, world, err);
 }
 
@@ -269,7 +269,7 @@ static void show_host(const struct remote *r, const struct host *h, uint32_t n_r
     }
     if (may_be_sent)
         fputs(r->spec->remote->send == REMOTE_SEND_ALWAYS ? ", sent there"
-                                                          : ", sent there if need be",
+                                                          : ", sent there if missing",
               out);
     fputc('\n', out);
 }

@@ -41,15 +41,15 @@ struct remote_roster {
     struct close_group close_group;
 };
 
-__attribute__((format(printf, 2, 3))) static void pass_line(struct remote_roster *r,
-                                                            const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+pass_line(struct remote_roster *r, enum co_severity severity, const char *format, ...)
 {
     char line[WAIT_LINE_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    r->callbacks.on_line(r->callbacks.arg, line);
+    r->callbacks.on_line(r->callbacks.arg, severity, line);
 }
 
 static void on_job(void *arg, const char *run_id, const struct roster *roster)
@@ -144,14 +144,14 @@ static void on_line_timer(uv_timer_t *timer)
     enum roster_state state = roster_get_state(roster);
     struct message_progress p;
     if (r->cause[0] != '\0') /* it takes long until there is more to say */
-        pass_line(r, "%s", r->cause);
+        pass_line(r, CO_NOTE, "%s", r->cause);
     r->cause[0] = '\0';
     if (state != ROSTER_GATHERING && state != ROSTER_OPEN)
         return;
     fill_progress(r, roster, &p);
     wait_text_progress(&r->text, &p);
     if (wait_line_look(&r->shown, &r->text, co_now_ms()) == WAIT_CHANGED)
-        pass_line(r, "%s", r->text.line);
+        pass_line(r, CO_NOTE, "%s", r->text.line);
 }
 
 static void begin_wait(struct remote_roster *r)
@@ -180,10 +180,11 @@ static void announce(struct remote_roster *r, const struct roster *roster)
         }
     const char *excluded = roster_newly_excluded(roster);
     if (roster_generation(roster) > 0 || r->spec->verbose > 0)
-        pass_line(r, "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s",
+        pass_line(r, CO_NOTE,
+                  "%s%s%s%sgeneration %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " rank%s",
                   r->cause, r->cause[0] != '\0' ? "; " : "", excluded,
-                  excluded[0] != '\0' ? " takes no part any more; " : "", roster_generation(roster),
-                  n_nodes, n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
+                  excluded[0] != '\0' ? " is excluded; " : "", roster_generation(roster), n_nodes,
+                  n_nodes == 1 ? "" : "s", n_ranks, n_ranks == 1 ? "" : "s");
     r->cause[0] = '\0';
 }
 
@@ -241,7 +242,7 @@ static void on_result(void *arg, const struct message *m)
 
 static void on_jobs_note(void *arg, const char *text)
 {
-    pass_line(arg, "%s", text);
+    pass_line(arg, CO_WARNING, "%s", text);
 }
 
 /* --- beginning and end --- */
@@ -300,14 +301,14 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
     const struct host_list *hosts = &spec->remote->hosts;
     struct remote_roster *r = calloc(1, sizeof *r);
     if (r == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     r->spec = spec;
     r->callbacks = *callbacks;
     job_spec_terms(spec, &r->terms);
     uv_timer_init(loop, &r->line_timer);
     r->line_timer.data = r;
     r->names = calloc(hosts->n, sizeof *r->names);
-    int rc = r->names != NULL ? 0 : co_fail(err, -ENOMEM, "no memory for a roster");
+    int rc = r->names != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; rc == 0 && i < hosts->n; i++)
         r->names[i] = hosts->hosts[i].name;
     rc = rc ?: open_jobs(r, loop, err) ?: open_listener(r, loop, err);

@@ -3,18 +3,20 @@
 #ifndef DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
 #define DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
 
+#include "common/error.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-struct co_error;
 struct job_spec;
 struct message;
 struct message_verdict;
 struct remote_roster; /* opaque */
 
 struct remote_roster_callbacks {
-    void (*on_line)(void *arg, const char *line);          /* for the terminal, without a newline */
+    /* for the terminal, without a newline */
+    void (*on_line)(void *arg, enum co_severity severity, const char *line);
     void (*on_closed)(void *arg);                          /* there is a verdict */
     void (*on_saved)(void *arg);                           /* see remote_roster_await_saved() */
     void (*on_result)(void *arg, const struct message *m); /* see struct jobs_opts; or NULL */

@@ -50,12 +50,12 @@ enum { UNKNOWN_MAX = 12 };
 
 static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOWN_MAX])
 {
-    static const char all_nodes[] = "<known when all nodes are there>";
+    static const char all_nodes[] = "<known when all nodes have joined>";
     const struct job_world *w = &spec->world;
     bool is_first = !w->has_others || w->node_rank == 0; /* no node can come before it */
     bool is_fixed = w->min_nodes == w->max_nodes;
     size_t n = 0;
-    list[n++] = (struct unknown){DDP_ENV_ERROR_FILE, "<a file in the job's folder>"};
+    list[n++] = (struct unknown){DDP_ENV_ERROR_FILE, "<a file in the job's directory>"};
     if (spec->master_port == 0)
         list[n++] = (struct unknown){DDP_ENV_MASTER_PORT, "<free port>"};
     if (spec->master_addr == NULL)
@@ -125,7 +125,7 @@ static void forget_unknown(const struct job_spec *spec, struct rank_values *valu
     struct in6_addr number;
     if (spec->master_addr != NULL && inet_pton(AF_INET, spec->master_addr, &number) != 1 &&
         inet_pton(AF_INET6, spec->master_addr, &number) != 1)
-        values->of[TEMPLATE_MASTER_IP] = "<the address behind MASTER_ADDR>";
+        values->of[TEMPLATE_MASTER_IP] = "<the address of MASTER_ADDR>";
 }
 
 static int print_rank(const struct job_spec *spec, const struct generation_place *place_of_all,

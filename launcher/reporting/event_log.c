@@ -190,7 +190,7 @@ static const char *agents_error(const struct supervisor *s, char *buf, size_t n)
         snprintf(buf, n, "stopped by signal %d: %s", v->signal, name != NULL ? name : "unknown");
         return buf;
     case OUTCOME_TIMEOUT:
-        return "the time of --timeout is over";
+        return "the job timed out (--timeout)";
     case OUTCOME_START_FAILED:
         snprintf(buf, n, "rank %d could not be started: %s", v->rank,
                  strerror(supervisor_get_rank(s, v->rank)->status));

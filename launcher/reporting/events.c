@@ -44,7 +44,7 @@ int events_open(struct events *e, const char *path, const char *job,
         return 0;
     e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (e->fd < 0)
-        return co_fail(err, -errno, "cannot open %s for events: %s", path, strerror(errno));
+        return co_fail(err, -errno, "cannot open events file %s: %s", path, strerror(errno));
     e->real_path = realpath(path, NULL);
     gethostname(e->host, sizeof e->host - 1);
     return 0;
@@ -65,8 +65,7 @@ static void tell_missing(struct events *e, const char *why)
     if (e->is_told)
         return;
     e->is_told = true;
-    snprintf(text, sizeof text, "cannot write events to %.300s, some are missing there: %s",
-             e->path, why);
+    snprintf(text, sizeof text, "cannot write all events to %.300s: %s", e->path, why);
     e->on_note(e->arg, text);
 }
 

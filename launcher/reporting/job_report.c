@@ -210,7 +210,7 @@ int job_report_write(struct job_report *j, const struct job_report_end *end, con
 {
     co_autofree char *text = make_text(j, end);
     if (text == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %s", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     return co_write_whole(path, text, strlen(text), err);
 }
 

@@ -222,7 +222,7 @@ char *post_mortem(const struct post_mortem *p)
     if (p->restart == NULL && !is_well)
         gather_others(p, &e, &r);
     if (p->result != NULL && node_result_make(&r, p->place, p->result) < 0)
-        r.note = "no memory for the file of --report";
+        r.note = "out of memory: no report written";
     if (p->spec->n_local == 1) /* they stand right above */
         r.tail = NULL;
     return print(&r);

@@ -98,12 +98,12 @@ static void fate(const struct supervisor_rank *r, char *buf, size_t n)
     if (r->was_failing && supervisor_is_of_ours(r)) {
         snprintf(buf, n, "%s", status);
     } else if (r->lost_peer && supervisor_is_of_ours(r)) {
-        snprintf(buf, n, "stopped by ddprun (%s), after a peer was lost",
+        snprintf(buf, n, "stopped by ddprun (%s) after a peer was lost",
                  report_signal(WTERMSIG(r->status), told, sizeof told));
     } else if (r->lost_peer && r->status != 0) {
-        snprintf(buf, n, "%s, after a peer was lost", status);
+        snprintf(buf, n, "%s after a peer was lost", status);
     } else if (r->signaled_first == 0 || was_forwarded(r)) {
-        snprintf(buf, n, "%s", r->status == 0 ? "ended well" : status);
+        snprintf(buf, n, "%s", r->status == 0 ? "succeeded" : status);
     } else if (supervisor_is_of_ours(r)) {
         report_signal(WTERMSIG(r->status), told, sizeof told);
         snprintf(buf, n, "stopped by ddprun (%s)", told);
@@ -213,7 +213,7 @@ static void print_files(FILE *out, const struct report *r)
     if (r->log != NULL)
         fprintf(out, "  its standard error is in %s\n", r->log);
     if (r->log_trouble != NULL)
-        fprintf(out, "  its log files may be cut: %s\n", r->log_trouble);
+        fprintf(out, "  its log files may be incomplete: %s\n", r->log_trouble);
     if (r->error_file != NULL)
         fprintf(out, "  its error file is %s\n", r->error_file);
 }
@@ -224,7 +224,7 @@ static void print_other_errors(FILE *out, const struct report *r)
     for (int i = 0; i < r->n_others; i++) {
         const struct report_other *o = &r->others[i];
         fprintf(out, "  rank %d %s: %s\n", number(r, o->rank),
-                o->is_own ? "failed, too" : "lost a peer", o->error);
+                o->is_own ? "also failed" : "lost a peer", o->error);
         if (o->is_own && o->tail != NULL)
             print_lines(out, "    | ", worth_printing(o->tail));
     }
@@ -236,13 +236,13 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
     char status[REPORT_END_BYTES];
     char lived[REPORT_DURATION_BYTES];
     char hang[HANG_TEXT_BYTES];
-    fprintf(out, "ddprun: rank %d failed: %s, %s after its start\n", number(r, rank),
+    fprintf(out, "ddprun: error: rank %d failed: %s, %s after its start\n", number(r, rank),
             report_end(root, status, sizeof status),
             report_duration(root->ended_ms - root->started_ms, lived, sizeof lived));
     fprintf(out, "  host %s, local rank %d, pid %d, %s\n", r->host, rank, (int)root->pid,
             r->program);
     if (r->hang != NULL)
-        fprintf(out, "  ended by ddprun, since it hung: %s\n",
+        fprintf(out, "  terminated by ddprun because it hung: %s\n",
                 hang_text(r->hang, report_numbers(r), hang));
     if (r->oom != NULL)
         oom_text_print(out, r->oom);
@@ -262,17 +262,19 @@ static void print_rank_failed(FILE *out, const struct report *r, int rank)
 static void print_internal(FILE *out, const struct report *r, int rank)
 {
     if (rank < 0) {
-        fprintf(out, "ddprun: internal error: the process that starts and reaps the ranks is gone; "
-                     "all ranks were killed\n");
+        fprintf(
+            out,
+            "ddprun: error: internal error: the process that starts and reaps the ranks is gone; "
+            "all ranks were killed\n");
         return;
     }
     int code = supervisor_get_rank(r->supervisor, rank)->status;
-    fprintf(out, "ddprun: cannot start rank %d: %s\n", number(r, rank), strerror(code));
+    fprintf(out, "ddprun: error: cannot start rank %d: %s\n", number(r, rank), strerror(code));
     if (code == EAGAIN)
-        fprintf(out,
-                "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+        fprintf(out, "  the limit on processes is reached: check ulimit -u and the control group's "
+                     "pids.max\n");
     else if (code == EMFILE)
-        fprintf(out, "  the limit on open files is reached: see ulimit -n\n");
+        fprintf(out, "  the limit on open files is reached: raise it with ulimit -n\n");
     else if (code == EPERM || code == ENOSYS)
         fprintf(out, "  ddprun needs memfd_create(2) and clone(2): a seccomp filter or the kernel "
                      "refuses one of them\n");
@@ -285,11 +287,11 @@ static void print_why_restart(FILE *out, const struct report *r)
     char status[REPORT_END_BYTES];
     char time[REPORT_DURATION_BYTES];
     if (v->rank < 0) {
-        fprintf(out, "ddprun: the generation failed");
+        fprintf(out, "ddprun: note: the generation failed");
         return;
     }
     const struct supervisor_rank *root = supervisor_get_rank(r->supervisor, v->rank);
-    fprintf(out, "ddprun: rank %d failed: %s, %s after its start", number(r, v->rank),
+    fprintf(out, "ddprun: note: rank %d failed: %s, %s after its start", number(r, v->rank),
             report_end(root, status, sizeof status),
             report_duration(root->ended_ms - root->started_ms, time, sizeof time));
 }
@@ -320,7 +322,7 @@ static void print_stopped(FILE *out, const struct report *r, int sig)
 {
     char name[REPORT_SIGNAL_BYTES];
     char took[REPORT_DURATION_BYTES];
-    fprintf(out, "ddprun: stopped by %s after %s\n", report_signal(sig, name, sizeof name),
+    fprintf(out, "ddprun: note: stopped by %s after %s\n", report_signal(sig, name, sizeof name),
             report_duration(r->now_ms - r->begun_ms, took, sizeof took));
 }
 
@@ -345,7 +347,7 @@ static void print_job_end(FILE *out, const struct report *r)
     else if (end->signal != 0)
         print_stopped(out, r, end->signal);
     else
-        fprintf(out, "ddprun: %s\n", end->text);
+        fprintf(out, "ddprun: error: %s\n", end->text);
     print_other_errors(out, r);
     if (supervisor_get_rank(r->supervisor, 0)->phase != RANK_NOT_STARTED)
         print_others(out, r, -1);
@@ -365,14 +367,14 @@ static void print_verdict(FILE *out, const struct report *r, const struct superv
         print_others(out, r, v->rank);
         break;
     case OUTCOME_START_FAILED:
-        fprintf(out, "ddprun: %s\n", r->error);
+        fprintf(out, "ddprun: error: %s\n", r->error);
         break;
     case OUTCOME_SIGNAL:
         print_stopped(out, r, v->signal);
         print_others(out, r, -1);
         break;
     case OUTCOME_TIMEOUT:
-        fprintf(out, "ddprun: stopped after %s: the time of --timeout is over\n",
+        fprintf(out, "ddprun: error: the job timed out after %s (--timeout)\n",
                 report_duration(r->now_ms - r->begun_ms, took, sizeof took));
         print_others(out, r, -1);
         break;
@@ -382,6 +384,23 @@ static void print_verdict(FILE *out, const struct report *r, const struct superv
     }
 }
 
+/* The ranks among them are known; of what they have started, the spawner knows the processes. */
+static void print_unkillable(FILE *out, const struct report *r)
+{
+    const char *before = ": pid ";
+    fprintf(out,
+            "  some processes survived SIGKILL (stuck in the kernel, for example on NFS or in a "
+            "GPU driver)");
+    for (int i = 0; i < supervisor_n_ranks(r->supervisor); i++) {
+        const struct supervisor_rank *rank = supervisor_get_rank(r->supervisor, i);
+        if (rank->phase != RANK_RUNS)
+            continue;
+        fprintf(out, "%s%d", before, (int)rank->pid);
+        before = ", ";
+    }
+    fprintf(out, "\n");
+}
+
 void report_print(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
@@ -389,7 +408,7 @@ void report_print(FILE *out, const struct report *r)
     bool is_well = r->job != NULL ? r->job->end->exit_code == 0
                                   : v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_WELL;
     if (r->restart != NULL && r->restart->why == MESSAGE_WHY_RESTART) {
-        fprintf(out, "ddprun: all ranks are started again, as was asked; restart %" PRIu32 "\n",
+        fprintf(out, "ddprun: note: restarting all ranks as requested; restart %" PRIu32 "\n",
                 supervisor_generation(r->supervisor) + 1);
         return;
     }
@@ -404,9 +423,9 @@ void report_print(FILE *out, const struct report *r)
     if (r->job == NULL && !is_well && generation > 0)
         fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
     if (v->some_hang)
-        fprintf(out, "  some processes do not die of SIGKILL: they hang in the kernel\n");
+        print_unkillable(out, r);
     if (r->note != NULL && is_well)
-        fprintf(out, "ddprun: %s\n", r->note);
+        fprintf(out, "ddprun: warning: %s\n", r->note);
     else if (r->note != NULL)
         fprintf(out, "  note: %s\n", r->note);
 }

@@ -55,7 +55,7 @@ void wait_text_seek(struct wait_text *t, const char *where, const char *why, uin
                     uint64_t left_ms)
 {
     t->line[0] = t->key[0] = '\0';
-    add_words(t, "looking for the others at %s", where);
+    add_words(t, "waiting for the rendezvous endpoint %s", where);
     add_times(t, elapsed_ms, left_ms);
     if (why[0] != '\0')
         add_words(t, ": %s", why);
@@ -71,11 +71,11 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
         add_words(t, "waiting for %" PRIu32 " of %" PRIu32 " nodes", n_missing, p->n_wanted);
         break;
     case MESSAGE_WAIT_WINDOW:
-        add_words(t, "%" PRIu32 " node%s here, room for %" PRIu32 " more", p->n_here,
-                  p->n_here == 1 ? " is" : "s are", n_missing);
+        add_words(t, "%" PRIu32 " node%s joined, waiting for up to %" PRIu32 " more", p->n_here,
+                  p->n_here == 1 ? "" : "s", n_missing);
         break;
     case MESSAGE_WAIT_STORE:
-        add_words(t, "waiting for the store to be opened");
+        add_words(t, "waiting for the store to open");
         break;
     case MESSAGE_WAIT_STOP:
         add_words(t, "waiting for %" PRIu32 " node%s to stop", p->n_all_names,
@@ -83,10 +83,10 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
         left_ms = CO_NEVER_MS;
         break;
     case MESSAGE_WAIT_PAUSE:
-        add_words(t, "a pause before the restart");
+        add_words(t, "waiting before the restart");
         break;
     case MESSAGE_WAIT_PLACE:
-        add_words(t, "all places are taken, this node is a spare");
+        add_words(t, "the job has all its nodes, this node is a spare");
         left_ms = CO_NEVER_MS;
         break;
     case MESSAGE_WAIT_CHECKPOINT:
@@ -101,7 +101,7 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
 
 void wait_text_unsaid(struct wait_text *t, const char *option)
 {
-    add_words(t, "; without %s they can only be on this machine", option);
+    add_words(t, "; without %s, only nodes on this machine can join", option);
 }
 
 enum wait_news wait_line_look(struct wait_line *w, const struct wait_text *t, uint64_t now_ms)

@@ -93,7 +93,7 @@ int image_make(const struct image_words *workers, size_t n, int *ret_fd, struct 
 
     co_autofree char *base = calloc(1, bytes);
     if (base == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the arguments of '%s'", workers[0].path);
+        return co_fail(err, -ENOMEM, "out of memory");
     struct writer writer = {
         .base = base, .slots = (uintptr_t *)(base + sizeof head), .at = slots_end};
     put_all(&writer, workers, n, &head);

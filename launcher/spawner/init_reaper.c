@@ -44,7 +44,7 @@ int init_reaper_open(uv_loop_t *loop, pid_t spawner, struct init_reaper **ret, s
         return 0;
     struct init_reaper *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory to reap processes");
+        return co_fail(err, -ENOMEM, "out of memory");
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     s->spawner = spawner;
@@ -54,7 +54,7 @@ int init_reaper_open(uv_loop_t *loop, pid_t spawner, struct init_reaper **ret, s
         if (s->fd >= 0)
             close(s->fd);
         free(s);
-        return co_fail(err, rc, "cannot listen to the ends of processes: %s", strerror(-rc));
+        return co_fail(err, rc, "cannot watch for exiting processes: %s", strerror(-rc));
     }
     s->poll.data = s;
     uv_poll_start(&s->poll, UV_READABLE, on_child);

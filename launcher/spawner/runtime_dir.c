@@ -22,7 +22,7 @@ static int draw_mark(char mark[MARK_CHARACTERS + 1], struct co_error *err)
     static const char of[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     uint64_t bits;
     if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return co_fail(err, -EIO, "cannot get random bytes for a folder's name: %s",
+        return co_fail(err, -EIO, "cannot get random bytes for a directory name: %s",
                        strerror(errno));
     for (int i = 0; i < MARK_CHARACTERS; i++, bits /= sizeof of - 1)
         mark[i] = of[bits % (sizeof of - 1)];
@@ -40,13 +40,16 @@ int runtime_dir_choose(struct runtime_dir_names *ret, struct co_error *err)
     for (size_t i = 0; rc == 0 && i < n; i++) {
         char *path = NULL;
         if (asprintf(&path, "%s/" JOB_FOLDER_PREFIX "%s", parents[i], mark) < 0)
-            return co_fail(err, -ENOMEM, "no memory");
+            return co_fail(err, -ENOMEM, "out of memory");
         if (strlen(path) < PATH_MAX)
             ret->paths[ret->n++] = path;
         else
             free(path);
     }
-    return rc < 0 || ret->n > 0 ? rc : co_fail(err, -ENAMETOOLONG, "no place for a folder");
+    return rc < 0 || ret->n > 0
+               ? rc
+               : co_fail(err, -ENAMETOOLONG,
+                         "no writable directory found; set XDG_RUNTIME_DIR or TMPDIR");
 }
 
 void runtime_dir_forget_names(struct runtime_dir_names *names)
@@ -65,7 +68,7 @@ int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir
             *ret_dir = names->paths[i];
             return 0;
         }
-        code = co_fail(err, -errno, "cannot make the folder '%s': %s", names->paths[i],
+        code = co_fail(err, -errno, "cannot make directory '%s': %s", names->paths[i],
                        strerror(errno));
     }
     return code;

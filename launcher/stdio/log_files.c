@@ -18,7 +18,8 @@ static int make_dirs(const char *dir, struct co_error *err)
 {
     char path[PATH_MAX];
     if (strlen(dir) >= sizeof path)
-        return co_fail(err, -ENAMETOOLONG, "log directory '%.200s...' is too long a name", dir);
+        return co_fail(err, -ENAMETOOLONG, "the name of log directory '%.200s...' is too long",
+                       dir);
     strcpy(path, dir);
     for (char *c = path + 1;; c++) {
         if (*c != '/' && *c != '\0')
@@ -58,7 +59,7 @@ int log_files_make(const char *dir, const char *run_id, char **ret_dir, struct c
         return co_fail(err, -errno, "cannot use log directory '%s': %s", dir, strerror(errno));
     co_autofree char *path = NULL;
     if (asprintf(&path, "%s/%s_XXXXXX", parent, run_id) < 0)
-        return co_fail(err, -ENOMEM, "no memory for the log directory's name");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (char *c = path + strlen(parent) + 1; *c != '\0'; c++)
         if (*c == '/')
             *c = '_';
@@ -130,7 +131,7 @@ static int fail_write(int fd, int code, const char *what, struct co_error *err)
 
 static int give_up(int *fd, int code, struct co_error *err)
 {
-    int rc = fail_write(*fd, code, "it ends there", err);
+    int rc = fail_write(*fd, code, "its log ends there", err);
     co_close_fd(fd);
     return rc;
 }
@@ -144,7 +145,7 @@ static bool is_full_disk(int code)
 /* Where bytes are missing a line says so, once there is room for it. returns   0, -errno */
 static int mark_hole(int fd, bool *has_hole)
 {
-    static const char text[] = "\nddprun: bytes are missing here: the disk was full\n";
+    static const char text[] = "\nddprun: warning: output is missing here: the disk was full\n";
     int rc = *has_hole ? co_write_all(fd, text, sizeof text - 1) : 0;
     *has_hole = *has_hole && rc < 0;
     return rc;
@@ -159,7 +160,7 @@ static int write_all(int *fd, bool *has_hole, const char *bytes, size_t n, struc
     if (rc == 0)
         return 0;
     *has_hole = is_full_disk(rc);
-    return *has_hole ? fail_write(*fd, rc, "bytes are missing there", err) : give_up(fd, rc, err);
+    return *has_hole ? fail_write(*fd, rc, "output is missing there", err) : give_up(fd, rc, err);
 }
 
 int log_copy_set_turn(struct log_copy *l, const struct log_turn *turn, const char *path)
@@ -203,7 +204,7 @@ static int turn_over(struct log_copy *l, struct co_error *err)
     l->fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0666);
     if (l->fd >= 0)
         return 0;
-    return co_fail(err, -errno, "cannot open log file %s: %s: it ends there", l->path,
+    return co_fail(err, -errno, "cannot open log file %s: %s: its log ends there", l->path,
                    strerror(errno));
 }
 

@@ -129,7 +129,7 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
 {
     struct output *o = calloc(1, sizeof *o + 2 * (size_t)n_ranks * sizeof o->streams[0]);
     if (o == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     o->loop = loop;
     o->n_ranks = n_ranks;
     o->columns = UNASKED;
@@ -145,7 +145,7 @@ int output_create(uv_loop_t *loop, int n_ranks, const int to_fd[2], struct outpu
         o->streams[i] = (struct stream){.fd = -1, .log = {.fd = -1, .filter_fd = -1}};
     if (o->tails == NULL || o->exits[0].writer == NULL || o->exits[1].writer == NULL) {
         output_close(o);
-        return co_fail(err, -ENOMEM, "no memory for %d ranks' output", n_ranks);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     *ret = o;
     return 0;

@@ -76,13 +76,13 @@ int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output 
     if (spec->output.fold_ms > 0)
         rc = output_set_fold(output, spec->output.fold_ms, make_fold_label, io);
     if (rc < 0)
-        return co_fail(err, rc, "no memory to fold lines");
+        return co_fail(err, rc, "out of memory");
     if (!needs_log_dir(spec))
         return 0;
     rc = log_files_make(spec->output.log_dir, spec->run_id, &io->log_dir, err);
     if (rc == 0 && spec->output.log_dir == NULL) {
         char text[PATH_MAX + 64];
-        snprintf(text, sizeof text, "ddprun: log files are in %s\n", io->log_dir);
+        snprintf(text, sizeof text, "ddprun: note: log files are in %s\n", io->log_dir);
         output_say(output, text);
     }
     return rc;

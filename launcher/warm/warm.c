@@ -95,15 +95,15 @@ static int write_file(const char *path, const unsigned char *bytes, size_t n, st
 static const char *find_hindrance(const struct job_spec *spec, const char *runtime_dir)
 {
     if (!spec->is_python)
-        return "the program is not one that ddprun starts Python for";
+        return "ddprun does not start Python for this program";
     if (spec->n_local > PREFORK_MAX)
-        return "there are too many ranks on this node";
+        return "too many ranks on this node";
     if (spec->more != NULL || spec->wrap != NULL)
         return "not all ranks execute the program itself";
     if (strchr(spec->shown, '$') != NULL)
-        return "each rank has a script of its own";
+        return "each rank has its own script";
     if (strpbrk(runtime_dir, ":\n") != NULL)
-        return "the runtime directory has a ':' in its name";
+        return "the name of the runtime directory contains ':'";
     return NULL;
 }
 
@@ -112,7 +112,7 @@ static int make_files(struct warm *w, const char *runtime_dir, struct co_error *
     w->archive = co_format("%s/warm.zip", runtime_dir);
     w->seen = co_format("%s/warm.seen", runtime_dir);
     if (w->archive == NULL || w->seen == NULL)
-        return co_fail(err, -ENOMEM, "no memory");
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = write_file(w->archive, warm_archive, warm_archive_bytes, err);
     return rc < 0 ? rc : write_file(w->seen, NULL, 0, err);
 }
@@ -158,7 +158,7 @@ static int prepare_parent(struct warm *w, const char *runtime_dir, char *const *
         return rc;
     co_autofree char *role = co_format("learn:%s:", w->seen);
     w->rank_env = role != NULL ? add_bootstrap(w, environment, role) : NULL;
-    return w->rank_env != NULL ? 0 : co_fail(err, -ENOMEM, "no memory");
+    return w->rank_env != NULL ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }
 
 void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_dir,
@@ -173,7 +173,7 @@ void warm_open(struct warm *w, const struct job_spec *spec, const char *runtime_
     w->environment = environment;
     if (prepare_parent(w, runtime_dir, environment, &err) == 0)
         return;
-    note_problem(w, "ranks start plain: %s", err.text);
+    note_problem(w, "not available, starting ranks normally: %s", err.text);
     warm_close(w);
 }
 
@@ -266,7 +266,7 @@ int warm_start_parent(struct warm *w, const struct spawner *spawner)
     }
     w->is_gone = rc < 0;
     if (rc < 0)
-        note_problem(w, "ranks start plain: no parent for them: %s", strerror(-rc));
+        note_problem(w, "not available, starting ranks normally: %s", strerror(-rc));
     return w->notes_fd;
 }
 
@@ -296,24 +296,24 @@ bool warm_on_note(struct warm *w)
 static void say_way(const struct warm *w, const struct spawner_report *r)
 {
     static const char *const why[] = {
-        [SPAWNER_NO_SEEDS] = "its parent has not as many processes ready",
-        [SPAWNER_NO_ANSWER] = "what was to become a rank did not answer, and was killed",
+        [SPAWNER_NO_SEEDS] = "the fork server has too few processes ready",
+        [SPAWNER_NO_ANSWER] = "the preforked process did not answer and was killed",
     };
     if (r->way == SPAWNER_FORKED)
-        note_problem(w, "local rank %d is forked, pid %d", r->local_rank, r->pid);
+        note_problem(w, "local rank %d forked, pid %d", r->local_rank, r->pid);
     else if (w->asked && r->way < (int)(sizeof why / sizeof *why) && why[r->way] != NULL)
-        note_problem(w, "local rank %d starts plain: %s", r->local_rank, why[r->way]);
+        note_problem(w, "local rank %d starts normally: %s", r->local_rank, why[r->way]);
 }
 
 static void say_gone(const struct warm *w, const struct spawner_report *r)
 {
     if (r->pid == 0)
-        note_problem(w, "ranks start plain: their parent could not be started");
+        note_problem(w, "starting ranks normally: the fork server failed to start");
     else if (WIFSIGNALED(r->status))
-        note_problem(w, "ranks start plain: their parent was killed by signal %d",
+        note_problem(w, "starting ranks normally: the fork server was killed by signal %d",
                      WTERMSIG(r->status));
     else if (WEXITSTATUS(r->status) != 0) /* else it has said why */
-        note_problem(w, "ranks start plain: their parent ended with exit status %d",
+        note_problem(w, "starting ranks normally: the fork server exited with status %d",
                      WEXITSTATUS(r->status));
 }
 
@@ -344,8 +344,9 @@ void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd)
                              {.fd = notes_fd, .events = POLLIN}};
         int n = poll(p, 3, co_left_ms(until_ms));
         if (n == 0)
-            note_problem(w, "ranks start plain: their parent was not ready after %d s",
-                         READY_MS / 1000);
+            note_problem(
+                w, "starting ranks normally: timed out after %d s waiting for the fork server",
+                READY_MS / 1000);
         if (n == 0 || (n < 0 && errno != EINTR) || (n > 0 && p[1].revents != 0))
             return;
         if (n > 0 && p[2].revents != 0 && !warm_on_note(w))

@@ -69,21 +69,22 @@ struct daemon {
 };
 
 /* In one write, so that lines of several programs do not mix. */
-__attribute__((format(printf, 1, 2))) static void tell_line(const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void tell_line(enum co_severity severity,
+                                                            const char *format, ...)
 {
     char line[CO_ERROR_TEXT_BYTES + 64], text[CO_ERROR_TEXT_BYTES + 96];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    snprintf(text, sizeof text, "ddp-rendezvous: %s\n", line);
+    snprintf(text, sizeof text, "ddp-rendezvous: %s: %s\n", co_severity_name(severity), line);
     fputs(text, stderr);
 }
 
 static void on_refused(void *arg, const char *text)
 {
     (void)arg;
-    tell_line("%s", text);
+    tell_line(CO_WARNING, "%s", text);
 }
 
 /* --- jobs --- */
@@ -110,7 +111,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
     (void)arg;
-    tell_line("job '%.200s': %s -> %s: %.600s", run_id, roster_state_name(from),
+    tell_line(CO_NOTE, "job '%.200s': %s -> %s: %.600s", run_id, roster_state_name(from),
               roster_state_name(roster_get_state(r)), roster_change(r));
 }
 
@@ -147,7 +148,8 @@ static void tell_figures(struct daemon *d)
     server_get_stats(d->server, &stats);
     for (int op = 0; op < WIRE_N_OPS; op++)
         n_requests += stats.n_requests[op];
-    tell_line("%" PRIu64 " connections, %" PRIu64 " refused, %" PRIu64 " requests, %" PRIu64
+    tell_line(CO_NOTE,
+              "%" PRIu64 " connections, %" PRIu64 " refused, %" PRIu64 " requests, %" PRIu64
               " keys after %" PRIu64 " s",
               stats.n_connections, stats.n_refused, n_requests, stats.n_keys,
               stats.uptime_ms / 1000);
@@ -170,7 +172,7 @@ static void on_signal(uv_signal_t *handle, int sig)
 {
     struct daemon *d = handle->data;
     if (d->spec->verbose) {
-        tell_line("stopped by signal %d (%s)", sig, strsignal(sig));
+        tell_line(CO_NOTE, "stopped by signal %d (%s)", sig, strsignal(sig));
         tell_figures(d);
     }
     close_all(d);
@@ -187,8 +189,8 @@ static uint32_t fit_limit(const char *what, uint32_t asked, uint32_t usual, uint
     if (room >= wanted)
         return wanted;
     if (asked != 0)
-        tell_line("at most %ju %s, not %u: the limit of open files is %ju", (uintmax_t)room, what,
-                  wanted, (uintmax_t)limit);
+        tell_line(CO_WARNING, "at most %ju %s, not %u: the limit of open files is %ju",
+                  (uintmax_t)room, what, wanted, (uintmax_t)limit);
     return (uint32_t)room;
 }
 
@@ -317,12 +319,12 @@ static void tell_addresses(struct daemon *d)
     char text[ADDRESS_TEXT_BYTES];
     for (size_t i = 0; i < d->n_bound; i++) {
         address_print(&d->bound[i], text);
-        tell_line("serving on %s", text);
+        tell_line(CO_NOTE, "serving on %s", text);
         is_public = is_public || !address_is_loopback(&d->bound[i]);
     }
     if (is_public && d->spec->allow.n == 0)
-        tell_line("warning: every machine that can reach these addresses is served; name those "
-                  "that may be with --allow ADDR/BITS");
+        tell_line(CO_WARNING, "every machine that can reach these addresses is served; name those "
+                              "that may be with --allow ADDR/BITS");
 }
 
 static void watch_signals(struct daemon *d)
@@ -360,15 +362,16 @@ static void tell_limits(struct daemon *d)
 {
     const struct daemon_spec *spec = d->spec;
     struct jobs_figures f;
-    tell_line("at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
+    tell_line(CO_NOTE,
+              "at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
               " MiB on their way, %" PRIu64 " MiB a value",
               d->max_clients, spec->max_bytes >> 20, spec->max_buffer_bytes >> 20,
               spec->max_value_bytes >> 20);
     if (d->jobs == NULL)
         return;
     jobs_get_figures(d->jobs, &f);
-    tell_line("at most %u jobs, %u nodes, %" PRIu64 " MiB of their messages; nodes %s", f.max_jobs,
-              f.max_conns, f.max_buffer_bytes >> 20,
+    tell_line(CO_NOTE, "at most %u jobs, %u nodes, %" PRIu64 " MiB of their messages; nodes %s",
+              f.max_jobs, f.max_conns, f.max_buffer_bytes >> 20,
               d->has_key ? "need the token" : "are those of this user, in the clear");
 }
 
@@ -394,14 +397,14 @@ static enum daemon_exit daemon_start(struct daemon *d)
     struct co_error err = {0};
     int rc = d->spec->no_jobs ? 0 : find_token(d->spec->token_file, &d->key, &err);
     if (rc < 0) {
-        tell_line("%s", err.text);
+        tell_line(CO_ERROR, "%s", err.text);
         return rc == -EACCES ? DAEMON_EXIT_NO_ACCESS : DAEMON_EXIT_INTERNAL;
     }
     d->has_key = rc == 1;
     fit_descriptors(d);
     enum daemon_exit code = open_all(d, &err);
     if (code != DAEMON_EXIT_OK) {
-        tell_line("%s", err.text);
+        tell_line(CO_ERROR, "%s", err.text);
         return code;
     }
     if (d->spec->verbose)
@@ -416,7 +419,7 @@ static enum daemon_exit daemon_serve(const struct daemon_spec *spec)
     struct daemon d = {.spec = spec};
     int rc = uv_loop_init(&d.loop);
     if (rc < 0) {
-        tell_line("no event loop: %s", uv_strerror(rc));
+        tell_line(CO_ERROR, "no event loop: %s", uv_strerror(rc));
         return DAEMON_EXIT_INTERNAL;
     }
     signal(SIGPIPE, SIG_IGN);
@@ -438,7 +441,7 @@ int main(int argc, char **argv)
     struct co_error err = {0};
     enum daemon_wish wish;
     if (daemon_cli_parse(argc, argv, &wish, &spec, &err) < 0) {
-        tell_line("%s", err.text);
+        tell_line(CO_ERROR, "%s", err.text);
         return DAEMON_EXIT_USAGE;
     }
     if (wish == DAEMON_HELP || wish == DAEMON_HELP_BRIEF)

@@ -17,7 +17,7 @@ import time
 
 from run import HERE, find_python
 
-DDPRUN_NAMES = re.compile(r"^ddprun: rank (\d+) failed: .*", re.MULTILINE | re.DOTALL)
+DDPRUN_NAMES = re.compile(r"^ddprun: error: rank (\d+) failed: .*", re.MULTILINE | re.DOTALL)
 TORCHRUN_NAMES = re.compile(r"^Root Cause .*?rank +: (\d+) .*", re.MULTILINE | re.DOTALL)
 
 

@@ -132,7 +132,7 @@ def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder
 
 def exception_reaches_the_report(program, version, python, env, folder):
     _, err = run([program, "-n", "2", script("crash.py"), "plain"], env, expect=(1,))
-    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    report = require(err, r"(?sm)^ddprun: error: rank 1 failed: exit status 1\b.*", "stderr")[0]
     require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
@@ -142,16 +142,16 @@ def error_behind_a_lost_peer_is_named(program, version, python, env, folder):
         for place in (), ("-r", "3", "--log-dir", os.path.join(folder, way)):
             # 134: PyTorch's threads may end the process by std::terminate() after the traceback
             _, err = run([program, "-n", "2", *place, script("cause.py"), way], env, expect=(1, 134))
-            report = require(err, r"(?sm)^ddprun: rank 1 failed: .*", "stderr")[0]
+            report = require(err, r"(?sm)^ddprun: error: rank 1 failed: .*", "stderr")[0]
             require(report, r"(?m)^ +\| .*RuntimeError: the real cause$", "the report")
 
 
 def rank_that_hangs_is_named(program, version, python, env, folder):
     _, err = run([program, "-n", "3", "--hang-timeout", "20s", script("hang.py")], env, expect=(134,))
-    require(err, r"(?m)^ddprun: rank 1 hangs: nothing was heard of any rank for \d+ s; rank 1 sleeps where no other does$",
+    require(err, r"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 sleeps where no other rank does$",
             "stderr")
     require(err, r"(?m)^  rank 1: pid \d+, sleeps in \S*nanosleep\S*, uses 0% of a CPU$", "stderr")
-    report = require(err, r"(?sm)^ddprun: rank 1 failed: killed by SIGABRT\b.*", "stderr")[0]
+    report = require(err, r"(?sm)^ddprun: error: rank 1 failed: killed by SIGABRT\b.*", "stderr")[0]
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
 
 
@@ -222,7 +222,7 @@ def stack_names_the_line_of_each_rank(program, version, python, env, folder):
 
 def error_file_reaches_the_report(program, version, python, env, folder):
     _, err = run([program, "-n", "2", script("crash.py"), "recorded"], env, expect=(1,))
-    report = require(err, r"(?sm)^ddprun: rank 1 failed: exit status 1\b.*", "stderr")[0]
+    report = require(err, r"(?sm)^ddprun: error: rank 1 failed: exit status 1\b.*", "stderr")[0]
     require(report, r"(?m)^ +error: ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
@@ -232,7 +232,7 @@ def killed_rank_comes_back(program, version, python, env, folder):
     for generation in range(4):
         for rank in 0, 1:
             require(out, rf"(?m)^rank {rank}: first step of generation {generation}$", "stdout")
-    if len(re.findall(r"(?m)^ddprun: rank 1 failed: killed by SIGKILL .*; restart \d of 3", err)) != 3:
+    if len(re.findall(r"(?m)^ddprun: note: rank 1 failed: killed by SIGKILL .*; restart \d of 3", err)) != 3:
         fail(f"not three restarts because of rank 1: {err}")
 
 
@@ -364,7 +364,7 @@ def ddp_torch_tells_who_failed(program, version, python, env, folder):
 def ddp_torch_has_ddprun_say_who_hangs(program, version, python, env, folder):
     command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
     _, err = run(command, with_ddp_torch(env), expect=(134,))
-    require(err, r"(?m)^ddprun: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 wait in it", "stderr")
+    require(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 have waited in it", "stderr")
 
 
 def ddp_torch_meets_by_any_store(program, version, python, env, folder):

@@ -51,7 +51,7 @@ become() {
 };
 
 give_up() {
-    echo "ddprun: $1" >&2;
+    echo "ddprun: error: $1" >&2;
     exit 1;
 };
 

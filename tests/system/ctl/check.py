@@ -97,7 +97,7 @@ class Hosts(unittest.TestCase):
         self.assertRegex(lines[0], r"^NODE +STATE +REACH +VERSION +CLOCK ")
         self.assertRegex(lines[1], rf"^n1 +\w+ +\d+\.\d\d s +{re.escape(VERSION)} +[+-]\d+\.\d+\+-\d+\.\d+ ms ")
         self.assertRegex(lines[2], r"^nowhere +failed +-! ")
-        self.assertRegex(out, r"\nnowhere: failed: reach: it cannot be reached: ssh: .*(No route to host|timed out)\n"
+        self.assertRegex(out, r"\nnowhere: failed: reach: cannot be reached: ssh: .*(No route to host|timed out)\n"
                               r"    try: log in there by hand")
         self.assertRegex(lines[-1], r"^2 nodes, \d failed, \d with warnings$")
 
@@ -114,14 +114,14 @@ class Hosts(unittest.TestCase):
         code, report = look_by_ssh("-H", "n1,n2")
         self.assertEqual(code, 69)
         self.assertEqual(findings(report), [
-            ("n2", "name", "failed", f"its own name, n2, leads to another machine: {NETWORK}.250"),
-            ("n2", "name", "failed", "its address is called printer, which is another machine")])
+            ("n2", "name", "failed", f"its own name, n2, resolves to another machine: {NETWORK}.250"),
+            ("n2", "name", "failed", "its address resolves to printer, which is another machine")])
 
     def test_a_name_that_only_its_node_knows_is_a_warning(self):
         hosts.set_names(2, "127.0.1.1 n3\n")
         self.addCleanup(hosts.set_names, 2)
         report = look_by_ssh("-H", "n1,n3")[1]
-        self.assertIn(("n3", "name", "warning", "its own name, n3, leads to 127.0.1.1, where no other node finds it"), findings(report))
+        self.assertIn(("n3", "name", "warning", "its own name, n3, resolves to 127.0.1.1, which no other node can reach"), findings(report))
         self.assertEqual({(f[0], f[1]) for f in findings(report)}, {("n3", "name")})
 
     def block(self, name, priority, *rule):
@@ -153,7 +153,7 @@ class Hosts(unittest.TestCase):
         code, report = look_by_ssh("-H", "n1,n2", "-i", "ib0")
         self.assertEqual(code, 69)
         self.assertEqual(findings(report), [
-            (n, "ports", "failed", "it has no address by which others could reach it on the interface ib0") for n in ("n1", "n2")])
+            (n, "ports", "failed", "it has no address that other nodes could reach on the interface ib0") for n in ("n1", "n2")])
 
     def test_nothing_is_left_when_it_is_killed(self):
         with subprocess.Popen(["ip", "netns", "exec", hosts.netns, DDPCTL, "check", "--ssh-command", hosts.ssh, "-H", "n[1-3]", "--net"],
@@ -189,13 +189,13 @@ class StandIns(unittest.TestCase):
         self.assertRegex(found[0][3], why)
 
     def test_a_host_that_never_answers_is_given_up_in_time(self):
-        self.fails("exec sleep 1000\n", r"^it cannot be reached: no answer within 0\.3 s$", "-t", "0.3")
+        self.fails("exec sleep 1000\n", r"^cannot be reached: timed out after 0\.3 s waiting for a reply$", "-t", "0.3")
         self.fails("echo one >&2; echo srun: queued >&2; exec sleep 1000\n",
-                   r"^it cannot be reached: no answer within 2\.0 s; it said last: srun: queued$", "-t", "2")
+                   r"^cannot be reached: timed out after 2\.0 s waiting for a reply; last output: srun: queued$", "-t", "2")
 
     def test_the_last_words_of_a_way_are_told(self):
-        self.fails("echo one >&2; echo ': not \033[31mfound' >&2; exit 127\n", r"^it cannot be reached: : not \?\[31mfound$")
-        self.fails("exit 5\n", r"^it cannot be reached: the way there ended with status 5$")
+        self.fails("echo one >&2; echo ': not \033[31mfound' >&2; exit 127\n", r"^cannot be reached: : not \?\[31mfound$")
+        self.fails("exit 5\n", r"^cannot be reached: ssh exited with status 5$")
 
     def test_a_host_that_talks_without_end_is_given_up(self):
         self.fails("yes hello\n", "it goes on and on$")
@@ -206,19 +206,19 @@ class StandIns(unittest.TestCase):
         hello = "echo 'ddpctl-check {\"v\":1}'; read x; "
         time = "for i in 1 2 3 4 5 6 7 8; do echo 'ddpctl-check {\"time_ns\":1}'; read x; done; "
         self.fails("echo 'ddpctl-check {\"v\":2}'; read x\n", "another version$")
-        self.fails("echo 'ddpctl-check []'; read x\n", "no object$")
+        self.fails("echo 'ddpctl-check []'; read x\n", "not a JSON object$")
         self.fails(hello + "echo 'ddpctl-check {\"time_ns\":\"now\"}'; read x\n", "no time$")
         self.fails(hello + f"echo 'ddpctl-check {{\"time_ns\":{-2 ** 63}}}'; read x\n", "no time$")
         self.fails(hello + time + "echo 'ddpctl-check {\"nofile\":-1}'; read x\n", "wrong 'nofile'$")
         self.fails(hello + time + "echo bye >&2; exit 1\n", "bye")
-        self.fails(hello + time + "exec sleep 1000\n", r"^it did not say more within 10\.0 s$", "-t", "3")
+        self.fails(hello + time + "exec sleep 1000\n", r"^timed out after 10\.0 s waiting for the rest of the reply$", "-t", "3")
 
     def test_a_node_that_lies_about_whom_it_reached_is_given_up(self):
         ssh = ("if [ $1 = b ]; then exec sh -c \"$2\"; fi\n"
                "sh -c \"$2\" | sed -u 's/\"reach\":\\[.*\\]/\"reach\":[\"ok\",\"ok\",\"ok\"]/'\n")
         code, report = self.look(ssh, *PATIENT, "-H", "a,b")
         self.assertEqual(code, 69)
-        self.assertIn(("a", "reach", "failed", "what comes from there does not say whom it reached"), findings(report, "reach"))
+        self.assertIn(("a", "reach", "failed", "unexpected reply: no list of reached nodes"), findings(report, "reach"))
 
     def test_an_answer_that_cannot_be_written_is_told(self):
         """Of so many nodes that it is more than a buffer."""
@@ -228,7 +228,7 @@ class StandIns(unittest.TestCase):
                 done = subprocess.run([DDPCTL, "check", "--ssh-command", f"sh {ssh}", *PATIENT, *form, "-H", "n[1-64]"],
                                       env=environment(), stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
                                       timeout=6 * DEADLINE_S, text=True, check=False)
-            self.assertEqual((done.returncode, done.stderr), (74, "ddpctl: cannot write to stdout: No space left on device\n"))
+            self.assertEqual((done.returncode, done.stderr), (74, "ddpctl: error: cannot write to standard output: No space left on device\n"))
 
     @unittest.skipIf("SANITIZED" in os.environ, "a sanitizer wants to be loaded before the jumping clock")
     def test_a_clock_that_is_off_is_found(self):
@@ -248,15 +248,15 @@ class StandIns(unittest.TestCase):
         self.assertEqual(code, 69)
         found = {f[0]: f[3] for f in findings(report, "token")}
         self.assertEqual(sorted(found), ["b", "c", "d"])
-        self.assertEqual((found["b"], found["c"]), ("it has another token than a", "it has no token, and a has one"))
-        self.assertRegex(found["d"], "^its token cannot be used: ")
+        self.assertEqual((found["b"], found["c"]), ("it has another token than a", "it has no token, but a has one"))
+        self.assertRegex(found["d"], "^cannot use its token: ")
         self.assertNotIn("0123456789abcdef", json.dumps(report))
 
     def test_another_ddprun_is_found(self):
         self.write("bin/ddprun", "#!/bin/sh\necho ddprun 0.0.9\n")
         code, report = self.look("sh -c \"$2\"\n", *PATIENT, "-H", "a", PATH=f"{self.folder}/bin:{os.environ['PATH']}")
         self.assertEqual((code, findings(report, "version")),
-                         (69, [("a", "version", "failed", f"its ddprun is 0.0.9, here it is {VERSION}")]))
+                         (69, [("a", "version", "failed", f"its ddprun is 0.0.9, but this node's is {VERSION}")]))
 
     def test_no_ddprun_is_found(self):
         code, report = self.look("PATH=/usr/bin:/bin sh -c \"$2\"\n", *PATIENT, "-H", "a", PATH="/usr/bin:/bin")
@@ -275,7 +275,7 @@ class StandIns(unittest.TestCase):
         self.assertGreaterEqual(facts["n_gpus"], 3)
         self.assertEqual((facts["driver"], facts["nccl"]), ("535.104.05", "2.18.5"))
         self.assertEqual([g["ecc_errors"] for g in facts["gpus"]], [0, None, 4])
-        self.assertIn("GPU 2 has had 4 errors of memory that could not be corrected", [f[3] for f in findings(report, "gpus")])
+        self.assertIn("GPU 2 has 4 uncorrectable memory errors", [f[3] for f in findings(report, "gpus")])
         self.assertRegex(check(*PATIENT, netns=False, **env)[1], r"3 535\.104\.05 nccl 2\.18\.5!\n")
 
 
@@ -291,11 +291,11 @@ class Here(unittest.TestCase):
     def test_the_hosts_of_a_manager_are_found(self):
         code, report = look(*PATIENT, "--ssh-command", "false", netns=False, SLURM_JOB_ID="", LSB_MCPU_HOSTS="x1 4 x2 4")
         self.assertEqual((code, [n["node"] for n in report["nodes"]]), (69, ["x1", "x2"]))
-        self.assertEqual({n["why"] for n in report["nodes"]}, {"the way there ended with status 1"})
+        self.assertEqual({n["why"] for n in report["nodes"]}, {"ssh exited with status 1"})
 
     def test_wrong_words_are_refused(self):
         for args, error in ((("-H", "a:b"), "--hosts: "), (("--hostfile", "/no/such"), "--hostfile: cannot read '/no/such': No such file"),
-                            (("-H", "a", "--ssh-command", " "), "--ssh-command needs a command"), (("x",), "check: too many operands")):
+                            (("-H", "a", "--ssh-command", " "), "--ssh-command requires a command"), (("x",), "check: too many operands")):
             with self.subTest(args):
                 code, out, err = check(*args, netns=False)
                 self.assertEqual((code, out), (2, ""))

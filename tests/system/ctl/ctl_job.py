@@ -52,7 +52,7 @@ class Seeing(unittest.TestCase):
             job.signal(signal.SIGSTOP)
             code, out, _ = ctl(job, "ps", "-t", "0.1")
             self.assertEqual(code, 0)
-            self.assertRegex(out, rf"(?m)^\? +{job.process.pid} +does not answer .* {job.runtime}/ddprun-")
+            self.assertRegex(out, rf"(?m)^\? +{job.process.pid} +no answer .* {job.runtime}/ddprun-")
             job.signal(signal.SIGCONT)
             self.assertEqual(status(job)[0]["state"], "running")
 
@@ -103,7 +103,7 @@ class Seeing(unittest.TestCase):
     def test_a_job_that_is_not_there_is_said(self):
         done = subprocess.run([DDPCTL, "status", "no such job"], capture_output=True, timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, b"ddpctl: there is no job 'no such job' of yours here: see ddpctl ps\n")
+        self.assertEqual(done.stderr, b"ddpctl: error: no such job: 'no such job'; see ddpctl ps\n")
 
 
 class Steering(unittest.TestCase):
@@ -166,8 +166,8 @@ class Start(unittest.TestCase):
             text = ctl(job, "status", "--start", *TIMEOUT)[1]
             self.assertRegex(text, r"(?m)^  RANK +EXEC +IMPORT +RENDEZVOUS +INIT +FIRST STEP$")
             (met,) = set(re.findall(r"(?m)^     [01] +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +- +-$", text))
-            self.assertRegex(text, r"(?m)^  the slowest one: rank 1 came to the others [0-9.]+ s after the first one$")
-            self.assertIn(f"  the last one: rank 1 came to the others after {met}\n", text)
+            self.assertRegex(text, r"(?m)^  the slowest one: rank 1 reached the rendezvous [0-9.]+ s after the first one$")
+            self.assertIn(f"  last: rank 1 reached the rendezvous after {met}\n", text)
 
 
 class Leftovers(unittest.TestCase):

@@ -42,7 +42,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual([n["ranks"][0]["rank"] for n in (first, second)], [0, 1])
         self.assertEqual(ctl(b, "stack", "1", "-n")[0], 0)
         code, _, err = ctl(b, "logs", "0", *TIMEOUT)
-        self.assertEqual((code, err), (1, "ddpctl: rank 0 of job job7 is not on this machine\n"))
+        self.assertEqual((code, err), (1, "ddpctl: error: rank 0 of job job7 is not on this machine; run ddpctl on its node\n"))
 
     def test_stop_stops_all_nodes(self):
         a, b = self.open()
@@ -82,14 +82,14 @@ class Nodes(unittest.TestCase):
         said = [node.finish()[2] for node in (a, b)]
         name = socket.gethostname().split(".")[0]
         for text in said:
-            self.assertIn(f"ddprun: a restart was asked for on {name}; generation 1: 2 nodes, 2 ranks\n", text)
+            self.assertIn(f"ddprun: note: restart requested on {name}; generation 1: 2 nodes, 2 ranks\n", text)
 
     def test_a_restart_is_refused_while_other_nodes_are_missing(self):
         with Node(*c10d(free_port()), *RUN) as a:
             await_socket(a)
             code, _, err = ctl(a, "restart", *TIMEOUT)
             self.assertEqual((code, err),
-                             (1, "ddpctl: this node has no ranks that run, or they are being stopped\n"))
+                             (1, "ddpctl: error: no ranks are running on this node, or they are being stopped\n"))
 
     def test_who_waits_for_others_says_so(self):
         port = free_port()
@@ -195,7 +195,7 @@ class StandIns(unittest.TestCase):
             nodes = [StandIn(parent, i, f"job\x1b[2J{i}\n") for i in range(2)]
             done = subprocess.run([DDPCTL, "status", *TIMEOUT, str(os.getpid())], stdin=subprocess.DEVNULL, capture_output=True,
                                   env={**os.environ, "XDG_RUNTIME_DIR": parent})
-            self.assertEqual((done.returncode, done.stderr), (1, b"ddpctl: there are several jobs, say which: job0? job1?\n"))
+            self.assertEqual((done.returncode, done.stderr), (1, b"ddpctl: error: several jobs are running; give one of: job0? job1?\n"))
             for node in nodes:
                 node.thread.join()
                 node.server.close()

@@ -81,7 +81,7 @@ class Pages(unittest.TestCase):
         whole = " ".join(page.texts)
         self.assertIn("It ended with exit status 139", whole)
         self.assertEqual(whole.count("killed by SIGSEGV"), 2)
-        self.assertEqual(whole.count("rank 2 failed: the others are stopped"), 4)  # in the picture and in the list
+        self.assertEqual(whole.count("rank 2 failed: stopping its peers"), 4)  # in the picture and in the list
         self.assertIsNone(re.search(r"https?:|url\(|@import", text))
 
     def test_of_a_job_that_runs_it_knows_where_its_events_are(self):
@@ -97,7 +97,7 @@ class Pages(unittest.TestCase):
             await_running(job)
             code, _, err = ctl(job, "report", *TIMEOUT)
             self.assertEqual((code, err),
-                             (1, "ddpctl: this job was started without --events: nothing is written down\n"))
+                             (1, "ddpctl: error: this job was started without --events, so no events were recorded; start it with --events FILE\n"))
 
     def test_of_several_jobs_one_is_chosen(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ class Pages(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertIn("Job second", text)
             code, _, err = report(path, "-r", "third")
-            self.assertEqual((code, err), (1, "ddpctl: there are no events of third in it\n"))
+            self.assertEqual((code, err), (1, "ddpctl: error: the file contains no events of third\n"))
 
     def test_files_that_are_none_are_said(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ class Pages(unittest.TestCase):
             with open(path, "wb") as f:
                 f.write(os.urandom(1 << 16) + b"x" * (3 << 20) + b"\n{}\n")
             code, _, err = report(path)
-            self.assertEqual((code, err), (1, "ddpctl: there are no events of a job in it\n"))
+            self.assertEqual((code, err), (1, "ddpctl: error: the file contains no events of a job\n"))
             code, _, err = report(path, "-o", os.path.join(folder, "no", "page.html"))
             self.assertEqual(code, 1)
             code, _, err = report(os.path.join(folder, "nothing"))

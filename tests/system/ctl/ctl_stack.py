@@ -67,7 +67,7 @@ class CPrograms(unittest.TestCase):
                              r"(?m)^  the last one: rank [0-2] completed its first step after ")
             self.assertIn("LAST CALL", ctl(job, "status", *TIMEOUT)[1])
 
-    @unittest.skipUnless(GDB, "gdb is not installed")
+    @unittest.skipUnless(GDB, "gdb is not installed; install it")
     @unittest.skipIf("SANITIZED" in os.environ, "gdb is slow with so many symbols")
     def test_gdb_says_where_it_is(self):
         with Job("-n", "3", HANGER, "sleep") as job:
@@ -101,7 +101,7 @@ class CPrograms(unittest.TestCase):
             await_true(lambda: status(job)[0]["ranks"][1]["state"] == "ended")
             self.assertEqual([r["rank"] for r in stacks(job, "all", "-n")], [0])
             code, _, err = ctl(job, "stack", "1", "-n")
-            self.assertEqual((code, err), (1, "ddpctl: this rank does not run\n"))
+            self.assertEqual((code, err), (1, "ddpctl: error: this rank is not running\n"))
 
 
 class Scripts(unittest.TestCase):
@@ -177,7 +177,7 @@ class FlightRecorder(unittest.TestCase):
         with Job("-n", "2", RANK, "pid", "wait", env=env) as job:
             job.hear(2)
             await_running(job)
-            self.assertIn("rank 1: no process group of NCCL listens at its pipe\n", ctl(job, "stack", "all", "-n")[1])
+            self.assertIn("rank 1: no NCCL process group is listening on its pipe\n", ctl(job, "stack", "all", "-n")[1])
 
 
 class Others(unittest.TestCase):
@@ -204,7 +204,7 @@ class Others(unittest.TestCase):
         with self.looked_at() as (job, looker):
             self.assertEqual(status(job)[0]["state"], "running")
             code, _, err = ctl(job, "stack", "0", "-n")
-            self.assertEqual((code, err), (1, "ddpctl: somebody else is looking at the ranks just now: try again\n"))
+            self.assertEqual((code, err), (1, "ddpctl: error: another ddpctl command is in progress; try again\n"))
             looker.kill()
             looker.wait(DEADLINE_S)
             # nobody waits for the tool any more: it is gone, and the next one may look

@@ -34,14 +34,14 @@ class StoreTest(unittest.TestCase):
         """Exit status and stderr must be these; gives stdout."""
         done = self.run_ctl("store", action, "-e", f"127.0.0.1:{self.daemon.port}", *words, **kw)
         self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(done.stderr.decode(), f"ddpctl: {err}\n" if err else "")
+        self.assertEqual(done.stderr.decode(), f"ddpctl: error: {err}\n" if err else "")
         return done.stdout
 
     def test_what_is_set_is_got(self):
         self.assertEqual(self.store("set", "k", "value"), b"")
         self.assertEqual(self.store("get", "k"), b"value")
         self.assertEqual(self.store("get", "--raw", "/k"), b"value")
-        self.assertEqual(self.store("get", "--raw", "k", code=1, err="there is no key 'k'"), b"")
+        self.assertEqual(self.store("get", "--raw", "k", code=1, err="no such key: 'k'"), b"")
         self.store("set", "empty", "")
         self.assertEqual(self.store("get", "empty"), b"")
 
@@ -65,7 +65,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(self.store("add", "n", "-5"), b"-4\n")
         self.store("set", "text", "abc")
         self.store("add", "text", code=69,
-                   err="the store closed the connection: is the value of '/text' a number?")
+                   err="lost the connection to the store: is the value of '/text' a number?")
 
     def test_a_wait_ends_when_the_last_key_comes(self):
         self.store("set", "a", "1")
@@ -85,7 +85,7 @@ class StoreTest(unittest.TestCase):
         for key in "job1.a", "job1.b", "job2.a":
             self.store("set", key, "1")
         self.store("delete", "job1.a")
-        self.store("delete", "job1.a", code=1, err="there is no key '/job1.a'")
+        self.store("delete", "job1.a", code=1, err="no such key: '/job1.a'")
         self.assertEqual(self.store("delete", "--prefix", "job"), b"2\n")
         self.assertEqual(self.store("delete", "--prefix", "job", code=1), b"0\n")
         self.assertEqual(self.daemon.metric("keys"), 0)
@@ -94,7 +94,7 @@ class StoreTest(unittest.TestCase):
         self.store("set", "b\n", "-", input=b"\0\xff")
         self.store("set", "a", "x" * 300)
         self.store("set", "--raw", "init/", "2")
-        self.assertEqual(self.store("dump", err="1 keys without a '/' in front are not shown: --raw shows all"),
+        self.assertEqual(self.store("dump", err="1 keys without a leading '/' are not shown; use --raw to show all"),
                          b"a\t" + b"x" * 200 + b"... (300 bytes)\n" + b"b\\n\t\\x00\\xff\n")
         self.assertEqual(self.store("dump", "--raw", "--full"),
                          b"/a\t" + b"x" * 300 + b"\n/b\\n\t\\x00\\xff\ninit/\t2\n")
@@ -119,7 +119,7 @@ class StoreTest(unittest.TestCase):
             done = self.run_ctl("store", "get", "-e", f"127.0.0.1:{port}", "k")
             self.assertEqual(done.returncode, 69)
             self.assertEqual(done.stderr.decode(),
-                             f"ddpctl: no store at 127.0.0.1 port {port}: Connection refused\n")
+                             f"ddpctl: error: no store at 127.0.0.1 port {port}: Connection refused\n")
             s.listen()  # and never answers
             done = self.run_ctl("store", "get", "-t", "100ms", "-e", f"127.0.0.1:{port}", "k")
             self.assertEqual(done.returncode, 69)
@@ -129,7 +129,7 @@ class StoreTest(unittest.TestCase):
         for words in [], ["stroe"], ["store"], ["store", "get"], ["--nope"], ["store", "set", "-x", "k", "v"]:
             done = self.run_ctl(*words)
             self.assertEqual((done.returncode, done.stdout), (2, b""), words)
-            self.assertRegex(done.stderr.decode(), r"\Addpctl: .*\n\Z")
+            self.assertRegex(done.stderr.decode(), r"\Addpctl: error: .*\n\Z")
 
     def test_help_and_version(self):
         self.assertRegex(self.run_ctl("--help").stdout, rb"(?s)Commands:\n.*\n  store  .*\nOptions of store:\n.*--prefix")
@@ -144,7 +144,7 @@ class StoreTest(unittest.TestCase):
             done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{self.daemon.port}", "k"],
                                   stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 74)
-        self.assertIn(b"cannot write to stdout: No space left on device", done.stderr)
+        self.assertIn(b"cannot write to standard output: No space left on device", done.stderr)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class InATerminal(unittest.TestCase):
             await_running(job)
             terminal = self.open(job)
             screen = terminal.await_screen(r"(?m)^ +1 +\d+ +running .* 2 +\S+ ms +all_reduce #\d+")
-            self.assertRegex(screen, r"^ddpctl \d\d:\d\d:\d\d  1 job node, 4 ranks running, by rank\n")
+            self.assertRegex(screen, r"^ddpctl \d\d:\d\d:\d\d  1 job node, 4 ranks running, sorted by rank\n")
             self.assertIn("job digits: running, generation 0", screen)
             if "SCREENSHOTS" in os.environ:
                 with open(os.path.join(os.environ["SCREENSHOTS"], "ddpctl-top.txt"), "w", encoding="utf-8") as f:

@@ -111,6 +111,15 @@ class Job:
                 raise AssertionError(f"waited in vain for {text!r} in {self.said!r}")
             self.said += some
 
+    def said_so_far(self):
+        """All that ddprun has said."""
+        while select.select([self.process.stderr], [], [], 0)[0]:
+            some = os.read(self.process.stderr.fileno(), 65536)
+            if not some:
+                break
+            self.said += some
+        return self.said
+
     def end(self):
         """Wait for ddprun: (exit status as subprocess has it, stdout, stderr)."""
         out, err = self.process.communicate(timeout=DEADLINE_S)

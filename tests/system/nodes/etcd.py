@@ -271,9 +271,9 @@ class Away(unittest.TestCase):
             ranks = party.hear(etcd.get("/ddprun/job/record")["generation"], names)
             leader = party.await_leader()
             go(etcd)
-            party.nodes[leader].read_until("etcd does not answer: ")  # its lease is over, by its own clock
+            party.nodes[leader].read_until("lost contact with etcd: ")  # its lease is over, by its own clock
             come_back(etcd)
-            party.nodes[leader].read_until("etcd answers again")
+            party.nodes[leader].read_until("etcd is back")
             self.assertTrue(all(r.lives() for r in ranks.values()))
             names += party.start(1)
             self.assertEqual(party.hear(ranks[names[0]].generation + 1, names)[names[0]].world, 3)
@@ -298,7 +298,7 @@ class Away(unittest.TestCase):
         party.hear(etcd.get("/ddprun/job/record")["generation"], names)
         leader = party.await_leader()
         etcd.stop()
-        party.nodes[leader].read_until("etcd does not answer: ")
+        party.nodes[leader].read_until("lost contact with etcd: ")
         lost = next(name for name in names if name != leader)
         party.kill(lost)
         names.remove(lost)
@@ -322,7 +322,7 @@ class Away(unittest.TestCase):
             party.hear(0, party.start(2))
             leader = party.await_leader()
             etcd.kill()
-            party.nodes[leader].read_until("etcd does not answer: ")
+            party.nodes[leader].read_until("lost contact with etcd: ")
             party.end()
             self.assertEqual([node.finish()[0] for node in party.nodes.values()], [0, 0])
 
@@ -372,7 +372,7 @@ class ComingIn(unittest.TestCase):
     def refused(self, etcd, conf, text):
         with Party(etcd, "2", conf=conf) as party:
             node = party.nodes[party.start(1)[0]]
-            node.read_until(f"ddprun: looking for the others at 127.0.0.1:{etcd.port}, ")
+            node.read_until(f"ddprun: note: waiting for the rendezvous endpoint 127.0.0.1:{etcd.port}, ")
             node.read_until(text)
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)

@@ -55,11 +55,11 @@ class Stopped(unittest.TestCase):
                 b.signal(signal.SIGSTOP)
                 a.hear(2)  # the next generation has begun
                 self.assertTrue(is_gone(pid))
-                a.read_until("ddprun: lost 127.0.0.2: nothing heard of it for ")
+                a.read_until("ddprun: note: lost 127.0.0.2: nothing heard of it for ")
                 self.stand_still(b)
                 b.signal(signal.SIGCONT)
                 self.start(a, b)
-                b.read_until("ddprun: this ddprun was stopped for ")
+                b.read_until("ddprun: note: this ddprun was suspended for ")
                 b.read_until(": its lease was over, and all ranks of this node were killed; generation 3: 2 nodes, 2 ranks\n")
                 end(self, b, a)
 
@@ -72,11 +72,11 @@ class Stopped(unittest.TestCase):
                 a.signal(signal.SIGSTOP)
                 code, _, err = b.finish()
                 self.assertEqual((code, is_gone(pid)), (75, True))
-                self.assertIn(f"ddprun: lost the daemon at 127.0.0.1:{port}", err)
+                self.assertIn(f"ddprun: error: lost the daemon at 127.0.0.1:{port}", err)
                 self.stand_still(a)
                 a.signal(signal.SIGCONT)
                 self.assertEqual(len(a.hear(2)), 2)
-                a.read_until("ddprun: lost 127.0.0.2: ")
+                a.read_until("ddprun: note: lost 127.0.0.2: ")
                 end(self, a)
 
 
@@ -120,7 +120,7 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(len(said), 2, said)
         note = next(line for line in said if not line.endswith("well"))
         self.assertRegex(note, r"^ddprun: warning: cannot write log file /.*/small/logs/.*/attempt_0/0/stdout\.log: "
-                               r"No space left on device: bytes are missing there$")
+                               r"No space left on device: output is missing there$")
 
     def test_output_goes_on_when_there_is_room_again(self):
         script = ("dd if=/dev/zero of=small/blob 2>/dev/null; echo lost; "
@@ -135,14 +135,14 @@ class FullDisk(unittest.TestCase):
         said = [line for line in lines if line.startswith("ddprun: ") and "cannot write" in line]
         self.assertEqual(len(said), 2, lines)
         self.assertIn("ddprun: warning: cannot write standard output: No space left on device: output of the ranks is lost", said)
-        rest = [line for line in lines if line not in said and not line.startswith("ddprun: log files")]
-        self.assertRegex("|".join(rest), r"^[^|]*: kept\|[^|]*: also\|+ddprun: bytes are missing here: the disk was full\|kept\|also$")
+        rest = [line for line in lines if line not in said and not line.startswith("ddprun: note: log files")]
+        self.assertRegex("|".join(rest), r"^[^|]*: kept\|[^|]*: also\|+ddprun: warning: output is missing here: the disk was full\|kept\|also$")
 
     def test_a_log_folder_that_cannot_be_made(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "true", size="64k,nr_inodes=1") as job:
             code, _, err = job.end()
         self.assertEqual(code, 70)
-        self.assertRegex(err, rb"^ddprun: cannot make log directory 'small/logs': No space left on device\n$")
+        self.assertRegex(err, rb"^ddprun: error: cannot make log directory 'small/logs': No space left on device\n$")
 
     def test_a_report_and_events_that_cannot_be_written(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +153,7 @@ class FullDisk(unittest.TestCase):
             self.assertTrue(os.path.islink(full))
         self.assertEqual(code, 3)
         self.assertIn(f"cannot write {full}: No space left on device\n", err.decode())
-        self.assertEqual(err.decode().count(f"ddprun: cannot write events to {full}, some are missing there: "
+        self.assertEqual(err.decode().count(f"ddprun: warning: cannot write all events to {full}: "
                                             "No space left on device\n"), 1)
 
 
@@ -233,7 +233,7 @@ class Terminal(unittest.TestCase):
                 os.close(self.ours)
                 self.assertEqual(b.end()[0], -signal.SIGHUP)
                 self.assertEqual(a.hear(1), ["0 up"])
-                a.read_until("ddprun: 127.0.0.2 leaves: SIGHUP; generation 2: 1 node, 1 rank\n")
+                a.read_until("ddprun: note: 127.0.0.2 leaves: SIGHUP; generation 2: 1 node, 1 rank\n")
                 a.signal(signal.SIGTERM)
                 a.finish()
 
@@ -257,7 +257,7 @@ class Descriptors(unittest.TestCase):
                 if code != 0:
                     n_refused += 1
                     self.assertEqual(code, 70)
-                    found = re.search(rb"^ddprun: 4 ranks on this node need (\d+) open files, and the hard limit is %d: raise "
+                    found = re.search(rb"^ddprun: error: 4 ranks on this node need (\d+) open files, and the hard limit is %d: raise "
                                       rb"it as root with 'ulimit -n (\d+)'\n$" % limit, err)
                     self.assertIsNotNone(found, err)
                     self.assertGreater(int(found[1]), limit)
@@ -268,7 +268,7 @@ class Descriptors(unittest.TestCase):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         code, _, err = run("-p", "4", RANK, "exit", "0",
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard)))
-        found = re.search(r"^ddprun: 4 ranks on this node need (\d+) open files, and the soft limit is 20: raise it with "
+        found = re.search(r"^ddprun: error: 4 ranks on this node need (\d+) open files, and the soft limit is 20: raise it with "
                           r"'ulimit -Sn (\d+)'$", err, re.MULTILINE)
         self.assertEqual(code, 70)
         self.assertIsNotNone(found, err)

@@ -67,7 +67,7 @@ class Hosts(unittest.TestCase):
             f.write("n4 slots=two\n")
             f.flush()
             code, _, err = finish("--hostfile", f.name, "true")
-            self.assertEqual((code, err), (2, f"ddprun: {f.name}:6: slots 'two' is not a number\n"))
+            self.assertEqual((code, err), (2, f"ddprun: error: {f.name}:6: invalid value 'two' for slots: expected a number\n"))
 
     @unittest.skipIf(MNIST is None, "the examples are not built")
     def test_mnist_on_six_ranks(self):
@@ -82,7 +82,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual((code, out), (7, ""))
         self.assertEqual(err.count("failed"), 1, err)
         self.assertIn("oh dear\n", err)
-        self.assertRegex(err, r"ddprun: rank 3 failed: exit status 7, .*\n  host n2, local rank 1, ")
+        self.assertRegex(err, r"ddprun: error: rank 3 failed: exit status 7, .*\n  host n2, local rank 1, ")
 
     def test_nothing_that_ranks_write_is_lost_however_short_they_live(self):
         code, out, err = finish("-H", "n1:2,n2:2,n3:2", "sh", "-c", "echo out; echo err >&2")
@@ -112,10 +112,10 @@ class Hosts(unittest.TestCase):
 
     def test_programs_that_are_not_there(self):
         code, out, err = finish("-H", "n1", "no-such-program")
-        self.assertEqual((code, out, err), (127, "", "ddprun: n1: no program 'no-such-program' in PATH\n"))
+        self.assertEqual((code, out, err), (127, "", "ddprun: error: n1: no program 'no-such-program' in PATH\n"))
         code, out, err = finish("-H", "n1", "-C", "/no/such/folder", "true")
         self.assertEqual((code, out), (70, ""))
-        self.assertRegex(err, r"^ddprun: n1: cannot enter '/no/such/folder': No such file.*\n$")
+        self.assertRegex(err, r"^ddprun: error: n1: cannot change to directory '/no/such/folder': No such file.*\n$")
 
     def test_a_dry_run_shows_the_way_to_each_host(self):
         code, out, err = finish("--dry-run", "-H", "n1:4,bob@n2", "-C", "/", "true")
@@ -132,17 +132,17 @@ class Unreachable(unittest.TestCase):
             self.assertEqual((code, out), (69, ""))
             self.assertEqual(sorted(line.split(":")[1].strip() for line in err.splitlines()),
                              ["3 nodes are needed, and 2 of 3 hosts cannot be one", "no-such-name", "nowhere"])
-            self.assertRegex(err, r"ddprun: nowhere: ssh: .*(No route to host|timed out)")
+            self.assertRegex(err, r"ddprun: error: nowhere: ssh: .*(No route to host|timed out)")
 
     def test_a_host_that_never_answers_is_given_up_in_time(self):
-        for before, time, said in (("", "0.3", "no answer within 0.30 s"),
+        for before, time, said in (("", "0.3", "timed out after 0.30 s waiting for ssh and ddprun to answer (--connect-timeout)"),
                                    ("echo one >&2; echo srun: job 7 queued >&2; ", "2",
-                                    "no answer within 2.00 s; it said last: srun: job 7 queued")):
+                                    "timed out after 2.00 s waiting for ssh and ddprun to answer (--connect-timeout); last output: srun: job 7 queued")):
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
                 ssh = stand_in(folder, f"{before}exec sleep 1000\n")
                 code, out, err = finish("--ssh-command", ssh, "--connect-timeout", time, "-H", "n1", RANK, *UP)
                 self.assertEqual((code, out), (69, ""))
-                self.assertEqual(err, f"ddprun: n1: {said}\nddprun: 1 node is needed, and 1 of 1 hosts cannot be one\n")
+                self.assertEqual(err, f"ddprun: error: n1: {said}\nddprun: error: not enough hosts: 1 node required, but 1 of 1 hosts failed to start; fix them or lower --nnodes MIN:MAX\n")
 
     def test_a_host_that_talks_without_end_is_given_up(self):
         for before in "", "echo ddprun-launch 1 127.0.0.1; ":
@@ -150,14 +150,14 @@ class Unreachable(unittest.TestCase):
                 ssh = stand_in(folder, f"{before}head -c 1000000 /dev/zero | tr '\\0' x\nexec sleep 1000\n")
                 code, out, err = finish("--ssh-command", ssh, "-H", "n1", RANK, *UP)
                 self.assertEqual((code, out), (75 if before else 69, ""))
-                self.assertRegex(err, r"^ddprun: n1: what comes from there is not ddprun's\n")
+                self.assertRegex(err, r"^ddprun: error: n1: unexpected output from the remote shell; make sure that login scripts print nothing in non-interactive shells\n")
 
     def test_others_begin_without_it_if_they_may(self):
         with Remote("-H", "n1,no-such-name,n3", "--nnodes", "1:3", "--join-window", "0", *SHOW) as job:
             code, _, err = job.finish()
             self.assertEqual(code, 0, err)
-            joins = r"(ddprun: n[13] joins; generation \d: .*\n)?"  # where it had no CPU in time
-            self.assertRegex(err, rf"^{joins}ddprun: no-such-name: .*\n{joins}$")
+            joins = r"(ddprun: note: n[13] joins; generation \d: .*\n)?"  # where it had no CPU in time
+            self.assertRegex(err, rf"^{joins}ddprun: warning: no-such-name: .*\n{joins}$")
             self.assertRegex(job.hear(1)[0], r"^[01]/[12] ")
 
 
@@ -189,9 +189,9 @@ class Wrapper(unittest.TestCase):
         self.assertEqual(code, 70, err)
         lines = err.splitlines()
         self.assertEqual(len(lines), 2, err)
-        why = r": cannot enter '/nowhere': No such file or directory; --wdir says where else to start$"
-        self.assertRegex(lines[0], r"^ddprun: n\d+" + why)
-        found = re.search(r"^ddprun: ((?:n\d+, )+n\d+) and (\d+) more" + why, lines[1])
+        why = r": cannot change to directory '/nowhere': No such file or directory; use --wdir to start in another one$"
+        self.assertRegex(lines[0], r"^ddprun: error: n\d+" + why)
+        found = re.search(r"^ddprun: error: ((?:n\d+, )+n\d+) and (\d+) more" + why, lines[1])
         self.assertEqual(found[1].count(",") + 1 + int(found[2]), 299)
 
 
@@ -202,7 +202,7 @@ class Ends(unittest.TestCase):
             job.signal(sig)
             code, out, err = job.finish()  # which looks for what is left, on all hosts
             self.assertEqual((code, out), (-sig, ""))
-            self.assertRegex(err, rf"^ddprun: stopped by {signal.Signals(sig).name} after \S+ s\n$")
+            self.assertRegex(err, rf"^ddprun: note: stopped by {signal.Signals(sig).name} after \S+ s\n$")
 
     def test_ctrl_c_ends_everything_everywhere(self):
         self.stopped(signal.SIGINT)
@@ -244,7 +244,7 @@ class Ends(unittest.TestCase):
             self.assertEqual(job.hear(4), ["0 asked", "0 got 15", "1 asked", "1 got 15"])
             code, _, err = job.finish()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertIn("ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", err)
+            self.assertIn("ddprun: note: SIGTERM: asking the ranks to save their state within 600 s\n", err)
 
     def save_one_by_one(self, job):
         """Both are asked; rank 0 has saved, and its node has had the time to act on that; rank 1 waits to be let."""
@@ -282,7 +282,7 @@ class Ends(unittest.TestCase):
             self.assertEqual(job.hear(6), ["0 asked", "0 got 15", "0 has saved", "1 asked", "1 awaits 10", "1 got 15"])
             code, _, err = job.finish()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertIn("ddprun: the time of --on-term is over, and not all ranks have saved their state\n", err)
+            self.assertIn("ddprun: warning: timed out after 1 s waiting for all ranks to save their state (--on-term)\n", err)
 
     def test_a_second_signal_does_not_wait_for_others_to_save(self):
         with self.saver("600s", "-H", "n1,n2") as job:
@@ -332,7 +332,7 @@ class Losses(unittest.TestCase):
             job.signal(signal.SIGTERM)
             code, _, err = job.finish()
             self.assertEqual(code, -signal.SIGTERM)
-            self.assertRegex(err, r"ddprun: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
+            self.assertRegex(err, r"ddprun: note: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
 
     def test_a_host_whose_ranks_fail_again_and_again_is_done_without(self):
         script = "echo $(hostname) $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test $(hostname) = n2 && exit 7; exec sleep 1000"
@@ -346,7 +346,7 @@ class Losses(unittest.TestCase):
             job.signal(signal.SIGTERM)
             code, _, err = job.finish()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertRegex(err, r"ddprun: rank \d on n2: .*; n2 takes no part any more; generation \d: 2 nodes, 2 ranks\n")
+            self.assertRegex(err, r"ddprun: note: rank \d on n2: .*; n2 is excluded; generation \d: 2 nodes, 2 ranks\n")
             self.assertEqual(len(generations["n2"]), 2)
 
     def test_too_few_that_are_left_end_the_job(self):
@@ -355,7 +355,7 @@ class Losses(unittest.TestCase):
             kill_all([hosts.ddprun(1)])
             code, _, err = job.finish()
             self.assertEqual(code, 75, err)
-            self.assertRegex(err, r"^ddprun: .*lost n2.*\n$")
+            self.assertRegex(err, r"^ddprun: error: .*lost n2.*\n$")
 
 
 @unittest.skipIf(HYDRA is None, "there is no mpiexec.hydra")

@@ -123,7 +123,7 @@ class Jobs(unittest.TestCase):
 
     def test_a_node_more_than_a_job_needs_says_so(self):
         for nodes, code, said in (("2", 69, "was not needed: job 'job7' has ended well on 2 other nodes"),
-                                  ("1:2", 0, "this node was a spare: the job has ended well without it")):
+                                  ("1:2", 0, "this node was a spare: the job succeeded without it")):
             with self.subTest(nodes), jobs_daemon() as daemon:
                 work = [Node(*at(daemon, "job7", nodes=nodes), RANK, "tell", "up", "await", str(signal.SIGUSR1)) for _ in range(2)]
                 with work[0], work[1]:
@@ -224,7 +224,7 @@ class Refusals(unittest.TestCase):
     def test_a_daemon_without_jobs(self):
         with jobs_daemon("--no-jobs") as daemon, Node(*at(daemon, "job7"), "true") as a:
             daemon.await_log("refused: a control connection; no job is managed here")
-            a.read_until(f"looking for the others at 127.0.0.1:{daemon.port}")
+            a.read_until(f"waiting for the rendezvous endpoint 127.0.0.1:{daemon.port}")
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
 

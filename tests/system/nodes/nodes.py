@@ -39,7 +39,7 @@ class Meeting(unittest.TestCase):
             await_endpoint(port)
             with Node(*c10d(port, nodes="3"), RANK) as b:
                 for node in a, b:
-                    node.read_until("ddprun: waiting for 1 of 3 nodes, ")
+                    node.read_until("ddprun: note: waiting for 1 of 3 nodes, ")
                 for node in b, a:
                     node.signal(signal.SIGTERM)
                     self.assertEqual(node.finish()[0], -signal.SIGTERM)
@@ -174,8 +174,8 @@ select.select([], [], [])
                 with Node(*self.job(port), RANK, *UP) as c:
                     self.assertEqual(a.hear(6), [f"{r} {word}" for r in "01" for word in ("asked", "awaits 10", "got 23")])
                     self.assertEqual(b.hear(1), ["2 saved False"])
-                    a.read_until("ddprun: a node waits to join: the ranks are asked to save their state\n")
-                    c.read_until("ddprun: waiting for the job's next checkpoint, to join it, ")
+                    a.read_until("ddprun: note: a node is waiting to join: asking the ranks to save their state\n")
+                    c.read_until("ddprun: note: waiting for the job's next checkpoint, to join it, ")
                     a.signal(signal.SIGUSR1)
                     self.assertEqual(a.hear(4), ["0 saved", "0 up", "1 saved", "1 up"])
                     self.assertEqual(b.hear(1) + c.hear(1), ["2 up", "3 up"])
@@ -228,13 +228,13 @@ class Refusals(unittest.TestCase):
     def test_an_endpoint_where_nobody_is(self):
         port = free_port()
         with Node(*static(port, 1), "true") as node:
-            node.read_until(f"ddprun: looking for the others at 127.0.0.1:{port}, 1 s of 600 s: "
+            node.read_until(f"ddprun: note: waiting for the rendezvous endpoint 127.0.0.1:{port}, 1 s of 600 s: "
                             f"127.0.0.1:{port}: connection refused\n")
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
     def test_where_nobody_said_where_this_machine_is_meant(self):
-        port, hint = free_port(), "; without --master-addr they can only be on this machine\n"
+        port, hint = free_port(), "; without --master-addr, only nodes on this machine can join\n"
         args = ("--nnodes", "2", "--master-port", str(port), "true")
         with Node("--node-rank", "1", *args) as node:
             node.read_until(f" of 600 s: 127.0.0.1:{port}: connection refused{hint}")
@@ -462,7 +462,7 @@ class Namespaces(unittest.TestCase):
     def test_the_master_was_started_on_another_machine(self):
         with self.node(2, *static(29500, 0, host="10.77.0.1"), "true") as a, \
                 self.node(1, *static(29500, 1, host="10.77.0.1"), "true") as b:
-            a.read_until("warning: the nodes are to meet here, but '10.77.0.1', 10.77.0.1:29500, does not lead here")
+            a.read_until("warning: this node is the rendezvous endpoint, but '10.77.0.1' (10.77.0.1:29500) does not reach it")
             b.read_until("10.77.0.1:29500: connection refused")
             for node in (a, b):
                 node.signal(signal.SIGTERM)
@@ -484,7 +484,7 @@ class Namespaces(unittest.TestCase):
 
     def test_a_machine_that_is_not_there(self):
         with self.node(2, *c10d(29400, host="10.77.0.9"), "true") as node:
-            node.read_until("ddprun: looking for the others at 10.77.0.9:29400")
+            node.read_until("ddprun: note: waiting for the rendezvous endpoint 10.77.0.9:29400")
             node.read_until(": 10.77.0.9:29400: ")
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)

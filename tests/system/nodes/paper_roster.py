@@ -67,13 +67,13 @@ class OrderedNode(unittest.TestCase):
 
     def test_it_says_whom_it_waits_for(self):
         with Node("2:2", "-n", "1", RANK, *UP) as node:
-            node.read_until("ddprun: waiting for 1 of 2 nodes, 1 s of 60 s\n")
+            node.read_until("ddprun: note: waiting for 1 of 2 nodes, 1 s of 60 s\n")
             node.tell("start zed")
             self.assertEqual(node.hear(1), ["0 up"])
             node.tell("fail zed 9")
             code, _, err = node.finish()
         self.assertEqual(code, 9)
-        self.assertIn("ddprun: rank 1 on zed: failed on paper\n  rank 0: stopped by ddprun (SIGTERM)\n", err)
+        self.assertIn("ddprun: error: rank 1 on zed: failed on paper\n  rank 0: stopped by ddprun (SIGTERM)\n", err)
 
     def test_a_failure_here_starts_all_again_with_another_store(self):
         script = 'echo $TORCHELASTIC_RESTART_COUNT $MASTER_PORT; test $RANK = 0 && exit 3; sleep 1000'
@@ -84,9 +84,9 @@ class OrderedNode(unittest.TestCase):
         lines = [line.split() for line in out.splitlines()]
         self.assertEqual({line[0] for line in lines}, {"0", "1"})
         self.assertEqual(len({line[1] for line in lines}), 2)
-        self.assertRegex(err, r"ddprun: rank 0 on own: exit status 3, [0-9.]+ s after its start; "
+        self.assertRegex(err, r"ddprun: error: rank 0 on own: exit status 3, [0-9.]+ s after its start; "
                               r"generation 1: 2 nodes, 4 ranks\n")
-        self.assertRegex(err, r"ddprun: rank 0 failed: exit status 3.*\n  host .*, local rank 0")
+        self.assertRegex(err, r"ddprun: error: rank 0 failed: exit status 3.*\n  host .*, local rank 0")
         self.assertIn("rank 1: stopped by ddprun (SIGTERM)", err)
 
     def test_a_failure_elsewhere_stops_the_ranks_and_starts_them_again(self):
@@ -99,7 +99,7 @@ class OrderedNode(unittest.TestCase):
             self.assertEqual(node.hear(2), ["0 got 15", "1 got 15"])
             code, _, err = node.finish()
         self.assertEqual(code, 5)
-        self.assertIn("ddprun: rank 2 on zed: failed on paper; generation 1: 2 nodes, 4 ranks\n", err)
+        self.assertIn("ddprun: note: rank 2 on zed: failed on paper; generation 1: 2 nodes, 4 ranks\n", err)
         self.assertIn("ranks 0-1: exit status 0 after SIGTERM from ddprun", err)
 
     def test_the_others_end_well_first_and_then_one_fails(self):
@@ -120,14 +120,14 @@ class OrderedNode(unittest.TestCase):
             node.tell("start zed")
             node.hear(1)
             node.tell("kill zed")
-            node.read_until("ddprun: lost zed: ")
+            node.read_until("ddprun: note: lost zed: ")
             node.read_until("generation 1: 1 node, 1 rank\n")
             node.hear(1)
             node.tell("start zoe")
             node.read_until("generation 2: 2 nodes, 3 ranks\n")
             node.hear(1)
             node.tell("leave zoe")
-            node.read_until("ddprun: zoe leaves: wants to; generation 3: 1 node, 1 rank\n")
+            node.read_until("ddprun: note: zoe leaves: wants to; generation 3: 1 node, 1 rank\n")
             node.hear(1)
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
@@ -148,7 +148,7 @@ class OrderedNode(unittest.TestCase):
                 node.signal(sig)
                 code, _, err = node.finish()
                 self.assertEqual((code, node.processes()), (-sig, []))
-                self.assertIn(f"ddprun: stopped by {sig.name} after", err)
+                self.assertIn(f"ddprun: note: stopped by {sig.name} after", err)
 
     def test_a_signal_while_ranks_run_is_theirs_first(self):
         with Node("1:2", "-n", "2", RANK, "on", "2", "7", *UP, env={"NODE_WINDOW_MS": "1"}) as node:
@@ -178,7 +178,7 @@ class OrderedNode(unittest.TestCase):
         with Node("2:2", "--timeout", "50ms", "-n", "1", RANK, *UP) as node:
             code, _, err = node.finish()
         self.assertEqual(code, 124)
-        self.assertIn("the time of --timeout is over on own", err)
+        self.assertIn("the job timed out on own (--timeout)", err)
 
     def test_nodes_that_do_not_come(self):
         with Node("2:2", "-n", "1", RANK, *UP, env={"NODE_TIMEOUT_MS": "50"}) as node:
@@ -235,7 +235,7 @@ class Lease(unittest.TestCase):
             node.tell("deaf")
             code, _, err = node.finish()
             self.assertEqual((code, node.processes()), (75, []))
-        self.assertIn("ddprun: lost the daemon at paper:29400", err)
+        self.assertIn("ddprun: error: lost the daemon at paper:29400", err)
 
     def test_the_ranks_of_a_stopped_ddprun_die_and_it_comes_again(self):
         with Node("1:2", "--shutdown-timeout", "1s", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP,
@@ -255,7 +255,7 @@ class Seen(unittest.TestCase):
         ours, theirs = pty.openpty()
         with Node("2:2", "-n", "1", RANK, *UP, stderr=theirs) as node:
             seen = b""
-            while seen.count(b"\r\x1b[Kddprun: waiting for 1 of 2 nodes, ") < 1:
+            while seen.count(b"\r\x1b[Kddprun: note: waiting for 1 of 2 nodes, ") < 1:
                 seen += os.read(ours, 4096)
             node.tell("start zed")
             node.hear(1)
@@ -266,7 +266,7 @@ class Seen(unittest.TestCase):
         os.close(ours)
         os.close(theirs)
         last = seen.rindex(b"\r\x1b[K")
-        self.assertTrue(seen[last:].startswith(b"\r\x1b[Kddprun: stopped by SIGTERM"), seen)
+        self.assertTrue(seen[last:].startswith(b"\r\x1b[Kddprun: note: stopped by SIGTERM"), seen)
 
     def test_the_events_of_two_generations(self):
         with Node("2:2", "--events", "/dev/stdout", "--max-restarts", "1", "-n", "2", RANK, *UP) as node:

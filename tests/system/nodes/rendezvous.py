@@ -101,7 +101,7 @@ class Failing(unittest.TestCase):
         for words in ["--bind"], ["--bind", "localhost:1"], ["--max-memory", "1K"], ["extra"], ["--nope"]:
             code, out, err = run(*words)
             self.assertEqual((code, out), (2, ""), words)
-            self.assertRegex(err, r"\Addp-rendezvous: .*\n\Z")
+            self.assertRegex(err, r"\Addp-rendezvous: error: .*\n\Z")
 
     def test_a_port_that_is_taken_is_69_and_named(self):
         with Daemon() as daemon:

@@ -84,8 +84,8 @@ class Alone(unittest.TestCase):
         code, out, err = self.run_there("/ddprun", "--bind-to", "core", "/ddprun", "--version")
         self.assertNotEqual(code, 0)
         self.assertEqual(out, "")
-        self.assertEqual(err, "ddprun: --bind-to core: libhwloc.so.15 is needed and cannot be loaded: this ddprun is the static one, "
-                         "which loads no libraries: use one that is installed: install hwloc 2\n")
+        self.assertEqual(err, "ddprun: error: --bind-to core: cannot load libhwloc.so.15: this is ddprun-static, "
+                         "which does not load libraries; use an installed ddprun; install hwloc 2\n")
 
 
 class Sender(SshJob):
@@ -200,13 +200,13 @@ class Sent(unittest.TestCase):
     def test_where_no_folder_will_do_the_folders_are_named(self):
         code, out, err = self.finish("-H", "n1,n4", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: n4: there is none of this version, and none can be sent: no folder can be written to and "
+        self.assertRegex(err, rf"^ddprun: error: n4: there is none of this version, and none can be sent: no folder can be written to and "
                          rf"executed from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}\n")
 
     def test_it_is_sent_to_nobody_if_so_asked(self):
         code, out, err = self.finish("--bcast", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: n2: .*{PROGRAM}: Permission denied\n")
+        self.assertRegex(err, rf"^ddprun: error: n2: .*{PROGRAM}: Permission denied\n")
         self.assertEqual(found(self.caches[1]), [])
 
     def test_it_is_sent_to_all_if_so_asked(self):
@@ -218,7 +218,7 @@ class Sent(unittest.TestCase):
         code, _, err = self.finish("-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (0, ""))
         code, _, err = self.finish("--bcast", "always", "-H", "n1", "true", env=nowhere)
-        self.assertEqual((code, err), (70, f"ddprun: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
+        self.assertEqual((code, err), (70, f"ddprun: error: cannot read '{self.dir}/ddprun-static': No such file or directory: build ddprun "
                                        "with -Dstatic_program=enabled, or use --bcast never\n"))
 
 
@@ -232,20 +232,20 @@ class Sent(unittest.TestCase):
         version = re.search(rb"ddprun-launch-terms ([^\0]+)\0", ours).group(1).decode()
         older = "0" * version.index("/") + version[version.index("/"):]
         useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links, or use --bcast never"),
-                   (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is no ddprun"),
+                   (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is not a ddprun-static"),
                    (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
                    (lambda: write(path, ours.replace(version.encode(), older.encode())),
-                    f"'{path}' is ddprun {older}, and this one is {version}: install both again"))
+                    f"'{path}' is ddprun {older}, but this is ddprun {version}; install both from the same build"))
         for make, why in useless:
             with self.subTest(why):
                 make()
-                note = f"ddprun: no ddprun can be sent to hosts: {why}\n"
+                note = f"ddprun: warning: cannot send ddprun to hosts: {why}\n"
                 self.assertEqual(self.finish("-H", "n1", "true", env=env), (0, "", note))
                 code, _, err = self.finish("-H", "n1,n2", "true", env=env)
                 self.assertEqual(code, 69)
                 self.assertIn(note, err)
-                self.assertRegex(err, rf"(?m)^ddprun: n2: .*{PROGRAM}: Permission denied$")
-                self.assertEqual(self.finish("--bcast", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: {why}\n"))
+                self.assertRegex(err, rf"(?m)^ddprun: error: n2: .*{PROGRAM}: Permission denied$")
+                self.assertEqual(self.finish("--bcast", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: error: {why}\n"))
                 self.assertEqual(self.finish("--bcast", "never", "-H", "n1", "true", env=env), (0, "", ""))
                 shown = subprocess.run([DDPRUN, "--dry-run", "-H", "n1", "true"], env={**os.environ, **env}, capture_output=True,
                                        text=True, check=True)
@@ -281,25 +281,25 @@ class Ways(unittest.TestCase):
     def test_what_does_not_arrive_whole_is_not_kept(self):
         code, out, err = self.finish('head -c 100000 | sh -c "$2"\n', "true")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: there: the ddprun that was sent did not come to {self.cache}/ddprun/\S*/ddprun whole\n")
+        self.assertRegex(err, rf"^ddprun: error: there: the ddprun that was sent did not come to {self.cache}/ddprun/\S*/ddprun whole\n")
         self.assertEqual(found(self.cache), [])
 
     def test_another_kind_of_machine_is_not_sent_what_it_cannot_execute(self):
         code, _, err = self.finish("echo ddprun-launch wants s390x\nexec cat\n", "true")
         self.assertEqual(code, 69)
-        self.assertRegex(err, r"^ddprun: there: no ddprun of this version is installed there, and ours is for another kind of machine: "
-                         rf"{os.uname().machine}, and not s390x\n")
+        self.assertRegex(err, r"^ddprun: error: there: no ddprun of this version is installed there, and ddprun-static here is for "
+                         rf"{os.uname().machine}, not s390x; install ddprun there\n")
 
     def test_who_does_not_take_what_it_asked_for_is_given_up(self):
         code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nexec sleep 1000\n", "--connect-timeout", "0.3", "true")
         self.assertEqual(code, 69)
-        self.assertRegex(err, r"^ddprun: there: no answer within 0.30 s\n")
+        self.assertRegex(err, r"^ddprun: error: there: timed out after 0.30 s waiting for ssh and ddprun to answer \(--connect-timeout\)\n")
 
     def test_who_asks_again_is_given_up(self):
         code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nhead -c {os.path.getsize(STATIC)} > /dev/null\n"
                                    f"echo ddprun-launch wants {os.uname().machine}\nexec cat\n", "true")
         self.assertEqual(code, 69)
-        self.assertRegex(err, r"^ddprun: there: the ddprun there is another version\n")
+        self.assertRegex(err, r"^ddprun: error: there: ddprun there has another version; install the same one on all hosts\n")
 
     def test_a_folder_that_somebody_else_could_change_is_left_alone(self):
         for name in ("elsewhere", "home"):
@@ -307,7 +307,7 @@ class Ways(unittest.TestCase):
         os.symlink(os.path.join(self.dir, "elsewhere"), os.path.join(self.dir, f"ddprun-{os.getuid()}"))
         code, _, err = self.finish('export XDG_CACHE_HOME=/dev/null\nunset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
         self.assertEqual(code, 69)
-        self.assertRegex(err, r"^ddprun: there: there is none of this version, and none can be sent: no folder can be written to")
+        self.assertRegex(err, r"^ddprun: error: there: there is none of this version, and none can be sent: no folder can be written to")
         self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
 
     def test_a_folder_that_others_may_write_to_is_left_alone(self):

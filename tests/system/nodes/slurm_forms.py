@@ -197,7 +197,7 @@ class Tasks(unittest.TestCase):
     def test_what_needs_a_supervisor_is_told(self):
         with Submitted("srun", "-N1", "-n2", DDPRUN, "--on-term", "5s", "true") as job:
             code, _, err = job.finish()
-            self.assertEqual((code, err.count("ddprun: --on-term has no effect: Slurm has started each rank")), (0, 1), err)
+            self.assertEqual((code, err.count("ddprun: warning: --on-term ignored: Slurm started each rank")), (0, 1), err)
 
     def test_its_status_is_the_program_s(self):
         with Submitted("srun", "-N2", "-n4", "--kill-on-bad-exit=1", DDPRUN, RANK, "only", "2", "exit", "9", "end", "exit", "0") as job:
@@ -207,8 +207,8 @@ class Tasks(unittest.TestCase):
         with Submitted("srun", "-N1", "-n2", DDPRUN, "-p", "2", "true") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 2)
-            self.assertIn("ddprun: -p 2: Slurm has started 2 tasks on this node, each of which becomes a rank; "
-                          "srun --ntasks-per-node 1 leaves the ranks to ddprun\n", err)
+            self.assertIn("ddprun: error: -p 2: Slurm started 2 tasks on this node, and each becomes a rank; "
+                          "use srun --ntasks-per-node 1 to have ddprun start the ranks\n", err)
 
 
 class Pmi(unittest.TestCase):
@@ -279,7 +279,7 @@ class Allocation(unittest.TestCase):
             self.assertEqual(len(heads), 1, [describe(p) for p in heads])
             os.kill(heads[0], signal.SIGINT)
             err = job.finish()[2]  # salloc's status does not tell
-            self.assertIn("ddprun: stopped by SIGINT after ", err)
+            self.assertIn("ddprun: note: stopped by SIGINT after ", err)
 
 
 def written(folder):
@@ -349,7 +349,7 @@ class Signals(unittest.TestCase):
 
     FORMS = "", "srun --quiet --ntasks-per-node=1"
     ANNOUNCED = DDPRUN, "--on-term", "600s", "--signals-to-handle", "SIGUSR1"
-    LATE = "the time of --on-term is over"
+    LATE = "waiting for all ranks to save their state (--on-term)"
 
     @contextlib.contextmanager
     def submitted(self, form, *command, options=()):
@@ -406,7 +406,7 @@ class Signals(unittest.TestCase):
                 self.cancel(number, "--signal=USR1")
                 self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
                 job.finish()
-                self.assertIn("ddprun: SIGUSR1: the ranks are asked to save their state, within 600 s\n", said())
+                self.assertIn("ddprun: note: SIGUSR1: asking the ranks to save their state within 600 s\n", said())
                 self.assertNotIn(self.LATE, said())
 
     def test_a_signal_for_the_batch_step_reaches_the_ranks_by_ddprun_alone(self):
@@ -416,7 +416,7 @@ class Signals(unittest.TestCase):
                 self.cancel(number, "--batch", "--signal=USR1")
                 self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
                 job.finish()
-                self.assertIn("ddprun: stopped by SIGUSR1", said())
+                self.assertIn("ddprun: note: stopped by SIGUSR1", said())
                 self.assertNotIn(self.LATE, said())
 
     def test_a_preempted_job_saves_after_the_signal_of_its_script(self):
@@ -428,7 +428,7 @@ class Signals(unittest.TestCase):
                     self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
                     job.finish()
                     self.assertEqual(urgent.finish()[0], 0)
-                self.assertIn("ddprun: stopped by SIGUSR1", said())
+                self.assertIn("ddprun: note: stopped by SIGUSR1", said())
                 self.assertNotIn(self.LATE, said())
 
     def test_scancel_leaves_ranks_that_ignore_sigterm_their_time(self):
@@ -439,7 +439,7 @@ class Signals(unittest.TestCase):
                 self.cancel(number)
                 self.assertEqual(job.hear(2), ["0 saved", "1 saved"])
                 job.finish()
-                self.assertIn("ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", said())
+                self.assertIn("ddprun: note: SIGTERM: asking the ranks to save their state within 600 s\n", said())
                 self.assertNotIn(self.LATE, said())
 
 

@@ -61,7 +61,7 @@ finally:
     sys.stderr.flush()
     peer.close()
 """
-CAUSE = "ddprun: rank 1 failed: exit status 1"
+CAUSE = "ddprun: error: rank 1 failed: exit status 1"
 PLACES = {"as it is": (), "-r 3": ("-r", "3"), "-t 3": ("-t", "3"), "--label": ("--label",)}
 
 
@@ -86,12 +86,12 @@ class Cause(unittest.TestCase):
         for name, options in PLACES.items():
             with self.subTest(name):
                 code, _, err = self.run_ranks("ends", *options)
-                report = err[err.index("ddprun: rank"):]
+                report = err[err.index("ddprun: error: rank"):]
                 self.assertEqual(code, 1)
                 self.assertTrue(report.startswith(CAUSE), err)
                 self.assertIn("| RuntimeError: the real cause", report)
                 self.assertIn("rank 0 lost a peer: RuntimeError: [pair.cc:547] Connection closed by peer", report)
-                self.assertIn("rank 0: exit status 1, after a peer was lost", report)
+                self.assertIn("rank 0: exit status 1 after a peer was lost", report)
 
     def test_ranks_that_have_not_failed_are_stopped_when_the_cause_is_known(self):
         code, _, err = self.run_ranks("ends", n=4)
@@ -103,7 +103,7 @@ class Cause(unittest.TestCase):
         path = os.path.join(self.folder, "report.json")
         code, _, err = self.run_ranks("stays", "--report", path)
         self.assertEqual(code, 1)
-        self.assertIn("ddprun: rank 1 failed: stopped by ddprun (SIGTERM) while it failed", err)
+        self.assertIn("ddprun: error: rank 1 failed: stopped by ddprun (SIGTERM) while it failed", err)
         self.assertIn("| RuntimeError: the real cause", err)
         with open(path, encoding="utf-8") as f:
             report = json.load(f)
@@ -115,7 +115,7 @@ class Cause(unittest.TestCase):
             with self.subTest(way):
                 code, _, err = self.run_ranks(way)
                 self.assertEqual(code, 1)
-                self.assertIn("ddprun: rank 0 failed: exit status 1", err)
+                self.assertIn("ddprun: error: rank 0 failed: exit status 1", err)
                 self.assertIn("rank 1: stopped by ddprun (SIGTERM)\n", err)
 
     def test_the_error_of_another_node_is_the_cause_of_the_job(self):
@@ -130,9 +130,9 @@ class Cause(unittest.TestCase):
         self.assertEqual(len(failed), 1)
         self.assertIn(CAUSE, failed[0])
         for _, _, err in ends:
-            self.assertNotIn("ddprun: rank 0", err)
+            self.assertNotIn("ddprun: error: rank 0", err)
             if err not in failed:
-                self.assertRegex(err, r"ddprun: rank 1 on \S+: exit status 1")
+                self.assertRegex(err, r"ddprun: error: rank 1 on \S+: exit status 1")
 
     def test_the_report_names_the_log_files(self):
         code, _, err = self.run_ranks("ends", "-r", "3")
@@ -153,7 +153,7 @@ class Cause(unittest.TestCase):
         fills = "import sys; sys.stdout.write('x' * 100000); sys.stdout.flush()"
         done = subprocess.run([*enter, DDPRUN, "-n", "2", "-r", "3", "--log-dir", disk, sys.executable, "-c", fills],
                               capture_output=True, text=True, check=False)
-        self.assertIn("ddprun: rank ", done.stderr)
+        self.assertIn("ddprun: error: rank ", done.stderr)
         self.assertRegex(done.stderr, f"its standard error is in {disk}/.*/stderr.log\n")
         self.assertIn("its log files may be cut: No space left on device\n", done.stderr)
 

@@ -60,7 +60,7 @@ class Events(unittest.TestCase):
         with Job("--events", "/nowhere/events", "-n", "1", RANK, "exit", "0") as job:
             code, _, err = job.end()
         self.assertEqual(code, 70)
-        self.assertIn(b"cannot open /nowhere/events for events: No such file", err)
+        self.assertIn(b"cannot open events file /nowhere/events: No such file", err)
 
 
 class EventLog(unittest.TestCase):

@@ -72,8 +72,8 @@ def keeps_the_first(first, second):
 def dies_in_a_sum(sig, rank, n_ranks):
     """The ranks that wait for its part see it die, and fail before anybody else does."""
     return Case(128 + sig, (str(rank), n(sig)), n=n_ranks, program=ADDER,
-                says=(rf"ddprun: rank {rank} (failed|on \S+): killed by {name(sig)}", rf"rank {rank}( on node \d+ \(.*\))? died",
-                      "exit status 5, after a peer was lost"))
+                says=(rf"ddprun: error: rank {rank} (failed|on \S+): killed by {name(sig)}", rf"rank {rank}( on node \d+ \(.*\))? died",
+                      "exit status 5 after a peer was lost"))
 
 
 def rank_1_dies(sig):
@@ -112,7 +112,7 @@ ONE_NODE = {
     "every exit status of a rank is passed on": [Case(code, ("exit", str(code)), n=1) for code in range(256)],
     "every fatal signal is 128 and its number": [rank_1_dies(sig) for sig in FATAL],
     "the first failure of three counts": [Case(5, FAILS_FIRST, n=3, says=("rank 2 failed: exit status 5",))],
-    "a rank fails after another ended well": [
+    "a rank fails after another succeeded": [
         Case(4, ("only", "0", "exit", "0", "end", "tell", "up", "on", "10", "4", "tell", "ready", "wait"),
              (hear("1 ready", "1 up"), await_processes(3), sends(signal.SIGUSR1), hear("1 got 10")))],
     "a rank that others saw die is the root cause": [dies_in_a_sum(sig, 2, 3) for sig in (signal.SIGKILL, signal.SIGTERM)],
@@ -159,7 +159,7 @@ TWO_NODES = {
             (0, (-signal.SIGKILL, 75), "lost "), (1, (75, -signal.SIGKILL), "lost .*; 1 of at least 2 nodes are left"))],
     "kill -9 of a spawner is a node that leaves": [
         of_families(status, kills("spawner", node), n_nodes=2, says=(
-            "ddprun: the process that starts and reaps its ranks is gone", "leaves: the process that starts and reaps its ranks"))
+            "ddprun: error: the process that starts and reaps its ranks is gone", "leaves: the process that starts and reaps its ranks"))
         for node, status in ((0, (70, 75)), (1, (75, 70)))],
 }
 
@@ -243,7 +243,7 @@ class Programs(unittest.TestCase):
     def test_127_when_the_interpreter_is_missing(self):
         code, _, err = run("-n", "2", self.write(b"#!/nowhere/interpreter\n", 0o644 | stat.S_IXUSR))
         self.assertEqual(code, 127)
-        self.assertEqual(err, f"ddprun: cannot execute '{self.folder}/program': its first line names the interpreter "
+        self.assertEqual(err, f"ddprun: error: cannot execute '{self.folder}/program': its first line names the interpreter "
                               "'/nowhere/interpreter', which cannot be found\n")
 
     def test_a_script_without_an_interpreter_line_runs_in_the_shell(self):
@@ -273,7 +273,7 @@ class Ends(unittest.TestCase):
                 report = json.load(f)
         self.assertEqual((code, report["root_cause"]["rank"]), (137, 2))
         self.assertEqual([rank["lost_peer"] for rank in report["ranks"]], [True, True, False])
-        self.assertIn("ranks 0-1: exit status 5, after a peer was lost", err)
+        self.assertIn("ranks 0-1: exit status 5 after a peer was lost", err)
 
     def test_no_core_is_left_by_sigquit(self):
         with Job("-n", "1", RANK, "on", "3", "0", *UP, preexec_fn=allow_core) as job:

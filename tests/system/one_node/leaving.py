@@ -41,7 +41,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(2), of_all("got 15"))
             code, _, err = job.end()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertIn(b"ddprun: SIGTERM: the ranks are asked to save their state, within 600 s\n", err)
+            self.assertIn(b"ddprun: note: SIGTERM: asking the ranks to save their state within 600 s\n", err)
 
     def test_ranks_hear_it_by_the_socket_and_a_signal_that_disturbs_nobody(self):
         with Job("-n", "2", *LONG, RANK, "note", str(int(signal.SIGURG)), *UP, "asked", "saved", "wait") as job:
@@ -50,7 +50,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(6), of_all("asked", "got 15", "got 23"))
             code, _, err = job.end()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertIn(b"ddprun: stopped by SIGTERM", err)
+            self.assertIn(b"ddprun: note: stopped by SIGTERM", err)
 
     def test_programs_of_libddp_save_in_the_same_step(self):
         with Job("-n", "3", *LONG, SCALER) as job:
@@ -66,7 +66,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(2), of_all("got 15"))
             code, _, err = job.end()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertIn(b"the time of --on-term is over, and not all ranks have saved their state", err)
+            self.assertIn(b"waiting for all ranks to save their state (--on-term)", err)
 
     def test_what_was_saved_before_does_not_count(self):
         with Job("-n", "1", "--on-term", "200ms", RANK, *UP, "saved", "tell", "saved", "wait") as job:

@@ -73,13 +73,13 @@ class OneNode(unittest.TestCase):
     def test_who_leaves_without_finalize_has_failed(self):
         code, _, err = run("-n", "2", MPICH, "only", "0", "leave", "wait")
         self.assertEqual(code, 1)
-        self.assertIn("ddprun: MPI: rank 0 ended with 0, but without MPI_Finalize: that is a failure\n", err)
+        self.assertIn("ddprun: warning: MPI: rank 0 exited with 0 without calling MPI_Finalize; ddprun treats this as a failure\n", err)
         self.assertIn("rank 0 failed: exit status 1", err)
 
     def test_who_waits_for_a_rank_that_never_comes_is_told(self):
         code, _, err = run("-n", "2", MPICH, "early")
         self.assertNotEqual(code, 0)
-        self.assertIn("ddprun: MPI: rank 0 waits for rank 1, which has ended\n", err)
+        self.assertIn("ddprun: warning: MPI: rank 0 waits for rank 1, which has already exited\n", err)
 
     def test_spawning_is_refused_and_the_job_goes_on(self):
         # as some builds of MPICH ask for it; Debian's refuses by itself
@@ -89,8 +89,8 @@ class OneNode(unittest.TestCase):
             code, out, err = job.end()
             self.assertEqual((code, out), (0, b""), err)
             for rank in b"01":
-                self.assertIn(b"ddprun: MPI: rank %c asked for more processes (MPI_Comm_spawn): ddprun starts none "
-                              b"while a job runs\n" % rank, err)
+                self.assertIn(b"ddprun: warning: MPI: rank %c called MPI_Comm_spawn, which ddprun does not support; "
+                              b"start all ranks at launch\n" % rank, err)
             self.assertEqual(told(job), ["cmd=spawn_result rc=-1 msg=not_supported_by_ddprun"] * 2 + hello([(0, 2), (1, 2)], 2))
 
     def test_a_restart_is_a_job_of_its_own(self):
@@ -125,7 +125,7 @@ class OneNode(unittest.TestCase):
         code, _, err = run("-n", "2", "--mpi", "pmi1", "bash", "-c",
                            "if [ $RANK = 1 ]; then printf 'GET / HTTP/1.1\\n' >&$PMI_FD; read -r line <&$PMI_FD; exit 0; fi")
         self.assertEqual(code, 0)
-        self.assertIn("ddprun: MPI: rank 1: PMI-1 has no 'GET / HTTP/1.1'\n", err)
+        self.assertIn("ddprun: warning: MPI: rank 1: PMI-1 has no 'GET / HTTP/1.1'\n", err)
 
 
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
@@ -155,7 +155,7 @@ class TwoNodes(unittest.TestCase):
     def test_without_a_store_of_ddprun_s_it_cannot_work(self):
         code, _, err = run(*static(free_port(), 0, "--store", "worker"), MPICH)
         self.assertEqual(code, 2)
-        self.assertIn("--store worker: ranks of MPI on several nodes find each other by ddprun's store", err)
+        self.assertIn("--store worker cannot be used with MPI programs on several nodes, which use ddprun's store; use --store agent", err)
 
 
 NO_STORE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
@@ -197,7 +197,7 @@ class Hydra(unittest.TestCase):
         with Job("-n", "2", DDPRUN, "true", launcher=HYDRA) as job:
             code, _, err = job.end()
             self.assertEqual(code, 2)
-            self.assertIn(b"ddprun: 2 ddpruns were started on this node, and one starts all of a node's ranks: mpiexec -ppn 1\n", err)
+            self.assertIn(b"ddprun: error: 2 ddpruns were started on this node, but one starts all ranks of a node; use mpiexec -ppn 1\n", err)
 
     def test_one_node_needs_no_store(self):
         with Job("-n", "2", MEETER, launcher=HYDRA, env=NO_STORE) as job:
@@ -218,8 +218,8 @@ class OpenMpi(unittest.TestCase):
     def test_it_is_refused_before_it_starts(self):
         code, out, err = run("-n", "2", OPEN_MPI, "hello")
         self.assertEqual((code, out), (2, ""))
-        self.assertRegex(err, r"ddprun: '.*' was linked with Open MPI \(libmpi\.so\.40\), whose ranks find each other by "
-                              r"PMIx, and ddprun has none")
+        self.assertRegex(err, r"ddprun: error: '.*' is linked against Open MPI \(libmpi\.so\.40\), which requires "
+                              r"PMIx; ddprun supports PMI-1")
 
     def test_with_none_it_runs_as_it_is(self):
         with Job("-n", "2", "--mpi", "none", RANK, "tell", "up") as job:

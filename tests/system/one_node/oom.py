@@ -106,7 +106,7 @@ class OutOfMemory(unittest.TestCase):
         (exit status, report, events, stderr)."""
         with Job("-v", "--report", "report.json", "--events", "events", *args, preexec_fn=self.groups.enter,
                  cwd=self.make_folder()) as job:
-            seen = self.await_line(job, b"OOM kills: counted by control group")
+            seen = self.await_line(job, b"OOM kills are counted by control group")
             for _ in range(n_generations):
                 job.hear(n_told)
                 job.signal(signal.SIGUSR1)
@@ -173,7 +173,7 @@ class OutOfMemory(unittest.TestCase):
         code, report, events, err = self.run_job("-n", "1", "--max-restarts", "1", RANK, "await", "10", "feed", USED_MIB,
                                                  "exit", "3", n_generations=2)
         self.assertEqual(code, 3)
-        self.assertIn(" (the OOM killer ended another process of its control group); restart 1 of 1\n", err)
+        self.assertIn(" (the OOM killer killed another process of its control group); restart 1 of 1\n", err)
         oom = report["root_cause"]["oom"]
         self.assertEqual((oom["blame"], oom["kills"]), ("other", 1))
         self.check_figures(oom)

@@ -59,7 +59,7 @@ class Options(unittest.TestCase):
     def test_the_program_that_failed_is_named(self):
         code, _, err = run("-n", "2", "sleep", "60", ":", "sh", "-c", "exit 7", ":", "sleep", "61")
         self.assertEqual(code, 7)
-        self.assertRegex(err, r"^ddprun: rank 2 failed: exit status 7, .*\n  host .*, sh\n")
+        self.assertRegex(err, r"^ddprun: error: rank 2 failed: exit status 7, .*\n  host .*, sh\n")
         code, _, err = run("sh", "-c", "exit $((1 - TORCHELASTIC_RESTART_COUNT))", ":", "--no-python", "sh", "-c", "exit 0")
         self.assertEqual(code, 1)
         code, _, err = run("--max-restarts", "1", "sh", "-c", "exit $((1 - TORCHELASTIC_RESTART_COUNT))", ":", "true")
@@ -84,11 +84,11 @@ class Options(unittest.TestCase):
         words = ("--signals-to-handle", "SIGTERM,SIGNONE", "--no-python", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
         code, _, err = run(*words)
         self.assertEqual((code, err.splitlines()[0]),
-                         (2, "ddprun: invalid value 'SIGNONE' for --signals-to-handle: expected the name of a signal, such as "
+                         (2, "ddprun: error: invalid value 'SIGNONE' for --signals-to-handle: expected the name of a signal, such as "
                              "SIGUSR1 or USR1"))
         code, out, err = run(*words, name="torchrun")
         self.assertEqual((code, out), (0, "SIGTERM,SIGNONE\n"))
-        self.assertRegex(err, r"--signals-to-handle: there is no signal 'SIGNONE': ignored\n$")
+        self.assertRegex(err, r"--signals-to-handle: unknown signal 'SIGNONE' ignored\n$")
         self.assertEqual(run("--signals-to-handle", "usr1,SIGUSR2", *words[2:])[:2], (0, "SIGUSR1,SIGUSR2\n"))
 
     def test_a_signal_can_be_made_to_end_the_job(self):

@@ -107,17 +107,17 @@ class Placement(unittest.TestCase):
             self.assertEqual(found[0][0], one, mode)
         code, out, err = run("-n", "2", "--bind-to", "core", "true", preexec_fn=lambda: os.sched_setaffinity(0, one))
         self.assertEqual((code, out), (2, ""))
-        self.assertRegex(err, r"^ddprun: --bind-to core: NUMA node \d+ has 1 core that we may use, for 2 ranks: ")
+        self.assertRegex(err, r"^ddprun: error: --bind-to core: NUMA node \d+ has 1 usable core for 2 ranks, ")
 
     def test_the_report_and_the_dry_run_say_it_before(self):
         found, err = self.look("-n", "1", "--bind-to", "core", "--report-bindings")
-        line = re.fullmatch(r"ddprun: rank 0: bound to (CPUs? (\S+) \(\d+ cores?, .*\))\n", err)
+        line = re.fullmatch(r"ddprun: note: rank 0: bound to (CPUs? (\S+) \(\d+ cores?, .*\))\n", err)
         self.assertEqual(numbers_of(line[2]), found[0][0])
         code, out, err = run("-n", "1", "--bind-to", "core", "--dry-run", "true")
         self.assertEqual((code, err), (0, ""))
         self.assertIn(f"\n    bound to {line[1]}\n", out)
         code, out, err = run("-n", "1", "--report-bindings", "true")
-        self.assertRegex(err, r"^ddprun: rank 0: not bound: CPU")
+        self.assertRegex(err, r"^ddprun: note: rank 0: not bound: CPU")
 
     def test_who_is_started_again_is_bound_again(self):
         script = 'grep Cpus_allowed_list /proc/self/status; exit $((1 - TORCHELASTIC_RESTART_COUNT))'
@@ -145,7 +145,7 @@ class Placement(unittest.TestCase):
             self.assertEqual(run("-n", "1", "true", env=env), (0, "", ""))
             code, out, err = run("-n", "1", "--bind-to", "numa", "true", env=env)
         self.assertEqual((code, out), (70, ""))
-        self.assertRegex(err, r"^ddprun: --bind-to numa: libhwloc.so.15 is needed and cannot be loaded: .*: install hwloc 2\n$")
+        self.assertRegex(err, r"^ddprun: error: --bind-to numa: cannot load libhwloc.so.15: .*; install hwloc 2\n$")
 
 
 if __name__ == "__main__":

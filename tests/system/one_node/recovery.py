@@ -51,7 +51,7 @@ class Replaced(unittest.TestCase):
                     del before[victim], ranks.pids[victim]
                     self.assertEqual(ranks.pids, before)
                     self.assertIn(f"rank {victim} failed: killed by SIGKILL", err)
-                    self.assertIn("it is replaced, restart 1 of 1", err)
+                    self.assertIn("replacing it, restart 1 of 1", err)
 
     def test_ranks_know_how_many_steps_are_completed(self):
         """A checkpoint is loaded where there are none: before the first step, also of a later generation."""
@@ -111,7 +111,7 @@ class Replaced(unittest.TestCase):
                 times = [ranks.took.count(i) for i in range(n_samples)]
                 self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), 3 * batch)  # the dead had no time to tell
                 self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
-                self.assertIn(b"the others go on without it, restart 3 of 5", err)
+                self.assertIn(b"continuing without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])
 
     def test_nobody_waits_until_the_dead_can_be_reaped(self):

@@ -62,7 +62,7 @@ class Report(unittest.TestCase):
         self.assertEqual((report["outcome"], report["exit_code"], report["signal"]), ("rank_failed", 138, None))
         root = report["root_cause"]
         self.assertEqual((root["signal"], root["forwarded"]), (signal.SIGUSR1, True))
-        self.assertRegex(self.err.decode(), r"^ddprun: rank [01] failed: killed by SIGUSR1 \(.*\), which ddprun forwarded, ")
+        self.assertRegex(self.err.decode(), r"^ddprun: error: rank [01] failed: killed by SIGUSR1 \(.*\), which ddprun forwarded, ")
 
     def test_a_signal_from_elsewhere_was_not_forwarded(self):
         root = self.run_job(RANK, "only", "1", "die", "10", "end", "wait")["root_cause"]
@@ -87,7 +87,7 @@ class Report(unittest.TestCase):
         self.assertEqual((code, report["outcome"], report["exit_code"]), (127, "start_failed", 127))
         self.assertEqual(report["root_cause"]["errno"], errno.ENOENT)
         self.assertIn("its first line ends in CR LF", report["root_cause"]["error"])
-        self.assertEqual(err.decode(), f"ddprun: {report['root_cause']['error']}\n")
+        self.assertEqual(err.decode(), f"ddprun: error: {report['root_cause']['error']}\n")
 
     def test_a_file_that_cannot_be_written_is_a_warning(self):
         with Job("--report", "/nowhere/report.json", "-n", "1", RANK, "exit", "0") as job:

@@ -62,9 +62,9 @@ class Restarts(unittest.TestCase):
             self.assertEqual(code, 137)
             self.assertEqual(len(ports), 3)
             lines = err.decode().splitlines()
-            self.assertRegex(lines[0], r"^ddprun: rank 1 failed: killed by SIGKILL .* \(of generation 0\); restart 1 of 2$")
-            self.assertRegex(lines[1], r"^ddprun: rank 1 failed: .* \(of generation 1\); restart 2 of 2 in 0.10 s$")
-            self.assertRegex(lines[2], r"^ddprun: rank 1 failed: killed by SIGKILL")
+            self.assertRegex(lines[0], r"^ddprun: note: rank 1 failed: killed by SIGKILL .* \(of generation 0\); restart 1 of 2$")
+            self.assertRegex(lines[1], r"^ddprun: note: rank 1 failed: .* \(of generation 1\); restart 2 of 2 in 0.10 s$")
+            self.assertRegex(lines[2], r"^ddprun: error: rank 1 failed: killed by SIGKILL")
             self.assertIn("error: of generation 2", err.decode())
             self.assertIn("after 2 restarts", err.decode())
             self.assertEqual(job.processes(), [])
@@ -250,7 +250,7 @@ class Output(unittest.TestCase):
                                             for i in range(self.LINES)])
                 self.assertEqual(len(lines), 6 * self.LINES + 1)
                 self.assertRegex("\n".join(line for line in lines if line[1] != ":"),
-                                 "^ddprun: rank 2 failed: killed by SIGKILL .*; restart 1 of 1$")
+                                 "^ddprun: note: rank 2 failed: killed by SIGKILL .*; restart 1 of 1$")
 
 
 class Timeout(unittest.TestCase):
@@ -258,7 +258,7 @@ class Timeout(unittest.TestCase):
         with Job("--timeout", "50ms", "-n", "2", RANK, "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 124)
-            self.assertIn(b"the time of --timeout is over", err)
+            self.assertIn(b"the job timed out (--timeout)", err)
             self.assertEqual(job.processes(), [])
 
     def test_no_restart_follows(self):

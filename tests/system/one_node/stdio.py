@@ -98,7 +98,7 @@ class Report(unittest.TestCase):
         lines = err.splitlines()
         self.assertEqual((code, out), (3, ""))
         self.assertEqual(lines[0], "the reason")
-        self.assertRegex(lines[1], r"^ddprun: rank 1 failed: exit status 3, \d+\.\d\d s after its start$")
+        self.assertRegex(lines[1], r"^ddprun: error: rank 1 failed: exit status 3, \d+\.\d\d s after its start$")
         self.assertRegex(lines[2], r"^  host \S+, local rank 1, pid \d+, \S+$")
         self.assertEqual(lines[3:], ["  last lines of its stderr:", "    | the reason",
                                      "  ranks 0, 2-7: stopped by ddprun (SIGTERM)"])

@@ -61,8 +61,8 @@ class Templates(unittest.TestCase):
         self.assertEqual([line for line in out.splitlines() if not line.startswith("    ")],
                          ["rank 0: /usr/bin/env A=b /usr/bin/sh --r=0 -c true", "rank 1: /usr/bin/sh --r=1 -c true"])
         self.assertEqual(run("--wrap", "no-such-debugger", "true"),
-                         (127, "", "ddprun: --wrap: no program 'no-such-debugger' in PATH\n"))
-        self.assertEqual(run("--wrap", "0:", "true")[::2], (2, "ddprun: --wrap names no command\n"))
+                         (127, "", "ddprun: error: --wrap: no program 'no-such-debugger' in PATH\n"))
+        self.assertEqual(run("--wrap", "0:", "true")[::2], (2, "ddprun: error: --wrap requires a command\n"))
 
     def test_a_dry_run_shows_what_is_known(self):
         code, out, err = run("--dry-run", "-n", "2", "echo", "{rank}", "{master_port}", "{master_ip}")

@@ -319,7 +319,7 @@ class Restarts(unittest.TestCase):
         with open(os.path.join(self.folder, "hidden.py"), "w", encoding="utf-8"):
             pass
         with Warm(self.folder, "--warm", imports="import theirs", env=env).begin() as job:
-            job.await_said("ranks start plain: the script's folder, or PYTHONPATH, has a 'hidden' of its own")
+            job.await_said("not available, starting ranks normally: the script's folder, or PYTHONPATH, has a 'hidden' of its own")
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
@@ -374,7 +374,7 @@ class NotPython(unittest.TestCase):
         for words in ["sh", "-c", "exit 0"], ["--no-python", "true"]:
             code, _, err = run("-v", "--warm=start", "-n", "2", *words)
             self.assertEqual(code, 0)
-            self.assertIn("ranks start plain: the program is not one that ddprun starts Python for", err)
+            self.assertIn("not available, starting ranks normally: ddprun does not start Python for this program", err)
 
     def test_a_python_that_ignores_the_environment_never_runs_the_script_alone(self):
         with tempfile.TemporaryDirectory() as folder:

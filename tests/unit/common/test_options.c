@@ -67,7 +67,7 @@ START_TEST(weak_options_yield_a_prefix_that_they_share)
     ck_assert_str_eq(WALK("--coun=3"), "count(--count)=3 |");
     ck_assert_str_eq(WALK("--count=3"), "count(--count)=3 |");
     ck_assert_str_eq(WALK("--countr=x"), "country(--country)=x |");
-    ck_assert_str_eq(WALK("--sha=x"), "option '--sha' may mean any of --shade, --shape");
+    ck_assert_str_eq(WALK("--sha=x"), "ambiguous option '--sha': use one of --shade, --shape");
 }
 END_TEST
 
@@ -125,9 +125,9 @@ END_TEST
 
 START_TEST(prefixes_of_several_options_are_told_apart)
 {
-    ck_assert_str_eq(WALK("--co", "3"),
-                     "option '--co' may mean any of --count, --color, --colour, --com-pact, "
-                     "--country");
+    ck_assert_str_eq(
+        WALK("--co", "3"),
+        "ambiguous option '--co': use one of --count, --color, --colour, --com-pact, --country");
 }
 END_TEST
 
@@ -160,12 +160,13 @@ START_TEST(unknown_options_name_the_nearest)
     ck_assert_str_eq(WALK("--cuont=3"), "unknown option '--cuont': did you mean '--count'?");
     ck_assert_str_eq(WALK("--counts"), "unknown option '--counts': did you mean '--count'?");
     ck_assert_str_eq(WALK("--com.pact"), "unknown option '--com.pact': did you mean '--com-pact'?");
-    ck_assert_str_eq(WALK("--a_very_logn"), "unknown option '--a_very_logn': did you mean "
-                                            "'--a-very-long-option-name-of-some-note'?");
-    ck_assert_str_eq(WALK("--something-else"), "unknown option '--something-else'");
-    ck_assert_str_eq(WALK("--=3"), "unknown option '--'");
-    ck_assert_str_eq(WALK("-x"), "unknown option '-x'");
-    ck_assert_str_eq(WALK("-qx"), "unknown option '-x'");
+    ck_assert_str_eq(
+        WALK("--a_very_logn"),
+        "unknown option '--a_very_logn': did you mean '--a-very-long-option-name-of-some-note'?");
+    ck_assert_str_eq(WALK("--something-else"), "unknown option '--something-else'; try --help");
+    ck_assert_str_eq(WALK("--=3"), "unknown option '--'; try --help");
+    ck_assert_str_eq(WALK("-x"), "unknown option '-x'; try --help");
+    ck_assert_str_eq(WALK("-qx"), "unknown option '-x'; try --help");
 }
 END_TEST
 
@@ -179,21 +180,19 @@ END_TEST
 
 START_TEST(missing_values_are_named)
 {
-    ck_assert_str_eq(WALK("--count"), "option '--count' needs a value: N");
-    ck_assert_str_eq(WALK("-c"), "option '-c' needs a value: N");
-    ck_assert_str_eq(WALK("--count", "-q"),
-                     "option '--count' needs a value (N), and '-q' looks like an option: write "
-                     "--count=VALUE if it is meant");
-    ck_assert_str_eq(WALK("-c", "--", "x"),
-                     "option '-c' needs a value (N), and '--' looks like an option: write "
-                     "--count=VALUE if it is meant");
+    ck_assert_str_eq(WALK("--count"), "option '--count' requires a value: N");
+    ck_assert_str_eq(WALK("-c"), "option '-c' requires a value: N");
+    ck_assert_str_eq(WALK("--count", "-q"), "option '--count' requires a value (N), but '-q' looks "
+                                            "like an option; use --count=VALUE to pass it");
+    ck_assert_str_eq(WALK("-c", "--", "x"), "option '-c' requires a value (N), but '--' looks like "
+                                            "an option; use --count=VALUE to pass it");
 }
 END_TEST
 
 START_TEST(flags_take_no_value)
 {
-    ck_assert_str_eq(WALK("--quiet=1"), "option '--quiet' takes no value: '1'");
-    ck_assert_str_eq(WALK("-q=1"), "option '-q' takes no value: '1'");
+    ck_assert_str_eq(WALK("--quiet=1"), "option '--quiet' does not take a value ('1')");
+    ck_assert_str_eq(WALK("-q=1"), "option '-q' does not take a value ('1')");
 }
 END_TEST
 
@@ -209,12 +208,12 @@ START_TEST(lengths_are_bounded)
     memcpy(word, "--color=", 8);
     word[8 + CO_OPTION_VALUE_MAX + 1] = '\0';
     ck_assert_str_eq(walk(2, (const char *[]){"prog", word}),
-                     "the value of option '--color' is longer than 4096 bytes");
+                     "the value of option '--color' is too long: expected at most 4096 bytes");
     word[8 + CO_OPTION_VALUE_MAX] = '\0';
     ck_assert_int_eq(strncmp(walk(2, (const char *[]){"prog", word}), "color(--color)=xxx", 18), 0);
     ck_assert_int_eq(strncmp(WALK("--brief", "12345"), "brief(--brief)=12345", 20), 0);
     ck_assert_str_eq(WALK("--brief", "123456"),
-                     "the value of option '--brief' is longer than 5 bytes");
+                     "the value of option '--brief' is too long: expected at most 5 bytes");
 }
 END_TEST
 
@@ -232,7 +231,7 @@ START_TEST(the_number_of_options_is_bounded)
     for (int i = 0; i < CO_OPTIONS_MAX; i++)
         ck_assert_int_eq(co_options_next(&w, &f, &err), 1);
     ck_assert_int_eq(co_options_next(&w, &f, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "more than 1000 options");
+    ck_assert_str_eq(err.text, "too many options: at most 1000 are allowed");
 }
 END_TEST
 

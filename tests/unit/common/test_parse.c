@@ -37,20 +37,21 @@ static const struct {
     int code;
     const char *error;
 } bad_integers[] = {
-    {"", -EINVAL, "-n '' is not a number"},
-    {"x", -EINVAL, "-n 'x' is not a number"},
-    {"4x", -EINVAL, "-n '4x' is not a number"},
-    {" 4", -EINVAL, "-n ' 4' is not a number"},
-    {"4 ", -EINVAL, "-n '4 ' is not a number"},
-    {"+4", -EINVAL, "-n '+4' is not a number"},
-    {"--4", -EINVAL, "-n '--4' is not a number"},
-    {"-", -EINVAL, "-n '-' is not a number"},
-    {"0x10", -EINVAL, "-n '0x10' is not a number"},
-    {"1.0", -EINVAL, "-n '1.0' is not a number"},
-    {"0", -ERANGE, "-n '0' is out of bounds: 1 to 1024"},
-    {"-1", -ERANGE, "-n '-1' is out of bounds: 1 to 1024"},
-    {"1025", -ERANGE, "-n '1025' is out of bounds: 1 to 1024"},
-    {"99999999999999999999", -ERANGE, "-n '99999999999999999999' is out of bounds: 1 to 1024"},
+    {"", -EINVAL, "invalid value '' for -n: expected a number"},
+    {"x", -EINVAL, "invalid value 'x' for -n: expected a number"},
+    {"4x", -EINVAL, "invalid value '4x' for -n: expected a number"},
+    {" 4", -EINVAL, "invalid value ' 4' for -n: expected a number"},
+    {"4 ", -EINVAL, "invalid value '4 ' for -n: expected a number"},
+    {"+4", -EINVAL, "invalid value '+4' for -n: expected a number"},
+    {"--4", -EINVAL, "invalid value '--4' for -n: expected a number"},
+    {"-", -EINVAL, "invalid value '-' for -n: expected a number"},
+    {"0x10", -EINVAL, "invalid value '0x10' for -n: expected a number"},
+    {"1.0", -EINVAL, "invalid value '1.0' for -n: expected a number"},
+    {"0", -ERANGE, "invalid value '0' for -n: expected a number from 1 to 1024"},
+    {"-1", -ERANGE, "invalid value '-1' for -n: expected a number from 1 to 1024"},
+    {"1025", -ERANGE, "invalid value '1025' for -n: expected a number from 1 to 1024"},
+    {"99999999999999999999", -ERANGE,
+     "invalid value '99999999999999999999' for -n: expected a number from 1 to 1024"},
 };
 
 START_TEST(other_integers_are_refused_by_name)
@@ -114,7 +115,7 @@ START_TEST(other_durations_are_refused_by_name)
     ck_assert_int_eq(co_parse_duration_ms("--t", bad_durations[_i].text, &ms, &err),
                      bad_durations[_i].code);
     char named[100];
-    snprintf(named, sizeof named, "--t '%s' ", bad_durations[_i].text);
+    snprintf(named, sizeof named, "invalid value '%s' for --t: expected ", bad_durations[_i].text);
     ck_assert_int_eq(strncmp(err.text, named, strlen(named)), 0);
     ck_assert_uint_eq(ms, 99);
 }
@@ -151,18 +152,20 @@ static const struct {
     int code;
     const char *error;
 } bad_sizes[] = {
-    {"", -EINVAL, "--s '' is not a size: try 4096, 64K, 64M or 1G"},
-    {"M", -EINVAL, "--s 'M' is not a size: try 4096, 64K, 64M or 1G"},
-    {"-1", -EINVAL, "--s '-1' is not a size: try 4096, 64K, 64M or 1G"},
-    {"1.5G", -EINVAL, "--s '1.5G' is not a size: try 4096, 64K, 64M or 1G"},
-    {"8MB", -EINVAL, "--s '8MB' is not a size: try 4096, 64K, 64M or 1G"},
-    {"8 M", -EINVAL, "--s '8 M' is not a size: try 4096, 64K, 64M or 1G"},
-    {"8P", -EINVAL, "--s '8P' is not a size: try 4096, 64K, 64M or 1G"},
-    {"8MiBs", -EINVAL, "--s '8MiBs' is not a size: try 4096, 64K, 64M or 1G"},
-    {"4M", -ERANGE, "--s '4M' is out of bounds: 8M to 1536"},
-    {"1537", -ERANGE, "--s '1537' is out of bounds: 8M to 1536"},
-    {"16777216T", -ERANGE, "--s '16777216T' is out of bounds: 8M to 1536"},
-    {"18446744073709551616", -ERANGE, "--s '18446744073709551616' is out of bounds: 8M to 1536"},
+    {"", -EINVAL, "invalid value '' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"M", -EINVAL, "invalid value 'M' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"-1", -EINVAL, "invalid value '-1' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"1.5G", -EINVAL, "invalid value '1.5G' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"8MB", -EINVAL, "invalid value '8MB' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"8 M", -EINVAL, "invalid value '8 M' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"8P", -EINVAL, "invalid value '8P' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"8MiBs", -EINVAL,
+     "invalid value '8MiBs' for --s: expected a size such as 4096, 64K, 64M or 1G"},
+    {"4M", -ERANGE, "invalid value '4M' for --s: expected a size from 8M to 1536"},
+    {"1537", -ERANGE, "invalid value '1537' for --s: expected a size from 8M to 1536"},
+    {"16777216T", -ERANGE, "invalid value '16777216T' for --s: expected a size from 8M to 1536"},
+    {"18446744073709551616", -ERANGE,
+     "invalid value '18446744073709551616' for --s: expected a size from 8M to 1536"},
 };
 
 START_TEST(other_sizes_are_refused_by_name)
@@ -206,18 +209,21 @@ static const struct {
     const char *text;
     const char *error;
 } bad_endpoints[] = {
-    {"", "--e '' is no HOST[:PORT]"},
-    {":1", "--e ':1' is no HOST[:PORT]"},
-    {"[]:1", "--e '[]:1' is no HOST[:PORT]"},
-    {"::1", "--e '::1' is no HOST[:PORT]"},
-    {"123456789abcdefg", "--e '123456789abcdefg' is no HOST[:PORT]"},
-    {"[::1", "--e '[::1': the closing ']' is missing"},
-    {"[::1]29400", "--e '[::1]29400' is no HOST[:PORT]"},
-    {"n:", "--e 'n:': '' is no port"},
-    {"n:65536", "--e 'n:65536': '65536' is no port"},
-    {"n:-1", "--e 'n:-1': '-1' is no port"},
-    {"fe80::1:29400",
-     "--e 'fe80::1:29400': ':1:29400' is no port, and an IPv6 address belongs in brackets"},
+    {"", "invalid value '' for --e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {":1", "invalid value ':1' for --e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {"[]:1",
+     "invalid value '[]:1' for --e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {"::1", "invalid value '::1' for --e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {"123456789abcdefg", "invalid value '123456789abcdefg' for --e: expected HOST[:PORT], with an "
+                         "IPv6 address in brackets"},
+    {"[::1", "invalid value '[::1' for --e: the closing ']' is missing"},
+    {"[::1]29400",
+     "invalid value '[::1]29400' for --e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {"n:", "invalid value 'n:' for --e: '' is not a port from 0 to 65535"},
+    {"n:65536", "invalid value 'n:65536' for --e: '65536' is not a port from 0 to 65535"},
+    {"n:-1", "invalid value 'n:-1' for --e: '-1' is not a port from 0 to 65535"},
+    {"fe80::1:29400", "invalid value 'fe80::1:29400' for --e: ':1:29400' is not a port from 0 to "
+                      "65535; write an IPv6 address in brackets"},
 };
 
 START_TEST(other_endpoints_are_refused_by_name)

@@ -43,29 +43,30 @@ END_TEST
 static const struct {
     const char *line, *error;
 } bad[] = {
-    {"", "there is no request ''"},
-    {"Status", "there is no request 'Status'"},
-    {"status ", "request 'status' has 1 words, not 2"},
-    {" status", "there is no request ''"},
-    {"status\t", "a request with bytes that are no text"},
-    {"stat\xc3\xbcs", "a request with bytes that are no text"},
-    {"logs 1", "request 'logs' has 3 words, not 2"},
-    {"logs 1 2 3 4 5 6", "request 'logs' has 3 words, not 5"},
-    {"logs  1", "the rank '' is no number"},
-    {"logs -1 0", "the rank '-1' is no number"},
-    {"logs +1 0", "the rank '+1' is no number"},
-    {"logs 01 0", "the rank '01' is no number"},
-    {"logs 1x 0", "the rank '1x' is not a number"},
-    {"logs 10000000 0", "the rank '10000000' is out of bounds: 0 to 9999999"},
-    {"logs 1 9223372036854775808",
-     "the beginning '9223372036854775808' is out of bounds: 0 to 9223372036854775807"},
-    {"stop all 15", "stop 'all': it is job or node"},
-    {"stop job 0", "there is no signal 0"},
-    {"stack every 0 proc", "the rank 'every' is no number"},
-    {"stack all 0", "request 'stack' has 4 words, not 3"},
-    {"stack all -1 proc", "the signal '-1' is no number"},
-    {"stack all 0 gdb", "stack by 'gdb': it is tools or proc"},
-    {"stop job 65", "the signal '65' is out of bounds: 0 to 64"},
+    {"", "unknown request ''; use a ddpctl of the same version"},
+    {"Status", "unknown request 'Status'; use a ddpctl of the same version"},
+    {"status ", "request 'status' has 1 words, expected 2"},
+    {" status", "unknown request ''; use a ddpctl of the same version"},
+    {"status\t", "the request contains invalid text"},
+    {"stat\xc3\xbcs", "the request contains invalid text"},
+    {"logs 1", "request 'logs' has 3 words, expected 2"},
+    {"logs 1 2 3 4 5 6", "request 'logs' has 3 words, expected 5"},
+    {"logs  1", "invalid value '' for the rank: expected a number"},
+    {"logs -1 0", "invalid value '-1' for the rank: expected a number"},
+    {"logs +1 0", "invalid value '+1' for the rank: expected a number"},
+    {"logs 01 0", "invalid value '01' for the rank: expected a number"},
+    {"logs 1x 0", "invalid value '1x' for the rank: expected a number"},
+    {"logs 10000000 0",
+     "invalid value '10000000' for the rank: expected a number from 0 to 9999999"},
+    {"logs 1 9223372036854775808", "invalid value '9223372036854775808' for the beginning: "
+                                   "expected a number from 0 to 9223372036854775807"},
+    {"stop all 15", "invalid value 'all' for stop: expected job or node"},
+    {"stop job 0", "invalid signal 0"},
+    {"stack every 0 proc", "invalid value 'every' for the rank: expected a number"},
+    {"stack all 0", "request 'stack' has 4 words, expected 3"},
+    {"stack all -1 proc", "invalid value '-1' for the signal: expected a number"},
+    {"stack all 0 gdb", "invalid value 'gdb' for stack: expected tools or proc"},
+    {"stop job 65", "invalid value '65' for the signal: expected a number from 0 to 64"},
 };
 
 START_TEST(what_is_no_request_is_named)
@@ -85,9 +86,9 @@ START_TEST(a_line_of_any_length_is_bounded)
     struct co_error err = {0};
     memset(line, 'a', sizeof line);
     ck_assert_int_eq(job_request_read(line, sizeof line, &r, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "a request of more than 127 bytes");
+    ck_assert_str_eq(err.text, "the request exceeds 127 bytes");
     ck_assert_int_eq(job_request_read(line, JOB_REQUEST_BYTES - 1, &r, &err), -EINVAL);
-    ck_assert_int_eq(strncmp(err.text, "there is no request 'aaa", 24), 0);
+    ck_assert_int_eq(strncmp(err.text, "unknown request 'aaa", 20), 0);
     memset(line, '\0', sizeof line);
     ck_assert_int_eq(job_request_read(line, 3, &r, &err), -EINVAL);
 }

@@ -113,25 +113,28 @@ END_TEST
 static const struct {
     const char *line, *error;
 } bad[] = {
-    {"", "store: no action is given: try ddpctl store --help"},
-    {"--raw", "store: no action is given: try ddpctl store --help"},
-    {"got k", "store: unknown action 'got': try ddpctl store --help"},
-    {"get", "store get: missing operands; usage: ddpctl store get KEY"},
-    {"get a b", "store get: too many operands; usage: ddpctl store get KEY"},
-    {"set k", "store set: missing operands; usage: ddpctl store set KEY VALUE"},
-    {"set k v w", "store set: too many operands; usage: ddpctl store set KEY VALUE"},
-    {"add k 1 2", "store add: too many operands; usage: ddpctl store add KEY [N]"},
-    {"add k one", "N 'one' is not a number"},
-    {"add k 9223372036854775808",
-     "N '9223372036854775808' is out of bounds: -9223372036854775808 to 9223372036854775807"},
-    {"wait", "store wait: missing operands; usage: ddpctl store wait KEY..."},
-    {"dump a b", "store dump: too many operands; usage: ddpctl store dump [PREFIX]"},
-    {"get --prefix k", "store get: --prefix goes with delete only"},
+    {"", "store: no action given; try ddpctl store --help"},
+    {"--raw", "store: no action given; try ddpctl store --help"},
+    {"got k", "store: unknown action 'got'; try ddpctl store --help"},
+    {"get", "store get: missing arguments; usage: ddpctl store get KEY"},
+    {"get a b", "store get: too many arguments; usage: ddpctl store get KEY"},
+    {"set k", "store set: missing arguments; usage: ddpctl store set KEY VALUE"},
+    {"set k v w", "store set: too many arguments; usage: ddpctl store set KEY VALUE"},
+    {"add k 1 2", "store add: too many arguments; usage: ddpctl store add KEY [N]"},
+    {"add k one", "invalid value 'one' for N: expected a number"},
+    {"add k 9223372036854775808", "invalid value '9223372036854775808' for N: expected a number "
+                                  "from -9223372036854775808 to 9223372036854775807"},
+    {"wait", "store wait: missing arguments; usage: ddpctl store wait KEY..."},
+    {"dump a b", "store dump: too many arguments; usage: ddpctl store dump [PREFIX]"},
+    {"get --prefix k", "store get: --prefix can be used with delete only"},
     {"delete --prefix a b", "store delete: --prefix takes one KEY"},
-    {"get --full k", "store get: --full goes with dump only"},
-    {"get -e :1 k", "-e ':1' is no HOST[:PORT]"},
-    {"get --endpoint n:x k", "--endpoint 'n:x': 'x' is no port"},
-    {"get -t soon k", "-t 'soon' is not a duration: try 90, 1.5s, 250ms, 10m or 2h"},
+    {"get --full k", "store get: --full can be used with dump only"},
+    {"get -e :1 k",
+     "invalid value ':1' for -e: expected HOST[:PORT], with an IPv6 address in brackets"},
+    {"get --endpoint n:x k",
+     "invalid value 'n:x' for --endpoint: 'x' is not a port from 0 to 65535"},
+    {"get -t soon k",
+     "invalid value 'soon' for -t: expected a duration such as 90, 1.5s, 250ms, 10m or 2h"},
     {"get --endpint x k", "unknown option '--endpint': did you mean '--endpoint'?"},
 };
 
@@ -151,10 +154,10 @@ START_TEST(an_environment_that_makes_no_sense_is_named)
     char long_host[400];
     env = (struct ctl_store_env){"node7", "http"};
     ck_assert_int_eq(parse("dump", &task, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "MASTER_PORT 'http' is not a number");
+    ck_assert_str_eq(err.text, "invalid value 'http' for MASTER_PORT: expected a number");
     env = (struct ctl_store_env){"", "1"};
     ck_assert_int_eq(parse("dump", &task, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "MASTER_ADDR '' is no host");
+    ck_assert_str_eq(err.text, "invalid value '' for MASTER_ADDR: expected a host");
     memset(long_host, 'x', sizeof long_host - 1);
     long_host[sizeof long_host - 1] = '\0';
     env = (struct ctl_store_env){long_host, "1"};

@@ -89,30 +89,34 @@ END_TEST
 
 START_TEST(wrong_words_are_refused_with_the_reason)
 {
-    refuses("", false, "which collective?");
+    refuses("", false, "no collective given");
     refuses("all_reduced", false, "unknown collective 'all_reduced'");
-    refuses("all_reduce broadcast", false, "'broadcast' is one word too many");
-    refuses("all_reduce -d float31", false, "-d 'float31' is none of float32|");
-    refuses("all_reduce -o xor", false, "-o 'xor' is none of sum|");
-    refuses("all_reduce -o band", false, "--op band is for integers");
-    refuses("all_reduce --buffer shared", false, "is none of segment|plain");
-    refuses("all_reduce -b 0", false, "out of bounds");
-    refuses("all_reduce -e 2T", false, "out of bounds");
-    refuses("all_reduce -f 1", false, "out of bounds");
-    refuses("all_reduce -n 0", false, "out of bounds");
-    refuses("all_reduce -c 2", false, "out of bounds");
-    refuses("all_reduce -f 2 -i 8", false, "exclude each other");
-    refuses("reduce --ranks 2 -r 2", false, "--root 2 is not one of 2 ranks");
-    refuses("all_reduce --ranks 1025", false, "out of bounds");
+    refuses("all_reduce broadcast", false,
+            "unexpected argument 'broadcast'; usage: ddp-perf COLLECTIVE [OPTION]...");
+    refuses("all_reduce -d float31", false,
+            "invalid value 'float31' for -d: expected one of float32|");
+    refuses("all_reduce -o xor", false, "invalid value 'xor' for -o: expected one of sum|");
+    refuses("all_reduce -o band", false, "--op band requires an integer type");
+    refuses("all_reduce --buffer shared", false, "expected one of segment|plain");
+    refuses("all_reduce -b 0", false, "expected a ");
+    refuses("all_reduce -e 2T", false, "expected a ");
+    refuses("all_reduce -f 1", false, "expected a ");
+    refuses("all_reduce -n 0", false, "expected a ");
+    refuses("all_reduce -c 2", false, "expected a ");
+    refuses("all_reduce -f 2 -i 8", false, "cannot be used together");
+    refuses("reduce --ranks 2 -r 2", false,
+            "invalid value '2' for --root: expected one of 2 ranks");
+    refuses("all_reduce --ranks 1025", false, "expected a ");
 }
 END_TEST
 
 START_TEST(ranks_are_started_by_one_only)
 {
-    refuses("all_reduce --ranks 2", true, "one has set this rank's number");
-    refuses("--tune", false, "add --ranks 2 or more");
-    refuses("--tune --ranks 1", false, "add --ranks 2 or more");
-    refuses("--tune --ranks 2 all_reduce", false, "--tune takes no collective");
+    refuses("all_reduce --ranks 2", true, "cannot be used under a launcher");
+    refuses("--tune", false, "--tune requires --ranks N");
+    refuses("--tune --ranks 1", false, "--tune requires --ranks N");
+    refuses("--tune --ranks 2 all_reduce", false,
+            "--tune and a collective cannot be used together");
     ck_assert(parsed("--tune --ranks 3").tune);
 }
 END_TEST

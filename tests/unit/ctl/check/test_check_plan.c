@@ -114,12 +114,12 @@ END_TEST
 static const struct {
     const char *line, *error;
 } bad[] = {
-    {"n1", "check: too many operands; usage: ddpctl check [OPTION]..."},
-    {"-H n1 --hostfile f", "--hosts and --hostfile contradict each other"},
-    {"-t 0", "-t '0': more than nothing, and an hour at most"},
-    {"-t 2h", "-t '2h': more than nothing, and an hour at most"},
-    {"--hosts=", "--hosts is empty"},
-    {"-i=", "-i is empty"},
+    {"n1", "check: too many arguments; usage: ddpctl check [OPTION]..."},
+    {"-H n1 --hostfile f", "--hosts and --hostfile cannot be used together"},
+    {"-t 0", "invalid value '0' for -t: expected a duration greater than 0 and at most 1h"},
+    {"-t 2h", "invalid value '2h' for -t: expected a duration greater than 0 and at most 1h"},
+    {"--hosts=", "--hosts requires a value"},
+    {"-i=", "-i requires a value"},
 };
 
 START_TEST(wrong_words_are_refused_with_their_reason)

@@ -91,11 +91,12 @@ END_TEST
 START_TEST(a_node_that_cannot_be_reached_is_a_row_and_a_reason)
 {
     r.nodes[1] = (struct check_node){.name = "n2", .why = "ssh: no route"};
-    expect_one(1, CHECK_REACH, true, "it cannot be reached: ssh: no route");
+    expect_one(1, CHECK_REACH, true, "cannot be reached: ssh: no route");
     char *text = print();
     ck_assert_ptr_nonnull(strstr(text, "\nn2    failed      -!  -  "));
-    ck_assert_ptr_nonnull(strstr(text, "\nn2: failed: reach: it cannot be reached: ssh: no route\n"
-                                       "    try: log in there by hand"));
+    ck_assert_ptr_nonnull(strstr(
+        text,
+        "\nn2: failed: reach: cannot be reached: ssh: no route\n    try: log in as ddprun does"));
     ck_assert_ptr_nonnull(strstr(text, "3 nodes, 1 failed, 0 with warnings\n"));
 }
 END_TEST
@@ -103,7 +104,7 @@ END_TEST
 START_TEST(another_version_fails)
 {
     snprintf(r.nodes[2].facts.version, sizeof r.nodes[2].facts.version, "0.9");
-    expect_one(2, CHECK_VERSION, true, "its ddprun is 0.9, here it is 1.0");
+    expect_one(2, CHECK_VERSION, true, "its ddprun is 0.9, but this node's is 1.0");
 }
 END_TEST
 
@@ -123,14 +124,15 @@ START_TEST(a_clock_is_off_only_if_it_is_so_for_certain)
     ck_assert_uint_eq(r.n_findings, 0);
     r.nodes[0].offset_ns = -1300000000;
     r.nodes[0].error_ns = 290000000;
-    expect_one(0, CHECK_CLOCK, true, "its clock is 1.300 s behind ours, give or take 0.290 s");
+    expect_one(0, CHECK_CLOCK, true,
+               "its clock is 1.300 s behind the clock of this node (uncertainty 0.290 s)");
 }
 END_TEST
 
 START_TEST(too_few_files_fail)
 {
     r.nodes[0].facts.nofile_hard = 1023;
-    expect_one(0, CHECK_NOFILE, true, "only 1023 files may be open");
+    expect_one(0, CHECK_NOFILE, true, "the limit of open files is only 1023");
 }
 END_TEST
 
@@ -138,7 +140,7 @@ START_TEST(locked_memory_counts_where_there_is_rdma)
 {
     r.nodes[0].facts.n_rdma = 2;
     expect_one(0, CHECK_MEMLOCK, true,
-               "only 64 KiB of memory may be locked, and RDMA locks what it sends");
+               "the limit of locked memory is only 64 KiB, and RDMA locks its buffers");
 }
 END_TEST
 
@@ -146,7 +148,7 @@ START_TEST(a_short_queue_is_a_warning)
 {
     r.nodes[0].facts.somaxconn = 127;
     expect_one(0, CHECK_BACKLOG, false,
-               "only 127 connections can wait to be taken: more that come at once are late");
+               "the kernel queues only 127 connections: simultaneous ones beyond that are delayed");
 }
 END_TEST
 
@@ -160,7 +162,7 @@ END_TEST
 START_TEST(a_container_s_usual_shared_memory_is_a_warning)
 {
     r.nodes[0].facts.shm_bytes = r.nodes[0].facts.shm_free = (uint64_t)64 << 20;
-    expect_one(0, CHECK_SHM, false, "/dev/shm has only 64 MiB, which loaders of batches fill soon");
+    expect_one(0, CHECK_SHM, false, "/dev/shm has only 64 MiB, which data loaders fill quickly");
 }
 END_TEST
 
@@ -169,7 +171,7 @@ START_TEST(names_that_lead_elsewhere_fail)
     struct check_facts *f = &r.nodes[0].facts;
     f->forward = CHECK_NAME_FOREIGN;
     snprintf(f->forward_to, sizeof f->forward_to, "10.9.9.9");
-    expect_one(0, CHECK_NAMES, true, "its own name, n1, leads to another machine: 10.9.9.9");
+    expect_one(0, CHECK_NAMES, true, "its own name, n1, resolves to another machine: 10.9.9.9");
 }
 END_TEST
 
@@ -179,7 +181,7 @@ START_TEST(names_that_only_this_node_can_use_are_a_warning)
     f->forward = CHECK_NAME_LOOPBACK;
     snprintf(f->forward_to, sizeof f->forward_to, "127.0.1.1");
     expect_one(0, CHECK_NAMES, false,
-               "its own name, n1, leads to 127.0.1.1, where no other node finds it");
+               "its own name, n1, resolves to 127.0.1.1, which no other node can reach");
 }
 END_TEST
 
@@ -188,7 +190,7 @@ START_TEST(an_address_with_somebody_else_s_name_fails)
     struct check_facts *f = &r.nodes[1].facts;
     f->reverse = CHECK_NAME_FOREIGN;
     snprintf(f->reverse_to, sizeof f->reverse_to, "printer");
-    expect_one(1, CHECK_NAMES, true, "its address is called printer, which is another machine");
+    expect_one(1, CHECK_NAMES, true, "its address resolves to printer, which is another machine");
 }
 END_TEST
 
@@ -198,7 +200,7 @@ START_TEST(who_has_no_token_or_another_one_fails)
     snprintf(r.nodes[2].facts.token_id, CHECK_SHORT_BYTES, "fedcba9876543210");
     judge();
     ck_assert_uint_eq(r.n_findings, 2);
-    ck_assert_str_eq(r.findings[0].text, "it has no token, and n1 has one");
+    ck_assert_str_eq(r.findings[0].text, "it has no token, but n1 has one");
     ck_assert_str_eq(r.findings[1].text, "it has another token than n1");
     ck_assert_ptr_nonnull(strstr(print(), "other!"));
 }
@@ -232,7 +234,7 @@ START_TEST(a_node_without_an_address_fails)
     r.nodes[0].address[0] = '\0';
     r.interface = "ib0";
     expect_one(0, CHECK_PORTS, true,
-               "it has no address by which others could reach it on the interface ib0");
+               "it has no address that other nodes could reach on the interface ib0");
 }
 END_TEST
 
@@ -263,7 +265,7 @@ START_TEST(errors_of_a_gpu_s_memory_fail)
         give_gpus(i, 8);
     r.nodes[1].facts.gpus[3].ecc_errors = 2;
     r.nodes[1].facts.gpus[4].ecc_errors = CHECK_UNKNOWN;
-    expect_one(1, CHECK_GPUS, true, "GPU 3 has had 2 errors of memory that could not be corrected");
+    expect_one(1, CHECK_GPUS, true, "GPU 3 has 2 uncorrectable memory errors");
 }
 END_TEST
 
@@ -275,8 +277,8 @@ START_TEST(other_drivers_and_libraries_are_warnings)
     r.nodes[2].facts.nccl[0] = '\0';
     judge();
     ck_assert_uint_eq(r.n_findings, 2);
-    ck_assert_str_eq(r.findings[0].text, "its driver is 470.57, and n1 has 535.104.05");
-    ck_assert_str_eq(r.findings[1].text, "its NCCL is not there, and n1 has 2.18.5");
+    ck_assert_str_eq(r.findings[0].text, "its driver is 470.57, but n1 has 535.104.05");
+    ck_assert_str_eq(r.findings[1].text, "its NCCL is not there, but n1 has 2.18.5");
 }
 END_TEST
 
@@ -293,7 +295,7 @@ START_TEST(a_pair_that_is_slower_than_the_others_is_a_warning)
                                          .forth = 1000000000,
                                          .back = i == 2 ? 299000000 : 900000000};
     expect_one(1, CHECK_NET, false,
-               "to n3 it is 299.0 MB/s, and the median of all pairs is 900.0 MB/s");
+               "the bandwidth to n3 is 299.0 MB/s, but the median of all pairs is 900.0 MB/s");
     ck_assert_ptr_nonnull(strstr(print(), "0.030 ms  299.0?\n"));
 }
 END_TEST

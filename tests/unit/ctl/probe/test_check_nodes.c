@@ -82,8 +82,8 @@ START_TEST(who_says_nothing_at_the_end_is_told_by_its_status)
 {
     static const char *const names[] = {"a", "b"};
     struct check_nodes *nodes = reach("[ $0 = a ] && exit 7; kill -9 $$", names, 2);
-    ck_assert_str_eq(check_nodes_why(nodes, 0), "the way there ended with status 7");
-    ck_assert_str_eq(check_nodes_why(nodes, 1), "the way there ended");
+    ck_assert_str_eq(check_nodes_why(nodes, 0), "ssh exited with status 7");
+    ck_assert_str_eq(check_nodes_why(nodes, 1), "ssh exited");
     check_nodes_close(nodes);
 }
 END_TEST
@@ -97,7 +97,7 @@ START_TEST(who_has_closed_everything_may_still_end_with_a_status)
               "echo 'ddpctl-check {\"v\": 1, \"from\": \"\", \"to\": \"\"}'; read -r request\n"
               "echo word >\"$FIFO\"; echo 'ddpctl-check {}'; read -r end; exit 0",
               names, 2);
-    ck_assert_str_eq(check_nodes_why(nodes, 0), "the way there ended with status 3");
+    ck_assert_str_eq(check_nodes_why(nodes, 0), "ssh exited with status 3");
     ck_assert_str_eq(check_nodes_why(nodes, 1), "");
     check_nodes_close(nodes);
 }

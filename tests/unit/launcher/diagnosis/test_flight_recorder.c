@@ -180,9 +180,8 @@ START_TEST(a_dump_that_grows_no_more_is_gathered)
     ck_assert(look_after(FLIGHTS_QUIET_MS - 1));
     ck_assert(!look_after(1));
     ck_assert_str_eq(read_file("gathered/rank_4"), "the first half, the second");
-    assert_told(text_of("torch's flight recorder:\n"
-                        "  dumps of 1 rank; where they differ is said by\n"
-                        "    python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
+    assert_told(text_of("torch's flight recorder:\n  dumps of 1 rank; to compare them, run\n    "
+                        "python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
     close(pipe);
 }
 END_TEST
@@ -208,10 +207,9 @@ START_TEST(who_does_not_answer_is_named_in_time)
     begin(3, gathered);
     ck_assert(look_after(FLIGHTS_WAIT_MS - 1));
     ck_assert(!look_after(1));
-    assert_told("torch's flight recorder:\n"
-                "  rank 4: it has written none\n"
-                "  rank 5: no process group of NCCL listens at its pipe\n"
-                "  rank 6: no process group of NCCL listens at its pipe\n");
+    assert_told(
+        "torch's flight recorder:\n  rank 4: it wrote no dump\n  rank 5: no NCCL process group is "
+        "listening on its pipe\n  rank 6: no NCCL process group is listening on its pipe\n");
     json_t *list = flight_recorder_json_make(f);
     ck_assert_uint_eq(json_array_size(list), 3);
     ck_assert(json_is_null(json_object_get(json_array_get(list, 0), "file")));
@@ -230,9 +228,8 @@ START_TEST(what_is_no_pipe_is_left_alone)
     ck_assert_str_eq(read_file("pipe_4.pipe"), "a file");
     char byte;
     ck_assert_int_lt(read(pipe, &byte, 1), 1);
-    assert_told("torch's flight recorder:\n"
-                "  rank 4: its pipe cannot be written to\n"
-                "  rank 5: its pipe cannot be written to\n");
+    assert_told("torch's flight recorder:\n  rank 4: cannot write to its pipe\n  rank 5: cannot "
+                "write to its pipe\n");
     close(pipe);
 }
 END_TEST
@@ -259,9 +256,8 @@ START_TEST(a_dump_in_the_folder_itself_is_gathered_as_it_is)
     ck_assert(look_after(50));
     ck_assert(!look_after(FLIGHTS_QUIET_MS));
     ck_assert_str_eq(read_file("gathered/rank_4"), "text");
-    assert_told(text_of("torch's flight recorder:\n"
-                        "  dumps of 1 rank; where they differ is said by\n"
-                        "    python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
+    assert_told(text_of("torch's flight recorder:\n  dumps of 1 rank; to compare them, run\n    "
+                        "python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
     close(pipe);
 }
 END_TEST
@@ -297,9 +293,8 @@ START_TEST(what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended)
     flight_recorder_take(f);
     ck_assert_str_eq(read_file("gathered/rank_4"), "new");
     ck_assert_str_eq(read_file("gathered/rank_5"), "none");
-    assert_told(text_of("torch's flight recorder:\n"
-                        "  dumps of 1 rank; where they differ is said by\n"
-                        "    python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
+    assert_told(text_of("torch's flight recorder:\n  dumps of 1 rank; to compare them, run\n    "
+                        "python -m torch.distributed.flight_recorder.fr_trace %s/gathered\n"));
 }
 END_TEST
 

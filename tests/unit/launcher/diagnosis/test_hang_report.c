@@ -34,19 +34,19 @@ static const char *text_of(const struct hang_finding *f)
 START_TEST(a_missing_rank_is_named_with_the_call_and_who_waits)
 {
     struct hang_finding f = missing();
-    ck_assert_str_eq(text_of(&f), "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, "
-                                  "2 and 3 wait in it since 30 s; its own last call was barrier "
-                                  "#811");
+    ck_assert_str_eq(text_of(&f),
+                     "rank 1 is missing in all_reduce #812 (4 MiB, float32); ranks 0, 2 and 3 have "
+                     "waited in it for 30 s; its own last call was barrier #811");
     f.is_stopped = true;
     f.has_last = false;
     f.n_waiting = 1;
     f.waiting_ms = 1250;
     ck_assert_str_eq(text_of(&f), "rank 1 is missing in all_reduce #812 (4 MiB, float32); rank 0 "
-                                  "waits in it since 1.2 s; it is stopped by a signal");
+                                  "has waited in it for 1.2 s; it is stopped by a signal");
     f.n_alike = 2;
     f.n_waiting = 100;
     ck_assert_ptr_nonnull(strstr(text_of(&f), "as 2 more are; ranks 0, 2, 3, 0,"));
-    ck_assert_ptr_nonnull(strstr(text_of(&f), " and 84 more wait in it"));
+    ck_assert_ptr_nonnull(strstr(text_of(&f), " and 84 more have waited in it"));
 }
 END_TEST
 
@@ -65,32 +65,34 @@ START_TEST(the_other_ways_to_hang_have_words_too)
     struct hang_finding f = missing();
     f.kind = HANG_NOT_JOINED;
     f.has_call = false;
-    ck_assert_str_eq(text_of(&f), "rank 1 has not joined the others; ranks 0, 2 and 3 wait for it "
-                                  "since 30 s");
+    ck_assert_str_eq(
+        text_of(&f),
+        "rank 1 has not joined its peers; ranks 0, 2 and 3 have waited for it for 30 s");
     f = missing();
     f.kind = HANG_ALL_WAIT;
     f.last.state = RANK_STATUS_WAITS;
-    ck_assert_str_eq(text_of(&f), "rank 1 waits elsewhere: all others wait in all_reduce #812 "
-                                  "(4 MiB, float32) since 31 s; it is in barrier #811");
+    ck_assert_str_eq(text_of(&f),
+                     "rank 1 is waiting in another call; all other ranks have waited in all_reduce "
+                     "#812 (4 MiB, float32) for 31 s; rank 1 is in barrier #811");
     f.last = f.call;
     f.is_guess = true;
-    ck_assert_str_eq(text_of(&f), "all ranks wait in all_reduce #812 (4 MiB, float32) since 31 s; "
-                                  "which one is at fault cannot be told: rank 1 is taken");
+    ck_assert_str_eq(text_of(&f),
+                     "all ranks have waited in all_reduce #812 (4 MiB, float32) for 31 s; the hung "
+                     "rank cannot be identified: ddprun terminates rank 1");
     f = (struct hang_finding){.kind = HANG_SILENT, .rank = 2, .odd = HANG_SLEEPS, .still_ms = 700};
-    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 sleeps where no "
-                                  "other does");
+    ck_assert_str_eq(text_of(&f),
+                     "no rank made progress for 0.7 s; rank 2 sleeps where no other rank does");
     f.odd = HANG_RUNS;
-    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is the only one "
-                                  "that runs");
+    ck_assert_str_eq(text_of(&f),
+                     "no rank made progress for 0.7 s; rank 2 is the only one running");
     f.is_guess = true;
-    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is the only one "
-                                  "that runs; which one is at fault cannot be told: rank 2 is "
-                                  "taken");
+    ck_assert_str_eq(text_of(&f),
+                     "no rank made progress for 0.7 s; rank 2 is the only one running; the hung "
+                     "rank cannot be identified: ddprun terminates rank 2");
     f.is_guess = false;
     f.odd = HANG_NOT_ODD;
     f.is_stopped = true;
-    ck_assert_str_eq(text_of(&f), "nothing was heard of any rank for 0.7 s; rank 2 is stopped by a "
-                                  "signal");
+    ck_assert_str_eq(text_of(&f), "no rank made progress for 0.7 s; rank 2 is stopped by a signal");
 }
 END_TEST
 

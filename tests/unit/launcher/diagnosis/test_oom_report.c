@@ -111,10 +111,9 @@ START_TEST(what_is_not_known_is_left_out)
     f.limit_bytes = OOM_UNKNOWN;
     f.usage_bytes = OOM_UNKNOWN;
     f.group[0] = '\0';
-    check("  out of memory: killed by the kernel's OOM killer\n"
-          "    a control group's limit was reached\n"
-          "    try: a higher limit (memory.max), fewer ranks or data loader workers, a smaller "
-          "batch\n");
+    check("  out of memory: killed by the kernel's OOM killer\n    the limit of a control group "
+          "was reached\n    try: a higher limit (memory.max), fewer ranks or data loader workers, "
+          "a smaller batch\n");
     check_brief("out of memory");
 }
 END_TEST
@@ -124,16 +123,16 @@ START_TEST(the_nodes_memory_is_told_from_a_limit)
     f.scope = OOM_SCOPE_NODE;
     f.group[0] = '\0';
     f.n_kills = 2;
-    check("  out of memory: killed by the kernel's OOM killer\n"
-          "    the node's memory, 23.5 GiB, was used up; 2 OOM kills since the ranks' start\n"
-          "    try: fewer ranks or data loader workers on this node, a smaller batch\n");
-    check_brief("out of memory: the node's was used up");
+    check("  out of memory: killed by the kernel's OOM killer\n    the node's memory, 23.5 GiB, "
+          "was exhausted; 2 OOM kills since the ranks' start\n    try: fewer ranks or data loader "
+          "workers on this node, a smaller batch\n");
+    check_brief("out of memory on the node");
     f.scope = OOM_SCOPE_UNKNOWN;
     f.node_bytes = OOM_UNKNOWN;
-    check("  out of memory: killed by the kernel's OOM killer\n"
-          "    no limit that is seen from here was reached: either the node's memory was used up, "
-          "or a limit around this container was reached; 2 OOM kills since the ranks' start\n"
-          "    try: fewer ranks or data loader workers on this node, a smaller batch\n");
+    check("  out of memory: killed by the kernel's OOM killer\n    no limit visible from here was "
+          "reached: either the node's memory was exhausted, or a limit outside this container was "
+          "reached; 2 OOM kills since the ranks' start\n    try: fewer ranks or data loader "
+          "workers on this node, a smaller batch\n");
     check_json("{\"blame\":\"rank\",\"kills\":2,\"scope\":null,\"cgroup\":null,"
                "\"limit_bytes\":67108864,\"peak_bytes\":67108863,\"usage_bytes\":4096,"
                "\"node_bytes\":null,\"victim\":null}");
@@ -144,22 +143,19 @@ START_TEST(another_process_is_named_if_it_is_known)
 {
     f.blame = OOM_BLAME_OTHER;
     f.n_kills = 2;
-    check("  out of memory: while it ran, the kernel's OOM killer ended 2 processes of its control "
-          "group, perhaps one that it had started\n"
-          "    limit of control group /batch: 64.0 MiB (peak 63.9 MiB)\n"
-          "    try: a higher limit (memory.limit_in_bytes), fewer ranks or data loader workers, a "
-          "smaller batch\n");
-    check_brief("the OOM killer ended another process of its control group");
+    check("  out of memory: while it ran, the kernel's OOM killer killed 2 processes of its "
+          "control group, possibly a child of this rank\n    limit of control group /batch: 64.0 "
+          "MiB (peak 63.9 MiB)\n    try: a higher limit (memory.limit_in_bytes), fewer ranks or "
+          "data loader workers, a smaller batch\n");
+    check_brief("the OOM killer killed another process of its control group");
     with_victim();
     f.victim_rank = 3;
     f.n_kills = 1;
-    check("  out of memory: while it ran, the kernel's OOM killer ended 1 process of its control "
-          "group\n"
-          "    limit of control group /batch: 64.0 MiB (peak 63.9 MiB)\n"
-          "    pid 1459 (python3), rank 3, held 31.7 MiB, 1.0 KiB of files and 0 B of shared "
-          "memory\n"
-          "    try: a higher limit (memory.limit_in_bytes), fewer ranks or data loader workers, a "
-          "smaller batch\n");
+    check("  out of memory: while it ran, the kernel's OOM killer killed 1 process of its control "
+          "group\n    limit of control group /batch: 64.0 MiB (peak 63.9 MiB)\n    pid 1459 "
+          "(python3), rank 3, held 31.7 MiB, 1.0 KiB of files and 0 B of shared memory\n    try: a "
+          "higher limit (memory.limit_in_bytes), fewer ranks or data loader workers, a smaller "
+          "batch\n");
 }
 END_TEST
 
@@ -168,10 +164,10 @@ START_TEST(a_perhaps_says_why)
     f.blame = OOM_BLAME_PERHAPS;
     f.scope = OOM_SCOPE_UNKNOWN;
     f.n_kills = 3;
-    check("  perhaps out of memory: its control group counts 3 OOM kills, but it ended before they "
-          "were first looked at\n"
-          "    try: fewer ranks or data loader workers on this node, a smaller batch\n");
-    check_brief("perhaps out of memory");
+    check("  possibly out of memory: its control group counts 3 OOM kills, but it ended before "
+          "ddprun first read the counter\n    try: fewer ranks or data loader workers on this "
+          "node, a smaller batch\n");
+    check_brief("possibly out of memory");
 }
 END_TEST
 

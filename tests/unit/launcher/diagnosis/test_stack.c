@@ -94,14 +94,14 @@ START_TEST(each_state_has_words)
               "9999\n");
     s.process.state = 't';
     s.where = (struct co_process_where){.syscall = -1, .tracer = 99};
-    check(&s, "rank 1 (pid 70, train): is stopped by who traces it; process 99 traces it\n");
+    check(&s, "rank 1 (pid 70, train): is stopped by its tracer; process 99 traces it\n");
     s.process.state = 'Z';
     s.where.tracer = 0;
     check(&s, "rank 1 (pid 70, train): has ended\n");
     s.process.state = 'D';
     s.where = (struct co_process_where){.syscall = -1, .kernel = "nfs_wait\nvfs_read\n"};
-    check(&s, "rank 1 (pid 70, train): waits in the kernel, and no signal reaches it\n"
-              "  in the kernel:\n    nfs_wait\n    vfs_read\n");
+    check(&s, "rank 1 (pid 70, train): waits in the kernel, where no signal reaches it\n  in the "
+              "kernel:\n    nfs_wait\n    vfs_read\n");
     check(&(struct stack){.rank = 1, .pid = 70}, "rank 1 (pid 70): has ended\n");
 }
 END_TEST

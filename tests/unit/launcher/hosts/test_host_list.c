@@ -123,7 +123,7 @@ START_TEST(a_file_of_any_length_is_not_read)
     ck_assert_ptr_nonnull(text);
     memset(text, '\n', len);
     ck_assert_int_eq(host_list_add_file(&list, "hosts", text, len, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "hosts is no host file: it is longer than 1 MiB");
+    ck_assert_str_eq(err.text, "hosts is not a valid host file: it is longer than 1 MiB");
     free(text);
 }
 END_TEST
@@ -131,7 +131,7 @@ END_TEST
 START_TEST(a_list_names_the_option_that_it_came_by)
 {
     ck_assert_int_eq(host_list_add(&list, "-H", "n1,n2:x", &err), -EINVAL);
-    ck_assert_str_eq(err.text, "-H: slots 'x' is not a number");
+    ck_assert_str_eq(err.text, "-H: invalid value 'x' for slots: expected a number");
 }
 END_TEST
 
@@ -166,16 +166,18 @@ END_TEST
 START_TEST(shares_that_cannot_be_are_refused)
 {
     ck_assert_int_eq(share("a:4,b:4,c:4", 13, 0), -EINVAL);
-    ck_assert_str_eq(err.text, "13 ranks, and the hosts have slots for 12");
+    ck_assert_str_eq(err.text,
+                     "13 ranks requested, but the hosts have 12 slots; add hosts or slots");
     ck_assert_int_eq(share("a,b,c", 7, 0), -EINVAL);
-    ck_assert_str_eq(err.text, "7 ranks cannot be shared out evenly among 3 hosts: slots say how "
-                               "many each has");
+    ck_assert_str_eq(
+        err.text, "7 ranks are not divisible among 3 hosts; give each host its slots (HOST:SLOTS)");
     ck_assert_int_eq(share("a,b,c", 7, 2), -EINVAL);
-    ck_assert_str_eq(err.text, "7 ranks are not 2 on each of 3 hosts");
+    ck_assert_str_eq(err.text,
+                     "7 ranks disagree with 2 ranks on each of 3 hosts; give one of the two");
     host_list_fini(&list);
     ck_assert_int_eq(host_list_add_file(&list, "f", "a max-slots=2", 13, &err), 0);
     ck_assert_int_eq(host_list_share(&list, 0, 3, shares, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "3 ranks on 'a', whose max-slots are 2");
+    ck_assert_str_eq(err.text, "3 ranks on 'a' exceed its max-slots of 2");
 }
 END_TEST
 

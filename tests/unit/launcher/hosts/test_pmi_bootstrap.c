@@ -101,13 +101,16 @@ START_TEST(several_on_a_node_and_what_is_malformed_are_refused)
         const char *const env[5];
         const char *text;
     } cases[] = {
-        {{"PMI_FD=9"}, "PMI_SIZE is not set, and PMI_FD is"},
-        {{"PMI_FD=9", "PMI_SIZE=2"}, "PMI_RANK is not set, and PMI_FD is"},
-        {{"PMI_FD=x", "PMI_SIZE=2", "PMI_RANK=0"}, "PMI_FD 'x' is not a number"},
-        {{"PMI_FD=9", "PMI_SIZE=2", "PMI_RANK=2"}, "PMI_RANK is 2, and PMI_SIZE 2"},
+        {{"PMI_FD=9"},
+         "PMI_FD is set, but PMI_SIZE is not; start ddprun with mpiexec or srun --mpi=pmi2"},
+        {{"PMI_FD=9", "PMI_SIZE=2"},
+         "PMI_FD is set, but PMI_RANK is not; start ddprun with mpiexec or srun --mpi=pmi2"},
+        {{"PMI_FD=x", "PMI_SIZE=2", "PMI_RANK=0"},
+         "invalid value 'x' for PMI_FD: expected a number"},
+        {{"PMI_FD=9", "PMI_SIZE=2", "PMI_RANK=2"}, "PMI_RANK=2 contradicts PMI_SIZE=2"},
         {{"PMI_FD=9", "PMI_SIZE=4", "PMI_RANK=1", "MPI_LOCALNRANKS=2"},
-         "2 ddpruns were started on this node, and one starts all of a node's ranks: mpiexec -ppn "
-         "1"},
+         "2 ddpruns were started on this node, but one starts all ranks of a node; use mpiexec "
+         "-ppn 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fake.env = cases[i].env;
@@ -166,7 +169,7 @@ START_TEST(what_makes_no_sense_is_refused)
     }
     strcpy(text, "!no_sockets");
     ck_assert_int_eq(pmi_bootstrap_read(text, &heard, &err), -EIO);
-    ck_assert_str_eq(err.text, "node 0 cannot be met: no_sockets");
+    ck_assert_str_eq(err.text, "rendezvous with node 0 failed: no_sockets");
 }
 END_TEST
 

@@ -110,15 +110,16 @@ START_TEST(a_pod_that_others_cannot_find_says_so)
     load("kubernetes-indexed-job");
     fake.own_name = "train-2";
     ck_assert_int_eq(look(true), -EINVAL);
-    ck_assert_str_eq(err.text, "this pod, 'train-2', has no name that others can look up: it needs "
-                               "a headless Service and that one's name as its subdomain, or say "
-                               "--rdzv-endpoint");
+    ck_assert_str_eq(
+        err.text,
+        "the name of this pod, 'train-2', cannot be resolved by other pods; create a headless "
+        "Service and set its name as the pod's subdomain, or use --rdzv-endpoint");
     static const char *const bad[] = {"train.t.ns", "train-.t.ns", "7.t.ns", "-7.t.ns",
                                       "",           "train-7x.t"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fake.own_name = bad[i];
         ck_assert_int_eq(look(true), -EINVAL);
-        ck_assert_ptr_nonnull(strstr(err.text, "has no number at its end"));
+        ck_assert_ptr_nonnull(strstr(err.text, "does not end in a number"));
     }
 }
 END_TEST
@@ -212,13 +213,12 @@ START_TEST(a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own)
     static const char *const bad[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=-x,t-worker-0.t", NULL};
     fake.env = bad;
     ck_assert_int_eq(look(false), -EINVAL);
-    ck_assert_str_eq(err.text, "VC_WORKER_HOSTS: '-x': a host does not begin with '-'");
+    ck_assert_str_eq(err.text, "VC_WORKER_HOSTS: '-x' is not a valid host: it begins with '-'");
     fake.own_name = "t-worker-9";
     fake.env = other;
     ck_assert_int_eq(look(false), -EINVAL);
-    ck_assert_str_eq(err.text,
-                     "VC_TASK_INDEX is set, but no list of Volcano's has this pod, 't-worker-9': "
-                     "--rdzv-endpoint and --node-rank say where the nodes are");
+    ck_assert_str_eq(err.text, "VC_TASK_INDEX is set, but no Volcano host list contains this pod, "
+                               "'t-worker-9'; use --rdzv-endpoint and --node-rank");
 }
 END_TEST
 
@@ -270,15 +270,19 @@ START_TEST(what_is_malformed_is_refused)
         const char *const env[4];
         const char *text;
     } cases[] = {
-        {{"LSB_MCPU_HOSTS=a 4 b"}, "LSB_MCPU_HOSTS has a host without slots, or a bad one"},
-        {{"LSB_MCPU_HOSTS=a,b 4"}, "LSB_MCPU_HOSTS has a host without slots, or a bad one"},
-        {{"LSB_MCPU_HOSTS=a x b 2"}, "LSB_MCPU_HOSTS: slots 'x' is not a number"},
-        {{"LSB_MCPU_HOSTS=-x 2 b 2"}, "LSB_MCPU_HOSTS: '-x': a host does not begin with '-'"},
+        {{"LSB_MCPU_HOSTS=a 4 b"},
+         "LSB_MCPU_HOSTS contains a host without slots, or an invalid entry"},
+        {{"LSB_MCPU_HOSTS=a,b 4"},
+         "LSB_MCPU_HOSTS contains a host without slots, or an invalid entry"},
+        {{"LSB_MCPU_HOSTS=a x b 2"},
+         "LSB_MCPU_HOSTS: invalid value 'x' for slots: expected a number"},
+        {{"LSB_MCPU_HOSTS=-x 2 b 2"},
+         "LSB_MCPU_HOSTS: '-x' is not a valid host: it begins with '-'"},
         {{"PBS_NODEFILE=/gone"}, "PBS_NODEFILE: cannot read '/gone': No such file or directory"},
         {{"PE_HOSTFILE=/gone"}, "PE_HOSTFILE: cannot read '/gone': No such file or directory"},
-        {{"SKYPILOT_NODE_RANK=x"}, "SKYPILOT_NODE_RANK 'x' is not a number"},
+        {{"SKYPILOT_NODE_RANK=x"}, "invalid value 'x' for SKYPILOT_NODE_RANK: expected a number"},
         {{"SKYPILOT_NODE_RANK=0", "SKYPILOT_NUM_NODES=2"},
-         "SKYPILOT_NODE_RANK is set, and SKYPILOT_NODE_IPS is not"},
+         "SKYPILOT_NODE_RANK is set, but SKYPILOT_NODE_IPS is not"},
         {{"SKYPILOT_NODE_RANK=0", "SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_IPS=\n10.0.0.1"},
          "SKYPILOT_NODE_IPS does not begin with an address"},
     };

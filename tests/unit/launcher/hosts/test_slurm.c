@@ -153,8 +153,8 @@ START_TEST(one_task_tells_what_needs_a_supervisor)
                            WORDS("--on-term", "5s", "true")),
                      0);
     ck_assert_str_eq(spec.notes,
-                     "--on-term has no effect: Slurm has started each rank and supervises it; "
-                     "srun --ntasks-per-node 1 leaves the ranks to ddprun\n");
+                     "--on-term ignored: Slurm started each rank and supervises it; use srun "
+                     "--ntasks-per-node 1 to have ddprun supervise the ranks\n");
 }
 END_TEST
 
@@ -214,18 +214,20 @@ START_TEST(what_slurm_does_not_say_is_not_made_up)
         const char *text;
     } cases[] = {
         {{"SLURM_JOB_ID=12"},
-         "this is a job of Slurm, but SLURM_JOB_NODELIST is not set: --nnodes 1 starts ranks here "
-         "and nowhere else"},
-        {{"SLURM_JOB_ID=x"}, "SLURM_JOB_ID 'x' is not a number"},
+         "this is a Slurm job, but SLURM_JOB_NODELIST is not set; use --nnodes 1 to start ranks on "
+         "this node only"},
+        {{"SLURM_JOB_ID=x"}, "invalid value 'x' for SLURM_JOB_ID: expected a number"},
         {{JOB, "SLURM_TASKS_PER_NODE=2(x3)"},
-         "SLURM_TASKS_PER_NODE '2(x3)' is no list of tasks for 2 nodes"},
-        {{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-"}, "SLURM_JOB_NODELIST: '[1-' lacks a ']'"},
+         "SLURM_TASKS_PER_NODE is '2(x3)', which is not a valid list of tasks for 2 nodes"},
+        {{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-"},
+         "SLURM_JOB_NODELIST: '[1-': the closing ']' is missing"},
         {{STEP},
-         "this is a job of Slurm, but SLURM_NODEID is not set: --nnodes 1 starts ranks here and "
-         "nowhere else"},
-        {{STEP, "SLURM_NODEID=2"}, "SLURM_NODEID 2, and SLURM_STEP_NODELIST has 2 nodes"},
+         "this is a Slurm job, but SLURM_NODEID is not set; use --nnodes 1 to start ranks on this "
+         "node only"},
+        {{STEP, "SLURM_NODEID=2"},
+         "SLURM_NODEID=2 contradicts SLURM_STEP_NODELIST, which has 2 nodes"},
         {{STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=1"},
-         "SLURM_STEP_TASKS_PER_NODE '1' is no list of tasks for 2 nodes"},
+         "SLURM_STEP_TASKS_PER_NODE is '1', which is not a valid list of tasks for 2 nodes"},
         {{STEP, "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_PROCID=4",
           "SLURM_LOCALID=0", "SLURM_STEP_NUM_TASKS=4"},
          "SLURM_PROCID 4, SLURM_LOCALID 0 and SLURM_STEP_NUM_TASKS 4 contradict "

@@ -202,12 +202,11 @@ START_TEST(what_is_no_program_is_told_by_its_kind)
     } cases[] = {
         {PROGRAM_BY_FILE, "folder", "EACCES 'folder' is a directory, not a program"},
         {PROGRAM_BY_FILE, "folder.py", "EACCES 'folder.py' is a directory, not a program"},
-        {PROGRAM_EXEC, "app", "EACCES 'app' is a program for Python: leave out --no-python"},
+        {PROGRAM_EXEC, "app", "EACCES 'app' is a Python script; leave out --no-python"},
         {PROGRAM_BY_FILE, "./pipe.py", "EACCES './pipe.py' is a device or a pipe, not a program"},
-        {PROGRAM_BY_FILE, "secret.py",
-         "EACCES 'secret.py': no permission to read or to execute it"},
-        {PROGRAM_SCRIPT, "secret.py", "EACCES 'secret.py': no permission to read or to execute it"},
-        {PROGRAM_BY_FILE, "./secret", "EACCES './secret': no permission to read or to execute it"},
+        {PROGRAM_BY_FILE, "secret.py", "EACCES no permission to read or execute 'secret.py'"},
+        {PROGRAM_SCRIPT, "secret.py", "EACCES no permission to read or execute 'secret.py'"},
+        {PROGRAM_BY_FILE, "./secret", "EACCES no permission to read or execute './secret'"},
         {PROGRAM_BY_FILE, "blob",
          "EACCES 'blob' is a binary file without the permission to execute it: try chmod +x "
          "./blob"},
@@ -216,7 +215,7 @@ START_TEST(what_is_no_program_is_told_by_its_kind)
         {PROGRAM_BY_FILE, "./run.sh", "EACCES './run.sh' is not executable: try chmod +x ./run.sh"},
         {PROGRAM_BY_FILE, "run.sh", "EACCES 'run.sh' is not executable: try chmod +x ./run.sh"},
         {PROGRAM_EXEC, "program",
-         "ENOENT no program 'program' in PATH, but one in this directory: try ./program"},
+         "ENOENT no program 'program' in PATH, but it exists in this directory: try ./program"},
         {PROGRAM_BY_FILE, "locked", "EACCES the only 'locked' in PATH is not executable"},
         {PROGRAM_BY_FILE, "nope", "ENOENT no program 'nope' in PATH"},
         {PROGRAM_BY_FILE, "a/nope", "ENOENT no such program: 'a/nope'"},
@@ -258,10 +257,12 @@ START_TEST(the_python_is_the_first_that_was_named)
     ck_assert_str_eq(spec.path, "/usr/bin/python");
     WITH_ENV("PATH=/bin", "PYTHON_EXEC=/usr/bin/python3");
     ck_assert_str_eq(make(PROGRAM_MODULE, "m"),
-                     "ENOENT PYTHON_EXEC names '/usr/bin/python3', which is no program");
+                     "ENOENT PYTHON_EXEC is '/usr/bin/python3', which is not an executable "
+                     "program; set it to the path of a Python");
     WITH_ENV("PATH=/usr/bin", "PYTHON_EXEC=python9");
     ck_assert_str_eq(make(PROGRAM_MODULE, "m"),
-                     "ENOENT PYTHON_EXEC names 'python9', which is no program");
+                     "ENOENT PYTHON_EXEC is 'python9', which is not an executable program; set it "
+                     "to the path of a Python");
 }
 END_TEST
 

@@ -64,7 +64,7 @@ START_TEST(what_cannot_be_is_refused)
         struct wrap *w = NULL;
         struct co_error err = {0};
         ck_assert_msg(wrap_parse("--wrap", bad[i], &w, &err) == -EINVAL, "'%s'", bad[i]);
-        ck_assert_int_eq(strncmp(err.text, "--wrap", 6), 0);
+        ck_assert_ptr_nonnull(strstr(err.text, "--wrap"));
         ck_assert_ptr_null(w);
     }
 }

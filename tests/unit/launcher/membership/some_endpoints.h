@@ -66,8 +66,9 @@ static inline void on_down(void *arg, const char *text, int exit_code)
     uv_stop(&loop);
 }
 
-static inline void on_note(void *arg, const char *text)
+static inline void on_note(void *arg, enum co_severity severity, const char *text)
 {
+    (void)severity;
     struct node *n = arg;
     n->n_notes++;
     snprintf(n->note, sizeof n->note, "%s", text);

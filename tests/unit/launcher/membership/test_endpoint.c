@@ -203,7 +203,8 @@ START_TEST(by_order_a_taken_port_is_final)
     AWAIT(n->n_down == 1);
     snprintf(part, sizeof part, "127.0.0.1 port %u: address already in use", (unsigned)port);
     ck_assert_int_eq(n->exit_code, ROSTER_LINK_UNAVAILABLE);
-    ck_assert_msg(strstr(n->text, "the nodes are to meet on this one") == n->text, "%s", n->text);
+    ck_assert_msg(strstr(n->text, "this node is the rendezvous endpoint") == n->text, "%s",
+                  n->text);
     ck_assert_msg(strstr(n->text, part) != NULL, "%s", n->text);
     close_now((uv_handle_t *)&s.tcp);
 }
@@ -217,8 +218,11 @@ START_TEST(by_order_it_begins_wherever_the_name_leads_and_tells)
     AWAIT(n->n_up == 1);
     ck_assert(endpoint_is_here(n->endpoint));
     AWAIT(n->n_notes == 1);
-    ck_assert_msg(strstr(n->note, "warning: the nodes are to meet here, but the name") == n->note,
-                  "%s", n->note);
+    ck_assert_msg(
+        strstr(n->note,
+               "this node is the rendezvous endpoint, but other nodes may not find it: the name") ==
+            n->note,
+        "%s", n->note);
     /* others know it by the name that was given */
     ck_assert_int_eq(endpoint_own_address(n->endpoint, text, sizeof text), -ENOTCONN);
 }

@@ -232,7 +232,7 @@ START_TEST(the_end_of_the_time_is_the_jobs_end)
     nodes_time_out(w, 1);
     expect_end(0, 124, 0);
     expect_end(1, 124, 0);
-    expect_text(0, "the time of --timeout is over on n1");
+    expect_text(0, "the job timed out on n1 (--timeout)");
 }
 END_TEST
 

@@ -204,7 +204,8 @@ START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
     nodes_part_rank(w, 1, 0);
     nodes_advance(w, 60000);
     expect_end(0, 70, 0);
-    expect_text(0, "rank 2 on n1: lost ranks of other nodes, which live");
+    expect_text(0, "rank 2 on n1: lost its connection to ranks on other nodes that are still "
+                   "alive; check the network between the nodes");
 }
 END_TEST
 

@@ -59,7 +59,10 @@ START_TEST(without_one_the_job_is_open_and_a_line_says_so)
     ck_assert_int_eq(secret_find(w, &line, &err), 0);
     ck_assert_ptr_null(w->key);
     ck_assert_ptr_nonnull(line);
-    ck_assert(strstr(line, "warning: whoever reaches node1 port 29400 can take part") == line);
+    ck_assert(
+        strstr(line,
+               "this job is not authenticated: any user who can reach node1 port 29400 can join") ==
+        line);
     ck_assert_ptr_nonnull(strstr(line, "~/.config/ddprun/token or DDP_TOKEN"));
 }
 END_TEST

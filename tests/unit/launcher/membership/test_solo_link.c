@@ -31,7 +31,7 @@ static void on_message(void *arg, const struct message *m)
 static void on_down(void *arg, const char *text, int exit_code)
 {
     (void)arg;
-    ck_assert_ptr_nonnull(strstr(text, "more than"));
+    ck_assert_ptr_nonnull(strstr(text, "more messages than"));
     ck_assert_int_eq(exit_code, 0);
     n_down++;
 }

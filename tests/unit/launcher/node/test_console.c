@@ -186,7 +186,8 @@ START_TEST(what_is_no_request_is_answered_by_an_error)
     open_console(0);
     int fd = connect_one();
     say(fd, "stop \"all\" 1\nstatus\n");
-    hear(fd, "{\"v\":1,\"error\":\"stop '\\\"all\\\"': it is job or node\"}\nanswer 0\n");
+    hear(fd, "{\"v\":1,\"error\":\"invalid value '\\\"all\\\"' for stop: expected job or "
+             "node\"}\nanswer 0\n");
     ck_assert_int_eq(n_requests, 1);
     close(fd);
 }

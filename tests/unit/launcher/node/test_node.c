@@ -263,7 +263,7 @@ START_TEST(a_failure_stops_the_others_and_a_restart_follows_as_long_as_the_budge
         ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGTERM);
         exited(1, SIGTERM, true);
     }
-    expect_said("ddprun: rank 0 failed: exit status 3");
+    expect_said("ddprun: error: rank 0 failed: exit status 3");
     expect_said("restart 1 of 1");
     expect_end(3);
 }
@@ -324,8 +324,8 @@ START_TEST(a_rank_that_fails_is_replaced_while_the_others_live)
     ck_assert_int_eq(r.local_rank, 1);
     ck_assert_int_eq(r.n_ranks, 1);
     expect_silence();
-    expect_said("ddprun: rank 1 failed: killed by SIGKILL");
-    expect_said("it is replaced, restart 1 of 1");
+    expect_said("ddprun: note: rank 1 failed: killed by SIGKILL");
+    expect_said("replacing it, restart 1 of 1");
     ck_assert_int_eq(n.start.place.generation, 1);
     started(1);
     for (int i = 0; i < 2; i++)
@@ -347,7 +347,7 @@ START_TEST(a_restart_that_is_asked_for_begins_when_all_have_ended)
     ck_assert_int_eq(expect(SPAWNER_SIGNAL).sig, SIGTERM);
     exited(0, SIGTERM, true);
     expect_start(1);
-    expect_said("ddprun: all ranks are started again, as was asked; restart 1\n");
+    expect_said("ddprun: note: restarting all ranks as requested; restart 1\n");
     exited(0, 0, true);
     expect_end(0);
 }

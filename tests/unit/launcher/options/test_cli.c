@@ -82,8 +82,9 @@ START_TEST(a_word_that_means_too_many_ranks_is_refused)
 {
     fake.n_cpus = JOB_RANKS_MAX + 1;
     ck_assert_int_eq(PARSE("ddprun", "-p", "cpu", "train.py"), -EINVAL);
-    ck_assert_str_eq(err.text,
-                     "-p cpu means 1025 ranks here, and 1024 are the most: give a number");
+    ck_assert_str_eq(
+        err.text,
+        "-p cpu means 1025 ranks on this node, but at most 1024 are allowed; give a number");
     fake.n_cpus = JOB_RANKS_MAX;
     JOB("ddprun", "-p", "cpu", "train.py");
     ck_assert_int_eq(spec.n_local, JOB_RANKS_MAX);
@@ -356,7 +357,7 @@ END_TEST
 START_TEST(no_words_at_all_are_no_program)
 {
     ck_assert_int_eq(cli_parse(0, (char *[]){NULL}, &world, &wish, &spec, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "no program to run is given: try --help");
+    ck_assert_str_eq(err.text, "no program given; try --help");
     ck_assert_int_eq(cli_parse(0, (char *[]){NULL}, &world, &wish, &spec, NULL), -EINVAL);
 }
 END_TEST
@@ -367,7 +368,7 @@ START_TEST(long_names_are_refused)
     memset(name, 'x', sizeof name);
     name[CLI_NAME_MAX + 1] = '\0';
     ck_assert_int_eq(PARSE("ddprun", "--rdzv-id", name, "train.py"), -EINVAL);
-    ck_assert_str_eq(err.text, "--rdzv-id is longer than 256 bytes");
+    ck_assert_str_eq(err.text, "--rdzv-id is too long: expected at most 256 bytes");
     name[CLI_NAME_MAX] = '\0';
     JOB("ddprun", "--rdzv-id", name, "--role", name, "train.py");
     ck_assert_str_eq(spec.role, name);

@@ -69,21 +69,28 @@ END_TEST
 
 START_TEST(gpus_that_are_not_there_are_refused)
 {
-    REFUSED("--gpus '2,8': '8' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
-            "--gpus", "2,8");
-    REFUSED("--gpus '': '' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
-            "--gpus=");
-    REFUSED("--gpus '1,,2': '' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
-            "--gpus", "1,,2");
-    REFUSED("--gpus 'a': 'a' is none of this node's 8 GPUs: they are counted from 0 on", "ddprun",
-            "--gpus", "a");
-    REFUSED("--gpus 'GPU-1 2': 'GPU-1 2' is none of this node's 8 GPUs: they are counted from 0 on",
+    REFUSED("invalid value '2,8' for --gpus: no GPU '8'; this node has 8 GPUs, and their numbers "
+            "start at 0",
+            "ddprun", "--gpus", "2,8");
+    REFUSED("invalid value '' for --gpus: no GPU ''; this node has 8 GPUs, and their numbers start "
+            "at 0",
+            "ddprun", "--gpus=");
+    REFUSED("invalid value '1,,2' for --gpus: no GPU ''; this node has 8 GPUs, and their numbers "
+            "start at 0",
+            "ddprun", "--gpus", "1,,2");
+    REFUSED("invalid value 'a' for --gpus: no GPU 'a'; this node has 8 GPUs, and their numbers "
+            "start at 0",
+            "ddprun", "--gpus", "a");
+    REFUSED("invalid value 'GPU-1 2' for --gpus: no GPU 'GPU-1 2'; this node has 8 GPUs, and their "
+            "numbers start at 0",
             "ddprun", "--gpus", "GPU-1 2");
-    REFUSED("--gpus '1,2,1' has a GPU twice", "ddprun", "--gpus", "1,2,1");
-    REFUSED("--gpus 1,2: 2 GPUs for 3 ranks", "ddprun", "-n", "3", "--gpus", "1,2");
+    REFUSED("invalid value '1,2,1' for --gpus: a GPU is listed twice", "ddprun", "--gpus", "1,2,1");
+    REFUSED("--gpus 1,2: 2 GPUs for 3 ranks; list at least one GPU per rank", "ddprun", "-n", "3",
+            "--gpus", "1,2");
     fake.n_gpus = 1;
-    REFUSED("--gpus '1': '1' is none of this node's 1 GPU: they are counted from 0 on", "ddprun",
-            "--gpus", "1");
+    REFUSED("invalid value '1' for --gpus: no GPU '1'; this node has 1 GPU, and their numbers "
+            "start at 0",
+            "ddprun", "--gpus", "1");
 }
 END_TEST
 
@@ -94,17 +101,19 @@ START_TEST(what_we_were_given_is_not_left)
     JOB("ddprun", "--gpus", "5,4");
     ck_assert_str_eq(spec.gpus, "5,4");
     JOB("ddprun", "--gpus", "GPU-ab-12");
-    REFUSED("--gpus: '0' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun", "--gpus", "0");
-    REFUSED("--gpus: 'GPU-ab' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun", "--gpus",
-            "GPU-ab");
+    REFUSED("--gpus: GPU '0' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun", "--gpus",
+            "0");
+    REFUSED("--gpus: GPU 'GPU-ab' is not in CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12", "ddprun",
+            "--gpus", "GPU-ab");
 }
 END_TEST
 
 START_TEST(a_virtual_local_rank_has_an_entry)
 {
     WITH_ENV("CUDA_VISIBLE_DEVICES=3,4");
-    REFUSED("--virtual-local-rank: CUDA_VISIBLE_DEVICES has 2 entries for 3 ranks", "ddprun", "-n",
-            "3", "--virtual-local-rank");
+    REFUSED("--virtual-local-rank: CUDA_VISIBLE_DEVICES has 2 entries for 3 ranks; set at least "
+            "one entry per rank",
+            "ddprun", "-n", "3", "--virtual-local-rank");
     JOB("ddprun", "--virtual-local-rank", "--gpus", "4");
     ck_assert(spec.virtual_local_rank);
     ck_assert_str_eq(spec.gpus, "4");

@@ -55,7 +55,7 @@ START_TEST(a_file_may_name_them)
     REFUSED("--hostfile: cannot read 'other': No such file or directory", "--hostfile", "other",
             "x");
     fake.host_file = "a\nb slots=x\n";
-    REFUSED("hosts:2: slots 'x' is not a number", "--hostfile", "hosts", "x");
+    REFUSED("hosts:2: invalid value 'x' for slots: expected a number", "--hostfile", "hosts", "x");
 }
 END_TEST
 
@@ -67,7 +67,8 @@ START_TEST(a_variable_may_be_as_long_as_the_kernel_takes_it)
     JOB("ddprun", "-x", text, "train.py");
     ck_assert_str_eq(spec.exports[0], text);
     text[JOB_VARIABLE_MAX] = 'A';
-    REFUSED("the value of option '-x' is longer than 131071 bytes", "-x", text, "train.py");
+    REFUSED("the value of option '-x' is too long: expected at most 131071 bytes", "-x", text,
+            "train.py");
 }
 END_TEST
 
@@ -80,20 +81,25 @@ END_TEST
 
 START_TEST(what_contradicts_hosts_is_refused)
 {
-    REFUSED("-H and --hostfile contradict each other", "-H", "a", "--hostfile", "hosts", "x");
-    REFUSED("-H and --node-rank contradict each other: this ddprun tells the hosts where to meet "
-            "and who they are",
+    REFUSED("-H and --hostfile cannot be used together", "-H", "a", "--hostfile", "hosts", "x");
+    REFUSED("-H and --node-rank cannot be used together: this ddprun sets the rendezvous of the "
+            "hosts it starts",
             "-H", "a,b", "--node-rank", "1", "x");
-    REFUSED("--rdzv-backend static: nodes that this ddprun starts meet by c10d", "-H", "a,b",
-            "--rdzv-backend", "static", "x");
-    REFUSED("--nnodes 3, and there are 2 hosts", "-H", "a,b", "--nnodes", "3", "x");
-    REFUSED("-n: 9 ranks, and the hosts have slots for 8", "-H", "a:4,b:4", "-n", "9", "x");
-    REFUSED("-H: 'a;b' is no host", "-H", "a;b", "x");
-    REFUSED("--ssh-command needs a command", "-H", "a", "--ssh-command", " ", "x");
-    REFUSED("--connect-timeout 0: nobody can be in time", "-H", "a", "--connect-timeout", "0", "x");
-    REFUSED("--bcast 'perhaps' is none of auto, never and always", "-H", "a", "--bcast", "perhaps",
-            "x");
-    REFUSED("no program to run is given: try --help", "-H", "a");
+    REFUSED("--rdzv-backend static cannot be used with hosts that this ddprun starts; leave it "
+            "out, or use c10d",
+            "-H", "a,b", "--rdzv-backend", "static", "x");
+    REFUSED("--nnodes 3 requires more than the 2 hosts given; add hosts or lower --nnodes", "-H",
+            "a,b", "--nnodes", "3", "x");
+    REFUSED("-n: 9 ranks requested, but the hosts have 8 slots; add hosts or slots", "-H",
+            "a:4,b:4", "-n", "9", "x");
+    REFUSED("-H: 'a;b' is not a valid host", "-H", "a;b", "x");
+    REFUSED("--ssh-command requires a command", "-H", "a", "--ssh-command", " ", "x");
+    REFUSED("invalid value '0' for --connect-timeout: expected a duration greater than 0", "-H",
+            "a", "--connect-timeout", "0", "x");
+    REFUSED("invalid value 'perhaps' for --bcast: expected one of auto, never, always", "-H", "a",
+            "--bcast", "perhaps", "x");
+    REFUSED("no program given; usage: ddprun [OPTION]... PROGRAM [ARGUMENT]..., or try --help",
+            "-H", "a");
 }
 END_TEST
 
@@ -103,28 +109,29 @@ START_TEST(variables_and_a_folder_are_for_one_node_too)
     ck_assert_str_eq(spec.exports[0], "A=1");
     ck_assert_str_eq(spec.exports[1], "B");
     ck_assert_ptr_null(spec.exports[2]);
-    REFUSED("-x '1A=x' is neither NAME nor NAME=VALUE", "-x", "1A=x", "train.py");
-    REFUSED("-x '=x' is neither NAME nor NAME=VALUE", "-x", "=x", "train.py");
+    REFUSED("invalid value '1A=x' for -x: expected NAME or NAME=VALUE", "-x", "1A=x", "train.py");
+    REFUSED("invalid value '=x' for -x: expected NAME or NAME=VALUE", "-x", "=x", "train.py");
     REFUSED("-C '/gone': No such file or directory", "-C", "/gone", "train.py");
-    REFUSED("-C needs the name of a folder", "-C", "", "train.py");
+    REFUSED("-C requires the name of a directory", "-C", "", "train.py");
 }
 END_TEST
 
 START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
 {
     fake.mpi = "libmpi.so.40";
-    REFUSED("'./program' was linked with Open MPI (libmpi.so.40), whose ranks find each other by "
-            "PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, or "
-            "all the same with --mpi none",
+    REFUSED("'./program' is linked against Open MPI (libmpi.so.40), which requires PMIx; ddprun "
+            "supports PMI-1 (MPICH-derived MPIs) only. Use mpirun or srun, or --mpi none to run "
+            "every rank as a separate 1-process MPI job",
             "-n", "2", "./program");
     JOB("ddprun", "-n", "1", "./program");
     JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
     JOB("ddprun", "-n", "2", "train.py");
-    REFUSED("--mpi 'pmix' is none of auto, pmi1 and none", "--mpi", "pmix", "train.py");
+    REFUSED("invalid value 'pmix' for --mpi: expected one of auto, pmi1, none", "--mpi", "pmix",
+            "train.py");
     fake.mpi = "libopen-rte.so.40";
-    REFUSED("'./program' was linked with Open MPI (libopen-rte.so.40), whose ranks find each other "
-            "by PMIx, and ddprun has none: each would be rank 0 of 1. Start it by mpirun or srun, "
-            "or all the same with --mpi none",
+    REFUSED("'./program' is linked against Open MPI (libopen-rte.so.40), which requires PMIx; "
+            "ddprun supports PMI-1 (MPICH-derived MPIs) only. Use mpirun or srun, or --mpi none to "
+            "run every rank as a separate 1-process MPI job",
             "-n", "1", "true", ":", "-n", "1", "./program");
 }
 END_TEST
@@ -153,11 +160,12 @@ END_TEST
 
 START_TEST(what_cannot_be_with_pmi_1_is_refused)
 {
-    REFUSED("--warm: ranks of MPI are not forked from a parent", "--mpi", "pmi1", "--warm",
-            "train.py");
-    REFUSED("--standby: a rank of MPI cannot be replaced: all are started again together", "--mpi",
-            "pmi1", "--max-restarts", "1", "--standby", "1", "train.py");
-    REFUSED("--store worker: ranks of MPI on several nodes find each other by ddprun's store",
+    REFUSED("--warm cannot be used with MPI programs", "--mpi", "pmi1", "--warm", "train.py");
+    REFUSED("--standby cannot be used with MPI programs: ddprun restarts all ranks of an MPI "
+            "program together",
+            "--mpi", "pmi1", "--max-restarts", "1", "--standby", "1", "train.py");
+    REFUSED("--store worker cannot be used with MPI programs on several nodes, which use ddprun's "
+            "store; use --store agent",
             "--mpi", "pmi1", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "--store",
             "worker", "train.py");
 }
@@ -165,7 +173,7 @@ END_TEST
 
 START_TEST(a_place_that_is_told_wins_over_options)
 {
-    const struct node_assignment assignment = {.by = "the starter",
+    const struct node_assignment assignment = {.by = "the launching ddprun",
                                                .is_whole = true,
                                                .name = "b",
                                                .nodes = "2:3",
@@ -189,7 +197,7 @@ END_TEST
 
 START_TEST(a_place_may_be_the_only_one)
 {
-    const struct node_assignment assignment = {.by = "the starter",
+    const struct node_assignment assignment = {.by = "the launching ddprun",
                                                .is_whole = true,
                                                .name = "b",
                                                .nodes = "1:1",

@@ -101,27 +101,29 @@ END_TEST
 
 START_TEST(what_cannot_be_is_refused)
 {
-    REFUSED(-EINVAL, "--label behind ':' is for all programs: put it in front of the first",
+    REFUSED(-EINVAL, "--label after ':' applies to all programs; give it before the first program",
             "ddprun", "true", ":", "--label", "true");
-    REFUSED(-EINVAL, "no program to run is given: try --help", "ddprun", "true", ":");
-    REFUSED(-EINVAL, "no program to run is given: try --help", "ddprun", ":", "true");
-    REFUSED(-EINVAL, "no program to run is given: try --help", "ddprun", "true", ":", ":", "true");
+    REFUSED(-EINVAL, "no program given; try --help", "ddprun", "true", ":");
+    REFUSED(-EINVAL, "no program given; try --help", "ddprun", ":", "true");
+    REFUSED(-EINVAL, "no program given; try --help", "ddprun", "true", ":", ":", "true");
     REFUSED(-ENOENT, "no program 'nothing' in PATH", "ddprun", "true", ":", "nothing");
-    REFUSED(-EINVAL, "--help and --version belong in front of the first program", "ddprun", "true",
-            ":", "--help");
-    REFUSED(-EINVAL, "several programs, with ':' between them, run on one node", "ddprun", "-N2",
-            "--rdzv-endpoint", "a", "--rdzv-id", "b", "true", ":", "true");
-    REFUSED(-EINVAL, "more than 1024 ranks on this node", "ddprun", "-n1000", "true", ":", "-n",
-            "25", "true");
-    REFUSED(-EINVAL, "-n '0' is out of bounds: 1 to 1024", "ddprun", "true", ":", "-n", "0",
-            "true");
+    REFUSED(-EINVAL, "--help and --version are allowed before the first program only", "ddprun",
+            "true", ":", "--help");
+    REFUSED(-EINVAL,
+            "several programs separated by ':' are supported on one node only; use one program, or "
+            "start them as separate jobs",
+            "ddprun", "-N2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "true", ":", "true");
+    REFUSED(-EINVAL, "too many ranks on this node: at most 1024 are allowed", "ddprun", "-n1000",
+            "true", ":", "-n", "25", "true");
+    REFUSED(-EINVAL, "invalid value '0' for -n: expected a number from 1 to 1024", "ddprun", "true",
+            ":", "-n", "0", "true");
     const char *words[2 * JOB_PROGRAMS_MAX + 3] = {"ddprun", "true"};
     for (int i = 0; i < JOB_PROGRAMS_MAX; i++) {
         words[2 + 2 * i] = ":";
         words[3 + 2 * i] = "true";
     }
     ck_assert_int_eq(parse(words), -EINVAL);
-    ck_assert_str_eq(err.text, "more than 32 programs");
+    ck_assert_str_eq(err.text, "too many programs: at most 32 are allowed");
     words[2 * JOB_PROGRAMS_MAX] = NULL;
     ck_assert_int_eq(parse(words), 0);
     ck_assert_int_eq(spec.n_local, JOB_PROGRAMS_MAX);

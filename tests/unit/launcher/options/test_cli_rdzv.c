@@ -105,8 +105,8 @@ END_TEST
 START_TEST(an_address_that_has_no_meaning_is_told)
 {
     JOB("ddprun", "-N2", C10D, "--rdzv-backend=c10d", "--master-addr=node2", "train.py");
-    ck_assert_str_eq(spec.notes, "--master-addr is for --rdzv-backend static: ignored, since "
-                                 "whichever node has rank 0 tells its address\n");
+    ck_assert_str_eq(spec.notes, "--master-addr ignored: it applies to --rdzv-backend static; the "
+                                 "node with rank 0 sets MASTER_ADDR\n");
     ck_assert_str_eq(w->endpoint_host, "node1");
 }
 END_TEST
@@ -237,7 +237,9 @@ END_TEST
 START_TEST(an_unknown_setting_costs_a_line)
 {
     JOB("torchrun", "-N2", "--rdzv-conf=joint_timeout=7,other=1", "train.py");
-    ck_assert_str_eq(spec.notes, "--rdzv-conf: there is no setting 'joint_timeout': ignored\n");
+    ck_assert_str_eq(
+        spec.notes,
+        "--rdzv-conf: unknown setting 'joint_timeout' ignored; see --rdzv-conf in ddprun(1)\n");
 }
 END_TEST
 
@@ -317,7 +319,7 @@ START_TEST(names_fit_into_messages)
     ck_assert_int_eq(parse((const char *[]){"ddprun", "-N2", "--node-rank=0", "--rdzv-id", name,
                                             "train.py", NULL}),
                      -EINVAL);
-    ck_assert_str_eq(err.text, "--rdzv-id is longer than 255 bytes");
+    ck_assert_str_eq(err.text, "--rdzv-id is too long: expected at most 255 bytes");
     name[MESSAGE_RUN_ID_BYTES - 1] = '\0';
     JOB("ddprun", "-N2", "--node-rank=0", "--rdzv-id", name, "--master-addr", name, "train.py");
     ck_assert_str_eq(w->endpoint_host, name);
@@ -325,7 +327,9 @@ START_TEST(names_fit_into_messages)
     ck_assert_int_eq(parse((const char *[]){"ddprun", "-N2", "--node-rank=0", "--local-addr", name,
                                             "train.py", NULL}),
                      -EINVAL);
-    ck_assert_str_eq(err.text, "--local-addr: a name or address has 1 to 127 characters");
+    ck_assert_str_eq(
+        err.text,
+        "invalid value for --local-addr: expected a host name or address of 1 to 127 characters");
 }
 END_TEST
 

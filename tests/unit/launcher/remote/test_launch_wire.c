@@ -152,21 +152,28 @@ START_TEST(what_is_no_order_is_refused)
         const char *text;
     } bad[] = {
 #define BAD(bytes, text) {bytes "g", sizeof(bytes "g"), text}
-        BAD(ORDER "?\0", "an order with a part '?'"),
-        BAD(ORDER "\x01\0", "an order with a part '?'"),
-        BAD(ORDER "n2\0", "an order with two names"),
-        BAD(ORDER "eA\0", "an order with a variable that has no name or value"),
-        BAD(ORDER "e=1\0", "an order with a variable that has no name or value"),
-        BAD("d/x\0", "an order without a token"),
-        BAD("", "an order without a folder"),
+        BAD(ORDER "?\0", "protocol error: the launch request has an unknown part '?'; use the same "
+                         "ddprun version on all hosts"),
+        BAD(ORDER "\x01\0", "protocol error: the launch request has an unknown part '?'; use the "
+                            "same ddprun version on all hosts"),
+        BAD(ORDER "n2\0", "protocol error: the launch request has two names; use the same ddprun "
+                          "version on all hosts"),
+        BAD(ORDER "eA\0", "protocol error: the launch request has an invalid variable"),
+        BAD(ORDER "e=1\0", "protocol error: the launch request has an invalid variable"),
+        BAD("d/x\0", "protocol error: the launch request has no token; use the same ddprun version "
+                     "on all hosts"),
+        BAD("", "protocol error: the launch request has no folder; use the same ddprun version on "
+                "all hosts"),
         BAD("dx\0t00\0nn1\0ij\0w1:1\0h\0p1\0aprogram\0",
-            "an order without words, port, folder, name or run id"),
+            "protocol error: the launch request lacks a command, port, directory, name or run id"),
         BAD("d/x\0t00\0nn1\0ij\0w1:1\0h\0p1\0",
-            "an order without words, port, folder, name or run id"),
+            "protocol error: the launch request lacks a command, port, directory, name or run id"),
         BAD("d/x\0t00\0nn1\0ij\0w1:1\0h\0p0\0aprogram\0",
-            "an order without words, port, folder, name or run id"),
-        BAD("p65536\0", "an order's number '65536' is out of bounds: 0 to 65535"),
-        BAD("l-1\0", "an order's number '-1' is out of bounds: 0 to 2147483647"),
+            "protocol error: the launch request lacks a command, port, directory, name or run id"),
+        BAD("p65536\0",
+            "invalid value '65536' for the launch request: expected a number from 0 to 65535"),
+        BAD("l-1\0",
+            "invalid value '-1' for the launch request: expected a number from 0 to 2147483647"),
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct launch_order o;

@@ -57,28 +57,16 @@ START_TEST(each_rank_has_its_command_and_what_its_environment_adds)
     };
     const char *const parent[] = {"HOME=/root",   "PMI_RANK=4",    "ROLE_NAME=old",
                                   "WORLD_SIZE=1", "DDP_NODE_FD=9", NULL};
-    ck_assert_str_eq(show(&spec, parent), "rank 0: /usr/bin/python3 -u train.py 'out/0 x'\n"
-                                          "    RANK=0\n"
-                                          "    LOCAL_RANK=0\n"
-                                          "    LOCAL_WORLD_SIZE=1\n"
-                                          "    GROUP_RANK=0\n"
-                                          "    GROUP_WORLD_SIZE=1\n"
-                                          "    ROLE_NAME=\n"
-                                          "    ROLE_RANK=0\n"
-                                          "    ROLE_WORLD_SIZE=1\n"
-                                          "    MASTER_ADDR=127.0.0.1\n"
-                                          "    MASTER_PORT=<free port>\n"
-                                          "    TORCHELASTIC_RESTART_COUNT=0\n"
-                                          "    TORCHELASTIC_MAX_RESTARTS=0\n"
-                                          "    TORCHELASTIC_RUN_ID='a b'\n"
-                                          "    TORCHELASTIC_USE_AGENT_STORE=False\n"
-                                          "    TORCHELASTIC_ERROR_FILE=<a file in the job's "
-                                          "folder>\n"
-                                          "    TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM\n"
-                                          "    TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
-                                          "    DDP_GENERATION=0\n"
-                                          "    DDP_NODE_FD=3\n"
-                                          "    PMI_RANK is removed\n");
+    ck_assert_str_eq(
+        show(&spec, parent),
+        "rank 0: /usr/bin/python3 -u train.py 'out/0 x'\n    RANK=0\n    LOCAL_RANK=0\n    "
+        "LOCAL_WORLD_SIZE=1\n    GROUP_RANK=0\n    GROUP_WORLD_SIZE=1\n    ROLE_NAME=\n    "
+        "ROLE_RANK=0\n    ROLE_WORLD_SIZE=1\n    MASTER_ADDR=127.0.0.1\n    MASTER_PORT=<free "
+        "port>\n    TORCHELASTIC_RESTART_COUNT=0\n    TORCHELASTIC_MAX_RESTARTS=0\n    "
+        "TORCHELASTIC_RUN_ID='a b'\n    TORCHELASTIC_USE_AGENT_STORE=False\n    "
+        "TORCHELASTIC_ERROR_FILE=<a file in the job's directory>\n    "
+        "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM\n    TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n    "
+        "DDP_GENERATION=0\n    DDP_NODE_FD=3\n    PMI_RANK is removed\n");
 }
 END_TEST
 
@@ -114,7 +102,7 @@ static void check_shown(const char *shown, const char *line)
     ck_assert_msg(strstr(shown, whole) != NULL, "no %s in:\n%s", line, shown);
 }
 
-#define ALL_NODES "<known when all nodes are there>"
+#define ALL_NODES "<known when all nodes have joined>"
 
 START_TEST(arguments_in_braces_are_shown_as_far_as_they_are_known)
 {
@@ -134,11 +122,11 @@ START_TEST(arguments_in_braces_are_shown_as_far_as_they_are_known)
     };
     const char *const parent[] = {NULL};
     const char *shown = show(&spec, parent);
-    static const char expected[] = "local rank 0: ./train '<known when all nodes are there>' 2 "
-                                   "'<the address behind MASTER_ADDR>'\n";
+    static const char expected[] = "local rank 0: ./train '<known when all nodes have joined>' 2 "
+                                   "'<the address of MASTER_ADDR>'\n";
     ck_assert_int_eq(strncmp(shown, expected, sizeof expected - 1), 0);
     spec.master_addr = "10.0.0.1";
-    ck_assert_ptr_nonnull(strstr(show(&spec, parent), "there>' 2 10.0.0.1\n"));
+    ck_assert_ptr_nonnull(strstr(show(&spec, parent), "joined>' 2 10.0.0.1\n"));
 }
 END_TEST
 

@@ -95,12 +95,10 @@ START_TEST(a_failed_rank_comes_first_the_others_in_groups)
     exited(1, EXIT_STATUS(3), 520);
     for (int i = 0; i < 8; i++)
         exited(i, i == 4 ? EXIT_STATUS(1) : i == 5 ? SIGKILL : SIGTERM, 600);
-    check("ddprun: rank 1 failed: exit status 3, 0.52 s after its start\n"
-          "  host n1, local rank 1, pid 101, ./train\n"
-          "  ranks 0, 2-3, 6-7: stopped by ddprun (SIGTERM)\n"
-          "  rank 4: exit status 1 after SIGTERM from ddprun\n"
-          "  rank 5: killed by SIGKILL (Killed) after SIGTERM from ddprun\n"
-          "  rank 8: ended well\n");
+    check("ddprun: error: rank 1 failed: exit status 3, 0.52 s after its start\n  host n1, local "
+          "rank 1, pid 101, ./train\n  ranks 0, 2-3, 6-7: stopped by ddprun (SIGTERM)\n  rank 4: "
+          "exit status 1 after SIGTERM from ddprun\n  rank 5: killed by SIGKILL (Killed) after "
+          "SIGTERM from ddprun\n  rank 8: succeeded\n");
 }
 END_TEST
 
@@ -113,7 +111,7 @@ START_TEST(a_signal_that_ddprun_forwarded_is_told_as_its_own)
     exited(0, SIGUSR1, 100);
     exited(1, SIGTERM, 200);
     exited(2, SIGUSR1, 200);
-    check("ddprun: rank 0 failed: killed by SIGUSR1 (User defined signal 1), which ddprun "
+    check("ddprun: error: rank 0 failed: killed by SIGUSR1 (User defined signal 1), which ddprun "
           "forwarded, 0.10 s after its start\n"
           "  host n1, local rank 0, pid 100, ./train\n"
           "  rank 1: stopped by ddprun (SIGTERM)\n"
@@ -133,7 +131,7 @@ START_TEST(a_restart_names_a_rank_by_its_number_after_one_that_was_left_out)
     exited(2, EXIT_STATUS(3), 500);
     r.restart = &restart;
     r.max_restarts = 5;
-    check("ddprun: rank 1 failed: exit status 3, 0.50 s after its start; restart 2 of 5\n");
+    check("ddprun: note: rank 1 failed: exit status 3, 0.50 s after its start; restart 2 of 5\n");
 }
 END_TEST
 
@@ -149,7 +147,8 @@ START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
     step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .now_ms = 500});
     exited(0, SIGTERM, 600);
     exited(3, SIGTERM, 600);
-    check("ddprun: rank 1 failed: killed by SIGSEGV (Segmentation fault), 0.50 s after its start\n"
+    check("ddprun: error: rank 1 failed: killed by SIGSEGV (Segmentation fault), 0.50 s after its "
+          "start\n"
           "  host n1, local rank 2, pid 102, ./train\n"
           "  ranks 0, 2: stopped by ddprun (SIGTERM)\n"
           "  after 1 restart\n");
@@ -177,20 +176,13 @@ START_TEST(a_rank_that_was_stopped_while_it_failed_is_told_from_others)
     r.log_trouble = "No space left on device";
     r.error = "ValueError: 4";
     r.error_file = "/logs/error.json";
-    check("ddprun: rank 1 failed: stopped by ddprun (SIGTERM) while it failed, 2.51 s after its "
-          "start\n"
-          "  host n1, local rank 1, pid 101, ./train\n"
-          "  error: ValueError: 4\n"
-          "  its standard error is in /logs/stderr.log\n"
-          "  its log files may be cut: No space left on device\n"
-          "  its error file is /logs/error.json\n"
-          "  rank 3 failed, too: KeyError: 3\n"
-          "    | one\n"
-          "    | two\n"
-          "  rank 0 lost a peer: RuntimeError: Connection closed by peer\n"
-          "  rank 0: exit status 1, after a peer was lost\n"
-          "  rank 2: stopped by ddprun (SIGTERM), after a peer was lost\n"
-          "  rank 3: stopped by ddprun (SIGTERM)\n");
+    check("ddprun: error: rank 1 failed: stopped by ddprun (SIGTERM) while it failed, 2.51 s after "
+          "its start\n  host n1, local rank 1, pid 101, ./train\n  error: ValueError: 4\n  its "
+          "standard error is in /logs/stderr.log\n  its log files may be incomplete: No space left "
+          "on device\n  its error file is /logs/error.json\n  rank 3 also failed: KeyError: 3\n    "
+          "| one\n    | two\n  rank 0 lost a peer: RuntimeError: Connection closed by peer\n  rank "
+          "0: exit status 1 after a peer was lost\n  rank 2: stopped by ddprun (SIGTERM) after a "
+          "peer was lost\n  rank 3: stopped by ddprun (SIGTERM)\n");
 }
 END_TEST
 
@@ -217,28 +209,30 @@ START_TEST(a_restart_for_no_rank_names_none)
     ck_assert_int_lt(supervisor_get_verdict(s)->rank, 0);
     r.restart = &restart;
     r.max_restarts = 5;
-    check("ddprun: the generation failed; restart 1 of 5\n");
+    check("ddprun: note: the generation failed; restart 1 of 5\n");
 }
 END_TEST
 
 START_TEST(a_restart_is_one_line)
 {
     struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE, .n_counted = 2};
-    check_restart(&restart, 0, false,
-                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1\n");
-    check_restart(&restart, 5, false,
-                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 of 5\n");
+    check_restart(
+        &restart, 0, false,
+        "ddprun: note: rank 0 failed: exit status 3, 0.50 s after its start; restart 1\n");
+    check_restart(
+        &restart, 5, false,
+        "ddprun: note: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 of 5\n");
     restart.wait_ms = 200;
     check_restart(&restart, 5, true,
-                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
+                  "ddprun: note: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
                   "(2 of 5 without progress) in 0.20 s\n");
     restart.is_free = true;
     check_restart(&restart, 5, true,
-                  "ddprun: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
+                  "ddprun: note: rank 0 failed: exit status 3, 0.50 s after its start; restart 1 "
                   "(after progress) in 0.20 s\n");
     restart.why = MESSAGE_WHY_RESTART;
     check_restart(&restart, 5, true,
-                  "ddprun: all ranks are started again, as was asked; restart 1\n");
+                  "ddprun: note: restarting all ranks as requested; restart 1\n");
 }
 END_TEST
 
@@ -247,7 +241,8 @@ START_TEST(a_signal_is_put_in_words)
     begin(1);
     start_all();
     exited(0, SIGSEGV | CORE, 62000);
-    check("ddprun: rank 0 failed: killed by SIGSEGV (Segmentation fault), core dumped, 1 min 2 s "
+    check("ddprun: error: rank 0 failed: killed by SIGSEGV (Segmentation fault), core dumped, 1 "
+          "min 2 s "
           "after"
           " its start\n"
           "  host n1, local rank 0, pid 100, ./train\n");
@@ -269,7 +264,7 @@ START_TEST(the_error_and_the_last_lines_are_shown)
     r.error = "RuntimeError: two\nlines";
     r.tail = "one\ntwo\n";
     r.note = "something else";
-    check("ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+    check("ddprun: error: rank 0 failed: exit status 1, 0.00 s after its start\n"
           "  host n1, local rank 0, pid 100, ./train\n"
           "  error: RuntimeError: two\n"
           "         lines\n"
@@ -292,12 +287,11 @@ START_TEST(want_of_memory_comes_before_the_ranks_own_words)
     exited(0, SIGKILL, 0);
     r.error = "RuntimeError";
     r.oom = &oom;
-    check("ddprun: rank 0 failed: killed by SIGKILL (Killed), 0.00 s after its start\n"
-          "  host n1, local rank 0, pid 100, ./train\n"
-          "  out of memory: killed by the kernel's OOM killer\n"
-          "    the node's memory, 1.0 GiB, was used up; 1 OOM kill since the ranks' start\n"
-          "    try: fewer ranks or data loader workers on this node, a smaller batch\n"
-          "  error: RuntimeError\n");
+    check("ddprun: error: rank 0 failed: killed by SIGKILL (Killed), 0.00 s after its start\n  "
+          "host n1, local rank 0, pid 100, ./train\n  out of memory: killed by the kernel's OOM "
+          "killer\n    the node's memory, 1.0 GiB, was exhausted; 1 OOM kill since the ranks' "
+          "start\n    try: fewer ranks or data loader workers on this node, a smaller batch\n  "
+          "error: RuntimeError\n");
 }
 END_TEST
 
@@ -311,7 +305,7 @@ START_TEST(few_lines_are_shown_but_a_traceback_whole)
     start_all();
     exited(0, EXIT_STATUS(1), 0);
     r.tail = tail;
-    strcpy(expected, "ddprun: rank 0 failed: exit status 1, 0.00 s after its start\n"
+    strcpy(expected, "ddprun: error: rank 0 failed: exit status 1, 0.00 s after its start\n"
                      "  host n1, local rank 0, pid 100, ./train\n"
                      "  last lines of its stderr:\n");
     size_t head = strlen(expected);
@@ -339,7 +333,7 @@ START_TEST(a_program_that_cannot_be_executed_takes_one_line)
     step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EACCES,
                                    .stage = SUPERVISOR_START_EXEC, .empty = true});
     r.error = "cannot execute '/bin/train': permission denied";
-    check("ddprun: cannot execute '/bin/train': permission denied\n");
+    check("ddprun: error: cannot execute '/bin/train': permission denied\n");
 }
 END_TEST
 
@@ -348,8 +342,8 @@ START_TEST(want_of_processes_is_explained)
     begin(2);
     step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EAGAIN,
                                    .empty = true});
-    check("ddprun: cannot start rank 0: Resource temporarily unavailable\n"
-          "  the limit on processes is reached: see ulimit -u and the cgroup's pids.max\n");
+    check("ddprun: error: cannot start rank 0: Resource temporarily unavailable\n  the limit on "
+          "processes is reached: check ulimit -u and the control group's pids.max\n");
 }
 END_TEST
 
@@ -372,7 +366,7 @@ START_TEST(a_stopped_job_says_by_what_and_when)
     exited(0, SIGINT, 1);
     exited(1, 0, 1);
     exited(2, EXIT_STATUS(1), 1);
-    check("ddprun: stopped by SIGINT after 1 h 2 min\n"
+    check("ddprun: note: stopped by SIGINT after 1 h 2 min\n"
           "  rank 0: stopped by ddprun (SIGINT)\n"
           "  rank 1: exit status 0 after SIGINT from ddprun\n"
           "  rank 2: exit status 1 after SIGINT from ddprun\n");
@@ -384,7 +378,8 @@ START_TEST(the_spawners_end_is_our_fault)
     begin(1);
     start_all();
     step((struct supervisor_event){SUPERVISOR_EV_SPAWNER_LOST});
-    check("ddprun: internal error: the process that starts and reaps the ranks is gone; all ranks "
+    check("ddprun: error: internal error: the process that starts and reaps the ranks is gone; all "
+          "ranks "
           "were "
           "killed\n");
 }
@@ -398,10 +393,9 @@ START_TEST(what_hangs_in_the_kernel_is_said)
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
-    check("ddprun: rank 1 failed: exit status 1, 0.01 s after its start\n"
-          "  host n1, local rank 1, pid 101, ./train\n"
-          "  rank 0: killed by ddprun\n"
-          "  some processes do not die of SIGKILL: they hang in the kernel\n");
+    check("ddprun: error: rank 1 failed: exit status 1, 0.01 s after its start\n  host n1, local "
+          "rank 1, pid 101, ./train\n  rank 0: killed by ddprun\n  some processes survived SIGKILL "
+          "(stuck in the kernel, for example on NFS or in a GPU driver): pid 100\n");
 }
 END_TEST
 
@@ -444,7 +438,7 @@ START_TEST(ranks_have_the_jobs_numbers)
     exited_late(1, EXIT_STATUS(3), false);
     exited_late(0, SIGTERM, true);
     end_job(&end);
-    check("ddprun: rank 5 failed: exit status 3, 0.50 s after its start\n"
+    check("ddprun: error: rank 5 failed: exit status 3, 0.50 s after its start\n"
           "  host n1, local rank 1, pid 101, ./train\n"
           "  rank 4: stopped by ddprun (SIGTERM)\n");
 }
@@ -462,7 +456,7 @@ START_TEST(the_verdict_of_another_node_comes_first)
     exited_late(1, EXIT_STATUS(1), false); /* its connections broke: no cause of anything */
     exited_late(0, SIGTERM, true);
     end_job(&end);
-    check("ddprun: rank 1 on n0: exit status 9, 0.4 s after its start\n"
+    check("ddprun: error: rank 1 on n0: exit status 9, 0.4 s after its start\n"
           "  rank 4: stopped by ddprun (SIGTERM)\n"
           "  rank 5: exit status 1\n");
 }
@@ -480,7 +474,7 @@ START_TEST(a_node_that_leaves_says_what_made_it)
     exited_late(0, SIGTERM, false);
     exited_late(1, SIGTERM, true);
     end_job(&end);
-    check("ddprun: stopped by SIGTERM after 1 h 2 min\n"
+    check("ddprun: note: stopped by SIGTERM after 1 h 2 min\n"
           "  ranks 4-5: stopped by ddprun (SIGTERM)\n");
 }
 END_TEST
@@ -496,7 +490,7 @@ START_TEST(where_nothing_ran_no_rank_is_talked_about)
     job = (struct report_job){0};
     r.job = &job;
     end_job(&end);
-    check("ddprun: 1 of at least 2 nodes are here after 600 s\n");
+    check("ddprun: error: 1 of at least 2 nodes are here after 600 s\n");
 }
 END_TEST
 

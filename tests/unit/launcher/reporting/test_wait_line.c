@@ -24,19 +24,19 @@ START_TEST(each_wait_is_put_in_words)
         {{MESSAGE_WAIT_NODES, 2, 99, 0, UINT64_MAX, 97, 2, {"a", "b"}},
          "waiting for 97 of 99 nodes, 0 s: a b and 95 more"},
         {{MESSAGE_WAIT_WINDOW, 2, 4, 1000, 2000, 0, 0, {NULL}},
-         "2 nodes are here, room for 2 more, 1 s of 3 s"},
+         "2 nodes joined, waiting for up to 2 more, 1 s of 3 s"},
         {{MESSAGE_WAIT_WINDOW, 1, 2, 1000, 2000, 0, 0, {NULL}},
-         "1 node is here, room for 1 more, 1 s of 3 s"},
+         "1 node joined, waiting for up to 1 more, 1 s of 3 s"},
         {{MESSAGE_WAIT_STORE, 2, 2, 1000, 9000, 1, 1, {"n1"}},
-         "waiting for the store to be opened, 1 s of 10 s: n1"},
+         "waiting for the store to open, 1 s of 10 s: n1"},
         {{MESSAGE_WAIT_STOP, 2, 2, 3000, UINT64_MAX, 1, 1, {"n1"}},
          "waiting for 1 node to stop, 3 s: n1"},
         {{MESSAGE_WAIT_STOP, 2, 2, 3000, UINT64_MAX, 2, 2, {"n1", "n2"}},
          "waiting for 2 nodes to stop, 3 s: n1 n2"},
         {{MESSAGE_WAIT_PAUSE, 2, 2, 1000, 1000, 0, 0, {NULL}},
-         "a pause before the restart, 1 s of 2 s"},
+         "waiting before the restart, 1 s of 2 s"},
         {{MESSAGE_WAIT_PLACE, 2, 2, 7000, UINT64_MAX, 0, 0, {NULL}},
-         "all places are taken, this node is a spare, 7 s"},
+         "the job has all its nodes, this node is a spare, 7 s"},
         {{MESSAGE_WAIT_CHECKPOINT, 2, 2, 7000, UINT64_MAX, 0, 0, {NULL}},
          "waiting for the job's next checkpoint, to join it, 7 s"},
         {{MESSAGE_WAIT_NOTHING, 2, 2, 7000, UINT64_MAX, 0, 0, {NULL}}, ""},
@@ -51,12 +51,13 @@ END_TEST
 START_TEST(a_search_says_where_and_what_went_wrong)
 {
     wait_text_seek(&t, "n1:29400", "", 2000, 598000);
-    ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s of 600 s");
+    ck_assert_str_eq(t.line, "waiting for the rendezvous endpoint n1:29400, 2 s of 600 s");
     wait_text_seek(&t, "n1:29400", "connection refused", 2000, UINT64_MAX);
-    ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s: connection refused");
+    ck_assert_str_eq(t.line,
+                     "waiting for the rendezvous endpoint n1:29400, 2 s: connection refused");
     wait_text_unsaid(&t, "--master-addr");
-    ck_assert_str_eq(t.line, "looking for the others at n1:29400, 2 s: connection refused; without "
-                             "--master-addr they can only be on this machine");
+    ck_assert_str_eq(t.line, "waiting for the rendezvous endpoint n1:29400, 2 s: connection "
+                             "refused; without --master-addr, only nodes on this machine can join");
 }
 END_TEST
 
