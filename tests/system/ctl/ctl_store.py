@@ -34,14 +34,14 @@ class StoreTest(unittest.TestCase):
         """Exit status and stderr must be these; gives stdout."""
         done = self.run_ctl("store", action, "-e", f"127.0.0.1:{self.daemon.port}", *words, **kw)
         self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(done.stderr.decode(), f"ddpctl: error: {err}\n" if err else "")
+        self.assertEqual(done.stderr.decode(), f"ddpctl: {'error' if code else 'note'}: {err}\n" if err else "")
         return done.stdout
 
     def test_what_is_set_is_got(self):
         self.assertEqual(self.store("set", "k", "value"), b"")
         self.assertEqual(self.store("get", "k"), b"value")
         self.assertEqual(self.store("get", "--raw", "/k"), b"value")
-        self.assertEqual(self.store("get", "--raw", "k", code=1, err="no such key: 'k'"), b"")
+        self.assertEqual(self.store("get", "--raw", "k", code=1, err="there is no key 'k'"), b"")
         self.store("set", "empty", "")
         self.assertEqual(self.store("get", "empty"), b"")
 
@@ -102,7 +102,7 @@ class StoreTest(unittest.TestCase):
 
     def test_a_value_that_is_refused_is_an_error(self):
         self.store("set", "k", "-", input=bytes(9 << 20), code=69,
-                   err="the store closed the connection: it may not take a key of 2 and a value of "
+                   err="lost the connection to the store: it may not accept a key of 2 and a value of "
                        "9437184 bytes, or be full")
         self.assertEqual(self.daemon.metric("keys"), 0)
 
