@@ -204,11 +204,11 @@ void events_oom(struct events *e, const struct supervisor *s, const struct oom_f
     int rank = supervisor_get_verdict(s)->rank;
     if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
         return;
-    json_t *more = json_pack("{s:i,s:i}", "rank", rank, "pid", supervisor_get_rank(s, rank)->pid);
+    json_t *more = json_pack("{s:i}", "pid", supervisor_get_rank(s, rank)->pid);
     json_t *oom = oom_json_make(f);
     json_object_update(more, oom);
     json_decref(oom);
-    put_event(e, "oom", supervisor_generation(s), more);
+    put_rank(e, "oom", supervisor_generation(s), rank, more);
 }
 
 /* What came from another node, or from the kernel, may be no UTF-8. */

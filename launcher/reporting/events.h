@@ -80,7 +80,7 @@ void events_steps(struct events *e, uint32_t generation, const struct events_ste
  * by_request   who ordered it is ddpctl, not a roster */
 void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
-/* oom: the OOM killer had a part in the end of rank, the root cause: rank, pid, and what
+/* oom: the OOM killer had a part in the end of rank, the root cause: rank, lrank, pid, and what
  * oom_report.h lists. Not written when there is nothing to tell. */
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f);
 

@@ -1,4 +1,5 @@
 /* Events where the disk is full: RLIMIT_FSIZE stands for it, which lets as many bytes in. */
+#include "launcher/diagnosis/oom.h"
 #include "launcher/reporting/events.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/roster.h"
@@ -123,6 +124,33 @@ START_TEST(a_restart_for_no_rank_has_null)
 }
 END_TEST
 
+/* With several nodes local rank 1 is another rank of the job. */
+START_TEST(the_rank_of_oom_is_the_rank_in_the_job)
+{
+    struct supervisor_orders o;
+    struct supervisor *s =
+        supervisor_create(&(struct supervisor_limits){.n_ranks = 2, .window = 2});
+    supervisor_step(s, &(struct supervisor_event){SUPERVISOR_EV_NEXT, .n_ranks = 2}, &o);
+    for (int i = 0; i < 2; i++)
+        supervisor_step(
+            s, &(struct supervisor_event){SUPERVISOR_EV_STARTED, .rank = i, .pid = 100 + i}, &o);
+    supervisor_step(s,
+                    &(struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 1, .status = SIGKILL,
+                                               .empty = true},
+                    &o);
+    ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
+    e.first_rank = 8;
+    events_oom(&e, s, &(struct oom_finding){.blame = OOM_BLAME_RANK, .victim_rank = -1});
+    supervisor_destroy(s);
+    json_t *line = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(line);
+    ck_assert_int_eq(json_integer_value(json_object_get(line, "rank")), 9);
+    ck_assert_int_eq(json_integer_value(json_object_get(line, "lrank")), 1);
+    ck_assert_int_eq(json_integer_value(json_object_get(line, "pid")), 101);
+    json_decref(line);
+}
+END_TEST
+
 START_TEST(without_a_file_nothing_is_written_nor_told)
 {
     struct events none;
@@ -141,6 +169,7 @@ TEST_SUITE(events)
     tcase_add_test(t, what_finds_no_room_is_told_once_and_the_rest_is_written);
     tcase_add_test(t, a_file_that_takes_nothing_is_not_torn);
     tcase_add_test(t, a_restart_for_no_rank_has_null);
+    tcase_add_test(t, the_rank_of_oom_is_the_rank_in_the_job);
     tcase_add_test(t, without_a_file_nothing_is_written_nor_told);
     suite_add_tcase(suite, t);
     return suite;
