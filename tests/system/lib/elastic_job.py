@@ -11,6 +11,7 @@ import threading
 import time
 
 from harness import Job
+from json_schema import check_event
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 LISTENS, CONNECTED = "0A", "01"  # in /proc/net/tcp
@@ -194,6 +195,8 @@ class Trial:
         """Why a ddprun says that its generations have ended, each with what it said last: [(why, text)]."""
         with open(os.path.join(self.folder, name + ".json"), encoding="utf-8") as f:
             events = [json.loads(line) for line in f]
+        for event in events:
+            check_event(event)
         last = {e["gen"]: (e["why"], e.get("text")) for e in events if e["ev"] == "stop"}
         return [last[generation] for generation in sorted(last)]
 

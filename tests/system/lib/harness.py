@@ -15,6 +15,8 @@ import time
 import unittest
 import uuid
 
+from json_schema import check_files
+
 DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
 RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30")) * float(os.environ.get("TEST_PATIENCE", "1"))
@@ -52,12 +54,13 @@ class Job:
         if name is not None:
             program = os.path.join(self.dir, name)
             os.symlink(os.path.abspath(launcher), program)
+        self.args, self.cwd = args, kw.get("cwd") or os.getcwd()
         self.process = subprocess.Popen([program, *args], env=full, stdin=stdin, stdout=stdout, stderr=stderr, **kw)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure=None, *_):
         if self.process.poll() is None:
             self.process.kill()
         if self.process.stdin is not None:
@@ -73,6 +76,10 @@ class Job:
             for stream in filter(None, (self.process.stdout, self.process.stderr)):
                 stream.close()
             os.close(self.fifo_fd)
+        try:
+            if failure is None:
+                check_files(self.args, self.cwd)  # what it has written to --events and --report
+        finally:
             shutil.rmtree(self.dir)
 
     def signal(self, sig):

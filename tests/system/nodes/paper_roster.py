@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 from harness import RANK, Job, await_true, main
+from json_schema import check_event
 
 PAPER = os.environ["PAPER_DDPRUN"]
 UP = ("tell", "up", "wait")
@@ -277,6 +278,8 @@ class Seen(unittest.TestCase):
             node.tell("fail a-first 5")
             _, out, _ = node.finish()
         events = [json.loads(line) for line in out.splitlines()]
+        for event in events:
+            check_event(event)
         names = [(e["gen"], e["ev"]) for e in events]
         for generation in 0, 1:
             of = [e for e in events if e["gen"] == generation]

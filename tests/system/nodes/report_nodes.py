@@ -10,6 +10,7 @@ import unittest
 
 from daemon import Daemon
 from harness import RANK, main
+from json_schema import check_report
 from node import UP, Node, c10d, end, static
 from ports import free_port
 from ssh_hosts import stand_in
@@ -29,7 +30,9 @@ class Folder(unittest.TestCase):
 
     def read(self, name):
         with open(self.path(name), encoding="utf-8") as f:
-            return json.load(f)
+            report = json.load(f)
+        check_report(report)
+        return report
 
     def check_failure(self, report, rank, n_ranks, nodes):
         self.assertEqual((report["outcome"], report["exit_code"], report["verdict"]["rank"]), ("rank_failed", 9, rank))

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 from harness import RANK, Job, main
+from json_schema import check_event
 
 
 def read(path):
@@ -24,6 +25,8 @@ class Events(unittest.TestCase):
                  RANK, "only", "1", "die", "9", "end", "wait") as job:
             code, out, _ = job.end()
         events = [json.loads(line) for line in out.decode().splitlines()]
+        for event in events:
+            check_event(event)
         self.assertEqual(code, 137)
         names = [(e["gen"], e["ev"]) for e in events]
         self.assertEqual(names[0], (0, "job_start"))
