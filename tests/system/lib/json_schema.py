@@ -141,5 +141,5 @@ def check_files(args, cwd):
                 check_event(event)
         elif option == "--report" and path.endswith(".json"):
             text = read_whole(os.path.join(cwd, path))
-            if text:
+            if text not in ("", "{}"):  # "{}": a test has put it there before
                 check_report(json.loads(text))
