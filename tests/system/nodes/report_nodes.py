@@ -171,7 +171,8 @@ class Files(Folder):
             job.signal(signal.SIGKILL)
             job.finish()
             self.assertEqual([e["ev"] for e in self.lines("events")][0], "job_start")
-        self.assertEqual(self.read("r.json"), {})
+        with open(self.path("r.json"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "{}")
 
 
 class OtherHosts(Folder):

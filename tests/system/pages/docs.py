@@ -19,7 +19,7 @@ OF_OUR_OWN = ["--launch-channel"]
 
 # The directories whose files the pages name
 TREE = "|".join(["bench", "common", "console", "ctl", "docs", "examples", "include", "launcher", "man", "packaging", "perf", "python",
-                 "rendezvous", "scripts", "segments", "tests", "worker-runtime"])
+                 "rendezvous", "schemas", "scripts", "segments", "tests", "worker-runtime"])
 
 # What a line has before the program: variables, a scheduler's starter
 BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")
