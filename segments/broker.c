@@ -49,14 +49,16 @@ struct broker {
 int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct co_error *err)
 {
     if (n_local < 1 || n_local > CONTROL_MAX_LOCAL)
-        return co_fail(err, -EINVAL, "a node has 1 to %d ranks, not %u", CONTROL_MAX_LOCAL,
-                       n_local);
+        return co_fail(err, -EINVAL,
+                       "invalid number of ranks on this node: expected 1 to %d, not %u",
+                       CONTROL_MAX_LOCAL, n_local);
     co_autofree struct broker *b = malloc(sizeof *b + n_local * sizeof b->member[0]);
     if (b == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u ranks", n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
     b->control_fd = fcntl(control_fd, F_DUPFD_CLOEXEC, 0);
     if (b->control_fd < 0)
-        return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot duplicate the control segment's descriptor: %s",
+                       strerror(errno));
     b->n_seats = b->n_local = n_local;
     b->generation = 0;
     b->offers_more = b->gave_up = b->is_placed = false;
@@ -192,7 +194,7 @@ static int check_segment(int fd, uint64_t bytes, struct co_error *err)
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
         return co_fail(err, -EPROTO, "the user segment is not sealed against shrinking");
     if (fstat(fd, &st) != 0 || bytes > SEGMENT_MAX_BYTES || (uint64_t)st.st_size < bytes)
-        return co_fail(err, -EPROTO, "the user segment is smaller than it was said to be");
+        return co_fail(err, -EPROTO, "the user segment is smaller than announced");
     return 0;
 }
 
@@ -238,7 +240,7 @@ static int on_hello_again(struct broker *b, int sock, const struct node_message 
 {
     struct member *self = &b->member[m->local_rank];
     if (!b->offers_more || m->generation != b->generation + 1 || self->asked.fd >= 0)
-        return co_fail(err, -EPROTO, "local rank %u asks for generation %u after %u", m->local_rank,
+        return co_fail(err, -EPROTO, "local rank %u requests generation %u after %u", m->local_rank,
                        m->generation, b->generation);
     self->waits_for = -1;
     self->sock = sock;
@@ -253,11 +255,14 @@ static int on_hello(struct broker *b, int known_seat, int sock, const struct nod
                     int *segment_fd, int *ret_seat, struct co_error *err)
 {
     if (m->n_local != b->n_seats)
-        return co_fail(err, -EPROTO, "a rank expects %u ranks on this node, there are %u",
-                       m->n_local, b->n_seats);
+        return co_fail(
+            err, -EPROTO,
+            "a rank expects %u ranks on this node, but there are %u; check LOCAL_WORLD_SIZE",
+            m->n_local, b->n_seats);
     if (m->local_rank >= b->n_seats || b->member[m->local_rank].is_dropped ||
         (known_seat >= 0 && (unsigned)known_seat != m->local_rank))
-        return co_fail(err, -EPROTO, "a rank says it is local rank %u, which it is not",
+        return co_fail(err, -EPROTO,
+                       "a process claims to be local rank %u, but ddprun started it as another one",
                        m->local_rank);
     int code = check_segment(*segment_fd, m->bytes, err);
     if (code != 0)
@@ -266,7 +271,7 @@ static int on_hello(struct broker *b, int known_seat, int sock, const struct nod
     if (m->generation > b->generation)
         code = on_hello_again(b, sock, m, &segment, err);
     else if (b->member[m->local_rank].fd >= 0)
-        code = co_fail(err, -EPROTO, "local rank %u has joined already", m->local_rank);
+        code = co_fail(err, -EPROTO, "local rank %u has already joined", m->local_rank);
     else
         code = admit(b, m->local_rank, sock, &segment, err);
     *segment_fd = segment.fd;
@@ -279,7 +284,7 @@ static int on_hello(struct broker *b, int known_seat, int sock, const struct nod
 static void refuse_gone(const struct broker *b, int sock, unsigned gone)
 {
     char text[NODE_SOCKET_TEXT_MAX];
-    snprintf(text, sizeof text, "local rank %d ended before it joined", b->member[gone].local);
+    snprintf(text, sizeof text, "local rank %d exited before it joined", b->member[gone].local);
     refuse_request(b, b->generation, sock, -ECONNRESET, text);
 }
 
@@ -295,7 +300,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
         return co_fail(err, -EPROTO, "FETCH of local rank %u, of %u ranks, by local rank %d",
                        m->local_rank, b->n_local, self->local);
     if (self->waits_for >= 0)
-        return co_fail(err, -EPROTO, "local rank %d has two FETCHes open", self->local);
+        return co_fail(err, -EPROTO, "local rank %d has two open FETCHes", self->local);
     const unsigned whose = (unsigned)broker_seat_at(b, m->local_rank);
     if (b->member[whose].fd >= 0)
         return send_segment(b, sock, whose, err);
@@ -304,7 +309,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
         return 0;
     }
     if (b->member[whose].gone)
-        return co_fail(err, -ECONNRESET, "local rank %u ended before it joined", m->local_rank);
+        return co_fail(err, -ECONNRESET, "local rank %u exited before it joined", m->local_rank);
     self->waits_for = (int)whose;
     return 0;
 }
@@ -364,7 +369,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
         else if (rc == 1 && (m.type == NODE_STEP || m.type == NODE_LOST || m.type == NODE_WAIT))
             rc = on_news(b, seat, &m, e);
         else if (rc == 1)
-            rc = co_fail(e, -EPROTO, "a message of type %u, which a rank does not send", m.type);
+            rc = co_fail(e, -EPROTO, "unexpected message of type %u from a rank", m.type);
         else {
             forget_socket(b, seat); /* closed, or unreadable */
             return rc;
@@ -435,7 +440,8 @@ int broker_renew(struct broker *b, int control_fd, uint32_t generation,
 {
     const int fd = fcntl(control_fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
-        return co_fail(err, -errno, "cannot keep the control segment: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot duplicate the control segment's descriptor: %s",
+                       strerror(errno));
     close(b->control_fd);
     b->control_fd = fd;
     b->generation = generation;
@@ -464,8 +470,7 @@ void broker_give_up(struct broker *b)
     for (unsigned i = 0; i < b->n_seats; i++) {
         struct member *m = &b->member[i];
         if (m->asked.fd >= 0)
-            refuse_request(b, b->generation + 1, m->sock, -ECONNRESET,
-                           "nobody takes the place of a rank that is gone");
+            refuse_request(b, b->generation + 1, m->sock, -ECONNRESET, "no rank is being replaced");
         close_fd(&m->asked.fd);
     }
 }

@@ -50,13 +50,14 @@ int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct co
                    struct co_error *err)
 {
     if (n_local < 1 || n_local > CONTROL_MAX_LOCAL)
-        return co_fail(err, -EINVAL, "a node has 1 to %d ranks, not %u", CONTROL_MAX_LOCAL,
-                       n_local);
+        return co_fail(err, -EINVAL,
+                       "invalid number of ranks on this node: expected 1 to %d, not %u",
+                       CONTROL_MAX_LOCAL, n_local);
     size_t bytes = control_bytes(n_local);
     int fd = memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return co_fail(err, -errno,
-                       "cannot make the control segment of %zu bytes: memfd_create: %s", bytes,
+                       "cannot create the control segment of %zu bytes: memfd_create: %s", bytes,
                        strerror(errno));
     struct control *c = MAP_FAILED;
     if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
@@ -64,7 +65,7 @@ int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct co
     if (c == MAP_FAILED) {
         int code = -errno;
         close(fd);
-        return co_fail(err, code, "cannot make the control segment of %zu bytes: %s", bytes,
+        return co_fail(err, code, "cannot create the control segment of %zu bytes: %s", bytes,
                        strerror(-code));
     }
     *c = (struct control){
@@ -74,7 +75,7 @@ int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct co
         if (code != 0) {
             munmap(c, bytes);
             close(fd);
-            return co_fail(err, code, "cannot make a robust mutex: %s", strerror(-code));
+            return co_fail(err, code, "cannot create a robust mutex: %s", strerror(-code));
         }
     }
     c->magic = CONTROL_MAGIC;
@@ -87,10 +88,10 @@ int control_map(int fd, struct control **ret, struct co_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return co_fail(err, -errno, "cannot look at the control segment: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot stat the control segment: %s", strerror(errno));
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-        return co_fail(err, -EPROTO, "the control segment is not sealed: not made by ddprun");
+        return co_fail(err, -EPROTO, "the control segment is not sealed: ddprun did not create it");
     if (st.st_size < (off_t)sizeof(struct control))
         return co_fail(err, -EPROTO, "the control segment is too small: %lld bytes",
                        (long long)st.st_size);
@@ -104,12 +105,12 @@ int control_map(int fd, struct control **ret, struct co_error *err)
         code = co_fail(err, -EPROTO, "the control segment has a wrong magic number");
     else if (c->version != CONTROL_VERSION)
         code = co_fail(err, -EPROTO,
-                       "the control segment has version %u, this library has %d: use ddprun and "
-                       "libddp of one release",
+                       "the control segment has version %u, this libddp %d: use ddprun and libddp "
+                       "of the same release",
                        c->version, CONTROL_VERSION);
     else if (c->n_local < 1 || c->n_local > CONTROL_MAX_LOCAL || c->bytes != bytes ||
              control_bytes(c->n_local) != bytes)
-        code = co_fail(err, -EPROTO, "the control segment's sizes contradict each other");
+        code = co_fail(err, -EPROTO, "the control segment's sizes are inconsistent");
     if (code != 0) {
         munmap(c, bytes);
         return code;

@@ -87,18 +87,18 @@ static int check_message(const struct node_message *m, ssize_t n, struct co_erro
     if (m->version != NODE_SOCKET_VERSION)
         return co_fail(err, -EPROTO,
                        "the node socket speaks version %u, this side %d: use ddprun and libddp of "
-                       "one release",
+                       "the same release",
                        m->version, NODE_SOCKET_VERSION);
     if (m->type < NODE_HELLO || m->type > NODE_WAIT)
         return co_fail(err, -EPROTO, "a message of unknown type %u on the node socket", m->type);
     if (memchr(m->text, '\0', sizeof m->text) == NULL)
-        return co_fail(err, -EPROTO, "a message with an endless text on the node socket");
+        return co_fail(err, -EPROTO, "a message with an unterminated text on the node socket");
     const struct node_place *p = &m->place;
     if ((m->flags & NODE_PLACED) != 0 &&
         (m->local_rank >= m->n_local || m->n_local > p->world_size || p->rank < m->local_rank ||
          p->rank >= p->world_size || p->world_size > INT32_MAX || p->node_rank >= p->n_nodes ||
          p->n_nodes > p->world_size || p->port > UINT16_MAX))
-        return co_fail(err, -EPROTO, "a place that cannot be on the node socket: rank %u of %u",
+        return co_fail(err, -EPROTO, "an invalid rank assignment on the node socket: rank %u of %u",
                        p->rank, p->world_size);
     return 0;
 }

@@ -64,7 +64,7 @@ int channel_conn_host_init(struct channel_conn_host *h, uv_loop_t *loop, struct 
     if (h->scratch != NULL && h->wire != NULL && h->frame != NULL)
         return 0;
     channel_conn_host_fini(h);
-    return co_fail(err, -ENOMEM, "no memory for control connections");
+    return co_fail(err, -ENOMEM, "out of memory");
 }
 
 void channel_conn_host_fini(struct channel_conn_host *h)
@@ -148,11 +148,11 @@ static void on_late(uv_timer_t *timer)
     if (c->stage == STAGE_LINGERING)
         end_now(c);
     else if (!c->is_connected)
-        conn_fail(c, -ETIMEDOUT, "no connection in time");
+        conn_fail(c, -ETIMEDOUT, "timed out waiting for the connection");
     else if (c->stage == STAGE_GREETING)
-        conn_fail(c, -ETIMEDOUT, "the other end does not answer the greeting");
+        conn_fail(c, -ETIMEDOUT, "timed out waiting for the peer's answer to the handshake");
     else
-        conn_fail(c, -ETIMEDOUT, "the other end stopped in the middle of a frame");
+        conn_fail(c, -ETIMEDOUT, "timed out waiting for the rest of a frame");
 }
 
 /* --- sending --- */
@@ -235,11 +235,13 @@ void channel_conn_send(struct channel_conn *c, const struct message *m)
     if (rc < 0)
         fail_later(c, rc, err.text);
     else if (co_buf_len(seal_output(c->seal)) > CHANNEL_CONN_MAX_UNSENT)
-        fail_later(c, -ETIMEDOUT, "the other end does not read");
+        fail_later(c, -ETIMEDOUT, "the peer does not read what is sent to it");
     else
         conn_flush(c);
     if (!count_buffers(c))
-        fail_later(c, -ENOMEM, "the other end does not read, and others need the memory, too");
+        fail_later(
+            c, -ENOMEM,
+            "the peer does not read what is sent to it, and the memory for unsent data is used up");
 }
 
 void channel_conn_end(struct channel_conn *c)
@@ -331,11 +333,12 @@ static void conn_receive(struct channel_conn *c, const uint8_t *bytes, size_t le
     bool had_kept = co_buf_len(&c->in) > 0;
     size_t n_used = had_kept ? 0 : take_all(c, bytes, len);
     if (n_used < len && co_buf_append(&c->in, bytes + n_used, len - n_used) < 0)
-        conn_fail(c, -ENOMEM, "no memory for a frame");
+        conn_fail(c, -ENOMEM, "out of memory");
     else if (had_kept)
         receive_kept(c);
     if (!count_buffers(c))
-        conn_fail(c, -ENOMEM, "a frame is not complete, and others need the memory, too");
+        conn_fail(c, -ENOMEM,
+                  "a frame is incomplete, and the memory for incomplete frames is used up");
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -353,7 +356,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
     else if (n_read < 0 && c->stage == STAGE_LINGERING)
         end_now(c);
     else if (n_read == UV_EOF)
-        conn_fail(c, -ECONNRESET, "the other end closed the connection");
+        conn_fail(c, -ECONNRESET, "the peer closed the connection");
     else if (n_read < 0)
         conn_fail(c, (int)n_read, uv_strerror((int)n_read));
 }
@@ -367,7 +370,7 @@ static int create(struct channel_conn_host *h, struct seal *seal,
     struct channel_conn *c = calloc(1, sizeof *c);
     if (c == NULL) {
         seal_destroy(seal);
-        return co_fail(err, -ENOMEM, "no memory for a control connection");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     c->host = h;
     c->seal = seal;
@@ -421,7 +424,7 @@ int channel_conn_adopt(struct channel_conn_host *h, struct seal *seal, int fd, c
         uv_timer_start(&c->timer, on_adopted, 0, 0);
     if (rc < 0) {
         end_now(c);
-        return co_fail(err, rc, "cannot take a control connection over: %s", strerror(-rc));
+        return co_fail(err, rc, "cannot take over a control connection: %s", strerror(-rc));
     }
     *ret_conn = c;
     return 0;

@@ -50,9 +50,9 @@ static void pass_bytes(struct pass *p, void *bytes, size_t n)
         return;
     if (p->writes) {
         if (co_buf_append(p->out, bytes, n) < 0)
-            p->rc = co_fail(p->err, -ENOMEM, "no memory for a message");
+            p->rc = co_fail(p->err, -ENOMEM, "out of memory");
     } else if (n > p->left) {
-        pass_fail(p, "it is cut short");
+        pass_fail(p, "it is truncated");
     } else {
         memcpy(bytes, p->at, n);
         p->at += n;
@@ -75,7 +75,8 @@ static void check_range(struct pass *p, const char *what, uint64_t value, uint64
                         uint64_t max)
 {
     if (p->rc == 0 && (value < min || value > max))
-        pass_fail(p, "%s is %" PRIu64 ", not %" PRIu64 " to %" PRIu64, what, value, min, max);
+        pass_fail(p, "invalid value %" PRIu64 " for %s: expected %" PRIu64 " to %" PRIu64, value,
+                  what, min, max);
 }
 
 static void pass_u8(struct pass *p, const char *what, uint8_t *value, uint8_t min, uint8_t max)
@@ -169,11 +170,11 @@ static const char *read_text(struct pass *p, const char *what, size_t max_bytes,
     if (p->rc != 0)
         return "";
     if (len >= max_bytes) {
-        pass_fail(p, "%s has %zu bytes, at most %zu are allowed", what, len, max_bytes - 1);
+        pass_fail(p, "%s has %zu bytes: expected at most %zu", what, len, max_bytes - 1);
     } else if (len + 1 > p->left) {
-        pass_fail(p, "it is cut short");
+        pass_fail(p, "it is truncated");
     } else if (strnlen(text, len + 1) != len) {
-        pass_fail(p, "%s does not end where it should", what);
+        pass_fail(p, "%s is not terminated", what);
     } else {
         p->at += len + 1;
         p->left -= len + 1;
@@ -195,9 +196,9 @@ static void pass_exact(struct pass *p, const char *what, const char **text, size
     else
         len = strnlen(*text, max_bytes);
     if (p->rc == 0 && (len < min_len || len >= max_bytes))
-        pass_fail(p, "%s has %zu bytes, not %zu to %zu", what, len, min_len, max_bytes - 1);
+        pass_fail(p, "%s has %zu bytes: expected %zu to %zu", what, len, min_len, max_bytes - 1);
     if (p->rc == 0 && !is_allowed(*text, len))
-        pass_fail(p, "%s has characters that it may not have", what);
+        pass_fail(p, "%s contains invalid characters", what);
     if (p->writes && p->rc == 0)
         write_text(p, *text, len);
 }
@@ -234,7 +235,7 @@ static void pass_text(struct pass *p, const char *what, const char **text)
     }
     *text = read_text(p, what, MESSAGE_TEXT_BYTES, &len);
     if (p->rc == 0 && !is_clean(*text, len))
-        pass_fail(p, "%s has control characters", what);
+        pass_fail(p, "%s contains control characters", what);
 }
 
 /* --- Addresses --- */
@@ -251,7 +252,7 @@ static void pass_address(struct pass *p, struct message_address *a)
         is_well = memcmp(a->bytes + 4, none, sizeof none) == 0;
     }
     if (!is_well)
-        pass_fail(p, "an address is neither IPv4 nor IPv6");
+        pass_fail(p, "the address family is neither IPv4 nor IPv6");
 }
 
 static void pass_addresses(struct pass *p, const struct message_address **addresses, size_t *n,
@@ -277,8 +278,8 @@ static void pass_addresses(struct pass *p, const struct message_address **addres
 
 static void pass_terms(struct pass *p, struct message_terms *t)
 {
-    pass_u32(p, "the least number of nodes", &t->min_nodes, 1, MESSAGE_MAX_NODES);
-    pass_u32(p, "the greatest number of nodes", &t->max_nodes, t->min_nodes, MESSAGE_MAX_NODES);
+    pass_u32(p, "the minimum of nodes", &t->min_nodes, 1, MESSAGE_MAX_NODES);
+    pass_u32(p, "the maximum of nodes", &t->max_nodes, t->min_nodes, MESSAGE_MAX_NODES);
     pass_u64(p, "the join window", &t->window_ms, 0, MESSAGE_MAX_MS);
     pass_u64(p, "the start timeout", &t->start_timeout_ms, 1, MESSAGE_MAX_MS);
     pass_u64(p, "the rejoin timeout", &t->rejoin_timeout_ms, 0, MESSAGE_MAX_MS);
@@ -286,15 +287,15 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_u64(p, "the restart window", &t->restart_window_ms, 0, MESSAGE_MAX_MS);
     pass_bytes(p, t->no_restart_on, sizeof t->no_restart_on);
     t->admit_at = (enum message_admit_at)pass_choice(p, "admit-at", (int)t->admit_at, 2);
-    pass_u64(p, "the time for a checkpoint", &t->admit_timeout_ms, 0, MESSAGE_MAX_MS);
+    pass_u64(p, "the admission timeout", &t->admit_timeout_ms, 0, MESSAGE_MAX_MS);
     pass_u32(p, "the number of failures of a node", &t->exclude_after, 0, MESSAGE_MAX_STRIKES);
-    pass_u64(p, "the window of these failures", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
+    pass_u64(p, "the window of failures of a node", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
 }
 
 static void pass_place(struct pass *p, struct message_place *s)
 {
     pass_u32(p, "the number of nodes", &s->n_nodes, 1, MESSAGE_MAX_NODES);
-    pass_u32(p, "the node's number", &s->node_index, 0, s->n_nodes - 1);
+    pass_u32(p, "the node's index", &s->node_index, 0, s->n_nodes - 1);
     pass_u32(p, "the world size", &s->world_size, s->n_nodes, INT32_MAX);
     pass_u32(p, "the first rank", &s->first_rank, 0, s->world_size - 1);
     const uint32_t n_left = s->world_size - s->first_rank;
@@ -312,7 +313,8 @@ static void pass_was(struct pass *p, struct message_was *w)
     pass_flag(p, "took-part", &w->is_known);
     if (!w->is_known || p->rc != 0)
         return;
-    pass_u32(p, "the generation it took part in", &w->generation, 0, MESSAGE_MAX_GENERATION);
+    pass_u32(p, "the generation the node was a member of", &w->generation, 0,
+             MESSAGE_MAX_GENERATION);
     pass_place(p, &w->place);
 }
 
@@ -344,7 +346,7 @@ static void pass_ready(struct pass *p, struct message_ready *r)
 static void pass_failed(struct pass *p, struct message_failed *f)
 {
     pass_u32(p, "the rank", &f->rank, 0, INT32_MAX);
-    pass_u8(p, "the exit code", &f->exit_code, 1, UINT8_MAX);
+    pass_u8(p, "the exit status", &f->exit_code, 1, UINT8_MAX);
     pass_flag(p, "final", &f->final);
     pass_text(p, "the text", &f->text);
     pass_flag(p, "progressed", &f->progressed);
@@ -361,7 +363,7 @@ static void pass_verdict(struct pass *p, struct message_verdict *v)
 {
     v->outcome =
         (enum message_outcome)pass_choice(p, "the outcome", (int)v->outcome, MESSAGE_EXCLUDED + 1);
-    pass_u8(p, "the exit code", &v->exit_code, 0, UINT8_MAX);
+    pass_u8(p, "the exit status", &v->exit_code, 0, UINT8_MAX);
     pass_rank(p, "the rank", &v->rank);
     pass_name(p, "the node", &v->node, MESSAGE_NAME_BYTES, true);
     pass_text(p, "the text", &v->text);
@@ -371,7 +373,7 @@ static void pass_verdict(struct pass *p, struct message_verdict *v)
 static void pass_welcome(struct pass *p, struct message_welcome *w)
 {
     pass_u64(p, "the time", &w->sent_ms, 0, UINT64_MAX);
-    pass_u64(p, "the time between heartbeats", &w->heartbeat_ms, 1, MESSAGE_MAX_MS);
+    pass_u64(p, "the keep-alive interval", &w->heartbeat_ms, 1, MESSAGE_MAX_MS);
     pass_u64(p, "the lease", &w->lease_ms, 1, MESSAGE_MAX_MS);
     pass_flag(p, "resumed", &w->resumed);
     pass_text(p, "the note", &w->note);
@@ -390,10 +392,10 @@ static void pass_members(struct pass *p, struct message_members *m)
 {
     pass_u32(p, "the number of all addresses", &m->n_all, 0,
              MESSAGE_MAX_NODES * MESSAGE_MAX_ADDRESSES);
-    pass_u32(p, "the first address's number", &m->first, 0, m->n_all);
+    pass_u32(p, "the first address's index", &m->first, 0, m->n_all);
     pass_addresses(p, &m->addresses, &m->n, MESSAGE_MAX_MEMBERS);
     if (p->rc == 0 && m->n > m->n_all - m->first)
-        pass_fail(p, "there are more addresses than there are to be");
+        pass_fail(p, "there are more addresses than announced");
 }
 
 static void pass_stop(struct pass *p, struct message_stop *s)
@@ -405,8 +407,8 @@ static void pass_stop(struct pass *p, struct message_stop *s)
 static void pass_progress(struct pass *p, struct message_progress *g)
 {
     g->wait = (enum message_wait)pass_choice(p, "the wait", (int)g->wait, MESSAGE_WAIT_NOTHING + 1);
-    pass_u32(p, "the number of nodes here", &g->n_here, 0, MESSAGE_MAX_NODES);
-    pass_u32(p, "the number of nodes wanted", &g->n_wanted, 0, MESSAGE_MAX_NODES);
+    pass_u32(p, "the number of nodes that have joined", &g->n_here, 0, MESSAGE_MAX_NODES);
+    pass_u32(p, "the number of nodes required", &g->n_wanted, 0, MESSAGE_MAX_NODES);
     pass_u64(p, "the time waited", &g->elapsed_ms, 0, UINT64_MAX);
     pass_u64(p, "the time left", &g->left_ms, 0, UINT64_MAX);
     pass_u32(p, "the number of all names", &g->n_all_names, 0, MESSAGE_MAX_NODES);
@@ -475,7 +477,7 @@ static void pass_result(struct pass *p, struct message_result *r)
     }
     if (p->rc != 0 || r->kind != MESSAGE_RESULT_RANKS)
         return;
-    pass_u32(p, "the node's number", &r->node_index, 0, MESSAGE_MAX_NODES - 1);
+    pass_u32(p, "the node's index", &r->node_index, 0, MESSAGE_MAX_NODES - 1);
     pass_exact(p, "the host", &r->host, MESSAGE_HOST_BYTES, 0, is_clean);
     pass_exact(p, "the cause", &r->cause, MESSAGE_CAUSE_BYTES, 0, is_clean);
     pass_result_ranks(p, r);
@@ -554,7 +556,7 @@ int channel_wire_encode(const struct message *m, struct co_buf *out, struct co_e
 {
     struct message copy = *m;
     size_t before = co_buf_len(out);
-    struct pass p = {.writes = true, .err = err, .out = out, .message = "a message"};
+    struct pass p = {.writes = true, .err = err, .out = out, .message = "invalid message"};
     pass_message(&p, &copy);
     if (p.rc == 0 && co_buf_len(out) - before > CHANNEL_WIRE_MAX_BYTES)
         pass_fail(&p, "it is longer than %d bytes", CHANNEL_WIRE_MAX_BYTES);
@@ -568,9 +570,9 @@ int channel_wire_decode(const uint8_t *bytes, size_t len, struct channel_wire_sc
 {
     struct message m = {0};
     struct pass p = {
-        .at = bytes, .left = len, .err = err, .scratch = scratch, .message = "a message"};
+        .at = bytes, .left = len, .err = err, .scratch = scratch, .message = "invalid message"};
     if (len > CHANNEL_WIRE_MAX_BYTES)
-        pass_fail(&p, "it has %zu bytes, more than %d", len, CHANNEL_WIRE_MAX_BYTES);
+        pass_fail(&p, "it has %zu bytes: expected at most %d", len, CHANNEL_WIRE_MAX_BYTES);
     pass_message(&p, &m);
     if (p.rc == 0 && p.left > 0)
         pass_fail(&p, "%zu bytes are left over", p.left);

@@ -71,10 +71,10 @@ int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_e
 {
     uint8_t id[crypto_generichash_BYTES_MIN];
     if (len < SEAL_TOKEN_MIN_BYTES || len > SEAL_TOKEN_MAX_BYTES)
-        return co_fail(err, -EINVAL, "a token has %d to %d bytes, not %zu", SEAL_TOKEN_MIN_BYTES,
-                       SEAL_TOKEN_MAX_BYTES, len);
+        return co_fail(err, -EINVAL, "a token must have %d to %d bytes, not %zu",
+                       SEAL_TOKEN_MIN_BYTES, SEAL_TOKEN_MAX_BYTES, len);
     if (sodium_init() < 0)
-        return co_fail(err, -ENOSYS, "libsodium does not work here");
+        return co_fail(err, -ENOSYS, "libsodium cannot be initialized on this machine");
     crypto_generichash(k->secret, sizeof k->secret, token, len, (const uint8_t *)secret_label,
                        sizeof secret_label - 1);
     crypto_generichash(id, sizeof id, (const uint8_t *)id_label, sizeof id_label - 1, k->secret,
@@ -112,7 +112,7 @@ static const char *stream_label(bool of_node)
 
 static int append(struct seal *s, const void *bytes, size_t n, struct co_error *err)
 {
-    return co_buf_append(&s->out, bytes, n) < 0 ? co_fail(err, -ENOMEM, "no memory to send") : 0;
+    return co_buf_append(&s->out, bytes, n) < 0 ? co_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
 /* Our proof, and the header of the stream that follows it. */
@@ -132,11 +132,11 @@ static int take_opening(struct seal *s, const uint8_t opening[OPENING_BYTES], st
     uint8_t proof[PROOF_BYTES], key[STREAM_KEY_BYTES];
     derive(s, proof_label(!s->is_node), proof);
     if (sodium_memcmp(proof, opening, sizeof proof) != 0)
-        return co_fail(err, -EACCES, "the other end does not know the token it names");
+        return co_fail(err, -EACCES, "the peer does not know the token whose ID it sent");
     derive(s, stream_label(!s->is_node), key);
     int rc = crypto_secretstream_xchacha20poly1305_init_pull(&s->pull, opening + PROOF_BYTES, key);
     sodium_memzero(key, sizeof key);
-    return rc != 0 ? co_fail(err, -EBADMSG, "a stream of frames begins wrongly") : 0;
+    return rc != 0 ? co_fail(err, -EBADMSG, "invalid header of the encrypted stream") : 0;
 }
 
 static int become_open(struct seal *s)
@@ -167,23 +167,25 @@ static int explain_status(const struct seal *s, const uint8_t *answer, struct co
     switch (answer[5]) {
     case STATUS_NO_VERSION:
         return co_fail(err, -EPROTO,
-                       "the other end speaks versions %d to %d of the control channel, this one %d "
-                       "to %d: use the same ddprun on all nodes",
+                       "the peer speaks versions %d to %d of the control channel, this node %d to "
+                       "%d: use the same version of ddprun on all nodes",
                        answer[6], answer[7], s->min_version, s->max_version);
     case STATUS_NEEDS_TOKEN:
-        return co_fail(err, -EACCES,
-                       "the other end has a token and this node has none: give it the same one, by "
-                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+        return co_fail(
+            err, -EACCES,
+            "the rendezvous endpoint requires a token and this node has none: give this node the "
+            "same token with --token-file, DDP_TOKEN, or ~/.config/ddprun/token");
     case STATUS_OTHER_TOKEN:
         return co_fail(err, -EACCES,
-                       "the token of this node is not the other end's: give both the same one, by "
-                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+                       "this node's token differs from the rendezvous endpoint's: give both the "
+                       "same token with --token-file, DDP_TOKEN, or ~/.config/ddprun/token");
     case STATUS_NO_TOKEN_HERE:
-        return co_fail(err, -EACCES,
-                       "this node has a token and the other end has none: give it the same one, by "
-                       "--token-file, DDP_TOKEN or ~/.config/ddprun/token");
+        return co_fail(
+            err, -EACCES,
+            "this node has a token and the rendezvous endpoint has none: give the endpoint the "
+            "same token with --token-file, DDP_TOKEN, or ~/.config/ddprun/token");
     default:
-        return co_fail(err, -EPROTO, "the other end answers with status %d", answer[5]);
+        return co_fail(err, -EPROTO, "the peer refuses the handshake with status %d", answer[5]);
     }
 }
 
@@ -192,8 +194,10 @@ static int check_answer(struct seal *s, const uint8_t *answer, struct co_error *
     if (answer[5] != STATUS_WELL)
         return explain_status(s, answer, err);
     if (answer[4] < s->min_version || answer[4] > s->max_version)
-        return co_fail(err, -EPROTO, "the other end chose version %d, which was not offered",
-                       answer[4]);
+        return co_fail(
+            err, -EPROTO,
+            "the peer chose version %d of the control channel, which this node did not offer",
+            answer[4]);
     return 0;
 }
 
@@ -202,7 +206,9 @@ static int take_answer(struct seal *s, const uint8_t *bytes, size_t len, size_t 
                        struct co_error *err)
 {
     if (len > 0 && seal_is_greeting(bytes, len) == 0) /* the rest of an answer would never come */
-        return co_fail(err, -EPROTO, "something else than ddprun's control channel answers there");
+        return co_fail(err, -EPROTO,
+                       "unexpected answer: the program that listens there is not ddprun or "
+                       "ddp-rendezvous; check the port of --rdzv-endpoint");
     if (len < ANSWER_BYTES)
         return SEAL_MORE;
     int rc = check_answer(s, bytes, err);
@@ -247,13 +253,20 @@ static int explain_refusal(enum status status, struct co_error *err)
 {
     switch (status) {
     case STATUS_NO_VERSION:
-        return co_fail(err, -EPROTO, "it speaks no version of the control channel in common");
+        return co_fail(err, -EPROTO,
+                       "the peer speaks no common version of the control channel: use the same "
+                       "version of ddprun on all nodes");
     case STATUS_NEEDS_TOKEN:
-        return co_fail(err, -EACCES, "it has no token, and this end has one");
+        return co_fail(
+            err, -EACCES,
+            "the peer has no token, and this side requires one: give all nodes the same token");
     case STATUS_NO_TOKEN_HERE:
-        return co_fail(err, -EACCES, "it has a token, and this end has none");
+        return co_fail(
+            err, -EACCES,
+            "the peer has a token, and this side has none: give all nodes the same token");
     default:
-        return co_fail(err, -EACCES, "it has another token");
+        return co_fail(err, -EACCES,
+                       "the peer has a different token: give all nodes the same token");
     }
 }
 
@@ -286,11 +299,11 @@ static int take_greeting(struct seal *s, const uint8_t *bytes, size_t len, size_
                          struct co_error *err)
 {
     if (seal_is_greeting(bytes, len < sizeof magic ? len : sizeof magic) == 0)
-        return co_fail(err, -EPROTO, "it is no ddprun that connects there");
+        return co_fail(err, -EPROTO, "unexpected peer: not ddprun");
     if (len < SEAL_GREETING_BYTES)
         return SEAL_MORE;
     if (!is_greeting(bytes))
-        return co_fail(err, -EPROTO, "it greets in a way that makes no sense");
+        return co_fail(err, -EPROTO, "malformed handshake");
     *ret_used = SEAL_GREETING_BYTES;
     memcpy(s->said, bytes, SEAL_GREETING_BYTES);
     int rc = put_answer(s, greeting_judge(s, bytes), err);
@@ -321,12 +334,12 @@ static int open_frame(struct seal *s, const uint8_t *sealed, size_t len, const u
     co_buf_consume(&s->frame, co_buf_len(&s->frame));
     uint8_t *room = co_buf_room(&s->frame, len - SEALING_BYTES);
     if (room == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a frame");
+        return co_fail(err, -ENOMEM, "out of memory");
     if (crypto_secretstream_xchacha20poly1305_pull(&s->pull, room, NULL, &tag, sealed, len, NULL,
                                                    0) != 0)
-        return co_fail(err, -EBADMSG,
-                       "a frame was changed, left out or repeated on its way, or was sealed with "
-                       "another key");
+        return co_fail(
+            err, -EBADMSG,
+            "a frame was modified, lost, or repeated in transit, or encrypted with another key");
     co_buf_added(&s->frame, len - SEALING_BYTES);
     *ret = room;
     *ret_len = len - SEALING_BYTES;
@@ -341,7 +354,7 @@ static int take_frame(struct seal *s, const uint8_t *bytes, size_t len, size_t *
         return SEAL_MORE;
     size_t n = wire_get_u32(bytes);
     if (n <= sealing || n > SEAL_MAX_FRAME_BYTES + sealing)
-        return co_fail(err, -EPROTO, "a frame of %zu bytes, not %zu to %zu", n, sealing + 1,
+        return co_fail(err, -EPROTO, "a frame of %zu bytes: expected %zu to %zu", n, sealing + 1,
                        SEAL_MAX_FRAME_BYTES + sealing);
     if (len - LENGTH_BYTES < n)
         return SEAL_MORE;
@@ -357,14 +370,14 @@ static int take_frame(struct seal *s, const uint8_t *bytes, size_t len, size_t *
 int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err)
 {
     if (s->phase != OPEN)
-        return co_fail(err, -ENOTCONN, "the other end has not proved itself yet");
+        return co_fail(err, -ENOTCONN, "the peer has not authenticated yet");
     if (len == 0 || len > SEAL_MAX_FRAME_BYTES)
-        return co_fail(err, -EINVAL, "a frame has 1 to %d bytes, not %zu", SEAL_MAX_FRAME_BYTES,
-                       len);
+        return co_fail(err, -EINVAL, "a frame must have 1 to %d bytes, not %zu",
+                       SEAL_MAX_FRAME_BYTES, len);
     size_t n = len + (s->is_sealed ? SEALING_BYTES : 0);
     uint8_t *room = co_buf_room(&s->out, LENGTH_BYTES + n);
     if (room == NULL)
-        return co_fail(err, -ENOMEM, "no memory to send");
+        return co_fail(err, -ENOMEM, "out of memory");
     wire_put_u32(room, (uint32_t)n);
     if (s->is_sealed)
         crypto_secretstream_xchacha20poly1305_push(&s->push, room + LENGTH_BYTES, NULL, frame, len,
@@ -450,10 +463,10 @@ co_define_auto(seal, seal_destroy)
 static int create(uint8_t min_version, uint8_t max_version, struct seal **ret, struct co_error *err)
 {
     if (sodium_init() < 0)
-        return co_fail(err, -ENOSYS, "libsodium does not work here");
+        return co_fail(err, -ENOSYS, "libsodium cannot be initialized on this machine");
     struct seal *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a connection");
+        return co_fail(err, -ENOMEM, "out of memory");
     s->min_version = min_version;
     s->max_version = max_version;
     *ret = s;

@@ -45,8 +45,8 @@ static int token_check(const char *what, struct token *t, struct co_error *err)
     while (t->len > 0 && is_blank(t->bytes[t->len - 1]))
         t->len--;
     if (t->len < SEAL_TOKEN_MIN_BYTES)
-        return co_fail(err, -EINVAL, "the token in %s has %zu bytes, and %d are the least", what,
-                       t->len, SEAL_TOKEN_MIN_BYTES);
+        return co_fail(err, -EINVAL, "the token in %s has %zu bytes: use at least %d", what, t->len,
+                       SEAL_TOKEN_MIN_BYTES);
     return 0;
 }
 
@@ -57,14 +57,17 @@ static int check_owner(const char *path, int fd, struct co_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return co_fail(err, -errno, "cannot look at '%s': %s", path, strerror(errno));
+        return co_fail(err, -errno, "cannot stat '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return co_fail(err, -EINVAL, "'%s' holds no token: it is no regular file", path);
+        return co_fail(err, -EINVAL, "cannot read the token '%s': not a regular file", path);
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return co_fail(err, -EACCES, "the token '%s' belongs to user %u, not to us", path,
-                       (unsigned)st.st_uid);
+        return co_fail(
+            err, -EACCES,
+            "the token '%s' belongs to user %u: it must belong to the user that runs this program",
+            path, (unsigned)st.st_uid);
     if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        return co_fail(err, -EACCES, "the token '%s' is open to others (mode %04o): chmod 600",
+        return co_fail(err, -EACCES,
+                       "the token '%s' is accessible to other users (mode %04o): use chmod 600",
                        path, (unsigned)(st.st_mode & 07777));
     return 0;
 }
@@ -81,8 +84,8 @@ static int read_all(const char *path, int fd, struct token *t, struct co_error *
     }
     uint8_t more;
     if (t->len == sizeof t->bytes && read(fd, &more, 1) == 1)
-        return co_fail(err, -EINVAL, "the token '%s' is longer than %zu bytes", path,
-                       sizeof t->bytes);
+        return co_fail(err, -EINVAL, "the token '%s' is longer than %zu bytes: use a shorter one",
+                       path, sizeof t->bytes);
     return 0;
 }
 
@@ -112,7 +115,7 @@ static int read_variable(const struct token_places *places, struct token *t, str
     memcpy(t->bytes, places->variable, t->len);
     explicit_bzero(places->variable, len);
     if (!fits)
-        return co_fail(err, -EINVAL, "the token in %s is longer than %zu bytes",
+        return co_fail(err, -EINVAL, "the token in %s is longer than %zu bytes: use a shorter one",
                        places->variable_by, sizeof t->bytes);
     return token_check(places->variable_by, t, err);
 }
@@ -213,11 +216,10 @@ static int read_home(const struct token_places *places, struct token *t, struct 
         rc = make_at_home(places, dir, path);
     if (rc == 0)
         return read_file(path, t, err);
-    return co_fail(err, -ENOENT,
-                   "there is no token: put one, the same on all nodes, into %s%s, or name a file "
-                   "with --token-file",
-                   places->home != NULL ? "~/.config/" FOLDER "/" NAME " or " : "",
-                   places->variable_by);
+    return co_fail(
+        err, -ENOENT,
+        "no token: create one, the same on all nodes, in %s%s, or give a file with --token-file",
+        places->home != NULL ? "~/.config/" FOLDER "/" NAME " or " : "", places->variable_by);
 }
 
 int token_find(const struct token_places *places, struct token *ret, struct co_error *err)

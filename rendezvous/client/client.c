@@ -71,9 +71,10 @@ static int receive_value(struct store_client *c, uint64_t deadline_ms, uint8_t *
         return rc;
     uint64_t len = (uint64_t)promised;
     if (len > MAX_VALUE_BYTES)
-        return stream_die(c, co_fail(err, -EPROTO,
-                                     "the store sends a value of %llu bytes (at most %llu)",
-                                     (unsigned long long)len, (unsigned long long)MAX_VALUE_BYTES));
+        return stream_die(c,
+                          co_fail(err, -EPROTO,
+                                  "the store sent a value of %llu bytes: at most %llu are accepted",
+                                  (unsigned long long)len, (unsigned long long)MAX_VALUE_BYTES));
     co_autofree uint8_t *value = NULL;
     size_t n_here = 0;
     size_t room = FIRST_VALUE_BYTES;
@@ -82,7 +83,7 @@ static int receive_value(struct store_client *c, uint64_t deadline_ms, uint8_t *
         uint8_t *larger = realloc(value, n_here + room + 1);
         if (larger == NULL)
             return stream_die(
-                c, co_fail(err, -ENOMEM, "no memory for a value of %zu bytes", (size_t)len));
+                c, co_fail(err, -ENOMEM, "out of memory for a value of %zu bytes", (size_t)len));
         value = larger;
         rc = stream_receive(c, value + n_here, room, deadline_ms, err);
         if (rc < 0)
@@ -122,8 +123,8 @@ static int cancel_wait(struct store_client *c, const void *key, size_t key_len,
         return rc;
     if (answer != WIRE_WAIT_CANCELED)
         return stream_die(
-            c, co_fail(err, -EPROTO, "the store answers a cancelled wait with %u", answer));
-    return co_fail(err, -ETIMEDOUT, "nobody has stored '%.*s' in time",
+            c, co_fail(err, -EPROTO, "invalid answer of the store to a canceled wait: %u", answer));
+    return co_fail(err, -ETIMEDOUT, "timed out waiting for the key '%.*s' in the store",
                    (int)(key_len < 200 ? key_len : 200), (const char *)key);
 }
 
@@ -140,7 +141,8 @@ int client_wait(struct store_client *c, const void *key, size_t key_len, uint64_
     uint8_t answer;
     rc = stream_receive(c, &answer, 1, deadline_ms, err);
     if (rc == 0 && answer != WIRE_STOP_WAITING)
-        rc = stream_die(c, co_fail(err, -EPROTO, "the store answers a wait with %u", answer));
+        rc = stream_die(c,
+                        co_fail(err, -EPROTO, "invalid answer of the store to a wait: %u", answer));
     return rc;
 }
 
@@ -153,7 +155,8 @@ int client_check(struct store_client *c, const void *key, size_t key_len, uint64
     if (rc == 0)
         rc = stream_receive(c, &answer, 1, deadline_ms, err);
     if (rc == 0 && answer != WIRE_READY && answer != WIRE_NOT_READY)
-        rc = stream_die(c, co_fail(err, -EPROTO, "the store answers a check with %u", answer));
+        rc = stream_die(
+            c, co_fail(err, -EPROTO, "invalid answer of the store to a check: %u", answer));
     if (rc == 0)
         *ret_there = answer == WIRE_READY;
     return rc;
@@ -165,8 +168,8 @@ int client_get_now(struct store_client *c, const void *key, size_t key_len, uint
     bool is_there = false;
     int rc = client_check(c, key, key_len, deadline_ms, &is_there, err);
     if (rc == 0 && !is_there)
-        return co_fail(err, -ENOENT, "there is no key '%.*s'", (int)(key_len < 200 ? key_len : 200),
-                       (const char *)key);
+        return co_fail(err, -ENOENT, "no such key in the store: '%.*s'",
+                       (int)(key_len < 200 ? key_len : 200), (const char *)key);
     if (rc == 0)
         rc = send_request(c, WIRE_GET, false, (struct wire_bytes){key, key_len}, NULL, deadline_ms,
                           err);
@@ -210,12 +213,12 @@ static int connect_to(const char *host, uint16_t port, struct wire_bytes word, u
 {
     struct co_error reason = {0};
     struct store_client *c = malloc(sizeof *c);
-    int rc = c == NULL ? co_fail(&reason, -ENOMEM, "no memory")
+    int rc = c == NULL ? co_fail(&reason, -ENOMEM, "out of memory")
                        : stream_connect(host, port, word, deadline_ms, retry, c, &reason);
     if (rc < 0) {
         free(c);
-        return co_fail(err, rc, "no store at %.200s port %u: %s", host, (unsigned)port,
-                       reason.text);
+        return co_fail(err, rc, "cannot reach the store at %.200s port %u: %s", host,
+                       (unsigned)port, reason.text);
     }
     *ret_client = c;
     return 0;

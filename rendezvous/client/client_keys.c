@@ -32,12 +32,14 @@ static int receive_answer(struct store_client *c, struct co_buf *in, uint64_t de
     uint64_t n, len;
     int rc = read_u64(c, in, &pos, deadline_ms, &n, err);
     if (rc == 0 && n > MAX_KEYS)
-        return stream_die(c, co_fail(err, -EPROTO, "the store has %llu keys (at most %llu)",
+        return stream_die(c, co_fail(err, -EPROTO,
+                                     "the store has %llu keys: at most %llu can be listed",
                                      (unsigned long long)n, (unsigned long long)MAX_KEYS));
     for (uint64_t i = 0; rc == 0 && i < n; i++) {
         rc = read_u64(c, in, &pos, deadline_ms, &len, err);
         if (rc == 0 && (pos > MAX_ANSWER_BYTES || len > MAX_ANSWER_BYTES - pos))
-            return stream_die(c, co_fail(err, -EPROTO, "the store's keys are more than a GiB"));
+            return stream_die(c,
+                              co_fail(err, -EPROTO, "the names of the store's keys exceed 1 GiB"));
         if (rc == 0)
             rc = stream_fill(c, in, pos + (size_t)len, deadline_ms, err);
         pos += (size_t)len;
@@ -67,7 +69,7 @@ int client_list_keys(struct store_client *c, uint64_t deadline_ms, struct client
     if (rc == 0)
         rc = receive_answer(c, &in, deadline_ms, &n, err);
     if (rc == 0 && (k.keys = calloc(n > 0 ? n : 1, sizeof *k.keys)) == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory for %zu keys", (size_t)n);
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc < 0) {
         co_buf_fini(&in);
         return rc;

@@ -32,8 +32,8 @@ int stream_die(struct store_client *c, int rc)
 
 static int fail_gone(struct store_client *c, int error, struct co_error *err)
 {
-    return stream_die(c, co_fail(err, -EPIPE, "the store went away: %s",
-                                 error == 0 ? "it closed the connection" : strerror(error)));
+    return stream_die(c, co_fail(err, -EPIPE, "lost the connection to the store: %s",
+                                 error == 0 ? "the store closed the connection" : strerror(error)));
 }
 
 /* as stream_await_reply(), for these events */
@@ -54,7 +54,7 @@ static int await(struct store_client *c, short events, uint64_t deadline_ms, str
 
 static int fail_timeout(struct store_client *c, const char *what, struct co_error *err)
 {
-    return stream_die(c, co_fail(err, -ETIMEDOUT, "the store did not %s in time", what));
+    return stream_die(c, co_fail(err, -ETIMEDOUT, "timed out waiting for the store to %s", what));
 }
 
 /* Drop the first n bytes of the run of buffers. */
@@ -75,7 +75,7 @@ int stream_send(struct store_client *c, struct iovec *v, size_t n_v, uint64_t de
                 struct co_error *err)
 {
     if (c->dead != 0)
-        return co_fail(err, c->dead, "the connection to the store broke earlier");
+        return co_fail(err, c->dead, "the connection to the store was lost earlier");
     advance(&v, &n_v, 0);
     while (n_v > 0) {
         struct msghdr message = {.msg_iov = v, .msg_iovlen = n_v};
@@ -90,7 +90,7 @@ int stream_send(struct store_client *c, struct iovec *v, size_t n_v, uint64_t de
             return fail_gone(c, errno, err);
         int rc = await(c, POLLOUT, deadline_ms, err);
         if (rc <= 0)
-            return rc < 0 ? rc : fail_timeout(c, "take the request", err);
+            return rc < 0 ? rc : fail_timeout(c, "read the request", err);
     }
     return 0;
 }
@@ -134,7 +134,7 @@ int stream_fill(struct store_client *c, struct co_buf *in, size_t n, uint64_t de
         size_t most = missing > FILL_BYTES ? missing : FILL_BYTES;
         uint8_t *room = co_buf_room(in, most);
         if (room == NULL)
-            return stream_die(c, co_fail(err, -ENOMEM, "no memory for an answer"));
+            return stream_die(c, co_fail(err, -ENOMEM, "out of memory"));
         ssize_t n_read = recv(c->fd, room, most, MSG_DONTWAIT);
         int rc = take_in(c, n_read, deadline_ms, err);
         if (rc < 0)
@@ -195,11 +195,15 @@ static int shake_hands(struct store_client *c, struct wire_bytes word, uint64_t 
     if (rc == 0)
         rc = stream_receive(c, answers, sizeof answers, deadline_ms, err);
     if (rc == -EPIPE)
-        return co_fail(err, rc, "it closes the connection, as a store of torch before 2.2 does");
+        return co_fail(err, rc,
+                       "the store closed the connection, as stores of PyTorch before 2.2 do: use "
+                       "PyTorch 2.2 or later");
     for (int i = 0; rc == 0 && i < N_CANCELS; i++)
         if (answers[i] != WIRE_WAIT_CANCELED)
-            rc =
-                co_fail(err, -EPROTO, "byte %d of its answer is %u, a store's is 1", i, answers[i]);
+            rc = co_fail(err, -EPROTO,
+                         "the program that listens there is not a TCPStore: byte %d of its answer "
+                         "is %u instead of 1",
+                         i, answers[i]);
     return rc;
 }
 
@@ -260,7 +264,7 @@ static int resolve(const char *host, uint16_t port, struct addrinfo **ret_list,
         rc = getaddrinfo(host, service, &hints, ret_list);
     if (rc == 0)
         return 0;
-    return co_fail(err, -EINVAL, "no address for '%.200s': %s", host, gai_strerror(rc));
+    return co_fail(err, -EINVAL, "cannot resolve '%.200s': %s", host, gai_strerror(rc));
 }
 
 int stream_connect(const char *host, uint16_t port, struct wire_bytes word, uint64_t deadline_ms,

@@ -97,8 +97,9 @@ static int add_bind(struct daemon_spec *spec, const struct co_option_found *foun
         return rc;
     if (address_parse(b->host, b->port, &address) < 0)
         return co_fail(err, -EINVAL,
-                       "%s '%.200s': '%s' is no numeric address, and names are not looked up",
-                       found->spelled, found->value, b->host);
+                       "invalid value '%.200s' for %s: expected a numeric address, not '%s' (host "
+                       "names are not resolved)",
+                       found->value, found->spelled, b->host);
     spec->n_binds++;
     return 0;
 }
@@ -130,8 +131,8 @@ static int set_time(const struct co_option_found *found, uint64_t least_ms, uint
     uint64_t ms;
     int rc = co_parse_duration_ms(found->spelled, found->value, &ms, err);
     if (rc == 0 && (ms < least_ms || ms > most_ms))
-        return co_fail(err, -EINVAL, "%s '%.200s' is out of bounds: %s", found->spelled,
-                       found->value, bounds);
+        return co_fail(err, -EINVAL, "invalid value '%.200s' for %s: expected %s", found->value,
+                       found->spelled, bounds);
     if (rc == 0)
         *ret_ms = ms;
     return rc;
@@ -191,10 +192,10 @@ static int share_memory(struct daemon_spec *spec, uint64_t max_memory, uint64_t 
 {
     uint64_t most = max_memory / VALUE_SHARE;
     if (max_value > most)
-        return co_fail(err, -EINVAL,
-                       "--max-value is more than an eighth of --max-memory: give that at least "
-                       "%juM",
-                       (uintmax_t)((max_value * VALUE_SHARE + MIB - 1) / MIB));
+        return co_fail(
+            err, -EINVAL,
+            "--max-value exceeds an eighth of --max-memory: raise --max-memory to at least %juM",
+            (uintmax_t)((max_value * VALUE_SHARE + MIB - 1) / MIB));
     if (max_value == 0)
         max_value = most < DEFAULT_MAX_VALUE ? most : DEFAULT_MAX_VALUE;
     spec->max_value_bytes = max_value;
@@ -220,8 +221,10 @@ int daemon_cli_parse(int argc, char **argv, enum daemon_wish *ret_wish,
     if (rc < 0)
         return rc;
     if (wish == DAEMON_RUN && walk.at < argc)
-        return co_fail(err, -EINVAL, "'%.200s' is no option, and there are no arguments",
-                       argv[walk.at]);
+        return co_fail(
+            err, -EINVAL,
+            "unexpected argument '%.200s': ddp-rendezvous takes options only; see --help",
+            argv[walk.at]);
     if (wish == DAEMON_RUN && share_memory(&spec, max_memory, max_value, err) < 0)
         return -EINVAL;
     *ret_wish = wish;

@@ -189,7 +189,9 @@ static uint32_t fit_limit(const char *what, uint32_t asked, uint32_t usual, uint
     if (room >= wanted)
         return wanted;
     if (asked != 0)
-        tell_line(CO_WARNING, "at most %ju %s, not %u: the limit of open files is %ju",
+        tell_line(CO_WARNING,
+                  "limited to %ju %s instead of %u: the limit of open files is %ju; raise it with "
+                  "ulimit -n",
                   (uintmax_t)room, what, wanted, (uintmax_t)limit);
     return (uint32_t)room;
 }
@@ -267,7 +269,8 @@ static int listen_everywhere(struct daemon *d, struct co_error *err)
     int n_inherited = count_inherited();
     int rc = 0;
     if (n_inherited > MAX_ADDRESSES)
-        return co_fail(err, -EINVAL, "LISTEN_FDS tells of %d sockets, and %d are the most",
+        return co_fail(err, -EINVAL,
+                       "invalid value '%d' for LISTEN_FDS: expected at most %d sockets",
                        n_inherited, MAX_ADDRESSES);
     for (int i = 0; rc == 0 && i < n_inherited; i++) {
         rc = server_adopt(d->server, FIRST_INHERITED_FD + i, &d->bound[d->n_bound], err);
@@ -288,7 +291,7 @@ static int write_port_file(struct daemon *d, struct co_error *err)
     for (size_t i = 0; i < d->n_bound; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%u\n", address_port(&d->bound[i]));
     if (co_write_whole(d->spec->port_file, text, n, err) < 0)
-        return co_fail_in(err, "the ports");
+        return co_fail_in(err, "--port-file");
     d->has_port_file = true;
     return 0;
 }
@@ -308,8 +311,8 @@ static int require_token(const struct daemon *d, struct co_error *err)
     if (d->jobs == NULL || d->has_key || !is_open(d))
         return 0;
     return co_fail(err, -EACCES,
-                   "others than this user could take part in jobs, and %s; --no-jobs serves the "
-                   "store alone",
+                   "refusing to manage jobs without a token on addresses that other users can "
+                   "reach: %s; use --no-jobs to serve only the store",
                    err->text);
 }
 
@@ -323,8 +326,8 @@ static void tell_addresses(struct daemon *d)
         is_public = is_public || !address_is_loopback(&d->bound[i]);
     }
     if (is_public && d->spec->allow.n == 0)
-        tell_line(CO_WARNING, "every machine that can reach these addresses is served; name those "
-                              "that may be with --allow ADDR/BITS");
+        tell_line(CO_WARNING, "the store is open to every machine that can reach these addresses; "
+                              "restrict it with --allow ADDR/BITS");
 }
 
 static void watch_signals(struct daemon *d)
@@ -363,16 +366,17 @@ static void tell_limits(struct daemon *d)
     const struct daemon_spec *spec = d->spec;
     struct jobs_figures f;
     tell_line(CO_NOTE,
-              "at most %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
-              " MiB on their way, %" PRIu64 " MiB a value",
+              "limits: %u clients, %" PRIu64 " MiB of keys and values, %" PRIu64
+              " MiB in transit, %" PRIu64 " MiB per value",
               d->max_clients, spec->max_bytes >> 20, spec->max_buffer_bytes >> 20,
               spec->max_value_bytes >> 20);
     if (d->jobs == NULL)
         return;
     jobs_get_figures(d->jobs, &f);
-    tell_line(CO_NOTE, "at most %u jobs, %u nodes, %" PRIu64 " MiB of their messages; nodes %s",
+    tell_line(CO_NOTE, "limits: %u jobs, %u nodes, %" PRIu64 " MiB of messages; nodes %s",
               f.max_jobs, f.max_conns, f.max_buffer_bytes >> 20,
-              d->has_key ? "need the token" : "are those of this user, in the clear");
+              d->has_key ? "must authenticate with the token"
+                         : "must belong to this user; connections are not encrypted");
 }
 
 /* Nobody is told of the ports before all is certain.
@@ -419,7 +423,7 @@ static enum daemon_exit daemon_serve(const struct daemon_spec *spec)
     struct daemon d = {.spec = spec};
     int rc = uv_loop_init(&d.loop);
     if (rc < 0) {
-        tell_line(CO_ERROR, "no event loop: %s", uv_strerror(rc));
+        tell_line(CO_ERROR, "cannot create the event loop: %s", uv_strerror(rc));
         return DAEMON_EXIT_INTERNAL;
     }
     signal(SIGPIPE, SIG_IGN);

@@ -386,8 +386,8 @@ static void take_kvs(const struct etcd_wire_keys *keys, const json_t *json,
         {
             if (take_kv(keys, kv, ret) < 0) {
                 fail(ret,
-                     "what is under '%s' or beside it was not written by this version of "
-                     "ddprun",
+                     "the etcd keys under '%s' were not written by this version of ddprun: use the "
+                     "same version on all nodes, or another --rdzv-id",
                      keys->leader);
                 return;
             }
@@ -401,7 +401,7 @@ static void take_lease(const json_t *json, struct elector_answer *ret)
     int64_t ttl;
     if (read_number(json, "ID", &ret->lease) < 0 || read_number(json, "TTL", &ttl) < 0 ||
         ttl > UINT32_MAX)
-        fail(ret, "etcd's answer about a lease makes no sense");
+        fail(ret, "invalid answer of etcd about a lease");
     else
         ret->ttl_s = (uint32_t)ttl;
 }
@@ -411,7 +411,7 @@ static void take_answer(const struct etcd_wire_keys *keys, const struct elector_
 {
     const json_t *header = json_object_get(json, "header");
     if (!json_is_object(header) || read_number(header, "revision", &ret->revision) < 0) {
-        fail(ret, "etcd's answer has no revision");
+        fail(ret, "invalid answer of etcd: no revision");
         return;
     }
     ret->succeeded = json_is_true(json_object_get(json, "succeeded"));
@@ -434,7 +434,7 @@ static const char *error_of(const json_t *json, int64_t *ret_code)
         return "";
     if (text == NULL)
         text = json_string_value(error);
-    return text != NULL ? text : "an error without words";
+    return text != NULL ? text : "unspecified error";
 }
 
 void etcd_wire_decode(const struct etcd_wire_keys *keys, const struct elector_request *ask,
@@ -448,7 +448,8 @@ void etcd_wire_decode(const struct etcd_wire_keys *keys, const struct elector_re
     const json_t *result = json_object_get(json, "result");
     const char *error = error_of(json, &code);
     if (!json_is_object(json)) {
-        fail(ret, "no answer of etcd: HTTP status %d, and no JSON", status);
+        fail(ret, "invalid answer: HTTP status %d without JSON; is --rdzv-endpoint an etcd server?",
+             status);
     } else if (error[0] != '\0' || status != HTTP_OK) {
         fail(ret, "etcd: %.300s (HTTP status %d)", error, status);
         ret->lacks_lease = code == CODE_NOT_FOUND;
@@ -485,8 +486,10 @@ int etcd_wire_decode_login(int status, const char *text, size_t len,
     } else {
         snprintf(why, sizeof why, "%.300s", error_of(json, &code));
         clean(why);
-        rc = co_fail(err, -EPROTO, "etcd does not let this user in: %s (HTTP status %d)", why,
-                     status);
+        rc = co_fail(
+            err, -EPROTO,
+            "etcd denies access: %s (HTTP status %d); check user and password in --rdzv-conf", why,
+            status);
     }
     json_decref(json);
     return rc;

@@ -206,7 +206,7 @@ int etcd_http_open(const struct etcd_config *config, const struct etcd_host *hos
     struct etcd_http *h = calloc(1, sizeof *h);
     bool is_v6 = strchr(config->host, ':') != NULL;
     if (h == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a way to etcd");
+        return co_fail(err, -ENOMEM, "out of memory");
     h->host = *host;
     h->callbacks = *callbacks;
     h->alarm_ms = CO_NEVER_MS;
@@ -218,7 +218,8 @@ int etcd_http_open(const struct etcd_config *config, const struct etcd_host *hos
     }
     if (h->multi == NULL || h->easy == NULL || n >= (int)sizeof h->base || !set_up(h, config)) {
         etcd_http_close(h);
-        return co_fail(err, -EINVAL, "libcurl %s cannot reach etcd with these settings",
+        return co_fail(err, -EINVAL,
+                       "libcurl %s does not support the options that the etcd client needs",
                        curl_version_info(CURLVERSION_NOW)->version);
     }
     *ret = h;

@@ -74,7 +74,7 @@ static void request_send(struct etcd *e)
     bool is_out = post(e, path, &body);
     co_buf_fini(&body);
     if (!is_out)
-        request_fail(e, "no memory to ask etcd");
+        request_fail(e, "out of memory");
 }
 
 static void feed(struct etcd *e, struct elector_input in)
@@ -200,7 +200,8 @@ static void close_etcd(struct etcd *e)
 static int take_text(char *to, const char *text, const char *what, struct co_error *err)
 {
     if (text != NULL && strlen(text) >= USER_BYTES)
-        return co_fail(err, -EINVAL, "%s has more than %d bytes", what, USER_BYTES - 1);
+        return co_fail(err, -EINVAL, "%s has more than %d bytes: use a shorter one", what,
+                       USER_BYTES - 1);
     snprintf(to, USER_BYTES, "%s", text != NULL ? text : "");
     return 0;
 }
@@ -208,16 +209,16 @@ static int take_text(char *to, const char *text, const char *what, struct co_err
 static int set_up(struct etcd *e, const struct etcd_config *c, struct co_error *err)
 {
     const struct etcd_http_callbacks callbacks = {.on_done = on_done, .arg = e};
-    int rc = take_text(e->user, c->user, "the name of etcd's user", err);
+    int rc = take_text(e->user, c->user, "the etcd user name", err);
     if (rc == 0)
-        rc = take_text(e->password, c->password, "the password of etcd's user", err);
+        rc = take_text(e->password, c->password, "the etcd password", err);
     if (rc == 0 && etcd_wire_keys(c->prefix, c->run_id, &e->keys) < 0)
-        rc = co_fail(err, -EINVAL,
-                     "the keys '%.100s/...' are longer than %d bytes: a shorter prefix or "
-                     "--rdzv-id fits",
-                     c->prefix, ETCD_WIRE_KEY_BYTES - 1);
+        rc =
+            co_fail(err, -EINVAL,
+                    "the etcd keys '%.100s/...' exceed %d bytes: use a shorter prefix or --rdzv-id",
+                    c->prefix, ETCD_WIRE_KEY_BYTES - 1);
     if (rc == 0 && (e->elector = elector_create(&c->limits)) == NULL)
-        rc = co_fail(err, -ENOMEM, "no memory to meet by etcd");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     return rc == 0 ? etcd_http_open(c, &e->host, &callbacks, &e->http, err) : rc;
 }
 
@@ -226,7 +227,7 @@ static int open_etcd(const struct etcd_config *config, const struct etcd_host *h
 {
     struct etcd *e = calloc(1, sizeof *e);
     if (e == NULL)
-        return co_fail(err, -ENOMEM, "no memory to meet by etcd");
+        return co_fail(err, -ENOMEM, "out of memory");
     e->host = *host;
     e->request_ms = config->request_ms;
     e->last_words_ms = config->last_words_ms;

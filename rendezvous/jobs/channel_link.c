@@ -67,7 +67,7 @@ static void on_local_message(void *arg, const struct message *m)
         l->callbacks.on_message(l->callbacks.arg, m);
     } else if (l->is_up) {
         l->is_up = false;
-        l->callbacks.on_down(l->callbacks.arg, "the roster ended the link", 0);
+        l->callbacks.on_down(l->callbacks.arg, "the coordinator closed the connection", 0);
     }
 }
 
@@ -238,7 +238,7 @@ static int create(uv_loop_t *loop, const struct channel_link_callbacks *callback
 {
     struct channel_link *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the way to the roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     l->loop = loop;
     l->callbacks = *callbacks;
     l->timer.data = l;
@@ -270,7 +270,7 @@ int channel_link_create(uv_loop_t *loop, const char *host, uint16_t port,
     l->has_key = key != NULL;
     if (key != NULL)
         l->key = *key;
-    rc = l->host == NULL ? co_fail(err, -ENOMEM, "no memory for the way to the roster")
+    rc = l->host == NULL ? co_fail(err, -ENOMEM, "out of memory")
                          : channel_conn_host_init(&l->conns, loop, err);
     l->conns.on_gone = on_conn_gone;
     if (rc < 0) {

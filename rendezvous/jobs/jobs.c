@@ -251,10 +251,13 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
 {
     const struct jobs_opts *o = &j->opts;
     if (j->n_jobs >= o->max_jobs)
-        return co_fail(err, -ENOSPC, "there are %u jobs here already", j->n_jobs);
+        return co_fail(err, -ENOSPC,
+                       "the rendezvous endpoint already manages %u jobs, its maximum: raise "
+                       "ddp-rendezvous --max-jobs",
+                       j->n_jobs);
     struct job *job = calloc(1, sizeof *job + strlen(run_id) + 1);
     if (job == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a job");
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = roster_create(&o->limits, terms, o->expected, o->n_expected, co_now_ms(), &job->roster,
                            err);
     if (rc == 0 && o->past != NULL)
@@ -404,7 +407,7 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
     struct jobs *j = calloc(1, sizeof *j);
     struct job *job;
     if (j == NULL)
-        return co_fail(err, -ENOMEM, "no memory for jobs");
+        return co_fail(err, -ENOMEM, "out of memory");
     j->loop = loop;
     j->opts = *opts;
     if (j->opts.max_jobs == 0)
@@ -413,7 +416,7 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         j->opts.max_conns = JOBS_MAX_CONNS;
     int rc = channel_conn_host_init(&j->conns, loop, err);
     if (rc == 0 && channel_pipe_init(&j->pipe, loop) < 0)
-        rc = co_fail(err, -ENOMEM, "no memory for jobs");
+        rc = co_fail(err, -ENOMEM, "out of memory");
     if (rc < 0) {
         channel_conn_host_fini(&j->conns);
         free(j);
@@ -495,14 +498,16 @@ static bool begin_job(struct peer *p, const struct message_hello *hello)
     struct co_error err = {0};
     char text[CO_ERROR_TEXT_BYTES];
     if (j->opts.only_run_id != NULL) {
-        snprintf(text, sizeof text, "%s belongs to the job '%s', here is '%s'", hello->name,
-                 hello->run_id, j->opts.only_run_id);
+        snprintf(text, sizeof text,
+                 "%s belongs to job '%s', but this endpoint serves job '%s': use the same "
+                 "--rdzv-id on all nodes, or another --rdzv-endpoint",
+                 hello->name, hello->run_id, j->opts.only_run_id);
         peer_refuse(p, MESSAGE_REFUSED_OTHER_JOB, false, text);
         return false;
     }
     int rc = make_job(j, hello->run_id, &hello->terms, &p->job, &err);
     if (rc < 0) {
-        snprintf(text, sizeof text, "%s of the job '%s' is refused: %.400s", hello->name,
+        snprintf(text, sizeof text, "%s of job '%s' was refused: %.400s", hello->name,
                  hello->run_id, err.text);
         peer_refuse(p, rc == -EINVAL ? MESSAGE_REFUSED_TERMS : MESSAGE_REFUSED_FULL, rc == -ENOSPC,
                     text);
@@ -516,7 +521,8 @@ static bool enter_job(struct peer *p, const struct message_hello *hello)
     struct job *job = find_job(p->jobs, hello->run_id);
     if (job != NULL && begins_again(job, hello)) {
         if (!job->is_over) {
-            peer_refuse(p, MESSAGE_REFUSED_FULL, true, "the job's last run is still being stopped");
+            peer_refuse(p, MESSAGE_REFUSED_FULL, true,
+                        "the previous run of this job is still stopping");
             return false;
         }
         close_job(job);
@@ -549,7 +555,7 @@ static uint32_t max_absent(const struct jobs *j, const struct message *m)
 static void on_peer_message(struct peer *p, const struct message *m)
 {
     if (p->job == NULL && m->type != MESSAGE_HELLO) {
-        note_text(p->jobs, "a control connection did not begin with a HELLO");
+        note_text(p->jobs, "a control connection did not start with a HELLO");
         end_peer(p);
         return;
     }
@@ -603,7 +609,7 @@ int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struc
         lose_peer(j->local);
     j->local = make_peer(j);
     if (j->local == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a link to the roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     channel_pipe_open(&j->pipe, on_local, j, on_message, arg);
     return 0;
 }
@@ -650,7 +656,7 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
     bool may_come = !j->closing && j->conns.n_conns < j->opts.max_conns;
     struct peer *p = may_come ? make_peer(j) : NULL;
     if (p == NULL) {
-        note_text(j, "a control connection is refused: there are too many, or no memory");
+        note_text(j, "refused a control connection: too many connections, or out of memory");
         close(fd);
         return;
     }

@@ -18,8 +18,8 @@ int lease_begin(struct lease *l, uint64_t hello_ms, uint64_t heartbeat_ms, uint6
 {
     if (heartbeat_ms == 0 || heartbeat_ms >= lease_ms || lease_ms > MESSAGE_MAX_MS)
         return co_fail(err, -EPROTO,
-                       "a heartbeat each %" PRIu64 " ms for a lease of %" PRIu64
-                       " ms makes no sense",
+                       "a keep-alive interval of %" PRIu64 " ms is too long for a lease of %" PRIu64
+                       " ms",
                        heartbeat_ms, lease_ms);
     int rc = lease_answered(l, hello_ms, err);
     if (rc < 0)
@@ -37,7 +37,7 @@ void lease_sent(struct lease *l, uint64_t now_ms)
 int lease_answered(struct lease *l, uint64_t sent_ms, struct co_error *err)
 {
     if (sent_ms > l->last_sent_ms)
-        return co_fail(err, -EPROTO, "the answer to a heartbeat that was not sent");
+        return co_fail(err, -EPROTO, "unexpected answer to a keep-alive that was not sent");
     l->from_ms = later(l->from_ms, sent_ms);
     return 0;
 }

@@ -265,6 +265,7 @@ static void seek(struct member *m, const struct member_event *e)
 static void come_again_later(struct member *m, const struct member_event *e)
 {
     snprintf(m->link_text, sizeof m->link_text, "%s", e->message->refused.text);
+    m->was_refused = true;
     member_drop_link(m);
     m->connect_at_ms = e->now_ms + MEMBER_AGAIN_MS;
 }
@@ -454,8 +455,8 @@ static void take_verdict(struct member *m, const struct member_event *e)
     const bool is_surplus = was_not_needed(m, v);
     char text[MESSAGE_TEXT_BYTES];
     snprintf(text, sizeof text,
-             "%s was not needed: job '%s' has ended well on %" PRIu32
-             " other nodes. Was it submitted twice with the same --rdzv-id? To have a spare, give "
+             "%s was not needed: job '%s' succeeded on %" PRIu32
+             " other nodes. Was it submitted twice with the same --rdzv-id? For a spare node, use "
              "--nnodes MIN:MAX",
              m->name, m->run_id, m->hello.terms.min_nodes);
     set_end(m,
@@ -515,9 +516,13 @@ static void end_late(struct member *m, const struct member_event *e)
 {
     char text[MESSAGE_TEXT_BYTES];
     (void)e;
-    snprintf(text, sizeof text, "cannot join at %s for %" PRIu64 " s: %s", m->daemon,
-             m->limits.start_timeout_ms / 1000,
-             m->link_text[0] != '\0' ? m->link_text : "no answer");
+    snprintf(text, sizeof text,
+             "timed out after %" PRIu64 " s waiting for the rendezvous endpoint %s: %.600s%s",
+             m->limits.start_timeout_ms / 1000, m->daemon,
+             m->link_text[0] != '\0' ? m->link_text : "no answer",
+             m->was_refused ? ""
+                            : "; check that ddprun or ddp-rendezvous runs there and that this node "
+                              "can reach the address");
     set_end(m,
             (struct member_end){.exit_code = MEMBER_EXIT_MISSING,
                                 .outcome = MESSAGE_MISSING,
@@ -528,8 +533,11 @@ static void end_late(struct member *m, const struct member_event *e)
 static void end_without_lease(struct member *m, const struct member_event *e)
 {
     char text[MESSAGE_TEXT_BYTES];
-    snprintf(text, sizeof text, "lost the daemon at %s: %s; nothing heard of it for %" PRIu64 " ms",
-             m->daemon, m->is_linked ? "it is silent" : m->link_text, e->now_ms - m->heard_ms);
+    snprintf(text, sizeof text,
+             "lost contact with the rendezvous endpoint %s: %.600s%sno reply for %" PRIu64
+             " ms; stopping the ranks of this node",
+             m->daemon, m->is_linked ? "" : m->link_text, m->is_linked ? "" : "; ",
+             e->now_ms - m->heard_ms);
     set_end(m,
             (struct member_end){.exit_code = MEMBER_EXIT_TOO_FEW,
                                 .outcome = MESSAGE_TOO_FEW,
@@ -545,7 +553,7 @@ static void leave_hanging(struct member *m, const struct member_event *e)
             (struct member_end){.exit_code = MEMBER_EXIT_INTERNAL,
                                 .outcome = MESSAGE_ENDED,
                                 .rank = MESSAGE_NO_RANK},
-            "processes of this node outlived SIGKILL");
+            "processes of this node survived SIGKILL");
     member_report(m, REPORT_LEAVE);
 }
 

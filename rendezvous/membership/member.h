@@ -38,7 +38,7 @@ struct member; /* opaque */
     X(VERDICT, "the job is over")                                                                  \
     X(STORE_OPEN, "the generation's store is open")                                                \
     X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
-    X(RANKS_DONE, "all ranks ended well")                                                          \
+    X(RANKS_DONE, "all ranks succeeded")                                                           \
     X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
     X(RANKS_PARKED, "the ranks have left the generation, and wait for the next one; or fewer do")  \
     X(YIELDED, "the ranks have saved their state")                                                 \

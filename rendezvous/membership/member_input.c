@@ -22,6 +22,7 @@
 static void lose_link(struct member *m, uint64_t now_ms, const char *why)
 {
     snprintf(m->link_text, sizeof m->link_text, "%s", why);
+    m->was_refused = false;
     m->is_linked = m->is_welcome = m->is_connecting = false;
     if (m->state != MEMBER_ENDED)
         member_connect_soon(m, now_ms);
@@ -108,7 +109,7 @@ static void hear_members(struct member *m, const struct message_members *list, u
         m->n_addresses = 0;
     if (list->first != m->n_addresses || list->n > list->n_all - list->first ||
         !has_room(m, list->n_all)) {
-        break_link(m, now_ms, "its list of addresses makes no sense, or there is no memory for it");
+        break_link(m, now_ms, "its address list is invalid, or out of memory");
         return;
     }
     if (list->n > 0)
@@ -149,7 +150,8 @@ static void feed(struct member *m, enum member_event_type type, const struct mem
 static void hear_sealed(struct member *m, const struct member_input *in)
 {
     if (in->message->sealed.n_local > m->n_ranks)
-        break_link(m, in->now_ms, "its generation has more ranks of this node than there are");
+        break_link(m, in->now_ms,
+                   "its generation has more ranks on this node than the node offered");
     else
         feed(m, MEMBER_EV_SEALED, in, in->now_ms);
 }
@@ -316,7 +318,7 @@ static void begin_step(struct member *m)
 static void end_step(struct member *m, uint64_t now_ms, struct member_orders *ret)
 {
     if (m->is_over_full)
-        break_link(m, now_ms, "this node has said more than is kept for the roster");
+        break_link(m, now_ms, "too many unacknowledged messages for the coordinator");
     m->is_over_full = false;
     uint64_t lease_ms = m->lease_is_off ? CO_NEVER_MS : lease_end_ms(&m->lease);
     m->orders.set_lease = lease_ms != m->told_lease_ms;
@@ -389,7 +391,7 @@ int member_create(const struct member_limits *limits, const struct message_hello
 {
     struct member *m = calloc(1, sizeof *m);
     if (m == NULL)
-        return co_fail(err, -ENOMEM, "no memory to take part in a job");
+        return co_fail(err, -ENOMEM, "out of memory");
     m->limits = *limits;
     m->hello = *hello;
     m->n_ranks = hello->n_local;

@@ -46,6 +46,7 @@ struct member {
     uint32_t n_attempts;                /* since the last link, or since the start */
     uint64_t late_at_ms;                /* SEEKING: give up */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
+    bool was_refused;                   /* ... because the roster refused this node, for now */
     uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
     uint64_t told_lease_ms; /* what the spawner was told */

@@ -244,7 +244,7 @@ static void set_verdict(struct roster *r, enum message_outcome outcome, int exit
 
 static void explain_loss(struct roster *r, const struct roster_event *e)
 {
-    explain_change(r, e->type == ROSTER_EV_LEAVE ? "%s leaves: %s" : "lost %s: %s", e->who->name,
+    explain_change(r, e->type == ROSTER_EV_LEAVE ? "%s left: %s" : "lost %s: %s", e->who->name,
                    e->text);
 }
 
@@ -255,7 +255,7 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
         explain_loss(r, e);
     size_t n = strlen(r->change);
     snprintf(r->change + n, sizeof r->change - n,
-             "; %" PRIu32 " of at least %" PRIu32 " nodes are left", r->n_here + r->n_away,
+             "; %" PRIu32 " of at least %" PRIu32 " nodes remain", r->n_here + r->n_away,
              r->terms.min_nodes);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
                 e->who != NULL ? e->who->name : "");
@@ -263,7 +263,7 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
 
 static void blame_host(struct roster *r, const struct roster_event *e)
 {
-    explain_change(r, "%s, where the nodes meet, leaves: %s", e->who->name, e->text);
+    explain_change(r, "the rendezvous host %s is shutting down: %s", e->who->name, e->text);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, e->who->name);
 }
 
@@ -271,9 +271,12 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
 {
     bool first = r->generation == MESSAGE_NO_GENERATION;
     (void)e;
-    explain_change(r, "%" PRIu32 " of at least %" PRIu32 " nodes are here after %" PRIu64 " s",
-                   r->n_here, r->terms.min_nodes,
-                   (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000);
+    explain_change(
+        r,
+        "timed out after %" PRIu64 " s waiting for nodes: %" PRIu32 " of at least %" PRIu32
+        " have joined; start the others with the same --rdzv-id and --rdzv-endpoint, or raise %s",
+        (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000, r->n_here,
+        r->terms.min_nodes, first ? "--start-timeout" : "--rejoin-timeout");
     set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
                 MESSAGE_NO_RANK, "");
 }
@@ -281,9 +284,10 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
 static void blame_silence(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain_change(
-        r, "generation %" PRIu32 " could not begin: nobody has agreed to it for %" PRIu64 " s",
-        r->generation, r->limits.confirm_ms / 1000);
+    explain_change(r,
+                   "generation %" PRIu32 " could not start: timed out after %" PRIu64
+                   " s waiting for its confirmation by etcd",
+                   r->generation, r->limits.confirm_ms / 1000);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, "");
 }
 
@@ -297,7 +301,7 @@ static void take_verdict(struct roster *r, const struct roster_event *e)
 static void praise(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain_change(r, "all ranks ended well");
+    explain_change(r, "all ranks succeeded");
     set_verdict(r, MESSAGE_WELL, 0, MESSAGE_NO_RANK, "");
 }
 
@@ -322,15 +326,18 @@ static void note_join(struct roster *r, const struct roster_event *e)
 static void note_checkpoint(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain_change(r, "the ranks have saved their state, others join");
+    explain_change(r, "the ranks have saved their state; admitting new nodes");
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
 static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    explain_change(r, "not all ranks have saved their state in %" PRIu64 " ms, others join",
-                   r->terms.admit_timeout_ms);
+    explain_change(
+        r,
+        "timed out after %" PRIu64
+        " ms waiting for all ranks to save their state (--admit-timeout); admitting new nodes",
+        r->terms.admit_timeout_ms);
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
@@ -357,13 +364,13 @@ static void note_loss(struct roster *r, const struct roster_event *e)
 /* Somebody wants it so: no failure, and no budget is asked. */
 static void note_restart(struct roster *r, const struct roster_event *e)
 {
-    explain_change(r, "a restart was asked for on %s", e->who->name);
+    explain_change(r, "restart requested on %s", e->who->name);
     set_cause(r, MESSAGE_WHY_RESTART);
 }
 
 static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 {
-    explain_change(r, "the ranks on %s are gone", e->who->name);
+    explain_change(r, "the ranks on %s have exited", e->who->name);
     set_cause(r, MESSAGE_WHY_ORDER);
 }
 
@@ -489,8 +496,7 @@ static void add_exclusion(struct roster *r)
 {
     const size_t n = strlen(r->change);
     if (r->newly_excluded[0] != '\0')
-        snprintf(r->change + n, sizeof r->change - n, "; %s takes no part any more",
-                 r->newly_excluded);
+        snprintf(r->change + n, sizeof r->change - n, "; %s is excluded", r->newly_excluded);
 }
 
 /* Too many, and it is one node less, as if it had left. */

@@ -47,7 +47,7 @@ static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
 {
     if (r->nodes[slot].link == 0)
         return;
-    snprintf(r->note, sizeof r->note, "%s was given up: %s", r->nodes[slot].name, why);
+    snprintf(r->note, sizeof r->note, "node %s was evicted: %s", r->nodes[slot].name, why);
     roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
 }
 
@@ -74,7 +74,7 @@ static void lose_those_away(struct roster *r, uint64_t now_ms)
     uint32_t slot;
     while ((slot = r->lists[LIST_AWAY].first) != ROSTER_NO_SLOT &&
            now_ms - r->nodes[slot].since_ms >= return_ms(r))
-        lose_node(r, slot, now_ms, "its connection ended");
+        lose_node(r, slot, now_ms, "its connection was lost");
 }
 
 static uint64_t silence_ms(const struct roster *r)
@@ -88,7 +88,7 @@ static void lose_the_silent(struct roster *r, uint64_t now_ms)
     while ((slot = r->lists[LIST_HEARD].first) != ROSTER_NO_SLOT &&
            now_ms - r->nodes[slot].since_ms >= silence_ms(r)) {
         char why[64];
-        snprintf(why, sizeof why, "nothing heard of it for %" PRIu64 " ms",
+        snprintf(why, sizeof why, "no keep-alive for %" PRIu64 " ms",
                  now_ms - r->nodes[slot].since_ms);
         tell_given_up(r, slot, why);
         lose_node(r, slot, now_ms, why);
@@ -100,7 +100,7 @@ static void lose_the_absent(struct roster *r, uint64_t now_ms)
     uint32_t slot;
     while ((slot = r->lists[LIST_ABSENT].first) != ROSTER_NO_SLOT &&
            now_ms - r->nodes[slot].since_ms >= r->limits.absent_ms)
-        lose_node(r, slot, now_ms, "it did not come when the roster had moved");
+        lose_node(r, slot, now_ms, "it did not reconnect after the failover of the coordinator");
 }
 
 static bool is_due(const struct roster *r, uint64_t now_ms)
@@ -113,14 +113,14 @@ static void condemn_the_slow(struct roster *r, uint64_t now_ms)
     r->deadline_ms = CO_NEVER_MS; /* theirs is their lease */
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
-            condemn_node(r, i, now_ms, "its ranks do not stop");
+            condemn_node(r, i, now_ms, "timed out waiting for its ranks to stop");
 }
 
 static void condemn_the_leader(struct roster *r, uint64_t now_ms)
 {
     r->deadline_ms = CO_NEVER_MS;
     if (r->leader != ROSTER_NO_SLOT)
-        condemn_node(r, r->leader, now_ms, "it does not open the store");
+        condemn_node(r, r->leader, now_ms, "timed out waiting for it to open the store");
 }
 
 static void take_time(struct roster *r, uint64_t now_ms)
@@ -214,13 +214,13 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t
         *ret_again = true;
         snprintf(r->note, sizeof r->note,
                  "%s has ranks of generation %" PRIu32
-                 ", which has ended: the node was lost meanwhile, or its coordinator was",
+                 ", which has ended: the node was declared lost, or its coordinator was replaced",
                  h->name, h->resumes);
     } else if (h->terms.min_nodes != t->min_nodes || h->terms.max_nodes != t->max_nodes) {
         *ret_why = MESSAGE_REFUSED_TERMS;
         snprintf(r->note, sizeof r->note,
                  "%s was started with --nnodes=%" PRIu32 ":%" PRIu32 ", %s with --nnodes=%" PRIu32
-                 ":%" PRIu32,
+                 ":%" PRIu32 ": use the same --nnodes on all nodes",
                  h->name, h->terms.min_nodes, h->terms.max_nodes, r->founder, t->min_nodes,
                  t->max_nodes);
     } else if (rival != ROSTER_NO_SLOT) {
@@ -229,15 +229,17 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t
         *ret_again =
             n->link == 0 || (n->in == LIST_HEARD &&
                              now_ms - n->since_ms > r->limits.heartbeat_ms + r->limits.margin_ms);
-        snprintf(r->note, sizeof r->note, "%s and %s both have --node-rank=%" PRId32, n->name,
-                 h->name, h->node_rank);
+        snprintf(r->note, sizeof r->note,
+                 "%s and %s were both started with --node-rank=%" PRId32 ": give each node its own",
+                 n->name, h->name, h->node_rank);
     } else if (h->keeps_rank_0 && r->keeper[0] != '\0') {
         *ret_why = MESSAGE_REFUSED_NOT_FIRST;
-        snprintf(r->note, sizeof r->note, "%s and %s both want rank 0 to be theirs", r->keeper,
-                 h->name);
+        snprintf(r->note, sizeof r->note,
+                 "%s and %s were both started with --node-rank 0: give each node its own",
+                 r->keeper, h->name);
     } else if (r->n_nodes >= r->limits.max_nodes) {
         *ret_why = MESSAGE_REFUSED_FULL;
-        snprintf(r->note, sizeof r->note, "%" PRIu32 " nodes are here, no more are taken",
+        snprintf(r->note, sizeof r->note, "%" PRIu32 " nodes have joined, which is the maximum",
                  r->n_nodes);
     } else {
         return true;
@@ -289,7 +291,7 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
         return;
     }
     if (roster_admit(r, h, local, now_ms, &slot) < 0) {
-        roster_tell_refused(r, link, MESSAGE_REFUSED_FULL, true, "no memory for one node more");
+        roster_tell_refused(r, link, MESSAGE_REFUSED_FULL, true, "out of memory");
         return;
     }
     note_founder(r, h);
@@ -304,7 +306,7 @@ static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_inp
     if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
         return slot;
     if (in->message->hello.resumes == MESSAGE_NO_GENERATION)
-        lose_node(r, slot, in->now_ms, "it was given up, and comes again");
+        lose_node(r, slot, in->now_ms, "it restarted (it was evicted before)");
     return ROSTER_NO_SLOT;
 }
 
@@ -537,17 +539,19 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
 static int terms_check(const struct roster *r, const struct message_terms *t, struct co_error *err)
 {
     if (r->limits.heartbeat_ms >= r->limits.lease_ms)
-        return co_fail(err, -EINVAL, "a lease of %" PRIu64 " ms is over before the next heartbeat",
+        return co_fail(err, -EINVAL,
+                       "a lease of %" PRIu64 " ms is shorter than the keep-alive interval",
                        r->limits.lease_ms);
     if (t->min_nodes < 1 || t->min_nodes > t->max_nodes || t->max_nodes > r->limits.max_nodes)
         return co_fail(err, -EINVAL,
-                       "from %" PRIu32 " to %" PRIu32 " nodes make no job; at most %" PRIu32
-                       " are taken",
+                       "invalid number of nodes: minimum %" PRIu32 ", maximum %" PRIu32
+                       "; expected 1 to %" PRIu32,
                        t->min_nodes, t->max_nodes, r->limits.max_nodes);
     if (t->max_restarts > MESSAGE_MAX_RESTARTS)
-        return co_fail(err, -EINVAL, "more than %d restarts are not counted", MESSAGE_MAX_RESTARTS);
+        return co_fail(err, -EINVAL, "too many restarts: expected at most %d",
+                       MESSAGE_MAX_RESTARTS);
     if (t->exclude_after > MESSAGE_MAX_STRIKES)
-        return co_fail(err, -EINVAL, "more than %d failures of a node are not counted",
+        return co_fail(err, -EINVAL, "too many failures of a node: expected at most %d",
                        MESSAGE_MAX_STRIKES);
     return 0;
 }
@@ -571,7 +575,7 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
 {
     co_auto(roster) r = calloc(1, sizeof *r);
     if (r == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     roster_nodes_init(r);
     set_limits(r, limits);
     int rc = terms_check(r, terms, err);
@@ -581,7 +585,7 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
         r->excluded = calloc(ROSTER_MAX_EXCLUDED, sizeof *r->excluded);
     if ((terms->exclude_after > 0 && r->excluded == NULL) || set_terms(r, terms) < 0 ||
         roster_reserve(r, 0) < 0 || roster_nodes_expect(r, expected, n_expected) < 0)
-        return co_fail(err, -ENOMEM, "no memory for a roster");
+        return co_fail(err, -ENOMEM, "out of memory");
     r->state = ROSTER_GATHERING;
     r->generation = MESSAGE_NO_GENERATION;
     r->entered_ms = now_ms;

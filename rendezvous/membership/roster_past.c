@@ -18,8 +18,8 @@ static int check_past(const struct roster *r, const struct roster_past *p, struc
         p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS ||
         p->n_excluded > ROSTER_PAST_EXCLUDED)
         return co_fail(err, -EINVAL,
-                       "no generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
-                       " nodes, at most %" PRIu32 ", can be taken over",
+                       "cannot take over generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
+                       " nodes (maximum %" PRIu32 ")",
                        p->generation, p->world_size, p->n_nodes, r->terms.max_nodes);
     return 0;
 }
@@ -63,8 +63,8 @@ static void take_up(struct roster *r, const struct roster_past *p, uint64_t now_
     r->confirmed = true;
     r->n_members = r->n_seats = p->n_nodes;
     r->world_size = p->world_size;
-    snprintf(r->change, sizeof r->change, "generation %" PRIu32 " goes on with another roster",
-             p->generation);
+    snprintf(r->change, sizeof r->change,
+             "generation %" PRIu32 " continues with another coordinator", p->generation);
 }
 
 int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
@@ -74,7 +74,7 @@ int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now
     if (rc < 0)
         return rc;
     if (roster_reserve_slots(r, past->n_nodes) < 0)
-        return co_fail(err, -ENOMEM, "no memory for %" PRIu32 " nodes", past->n_nodes);
+        return co_fail(err, -ENOMEM, "out of memory");
     take_up(r, past, now_ms);
     restart_policy_resume(&r->budget, past->n_restarts, now_ms);
     exclude_again(r, past);

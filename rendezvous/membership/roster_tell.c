@@ -124,13 +124,13 @@ void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_p
 {
     if (r->terms.exclude_window_ms > 0)
         snprintf(r->farewell, sizeof r->farewell,
-                 "%s takes no part any more: ranks failed there %" PRIu32 " times within %" PRIu64
-                 " s; the job goes on without it",
+                 "node %s excluded: %" PRIu32 " rank failures within %" PRIu64
+                 " s (--exclude-node-after); continuing without it",
                  who->name, r->terms.exclude_after, r->terms.exclude_window_ms / 1000);
     else
         snprintf(r->farewell, sizeof r->farewell,
-                 "%s takes no part any more: ranks failed there %" PRIu32
-                 " times; the job goes on without it",
+                 "node %s excluded: %" PRIu32
+                 " rank failures (--exclude-node-after); continuing without it",
                  who->name, r->terms.exclude_after);
     add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict =
         (struct message_verdict){.outcome = MESSAGE_EXCLUDED,

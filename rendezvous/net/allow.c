@@ -21,14 +21,16 @@ int allow_add(struct allow_list *l, const char *text, struct co_error *err)
         return co_fail(err, -ENOSPC, "more than %d networks", ALLOW_MAX);
     snprintf(host, sizeof host, "%.*s", n < sizeof host ? (int)n : 0, text);
     if (address_parse(host, 0, &address) < 0)
-        return co_fail(err, -EINVAL, "'%.200s' is no ADDR or ADDR/BITS in figures", text);
+        return co_fail(err, -EINVAL, "invalid value '%.200s': expected a numeric ADDR or ADDR/BITS",
+                       text);
     struct allow_net net = {.address = address_as_v6(&address), .n_bits = 128};
     if (text[n] == '/') {
         unsigned prefix = address.ss_family == AF_INET ? V4_PREFIX_BITS : 0;
         int64_t n_bits;
         if (co_parse_int("", text + n + 1, 0, 128 - prefix, &n_bits, NULL) < 0)
-            return co_fail(err, -EINVAL, "'%.200s': '%.200s' is no number of bits, 0 to %u", text,
-                           text + n + 1, 128 - prefix);
+            return co_fail(err, -EINVAL,
+                           "invalid value '%.200s': expected 0 to %u bits, not '%.200s'", text,
+                           128 - prefix, text + n + 1);
         net.n_bits = prefix + (unsigned)n_bits;
     }
     l->nets[l->n++] = net;

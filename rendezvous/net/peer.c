@@ -245,8 +245,9 @@ int peer_find(struct peer *p, const struct sockaddr_storage *ours,
     else if (p->method == PEER_BY_PROC)
         rc = search_proc(ours, theirs, ret);
     if (rc == -ENOENT)
-        return co_fail(err, rc, "no process holds the other end of the connection any more");
+        return co_fail(err, rc, "the process at the other end of the connection has exited");
     if (rc < 0)
-        return co_fail(err, rc, "cannot find out who owns the other end: %s", strerror(-rc));
+        return co_fail(err, rc, "cannot determine the user at the other end of the connection: %s",
+                       strerror(-rc));
     return 0;
 }

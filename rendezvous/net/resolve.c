@@ -119,8 +119,8 @@ static void on_answer(uv_poll_t *poll, int status, int events)
     (void)events;
     int code = code_of(q);
     if (code < 0)
-        snprintf(text, sizeof text, "the name '%.200s' has no address: %s", q->host,
-                 q->failure == 0            ? "none was found"
+        snprintf(text, sizeof text, "cannot resolve '%.200s': %s", q->host,
+                 q->failure == 0            ? "no address found"
                  : q->failure == EAI_SYSTEM ? strerror(q->failure_errno)
                                             : gai_strerror(q->failure));
     if (on_done != NULL)
@@ -177,14 +177,14 @@ int resolve_start(uv_loop_t *loop, const char *host, uint16_t port, resolve_done
     int rc = r == NULL ? -ENOMEM : make_question(host, port, &q);
     if (rc < 0) {
         free(r);
-        return co_fail(err, rc, "cannot look '%.200s' up: %s", host, strerror(-rc));
+        return co_fail(err, rc, "cannot resolve '%.200s': %s", host, strerror(-rc));
     }
     *r = (struct resolve){.question = q, .on_done = on_done, .arg = arg};
     rc = uv_poll_init(loop, &r->poll, q->done_fd);
     if (rc < 0) {
         question_drop(q);
         free(r);
-        return co_fail(err, rc, "cannot look '%.200s' up: %s", host, uv_strerror(rc));
+        return co_fail(err, rc, "cannot resolve '%.200s': %s", host, uv_strerror(rc));
     }
     r->poll.data = r;
     rc = question_begin(q);
@@ -192,7 +192,7 @@ int resolve_start(uv_loop_t *loop, const char *host, uint16_t port, resolve_done
         rc = uv_poll_start(&r->poll, UV_READABLE, on_answer);
     if (rc < 0) {
         resolve_cancel(r);
-        return co_fail(err, rc, "cannot look '%.200s' up: %s", host, strerror(-rc));
+        return co_fail(err, rc, "cannot resolve '%.200s': %s", host, strerror(-rc));
     }
     *ret = r;
     return 0;

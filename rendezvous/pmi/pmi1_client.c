@@ -23,7 +23,7 @@ static int await(const struct pmi1_client *c, short events, uint64_t deadline_ms
         if (n < 0 && errno != EINTR)
             return co_fail(err, -errno, "PMI: %s", strerror(errno));
         if (n == 0 && left_ms >= 0 && co_left_ms(deadline_ms) == 0)
-            return co_fail(err, -ETIMEDOUT, "PMI: no answer in time");
+            return co_fail(err, -ETIMEDOUT, "PMI: timed out waiting for an answer");
     }
 }
 
@@ -55,7 +55,7 @@ static int receive_line(struct pmi1_client *c, uint64_t deadline_ms, size_t *ret
             return rc;
         ssize_t n = read(c->fd, c->in + c->n_in, sizeof c->in - c->n_in);
         if (n == 0)
-            return co_fail(err, -EPIPE, "PMI: the job's starter has closed the socket");
+            return co_fail(err, -EPIPE, "PMI: the launcher closed the connection");
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return co_fail(err, -errno, "PMI: %s", strerror(errno));
         c->n_in += n > 0 ? (size_t)n : 0;
@@ -82,7 +82,7 @@ __attribute__((format(printf, 6, 7))) static int ask(struct pmi1_client *c, cons
     if (rc == 0)
         rc = pmi1_parse(c->in, n_reply, ret, err);
     if (rc == 0 && !pmi1_says(ret, "cmd", reply))
-        rc = co_fail(err, -EPROTO, "PMI: '%.*s' is no answer to '%.40s'",
+        rc = co_fail(err, -EPROTO, "PMI: invalid answer '%.*s' to '%.40s'",
                      (int)(n_reply < 60 ? n_reply : 60), (const char *)c->in, format);
     return rc;
 }
@@ -106,14 +106,14 @@ static int refusal_report(const struct pmi1_line *line, const char *what, struct
 {
     struct wire_bytes text = {(const uint8_t *)"", 0};
     pmi1_find(line, "msg", &text);
-    return co_fail(err, -EPROTO, "PMI: %s is refused: %.*s", what,
+    return co_fail(err, -EPROTO, "PMI: the launcher refused %s: %.*s", what,
                    (int)(text.len < 100 ? text.len : 100), (const char *)text.at);
 }
 
 static int copy_value(struct wire_bytes value, char *to, size_t n, struct co_error *err)
 {
     if (value.len >= n)
-        return co_fail(err, -ENOSPC, "PMI: a value has %zu bytes", value.len);
+        return co_fail(err, -ENOSPC, "PMI: a value of %zu bytes is too long", value.len);
     memcpy(to, value.at, value.len);
     to[value.len] = '\0';
     return 0;
@@ -172,7 +172,7 @@ int pmi1_client_get(struct pmi1_client *c, const char *key, char *value, size_t 
     int rc =
         ask(c, "get_result", &line, deadline_ms, err, "cmd=get kvsname=%s key=%s\n", c->name, key);
     if (rc == 0 && (is_refused(&line) || !pmi1_find(&line, "value", &found)))
-        rc = co_fail(err, -ENOENT, "PMI: nobody has put '%.60s'", key);
+        rc = co_fail(err, -ENOENT, "PMI: no such key: '%.60s'", key);
     if (rc == 0)
         rc = copy_value(found, value, n, err);
     forget(c);

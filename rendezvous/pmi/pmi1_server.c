@@ -148,7 +148,7 @@ static int do_put(const struct question *q)
 {
     struct wire_bytes key, value;
     if (!pmi1_find(q->line, "key", &key) || !pmi1_find(q->line, "value", &value))
-        return co_fail(q->err, -EPROTO, "a put of PMI lacks its key or value");
+        return co_fail(q->err, -EPROTO, "PMI: a put without key or value");
     if (!pmi1_says(q->line, "kvsname", q->s->place.name))
         return refuse_put(q->c, "no_such_kvsname");
     if (key.len == 0 || key.len >= PMI1_KEY_BYTES || value.len >= PMI1_VALUE_BYTES ||
@@ -164,7 +164,7 @@ static int do_get(const struct question *q)
 {
     struct wire_bytes key;
     if (!pmi1_find(q->line, "key", &key))
-        return co_fail(q->err, -EPROTO, "a get of PMI lacks its key");
+        return co_fail(q->err, -EPROTO, "PMI: a get without key");
     if (!pmi1_says(q->line, "kvsname", q->s->place.name))
         return answer_line(q->c, "cmd=get_result rc=-1 msg=no_such_kvsname value=unknown\n");
     if (key.len >= PMI1_KEY_BYTES)
@@ -179,7 +179,7 @@ static int do_get(const struct question *q)
 static int do_barrier_in(const struct question *q)
 {
     if (q->c->rank.in_barrier)
-        return co_fail(q->err, -EPROTO, "a rank is in PMI's barrier twice");
+        return co_fail(q->err, -EPROTO, "PMI: a rank entered the barrier twice");
     q->c->rank.in_barrier = true;
     q->s->n_in_barrier++;
     return 0;
@@ -263,7 +263,7 @@ static int run_line(struct pmi1_server *s, struct client *c, const uint8_t *byte
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (pmi1_says(&line, "cmd", commands[i].name))
             return commands[i].run(&(struct question){s, c, &line, err});
-    return co_fail(err, -EPROTO, "PMI-1 has no '%.*s'", (int)(len < 60 ? len : 60),
+    return co_fail(err, -EPROTO, "PMI: unknown command '%.*s'", (int)(len < 60 ? len : 60),
                    (const char *)bytes);
 }
 
@@ -284,8 +284,8 @@ int pmi1_server_feed(struct pmi1_server *s, int local_rank, const uint8_t *bytes
     if (rc == -EAGAIN)
         return 0;
     if (rc == -ENOSPC)
-        return co_fail(err, rc, "it does not read PMI's answers");
-    return rc == -ENOMEM ? co_fail(err, rc, "no memory for PMI") : rc;
+        return co_fail(err, rc, "PMI: the rank does not read the answers");
+    return rc == -ENOMEM ? co_fail(err, rc, "out of memory") : rc;
 }
 
 struct co_buf *pmi1_server_out(struct pmi1_server *s, int local_rank)
@@ -332,7 +332,8 @@ int pmi1_server_set_nodes(struct pmi1_server *s, const uint32_t *n_ranks, int n_
     for (int i = 0; i < n_nodes; i++)
         world_size += n_ranks[i];
     if (world_size != (uint64_t)s->place.world_size)
-        return co_fail(err, -EINVAL, "the nodes have %" PRIu64 " ranks together, the job %d",
+        return co_fail(err, -EINVAL,
+                       "PMI: the nodes have %" PRIu64 " ranks in total, but the job has %d",
                        world_size, s->place.world_size);
     int rc = 0;
     if (pmi1_print_mapping(n_ranks, n_nodes, text, sizeof text) == 0)
@@ -364,13 +365,13 @@ int pmi1_server_learn(struct pmi1_server *s, const uint8_t *bytes, size_t len, s
     size_t n_line;
     while (len > 0) {
         if (pmi1_next_line(bytes, len, &n_line, err) < 0)
-            return co_fail(err, -EPROTO, "what another node has put is cut off");
+            return co_fail(err, -EPROTO, "PMI: the keys of another node are truncated");
         int rc = pmi1_parse(bytes, n_line, &line, err);
         if (rc < 0)
             return rc;
         if (line.n != 1 || line.words[0].name.len >= PMI1_KEY_BYTES ||
             line.words[0].value.len >= PMI1_VALUE_BYTES)
-            return co_fail(err, -EPROTO, "what another node has put is no key with a value");
+            return co_fail(err, -EPROTO, "PMI: invalid key or value from another node");
         rc = store_set(s->kvs, line.words[0].name, line.words[0].value, err);
         if (rc < 0)
             return rc;
@@ -411,7 +412,7 @@ int pmi1_server_create(const struct pmi1_place *place, struct pmi1_server **ret,
     const uint32_t n_local = (uint32_t)place->n_local;
     struct pmi1_server *s = calloc(1, sizeof *s + (size_t)place->n_local * sizeof s->clients[0]);
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory for PMI");
+        return co_fail(err, -ENOMEM, "out of memory");
     s->place = *place;
     int rc = store_create(&limits, place->seed, NULL, NULL, &s->kvs, err); /* nobody waits */
     if (rc == 0 && place->n_nodes == 1)

@@ -12,11 +12,11 @@ enum { SHOWN_BYTES = 40 }; /* of what is wrong, in messages */
 static int check_bytes(const uint8_t *bytes, size_t len, struct co_error *err)
 {
     if (len >= PMI1_LINE_BYTES)
-        return co_fail(err, -EPROTO, "a line of PMI has %zu bytes, and %d are the most", len,
+        return co_fail(err, -EPROTO, "PMI: a line has %zu bytes: expected at most %d", len,
                        PMI1_LINE_BYTES - 1);
     for (size_t i = 0; i < len; i++)
         if (bytes[i] < ' ' || bytes[i] == 0x7f)
-            return co_fail(err, -EPROTO, "a line of PMI holds the control character %u", bytes[i]);
+            return co_fail(err, -EPROTO, "PMI: a line contains the control character %u", bytes[i]);
     return 0;
 }
 
@@ -25,10 +25,10 @@ static int add_word(const uint8_t *word, size_t len, struct pmi1_line *ret, stru
     const uint8_t *equals = memchr(word, '=', len);
     const size_t n_name = equals != NULL ? (size_t)(equals - word) : len;
     if (n_name == 0)
-        return co_fail(err, -EPROTO, "a word of PMI has no name: '%.*s'",
+        return co_fail(err, -EPROTO, "PMI: a word is not NAME=VALUE: '%.*s'",
                        (int)(len < SHOWN_BYTES ? len : SHOWN_BYTES), (const char *)word);
     if (ret->n == PMI1_MAX_WORDS)
-        return co_fail(err, -EPROTO, "a line of PMI has more than %d words", PMI1_MAX_WORDS);
+        return co_fail(err, -EPROTO, "PMI: a line has more than %d words", PMI1_MAX_WORDS);
     ret->words[ret->n].name = (struct wire_bytes){word, n_name};
     ret->words[ret->n].value =
         (struct wire_bytes){word + n_name + (equals != NULL), len - n_name - (equals != NULL)};
@@ -48,7 +48,7 @@ int pmi1_parse(const uint8_t *bytes, size_t len, struct pmi1_line *ret, struct c
         at += n + 1;
     }
     if (rc == 0 && ret->n == 0)
-        return co_fail(err, -EPROTO, "a line of PMI is empty");
+        return co_fail(err, -EPROTO, "PMI: a line is empty");
     return rc;
 }
 
@@ -81,9 +81,9 @@ int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int m
     char text[24];
     int64_t number;
     if (!pmi1_find(line, name, &value))
-        return co_fail(err, -EPROTO, "a line of PMI lacks '%s'", name);
+        return co_fail(err, -EPROTO, "PMI: a line lacks '%s'", name);
     if (value.len >= sizeof text)
-        return co_fail(err, -EPROTO, "%s has %zu digits", name, value.len);
+        return co_fail(err, -EPROTO, "PMI: %s has %zu digits", name, value.len);
     memcpy(text, value.at, value.len);
     text[value.len] = '\0';
     if (co_parse_int(name, text, min, max, &number, err) < 0)
@@ -109,6 +109,6 @@ int pmi1_next_line(const uint8_t *bytes, size_t len, size_t *ret_len, struct co_
         return 0;
     }
     if (len >= PMI1_LINE_BYTES)
-        return co_fail(err, -EPROTO, "a line of PMI has more than %d bytes", PMI1_LINE_BYTES);
+        return co_fail(err, -EPROTO, "PMI: a line has more than %d bytes", PMI1_LINE_BYTES);
     return -EAGAIN;
 }

@@ -185,8 +185,8 @@ static void drop_largest(struct conn_host *h)
         if (c->n_buffer_bytes > largest->n_buffer_bytes)
             largest = c;
     conn_drop(largest,
-              "dropped with %" PRIu64 " bytes unsent or incomplete: all clients hold %" PRIu64
-              " (at most %" PRIu64 ")",
+              "dropped with %" PRIu64 " bytes unsent or incomplete: all clients use %" PRIu64
+              " (at most %" PRIu64 "); raise --max-memory",
               largest->n_buffer_bytes, h->n_buffer_bytes, h->max_buffer_bytes);
 }
 
@@ -236,7 +236,7 @@ static bool need_slow(struct conn *c)
         return true;
     struct slow *slow = malloc(sizeof *slow);
     if (slow == NULL) {
-        conn_drop(c, "no memory for a slow client");
+        conn_drop(c, "out of memory");
         return false;
     }
     uv_timer_init(c->host->loop, &slow->timer);
@@ -307,7 +307,7 @@ static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *byt
     uv_os_fd_t fd;
     int copy = uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) {
-        conn_drop(c, "no descriptor to hand it over");
+        conn_drop(c, "out of file descriptors; raise the limit with ulimit -n");
         return;
     }
     conn_close(c);
@@ -330,9 +330,9 @@ static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
     else if (protocol != PROTOCOL_STORE)
         hand_over(c, protocol, bytes, len);
     else if (c->host->max_clients == 0)
-        conn_drop(c, "refused: a client of a store, and there is none at this port");
+        conn_drop(c, "refused: a store client, but this port serves no store");
     else if (c->host->n_clients >= c->host->max_clients)
-        conn_drop(c, "refused: there are %u clients", c->host->max_clients);
+        conn_drop(c, "refused: %u clients are connected, the maximum", c->host->max_clients);
     else
         become_client(c);
     return c->is_store;
@@ -376,7 +376,7 @@ void conn_serve_late(struct conn_host *h)
 static void keep(struct conn *c, const uint8_t *bytes, size_t len)
 {
     if (!c->closing && co_buf_append(&c->in, bytes, len) < 0)
-        conn_drop(c, "no memory for a request");
+        conn_drop(c, "out of memory");
 }
 
 /* Requests are run where they were read. What is kept of an incomplete one goes in front of the
@@ -414,7 +414,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
     if (n_read == 0)
         return;
     if (n_read == UV_ENOBUFS) {
-        conn_drop(c, "no memory for a request");
+        conn_drop(c, "out of memory");
     } else if (n_read < 0) {
         /* gone; what it was owed it may still read, if it only closed its half */
         conn_flush_all(c->host);
@@ -446,7 +446,9 @@ static void on_timer(uv_timer_t *timer)
         session_decide_a(&c->session);
         feed_kept(c);
     } else {
-        conn_drop(c, "a request is not complete after %" PRIu64 " ms: %zu bytes came",
+        conn_drop(c,
+                  "timed out after %" PRIu64
+                  " ms waiting for the rest of a request: received %zu bytes",
                   c->host->mid_frame_ms, co_buf_len(&c->in));
     }
 }
@@ -503,7 +505,7 @@ static void replies_flush(struct conn *c)
 {
     unmark_unsent(c);
     if (c->session.no_memory) {
-        conn_drop(c, "no memory for a reply");
+        conn_drop(c, "out of memory");
         return;
     }
     if (!send_now(c)) {

@@ -46,28 +46,29 @@ int page_stats_prometheus(const struct stats *s, struct co_buf *out)
         const char *name, *type, *help;
         uint64_t value;
     } metrics[] = {
-        {"clients", "gauge", "Clients of the store that are connected.", s->n_clients},
-        {"clients_limit", "gauge", "How many clients may be.", s->max_clients},
+        {"clients", "gauge", "Connected clients of the store.", s->n_clients},
+        {"clients_limit", "gauge", "Maximum number of clients.", s->max_clients},
         {"connections_total", "counter", "Connections accepted.", s->n_connections},
-        {"refused_total", "counter", "Connections not let in, or closed for bad bytes or a limit.",
-         s->n_refused},
+        {"refused_total", "counter",
+         "Connections refused, or closed because of invalid input or a limit.", s->n_refused},
         {"keys", "gauge", "Keys in the store.", s->n_keys},
-        {"store_bytes", "gauge", "Memory of keys, values and waiting.", s->n_store_bytes},
-        {"store_bytes_limit", "gauge", "How much that may be.", s->max_store_bytes},
-        {"buffer_bytes", "gauge", "Memory of requests and replies on their way.",
+        {"store_bytes", "gauge", "Memory used by keys, values and waiting clients.",
+         s->n_store_bytes},
+        {"store_bytes_limit", "gauge", "Maximum of that memory.", s->max_store_bytes},
+        {"buffer_bytes", "gauge", "Memory used by requests and replies in transit.",
          s->n_buffer_bytes},
-        {"buffer_bytes_limit", "gauge", "How much that may be.", s->max_buffer_bytes},
-        {"http_requests_total", "counter", "HTTP requests answered, this one too.",
+        {"buffer_bytes_limit", "gauge", "Maximum of that memory.", s->max_buffer_bytes},
+        {"http_requests_total", "counter", "HTTP requests answered, including this one.",
          s->n_http_requests},
     };
-    page_metric_head(&p, "info", "gauge", "The program's version.");
+    page_metric_head(&p, "info", "gauge", "Version of ddp-rendezvous.");
     page_print(&p, "ddp_rendezvous_info{version=\"%s\"} 1\n", s->version);
-    page_metric_head(&p, "uptime_seconds", "gauge", "Time since the start.");
+    page_metric_head(&p, "uptime_seconds", "gauge", "Time since the start of ddp-rendezvous.");
     page_print(&p, "ddp_rendezvous_uptime_seconds %" PRIu64 ".%03" PRIu64 "\n", s->uptime_ms / 1000,
                s->uptime_ms % 1000);
     for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
         page_metric(&p, metrics[i].name, metrics[i].type, metrics[i].help, metrics[i].value);
-    page_metric_head(&p, "requests_total", "counter", "Requests to the store that were done.");
+    page_metric_head(&p, "requests_total", "counter", "Completed requests to the store.");
     for (int op = 0; op < WIRE_N_OPS; op++)
         page_print(&p, "ddp_rendezvous_requests_total{op=\"%s\"} %" PRIu64 "\n",
                    codec_op_name((enum wire_op)op), s->n_requests[op]);

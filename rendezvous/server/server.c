@@ -85,7 +85,8 @@ static void report_text(struct server *s, const char *text)
     }
     s->refused_next_ms = now_ms + REFUSED_EVERY_MS;
     char with_count[CO_ERROR_TEXT_BYTES];
-    snprintf(with_count, sizeof with_count, "%s (and %u others before)", text, s->n_refused_untold);
+    snprintf(with_count, sizeof with_count, "%s (and %u more before it)", text,
+             s->n_refused_untold);
     s->opts.on_refused(s->opts.arg, s->n_refused_untold > 0 ? with_count : text);
     s->n_refused_untold = 0;
 }
@@ -111,8 +112,8 @@ static bool is_of_ours(struct server *s, struct conn *c, const struct sockaddr_s
         return false;
     }
     if (owner.uid != geteuid() && owner.uid != 0) {
-        conn_drop(c, "refused: it belongs to uid %u, the store to uid %u", (unsigned)owner.uid,
-                  (unsigned)geteuid());
+        conn_drop(c, "refused: it belongs to user ID %u, the store to user ID %u",
+                  (unsigned)owner.uid, (unsigned)geteuid());
         return false;
     }
     return true;
@@ -138,7 +139,7 @@ static bool may_stay(struct server *s, struct conn *c)
     if (address_is_loopback(&theirs))
         return is_of_ours(s, c, &ours, &theirs);
     if (s->opts.allow != NULL)
-        conn_drop(c, "refused: its address is not allowed");
+        conn_drop(c, "refused: its address is not in --allow");
     return s->opts.allow == NULL;
 }
 
@@ -147,7 +148,7 @@ static bool may_stay(struct server *s, struct conn *c)
 static void report_not_accepted(struct server *s, int rc)
 {
     char text[128];
-    snprintf(text, sizeof text, "a client could not be accepted: %s", uv_strerror(rc));
+    snprintf(text, sizeof text, "cannot accept a client: %s", uv_strerror(rc));
     report_text(s, text);
 }
 
@@ -165,7 +166,7 @@ static void accept_one(struct listener *l)
     s->n_connections++;
     uint32_t n_spare = s->opts.http ? SPARE_FOR_HTTP : 0;
     if (s->host.n_conns > s->opts.max_clients + n_spare)
-        conn_drop(c, "refused: there are %u clients", s->opts.max_clients);
+        conn_drop(c, "refused: %u clients are connected, the maximum", s->opts.max_clients);
     else if (may_stay(s, c))
         conn_start(c);
 }
@@ -222,8 +223,8 @@ static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, cons
         close(fd);
         s->n_refused++;
         report_text(s, protocol == PROTOCOL_CONTROL
-                           ? "refused: a control connection; no job is managed here"
-                           : "refused: an HTTP request, which is not answered here");
+                           ? "refused: a control connection, but this port manages no jobs"
+                           : "refused: an HTTP request, but this port does not serve HTTP");
     }
 }
 
@@ -396,7 +397,9 @@ static int fill_opts(struct server_opts *opts, struct co_error *err)
     if (opts->mid_frame_ms == 0)
         opts->mid_frame_ms = 30000;
     if (opts->max_value_bytes < SERVER_MIN_VALUE_BYTES)
-        return co_fail(err, -EINVAL, "the store must take values of 8 MiB, as torch's does");
+        return co_fail(
+            err, -EINVAL,
+            "invalid maximum of values: the store must accept values of 8 MiB, as PyTorch's does");
     return 0;
 }
 
@@ -416,7 +419,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
     if (s == NULL || scratch == NULL) {
         free(s);
         free(scratch);
-        return co_fail(err, -ENOMEM, "no memory for a store's server");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     s->opts = *opts;
     s->host = (struct conn_host){
@@ -469,8 +472,8 @@ int server_create(uv_loop_t *loop, const struct server_opts *given, struct serve
     uv_idle_init(loop, &s->idle);
     uv_prepare_start(&s->prepare, on_prepare);
     if (s->peer.method == PEER_BY_NOTHING)
-        report_text(s,
-                    "this system does not tell whose a connection is: all users of it are served");
+        report_text(s, "cannot determine the user of a connection on this system: the store "
+                       "accepts all local users");
     *ret_server = s;
     return 0;
 }
@@ -521,7 +524,7 @@ int server_listen(struct server *s, const char *text, uint16_t port,
                        text);
     struct listener *l = listener_create(s);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a listener");
+        return co_fail(err, -ENOMEM, "out of memory");
     /* a bind that fails may tell so only when asked to listen */
     int rc = listener_start(l, uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0), ret_bound);
     char owner[PORT_OWNER_BYTES] = "";
@@ -546,17 +549,17 @@ static bool is_listener(int fd)
 int server_adopt(struct server *s, int fd, struct sockaddr_storage *ret_bound, struct co_error *err)
 {
     if (!is_listener(fd))
-        return co_fail(err, -EINVAL, "descriptor %d is no TCP socket that listens", fd);
+        return co_fail(err, -EINVAL, "file descriptor %d is not a listening TCP socket", fd);
     struct listener *l = listener_create(s);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a listener");
+        return co_fail(err, -ENOMEM, "out of memory");
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* until it is certain, the caller's stays open */
     int rc = copy < 0 ? -errno : uv_tcp_open(&l->tcp, copy);
     if (rc < 0 && copy >= 0)
         close(copy);
     rc = listener_start(l, rc, ret_bound);
     if (rc < 0)
-        return co_fail(err, rc, "cannot listen on descriptor %d: %s", fd, uv_strerror(rc));
+        return co_fail(err, rc, "cannot listen on file descriptor %d: %s", fd, uv_strerror(rc));
     close(fd);
     return 0;
 }

@@ -90,7 +90,8 @@ static int unknown_opcode(const struct codec *c, uint8_t opcode, struct co_error
     if (c->dialect == CODEC_C)
         return co_fail(err, -EPROTO, "unknown opcode %u", opcode);
     return co_fail(err, -EPROTO, "unknown opcode %u%s", opcode,
-                   opcode >= N_OPS_B ? ": the client did not begin as torch 2.2 and later do" : "");
+                   opcode >= N_OPS_B ? ": the client did not start as PyTorch 2.2 and later do"
+                                     : "");
 }
 
 static int read_opcode(struct codec *c, uint8_t opcode, struct co_error *err)

@@ -37,15 +37,15 @@ void session_on_wake(struct store_waiter *w, void *arg)
 
 static int no_memory(int rc, struct co_error *err)
 {
-    return rc == 0 ? 0 : co_fail(err, rc, "no memory for a reply");
+    return rc == 0 ? 0 : co_fail(err, rc, "out of memory");
 }
 
 static int check_reply_bytes(const struct session *s, uint64_t n_bytes, struct co_error *err)
 {
     if (n_bytes <= s->host->max_reply_bytes)
         return 0;
-    return co_fail(err, -ENOSPC, "a reply of %" PRIu64 " bytes (at most %" PRIu64 ")", n_bytes,
-                   s->host->max_reply_bytes);
+    return co_fail(err, -ENOSPC, "a reply of %" PRIu64 " bytes exceeds the maximum of %" PRIu64,
+                   n_bytes, s->host->max_reply_bytes);
 }
 
 static int reply_value(struct session *s, struct wire_bytes value, struct co_error *err)
@@ -296,7 +296,7 @@ int session_feed(struct session *s, const uint8_t *bytes, size_t len, size_t *re
     *ret_used = 0;
     for (;; max_work = s->host->max_work) {
         if (s->no_memory)
-            return co_fail(err, -ENOMEM, "no memory for a reply");
+            return co_fail(err, -ENOMEM, "out of memory");
         if (co_buf_len(&s->out) >= s->host->high_water_bytes)
             return SESSION_CHOKED;
         if (*ret_used == len)

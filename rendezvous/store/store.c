@@ -60,7 +60,9 @@ struct store {
 static int charge(struct store *s, size_t n, struct co_error *err)
 {
     if (n + MALLOC_OVERHEAD > s->limits.max_bytes - s->n_bytes)
-        return co_fail(err, -ENOSPC, "the store is full: %" PRIu64 " of %" PRIu64 " bytes in use",
+        return co_fail(err, -ENOSPC,
+                       "the store is full: %" PRIu64 " of %" PRIu64
+                       " bytes in use; delete keys, or raise --max-memory",
                        s->n_bytes, s->limits.max_bytes);
     s->n_bytes += n + MALLOC_OVERHEAD;
     return 0;
@@ -74,7 +76,7 @@ static int counted_malloc(struct store *s, size_t n, void *ret_block, struct co_
     void *block = malloc(n);
     if (block == NULL) {
         s->n_bytes -= n + MALLOC_OVERHEAD;
-        return co_fail(err, -ENOMEM, "no memory for %zu bytes in the store", n);
+        return co_fail(err, -ENOMEM, "out of memory for %zu bytes in the store", n);
     }
     memcpy(ret_block, &block, sizeof block);
     return 0;
@@ -161,9 +163,9 @@ static int obtain(struct store *s, struct wire_bytes name, struct store_name **r
         return 0;
     }
     if (s->n_names >= s->limits.max_names)
-        return co_fail(err, -ENOSPC, "the store is full: %" PRIu64 " names", s->n_names);
+        return co_fail(err, -ENOSPC, "the store is full: %" PRIu64 " keys", s->n_names);
     if (name.len > UINT32_MAX)
-        return co_fail(err, -ENOSPC, "a name of %zu bytes is too long", name.len);
+        return co_fail(err, -ENOSPC, "a key of %zu bytes is too long", name.len);
     int rc = counted_malloc(s, sizeof *n + name.len, &n, err);
     if (rc < 0)
         return rc;
@@ -260,7 +262,7 @@ int store_wait_begin(struct store *s, struct store_waiter *w, size_t n_names, st
     if (n_names <= 1)
         return 0;
     if (n_names > SIZE_MAX / sizeof *w->many)
-        return co_fail(err, -ENOMEM, "no memory to wait for %zu names", n_names);
+        return co_fail(err, -ENOMEM, "out of memory");
     int rc = counted_malloc(s, n_names * sizeof *w->many, &w->many, err);
     if (rc == 0)
         w->max_links = n_names;
@@ -374,7 +376,7 @@ int store_append(struct store *s, struct wire_bytes key, struct wire_bytes tail,
         return rc;
     if (tail.len > n->value_cap - n->value_len) {
         if (tail.len > SIZE_MAX / 4 - n->value_len)
-            rc = co_fail(err, -ENOMEM, "no memory for a longer value");
+            rc = co_fail(err, -ENOMEM, "out of memory");
         else /* half as much again, so that many small pieces cost little */
             rc = reserve_value(s, n, n->value_len + tail.len + n->value_len / 2, err);
         if (rc < 0) {
@@ -432,9 +434,9 @@ static int parse_counter(struct wire_bytes text, int64_t *ret_value, struct co_e
                !__builtin_add_overflow(value, negative ? -digit : digit, &value);
     }
     if (i == first_digit)
-        return co_fail(err, -EINVAL, "cannot add to a value that is no number");
+        return co_fail(err, -EINVAL, "cannot add to a value that is not a number");
     if (!fits)
-        return co_fail(err, -ERANGE, "cannot add to a number of more than 64 bits");
+        return co_fail(err, -ERANGE, "cannot add to a number that exceeds 64 bits");
     *ret_value = value;
     return 0;
 }
@@ -603,7 +605,7 @@ int store_create(const struct store_limits *limits, uint64_t seed,
     if (s == NULL || slots == NULL) {
         free(s);
         free(slots);
-        return co_fail(err, -ENOMEM, "no memory for a store");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     *s = (struct store){.limits = *limits,
                         .seed = seed,

@@ -41,7 +41,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(self.store("set", "k", "value"), b"")
         self.assertEqual(self.store("get", "k"), b"value")
         self.assertEqual(self.store("get", "--raw", "/k"), b"value")
-        self.assertEqual(self.store("get", "--raw", "k", code=1, err="there is no key 'k'"), b"")
+        self.assertEqual(self.store("get", "--raw", "k", code=1, err="no such key in the store: 'k'"), b"")
         self.store("set", "empty", "")
         self.assertEqual(self.store("get", "empty"), b"")
 
@@ -73,7 +73,7 @@ class StoreTest(unittest.TestCase):
         await_true(lambda: 'requests_total{op="WAIT"} 2' in self.daemon.http("/metrics")[1])
         self.store("set", "b", "1")
         self.assertEqual(waiter.wait(DEADLINE_S), 0)
-        self.store("wait", "-t", "50ms", "b", "c", code=1, err="nobody has stored '/c' in time")
+        self.store("wait", "-t", "50ms", "b", "c", code=1, err="timed out waiting for the key '/c' in the store")
 
     def test_a_wait_can_be_interrupted(self):
         waiter = subprocess.Popen([DDPCTL, "store", "wait", "-e", f"127.0.0.1:{self.daemon.port}", "a"])
@@ -119,7 +119,7 @@ class StoreTest(unittest.TestCase):
             done = self.run_ctl("store", "get", "-e", f"127.0.0.1:{port}", "k")
             self.assertEqual(done.returncode, 69)
             self.assertEqual(done.stderr.decode(),
-                             f"ddpctl: error: no store at 127.0.0.1 port {port}: Connection refused\n")
+                             f"ddpctl: error: cannot reach the store at 127.0.0.1 port {port}: Connection refused\n")
             s.listen()  # and never answers
             done = self.run_ctl("store", "get", "-t", "100ms", "-e", f"127.0.0.1:{port}", "k")
             self.assertEqual(done.returncode, 69)

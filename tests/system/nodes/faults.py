@@ -55,7 +55,7 @@ class Stopped(unittest.TestCase):
                 b.signal(signal.SIGSTOP)
                 a.hear(2)  # the next generation has begun
                 self.assertTrue(is_gone(pid))
-                a.read_until("ddprun: note: lost 127.0.0.2: nothing heard of it for ")
+                a.read_until("ddprun: note: lost 127.0.0.2: no keep-alive for ")
                 self.stand_still(b)
                 b.signal(signal.SIGCONT)
                 self.start(a, b)
@@ -72,7 +72,7 @@ class Stopped(unittest.TestCase):
                 a.signal(signal.SIGSTOP)
                 code, _, err = b.finish()
                 self.assertEqual((code, is_gone(pid)), (75, True))
-                self.assertIn(f"ddprun: error: lost the daemon at 127.0.0.1:{port}", err)
+                self.assertIn(f"ddprun: error: lost contact with the rendezvous endpoint 127.0.0.1:{port}", err)
                 self.stand_still(a)
                 a.signal(signal.SIGCONT)
                 self.assertEqual(len(a.hear(2)), 2)
@@ -233,7 +233,7 @@ class Terminal(unittest.TestCase):
                 os.close(self.ours)
                 self.assertEqual(b.end()[0], -signal.SIGHUP)
                 self.assertEqual(a.hear(1), ["0 up"])
-                a.read_until("ddprun: note: 127.0.0.2 leaves: SIGHUP; generation 2: 1 node, 1 rank\n")
+                a.read_until("ddprun: note: 127.0.0.2 left: SIGHUP; generation 2: 1 node, 1 rank\n")
                 a.signal(signal.SIGTERM)
                 a.finish()
 

@@ -122,7 +122,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual(daemon.metric("jobs_total"), 2)
 
     def test_a_node_more_than_a_job_needs_says_so(self):
-        for nodes, code, said in (("2", 69, "was not needed: job 'job7' has ended well on 2 other nodes"),
+        for nodes, code, said in (("2", 69, "was not needed: job 'job7' succeeded on 2 other nodes"),
                                   ("1:2", 0, "this node was a spare: the job succeeded without it")):
             with self.subTest(nodes), jobs_daemon() as daemon:
                 work = [Node(*at(daemon, "job7", nodes=nodes), RANK, "tell", "up", "await", str(signal.SIGUSR1)) for _ in range(2)]
@@ -182,7 +182,7 @@ class Refusals(unittest.TestCase):
             token.flush()
             code, _, err = run("-b", "127.0.0.1:0", "--token-file", token.name, env=NO_TOKEN)
             self.assertEqual(code, 77)
-            self.assertIn("16 are the least", err)
+            self.assertIn("use at least 16", err)
             os.chmod(token.name, 0o644)
             code, _, err = run("-b", "127.0.0.1:0", "--token-file", token.name, env=NO_TOKEN)
             self.assertEqual(code, 77)
@@ -210,7 +210,7 @@ class Refusals(unittest.TestCase):
             return "--local-addr", f"127.0.0.{i}"
 
         for first, second, more, text in (("2", "2:3", (), "127.0.0.2 was started with --nnodes=2:3, 127.0.0.1 with --nnodes=2:2"),
-                                          ("3", "3", ("--node-rank", "1"), "127.0.0.1 and 127.0.0.2 both have --node-rank=1")):
+                                          ("3", "3", ("--node-rank", "1"), "127.0.0.1 and 127.0.0.2 were both started with --node-rank=1")):
             with jobs_daemon() as daemon, Node(*at(daemon, "job7", *local(1), *more, "-v", nodes=first), "true") as a:
                 a.read_until("SEEKING -> WAITING")
                 code, _, err = finish(*at(daemon, "job7", *local(2), *more, nodes=second), "true")
@@ -223,7 +223,7 @@ class Refusals(unittest.TestCase):
 
     def test_a_daemon_without_jobs(self):
         with jobs_daemon("--no-jobs") as daemon, Node(*at(daemon, "job7"), "true") as a:
-            daemon.await_log("refused: a control connection; no job is managed here")
+            daemon.await_log("refused: a control connection, but this port manages no jobs")
             a.read_until(f"waiting for the rendezvous endpoint 127.0.0.1:{daemon.port}")
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
@@ -232,8 +232,8 @@ class Refusals(unittest.TestCase):
         with jobs_daemon("--max-jobs", "1") as daemon, Node(*at(daemon, "job7", "-v"), "true") as a:
             a.read_until("SEEKING -> WAITING")
             with Node(*at(daemon, "job8", "--join-window", "0", nodes="1:2"), "true") as b:
-                b.read_until("there are 1 jobs here already")
-                daemon.await_log("there are 1 jobs here already")
+                b.read_until("the rendezvous endpoint already manages 1 jobs, its maximum: raise ddp-rendezvous --max-jobs")
+                daemon.await_log("the rendezvous endpoint already manages 1 jobs, its maximum: raise ddp-rendezvous --max-jobs")
                 a.signal(signal.SIGTERM)
                 self.assertEqual(a.finish()[0], -signal.SIGTERM)
                 self.assertEqual(b.finish()[0], 0)
@@ -243,7 +243,7 @@ class Refusals(unittest.TestCase):
             first.greet()
             second.socket.sendall(GREETING)
             second.await_end()
-            daemon.await_log("a control connection is refused: there are too many")
+            daemon.await_log("refused a control connection: too many connections")
             self.assertEqual(daemon.metric("node_connections"), 1)
 
 
@@ -293,7 +293,7 @@ class Faults(unittest.TestCase):
             for node in (a, b):
                 code, _, err = node.finish()
                 self.assertEqual(code, 75)
-                self.assertEqual(err.count(f"lost the daemon at 127.0.0.1:{daemon.port}: "), 1)
+                self.assertEqual(err.count(f"lost contact with the rendezvous endpoint 127.0.0.1:{daemon.port}: "), 1)
                 self.assertEqual(node.processes(), [])
 
     def test_ranks_go_on_when_another_daemon_takes_the_place_of_one_that_was_killed(self):
@@ -340,7 +340,7 @@ class Faults(unittest.TestCase):
             for node in (a, b):
                 code, _, err = node.finish()
                 self.assertEqual(code, 75)
-                self.assertIn(f"lost the daemon at 127.0.0.1:{daemon.port}: it is silent", err)
+                self.assertIn(f"lost contact with the rendezvous endpoint 127.0.0.1:{daemon.port}: no reply for", err)
                 self.assertEqual(node.processes(), [])
             daemon.process.send_signal(signal.SIGCONT)
             await_true(lambda: "job7" not in jobs_of(daemon) or jobs_of(daemon)["job7"]["nodes"] == 0, daemon.log)

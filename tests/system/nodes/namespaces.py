@@ -75,7 +75,7 @@ class Namespaces(unittest.TestCase):
             if rank != 3:
                 self.assertEqual(process.returncode, 5, err)
                 self.assertIn("rank 3 on node 1 (", err)
-                self.assertIn(f"all_reduce(float32, sum, 1), call #{STEPS + 1}", err)
+                self.assertIn(f"ddp_all_reduce(float32, sum, 1), call #{STEPS + 1}", err)
 
     def test_ranks_use_the_address_by_which_they_reach_the_store(self):
         self.expect_death_to_be_told("10.119.1.1", ["10.119.1.1"] * 2)

@@ -128,7 +128,7 @@ class OrderedNode(unittest.TestCase):
             node.read_until("generation 2: 2 nodes, 3 ranks\n")
             node.hear(1)
             node.tell("leave zoe")
-            node.read_until("ddprun: note: zoe leaves: wants to; generation 3: 1 node, 1 rank\n")
+            node.read_until("ddprun: note: zoe left: wants to; generation 3: 1 node, 1 rank\n")
             node.hear(1)
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
@@ -140,7 +140,7 @@ class OrderedNode(unittest.TestCase):
             node.tell("leave zed")
             code, _, err = node.finish()
         self.assertEqual(code, 75)
-        self.assertIn("zed leaves: wants to", err)
+        self.assertIn("zed left: wants to", err)
 
     def test_a_signal_ends_the_wait_for_nodes(self):
         for sig in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
@@ -236,7 +236,7 @@ class Lease(unittest.TestCase):
             node.tell("deaf")
             code, _, err = node.finish()
             self.assertEqual((code, node.processes()), (75, []))
-        self.assertIn("ddprun: error: lost the daemon at paper:29400", err)
+        self.assertIn("ddprun: error: lost contact with the rendezvous endpoint paper:29400", err)
 
     def test_the_ranks_of_a_stopped_ddprun_die_and_it_comes_again(self):
         with Node("1:2", "--shutdown-timeout", "1s", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP,

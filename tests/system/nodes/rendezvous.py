@@ -144,7 +144,7 @@ class Limits(unittest.TestCase):
                 self.assertEqual(one.num_keys() + two.num_keys(), 0)
                 with Client(daemon.port) as third:
                     self.assertTrue(third.is_closed())
-                daemon.await_log("refused: there are 2 clients")
+                daemon.await_log("refused: 2 clients are connected, the maximum")
                 self.assertEqual(daemon.http("/healthz"), (200, "ok\n"))
                 self.assertEqual(one.num_keys(), 0)
             await_true(lambda: daemon.metric("clients") == 0)
@@ -186,7 +186,7 @@ class Limits(unittest.TestCase):
             with Client(daemon.port) as slow:
                 slow.send(bytes([SET]) + b"\x01")
                 self.assertTrue(slow.is_closed())
-            daemon.await_log("a request is not complete after 100 ms")
+            daemon.await_log("timed out after 100 ms waiting for the rest of a request")
             self.assertEqual(other.num_keys(), 0)
 
     def test_open_files(self):
@@ -194,12 +194,12 @@ class Limits(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 
         with Daemon("--max-clients", "1000", "--max-nodes", "1000", preexec_fn=few_files) as daemon:
-            daemon.await_log("at most 36 nodes, not 1000: the limit of open files is 200")
-            daemon.await_log("at most 36 clients, not 1000: the limit of open files is 200")
+            daemon.await_log("limited to 36 nodes instead of 1000: the limit of open files is 200")
+            daemon.await_log("limited to 36 clients instead of 1000: the limit of open files is 200")
         with Daemon("--no-jobs", "--max-clients", "1000", preexec_fn=few_files) as daemon, Client(daemon.port) as first:
-            daemon.await_log("at most 72 clients, not 1000: the limit of open files is 200")
+            daemon.await_log("limited to 72 clients instead of 1000: the limit of open files is 200")
             others = [Client(daemon.port) for _ in range(250)]
-            daemon.await_log("refused: there are 72 clients")
+            daemon.await_log("refused: 72 clients are connected, the maximum")
             self.assertEqual(first.num_keys(), 0)
             for client in others:
                 client.socket.close()

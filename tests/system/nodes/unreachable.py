@@ -133,7 +133,7 @@ class Unreachable(unittest.TestCase):
         self.start("--max-restarts", "1", DDP_TIMEOUT="8")
         self.await_true(lambda: all(node.status().get("call") for node in self.nodes), "all ranks work")
         self.cut()
-        warning = (rf"ddprun: warning: rank [12] gets no acknowledgment from rank [12] on node [12] \(.*?\) at {NETWORK}\.([23]) port \d+, "
+        warning = (rf"ddprun: warning: rank [12] got no acknowledgment from rank [12] on node [12] \(.*?\) at {NETWORK}\.([23]) port \d+, "
                    rf"from {NETWORK}\.([23]), for 5 s; check routes and firewalls between the two")
         self.await_true(lambda: self.find(warning), "the pair is named")
         self.assertEqual({self.find(warning)[1], self.find(warning)[2]}, {"2", "3"})
@@ -147,7 +147,7 @@ class Unreachable(unittest.TestCase):
         self.cut()
         self.start(is_static=False)  # which node has the store is up to the order in which they come
         warning = (rf"ddprun: warning: rank \d (cannot connect to rank \d on node \d \(.*?\) at {NETWORK}\.[23] port \d+"
-                   rf"|on \S+ has not reached the job's store for 5 s: .*{NETWORK}\.[23] port \d+)")
+                   rf"|on \S+ cannot reach the job's store for 5 s: .*{NETWORK}\.[23] port \d+)")
         self.await_true(lambda: self.find(warning), "the pair is named")
 
 

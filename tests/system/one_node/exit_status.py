@@ -156,7 +156,7 @@ TWO_NODES = {
     "a rank that others saw die is the root cause": [dies_in_a_sum(signal.SIGKILL, rank, 4) for rank in (0, 3)],
     "kill -9 of a ddprun is a lost node for the other": [
         of_families(status, kills("ddprun", node), n_nodes=2, says=(text,)) for node, status, text in (
-            (0, (-signal.SIGKILL, 75), "lost "), (1, (75, -signal.SIGKILL), "lost .*; 1 of at least 2 nodes are left"))],
+            (0, (-signal.SIGKILL, 75), "lost "), (1, (75, -signal.SIGKILL), "lost .*; 1 of at least 2 nodes remain"))],
     "kill -9 of a spawner is a node that leaves": [
         of_families(status, kills("spawner", node), n_nodes=2, says=(
             "ddprun: error: the process that starts and reaps its ranks is gone", "leaves: the process that starts and reaps its ranks"))

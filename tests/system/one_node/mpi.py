@@ -125,7 +125,7 @@ class OneNode(unittest.TestCase):
         code, _, err = run("-n", "2", "--mpi", "pmi1", "bash", "-c",
                            "if [ $RANK = 1 ]; then printf 'GET / HTTP/1.1\\n' >&$PMI_FD; read -r line <&$PMI_FD; exit 0; fi")
         self.assertEqual(code, 0)
-        self.assertIn("ddprun: warning: MPI: rank 1: PMI-1 has no 'GET / HTTP/1.1'\n", err)
+        self.assertIn("ddprun: warning: MPI: rank 1: PMI: unknown command 'GET / HTTP/1.1'\n", err)
 
 
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")

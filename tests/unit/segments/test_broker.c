@@ -145,13 +145,13 @@ START_TEST(a_fetch_of_a_rank_that_ends_is_refused)
     ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     broker_rank_gone(b, 2);
-    expect_refused(0, "local rank 2 ended");
+    expect_refused(0, "local rank 2 exited");
 
     say_hello(1);
     m = fetch(2);
     ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(1, NULL), -ECONNRESET);
-    expect_refused(1, "local rank 2 ended");
+    expect_refused(1, "local rank 2 exited");
 }
 END_TEST
 
@@ -198,7 +198,8 @@ static const struct {
     {"magic", NODE_HELLO, 0, N, 1, NODE_SOCKET_VERSION, F_SEAL_SHRINK, "magic"},
     {"version", NODE_HELLO, 0, N, NODE_SOCKET_MAGIC, 9, F_SEAL_SHRINK, "version 9"},
     {"type", 77, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "unknown type 77"},
-    {"direction", NODE_CONTROL, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "does not send"},
+    {"direction", NODE_CONTROL, 0, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1,
+     "unexpected message"},
     {"order", NODE_FETCH, 1, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, -1, "before HELLO"},
     {"rank", NODE_HELLO, 1, N, NODE_SOCKET_MAGIC, NODE_SOCKET_VERSION, F_SEAL_SHRINK,
      "local rank 1"},
@@ -307,7 +308,7 @@ START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
     ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(0, NULL), -EPROTO);
-    expect_refused(0, "two FETCHes");
+    expect_refused(0, "two open FETCHes");
 
     say_hello(2);
     m = hello(2);
@@ -315,7 +316,7 @@ START_TEST(a_second_hello_and_a_second_open_fetch_are_refused)
     ck_assert_int_eq(node_message_send(theirs[2], &m, fd), 0);
     close(fd);
     ck_assert_int_eq(let_broker_read(2, NULL), -EPROTO);
-    expect_refused(2, "joined already");
+    expect_refused(2, "already joined");
 }
 END_TEST
 
@@ -486,7 +487,7 @@ START_TEST(a_place_that_cannot_be_is_no_message)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         ck_assert_int_eq(node_message_send(mine[0], &wrong[i], -1), 0);
         ck_assert_int_eq(node_message_receive(theirs[0], &m, &fd, &err), -EPROTO);
-        ck_assert_msg(strstr(err.text, "a place that cannot be") != NULL, "%s", err.text);
+        ck_assert_msg(strstr(err.text, "an invalid rank assignment") != NULL, "%s", err.text);
     }
 }
 END_TEST
@@ -527,7 +528,7 @@ START_TEST(who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation)
     struct node_message m = fetch(2);
     ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(0, NULL), 1); /* its socket stays */
-    expect_refused(0, "local rank 2 ended");
+    expect_refused(0, "local rank 2 exited");
     ask_again(0, 1);
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     renew(1);
@@ -583,10 +584,10 @@ START_TEST(when_no_generation_follows_who_asks_is_refused)
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     expect_control(0, 0);
     broker_give_up(b);
-    expect_refused(0, "nobody takes the place");
+    expect_refused(0, "no rank is being replaced");
     ask_again(1, 1);
     ck_assert_int_eq(let_broker_read(1, NULL), 1);
-    expect_refused(1, "nobody takes the place");
+    expect_refused(1, "no rank is being replaced");
 }
 END_TEST
 
@@ -622,7 +623,7 @@ START_TEST(who_asks_for_what_cannot_be_is_refused)
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     ask_again(0, wrong_asking[_i].second);
     ck_assert_int_eq(let_broker_read(0, &err), -EPROTO);
-    ck_assert_msg(strstr(err.text, "asks for generation") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "requests generation") != NULL, "%s", err.text);
 }
 END_TEST
 

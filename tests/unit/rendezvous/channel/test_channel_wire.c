@@ -258,7 +258,7 @@ START_TEST(the_longest_list_of_members_fits)
     ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
     ck_assert_uint_eq(back.members.n, MESSAGE_MAX_MEMBERS);
     m.members.n++;
-    assert_refused(&m, "the number of addresses is 2049");
+    assert_refused(&m, "invalid value 2049 for the number of addresses");
 }
 END_TEST
 
@@ -279,12 +279,12 @@ START_TEST(the_longest_result_fits)
     ck_assert_uint_eq(back.result.n_ranks, MESSAGE_MAX_LOCAL);
     ck_assert_str_eq(back.result.cause, cause);
     m.result.n_ranks++;
-    assert_refused(&m, "the number of ranks is 1025");
+    assert_refused(&m, "invalid value 1025 for the number of ranks");
     m.result.n_ranks = 0;
     cause[MESSAGE_CAUSE_BYTES - 1] = 'x';
-    assert_refused(&m, "the cause has 24576 bytes, not 0 to 24575");
+    assert_refused(&m, "the cause has 24576 bytes: expected 0 to 24575");
     m.result.cause = "two\nlines";
-    assert_refused(&m, "the cause has characters that it may not have");
+    assert_refused(&m, "the cause contains invalid characters");
 }
 END_TEST
 
@@ -303,7 +303,7 @@ START_TEST(a_result_that_is_asked_for_says_who_writes)
     ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
     ck_assert_int_eq(back.result.kind, MESSAGE_RESULT_ALL);
     m.result.kind = MESSAGE_RESULT_ALL + 1;
-    assert_refused(&m, "the kind is 3");
+    assert_refused(&m, "invalid value 3 for the kind");
 }
 END_TEST
 
@@ -332,37 +332,37 @@ START_TEST(what_breaks_a_bound_is_not_sent)
     long_name[MESSAGE_NAME_BYTES] = '\0';
     struct message m = make(MESSAGE_HELLO);
     m.hello.name = long_name;
-    assert_refused(&m, "the name has 128 bytes, not 1 to 127");
+    assert_refused(&m, "the name has 128 bytes: expected 1 to 127");
     m.hello.name = "";
     assert_refused(&m, "the name has 0 bytes");
     m.hello.name = "two words";
-    assert_refused(&m, "the name has characters that it may not have");
+    assert_refused(&m, "the name contains invalid characters");
     m = make(MESSAGE_HELLO);
     m.hello.run_id = "a\nb";
-    assert_refused(&m, "the run id has characters");
+    assert_refused(&m, "the run id contains invalid characters");
     m = make(MESSAGE_HELLO);
     m.hello.n_local = MESSAGE_MAX_LOCAL + 1;
-    assert_refused(&m, "the number of ranks is 1025");
+    assert_refused(&m, "invalid value 1025 for the number of ranks");
     m = make(MESSAGE_HELLO);
     m.hello.terms.min_nodes = 3;
     m.hello.terms.max_nodes = 2;
-    assert_refused(&m, "the greatest number of nodes is 2, not 3");
+    assert_refused(&m, "invalid value 2 for the maximum of nodes: expected 3");
     m = make(MESSAGE_FAILED);
     m.failed.exit_code = 0;
-    assert_refused(&m, "FAILED: the exit code is 0");
+    assert_refused(&m, "FAILED: invalid value 0 for the exit status");
     m = make(MESSAGE_READY);
     m.ready.port = 0;
-    assert_refused(&m, "the port is 0");
+    assert_refused(&m, "invalid value 0 for the port");
     m = make(MESSAGE_SEALED);
     m.sealed.node_index = 4;
-    assert_refused(&m, "the node's number is 4, not 0 to 3");
+    assert_refused(&m, "invalid value 4 for the node's index: expected 0 to 3");
     m = make(MESSAGE_SEALED);
     m.sealed.n_local = m.sealed.world_size - m.sealed.first_rank + 1;
-    assert_refused(&m, "the number of ranks is ");
+    assert_refused(&m, " for the number of ranks");
     m.sealed.world_size = 2 * MESSAGE_MAX_LOCAL;
     m.sealed.first_rank = 0;
     m.sealed.n_local = MESSAGE_MAX_LOCAL + 1;
-    assert_refused(&m, "the number of ranks is 1025, not 1 to 1024");
+    assert_refused(&m, "invalid value 1025 for the number of ranks: expected 1 to 1024");
 }
 END_TEST
 
@@ -392,7 +392,7 @@ START_TEST(names_are_printable)
     encode(&m);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         m.hello.name = wrong[i];
-        assert_refused(&m, "the name has characters that it may not have");
+        assert_refused(&m, "the name contains invalid characters");
     }
 }
 END_TEST

@@ -136,18 +136,22 @@ static void assert_refused(const char *at_roster, const char *at_node)
 START_TEST(another_token_is_refused_and_both_ends_say_so)
 {
     create(&other_key, &key, 1);
-    assert_refused("it has another token", "the token of this node is not the other end's");
+    assert_refused("the peer has a different token: give all nodes the same token",
+                   "this node's token differs from the rendezvous endpoint's");
 }
 END_TEST
 
 START_TEST(a_token_at_one_end_only_is_refused)
 {
     create(NULL, &key, 1);
-    assert_refused("it has no token, and this end has one", "the other end has a token and this");
+    assert_refused(
+        "the peer has no token, and this side requires one: give all nodes the same token",
+        "the rendezvous endpoint requires a token and this");
     seal_destroy(node);
     seal_destroy(roster);
     create(&key, NULL, 0);
-    assert_refused("it has a token, and this end has none", "this node has a token and the other");
+    assert_refused("the peer has a token, and this side has none: give all nodes the same token",
+                   "this node has a token and the rendezvous");
 }
 END_TEST
 
@@ -159,7 +163,7 @@ START_TEST(an_id_without_its_key_proves_nothing)
     create(&pretended, &key, 1);
     carry(node, roster, 1000, NULL);
     ck_assert_int_eq(carry(roster, node, 1000, NULL), -EACCES);
-    ck_assert_str_eq(err.text, "the other end does not know the token it names");
+    ck_assert_str_eq(err.text, "the peer does not know the token whose ID it sent");
 
     seal_destroy(node);
     seal_destroy(roster);
@@ -332,7 +336,8 @@ START_TEST(other_protocols_are_told_at_their_first_byte)
     ck_assert_int_eq(
         seal_feed(node, (const uint8_t *)"220 mail.example", 16, &n_used, &frame, &frame_len, &err),
         -EPROTO);
-    ck_assert_str_eq(err.text, "something else than ddprun's control channel answers there");
+    ck_assert_str_eq(err.text, "unexpected answer: the program that listens there is not ddprun or "
+                               "ddp-rendezvous; check the port of --rdzv-endpoint");
 }
 END_TEST
 

@@ -106,7 +106,7 @@ START_TEST(a_file_that_others_can_open_is_refused)
     static const mode_t modes[] = {0640, 0604, 0620, 0602, 0610, 0644, 0666};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         places.file = put("secret", GOOD, 32, modes[i]);
-        check_refused(-EACCES, "is open to others (mode 06");
+        check_refused(-EACCES, "is accessible to other users (mode 06");
     }
 }
 END_TEST
@@ -117,7 +117,7 @@ START_TEST(a_file_of_somebody_else_is_refused)
     if (geteuid() != 0)
         return; /* only root can give a file away */
     ck_assert_int_eq(chown(path, 12345, 12345), 0);
-    check_refused(-EACCES, "belongs to user 12345, not to us");
+    check_refused(-EACCES, "belongs to user 12345");
 }
 END_TEST
 
@@ -126,9 +126,9 @@ START_TEST(the_length_has_bounds)
     static char text[SEAL_TOKEN_MAX_BYTES + 2];
     memset(text, 'x', sizeof text);
     places.file = put("secret", text, SEAL_TOKEN_MIN_BYTES - 1, 0600);
-    check_refused(-EINVAL, "has 15 bytes, and 16 are the least");
+    check_refused(-EINVAL, "has 15 bytes: use at least 16");
     places.file = put("secret", "                      \n", 23, 0600);
-    check_refused(-EINVAL, "has 0 bytes, and 16 are the least");
+    check_refused(-EINVAL, "has 0 bytes: use at least 16");
     places.file = put("secret", text, SEAL_TOKEN_MAX_BYTES, 0600);
     ck_assert_int_eq(find(), 0);
     ck_assert_uint_eq(token.len, SEAL_TOKEN_MAX_BYTES);
@@ -137,18 +137,18 @@ START_TEST(the_length_has_bounds)
     places.file = NULL;
     text[SEAL_TOKEN_MAX_BYTES + 1] = '\0';
     places.variable = text;
-    check_refused(-EINVAL, "the token in DDP_TOKEN is longer than 4096 bytes");
+    check_refused(-EINVAL, "the token in DDP_TOKEN is longer than 4096 bytes: use a shorter one");
 }
 END_TEST
 
 START_TEST(what_is_no_file_is_refused)
 {
     places.file = home;
-    check_refused(-EINVAL, "no regular file");
+    check_refused(-EINVAL, "not a regular file");
     snprintf(path, sizeof path, "%s/pipe", home);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     places.file = path; /* nobody writes: it must not wait either */
-    check_refused(-EINVAL, "no regular file");
+    check_refused(-EINVAL, "not a regular file");
     places.file = "/nonexistent/secret";
     check_refused(-ENOENT, "cannot open the token '/nonexistent/secret'");
 }
@@ -214,12 +214,12 @@ END_TEST
 
 START_TEST(without_any_the_text_says_how_to_get_one)
 {
-    check_refused(-ENOENT, "~/.config/ddprun/token or DDP_TOKEN, or name a file with --token-file");
+    check_refused(-ENOENT, "~/.config/ddprun/token or DDP_TOKEN, or give a file with --token-file");
     places.home = NULL;
     places.make = TOKEN_MAKE_ALWAYS;
-    check_refused(-ENOENT, "into DDP_TOKEN, or name");
+    check_refused(-ENOENT, "in DDP_TOKEN, or give");
     places.home = "relative";
-    check_refused(-ENOENT, "there is no token");
+    check_refused(-ENOENT, "no token: create one");
 }
 END_TEST
 

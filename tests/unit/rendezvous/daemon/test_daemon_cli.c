@@ -99,8 +99,8 @@ static const struct {
     const char *line, *error;
 } bad[] = {
     {"--bind", "option '--bind' requires a value: ADDR[:PORT]"},
-    {"--bind localhost:1",
-     "--bind 'localhost:1': 'localhost' is no numeric address, and names are not looked up"},
+    {"--bind localhost:1", "invalid value 'localhost:1' for --bind: expected a numeric address, "
+                           "not 'localhost' (host names are not resolved)"},
     {"-b :29400",
      "invalid value ':29400' for -b: expected HOST[:PORT], with an IPv6 address in brackets"},
     {"--bind 127.0.0.1:65536",
@@ -111,16 +111,17 @@ static const struct {
      "-b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 -b=1.1.1.1 "
      "-b=1.1.1.1",
      "-b: more than 16 addresses"},
-    {"--allow node7", "--allow: 'node7' is no ADDR or ADDR/BITS in figures"},
-    {"--allow 10.0.0.0/33", "--allow: '10.0.0.0/33': '33' is no number of bits, 0 to 32"},
+    {"--allow node7", "--allow: invalid value 'node7': expected a numeric ADDR or ADDR/BITS"},
+    {"--allow 10.0.0.0/33",
+     "--allow: invalid value '10.0.0.0/33': expected 0 to 32 bits, not '33'"},
     {"--max-memory 63M", "invalid value '63M' for --max-memory: expected a number from 64M to 16T"},
     {"--max-memory lots",
      "invalid value 'lots' for --max-memory: expected a size such as 4096, 64K, 64M or 1G"},
     {"--max-value 7M", "invalid value '7M' for --max-value: expected a number from 8M to 1G"},
     {"--max-value 257M",
-     "--max-value is more than an eighth of --max-memory: give that at least 2056M"},
+     "--max-value exceeds an eighth of --max-memory: raise --max-memory to at least 2056M"},
     {"--max-memory 64M --max-value 9M",
-     "--max-value is more than an eighth of --max-memory: give that at least 72M"},
+     "--max-value exceeds an eighth of --max-memory: raise --max-memory to at least 72M"},
     {"--max-clients 0", "invalid value '0' for --max-clients: expected a number from 1 to 1000000"},
     {"--max-clients many", "invalid value 'many' for --max-clients: expected a number"},
     {"--mid-frame-timeout 0",
@@ -139,7 +140,8 @@ static const struct {
      "invalid value '65537' for --max-nodes: expected a number from 1 to 65536"},
     {"--max 3", "ambiguous option '--max': use one of --max-memory, --max-value, --max-clients, "
                 "--max-jobs, --max-nodes"},
-    {"127.0.0.1:29400", "'127.0.0.1:29400' is no option, and there are no arguments"},
+    {"127.0.0.1:29400",
+     "unexpected argument '127.0.0.1:29400': ddp-rendezvous takes options only; see --help"},
 };
 
 START_TEST(wrong_usage_is_named)

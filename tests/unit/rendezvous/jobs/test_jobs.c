@@ -226,7 +226,7 @@ START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off
     ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
     int greedy = join("greedy"), modest = join("modest");
     struct jobs_figures f;
-    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(notes, "others need") == NULL;) {
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); strstr(notes, "is used up") == NULL;) {
         ssize_t sent = send(greedy, heartbeats + at, n - at, MSG_NOSIGNAL);
         at = sent > 0 ? (at + (size_t)sent) % n : at;
         uv_run(&loop, UV_RUN_NOWAIT);

@@ -49,8 +49,10 @@ START_TEST(a_daemon_that_is_never_there_ends_the_wait)
     ck_assert_uint_eq(now_ms, 110000);
     assert_state(MEMBER_ENDED);
     ck_assert_int_eq(member_get_end(m)->exit_code, 69);
-    ck_assert_str_eq(member_get_end(m)->text,
-                     "cannot join at head:29400 for 10 s: connection refused");
+    ck_assert_str_eq(
+        member_get_end(m)->text,
+        "timed out after 10 s waiting for the rendezvous endpoint head:29400: connection refused; "
+        "check that ddprun or ddp-rendezvous runs there and that this node can reach the address");
 }
 END_TEST
 

@@ -87,8 +87,9 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
     event(MEMBER_RANKS_GONE);
     assert_did(" disconnect end");
     ck_assert_int_eq(member_get_end(m)->exit_code, 75);
-    ck_assert_str_eq(member_get_end(m)->text, "lost the daemon at head:29400: it is silent; "
-                                              "nothing heard of it for 3000 ms");
+    ck_assert_str_eq(member_get_end(m)->text,
+                     "lost contact with the rendezvous endpoint head:29400: no reply for 3000 ms; "
+                     "stopping the ranks of this node");
 }
 END_TEST
 

@@ -94,7 +94,9 @@ START_TEST(nodes_that_do_not_come_end_the_job)
     const struct message_verdict *v = roster_get_verdict(r);
     ck_assert_int_eq(v->outcome, MESSAGE_MISSING);
     ck_assert_int_eq(v->exit_code, 69);
-    ck_assert_str_eq(v->text, "2 of at least 3 nodes are here after 600 s");
+    ck_assert_str_eq(
+        v->text, "timed out after 600 s waiting for nodes: 2 of at least 3 have joined; start the "
+                 "others with the same --rdzv-id and --rdzv-endpoint, or raise --start-timeout");
 }
 END_TEST
 
@@ -152,7 +154,8 @@ START_TEST(unequal_numbers_of_nodes_are_refused_and_both_named)
     struct message_hello h = hello_of(2);
     h.terms.max_nodes = 2;
     assert_refused(h, MESSAGE_REFUSED_TERMS, false,
-                   "node2 was started with --nnodes=2:2, node1 with --nnodes=2:4");
+                   "node2 was started with --nnodes=2:2, node1 with --nnodes=2:4: use the same "
+                   "--nnodes on all nodes");
 }
 END_TEST
 
@@ -164,11 +167,14 @@ START_TEST(two_nodes_with_one_node_rank_are_both_named)
     say_hello(1, h, false);
     h = hello_of(2);
     h.node_rank = 3;
-    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, false, "node1 and node2 both have --node-rank=3");
+    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, false,
+                   "node1 and node2 were both started with --node-rank=3: give each node its own");
     now_ms += LEASE_HEARTBEAT_MS + LEASE_MARGIN_MS + 1; /* is it gone, and this one in its place? */
-    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, true, "node1 and node2 both have --node-rank=3");
+    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, true,
+                   "node1 and node2 were both started with --node-rank=3: give each node its own");
     gone(1);
-    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, true, "node1 and node2 both have --node-rank=3");
+    assert_refused(h, MESSAGE_REFUSED_NODE_RANK, true,
+                   "node1 and node2 were both started with --node-rank=3: give each node its own");
     time_goes_on(50);
     say_hello(2, h, false);
     assert_said(" 2<WELCOME");
@@ -184,7 +190,7 @@ START_TEST(rank_0_is_parked_by_one_node)
     h = hello_of(1);
     h.keeps_rank_0 = true;
     assert_refused(h, MESSAGE_REFUSED_NOT_FIRST, false,
-                   "node5 and node1 both want rank 0 to be theirs");
+                   "node5 and node1 were both started with --node-rank 0: give each node its own");
     join(1);
     ck_assert(told(5, MESSAGE_SEALED)->sealed.leads);
 }
@@ -212,7 +218,7 @@ START_TEST(limits_that_contradict_each_other_are_refused)
     terms.max_nodes = 4;
     ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, 0, &(struct roster *){NULL}, &err),
                      -EINVAL);
-    ck_assert_str_eq(err.text, "from 1 to 4 nodes make no job; at most 3 are taken");
+    ck_assert_str_eq(err.text, "invalid number of nodes: minimum 1, maximum 4; expected 1 to 3");
     roster_destroy(NULL);
 }
 END_TEST
@@ -225,7 +231,8 @@ START_TEST(more_nodes_than_the_limit_are_refused)
     ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
     join(1);
     join(2);
-    assert_refused(hello_of(3), MESSAGE_REFUSED_FULL, false, "2 nodes are here, no more are taken");
+    assert_refused(hello_of(3), MESSAGE_REFUSED_FULL, false,
+                   "2 nodes have joined, which is the maximum");
 }
 END_TEST
 

@@ -90,7 +90,8 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
     time_goes_on(1000);
     assert_state(ROSTER_STOPPING);
     ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text,
-                     "not all ranks have saved their state in 4000 ms, others join");
+                     "timed out after 4000 ms waiting for all ranks to save their state "
+                     "(--admit-timeout); admitting new nodes");
     ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_JOIN);
 }
 END_TEST
@@ -190,7 +191,7 @@ START_TEST(a_node_that_does_not_come_back_is_lost)
     assert_state(ROSTER_RUNNING);
     time_goes_on(1);
     assert_said(" 1<STOP 3<STOP STOPPING");
-    ck_assert_str_eq(roster_change(r), "lost node2: its connection ended");
+    ck_assert_str_eq(roster_change(r), "lost node2: its connection was lost");
     struct message_hello h = hello_of(2);
     h.resumes = 0;
     say_hello(12, h, false);
@@ -215,7 +216,7 @@ START_TEST(a_silent_node_is_lost_when_its_lease_is_over)
     say(1, MESSAGE_HEARTBEAT);
     time_goes_on(1);
     assert_said(" 2<REFUSED 2 closed 1<STOP STOPPING");
-    ck_assert_str_eq(roster_change(r), "lost node2: nothing heard of it for 3500 ms");
+    ck_assert_str_eq(roster_change(r), "lost node2: no keep-alive for 3500 ms");
 }
 END_TEST
 
@@ -239,7 +240,7 @@ START_TEST(too_few_left_end_a_job_that_may_not_wait)
     assert_said(" 1<VERDICT 3<VERDICT CLOSED");
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
     ck_assert_str_eq(roster_get_verdict(r)->text,
-                     "lost node2: its connection ended; 2 of at least 3 nodes are left");
+                     "lost node2: its connection was lost; 2 of at least 3 nodes remain");
 }
 END_TEST
 
@@ -388,7 +389,7 @@ START_TEST(a_leave_goes_on_without_the_node)
     create_running(1, 3, 3, 0);
     leaves(2);
     assert_said(" 1<STOP 2<STOP 3<STOP STOPPING");
-    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "node2 leaves: SIGTERM");
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "node2 left: SIGTERM");
     stops(1);
     stops(3);
     assert_state(ROSTER_STOPPING); /* its ranks are given their time */
@@ -421,7 +422,8 @@ START_TEST(the_roster_goes_with_its_own_node)
     leaves(1);
     assert_said(" 1<VERDICT 2<VERDICT CLOSED");
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
-    ck_assert_str_eq(roster_get_verdict(r)->text, "node1, where the nodes meet, leaves: SIGTERM");
+    ck_assert_str_eq(roster_get_verdict(r)->text,
+                     "the rendezvous host node1 is shutting down: SIGTERM");
 }
 END_TEST
 

@@ -74,7 +74,7 @@ START_TEST(a_node_lost_without_an_answer_was_the_cause)
     for (int node = 1; node <= 2; node++) {
         const struct message_stop *stop = &told(node, MESSAGE_STOP)->stop;
         ck_assert_int_eq(stop->why, MESSAGE_WHY_LOST);
-        ck_assert_str_eq(stop->text, "lost node3: its connection ended");
+        ck_assert_str_eq(stop->text, "lost node3: its connection was lost");
     }
     ck_assert_uint_eq(roster_n_restarts(r), 0);
 }
@@ -334,12 +334,13 @@ START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
     ck_assert_int_eq(v->outcome, MESSAGE_EXCLUDED);
     ck_assert_int_eq(v->exit_code, 7);
     ck_assert_str_eq(v->node, "node2");
-    ck_assert_str_eq(v->text, "node2 takes no part any more: ranks failed there 2 times; the job "
-                              "goes on without it");
+    ck_assert_str_eq(
+        v->text,
+        "node node2 excluded: 2 rank failures (--exclude-node-after); continuing without it");
     ck_assert_int_eq(strncmp(said, " 2<VERDICT 2 closed", 19), 0);
     ck_assert_str_eq(roster_newly_excluded(r), "node2");
     go_on();
-    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 takes no part any more"));
+    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 is excluded"));
     ck_assert_uint_eq(count_members(), 2);
     ck_assert_uint_eq(roster_n_nodes(r), 2);
     fails_and_all_stop(3, 3);
@@ -419,7 +420,7 @@ START_TEST(without_an_excluded_node_too_few_wait_for_others)
     create_excluding(3, 1, 0, 3);
     fails_and_all_stop(2, 3);
     assert_state(ROSTER_GATHERING);
-    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 takes no part any more"));
+    ck_assert_ptr_nonnull(strstr(roster_change(r), "; node2 is excluded"));
     say_hello(4, hello_of(4), false);
     assert_state(ROSTER_RUNNING);
 }
@@ -440,8 +441,8 @@ START_TEST(failures_that_lie_far_apart_exclude_nobody)
     ck_assert_uint_eq(count_members(), 3);
     fails_and_all_stop(2, 3);
     ck_assert_str_eq(told(2, MESSAGE_VERDICT)->verdict.text,
-                     "node2 takes no part any more: ranks failed there 2 times within 60 s; the "
-                     "job goes on without it");
+                     "node node2 excluded: 2 rank failures within 60 s (--exclude-node-after); "
+                     "continuing without it");
 }
 END_TEST
 
@@ -512,7 +513,7 @@ START_TEST(a_restart_that_somebody_asks_for_costs_nothing)
     say(2, MESSAGE_RESTART);
     assert_said(" 1<STOP 2<STOP STOPPING");
     ck_assert_int_eq(told(1, MESSAGE_STOP)->stop.why, MESSAGE_WHY_RESTART);
-    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "a restart was asked for on node2");
+    ck_assert_str_eq(told(1, MESSAGE_STOP)->stop.text, "restart requested on node2");
     fails(1, 1, false); /* of what it lost */
     assert_said("");
     stops(1);

@@ -118,8 +118,9 @@ START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind
     assert_state(ROSTER_RUNNING);
     time_goes_on(1);
     assert_state(ROSTER_STOPPING);
-    ck_assert_str_eq(roster_change(r),
-                     "lost GROUP_RANK=0: it did not come when the roster had moved");
+    ck_assert_str_eq(
+        roster_change(r),
+        "lost GROUP_RANK=0: it did not reconnect after the failover of the coordinator");
     for (int node = 2; node <= 3; node++) {
         say(node, MESSAGE_STOPPING);
         say(node, MESSAGE_STOPPED);
@@ -350,7 +351,7 @@ START_TEST(a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members
     assert_said(" RUNNING 2<WELCOME 2<SEALED");
     ck_assert(told(2, MESSAGE_WELCOME)->welcome.resumed);
     ck_assert(told(2, MESSAGE_WELCOME)->welcome.replaced);
-    ck_assert_str_eq(roster_change(r), "generation 7 goes on with another roster");
+    ck_assert_str_eq(roster_change(r), "generation 7 continues with another coordinator");
     come_back(3, 7, 2, false);
     come_back(1, 7, 2, false);
     time_goes_on(3400);

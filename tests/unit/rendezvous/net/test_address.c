@@ -126,15 +126,16 @@ END_TEST
 START_TEST(what_is_no_network_is_refused)
 {
     static const char *const cases[][2] = {
-        {"node7", "'node7' is no ADDR or ADDR/BITS in figures"},
-        {"", "'' is no ADDR or ADDR/BITS in figures"},
-        {"/8", "'/8' is no ADDR or ADDR/BITS in figures"},
-        {"10.0.0.0/", "'10.0.0.0/': '' is no number of bits, 0 to 32"},
-        {"10.0.0.0/33", "'10.0.0.0/33': '33' is no number of bits, 0 to 32"},
-        {"10.0.0.0/-1", "'10.0.0.0/-1': '-1' is no number of bits, 0 to 32"},
-        {"10.0.0.0/8/8", "'10.0.0.0/8/8': '8/8' is no number of bits, 0 to 32"},
-        {"fd00::/129", "'fd00::/129': '129' is no number of bits, 0 to 128"},
-        {"10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0': '255.0.0.0' is no number of bits, 0 to 32"},
+        {"node7", "invalid value 'node7': expected a numeric ADDR or ADDR/BITS"},
+        {"", "invalid value '': expected a numeric ADDR or ADDR/BITS"},
+        {"/8", "invalid value '/8': expected a numeric ADDR or ADDR/BITS"},
+        {"10.0.0.0/", "invalid value '10.0.0.0/': expected 0 to 32 bits, not ''"},
+        {"10.0.0.0/33", "invalid value '10.0.0.0/33': expected 0 to 32 bits, not '33'"},
+        {"10.0.0.0/-1", "invalid value '10.0.0.0/-1': expected 0 to 32 bits, not '-1'"},
+        {"10.0.0.0/8/8", "invalid value '10.0.0.0/8/8': expected 0 to 32 bits, not '8/8'"},
+        {"fd00::/129", "invalid value 'fd00::/129': expected 0 to 128 bits, not '129'"},
+        {"10.0.0.0/255.0.0.0",
+         "invalid value '10.0.0.0/255.0.0.0': expected 0 to 32 bits, not '255.0.0.0'"},
     };
     struct allow_list list = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -73,7 +73,7 @@ static void assert_unknown(void)
     struct co_error err = {0};
     struct peer_owner owner;
     ck_assert_int_eq(peer_find(&p, &ours, &theirs, &owner, &err), -ENOENT);
-    ck_assert_ptr_nonnull(strstr(err.text, "no process holds the other end"));
+    ck_assert_ptr_nonnull(strstr(err.text, "the process at the other end"));
 }
 
 static void use(enum peer_method method)

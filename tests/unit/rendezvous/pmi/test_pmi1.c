@@ -237,7 +237,7 @@ START_TEST(who_shares_a_node_is_told_once_it_is_known)
     make((struct pmi1_place){.n_local = 2, .world_size = 6, .n_nodes = 3});
     EXPECT(1, question, "");
     ck_assert_int_eq(pmi1_server_set_nodes(server, (const uint32_t[]){2, 3, 2}, 3, &err), -EINVAL);
-    ck_assert_str_eq(err.text, "the nodes have 7 ranks together, the job 6");
+    ck_assert_str_eq(err.text, "PMI: the nodes have 7 ranks in total, but the job has 6");
     ck_assert_str_eq(hear(1), "");
     ck_assert_int_eq(pmi1_server_set_nodes(server, (const uint32_t[]){2, 2, 2}, 3, &err), 0);
     ck_assert_str_eq(hear(1), "cmd=get_result rc=0 msg=success value=(vector,(0,3,2))\n");

@@ -199,7 +199,8 @@ START_TEST(a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time)
     int undecided = raw_connect(served_port(s));
     say(undecided, "DDP");
     raw_expect_end(undecided);
-    served_await_refused(s, "not complete after 100 ms: 3 bytes came");
+    served_await_refused(
+        s, "timed out after 100 ms waiting for the rest of a request: received 3 bytes");
     ck_assert(raw_is_silent(silent));
     close(silent);
     close(undecided);
@@ -213,7 +214,7 @@ START_TEST(channel_connections_are_refused_by_name)
     int fd = raw_connect(served_port(s));
     say(fd, "DDP1....");
     raw_expect_end(fd);
-    served_await_refused(s, "a control connection; no job is managed here");
+    served_await_refused(s, "a control connection, but this port manages no jobs");
     close(fd);
     served_stop(s);
 }
@@ -228,7 +229,7 @@ START_TEST(a_full_server_can_still_be_asked_how_it_is)
     raw_expect_hex(store, "01 02 03 04");
     int late = connect_store(s);
     raw_expect_end(late);
-    served_await_refused(s, "refused: there are 1 clients");
+    served_await_refused(s, "refused: 1 clients are connected, the maximum");
     int fd = raw_connect(served_port(s));
     get(fd, "/metrics");
     expect(fd, 200, "ddp_rendezvous_refused_total 1\n");

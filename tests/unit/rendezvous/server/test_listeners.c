@@ -94,7 +94,7 @@ START_TEST(a_socket_that_listens_already_is_taken_over)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&any, sizeof any), 0);
     ck_assert_int_eq(server_adopt(server, fd, NULL, &err), -EINVAL); /* does not listen yet */
-    ck_assert_ptr_nonnull(strstr(err.text, "is no TCP socket that listens"));
+    ck_assert_ptr_nonnull(strstr(err.text, "is not a listening TCP socket"));
     ck_assert_int_eq(listen(fd, 5), 0);
     ck_assert_msg(server_adopt(server, fd, &bound, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(ask_n_keys(&bound, "00 ce f7 85 3c"), 0);
@@ -138,7 +138,7 @@ static void meet(struct served *s, struct sockaddr_storage *at, bool is_served)
         raw_expect_hex(fd, "0000000000000000");
     } else {
         raw_expect_end(fd);
-        served_await_refused(s, "refused: its address is not allowed");
+        served_await_refused(s, "refused: its address is not in --allow");
     }
     close(fd);
     served_stop(s);

@@ -251,7 +251,7 @@ START_TEST(a_request_must_be_complete_in_time_but_silence_is_fine)
     int slow = connect_c(s);
     raw_send_hex(slow, "01 0100000000000000 6b 0400000000000000 31");
     raw_expect_end(slow);
-    served_await_refused(s, "not complete after 100 ms");
+    served_await_refused(s, "timed out after 100 ms waiting for the rest of a request");
     int again = raw_connect(served_port(s));
     raw_send_hex(again, "00"); /* an opcode is the beginning of a request, too */
     raw_expect_end(again);
@@ -277,7 +277,7 @@ START_TEST(a_request_that_trickles_in_has_no_longer_time)
     while (poll(&p, 1, 10) == 0) /* a byte every 10 ms: the time runs from the first one */
         send(fd, "x", 1, MSG_NOSIGNAL);
     raw_expect_end(fd);
-    served_await_refused(s, "not complete after 100 ms");
+    served_await_refused(s, "timed out after 100 ms waiting for the rest of a request");
     close(fd);
     served_stop(s);
 }
@@ -324,7 +324,7 @@ START_TEST(clients_are_bounded)
     expect_n_keys(b, 0);
     int c = raw_connect(served_port(s));
     raw_expect_end(c);
-    served_await_refused(s, "there are 2 clients");
+    served_await_refused(s, "2 clients are connected");
     close(a);
     served_await_n_clients(s, 1);
     int d = connect_c(s);
@@ -430,7 +430,7 @@ START_TEST(processes_of_another_user_are_refused)
         raw_expect_end(fd);
         _exit(0);
     }
-    served_await_refused(s, "belongs to uid 65534, the store to uid 0");
+    served_await_refused(s, "belongs to user ID 65534, the store to user ID 0");
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);

@@ -338,7 +338,7 @@ START_TEST(a_reply_has_a_largest_size)
         ck_assert_int_eq(c->state, SESSION_IDLE);
         send_c(c, requests[i]);
         ck_assert_int_lt(c->state, 0);
-        ck_assert_ptr_nonnull(strstr(c->err.text, "(at most 20)"));
+        ck_assert_ptr_nonnull(strstr(c->err.text, "the maximum of 20"));
     }
     stop();
 }

@@ -150,7 +150,7 @@ START_TEST(names_are_bounded_those_waited_for_included)
     set("b", "");
     wait_for(&w, "c");
     ck_assert_int_eq(store_set(s, text("d"), text(""), &err), -ENOSPC);
-    ck_assert_ptr_nonnull(strstr(err.text, "3 names"));
+    ck_assert_ptr_nonnull(strstr(err.text, "3 keys"));
     struct store_waiter other = {0};
     ck_assert_int_eq(store_wait_begin(s, &other, 1, &err), 0);
     ck_assert_int_eq(store_wait_add(s, &other, text("d"), &err), -ENOSPC);
