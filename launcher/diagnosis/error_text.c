@@ -95,7 +95,17 @@ static struct line skip(struct line l, size_t n)
     return (struct line){l.at + n, l.n - n};
 }
 
-/* Of a line that was drawn over the last drawing; without torch's "[rank1]: ". */
+/* Of torch's "[rank1]: " and of libddp's "[rank 1] ". */
+static size_t rank_label_bytes(struct line l)
+{
+    const char *end = begins(l, "[rank") ? memchr(l.at, ']', l.n) : NULL;
+    if (end == NULL || !isdigit((unsigned char)end[-1]))
+        return 0;
+    const size_t n = (size_t)(end + 1 - l.at), n_colon = n < l.n && l.at[n] == ':';
+    return n + n_colon < l.n && l.at[n + n_colon] == ' ' ? n + n_colon + 1 : 0;
+}
+
+/* Of a line that was drawn over the last drawing; without its rank's label. */
 static struct line clean(struct line l)
 {
     while (l.n > 0 && l.at[l.n - 1] == '\r')
@@ -103,10 +113,7 @@ static struct line clean(struct line l)
     const char *drawn = memrchr(l.at, '\r', l.n);
     if (drawn != NULL)
         l = skip(l, (size_t)(drawn + 1 - l.at));
-    const char *end = begins(l, "[rank") ? memmem(l.at, l.n, "]: ", 3) : NULL;
-    if (end != NULL)
-        l = skip(l, (size_t)(end + 3 - l.at));
-    return l;
+    return skip(l, rank_label_bytes(l));
 }
 
 static struct line next_line(const char **at, const char *end)

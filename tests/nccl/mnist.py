@@ -149,7 +149,7 @@ class Mnist(unittest.TestCase):
         self.assertEqual(job.status, 1)
         lines = [line for line in job.said.splitlines() if line.startswith("mnist: ")]
         self.assertEqual(len(lines), 1, job.said)
-        self.assertIn("no GPU: no CUDA driver is loaded here", lines[0])
+        self.assertIn("no GPU: cannot load the CUDA driver", lines[0])
         self.assertEqual(job.losses, [])
 
     def test_without_the_part_for_cuda_it_says_so_and_fails(self):
@@ -157,7 +157,7 @@ class Mnist(unittest.TestCase):
             program = shutil.copy(args.mnist, folder)
             job = Job(["--device", "cuda"], program=program, LD_LIBRARY_PATH=args.libddp_dir)
         self.assertEqual(job.status, 1)
-        self.assertIn("mnist: no GPU: the part for CUDA was not built, or CUDA's libraries are not found: libmnist", job.said)
+        self.assertIn("mnist: no GPU: cannot load the CUDA part: libmnist", job.said)
 
     def test_auto_takes_cpus_where_one_rank_has_no_gpu(self):
         job = Job(["--device", "auto"], n=3, NCCL_DOUBLE_DEVICES="2")

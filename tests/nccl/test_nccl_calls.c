@@ -167,7 +167,7 @@ START_TEST(a_registration_that_hangs_breaks_the_group)
     ck_assert_int_eq(cudaStreamCreate(&stream), cudaSuccess);
     void *at = alloc(stream);
     ck_assert_int_eq(plugin->enlist(g, at, &err), -EOWNERDEAD);
-    ck_assert_ptr_nonnull(strstr(err.text, "this process has to be replaced"));
+    ck_assert_ptr_nonnull(strstr(err.text, "this process must be replaced"));
     plugin->close(g);
     gpu_expect_no_report();
 }

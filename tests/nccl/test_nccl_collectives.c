@@ -400,7 +400,7 @@ static int run_refused(int rank, void *arg)
     expect(rank, ddp_all_reduce_checked(g, gpu, gpu, 4, DDP_FLOAT32, DDP_SUM, stream, &found),
            DDP_EUNSUPPORTED, "not finite");
     expect(rank, ddp_all_reduce(g, gpu, gpu, 4, (enum ddp_dtype)99, DDP_SUM, stream), DDP_EINVAL,
-           "99 is not a type");
+           "invalid value 99 for dtype");
     GPU_CHECK(rank, cudaSetDevice(7));
     float *elsewhere = gpu_copy_of(rank, plain, sizeof plain, stream);
     expect(rank, ddp_all_reduce(g, gpu, elsewhere, 4, DDP_FLOAT32, DDP_SUM, stream), DDP_EINVAL,

@@ -303,7 +303,7 @@ static int run_apart(int rank, void *arg)
         rc = ddp_model_sync(n.gpu_model);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "%d", rc);
     RANK_CHECK(rank,
-               strstr(ddp_last_error(), "replays this step from a graph, and rank 1 does not"),
+               strstr(ddp_last_error(), "replays this step from a graph, but rank 1 does not"),
                "%s", ddp_last_error());
     RANK_CHECK(rank, ddp_model_replayed(n.gpu_model) == DDP_EMISMATCH, "it is broken");
     RANK_CHECK(rank, gpu_becomes_idle(n.stream), "the stream is busy");

@@ -33,10 +33,11 @@ int checkpoint_describe(const struct ddp_checkpoint_item *item,
     const size_t all = t.bytes / ddp_dtype_size(item->dtype);
     const size_t own = item->is_sharded ? item->count : all;
     if (item->is_sharded && (item->first > all || item->count > all - item->first))
-        return co_fail(err, -EINVAL, "item '%.100s' has %zu elements: no %zu from %zu on", t.name,
+        return co_fail(err, -EINVAL,
+                       "item '%.100s' has %zu elements: cannot take %zu from offset %zu", t.name,
                        all, item->count, item->first);
     if (own > 0 && item->data == NULL)
-        return co_fail(err, -EINVAL, "item '%.100s' has no data", t.name);
+        return co_fail(err, -EINVAL, "item '%.100s' has data NULL", t.name);
     *ret_tensor = t;
     *ret_elements = all;
     return 0;
@@ -126,7 +127,7 @@ int checkpoint_write(struct ddp_checkpoint *c, struct checkpoint_image *image, s
         if (c->is_writing)
             return 0;
         checkpoint_image_fini(&c->image);
-        return co_fail(err, code, "cannot start a thread to write a checkpoint: %s",
+        return co_fail(err, code, "cannot start the thread that writes checkpoints: %s",
                        strerror(-code));
     }
     write_image(c);
@@ -159,9 +160,11 @@ static int make_checkpoint(struct ddp_group *g, const struct ddp_checkpoint_opts
                            struct ddp_checkpoint **ret, struct co_error *err)
 {
     if (opts->directory == NULL || opts->directory[0] == '\0')
-        return co_fail(err, -EINVAL, "a checkpoint needs a directory");
+        return co_fail(err, -EINVAL, "the directory is NULL or empty: set ddp_checkpoint_opts.dir");
     if (opts->keep_last < 0)
-        return co_fail(err, -EINVAL, "keep_last is %d: 0 keeps all", opts->keep_last);
+        return co_fail(err, -EINVAL,
+                       "invalid value %d for keep_last: expected 0 (keep all) or more",
+                       opts->keep_last);
     if (g->rank == 0) {
         int code = checkpoint_dir_prepare(opts->directory, err);
         if (code != 0)
@@ -172,7 +175,7 @@ static int make_checkpoint(struct ddp_group *g, const struct ddp_checkpoint_opts
     if (c == NULL || directory == NULL) {
         free(c);
         free(directory);
-        return co_fail(err, -ENOMEM, "no memory for a checkpoint");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     c->child.destroy = destroy_child;
     c->group = g;
@@ -189,8 +192,7 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
                         struct ddp_checkpoint **ret_checkpoint)
 {
     if (g == NULL || opts == NULL || ret_checkpoint == NULL)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_checkpoint_open: group, opts and ret_checkpoint are needed");
+        return rt_fail(DDP_EINVAL, "ddp_checkpoint_open: group, opts or ret_checkpoint is NULL");
     struct co_error err = {0};
     co_auto(ddp_checkpoint) c = NULL;
     int code = make_checkpoint(g, opts, &c, &err);
@@ -225,7 +227,7 @@ int ddp_checkpoint_wait(struct ddp_checkpoint *c)
 int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step)
 {
     if (c == NULL || ret_step == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_checkpoint_latest: checkpoint and ret_step are needed");
+        return rt_fail(DDP_EINVAL, "ddp_checkpoint_latest: checkpoint or ret_step is NULL");
     struct co_error err = {0};
     co_autofree int64_t *steps = NULL;
     size_t n = 0;

@@ -49,7 +49,7 @@ int checkpoint_manifest_parse(const char *text, size_t size, struct checkpoint_m
     /* there is one way to write it: whatever sscanf() was lenient about looks different now */
     if (m.step < 0 || checkpoint_manifest_format(&m, again) != size ||
         memcmp(again, text, size) != 0)
-        return co_fail(err, -EINVAL, "no manifest of a checkpoint, or a damaged one");
+        return co_fail(err, -EINVAL, "the manifest is missing or damaged");
     *ret = m;
     return 0;
 }
@@ -107,7 +107,7 @@ int checkpoint_dir_prepare(const char *directory, struct co_error *err)
     if (code != 0)
         return code;
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
-        return co_fail(err, -errno, "cannot make the directory '%s': %s", directory,
+        return co_fail(err, -errno, "cannot create the directory '%s': %s", directory,
                        strerror(errno));
     whole_file_sync_directory(directory);
     if ((code = open_directory(directory, &d, err)) != 0)
@@ -142,7 +142,7 @@ int checkpoint_dir_list(const char *directory, int64_t **ret_steps, size_t *ret_
             room = room > 0 ? 2 * room : 64;
             int64_t *grown = reallocarray(steps, room, sizeof *steps);
             if (grown == NULL)
-                return co_fail(err, -ENOMEM, "no memory for %zu checkpoints", room);
+                return co_fail(err, -ENOMEM, "out of memory");
             steps = grown;
         }
         steps[n++] = step;
@@ -257,13 +257,14 @@ static int compare_file(const struct ddp_safetensors *f, const struct checkpoint
     size_t bytes;
     const void *map = safetensors_mapped(f, &bytes);
     if (bytes != m->bytes)
-        return co_fail(err, -EINVAL, "'%s' has %zu bytes, its manifest says %" PRIu64, path, bytes,
-                       m->bytes);
+        return co_fail(err, -EINVAL, "'%s' has %zu bytes, but its manifest records %" PRIu64, path,
+                       bytes, m->bytes);
     whole_digest_init(&digest);
     whole_digest_add(&digest, map, bytes);
     if (whole_digest_end(&digest) != m->digest)
-        return co_fail(err, -EINVAL, "'%s' is damaged: its digest is not that of its manifest",
-                       path);
+        return co_fail(
+            err, -EINVAL,
+            "'%s' is damaged: its digest differs from its manifest's; load an earlier step", path);
     return 0;
 }
 
@@ -281,8 +282,7 @@ int checkpoint_dir_open(const char *directory, int64_t step, struct ddp_safetens
     if (code == 0)
         code = checkpoint_dir_path(directory, step, false, path, err);
     if (code == 0 && m.step != step)
-        code = co_fail(err, -EINVAL, "the manifest beside '%s' is that of step %" PRId64, path,
-                       m.step);
+        code = co_fail(err, -EINVAL, "the manifest of '%s' belongs to step %" PRId64, path, m.step);
     if (code == 0)
         code = safetensors_open(path, &f, err);
     if (code == 0)

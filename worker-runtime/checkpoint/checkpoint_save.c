@@ -19,7 +19,7 @@ static int make_image(const struct ddp_checkpoint *c, const struct ddp_checkpoin
     image->names = calloc(n + 1, sizeof *image->names);
     image->copies = calloc(n + 1, sizeof *image->copies);
     if (image->tensors == NULL || image->names == NULL || image->copies == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu items", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (image->n = 0; image->n < n; image->n++) {
         const struct ddp_checkpoint_item *it = &items[image->n];
         struct ddp_safetensors_tensor *t = &image->tensors[image->n];
@@ -32,7 +32,8 @@ static int make_image(const struct ddp_checkpoint *c, const struct ddp_checkpoin
         }
         if (t->name == NULL || (t->bytes > 0 && t->data == NULL)) {
             image->n++; /* so that what there is of it is freed */
-            return co_fail(err, -ENOMEM, "no memory for %zu bytes of '%.100s'", t->bytes, it->name);
+            return co_fail(err, -ENOMEM, "out of memory for %zu bytes of item '%.100s'", t->bytes,
+                           it->name);
         }
     }
     return 0;
@@ -47,14 +48,18 @@ static int check_parts(const struct ddp_checkpoint_item *it, const struct checkp
     uint64_t next = 0;
     for (int r = 0; r < n_ranks; r++) {
         if (parts[r].first != next)
-            return rt_fail(DDP_EINVAL,
-                           "item '%.100s': rank %d's part begins at %" PRIu64 ", not at %" PRIu64,
-                           it->name, r, parts[r].first, next);
+            return rt_fail(
+                DDP_EINVAL,
+                "ddp_checkpoint_save: item '%.100s': the part of rank %d starts at %" PRIu64
+                ", expected %" PRIu64,
+                it->name, r, parts[r].first, next);
         counts[r] = (size_t)parts[r].count;
         next += parts[r].count;
     }
     if (next != elements)
-        return rt_fail(DDP_EINVAL, "item '%.100s': the parts have %" PRIu64 " of %zu elements",
+        return rt_fail(DDP_EINVAL,
+                       "ddp_checkpoint_save: item '%.100s': the parts of all ranks have %" PRIu64
+                       " of %zu elements",
                        it->name, next, elements);
     return DDP_OK;
 }

@@ -22,7 +22,7 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
     char root[24] = "", count[64] = "";
 
     if (kind == CALL_BARRIER || kind == CALL_GROUP_SPLIT || kind == CALL_GROUP_DESTROY) {
-        snprintf(text, CALL_TEXT_BYTES, "%s()", name);
+        snprintf(text, CALL_TEXT_BYTES, "ddp_%s()", name);
         return text;
     }
     if (call_has_root(kind))
@@ -33,7 +33,7 @@ const char *call_format(const struct call *call, char text[CALL_TEXT_BYTES])
     else if (call->form == CALL_COUNTS) /* different counts show, even if their sums do not */
         snprintf(count, sizeof count, ", %" PRIu64 " as counts %04x", call->count,
                  (unsigned)(call->digest & 0xffff));
-    snprintf(text, CALL_TEXT_BYTES, "%s%s(%s%s%s%s%s)", name,
+    snprintf(text, CALL_TEXT_BYTES, "ddp_%s%s(%s%s%s%s%s)", name,
              call->form == CALL_EQUAL ? ""
              : is_checked             ? "_checked"
                                       : "_v",

@@ -28,7 +28,7 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
     uint64_t digest; /* tells one array of counts from another */
 };
 
-#define CALL_TEXT_BYTES 96
+#define CALL_TEXT_BYTES 104
 
 /* Write it as a user would: "reduce(float32, sum, 100, root 2)". Made for messages: it accepts
  * signatures that another process wrote wrongly. Returns text. */

@@ -43,7 +43,7 @@ static int add_up(const struct check *c, const size_t *counts, int n, enum ddp_d
     size_t sum = 0;
     for (int r = 0; r < n; r++) {
         if (counts[r] > most - sum)
-            return rt_fail(DDP_EINVAL, "%s: %zu elements for rank %d are more than memory can hold",
+            return rt_fail(DDP_EINVAL, "%s: %zu elements for rank %d exceed the address space",
                            c->name, counts[r], r);
         sum += counts[r];
     }
@@ -57,8 +57,7 @@ static int multiply(const struct check *c, size_t count, size_t times, enum ddp_
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, times * reduce_size(dtype), &bytes) || bytes > PTRDIFF_MAX)
-        return rt_fail(DDP_EINVAL, "%s: %zu elements are more than memory can hold", c->name,
-                       count);
+        return rt_fail(DDP_EINVAL, "%s: %zu elements exceed the address space", c->name, count);
     *ret_product = count * times;
     return DDP_OK;
 }
@@ -66,14 +65,16 @@ static int multiply(const struct check *c, size_t count, size_t times, enum ddp_
 static int check_scalars(const char *name, const struct ddp_group *g, const struct collective *what)
 {
     if (reduce_size(what->dtype) == 0)
-        return rt_fail(DDP_EINVAL, "%s: %d is not a type", name, (int)what->dtype);
+        return rt_fail(DDP_EINVAL, "%s: invalid value %d for dtype: expected one of enum ddp_dtype",
+                       name, (int)what->dtype);
     if (!reduce_is_defined(DDP_INT32, what->op))
-        return rt_fail(DDP_EINVAL, "%s: %d is not an operation", name, (int)what->op);
+        return rt_fail(DDP_EINVAL, "%s: invalid value %d for op: expected one of enum ddp_op", name,
+                       (int)what->op);
     if (!reduce_is_defined(what->dtype, what->op))
-        return rt_fail(DDP_EINVAL, "%s: bits are combined of integers only", name);
+        return rt_fail(DDP_EINVAL, "%s: DDP_BAND and DDP_BOR need an integer type", name);
     if (what->root < 0 || what->root >= g->world_size)
-        return rt_fail(DDP_EINVAL, "%s: root is %d, not 0 to %d", name, what->root,
-                       g->world_size - 1);
+        return rt_fail(DDP_EINVAL, "%s: invalid value %d for root: expected 0 to %d", name,
+                       what->root, g->world_size - 1);
     return DDP_OK;
 }
 
@@ -119,7 +120,7 @@ static int check_call(const char *name, const struct ddp_group *g, const struct 
     if (rc == DDP_OK)
         rc = check_buffer(&c, "out", what->out, c.n_out, what->dtype);
     if (rc == DDP_OK && what->in_counts != NULL && what->in == what->out && c.n_in > 0)
-        rc = rt_fail(DDP_EINVAL, "%s: out must not be in: blocks of other lengths take its place",
+        rc = rt_fail(DDP_EINVAL, "%s: out must not be in, because the blocks have other lengths",
                      name);
     return rc;
 }
@@ -150,7 +151,7 @@ static int start_call(const char *name, struct ddp_group *g, struct ddp_request 
 static int check_counts(const char *name, const struct collective *what)
 {
     if (what->counts == NULL || (what->kind == CALL_ALL_TO_ALL && what->in_counts == NULL))
-        return rt_fail(DDP_EINVAL, "%s: the counts are NULL", name);
+        return rt_fail(DDP_EINVAL, "%s: counts is NULL", name);
     return DDP_OK;
 }
 

@@ -67,7 +67,7 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err)
     const struct control *c = g->world->control;
     if (c == NULL || control_abort_get(c).cause == CONTROL_OK)
         return 0;
-    return co_fail(err, -ECONNRESET, "the job goes on in another generation");
+    return co_fail(err, -ECONNRESET, "the job continues in another generation");
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static int alloc_alone(const struct ddp_group *g, size_t bytes, void **ret, stru
     if (g->world->alone != NULL)
         return process_alloc(bytes, ret, err);
     if (posix_memalign(&p, 64, bytes > 0 ? bytes : 1) != 0)
-        return co_fail(err, -ENOMEM, "no memory for %zu bytes", bytes);
+        return co_fail(err, -ENOMEM, "out of memory for %zu bytes", bytes);
     memset(p, 0, bytes);
     *ret = p;
     return 0;

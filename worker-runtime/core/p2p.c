@@ -10,17 +10,19 @@ static int check_message(const char *name, const struct ddp_group *g, const stru
     if (rc != DDP_OK)
         return rc;
     if (size == 0)
-        return rt_fail(DDP_EINVAL, "%s: %d is not a type", name, (int)m->dtype);
+        return rt_fail(DDP_EINVAL, "%s: invalid value %d for dtype: expected one of enum ddp_dtype",
+                       name, (int)m->dtype);
     if (m->peer < 0 || m->peer >= g->world_size || m->peer == g->rank)
-        return rt_fail(DDP_EINVAL, "%s: rank %d is not one of the other %d ranks", name, m->peer,
-                       g->world_size - 1);
+        return rt_fail(DDP_EINVAL,
+                       "%s: invalid value %d for peer: expected one of the other %d ranks", name,
+                       m->peer, g->world_size - 1);
     if (m->tag < 0)
-        return rt_fail(DDP_EINVAL, "%s: tag is %d, not 0 or more", name, m->tag);
+        return rt_fail(DDP_EINVAL, "%s: invalid value %d for tag: expected 0 or more", name,
+                       m->tag);
     if (m->count > PTRDIFF_MAX / size)
-        return rt_fail(DDP_EINVAL, "%s: %zu elements are more than memory can hold", name,
-                       m->count);
+        return rt_fail(DDP_EINVAL, "%s: %zu elements exceed the address space", name, m->count);
     if (m->count > 0 && m->data == NULL)
-        return rt_fail(DDP_EINVAL, "%s: the buffer is NULL where count is %zu", name, m->count);
+        return rt_fail(DDP_EINVAL, "%s: the buffer is NULL, but count is %zu", name, m->count);
     return DDP_OK;
 }
 

@@ -187,7 +187,7 @@ int peer_maps_take(struct peer_maps *m, int fd, uint64_t bytes, uint8_t **ret_ba
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return co_fail(err, -errno, "cannot look at a peer's segment: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot stat the user segment of a peer: %s", strerror(errno));
     struct peer_map *map = find_map(m, &st, bytes);
     if (map != NULL) {
         map->is_used = true;
@@ -195,7 +195,7 @@ int peer_maps_take(struct peer_maps *m, int fd, uint64_t bytes, uint8_t **ret_ba
         return 0;
     }
     if (reserve_map(m) != 0)
-        return co_fail(err, -ENOMEM, "no memory to keep book of peers' segments");
+        return co_fail(err, -ENOMEM, "out of memory");
     map = &m->map[m->n];
     *map =
         (struct peer_map){.device = st.st_dev, .inode = st.st_ino, .bytes = bytes, .is_used = true};

@@ -81,9 +81,10 @@ static void on_fork_child(void)
 static int watch_fork(struct co_error *err)
 {
     if (process_is_forked())
-        return co_fail(err, -EALREADY, "this process was forked from a rank, and is none itself");
+        return co_fail(err, -EALREADY,
+                       "this process was forked from a rank and cannot join the job itself");
     if (!process.watches_fork && pthread_atfork(NULL, NULL, on_fork_child) != 0)
-        return co_fail(err, -ENOMEM, "no memory to watch for fork()");
+        return co_fail(err, -ENOMEM, "out of memory");
     process.watches_fork = true;
     return 0;
 }
@@ -93,9 +94,12 @@ int process_enter(int node_fd, unsigned local_rank, struct co_error *err)
     pthread_mutex_lock(&process.mutex);
     int code = watch_fork(err);
     if (code == 0 && process.inside)
-        code = co_fail(err, -EALREADY, "this process is in the job already: ddp_finalize() first");
+        code = co_fail(err, -EALREADY,
+                       "this process has already joined the job: call ddp_finalize() first");
     else if (code == 0 && process.was_inside && node_fd >= 0)
-        code = co_fail(err, -ENOTSUP, "this process has left the job, and ddprun admits it once");
+        code =
+            co_fail(err, -ENOTSUP,
+                    "this process has left the job and cannot join it again: call ddp_init() once");
     if (code == 0) {
         process.inside = true;
         process.node_fd = node_fd;
@@ -212,7 +216,7 @@ int process_alloc(size_t bytes, void **ret, struct co_error *err)
 {
     struct user_segment *s = segment();
     if (s == NULL)
-        return co_fail(err, -EINVAL, "this process has no segment");
+        return co_fail(err, -EINVAL, "this process has no user segment");
     return user_segment_alloc(s, bytes, ret, err);
 }
 

@@ -54,7 +54,7 @@ static int get_queue(struct ddp_group *g)
         return DDP_OK;
     struct requests *q = calloc(1, sizeof *q);
     if (q == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for asynchronous calls");
+        return rt_fail(DDP_ENOMEM, "out of memory for asynchronous calls");
     q->g = g;
     q->last = &q->first;
     pthread_mutex_init(&q->mutex, NULL);
@@ -65,7 +65,7 @@ static int get_queue(struct ddp_group *g)
     int rc = pthread_create(&q->thread, NULL, run_thread, q);
     q->has_thread = rc == 0;
     return rc == 0 ? DDP_OK
-                   : rt_fail(DDP_ESYSTEM, "cannot start the thread of asynchronous calls: %s",
+                   : rt_fail(DDP_ESYSTEM, "cannot start the thread for asynchronous calls: %s",
                              strerror(rc));
 }
 
@@ -128,8 +128,8 @@ static void end_open(struct requests *q)
 static int fail_ended(const char *name)
 {
     return rt_fail(DDP_EINVAL,
-                   "%s: the group of the request has ended: wait for requests before "
-                   "ddp_finalize() and ddp_group_destroy()",
+                   "%s: the group of the request was destroyed: wait for requests before you call "
+                   "ddp_finalize() or ddp_group_destroy()",
                    name);
 }
 
@@ -321,7 +321,7 @@ static int new_request(struct ddp_group *g, size_t n_counts, struct ddp_request 
         return rc;
     struct ddp_request *r = calloc(1, sizeof *r + n_counts * sizeof r->counts[0]);
     if (r == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for an asynchronous call");
+        return rt_fail(DDP_ENOMEM, "out of memory");
     r->g = g;
     lock(g->requests);
     link_open(&g->requests->open, r);
@@ -472,7 +472,7 @@ int ddp_wait(struct ddp_request *request)
 int ddp_test(struct ddp_request *request, int *ret_done)
 {
     if (request == NULL || ret_done == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_test: the request and ret_done are needed");
+        return rt_fail(DDP_EINVAL, "ddp_test: request or ret_done is NULL");
     struct ddp_group *g = request->g;
     if (g == NULL)
         return fail_ended("ddp_test");

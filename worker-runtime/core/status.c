@@ -69,7 +69,7 @@ int rt_fail(int status, const char *format, ...)
 
 int rt_fail_null(const char *call, const char *what)
 {
-    return rt_fail(DDP_EINVAL, "%s: the %s is NULL", call, what);
+    return rt_fail(DDP_EINVAL, "%s: %s is NULL", call, what);
 }
 
 int rt_fail_returned(const char *what, int status)
@@ -130,13 +130,23 @@ int rt_return_from(const char *name, int code, struct co_error *err)
     return rt_return(code, err);
 }
 
+/* "ddp_init: ...", where a program passes the name of the call that failed. */
+static bool begins_with_call(const char *text, const char *call)
+{
+    const size_t n = strlen(call);
+    return strncmp(text, call, n) == 0 && (text[n] == ':' || text[n] == '(');
+}
+
 void ddp_fatal(const char *what)
 {
     int rank = atomic_load(&process_rank);
+    const char *name = what != NULL ? what : "ddp_fatal";
+    if (begins_with_call(last_error, name))
+        name = "";
     if (rank >= 0) /* else it failed before it knew which rank it is */
-        fprintf(stderr, "rank %d: ", rank);
-    fprintf(stderr, "%s%s%s\n", what != NULL ? what : "ddp_fatal",
-            last_error[0] != '\0' ? ": " : "", last_error);
+        fprintf(stderr, "[rank %d] ", rank);
+    fprintf(stderr, "libddp: %s%s%s\n", name, name[0] != '\0' && last_error[0] != '\0' ? ": " : "",
+            last_error);
     if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device for ever */
         fflush(NULL);
         _exit(EX_TEMPFAIL);

@@ -102,7 +102,7 @@ int user_segment_create(uint64_t bytes, struct user_segment **ret, struct co_err
     if (s == NULL || blocks == NULL) {
         free(s);
         free(blocks);
-        return co_fail(err, -ENOMEM, "no memory for a user segment");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     blocks[0] = (struct block){.offset = 0, .bytes = bytes};
     *s = (struct user_segment){
@@ -116,7 +116,8 @@ int user_segment_create(uint64_t bytes, struct user_segment **ret, struct co_err
     if (s->base == MAP_FAILED) {
         int code = -errno;
         user_segment_destroy(s);
-        return co_fail(err, code, "cannot make a user segment of %llu bytes (%s sets its size): %s",
+        return co_fail(err, code,
+                       "cannot create the user segment of %llu bytes (set %s to another size): %s",
                        (unsigned long long)bytes, DDP_ENV_SEGMENT_BYTES, strerror(-code));
     }
     madvise(s->base, bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
@@ -219,7 +220,7 @@ static int alloc_locked(struct user_segment *s, uint64_t bytes, uint64_t *ret_of
     uint64_t align = bytes >= PAGE ? PAGE : LINE;
     uint64_t largest = 0;
     if (reserve_blocks(s) != 0)
-        return co_fail(err, -ENOMEM, "no memory to keep book of the segment's blocks");
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < s->n_blocks; i++) {
         const struct block *b = &s->block[i];
         uint64_t offset = round_up(b->offset, align);
@@ -234,8 +235,8 @@ static int alloc_locked(struct user_segment *s, uint64_t bytes, uint64_t *ret_of
             largest = b->bytes;
     }
     return co_fail(err, -ENOMEM,
-                   "no room for %llu bytes in this rank's segment of %llu, whose largest free "
-                   "block has %llu: set %s to more",
+                   "out of memory for %llu bytes in this rank's user segment of %llu bytes, whose "
+                   "largest free block has %llu: set %s to a larger size",
                    (unsigned long long)bytes, (unsigned long long)s->bytes,
                    (unsigned long long)largest, DDP_ENV_SEGMENT_BYTES);
 }
@@ -243,8 +244,10 @@ static int alloc_locked(struct user_segment *s, uint64_t bytes, uint64_t *ret_of
 int user_segment_alloc(struct user_segment *s, size_t bytes, void **ret, struct co_error *err)
 {
     if (bytes > s->bytes)
-        return co_fail(err, -ENOMEM, "%zu bytes are more than this rank's segment of %llu: set %s",
-                       bytes, (unsigned long long)s->bytes, DDP_ENV_SEGMENT_BYTES);
+        return co_fail(
+            err, -ENOMEM,
+            "%zu bytes exceed this rank's user segment of %llu bytes: set %s to a larger size",
+            bytes, (unsigned long long)s->bytes, DDP_ENV_SEGMENT_BYTES);
     uint64_t offset = 0;
     pthread_mutex_lock(&s->mutex);
     int code = alloc_locked(s, bytes > 0 ? round_up(bytes, LINE) : LINE, &offset, err);
@@ -342,7 +345,7 @@ int user_segment_withdraw(struct user_segment *s, struct co_error *err)
         s->withdrawn = true;
     pthread_mutex_unlock(&s->mutex);
     if (code != 0)
-        return co_fail(err, code, "cannot take this rank's memory away from its peers: %s",
+        return co_fail(err, code, "cannot detach this rank's user segment from its peers: %s",
                        strerror(-code));
     return 0;
 }
@@ -351,17 +354,18 @@ int user_segment_map_peer(int fd, uint64_t bytes, uint8_t **ret_base, struct co_
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return co_fail(err, -errno, "cannot look at a peer's segment: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot stat the user segment of a peer: %s", strerror(errno));
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-        return co_fail(err, -EPROTO, "a peer's segment is not sealed against shrinking");
+        return co_fail(err, -EPROTO, "the user segment of a peer is not sealed against shrinking");
     if (bytes == 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
-        return co_fail(err, -EPROTO, "a peer's segment is smaller than it was said to be");
+        return co_fail(err, -EPROTO, "the user segment of a peer is smaller than announced");
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
-        return co_fail(err, -errno,
-                       "no address space for a peer's segment of %llu bytes (set %s to less): %s",
-                       (unsigned long long)bytes, DDP_ENV_SEGMENT_BYTES, strerror(errno));
+        return co_fail(
+            err, -errno,
+            "cannot map a peer's user segment of %llu bytes (set %s to a smaller size): %s",
+            (unsigned long long)bytes, DDP_ENV_SEGMENT_BYTES, strerror(errno));
     madvise(base, bytes, MADV_DONTFORK);
     madvise(base, bytes, MADV_DONTDUMP);
     madvise(base, bytes, MADV_HUGEPAGE);

@@ -45,7 +45,7 @@ static int read_dims(const uint8_t *head, unsigned n_dims, struct data_format *f
             return co_fail(err, -EINVAL, "dimension %u is 0", i + 1);
         elements *= f->shape[i]; /* was at most 2^30: no overflow */
         if (elements * f->stored_bytes > DATA_FORMAT_MAX_SAMPLE)
-            return co_fail(err, -EINVAL, "a sample of more than %d bytes", DATA_FORMAT_MAX_SAMPLE);
+            return co_fail(err, -EINVAL, "a sample exceeds %d bytes", DATA_FORMAT_MAX_SAMPLE);
     }
     f->elements = (size_t)elements;
     return 0;
@@ -57,7 +57,8 @@ static int check_length(uint64_t file_bytes, uint64_t header, uint64_t data, str
         return co_fail(err, -EINVAL, "truncated: %" PRIu64 " of %" PRIu64 " bytes of data",
                        file_bytes - header, data);
     if (file_bytes - header > data)
-        return co_fail(err, -EINVAL, "longer than the %" PRIu64 " bytes its header promises", data);
+        return co_fail(err, -EINVAL, "longer than the %" PRIu64 " bytes that its header announces",
+                       data);
     return 0;
 }
 
@@ -68,17 +69,17 @@ int data_format_idx(const uint8_t *head, size_t n, uint64_t file_bytes, struct d
     const struct idx_type *type = idx_types,
                           *end = idx_types + sizeof idx_types / sizeof idx_types[0];
     if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b)
-        return co_fail(err, -EINVAL, "compressed: unpack it with gunzip first");
+        return co_fail(err, -EINVAL, "compressed: use gunzip first");
     if (n < IDX_HEAD || head[0] != 0 || head[1] != 0)
-        return co_fail(err, -EINVAL, "no IDX file: it does not begin with two zero bytes");
+        return co_fail(err, -EINVAL, "not an IDX file: it does not start with two zero bytes");
     while (type < end && type->code != head[2])
         type++;
     if (type == end)
-        return co_fail(err, -EINVAL, "elements of type 0x%02x, which is none that can be read",
-                       head[2]);
+        return co_fail(err, -EINVAL, "elements of the unsupported type 0x%02x", head[2]);
     const unsigned n_dims = head[3];
     if (n_dims == 0 || n_dims > DDP_DATASET_MAX_DIMS)
-        return co_fail(err, -EINVAL, "%u dimensions, not 1 to %d", n_dims, DDP_DATASET_MAX_DIMS);
+        return co_fail(err, -EINVAL, "%u dimensions: expected 1 to %d", n_dims,
+                       DDP_DATASET_MAX_DIMS);
     f.at = IDX_HEAD + 4 * n_dims;
     if (n < f.at)
         return co_fail(err, -EINVAL, "truncated: %zu of %" PRIu64 " bytes of the header", n, f.at);
@@ -100,13 +101,16 @@ static int check_opts(const struct ddp_tokens_opts *o, struct co_error *err)
 {
     const int64_t most = DATA_FORMAT_MAX_SAMPLE / (int64_t)sizeof(int32_t) - 1;
     if (o->block < 1 || o->block > most)
-        return co_fail(err, -EINVAL, "blocks of %" PRId64 " tokens, not 1 to %" PRId64, o->block,
-                       most);
+        return co_fail(err, -EINVAL,
+                       "invalid value %" PRId64 " for block: expected 1 to %" PRId64 " tokens",
+                       o->block, most);
     if (o->stride < 0 || o->stride > most)
-        return co_fail(err, -EINVAL, "a stride of %" PRId64 " tokens, not 0 to %" PRId64, o->stride,
-                       most);
+        return co_fail(err, -EINVAL,
+                       "invalid value %" PRId64 " for stride: expected 0 to %" PRId64 " tokens",
+                       o->stride, most);
     if (o->vocab < 0 || o->vocab > INT32_MAX)
-        return co_fail(err, -EINVAL, "a vocabulary of %" PRId64 " tokens", o->vocab);
+        return co_fail(err, -EINVAL,
+                       "invalid value %" PRId64 " for vocab: expected 1 or more tokens", o->vocab);
     return 0;
 }
 
@@ -126,7 +130,7 @@ int data_format_tokens(const uint8_t *head, size_t n, uint64_t file_bytes,
                                                          : 0;
     if (f.stored_bytes == 0)
         return co_fail(err, -EINVAL,
-                       "no file of tokens: it begins with %" PRIu32 ", version %" PRIu32, magic,
+                       "not a token file: it starts with %" PRIu32 ", version %" PRIu32, magic,
                        version);
     const int64_t tokens = little_endian(head + 8),
                   stride = opts->stride > 0 ? opts->stride : opts->block;
@@ -135,7 +139,7 @@ int data_format_tokens(const uint8_t *head, size_t n, uint64_t file_bytes,
     if (tokens < opts->block + 1)
         return co_fail(err, -EINVAL,
                        "%" PRId64 " tokens are too few for a block of %" PRId64
-                       " and one behind it",
+                       " and the next token",
                        tokens, opts->block);
     f.count = (tokens - opts->block - 1) / stride + 1;
     f.elements = (size_t)opts->block + 1;

@@ -45,13 +45,13 @@ static int open_file(struct ddp_dataset *d, uint8_t *head, size_t *ret_n, uint64
     struct stat st;
     d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (d->fd < 0 || fstat(d->fd, &st) < 0)
-        return co_fail(err, -EINVAL, "cannot open it: %s", strerror(errno));
+        return co_fail(err, -EINVAL, "cannot open the file: %s", strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return co_fail(err, -EINVAL, "no ordinary file");
+        return co_fail(err, -EINVAL, "not a regular file");
     *ret_bytes = (uint64_t)st.st_size;
     *ret_n = *ret_bytes < DATA_FORMAT_HEAD ? (size_t)*ret_bytes : DATA_FORMAT_HEAD;
     int code = read_all(d->fd, head, *ret_n, 0);
-    return code == 0 ? 0 : co_fail(err, code, "cannot read it: %s", strerror(-code));
+    return code == 0 ? 0 : co_fail(err, code, "cannot read the file: %s", strerror(-code));
 }
 
 co_define_auto(ddp_dataset, ddp_dataset_close);
@@ -69,7 +69,7 @@ static int dataset_open(const char *path, const struct ddp_tokens_opts *opts,
         d->path = strdup(path);
     }
     if (d == NULL || d->path == NULL)
-        return co_fail(err, -ENOMEM, "no memory to open '%s'", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = open_file(d, head, &n, &bytes, err);
     if (code == 0)
         code = opts != NULL ? data_format_tokens(head, n, bytes, opts, &d->format, err)
@@ -86,7 +86,7 @@ int ddp_idx_open(const char *path, struct ddp_dataset **ret_dataset)
 {
     struct co_error err = {0};
     if (path == NULL || ret_dataset == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_idx_open: path and ret_dataset are needed");
+        return rt_fail(DDP_EINVAL, "ddp_idx_open: path or ret_dataset is NULL");
     return rt_return(dataset_open(path, NULL, ret_dataset, &err), &err);
 }
 
@@ -95,7 +95,7 @@ int ddp_tokens_open(const char *path, const struct ddp_tokens_opts *opts,
 {
     struct co_error err = {0};
     if (path == NULL || opts == NULL || ret_dataset == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_tokens_open: path, opts and ret_dataset are needed");
+        return rt_fail(DDP_EINVAL, "ddp_tokens_open: path, opts or ret_dataset is NULL");
     return rt_return(dataset_open(path, opts, ret_dataset, &err), &err);
 }
 
@@ -151,10 +151,11 @@ static int read_sample(const struct ddp_dataset *d, int64_t index, uint8_t *out,
         if (code != 0)
             return co_fail(err, code == -ENODATA ? -EIO : code,
                            "'%s': cannot read sample %" PRId64 ": %s", d->path, index,
-                           code == -ENODATA ? "the file has become shorter" : strerror(-code));
+                           code == -ENODATA ? "the file was truncated after it was opened"
+                                            : strerror(-code));
         if (data_format_convert(f, stored, n, out, &bad) != 0)
             return co_fail(err, -EINVAL,
-                           "'%s': sample %" PRId64 " has the token %" PRIu32
+                           "'%s': sample %" PRId64 " has token %" PRIu32
                            ", which is not in the vocabulary",
                            d->path, index, bad);
         at += n * f->stored_bytes;
@@ -170,8 +171,9 @@ int dataset_read(const struct ddp_dataset *d, const int64_t *index, size_t n, vo
     int code = 0;
     for (size_t i = 0; i < n && code == 0; i++) {
         if (index[i] < 0 || index[i] >= d->format.count)
-            return co_fail(err, -EINVAL, "'%s' has %" PRId64 " samples, and no number %" PRId64,
-                           d->path, d->format.count, index[i]);
+            return co_fail(err, -EINVAL,
+                           "'%s' has %" PRId64 " samples: there is no sample %" PRId64, d->path,
+                           d->format.count, index[i]);
         code = read_sample(d, index[i], (uint8_t *)out + i * bytes, err);
     }
     return code;
@@ -181,6 +183,7 @@ int ddp_dataset_read(const struct ddp_dataset *d, const int64_t *index, size_t n
 {
     struct co_error err = {0};
     if (d == NULL || ((index == NULL || out == NULL) && n > 0))
-        return rt_fail(DDP_EINVAL, "ddp_dataset_read: data set, index and out are needed");
+        return rt_fail(DDP_EINVAL,
+                       "ddp_dataset_read: dataset or out is NULL, or index is negative");
     return rt_return(dataset_read(d, index, n, out, &err), &err);
 }

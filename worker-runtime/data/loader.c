@@ -212,17 +212,18 @@ static int check_opts(const struct ddp_sampler *s, const struct ddp_loader_opts 
                       struct co_error *err)
 {
     if (o->n_datasets == 0 || o->n_datasets > DDP_LOADER_MAX_DATASETS)
-        return co_fail(err, -EINVAL, "a loader takes 1 to %d data sets, not %zu",
+        return co_fail(err, -EINVAL, "a loader takes 1 to %d datasets, not %zu",
                        DDP_LOADER_MAX_DATASETS, o->n_datasets);
     if (o->batch == 0 || o->depth > MAX_DEPTH)
-        return co_fail(err, -EINVAL, "a batch of %zu, %u of them ahead: at least 1, at most %d",
+        return co_fail(err, -EINVAL,
+                       "invalid batch size %zu or number of batches ahead %u: expected 1 to %d",
                        o->batch, o->depth, MAX_DEPTH);
     for (size_t i = 0; i < o->n_datasets; i++) {
         if (o->datasets[i] == NULL)
-            return co_fail(err, -EINVAL, "data set %zu is NULL", i);
+            return co_fail(err, -EINVAL, "dataset %zu is NULL", i);
         if (ddp_dataset_count(o->datasets[i]) != s->plan.n)
             return co_fail(err, -EINVAL,
-                           "data set %zu has %" PRId64 " samples, the sampler %" PRId64, i,
+                           "dataset %zu has %" PRId64 " samples, the sampler %" PRId64, i,
                            ddp_dataset_count(o->datasets[i]), s->plan.n);
     }
     return 0;
@@ -317,7 +318,7 @@ static int make_loader(struct ddp_sampler *s, const struct ddp_loader_opts *opts
         return code;
     struct ddp_loader *l = calloc(1, sizeof *l);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a loader");
+        return co_fail(err, -ENOMEM, "out of memory");
     *ret = l;
     l->child.destroy = destroy_child;
     l->sampler = s;
@@ -334,13 +335,16 @@ static int make_loader(struct ddp_sampler *s, const struct ddp_loader_opts *opts
         code = process_start_thread(&l->thread, read_batches, l);
         l->has_thread = code == 0;
         return code == 0 ? 0
-                         : co_fail(err, code, "cannot start a thread to read: %s", strerror(-code));
+                         : co_fail(err, code, "cannot start a reader thread: %s", strerror(-code));
     }
     if (err->text[0] != '\0') {
         co_fail_in(err, "%u batches of %zu samples on a GPU", l->n_slots, l->opts.batch);
         return code;
     }
-    return co_fail(err, code, "no memory for %u batches of %zu samples", l->n_slots, l->opts.batch);
+    return co_fail(
+        err, code,
+        "out of memory for %u batches of %zu samples: use smaller batches or fewer ahead",
+        l->n_slots, l->opts.batch);
 }
 
 int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
@@ -349,7 +353,7 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
     struct co_error err = {0};
     struct ddp_loader *l = NULL;
     if (s == NULL || opts == NULL || ret_loader == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_loader_create: sampler, opts and ret_loader are needed");
+        return rt_fail(DDP_EINVAL, "ddp_loader_create: sampler, opts or ret_loader is NULL");
     int code = make_loader(s, opts, &l, &err);
     if (code != 0) {
         destroy_loader(l);
@@ -443,7 +447,7 @@ static int lend_batch(struct ddp_loader *l, const struct slot *s)
 int ddp_loader_next(struct ddp_loader *l, struct ddp_batch *ret_batch)
 {
     if (l == NULL || ret_batch == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_loader_next: loader and ret_batch are needed");
+        return rt_fail(DDP_EINVAL, "ddp_loader_next: loader or ret_batch is NULL");
     if (process_is_forked())
         return rt_fail(DDP_EINVAL,
                        "ddp_loader_next: this process was forked from the one that joined");

@@ -111,7 +111,7 @@ static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts
                        (long long)SAMPLER_MAX_N, (long long)opts->n);
     co_auto(ddp_sampler) s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a sampler");
+        return co_fail(err, -ENOMEM, "out of memory");
     s->child.destroy = destroy_child;
     s->group = g;
     s->plan = (struct sampler_plan){
@@ -128,7 +128,8 @@ static int make_sampler(struct ddp_group *g, const struct ddp_sampler_opts *opts
     if (recovery_add_sampler(g, &s->number) < 0 ||
         map_room(s->length, sizeof *s->index, (void **)&s->index) < 0 ||
         (is_shuffled(s) && map_room(s->plan.n, sizeof *s->own, (void **)&s->own) < 0))
-        return co_fail(err, -ENOMEM, "no memory for the order of %lld samples", (long long)opts->n);
+        return co_fail(err, -ENOMEM, "out of memory for the order of %lld samples",
+                       (long long)opts->n);
     *ret_sampler = co_take(&s);
     return 0;
 }
@@ -157,7 +158,9 @@ static int compare_terms(struct ddp_group *g, const struct ddp_sampler *s)
             continue;
         describe_terms(&all[0], first, sizeof first);
         describe_terms(&all[r], other, sizeof other);
-        rc = rt_fail(DDP_EMISMATCH, "the ranks' samplers differ: rank 0 has %s, rank %zu has %s",
+        rc = rt_fail(DDP_EMISMATCH,
+                     "ddp_sampler_create: the ranks' options differ: rank 0 has %s, rank %zu has "
+                     "%s; pass the same on all ranks",
                      first, r, other);
     }
     return rc;
@@ -178,7 +181,7 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
                        struct ddp_sampler **ret_sampler)
 {
     if (g == NULL || opts == NULL || ret_sampler == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts and ret_sampler are needed");
+        return rt_fail(DDP_EINVAL, "ddp_sampler_create: group, opts or ret_sampler is NULL");
     struct co_error err = {0};
     co_auto(ddp_sampler) s = NULL;
     int code = make_sampler(g, opts, &s, &err);
@@ -285,7 +288,7 @@ int ddp_sampler_resume(struct ddp_sampler *s, int64_t epoch, int64_t consumed)
     if (consumed < 0 || consumed > s->plan.n)
         return rt_fail(
             DDP_EINVAL,
-            "ddp_sampler_resume: a data set of %lld samples cannot be resumed after %lld of them",
+            "ddp_sampler_resume: a dataset of %lld samples cannot be resumed after sample %lld",
             (long long)s->plan.n, (long long)consumed);
     s->returns = false;
     s->is_resumed = true;

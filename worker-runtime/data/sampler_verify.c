@@ -44,13 +44,13 @@ static uint64_t mark_samples(const struct ddp_sampler *s, uint64_t *bits)
 static int check_own(const struct ddp_sampler *s, uint64_t *bits, struct co_error *err)
 {
     if (bits == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a map of %" PRId64 " samples", s->plan.n);
+        return co_fail(err, -ENOMEM, "out of memory for a map of %" PRId64 " samples", s->plan.n);
     const uint64_t now = mark_samples(s, bits);
     if (now != s->digest)
         return co_fail(err, -EPROTO,
-                       "the samples it took (digest %016" PRIx64
-                       ") are not those its sampler gives now (%016" PRIx64
-                       "): was its memory written?",
+                       "the samples that were taken (digest %016" PRIx64
+                       ") differ from those the sampler gives now (%016" PRIx64
+                       "): check for writes beyond a buffer's end",
                        s->digest, now);
     return 0;
 }
@@ -61,8 +61,8 @@ static int same_everywhere(struct ddp_group *g, int64_t taken)
     int rc = ddp_all_reduce(g, ends, ends, 2, DDP_INT64, DDP_MIN, NULL);
     if (rc == 0 && ends[0] != -ends[1])
         rc = rt_fail(DDP_EMISMATCH,
-                     "the ranks stand at different places of the epoch: one has taken %" PRId64
-                     " samples, another %" PRId64,
+                     "ddp_sampler_verify: the ranks are at different positions in the epoch: one "
+                     "has taken %" PRId64 " samples, another %" PRId64,
                      ends[0], -ends[1]);
     return rc;
 }
@@ -88,7 +88,7 @@ static int count_samples(struct ddp_sampler *s, uint64_t *bits, struct tally *re
 int ddp_sampler_verify(struct ddp_sampler *s, struct ddp_sampler_report *ret_report)
 {
     if (s == NULL || ret_report == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_sampler_verify: sampler and ret_report are needed");
+        return rt_fail(DDP_EINVAL, "ddp_sampler_verify: sampler or ret_report is NULL");
     struct co_error err = {0};
     struct tally all;
     co_autofree uint64_t *bits = calloc(words_of(s) + 1, sizeof *bits); /* + 1: never of size 0 */
@@ -102,8 +102,9 @@ int ddp_sampler_verify(struct ddp_sampler *s, struct ddp_sampler_report *ret_rep
     const int64_t expected = all.taken < s->plan.n ? all.taken : s->plan.n;
     if (all.distinct != expected)
         return rt_fail(DDP_EMISMATCH,
-                       "the ranks took %" PRId64 " different samples in %" PRId64
-                       " draws, not %" PRId64 ": do they shuffle alike?",
+                       "ddp_sampler_verify: the ranks took %" PRId64
+                       " different samples in %" PRId64 " draws, not %" PRId64
+                       ": check that all ranks pass the same ddp_sampler_opts",
                        all.distinct, all.taken, expected);
     *ret_report = (struct ddp_sampler_report){.n_taken = all.taken,
                                               .n_distinct = all.distinct,

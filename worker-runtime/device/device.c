@@ -64,13 +64,13 @@ static int make_plan(struct ddp_group *g, struct making *m)
     struct device_note own;
     co_autofree struct device_note *all = calloc(n, sizeof *all);
     if (all == NULL)
-        return fail_alone(g, "no memory for what the ranks say of their GPUs");
+        return fail_alone(g, "out of memory");
     fill_note(g, m, &own);
     int rc = ddp_all_gather(g, &own, all, sizeof own, DDP_UINT8, NULL);
     if (rc != DDP_OK)
         return rc;
     if (device_plan_init(&m->plan, all, g->world_size) != 0)
-        return fail_alone(g, "no memory for a communicator");
+        return fail_alone(g, "out of memory");
     m->tag = all[0].tag;
     if (m->plan.way != DEVICE_NOT)
         return DDP_OK;
@@ -98,7 +98,7 @@ static int take_id(struct making *m, int k, int root, struct id_note *note)
 {
     note->why[sizeof note->why - 1] = '\0';
     if (note->ok != 1)
-        return rt_fail(DDP_EUNSUPPORTED, "rank %d cannot begin a communicator: %s", root,
+        return rt_fail(DDP_EUNSUPPORTED, "rank %d cannot create a communicator: %s", root,
                        note->why);
     memcpy(m->ids + (size_t)k * DEVICE_ID_BYTES, note->id, DEVICE_ID_BYTES);
     return DDP_OK;
@@ -109,7 +109,7 @@ static int gather_ids(struct ddp_group *g, struct making *m, const struct id_not
 {
     co_autofree struct id_note *all = calloc((size_t)g->world_size, sizeof *all);
     if (all == NULL)
-        return fail_alone(g, "no memory for the ids of a communicator");
+        return fail_alone(g, "out of memory");
     int rc = ddp_all_gather(g, own, all, sizeof *own, DDP_UINT8, NULL);
     for (int k = 0; rc == DDP_OK && k < m->plan.n_roots; k++) {
         const int root = device_plan_root(k, g->world_size, m->plan.n_roots);
@@ -123,7 +123,7 @@ static int share_ids(struct ddp_group *g, struct making *m)
     struct id_note own;
     m->ids = calloc((size_t)m->plan.n_roots, DEVICE_ID_BYTES);
     if (m->ids == NULL)
-        return fail_alone(g, "no memory for the ids of a communicator");
+        return fail_alone(g, "out of memory");
     make_own_id(g, m, &own);
     if (m->plan.n_roots > 1)
         return gather_ids(g, m, &own);
@@ -158,7 +158,7 @@ static int attach_group(struct ddp_group *g, const struct device_plugin *plugin,
     struct device_link *link = malloc(sizeof *link);
     if (link == NULL) {
         plugin->close(group);
-        return fail_alone(g, "no memory for a communicator");
+        return fail_alone(g, "out of memory");
     }
     *link = (struct device_link){.plugin = plugin, .group = group, .next = g->world->devices};
     g->device = g->world->devices = link;
@@ -189,8 +189,8 @@ static int get_made(const char *name, const struct ddp_group *g)
     if (g->device != NULL)
         return DDP_OK;
     return rt_fail(DDP_EINVAL,
-                   "%s: the group has no communicator yet: the first collective with a stream "
-                   "makes one, or ddp_nccl_comm()",
+                   "%s: the group has no communicator yet: call a collective with a stream or "
+                   "ddp_nccl_comm() first",
                    name);
 }
 

@@ -36,18 +36,18 @@ static void *open_library(struct co_error *err)
 {
     Dl_info self;
     char path[PATH_MAX] = DEVICE_PLUGIN_FILE;
-    const char *hint = "LD_LIBRARY_PATH says where libnccl and libcudart are";
+    const char *hint = "set LD_LIBRARY_PATH to the directories of libnccl and libcudart";
     if (dladdr((void *)&process, &self) != 0 && strchr(self.dli_fname, '/') != NULL) {
         const int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
         snprintf(path, sizeof path, "%.*s/" DEVICE_PLUGIN_FILE, dir, self.dli_fname);
         if (access(path, F_OK) < 0) { /* else what is wrong with it is the thing to tell */
             snprintf(path, sizeof path, "%s", DEVICE_PLUGIN_FILE);
-            hint = "-Dnccl=enabled builds it, to be beside libddp.so";
+            hint = "build it with -Dnccl=enabled and install it next to libddp.so";
         }
     }
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
-        co_fail(err, -ENOTSUP, "%s cannot be loaded, which collectives with a stream need: %s; %s",
+        co_fail(err, -ENOTSUP, "cannot load %s, which collectives with a stream need: %s; %s",
                 DEVICE_PLUGIN_FILE, dlerror(), hint);
     return library;
 }
@@ -63,7 +63,7 @@ static int load_plugin(struct co_error *err)
     if (p == NULL || p->abi != DEVICE_PLUGIN_ABI || p->size != sizeof *p) {
         dlclose(library);
         return co_fail(err, -ENOTSUP,
-                       "%s is of another version than libddp: install both from the same build",
+                       "%s and libddp have different versions: use both from the same build",
                        DEVICE_PLUGIN_FILE);
     }
     process.plugin = p; /* never unloaded: CUDA has threads */
@@ -74,7 +74,8 @@ static int check_wanted(struct co_error *err)
 {
     const char *backend = getenv(DDP_ENV_BACKEND);
     if (backend != NULL && strcmp(backend, "cpu") == 0)
-        return co_fail(err, -ENOTSUP, "%s=cpu: there are no collectives with a stream",
+        return co_fail(err, -ENOTSUP,
+                       "%s=cpu disables collectives with a stream: unset it to use the GPU",
                        DDP_ENV_BACKEND);
     return env_value_check(DDP_ENV_BACKEND, backend, err);
 }
@@ -120,7 +121,8 @@ int device_take(const struct ddp_group *g, const struct device_plugin **ret_plug
 {
     if (g->is_apart)
         return co_fail(err, -ENOTSUP,
-                       "threads of a process share its GPU: ranks that use GPUs are processes");
+                       "ranks that are threads cannot use collectives with a stream: use "
+                       "ddp_spawn() or ddprun");
     int code = device_load(g, ret_plugin, ret, err);
     return code == 0 ? (*ret_plugin)->check(*ret, err) : code;
 }

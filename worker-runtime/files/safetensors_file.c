@@ -36,12 +36,13 @@ static int map_file(struct ddp_safetensors *f, const char *path, struct co_error
     /* not blocking: the name may be that of a pipe */
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return co_fail(err, errno == ENOMEM ? -ENOMEM : -EINVAL, "cannot open it: %s",
+        return co_fail(err, errno == ENOMEM ? -ENOMEM : -EINVAL, "cannot open the file: %s",
                        strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return co_fail(err, -EINVAL, "no ordinary file");
+        return co_fail(err, -EINVAL, "not a regular file");
     if (st.st_size < LENGTH_BYTES)
-        return co_fail(err, -EINVAL, "truncated: %lld bytes are no header", (long long)st.st_size);
+        return co_fail(err, -EINVAL, "truncated: %lld bytes are less than a header",
+                       (long long)st.st_size);
     f->bytes = (size_t)st.st_size;
     void *map = mmap(NULL, f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
@@ -62,7 +63,7 @@ static int index_tensors(struct ddp_safetensors *f, const uint8_t *data, struct 
     struct safetensors_header *h = &f->header;
     f->by_name = calloc(h->n + 1, sizeof(*f->by_name));
     if (f->by_name == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu names", h->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < h->n; i++) {
         h->tensors[i].data = h->tensors[i].bytes > 0 ? data : NULL;
         data += h->tensors[i].bytes;
@@ -78,11 +79,12 @@ static int read_header(struct ddp_safetensors *f, struct co_error *err)
     memcpy(&length, f->map, sizeof length);
     const size_t left = f->bytes - LENGTH_BYTES;
     if (length > DDP_SAFETENSORS_MAX_HEADER)
-        return co_fail(err, -EINVAL, "a header of %" PRIu64 " bytes, of which %d are the most",
+        return co_fail(err, -EINVAL, "a header of %" PRIu64 " bytes exceeds the maximum of %d",
                        length, DDP_SAFETENSORS_MAX_HEADER);
     if (length > left)
-        return co_fail(err, -EINVAL, "truncated: the header has %" PRIu64 " bytes, here are %zu",
-                       length, left);
+        return co_fail(err, -EINVAL,
+                       "truncated: the header has %" PRIu64 " bytes, but the file only %zu", length,
+                       left);
     int code = safetensors_header_parse((const char *)f->map + LENGTH_BYTES, (size_t)length,
                                         left - length, &f->header, err);
     return code != 0 ? code : index_tensors(f, f->map + LENGTH_BYTES + length, err);
@@ -92,7 +94,7 @@ int safetensors_open(const char *path, struct ddp_safetensors **ret, struct co_e
 {
     struct ddp_safetensors *f = calloc(1, sizeof *f);
     if (f == NULL)
-        return co_fail(err, -ENOMEM, "no memory to open '%s'", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = map_file(f, path, err);
     if (code == 0)
         code = read_header(f, err);
@@ -109,7 +111,7 @@ int ddp_safetensors_open(const char *path, struct ddp_safetensors **ret_file)
 {
     struct co_error err = {0};
     if (path == NULL || ret_file == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_safetensors_open: path and ret_file are needed");
+        return rt_fail(DDP_EINVAL, "ddp_safetensors_open: path or ret_file is NULL");
     return rt_return(safetensors_open(path, ret_file, &err), &err);
 }
 
@@ -179,7 +181,7 @@ int safetensors_begin(struct whole_file *f, const char *path,
     for (size_t i = 0; i < n; i++)
         if (tensors[i].data == NULL && safetensors_bytes(&tensors[i], &bytes, NULL) == 0 &&
             bytes > 0)
-            return co_fail(err, -EINVAL, "'%s': tensor '%.100s' has no data", path,
+            return co_fail(err, -EINVAL, "'%s': tensor '%.100s' has data NULL", path,
                            tensors[i].name);
     length = size;
     if ((code = whole_file_open(f, path, err)) != 0 ||
@@ -198,7 +200,7 @@ int ddp_safetensors_write(const char *path, const struct ddp_safetensors_tensor 
     struct co_error err = {0};
     struct whole_file f;
     if (path == NULL || (tensors == NULL && n > 0) || (texts == NULL && n_texts > 0))
-        return rt_fail(DDP_EINVAL, "ddp_safetensors_write: path, tensors and texts are needed");
+        return rt_fail(DDP_EINVAL, "ddp_safetensors_write: path, tensors or texts is NULL");
     int code = safetensors_begin(&f, path, tensors, n, texts, n_texts, &err);
     if (code == 0)
         code = whole_file_commit(&f, &err);

@@ -123,18 +123,18 @@ static int read_code_point(struct scan *s, uint32_t *ret)
         return code;
     if (high >= 0xd800 && high < 0xdc00) {
         if (s->end - s->at < 2 || s->at[0] != '\\' || s->at[1] != 'u')
-            return fail_at(s, "half of a pair of \\u");
+            return fail_at(s, "an unpaired \\u surrogate");
         s->at += 2;
         if ((code = read_unit(s, &low)) != 0)
             return code;
         if (low < 0xdc00 || low > 0xdfff)
-            return fail_at(s, "half of a pair of \\u");
+            return fail_at(s, "an unpaired \\u surrogate");
         high = 0x10000 + ((high & 0x3ff) << 10) + (low & 0x3ff);
     } else if (high >= 0xdc00 && high < 0xe000) {
-        return fail_at(s, "half of a pair of \\u");
+        return fail_at(s, "an unpaired \\u surrogate");
     }
     if (high == 0)
-        return fail_at(s, "a text with a zero byte");
+        return fail_at(s, "a string with a zero byte");
     *ret = high;
     return 0;
 }
@@ -162,7 +162,7 @@ static int read_escape(struct scan *s)
 /* ret   in h->strings */
 static int read_string(struct scan *s, const char **ret)
 {
-    int code = expect_char(s, '"', "no text where one should be");
+    int code = expect_char(s, '"', "expected a string");
     const char *first = s->free;
     while (code == 0 && s->at < s->end && *s->at != '"') {
         if (*s->at == '\\') {
@@ -171,15 +171,15 @@ static int read_string(struct scan *s, const char **ret)
             continue;
         }
         if ((unsigned char)*s->at < 0x20)
-            return fail_at(s, "a control character in a text");
+            return fail_at(s, "a control character in a string");
         *s->free++ = *s->at++;
     }
     if (code != 0)
         return code;
     if (s->at == s->end)
-        return fail_at(s, "a text without an end");
+        return fail_at(s, "an unterminated string");
     if (!co_utf8_is_valid(first, (size_t)(s->free - first)))
-        return fail_at(s, "a text that is no UTF-8 ends");
+        return fail_at(s, "a string that is not valid UTF-8 ends");
     s->at++;
     *s->free++ = '\0'; /* in the place of a quotation mark */
     *ret = first;
@@ -196,7 +196,7 @@ static int read_number(struct scan *s, uint64_t *ret)
             __builtin_add_overflow(value, (uint64_t)(*s->at - '0'), &value) || value > INT64_MAX)
             return fail_at(s, "a number that is too large");
     if (s->at == first || (*first == '0' && s->at - first > 1))
-        return fail_at(s, "no whole number where one should be");
+        return fail_at(s, "expected an integer");
     *ret = value;
     return 0;
 }
@@ -205,17 +205,17 @@ static int read_number(struct scan *s, uint64_t *ret)
 static int read_list(struct scan *s, uint64_t *values, unsigned most, unsigned *ret_n)
 {
     unsigned n = 0;
-    int code = expect_char(s, '[', "no list where one should be");
+    int code = expect_char(s, '[', "expected a list");
     if (code != 0)
         return code;
     if (!take_char(s, ']')) {
         do {
             if (n == most)
-                return fail_at(s, "a list that is too long");
+                return fail_at(s, "a list is too long");
             if ((code = read_number(s, &values[n++])) != 0)
                 return code;
         } while (take_char(s, ','));
-        if ((code = expect_char(s, ']', "no end of a list where it should be")) != 0)
+        if ((code = expect_char(s, ']', "expected the end of a list")) != 0)
             return code;
     }
     *ret_n = n;
@@ -226,17 +226,17 @@ static int read_list(struct scan *s, uint64_t *values, unsigned most, unsigned *
 static int read_object(struct scan *s, int (*member)(struct scan *s, const char *key, void *arg),
                        void *arg)
 {
-    int code = expect_char(s, '{', "no object where one should be");
+    int code = expect_char(s, '{', "expected an object");
     if (code != 0 || take_char(s, '}'))
         return code;
     do {
         const char *key;
         if ((code = read_string(s, &key)) != 0 ||
-            (code = expect_char(s, ':', "no colon where one should be")) != 0 ||
+            (code = expect_char(s, ':', "expected a colon")) != 0 ||
             (code = member(s, key, arg)) != 0)
             return code;
     } while (take_char(s, ','));
-    return expect_char(s, '}', "no end of an object where it should be");
+    return expect_char(s, '}', "expected the end of an object");
 }
 
 /* --- what they mean --------------------------------------------------------------------------- */
@@ -249,7 +249,7 @@ static int grow_array(void **array, size_t n, size_t *room, size_t size, struct 
     const size_t more = *room > 0 ? *room * 2 : 16;
     void *grown = realloc(*array, more * size);
     if (grown == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu entries of a header", more);
+        return co_fail(err, -ENOMEM, "out of memory");
     *array = grown;
     *room = more;
     return 0;
@@ -261,7 +261,7 @@ static int read_text(struct scan *s, const char *key, void *arg)
     struct safetensors_header *h = s->h;
     struct ddp_safetensors_text t = {.key = key};
     if (h->n_texts == DDP_SAFETENSORS_MAX_METADATA)
-        return fail_at(s, "more metadata than the bounds allow");
+        return fail_at(s, "too many metadata entries");
     int code = read_string(s, &t.value);
     if (code == 0)
         code = grow_array((void **)&h->texts, h->n_texts, &s->texts_room, sizeof t, s->err);
@@ -288,7 +288,7 @@ static int read_field(struct scan *s, const char *key, void *arg)
     }
     if (strcmp(key, "data_offsets") == 0 && f->n_offsets == 0)
         return read_list(s, f->offsets, 2, &f->n_offsets);
-    return fail_at(s, "a field of a tensor that is unknown or there twice");
+    return fail_at(s, "an unknown or repeated field of a tensor");
 }
 
 static int check_tensor(struct scan *s, const struct fields *f, struct ddp_safetensors_tensor *t)
@@ -307,12 +307,12 @@ static int check_tensor(struct scan *s, const struct fields *f, struct ddp_safet
     for (unsigned i = 0; i < f->n_dims; i++) {
         t->shape[i] = (size_t)f->shape[i];
         if (__builtin_mul_overflow(bytes, f->shape[i], &bytes))
-            return co_fail(s->err, -EINVAL, "tensor '%.100s' has a shape of too many elements",
+            return co_fail(s->err, -EINVAL, "the shape of tensor '%.100s' has too many elements",
                            t->name);
     }
     if (f->offsets[0] > f->offsets[1] || f->offsets[1] - f->offsets[0] != bytes)
         return co_fail(s->err, -EINVAL,
-                       "tensor '%.100s' needs %" PRIu64 " bytes, its place is %" PRIu64
+                       "tensor '%.100s' needs %" PRIu64 " bytes, but its data_offsets are %" PRIu64
                        " to %" PRIu64,
                        t->name, bytes, f->offsets[0], f->offsets[1]);
     t->bytes = (size_t)bytes;
@@ -328,14 +328,14 @@ static int read_tensor(struct scan *s, const char *name, void *arg)
     size_t room = s->room; /* both arrays grow at the same time */
     if (strcmp(name, "__metadata__") == 0) {
         if (s->has_metadata)
-            return fail_at(s, "metadata for the second time");
+            return fail_at(s, "repeated metadata");
         s->has_metadata = true;
         return read_object(s, read_text, NULL);
     }
     if (h->n == DDP_SAFETENSORS_MAX_TENSORS)
-        return fail_at(s, "more tensors than the bounds allow");
+        return fail_at(s, "too many tensors");
     if (strlen(name) > DDP_SAFETENSORS_MAX_NAME)
-        return fail_at(s, "a name that is too long");
+        return fail_at(s, "a name is too long");
     int code = read_object(s, read_field, &f);
     if (code != 0)
         return code;
@@ -371,20 +371,21 @@ static int order_tensors(struct scan *s, uint64_t data_bytes)
         qsort(s->places, h->n, sizeof *s->places, by_place);
     co_autofree struct ddp_safetensors_tensor *sorted = calloc(h->n + 1, sizeof *sorted);
     if (sorted == NULL)
-        return co_fail(s->err, -ENOMEM, "no memory for %zu tensors", h->n);
+        return co_fail(s->err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < h->n; i++) {
         const struct place *p = &s->places[i];
         sorted[i] = h->tensors[p->tensor];
         if (p->begin != end)
             return co_fail(s->err, -EINVAL,
-                           "tensor '%.100s' begins at byte %" PRIu64
-                           ", where the one before ends at %" PRIu64,
+                           "tensor '%.100s' starts at byte %" PRIu64
+                           ", but the previous one ends at %" PRIu64,
                            sorted[i].name, p->begin, end);
         end = p->end;
     }
     if (end != data_bytes)
-        return co_fail(s->err, -EINVAL, "the tensors have %" PRIu64 " bytes, the file has %" PRIu64,
-                       end, data_bytes);
+        return co_fail(s->err, -EINVAL,
+                       "the tensors have %" PRIu64 " bytes, but the file has %" PRIu64, end,
+                       data_bytes);
     free(h->tensors);
     h->tensors = co_take(&sorted);
     return 0;
@@ -400,13 +401,13 @@ static int check_names(const void *first, size_t n, size_t size, struct co_error
 {
     co_autofree const char **names = calloc(n + 1, sizeof *names);
     if (names == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu names", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++)
         memcpy(&names[i], (const char *)first + i * size, sizeof names[i]);
     qsort(names, n, sizeof *names, by_name);
     for (size_t i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return co_fail(err, -EINVAL, "the name '%.100s' is there twice", names[i]);
+            return co_fail(err, -EINVAL, "duplicate tensor name '%.100s'", names[i]);
     return 0;
 }
 _Static_assert(offsetof(struct ddp_safetensors_tensor, name) == 0, "names are first");
@@ -415,12 +416,12 @@ _Static_assert(offsetof(struct ddp_safetensors_text, key) == 0, "keys are first"
 static int read_all(struct scan *s, uint64_t data_bytes)
 {
     if (s->at == s->end || *s->at != '{')
-        return fail_at(s, "no JSON object");
+        return fail_at(s, "expected a JSON object");
     int code = read_object(s, read_tensor, NULL);
     if (code != 0)
         return code;
     if (peek_char(s) != '\0' || s->at != s->end)
-        return fail_at(s, "something behind the JSON object");
+        return fail_at(s, "unexpected data after the JSON object");
     if ((code = order_tensors(s, data_bytes)) != 0)
         return code;
     code = check_names(s->h->tensors, s->h->n, sizeof *s->h->tensors, s->err);
@@ -432,11 +433,11 @@ int safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
 {
     struct safetensors_header h = {0};
     if (size > DDP_SAFETENSORS_MAX_HEADER)
-        return co_fail(err, -EINVAL, "a header of %zu bytes, of which %d are the most", size,
+        return co_fail(err, -EINVAL, "a header of %zu bytes exceeds the maximum of %d", size,
                        DDP_SAFETENSORS_MAX_HEADER);
     h.strings = malloc(size + 1);
     if (h.strings == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a header of %zu bytes", size);
+        return co_fail(err, -ENOMEM, "out of memory");
     struct scan s = {
         .text = text, .at = text, .end = text + size, .free = h.strings, .h = &h, .err = err};
     int code = read_all(&s, data_bytes);
@@ -464,14 +465,17 @@ int safetensors_bytes(const struct ddp_safetensors_tensor *t, size_t *ret_bytes,
 {
     const struct type *type = type_of(t->dtype);
     if (type == NULL)
-        return co_fail(err, -EINVAL, "tensor '%.100s': %d is not a type", t->name, t->dtype);
+        return co_fail(
+            err, -EINVAL,
+            "tensor '%.100s': invalid value %d for dtype: expected one of enum ddp_dtype", t->name,
+            t->dtype);
     if (t->n_dims > DDP_SAFETENSORS_MAX_DIMS)
-        return co_fail(err, -EINVAL, "tensor '%.100s' has %u dimensions, of which %d are the most",
+        return co_fail(err, -EINVAL, "tensor '%.100s' has %u dimensions: expected at most %d",
                        t->name, t->n_dims, DDP_SAFETENSORS_MAX_DIMS);
     size_t bytes = type->bytes;
     for (unsigned i = 0; i < t->n_dims; i++)
         if (__builtin_mul_overflow(bytes, t->shape[i], &bytes) || bytes > PTRDIFF_MAX)
-            return co_fail(err, -EINVAL, "tensor '%.100s' has more elements than memory can hold",
+            return co_fail(err, -EINVAL, "the elements of tensor '%.100s' exceed the address space",
                            t->name);
     *ret_bytes = bytes;
     return 0;
@@ -482,7 +486,7 @@ static int check_string(const char *text, size_t most, const char *what, struct 
     if (text == NULL || strnlen(text, most + 1) > most)
         return co_fail(err, -EINVAL, "%s is NULL or longer than %zu bytes", what, most);
     if (!co_utf8_is_valid(text, strlen(text)))
-        return co_fail(err, -EINVAL, "%s '%.100s' is no UTF-8", what, text);
+        return co_fail(err, -EINVAL, "%s '%.100s' is not valid UTF-8", what, text);
     return 0;
 }
 
@@ -492,13 +496,14 @@ static int check_input(const struct ddp_safetensors_tensor *tensors, size_t n,
 {
     int code = 0;
     if (n > DDP_SAFETENSORS_MAX_TENSORS || n_texts > DDP_SAFETENSORS_MAX_METADATA)
-        return co_fail(err, -EINVAL, "%zu tensors and %zu texts are more than a file may have", n,
+        return co_fail(err, -EINVAL, "%zu tensors and %zu texts exceed the maximum of a file", n,
                        n_texts);
     for (size_t i = 0; i < n && code == 0; i++) {
         code = check_string(tensors[i].name, DDP_SAFETENSORS_MAX_NAME, "a tensor's name", err);
         if (code == 0 &&
             (tensors[i].name[0] == '\0' || strcmp(tensors[i].name, "__metadata__") == 0))
-            code = co_fail(err, -EINVAL, "'%s' is no name for a tensor", tensors[i].name);
+            code =
+                co_fail(err, -EINVAL, "invalid tensor name '%s': it is reserved", tensors[i].name);
     }
     for (size_t i = 0; i < n_texts && code == 0; i++) {
         code = check_string(texts[i].key, DDP_SAFETENSORS_MAX_NAME, "a key", err);
@@ -561,7 +566,7 @@ static int print_all(FILE *out, const struct ddp_safetensors_tensor *tensors, si
         if (code != 0)
             return code;
         if (__builtin_add_overflow(at, bytes, ret_data))
-            return co_fail(err, -EINVAL, "the tensors are larger than any file");
+            return co_fail(err, -EINVAL, "the tensors exceed the maximum file size");
         if (i > 0 || n_texts > 0)
             fputc(',', out);
         print_tensor(out, &tensors[i], at, *ret_data);
@@ -586,15 +591,15 @@ int safetensors_header_format(const struct ddp_safetensors_tensor *tensors, size
         return code;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a header");
+        return co_fail(err, -ENOMEM, "out of memory");
     code = print_all(out, tensors, n, texts, n_texts, ret_data, err);
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed)
-        return co_fail(err, -ENOMEM, "no memory for a header");
+        return co_fail(err, -ENOMEM, "out of memory");
     if (code != 0)
         return code;
     if (size > DDP_SAFETENSORS_MAX_HEADER)
-        return co_fail(err, -EINVAL, "the header has %zu bytes, of which %d are the most", size,
+        return co_fail(err, -EINVAL, "the header has %zu bytes: expected at most %d", size,
                        DDP_SAFETENSORS_MAX_HEADER);
     *ret_text = co_take(&text);
     *ret_size = size;

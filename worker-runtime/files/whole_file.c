@@ -59,7 +59,7 @@ int whole_file_open(struct whole_file *f, const char *path, struct co_error *err
     static atomic_uint count; /* threads may write files beside each other */
     f->fd = -1;
     if (path == NULL || path[0] == '\0')
-        return co_fail(err, -EINVAL, "a file without a name");
+        return co_fail(err, -EINVAL, "the file name is empty");
     if (strlen(path) >= sizeof f->path)
         return co_fail(err, -EINVAL, "the name of the file is too long: %.60s...", path);
     strcpy(f->path, path);
@@ -67,7 +67,7 @@ int whole_file_open(struct whole_file *f, const char *path, struct co_error *err
              (long)getpid(), atomic_fetch_add(&count, 1));
     whole_digest_init(&f->digest);
     if (!co_may_replace(path))
-        return co_fail(err, -EINVAL, "cannot write '%s': it is no regular file", path);
+        return co_fail(err, -EINVAL, "cannot write '%s': not a regular file", path);
     f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     return f->fd < 0 ? fail_write(f, errno, err) : 0;
 }

@@ -57,7 +57,7 @@ int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending)
     int fd = -1;
     int code = find_fd(g, &fd, &err);
     if (code == 0 && ret_pending == NULL)
-        code = co_fail(&err, -EINVAL, "there is no place for the answer");
+        code = co_fail(&err, -EINVAL, "ret_requested is NULL");
     if (code != 0)
         return rt_return_from("ddp_checkpoint_requested", code, &err);
     if (fd >= 0 && group_is_world(g) && g->world->knows_pending) {
@@ -89,8 +89,9 @@ int ddp_checkpoint_done(struct ddp_group *g)
     if (n >= 0 || errno == EAGAIN || errno == EINTR)
         n = send(fd, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN)
-        code = co_fail(&err, -EIO,
-                       "cannot tell ddprun by descriptor %d (%s) that the state is saved: %s", fd,
-                       DDP_ENV_CHECKPOINT_FD, strerror(errno));
+        code = co_fail(
+            &err, -EIO,
+            "cannot report to ddprun through file descriptor %d (%s) that the state is saved: %s",
+            fd, DDP_ENV_CHECKPOINT_FD, strerror(errno));
     return rt_return_from("ddp_checkpoint_done", code, &err);
 }

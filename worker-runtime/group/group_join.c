@@ -49,7 +49,7 @@ struct world *group_create_world(void)
 static int check_who(const struct env_who *who, struct co_error *err)
 {
     if (who->local_world_size > CONTROL_MAX_LOCAL)
-        return co_fail(err, -ENOTSUP, "%d ranks on one node are more than this version's %d",
+        return co_fail(err, -ENOTSUP, "%d ranks on one node exceed the maximum of %d",
                        who->local_world_size, CONTROL_MAX_LOCAL);
     return 0;
 }
@@ -188,13 +188,13 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
 {
     co_autofree struct world *w = group_create_world();
     if (w == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a group");
+        return co_fail(err, -ENOMEM, "out of memory");
     w->recovery = recovery;
     int code = join_job(opts, w, err);
     if (code == -EPROTO) /* among the pieces of the job, not among its collectives */
         code = -EIO;
     if (code != 0) {
-        co_fail_in(err, "cannot join the job");
+        co_fail_in(err, "%s: cannot join the job", recovery != NULL ? "ddp_run" : "ddp_init");
         return code;
     }
     if (w->line != NULL)
@@ -212,16 +212,17 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     struct env_who who;
     rt_set_apart(true);
     if (place == NULL || ret_group == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_group_join: place and ret_group are needed");
+        return rt_fail(DDP_EINVAL, "ddp_group_join: info or ret_group is NULL");
     co_autofree struct world *w = group_create_world();
     if (w == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a group");
+        return rt_fail(DDP_ENOMEM, "out of memory");
     int code = env_from_info(place, &who, &err);
     if (code != 0)
         return rt_return_from("ddp_group_join", code, &err);
     code = join_beside(opts != NULL ? opts : &defaults, &who, w, &err);
     if (code != 0)
-        return rt_return_from("cannot join the group", code == -EPROTO ? -EIO : code, &err);
+        return rt_return_from("ddp_group_join: cannot join the group",
+                              code == -EPROTO ? -EIO : code, &err);
     *ret_group = &co_take(&w)->group;
     return DDP_OK;
 }
@@ -269,13 +270,12 @@ int group_check_result(const char *name, const struct ddp_group *world, int rc)
 {
     char what[64];
     if (rc > 0)
-        return rt_fail(DDP_EINVAL,
-                       "%s: the function returned %d: 0 or a negative status is expected", name,
-                       rc);
+        return rt_fail(DDP_EINVAL, "%s: the function returned %d: return 0 or a negative status",
+                       name, rc);
     if (rc == 0 && world->world->was_finalized)
         return rt_fail(DDP_EINVAL,
-                       "%s: the function has called ddp_finalize(), which had no effect: %s does "
-                       "it after the function has returned",
+                       "%s: the function called ddp_finalize(), which had no effect: remove the "
+                       "call, because %s does it after the function returns",
                        name, name);
     snprintf(what, sizeof what, "%s: the function", name);
     return rc == 0 ? 0 : rt_fail_returned(what, rc);
@@ -364,11 +364,13 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
     if (ret_sub == NULL)
         return rt_fail(DDP_EINVAL, "ddp_group_split: ret_sub is NULL");
     if (color < 0 && color != DDP_NO_COLOR)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_group_split: color is %d, neither 0 or more nor DDP_NO_COLOR", color);
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_group_split: invalid value %d for color: expected 0 or more, or DDP_NO_COLOR",
+            color);
     co_autofree struct ddp_group *sub = calloc(1, sizeof *sub);
     if (sub == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a group");
+        return rt_fail(DDP_ENOMEM, "out of memory");
     requests_finish(g->requests);
     int code = g->backend != NULL ? split_backend(g, color, key, &backend, &rank, &n, &err) : 0;
     if (code != 0)

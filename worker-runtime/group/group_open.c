@@ -161,7 +161,7 @@ static int start_watch(struct opening *o, const struct net_member *member, struc
     int *listener = &o->join->listener[NET_WATCH];
     unsigned *peer = calloc(m->n, sizeof *peer);
     if (peer == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u ranks", m->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     struct net_watch_opts watch = {.links = {.rank = m->position,
                                              .n = m->n,
                                              .member = member,
@@ -198,7 +198,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
     int *listener = o->join->listener;
     struct opening *kept = malloc(sizeof *kept);
     if (kept == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a back end");
+        return co_fail(err, -ENOMEM, "out of memory");
     *kept = *o;
     struct backend_net_opts net = {.local = o->local,
                                    .map = &o->join->map,
@@ -240,7 +240,7 @@ static int find_cause(const struct opening *o, int code, struct co_error *err)
         return code;
     if (cause == CONTROL_TOLD)
         return net_watch_judge_failure(o->shm, code, err);
-    return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
+    return co_fail(err, -ECONNRESET, "the generation ended before all nodes had joined");
 }
 
 static int connect_nodes(struct opening *o, struct backend **ret, struct co_error *err)

@@ -115,7 +115,7 @@ int ddp_progress_create(struct ddp_group *g, const char *title, uint64_t total,
         return rt_fail(DDP_EINVAL, "ddp_progress_create: an argument is NULL");
     struct ddp_progress *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for a progress report");
+        return rt_fail(DDP_ENOMEM, "out of memory");
     p->child.destroy = destroy_child;
     p->prints = g->rank == 0;
     p->has_bar = p->prints && isatty(STDERR_FILENO) == 1;

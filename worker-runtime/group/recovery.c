@@ -85,8 +85,8 @@ int recovery_begin(struct ddp_group *world)
     r->all_have = most[0] == ~most[2] && most[1] == 0;
     rank_status_begin(&world->world->line->progress, r->most_done);
     if (r->most_done == 0 && r->is_torn)
-        return rt_fail(DDP_EPEER, "the ranks that had the state of the training died before this "
-                                  "one had it: it has to be started again");
+        return rt_fail(DDP_EPEER, "the ranks with the training state died before this rank "
+                                  "received it: restart the job from a checkpoint");
     return 0;
 }
 
@@ -104,8 +104,8 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
     int rc = ddp_all_reduce(g, &first, &first, 1, DDP_INT32, DDP_MIN, NULL);
     if (rc == 0 && first == INT32_MAX)
         rc = rt_fail(DDP_EUNSUPPORTED,
-                     "of the %d ranks of this group none has the state of step "
-                     "%llu: it died with those that had it",
+                     "none of the %d ranks of this group has the state of step %llu: the ranks "
+                     "that had it died; restart the job from a checkpoint",
                      ddp_world_size(g), (unsigned long long)r->most_done);
     if (rc == 0)
         *ret_rank = first;
@@ -150,10 +150,11 @@ static void destroy_memory(struct group_child *child)
 int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t bytes)
 {
     if (g == NULL || name == NULL || name[0] == '\0' || (data == NULL && bytes > 0))
-        return rt_fail(DDP_EINVAL, "ddp_state_add: group, name and data are needed");
+        return rt_fail(DDP_EINVAL, "ddp_state_add: group, name or data is NULL");
     if (g->world->has_memory)
         return rt_fail(DDP_EINVAL,
-                       "ddp_state_add: '%s' comes too late: add it before the first model is made",
+                       "ddp_state_add: '%s' was added too late: call ddp_state_add() before "
+                       "ddp_model_create()",
                        name);
     struct recovery *r = recovery_of(g);
     if (r == NULL || !r->again.may_follow)
@@ -161,7 +162,7 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
     struct recovery_memory *m = calloc(1, sizeof *m);
     if (m == NULL || (m->name = strdup(name)) == NULL) {
         free(m);
-        return rt_fail(DDP_ENOMEM, "ddp_state_add: no memory for '%s'", name);
+        return rt_fail(DDP_ENOMEM, "ddp_state_add: out of memory");
     }
     m->child.destroy = destroy_memory;
     m->data = data;
@@ -188,8 +189,8 @@ static int compare_memory(struct ddp_group *g)
     bool is_same;
     int rc = collective_compare(g, digest_of(recovery_of(g)), &is_same);
     if (rc == 0 && !is_same)
-        rc = rt_fail(DDP_EMISMATCH, "the ranks have not made the same calls of ddp_state_add(): "
-                                    "names, sizes or their order differ");
+        rc = rt_fail(DDP_EMISMATCH, "ddp_state_add: the ranks made different calls: use the same "
+                                    "names, sizes and order on all ranks");
     return rc;
 }
 

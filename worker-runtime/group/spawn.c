@@ -208,12 +208,13 @@ static struct rank_end end_of(const struct spawn *s, int rank)
 static int tell_failure(const struct spawn *s, int rank, const struct rank_end *e)
 {
     if (e->signal != 0)
-        return rt_fail(DDP_EPEER, "rank %d of %d was ended by signal %d (%s)", rank, s->n,
-                       e->signal, strsignal(e->signal));
+        return rt_fail(DDP_EPEER, "ddp_spawn: rank %d of %d was killed by signal %d (%s)", rank,
+                       s->n, e->signal, strsignal(e->signal));
     if (e->order != 0)
         return rt_fail(e->status, "rank %d of %d: %s", rank, s->n, s->board->of[rank].text);
-    return rt_fail(DDP_EPEER, "rank %d of %d has called exit(%d) in the middle of its function",
-                   rank, s->n, e->exit_status == 256 ? 0 : e->exit_status);
+    return rt_fail(DDP_EPEER,
+                   "ddp_spawn: rank %d of %d called exit(%d) before its function returned", rank,
+                   s->n, e->exit_status == 256 ? 0 : e->exit_status);
 }
 
 static int judge_ends(const struct spawn *s)
@@ -236,7 +237,7 @@ static int prepare_spawn(struct spawn *s)
     s->board = mmap(NULL, sizeof *s->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                     0); /* pages of ranks that do not exist are never written */
     if (s->child == NULL || s->poll == NULL || s->board == MAP_FAILED)
-        return rt_fail(DDP_ENOMEM, "ddp_spawn: no memory for %d ranks", s->n);
+        return rt_fail(DDP_ENOMEM, "ddp_spawn: out of memory");
     for (int r = 0; r < s->n; r++)
         s->child[r].fd = -1;
     return 0;
@@ -265,7 +266,8 @@ int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg)
     if (fn == NULL)
         return rt_fail_null("ddp_spawn", "function");
     if (n < 1 || n > MOST_RANKS)
-        return rt_fail(DDP_EINVAL, "ddp_spawn: n is %d, not 1 to %d", n, MOST_RANKS);
+        return rt_fail(DDP_EINVAL, "ddp_spawn: invalid value %d for n: expected 1 to %d", n,
+                       MOST_RANKS);
     struct spawn s = {.fn = fn, .arg = arg, .n = n, .board = MAP_FAILED};
     int rc = prepare_spawn(&s);
     if (rc == 0)

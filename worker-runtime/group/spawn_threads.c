@@ -113,7 +113,7 @@ static int join_group(struct thread *t)
     struct threads *a = t->all;
     co_autofree struct world *w = group_create_world();
     if (w == NULL)
-        return co_fail(&t->err, -ENOMEM, "no memory for a group");
+        return co_fail(&t->err, -ENOMEM, "out of memory");
     w->group = (struct ddp_group){.world = w,
                                   .rank = t->rank,
                                   .world_size = a->n,
@@ -197,7 +197,7 @@ static int prepare_threads(struct threads *a, struct co_error *err)
     a->segment = calloc((size_t)a->n, sizeof *a->segment);
     a->user = calloc((size_t)a->n, sizeof *a->user);
     if (a->thread == NULL || a->segment == NULL || a->user == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %d threads", a->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = read_environment(a, err);
     return code == 0 && a->n > 1 ? make_segments(a, err) : code;
 }
@@ -227,7 +227,7 @@ static int run_all(struct threads *a, struct co_error *err)
         n_started += code == 0;
     }
     if (code != 0)
-        co_fail(err, code == -EAGAIN ? -ENOMEM : code, "thread %d of %d cannot be made: %s",
+        co_fail(err, code == -EAGAIN ? -ENOMEM : code, "cannot create thread %d of %d: %s",
                 n_started, a->n, strerror(-code));
     gate_open(a, code == 0);
     for (int r = 0; r < n_started; r++)
@@ -247,12 +247,11 @@ static int judge_ends(const struct threads *a)
         return 0;
     const struct thread *t = &a->thread[first];
     const bool was_apart = rt_set_apart(true);
-    const int rc =
-        t->order == 0
-            ? rt_fail(DDP_EPEER,
-                      "rank %d of %d has called pthread_exit() in the middle of its function",
-                      first, a->n)
-            : rt_fail(t->status, "rank %d of %d: %s", first, a->n, t->text);
+    const int rc = t->order == 0 ? rt_fail(DDP_EPEER,
+                                           "ddp_spawn_threads: rank %d of %d called pthread_exit() "
+                                           "before its function returned",
+                                           first, a->n)
+                                 : rt_fail(t->status, "rank %d of %d: %s", first, a->n, t->text);
     rt_set_apart(was_apart);
     return rc;
 }
@@ -263,7 +262,8 @@ int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void
     if (fn == NULL)
         return rt_fail_null("ddp_spawn_threads", "function");
     if (n < 1 || n > CONTROL_MAX_LOCAL)
-        return rt_fail(DDP_EINVAL, "ddp_spawn_threads: n is %d, not 1 to %d", n, CONTROL_MAX_LOCAL);
+        return rt_fail(DDP_EINVAL, "ddp_spawn_threads: invalid value %d for n: expected 1 to %d", n,
+                       CONTROL_MAX_LOCAL);
     struct threads a = {.fn = fn,
                         .arg = arg,
                         .n = n,

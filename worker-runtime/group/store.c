@@ -46,8 +46,7 @@ static int find_store(const struct world *w, const char **ret_host, uint16_t *re
         return co_fail(err, -ENOTSUP, "a job of one rank has no store");
     int rc = env_find_store(w->store_host, w->store_port, ret_host, ret_port, err);
     if (rc == 0)
-        return co_fail(err, -ENOTSUP,
-                       "the job has no store: %s and %s say where one is, and are not both set",
+        return co_fail(err, -ENOTSUP, "the job has no store: set %s and %s to its address and port",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     return rc < 0 ? rc : 0;
 }
@@ -60,7 +59,7 @@ static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error 
         return 0;
     co_autofree struct store_link *link = calloc(1, sizeof *link);
     if (link == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a connection to the store");
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = 0;
     if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
         code = pmi_meet_connect(deadline_ms, &link->client, err);
@@ -84,7 +83,7 @@ static int begin_call(struct ddp_group *g, const char *text, uint64_t deadline_m
     if (code != 0)
         return code;
     if (length < 1 || length > KEY_MAX_BYTES)
-        return co_fail(err, -EINVAL, "a key has 1 to %u bytes", KEY_MAX_BYTES);
+        return co_fail(err, -EINVAL, "invalid key: expected 1 to %u bytes", KEY_MAX_BYTES);
     ret->length = (size_t)snprintf(ret->text, sizeof ret->text, PREFIX "%s", text);
     return open_link(g, deadline_ms, err);
 }
@@ -103,7 +102,7 @@ int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_
     uint64_t deadline_ms = co_deadline_ms(g != NULL ? g->timeout_ms : 0);
     int code = 0;
     if (len > VALUE_MAX_BYTES || (value == NULL && len > 0))
-        code = co_fail(&err, -EINVAL, "a value has 0 to %u bytes", VALUE_MAX_BYTES);
+        code = co_fail(&err, -EINVAL, "invalid value: expected 0 to %u bytes", VALUE_MAX_BYTES);
     if (code == 0)
         code = begin_call(g, key, deadline_ms, &k, &err);
     if (code == 0)
@@ -125,7 +124,7 @@ int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, 
     if (code == 0)
         code = client_get(g->store->client, k.text, k.length, deadline_ms, &value, &length, &err);
     if (code == 0 && (length > size || (buf == NULL && length > 0)))
-        code = co_fail(&err, -EINVAL, "the value has %zu bytes, and there is room for %zu", length,
+        code = co_fail(&err, -EINVAL, "the value has %zu bytes, but the buffer only %zu", length,
                        buf != NULL ? size : 0);
     if (code == 0 && length > 0)
         memcpy(buf, value, length);

@@ -66,7 +66,8 @@ static void end_event(struct trace *t)
         return;
     }
     if (t->n_events == TRACE_MOST_EVENTS && begin_event(t, 'i', TRAINING, co_now_ns())) {
-        fprintf(t->file, ",\"s\":\"p\",\"name\":\"the trace ends here: %u events are its limit\"}",
+        fprintf(t->file,
+                ",\"s\":\"p\",\"name\":\"the trace ends here: it is limited to %u events\"}",
                 TRACE_MOST_EVENTS);
         end_trace(t);
     }
@@ -128,7 +129,7 @@ static int open_trace(const char *asked_for, int rank, struct trace **ret, struc
                        asked_for);
     struct trace *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a trace");
+        return co_fail(err, -ENOMEM, "out of memory");
     t->child.destroy = destroy_trace;
     t->rank = rank;
     t->file = fopen(path, "we");

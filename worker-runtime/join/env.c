@@ -164,15 +164,17 @@ static int read_local_size(const struct source *s, const struct names *n, struct
         who->local_world_size = slurm_tasks(get_text(s, tasks_name), who->node_rank);
         if (who->local_world_size > 0)
             return 0;
-        return co_fail(err, -ENOEXEC, "the environment: %s '%.100s' says nothing about node %d",
-                       tasks_name, get_text(s, tasks_name), who->node_rank);
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: invalid value '%.100s' for %s: expected an entry for node %d",
+            get_text(s, tasks_name), tasks_name, who->node_rank);
     }
     /* By hand nobody counts the ranks of a node: those of a single node have their ranks as local
      * ranks. */
     if (who->local_rank != who->rank)
         return co_fail(err, -ENOEXEC,
-                       "the environment: %s is %d where %s is %d: of a job on several nodes %s has "
-                       "to say how many ranks are on this one",
+                       "the environment: %s is %d but %s is %d: with more than one node, set %s to "
+                       "the number of ranks on this node",
                        n->local_rank, who->local_rank, n->rank, who->rank,
                        DDP_ENV_LOCAL_WORLD_SIZE);
     who->local_world_size = who->world_size;
@@ -185,14 +187,16 @@ static int check_nodes(const struct names *n, const struct env_who *who, const c
 {
     if (n->n_nodes != NULL && who->n_nodes == 1)
         return co_fail(err, -ENOEXEC,
-                       "the environment: %s is 1, but only %d of %d ranks are said to be on this "
-                       "node (%s)",
-                       n->n_nodes, who->local_world_size, who->world_size, local_size);
+                       "the environment: %s is 1, but %s gives only %d of %d ranks for this node",
+                       n->n_nodes, local_size, who->local_world_size, who->world_size);
     if (who->n_nodes > 0 && who->node_rank >= who->n_nodes)
-        return co_fail(err, -ENOEXEC, "the environment: this node is number %d of %d (%s, %s)",
-                       who->node_rank, who->n_nodes, n->node, n->n_nodes);
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: node index %d is not less than the number of nodes %d (%s, %s)",
+            who->node_rank, who->n_nodes, n->node, n->n_nodes);
     if (who->n_nodes > who->world_size)
-        return co_fail(err, -ENOEXEC, "the environment: %s is %d, more nodes than ranks (%s, %d)",
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %s is %d, which exceeds the number of ranks (%s is %d)",
                        n->n_nodes, who->n_nodes, n->size, who->world_size);
     return 0;
 }
@@ -201,11 +205,13 @@ static int check_places(const struct names *n, const struct env_who *who, struct
 {
     const char *local_size = n->local_size != NULL ? n->local_size : "SLURM_STEP_TASKS_PER_NODE";
     if (who->local_rank >= who->local_world_size)
-        return co_fail(err, -ENOEXEC, "the environment: %s is %d, which must be less than %s, %d",
-                       n->local_rank, who->local_rank, local_size, who->local_world_size);
+        return co_fail(err, -ENOEXEC,
+                       "the environment: invalid value '%d' for %s: expected less than %s (%d)",
+                       who->local_rank, n->local_rank, local_size, who->local_world_size);
     if (who->local_world_size > who->world_size)
-        return co_fail(err, -ENOEXEC, "the environment: %s is %d, more than %s, %d", local_size,
-                       who->local_world_size, n->size, who->world_size);
+        return co_fail(err, -ENOEXEC,
+                       "the environment: invalid value '%d' for %s: expected at most %s (%d)",
+                       who->local_world_size, local_size, n->size, who->world_size);
     if (who->local_world_size < who->world_size)
         return check_nodes(n, who, local_size, err);
     if (who->n_nodes > 1)
@@ -214,9 +220,10 @@ static int check_places(const struct names *n, const struct env_who *who, struct
             "the environment: %s is %d, but all %d ranks are said to be on this node (%s)",
             n->n_nodes, who->n_nodes, who->world_size, local_size);
     if (who->local_rank != who->rank)
-        return co_fail(err, -ENOEXEC,
-                       "the environment: %s is %d and %s is %d, which must be the same on one node",
-                       n->rank, who->rank, n->local_rank, who->local_rank);
+        return co_fail(
+            err, -ENOEXEC,
+            "the environment: %s is %d but %s is %d: on a single node they must be equal", n->rank,
+            who->rank, n->local_rank, who->local_rank);
     return 0;
 }
 
@@ -259,8 +266,8 @@ static int check_agreement(const struct source *s, const struct names *n, const 
         return code;
     if (other.rank != who->rank || other.world_size != who->world_size)
         return co_fail(err, -ENOEXEC,
-                       "the environment contradicts itself: RANK and WORLD_SIZE say rank %d of %d, "
-                       "%s and %s say rank %d of %d: unset one pair",
+                       "the environment is contradictory: RANK and WORLD_SIZE give rank %d of %d, "
+                       "%s and %s give rank %d of %d: unset one pair",
                        other.rank, other.world_size, n->rank, n->size, who->rank, who->world_size);
     return 0;
 }
@@ -301,7 +308,8 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
         length += snprintf(who->job + length, sizeof who->job - (size_t)length, " node %d",
                            who->node_rank);
     if ((size_t)length >= sizeof who->job)
-        return co_fail(err, -ENOEXEC, "the environment: the name of the job (%.30s...) is too long",
+        return co_fail(err, -ENOEXEC,
+                       "the environment: the job ID (%.30s...) is too long: use a shorter one",
                        who->job);
     return 0;
 }
@@ -352,13 +360,16 @@ static int check_number(const char *name, int value, int min, int max, struct co
 {
     if (value >= min && value <= max)
         return 0;
-    return co_fail(err, -EINVAL, "the place's %s is %d, not %d to %d", name, value, min, max);
+    return co_fail(err, -EINVAL, "invalid value in ddp_rank_info: %s is %d, expected %d to %d",
+                   name, value, min, max);
 }
 
 static int check_info_ranks(const struct ddp_rank_info *p, struct co_error *err)
 {
     if (p->world_size < 1)
-        return co_fail(err, -EINVAL, "the place's world_size is %d, not 1 or more", p->world_size);
+        return co_fail(err, -EINVAL,
+                       "invalid value %d for ddp_rank_info.world_size: expected 1 or more",
+                       p->world_size);
     int code = check_number("rank", p->rank, 0, p->world_size - 1, err);
     if (code == 0)
         code = check_number("local_world_size", p->local_world_size, 1, p->world_size, err);
@@ -375,21 +386,22 @@ static int check_info_nodes(const struct ddp_rank_info *p, struct co_error *err)
 {
     const bool is_one = p->local_world_size == p->world_size;
     if (is_one != (p->n_nodes == 1))
-        return co_fail(err, -EINVAL,
-                       "the place's n_nodes is %d where local_world_size is %d and world_size %d",
-                       p->n_nodes, p->local_world_size, p->world_size);
+        return co_fail(
+            err, -EINVAL,
+            "ddp_rank_info.n_nodes is %d, but local_world_size is %d and world_size is %d",
+            p->n_nodes, p->local_world_size, p->world_size);
     if (is_one && p->local_rank != p->rank)
-        return co_fail(err, -EINVAL,
-                       "the place's local_rank is %d and rank %d, which must be the same on one "
-                       "node",
-                       p->local_rank, p->rank);
+        return co_fail(
+            err, -EINVAL,
+            "ddp_rank_info.local_rank is %d but rank is %d: on a single node they must be equal",
+            p->local_rank, p->rank);
     if (is_one)
         return 0;
     const size_t length = p->store_host != NULL ? strnlen(p->store_host, ENV_HOST_BYTES) : 0;
     if (length < 1 || length >= ENV_HOST_BYTES)
         return co_fail(err, -EINVAL,
-                       "the place's store_host has %zu bytes, not 1 to %d: several nodes find each "
-                       "other by a store",
+                       "ddp_rank_info.store_host has %zu bytes, expected 1 to %d: with more than "
+                       "one node, set it to the store's host",
                        length, ENV_HOST_BYTES - 1);
     return check_number("store_port", p->store_port, 1, MOST_PORT, err);
 }
@@ -398,7 +410,7 @@ int env_from_info(const struct ddp_rank_info *p, struct env_who *ret, struct co_
 {
     const size_t length = p->name != NULL ? strnlen(p->name, DDP_PLACE_NAME_MAX + 1) : 0;
     if (length < 1 || length > DDP_PLACE_NAME_MAX)
-        return co_fail(err, -EINVAL, "the place's name has %zu bytes, not 1 to %d", length,
+        return co_fail(err, -EINVAL, "ddp_rank_info.name has %zu bytes, expected 1 to %d", length,
                        DDP_PLACE_NAME_MAX);
     int code = check_info_ranks(p, err);
     if (code == 0)

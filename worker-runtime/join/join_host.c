@@ -43,7 +43,7 @@ static int listen_at(const char *name, int *ret_sock, struct co_error *err)
     memcpy(address.sun_path + 1, name, length); /* behind a NUL: an abstract name, gone with us */
     co_autoclose_fd int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return co_fail(err, -errno, "cannot make a socket: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot create a socket: %s", strerror(errno));
     if (bind(sock, (struct sockaddr *)&address,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0 ||
         listen(sock, SOMAXCONN) != 0)
@@ -58,14 +58,14 @@ int join_host_create(const char *name, unsigned n_local, uint32_t generation,
     int ends[2], control_fd = -1;
     struct join_host *h = calloc(1, sizeof *h);
     if (h == NULL)
-        return co_fail(err, -ENOMEM, "no memory to join");
+        return co_fail(err, -ENOMEM, "out of memory");
     h->max_peers = n_local + UNPROVEN_PEERS;
     h->listener.fd = -1;
     h->peer = calloc(h->max_peers, sizeof *h->peer);
     h->watch = calloc(h->max_peers + 2, sizeof *h->watch);
     int code = 0;
     if (h->peer == NULL || h->watch == NULL)
-        code = co_fail(err, -ENOMEM, "no memory to join");
+        code = co_fail(err, -ENOMEM, "out of memory");
     if (code == 0)
         code = listen_at(name, &h->listener.fd, err);
     if (code == 0)
@@ -74,7 +74,7 @@ int join_host_create(const char *name, unsigned n_local, uint32_t generation,
         code = broker_create(n_local, control_fd, &h->broker, err);
     if (code == 0 &&
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-        code = co_fail(err, -errno, "cannot make a pair of sockets: %s", strerror(errno));
+        code = co_fail(err, -errno, "cannot create a socket pair: %s", strerror(errno));
     if (control_fd >= 0)
         close(control_fd);
     if (code != 0) {

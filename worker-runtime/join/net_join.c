@@ -100,9 +100,8 @@ static int hand_down(const struct joining *j, void *bytes, size_t n, struct co_e
 /* --- where ------------------------------------------------------------------------------------ */
 
 #define STORE_HINT                                                                                 \
-    "ddprun serves one, and rank 0 does by srun --mpi=pmi2 and mpiexec.hydra; mpirun and plain "   \
-    "srun do not: start ddp-rendezvous on one of the nodes, and give all "                         \
-    "ranks " DDP_ENV_MASTER_ADDR " and " DDP_ENV_MASTER_PORT
+    "launch with ddprun or torchrun, use srun --mpi=pmi2, or run ddp-rendezvous and set both "     \
+    "variables on all ranks"
 
 static bool is_over(const struct joining *j)
 {
@@ -111,7 +110,7 @@ static bool is_over(const struct joining *j)
 
 static int fail_over(struct co_error *err)
 {
-    return co_fail(err, -ECONNRESET, "the generation was over before all nodes had met");
+    return co_fail(err, -ECONNRESET, "the generation ended before all nodes had joined");
 }
 
 /* The deadline of a wait that comes to its end to look at the abort word. */
@@ -128,7 +127,7 @@ static void tell_no_store(const char *why)
     struct net_links_trouble text;
     gethostname(own, sizeof own - 1);
     snprintf(text.text, sizeof text.text,
-             "on %.31s has not reached the job's store for %d s: %.120s; " NET_LINKS_PATH_HINT, own,
+             "on %.31s cannot reach the job's store for %d s: %.120s; " NET_LINKS_PATH_HINT, own,
              NET_LINKS_TELL_MS / 1000, why);
     process_tell_wait(text.text);
 }
@@ -175,18 +174,18 @@ static int reach_store(struct joining *j, struct co_error *err)
         return pmi_meet_connect(j->deadline_ms, &j->store, err);
     int code = env_find_store(j->who->store_host, j->who->store_port, &host, &port, err);
     if (code == 0)
-        return co_fail(
-            err, -ENOEXEC,
-            "the environment: %d of %d ranks are on this node, and %s and %s do not say where the "
-            "job's store is, by which the nodes find each other (" STORE_HINT ")",
-            j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %d of %d ranks are on this node, but %s and %s are not "
+                       "set. With more than one node libddp needs a TCPStore: " STORE_HINT,
+                       j->who->local_world_size, j->who->world_size, DDP_ENV_MASTER_ADDR,
+                       DDP_ENV_MASTER_PORT);
     if (code < 0)
         return code;
     code = connect_store(j, host, port, &why);
     if (code != 0)
         return co_fail(err, code,
-                       "%s (of the job's store, by which its nodes find each other; " STORE_HINT
-                       ")",
+                       "%s; check that the job's store runs there (" DDP_ENV_MASTER_ADDR
+                       ", " DDP_ENV_MASTER_PORT ") and that this node can reach it",
                        why.text);
     return 0;
 }
@@ -254,7 +253,7 @@ static int put_report(struct joining *j, struct co_error *err)
     int64_t number;
     co_autofree struct report *r = calloc(1, bytes);
     if (r == NULL)
-        return co_fail(err, -ENOMEM, "no memory to join");
+        return co_fail(err, -ENOMEM, "out of memory");
     client_addresses(j->store, &local, &peer);
     *r = (struct report){.magic = JOIN_MAGIC,
                          .world_size = (uint32_t)j->who->world_size,
@@ -277,23 +276,26 @@ static int read_report(struct joining *j, const uint8_t *bytes, size_t length, u
     struct report r;
     struct net_member m;
     if (length < sizeof r)
-        return co_fail(err, -EIO, "a node's report in the store is cut off");
+        return co_fail(err, -EIO, "a node's report in the store is truncated");
     memcpy(&r, bytes, sizeof r);
     if (r.magic != JOIN_MAGIC || r.n_local < 1 || r.n_local > MOST_RANKS ||
         length != sizeof r + r.n_local * sizeof m)
-        return co_fail(err, -EIO, "a node's report in the store is none of this version of libddp");
+        return co_fail(err, -EIO,
+                       "a node's report in the store is from another version of libddp: use the "
+                       "same version on all nodes");
     for (uint32_t i = 0; i < r.n_local; i++) {
         memcpy(&m, bytes + sizeof r + i * sizeof m, sizeof m);
         m.host[sizeof m.host - 1] = '\0';
         if (r.world_size != (uint32_t)j->who->world_size || m.rank >= r.world_size)
-            return co_fail(err, -ENOEXEC,
-                           "the environment: rank %u (%s) is said to be one of %u ranks, rank %d "
-                           "one of %d",
-                           m.rank, m.host, r.world_size, j->who->rank, j->who->world_size);
+            return co_fail(
+                err, -ENOEXEC,
+                "the environment: rank %u (%s) has a world size of %u, but rank %d has %d", m.rank,
+                m.host, r.world_size, j->who->rank, j->who->world_size);
         if (j->to->member[m.rank].address.family != 0)
             return co_fail(err, -ENOEXEC,
-                           "the environment: two processes are rank %u, on %s and %s", m.rank,
-                           j->to->member[m.rank].host, m.host);
+                           "the environment: two processes are rank %u, on %s and %s: give each "
+                           "process its own RANK",
+                           m.rank, j->to->member[m.rank].host, m.host);
         if (!net_address_is_known(&m.address) || m.local_rank >= r.n_local)
             return co_fail(err, -EIO, "rank %u (%s) has no address", m.rank, m.host);
         j->to->member[m.rank] = m;
@@ -316,8 +318,10 @@ static int fail_missing(const struct joining *j, struct co_error *err)
     char more[32] = "";
     if (n > NAMED)
         snprintf(more, sizeof more, " and %d more", n - NAMED);
-    return co_fail(err, -ETIMEDOUT, "rank %s%s of %d did not come in time", names, more,
-                   j->who->world_size);
+    return co_fail(
+        err, -ETIMEDOUT,
+        "timed out waiting for rank %s%s of %d to join; check that all nodes have started", names,
+        more, j->who->world_size);
 }
 
 /* The node of the store knows itself by an address that only it can reach: others get the one by
@@ -361,11 +365,11 @@ static int put_table(struct joining *j, struct co_error *err)
     const size_t members = t.world_size * sizeof *j->to->member;
     co_autofree uint8_t *bytes = calloc(1, sizeof t + members);
     if (bytes == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %u ranks", t.world_size);
+        return co_fail(err, -ENOMEM, "out of memory");
     t.code = collect_reports(j, &why);
     snprintf(t.text, sizeof t.text, "%s", why.text);
     if (t.code == 0 && getrandom(t.cookie, sizeof t.cookie, 0) != sizeof t.cookie)
-        return co_fail(err, -EIO, "no random bytes for the job's cookie");
+        return co_fail(err, -EIO, "cannot get random bytes for the job's cookie");
     memcpy(bytes, &t, sizeof t);
     memcpy(bytes + sizeof t, j->to->member, members);
     const size_t length = make_key(j, "table", 0, key);
@@ -395,18 +399,21 @@ static int get_table(struct joining *j, struct table *ret, struct co_error *err)
     if (code == 0)
         code = await_key(j, key, length, later_ms, &bytes, &n, err);
     if (code == -ETIMEDOUT)
-        return co_fail(err, code, "rank 0 of %d did not come in time", j->who->world_size);
+        return co_fail(
+            err, code,
+            "timed out waiting for rank 0 of %d to join; check that all nodes have started",
+            j->who->world_size);
     if (code != 0)
         return code;
     const size_t members = (size_t)j->who->world_size * sizeof *j->to->member;
     if (n < sizeof *ret)
-        return co_fail(err, -EIO, "the table of ranks in the store is cut off");
+        return co_fail(err, -EIO, "the table of ranks in the store is truncated");
     memcpy(ret, bytes, sizeof *ret);
     ret->text[sizeof ret->text - 1] = '\0';
     if (ret->magic != JOIN_MAGIC || ret->code > 0 ||
         (ret->code == 0 &&
          (n != sizeof *ret + members || ret->world_size != (uint32_t)j->who->world_size)))
-        return co_fail(err, -EIO, "the table of ranks in the store is none of this job");
+        return co_fail(err, -EIO, "the table of ranks in the store belongs to another job");
     if (ret->code == 0)
         memcpy(j->to->member, bytes + sizeof *ret, members);
     return 0;
@@ -440,8 +447,7 @@ static int order_members(struct joining *j, struct co_error *err)
     const unsigned n = (unsigned)j->who->world_size;
     co_autofree struct net_place *place = calloc(n, sizeof *place);
     struct net_member *ordered = calloc(n, sizeof *ordered);
-    int code =
-        place == NULL || ordered == NULL ? co_fail(err, -ENOMEM, "no memory for %u ranks", n) : 0;
+    int code = place == NULL || ordered == NULL ? co_fail(err, -ENOMEM, "out of memory") : 0;
     for (unsigned r = 0; code == 0 && r < n; r++)
         place[r] = (struct net_place){j->to->member[r].node, j->to->member[r].local_rank};
     if (code == 0)
@@ -494,7 +500,7 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     struct joining *j = &state;
     int code = 0;
     if (to == NULL || node == NULL)
-        code = co_fail(err, -ENOMEM, "no memory for %d ranks", who->world_size);
+        code = co_fail(err, -ENOMEM, "out of memory");
     if (code == 0 && pmi_meet_is_for(who))
         code = pmi_meet(who, deadline_ms, err);
     if (code == 0)
@@ -510,7 +516,7 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     if (code == 0)
         code = order_members(j, err);
     if (code == 0 && who->n_nodes > 0 && (unsigned)who->n_nodes != to->map.n_nodes)
-        code = co_fail(err, -ENOEXEC, "the environment says %d nodes, and %u came", who->n_nodes,
+        code = co_fail(err, -ENOEXEC, "the environment gives %d nodes, but %u joined", who->n_nodes,
                        to->map.n_nodes);
     client_close(j->store);
     if (code != 0) {

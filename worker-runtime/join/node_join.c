@@ -68,9 +68,9 @@ static bool has_come(const struct joiner *j, unsigned rank)
 static const char *late_for(const struct joiner *j)
 {
     if (!j->owns_sock)
-        return "ddprun did not answer in time";
-    return j->local_rank == 0 ? "rank 0 could not open the job's socket in time"
-                              : "rank 0 did not come in time";
+        return "timed out waiting for ddprun's answer";
+    return j->local_rank == 0 ? "timed out waiting to open the job's socket as rank 0"
+                              : "timed out waiting for rank 0 to join";
 }
 
 static int fail_late(struct joiner *j, struct co_error *err)
@@ -103,10 +103,9 @@ static int fail_late(struct joiner *j, struct co_error *err)
             (struct control_abort){.cause = CONTROL_TIMEOUT, .rank = (uint16_t)j->local_rank});
     if (n_missing == 0)
         return co_fail(err, -ETIMEDOUT,
-                       "all %u ranks came, but not all got each other's memory in time",
-                       j->n_local);
-    return co_fail(err, -ETIMEDOUT, "rank %s%s of %u did not come in time%s%s%s", names, more,
-                   j->n_local, trouble[0] != '\0' ? ": " : "", trouble, hint);
+                       "timed out waiting for all %u ranks to map each other's memory", j->n_local);
+    return co_fail(err, -ETIMEDOUT, "timed out waiting for rank %s%s of %u to join%s%s%s", names,
+                   more, j->n_local, trouble[0] != '\0' ? ": " : "", trouble, hint);
 }
 
 static int fail_aborted(struct control_abort why, struct co_error *err)
@@ -117,11 +116,12 @@ static int fail_aborted(struct control_abort why, struct co_error *err)
     case CONTROL_RANK_LEFT:
         return co_fail(err, -ECONNRESET, "rank %u left before all ranks had joined", why.rank);
     case CONTROL_TIMEOUT:
-        return co_fail(err, -ETIMEDOUT, "rank %u gave up waiting for others to join", why.rank);
+        return co_fail(err, -ETIMEDOUT, "rank %u timed out waiting for its peers to join",
+                       why.rank);
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
     case CONTROL_RENEWED:
-        return co_fail(err, -ECONNRESET, "another generation began before all ranks had joined");
+        return co_fail(err, -ECONNRESET, "another generation started before all ranks had joined");
     default:
         return co_fail(err, -ECONNRESET, "the job broke before all ranks had joined");
     }
@@ -162,22 +162,23 @@ static int try_connect(struct joiner *j, struct co_error *err)
     memcpy(address.sun_path + 1, j->socket_name, length);
     co_autoclose_fd int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
-        return co_fail(err, -errno, "cannot make a socket: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot create a socket: %s", strerror(errno));
     if (connect(sock, (struct sockaddr *)&address,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0) {
         if (errno != ECONNREFUSED && errno != EAGAIN)
             return co_fail(err, -errno, "cannot connect to the socket @%s: %s", j->socket_name,
                            strerror(errno));
-        return co_fail(&j->trouble, -EAGAIN, "nobody listens on the socket @%s", j->socket_name);
+        return co_fail(&j->trouble, -EAGAIN, "nothing is listening on the socket @%s",
+                       j->socket_name);
     }
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return co_fail(err, -errno, "cannot ask who listens: %s", strerror(errno));
+        return co_fail(err, -errno, "cannot determine which process listens: %s", strerror(errno));
     if (peer.uid != geteuid())
-        return co_fail(&j->trouble, -EAGAIN, "the socket @%s is held by user %u, process %d",
+        return co_fail(&j->trouble, -EAGAIN, "the socket @%s is in use by user %u, PID %d",
                        j->socket_name, peer.uid, peer.pid);
-    co_fail(&j->trouble, -EAGAIN, "process %d holds the socket @%s and does not answer", peer.pid,
+    co_fail(&j->trouble, -EAGAIN, "PID %d has the socket @%s open and does not answer", peer.pid,
             j->socket_name);
     j->sock = co_take_fd(&sock);
     return 0;
@@ -189,7 +190,8 @@ static int try_host(struct joiner *j, struct co_error *err)
         join_host_create(j->socket_name, j->n_local, j->opts->generation, &j->host, &j->sock, err);
     if (code == -EADDRINUSE)
         return co_fail(&j->trouble, -EAGAIN,
-                       "the socket @%s is taken: is a job of the same name still running?",
+                       "the socket @%s is in use: is a job with the same ID still running? Set "
+                       "another DDP_JOB_ID",
                        j->socket_name);
     return code;
 }
@@ -292,7 +294,7 @@ static int note_generation(struct joiner *j, const struct node_message *m, struc
     if ((m->flags & NODE_PLACED) == 0)
         return 0;
     if (m->n_local > j->opts->n_local)
-        return co_fail(err, -EPROTO, "there are more ranks on this node than when it began");
+        return co_fail(err, -EPROTO, "this node has more ranks now than at the start of the job");
     take_local_place(j, m);
     return 0;
 }
@@ -313,10 +315,12 @@ static int on_control(struct joiner *j, const struct node_message *m, int fd, st
     if (code != 0)
         return code;
     if (c->n_local != j->n_local)
-        return co_fail(err, -ENOEXEC, "the environment says %u ranks on this node, there are %u",
+        return co_fail(err, -ENOEXEC,
+                       "the environment gives %u ranks on this node, but there are %u: set "
+                       "LOCAL_WORLD_SIZE to that",
                        j->n_local, c->n_local);
     if (control_join(c, j->local_rank, (uint32_t)getpid()) != 0)
-        return co_fail(err, -EEXIST, "local rank %u has joined already", j->local_rank);
+        return co_fail(err, -EEXIST, "local rank %u has already joined", j->local_rank);
     j->joined = true;
     j->trouble.text[0] = '\0';
     return ask_next(j, err);
@@ -344,7 +348,7 @@ static int on_closed(struct joiner *j, struct co_error *err)
         close_sock(j);
         return reach_broker(j, err);
     }
-    return co_fail(err, -ECONNRESET, "%s went away while the ranks joined",
+    return co_fail(err, -ECONNRESET, "lost the connection to %s while the ranks joined",
                    j->owns_sock ? "rank 0" : "ddprun");
 }
 
@@ -435,8 +439,10 @@ static int check_terms(const struct joiner *j, struct co_error *err)
     struct control *c = j->node->control;
     for (unsigned r = 1; r < c->n_local; r++)
         if (introduction_of(c, r)->terms != introduction_of(c, 0)->terms)
-            return co_fail(err, -ENOEXEC, "rank %u has another %s than rank 0", r,
-                           j->opts->terms_name);
+            return co_fail(
+                err, -ENOEXEC,
+                "rank %u and rank 0 have different values of %s: set the same on all ranks", r,
+                j->opts->terms_name);
     return 0;
 }
 
@@ -538,7 +544,7 @@ int node_join(const struct node_join_opts *opts, struct user_segment *own, struc
     node_join_name(opts->job, (unsigned)geteuid(), j.socket_name);
     j.node = new_node(opts, own);
     if (j.node == NULL)
-        return co_fail(err, -ENOMEM, "no memory to join %u ranks", opts->n_local);
+        return co_fail(err, -ENOMEM, "out of memory");
 
     int code = get_everything(&j, err);
     if (code == 0)

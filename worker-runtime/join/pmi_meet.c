@@ -118,7 +118,7 @@ static int serve_store(struct meeting *m, const struct env_who *who, struct co_e
     struct net_address listen;
     int rc = find_addresses(m, &listen, err);
     if (rc == 0 && getrandom(m->word, sizeof m->word, 0) != (ssize_t)sizeof m->word)
-        rc = co_fail(err, -EIO, "no random bytes for the job's word");
+        rc = co_fail(err, -EIO, "cannot get random bytes for the job's key");
     if (rc == 0)
         rc = store_host_open(&listen, m->word, (unsigned)who->world_size * 2, &m->host, &m->port,
                              err);
@@ -184,7 +184,8 @@ static int hear_meeting(struct pmi1_client *c, struct meeting *m, uint64_t deadl
     m->n_addresses = 0;
     return read_meeting(text, m)
                ? 0
-               : co_fail(err, -EPROTO, "what rank 0 says of its store by PMI makes no sense");
+               : co_fail(err, -EPROTO,
+                         "invalid PMI value from rank 0 for the address of its store");
 }
 
 static int meet_by_pmi(const struct env_who *who, struct meeting *m, uint64_t deadline_ms,
@@ -210,8 +211,8 @@ int pmi_meet(const struct env_who *who, uint64_t deadline_ms, struct co_error *e
         return 0;
     if (dlsym(RTLD_DEFAULT, "MPI_Init") != NULL)
         return co_fail(err, -ENOTSUP,
-                       "the job's store: this program has an MPI library, whose PMI_FD is not for "
-                       "others: give all ranks %s and %s, where ddp-rendezvous serves a store",
+                       "the job's store: this program uses an MPI library, which owns PMI_FD: set "
+                       "%s and %s on all ranks to the address and port of a ddp-rendezvous",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
     int rc = meet_by_pmi(who, &m, deadline_ms, err);
     if (rc < 0) {

@@ -20,8 +20,8 @@ static int read_number(const char *name, int64_t least, int64_t most, int64_t *r
 {
     const char *text = getenv(name);
     if (text == NULL)
-        return co_fail(err, -ENOEXEC, "%s is not set, in a process that waits for a rank (%s)",
-                       name, DDP_ENV_STANDBY);
+        return co_fail(err, -ENOEXEC, "%s is not set in a standby process (%s)", name,
+                       DDP_ENV_STANDBY);
     return co_parse_int(name, text, least, most, ret, err) == 0 ? 0 : -ENOEXEC;
 }
 
@@ -34,11 +34,11 @@ static int hear_place(int fd, struct co_error *err)
     if (segment_fd >= 0)
         close(segment_fd);
     if (rc == 0)
-        return co_fail(err, -ECANCELED, "the job is over, and this process never had a rank");
+        return co_fail(err, -ECANCELED, "the job ended, and this standby process was not needed");
     if (rc < 0)
         return rc;
     if (m.type != NODE_TAKE || m.local_rank >= m.n_local || m.place.rank > INT_MAX)
-        return co_fail(err, -ENOEXEC, "ddprun said something else than whose place to take");
+        return co_fail(err, -ENOEXEC, "unexpected message from ddprun to a standby process");
     env_set_number(DDP_ENV_RANK, m.place.rank);
     env_set_number(DDP_ENV_ROLE_RANK, m.place.rank);
     env_set_number(DDP_ENV_LOCAL_RANK, m.local_rank);

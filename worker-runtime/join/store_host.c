@@ -219,7 +219,7 @@ static int make_store(struct store_host *h, struct co_error *err)
     const struct store_limits limits = {.max_bytes = 1024 * MIB, .max_names = 1 << 24};
     uint64_t seed;
     if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        return co_fail(err, -EIO, "no random bytes for a store");
+        return co_fail(err, -EIO, "cannot get random bytes for a store");
     h->sessions = (struct session_host){.limits = {.max_key_bytes = MAX_KEY_BYTES,
                                                    .max_value_bytes = 64 * MIB,
                                                    .max_keys = 1 << 20,
@@ -249,18 +249,18 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
 {
     struct store_host *h = calloc(1, sizeof *h);
     if (h == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a store");
+        return co_fail(err, -ENOMEM, "out of memory");
     memcpy(h->word, word, sizeof h->word);
     h->listener.fd = h->stop_fd = -1;
     h->max_guests = (size_t)n_clients + UNPROVEN_PEERS;
     h->guests = calloc(h->max_guests, sizeof *h->guests);
     h->polls = calloc(h->max_guests + 2, sizeof *h->polls);
-    int rc = h->guests == NULL || h->polls == NULL ? co_fail(err, -ENOMEM, "no memory for a store")
+    int rc = h->guests == NULL || h->polls == NULL ? co_fail(err, -ENOMEM, "out of memory")
                                                    : make_store(h, err);
     if (rc == 0)
         rc = net_address_listen(address, ret_port, &h->listener.fd, err);
     if (rc == 0 && (h->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
-        rc = co_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+        rc = co_fail(err, -errno, "cannot create an eventfd: %s", strerror(errno));
     if (rc == 0 && (rc = process_start_thread(&h->thread, serve_guests, h)) != 0)
         co_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc < 0) {

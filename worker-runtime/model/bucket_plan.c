@@ -107,13 +107,13 @@ static int check_order(const size_t *order, size_t n, struct co_error *err)
         return 0;
     co_autofree bool *seen = calloc(n + 1, sizeof(*seen));
     if (seen == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the order of %zu tensors", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t k = 0; k < n; k++)
         if (order[k] < n)
             seen[order[k]] = true;
     for (size_t i = 0; i < n; i++)
         if (!seen[i])
-            return co_fail(err, -EINVAL, "the order of %zu tensors leaves out tensor %zu", n, i);
+            return co_fail(err, -EINVAL, "the order of %zu tensors lacks tensor %zu", n, i);
     return 0;
 }
 
@@ -130,7 +130,7 @@ static int fill_plan(struct bucket_plan *p, const struct bucket_tensor *tensors,
             return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
     }
     if (order_by_last_tensor(p, order) < 0)
-        return co_fail(err, -ENOMEM, "no memory for the order of %zu buckets", p->n_buckets);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++)
         if (lay_down(p, &tensors[i], &p->place[i], &last[tensors[i].dtype]) < 0)
             return co_fail(err, -EINVAL, "with tensor %zu its bucket exceeds the address space", i);
@@ -149,7 +149,7 @@ int bucket_plan_init(const struct bucket_tensor *tensors, size_t n_tensors, cons
     p.place = calloc(n_tensors + 1, sizeof(*p.place));
     p.bucket = calloc(n_tensors + 1, sizeof(*p.bucket)); /* no more buckets than tensors */
     if (p.place == NULL || p.bucket == NULL)
-        return co_fail(err, -ENOMEM, "no memory for the plan of %zu tensors", n_tensors);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n_tensors; i++)
         if ((unsigned)tensors[i].dtype >= N_DTYPES)
             return co_fail(err, -EINVAL, "tensor %zu has the unknown type %d", i,

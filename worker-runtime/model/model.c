@@ -29,13 +29,13 @@ static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
     if (t->name == NULL || t->name[0] == '\0')
         return rt_fail(DDP_EINVAL, "%s %zu has no name", what, i);
     if (size == 0 || (!is_buffer && !convert_is_float(t->dtype)))
-        return rt_fail(DDP_EINVAL, "%s %zu '%s' has type %d: %s is needed", what, i, t->name,
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has type %d: expected %s", what, i, t->name,
                        (int)t->dtype, is_buffer ? "one of enum ddp_dtype" : "a floating-point one");
     if (t->count > PTRDIFF_MAX / size)
-        return rt_fail(DDP_EINVAL, "%s %zu '%s' cannot have %zu elements", what, i, t->name,
-                       t->count);
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has an invalid number of elements: %zu", what, i,
+                       t->name, t->count);
     if (t->param == NULL && t->count > 0)
-        return rt_fail(DDP_EINVAL, "%s %zu '%s' has no param", what, i, t->name);
+        return rt_fail(DDP_EINVAL, "%s %zu '%s' has param NULL", what, i, t->name);
     if ((uintptr_t)t->param % size != 0)
         return rt_fail(DDP_EINVAL, "%s %zu '%s': param (%p) is not aligned to its elements", what,
                        i, t->name, t->param);
@@ -48,21 +48,25 @@ static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
 static int check_opts(const struct ddp_model_opts *o)
 {
     if (!(o->predivide_factor >= 0) || !isfinite(o->predivide_factor))
-        return rt_fail(DDP_EINVAL, "predivide_factor is %g, not 0 or more", o->predivide_factor);
+        return rt_fail(DDP_EINVAL, "invalid value %g for predivide_factor: expected 0 or more",
+                       o->predivide_factor);
     if (o->weighted && o->predivide_factor > 0)
-        return rt_fail(DDP_EINVAL, "weighted and predivide_factor exclude each other");
+        return rt_fail(DDP_EINVAL, "weighted and predivide_factor cannot be used together");
     if (o->check_finite && o->tell_nonfinite)
-        return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite exclude each other");
+        return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite cannot be used together");
     if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
-        return rt_fail(DDP_EINVAL, "%d is no enum ddp_compress", (int)o->compress);
+        return rt_fail(DDP_EINVAL,
+                       "invalid value %d for compress: expected one of enum ddp_compress",
+                       (int)o->compress);
     if (o->hook != NULL &&
         (o->compress != 0 || o->always_fp32 || o->weighted || o->predivide_factor > 0))
-        return rt_fail(DDP_EINVAL, "a hook averages by itself: compress, always_fp32, weighted and "
-                                   "predivide_factor are not for it");
+        return rt_fail(DDP_EINVAL,
+                       "hook cannot be used together with compress, always_fp32, weighted or "
+                       "predivide_factor, because a hook averages the gradients itself");
     if (o->nccl_memory && o->stream == NULL)
-        return rt_fail(DDP_EINVAL, "nccl_memory is for a model with a stream");
+        return rt_fail(DDP_EINVAL, "nccl_memory requires a stream");
     if (o->buffers == NULL && o->n_buffers > 0)
-        return rt_fail(DDP_EINVAL, "there are %zu buffers at NULL", o->n_buffers);
+        return rt_fail(DDP_EINVAL, "buffers is NULL, but n_buffers is %zu", o->n_buffers);
     return 0;
 }
 
@@ -109,7 +113,7 @@ static int allocate_arrays(struct ddp_model *m)
     }
     if (m->sizes == NULL || m->order == NULL || m->order_words == NULL ||
         (m->opts.allow_unused && (m->used == NULL || m->used_in_graph == NULL)))
-        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
+        return rt_fail(DDP_ENOMEM, "out of memory for a model of %zu tensors", m->n_tensors);
     for (size_t i = 0; i < m->n_tensors; i++)
         m->sizes[i] = (struct bucket_tensor){.bytes = m->tensors[i].count *
                                                       ddp_dtype_size(m->tensors[i].dtype),
@@ -184,11 +188,11 @@ int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_t
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model)
 {
     if (g == NULL || ret_model == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_model_create: group and ret_model are needed");
+        return rt_fail(DDP_EINVAL, "ddp_model_create: group or ret_model is NULL");
     co_auto(ddp_model) m = calloc(1, sizeof(*m));
     if (m == NULL) {
         model_agree(g, NULL);
-        return rt_fail(DDP_ENOMEM, "ddp_model_create: no memory for a model");
+        return rt_fail(DDP_ENOMEM, "ddp_model_create: out of memory");
     }
     m->child.destroy = destroy_child;
     m->g = g;
@@ -229,8 +233,10 @@ void ddp_model_destroy(struct ddp_model *m)
 static int check_between_steps(const struct ddp_model *m, const char *name)
 {
     if (m->set.ready.n_said > 0)
-        return rt_fail(DDP_EINVAL, "%s: the step has begun, %zu gradients are ready", name,
-                       m->set.ready.n_said);
+        return rt_fail(
+            DDP_EINVAL,
+            "%s: the step has begun: %zu gradients are ready; call ddp_model_sync() first", name,
+            m->set.ready.n_said);
     return 0;
 }
 
@@ -249,10 +255,12 @@ int ddp_model_weight(struct ddp_model *m, double weight)
     if (m == NULL)
         return rt_fail_null("ddp_model_weight", "model");
     if (!m->opts.weighted)
-        return rt_fail(DDP_EINVAL, "ddp_model_weight: the model was made without "
-                                   "ddp_model_opts.weighted");
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_model_weight: the model was created without ddp_model_opts.weighted: set it");
     if (!(weight >= 0) || !isfinite(weight))
-        return rt_fail(DDP_EINVAL, "ddp_model_weight: %g is not 0 or more", weight);
+        return rt_fail(DDP_EINVAL,
+                       "ddp_model_weight: invalid value %g for weight: expected 0 or more", weight);
     int rc = check_between_steps(m, "ddp_model_weight");
     if (rc == 0)
         m->weight = weight;
@@ -265,11 +273,12 @@ int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm)
 {
     double sum = 0;
     if (m == NULL || !(max_norm > 0))
-        return rt_fail(DDP_EINVAL, "ddp_model_clip: a model and a norm of more than 0 are needed");
+        return rt_fail(DDP_EINVAL,
+                       "ddp_model_clip: the model is NULL, or max_norm is not greater than 0");
     if (m->n_launched > 0)
         return rt_fail(DDP_EINVAL,
-                       "ddp_model_clip: %zu gradient buckets are on their way: call "
-                       "ddp_model_sync() before",
+                       "ddp_model_clip: %zu gradient buckets are still being averaged: call "
+                       "ddp_model_sync() first",
                        m->n_launched);
     if (model_is_on_device(m))
         return model_device_clip(m, max_norm, ret_norm);

@@ -199,7 +199,8 @@ static int explain_difference(struct ddp_group *g, const struct model_descriptio
     if ((rc = all_reduce_min(g, &rank, 1)) != 0)
         return rc;
     if (first == ALL_THE_SAME)
-        return rt_fail(DDP_EMISMATCH, "the tensors changed while the ranks compared them");
+        return rt_fail(DDP_EMISMATCH,
+                       "ddp_model_create: the tensors changed while the ranks compared them");
 
     struct side zero = side_of(mine, first), other = zero;
     if ((rc = ddp_broadcast_bytes(g, &zero, sizeof(zero), 0)) != 0 ||
@@ -209,10 +210,14 @@ static int explain_difference(struct ddp_group *g, const struct model_descriptio
     describe_side(&zero, 0, first, one_side, sizeof(one_side));
     describe_side(&other, (int)rank, first, other_side, sizeof(other_side));
     if (first < 0)
-        return rt_fail(DDP_EMISMATCH, "the ranks' ddp_model_opts differ: %s, %s", one_side,
-                       other_side);
-    return rt_fail(DDP_EMISMATCH, "the ranks' models differ at tensor %" PRId64 ": %s, %s", first,
-                   one_side, other_side);
+        return rt_fail(DDP_EMISMATCH,
+                       "ddp_model_create: the ranks' ddp_model_opts differ: %s, %s; pass the same "
+                       "on all ranks",
+                       one_side, other_side);
+    return rt_fail(DDP_EMISMATCH,
+                   "ddp_model_create: the ranks' models differ at tensor %" PRId64
+                   ": %s, %s; pass the same tensors on all ranks",
+                   first, one_side, other_side);
 }
 
 int model_agree(struct ddp_group *g, const struct model_description *mine)
@@ -226,7 +231,7 @@ int model_agree(struct ddp_group *g, const struct model_description *mine)
         return rc;
     if (least[0] != INT64_MAX)
         return rt_fail(DDP_EMISMATCH,
-                       "rank %" PRId64 " could not make its model: its own message says why",
+                       "ddp_model_create: rank %" PRId64 " failed: check its own message",
                        least[0]);
     if (least[1] == ~least[2])
         return 0;

@@ -57,7 +57,7 @@ static int allocate_homes(struct ddp_model *m)
             continue;
         int rc = alloc_memory(m, h->plan.bucket[k].bytes, &h->memory[k]);
         if (rc != 0)
-            return rt_fail(rc, "gradients: %s", ddp_last_error());
+            return rt_fail(rc, "ddp_model_create: gradients: %s", ddp_last_error());
     }
     return 0;
 }
@@ -73,7 +73,7 @@ int model_homes_create(struct ddp_model *m)
     m->grad = calloc(m->n_tensors, sizeof(*m->grad));
     if (sizes == NULL || m->homes == NULL || m->grad == NULL) {
         free(sizes);
-        return rt_fail(DDP_ENOMEM, "no memory for a model of %zu tensors", m->n_tensors);
+        return rt_fail(DDP_ENOMEM, "out of memory for a model of %zu tensors", m->n_tensors);
     }
     int code =
         bucket_plan_init(sizes, m->n_tensors, NULL, &BUCKET_UNLIMITED, &m->homes->plan, &err);
@@ -166,7 +166,7 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
     set->can = calloc(set->plan.n_buckets, sizeof(*set->can));
     if (set->at == NULL || set->can == NULL || make_pieces(m, set) != 0 ||
         bucket_ready_init(&set->ready, &set->plan) != 0)
-        return rt_fail(DDP_ENOMEM, "no memory for %zu gradient buckets", set->plan.n_buckets);
+        return rt_fail(DDP_ENOMEM, "out of memory for %zu gradient buckets", set->plan.n_buckets);
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
         set->at[k].dtype = set->plan.bucket[k].dtype;
         set->at[k].wire_dtype =
@@ -273,8 +273,8 @@ static int agree_on_memory(struct ddp_model *m, bool ok)
         return rc;
     if (!ok)
         return rt_fail(DDP_ENOMEM, "gradient buckets: %s", text);
-    return rt_fail(DDP_EMISMATCH, "another rank has no memory for its gradient buckets: its own "
-                                  "message says more");
+    return rt_fail(DDP_EMISMATCH,
+                   "another rank is out of memory for its gradient buckets: check its own message");
 }
 
 /* A world of 1 averages nothing; only a hook wants to see whole buckets. */

@@ -114,30 +114,30 @@ static int fail_for_all(struct ddp_model *m, const struct says *says)
         return m->failure;
     if (says->misuse != 0)
         rt_fail(DDP_EMISMATCH,
-                "rank %" PRIu32 " could not finish this step: its own message says why; the step "
-                "counts on no rank",
+                "ddp_model_sync: rank %" PRIu32 " could not finish this step; the step counts on "
+                                                "no rank; check the message of that rank",
                 says->misuse - 1);
     else
-        rt_fail(DDP_EMISMATCH, "the ranks are in different steps of the model: did all of them "
-                               "make the same calls of it?");
+        rt_fail(DDP_EMISMATCH, "ddp_model_sync: the ranks are in different steps of the model: "
+                               "check that all ranks make the same calls");
     return model_keep_failure(m, DDP_EMISMATCH, false);
 }
 
 static int fail_not_finite(struct ddp_model *m, const struct says *says)
 {
-    char where[96] = "", whose[96] = "each rank's own was finite: they became too large together";
+    char where[96] = "",
+         whose[96] = "each rank's own gradient was finite, but their sum overflowed";
     const size_t i = says->bad != 0 ? says->bad - 1 : m->own_bad;
     if (m->bad == i)
         snprintf(where, sizeof(where), ": element %zu of its average is %g", m->bad_at,
                  m->bad_value);
     if (says->own_bad != 0)
-        snprintf(whose, sizeof(whose), "rank %" PRIu32 " has computed such values",
-                 says->own_bad - 1);
+        snprintf(whose, sizeof(whose), "rank %" PRIu32 " computed the value", says->own_bad - 1);
     if (i < m->n_tensors)
-        rt_fail(DDP_ENOTFINITE, "gradient %zu '%s' is not finite%s; %s", i, m->tensors[i].name,
-                where, whose);
+        rt_fail(DDP_ENOTFINITE, "ddp_model_sync: gradient %zu '%s' is not finite%s; %s", i,
+                m->tensors[i].name, where, whose);
     else
-        rt_fail(DDP_ENOTFINITE, "a gradient is not finite; %s", whose);
+        rt_fail(DDP_ENOTFINITE, "ddp_model_sync: a gradient is not finite; %s", whose);
     return model_keep_failure(m, DDP_ENOTFINITE, false);
 }
 
@@ -154,7 +154,7 @@ static int judge_step(struct ddp_model *m, const struct says *says)
 /* The group broke. The step may count all the same; then the next call has the failure. */
 static int settle_failure(struct ddp_model *m, _Atomic uint64_t *word, uint64_t step, int rc)
 {
-    rt_fail(rc, "end of the step: %s", ddp_last_error());
+    rt_fail(rc, "ddp_model_sync: %s", ddp_last_error());
     model_keep_failure(m, rc, true);
     return word != NULL && model_commit_give_up(word, step) ? 0 : rc;
 }
@@ -175,6 +175,7 @@ int model_commit(struct ddp_model *m, bool *ret_any_active)
     if (rc != 0 || word == NULL || model_commit_decide(word, step))
         return rc;
     /* a rank of this node that failed in the exchange was faster */
-    rc = rt_fail(rt_broken(), "end of the step: another rank of this node lost its peers in it");
+    rc = rt_fail(rt_broken(),
+                 "ddp_model_sync: another rank of this node lost its peers in this step");
     return model_keep_failure(m, rc, true);
 }

@@ -140,12 +140,12 @@ static void delist_all(struct ddp_model *m, const struct bucket_set *set)
 int model_device_enlist(struct ddp_model *m, const struct bucket_set *set)
 {
     if (m->g->world_size == 1) {
-        m->stats.unregistered = "there is no other rank that it could travel to";
+        m->stats.unregistered = "the group has only one rank";
         return 0;
     }
     int own = enlist_all(m, set);
     snprintf(m->unregistered, sizeof(m->unregistered), "%s",
-             own != 0 ? ddp_last_error() : "another rank's memory cannot be");
+             own != 0 ? ddp_last_error() : "the memory of another rank cannot be registered");
     if (own != 0 && own != DDP_EUNSUPPORTED)
         return own;
     uint8_t all_ok = own == 0;
@@ -164,7 +164,7 @@ static int send_bucket(struct ddp_model *m, const struct model_bucket *b, struct
     struct co_error err = {0};
     co_autofree struct device_piece *piece = calloc(b->n_pieces + 1, sizeof(*piece));
     if (piece == NULL)
-        return rt_fail(DDP_ENOMEM, "no memory for %zu places of gradients", b->n_pieces);
+        return rt_fail(DDP_ENOMEM, "out of memory");
     for (size_t i = 0; i < b->n_pieces; i++)
         piece[i] = (struct device_piece){.at = b->piece[i].memory,
                                          .count = (size_t)(b->piece[i].end - b->piece[i].memory) /
@@ -293,7 +293,7 @@ int model_device_wait_replay(struct ddp_model *m)
     if (has_run)
         return hear_found(m);
     return rt_fail(DDP_EINVAL, "ddp_model_replayed: no graph with a step of the model has run on "
-                               "its stream since the last call");
+                               "its stream since the last call: launch the graph first");
 }
 
 /* --- clipping --------------------------------------------------------------------------------- */

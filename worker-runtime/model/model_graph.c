@@ -25,13 +25,13 @@ static int begin_capture(struct ddp_model *m)
 {
     if (m->opts.weighted)
         return refuse_step(
-            m, rt_fail(DDP_EUNSUPPORTED,
-                       "a step of a weighted model cannot be captured: what its gradients "
-                       "count is of one step"));
+            m, rt_fail(DDP_EUNSUPPORTED, "a step of a weighted model cannot be captured, because "
+                                         "its weight changes with each step"));
     if (m->n_steps == 0)
         return refuse_step(
-            m, rt_fail(DDP_EINVAL, "the first step of a model cannot be captured: it settles the "
-                                   "order of the buckets; make a plain one before"));
+            m, rt_fail(DDP_EINVAL,
+                       "the first step of a model cannot be captured, because it determines the "
+                       "order of the buckets: run one step without capture first"));
     m->step = MODEL_STEP_CAPTURED;
     return 0;
 }
@@ -42,9 +42,9 @@ static int compare_step(struct ddp_model *m, bool is_capturing)
         return 0;
     if (is_capturing) /* others wait for this rank's buckets, which go out behind the capture */
         return model_misuse(m, "the step began before its stream captured a graph: end the "
-                               "capture, and the step behind it, which fails");
+                               "capture, then the step, which fails");
     return refuse_step(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
-                                              "ddp_model_sync(): none was captured"));
+                                              "ddp_model_sync(): no graph was captured"));
 }
 
 int model_graph_look(struct ddp_model *m)
@@ -82,7 +82,7 @@ int model_graph_check_outside(struct ddp_model *m, const char *name)
     if (rc != 0)
         return rt_fail(rc, "%s: %s", name, ddp_last_error());
     if (is_capturing || m->step == MODEL_STEP_CAPTURED || m->step == MODEL_STEP_REFUSED)
-        return rt_fail(DDP_EINVAL, "%s is called in the capture of a graph", name);
+        return rt_fail(DDP_EINVAL, "%s cannot be called while a graph is captured", name);
     return 0;
 }
 
@@ -90,10 +90,11 @@ int model_graph_check_outside(struct ddp_model *m, const char *name)
 static int fail_apart(struct ddp_model *m, const uint32_t says[2])
 {
     char text[256];
-    snprintf(text, sizeof(text),
-             "rank %" PRIu32 " replays this step from a graph, and rank %" PRIu32
-             " does not (ddp_model_sync() or ddp_join()): NCCL wants the same of all ranks",
-             says[0] - 1, says[1] - 1);
+    snprintf(
+        text, sizeof(text),
+        "rank %" PRIu32 " replays this step from a graph, but rank %" PRIu32
+        " does not (ddp_model_sync() or ddp_join()): NCCL requires the same calls on all ranks",
+        says[0] - 1, says[1] - 1);
     device_tell_mismatch(m->g, text);
     return rt_fail(DDP_EMISMATCH, "%s", text);
 }

@@ -41,7 +41,7 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
     if (m->broken)
         return model_tell_failure(m);
     if (i >= m->n_tensors)
-        return model_misuse(m, "ddp_model_ready: there is no gradient %zu, the model has %zu", i,
+        return model_misuse(m, "ddp_model_ready: there is no gradient %zu: the model has %zu", i,
                             m->n_tensors);
     if (m->accumulates)
         return 0;
@@ -49,9 +49,10 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
     if (rc != 0)
         return rc;
     if (bucket_ready_is_said(&m->set.ready, i))
-        return model_misuse(
-            m, "ddp_model_ready: gradient %zu '%s' was said to be ready before in this step", i,
-            m->tensors[i].name);
+        return model_misuse(m,
+                            "ddp_model_ready: gradient %zu '%s' was already marked ready in this "
+                            "step: call it once per step",
+                            i, m->tensors[i].name);
     if (m->trace != NULL && m->backward_ns == 0)
         m->backward_ns = co_now_ns();
     take_gradient(m, i);
@@ -64,10 +65,10 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
     if (m == NULL)
         return rt_fail_null("ddp_model_ready_range", "model");
     if (!m->broken && (first > m->n_tensors || n > m->n_tensors - first))
-        return model_misuse(m,
-                            "ddp_model_ready_range: there are no %zu gradients from %zu on, the "
-                            "model has %zu",
-                            n, first, m->n_tensors);
+        return model_misuse(
+            m,
+            "ddp_model_ready_range: there are no %zu gradients from index %zu: the model has %zu",
+            n, first, m->n_tensors);
     if (m->broken)
         return model_tell_failure(m);
     for (size_t i = n; i-- > 0;) {
@@ -95,8 +96,8 @@ static void fail_never_ready(struct ddp_model *m)
     }
     const size_t n = m->n_tensors - m->set.ready.n_said;
     model_misuse(m,
-                 "%zu of %zu gradients were never said to be ready in this step: %s%s; if the "
-                 "network does not use them in each step, set ddp_model_opts.allow_unused",
+                 "ddp_model_sync: %zu of %zu gradients were not marked ready in this step: %s%s; "
+                 "call ddp_model_ready() for each, or set ddp_model_opts.allow_unused",
                  n, m->n_tensors, names, n > n_told ? ", ..." : "");
 }
 
@@ -233,8 +234,8 @@ static int check_replayed(struct ddp_model *m)
         return rt_fail(DDP_EINVAL, "ddp_model_replayed: no step of the model was captured");
     if (m->set.ready.n_said > 0)
         return rt_fail(DDP_EINVAL,
-                       "ddp_model_replayed: a plain step has begun, %zu gradients are ready: "
-                       "ddp_model_sync() ends it",
+                       "ddp_model_replayed: a step without a graph has begun (%zu gradients are "
+                       "ready): call ddp_model_sync() first",
                        m->set.ready.n_said);
     return 0;
 }
@@ -302,7 +303,9 @@ int ddp_join(struct ddp_model *m)
     if (rc != 0)
         return rc;
     if (m->set.ready.n_said > 0) { /* perhaps on their way: they cannot be zeros any more */
-        model_misuse(m, "ddp_join: %zu gradients of a step were said to be ready",
+        model_misuse(m,
+                     "ddp_join: %zu gradients of a step were marked ready: finish the step with "
+                     "ddp_model_sync() first",
                      m->set.ready.n_said);
         return finish_step(m, &any_active);
     }

@@ -171,7 +171,7 @@ int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, s
                                  g->averages.stream);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(words, 0, n * sizeof *words, g->averages.stream);
-    return call_settle_cuda(g, result, "what is not finite", err);
+    return call_settle_cuda(g, result, "the check for non-finite values", err);
 }
 
 int average_copy_out(struct device_group *g, void *to, const void *from, size_t bytes,

@@ -67,7 +67,7 @@ int bucket_alloc(struct device *d, size_t bytes, bool for_nccl, void *stream, vo
 {
     struct bucket_block *b = calloc(1, sizeof *b);
     if (b == NULL)
-        return co_fail(err, -ENOMEM, "no memory for gradients");
+        return co_fail(err, -ENOMEM, "out of memory");
     b->bytes = bytes;
     cudaError_t result = cudaSetDevice(d->index);
     if (result == cudaSuccess)
@@ -208,11 +208,11 @@ static int check_known(const struct device_group *g, int code, int result,
                        const struct bucket_mark *m, struct co_error *err)
 {
     if (code != 0)
-        return co_fail(err, -ENOTSUP, "there is no memory for a thread that tells NCCL of them");
+        return co_fail(err, -ENOTSUP, "out of memory");
     if (result == ncclSuccess && m->handle != NULL)
         return 0;
     if (result == ncclSuccess)
-        return co_fail(err, -ENOTSUP, "ncclCommRegister does nothing (NCCL_LOCAL_REGISTER)");
+        return co_fail(err, -ENOTSUP, "ncclCommRegister has no effect (check NCCL_LOCAL_REGISTER)");
     nccl_map_nccl_failed("ncclCommRegister", (ncclResult_t)result, g->comm, err);
     return -ENOTSUP;
 }
@@ -241,7 +241,7 @@ static int block_mark(struct device_group *g, const struct telling *c, struct co
     int result = ncclSuccess;
     int code = run_call(g, make_known, c, &result);
     if (code == -ETIMEDOUT) {
-        co_fail(err, -ECONNRESET, "ncclCommRegister did not end in its time");
+        co_fail(err, -ECONNRESET, "timed out waiting for ncclCommRegister");
         return device_break(g, COMM_LATE, -ECONNRESET, err);
     }
     code = check_known(g, code, result, m, err);
@@ -261,14 +261,14 @@ static int mark_prepare(struct device_group *g, const void *at, struct telling *
         return co_fail(err, g->why.code, "%s", g->why.text);
     if (b == NULL || !b->is_nccl)
         return co_fail(err, -ENOTSUP, "%s",
-                       b == NULL           ? "they are the program's own memory"
+                       b == NULL           ? "they are in memory that the program allocated"
                        : b->why[0] != '\0' ? b->why
                                            : "they were allocated without nccl_memory");
     if (*find_mark(g, b->at) != NULL)
         return 0;
     c->mark = calloc(1, sizeof *c->mark);
     if (c->mark == NULL)
-        return co_fail(err, -ENOTSUP, "there is no memory to note it down");
+        return co_fail(err, -ENOTSUP, "out of memory");
     c->mark->at = c->at = b->at;
     c->bytes = b->bytes;
     c->comm = g->comm;

@@ -180,11 +180,11 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
         cudaGetLastError(); /* said below */
     if (result != cudaSuccess || a.type == cudaMemoryTypeUnregistered)
         return co_fail(err, -EINVAL,
-                       "%s (%p) is not memory of a GPU, nor known to CUDA: with a stream it has to "
-                       "be",
+                       "%s (%p) is not GPU memory and not known to CUDA: pass GPU memory to calls "
+                       "with a stream",
                        which, p);
     if (a.type == cudaMemoryTypeDevice && a.device != d->index)
-        return co_fail(err, -EINVAL, "%s (%p) is memory of GPU %d, and this rank's is GPU %d",
+        return co_fail(err, -EINVAL, "%s (%p) is memory of GPU %d, but this rank uses GPU %d",
                        which, p, a.device, d->index);
     return 0;
 }
@@ -193,11 +193,12 @@ static int work_check(const struct device_group *g, const struct collective *w, 
                       struct co_error *err)
 {
     if (call_is_reduction(w->kind) && !nccl_map_op(w->op, &c->op))
-        return co_fail(err, -ENOTSUP, "NCCL has no operation on bits: combine them on the CPU");
+        return co_fail(
+            err, -ENOTSUP,
+            "NCCL does not support DDP_BAND and DDP_BOR: pass stream NULL to use the CPU");
     if (w->found_inf != NULL)
         return co_fail(err, -ENOTSUP,
-                       "with a stream nothing is looked through for what is not "
-                       "finite");
+                       "the check for non-finite values is not supported with a stream");
     int code = call_check_memory(g->device, w->in, "in", err);
     return code != 0 ? code : call_check_memory(g->device, w->out, "out", err);
 }
@@ -214,8 +215,8 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
         cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
     if (status == cudaStreamCaptureStatusInvalidated)
         return co_fail(err, -EINVAL,
-                       "CUDA has given up the capture of the stream, for a call that is not "
-                       "allowed in one: end it");
+                       "CUDA invalidated the capture of the stream because of a call that is not "
+                       "allowed in a capture: end the capture");
     *ret = status == cudaStreamCaptureStatusActive;
     return 0;
 }
@@ -290,8 +291,8 @@ int call_message(struct device_group *g, const struct message *m, void *stream,
     int code = wait_check(g, err);
     if (code == 0 && m->tag != 0)
         code = co_fail(err, -EINVAL,
-                       "tag is %d: messages on a stream are told apart by their "
-                       "order, and have tag 0",
+                       "invalid value %d for tag: expected 0, because messages on a stream are "
+                       "matched by their order",
                        m->tag);
     if (code == 0)
         code = call_check_memory(g->device, m->data, "the buffer", err);

@@ -16,9 +16,9 @@ static int check_capture(struct device *d, const struct device_clip *c, struct c
     const int code = c->ret_norm != NULL ? call_is_capturing(d, c->stream, &is_capturing, err) : 0;
     if (code != 0 || !is_capturing)
         return code;
-    return co_fail(err, -ENOTSUP,
-                   "the stream captures a graph: there gradients are clipped, but "
-                   "the norm is not told");
+    return co_fail(
+        err, -ENOTSUP,
+        "the norm is not available while the stream captures a graph: pass ret_norm NULL");
 }
 
 /* Launch a kernel for all gradients, as many at a time as it takes. */

@@ -13,7 +13,7 @@ enum { LOOK_MS = 5 }; /* at the job, while a hand is at work */
 /* --- beginning -------------------------------------------------------------------------------- */
 
 enum begin_how { BEGIN_NEW, BEGIN_SHRUNK, BEGIN_SPLIT };
-static const char *const begin_names[] = {"making a communicator", "shrinking a communicator",
+static const char *const begin_names[] = {"creating a communicator", "shrinking a communicator",
                                           "splitting a communicator"};
 
 struct begin { /* what a hand needs of its own */
@@ -53,7 +53,7 @@ static int begin_by_hand(struct device_group *g, const struct begin *b, size_t b
     int result = ncclSuccess, job = 0, code = -ETIMEDOUT;
     struct helper_call *h = helper_call_start(g->device->index, begin_comm, b, bytes);
     if (h == NULL) {
-        co_fail(err, -ENOMEM, "%s: no memory for a thread", what);
+        co_fail(err, -ENOMEM, "%s: out of memory", what);
         return device_break(g, COMM_FAILED, -ENOMEM, err);
     }
     while (code != 0 && job == 0 && co_left_ms(deadline_ms) != 0) {
@@ -66,7 +66,7 @@ static int begin_by_hand(struct device_group *g, const struct begin *b, size_t b
     if (job != 0)
         return device_break(g, COMM_BROKEN, job, err);
     if (code != 0) {
-        co_fail(err, -ECONNRESET, "%s did not end in its time", what);
+        co_fail(err, -ECONNRESET, "timed out waiting for %s", what);
         return device_break(g, COMM_LATE, -ECONNRESET, err);
     }
     if (result == ncclSuccess || result == ncclInProgress)
@@ -123,7 +123,7 @@ static int group_make(struct device_group **g, const struct begin *b, size_t byt
     if (code == 0 && b->parent != NULL)
         code = wait_settled(*g, b->parent, what, err);
     if (code == 0 && (*g)->comm == NULL && b->parent != NULL && b->color >= 0) {
-        co_fail(err, -EIO, "%s: NCCL has made none", what);
+        co_fail(err, -EIO, "%s: NCCL returned no communicator", what);
         code = device_break(*g, COMM_FAILED, -EIO, err);
     }
     if (code == 0)
@@ -171,9 +171,9 @@ static int make_of(struct device_group **g, struct device_group *from,
     const size_t n_words = (size_t)(shrinks ? how->n_lost : how->n_ids);
     const size_t bytes = n_words * (shrinks ? sizeof(int) : sizeof(ncclUniqueId));
     co_autofree struct begin *b = calloc(1, sizeof *b + bytes);
-    int code = b == NULL ? co_fail(err, -ENOMEM, "no memory for a communicator") : 0;
+    int code = b == NULL ? co_fail(err, -ENOMEM, "out of memory") : 0;
     if (code == 0 && shrinks && from == NULL)
-        code = co_fail(err, -EIO, "shrinking a communicator: another thread has given it back");
+        code = co_fail(err, -EIO, "shrinking a communicator: another thread has destroyed it");
     if (code != 0) {
         code = device_break(*g, COMM_FAILED, code, err);
         group_drop(*g);
@@ -193,7 +193,7 @@ int comm_make(struct device *d, const struct device_make *how, struct device_gro
 {
     struct device_group *g = new_group(d, how);
     if (g == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a communicator");
+        return co_fail(err, -ENOMEM, "out of memory");
     g->tag = how->tag;
     g->may_be_kept = how->may_be_kept;
     struct device_group *old =
@@ -216,7 +216,7 @@ int comm_split(struct device_group *from, int color, int key, const struct devic
         return code;
     struct device_group *g = new_group(from->device, how);
     if (g == NULL) {
-        co_fail(err, -ENOMEM, "no memory for a communicator");
+        co_fail(err, -ENOMEM, "out of memory");
         return device_break(from, COMM_FAILED, -ENOMEM, err);
     }
     const struct begin b = {.how = BEGIN_SPLIT,

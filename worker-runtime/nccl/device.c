@@ -26,12 +26,12 @@ static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *e
         cudaGetLastError(); /* said below */
     if (result == cudaErrorInsufficientDriver)
         return co_fail(err, -ENOTSUP,
-                       "no CUDA driver is loaded here (libcuda.so.1), or it is older than this "
-                       "CUDA runtime: there is the CPU back end only");
+                       "cannot load the CUDA driver (libcuda.so.1), or it is older than this CUDA "
+                       "runtime: only the CPU back end is available; check with nvidia-smi");
     if (result == cudaErrorNoDevice || (result == cudaSuccess && n == 0))
         return co_fail(err, -ENOTSUP,
-                       "this process sees no GPU: there is the CPU back end only "
-                       "(CUDA_VISIBLE_DEVICES says which it may see)");
+                       "this process sees no GPU: only the CPU back end is available; check "
+                       "CUDA_VISIBLE_DEVICES");
     if (nccl_map_cuda("cannot count the GPUs", result, err) != 0)
         return -ENOTSUP;
     /* of several a rank takes that of its number on the node; of one, which is its own as a rule
@@ -39,8 +39,8 @@ static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *e
     *ret = n == 1 ? 0 : opts->local_rank;
     if (*ret >= n)
         return co_fail(err, -ENOTSUP,
-                       "this process sees %d GPUs and is rank %d on its node, counted from 0: give "
-                       "each rank one of its own by CUDA_VISIBLE_DEVICES, or start fewer",
+                       "this process sees %d GPUs and is local rank %d: give each rank its own GPU "
+                       "with CUDA_VISIBLE_DEVICES, or start fewer ranks per node",
                        n, opts->local_rank);
     char what[64];
     snprintf(what, sizeof what, "cannot use GPU %d", *ret);
@@ -55,7 +55,7 @@ int device_open(const struct device_opts *opts, struct device **ret, struct co_e
         return code;
     struct device *d = calloc(1, sizeof *d);
     if (d == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a device");
+        return co_fail(err, -ENOMEM, "out of memory");
     d->index = index;
     d->abort_timeout_ms = opts->abort_timeout_ms;
 #define LOOK_UP(name) d->newer.name = (__typeof__(d->newer.name))dlsym(RTLD_DEFAULT, #name);
@@ -102,7 +102,7 @@ static void life_step(struct device_group *g, enum comm_event e)
         return;
     d->is_lost = true;
     co_fail(&d->why, -EOWNERDEAD,
-            "NCCL cannot end a communicator of %d ranks on GPU %d: this process has to be replaced",
+            "NCCL cannot abort a communicator of %d ranks on GPU %d: this process must be replaced",
             g->n, d->index);
 }
 

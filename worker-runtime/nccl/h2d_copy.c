@@ -49,7 +49,7 @@ int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed
 {
     struct device_feed *f = calloc(1, sizeof *f + n * sizeof f->place[0]);
     if (f == NULL)
-        return co_fail(err, -ENOMEM, "no memory for batches on their way to a GPU");
+        return co_fail(err, -ENOMEM, "out of memory");
     f->device = d;
     f->n = n;
     cudaError_t result = cudaSetDevice(d->index);
@@ -61,7 +61,7 @@ int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed
         *ret = f;
         return 0;
     }
-    nccl_map_cuda("memory for batches on their way to a GPU", result, err);
+    nccl_map_cuda("GPU memory for batches", result, err);
     h2d_copy_close(f);
     return result == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
@@ -90,7 +90,7 @@ int h2d_copy_send(struct device_feed *f, unsigned place, const struct device_spa
     struct place *p = &f->place[place];
     const cudaError_t result = spans_copy(f, p, span, n);
     p->was_sent = p->was_sent || result == cudaSuccess;
-    return nccl_map_cuda("a batch to the GPU", result, err);
+    return nccl_map_cuda("the copy of a batch to the GPU", result, err);
 }
 
 /* Who reads ahead asks while the program may capture a graph, which a question of another thread
@@ -113,7 +113,7 @@ int h2d_copy_sent(struct device_feed *f, unsigned place, struct co_error *err)
     if (result == cudaSuccess)
         return 1;
     if (result != cudaErrorNotReady)
-        return nccl_map_cuda("a batch to the GPU", result, err);
+        return nccl_map_cuda("the copy of a batch to the GPU", result, err);
     cudaGetLastError(); /* it is no error, but CUDA keeps it as the thread's last one */
     return 0;
 }
@@ -123,7 +123,7 @@ int h2d_copy_take(struct device_feed *f, unsigned place, void *stream, struct co
     cudaError_t result = cudaSetDevice(f->device->index); /* of the calling thread */
     if (result == cudaSuccess)
         result = cudaStreamWaitEvent(stream, f->place[place].sent, 0);
-    return nccl_map_cuda("a batch on the GPU", result, err);
+    return nccl_map_cuda("the wait for a batch on the GPU", result, err);
 }
 
 int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co_error *err)
@@ -133,7 +133,7 @@ int h2d_copy_give(struct device_feed *f, unsigned place, void *stream, struct co
     if (result == cudaSuccess)
         result = cudaEventRecord(p->used, stream);
     p->was_used = p->was_used || result == cudaSuccess;
-    return nccl_map_cuda("the end of a batch on the GPU", result, err);
+    return nccl_map_cuda("the release of a batch on the GPU", result, err);
 }
 
 void h2d_copy_close(struct device_feed *f)

@@ -27,7 +27,7 @@ static const char *const names[] = {
 
 static int failed(cudaError_t result, struct co_error *err)
 {
-    nccl_map_cuda("the kernels of libddp-nccl.so cannot be loaded", result, err);
+    nccl_map_cuda("cannot load the kernels of libddp-nccl.so", result, err);
     const bool is_other = result == cudaErrorNoKernelImageForDevice ||
                           result == cudaErrorUnsupportedPtxVersion ||
                           result == cudaErrorInvalidPtx || result == cudaErrorJitCompilerNotFound;

@@ -34,7 +34,7 @@ int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
 {
     const char *last = ncclGetLastError(comm);
     if (last == NULL || last[0] == '\0')
-        return co_fail(err, -EIO, "%s: NCCL reports '%s'; NCCL_DEBUG=WARN says more", what,
+        return co_fail(err, -EIO, "%s: NCCL reports '%s'; set NCCL_DEBUG=WARN for details", what,
                        ncclGetErrorString(result));
     return co_fail(err, -EIO, "%s: NCCL reports '%s' (%.300s)", what, ncclGetErrorString(result),
                    last);

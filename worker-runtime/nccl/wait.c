@@ -47,7 +47,7 @@ static int check_on(struct device_group *g, unsigned n, uint64_t deadline_ms, in
         return device_break(g, COMM_BROKEN, code, err);
     if (co_left_ms(deadline_ms) != 0)
         return 0;
-    co_fail(err, late_code, "%s did not end in its time", what);
+    co_fail(err, late_code, "timed out waiting for %s", what);
     return device_break(g, COMM_LATE, late_code, err);
 }
 
@@ -146,7 +146,7 @@ int wait_alone(const struct device *d, const struct device_job *job, void *strea
         if (code != 0)
             return code;
         if (co_left_ms(deadline_ms) == 0) {
-            co_fail(err, -ETIMEDOUT, "the work on a stream did not end in its time");
+            co_fail(err, -ETIMEDOUT, "timed out waiting for the work on a stream");
             job->tell(job->arg, -ETIMEDOUT, err->text);
             return -ETIMEDOUT;
         }

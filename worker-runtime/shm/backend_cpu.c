@@ -195,7 +195,7 @@ static int exchange(struct split *s, struct co_error *err)
     int code = backend_run(&s->c->backend, &what, err);
     for (unsigned r = 0; code == 0 && r < s->c->n; r++)
         if (!s->all[r].ok)
-            code = co_fail(err, -ENOMEM, "rank %u has no memory for another group", r);
+            code = co_fail(err, -ENOMEM, "rank %u is out of memory", r);
     return code;
 }
 
@@ -244,8 +244,7 @@ static int make_backend(struct split *s, struct backend **ret, struct co_error *
     const struct cpu *c = s->c;
     struct transport_shm *shm = NULL;
     co_autofree uint8_t **user = calloc(s->n, sizeof *user);
-    int code = user != NULL ? make_transport(s, &shm, err)
-                            : co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n);
+    int code = user != NULL ? make_transport(s, &shm, err) : co_fail(err, -ENOMEM, "out of memory");
     for (unsigned i = 0; code == 0 && i < s->n; i++)
         user[i] = c->user[s->rank[i]];
     struct backend_cpu_opts opts = {.shm = shm,
@@ -293,7 +292,7 @@ static int cpu_split(struct backend *b, int color, int key, struct backend **ret
         .c = c, .mine = {.color = color, .key = key, .ok = 1}, .all = all, .rank = rank};
     c->n_splits++;
     if (all == NULL || rank == NULL)
-        return co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", c->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     if (color >= 0 && group_memory_take(c->pool, &s.memory, err) != 0)
         s.mine.ok = 0;
     if (s.memory != NULL) {
@@ -387,7 +386,7 @@ int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret
     const unsigned n = opts->shm->n_ranks;
     struct cpu *c = new_cpu(n);
     if (c == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     memcpy(c->user, opts->user, n * sizeof *c->user);
     c->backend.ops = &ops;
     c->shm = opts->shm;

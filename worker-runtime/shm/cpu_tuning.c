@@ -65,7 +65,7 @@ static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_e
 {
     char *value = word;
     if (strlen(word) > MOST_WORD)
-        return co_fail(err, -EINVAL, "a word of more than %d characters", MOST_WORD);
+        return co_fail(err, -EINVAL, "a word exceeds %d characters", MOST_WORD);
     const char *name = strsep(&value, "=");
     if (value == NULL)
         return co_fail(err, -EINVAL, "'%s' is not KEY=SIZE", name);
@@ -73,7 +73,7 @@ static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_e
         if (strcmp(name, keys[k].name) != 0)
             continue;
         if (*seen & 1u << k)
-            return co_fail(err, -EINVAL, "%s is there twice", name);
+            return co_fail(err, -EINVAL, "duplicate key %s", name);
         *seen |= 1u << k;
         uint64_t bytes = CPU_TUNING_NEVER;
         if (!(keys[k].may_be_never && strcmp(value, "never") == 0) &&
@@ -82,7 +82,8 @@ static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_e
         *(size_t *)((char *)t + keys[k].offset) = bytes;
         return 0;
     }
-    return co_fail(err, -EINVAL, "'%s' is none of one_shot, piece, cma, cma_sum", name);
+    return co_fail(err, -EINVAL, "invalid key '%s': expected one_shot, piece, cma or cma_sum",
+                   name);
 }
 
 /* "ranks N", right in front of its colon, and make room for the row. */
@@ -96,8 +97,9 @@ static int begin_row(struct cpu_tunings *t, char *head, bool has_colon, struct c
     int64_t n;
     if (!has_colon || number == NULL || strcmp(word, "ranks") != 0 ||
         number + strlen(number) != end)
-        return co_fail(err, -EINVAL, "a row begins with 'ranks N:', not '%.*s %.*s'", MOST_WORD,
-                       word != NULL ? word : "", MOST_WORD, number != NULL ? number : "");
+        return co_fail(
+            err, -EINVAL, "invalid row: expected it to start with 'ranks N:', not '%.*s %.*s'",
+            MOST_WORD, word != NULL ? word : "", MOST_WORD, number != NULL ? number : "");
     if (co_parse_int("ranks", number, last + 1, CPU_TUNING_MOST_RANKS, &n, err) < 0)
         return -EINVAL;
     if (t->n_rows == CPU_TUNING_MAX_ROWS)
@@ -128,10 +130,10 @@ int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, s
     if (length > CPU_TUNING_MAX_TEXT)
         return co_fail(err, -EINVAL, "the table has more than %d bytes", CPU_TUNING_MAX_TEXT);
     if (memchr(text, '\0', length) != NULL)
-        return co_fail(err, -EINVAL, "the table holds a byte of 0");
+        return co_fail(err, -EINVAL, "the table contains a zero byte");
     co_autofree char *copy = malloc(length + 1);
     if (copy == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a table");
+        return co_fail(err, -ENOMEM, "out of memory");
     memcpy(copy, text, length);
     copy[length] = '\0';
     char *rest = copy, *line;
@@ -172,7 +174,7 @@ static int read_file(const char *path, struct cpu_tunings *ret, struct co_error 
     if (in == NULL)
         return co_fail(err, -ENOEXEC, "cannot open '%s': %s", path, strerror(errno));
     if (text == NULL)
-        return co_fail(err, -ENOMEM, "no memory for '%s'", path);
+        return co_fail(err, -ENOMEM, "out of memory");
     const size_t length = fread(text, 1, CPU_TUNING_MAX_TEXT + 1, in); /* one too many shows */
     if (ferror(in))
         return co_fail(err, -ENOEXEC, "cannot read '%s'", path);

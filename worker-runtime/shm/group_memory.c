@@ -49,7 +49,7 @@ static int make_block(struct group_pool *p, struct group_memory **ret, struct co
     struct group_memory *m = calloc(1, sizeof *m);
     void *block;
     if (m == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a group");
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = user_segment_alloc(p->own, BLOCK_BYTES, &block, err);
     if (code != 0) {
         free(m);

@@ -18,6 +18,7 @@
 #include "segments/control.h"
 #include "worker-runtime/core/user_segment.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -87,7 +88,7 @@ int p2p_shm_create(struct cpu *c, struct p2p_shm **ret, struct co_error *err)
     struct p2p_shm *ms = calloc(1, sizeof *ms + c->n * sizeof ms->peer[0]);
     void *outbox;
     if (ms == NULL)
-        return co_fail(err, -ENOMEM, "no memory for messages between %u ranks", c->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     int code = user_segment_alloc(c->own, sizeof(struct outbox) + c->n * sizeof(struct ring),
                                   &outbox, err);
     if (code != 0) {
@@ -287,7 +288,7 @@ static int check_match(struct p2p_shm *ms, struct message *m, const struct messa
     if (s->dtype == (uint32_t)m->dtype && s->count == m->count)
         return 0;
     transport_shm_tell_disagreement(ms->c->shm, ms->c->rank);
-    return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
+    return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, but %s expects %zu x %s",
                    transport_shm_name_rank(ms->c->shm, (unsigned)m->peer).text,
                    (unsigned long long)s->count, call_dtype_name(s->dtype), m->tag,
                    transport_shm_name_rank(ms->c->shm, ms->c->rank).text, m->count,
@@ -365,11 +366,14 @@ static int message_fail(struct p2p_shm *ms, struct message *m)
     const struct transport_shm *shm = ms->c->shm;
     const struct control_abort why = control_abort_get(shm->control);
     if (why.cause == CONTROL_TIMEOUT && why.rank == shm->member[ms->c->rank].local_rank)
-        co_fail(m->err, -ETIMEDOUT, "waited %.3g s in vain for %s", (double)shm->timeout_ms / 1e3,
+        co_fail(m->err, -ETIMEDOUT,
+                "timed out after %.3g s waiting for %s; raise " DDP_ENV_TIMEOUT
+                " if this is expected",
+                (double)shm->timeout_ms / 1e3,
                 transport_shm_describe_rank(shm, (unsigned)m->peer).text);
     else
         transport_shm_describe(shm, m->err);
-    return co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv",
+    return co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "ddp_send" : "ddp_recv",
                       m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from",
                       transport_shm_name_rank(shm, (unsigned)m->peer).text, m->tag);
 }

@@ -1,6 +1,7 @@
 /* shm_abort.c - why the group broke: from the abort word to a text, and back. */
 #include "transport_shm_priv.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
 {
     const unsigned low = why.detail & 0xffff, group = why.detail >> 17;
     if (low == SHM_ABORT_MESSAGE)
-        return co_fail(err, -EPROTO, "a message to %s is not what it expected",
+        return co_fail(err, -EPROTO, "a message to %s differs from what it expects",
                        name_of(t, why.rank).text);
     if (group != t->group || low >= t->n_ranks || why.rank >= t->n_ranks)
         return co_fail(err, -EPROTO, "ranks of another group called different collectives");
@@ -98,8 +99,7 @@ static int describe_mismatch(const struct transport_shm *t, struct control_abort
     const struct rank_name name_b = name_of(t, t->member[low].local_rank);
     char text[CALL_TEXT_BYTES];
     if (call_same(&a->call, &b->call) && a->call.form == CALL_PAIRS)
-        return co_fail(err, -EPROTO,
-                       "%s, call #%u: %s and %s do not expect the counts that they send each other",
+        return co_fail(err, -EPROTO, "%s, call #%u: the counts that %s and %s pass do not match",
                        call_format(&a->call, text), a->number, name_b.text, name_a.text);
     return call_fail_mismatch(&(struct call_side){name_a.text, &a->call, a->number},
                               &(struct call_side){name_b.text, &b->call, b->number}, err);
@@ -114,8 +114,7 @@ static int describe_death(const struct transport_shm *t, struct control_abort wh
         return co_fail(err, -ECONNRESET, "%s died: killed by signal %d (%s)", who.text,
                        WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (status != 0 && WIFEXITED(status))
-        return co_fail(err, -ECONNRESET, "%s died: it exited with status %d", who.text,
-                       WEXITSTATUS(status));
+        return co_fail(err, -ECONNRESET, "%s died: exit status %d", who.text, WEXITSTATUS(status));
     return co_fail(err, -ECONNRESET, "%s died", who.text);
 }
 
@@ -138,13 +137,13 @@ struct rank_name transport_shm_describe_rank(const struct transport_shm *t, unsi
     const char *kind = call_kind_name(where >> 1 & 0xff);
     char last[64];
     if (seq == 0)
-        snprintf(last, sizeof last, "made no call yet");
+        snprintf(last, sizeof last, "no call yet");
     else if (where & 1)
-        snprintf(last, sizeof last, "is in %s, call #%u", kind, seq);
+        snprintf(last, sizeof last, "in %s, call #%u", kind, seq);
     else
-        snprintf(last, sizeof last, "last made call #%u, %s", seq, kind);
-    snprintf(name.text, sizeof name.text, "%s (process %u, which %s)",
-             name_of(t, m->local_rank).text, pid, last);
+        snprintf(last, sizeof last, "last call: %s, call #%u", kind, seq);
+    snprintf(name.text, sizeof name.text, "%s (pid %u, %s)", name_of(t, m->local_rank).text, pid,
+             last);
     return name;
 }
 
@@ -166,7 +165,9 @@ static int describe_own_timeout(const struct transport_shm *t, const char *first
     }
     if (n > NAMED)
         snprintf(more, sizeof more, " and %u more", n - NAMED);
-    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s",
+    return co_fail(err, -ETIMEDOUT,
+                   "timed out after %.3g s waiting for %s%s; raise " DDP_ENV_TIMEOUT
+                   " if this is expected",
                    (double)t->call_timeout_ms / 1e3, n > 0 ? names : first, more);
 }
 
@@ -180,7 +181,7 @@ static int describe_timeout(const struct transport_shm *t, struct control_abort 
         return describe_own_timeout(t, first.text, err);
     if (others > 0)
         snprintf(and_others, sizeof and_others, " and %u more", others);
-    return co_fail(err, -ETIMEDOUT, "%s gave up waiting for %s%s", name_of(t, why.rank).text,
+    return co_fail(err, -ETIMEDOUT, "%s timed out waiting for %s%s", name_of(t, why.rank).text,
                    first.text, and_others);
 }
 
@@ -209,9 +210,9 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
     case CONTROL_RENEWED:
-        return co_fail(err, -ECONNRESET, "the job goes on in another generation");
+        return co_fail(err, -ECONNRESET, "the job continues in another generation");
     case CONTROL_UNREADABLE:
-        return co_fail(err, -EFAULT, "the memory that %s gave to a call cannot be read",
+        return co_fail(err, -EFAULT, "cannot read the memory that %s passed to a call",
                        name_of(t, why.rank).text);
     case CONTROL_TOLD:
         return describe_told(t, why, err);

@@ -38,7 +38,7 @@ int transport_shm_create(const struct transport_shm_opts *opts, struct transport
     struct transport_shm *t = opts->member != NULL ? calloc(1, sizeof *t) : NULL;
     if (t == NULL) {
         free(opts->member);
-        return co_fail(err, -ENOMEM, "no memory for a transport");
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     *t = (struct transport_shm){.control = opts->control,
                                 .member = opts->member,

@@ -35,7 +35,7 @@ int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err)
     *bytes = 0;
     *at = aligned_alloc(64, (wanted + 63) / 64 * 64);
     if (*at == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu bytes of a collective", wanted);
+        return co_fail(err, -ENOMEM, "out of memory for %zu bytes of a collective", wanted);
     *bytes = wanted;
     return 0;
 }
@@ -176,7 +176,7 @@ int net_create(const struct backend_net_opts *opts, const struct backend_ops *op
     if (n == NULL) {
         close(opts->listener[NET_DATA]);
         close(opts->listener[NET_MESSAGES]);
-        return co_fail(err, -ENOMEM, "no memory for a back end of %u ranks", opts->map->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     n->backend.ops = ops;
     n->opts = *opts;

@@ -79,9 +79,10 @@ int net_address_of_interface(const char *name, struct net_address *ret, struct c
     }
     freeifaddrs(list);
     if (best.family == 0)
-        return co_fail(err, -ENOEXEC, "%s '%.60s': %s", DDP_ENV_SOCKET_IFNAME, name,
-                       is_there ? "that network interface has no address"
-                                : "there is no such network interface; `ip address` lists them");
+        return co_fail(err, -ENOEXEC, "invalid value '%.60s' for %s: %s", name,
+                       DDP_ENV_SOCKET_IFNAME,
+                       is_there ? "the network interface has no address"
+                                : "no such network interface; `ip address` lists them");
     *ret = best;
     return 0;
 }

@@ -65,7 +65,7 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
 {
     struct net_links *l = calloc(1, sizeof *l + opts->n * sizeof l->link[0]);
     if (l == NULL)
-        return co_fail(err, -ENOMEM, "no memory for connections to %u ranks", opts->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     l->opts = *opts;
     l->listener.fd = opts->listener;
     memcpy(l->cookie, opts->cookie, sizeof l->cookie);
@@ -145,12 +145,12 @@ void net_members_add(struct net_members_text *names, const struct net_member *m)
 static int check_hello(const struct net_links *l, const struct hello *h, struct co_error *why)
 {
     if (h->magic != HELLO_MAGIC || h->version != HELLO_VERSION)
-        return co_fail(why, -EPROTO, "something connected that is no rank of this version");
+        return co_fail(why, -EPROTO, "refused a connection: not a rank of this version of libddp");
     if (memcmp(h->cookie, l->cookie, sizeof l->cookie) != 0)
-        return co_fail(why, -EACCES, "a process of another job connected");
+        return co_fail(why, -EACCES, "refused a connection: a process of another job");
     if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
         h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
-        return co_fail(why, -EPROTO, "a rank connected that looks for another one");
+        return co_fail(why, -EPROTO, "refused a connection: the rank expects another peer");
     if (l->link[h->from].in >= 0)
         return co_fail(why, -EEXIST, "rank %u connected twice", l->opts.member[h->from].rank);
     return 0;
@@ -343,17 +343,18 @@ bool net_links_is_unacknowledged(const struct net_links *l, unsigned peer)
 int net_links_fail_cut(const struct net_links *l, unsigned peer, uint64_t timeout_ms,
                        struct co_error *err)
 {
-    return co_fail(err, -ETIMEDOUT,
-                   "%s got no acknowledgment from %s, within %.3g s: " NET_LINKS_PATH_HINT,
-                   net_member_name(&l->opts.member[l->opts.rank]).text,
-                   net_links_path(l, peer).text, (double)timeout_ms / 1e3);
+    return co_fail(
+        err, -ETIMEDOUT,
+        "%s timed out after %.3g s waiting for an acknowledgment from %s: " NET_LINKS_PATH_HINT,
+        net_member_name(&l->opts.member[l->opts.rank]).text, (double)timeout_ms / 1e3,
+        net_links_path(l, peer).text);
 }
 
 static int fail_connecting(const struct net_links *l, unsigned peer, int code, struct co_error *err)
 {
     return co_fail(err, code,
-                   "cannot connect to %s: %s (" NET_LINKS_PATH_HINT "; " DDP_ENV_SOCKET_IFNAME
-                   " on a node says by which network interface it is reached)",
+                   "cannot connect to %s: %s (" NET_LINKS_PATH_HINT
+                   ", or set " DDP_ENV_SOCKET_IFNAME " to the network interface to use)",
                    net_links_path(l, peer).text, strerror(-code));
 }
 
@@ -367,8 +368,8 @@ static int fail_waiting(const struct meeting *m, struct co_error *err)
     for (unsigned i = 0; i < m->n; i++)
         if (!is_met(l, m->peer[i]))
             net_members_add(&names, &l->opts.member[m->peer[i]]);
-    return co_fail(err, -ETIMEDOUT, "%s did not connect to this rank at %s in time%s%s", names.text,
-                   net_address_format(&own->address, own->port[l->opts.channel], here),
+    return co_fail(err, -ETIMEDOUT, "timed out waiting for %s to connect to this rank at %s%s%s",
+                   names.text, net_address_format(&own->address, own->port[l->opts.channel], here),
                    l->refusal.text[0] != '\0' ? ": " : "", l->refusal.text);
 }
 
@@ -388,7 +389,7 @@ static bool is_over(const struct net_links *l, struct co_error *err)
 {
     if (l->opts.control == NULL || control_abort_get(l->opts.control).cause == CONTROL_OK)
         return false;
-    co_fail(err, -ECONNRESET, "it was over before all ranks were connected");
+    co_fail(err, -ECONNRESET, "the generation ended before all ranks were connected");
     return true;
 }
 

@@ -64,7 +64,7 @@ int net_map_init(struct net_map *m, const struct net_place *place, unsigned n, u
     *m = (struct net_map){.n = n, .first = calloc(3 * (size_t)n + 1, sizeof *m->first)};
     if (e == NULL || m->first == NULL) {
         net_map_fini(m);
-        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     }
     m->rank_at = m->first + n + 1;
     m->position_of = m->rank_at + n;

@@ -41,7 +41,7 @@ static int exchange(struct split *s, struct co_error *err)
     int code = backend_run(&s->n->backend, &what, err);
     for (unsigned r = 0; code == 0 && r < s->n->map.n; r++)
         if (!s->all[r].ok)
-            code = co_fail(err, -ENOMEM, "rank %u could not make its part of another group",
+            code = co_fail(err, -ENOMEM, "rank %u could not create its part of another group",
                            s->n->member[s->n->map.position_of[r]].rank);
     return code;
 }
@@ -83,7 +83,7 @@ static int make_map(struct split *s, struct co_error *err)
     co_autofree struct net_place *place = calloc(s->n_members, sizeof *place);
     s->member = calloc(s->n_members, sizeof *s->member);
     if (place == NULL || s->member == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a group of %u ranks", s->n_members);
+        return co_fail(err, -ENOMEM, "out of memory");
     for (unsigned i = 0; i < s->n_members; i++)
         place[i] = (struct net_place){net_map_node_of(m, m->position_of[s->rank[i]]),
                                       local_of(s, s->rank[i])};
@@ -182,7 +182,7 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
                       .rank = rank};
     n->n_splits++;
     if (all == NULL || rank == NULL)
-        return co_fail(err, -ENOMEM, "no memory to split a group of %u ranks", n->map.n);
+        return co_fail(err, -ENOMEM, "out of memory");
     const struct net_address *own = &n->member[n->map.position].address;
     for (int i = NET_DATA; color >= 0 && s.mine.ok && i < NET_N_CHANNELS; i++)
         s.mine.ok = net_address_listen(own, &s.mine.port[i], &s.listener[i], NULL) == 0;

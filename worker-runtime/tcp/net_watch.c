@@ -358,9 +358,9 @@ static int await_ready(struct net_watch *w, uint64_t deadline_ms, struct co_erro
         if (is_broken)
             return fail_broken(w, err);
         if (x->has_left)
-            return co_fail(err, -ECONNRESET, "%s left before all ranks had met", name.text);
+            return co_fail(err, -ECONNRESET, "%s left before all ranks had connected", name.text);
         if (co_left_ms(later_ms) == 0)
-            return co_fail(err, -ETIMEDOUT, "waits for %s, which has not met all others in time",
+            return co_fail(err, -ETIMEDOUT, "timed out waiting for %s to connect to all its peers",
                            name.text);
         poll(p, net_links_watch(w->links, x->peer, true, false, p), MEET_NAP_MS);
     }
@@ -371,7 +371,7 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
 {
     struct net_watch *w = calloc(1, sizeof *w + opts->links.n * sizeof w->watched[0]);
     int code = w != NULL ? net_links_create(&opts->links, &w->links, err)
-                         : co_fail(err, -ENOMEM, "no memory for a watch");
+                         : co_fail(err, -ENOMEM, "out of memory");
     if (code != 0) {
         close(opts->links.listener);
         free(w);

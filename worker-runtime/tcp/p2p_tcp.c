@@ -35,7 +35,7 @@ static int create(struct net *n, struct p2p_tcp **ret, struct co_error *err)
     const size_t most = 1 + n->map.n * NET_LINKS_POLL_MOST + net_watch_poll_most(n->watch);
     co_autofree struct pollfd *poll = calloc(most, sizeof *poll);
     if (ms == NULL || poll == NULL)
-        return co_fail(err, -ENOMEM, "no memory for messages between %u ranks", n->map.n);
+        return co_fail(err, -ENOMEM, "out of memory");
     ms->net = n;
     ms->links = n->message_links;
     ms->poll = co_take(&poll);
@@ -81,7 +81,7 @@ static int message_take(struct p2p_tcp *ms, struct message *m, struct arrived *a
     const struct net *n = ms->net;
     struct peer *from = peer_of(ms, m);
     if (a->head.dtype != (uint32_t)m->dtype || a->head.count != m->count)
-        return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, where %s expects %zu x %s",
+        return co_fail(m->err, -EPROTO, "%s sent %llu x %s with tag %d, but %s expects %zu x %s",
                        net_member_name(&n->member[p2p_tcp_position(ms, m)]).text,
                        (unsigned long long)a->head.count, call_dtype_name(a->head.dtype), m->tag,
                        net_member_name(&n->member[n->map.position]).text, m->count,
@@ -156,8 +156,8 @@ static void fail_all(struct p2p_tcp *ms)
     say_end(n, ms); /* first: a program that knows may end without leaving */
     for (struct message *m; (m = ms->first) != NULL;) {
         int code = net_watch_why(n->watch, m->err);
-        co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "send" : "recv", m->count,
-                   call_dtype_name(m->dtype), m->is_send ? "to" : "from",
+        co_fail_in(m->err, "%s of %zu x %s %s %s, tag %d", m->is_send ? "ddp_send" : "ddp_recv",
+                   m->count, call_dtype_name(m->dtype), m->is_send ? "to" : "from",
                    net_member_name(&n->member[p2p_tcp_position(ms, m)]).text, m->tag);
         p2p_tcp_io_finish(ms, m, code);
     }
@@ -189,9 +189,9 @@ static void on_gone(struct p2p_tcp *ms, unsigned p, bool was_refused)
 static void on_trouble(struct p2p_tcp *ms, unsigned p, int code)
 {
     if (code == -EIO)
-        break_job(ms, p, code, "sent something that is no message");
+        break_job(ms, p, code, "sent an invalid message");
     else if (code == -ENOMEM)
-        break_job(ms, p, code, "sent a message for which there is no memory");
+        break_job(ms, p, code, "sent a message that this rank is out of memory for");
     else
         on_gone(ms, p, code == -ECONNREFUSED);
 }

@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "net_watch.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 
 bool straggler_is_due(struct straggler *l)
@@ -38,6 +39,9 @@ int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_m
         return 0;
     for (unsigned i = 0; i < n && !is_silent; i++)
         net_members_add(&names, who[i]);
-    return co_fail(err, -ETIMEDOUT, "waited %.3g s in vain for %s%s", (double)l->timeout_ms / 1e3,
-                   names.text, is_silent ? "" : ", which waits for others in its turn");
+    return co_fail(err, -ETIMEDOUT,
+                   "timed out after %.3g s waiting for %s%s; raise " DDP_ENV_TIMEOUT
+                   " if this is expected",
+                   (double)l->timeout_ms / 1e3, names.text,
+                   is_silent ? "" : ", which itself waits for other ranks");
 }

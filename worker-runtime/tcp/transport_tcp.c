@@ -78,7 +78,7 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
         calloc(1 + opts->n * NET_LINKS_POLL_MOST + net_watch_poll_most(opts->watch), sizeof *poll);
     co_autofree const struct net_member **who = calloc(opts->n, sizeof *who);
     if (t == NULL || poll == NULL || who == NULL)
-        return co_fail(err, -ENOMEM, "no memory for a transport to %u ranks", opts->n);
+        return co_fail(err, -ENOMEM, "out of memory");
     t->opts = *opts;
     t->poll = co_take(&poll);
     t->who = co_take(&who);
@@ -201,8 +201,7 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
     char my_call[CALL_TEXT_BYTES];
     if (call_same(&t->call, &theirs->call) && t->number == theirs->number &&
         t->call.form == CALL_PAIRS)
-        return co_fail(err, -EPROTO,
-                       "%s, call #%u: %s and %s do not expect the counts that they send each other",
+        return co_fail(err, -EPROTO, "%s, call #%u: the counts that %s and %s pass do not match",
                        call_format(&t->call, my_call), t->number, me.text, other.text);
     return call_fail_mismatch(&(struct call_side){other.text, &theirs->call, theirs->number},
                               &(struct call_side){me.text, &t->call, t->number}, err);
@@ -244,7 +243,7 @@ static int fail_broken(const struct transport_tcp *t, unsigned peer, const struc
         net_watch_tell(t->opts.watch, why.code, why.text);
     }
     if (!net_watch_wait(t->opts.watch))
-        return co_fail(err, -ECONNRESET, "%s left a job that is broken", name_of(t, peer).text);
+        return co_fail(err, -ECONNRESET, "%s left a broken job", name_of(t, peer).text);
     return net_watch_why(t->opts.watch, err);
 }
 
@@ -257,7 +256,7 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
         return fail_broken(t, peer, &s->in, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_LEFT))
-        return co_fail(err, -EIO, "%s sent something that is no call", name_of(t, peer).text);
+        return co_fail(err, -EIO, "%s sent an invalid call", name_of(t, peer).text);
     if (f->kind == FRAME_LEFT)
         return fail_left(t, peer, err);
     if (!call_same(&t->call, &f->call) || f->number != t->number || f->exchange != s->n_exchanges ||
@@ -289,7 +288,7 @@ static void tell_cut(struct transport_tcp *t)
         return;
     struct net_links_trouble text;
     snprintf(text.text, sizeof text.text,
-             "gets no acknowledgment from %s, for %d s; " NET_LINKS_PATH_HINT,
+             "got no acknowledgment from %s for %d s; " NET_LINKS_PATH_HINT,
              net_links_path(t->opts.links, *peer).text, NET_LINKS_TELL_MS / 1000);
     t->has_told = true;
     process_tell_wait(text.text);

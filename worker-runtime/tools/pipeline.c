@@ -38,11 +38,9 @@ int ddp_pipeline_groups(struct ddp_group *g, int n_stages, struct ddp_group **re
 {
     struct ddp_group *stages;
     if (g == NULL || ret_stages == NULL || ret_replicas == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_pipeline_groups: a group and places for two are needed");
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_groups: g, ret_stages or ret_replicas is NULL");
     if (n_stages < 1 || ddp_world_size(g) % n_stages != 0)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_pipeline_groups: %d ranks cannot be dealt out to pipelines of %d "
-                       "stages",
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_groups: %d ranks are not divisible by %d stages",
                        ddp_world_size(g), n_stages);
     int rc = ddp_group_split(g, ddp_rank(g) / n_stages, 0, &stages);
     if (rc != 0)
@@ -62,14 +60,16 @@ static int check_opts(const struct ddp_pipeline_opts *o, struct co_error *err)
 {
     const size_t most = SIZE_MAX / 8 / MOST_MICRO;
     if (o->n_micro < 1 || o->n_micro > MOST_MICRO)
-        return co_fail(err, -EINVAL, "n_micro is %d, not 1 to %d", o->n_micro, MOST_MICRO);
+        return co_fail(err, -EINVAL, "invalid value %d for n_micro: expected 1 to %d", o->n_micro,
+                       MOST_MICRO);
     if (!convert_is_float(o->dtype))
-        return co_fail(err, -EINVAL, "type %d is not a floating-point one", (int)o->dtype);
+        return co_fail(err, -EINVAL, "invalid value %d for dtype: expected a floating-point type",
+                       (int)o->dtype);
     if (o->forward == NULL || o->backward == NULL)
-        return co_fail(err, -EINVAL, "forward and backward are needed");
+        return co_fail(err, -EINVAL, "forward or backward is NULL");
     if (o->in_count > most || o->out_count > most)
-        return co_fail(err, -EINVAL, "a micro-batch cannot have %zu or %zu elements", o->in_count,
-                       o->out_count);
+        return co_fail(err, -EINVAL, "invalid in_count %zu or out_count %zu of a micro-batch",
+                       o->in_count, o->out_count);
     return 0;
 }
 
@@ -81,7 +81,7 @@ static int lane_init(struct ddp_pipeline *p, struct lane *l, size_t count, bool 
     l->count = count;
     l->request = calloc(n, sizeof(*l->request));
     if (l->request == NULL)
-        return co_fail(err, -ENOMEM, "no memory for %zu messages", n);
+        return co_fail(err, -ENOMEM, "out of memory");
     if (!is_there)
         return 0;
     if (ddp_alloc(p->g, n * count * ddp_dtype_size(p->opts.dtype), &memory) != 0)
@@ -121,9 +121,9 @@ static int compare_stages(struct ddp_pipeline *p)
         else if (all[s][2] != comes || (s + 1 == n && all[s][3] != 0))
             rc = rt_fail(DDP_EMISMATCH,
                          "ddp_pipeline_create: stage %zu has in_count %zu and out_count %zu, but "
-                         "%zu elements come from the stage before%s",
+                         "the previous stage sends %zu elements%s",
                          s, (size_t)all[s][2], (size_t)all[s][3], (size_t)comes,
-                         s + 1 == n ? ", and none go out of the last one" : "");
+                         s + 1 == n ? ", and the last stage must send none" : "");
     }
     return rc;
 }
@@ -136,7 +136,7 @@ static void destroy_child(struct group_child *child)
 static int open_pipeline(struct ddp_pipeline *p, const struct ddp_pipeline_opts *opts)
 {
     struct co_error err = {0};
-    int code = opts != NULL ? check_opts(opts, &err) : co_fail(&err, -EINVAL, "there are no opts");
+    int code = opts != NULL ? check_opts(opts, &err) : co_fail(&err, -EINVAL, "opts is NULL");
     if (code == 0) {
         p->opts = *opts;
         code = lanes_init(p, &err);
@@ -153,11 +153,11 @@ int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts
                         struct ddp_pipeline **ret_pipeline)
 {
     if (stages == NULL || ret_pipeline == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_pipeline_create: a group and ret_pipeline are needed");
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_create: group or ret_pipeline is NULL");
     co_auto(ddp_pipeline) p = calloc(1, sizeof *p);
     if (p == NULL) {
         struct co_error err = {0};
-        return collective_agree(stages, co_fail(&err, -ENOMEM, "no memory for a pipeline"), &err);
+        return collective_agree(stages, co_fail(&err, -ENOMEM, "out of memory"), &err);
     }
     p->child.destroy = destroy_child;
     p->g = stages;
@@ -231,10 +231,10 @@ static int wait_for_all(struct ddp_pipeline *p, struct lane *l, int rc)
 static void keep_failure(struct ddp_pipeline *p, int status)
 {
     const bool is_status = status < 0 || status == DDP_RETRY;
-    p->failure = is_status ? rt_fail_returned("a stage's function", status)
+    p->failure = is_status ? rt_fail_returned("ddp_pipeline_step: a stage's function", status)
                            : rt_fail(DDP_EINVAL,
-                                     "a stage's function has returned %d: 0, DDP_RETRY or a "
-                                     "negative status is expected",
+                                     "ddp_pipeline_step: a stage's function returned %d: return 0, "
+                                     "DDP_RETRY or a negative status",
                                      status);
     snprintf(p->failure_text, sizeof p->failure_text, "%s", ddp_last_error());
 }
@@ -283,12 +283,12 @@ static int conclude_step(struct ddp_pipeline *p)
     int32_t failed = p->failure != 0 ? p->stage + 1 : 0; /* the last one that has, + 1 */
     int rc = ddp_all_reduce(p->g, &failed, &failed, 1, DDP_INT32, DDP_MAX, NULL);
     if (rc != 0)
-        return rt_fail(rc, "the end of a pipeline's step: %s", ddp_last_error());
+        return rt_fail(rc, "ddp_pipeline_step: %s", ddp_last_error());
     if (p->failure != 0)
         return rt_fail(p->failure, "%s", p->failure_text);
     if (failed != 0)
         return rt_fail(DDP_EMISMATCH,
-                       "stage %d of the pipeline has failed in this step: its own message says why",
+                       "ddp_pipeline_step: stage %d failed in this step: check its own message",
                        (int)failed - 1);
     return 0;
 }
@@ -296,7 +296,7 @@ static int conclude_step(struct ddp_pipeline *p)
 int ddp_pipeline_step(struct ddp_pipeline *p)
 {
     if (p == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_pipeline_step: there is no pipeline");
+        return rt_fail(DDP_EINVAL, "ddp_pipeline_step: the pipeline is NULL");
     p->failure = 0;
     int rc = go_through(p, FORWARD);
     if (rc == 0)

@@ -11,12 +11,13 @@ int ddp_cast(void *to, enum ddp_dtype to_dtype, const void *from, enum ddp_dtype
              size_t count)
 {
     if (!convert_is_float(to_dtype) || !convert_is_float(from_dtype))
-        return rt_fail(DDP_EINVAL, "ddp_cast: from type %d to %d: floating-point ones are needed",
+        return rt_fail(DDP_EINVAL,
+                       "ddp_cast: cannot convert from type %d to %d: expected floating-point types",
                        (int)from_dtype, (int)to_dtype);
     if (count > PTRDIFF_MAX / sizeof(double))
-        return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements are more than memory can hold", count);
+        return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements exceed the address space", count);
     if (count > 0 && (to == NULL || from == NULL))
-        return rt_fail(DDP_EINVAL, "ddp_cast: %zu elements at NULL", count);
+        return rt_fail(DDP_EINVAL, "ddp_cast: from or to is NULL, but n is %zu", count);
     convert(process_kernels(), to, to_dtype, from, from_dtype, count);
     return 0;
 }
@@ -44,9 +45,13 @@ int ddp_precision_init(struct ddp_precision *p, enum ddp_opt_level level, enum d
         [DDP_O3] = {.compute = half, .param = half},
     };
     if (p == NULL || (unsigned)level > DDP_O3)
-        return rt_fail(DDP_EINVAL, "ddp_precision_init: there is no level O%d", (int)level);
+        return rt_fail(DDP_EINVAL,
+                       "ddp_precision_init: invalid value %d for level: expected 0 to 3",
+                       (int)level);
     if (!is_half(half))
-        return rt_fail(DDP_EINVAL, "ddp_precision_init: type %d has not 16 bits", (int)half);
+        return rt_fail(DDP_EINVAL,
+                       "ddp_precision_init: invalid value %d for dtype: expected a 16-bit type",
+                       (int)half);
     *p = levels[level];
     return 0;
 }
@@ -77,14 +82,14 @@ static bool is_copy(const struct ddp_mixed *x, size_t i)
 static int check_tensors(const struct ddp_precision *p, const struct ddp_tensor *masters, size_t n)
 {
     if (p == NULL || masters == NULL || n == 0 || !convert_is_float(p->param))
-        return rt_fail(DDP_EINVAL, "ddp_mixed_create: a policy and tensors are needed");
+        return rt_fail(DDP_EINVAL, "ddp_mixed_create: the policy or tensors is NULL");
     for (size_t i = 0; i < n; i++)
         if ((masters[i].dtype != DDP_FLOAT32 && masters[i].dtype != DDP_FLOAT64) ||
             masters[i].param == NULL || masters[i].grad == NULL)
-            return rt_fail(DDP_EINVAL,
-                           "ddp_mixed_create: tensor %zu has to be of float32 or float64, and "
-                           "have param and grad",
-                           i);
+            return rt_fail(
+                DDP_EINVAL,
+                "ddp_mixed_create: tensor %zu must be float32 or float64 and have param and grad",
+                i);
     return 0;
 }
 
@@ -99,7 +104,8 @@ static int see_tensor(struct ddp_mixed *x, size_t i, enum ddp_dtype dtype)
     seen->param = calloc(seen->count > 0 ? seen->count : 1, sizeof(uint16_t));
     return seen->param != NULL
                ? 0
-               : rt_fail(DDP_ENOMEM, "ddp_mixed_create: no memory for %zu parameters", seen->count);
+               : rt_fail(DDP_ENOMEM, "ddp_mixed_create: out of memory for %zu parameters",
+                         seen->count);
 }
 
 co_define_auto(ddp_mixed, ddp_mixed_destroy);
@@ -114,7 +120,7 @@ int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, 
         return rc;
     co_auto(ddp_mixed) x = calloc(1, sizeof *x);
     if (x == NULL || (x->seen = calloc(n, sizeof *x->seen)) == NULL)
-        return rt_fail(DDP_ENOMEM, "ddp_mixed_create: no memory for %zu tensors", n);
+        return rt_fail(DDP_ENOMEM, "ddp_mixed_create: out of memory");
     x->masters = masters;
     x->n = n;
     x->master_weights = p->master_weights;
@@ -148,11 +154,11 @@ struct ddp_tensor *ddp_mixed_tensors(struct ddp_mixed *x)
 int ddp_mixed_take_gradients(struct ddp_mixed *x, const struct ddp_scaler *s, int *found_inf)
 {
     if (x == NULL || s == NULL || found_inf == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_mixed_take_gradients: a scaler and found_inf are needed");
+        return rt_fail(DDP_EINVAL, "ddp_mixed_take_gradients: the scaler or found_inf is NULL");
     for (size_t i = 0; i < x->n; i++)
         if (x->seen[i].grad == NULL && x->seen[i].count > 0)
             return rt_fail(DDP_EINVAL,
-                           "ddp_mixed_take_gradients: tensor %zu '%s' has no gradient: give "
+                           "ddp_mixed_take_gradients: tensor %zu '%s' has no gradient: pass "
                            "ddp_mixed_tensors() to ddp_model_create()",
                            i, x->seen[i].name);
     for (size_t i = 0; i < x->n; i++)

@@ -26,21 +26,21 @@ static struct ddp_scaler from_opts(const struct ddp_scaler_opts *o)
 static int check_scaler(const char *name, const struct ddp_scaler *s)
 {
     if (!(s->scale >= 0) || !isfinite(s->scale))
-        return rt_fail(DDP_EINVAL, "%s: a loss scale of %g is not 0 or more", name,
+        return rt_fail(DDP_EINVAL, "%s: invalid loss scale %g: expected 0 or more", name,
                        (double)s->scale);
     if (!(s->growth_factor > 1) || !isfinite(s->growth_factor))
-        return rt_fail(DDP_EINVAL, "%s: a growth_factor of %g is not more than 1", name,
+        return rt_fail(DDP_EINVAL, "%s: invalid growth_factor %g: expected more than 1", name,
                        s->growth_factor);
     if (!(s->backoff_factor > 0) || !(s->backoff_factor < 1))
-        return rt_fail(DDP_EINVAL, "%s: a backoff_factor of %g is not between 0 and 1", name,
+        return rt_fail(DDP_EINVAL, "%s: invalid backoff_factor %g: expected between 0 and 1", name,
                        s->backoff_factor);
     if (s->growth_interval < 1 || s->growth_tracker < 0)
         return rt_fail(DDP_EINVAL,
-                       "%s: a growth_interval of %d with %d steps taken: 1 or more, and 0 or more, "
-                       "are needed",
+                       "%s: invalid growth_interval %d or growth_tracker %d: expected 1 or more, "
+                       "and 0 or more",
                        name, (int)s->growth_interval, (int)s->growth_tracker);
     if (!(s->min_scale >= 0) || !(s->max_scale >= s->min_scale))
-        return rt_fail(DDP_EINVAL, "%s: a loss scale between %g and %g cannot be", name,
+        return rt_fail(DDP_EINVAL, "%s: invalid bounds of the loss scale: %g to %g", name,
                        (double)s->min_scale, (double)s->max_scale);
     return 0;
 }
@@ -49,7 +49,7 @@ int ddp_scaler_init(struct ddp_scaler *s, const struct ddp_scaler_opts *opts)
 {
     static const struct ddp_scaler_opts defaults;
     if (s == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_scaler_init: a scaler is needed");
+        return rt_fail(DDP_EINVAL, "ddp_scaler_init: the scaler is NULL");
     const struct ddp_scaler made = from_opts(opts != NULL ? opts : &defaults);
     int rc = check_scaler("ddp_scaler_init", &made);
     if (rc == 0)
@@ -61,7 +61,7 @@ int ddp_scaler_unscale(const struct ddp_scaler *s, const struct ddp_tensor *tens
                        int *found_inf)
 {
     if (s == NULL || found_inf == NULL || (tensors == NULL && n > 0))
-        return rt_fail(DDP_EINVAL, "ddp_scaler_unscale: scaler, tensors and found_inf are needed");
+        return rt_fail(DDP_EINVAL, "ddp_scaler_unscale: scaler, tensors or found_inf is NULL");
     for (size_t i = 0; i < n; i++)
         if (!convert_is_float(tensors[i].dtype) ||
             (tensors[i].grad == NULL && tensors[i].count > 0))
@@ -135,10 +135,10 @@ static bool is_count(double x)
 int ddp_scaler_load(struct ddp_scaler *s, const double state[DDP_SCALER_N_STATE])
 {
     if (s == NULL || state == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_scaler_load: scaler and state are needed");
+        return rt_fail(DDP_EINVAL, "ddp_scaler_load: scaler or state is NULL");
     if (!is_count(state[3]) || !is_count(state[4]))
-        return rt_fail(DDP_EINVAL, "ddp_scaler_load: the state of a loss scaler has %g steps of %g",
-                       state[4], state[3]);
+        return rt_fail(DDP_EINVAL, "ddp_scaler_load: invalid state: %g steps of %g", state[4],
+                       state[3]);
     struct ddp_scaler loaded = *s;
     loaded.scale = (float)state[0];
     loaded.growth_factor = state[1];

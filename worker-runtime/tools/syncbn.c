@@ -34,17 +34,22 @@ static double *alloc_all(const struct ddp_group *g, size_t channels)
 static int check_opts(const struct ddp_syncbn_opts *o)
 {
     if (!are_channels(o->channels) || (o->stream != NULL && o->channels > MOST_ON_GPU))
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_create: %zu channels", o->channels);
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_create: invalid number of channels: %zu",
+                       o->channels);
     if (o->dtype != DDP_FLOAT32 && o->dtype != DDP_FLOAT64)
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_create: type %d: float32 or float64 is needed",
-                       (int)o->dtype);
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_syncbn_create: invalid value %d for dtype: expected DDP_FLOAT32 or DDP_FLOAT64",
+            (int)o->dtype);
     if ((o->running_mean == NULL) != (o->running_var == NULL))
-        return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_create: running_mean and running_var come together or not");
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_syncbn_create: running_mean and running_var must both be set, or both be NULL");
     if (!(o->eps >= 0) || !isfinite(o->eps) || !(o->momentum >= 0) || !(o->momentum <= 1))
-        return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_create: eps is %g and momentum %g: 0 or more, and 0 to 1",
-                       o->eps, o->momentum);
+        return rt_fail(
+            DDP_EINVAL,
+            "ddp_syncbn_create: invalid eps %g or momentum %g: expected 0 or more, and 0 to 1",
+            o->eps, o->momentum);
     return 0;
 }
 
@@ -59,14 +64,15 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
                       struct ddp_syncbn **ret_bn)
 {
     if (g == NULL || opts == NULL || ret_bn == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_create: group, opts and ret_bn are needed");
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_create: group, opts or ret_bn is NULL");
     int rc = check_opts(opts);
     if (rc != 0)
         return rc;
     co_auto(ddp_syncbn) bn = calloc(1, sizeof *bn);
     if (bn == NULL || (bn->memory = calloc(6 * opts->channels, sizeof *bn->memory)) == NULL ||
         (bn->all = alloc_all(g, opts->channels)) == NULL)
-        return rt_fail(DDP_ENOMEM, "ddp_syncbn_create: no memory for %zu channels", opts->channels);
+        return rt_fail(DDP_ENOMEM, "ddp_syncbn_create: out of memory for %zu channels",
+                       opts->channels);
     bn->child.destroy = destroy_child;
     bn->g = g;
     bn->opts = *opts;
@@ -125,10 +131,10 @@ int ddp_syncbn_merge(struct ddp_group *g, double *count, double *mean, double *m
 {
     if (g == NULL || count == NULL || mean == NULL || m2 == NULL || !(*count >= 0) ||
         !are_channels(channels))
-        return rt_fail(DDP_EINVAL, "ddp_syncbn_merge: a group, counts and moments are needed");
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_merge: group, counts or moments is NULL");
     double *all = alloc_all(g, channels);
     if (all == NULL)
-        return rt_fail(DDP_ENOMEM, "ddp_syncbn_merge: no memory for %zu channels of %d ranks",
+        return rt_fail(DDP_ENOMEM, "ddp_syncbn_merge: out of memory for %zu channels of %d ranks",
                        channels, ddp_world_size(g));
     int rc = merge_moments(g, all, count, mean, m2, channels);
     free(all);
@@ -189,9 +195,8 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
                        void *y)
 {
     if (!is_whole(bn, shape, x, y))
-        return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_forward: a layer, a shape that fits memory, x and y are "
-                       "needed");
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_forward: the layer, x or y is NULL, or the shape "
+                                   "exceeds the address space");
     if (syncbn_is_on_device(bn))
         return syncbn_device_forward(bn, shape, x, y);
     const struct moments_block block = block_of(bn, shape);
@@ -201,8 +206,8 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
     int rc = merge_moments(bn->g, bn->all, &bn->count, bn->mean, bn->m2, bn->opts.channels);
     if (rc == 0 && bn->count < 2)
         rc = rt_fail(DDP_EINVAL,
-                     "ddp_syncbn_forward: all ranks together have %g values a channel: there is no "
-                     "variance of fewer than 2",
+                     "ddp_syncbn_forward: all ranks together have %g values per channel: the "
+                     "variance needs at least 2",
                      bn->count);
     if (rc != 0) {
         bn->count = 0;
@@ -222,9 +227,8 @@ int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape 
                      const void *x, void *y)
 {
     if (!is_whole(bn, shape, x, y) || bn->opts.running_mean == NULL)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_infer: a layer with running moments, a shape that fits memory, "
-                       "x and y are needed");
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_infer: the layer, its running moments, x or y is "
+                                   "NULL, or the shape exceeds the address space");
     if (syncbn_is_on_device(bn))
         return syncbn_device_infer(bn, shape, x, y);
     const struct moments_block all = block_of(bn, shape);
@@ -264,14 +268,13 @@ int ddp_syncbn_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sh
                         const void *dy, void *dx, void *dweight, void *dbias)
 {
     if (!is_whole(bn, shape, x, dy) || !is_whole(bn, shape, x, dx))
-        return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_backward: a layer, a shape that fits memory, x, dy and dx "
-                       "are needed");
+        return rt_fail(DDP_EINVAL, "ddp_syncbn_backward: the layer, x, dy or dx is NULL, or the "
+                                   "shape exceeds the address space");
     const bool has_forward = syncbn_is_on_device(bn) ? bn->has_forward : bn->count != 0;
     if (!has_forward || shape->outer != bn->shape.outer || shape->inner != bn->shape.inner)
         return rt_fail(DDP_EINVAL,
-                       "ddp_syncbn_backward: the last ddp_syncbn_forward() was none of "
-                       "%zu x %zu values a channel that succeeded",
+                       "ddp_syncbn_backward: there is no successful ddp_syncbn_forward() of %zu x "
+                       "%zu values per channel: call it first",
                        shape->outer, shape->inner);
     if (syncbn_is_on_device(bn))
         return syncbn_device_backward(bn, shape, x, dy, dx, dweight, dbias);

@@ -27,12 +27,12 @@ static int check_tensor(const struct ddp_tensor *t, size_t i, enum ddp_dtype dty
         return rt_fail(DDP_EINVAL, "ddp_zero_create: tensor %zu has no name", i);
     if (!convert_is_float(t->dtype) || t->dtype != dtype)
         return rt_fail(DDP_EINVAL,
-                       "ddp_zero_create: tensor %zu '%s' has type %d: all of them have to be of "
-                       "one floating-point type",
+                       "ddp_zero_create: tensor %zu '%s' has type %d: use the same floating-point "
+                       "type for all tensors",
                        i, t->name, (int)t->dtype);
     if (t->count > PTRDIFF_MAX / 16 || (t->param == NULL && t->count > 0))
         return rt_fail(DDP_EINVAL, "ddp_zero_create: tensor %zu '%s' has %zu elements%s", i,
-                       t->name, t->count, t->param == NULL ? " and no param" : "");
+                       t->name, t->count, t->param == NULL ? " and param NULL" : "");
     return 0;
 }
 
@@ -49,17 +49,20 @@ static bool is_amount(double x)
 static int check_opts(const struct ddp_zero_opts *o)
 {
     if ((unsigned)o->optimizer > DDP_ADAMW)
-        return rt_fail(DDP_EINVAL, "ddp_zero_create: there is no optimizer %d", (int)o->optimizer);
+        return rt_fail(DDP_EINVAL,
+                       "ddp_zero_create: invalid value %d for optimizer: expected one of enum "
+                       "ddp_zero_optimizer",
+                       (int)o->optimizer);
     if (!is_amount(o->lr) || !is_amount(o->weight_decay) || !is_amount(o->max_norm) ||
         !is_amount(o->eps))
         return rt_fail(DDP_EINVAL,
-                       "ddp_zero_create: lr %g, weight_decay %g, max_norm %g, eps %g: each has to "
-                       "be 0 or more",
+                       "ddp_zero_create: invalid lr %g, weight_decay %g, max_norm %g or eps %g: "
+                       "expected 0 or more",
                        o->lr, o->weight_decay, o->max_norm, o->eps);
     if (!is_share(o->momentum) || !is_share(o->beta1) || !is_share(o->beta2))
         return rt_fail(DDP_EINVAL,
-                       "ddp_zero_create: momentum %g, beta1 %g, beta2 %g: each has to be 0 or "
-                       "more, and below 1",
+                       "ddp_zero_create: invalid momentum %g, beta1 %g or beta2 %g: expected 0 or "
+                       "more and less than 1",
                        o->momentum, o->beta1, o->beta2);
     return 0;
 }
@@ -67,7 +70,7 @@ static int check_opts(const struct ddp_zero_opts *o)
 static int check_all(const struct ddp_tensor *tensors, size_t n, const struct ddp_zero_opts *o)
 {
     if (tensors == NULL || n == 0 || o == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_zero_create: tensors and opts are needed");
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: tensors or opts is NULL");
     int rc = check_opts(o);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = check_tensor(&tensors[i], i, tensors[0].dtype);
@@ -98,7 +101,7 @@ static int lay_out(struct ddp_zero *z, size_t *ret_length)
         z->offset[i] = at;
         at += (z->tensors[i].count + SHARDS_ALIGN - 1) / SHARDS_ALIGN * SHARDS_ALIGN;
         if (at > most)
-            return rt_fail(DDP_EINVAL, "ddp_zero_create: %zu tensors are more than memory can hold",
+            return rt_fail(DDP_EINVAL, "ddp_zero_create: %zu tensors exceed the address space",
                            z->n_tensors);
     }
     *ret_length = at;
@@ -144,7 +147,7 @@ static int prepare_zero(struct ddp_zero *z, const struct ddp_zero_opts *o, struc
     z->counts = calloc((size_t)z->g->world_size, sizeof *z->counts);
     if (z->decays == NULL || z->offset == NULL || z->counts == NULL ||
         recovery_get_shards(z->g, &z->kept) != 0)
-        return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory for %zu tensors", z->n_tensors);
+        return rt_fail(DDP_ENOMEM, "ddp_zero_create: out of memory for %zu tensors", z->n_tensors);
     z->shards = z->kept != NULL ? &z->kept->shards : &z->own_shards;
     for (size_t i = 0; i < z->n_tensors; i++)
         z->decays[i] = o->keeps_size == NULL || !o->keeps_size[i];
@@ -186,8 +189,9 @@ static int compare_options(struct ddp_zero *z, const struct ddp_zero_opts *o)
     if (rc == 0)
         rc = collective_compare(z->g, digest_of(z, o), &is_same);
     if (rc == 0 && !is_same)
-        rc = rt_fail(DDP_EMISMATCH,
-                     "ddp_zero_create: the ranks' ddp_zero_opts differ: give all of them the same");
+        rc =
+            rt_fail(DDP_EMISMATCH,
+                    "ddp_zero_create: the ranks' ddp_zero_opts differ: pass the same on all ranks");
     return rc;
 }
 
@@ -234,11 +238,11 @@ int ddp_zero_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_te
                     const struct ddp_zero_opts *opts, struct ddp_zero **ret_zero)
 {
     if (g == NULL || ret_zero == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_zero_create: group and ret_zero are needed");
+        return rt_fail(DDP_EINVAL, "ddp_zero_create: group or ret_zero is NULL");
     co_auto(ddp_zero) z = calloc(1, sizeof *z);
     if (z == NULL) {
         model_agree(g, NULL);
-        return rt_fail(DDP_ENOMEM, "ddp_zero_create: no memory");
+        return rt_fail(DDP_ENOMEM, "ddp_zero_create: out of memory");
     }
     z->child.destroy = destroy_child;
     z->g = g;
@@ -273,7 +277,8 @@ void ddp_zero_destroy(struct ddp_zero *z)
 int ddp_zero_set_lr(struct ddp_zero *z, double lr)
 {
     if (z == NULL || !is_amount(lr))
-        return rt_fail(DDP_EINVAL, "ddp_zero_set_lr: a learning rate of %g is not 0 or more", lr);
+        return rt_fail(DDP_EINVAL, "ddp_zero_set_lr: invalid learning rate %g: expected 0 or more",
+                       lr);
     z->how.lr = lr;
     return 0;
 }
@@ -299,11 +304,11 @@ int ddp_zero_items(struct ddp_zero *z, const char *name,
                    struct ddp_checkpoint_item items[DDP_ZERO_MAX_ITEMS], size_t *ret_n)
 {
     if (z == NULL || name == NULL || items == NULL || ret_n == NULL || strlen(name) > 80)
-        return rt_fail(DDP_EINVAL, "ddp_zero_items: a name of up to 80 bytes, items and ret_n are "
-                                   "needed");
+        return rt_fail(DDP_EINVAL,
+                       "ddp_zero_items: name, items or ret_n is NULL, or name exceeds 80 bytes");
     if (z->is_torn)
-        return rt_fail(DDP_EINVAL, "ddp_zero_items: the last step broke in the middle, and the "
-                                   "state before it is gone: begin again from a checkpoint");
+        return rt_fail(DDP_EINVAL, "ddp_zero_items: the last step failed midway and its previous "
+                                   "state is lost: restart from a checkpoint");
     size_t n = 0;
     z->saved_updates = (int64_t)zero_current(z)->n_updates;
     snprintf(z->item_name[n], sizeof z->item_name[n], "%s.step", name);
@@ -333,7 +338,7 @@ static int round_masters(struct ddp_zero *z)
 int ddp_zero_loaded(struct ddp_zero *z)
 {
     if (z == NULL || z->saved_updates < 0)
-        return rt_fail(DDP_EINVAL, "ddp_zero_loaded: a checkpoint of %lld steps cannot be",
+        return rt_fail(DDP_EINVAL, "ddp_zero_loaded: invalid number of steps: %lld",
                        z != NULL ? (long long)z->saved_updates : 0LL);
     struct shard_version *v = zero_current(z);
     /* Of this step alone, as the buddy's copy: it may have been that of steps before, too. */

@@ -33,7 +33,8 @@ static int make_shards(struct ddp_zero *z, const struct shards_shape *shape, str
     struct co_error err = {0};
     int code = shards_init(ret, shape, z->kept != NULL ? 2 : 1, z->ring != NULL);
     if (code != 0)
-        co_fail(&err, code, "no memory for %zu bytes of a shard", shards_bytes(shape, shape->rank));
+        co_fail(&err, code, "out of memory for %zu bytes of a shard",
+                shards_bytes(shape, shape->rank));
     return collective_agree(z->g, code, &err);
 }
 
@@ -103,9 +104,9 @@ static int fail_lost(const struct wanted *w, const int32_t *holder)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%d", n_lost > 1 ? ", " : "",
                                    (int)r);
     return rt_fail(DDP_EPEER,
-                   "the optimiser's state after step %" PRIu64
-                   " is lost: nobody holds the shard of %zu rank%s (%s) any more; "
-                   "ddp_zero_opts.buddies keeps a copy of each, or begin again from a checkpoint",
+                   "the optimizer state after step %" PRIu64
+                   " is lost: no rank has the shard of %zu rank%s (%s); restart from a checkpoint, "
+                   "and set ddp_zero_opts.buddies to keep copies on peers",
                    w->step, n_lost, n_lost > 1 ? "s" : "", names);
 }
 
@@ -163,7 +164,7 @@ static int gather_shards(struct ddp_zero *z, const struct wanted *w,
     int code = 0;
     *ret = (struct shards){0};
     if (holder == NULL || scratch == NULL)
-        code = co_fail(&err, -ENOMEM, "no memory for %zu bytes of a shard", scratch_bytes);
+        code = co_fail(&err, -ENOMEM, "out of memory for %zu bytes of a shard", scratch_bytes);
     int rc = collective_agree(z->g, code, &err);
     if (rc == 0)
         rc = find_holders(z, w, holder);
@@ -189,8 +190,8 @@ static int go_on(struct ddp_zero *z, const struct shards_shape *shape, int giver
         return begin_state(z, shape);
     if (w.shape.total != shape->total || w.shape.n_arrays != shape->n_arrays ||
         w.shape.element_bytes != shape->element_bytes)
-        return rt_fail(DDP_EMISMATCH, "ddp_zero_create: other tensors, or another optimizer, than "
-                                      "before the replacement");
+        return rt_fail(DDP_EMISMATCH, "ddp_zero_create: the tensors or the optimizer differ from "
+                                      "those before the replacement");
     rc = gather_shards(z, &w, shape, &fresh);
     if (rc != 0) {
         shards_fini(&fresh);

@@ -24,7 +24,7 @@ int zero_hand_out(struct ddp_zero *z)
     int rc =
         ddp_all_gather_v(z->g, zero_row_at(z, zero_first(z)), z->row, z->counts, z->dtype, NULL);
     if (rc != 0)
-        return rt_fail(rc, "the parameters of a sharded step: %s", ddp_last_error());
+        return rt_fail(rc, "ddp_zero_step: parameters: %s", ddp_last_error());
     for (size_t i = 0; i < z->n_tensors; i++)
         if (z->tensors[i].count > 0)
             memcpy(z->tensors[i].param, zero_row_at(z, z->offset[i]),
@@ -41,7 +41,7 @@ static int average_gradients(struct ddp_zero *z)
     }
     int rc = ddp_reduce_scatter_v(z->g, z->row, zero_row_at(z, zero_first(z)), z->counts, z->dtype,
                                   DDP_AVG, NULL);
-    return rc == 0 ? 0 : rt_fail(rc, "the gradients of a sharded step: %s", ddp_last_error());
+    return rc == 0 ? 0 : rt_fail(rc, "ddp_zero_step: gradients: %s", ddp_last_error());
 }
 
 /* Of all ranks' shards: are they finite, and what is their norm? Sums are added up in rank order,
@@ -54,7 +54,7 @@ static int look_at_gradients(struct ddp_zero *z, double inverse, struct ddp_zero
         sums[0] = convert_sum_of_squares(own, z->dtype, zero_count(z));
     int rc = ddp_all_reduce(z->g, sums, sums, 2, DDP_FLOAT64, DDP_SUM, NULL);
     if (rc != 0)
-        return rt_fail(rc, "the norm of a sharded step: %s", ddp_last_error());
+        return rt_fail(rc, "ddp_zero_step: norm: %s", ddp_last_error());
     ret->found_inf = sums[1] != 0;
     ret->norm = ret->found_inf ? NAN : sqrt(sums[0]) * inverse;
     return 0;
@@ -141,7 +141,7 @@ int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64
     int rc_got = ddp_wait(got), rc_sent = ddp_wait(sent);
     rc = rc != 0 ? rc : rc_got != 0 ? rc_got : rc_sent;
     if (rc != 0)
-        return rt_fail(rc, "the buddy's copy of a shard: %s", ddp_last_error());
+        return rt_fail(rc, "ddp_zero_step: peer replica: %s", ddp_last_error());
     shard_done(copy, step, n_updates);
     return 0;
 }
@@ -186,7 +186,7 @@ int ddp_zero_step(struct ddp_zero *z, const struct ddp_scaler *scaler, struct dd
 {
     struct ddp_zero_step seen;
     if (z == NULL)
-        return rt_fail(DDP_EINVAL, "ddp_zero_step: there is no ddp_zero");
+        return rt_fail(DDP_EINVAL, "ddp_zero_step: the ddp_zero is NULL");
     z->began_ns = co_now_ns();
     const double inverse = scaler != NULL ? (double)(float)(1.0 / (double)scaler->scale) : 1;
     int rc = average_gradients(z);

@@ -108,7 +108,7 @@ class Perf(unittest.TestCase):
         script = 'DDP_TUNING="ranks 2: one_shot=$RANK"K; export DDP_TUNING; exec "$0" all_reduce -e 4'
         done = run(DDPRUN, "-n", "2", "sh", "-c", script, PERF)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("rank 1 has another DDP_TUNING than rank 0", done.stderr)
+        self.assertIn("rank 1 and rank 0 have different values of DDP_TUNING: set the same on all ranks", done.stderr)
 
     def test_a_bad_table_is_told_with_its_line(self):
         done = run(PERF, "all_reduce", "--ranks", "2", "-e", "4", DDP_TUNING="ranks 2: one_shot=1K; ranks 2:")

@@ -20,8 +20,8 @@ hello=$2
 if ldconfig -p | grep -q libddp-nccl; then
     echo "one is installed here, so none can be missing"
 else
-    says "-Dnccl=enabled builds it, to be beside libddp.so"
+    says "build it with -Dnccl=enabled and install it next to libddp.so"
 fi
 echo "this is no library" >"$work/libddp-nccl.so"
 says "$work/libddp-nccl.so: file too short"
-says "LD_LIBRARY_PATH says where libnccl and libcudart are"
+says "set LD_LIBRARY_PATH to the directories of libnccl and libcudart"

@@ -54,18 +54,18 @@ def with_crlf():
 
 # what provokes the message that has these words in it
 CASES = {
-    "waited 2 s in vain": lambda: run(DDPRUN, "-n", "2", MISFIT, "late", DDP_TIMEOUT="2"),
+    "timed out after 2 s waiting for rank": lambda: run(DDPRUN, "-n", "2", MISFIT, "late", DDP_TIMEOUT="2"),
     "as call #1 where": lambda: run(DDPRUN, "-n", "2", MISFIT, "count"),
-    "did not come in time": lambda: run(MISFIT, "absent", RANK="0", WORLD_SIZE="2", DDP_JOB_ID=f"misfit {os.getpid()}"),
+    "to join": lambda: run(MISFIT, "absent", RANK="0", WORLD_SIZE="2", DDP_JOB_ID=f"misfit {os.getpid()}"),
     "set both, or neither": lambda: run(MISFIT, "none", RANK="0"),
     "already in use": with_port_taken,
-    "are here after": lambda: run(
+    "waiting for nodes": lambda: run(
         DDPRUN, "--nnodes", "2", "-p", "1", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "misfit",
         "--start-timeout", "2", MISFIT, "none"),
     "no GPU found": lambda: run(DDPRUN, "-p", "gpu", MISFIT, "none"),
     "is missing in all_reduce": lambda: run(DDPRUN, "-n", "2", "--hang-timeout", "2", MISFIT, "late"),
     "CR LF": with_crlf,
-    "cannot join at": lambda: run(
+    "waiting for the rendezvous endpoint": lambda: run(
         DDPRUN, "--nnodes", "2", "-p", "1", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
         "--start-timeout", "1", MISFIT, "none"),
     "killed by SIGSEGV": lambda: run(DDPRUN, "-n", "2", MISFIT, "fault"),

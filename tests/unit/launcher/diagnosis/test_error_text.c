@@ -89,6 +89,9 @@ static const struct {
     /* programs that print a line */
     {"train: sum: rank 1 died: it exited with status 9\n\n", ERROR_PEER_LOST,
      "train: sum: rank 1 died: it exited with status 9"},
+    {"[rank 0] libddp: train: ddp_barrier(), call #2: rank 1 died: exit status 9\n",
+     ERROR_PEER_LOST, "libddp: train: ddp_barrier(), call #2: rank 1 died: exit status 9"},
+    {"[rank 0]: rank 1 died\n[rank] x]: rank 1 died\n", ERROR_PEER_LOST, "[rank] x]: rank 1 died"},
     {"[n1:9] An MPI communication peer process has unexpectedly disconnected.\n", ERROR_PEER_LOST,
      "[n1:9] An MPI communication peer process has unexpectedly disconnected."},
     {"[1732.3] [n1:9:0] rc_iface.c:1 UCX  ERROR Transport retry count exceeded on mlx5_0:1\n",

@@ -197,35 +197,36 @@ static int refuse(int rank, void *arg)
             "rank 0: ddp_checkpoint_save: step -1 is negative");
     REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL, "No such file");
     s.items[1].first += rank == 1;
-    REFUSED(
-        ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
-        "rank 1: ddp_checkpoint_save: item 'moments' has 100003 elements: no 50001 from 50003 on");
+    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
+            "rank 1: ddp_checkpoint_save: item 'moments' has 100003 elements: cannot take 50001 "
+            "from offset 50003");
     s.items[1].count -= rank == 1;
     REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
-            "rank 1's part begins at 50003, not at 50002");
+            "the part of rank 1 starts at 50003, expected 50002");
     s.items[1].first -= rank == 1;
-    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL, "the parts have 100002 of 100003");
+    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL,
+            "the parts of all ranks have 100002 of 100003");
     s.items[1].count += rank == 1;
     s.items[2].name = rank == 1 ? "stop" : "step";
     REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EMISMATCH, "the ranks' items differ");
     s.items[2].name = "weights";
-    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL, "the name 'weights' is there twice");
+    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL, "duplicate tensor name 'weights'");
     s.items[2].name = "step";
     s.items[0].data = rank == 1 ? NULL : s.weights;
-    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL, "'weights' has no data");
+    REFUSED(ddp_checkpoint_save(c, 7, s.items, 3), DDP_EINVAL, "'weights' has data NULL");
     s.items[0].data = s.weights;
     RANK_CHECK(rank, ddp_checkpoint_save(c, 7, s.items, 3) == 0, "the group is whole");
 
     s.items[2].dtype = DDP_INT32;
     REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL,
-            "'step' is I64 [] in the checkpoint, not of type 2 and shape []");
+            "item 'step' is I64 [] in the checkpoint, but the program passes type 2 and shape []");
     s.items[2].dtype = DDP_INT64;
     s.items[0].shape[0] = 5;
     s.items[0].shape[1] = 10;
     REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL,
             "'weights' is F32 [10, 5] in the checkpoint");
     s.items[0].name = "bias";
-    REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL, "the checkpoint has no 'bias'");
+    REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL, "the checkpoint has no item 'bias'");
     RANK_CHECK(rank, ddp_checkpoint_load(c, 7, s.items + 1, 2) == 0, "some of the items");
     state_expect(&s, rank, 7);
     ddp_finalize(g);
@@ -298,7 +299,7 @@ START_TEST(a_damaged_checkpoint_is_not_loaded)
 
     damage(path, 400000); /* in a tensor */
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), DDP_EINVAL);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "its digest is not that of its manifest"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "its digest differs from its manifest"));
     ck_assert_int_eq(truncate(path, 400000), 0);
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "the file has"));

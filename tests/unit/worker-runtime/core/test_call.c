@@ -22,11 +22,11 @@ static const char *mismatch(const struct call *a, uint32_t number_a, const struc
 START_TEST(a_mismatch_names_both_calls)
 {
     ck_assert_str_eq(mismatch(&sum, 7, &barrier, 7),
-                     "rank 1 called all_reduce(int32, sum, 1) as call #7 where rank 0 called "
-                     "barrier()");
+                     "rank 1 called ddp_all_reduce(int32, sum, 1) as call #7 where rank 0 called "
+                     "ddp_barrier()");
     ck_assert_str_eq(mismatch(&sum, 8, &barrier, 7),
-                     "rank 1 called all_reduce(int32, sum, 1) as call #8 where rank 0 called "
-                     "barrier() as call #7");
+                     "rank 1 called ddp_all_reduce(int32, sum, 1) as call #8 where rank 0 called "
+                     "ddp_barrier() as call #7");
 }
 END_TEST
 
@@ -34,13 +34,14 @@ START_TEST(a_mismatch_of_the_same_call_names_threads_as_the_reason)
 {
     ck_assert_str_eq(
         mismatch(&sum, 1, &sum, 1),
-        "rank 1 called all_reduce(int32, sum, 1) as call #1 where rank 0 called "
-        "all_reduce(int32, sum, 1): the same call, so several threads of a rank may be "
+        "rank 1 called ddp_all_reduce(int32, sum, 1) as call #1 where rank 0 called "
+        "ddp_all_reduce(int32, sum, 1): the same call, so several threads of a rank may be "
         "using the group");
-    ck_assert_str_eq(mismatch(&sum, 2, &sum, 1),
-                     "rank 1 called all_reduce(int32, sum, 1) as call #2 where rank 0 called "
-                     "all_reduce(int32, sum, 1) as call #1: the same call, so several threads of a "
-                     "rank may be using the group");
+    ck_assert_str_eq(
+        mismatch(&sum, 2, &sum, 1),
+        "rank 1 called ddp_all_reduce(int32, sum, 1) as call #2 where rank 0 called "
+        "ddp_all_reduce(int32, sum, 1) as call #1: the same call, so several threads of a "
+        "rank may be using the group");
 }
 END_TEST
 

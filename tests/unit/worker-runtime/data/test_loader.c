@@ -44,7 +44,7 @@ START_TEST(idx_files_are_read_in_the_machines_order)
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){2, 0}, 2, out), 0);
     ck_assert_mem_eq(out, ((const uint8_t[]){9, 10, 11, 12, 1, 2, 3, 4}), 8);
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){3}, 1, out), DDP_EINVAL);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has 3 samples, and no number 3"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has 3 samples: there is no sample 3"));
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){-1}, 1, out), DDP_EINVAL);
     ddp_dataset_close(d);
 
@@ -94,7 +94,7 @@ START_TEST(tokens_come_in_blocks_with_one_behind_them)
         0);
     ck_assert_int_eq(ddp_dataset_count(d), 90);
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){89}, 1, out), DDP_EINVAL);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "sample 89 has the token 623"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "sample 89 has token 623"));
     ddp_dataset_close(d);
 }
 END_TEST
@@ -126,15 +126,15 @@ START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
 {
     static const uint8_t ones[] = {0, 0, 8, 3, 0, 0, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255};
     struct ddp_dataset *d;
-    refuse_idx((const uint8_t[]){0, 0, 8}, 3, 0, "no IDX file");
-    refuse_idx((const uint8_t[]){1, 0, 8, 1, 0, 0, 0, 1}, 8, 1, "no IDX file");
+    refuse_idx((const uint8_t[]){0, 0, 8}, 3, 0, "not an IDX file");
+    refuse_idx((const uint8_t[]){1, 0, 8, 1, 0, 0, 0, 1}, 8, 1, "not an IDX file");
     refuse_idx((const uint8_t[]){0x1f, 0x8b, 8, 1, 0}, 5, 9, "gunzip");
     refuse_idx((const uint8_t[]){0, 0, 0xb, 1, 0, 0, 0, 1}, 8, 2, "type 0x0b");
     refuse_idx((const uint8_t[]){0, 0, 8, 0}, 4, 0, "0 dimensions");
     refuse_idx((const uint8_t[]){0, 0, 8, 8}, 4, 60, "8 dimensions");
     refuse_idx((const uint8_t[]){0, 0, 8, 2, 0, 0, 0, 1}, 8, 0, "8 of 12 bytes of the header");
     refuse_idx((const uint8_t[]){0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0}, 12, 0, "dimension 1 is 0");
-    refuse_idx(ones, 16, 10, "more than 1073741824 bytes");
+    refuse_idx(ones, 16, 10, "exceeds 1073741824 bytes");
     refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 3, "truncated: 3 of 4");
     refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 5, "longer than the 4");
     ck_assert_int_eq(ddp_idx_open(folder_path("none"), &d), DDP_EINVAL);
@@ -145,19 +145,19 @@ START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
     ck_assert_int_eq(ddp_tokens_open(write_tokens("bad", magic, version, n, n_there), &o, &d),     \
                      DDP_EINVAL);                                                                  \
     ck_assert_msg(strstr(ddp_last_error(), part) != NULL, "%s", ddp_last_error())
-    REFUSED(20240521, 1, 100, 100, "begins with 20240521, version 1");
-    REFUSED(20240520, 2, 100, 100, "begins with 20240520, version 2");
+    REFUSED(20240521, 1, 100, 100, "starts with 20240521, version 1");
+    REFUSED(20240520, 2, 100, 100, "starts with 20240520, version 2");
     REFUSED(20240520, 1, 101, 100, "truncated: 200 of 202");
     REFUSED(20240520, 1, UINT32_MAX, 100, "truncated");
     REFUSED(20240520, 1, 99, 100, "longer than the 198");
     REFUSED(20240520, 1, 10, 10, "too few for a block of 10");
     REFUSED(20240801, 7, 100, 100, "truncated: 200 of 400");
     o.block = 0;
-    REFUSED(20240520, 1, 100, 100, "blocks of 0 tokens");
+    REFUSED(20240520, 1, 100, 100, "invalid value 0 for block");
     o = (struct ddp_tokens_opts){.block = 1, .stride = -1};
-    REFUSED(20240520, 1, 100, 100, "a stride of -1");
+    REFUSED(20240520, 1, 100, 100, "invalid value -1 for stride");
     o = (struct ddp_tokens_opts){.block = INT64_MAX};
-    REFUSED(20240520, 1, 100, 100, "blocks of");
+    REFUSED(20240520, 1, 100, 100, "for block");
     ck_assert_int_eq(ddp_tokens_open(write_file("short", "x", 1, "", 0),
                                      &(struct ddp_tokens_opts){.block = 1}, &d),
                      DDP_EINVAL);
@@ -174,7 +174,7 @@ START_TEST(a_file_that_shrinks_is_an_error)
     ck_assert_int_eq(truncate(path, 1050), 0);
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){0}, 1, out), 0 /* 26 bytes are left */);
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){1}, 1, out), DDP_ESYSTEM);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has become shorter"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "was truncated after it was opened"));
     ddp_dataset_close(d);
 }
 END_TEST
@@ -287,7 +287,7 @@ START_TEST(what_cannot_be_read_is_told_with_its_batch)
         rc = ddp_loader_next(l, &b);
     ck_assert_int_eq(rc, DDP_ESYSTEM);
     ck_assert_int_eq(ddp_loader_next(l, &b), DDP_ESYSTEM);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "has become shorter"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "was truncated after it was opened"));
     ddp_loader_destroy(l);
     ddp_sampler_destroy(s);
     ddp_dataset_close(d);

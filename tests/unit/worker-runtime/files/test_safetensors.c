@@ -140,7 +140,7 @@ START_TEST(tensors_that_no_file_can_hold_are_refused)
     refuse(&t, 1, "is no name");
     t = good;
     t.dtype = -1;
-    refuse(&t, 1, "-1 is not a type");
+    refuse(&t, 1, "invalid value -1 for dtype");
     t = good;
     t.n_dims = 9;
     refuse(&t, 1, "9 dimensions");
@@ -150,7 +150,7 @@ START_TEST(tensors_that_no_file_can_hold_are_refused)
     refuse(&t, 1, "more elements than memory can hold");
     t = good;
     t.data = NULL;
-    refuse(&t, 1, "has no data");
+    refuse(&t, 1, "has data NULL");
     refuse(twice, 2, "there twice");
 }
 END_TEST

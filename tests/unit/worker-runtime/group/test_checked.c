@@ -244,11 +244,12 @@ static int run_odd(int rank, void *arg)
     rc = rank == 1 ? ddp_all_reduce_checked(g, &x, &x, 1, DDP_FLOAT32, DDP_SUM, NULL, &found)
                    : ddp_all_reduce(g, &x, &x, 1, DDP_FLOAT32, DDP_SUM, NULL);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    RANK_CHECK(rank,
-               strstr(ddp_last_error(),
-                      "rank 1 called all_reduce_checked(float32, sum, 1) as call #1 where rank 0 "
-                      "called all_reduce(float32, sum, 1)") != NULL,
-               "both sides");
+    RANK_CHECK(
+        rank,
+        strstr(ddp_last_error(),
+               "rank 1 called ddp_all_reduce_checked(float32, sum, 1) as call #1 where rank 0 "
+               "called ddp_all_reduce(float32, sum, 1)") != NULL,
+        "both sides");
     ddp_finalize(g);
     return 0;
 }

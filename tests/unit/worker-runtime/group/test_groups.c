@@ -168,9 +168,10 @@ static int run_mismatch(int rank, void *arg)
     int rc = rank / 2 == 1 ? ddp_all_reduce(sub, x, x, (size_t)rank - 1, DDP_FLOAT32, DDP_SUM, NULL)
                            : ddp_barrier(g);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    const char *text = rank / 2 == 1 ? "rank 3 called all_reduce(float32, sum, 2) as call #1 where "
-                                       "rank 2 called all_reduce(float32, sum, 1)"
-                                     : "ranks of another group called different collectives";
+    const char *text = rank / 2 == 1
+                           ? "rank 3 called ddp_all_reduce(float32, sum, 2) as call #1 where "
+                             "rank 2 called ddp_all_reduce(float32, sum, 1)"
+                           : "ranks of another group called different collectives";
     RANK_CHECK(rank, strstr(ddp_last_error(), text) != NULL, "expected %s", text);
     RANK_CHECK(rank, ddp_barrier(sub) == DDP_EMISMATCH, "all groups are broken");
     ddp_finalize(g);

@@ -182,8 +182,9 @@ static int exit_on_1(struct ddp_group *g, void *arg)
 START_TEST(a_thread_that_ends_otherwise_stops_the_others_and_is_named)
 {
     ck_assert_int_eq(ddp_spawn_threads(exit_on_1, 3, NULL), DDP_EPEER);
-    ck_assert_str_eq(ddp_last_error(),
-                     "rank 1 of 3 has called pthread_exit() in the middle of its function");
+    ck_assert_str_eq(
+        ddp_last_error(),
+        "ddp_spawn_threads: rank 1 of 3 called pthread_exit() before its function returned");
 }
 END_TEST
 
@@ -206,10 +207,10 @@ static int end_somehow(struct ddp_group *g, void *arg)
 }
 
 static const char *const ends[] = {
-    "rank 1 of 3 was ended by signal 9 (Killed)",
-    "rank 1 of 3 was ended by signal 11 (Segmentation fault)",
-    "rank 1 of 3 has called exit(5) in the middle of its function",
-    "rank 1 of 3 has called exit(0) in the middle of its function",
+    "ddp_spawn: rank 1 of 3 was killed by signal 9 (Killed)",
+    "ddp_spawn: rank 1 of 3 was killed by signal 11 (Segmentation fault)",
+    "ddp_spawn: rank 1 of 3 called exit(5) before its function returned",
+    "ddp_spawn: rank 1 of 3 called exit(0) before its function returned",
 };
 
 START_TEST(a_process_that_ends_otherwise_stops_the_others_and_is_named)

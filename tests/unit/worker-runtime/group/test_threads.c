@@ -348,7 +348,7 @@ START_TEST(a_mismatch_is_found_by_all)
     for (unsigned i = 0; i < node.n; i++) {
         ck_assert_int_eq(ranks[i].result, -EPROTO);
         ck_assert_ptr_nonnull(
-            strstr(ranks[i].err.text, "rank 1 called broadcast(float64, 8, root 0)"));
+            strstr(ranks[i].err.text, "rank 1 called ddp_broadcast(float64, 8, root 0)"));
     }
     node_fini(&node);
 }

@@ -58,15 +58,15 @@ static int run_in_vain(int rank, void *arg)
     RANK_CHECK(rank, rc == DDP_ETIMEOUT, "got %s", ddp_strerror(rc));
     RANK_CHECK(rank,
                strstr(ddp_last_error(), absence->text) != NULL ||
-                   strstr(ddp_last_error(), "gave up waiting for others to join") != NULL,
+                   strstr(ddp_last_error(), "timed out waiting for its peers to join") != NULL,
                "expected: %s", absence->text);
     return strstr(ddp_last_error(), absence->text) != NULL ? 7 : 8;
 }
 
 START_TEST(a_rank_that_never_comes_is_named)
 {
-    static const struct absence absences[] = {{1, "rank 1 of 3 did not come in time"},
-                                              {0, "rank 0 did not come in time"}};
+    static const struct absence absences[] = {{1, "timed out waiting for rank 1 of 3 to join"},
+                                              {0, "timed out waiting for rank 0 to join"}};
     struct absence absence = absences[_i];
     struct ranks r;
     int n_named = 0;
@@ -151,7 +151,7 @@ START_TEST(a_socket_that_stays_taken_is_said_to_be)
 {
     struct ranks r;
     socklen_t size;
-    struct absence absence = {-1, "is a job of the same name still running?"};
+    struct absence absence = {-1, "is a job with the same ID still running?"};
     ranks_init(&r, 2);
     struct sockaddr_un a = address_of(&r, &size);
     int taken = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -370,7 +370,8 @@ static int run_disagreement(int rank, void *arg)
     struct ddp_group *g;
     struct ddp_init_opts opts = {.start_timeout_ms = 500};
     RANK_CHECK(rank, ddp_init(&opts, &g) != DDP_OK, "joined");
-    const char *text = "a rank expects 3 ranks on this node, there are 2";
+    const char *text =
+        "a rank expects 3 ranks on this node, but there are 2; check LOCAL_WORLD_SIZE";
     RANK_CHECK(rank, strstr(ddp_last_error(), text) != NULL, "text");
     return 0;
 }

@@ -82,22 +82,24 @@ END_TEST
 static const struct {
     const char *put, *error;
 } told[] = {
-    {"other=x\n", "PMI: nobody has put 'ddp-store'"},
+    {"other=x\n", "PMI: no such key: 'ddp-store'"},
     {"ddp-store=!no_memory\n", "rank 0 cannot serve a store: no_memory"},
-    {"ddp-store=\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=29400\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=0;" WORD ";10.0.0.1\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=70000;" WORD ";10.0.0.1\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=1;" WORD ";\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=1;" WORD ";a;b\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=1;" WORD "0;a\n", "what rank 0 says of its store by PMI makes no sense"},
-    {"ddp-store=1;g" WORD ";a\n", "what rank 0 says of its store by PMI makes no sense"},
+    {"ddp-store=\n", "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=29400\n", "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=0;" WORD ";10.0.0.1\n",
+     "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=70000;" WORD ";10.0.0.1\n",
+     "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=1;" WORD ";\n", "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=1;" WORD ";a;b\n", "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=1;" WORD "0;a\n", "invalid PMI value from rank 0 for the address of its store"},
+    {"ddp-store=1;g" WORD ";a\n", "invalid PMI value from rank 0 for the address of its store"},
     {"ddp-store=1;G123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef;a\n",
-     "what rank 0 says of its store by PMI makes no sense"},
+     "invalid PMI value from rank 0 for the address of its store"},
     {"ddp-store=1;" WORD ";1,2,3,4,5,6,7,8,9,10,11,12,13\n",
-     "what rank 0 says of its store by PMI makes no sense"},
+     "invalid PMI value from rank 0 for the address of its store"},
     {"ddp-store=1;" WORD ";10.0.0.1.and.more.than.any.address.has.of.them\n",
-     "what rank 0 says of its store by PMI makes no sense"},
+     "invalid PMI value from rank 0 for the address of its store"},
 };
 
 START_TEST(what_rank_0_says_is_looked_at)
@@ -123,20 +125,19 @@ static const struct {
     int code;
     const char *error;
 } wrong[] = {
-    {"", -EPIPE, "PMI: the job's starter has closed the socket"},
+    {"", -EPIPE, "PMI: the launcher closed the connection"},
     {"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1 msg=too_old\n", -EPROTO,
-     "PMI: PMI-1 is refused: too_old"},
+     "PMI: the launcher refused PMI-1: too_old"},
     {"cmd=nonsense\n", -EPROTO,
-     "PMI: 'cmd=nonsense' is no answer to 'cmd=init pmi_version=1 pmi_subversion=1\n'"},
-    {"\n", -EPROTO, "a line of PMI is empty"},
+     "PMI: invalid answer 'cmd=nonsense' to 'cmd=init pmi_version=1 pmi_subversion=1\n'"},
+    {"\n", -EPROTO, "PMI: a line is empty"},
     {INIT "cmd=my_kvsname\n", -EPROTO, "PMI: the key space has no name"},
     {INIT NAME "cmd=barrier_out rc=-1 msg=a_rank_is_gone\n", -EPROTO,
-     "PMI: the barrier is refused: a_rank_is_gone"},
+     "PMI: the launcher refused the barrier: a_rank_is_gone"},
     {INIT NAME "cmd=barrier_out\n"
                "cmd=get_result rc=-1 msg=no_such_key value=unknown\n",
-     -ENOENT, "PMI: nobody has put 'ddp-store'"},
-    {INIT NAME "cmd=barrier_out rc=0\ncmd=get_", -EPIPE,
-     "PMI: the job's starter has closed the socket"},
+     -ENOENT, "PMI: no such key: 'ddp-store'"},
+    {INIT NAME "cmd=barrier_out rc=0\ncmd=get_", -EPIPE, "PMI: the launcher closed the connection"},
 };
 
 START_TEST(a_starter_that_speaks_otherwise_is_told_apart)
@@ -157,7 +158,7 @@ START_TEST(a_line_without_end_is_refused)
     memset(line, 'x', sizeof line);
     ck_assert_int_eq(send(starter_fd, line, sizeof line, MSG_NOSIGNAL), sizeof line);
     ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), -EPROTO);
-    ck_assert_str_eq(err.text, "a line of PMI has more than 4096 bytes");
+    ck_assert_str_eq(err.text, "PMI: a line has more than 4096 bytes");
 }
 END_TEST
 
@@ -174,7 +175,7 @@ START_TEST(a_starter_that_is_silent_is_waited_for_until_the_deadline)
 {
     const struct env_who who = begin(1);
     ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(20), &err), -ETIMEDOUT);
-    ck_assert_str_eq(err.text, "PMI: no answer in time");
+    ck_assert_str_eq(err.text, "PMI: timed out waiting for an answer");
 }
 END_TEST
 

@@ -204,7 +204,7 @@ START_TEST(an_order_that_is_none_is_refused)
         struct bucket_plan p;
         struct co_error err = {0};
         char text[80];
-        snprintf(text, sizeof(text), "the order of 3 tensors leaves out tensor %zu", missing[k]);
+        snprintf(text, sizeof(text), "the order of 3 tensors lacks tensor %zu", missing[k]);
         ck_assert_int_eq(bucket_plan_init(t, 3, bad[k], &default_limits, &p, &err), -EINVAL);
         ck_assert_str_eq(err.text, text);
     }

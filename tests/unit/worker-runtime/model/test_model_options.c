@@ -195,7 +195,8 @@ static void meet_a_nan(struct ddp_group *g, void *arg)
         small_set(&s.t[3], 17, NAN);
     small_say_all(&s);
     rank_expect(ddp_model_sync(s.m) == DDP_ENOTFINITE); /* on all ranks */
-    rank_expect_text("gradient 3 't3' is not finite: element 17 of its average is nan; rank 1 has");
+    rank_expect_text("ddp_model_sync: gradient 3 't3' is not finite: element 17 of its average is "
+                     "nan; rank 1 computed");
 
     small_backward(&s, ddp_rank(g), 1);
     small_set(&s.t[0], 5, 3e38);
@@ -224,9 +225,8 @@ static void overflow_together(struct ddp_group *g, void *arg)
     small_create(&s, g, &opts);
     small_set(&s.t[1], 4, 1e5);
     rank_expect(ddp_model_sync(s.m) == DDP_ENOTFINITE);
-    rank_expect_text(
-        "gradient 1 't1' is not finite: element 4 of its average is inf; each rank's own "
-        "was finite");
+    rank_expect_text("ddp_model_sync: gradient 1 't1' is not finite: element 4 of its average is "
+                     "inf; each rank's own gradient was finite");
     small_fini(&s);
 }
 
@@ -386,14 +386,15 @@ static const struct {
     struct ddp_model_opts opts;
     const char *text;
 } refused[] = {
-    {{.predivide_factor = -1}, "predivide_factor is -1"},
-    {{.predivide_factor = NAN}, "predivide_factor is"},
-    {{.predivide_factor = INFINITY}, "predivide_factor is"},
-    {{.predivide_factor = 2, .weighted = true}, "exclude each other"},
-    {{.compress = (enum ddp_compress)3}, "3 is no enum ddp_compress"},
-    {{.hook = no_hook, .compress = DDP_COMPRESS_FLOAT16}, "a hook averages by itself"},
-    {{.hook = no_hook, .weighted = true}, "a hook averages by itself"},
-    {{.n_buffers = 2}, "2 buffers at NULL"},
+    {{.predivide_factor = -1}, "invalid value -1 for predivide_factor"},
+    {{.predivide_factor = NAN}, "invalid value nan for predivide_factor"},
+    {{.predivide_factor = INFINITY}, "invalid value inf for predivide_factor"},
+    {{.predivide_factor = 2, .weighted = true}, "cannot be used together"},
+    {{.compress = (enum ddp_compress)3},
+     "invalid value 3 for compress: expected one of enum ddp_compress"},
+    {{.hook = no_hook, .compress = DDP_COMPRESS_FLOAT16}, "hook cannot be used together with"},
+    {{.hook = no_hook, .weighted = true}, "hook cannot be used together with"},
+    {{.n_buffers = 2}, "buffers is NULL, but n_buffers is 2"},
     {{.buffers = &nameless, .n_buffers = 1}, "buffer 0 has no name"},
     {{.buffers = &crooked, .n_buffers = 1}, "not aligned"},
 };
@@ -407,7 +408,7 @@ static void give_bad_options(struct ddp_group *g, void *arg)
     const bool is_bad = ddp_rank(g) == 1;
     int rc = ddp_model_create(g, s.t, 1, is_bad ? &refused[i].opts : NULL, &m);
     rank_expect(rc == (is_bad ? DDP_EINVAL : DDP_EMISMATCH));
-    rank_expect_text(is_bad ? refused[i].text : "rank 1 could not make its model");
+    rank_expect_text(is_bad ? refused[i].text : "rank 1 failed: check its own message");
     rank_expect(m == NULL && s.t[0].grad == NULL);
     rank_expect(ddp_barrier(g) == 0);
     small_fini(&s);
@@ -500,7 +501,7 @@ static void train_for_long(struct ddp_group *g, void *arg)
 
 START_TEST(a_trace_has_a_limit_and_says_so)
 {
-    static const char end[] = "\"the trace ends here: 200000 events are its limit\"}\n]\n";
+    static const char end[] = "\"the trace ends here: it is limited to 200000 events\"}\n]\n";
     char dir[] = "/tmp/trace-XXXXXX", path[64], text[sizeof(end)] = "";
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/t", dir);
@@ -531,7 +532,7 @@ static void have_no_place_for_a_trace(struct ddp_group *g, void *arg)
     int rc = ddp_model_create(g, s.t, 1, NULL, &m);
     rank_expect(rc == (ddp_rank(g) == 0 ? DDP_EMISMATCH : DDP_ESYSTEM));
     rank_expect_text(ddp_rank(g) == 0
-                         ? "rank 1 could not"
+                         ? "rank 1 failed"
                          : "DDP_TRACE: cannot write '/nowhere/t.1.json': No such file");
     small_fini(&s);
 }

@@ -243,8 +243,10 @@ static void forget_some_on_rank_1(struct ddp_group *g, void *arg)
             small_expect_sums(&s, 2, step, 0.5, 0);
         } else if (forgets) {
             rank_expect(rc == DDP_EINVAL);
-            rank_expect_text("10 of 12 gradients were never said to be ready in this step: 0 't0', "
-                             "1 't1', 2 't2', 4 't4', 5 't5', 6 't6', 7 't7', 8 't8', ...; if");
+            rank_expect_text(
+                "ddp_model_sync: 10 of 12 gradients were not marked ready in this step: 0 't0', "
+                "1 't1', 2 't2', 4 't4', 5 't5', 6 't6', 7 't7', 8 't8', ...; call "
+                "ddp_model_ready()");
         } else {
             rank_expect(rc == DDP_EMISMATCH);
             rank_expect_text("rank 1 could not finish this step");

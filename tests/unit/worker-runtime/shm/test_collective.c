@@ -300,32 +300,32 @@ struct difference {
 static const struct difference differences[] = {
     {{'a', 100, DDP_FLOAT32, DDP_SUM, 0},
      {'b', 100, DDP_FLOAT32, DDP_SUM, 0},
-     "all_reduce(float32, sum, 100)",
-     "broadcast(float32, 100, root 0)"},
+     "ddp_all_reduce(float32, sum, 100)",
+     "ddp_broadcast(float32, 100, root 0)"},
     {{'a', 100, DDP_FLOAT32, DDP_SUM, 0},
      {'a', 101, DDP_FLOAT32, DDP_SUM, 0},
-     "all_reduce(float32, sum, 100)",
-     "all_reduce(float32, sum, 101)"},
+     "ddp_all_reduce(float32, sum, 100)",
+     "ddp_all_reduce(float32, sum, 101)"},
     {{'a', 100000, DDP_FLOAT32, DDP_SUM, 0},
      {'a', 5, DDP_FLOAT32, DDP_SUM, 0},
-     "all_reduce(float32, sum, 100000)",
-     "all_reduce(float32, sum, 5)"},
+     "ddp_all_reduce(float32, sum, 100000)",
+     "ddp_all_reduce(float32, sum, 5)"},
     {{'a', 100, DDP_FLOAT32, DDP_SUM, 0},
      {'a', 100, DDP_INT32, DDP_SUM, 0},
-     "all_reduce(float32, sum, 100)",
-     "all_reduce(int32, sum, 100)"},
+     "ddp_all_reduce(float32, sum, 100)",
+     "ddp_all_reduce(int32, sum, 100)"},
     {{'a', 1, DDP_FLOAT64, DDP_AVG, 0},
      {'a', 1, DDP_FLOAT64, DDP_MAX, 0},
-     "all_reduce(float64, avg, 1)",
-     "all_reduce(float64, max, 1)"},
+     "ddp_all_reduce(float64, avg, 1)",
+     "ddp_all_reduce(float64, max, 1)"},
     {{'r', 8, DDP_FLOAT32, DDP_MIN, 0},
      {'r', 8, DDP_FLOAT32, DDP_MIN, 2},
-     "reduce(float32, min, 8, root 0)",
-     "reduce(float32, min, 8, root 2)"},
+     "ddp_reduce(float32, min, 8, root 0)",
+     "ddp_reduce(float32, min, 8, root 2)"},
     {{'g', 9000, DDP_INT64, DDP_SUM, 0},
      {'B', 0, DDP_FLOAT32, DDP_SUM, 0},
-     "all_gather(int64, 9000)",
-     "barrier()"},
+     "ddp_all_gather(int64, 9000)",
+     "ddp_barrier()"},
 };
 
 static int call(struct ddp_group *g, const struct what *w, void *in, void *out)
@@ -400,7 +400,8 @@ static int run_until_broken(int rank, void *arg)
         }
         RANK_CHECK(rank, rc == DDP_EPEER, "got %s", ddp_strerror(rc));
         RANK_CHECK(rank, strstr(ddp_last_error(), "rank 1 died") != NULL, "who died");
-        RANK_CHECK(rank, strstr(ddp_last_error(), "all_reduce(float32, sum") != NULL, "in what");
+        RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_all_reduce(float32, sum") != NULL,
+                   "in what");
         RANK_CHECK(rank, ddp_barrier(g) == DDP_EPEER, "a broken group works on");
         break;
     }
@@ -468,7 +469,7 @@ static int run_late(int rank, void *arg)
     int rc = ddp_barrier(g);
     RANK_CHECK(rank, rc == DDP_ETIMEOUT, "got %s", ddp_strerror(rc));
     if (rank == 1)
-        RANK_CHECK(rank, strstr(ddp_last_error(), "gave up waiting for rank 1") != NULL, "text");
+        RANK_CHECK(rank, strstr(ddp_last_error(), "timed out waiting for rank 1") != NULL, "text");
     else
         RANK_CHECK(rank, strstr(ddp_last_error(), "for rank 1") != NULL, "text");
     RANK_CHECK(rank, rank == 1 || write(late->report[1], "x", 1) == 1, "report");
@@ -505,9 +506,10 @@ static int run_arguments(int rank, void *arg)
     } bad[] = {
         {ddp_all_reduce(g, NULL, x, 4, DDP_FLOAT32, DDP_SUM, NULL), "in is NULL"},
         {ddp_all_reduce(g, x, NULL, 4, DDP_FLOAT32, DDP_SUM, NULL), "out is NULL"},
-        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)10, DDP_SUM, NULL), "10 is not a type"},
+        {ddp_all_reduce(g, x, x, 4, (enum ddp_dtype)10, DDP_SUM, NULL),
+         "invalid value 10 for dtype"},
         {ddp_all_reduce(g, x, x, 4, DDP_FLOAT32, (enum ddp_op) - 1, NULL),
-         "-1 is not an operation"},
+         "invalid value -1 for op"},
         {ddp_all_reduce(g, x, x, SIZE_MAX / 2, DDP_FLOAT32, DDP_SUM, NULL), "more than memory"},
         {ddp_all_reduce(g, (char *)x + 1, x, 1, DDP_FLOAT32, DDP_SUM, NULL), "not aligned"},
         {ddp_all_reduce(NULL, x, x, 1, DDP_FLOAT32, DDP_SUM, NULL), "the group is NULL"},
@@ -516,8 +518,8 @@ static int run_arguments(int rank, void *arg)
         {ddp_broadcast(g, x, NULL, 4, DDP_FLOAT32, 0, NULL), "out is NULL"},
         {ddp_all_reduce(g, x, x, 1, DDP_FLOAT32, DDP_BOR, NULL), "of integers only"},
         {ddp_all_to_all(g, x, x, SIZE_MAX / 4, DDP_FLOAT32, NULL), "more than memory"},
-        {ddp_all_gather_v(g, x, x, NULL, DDP_FLOAT32, NULL), "the counts are NULL"},
-        {ddp_all_to_all_v(g, x, NULL, x, counts, DDP_FLOAT32, NULL), "the counts are NULL"},
+        {ddp_all_gather_v(g, x, x, NULL, DDP_FLOAT32, NULL), "counts is NULL"},
+        {ddp_all_to_all_v(g, x, NULL, x, counts, DDP_FLOAT32, NULL), "counts is NULL"},
         {ddp_all_to_all_v(g, x, counts, x, counts, DDP_FLOAT32, NULL), "out must not be in"},
         {ddp_scatter_v(g, x, x, huge, DDP_FLOAT32, 0, NULL), "for rank 1 are more than memory"},
         {ddp_gather(g, x, NULL, 1, DDP_FLOAT32, ddp_rank(g), NULL), "out is NULL"},
@@ -528,7 +530,10 @@ static int run_arguments(int rank, void *arg)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         RANK_CHECK(rank, bad[i].rc == DDP_EINVAL, "case %zu", i);
     RANK_CHECK(rank, ddp_reduce(g, x, x, 4, DDP_FLOAT32, DDP_SUM, 7, NULL) == DDP_EINVAL, "root");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_reduce: root is 7, not 0 to 1") != NULL, "text");
+    RANK_CHECK(rank,
+               strstr(ddp_last_error(), "ddp_reduce: invalid value 7 for root: expected 0 to 1") !=
+                   NULL,
+               "text");
     void *p = x;
     RANK_CHECK(rank, ddp_alloc(g, (size_t)1 << 40, &p) == DDP_ENOMEM && p == x, "ddp_alloc");
     struct ddp_group *again;

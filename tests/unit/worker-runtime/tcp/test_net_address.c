@@ -63,7 +63,8 @@ START_TEST(an_interface_has_an_address_and_one_that_is_not_there_is_named)
     ck_assert_int_eq(net_address_of_interface("lo", &a, &err), 0);
     ck_assert(net_address_is_loopback(&a));
     ck_assert_int_eq(net_address_of_interface("nope0", &a, &err), -ENOEXEC);
-    ck_assert_ptr_nonnull(strstr(err.text, "'nope0': there is no such network interface"));
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "invalid value 'nope0' for DDP_SOCKET_IFNAME: no such network interface"));
 }
 END_TEST
 

@@ -172,9 +172,10 @@ START_TEST(a_rank_that_does_not_connect_is_named_with_where_it_should)
     ck_assert_int_eq(net_links_create(&opts, &l, &err), 0);
     const unsigned peer = 0;
     ck_assert_int_eq(net_links_meet(l, &peer, 1, co_deadline_ms(MEET_MS), &err), -ETIMEDOUT);
-    snprintf(text, sizeof text,
-             "rank 0 on node 0 () did not connect to this rank at 127.0.0.1 port %u",
-             member[1].port[NET_MESSAGES]);
+    snprintf(
+        text, sizeof text,
+        "timed out waiting for rank 0 on node 0 () to connect to this rank at 127.0.0.1 port %u",
+        member[1].port[NET_MESSAGES]);
     ck_assert_msg(strstr(err.text, text) == err.text, "%s", err.text);
     net_links_destroy(l);
 }

@@ -137,8 +137,10 @@ static int run_difference(int rank, void *arg)
     int rc = differs ? ddp_broadcast(g, x, x, 4, DDP_INT64, 0, NULL)
                      : ddp_all_reduce(g, x, x, 4, DDP_INT64, DDP_SUM, NULL);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    RANK_CHECK(rank, strstr(ddp_last_error(), "broadcast(int64, 4, root 0)") != NULL, "one side");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "all_reduce(int64, sum, 4)") != NULL, "the other");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_broadcast(int64, 4, root 0)") != NULL,
+               "one side");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_all_reduce(int64, sum, 4)") != NULL,
+               "the other");
     RANK_CHECK(rank, strstr(ddp_last_error(), "call #2") != NULL, "which call");
     RANK_CHECK(rank, strstr(ddp_last_error(), " on node ") != NULL, "where");
     ddp_finalize(g);
@@ -339,7 +341,9 @@ START_TEST(ranks_of_nodes_that_never_come_are_named)
     struct ranks r;
     ranks_init(&r, nodes.n_ranks);
     for (int i = 0; i < 2; i++)
-        nodes_start_one(&r, &nodes, i, run_lonely, "rank 2, 3, 4, 5 of 6 did not come in time");
+        nodes_start_one(&r, &nodes, i, run_lonely,
+                        "timed out waiting for rank 2, 3, 4, 5 of 6 to join; check that all nodes "
+                        "have started");
     ranks_expect_success(&r);
 }
 END_TEST
@@ -348,7 +352,8 @@ START_TEST(a_node_without_rank_0_says_so)
 {
     struct ranks r;
     ranks_init(&r, 2);
-    nodes_start_one(&r, &grids[0], 1, run_lonely, "rank 0 of 2 did not come in time");
+    nodes_start_one(&r, &grids[0], 1, run_lonely,
+                    "timed out waiting for rank 0 of 2 to join; check that all nodes have started");
     ranks_expect_success(&r);
 }
 END_TEST
@@ -390,7 +395,7 @@ static const char *const refusals[][3] = {
     {"MASTER_ADDR", NULL, "start ddp-rendezvous on one of the nodes"},
     {"MASTER_PORT", "70000", "MASTER_PORT '70000' is out of bounds"},
     {"DDP_SOCKET_IFNAME", "nope0", "DDP_SOCKET_IFNAME 'nope0': there is no such network interface"},
-    {"GROUP_WORLD_SIZE", "3", "the environment says 3 nodes"},
+    {"GROUP_WORLD_SIZE", "3", "the environment gives 3 nodes"},
 };
 
 START_TEST(what_keeps_a_node_from_joining_is_named)

@@ -190,7 +190,7 @@ static void fail_once(struct ddp_group *g, void *arg)
         rank_expect(rc == (at < 100 ? DDP_ENOTFINITE : at < 200 ? DDP_EINVAL : DDP_RETRY));
     } else {
         rank_expect(rc == DDP_EMISMATCH);
-        rank_expect_text("stage 1 of the pipeline has failed");
+        rank_expect_text("stage 1 failed in this step");
     }
     opts = stage_init(&s, g, 4); /* and clean again */
     rank_expect(ddp_pipeline_step(p) == 0);

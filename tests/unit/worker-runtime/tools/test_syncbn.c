@@ -98,7 +98,7 @@ static void without_variance(struct ddp_group *g, void *arg)
     (void)arg;
     layer_init(&l, g);
     rank_expect(ddp_syncbn_forward(l.bn, &one, l.x, l.y) == DDP_EINVAL);
-    rank_expect_text("fewer than 2");
+    rank_expect_text("needs at least 2");
     rank_expect(l.var[0] == 1);
     rank_expect(ddp_syncbn_backward(l.bn, &one, l.x, l.dy, l.dx, NULL, NULL) == DDP_EINVAL);
     rank_expect(ddp_syncbn_forward(l.bn, &two, l.x, l.y) == 0); /* the group is whole */

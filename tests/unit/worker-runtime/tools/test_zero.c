@@ -338,11 +338,11 @@ static void break_in_the_middle(struct ddp_group *g, void *arg)
         return;
     }
     rank_expect(ddp_zero_step(z, NULL, NULL) == DDP_EPEER);
-    rank_expect_text("the parameters of a sharded step");
+    rank_expect_text("ddp_zero_step: parameters");
     ddp_zero_get_stats(z, &stats);
     rank_expect(stats.n_steps == 1);
     rank_expect(ddp_zero_items(z, "z", items, &n) == DDP_EINVAL);
-    rank_expect_text("broke in the middle");
+    rank_expect_text("failed midway");
 }
 
 START_TEST(a_state_that_broke_in_the_middle_of_a_step_is_not_given_out)
@@ -558,7 +558,7 @@ static void refuse(struct ddp_group *g, void *arg)
     rank_expect_text("ddp_zero_opts differ");
     net.t[2].dtype = DDP_FLOAT64;
     rank_expect(ddp_zero_create(g, net.t, N, &ways[0], &z) == DDP_EINVAL);
-    rank_expect_text("one floating-point type");
+    rank_expect_text("same floating-point type");
     net.t[2].dtype = DDP_FLOAT32;
     rank_expect(ddp_zero_create(g, net.t, N, &ways[0], &z) == 0); /* the group is whole */
     rank_expect(ddp_zero_set_lr(z, -1) == DDP_EINVAL);
