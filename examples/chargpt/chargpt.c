@@ -89,7 +89,8 @@ static int make_network(struct job *job, struct failure *why)
     job->targets = calloc(batch * shape.context, sizeof(*job->targets));
     if ((!o->zero1 && adamw_init(&job->adam, job->net->n_params) < 0) || job->inputs == NULL ||
         job->targets == NULL)
-        return failure_set(why, "no memory to train %zu parameters", job->net->n_params);
+        return failure_set(why, "out of memory for %zu parameters: use smaller --layers or --width",
+                           job->net->n_params);
     return 0;
 }
 
@@ -101,9 +102,8 @@ static int prepare(struct run *r, struct failure *why)
     const int ranks = ddp_world_size(r->g);
 
     if (o->batch % ranks != 0)
-        return failure_set(
-            why, "--batch %lld cannot be split evenly over %d ranks: take a multiple of %d",
-            (long long)o->batch, ranks, ranks);
+        return failure_set(why, "--batch %lld is not divisible by %d ranks: use a multiple of %d",
+                           (long long)o->batch, ranks, ranks);
     r->batch = (size_t)(o->batch / ranks);
     if (job->net != NULL) /* of an earlier group */
         return 0;
@@ -111,8 +111,7 @@ static int prepare(struct run *r, struct failure *why)
         return -1;
     if (text_count_held_out(&job->text) == 0 ||
         text_count(&job->text, (size_t)o->context + 1) < (size_t)o->batch)
-        return failure_set(why, "%zu bytes of text are too few: 10 KiB or more are needed",
-                           job->text.n);
+        return failure_set(why, "%zu bytes of text are too few: pass 10 KiB or more", job->text.n);
     return make_network(job, why);
 }
 
@@ -157,7 +156,7 @@ static int make_zero(struct run *r)
     if (rc != 0)
         return rc;
     ddp_zero_get_stats(r->zero, &stats);
-    ddp_log0(r->g, "optimiser state: %zu of %zu bytes on each rank\n", stats.state_bytes,
+    ddp_log0(r->g, "optimizer state: %zu of %zu bytes on each rank\n", stats.state_bytes,
              stats.whole_state_bytes);
     return 0;
 }
@@ -207,11 +206,13 @@ static int resume(struct run *r)
     if (rc != 0 || !found)
         return rc;
     if (job->at.seed != job->opts.seed)
-        rc = failure_set(&why, "the checkpoint is of a training with --seed %lld",
+        rc = failure_set(&why,
+                         "the checkpoint was made with --seed %lld: use the same --seed, or "
+                         "another --checkpoint directory",
                          (long long)job->at.seed);
     if ((rc = all_or_none(r, rc, &why)) != 0)
         return rc;
-    ddp_log0(r->g, "going on behind step %lld\n", (long long)job->at.step);
+    ddp_log0(r->g, "resuming after step %lld\n", (long long)job->at.step);
     return ddp_sampler_resume(r->sampler, job->at.epoch, job->at.consumed);
 }
 
@@ -538,7 +539,7 @@ static int close_loss_file(struct job *job)
     int failed = ferror(job->loss_file);
     if (fclose(job->loss_file) == 0 && !failed)
         return 0;
-    fprintf(stderr, "chargpt: cannot write the loss file '%s' to its end\n", job->opts.loss_file);
+    fprintf(stderr, "chargpt: cannot write all of the loss file '%s'\n", job->opts.loss_file);
     return -1;
 }
 

@@ -76,10 +76,10 @@ static int take_whole(const struct entry *e, const char *text, int64_t *ret, str
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0')
-        return failure_set(why, "--%s '%s' is not a whole number", e->name, text);
+        return failure_set(why, "invalid value '%s' for --%s: expected an integer", text, e->name);
     if (errno != 0 || (double)value < e->min || (double)value > e->max)
-        return failure_set(why, "--%s %s is not within %.0f .. %.0f", e->name, text, e->min,
-                           e->max);
+        return failure_set(why, "invalid value '%s' for --%s: expected %.0f to %.0f", text, e->name,
+                           e->min, e->max);
     *ret = value;
     return 0;
 }
@@ -90,9 +90,10 @@ static int take_real(const struct entry *e, const char *text, double *ret, struc
     double value = strtod(text, &end);
 
     if (end == text || *end != '\0' || !isfinite(value))
-        return failure_set(why, "--%s '%s' is not a number", e->name, text);
+        return failure_set(why, "invalid value '%s' for --%s: expected a number", text, e->name);
     if (value < e->min || value > e->max)
-        return failure_set(why, "--%s %s is not within %g .. %g", e->name, text, e->min, e->max);
+        return failure_set(why, "invalid value '%s' for --%s: expected %g to %g", text, e->name,
+                           e->min, e->max);
     *ret = value;
     return 0;
 }
@@ -114,16 +115,16 @@ static int take(struct chargpt_options *o, const struct entry *e, const char *te
         *(bool *)at = true;
         return 0;
     }
-    return failure_set(why, "--%s has no meaning", e->name);
+    return failure_set(why, "internal error: unhandled option --%s", e->name);
 }
 
 static int check(const struct chargpt_options *o, struct failure *why)
 {
     if (o->width % o->heads != 0)
-        return failure_set(why, "--width %lld cannot be shared out among --heads %lld",
+        return failure_set(why, "--width %lld is not divisible by --heads %lld",
                            (long long)o->width, (long long)o->heads);
     if (o->checkpoint == NULL && (o->resume || o->save_every > 0))
-        return failure_set(why, "--resume and --save-every need a --checkpoint DIR");
+        return failure_set(why, "--resume and --save-every require --checkpoint DIR");
     return 0;
 }
 
@@ -157,7 +158,7 @@ int chargpt_options_parse(int argc, char **argv, struct chargpt_options *ret_opt
         if (id == '?')
             return failure_set(why, "unknown option '%s': see --help", argv[optind - 1]);
         if (id == ':')
-            return failure_set(why, "%s needs a value", argv[optind - 1]);
+            return failure_set(why, "%s requires a value", argv[optind - 1]);
         if (take(&o, &entries[which], optarg, why) < 0)
             return -1;
     }

@@ -175,13 +175,15 @@ static int allocate(struct gpt *g, struct failure *why)
     g->tensors = calloc(FIRST_LAYER + g->shape.layers * N_PER_LAYER + 2, sizeof(*g->tensors));
     g->layers = calloc(g->shape.layers, sizeof(*g->layers));
     if (g->tensors == NULL || g->layers == NULL)
-        return failure_set(why, "no memory for the network");
+        return failure_set(why, "out of memory");
     add_tensors(g);
     carve_all(g, &c);
     g->params = calloc(g->n_params, sizeof(real));
     g->memory = aligned_alloc(64, c.used * sizeof(real));
     if (g->params == NULL || g->memory == NULL)
-        return failure_set(why, "no memory for a network of %zu parameters on %zu characters",
+        return failure_set(why,
+                           "out of memory for a network of %zu parameters on %zu characters: use "
+                           "smaller --layers or --width",
                            g->n_params, g->max_stretches * g->shape.context);
     c = (struct carver){.base = g->memory};
     carve_all(g, &c);
@@ -192,15 +194,16 @@ int gpt_create(const struct gpt_shape *shape, size_t max_stretches, uint64_t see
                struct gpt **ret_gpt, struct failure *why)
 {
     if (shape->heads == 0 || shape->width % shape->heads != 0)
-        return failure_set(why, "a width of %zu cannot be shared out among %zu heads", shape->width,
+        return failure_set(why, "a width of %zu is not divisible by %zu heads", shape->width,
                            shape->heads);
     if (shape->layers == 0 || shape->layers > GPT_MAX_LAYERS || shape->width == 0 ||
         shape->context == 0)
-        return failure_set(why, "a network needs 1 to %d layers, a width and a context",
-                           GPT_MAX_LAYERS);
+        return failure_set(
+            why, "invalid network: expected 1 to %d layers, and a width and a context of 1 or more",
+            GPT_MAX_LAYERS);
     struct gpt *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return failure_set(why, "no memory for the network");
+        return failure_set(why, "out of memory");
     g->shape = *shape;
     g->max_stretches = max_stretches;
     if (allocate(g, why) < 0) {

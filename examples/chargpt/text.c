@@ -41,16 +41,16 @@ static int make_room(struct reader *r, const char *path, const struct stat *st)
     struct text *t = r->text;
 
     if (t->n_files == TEXT_MAX_FILES || st->st_size > TEXT_MAX_BYTES - (off_t)t->n)
-        return failure_set(r->why, "'%s' makes more than %d files or %d bytes", path,
+        return failure_set(r->why, "'%s' exceeds the maximum of %d files or %d bytes", path,
                            TEXT_MAX_FILES, TEXT_MAX_BYTES);
     struct seen *seen = reallocarray(r->seen, t->n_files + 1, sizeof(*seen));
     if (seen == NULL)
-        return failure_set(r->why, "no memory to read '%s'", path);
+        return failure_set(r->why, "out of memory for '%s'", path);
     r->seen = seen;
     seen[t->n_files++] = (struct seen){st->st_dev, st->st_ino};
     uint8_t *bytes = realloc(t->bytes, t->n + (size_t)st->st_size + 1);
     if (bytes == NULL)
-        return failure_set(r->why, "no memory to read '%s'", path);
+        return failure_set(r->why, "out of memory for '%s'", path);
     t->bytes = bytes;
     return 0;
 }
@@ -112,7 +112,7 @@ static int add_path(struct reader *r, const char *path, bool listed)
     else if (S_ISDIR(st.st_mode) && !listed)
         rc = add_directory(r, path);
     else if (!S_ISREG(st.st_mode) && !listed)
-        rc = failure_set(r->why, "'%s' is neither a file nor a directory", path);
+        rc = failure_set(r->why, "cannot read '%s': not a file or directory", path);
     if (fd >= 0)
         close(fd);
     return rc;

@@ -141,7 +141,7 @@ class Training:
             on_line()
             self.check_up()
             if time.monotonic() > end:
-                raise Failed(f"waited {DEADLINE_S} s in vain for {what}")
+                raise Failed(f"timed out after {DEADLINE_S} s waiting for {what}")
 
     def check_up(self):
         if self.daemon.poll() is not None:

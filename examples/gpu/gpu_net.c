@@ -198,7 +198,7 @@ static int open_net(const struct convnet *like, size_t max_batch, const struct d
     if (net == NULL || in == NULL) {
         free(net);
         free(in);
-        return failure_set(why, "no memory for a network");
+        return failure_set(why, "out of memory");
     }
     net->inside = in;
     in->max_batch = (unsigned)max_batch;

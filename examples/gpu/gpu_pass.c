@@ -182,7 +182,7 @@ int gpu_count_right(struct gpu_net *net, size_t first, size_t n, struct failure 
     struct gpu_priv *in = net->inside;
     int64_t *index = calloc(n, sizeof *index);
     if (index == NULL)
-        return failure_set(why, "no memory to test %zu images", n);
+        return failure_set(why, "out of memory for a test of %zu images", n);
     for (size_t i = 0; i < n; i++)
         index[i] = (int64_t)(first + i);
     cudaError_t result = put_index(net, index, (unsigned)n);

@@ -158,7 +158,7 @@ int main(int argc, char **argv)
     struct bench *b =
         mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) {
-        fprintf(stderr, "bench_1_vs_n: no memory for the images\n");
+        fprintf(stderr, "bench_1_vs_n: out of memory\n");
         return 1;
     }
     b->n_steps = n_steps;

@@ -52,7 +52,7 @@ int checkpoint_write(const char *path, const struct convnet *net, struct failure
         count += net->tensors[i].count;
     real *copies = malloc(count * sizeof(real));
     if (copies == NULL)
-        return failure_set(why, "no memory to write '%s'", path);
+        return failure_set(why, "out of memory for '%s'", path);
     const struct ddp_safetensors_text format = {"format", "pt"};
     const size_t n = describe(net, copies, counters, tensors);
     int rc = ddp_safetensors_write(path, tensors, n, &format, 1);

@@ -128,7 +128,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (draw(&job.train, 1, N_TRAIN) < 0 || draw(&job.test, 2, N_TEST) < 0) {
-        fprintf(stderr, "dataparallel: no memory for the images\n");
+        fprintf(stderr, "dataparallel: out of memory\n");
         return 1;
     }
     if (ddp_spawn_threads(work, n, &job) != 0)

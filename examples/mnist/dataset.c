@@ -49,7 +49,7 @@ static int draw(struct drawing *d, size_t n, uint64_t first, uint64_t seed, stru
 {
     *d = (struct drawing){n, malloc(n * CONVNET_PIXELS), malloc(n)};
     if (d->pixels == NULL || d->labels == NULL)
-        return failure_set(why, "no memory to draw %zu images", n);
+        return failure_set(why, "out of memory for %zu images", n);
     for (size_t i = 0; i < n; i++)
         d->labels[i] = digits_draw(seed, first + i, d->pixels + i * CONVNET_PIXELS);
     return 0;
@@ -109,11 +109,11 @@ int dataset_prepare(const char *directory, size_t n_train, size_t n_test, uint64
         return 0;
     if (n_found > 0)
         return failure_set(why,
-                           "'%s' has %s, but not %s[.gz]: complete the data set, or name an empty "
-                           "directory to have one drawn",
+                           "'%s' has %s, but not %s[.gz]: complete the dataset, or use an empty "
+                           "directory to generate one",
                            directory, found, missing);
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
-        return failure_set(why, "cannot make the data directory '%s': %s", directory,
+        return failure_set(why, "cannot create the data directory '%s': %s", directory,
                            strerror(errno));
     struct drawing drawings[2] = {0};
     int rc = draw(&drawings[0], n_train, 0, seed, why);
@@ -142,7 +142,7 @@ static int read_part(const char *directory, const char *const part_names[2],
         idx_read(labels_path, 1, &part->labels, why) < 0)
         return -1;
     if (part->pixels.dims[1] != CONVNET_SIDE || part->pixels.dims[2] != CONVNET_SIDE)
-        return failure_set(why, "'%s': images of %u x %u pixels, the network takes %d x %d",
+        return failure_set(why, "'%s': images of %u x %u pixels: the network expects %d x %d",
                            images_path, part->pixels.dims[1], part->pixels.dims[2], CONVNET_SIDE,
                            CONVNET_SIDE);
     if (part->pixels.dims[0] != part->labels.dims[0])
@@ -151,7 +151,7 @@ static int read_part(const char *directory, const char *const part_names[2],
     part->n = part->pixels.dims[0];
     for (size_t i = 0; i < part->n; i++)
         if (part->labels.data[i] >= CONVNET_CLASSES)
-            return failure_set(why, "'%s': label %zu is %u, not 0 .. %d", labels_path, i,
+            return failure_set(why, "'%s': label %zu is %u: expected 0 to %d", labels_path, i,
                                part->labels.data[i], CONVNET_CLASSES - 1);
     part->images =
         (struct convnet_images){.pixels = part->pixels.data, .labels = part->labels.data};

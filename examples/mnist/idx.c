@@ -23,10 +23,10 @@ int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx
     uint64_t product = 1;
 
     if (n < 4)
-        return failure_set(why, "truncated: %zu bytes are no IDX header", n);
+        return failure_set(why, "truncated: %zu bytes are less than an IDX header", n);
     if (bytes[0] != 0 || bytes[1] != 0)
-        return failure_set(why, "no IDX file: begins with the bytes %02x %02x, not 00 00", bytes[0],
-                           bytes[1]);
+        return failure_set(why, "not an IDX file: it starts with the bytes %02x %02x, not 00 00",
+                           bytes[0], bytes[1]);
     if (bytes[2] != TYPE_BYTE)
         return failure_set(why, "elements of type 0x%02x, expected unsigned bytes (0x08)",
                            bytes[2]);
@@ -40,7 +40,7 @@ int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx
             return failure_set(why, "dimension %u is 0", i);
         product *= idx.dims[i]; /* the product was at most 2^30 before: no overflow */
         if (product > IDX_MAX_BYTES)
-            return failure_set(why, "the header promises more than %d bytes", IDX_MAX_BYTES);
+            return failure_set(why, "the header announces more than %d bytes", IDX_MAX_BYTES);
     }
     idx.n_bytes = (size_t)product;
     *ret_idx = idx;
@@ -61,12 +61,12 @@ static int read_part(gzFile in, uint8_t *to, size_t n, size_t *ret_n, struct fai
         int code;
         gzerror(in, &code);
         if (code == Z_BUF_ERROR) /* gzread() itself takes this for an ordinary end */
-            return failure_set(why, "truncated: the compressed data end early");
+            return failure_set(why, "truncated: the compressed data ends early");
         if (got < 0)
             return failure_set(why, "%s",
                                code == Z_ERRNO        ? strerror(errno)
                                : code == Z_DATA_ERROR ? "the compressed data are damaged"
-                                                      : "no memory to inflate it");
+                                                      : "out of memory");
         if (got == 0)
             break;
         done += (size_t)got;
@@ -85,7 +85,7 @@ static int read_array(gzFile in, unsigned n_dims, struct idx *idx, struct failur
         return -1;
     idx->data = malloc(idx->n_bytes);
     if (idx->data == NULL)
-        return failure_set(why, "no memory for %zu bytes", idx->n_bytes);
+        return failure_set(why, "out of memory for %zu bytes", idx->n_bytes);
     if (read_part(in, idx->data, idx->n_bytes, &n, why) < 0)
         return -1;
     if (n < idx->n_bytes)
@@ -94,7 +94,8 @@ static int read_array(gzFile in, unsigned n_dims, struct idx *idx, struct failur
     if (read_part(in, &beyond, 1, &n, why) < 0)
         return -1;
     return n == 0 ? 0
-                  : failure_set(why, "longer than the %zu bytes its header promises", idx->n_bytes);
+                  : failure_set(why, "longer than the %zu bytes that its header announces",
+                                idx->n_bytes);
 }
 
 int idx_read(const char *path, unsigned n_dims, struct idx *ret_idx, struct failure *why)

@@ -75,9 +75,9 @@ static int check_batch(struct ddp_group *g, struct job *job)
         rc = failure_set(&why, "--pipeline needs an even number of ranks, not %lld",
                          (long long)ranks);
     else if (batch % ranks != 0)
-        rc = failure_set(
-            &why, "--batch %lld cannot be split evenly over %lld ranks: take a multiple of %lld",
-            (long long)batch, (long long)ranks, (long long)ranks);
+        rc =
+            failure_set(&why, "--batch %lld is not divisible by %lld ranks: use a multiple of %lld",
+                        (long long)batch, (long long)ranks, (long long)ranks);
     return all_or_none(g, job, rc, &why);
 }
 
@@ -533,7 +533,8 @@ int main(int argc, char **argv)
          amp_init(&job.amp, (enum ddp_opt_level)job.opts.amp, job.opts.amp_type, job.net) < 0) ||
         (job.opts.accumulate > 1 &&
          accumulator_init(&job.parts, job.net->tensors, job.net->n_tensors) < 0)) {
-        fprintf(stderr, "mnist: no memory for batches of %lld images\n", (long long)job.opts.batch);
+        fprintf(stderr, "mnist: out of memory for batches of %lld images: use a smaller --batch\n",
+                (long long)job.opts.batch);
         return 1;
     }
     int rc = job.opts.pipeline ? run_once(&job) : ddp_run(train, &job);

@@ -32,13 +32,14 @@ static int load(struct mnist_gpu *u, struct failure *why)
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return failure_set(why,
-                           "no GPU: the part for CUDA was not built, or CUDA's libraries are not "
-                           "found: %s",
+                           "no GPU: cannot load the CUDA part: %s; build it, or set "
+                           "LD_LIBRARY_PATH to CUDA's libraries",
                            dlerror());
     const struct gpu_ops *ops = dlsym(library, GPU_OPS_SYMBOL);
     if (ops == NULL || ops->size != sizeof *ops || ops->real_bytes != sizeof(real)) {
         dlclose(library);
-        return failure_set(why, "no GPU: %s is of another version", LIBRARY);
+        return failure_set(why, "no GPU: %s has another version: use both from the same build",
+                           LIBRARY);
     }
     u->ops = ops; /* never unloaded: CUDA has threads */
     return 0;

@@ -100,10 +100,10 @@ static int parse_int(const char *name, const char *text, int64_t min, int64_t ma
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0')
-        return failure_set(why, "--%s '%s' is not a whole number", name, text);
+        return failure_set(why, "invalid value '%s' for --%s: expected an integer", text, name);
     if (errno != 0 || value < min || value > max)
-        return failure_set(why, "--%s %s is not within %lld .. %lld", name, text, (long long)min,
-                           (long long)max);
+        return failure_set(why, "invalid value '%s' for --%s: expected %lld to %lld", text, name,
+                           (long long)min, (long long)max);
     *ret = value;
     return 0;
 }
@@ -116,9 +116,10 @@ static int parse_real(const char *name, const char *text, double min, double max
     double value = strtod(text, &end);
 
     if (end == text || *end != '\0' || !isfinite(value))
-        return failure_set(why, "--%s '%s' is not a number", name, text);
+        return failure_set(why, "invalid value '%s' for --%s: expected a number", text, name);
     if (value < min || value >= max)
-        return failure_set(why, "--%s %s is not at least %g and below %g", name, text, min, max);
+        return failure_set(why, "invalid value '%s' for --%s: expected %g or more and less than %g",
+                           text, name, min, max);
     *ret = value;
     return 0;
 }
@@ -129,14 +130,16 @@ static int parse_word(const char *name, const char *text, const char *first, con
 {
     *ret = strcmp(text, second) == 0;
     if (*ret == 0 && strcmp(text, first) != 0)
-        return failure_set(why, "--%s '%s' is neither %s nor %s", name, text, first, second);
+        return failure_set(why, "invalid value '%s' for --%s: expected %s or %s", text, name, first,
+                           second);
     return 0;
 }
 
 static int parse_level(const char *text, int64_t *ret, struct failure *why)
 {
     if (text[0] != 'O' || text[1] < '0' || text[1] > '3' || text[2] != '\0')
-        return failure_set(why, "--amp '%s' is none of O0, O1, O2, O3", text);
+        return failure_set(why, "invalid value '%s' for --amp: expected one of O0, O1, O2, O3",
+                           text);
     *ret = text[1] - '0';
     return 0;
 }
@@ -150,7 +153,8 @@ static int parse_device(const char *text, enum mnist_device *ret, struct failure
             *ret = (enum mnist_device)i;
             return 0;
         }
-    return failure_set(why, "--device '%s' is none of cpu, cuda, auto", text);
+    return failure_set(why, "invalid value '%s' for --device: expected one of cpu, cuda, auto",
+                       text);
 }
 
 static int take_option(struct mnist_options *o, int id, const char *name, const char *text,
@@ -220,22 +224,24 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
         o->amp_type = second ? DDP_BFLOAT16 : DDP_FLOAT16;
         return rc;
     default:
-        return failure_set(why, "option without a meaning");
+        return failure_set(why, "internal error: unhandled option");
     }
 }
 
 static int check_combination(const struct mnist_options *o, struct failure *why)
 {
     if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline))
-        return failure_set(why, "--device goes without --amp, --zero1, --pipeline");
+        return failure_set(why, "--device cannot be used with --amp, --zero1 or --pipeline");
     if (o->graph && (o->device == MNIST_CPU || o->accumulate > 1))
-        return failure_set(why, "--graph goes with --device cuda or auto, without --accumulate");
+        return failure_set(
+            why, "--graph requires --device cuda or auto, and cannot be used with --accumulate");
     if (o->zero1 && o->amp > 0)
-        return failure_set(why, "--zero1 is for --amp O0");
+        return failure_set(why, "--zero1 requires --amp O0");
     if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))
-        return failure_set(why, "--pipeline goes without --amp, --zero1, --accumulate, --sync-bn");
+        return failure_set(
+            why, "--pipeline cannot be used with --amp, --zero1, --accumulate or --sync-bn");
     if (o->pipeline && o->kind == CONVNET_LINEAR)
-        return failure_set(why, "--pipeline cannot cut a linear classifier");
+        return failure_set(why, "--pipeline cannot be used with --model linear");
     return 0;
 }
 
@@ -262,12 +268,12 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
         if (id == '?')
             return failure_set(why, "unknown option '%s': see --help", argv[optind - 1]);
         if (id == ':')
-            return failure_set(why, "%s needs a value", argv[optind - 1]);
+            return failure_set(why, "%s requires a value", argv[optind - 1]);
         if (take_option(&o, id, table[which].name, optarg, why) < 0)
             return -1;
     }
     if (optind < argc)
-        return failure_set(why, "'%s' is not an option: see --help", argv[optind]);
+        return failure_set(why, "unexpected argument '%s': see --help", argv[optind]);
     if (check_combination(&o, why) < 0)
         return -1;
     *ret_opts = o;

@@ -175,7 +175,7 @@ int main(int argc, char **argv)
     }
     policy_init(&job.policy, job.seed);
     if (adamw_init(&job.adam, POLICY_PARAMS) < 0) {
-        fprintf(stderr, "reinforce: no memory\n");
+        fprintf(stderr, "reinforce: out of memory\n");
         return 1;
     }
     if (ddp_run(train, &job) != 0)

@@ -50,7 +50,7 @@ for n in alone 2; do
     refuses "a checkpoint in no directory" "cannot write '$work/none/net'" $n --data "$work/data" \
         --batch 20 --steps 1 --checkpoint "$work/none/net"
 done
-refuses "a batch that cannot be split" "--batch 10 cannot be split evenly over 4 ranks" 4 \
+refuses "a batch that cannot be split" "--batch 10 is not divisible by 4 ranks" 4 \
     --data "$work/data" --batch 10
 
 "$mnist" --bogus >"$work/out" 2>"$work/err"

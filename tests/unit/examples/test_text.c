@@ -109,13 +109,13 @@ START_TEST(command_lines_are_understood_or_refused)
     static const struct {
         const char *args[5], *text;
     } bad[] = {
-        {{"--layers", "0"}, "--layers 0 is not within 1 .. 48"},
-        {{"--layers", "two"}, "--layers 'two' is not a whole number"},
-        {{"--lr", "nan"}, "--lr 'nan' is not a number"},
-        {{"--lr", "11"}, "--lr 11 is not within 0 .. 10"},
-        {{"--width", "130"}, "--width 130 cannot be shared out among --heads 4"},
-        {{"--resume"}, "--resume and --save-every need a --checkpoint DIR"},
-        {{"--batch"}, "--batch needs a value"},
+        {{"--layers", "0"}, "invalid value '0' for --layers: expected 1 to 48"},
+        {{"--layers", "two"}, "invalid value 'two' for --layers: expected an integer"},
+        {{"--lr", "nan"}, "invalid value 'nan' for --lr: expected a number"},
+        {{"--lr", "11"}, "invalid value '11' for --lr: expected 0 to 10"},
+        {{"--width", "130"}, "--width 130 is not divisible by --heads 4"},
+        {{"--resume"}, "--resume and --save-every require --checkpoint DIR"},
+        {{"--batch"}, "--batch requires a value"},
         {{"--frobnicate"}, "unknown option '--frobnicate': see --help"},
     };
     struct chargpt_options o;
