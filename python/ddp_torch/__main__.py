@@ -15,7 +15,7 @@ def main():
     if not asked or any(word not in WORDS for word in asked):
         sys.exit("usage: python -m ddp_torch [--cflags] [--libs]")
     if not os.path.exists(os.path.join(FOLDER, "libddp.so.0")):
-        sys.exit("ddp_torch has no libddp of its own here: ask pkg-config for ddp")
+        sys.exit("this ddp_torch does not include libddp: use pkg-config ddp")
     print(*(flag for word in asked for flag in WORDS[word]))
 
 

@@ -54,8 +54,8 @@ def reduction(tensor, op):
     op   a torch.distributed.ReduceOp, as options hold it"""
     found = _known.get((tensor.dtype, int(op.op)))
     if found is None:
-        raise ValueError(f"ddp: no {op} of {tensor.dtype}: sums, averages, products, minima and maxima of numbers, "
-                         "and BAND and BOR of integers and truth values")
+        raise ValueError(f"ddp: {op} does not support {tensor.dtype}: use SUM, AVG, PRODUCT, MIN and MAX with numbers, "
+                         "and BAND and BOR with integers and booleans")
     return found
 
 
@@ -73,7 +73,7 @@ def check_dense(tensors):
 
 def check_same_type(tensors):
     if len({tensor.dtype for tensor in tensors}) > 1:
-        raise ValueError(f"ddp: the tensors of a call differ in type: {sorted({str(t.dtype) for t in tensors})}")
+        raise ValueError(f"ddp: the tensors of a call have different types: {sorted({str(t.dtype) for t in tensors})}")
 
 
 def one_behind_the_other(tensors):

@@ -72,7 +72,7 @@ def load():
         except OSError as error:
             errors.append(str(error))
     raise ImportError(
-        f"ddp_torch needs libddp: {'; '.join(errors)} (install it, or let DDP_LIBRARY name {SONAME})"
+        f"ddp_torch needs libddp: {'; '.join(errors)} (install it, or set DDP_LIBRARY to the path of {SONAME})"
     )
 
 
@@ -92,7 +92,7 @@ class Library:
                 dll.ddp_group_join, [POINTER(Place), POINTER(InitOpts), POINTER(c_void_p)]
             )
         except AttributeError as error:
-            raise ImportError(f"this libddp is older than ddp_torch: {error}") from None
+            raise ImportError(f"libddp is older than ddp_torch: {error}; install both from the same release") from None
         self.init = declare(dll.ddp_init, [POINTER(InitOpts), POINTER(c_void_p)])
         for name, arguments in COLLECTIVES.items():
             setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p, *arguments]))

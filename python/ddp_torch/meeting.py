@@ -83,7 +83,7 @@ def address_of(store):
         store = store.underlying_store
     if not isinstance(store, TCPStore):
         raise ValueError(
-            f"ddp: a group on several nodes needs a TCPStore, by which they find each other, not a {type(store).__name__}: "
+            f"ddp: a group on several nodes needs a TCPStore, not a {type(store).__name__}: "
             "use env:// or tcp://"
         )
     return store.host, store.port

@@ -151,7 +151,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         if wanted == "gloo":
             return dist.ProcessGroupGloo(store, self._rank, self._size, self._timeout)
         raise ValueError(
-            f"ddp: tensors of {device} need a back end of their own: init_process_group('cpu:ddp,{device}:nccl'); "
+            f"ddp: no back end for tensors on {device}: use init_process_group('cpu:ddp,{device}:nccl'); "
             f"this group has '{config}'"
         )
 
@@ -198,7 +198,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         room, finish = room_for([output])
         counts = counts_of(inputs, 1)
         if counts[self._rank] != output.numel():
-            raise ValueError(f"ddp: reduce_scatter: the output has {output.numel()} elements, its part {counts[self._rank]}")
+            raise ValueError(f"ddp: reduce_scatter: the output has {output.numel()} elements: expected {counts[self._rank]}")
         arguments = (data.data_ptr(), room.data_ptr(), counts, dtype, op, None)
         return self._call("reduce_scatter_v", opts, arguments, [output], (data, room, inputs), finish)
 
@@ -241,7 +241,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         dtype, size = copied(input)
         counts = counts_of(outputs, size)
         if counts[self._rank] != input.numel() * size:
-            raise ValueError(f"ddp: all_gather: the input has {input.numel()} elements, its place {outputs[self._rank].numel()}")
+            raise ValueError(f"ddp: all_gather: the input has {input.numel()} elements: expected {outputs[self._rank].numel()}")
         data = input.contiguous()
         room, finish = room_for(outputs)
         arguments = (data.data_ptr(), room.data_ptr(), counts, dtype, None)
@@ -380,7 +380,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         return self._message("irecv", tensor, src, tag, data, finish)
 
     def recv_anysource(self, tensors, tag=0):
-        raise NotImplementedError("ddp: a message is received from a rank that is named: give src to recv()")
+        raise NotImplementedError("ddp: recv() from any rank is not supported: pass src")
 
     # --- several as one ---------------------------------------------------------------------------
 
@@ -430,12 +430,12 @@ class ProcessGroupDdp(dist.ProcessGroup):
 
     def _check_equal(self, tensors, one, what):
         if any(tensor.numel() != one.numel() for tensor in tensors):
-            raise ValueError(f"ddp: {what}: the tensors of all ranks have as many elements, here {one.numel()}")
+            raise ValueError(f"ddp: {what}: the tensors of all ranks must have {one.numel()} elements each")
 
     def _check_share(self, share, whole, what):
         if whole.numel() != share.numel() * self._size:
             raise ValueError(
-                f"ddp: {what}: {whole.numel()} elements are not {self._size} times {share.numel()}, one part for each rank"
+                f"ddp: {what}: invalid number of elements {whole.numel()}: expected {self._size} times {share.numel()}, one part for each rank"
             )
 
     def _split(self, tensor, sizes, size, which):
@@ -443,10 +443,10 @@ class ProcessGroupDdp(dist.ProcessGroup):
         rows = tensor.size(0) if tensor.dim() > 0 else 0
         if not sizes:
             if rows % self._size != 0:
-                raise ValueError(f"ddp: all_to_all_single: {rows} rows of the {which} don't divide into {self._size} parts")
+                raise ValueError(f"ddp: all_to_all_single: {rows} rows of the {which} are not divisible by {self._size} ranks: pass {which}_split_sizes")
             sizes = [rows // self._size] * self._size
         if len(sizes) != self._size or sum(sizes) != rows:
-            raise ValueError(f"ddp: all_to_all_single: {which}_split_sizes {list(sizes)} are not {rows} rows for {self._size} ranks")
+            raise ValueError(f"ddp: all_to_all_single: invalid {which}_split_sizes {list(sizes)}: expected {self._size} numbers that add up to {rows} rows")
         row = tensor.numel() // rows * size if rows > 0 else 0
         return (ctypes.c_size_t * self._size)(*[n * row for n in sizes])
 

@@ -95,7 +95,7 @@ class Pending(Work):
 
     def abandon(self):
         """Its group goes, and it will never be done. Not with others in libddp."""
-        self._error = DistBackendError(f"ddp: {self._what}: the group was destroyed before it was done")
+        self._error = DistBackendError(f"ddp: {self._what}: the group was destroyed before the call completed")
         self._request = self._finish = self._memory = None
 
     def complete(self):
@@ -127,7 +127,7 @@ class Pending(Work):
             end = time.monotonic() + timeout.total_seconds()
             while not self.look():
                 if time.monotonic() > end:
-                    raise DistBackendError(f"ddp: {self._what}: not done within {timeout}")
+                    raise DistBackendError(f"ddp: {self._what}: timed out after {timeout} waiting for its completion")
                 time.sleep(POLL_S)
         self.complete()
         if self._error is not None:
@@ -150,7 +150,7 @@ class Pending(Work):
         return self._results
 
     def source_rank(self):
-        raise RuntimeError("ddp: messages are received from the rank that was named")
+        raise RuntimeError("ddp: the source rank is not available: recv() returns messages only from the src that was passed")
 
     def _value(self, _):
         if self._error is not None:
@@ -159,7 +159,7 @@ class Pending(Work):
 
     def get_future(self):
         if self.is_message:
-            raise NotImplementedError(f"ddp: {self._what} has no future: wait for it")
+            raise NotImplementedError(f"ddp: {self._what} has no future: call wait()")
         if self._future is None:
             self._raw = Future()
             # A future that raises is one for C++, too, where an exception put into it is a value like others.
