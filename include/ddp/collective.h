@@ -8,12 +8,12 @@
  *   n         ddp_world_size(g)
  *   in, out   aligned to their elements. Apart from the places that each call allows they do not
  *             overlap
- *   count     elements, not bytes; 0 is allowed (and still meets the others); no 2^31 limit
+ *   count     elements, not bytes; 0 is allowed (and still synchronizes); no 2^31 limit
  *   counts    of the calls that end in _v: n numbers, counts[r] for rank r. The same on all ranks,
- *             but for ddp_all_to_all_v(). Blocks lie one behind the other, without gaps
- *   stream    NULL for memory of the CPU; else a CUDA stream, and all is otherwise: device.h
+ *             except in ddp_all_to_all_v(). Blocks are contiguous
+ *   stream    NULL for CPU memory; else a CUDA stream: see device.h
  *   blocking  the call returns when this rank's `out` may be read and its `in` written again, and
- *             no other rank touches either any more, also where it returns an error
+ *             no other rank touches either any more, even if it returns an error
  *   order     additions happen in rank order 0, 1, 2, ... for every element, whatever the size,
  *             algorithm and arrival: same inputs, same bits, on all ranks and in every run. On
  *             several nodes: the ranks of each node in their order, then the nodes' sums in the
@@ -25,7 +25,7 @@
  *             threads
  *   returns   0
  *             DDP_EINVAL     bad type, operation, root, or NULL with count > 0; a forked child.
- *                            Nobody was met, the group is as before
+ *                            No communication took place; the group is unchanged
  *             DDP_EMISMATCH  another rank called something else; the job is broken
  *             DDP_EPEER      a rank died or left; the job is broken
  *             DDP_ETIMEOUT   the time of ddp_init_opts.timeout_ms passed in one step of the call;
@@ -33,7 +33,7 @@
  *             After one of the last three every further call on every group of the job returns the
  *             same.
  *   cost      S is what one rank puts in, or gets, whichever is more. "zero copy" holds where the
- *             buffers come from ddp_alloc(); docs/design/collectives.md has the other ways */
+ *             buffers come from ddp_alloc(); docs/design/collectives.md has the other algorithms */
 #ifndef DDP_COLLECTIVE_H
 #define DDP_COLLECTIVE_H
 
@@ -58,9 +58,9 @@ int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
  *
  * ret_found_inf   1 if an element of the result, in its type, is infinite or not a number, else 0
  *                 (of integers, always); the same on all ranks. Written on success only
- * cost            as ddp_all_reduce(): it is found out while adding up, without another look at the
- *                 memory. In a world of 1, and where the group is on several nodes, each rank reads
- *                 `out` once more
+ * cost            as ddp_all_reduce(): it is determined during the reduction, without another pass
+ *                 over the memory. In a world of 1, and where the group is on several nodes, each
+ *                 rank reads `out` once more
  * returns         also DDP_EMISMATCH where a rank calls ddp_all_reduce() instead */
 int ddp_all_reduce_checked(struct ddp_group *g, const void *in, void *out, size_t count,
                            enum ddp_dtype dtype, enum ddp_op op, void *stream, int *ret_found_inf);
@@ -103,7 +103,7 @@ int ddp_broadcast(struct ddp_group *g, const void *in, void *out, size_t count,
  * alignment is asked for. */
 int ddp_broadcast_bytes(struct ddp_group *g, void *memory, size_t bytes, int root);
 
-/* Lay every rank's `in` one behind the other, in rank order, into every rank's `out`.
+/* Concatenate every rank's `in`, in rank order, into every rank's `out`.
  *
  * in        count elements; may be out + rank * count
  * out       n * count elements
@@ -152,7 +152,7 @@ int ddp_all_to_all_v(struct ddp_group *g, const void *in, const size_t *in_count
 /* Return once every rank has called it. */
 int ddp_barrier(struct ddp_group *g);
 
-/* A barrier for finding out who does not come.
+/* A barrier that reports the missing ranks.
  *
  * timeout_ms   how long to wait; 0: as any other call
  * returns      as ddp_barrier(); the text of DDP_ETIMEOUT names up to eight ranks that are missing,
@@ -166,7 +166,7 @@ int ddp_monitored_barrier(struct ddp_group *g, uint64_t timeout_ms);
  * tag       0 or more; messages of one tag between two ranks arrive in the order of sending
  * blocking  up to 4096 bytes return at once, as long as the 64th-last message to that rank has been
  *           received. Longer ones return when they are received: two ranks that both send before
- *           they receive wait for each other in vain, unless one uses ddp_isend()
+ *           they receive wait for each other until the timeout, unless one uses ddp_isend()
  * cost      zero copy: the receiver reads and writes each byte once, when `in` comes from
  *           ddp_alloc(). Plain memory: the same where the system lets a process read another's
  *           memory, else one more copy
@@ -184,7 +184,7 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
 /* --- asynchronous forms ----------------------------------------------------------------------- */
 
 /* Each ddp_i... takes the arguments of its blocking form, begins the call and returns. Memory it
- * was given belongs to the call until ddp_wait() or ddp_test() says that it is done; arrays of
+ * was given belongs to the call until ddp_wait() or ddp_test() reports its completion; arrays of
  * counts are copied.
  *
  * order     the collectives of a group are made one after the other, in the order in which the rank
@@ -193,7 +193,7 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
  * progress  is made inside of calls of the library on the same group: a long computation between
  *           ddp_i... and ddp_wait() holds the others up, unless ddp_init_opts.progress_thread (or
  *           DDP_PROGRESS_THREAD=1) has a thread do it. The thread costs processor time, and each
- *           asynchronous call, and blocking ones behind it, some microseconds
+ *           asynchronous call, and blocking calls after it, some microseconds
  * threads   with such a thread other threads of the program may wait, by ddp_wait(), for
  *           collectives, while one of them uses the group
  *

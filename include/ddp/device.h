@@ -1,7 +1,7 @@
 /* device.h - groups whose data lies on GPUs, moved by NCCL.
  *
  * Collectives and messages that are given a stream work on memory of this rank's GPU: they are put
- * into the stream's order and return, and are done when what the program puts there behind them
+ * into the stream's order and return, and are complete when what the program puts there after them
  * begins. Nobody has to ask for this when joining: the first call with a stream loads
  * libddp-nccl.so, takes the GPU and makes the group's communicator. That first call is collective,
  * as all of them are; DDP_BACKEND=nccl has ddp_init() do it, and fail where it cannot be. Messages,
@@ -12,11 +12,11 @@
  *   stream     a cudaStream_t. The default stream is named by cudaStreamLegacy or
  *              cudaStreamPerThread: NULL stands for memory of the CPU. The latter is the calling
  *              thread's own, and costs two events a call more
- *   threads    as collective.h says; a call makes the rank's GPU the calling thread's current
+ *   threads    as in collective.h; a call makes the rank's GPU the calling thread's current
  *              device
  *   memory     of cudaMalloc() and its like, or of the host and known to CUDA
  *   failures   of a peer end the kernels that wait for it, and are returned by the next call of the
- *              group with a stream, as collective.h says. Calls of CUDA know nothing of peers:
+ *              group with a stream, as in collective.h. Calls of CUDA know nothing of peers:
  *              wait by ddp_stream_wait(), not by cudaStreamSynchronize(); and call it before
  *              cudaFree(), which waits for all kernels
  *   graphs     may capture all calls with a stream, once the group has a communicator; of a model
@@ -51,9 +51,9 @@ extern "C" {
  *              DDP_EPEER, DDP_RETRY  as a collective; what is on the stream has ended */
 int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms);
 
-/* The group's ncclComm_t, for who calls NCCL itself. Collective the first time. It belongs to the
- * group; it is non-blocking: a call that returns ncclInProgress is under way once
- * ncclCommGetAsyncError() says ncclSuccess.
+/* The group's ncclComm_t, for callers that use NCCL directly. Collective the first time. It belongs
+ * to the group; it is non-blocking: a call that returns ncclInProgress is under way once
+ * ncclCommGetAsyncError() returns ncclSuccess.
  *
  * returns   0; DDP_EUNSUPPORTED, and what a collective returns */
 int ddp_nccl_comm(struct ddp_group *g, void **ret_comm);
@@ -61,7 +61,7 @@ int ddp_nccl_comm(struct ddp_group *g, void **ret_comm);
 /* The number of this rank's GPU among those that the process sees, and the calling thread's current
  * device from now on. Not collective.
  *
- * returns   0; DDP_EUNSUPPORTED there is none; the text says what is missing */
+ * returns   0; DDP_EUNSUPPORTED no GPU; the text names what is missing */
 int ddp_device(struct ddp_group *g, int *ret_index);
 
 #ifdef __cplusplus

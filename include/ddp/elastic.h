@@ -1,4 +1,4 @@
-/* elastic.h - a checkpoint that somebody waits for, and what a rank that takes the place of a dead
+/* elastic.h - requested checkpoints, and what a rank that takes the place of a dead
  * one has to be given.
  *
  * With ddprun --admit-at checkpoint a node that comes waits until all ranks have saved their state;
@@ -16,7 +16,7 @@
  *             return rc;
  *     }                                            // and go on: SIGTERM comes, or does not
  *
- * A program that saves every now and then, and calls ddp_checkpoint_done() behind it, needs no
+ * A program that saves regularly, and calls ddp_checkpoint_done() after it, needs no
  * ddp_checkpoint_requested(). */
 #ifndef DDP_ELASTIC_H
 #define DDP_ELASTIC_H
@@ -27,20 +27,20 @@
 extern "C" {
 #endif
 
-/* Does somebody wait for a checkpoint: a node that joins, or an end that is announced? All ranks
+/* Is a checkpoint requested, because a node joins or the job is about to end? All ranks
  * get the same answer: 1 once one of them knows. Until ddp_checkpoint_done(); then 0 for the rest
  * of the generation.
  *
  * ret_pending   written only on success
  * cost          where ranks may be asked (several nodes, or --on-term), an all_reduce of one
- *               number; none behind ddp_model_sync(), which has brought the answer of that
+ *               number; none after ddp_model_sync(), which has brought the answer of that
  *               moment, nor elsewhere
- * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_CHECKPOINT_FD is no number;
- *               else as ddp_all_reduce() */
+ * returns       0; DDP_EINVAL a NULL, or a forked child; DDP_EENV DDP_CHECKPOINT_FD is not a
+ *               number; else as ddp_all_reduce() */
 int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending);
 
 /* This rank's state is saved: a checkpoint from which the job can go on is complete. Not
- * collective, but each rank has to call it. Whether somebody waits need not be known: otherwise it
+ * collective, but each rank has to call it. It may be called without a request: otherwise it
  * does nothing.
  *
  * returns   0; DDP_EINVAL a NULL, or a forked child; DDP_EENV as above; DDP_ESYSTEM nobody hears

@@ -1,6 +1,14 @@
-/* env.h - every variable that ddprun gives a worker or libddp reads. The only list.
+/* env.h - the variables that ddprun sets for a rank, and those of its own that libddp reads.
  *
- * The first part has torchrun's names and string forms, so that scripts written for it run. */
+ * The first part has torchrun's names and string forms, so that scripts written for it run. Without
+ * them libddp takes a process's rank from variables of other launchers, which have no names here:
+ *   Open MPI     OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK,
+ *                OMPI_COMM_WORLD_LOCAL_SIZE; PMIX_NAMESPACE as the job's name
+ *   MPICH, PMI   PMI_RANK, PMI_SIZE, PMI_FD, MPI_LOCALRANKID, MPI_LOCALNRANKS
+ *   Slurm        SLURM_PROCID, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_NUM_TASKS,
+ *                SLURM_STEP_NUM_NODES, SLURM_STEP_TASKS_PER_NODE; SLURM_JOB_ID, SLURM_STEP_ID and
+ *                SLURM_RESTART_COUNT as the job's name
+ * What schedulers give ddprun is in ddprun-environment(7). */
 #ifndef DDP_ENV_H
 #define DDP_ENV_H
 
@@ -26,7 +34,7 @@
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
 #define DDP_ENV_CUDA_VISIBLE_DEVICES      "CUDA_VISIBLE_DEVICES" /* --gpus, --virtual-local-rank */
 
-/* ours, set by ddprun */
+/* ddprun's own, set for ranks */
 #define DDP_ENV_NODE_FD                                                                            \
     "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
@@ -37,10 +45,10 @@
     "DDP_NUMA_NODES" /* the memory node that each rank of this node is bound to, in their order:
                         "0,0,1,1"; -1: none, or several. Set if ranks are bound */
 #define DDP_ENV_CHECKPOINT_FD                                                                      \
-    "DDP_CHECKPOINT_FD" /* readable once somebody waits for a checkpoint. A byte written
+    "DDP_CHECKPOINT_FD" /* readable once a checkpoint is requested. A byte written
                       into it: this rank has saved its state */
 #define DDP_ENV_PMI_FD                                                                             \
-    "PMI_FD" /* to programs of MPICH and its kin: a socket on which ddprun speaks PMI-1 */
+    "PMI_FD" /* for MPICH and ABI-compatible MPIs: a socket on which ddprun speaks PMI-1 */
 #define DDP_ENV_PMI_RANK "PMI_RANK" /* with it: the same as RANK, and as WORLD_SIZE */
 #define DDP_ENV_PMI_SIZE "PMI_SIZE"
 #define DDP_ENV_STANDBY                                                                            \
@@ -49,46 +57,47 @@
 #define DDP_ENV_CHECKPOINT_SIGNAL                                                                  \
     "DDP_CHECKPOINT_SIGNAL" /* the number of the signal that comes with it; ignored by default */
 
-/* ours, read by ddprun */
+/* ddprun's own, read by it */
 #define DDP_ENV_PLUGIN_DIR                                                                         \
-    "DDP_PLUGIN_DIR" /* where its plug-ins are, and the program that it sends to other hosts, if not
-                        where they belong */
+    "DDP_PLUGIN_DIR" /* the directory of its plug-ins and of the program that it copies to other
+                        hosts; default: where they are installed */
 
-/* the same, and it keeps it from the ranks */
-#define DDP_ENV_TOKEN "DDP_TOKEN" /* the secret by which the nodes of a job know each other */
+/* the same; not passed on to the ranks */
+#define DDP_ENV_TOKEN                                                                              \
+    "DDP_TOKEN" /* the secret that authenticates the nodes of a job to each other */
 
-/* ours, read by ddp_torch */
+/* read by ddp_torch */
 #define DDP_ENV_LIBRARY "DDP_LIBRARY" /* the path of libddp.so.0 */
 
-/* ours, read by libddp. ddp_init() fails with DDP_EENV where a value is none of those stated here;
- * an empty one counts as not set */
+/* libddp's own. ddp_init() fails with DDP_EENV if a value is invalid; an empty value counts as not
+ * set */
 #define DDP_ENV_JOB_ID                                                                             \
     "DDP_JOB_ID" /* a name for the job when ranks are started by hand:
                                                      any text, the same on all ranks of one job */
 #define DDP_ENV_NODE_RANK                                                                          \
-    "DDP_NODE_RANK" /* this node among the nodes, where the starter has no variable for it and
+    "DDP_NODE_RANK" /* this node among the nodes, if the launcher has no variable for it and
                        several "nodes" are one machine */
 #define DDP_ENV_SOCKET_IFNAME                                                                      \
-    "DDP_SOCKET_IFNAME" /* the network interface by which other nodes reach this one */
+    "DDP_SOCKET_IFNAME" /* the network interface through which other nodes reach this one */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
     "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */
 #define DDP_ENV_TIMEOUT "DDP_TIMEOUT" /* of a step of a collective: "90", "1.5s", "10m" */
 #define DDP_ENV_PROGRESS_THREAD                                                                    \
-    "DDP_PROGRESS_THREAD"      /* "1": a thread goes on with asynchronous calls; "0" */
-#define DDP_ENV_CMA  "DDP_CMA" /* "0": don't read other ranks' memory by process_vm_readv(2); "1" */
+    "DDP_PROGRESS_THREAD"       /* "1": a thread executes asynchronous calls; "0" */
+#define DDP_ENV_CMA  "DDP_CMA"  /* "0": don't read peers' memory with process_vm_readv(2); "1" */
 #define DDP_ENV_SIMD "DDP_SIMD" /* "scalar", "avx2" or "avx512": no faster kernels than that */
 #define DDP_ENV_BACKEND                                                                            \
-    "DDP_BACKEND" /* "nccl": ddp_init() makes a communicator of the ranks' GPUs, or fails; "cpu":
-                     calls with a stream fail; else the first call with a stream makes it */
+    "DDP_BACKEND" /* "nccl": ddp_init() creates a communicator of the ranks' GPUs, or fails; "cpu":
+                     calls with a stream fail; unset: the first such call creates it */
 #define DDP_ENV_NCCL_ABORT_TIMEOUT                                                                 \
-    "DDP_NCCL_ABORT_TIMEOUT" /* for NCCL to end a communicator of a broken job: "30" s; a process in
-                                which it takes longer has to be replaced */
+    "DDP_NCCL_ABORT_TIMEOUT" /* how long NCCL may take to abort a communicator of a broken job:
+                                "30" s; after that the process must be replaced */
 #define DDP_ENV_TRACE                                                                              \
     "DDP_TRACE" /* a timeline of the training in Chrome's trace format: rank R writes FILE with ".R"
                    before the last suffix */
 #define DDP_ENV_TUNING                                                                             \
-    "DDP_TUNING" /* which way is the fastest from which size on: the path of a table that ddp-perf
-                    --tune printed, or the table itself */
+    "DDP_TUNING" /* which algorithm is the fastest from which size on: the path of a table that
+                    ddp-perf --tune printed, or the table itself */
 
 #endif

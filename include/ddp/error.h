@@ -1,4 +1,4 @@
-/* error.h - what a call of libddp returns, and the text behind it.
+/* error.h - what a call of libddp returns, and the text of its failure.
  *
  * Every public call that can fail returns an int: 0, a positive notice (DDP_RETRY), or a negative
  * enum ddp_status. The text of a failure, one line that says what, where and what to try next, is
@@ -16,18 +16,18 @@ extern "C" {
 
 enum ddp_status {
     DDP_OK = 0,
-    DDP_RETRY = 1,    /* the members of the job changed: return it to ddp_run() */
-    DDP_EINVAL = -1,  /* an argument is out of its stated bounds */
-    DDP_ENOMEM = -2,  /* no memory, or no more shared memory */
-    DDP_ESYSTEM = -3, /* a system call failed; the text holds its name and errno's text */
-    DDP_EENV = -4,    /* the environment (RANK, WORLD_SIZE, ...) is missing or contradicts itself */
-    DDP_ETIMEOUT = -5,     /* a deadline passed; the text names who was waited for */
+    DDP_RETRY = 1,         /* the members of the job changed: return it to ddp_run() */
+    DDP_EINVAL = -1,       /* an argument is out of its stated bounds */
+    DDP_ENOMEM = -2,       /* no memory, or no more shared memory */
+    DDP_ESYSTEM = -3,      /* a system call failed; the text has its name and the reason */
+    DDP_EENV = -4,         /* the environment (RANK, WORLD_SIZE, ...) is missing or contradictory */
+    DDP_ETIMEOUT = -5,     /* a deadline passed; the text names the missing ranks */
     DDP_EMISMATCH = -6,    /* ranks called different collectives; the text names both sides */
     DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
-    DDP_ENOTFINITE = -9,   /* a NaN or an infinity where the program wanted to hear of it */
-    DDP_ERESPAWN = -10     /* this process has lost its device: it has to end, for another to begin
-                              in its place */
+    DDP_ENOTFINITE = -9,   /* a NaN or an infinity, and check_finite was requested */
+    DDP_ERESPAWN = -10     /* this process has lost its device: it has to exit, and another one must
+                              replace it */
 };
 
 /* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */
@@ -37,10 +37,10 @@ const char *ddp_strerror(int status);
  * of the same thread. Never NULL. */
 const char *ddp_last_error(void);
 
-/* Print "rank R: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), or "rank R: WHAT" where no
- * call of this thread has failed, and exit with status 1. Where this thread's last failure was
- * DDP_ERESPAWN: with 75, and without what was to be done at exit, which may wait for the device for
- * ever. */
+/* Print "[rank R] libddp: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status
+ * 1. Without WHAT if it is the name of the call with which TEXT begins; without TEXT if no call of
+ * this thread has failed. If this thread's last failure was DDP_ERESPAWN: with status 75, and
+ * without the functions of atexit(), which may block in the device. */
 #if defined(__GNUC__)
 __attribute__((noreturn))
 #endif

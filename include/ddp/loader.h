@@ -26,8 +26,8 @@ enum { DDP_DATASET_MAX_DIMS = 7 };
  *
  * ret_dataset   ddp_dataset_close() it, after the loaders that use it
  * returns       0
- *               DDP_EINVAL   no such file; no IDX file; of another length than its header says; a
- *                            sample of more than 1 GiB. The text names file and reason
+ *               DDP_EINVAL   no such file; not an IDX file; of another length than its header
+ *                            announces; a sample of more than 1 GiB. The text names file and reason
  *               DDP_ENOMEM, DDP_ESYSTEM */
 int ddp_idx_open(const char *path, struct ddp_dataset **ret_dataset);
 
@@ -54,7 +54,7 @@ enum ddp_dtype ddp_dataset_dtype(const struct ddp_dataset *d);
 /* The shape of a sample; returns the number of dimensions, 0 for a single number. */
 unsigned ddp_dataset_shape(const struct ddp_dataset *d, size_t shape[DDP_DATASET_MAX_DIMS]);
 
-/* Read samples index[0 .. n) into `out`, one behind the other.
+/* Read samples index[0 .. n) into `out`, contiguously.
  *
  * returns   0; DDP_EINVAL an index or a token is out of bounds: the text names it; DDP_ESYSTEM the
  *           file cannot be read, or has become shorter */
@@ -89,11 +89,11 @@ struct ddp_batch {
  *
  * s            borrowed; only the loader takes samples from it, but the program sets its epochs
  * ret_loader   belongs to the sampler's group, which destroys it at ddp_finalize()
- *              With a stream: before the stream, too, which ddp_loader_destroy() waits for
+ *              With a stream: also before the stream, which ddp_loader_destroy() waits for
  * cost         memory for depth + 1 batches; with a stream as much of the GPU, and pinned
  * returns      0; DDP_EINVAL (opts; data sets and sampler have different counts), DDP_ENOMEM,
  *              DDP_ESYSTEM (no thread; CUDA failed), DDP_EUNSUPPORTED (a stream, and no GPU: the
- *              text says what is missing) */
+ *              text names what is missing) */
 int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
                       struct ddp_loader **ret_loader);
 void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fine */
@@ -102,7 +102,7 @@ void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fi
  * the next one with the sampler, and call on. Whoever moves the sampler to another epoch before
  * that loses what was read ahead: call ddp_loader_reset() then.
  *
- * With a stream nothing is waited for but the files: what is put on the stream behind this call
+ * With a stream nothing is waited for but the files: what is put on the stream after this call
  * finds the batch there, and the batch before it may go when what was put there before this call is
  * done. Other streams that use a batch are the program's affair: the stream has to wait for them
  * before the next call. Not while a graph is captured.

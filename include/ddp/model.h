@@ -57,7 +57,7 @@ struct ddp_bucket {
  *
  * arg       ddp_model_opts.hook_arg
  * cost      gradients of a bucket that lie side by side are `data` themselves. Others are copied:
- *           on CPUs as ddp_model_create() says, on a GPU by a kernel before and one behind, onto
+ *           on CPUs as ddp_model_create() says, on a GPU by a kernel before and one after, to
  *           memory of the size of the bucket
  * returns   0; what a collective returned, which breaks the model; another negative status of the
  *           program, which this step then fails with on all ranks, each with its own text where it
@@ -81,7 +81,7 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     enum ddp_compress compress; /* of float32 and float64 gradients */
     ddp_bucket_hook *hook;      /* NULL: the library averages */
     void *hook_arg;
-    bool allow_unused;   /* a gradient that was not said to be ready is unused, and counts as zeros;
+    bool allow_unused;   /* a gradient that was not marked ready is unused, and counts as zeros;
                           the order of buckets is not changed then */
     bool keep_order;     /* buckets stay those of the tensors from last to first */
     bool weighted;       /* see ddp_model_weight(). Not with predivide_factor */
@@ -101,8 +101,8 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
-                         cannot be the model does without, on all ranks, and ddp_model_stats says
-                         why */
+                         cannot be the model works without, on all ranks, and ddp_model_stats has
+                         the reason */
 };
 
 /* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,
@@ -123,7 +123,7 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
  *                            whole
  *             DDP_EINVAL     no tensors; one without a name or param, or with an unusable type; an
  *                            option out of its bounds
- *             DDP_ENOMEM     the text says what for
+ *             DDP_ENOMEM     the text names the purpose
  *             DDP_ESYSTEM    the file of DDP_TRACE cannot be written
  *             DDP_EUNSUPPORTED  with a stream: there is no GPU, or an option needs kernels, and
  *                            there are none for this one
@@ -137,15 +137,15 @@ void ddp_model_destroy(struct ddp_model *m);
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-/* Say that gradient i is final for this step. Call it from the backward pass, in any order; a
+/* Mark gradient i as final for this step. Call it from the backward pass, in any order; a
  * bucket whose gradients are all ready is on its way at once, if it is the next one in order, and
  * buckets on their way make progress inside of each call. Until ddp_model_sync() returns, a
  * gradient that is ready may not be read or written.
  *
- * A step says all gradients or none: of none, ddp_model_sync() takes all as ready.
+ * A step marks all gradients ready or none: if none, ddp_model_sync() takes all as ready.
  *
- * DDP_EINVAL (no such gradient, or said twice in a step) does not keep the other ranks waiting: the
- * step goes on, fails in ddp_model_sync() on all ranks, and the next one starts clean.
+ * DDP_EINVAL (no such gradient, or marked twice in a step) does not keep the other ranks waiting:
+ * the step goes on, fails in ddp_model_sync() on all ranks, and the next one starts clean.
  *
  * cost      tens of nanoseconds, beside the copy of a gradient that is copied and what progress
  *           there is to be made: of the ranks that come to a bucket the last one adds it up with
@@ -161,8 +161,8 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
  * other rank of this node, whatever happens to one of them meanwhile.
  *
  * After an error gradients are undefined, parameters are as they were, and all ranks have one:
- *   DDP_EINVAL        this rank's: a ddp_model_ready() of this step, or some gradients were said to
- *                     be ready and others never: the text names them
+ *   DDP_EINVAL        this rank's: a ddp_model_ready() of this step, or some gradients were marked
+ *                     ready and others not: the text names them
  *   DDP_ENOTFINITE    with check_finite: the text names the gradient, and the rank that computed it
  *   DDP_EMISMATCH     another rank has a DDP_EINVAL: the text names it
  * After these the group is whole, and the next step starts clean. After the following it is not,
@@ -177,15 +177,15 @@ int ddp_model_sync(struct ddp_model *m);
  * ddp_model_ready() and ddp_model_sync() between cudaStreamBeginCapture() and
  * cudaStreamEndCapture() of the model's stream, as in a step: the averages become part of the
  * graph, ddp_model_sync() returns at once, and no step is counted. Then, for each step, launch the
- * graph on that stream and call this behind it. It waits for the stream, and agrees with all ranks
- * that the step counts, as ddp_model_sync() does. The optimiser stands behind it, in another graph
+ * graph on that stream and call this after it. It waits for the stream, and agrees with all ranks
+ * that the step counts, as ddp_model_sync() does. The optimizer follows, in another graph
  * or in none: parameters may change once the step counts.
  *
  * In a capture ddp_model_sync() returns 0, and the graph will have a step, or this rank's failure,
  * and it will not: DDP_EINVAL, it would be the first step, or not all of it was called in the
  * capture, or CUDA has given that up, or as in any step; DDP_EUNSUPPORTED, the model is weighted;
  * DDP_EPEER and the like, the group is broken. Of a step that had begun before the
- * capture it returns DDP_EINVAL, and has to be called again behind it: that step fails on all
+ * capture it returns DDP_EINVAL, and has to be called again after it: that step fails on all
  * ranks.
  *
  * Capturing, and each step: on all ranks, or on none. So a rank in ddp_join() cannot meet those
@@ -218,12 +218,12 @@ int ddp_model_accumulate(struct ddp_model *m, bool on);
  *           step has begun */
 int ddp_model_weight(struct ddp_model *m, double weight);
 
-/* This rank has no more batches, others may have: take part in their steps with zeros, until all
- * ranks are here. Then give every rank the parameters and buffers of the lowest rank that came
- * last.
+/* This rank has no more batches, but peers may have: take part in their steps with zeros, until all
+ * ranks have called this. Then give every rank the parameters and buffers of the lowest rank that
+ * came last.
  * Averages go on to be over the whole world (torch's divide_by_initial_world_size); of a weighted
  * model over the ranks that are left. Gradients of this rank are overwritten. Between steps the
- * program calls no other collectives of the group: nobody would meet them here.
+ * program calls no other collectives of the group: no rank takes part in them here.
  *
  * cost      a step of zeros when all are here, and the broadcast of the parameters
  * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks, or in
@@ -237,10 +237,10 @@ int ddp_join(struct ddp_model *m);
  * max_norm / (norm + 1e-6) where that is less than 1 (torch's clip_grad_norm_). Not collective, and
  * the same bits on all ranks. A norm that is NaN or infinite scales nothing.
  *
- * With a stream it is put there: kernels behind ddp_model_sync() find the norm and the factor, and
- * what comes behind them sees what they have scaled. Who asks for the norm waits for the stream, as
- * by ddp_stream_wait(); else nothing waits, and a graph may capture the call: a launch clips what
- * gradients there are by then, to the same max_norm. Not behind ddp_model_destroy().
+ * With a stream it is put there: kernels after ddp_model_sync() find the norm and the factor, and
+ * what follows sees the scaled gradients. A call with ret_norm waits for the stream, as
+ * ddp_stream_wait() does; otherwise nothing waits, and a graph may capture the call: a launch clips
+ * what gradients there are by then, to the same max_norm. Not after ddp_model_destroy().
  *
  * max_norm   more than 0
  * ret_norm   the norm before, written on success; NULL is fine
@@ -257,9 +257,9 @@ int ddp_join(struct ddp_model *m);
  *                             ddp_stream_wait() */
 int ddp_model_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 
-/* Whether any rank had said gradient i to be ready in the last step; of a model without
- * allow_unused always. A gradient that nobody used is zero: an optimiser that keeps momentum may
- * want to leave its parameter alone. false where there is no gradient i. */
+/* Whether any rank marked gradient i ready in the last step; of a model without
+ * allow_unused always. A gradient that no rank used is zero: an optimizer with momentum may
+ * want to skip its parameter. false where there is no gradient i. */
 bool ddp_model_is_used(const struct ddp_model *m, size_t i);
 
 /* Of a model with tell_nonfinite: whether an average of the last step that counted holds a NaN or

@@ -1,7 +1,7 @@
 /* pipeline.h - a network that is cut into stages, one on each rank of a group: model parallelism
  * with micro-batches, as GPipe has it.
  *
- * A step sends n_micro micro-batches through the stages, one behind the other, so that a stage
+ * A step sends n_micro micro-batches through the stages, one after the other, so that a stage
  * works on one while the next stage works on the one before; then their gradients back, from the
  * last one to the first:
  *
@@ -56,7 +56,7 @@ struct ddp_pipeline_opts {
      * in        as in forward()
      * d_out     out_count elements: the gradient by `out`; NULL of the last stage
      * d_in      in_count elements, to be written; NULL of stage 0
-     * returns   likewise */
+     * returns   as forward */
     int (*backward)(void *arg, int micro, const void *in, const void *d_out, void *d_in);
     void *arg;
 };
@@ -74,7 +74,7 @@ int ddp_pipeline_create(struct ddp_group *stages, const struct ddp_pipeline_opts
 void ddp_pipeline_destroy(struct ddp_pipeline *p); /* NULL is fine. Not collective */
 
 /* A step: all micro-batches forward, and back. Collective over the stages. A stage whose function
- * fails goes on with zeros, so that nobody waits; in the end all fail.
+ * fails continues with zeros, so that no rank waits; in the end all fail.
  *
  * returns   0 on all stages; what a function of this stage has returned; DDP_EMISMATCH one of
  *           another stage has failed: the text names it, and the pipeline can be used on; else as

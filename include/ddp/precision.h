@@ -40,7 +40,7 @@ struct ddp_precision {      /* plain: change what you want otherwise */
     bool is_scaled;         /* by a scale that follows the gradients; else it is 1 and fixed */
 };
 
-/* returns   0; DDP_EINVAL no such level, or `half` is no 16-bit type */
+/* returns   0; DDP_EINVAL no such level, or `half` is not a 16-bit type */
 int ddp_precision_init(struct ddp_precision *p, enum ddp_opt_level level, enum ddp_dtype half);
 
 /* The scaler that goes with it: torch's, at most 2^24 as Apex has it; or fixed at 1. */
@@ -73,7 +73,7 @@ void ddp_mixed_destroy(struct ddp_mixed *x); /* after its model; NULL is fine */
 /* The n tensors for ddp_model_create(), which allocates gradients that are not the masters'. Lent;
  * the parameters are the masters', rounded, from the beginning on. Where another rank's have been
  * taken, by ddp_model_create(), the masters have to come from there, too: by the same seed, or by
- * ddp_state_add() behind a replacement. */
+ * ddp_state_add() after a replacement. */
 struct ddp_tensor *ddp_mixed_tensors(struct ddp_mixed *x);
 
 /* Gradients of ddp_mixed_tensors(), times 1 / scale, into the masters'.

@@ -25,7 +25,7 @@ int ddp_progress_create(struct ddp_group *g, const char *title, uint64_t total,
 
 /* `done` steps are over. Costs a look at the clock, unless something is printed.
  *
- * format   what stands behind the numbers, "loss 0.25" for instance; NULL: nothing. Cut to 127
+ * format   what follows the numbers, for example "loss 0.25"; NULL: nothing. Cut to 127
  *          bytes, control characters become '?' */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))

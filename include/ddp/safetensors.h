@@ -61,7 +61,7 @@ const struct ddp_safetensors_tensor *ddp_safetensors_get(const struct ddp_safete
 const struct ddp_safetensors_tensor *ddp_safetensors_find(const struct ddp_safetensors *f,
                                                           const char *name);
 
-/* The text for a key of the metadata, lent likewise; NULL: there is none. */
+/* The text for a key of the metadata, lent in the same way; NULL: no such key. */
 const char *ddp_safetensors_text(const struct ddp_safetensors *f, const char *key);
 
 /* Write a file, whole or not at all: under another name beside it, to the disk, then renamed, and
@@ -71,7 +71,7 @@ const char *ddp_safetensors_text(const struct ddp_safetensors *f, const char *ke
  * tensors   n of them, names differ; name, dtype, n_dims, shape and data are used
  * texts     n_texts of them, keys differ; UTF-8, as names are
  * returns   0
- *           DDP_EINVAL    a name is empty, too long, twice there or no UTF-8; bad dtype; a header
+ *           DDP_EINVAL    a name is empty, too long, duplicate or not UTF-8; bad dtype; a header
  *                         beyond the bounds
  *           DDP_ENOMEM
  *           DDP_ESYSTEM   the disk is full, for instance; the text names the file */

@@ -40,7 +40,7 @@ int ddp_spawn(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg);
  * are unmapped when this returns. ddp_store_... calls and ddp_run() are not for these groups.
  *
  * returns   as ddp_spawn(), DDP_EPEER where a thread has called pthread_exit(); DDP_EENV a
- * variable is no good, as of ddp_init(); DDP_ENOMEM */
+ * variable is invalid, as for ddp_init(); DDP_ENOMEM */
 int ddp_spawn_threads(int (*fn)(struct ddp_group *world, void *arg), int n, void *arg);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* store.h - the job's key-value store: small things that ranks tell each other outside collectives.
  *
- * It is the store that torch's processes use, too: MASTER_ADDR and MASTER_PORT say where. A world
+ * It is the store that PyTorch's processes use, at MASTER_ADDR and MASTER_PORT. A world
  * of 1 has none. Keys are 1 .. 4096 bytes of text and share no name with torch's: they travel with
  * the prefix "ddp/". Values are any bytes, at most 8 MiB. Every call is one or two round trips. */
 #ifndef DDP_STORE_H
@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* returns of all: 0; DDP_EINVAL key or value out of bounds; DDP_EUNSUPPORTED the job has no store;
- * DDP_EENV MASTER_PORT is no port; DDP_ETIMEOUT; DDP_ESYSTEM the store cannot be reached or went
+ * DDP_EENV MASTER_PORT is not a port; DDP_ETIMEOUT; DDP_ESYSTEM the store cannot be reached or went
  * away */
 int ddp_store_set(struct ddp_group *g, const char *key, const void *value, size_t len);
 

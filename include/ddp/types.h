@@ -32,7 +32,7 @@ enum ddp_op {
                      DistributedDataParallel do it; integers: added up, then divided, towards 0.
                      Where the sum wraps around, the result is not the average */
     DDP_MIN = 2, /* a NaN on any rank gives NaN */
-    DDP_MAX = 3, /* likewise */
+    DDP_MAX = 3, /* a NaN on any rank gives NaN */
     DDP_PROD = 4, /* multiplied */
     DDP_BAND = 5, /* bits that are 1 on all ranks; of integers only */
     DDP_BOR = 6   /* bits that are 1 on any rank; of integers only */
