@@ -19,7 +19,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import torch
 import torch.distributed as dist
 
-REFUSAL = "cannot add to a value that is no number"  # as ours says it, of the only request here to be refused
+REFUSAL = "cannot add to a value that is not a number"  # as ours says it, of the only request here to be refused
 QUIET_S = 0.03  # when a side has said nothing for so long, the other may
 
 

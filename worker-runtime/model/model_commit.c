@@ -115,7 +115,7 @@ static int fail_for_all(struct ddp_model *m, const struct says *says)
     if (says->misuse != 0)
         rt_fail(DDP_EMISMATCH,
                 "ddp_model_sync: rank %" PRIu32 " could not finish this step; the step counts on "
-                                                "no rank; check the message of that rank",
+                "no rank; check the message of that rank",
                 says->misuse - 1);
     else
         rt_fail(DDP_EMISMATCH, "ddp_model_sync: the ranks are in different steps of the model: "

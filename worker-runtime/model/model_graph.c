@@ -24,9 +24,9 @@ static int refuse_step(struct ddp_model *m, int rc)
 static int begin_capture(struct ddp_model *m)
 {
     if (m->opts.weighted)
-        return refuse_step(
-            m, rt_fail(DDP_EUNSUPPORTED, "a step of a weighted model cannot be captured, because "
-                                         "its weight changes with each step"));
+        return refuse_step(m, rt_fail(DDP_EUNSUPPORTED,
+                                      "a step of a weighted model cannot be captured, because "
+                                      "its weight changes with each step"));
     if (m->n_steps == 0)
         return refuse_step(
             m, rt_fail(DDP_EINVAL,
