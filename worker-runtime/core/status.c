@@ -141,12 +141,13 @@ void ddp_fatal(const char *what)
 {
     int rank = atomic_load(&process_rank);
     const char *name = what != NULL ? what : "ddp_fatal";
+    char label[24] = "";
     if (begins_with_call(last_error, name))
         name = "";
     if (rank >= 0) /* else it failed before it knew which rank it is */
-        fprintf(stderr, "[rank %d] ", rank);
-    fprintf(stderr, "libddp: %s%s%s\n", name, name[0] != '\0' && last_error[0] != '\0' ? ": " : "",
-            last_error);
+        snprintf(label, sizeof label, "[rank %d] ", rank);
+    fprintf(stderr, "%slibddp: %s%s%s\n", label, name, /* one write: ranks share stderr */
+            name[0] != '\0' && last_error[0] != '\0' ? ": " : "", last_error);
     if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device for ever */
         fflush(NULL);
         _exit(EX_TEMPFAIL);
