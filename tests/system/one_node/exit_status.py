@@ -159,7 +159,7 @@ TWO_NODES = {
             (0, (-signal.SIGKILL, 75), "lost "), (1, (75, -signal.SIGKILL), "lost .*; 1 of at least 2 nodes remain"))],
     "kill -9 of a spawner is a node that leaves": [
         of_families(status, kills("spawner", node), n_nodes=2, says=(
-            "ddprun: error: the process that starts and reaps its ranks is gone", "leaves: the process that starts and reaps its ranks"))
+            "ddprun: error: the process that starts and reaps its ranks is gone", r"(is shutting down|left): the process that starts and reaps its ranks"))
         for node, status in ((0, (70, 75)), (1, (75, 70)))],
 }
 

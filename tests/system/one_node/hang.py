@@ -69,7 +69,7 @@ class Libddp(unittest.TestCase):
         self.assertRegex(err, r"(?m)^  rank 1: pid \d+, sleeps.*; 2 steps completed$")
         self.assertRegex(err, r"(?m)^  rank 0: pid \d+, .*, waits in all_reduce #\d+ .*; 2 steps completed$")
         self.assertRegex(err, r"(?m)^ddprun: error: rank 1 failed: killed by SIGABRT")
-        self.assertRegex(err, r"(?m)^  ended by ddprun, since it hung: rank 1 is missing in all_reduce")
+        self.assertRegex(err, r"(?m)^  terminated by ddprun because it hung: rank 1 is missing in all_reduce")
         self.assertEqual(len(hangs), 1)
         hang = hangs[0]
         self.assertEqual((hang["rank"], hang["kind"], hang["waiting"], hang["stopped"]), (1, "missing", [0, 2], False))
@@ -95,13 +95,13 @@ class Libddp(unittest.TestCase):
         code, _, err, hangs, _ = self.hang("deadlock")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "all_wait"))
-        self.assertIn("rank 1 is waiting in another call, all other ranks wait in all_reduce", err)
+        self.assertIn("rank 1 is waiting in another call; all other ranks have waited in all_reduce", err)
 
     def test_a_rank_that_never_joins_is_named(self):
         code, _, err, hangs, _ = self.hang("join")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "not_joined"))
-        self.assertIn("rank 1 has not joined its peers; ranks 0 and 2 wait for it since", err)
+        self.assertIn("rank 1 has not joined its peers; ranks 0 and 2 have waited for it for", err)
 
     def test_where_it_is_comes_before_its_end(self):
         """The debugger here is one of ours that says one frame: stand-in for gdb."""
@@ -119,7 +119,7 @@ class Libddp(unittest.TestCase):
         """The debugger here stops the rank as one does that attaches to it, and never ends: stand-in for gdb. Without
         the symbols of libraries it says one frame."""
         for quick, found in ("exec sleep 1000", r" \(gdb timed out after 5 s\):\n"), (
-                "echo '#0  sleep_for_good ()'; exit", r" \(without the symbols of shared libraries, .*\):\n"
+                "echo '#0  sleep_for_good ()'; exit", r" \(without symbols of shared libraries, .*\):\n"
                 r"    \| #0  sleep_for_good \(\)\n"):
             with self.subTest(quick), tempfile.TemporaryDirectory() as tools:
                 path = os.path.join(tools, "gdb")
