@@ -83,9 +83,10 @@ int payload_open(struct payload *ret, struct co_error *err)
         return co_fail(err, rc, "cannot locate ddprun-static: %s", strerror(-rc));
     co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return co_fail(err, -errno, "cannot read '%s': %s%s, or use --bcast never", path,
-                       strerror(errno),
-                       errno == ENOENT ? "; build ddprun with -Dstatic_program=enabled" : "");
+        return co_fail(err, -errno, "cannot read '%s': %s%s", path, strerror(errno),
+                       errno == ENOENT
+                           ? "; build ddprun with -Dstatic_program=enabled, or use --bcast never"
+                           : "");
     rc = read_program(fd, path, &p, err) ?: check_terms(&p, path, err);
     if (rc < 0) {
         payload_close(&p);

@@ -196,7 +196,7 @@ select.select([], [], [])
         with Node(*self.job(port, nodes="1:2"), RANK, "note", "10", *UP) as a:
             self.assertEqual(a.hear(1), ["0 up"])
             with Node(*self.job(port, nodes="1:2"), "true") as b:
-                a.read_until("the ranks are asked to save")
+                a.read_until("asking the ranks to save their state")
                 end(self, b)
             a.signal(signal.SIGUSR1)
             self.assertEqual(a.hear(1), ["0 got 10"])
@@ -287,7 +287,7 @@ class Refusals(unittest.TestCase):
     def test_no_token_where_one_is_required(self):
         code, _, err = finish(*static(free_port(), 0, "--require-token"), "true")
         self.assertEqual(code, 77)
-        self.assertIn("--require-token: there is no token", err)
+        self.assertIn("--require-token: no token: create one, the same on all nodes, in ~/.config/ddprun/token or DDP_TOKEN", err)
         self.assertEqual(err.count("\n"), 1)
 
     def test_a_token_that_others_can_read(self):
