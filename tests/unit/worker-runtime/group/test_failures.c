@@ -135,7 +135,7 @@ static int run_monitored(int rank, void *arg)
     RANK_CHECK(rank, ddp_monitored_barrier(g, 150) == DDP_ETIMEOUT, "they do not come");
     for (int r = 1; r < ddp_world_size(g); r++) {
         char text[64];
-        snprintf(text, sizeof text, "rank %d (process ", r);
+        snprintf(text, sizeof text, "rank %d (pid ", r);
         RANK_CHECK(rank, strstr(ddp_last_error(), text) != NULL, "%s", text);
     }
     RANK_CHECK(rank, strstr(ddp_last_error(), "timed out after 0.15 s waiting for rank 1") != NULL,

@@ -393,7 +393,7 @@ static int run_refused(int rank, void *arg)
 static const char *const refusals[][3] = {
     {"MASTER_ADDR", NULL, "MASTER_ADDR and MASTER_PORT do not say"},
     {"MASTER_ADDR", NULL, "start ddp-rendezvous on one of the nodes"},
-    {"MASTER_PORT", "70000", \"invalid value '70000' for MASTER_PORT: expected a number\"},
+    {"MASTER_PORT", "70000", "invalid value '70000' for MASTER_PORT: expected a number"},
     {"DDP_SOCKET_IFNAME", "nope0", "DDP_SOCKET_IFNAME 'nope0': there is no such network interface"},
     {"GROUP_WORLD_SIZE", "3", "the environment gives 3 nodes"},
 };
