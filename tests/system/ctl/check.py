@@ -201,16 +201,16 @@ class StandIns(unittest.TestCase):
         too_long = "too long; make sure that login scripts print nothing in non-interactive shells$"
         self.fails("yes hello\n", too_long)
         self.fails("tr '\\0' x < /dev/zero\n", too_long)
-        self.fails("sh -c \"$2\" & yes 'ddpctl-check {}'\n", r"has another version;|unexpected reply without a request$|no time$")
+        self.fails("sh -c \"$2\" & yes 'ddpctl-check {}'\n", r"has another version;|unexpected reply without a request$|invalid time$")
 
     def test_a_node_that_answers_wrongly_is_given_up(self):
         hello = "echo 'ddpctl-check {\"v\":1}'; read x; "
         time = "for i in 1 2 3 4 5 6 7 8; do echo 'ddpctl-check {\"time_ns\":1}'; read x; done; "
         self.fails("echo 'ddpctl-check {\"v\":2}'; read x\n", "ddpctl there has another version; install the same one on all nodes$")
         self.fails("echo 'ddpctl-check []'; read x\n", "not a JSON object$")
-        self.fails(hello + "echo 'ddpctl-check {\"time_ns\":\"now\"}'; read x\n", "no time$")
-        self.fails(hello + f"echo 'ddpctl-check {{\"time_ns\":{-2 ** 63}}}'; read x\n", "no time$")
-        self.fails(hello + time + "echo 'ddpctl-check {\"nofile\":-1}'; read x\n", "wrong 'nofile'$")
+        self.fails(hello + "echo 'ddpctl-check {\"time_ns\":\"now\"}'; read x\n", "invalid time$")
+        self.fails(hello + f"echo 'ddpctl-check {{\"time_ns\":{-2 ** 63}}}'; read x\n", "invalid time$")
+        self.fails(hello + time + "echo 'ddpctl-check {\"nofile\":-1}'; read x\n", "invalid 'nofile'; use the same ddpctl version on all nodes$")
         self.fails(hello + time + "echo bye >&2; exit 1\n", "bye")
         self.fails(hello + time + "exec sleep 1000\n", r"^timed out after 10\.0 s waiting for the rest of the reply$", "-t", "3")
 

@@ -233,7 +233,7 @@ class Sent(unittest.TestCase):
         older = "0" * version.index("/") + version[version.index("/"):]
         useless = ((lambda: os.symlink(path, path), f"cannot read '{path}': Too many levels of symbolic links"),
                    (lambda: write(path, b"#!/bin/sh\n"), f"'{path}' is not a ddprun-static"),
-                   (lambda: write(path, b""), f"'{path}' is no program of 1 to {64 << 20} bytes"),
+                   (lambda: write(path, b""), f"'{path}' is not a program of 1 to {64 << 20} bytes"),
                    (lambda: write(path, ours.replace(version.encode(), older.encode())),
                     f"'{path}' is ddprun {older}, but this is ddprun {version}; install both from the same build"))
         for make, why in useless:
