@@ -152,12 +152,12 @@ class Scaling(unittest.TestCase):
     """A node joins a job that runs, with --admit-at checkpoint."""
     SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
              "wait")  # told first: who has saved may be stopped
-    SAVES_IN_PYTHON = python_of("design/launcher.md") + """
+    SAVES_IN_PYTHON = python_of("how-to/checkpoint-on-signal.md") + """
 fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
 print(os.environ["RANK"], "up", file=fifo)
 select.select([CHECKPOINT_FD], [], [])
-say_saved()
-print(os.environ["RANK"], "saved", node_waits(), file=fifo)
+checkpoint_done()
+print(os.environ["RANK"], "saved", checkpoint_requested(), file=fifo)
 select.select([], [], [])
 """
 
