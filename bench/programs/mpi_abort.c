@@ -1,4 +1,4 @@
-/* mpi_abort - rank 1 gives up by MPI_Abort(77), the others wait for it. Built by behaviour.py, once
+/* mpi_abort - rank 1 gives up by MPI_Abort(77), the others wait for it. Built by failures.py, once
  * for each MPI. */
 #include <mpi.h>
 

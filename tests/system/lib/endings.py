@@ -1,5 +1,5 @@
 """How jobs end: the engine, and what can happen to the ranks of a job, the same for every launcher. one_node/exit_status.py has the
-cases and what ddprun is to do in each; bench/behaviour.py shows the rows for ddprun and others.
+cases and what ddprun is to do in each; bench/failures.py shows the rows for ddprun and others.
 
 A job that has not ended by its limit is reported as such and ended.
 """

@@ -17,7 +17,7 @@ import uuid
 
 from json_schema import check_files
 
-DDPRUN = os.environ.get("DDPRUN")  # not set for bench/behaviour.py, whose launchers are others
+DDPRUN = os.environ.get("DDPRUN")  # not set for bench/failures.py, whose launchers are others
 RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30")) * float(os.environ.get("TEST_PATIENCE", "1"))
 NAME_MAX = 15  # bytes of a process's name that the kernel keeps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What launchers do when a job of two ranks goes wrong: exit statuses, who survives, who is told, and how long it takes.
 
-usage: bench/behaviour.py [--launcher NAME]... [--row TEXT]... [--build DIR]
+usage: bench/failures.py [--launcher NAME]... [--row TEXT]... [--build DIR]
 
 Looks at torchrun (PyTorch 2.11's, from scripts/install-deps --interop), mpirun (Open MPI), mpiexec.hydra (MPICH), srun in
 a Slurm of its own, and ddprun. What is not installed has a `-` in its column, and the reason below the table. With
@@ -160,7 +160,7 @@ def main():
     if args.launcher or args.row:
         print(text)
     else:
-        results.report("behaviour", text, load)
+        results.report("failures", text, load)
 
 
 if __name__ == "__main__":

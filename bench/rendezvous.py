@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The time from the start of two launchers, the nodes of one job, until both workers are in main().
 
-usage: bench/meet.py [--runs R] [--slow-runs R] [--build DIR]
+usage: bench/rendezvous.py [--runs R] [--slow-runs R] [--build DIR]
 
 Both are on this host, started one right after the other, as two nodes would be; the workers are C programs. ddprun
 meets by each of its back ends, and at a ddp-rendezvous that runs already. The contestants take turns. torchrun is
@@ -122,7 +122,7 @@ def main():
         daemon.close()
     rows = [[name, len(took), *(f"{t:.1f}" for t in results.spread(took)), f"{max(took):.1f}"]
             for name, took in times.items()]
-    results.report("meet", results.table(["nodes", "runs", "min ms", "median ms", "max ms"], rows), load_before)
+    results.report("rendezvous", results.table(["nodes", "runs", "min ms", "median ms", "max ms"], rows), load_before)
 
 
 if __name__ == "__main__":
