@@ -140,7 +140,7 @@ class Cause(unittest.TestCase):
         path = err.split("its standard error is in ")[1].split("\n")[0]
         with open(path, encoding="utf-8") as f:
             self.assertIn("the real cause", f.read())
-        self.assertNotIn("may be cut", err)
+        self.assertNotIn("may be incomplete", err)
         self.assertNotIn("its standard error is in", self.run_ranks("ends")[2])
 
     def test_the_report_says_that_the_log_disk_is_full(self):
@@ -155,7 +155,7 @@ class Cause(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertIn("ddprun: error: rank ", done.stderr)
         self.assertRegex(done.stderr, f"its standard error is in {disk}/.*/stderr.log\n")
-        self.assertIn("its log files may be cut: No space left on device\n", done.stderr)
+        self.assertIn("its log files may be incomplete: No space left on device\n", done.stderr)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(2), ["0 saved", "0 up"])
             job.signal(signal.SIGTERM)
             self.assertEqual(job.hear(1), ["0 got 15"])
-            self.assertIn(b"not all ranks have saved", job.end()[2])
+            self.assertIn(b"waiting for all ranks to save their state (--on-term)", job.end()[2])
 
     def test_a_second_signal_does_not_wait(self):
         for second in signal.SIGTERM, signal.SIGINT:
@@ -92,7 +92,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(2), of_all("got 2"))
             code, _, err = job.end()
             self.assertEqual(code, -signal.SIGINT)
-            self.assertNotIn(b"asked to save", err)
+            self.assertNotIn(b"asking the ranks to save", err)
 
     def test_a_schedulers_signal_is_announced_too(self):
         with Job("-n", "2", *LONG, "--signals-to-handle", "SIGUSR1", RANK, "on", USR1, "7", "tell", "up", "asked", "saved", "wait") as job:

@@ -177,7 +177,7 @@ class OutOfMemory(unittest.TestCase):
         oom = report["root_cause"]["oom"]
         self.assertEqual((oom["blame"], oom["kills"]), ("other", 1))
         self.check_figures(oom)
-        self.assertIn("  out of memory: while it ran, the kernel's OOM killer ended 1 process of its control group", err)
+        self.assertIn("  out of memory: while it ran, the kernel's OOM killer killed 1 process of its control group", err)
         self.assertEqual([(e["gen"], e["kills"]) for e in events if e["ev"] == "oom"], [(0, 1), (1, 1)])
 
     def test_a_sigkill_of_somebody_is_no_oom_kill(self):

@@ -146,7 +146,7 @@ class Replaced(unittest.TestCase):
             ranks.hear_all()
             code, _, err = job.end()
             self.assertEqual(code, -signal.SIGTERM, err)
-            self.assertNotIn(b"not all ranks have saved", err)
+            self.assertNotIn(b"waiting for all ranks to save their state", err)
 
     def test_batches_that_were_read_ahead_are_used_once(self):
         draw = random.Random(5)
@@ -228,7 +228,7 @@ class Replaced(unittest.TestCase):
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(len(ranks.started), 3 + 1 + 3)
-            self.assertIn(b"rank 2 did not join the others within 1 s", err)
+            self.assertIn(b"timed out after 1 s waiting for rank 2 to join its peers (--recovery-timeout); stopping all ranks", err)
 
     def test_watchers_are_told(self):
         with tempfile.TemporaryDirectory() as folder:

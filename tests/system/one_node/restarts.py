@@ -258,7 +258,7 @@ class Timeout(unittest.TestCase):
         with Job("--timeout", "50ms", "-n", "2", RANK, "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 124)
-            self.assertIn(b"the job timed out (--timeout)", err)
+            self.assertRegex(err, rb"^ddprun: error: the job timed out after [\d.]+ s \(--timeout\)\n")
             self.assertEqual(job.processes(), [])
 
     def test_no_restart_follows(self):

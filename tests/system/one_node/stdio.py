@@ -111,7 +111,7 @@ class Report(unittest.TestCase):
     def test_notes_a_malformed_error_file(self):
         code, _, err = run("-n", "2", RANK, "only", "1", "error", "{no json", "exit", "9", "end", "wait")
         self.assertEqual(code, 9)
-        self.assertRegex(err, r"  note: \S+/1\.json: no JSON: line 1")
+        self.assertRegex(err, r"  note: \S+/1\.json: not valid JSON: line 1")
 
     def test_the_root_cause_is_passed_on_to_our_own_error_file(self):
         text = json.dumps({"message": {"message": "E", "extraInfo": {"timestamp": "1"}}})
