@@ -22,7 +22,7 @@ check "drawing a data set" $?
 
 for n in alone 2; do
     : >"$work/file"
-    refuses "a data directory below a file" "cannot make the data directory '$work/file/data'" $n \
+    refuses "a data directory below a file" "cannot create the data directory '$work/file/data'" $n \
         --data "$work/file/data"
     refuses "a data directory that is none" "cannot write '/dev/null/train-images-idx3-ubyte'" $n \
         --data /dev/null
@@ -34,7 +34,7 @@ for n in alone 2; do
     gzip -c "$work/data/train-images-idx3-ubyte" | head -c 9000 >"$work/bad/train-images-idx3-ubyte.gz"
     rm "$work/bad/train-images-idx3-ubyte"
     refuses "truncated compressed images" \
-        "'$work/bad/train-images-idx3-ubyte.gz': truncated: the compressed data end early" $n --data "$work/bad"
+        "'$work/bad/train-images-idx3-ubyte.gz': truncated: the compressed data ends early" $n --data "$work/bad"
     cp "$work/data/train-labels-idx1-ubyte" "$work/bad/train-images-idx3-ubyte"
     refuses "labels in place of images" \
         "'$work/bad/train-images-idx3-ubyte': 1 dimensions, expected 3" $n --data "$work/bad"

@@ -43,7 +43,7 @@ check "no stretch was taken twice" $?
 # shellcheck disable=SC2086 # words
 train 3 "$work/leg2" $save --resume --stop-at 80 --save-every 10
 check "three go on" $?
-grep -q 'going on behind step 40' "$work/out"
+grep -q 'resuming after step 40' "$work/out"
 check "from where the two stood" $?
 # shellcheck disable=SC2086 # words
 train alone "$work/leg3" $save --resume
@@ -69,7 +69,7 @@ check "the curve is that of a whole optimiser in one go (relative difference $d)
 
 # shellcheck disable=SC2086 # words
 ! train 2 "$work/never" $save --resume --seed 2 2>"$work/err" &&
-    grep -q 'the checkpoint is of a training with --seed 1' "$work/err"
+    grep -q 'the checkpoint was made with --seed 1: ' "$work/err"
 check "a checkpoint of another seed is refused" $?
 start alone "$chargpt" --text 2>"$work/err"
 [ $? = 2 ] && grep -q "unknown option '--text'" "$work/err"
@@ -78,7 +78,7 @@ start 2 "$chargpt" "$work/none" 2>"$work/err"
 [ $? != 0 ] && grep -q "cannot read '$work/none'" "$work/err"
 check "a text that is not there is named" $?
 start 2 "$chargpt" --batch 3 "$work/text" 2>"$work/err"
-[ $? != 0 ] && grep -q 'take a multiple of 2' "$work/err"
+[ $? != 0 ] && grep -q 'is not divisible by 2 ranks: use a multiple of 2' "$work/err"
 check "a batch that cannot be split is refused" $?
 printf 'short' >"$work/short"
 start alone "$chargpt" "$work/short" 2>"$work/err"

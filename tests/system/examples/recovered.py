@@ -95,7 +95,7 @@ class Recovered(unittest.TestCase):
                     for pid in both:
                         os.kill(pid, with_signal)
                 _, _, err = job.end()
-        self.assertIn(b"nobody holds the shard of 1 rank (1) any more", err)
+        self.assertIn(b"is lost: no rank has the shard of 1 rank (1)", err)
 
 
 if __name__ == "__main__":
