@@ -85,7 +85,7 @@ class Training:
     def parents_told(self):
         """Of each set of forks that are ready, the parent."""
         self.output.seek(0)
-        return re.findall(rb"are ready to become ranks; their parent is (\d+)", self.output.read())
+        return re.findall(rb"are ready to become ranks; the pid of the fork parent is (\d+)", self.output.read())
 
     def await_seeds(self):
         """Until the forks of a restart wait, and their parent has nothing more to import."""

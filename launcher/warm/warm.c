@@ -296,7 +296,7 @@ bool warm_on_note(struct warm *w)
 static void say_way(const struct warm *w, const struct spawner_report *r)
 {
     static const char *const why[] = {
-        [SPAWNER_NO_SEEDS] = "the fork server has too few processes ready",
+        [SPAWNER_NO_SEEDS] = "the fork parent has too few processes ready",
         [SPAWNER_NO_ANSWER] = "the preforked process did not answer and was killed",
     };
     if (r->way == SPAWNER_FORKED)
@@ -308,12 +308,12 @@ static void say_way(const struct warm *w, const struct spawner_report *r)
 static void say_gone(const struct warm *w, const struct spawner_report *r)
 {
     if (r->pid == 0)
-        note_problem(w, "starting ranks normally: the fork server failed to start");
+        note_problem(w, "starting ranks normally: the fork parent failed to start");
     else if (WIFSIGNALED(r->status))
-        note_problem(w, "starting ranks normally: the fork server was killed by signal %d",
+        note_problem(w, "starting ranks normally: the fork parent was killed by signal %d",
                      WTERMSIG(r->status));
     else if (WEXITSTATUS(r->status) != 0) /* else it has said why */
-        note_problem(w, "starting ranks normally: the fork server exited with status %d",
+        note_problem(w, "starting ranks normally: the fork parent exited with status %d",
                      WEXITSTATUS(r->status));
 }
 
@@ -345,7 +345,7 @@ void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd)
         int n = poll(p, 3, co_left_ms(until_ms));
         if (n == 0)
             note_problem(
-                w, "starting ranks normally: timed out after %d s waiting for the fork server",
+                w, "starting ranks normally: timed out after %d s waiting for the fork parent",
                 READY_MS / 1000);
         if (n == 0 || (n < 0 && errno != EINTR) || (n > 0 && p[1].revents != 0))
             return;

@@ -57,8 +57,8 @@ def begin(role, archive, seen, rest, hide, learn):
     except BaseException as error:  # whatever it is: this must never go on and run the script
         if parent.is_rank:
             raise
-        reason = error if isinstance(error, NotWarm) else f"the parent failed: {type(error).__name__}: {error}"
-        parent.note(f"ranks start plain: {reason}")
+        reason = error if isinstance(error, NotWarm) else f"the fork parent failed: {type(error).__name__}: {error}"
+        parent.note(f"not available, starting ranks normally: {reason}")
         os._exit(0)
 
 
@@ -91,7 +91,7 @@ class Parent:
         self.n_seen = 0
         self.known = set()
         if sys.version_info < (3, 8):
-            raise NotWarm(f"Python {sys.version_info[0]}.{sys.version_info[1]} does not tell what is imported, 3.8 does")
+            raise NotWarm(f"Python {sys.version_info[0]}.{sys.version_info[1]} is too old: expected 3.8 or later")
         self.take_fds()
         self.boot_env = dict(os.environb)
         self.watch_env(frozenset(hidden.encode().split(b",")))
@@ -182,7 +182,7 @@ class Parent:
                 gc.callbacks.remove(freeze)
         hidden = sorted({name.partition(".")[0] for name in set(sys.modules) - self.boot_modules} & self.own)
         if hidden:
-            raise NotWarm(f"the script's folder, or PYTHONPATH, has a '{hidden[0]}' of its own")
+            raise NotWarm(f"the script's directory or PYTHONPATH has its own module '{hidden[0]}'")
         return len(sys.modules) - n_before
 
     def may_load(self, name):
@@ -204,7 +204,7 @@ class Parent:
     def find_trouble(self):
         """What a rank would have done itself, and has not, or what cannot be forked."""
         if self.watched.asked:
-            return f"looks at {self.watched.asked} while it is imported"
+            return f"reads {self.watched.asked} while it is imported"
         if os.fstat(1).st_size > 0:
             return "writes something while it is imported"
         if os.getcwd() != self.cwd or os.umask(self.umask) != self.umask:
@@ -218,9 +218,9 @@ class Parent:
 
     def leave_out(self, name, trouble):
         """What is done cannot be undone: begin again, without it."""
-        self.note(f"'{name}' is left to the ranks: it {trouble}")
+        self.note(f"not preloading '{name}', each rank imports it: it {trouble}")
         if len(self.left_out) >= LEFT_OUT_MOST:
-            raise NotWarm(f"{LEFT_OUT_MOST} modules were left out already")
+            raise NotWarm(f"more than {LEFT_OUT_MOST} modules cannot be preloaded")
         for pid in find_children():
             os.kill(pid, SIGKILL)
             os.waitpid(pid, 0)
@@ -250,7 +250,8 @@ class Parent:
             between.append(pid)
         for pid in between:
             os.waitpid(pid, 0)
-        self.note(f"{self.n_prefork} processes with {n} imported modules are ready to become ranks; their parent is {os.getpid()}")
+        self.note(f"{self.n_prefork} processes with {n} imported modules are ready to become ranks; "
+                  f"the pid of the fork parent is {os.getpid()}")
 
     def be_between(self, version):
         """Who ends at once, so that the spawner becomes the preforked process's parent. It is told before."""

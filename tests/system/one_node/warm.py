@@ -75,7 +75,7 @@ class Warm(Job):
 
     def await_ready(self):
         """(the parent's pid, those of its preforked processes), once there are as many preforked processes as ranks."""
-        parent = int(self.await_said(r"are ready to become ranks; their parent is (\d+)")[1])
+        parent = int(self.await_said(r"are ready to become ranks; the pid of the fork parent is (\d+)")[1])
         ranks = {int(line.split()[1]) for line in self.ranks}
         return parent, [pid for pid in self.pythons() if pid not in ranks | {parent}]
 
@@ -240,7 +240,7 @@ class Restarts(unittest.TestCase):
         with Warm(self.folder, "--warm").begin() as job:
             parent, prefork = job.await_ready()
             os.kill(parent, signal.SIGKILL)
-            job.await_said("their parent was killed by signal 9")
+            job.await_said("starting ranks normally: the fork parent was killed by signal 9")
             await_true(lambda: not set(prefork) & set(job.processes()))
             job.fail()
             job.end_well(self)
@@ -266,7 +266,7 @@ class Restarts(unittest.TestCase):
             job.fail()
             said = job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
-            self.assertIn("has not as many processes ready", said)
+            self.assertIn("starts normally: the fork parent has too few processes ready", said)
 
     def test_a_parent_that_hangs_in_an_import_is_not_waited_for(self):
         env = self.package("endless", "import os, time\nif 'RANK' in dict(os.environ):\n    pass\nelse:\n"
@@ -280,14 +280,14 @@ class Restarts(unittest.TestCase):
     def left_out(self, text, reason, more_env=None):
         env = {**self.package("strange", text), **(more_env or {})}
         with Warm(self.folder, "--warm", imports="import strange", env=env).begin() as job:
-            job.await_said(f"'strange' is left to the ranks: it {reason}")
+            job.await_said(f"not preloading 'strange', each rank imports it: it {reason}")
             job.await_ready()
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])
 
     def test_a_package_that_asks_for_its_rank_is_left_to_the_ranks(self):
-        self.left_out("import os\nFIRST = os.environ.get('RANK') == '0'\n", "looks at RANK")
+        self.left_out("import os\nFIRST = os.environ.get('RANK') == '0'\n", "reads RANK")
 
     def test_a_package_that_writes_is_left_to_the_ranks(self):
         self.left_out("print('hello')\n", "writes something")
@@ -311,7 +311,7 @@ class Restarts(unittest.TestCase):
         self.package("strange/__init__", "")
         self.package("strange/part", "print('hello')\n")
         with Warm(self.folder, "--warm", imports="import strange.part", env={"PYTHONPATH": self.installed}).begin() as job:
-            job.await_said("'strange.part' is left to the ranks: it writes")
+            job.await_said("not preloading 'strange.part', each rank imports it: it writes")
 
     def test_a_file_of_the_users_that_hides_an_installed_one_forbids_it(self):
         env = self.package("theirs", "import hidden\n")
@@ -319,7 +319,7 @@ class Restarts(unittest.TestCase):
         with open(os.path.join(self.folder, "hidden.py"), "w", encoding="utf-8"):
             pass
         with Warm(self.folder, "--warm", imports="import theirs", env=env).begin() as job:
-            job.await_said("not available, starting ranks normally: the script's folder, or PYTHONPATH, has a 'hidden' of its own")
+            job.await_said("not available, starting ranks normally: the script's directory or PYTHONPATH has its own module 'hidden'")
             job.fail()
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
@@ -386,11 +386,11 @@ class NotPython(unittest.TestCase):
                 f.write("import os\nos.write(1, b'ran as ' + os.environ['RANK'].encode() + b'\\n')\n")
             code, out, err = run("-v", "--warm=start", "-n", "2", folder + "/s.py", env={"PYTHON_EXEC": python})
         self.assertEqual((code, sorted(out.splitlines())), (0, ["ran as 0", "ran as 1"]), err)
-        self.assertIn("their parent ended with exit status 70", err)
+        self.assertIn("starting ranks normally: the fork parent exited with status 70", err)
 
     def test_other_words_than_start_and_restarts_are_wrong_usage(self):
         code, _, err = run("--warm=always", "true")
-        self.assertEqual((code, "restarts and start" in err), (2, True), err)
+        self.assertEqual((code, "expected one of restarts, start" in err), (2, True), err)
 
 
 main()
