@@ -133,7 +133,7 @@ START_TEST(tensors_that_no_file_can_hold_are_refused)
     t.name = long_name;
     refuse(&t, 1, "longer than 1024 bytes");
     t.name = "\xff";
-    refuse(&t, 1, "no UTF-8");
+    refuse(&t, 1, "is not valid UTF-8");
     t.name = "";
     refuse(&t, 1, "'' is no name");
     t.name = "__metadata__";

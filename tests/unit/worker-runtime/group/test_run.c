@@ -80,7 +80,7 @@ START_TEST(state_that_is_added_after_a_model_is_refused_everywhere)
     struct ddp_group *world;
     ck_assert_int_eq(ddp_run(add_after_a_model, &found), 0);
     ck_assert_int_eq(found, DDP_EINVAL);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "'after' comes too late"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "'after' was added too late"));
     found = 0;
     ck_assert_int_eq(ddp_init(NULL, &world), 0);
     ck_assert_int_eq(add_after_a_model(world, &found), 0);
@@ -116,8 +116,7 @@ static int finalize_and_succeed(struct ddp_group *world, void *arg)
 START_TEST(a_function_that_finalizes_its_world_fails)
 {
     ck_assert_int_eq(ddp_run(finalize_and_succeed, NULL), DDP_EINVAL);
-    ck_assert_ptr_nonnull(
-        strstr(ddp_last_error(), "ddp_run: the function has called ddp_finalize()"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "ddp_run: the function called ddp_finalize()"));
 }
 END_TEST
 

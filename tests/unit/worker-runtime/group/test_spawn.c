@@ -141,7 +141,7 @@ static int finalize_and_succeed(struct ddp_group *g, void *arg)
 START_TEST(a_function_that_finalizes_its_world_fails)
 {
     ck_assert_int_eq(spawns[_i](finalize_and_succeed, 2, NULL), DDP_EINVAL);
-    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "the function has called ddp_finalize()"));
+    ck_assert_ptr_nonnull(strstr(ddp_last_error(), "the function called ddp_finalize()"));
 }
 END_TEST
 

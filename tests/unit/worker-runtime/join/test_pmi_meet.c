@@ -83,7 +83,8 @@ static const struct {
     const char *put, *error;
 } told[] = {
     {"other=x\n", "PMI: no such key: 'ddp-store'"},
-    {"ddp-store=!no_memory\n", "rank 0 cannot serve a store: no_memory"},
+    {"ddp-store=!out%20of%20memory:%20100%25_in_use%2\n",
+     "rank 0 cannot serve a store: out of memory: 100%_in_use%2"},
     {"ddp-store=\n", "invalid PMI value from rank 0 for the address of its store"},
     {"ddp-store=29400\n", "invalid PMI value from rank 0 for the address of its store"},
     {"ddp-store=0;" WORD ";10.0.0.1\n",

@@ -538,7 +538,7 @@ static int run_arguments(int rank, void *arg)
     RANK_CHECK(rank, ddp_alloc(g, (size_t)1 << 40, &p) == DDP_ENOMEM && p == x, "ddp_alloc");
     struct ddp_group *again;
     RANK_CHECK(rank, ddp_init(NULL, &again) == DDP_ESYSTEM, "a second group");
-    RANK_CHECK(rank, strstr(ddp_last_error(), "in the job already") != NULL, "text");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "has already joined the job") != NULL, "text");
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "nothing of this broke the group");
     ddp_free(g, NULL);
     ddp_finalize(g);

@@ -167,7 +167,7 @@ static int run_wrong_counts(int rank, void *arg)
         want[0] = 3; /* and rank 0 has 2 */
     int rc = ddp_all_to_all_v(g, in, give, out, want, DDP_UINT8, NULL);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    RANK_CHECK(rank, strstr(ddp_last_error(), "do not expect the counts") != NULL, "text");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "pass do not match") != NULL, "text");
     ddp_finalize(g);
     return 0;
 }
@@ -370,7 +370,7 @@ START_TEST(a_job_that_has_no_store_is_told_where_one_comes_from)
     ranks_init(&r, 4);
     for (int i = 0; i < 2; i++) /* local rank 0 looks, and tells */
         nodes_start_one(&r, &grids[1], i, run_without_store,
-                        "start ddp-rendezvous on one of the nodes");
+                        "check that the job's store runs there (MASTER_ADDR, MASTER_PORT)");
     ranks_expect_success(&r);
 }
 END_TEST
@@ -391,10 +391,11 @@ static int run_refused(int rank, void *arg)
 }
 
 static const char *const refusals[][3] = {
-    {"MASTER_ADDR", NULL, "MASTER_ADDR and MASTER_PORT do not say"},
-    {"MASTER_ADDR", NULL, "start ddp-rendezvous on one of the nodes"},
+    {"MASTER_ADDR", NULL, "MASTER_ADDR and MASTER_PORT are not set"},
+    {"MASTER_ADDR", NULL, "or run ddp-rendezvous and set both variables on all ranks"},
     {"MASTER_PORT", "70000", "invalid value '70000' for MASTER_PORT: expected a number"},
-    {"DDP_SOCKET_IFNAME", "nope0", "DDP_SOCKET_IFNAME 'nope0': there is no such network interface"},
+    {"DDP_SOCKET_IFNAME", "nope0",
+     "invalid value 'nope0' for DDP_SOCKET_IFNAME: no such network interface"},
     {"GROUP_WORLD_SIZE", "3", "the environment gives 3 nodes"},
 };
 
