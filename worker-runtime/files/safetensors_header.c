@@ -502,8 +502,8 @@ static int check_input(const struct ddp_safetensors_tensor *tensors, size_t n,
         code = check_string(tensors[i].name, DDP_SAFETENSORS_MAX_NAME, "a tensor's name", err);
         if (code == 0 &&
             (tensors[i].name[0] == '\0' || strcmp(tensors[i].name, "__metadata__") == 0))
-            code =
-                co_fail(err, -EINVAL, "invalid tensor name '%s': it is reserved", tensors[i].name);
+            code = co_fail(err, -EINVAL, "invalid tensor name '%s': it is %s", tensors[i].name,
+                           tensors[i].name[0] == '\0' ? "empty" : "reserved");
     }
     for (size_t i = 0; i < n_texts && code == 0; i++) {
         code = check_string(texts[i].key, DDP_SAFETENSORS_MAX_NAME, "a key", err);

@@ -135,9 +135,9 @@ START_TEST(tensors_that_no_file_can_hold_are_refused)
     t.name = "\xff";
     refuse(&t, 1, "is not valid UTF-8");
     t.name = "";
-    refuse(&t, 1, "'' is no name");
+    refuse(&t, 1, "invalid tensor name '': it is empty");
     t.name = "__metadata__";
-    refuse(&t, 1, "is no name");
+    refuse(&t, 1, "invalid tensor name '__metadata__': it is reserved");
     t = good;
     t.dtype = -1;
     refuse(&t, 1, "invalid value -1 for dtype");
@@ -147,11 +147,11 @@ START_TEST(tensors_that_no_file_can_hold_are_refused)
     t = good;
     t.n_dims = 2;
     t.shape[0] = t.shape[1] = SIZE_MAX / 2;
-    refuse(&t, 1, "more elements than memory can hold");
+    refuse(&t, 1, "exceed the address space");
     t = good;
     t.data = NULL;
     refuse(&t, 1, "has data NULL");
-    refuse(twice, 2, "there twice");
+    refuse(twice, 2, "duplicate tensor name 'a'");
 }
 END_TEST
 
