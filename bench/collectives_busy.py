@@ -80,7 +80,7 @@ def main():
         libraries = contestants.contestants(args.n, args.build, folder)
         means = measure(args, libraries)
     head = ["library", "bytes", "idle us", "busy us", "busy / idle"]
-    text = f"{args.n} ranks; means of calls one behind the other for {args.seconds:g} s. In brackets the goal.\n\n"
+    text = f"{args.n} ranks; means of calls one after the other for {args.seconds:g} s. In brackets the goal.\n\n"
     results.report("collectives_busy", text + results.table(head, rows_of(means, libraries)), load)
 
 

@@ -96,7 +96,7 @@ def main():
             low, median = results.spread(values)
             rows.append([way, name, len(values), f"{low:.0f}", f"{median:.0f}", f"{median / floor:.2f}"])
     results.report("output", results.table(["", "writes", "runs", "min CPU ms", "median CPU ms", "median / cat"], rows)
-                   + f"\n\n{a.ranks} ranks, {a.lines} lines of 100 bytes each. ddprun writes each byte twice: behind "
+                   + f"\n\n{a.ranks} ranks, {a.lines} lines of 100 bytes each. ddprun writes each byte twice: after "
                    "its prefix, and into a log file.", load)
 
 

@@ -234,7 +234,7 @@ def main():
     head = ["load", "server", "runs", "mean a second", "best", "server CPU us each", "mean / torch, libuv"]
     text = "\n\n".join([
         "Where DNS answers:", results.table(head, rows_of(answers["figures"])),
-        f"A get beside {IDLE_FOR_LATENCY} silent clients; memory per silent client (of {IDLE_FOR_MEMORY}) and "
+        f"A get with {IDLE_FOR_LATENCY} silent clients connected; memory per silent client (of {IDLE_FOR_MEMORY}) and "
         f"per key (of {KEYS}, 16 bytes with a value of 64):",
         results.table(["server", "p50 us", "p99 us", "max us", "bytes per client", "bytes per key"],
                       latency_rows(answers)),

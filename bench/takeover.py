@@ -108,14 +108,14 @@ def main():
     nodes = [repeat("is killed", lose_leader, signal.SIGKILL),
              repeat("leaves (SIGTERM)", lose_leader, signal.SIGTERM),
              repeat("is stopped (SIGSTOP)", lose_leader, signal.SIGSTOP)]
-    away = [repeat("is stopped, goes on", lose_etcd, Etcd.stop, Etcd.go_on),
+    away = [repeat("is stopped, continues", lose_etcd, Etcd.stop, Etcd.go_on),
             repeat("is killed, restarted", lose_etcd, Etcd.kill, Etcd.start),
             repeat("is killed, restarted without its data", lose_etcd, Etcd.kill, restart_without_data)]
     results.report("takeover",
-                   results.table(["the node with the roster", "next leader, ms", "next generation, ms", "ranks lived until then"],
+                   results.table(["the coordinator's node", "next leader, ms", "next generation, ms", "surviving ranks"],
                                  nodes) + "\n\n" +
-                   results.table([f"etcd, away for {ARGS.away_s:.0f} s", "said after, ms", "said to be back after, ms",
-                                  "ranks lived"], away), load)
+                   results.table([f"etcd, away for {ARGS.away_s:.0f} s", "outage reported, ms", "return reported, ms",
+                                  "surviving ranks"], away), load)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def describe_starts(outcomes, n):
     seconds = {name: median([t for t, _ in of]) for name, of in outcomes.items()}
     ratio = seconds["torchrun"] / seconds["ddprun --warm=start"]
     return (f"From the start of {n} ranks to the first step of all, and the job's memory then (the sum of PSS; with "
-            "--warm=start the parent and the forks that wait included):\n\n"
+            "--warm=start it includes the fork parent and the preforked processes):\n\n"
             + results.table(["launcher", "starts", "min s", "median s", "MB"], rows)
             + f"\n\n`ddprun --warm=start` is {ratio:.1f} times as fast as torchrun (medians).")
 
