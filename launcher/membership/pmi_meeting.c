@@ -199,8 +199,11 @@ static int agree(struct pmi1_client *c, const struct pmi_place *p,
 {
     char text[PMI1_VALUE_BYTES], key[32], value[16];
     int rc = pmi1_client_barrier(c, deadline_ms, err)
-        ?: pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err)
-        ?: pmi_bootstrap_read(text, ret, err);
+                 ?: pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err);
+    if (rc == 0) {
+        pmi1_restore_failure(text);
+        rc = pmi_bootstrap_read(text, ret, err);
+    }
     explicit_bzero(text, sizeof text);
     if (rc == 0 && p->rank > 0) {
         snprintf(key, sizeof key, KEY "-%u", p->rank);

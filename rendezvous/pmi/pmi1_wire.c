@@ -94,10 +94,28 @@ int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int m
 
 void pmi1_print_failure(const struct co_error *why, char ret_value[PMI1_VALUE_BYTES])
 {
-    snprintf(ret_value, PMI1_VALUE_BYTES, "!%s", why->text);
-    for (char *c = ret_value; *c != '\0'; c++)
-        if (*c <= ' ' || *c == 0x7f)
-            *c = '_';
+    size_t at = 0;
+    ret_value[at++] = '!';
+    for (const char *c = why->text; *c != '\0' && at + sizeof "%20" <= PMI1_VALUE_BYTES; c++)
+        if (*c == ' ' || *c == '%')
+            at = (size_t)(stpcpy(ret_value + at, *c == ' ' ? "%20" : "%25") - ret_value);
+        else
+            ret_value[at++] = (char)(*c < ' ' || *c == 0x7f ? '_' : *c);
+    ret_value[at] = '\0';
+}
+
+void pmi1_restore_failure(char *value)
+{
+    if (value[0] != '!')
+        return;
+    char *to = value;
+    for (const char *from = value; *from != '\0';) {
+        const bool is_blank = strncmp(from, "%20", 3) == 0;
+        const bool is_escaped = is_blank || strncmp(from, "%25", 3) == 0;
+        *to++ = (char)(is_blank ? ' ' : *from);
+        from += is_escaped ? 3 : 1;
+    }
+    *to = '\0';
 }
 
 int pmi1_next_line(const uint8_t *bytes, size_t len, size_t *ret_len, struct co_error *err)

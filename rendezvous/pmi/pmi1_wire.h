@@ -49,8 +49,12 @@ bool pmi1_says(const struct pmi1_line *line, const char *name, const char *value
 int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int max, int *ret,
                   struct co_error *err);
 
-/* A failure as a value, for whoever waits for another one: '!' and its text without blanks. */
+/* A failure as a value, for the ranks that wait for another one: '!' and its text, in which "%20"
+ * stands for a blank and "%25" for '%'. */
 void pmi1_print_failure(const struct co_error *why, char ret_value[PMI1_VALUE_BYTES]);
+
+/* Restore the blanks and '%' of such a value in place. Other values stay as they are. */
+void pmi1_restore_failure(char *value);
 
 /* The next line of a stream: its length without the newline.
  *

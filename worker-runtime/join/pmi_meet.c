@@ -179,6 +179,7 @@ static int hear_meeting(struct pmi1_client *c, struct meeting *m, uint64_t deadl
     int rc = pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err);
     if (rc < 0)
         return rc;
+    pmi1_restore_failure(text);
     if (text[0] == '!')
         return co_fail(err, -EIO, "rank 0 cannot serve a store: %.400s", text + 1);
     m->n_addresses = 0;
