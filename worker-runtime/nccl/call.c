@@ -210,7 +210,7 @@ int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error
     if (result == cudaSuccess)
         result = cudaStreamIsCapturing(stream, &status);
     if (nccl_map_is_of_capture(result))
-        return nccl_map_cuda("a stream in the capture of a graph", result, err);
+        return nccl_map_cuda("cannot query whether a graph is captured on the stream", result, err);
     if (result != cudaSuccess)
         cudaGetLastError(); /* of work before: what comes next has it, and breaks the job */
     if (status == cudaStreamCaptureStatusInvalidated)

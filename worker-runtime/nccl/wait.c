@@ -104,7 +104,7 @@ static int stream_ask(const struct device *d, cudaStream_t stream, struct co_err
     if (state == cudaSuccess || state == cudaErrorNotReady)
         return state == cudaSuccess;
     return nccl_map_cuda(nccl_map_is_of_capture(state)
-                             ? "a wait in the capture of a graph, on this stream or another"
+                             ? "cannot wait while a graph is captured on this stream or another"
                              : "the work on a stream",
                          state, err);
 }
