@@ -170,7 +170,7 @@ class Mnist(unittest.TestCase):
         for options in (["--amp", "O1"], ["--zero1"], ["--pipeline"]):
             job = Job(["--device", "cuda", *options])
             self.assertEqual(job.status, 2, job.said)
-            self.assertIn("--device goes without", job.said)
+            self.assertIn("mnist: --device cannot be used with --amp, --zero1 or --pipeline\n", job.said)
 
 
 if __name__ == "__main__":

@@ -394,11 +394,11 @@ static int run_refused(int rank, void *arg)
     GPU_CHECK(rank, cudaStreamCreate(&stream));
     float *gpu = gpu_copy_of(rank, plain, sizeof plain, stream);
     expect(rank, ddp_all_reduce(g, plain, plain, 4, DDP_FLOAT32, DDP_SUM, stream), DDP_EINVAL,
-           "is not memory of a GPU");
+           "is not GPU memory and not known to CUDA");
     expect(rank, ddp_all_reduce(g, gpu, gpu, 1, DDP_INT32, DDP_BAND, stream), DDP_EUNSUPPORTED,
-           "no operation on bits");
+           "NCCL does not support DDP_BAND and DDP_BOR");
     expect(rank, ddp_all_reduce_checked(g, gpu, gpu, 4, DDP_FLOAT32, DDP_SUM, stream, &found),
-           DDP_EUNSUPPORTED, "not finite");
+           DDP_EUNSUPPORTED, "the check for non-finite values is not supported with a stream");
     expect(rank, ddp_all_reduce(g, gpu, gpu, 4, (enum ddp_dtype)99, DDP_SUM, stream), DDP_EINVAL,
            "invalid value 99 for dtype");
     GPU_CHECK(rank, cudaSetDevice(7));
@@ -446,7 +446,7 @@ static int run_no_driver(int rank, void *arg)
     float x = 1;
     struct ddp_group *g = rank_init(rank, 60000);
     expect(rank, ddp_all_reduce(g, &x, &x, 1, DDP_FLOAT32, DDP_SUM, &x), DDP_EUNSUPPORTED,
-           "no CUDA driver is loaded here (libcuda.so.1)");
+           "cannot load the CUDA driver (libcuda.so.1)");
     RANK_CHECK(rank, ddp_all_reduce(g, &x, &x, 1, DDP_FLOAT32, DDP_SUM, NULL) == 0, "on CPUs");
     ddp_finalize(g);
     return 0;

@@ -88,7 +88,8 @@ static int run_ended_early(int rank, void *arg)
     cudaGetLastError();
     if (graph != NULL)
         GPU_CHECK(rank, cudaGraphDestroy(graph));
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
+    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL,
+           "cannot be called while a graph is captured");
     expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "ended before ddp_model_sync()");
     expect_whole(&n);
     return 0;
@@ -142,14 +143,15 @@ static int run_misplaced(int rank, void *arg)
     cudaGraphExec_t exec = capture(&n);
     expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no graph with a step of the model");
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "a plain step has begun");
+    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "a step without a graph has begun");
     for (size_t i = 0; i < 3; i++)
         RANK_CHECK(rank, ddp_model_ready(n.gpu_model, i) == 0, "ready");
     RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "that step goes on");
     expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no graph with a step of the model");
     begin_capture(&n);
-    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
-    expect(rank, ddp_join(n.gpu_model), DDP_EINVAL, "in the capture of a graph");
+    expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL,
+           "cannot be called while a graph is captured");
+    expect(rank, ddp_join(n.gpu_model), DDP_EINVAL, "cannot be called while a graph is captured");
     drop_capture(&n);
     RANK_CHECK(rank, replay(&n, exec) == 0, "%s", ddp_last_error());
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
@@ -173,8 +175,9 @@ static int run_incomplete(int rank, void *arg)
     begin_capture(&n);
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 2) == 0, "ready");
-    expect(rank, ddp_model_ready(n.gpu_model, 2), DDP_EINVAL, "was said to be ready before");
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "was said to be ready before");
+    expect(rank, ddp_model_ready(n.gpu_model, 2), DDP_EINVAL,
+           "was already marked ready in this step");
+    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "was already marked ready in this step");
     drop_capture(&n);
     expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no step of the model was captured");
     expect_whole(&n);
@@ -201,7 +204,7 @@ static int run_spoiled(int rank, void *arg)
             RANK_CHECK(rank, ddp_model_ready(n.gpu_model, i) == 0, "ready");
     RANK_CHECK(rank, cudaStreamQuery(n.stream) == cudaErrorStreamCaptureUnsupported, "query");
     ddp_model_ready(n.gpu_model, 0);
-    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "CUDA has given up the capture");
+    expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "CUDA invalidated the capture");
     RANK_CHECK(rank, cudaStreamEndCapture(n.stream, &graph) == cudaErrorStreamCaptureInvalidated,
                "the end");
     RANK_CHECK(rank, graph == NULL, "no graph");
@@ -267,7 +270,8 @@ static int run_beside(int rank, void *arg)
     GPU_CHECK(rank, cudaStreamCreate(&other));
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     GPU_CHECK(rank, cudaStreamBeginCapture(other, cudaStreamCaptureModeGlobal));
-    expect(rank, ddp_stream_wait(n.g, n.stream, 0), DDP_EINVAL, "in the capture of a graph");
+    expect(rank, ddp_stream_wait(n.g, n.stream, 0), DDP_EINVAL,
+           "cannot wait while a graph is captured on this stream or another");
     expect(rank, ddp_model_sync(n.gpu_model), DDP_EINVAL, "on this stream or another");
     cudaStreamEndCapture(other, &graph);
     cudaGetLastError();
