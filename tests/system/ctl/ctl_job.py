@@ -40,7 +40,7 @@ class Seeing(unittest.TestCase):
             self.assertEqual(len(re.findall("hello$", out, re.M)), 3)
             code, out, _ = ctl(job, "status", "--start", *TIMEOUT)
             self.assertEqual(code, 0)
-            self.assertIn("the last one: rank", out)
+            self.assertIn("  last: rank", out)
 
     def test_a_stopped_rank_and_a_stopped_ddprun_are_seen(self):
         with Job("-n", "2", RANK, "pid", "wait") as job:
@@ -136,7 +136,7 @@ class Steering(unittest.TestCase):
             self.assertEqual([r["restarts"] for r in node["ranks"]], [1, 1])
             self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
             _, _, err = job.end()
-            self.assertIn(b"all ranks are started again, as was asked; restart 1", err)
+            self.assertIn(b"restarting all ranks as requested; restart 1", err)
 
 
 # As torch's scripts do behind their imports; rank 1 comes last, and through a shell.
@@ -166,7 +166,7 @@ class Start(unittest.TestCase):
             text = ctl(job, "status", "--start", *TIMEOUT)[1]
             self.assertRegex(text, r"(?m)^  RANK +EXEC +IMPORT +RENDEZVOUS +INIT +FIRST STEP$")
             (met,) = set(re.findall(r"(?m)^     [01] +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +- +-$", text))
-            self.assertRegex(text, r"(?m)^  the slowest one: rank 1 reached the rendezvous [0-9.]+ s after the first one$")
+            self.assertRegex(text, r"(?m)^  slowest: rank 1 reached the rendezvous [0-9.]+ s after the first one$")
             self.assertIn(f"  last: rank 1 reached the rendezvous after {met}\n", text)
 
 

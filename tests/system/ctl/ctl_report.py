@@ -79,7 +79,7 @@ class Pages(unittest.TestCase):
         self.assertIn("Job " + NAME, page.texts)
         self.assertEqual(page.tags.count("rect"), 8)  # four ranks, twice
         whole = " ".join(page.texts)
-        self.assertIn("It ended with exit status 139", whole)
+        self.assertIn("Failed with exit status 139", whole)
         self.assertEqual(whole.count("killed by SIGSEGV"), 2)
         self.assertEqual(whole.count("rank 2 failed: stopping its peers"), 4)  # in the picture and in the list
         self.assertIsNone(re.search(r"https?:|url\(|@import", text))
@@ -91,7 +91,7 @@ class Pages(unittest.TestCase):
             await_running(job)
             code, text, err = ctl(job, "report", *TIMEOUT)
             self.assertEqual(code, 0, err)
-            self.assertIn("It had not ended", " ".join(Page(text).texts))
+            self.assertIn("Still running, or outcome unknown", " ".join(Page(text).texts))
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_running(job)
@@ -122,7 +122,7 @@ class Pages(unittest.TestCase):
             self.assertEqual(code, 1)
             code, _, err = report(os.path.join(folder, "nothing"))
             self.assertEqual(code, 1)
-            self.assertIn("there is no job", err)
+            self.assertIn("no such job: ", err)
 
 
 def read_png(path):
@@ -162,7 +162,7 @@ class InABrowser(unittest.TestCase):
             # as the browser understood it: all runs in the picture, the tables outside of it
             self.assertEqual(len(re.findall(r"<rect class=\"fate-", dom)), 8, dom)
             self.assertRegex(dom, r"(?s)</svg>.*<table id=\"failures\">.*<table id=\"events\">")
-            self.assertIn("rank 1 hangs (missing): the others wait in all_reduce #", dom)
+            self.assertIn("rank 1 hangs (missing): its peers wait in all_reduce #", dom)
             self.assertNotIn("Refused to", done.stderr)  # what the page's policy keeps out
             picture = os.path.join(folder, "page.png")
             done = self.browse(folder, f"--screenshot={picture}", "file://" + page)

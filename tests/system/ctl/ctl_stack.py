@@ -64,7 +64,7 @@ class CPrograms(unittest.TestCase):
                 for stage in "started_ms", "came_ms", "joined_ms", "first_step_ms":
                     self.assertGreaterEqual(rank[stage], 0)
             self.assertRegex(ctl(job, "status", "--start", *TIMEOUT)[1],
-                             r"(?m)^  the last one: rank [0-2] completed its first step after ")
+                             r"(?m)^  last: rank [0-2] completed its first step after ")
             self.assertIn("LAST CALL", ctl(job, "status", *TIMEOUT)[1])
 
     @unittest.skipUnless(GDB, "gdb is not installed; install it")
@@ -138,7 +138,7 @@ class Scripts(unittest.TestCase):
             job.hear(1)
             await_running(job)
             (rank,) = stacks(job, "0", "-n", "-s", "USR1")
-            self.assertIn(f"what it wrote is in {folder}", rank["note"])
+            self.assertIn(f"its output is in {folder}", rank["note"])
 
 
 class FlightRecorder(unittest.TestCase):
@@ -159,7 +159,7 @@ class FlightRecorder(unittest.TestCase):
         with tempfile.TemporaryDirectory() as logs, self.job("--log-dir", logs) as (job, _):
             code, out, err = ctl(job, "stack", "all", "-n")
             self.assertEqual(code, 0, err)
-            self.assertRegex(out, r"(?m)^  dumps of 2 ranks; where they differ is said by\n"
+            self.assertRegex(out, r"(?m)^  dumps of 2 ranks; to compare them, run\n"
                                   rf"    python -m torch\.distributed\.flight_recorder\.fr_trace {logs}/")
             (folder,) = glob.glob(logs + "/*/attempt_0/flight_recorder")
             for rank in "01":

@@ -123,7 +123,7 @@ class StoreTest(unittest.TestCase):
             s.listen()  # and never answers
             done = self.run_ctl("store", "get", "-t", "100ms", "-e", f"127.0.0.1:{port}", "k")
             self.assertEqual(done.returncode, 69)
-            self.assertIn(b"did not answer in time", done.stderr)
+            self.assertIn(b"timed out waiting for the store to answer", done.stderr)
 
     def test_wrong_usage_is_2(self):
         for words in [], ["stroe"], ["store"], ["store", "get"], ["--nope"], ["store", "set", "-x", "k", "v"]:

@@ -83,7 +83,7 @@ class InATerminal(unittest.TestCase):
             terminal = self.open(job)
             terminal.await_screen(r"(?m)^ +7 +\d+ +running")
             terminal.tmux("resize-window", "-x", "40", "-y", "8")
-            screen = terminal.await_screen(r"(?m)^\.\.\. \d+ lines more$")
+            screen = terminal.await_screen(r"(?m)^\.\.\. \d+ more lines$")
             lines = screen.rstrip("\n").split("\n")
             self.assertLessEqual(len(lines), 8)
             self.assertLessEqual(max(map(len, lines)), 40)
@@ -117,7 +117,7 @@ class ElseWhere(unittest.TestCase):
     def test_what_is_no_terminal_is_said(self):
         done = subprocess.run([DDPCTL, "top"], stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stdout), (74, b""))
-        self.assertIn(b"try --once", done.stderr)
+        self.assertIn(b"stdin and stdout are not terminals; use --once", done.stderr)
 
     def test_a_signal_leaves_the_terminal_as_it_was(self):
         ours, theirs = pty.openpty()

@@ -60,7 +60,7 @@ class Stopped(unittest.TestCase):
                 b.signal(signal.SIGCONT)
                 self.start(a, b)
                 b.read_until("ddprun: note: this ddprun was suspended for ")
-                b.read_until(": its lease was over, and all ranks of this node were killed; generation 3: 2 nodes, 2 ranks\n")
+                b.read_until(": its lease expired, and all ranks on this node were killed; generation 3: 2 nodes, 2 ranks\n")
                 end(self, b, a)
 
     def test_the_node_that_has_the_roster(self):
@@ -257,7 +257,7 @@ class Descriptors(unittest.TestCase):
                 if code != 0:
                     n_refused += 1
                     self.assertEqual(code, 70)
-                    found = re.search(rb"^ddprun: error: 4 ranks on this node need (\d+) open files, and the hard limit is %d: raise "
+                    found = re.search(rb"^ddprun: error: 4 ranks on this node need (\d+) open files, but the hard limit is %d; raise "
                                       rb"it as root with 'ulimit -n (\d+)'\n$" % limit, err)
                     self.assertIsNotNone(found, err)
                     self.assertGreater(int(found[1]), limit)
@@ -268,7 +268,7 @@ class Descriptors(unittest.TestCase):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         code, _, err = run("-p", "4", RANK, "exit", "0",
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, hard)))
-        found = re.search(r"^ddprun: error: 4 ranks on this node need (\d+) open files, and the soft limit is 20: raise it with "
+        found = re.search(r"^ddprun: error: 4 ranks on this node need (\d+) open files, but the soft limit is 20; raise it with "
                           r"'ulimit -Sn (\d+)'$", err, re.MULTILINE)
         self.assertEqual(code, 70)
         self.assertIsNotNone(found, err)

@@ -262,7 +262,7 @@ class Faults(unittest.TestCase):
         os.close(fd)
 
     def test_a_guest_that_stalls(self):
-        for sent, said in ((b"", "does not answer the greeting"), (struct.pack("<I", 100) + b"x", "stopped in the middle of a frame")):
+        for sent, said in ((b"", "timed out waiting for the peer's answer to the handshake"), (struct.pack("<I", 100) + b"x", "timed out waiting for the rest of a frame")):
             with jobs_daemon("--mid-frame-timeout", "100ms") as daemon, Guest(daemon) as guest:
                 if sent:
                     guest.greet()

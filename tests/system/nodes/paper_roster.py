@@ -85,7 +85,7 @@ class OrderedNode(unittest.TestCase):
         lines = [line.split() for line in out.splitlines()]
         self.assertEqual({line[0] for line in lines}, {"0", "1"})
         self.assertEqual(len({line[1] for line in lines}), 2)
-        self.assertRegex(err, r"ddprun: error: rank 0 on own: exit status 3, [0-9.]+ s after its start; "
+        self.assertRegex(err, r"ddprun: note: rank 0 on own: exit status 3, [0-9.]+ s after its start; "
                               r"generation 1: 2 nodes, 4 ranks\n")
         self.assertRegex(err, r"ddprun: error: rank 0 failed: exit status 3.*\n  host .*, local rank 0")
         self.assertIn("rank 1: stopped by ddprun (SIGTERM)", err)
@@ -185,7 +185,7 @@ class OrderedNode(unittest.TestCase):
         with Node("2:2", "-n", "1", RANK, *UP, env={"NODE_TIMEOUT_MS": "50"}) as node:
             code, _, err = node.finish()
         self.assertEqual(code, 69)
-        self.assertIn("1 of at least 2 nodes", err)
+        self.assertIn("waiting for nodes: 1 of at least 2 have joined", err)
 
     def test_what_cannot_be_executed_ends_the_job_at_once(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -115,7 +115,7 @@ class Failing(unittest.TestCase):
     def test_a_port_file_that_cannot_be_written_is_73(self):
         code, _, err = run("--bind", "127.0.0.1:0", "--port-file", "/nonexistent/ports")
         self.assertEqual(code, 73)
-        self.assertIn("the ports: cannot write /nonexistent/ports: No such file or directory", err)
+        self.assertIn("--port-file: cannot write /nonexistent/ports: No such file or directory", err)
 
     def test_help_and_version_go_to_stdout(self):
         code, out, err = run("--help")
