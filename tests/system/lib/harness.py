@@ -69,6 +69,14 @@ class Job:
         self.process.wait(DEADLINE_S)
         kill_all(self.processes())  # one of them may hold the pipes open that communicate() reads to their ends
         try:
+            self.close_output()
+            if failure is None:
+                check_files(self.args, self.cwd)  # what it has written to --events and --report
+        finally:
+            shutil.rmtree(self.dir)
+
+    def close_output(self):
+        try:
             self.process.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"a process without the job's mark holds its output open after {DEADLINE_S:g} s") from error
@@ -76,11 +84,6 @@ class Job:
             for stream in filter(None, (self.process.stdout, self.process.stderr)):
                 stream.close()
             os.close(self.fifo_fd)
-        try:
-            if failure is None:
-                check_files(self.args, self.cwd)  # what it has written to --events and --report
-        finally:
-            shutil.rmtree(self.dir)
 
     def signal(self, sig):
         self.process.send_signal(sig)
