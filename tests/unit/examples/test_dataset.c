@@ -114,8 +114,8 @@ START_TEST(a_part_of_a_data_set_is_not_completed_with_other_images)
     unlink(path);
     ck_assert_int_eq(dataset_prepare(directory, 10, 10, 9, &drawn, &why), -1);
     snprintf(want, sizeof(want),
-             "'%s' has %s, but not %s[.gz]: complete the data set, or name an empty directory to "
-             "have one drawn",
+             "'%s' has %s, but not %s[.gz]: complete the dataset, or use an empty directory to "
+             "generate one",
              directory, names[2], names[3]);
     ck_assert_str_eq(why.text, want);
 }
@@ -124,7 +124,8 @@ END_TEST
 START_TEST(a_directory_that_cannot_be_made_or_written_is_named)
 {
     ck_assert_int_eq(dataset_prepare("/dev/null/data", 10, 10, 9, &drawn, &why), -1);
-    ck_assert_str_eq(why.text, "cannot make the data directory '/dev/null/data': Not a directory");
+    ck_assert_str_eq(why.text,
+                     "cannot create the data directory '/dev/null/data': Not a directory");
     ck_assert_int_eq(dataset_prepare("/dev/null", 10, 10, 9, &drawn, &why), -1);
     ck_assert_str_eq(why.text, "cannot write '/dev/null/train-images-idx3-ubyte': Not a directory");
 }
@@ -170,13 +171,13 @@ END_TEST
 START_TEST(images_of_another_size_are_refused)
 {
     check_refused(2, (uint32_t[]){10, 28, 27}, 3,
-                  "images of 28 x 27 pixels, the network takes 28 x 28");
+                  "images of 28 x 27 pixels: the network expects 28 x 28");
 }
 END_TEST
 
 START_TEST(labels_above_nine_are_refused)
 {
-    check_refused(3, (uint32_t[]){10}, 1, "label 0 is 10, not 0 .. 9");
+    check_refused(3, (uint32_t[]){10}, 1, "label 0 is 10: expected 0 to 9");
 }
 END_TEST
 

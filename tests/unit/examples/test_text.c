@@ -48,11 +48,11 @@ START_TEST(what_cannot_be_read_is_named)
     ck_assert_int_eq(text_read(none, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "none': No such file"));
     ck_assert_int_eq(text_read(device, 1, &t, &why), -1);
-    ck_assert_ptr_nonnull(strstr(why.text, "'/dev/null' is neither"));
+    ck_assert_ptr_nonnull(strstr(why.text, "cannot read '/dev/null': not a file or directory"));
     ck_assert_int_eq(truncate((write_file("huge", ""), folder_path("huge")), 1L << 31), 0);
     const char *huge[] = {folder_path("huge")};
     ck_assert_int_eq(text_read(huge, 1, &t, &why), -1);
-    ck_assert_ptr_nonnull(strstr(why.text, "more than"));
+    ck_assert_ptr_nonnull(strstr(why.text, "huge' exceeds the maximum of "));
 }
 END_TEST
 
