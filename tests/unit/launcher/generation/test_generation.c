@@ -171,7 +171,7 @@ START_TEST(only_the_nodes_of_the_generation_are_let_in)
     reach.host = host;
     ck_assert_int_eq(open_store(), 0);
     ck_assert(!serves(host));
-    ck_assert_msg(strstr(refused, "is not allowed") != NULL, "%s", refused);
+    ck_assert_msg(strstr(refused, "refused: its address is not in --allow") != NULL, "%s", refused);
     generation_close_store(&g);
     reach.allowed = &own[i];
     reach.n_allowed = 1;

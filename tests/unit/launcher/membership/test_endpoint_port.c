@@ -69,7 +69,8 @@ START_TEST(it_is_no_store_itself)
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     ck_assert_int_eq(write(fd, "\x0d\xef\xcd\xab\x3c", 5), 5); /* as a client of a store begins */
     AWAIT(a->n_notes == 1);
-    ck_assert_msg(strstr(a->note, "there is none at this port") != NULL, "%s", a->note);
+    ck_assert_msg(strstr(a->note, "refused: a store client, but this port serves no store") != NULL,
+                  "%s", a->note);
     close(fd);
 }
 END_TEST

@@ -82,7 +82,7 @@ START_TEST(where_one_is_required_the_job_does_not_begin_without)
     w->require_token = true;
     ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
     ck_assert_int_eq(err.code, -EACCES);
-    ck_assert(strstr(err.text, "--require-token: there is no token") == err.text);
+    ck_assert(strstr(err.text, "--require-token: no token: create one") == err.text);
     ck_assert_ptr_null(line);
     setenv("DDP_TOKEN", TOKEN, 1);
     ck_assert_int_eq(secret_find(w, &line, &err), 0);

@@ -352,7 +352,7 @@ START_TEST(a_refused_system_call_is_explained)
     begin(2);
     step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EPERM,
                                    .empty = true});
-    check("ddprun: cannot start rank 0: Operation not permitted\n"
+    check("ddprun: error: cannot start rank 0: Operation not permitted\n"
           "  ddprun needs memfd_create(2) and clone(2): a seccomp filter or the kernel refuses one "
           "of them\n");
 }
@@ -481,16 +481,17 @@ END_TEST
 
 START_TEST(where_nothing_ran_no_rank_is_talked_about)
 {
-    const struct member_end end = {.exit_code = 69,
-                                   .by_roster = true,
-                                   .outcome = MESSAGE_MISSING,
-                                   .rank = MESSAGE_NO_RANK,
-                                   .text = "1 of at least 2 nodes are here after 600 s"};
+    const struct member_end end = {
+        .exit_code = 69,
+        .by_roster = true,
+        .outcome = MESSAGE_MISSING,
+        .rank = MESSAGE_NO_RANK,
+        .text = "timed out after 600 s waiting for nodes: 1 of at least 2 have joined"};
     create(&(struct supervisor_limits){.n_ranks = 2, .window = 2, .has_others = true});
     job = (struct report_job){0};
     r.job = &job;
     end_job(&end);
-    check("ddprun: error: 1 of at least 2 nodes are here after 600 s\n");
+    check("ddprun: error: timed out after 600 s waiting for nodes: 1 of at least 2 have joined\n");
 }
 END_TEST
 
