@@ -43,9 +43,9 @@ class Node:
 class Training:
     """What is running. Use as a context: its end leaves no process."""
 
-    def __init__(self, place, build, n_hosts, n_local, text):
+    def __init__(self, place, build, n_hosts, n_local, texts):
         self.place, self.build, self.n_hosts, self.n_local = place, build, n_hosts, n_local
-        self.text = text
+        self.texts = texts
         self.folder = tempfile.TemporaryDirectory(prefix="ddprun-demo.", dir=place.folder)
         self.mark = f"DEMO_MARK={secrets.token_hex(8)}."
         self.lines = queue.SimpleQueue()
@@ -103,7 +103,7 @@ class Training:
             "--local-addr", self.place.address(host), "--token-file", self.path("token"),
             os.path.join(self.build, "examples/chargpt"), "--layers", "2", "--width", "64", "--context", "64",
             "--batch", str(batch * math.ceil(24 / batch)), "--steps", str(N_STEPS), "--print-every", "1", "--test-every", "0",
-            self.text], f"log.{host}", stdout=subprocess.PIPE)
+            *self.texts], f"log.{host}", stdout=subprocess.PIPE)
         self.nodes[host] = Node(host, process, mark)
         reader = threading.Thread(target=self.read, args=(process.stdout,), daemon=True)
         reader.start()
