@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 small="--layers 2 --width 32 --heads 2 --context 32 --batch 12 --print-every 0 --test-every 0"
-cat "$(dirname "$0")"/*.sh "$(dirname "$0")"/../*.py >"$work/text" # of some 100 KiB, and always there
+cat "$(dirname "$0")"/*.sh "$(dirname "$0")"/../one_node/*.py >"$work/text" # of some 100 KiB, and always there
 
 # train N FILE ARG...: train the double build on N ranks, keep the losses.
 train() {
