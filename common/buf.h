@@ -22,15 +22,15 @@ static inline const uint8_t *co_buf_bytes(const struct co_buf *b)
     return b->data != NULL ? b->data + b->start : NULL; /* NULL + 0 is undefined in C */
 }
 
-/* Make room for n more bytes at the end and lend it; NULL without memory. co_buf_added() says how
- * many of them were written. */
+/* Reserve space for n more bytes at the end and lend it; NULL: out of memory. co_buf_added() takes
+ * how many of them were written. */
 uint8_t *co_buf_room(struct co_buf *b, size_t n);
 void co_buf_added(struct co_buf *b, size_t n);
 
 /* returns 0 or -ENOMEM */
 int co_buf_append(struct co_buf *b, const void *bytes, size_t n);
 
-/* Drop the first n bytes (n <= length). Cheap: memory moves only when room is made. */
+/* Drop the first n bytes (n <= length). Cheap: memory moves only when space is reserved. */
 void co_buf_consume(struct co_buf *b, size_t n);
 
 #endif

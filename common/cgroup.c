@@ -77,7 +77,7 @@ static int read_file(const char *path, char *text, size_t size)
     return (int)n;
 }
 
-/* What to put behind the mount point. A path like "/../x" leads out of what our cgroup namespace
+/* What to append to the mount point. A path like "/../x" leads out of what our cgroup namespace
  * shows: the top is all there is. */
 static size_t visible_len(const struct co_cgroup_entry *e)
 {

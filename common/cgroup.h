@@ -31,10 +31,10 @@ struct co_cgroup_entry { /* a line of /proc/PID/cgroup */
  * returns      whether there is one; *ret is written if so */
 bool co_cgroup_parse(const char *text, const char *controller, struct co_cgroup_entry *ret);
 
-/* Our own group. Its directory need not be there: in a container the path may be the host's, and
- * the mount point is the container's group. Whoever goes up comes by.
+/* Our own group. Its directory need not exist: in a container the path may be the host's, and the
+ * mount point is the container's group. A walk upward passes through it.
  *
- * root      put in front of /proc and /sys; "" but for tests
+ * root      put in front of /proc and /sys; "" except in tests
  * returns   0
  *           -ENOENT         no control groups, or the controller is in none
  *           -ENAMETOOLONG   its directory's name is longer than the bound

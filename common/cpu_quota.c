@@ -13,7 +13,7 @@ enum { QUOTA_TEXT_BYTES = 128, QUOTA_MAX_DIGITS = 13 };
 static const int64_t quota_max_us = 1000000000000;
 static const int64_t period_max_us = 1000000; /* the kernel's own bound */
 
-/* Take a number of 1 to max, and the white space behind it, from *at. */
+/* Take a number of 1 to max, and the white space after it, from *at. */
 static bool take_number(const char **at, int64_t max, int64_t *ret)
 {
     size_t n = strspn(*at, "0123456789");

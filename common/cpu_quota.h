@@ -9,19 +9,19 @@ struct co_cpu_quota {
     int64_t period_us; /* ... each such time: 1 to 10^6 */
 };
 
-/* Pure. Of cgroup v2 the content of cpu.max, of v1 those of cpu.cfs_quota_us and cpu.cfs_period_us,
- * one behind the other: two numbers, with blanks or a line's end between.
+/* Pure. The text is the content of cpu.max (cgroup v2), or of cpu.cfs_quota_us followed by that of
+ * cpu.cfs_period_us (v1): two numbers, with blanks or a newline between.
  *
  * returns   0
  *           -ENOENT   no quota: "max 100000", "-1 100000"
- *           -EINVAL   no such text, or out of the bounds above */
+ *           -EINVAL   not such a text, or out of the bounds above */
 int co_cpu_quota_parse(const char *text, struct co_cpu_quota *ret);
 
-/* The tightest of our own control group and those above it, which share what they have.
+/* The tightest quota of our own control group and of those above it, which share theirs.
  *
  * root      as for co_cgroup_find()
  * returns   0
- *           -ENOENT   there is none, or none that can be read
+ *           -ENOENT   no quota exists, or none can be read
  *           -ENOMEM, -ENAMETOOLONG, -errno   our control group is not known */
 int co_cpu_quota_read(const char *root, struct co_cpu_quota *ret);
 

@@ -1,8 +1,8 @@
-/* error.h - what went wrong, for a human, beside a negative errno for the program.
+/* error.h - what went wrong, for a human, in addition to a negative errno for the program.
  *
  * A function that can fail takes `struct co_error *err` as its last argument, NULL allowed, and
  * returns 0 or -errno. The innermost failure writes the text; callers put in front what only they
- * know: "hosts.txt:7: slots 'eight' is no number". */
+ * know: "hosts.txt:7: slots 'eight' is not a number". */
 #ifndef DDP_COMMON_ERROR_H
 #define DDP_COMMON_ERROR_H
 

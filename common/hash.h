@@ -3,8 +3,8 @@
  *     uint64_t digest = co_hash_bytes(CO_HASH_START, name, strlen(name));
  *     digest = co_hash_word(digest, size);
  *
- * Ranks and nodes of one version compare them; they are kept nowhere that outlives a job, but for
- * a checkpoint's. Who wants two inputs of one digest can make them. */
+ * Ranks and nodes of one version compare them. No digest outlives a job, except that of a
+ * checkpoint. They are not cryptographic: an attacker can make two inputs with the same digest. */
 #ifndef DDP_COMMON_HASH_H
 #define DDP_COMMON_HASH_H
 

@@ -1,11 +1,13 @@
-/* listener.h - a listening socket that rests while there is no room for who comes.
+/* listener.h - a listening socket that rests while the process has no descriptor for a new
+ * connection.
  *
- * With no descriptor left, a connection stays in the queue and its listener readable: who polls it
- * goes round and round, and what else the process does starves. So a listener rests for a while
- * after that. The connection waits rather than being closed: peers come once, and end if they are
- * sent away. (What listens by libuv has libuv's way: a spare descriptor, and who comes is closed.)
+ * With no descriptor left, a connection stays in the queue and its listener stays readable: a
+ * process that polls it spins, and its other work starves. So a listener rests for a while after
+ * that. The connection waits rather than being closed: peers connect once, and exit if they are
+ * rejected. (Listeners of libuv do as libuv does: it keeps a spare descriptor and closes the new
+ * connection.)
  *
- * Of one thread. Opens and closes nothing. */
+ * For one thread. Opens and closes nothing. */
 #ifndef DDP_COMMON_LISTENER_H
 #define DDP_COMMON_LISTENER_H
 
@@ -22,7 +24,7 @@ struct co_listener {
 
 /* Allow this process as many descriptors as it may have.
  *
- * returns  the limit; UINT64_MAX: there is none, or it is not known */
+ * returns  the limit; UINT64_MAX: unlimited or unknown */
 uint64_t co_raise_file_limit(void);
 
 /* error    an errno of accept()
@@ -33,7 +35,7 @@ bool co_is_shortage(int error);
  *
  * flags    SOCK_CLOEXEC, SOCK_NONBLOCK
  * returns  a descriptor, which is the caller's, or
- *          -EAGAIN  nobody is there, or the listener rests
+ *          -EAGAIN  no connection waits, or the listener rests
  *          -errno   of accept(); after a shortage it rests from now on */
 int co_listener_accept(struct co_listener *l, int flags);
 

@@ -34,7 +34,7 @@ bool co_machine_covers(const struct co_machine *m, unsigned state, unsigned even
 
 /* --- Drawn --- */
 
-/* The lead and the name, unless it is the one that says nothing. */
+/* The lead and the name, unless it is the silent one. */
 static void draw_part(FILE *out, const char *lead, const char *name, const char *silent)
 {
     if (strcmp(name, silent) != 0)

@@ -9,10 +9,10 @@
  *     const struct co_machine door_machine =
  *         CO_MACHINE("door", "house/door.c", states, event_names, rows, ignored);
  *
- * It takes no steps: conditions and actions have the types of whoever has the table, who reads it
- * from the top and takes the first row that fits. Here they are known by the names that they have
- * in the table. Two of these say nothing: a condition called "always", a action called
- * "nothing". */
+ * It takes no steps: conditions and actions have the types of the module that owns the table. That
+ * module reads it from the top and takes the first row that fits. Here they are known by the names
+ * that they have in the table. Two of these are silent: a condition called "always", an action
+ * called "nothing". */
 #ifndef DDP_COMMON_MACHINE_H
 #define DDP_COMMON_MACHINE_H
 
@@ -43,7 +43,7 @@ struct co_machine {
     size_t n_states;
     const char *const *event_names;
     size_t n_events;
-    const struct co_machine_row *first_row; /* the next one comes row_bytes behind it */
+    const struct co_machine_row *first_row; /* the next one begins row_bytes later */
     size_t n_rows, row_bytes;
     const struct co_machine_pair *ignored;
     size_t n_ignored;
@@ -57,17 +57,17 @@ struct co_machine {
     }
 #define CO_MACHINE_N(array) (sizeof(array) / sizeof *(array))
 
-/* Of lists of states, X(name, on_entry, meaning), and events, X(name, meaning): what the three
- * arrays have of each, the actions on entry among them. */
+/* What the three arrays hold for each entry of a list of states, X(name, on_entry, meaning), or of
+ * events, X(name, meaning), including the actions on entry. */
 #define CO_MACHINE_STATE(name, on_entry, meaning) {#name, meaning, #on_entry},
 #define CO_MACHINE_ENTRY(name, on_entry, meaning) on_entry,
 #define CO_MACHINE_EVENT(name, meaning)           #name,
 
-/* Whether this pair of state and event is thought of: it has a row without condition, or no row at
- * all and stands in the list of what is ignored. */
+/* Whether this pair of state and event is covered: it has a row without a condition, or it has no
+ * row and is in the list of ignored pairs. */
 bool co_machine_covers(const struct co_machine *m, unsigned state, unsigned event);
 
-/* Whether it stands in that list. */
+/* Whether it is in that list. */
 bool co_machine_ignores(const struct co_machine *m, unsigned state, unsigned event);
 
 /* For Graphviz's dot. Failures of `out` are its caller's. */

@@ -51,7 +51,8 @@ static int fail_unknown(const struct co_option *table, const char *typed, size_t
 {
     const struct co_option *nearest = NULL;
     if (n > 0 && n <= CO_OPTION_NAME_MAX) {
-        /* one edit in a word of three, two (a swap, too) in one of four, four in one of twelve */
+        /* one edit in a word of three, two (a swap counts as one) in one of four, four in one of
+         * twelve */
         int best = n < 4 ? 2 : n < 9 ? 3 : 1 + (int)n / 3;
         for (const struct co_option *o = table; o->id != 0; o++) {
             int d = distance_to(typed, n, o->name, best);
@@ -68,7 +69,8 @@ static int fail_unknown(const struct co_option *table, const char *typed, size_t
                    nearest->name);
 }
 
-/* Say which options a prefix may mean. A second spelling of one of them is not told apart. */
+/* Report which options a prefix may mean. A second spelling of the same option counts as another
+ * one. */
 static int fail_ambiguous(const struct co_option *table, const char *typed, size_t n,
                           struct co_error *err)
 {
@@ -123,7 +125,7 @@ static bool looks_like_option(const char *word)
     return word[0] == '-' && word[1] != '\0' && !(word[1] >= '0' && word[1] <= '9');
 }
 
-/* Fill *ret. `attached` is the value in the option's own word; NULL: there is none. */
+/* Fill *ret. `attached` is the value in the option's own word; NULL: absent. */
 static int take_value(struct co_option_walk *w, const struct co_option *o, const char *attached,
                       struct co_option_found *ret, struct co_error *err)
 {
@@ -181,7 +183,7 @@ static int next_letter(struct co_option_walk *w, struct co_option_found *ret, st
         return co_fail(err, -EINVAL, "unknown option '-%.*s'; try --help", letter > 0 ? 1 : 60,
                        w->letters - 1);
     snprintf(w->spelled, sizeof w->spelled, "-%c", letter);
-    if (o->value == NULL && rest != NULL && *rest != '=') { /* the next letter is an option, too */
+    if (o->value == NULL && rest != NULL && *rest != '=') { /* the next letter is also an option */
         w->letters = rest;
         return take_value(w, o, NULL, ret, err);
     }

@@ -2,16 +2,16 @@
  *
  * Long options take dashes and underscores alike, unambiguous prefixes, --name=V and --name V;
  * letters take -n 4, -n4, -n=4, and flags may share a dash (-vv). The walk ends at the first word
- * that is no option, or behind `--`: the rest belongs to somebody else and is not looked at.
+ * that is not an option, or after `--`: the rest belongs to another parser and is not examined.
  *
  *     struct co_option_walk w;
  *     struct co_option_found found;
  *     co_options_start(&w, table, argc, argv);
  *     while ((rc = co_options_next(&w, &found, err)) > 0)
  *         ... switch (found.option->id) ...
- *     ... rc < 0: wrong usage; else argv[w.at] is the first word behind the options ...
+ *     ... rc < 0: wrong usage; else argv[w.at] is the first word after the options ...
  *
- * Says nothing about what values mean, nor about options that exclude each other: the caller knows.
+ * The caller checks what values mean, and which options cannot be used together.
  */
 #ifndef DDP_COMMON_OPTIONS_H
 #define DDP_COMMON_OPTIONS_H
@@ -44,7 +44,7 @@ struct co_option {
 };
 
 struct co_option_walk {
-    int at; /* index of the next word; after the end, of the first word behind the options */
+    int at; /* index of the next word; after the end, of the first word after the options */
 
     /* the walk's own */
     const struct co_option *table;
@@ -62,7 +62,7 @@ struct co_option_found {
     const char *value;              /* part of argv; NULL for a flag, or left out */
 };
 
-/* Begin behind argv[0]. The table and argv are borrowed for the whole walk. */
+/* Begin after argv[0]. The table and argv are borrowed for the whole walk. */
 void co_options_start(struct co_option_walk *w, const struct co_option *table, int argc,
                       char **argv);
 

@@ -11,7 +11,7 @@ struct co_error;
 /* A decimal integer, min <= value <= max.
  *
  * what      named in the message: "--nproc-per-node 'x' is not a number"
- * returns   0, -EINVAL (no number), -ERANGE (out of bounds; the text says which) */
+ * returns   0, -EINVAL (not a number), -ERANGE (out of bounds; the text names the bound) */
 int co_parse_int(const char *what, const char *text, int64_t min, int64_t max, int64_t *ret_value,
                  struct co_error *err);
 
@@ -24,14 +24,14 @@ int co_parse_duration_ms(const char *what, const char *text, uint64_t *ret_ms,
 /* A number of bytes, min <= size <= max: "4096", "64K", "64M"; K, M, G and T are powers of
  * 1024, and may be written KiB and so on.
  *
- * returns   0, -EINVAL, -ERANGE (the text says the bounds) */
+ * returns   0, -EINVAL, -ERANGE (the text has the bounds) */
 int co_parse_size(const char *what, const char *text, uint64_t min, uint64_t max,
                   uint64_t *ret_bytes, struct co_error *err);
 
-/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT. What HOST means is not looked at.
+/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT. HOST is not resolved.
  *
- * host       room for host_size bytes, the NUL included
- * ret_port   left alone when there is none
+ * host       host_size bytes, including the NUL
+ * ret_port   unchanged without a port
  * returns    0, -EINVAL (also a host that is empty or too long) */
 int co_parse_endpoint(const char *what, const char *text, char *host, size_t host_size,
                       uint16_t *ret_port, struct co_error *err);
@@ -51,7 +51,7 @@ char **co_join_words(char *const *const *lists, size_t n);
 
 /* Bytes as 2 * n hexadecimal digits, in small letters.
  *
- * text      NULL is malformed, too
+ * text      NULL is malformed
  * to        of co_print_hex(): 2 * n + 1 bytes
  * returns   0, -EINVAL: not exactly so many digits */
 int co_parse_hex(const char *text, uint8_t *ret, size_t n);
@@ -61,7 +61,7 @@ void co_print_hex(const uint8_t *bytes, size_t n, char *to);
  * mean". */
 int co_edit_distance(const char *a, const char *b, int limit);
 
-/* A text as printf() makes it. returns one to free(); NULL: no memory */
+/* A text as printf() makes it. returns one to free(); NULL: out of memory */
 __attribute__((format(printf, 1, 2))) char *co_format(const char *format, ...);
 
 #endif

@@ -15,8 +15,8 @@ enum { STAT_BYTES = 1024 };
 enum { STATE_FIELD = 3, EXIT_CODE_FIELD = 52 }; /* of proc_pid_stat(5) */
 enum { PF_EXITING = 4 };                        /* of the kernel's flags of a thread */
 
-/* The name is what stands between the first bracket and the last one.
- * returns what follows it, NULL: there is none */
+/* The name is the text between the first bracket and the last one.
+ * returns what follows it, NULL: it has no name */
 static const char *take_name(const char *line, char name[CO_PROCESS_NAME_BYTES])
 {
     const char *open = strchr(line, '(');

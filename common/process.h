@@ -1,4 +1,4 @@
-/* process.h - what the kernel tells about a process, /proc/PID.
+/* process.h - what the kernel reports about a process, /proc/PID.
  *
  * None of these calls waits for the process, whatever state it is in: files that need its memory
  * (cmdline, environ, maps) are not read. */
@@ -12,20 +12,21 @@
 
 struct co_error;
 
-#define CO_PROCESS_NAME_BYTES 65 /* of its name, and of a function of the kernel */
+#define CO_PROCESS_NAME_BYTES 65 /* for its name, or that of a kernel function */
 
 struct co_process {
     char state;                       /* R runs, S sleeps, D in the kernel, T stopped, t traced,
                                          Z ended, ... */
-    char name[CO_PROCESS_NAME_BYTES]; /* of its file, or as it calls itself */
+    char name[CO_PROCESS_NAME_BYTES]; /* as in its file, or as it set it itself */
     pid_t parent;
     uint64_t cpu_ms;      /* it and the children it has waited for, user and system */
-    uint64_t start_ticks; /* since boot: tells it from another one of the same pid */
+    uint64_t start_ticks; /* since boot: distinguishes it from another process with the same pid */
     uint64_t rss_bytes;
     int n_threads;
     bool is_ending;  /* its first thread runs no code of the program any more; its memory and its
                         files may be there for long, and it cannot be waited for yet */
-    int exit_status; /* is_ending: what waitpid() will tell; 0 also where we may not know */
+    int exit_status; /* is_ending: what waitpid() will report; 0 also without the permission to read
+                      * it */
 };
 
 /* Read the line of /proc/PID/stat. The name in it may hold anything, blanks and brackets too.
@@ -35,7 +36,7 @@ struct co_process {
 int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page_bytes,
                      struct co_process *ret);
 
-/* returns   0; -ESRCH there is none; -errno; the text says which file */
+/* returns   0; -ESRCH no such process; -errno; the text names the file */
 int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err);
 
 /* Read a small file of /proc, up to its end or to n - 1 bytes; a NUL follows them.

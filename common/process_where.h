@@ -1,7 +1,8 @@
-/* process_where.h - where in the kernel a process is, as /proc tells: for one that does not go on.
+/* process_where.h - where in the kernel a process is, according to /proc: for a process that hangs.
  *
- * Like process.h it never waits for the process. How much is told depends on who asks: the kernel's
- * stack is for root only, the system call for who might trace the process. */
+ * Like process.h it never waits for the process. How much /proc shows depends on the caller's
+ * permissions: the kernel's stack is for root only, the system call for processes that may trace
+ * this one. */
 #ifndef DDP_COMMON_PROCESS_WHERE_H
 #define DDP_COMMON_PROCESS_WHERE_H
 
@@ -16,12 +17,13 @@
 
 struct co_process_where {
     char wchan[CO_PROCESS_NAME_BYTES];  /* the kernel's function in which it sleeps; "": none, or
-                                           that is not told */
-    int syscall;                        /* its number; -1: in none, or that is not told */
-    pid_t tracer;                       /* who traces it, a debugger; 0: nobody */
+                                         * not permitted */
+    int syscall;                        /* its number; -1: in none, or not permitted */
+    pid_t tracer;                       /* the process that traces it, such as a debugger; 0:
+                                         * none */
     uint64_t caught;                    /* bit N - 1: it has a handler for signal N */
     char kernel[CO_WHERE_KERNEL_BYTES]; /* functions of the kernel's stack, the innermost first,
-                                           each ended by a newline; "": that is not told */
+                                         * each ended by a newline; "": not permitted */
 };
 
 /* Of its first thread. What cannot be read is left empty. */

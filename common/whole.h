@@ -3,8 +3,8 @@
  *
  *     co_write_whole("/run/job/report.json", text, strlen(text), &err);
  *
- * A draft beside the file takes its place by rename(2). A device or a pipe is never replaced,
- * but written to: "/dev/stdout" is a name as good as another. */
+ * A draft in the same directory replaces the file by rename(2). A device or a pipe is never
+ * replaced, but written to: "/dev/stdout" is as good a name as any other. */
 #ifndef DDP_COMMON_WHOLE_H
 #define DDP_COMMON_WHOLE_H
 
@@ -14,8 +14,9 @@
 
 struct co_error;
 
-/* Whether rename(2) may put a file there: nothing has that name, or a regular file, but no link in
- * /dev. A name that cannot be looked at may; the rename will tell why not. */
+/* Whether rename(2) may put a file there: no file has that name, or a regular file does, except a
+ * link in /dev. The answer is yes for a name that cannot be examined; rename(2) will then report
+ * why it fails. */
 bool co_may_replace(const char *path);
 
 /* Write `n` bytes as the file `path`; mode 0666 less the umask. Not synced to the disk.
