@@ -55,7 +55,7 @@ size_t job_folder_parents(const char *ret[JOB_FOLDER_MAX_PARENTS])
 }
 
 /* ret_uid   its owner; NULL: not asked
- * returns   a descriptor of the folder if it is ours alone, or any user's alone, else -errno */
+ * returns   a descriptor of the directory if it is ours alone, or any user's alone, else -errno */
 static int open_folder(int parent_fd, const char *path, enum job_folder_owner owner, uid_t *ret_uid,
                        struct co_error *err)
 {
@@ -178,7 +178,8 @@ static size_t read_boot(int folder_fd, const char *path, char id[BOOT_BYTES])
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Without it the folder only stays when nobody is left to remove it. */
+/* Without it, the directory stays if no process is left to remove it; nothing else depends on
+ * it. */
 static void note_boot(int folder_fd)
 {
     char id[BOOT_BYTES];
@@ -205,7 +206,7 @@ void job_folder_remove_dead(const char *path)
 
 /* --- The socket --- */
 
-/* Of a name in a folder that is open, however long the folder's own path is. */
+/* The address of a name in an open directory, however long the directory's own path is. */
 static struct sockaddr_un address_in(int folder_fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
