@@ -30,7 +30,7 @@ static int parse_error(const char *bytes, size_t n, json_t **ret, struct co_erro
     return 0;
 }
 
-/* json_string of "message", or of "message" in "message"; borrowed, NULL if there is none. */
+/* json_string of "message", or of "message" in "message"; borrowed, NULL without one. */
 static json_t *find_message(json_t *root)
 {
     json_t *message = json_object_get(root, "message");
@@ -101,7 +101,7 @@ int error_file_write(const char *path, const char *text, const char *message, in
     json_t *inner = json_object_get(root, "message");
     if (json_is_object(inner))
         json_object_set_new(inner, "errorCode", json_integer(exit_code));
-    else /* "message" is a plain string: the code stands beside it */
+    else /* "message" is a plain string: the code is next to it */
         json_object_set_new(root, "errorCode", json_integer(exit_code));
     co_autofree char *out = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
     if (out == NULL)

@@ -20,7 +20,7 @@ struct co_error;
 /* The message in the file's bytes.
  *
  * ret_message   a string to free()
- * returns       0, -EPROTO (no JSON, no such message; the text says which), -ENOMEM */
+ * returns       0, -EPROTO (not JSON, or no such message; the text has the reason), -ENOMEM */
 int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_error *err);
 
 /* The same of a file, and the bytes too.
@@ -30,7 +30,7 @@ int error_file_parse(const char *bytes, size_t n, char **ret_message, struct co_
 int error_file_read(const char *path, char **ret_message, char **ret_text, struct co_error *err);
 
 /* Write the root cause to our own error file, replacing an old one: the rank's file with the exit
- * code added as torchrun adds it, or `message` where the rank wrote none.
+ * status added as torchrun adds it, or `message` where the rank wrote none.
  *
  * text        of error_file_read(), or NULL
  * exit_code   the rank's exit status, or minus its signal

@@ -162,14 +162,15 @@ static void take_message(struct reader *r, struct line l)
         r->found.kind = ERROR_PEER_LOST;
 }
 
-/* The lines of a traceback that are no message: indented, or the frame that some programs draw. */
+/* The lines of a traceback that are not a message: indented, or the frame that some programs
+ * draw. */
 static bool is_frame(struct line l)
 {
     return l.n == 0 || l.at[0] == ' ' || l.at[0] == '\t' || l.at[0] == '|' || l.at[0] == '+' ||
            (unsigned char)l.at[0] == 0xe2;
 }
 
-/* A message goes on until a blank line, or a line of a log. */
+/* A message continues until a blank line, or a line of a log. */
 static bool ends_message(const struct reader *r, struct line l)
 {
     return l.n == 0 || l.at[0] == '[' || r->n_message >= MESSAGE_LINES;
@@ -214,7 +215,7 @@ static void take_line(struct reader *r, struct line l)
     } else if (r->part == IN_MESSAGE) {
         const char *what = memmem(l.at, l.n, "what():", 7);
         take_message(r, l);
-        if (what != NULL && counts(r)) { /* it says more than the line before */
+        if (what != NULL && counts(r)) { /* it has more information than the line before */
             for (l = skip(l, (size_t)(what + 7 - l.at)); l.n > 0 && l.at[0] == ' ';
                  l = skip(l, 1)) {
             }

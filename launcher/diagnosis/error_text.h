@@ -1,10 +1,10 @@
-/* error_text.h - what a rank wrote to standard error when it failed: does its error say that a peer
- * was lost, or is it an error of its own? Pure.
+/* error_text.h - what a rank wrote to standard error when it failed: does its error report a lost
+ * peer, or is it the rank's own error? Pure.
  *
- * The error is the last uncaught exception: a Python traceback, of a chain the first one ("During
- * handling of the above exception, another exception occurred"), or what std::terminate() printed.
- * Tracebacks of exceptions that Python ignores do not count. Without any exception the last lines
- * are looked at, and only for a lost peer. */
+ * The error is the last uncaught exception: a Python traceback (the first one of a chain: "During
+ * handling of the above exception, another exception occurred") or what std::terminate() printed.
+ * Tracebacks of exceptions that Python ignores do not count. Without any exception, the last lines
+ * are searched, and only for a lost peer. */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_ERROR_TEXT_H
 #define DDP_LAUNCHER_DIAGNOSIS_ERROR_TEXT_H
 
@@ -13,7 +13,7 @@
 
 enum error_kind {
     ERROR_UNKNOWN,   /* the text has no error that differs from other lines */
-    ERROR_PEER_LOST, /* it says that a peer is gone, closed its connection or did not answer */
+    ERROR_PEER_LOST, /* a peer is gone, closed its connection or did not answer */
     ERROR_OWN,       /* any other exception */
 };
 
@@ -25,8 +25,9 @@ struct error_text {
     size_t n;
 };
 
-/* Does one message say so? The phrases are those of gloo, NCCL, TCPStore, libddp, Open MPI, MPICH
- * and UCX, in any case of letters. Of a longer message the first ERROR_TEXT_LINE_BYTES count. */
+/* Does a message report a lost peer? The phrases are those of gloo, NCCL, TCPStore, libddp, Open
+ * MPI, MPICH and UCX, in any case of letters. Only the first ERROR_TEXT_LINE_BYTES of a message
+ * count. */
 bool error_text_says_peer_lost(const char *message, size_t n);
 
 /* bytes     any; the whole of it is read once, so the caller bounds it */

@@ -1,9 +1,10 @@
 /* The dumps of torch's flight recorder. flight_recorder_ask() writes a byte to the pipe of each
- * rank (ask_rank()); flight_recorder_look() takes each dump through its states: its file is awaited
- * (await()); it has changed since the byte was written; it has not for a while; it is copied, a
- * piece with each look (copy_some()); it is there. Read flight_recorder_look() first.
+ * rank (ask_rank()); flight_recorder_look() takes each dump through its states: the recorder waits
+ * for its file (await()); the file has changed since the byte was written; it has not changed for a
+ * while; it is copied, a piece with each look (copy_some()); the copy is complete. Read
+ * flight_recorder_look() first.
  *
- * The deadline is for what was begun, too: the caller has a deadline of its own. */
+ * The deadline also ends copies that have begun: the caller has a deadline of its own. */
 #include "flight_recorder.h"
 
 #include "launcher/platform/json_value.h"
@@ -21,21 +22,21 @@
 enum {
     COPY_BYTES = 64 << 10, /* at a time */
     LOOK_BYTES = 8 << 20,  /* with a look, of all files */
-    LINES = 8,             /* of ranks that are told one by one */
+    LINES = 8,             /* of ranks that get a line each */
 };
 
 enum flight_state {
-    FLIGHT_WATCHED, /* nobody has asked for it; what was there before is known */
-    FLIGHT_NONE,    /* there will be no file: `note` says why */
+    FLIGHT_WATCHED, /* not requested; the earlier state of the file is known */
+    FLIGHT_NONE,    /* there will be no file: `note` has the reason */
     FLIGHT_AWAITED, /* the rank was asked */
     FLIGHT_COPIED,  /* it is being copied */
     FLIGHT_THERE,
 };
 
-/* What tells a file from what it was before. */
+/* What distinguishes a file from its earlier state. */
 struct mark {
     uint64_t inode;
-    int64_t size; /* -1: there is none */
+    int64_t size; /* -1: no file */
     struct timespec changed;
 };
 
@@ -46,7 +47,7 @@ struct flight {
     uint64_t changed_ms; /* the last time that it did; 0: not since the rank was asked */
     int from, to;        /* while it is copied */
     int64_t n_copied;
-    bool is_gathered; /* it is in the job's folder; else where torch writes it */
+    bool is_gathered; /* it is in the job's directory; else where torch writes it */
     char note[96];
 };
 
@@ -63,7 +64,7 @@ struct flights {
 
 static bool set_name(char name[PATH_MAX], const char *text)
 {
-    return snprintf(name, PATH_MAX, "%s", text) < PATH_MAX - 32; /* a number comes behind it */
+    return snprintf(name, PATH_MAX, "%s", text) < PATH_MAX - 32; /* a number follows it */
 }
 
 static const char *said(const char *(*get)(const char *), const char *variable)
@@ -72,7 +73,7 @@ static const char *said(const char *(*get)(const char *), const char *variable)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Where torch writes if nobody says where. */
+/* Where torch writes by default. */
 static bool set_usual_name(char name[PATH_MAX], const char *(*get)(const char *))
 {
     static const char last[] = "/torch/comm_lib_trace_rank_";
@@ -128,8 +129,8 @@ static struct mark stat_dump(const char *path)
     return (struct mark){st.st_ino, st.st_size, st.st_mtim};
 }
 
-/* Anybody may put something else in its place, in a folder for all: no link is followed, and only a
- * pipe of our own user is written to, which does not wait for whoever has it. */
+/* In a world-writable directory any user may replace it: no link is followed, and only a pipe of
+ * our own user is written to. The write does not wait for the reader. */
 static int write_byte(const char *pipe)
 {
     struct stat st;
@@ -150,7 +151,7 @@ static void ask_rank(const struct flights *f, struct flight *flight)
     case 0:
         break;
     case -ENOENT:
-    case -ENXIO: /* a pipe that nobody reads */
+    case -ENXIO: /* a pipe without a reader */
         give_up(flight, "no NCCL process group is listening on its pipe");
         break;
     default:
@@ -216,8 +217,8 @@ static bool is_same(const struct mark *a, const struct mark *b)
            a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* Whatever becomes of the copy, the file is there. A part of it is no dump: fr_trace, which reads
- * all that is in the folder, would fail at it. */
+/* Whatever happens to the copy, the original file exists. A partial copy is not a dump: fr_trace,
+ * which reads every file in the directory, would fail at it. */
 static void end_copy(const struct flights *f, struct flight *flight, bool is_gathered)
 {
     char path[PATH_MAX];
@@ -228,7 +229,7 @@ static void end_copy(const struct flights *f, struct flight *flight, bool is_gat
     flight->is_gathered = is_gathered;
 }
 
-/* Torch may have been told to write into that very folder. */
+/* The job may have configured torch to write into that very directory. */
 static bool is_one_file(int a, int b)
 {
     struct stat one, other;
@@ -331,7 +332,7 @@ static const char *path_of(const struct flights *f, const struct flight *flight,
                                : file_name(f, flight->rank, path);
 }
 
-/* Of those that there is something to say about. */
+/* How many there is something to report about. */
 static int count_flights(const struct flights *f, bool are_gathered)
 {
     int n = 0;
@@ -340,7 +341,7 @@ static int count_flights(const struct flights *f, bool are_gathered)
     return n;
 }
 
-/* Those that the folder has not: some of them, which are all alike, most likely. */
+/* Those that the directory lacks: only some of them, since all are most likely alike. */
 static void print_others(const struct flights *f, FILE *out)
 {
     char path[PATH_MAX];

@@ -3,16 +3,16 @@
  *
  * torch keeps the last collective calls of each rank in memory. Where the job's environment has
  * TORCH_NCCL_DEBUG_INFO_PIPE_FILE, its process group for NCCL makes a named pipe for each rank,
- * that name with the rank and ".pipe" behind it; a byte in there makes it write what it keeps to a
+ * that name followed by the rank and ".pipe". A byte in it makes torch write what it keeps to a
  * file, TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or a name in the user's cache)
- * with the rank behind it. This module writes the byte, waits until a new file is there that grows
- * no more, and copies it to a folder of the job, as rank_N: what torch's fr_trace takes.
+ * followed by the rank. This module writes the byte, waits for a new file that no longer grows, and
+ * copies it to a directory of the job, as rank_N: what torch's fr_trace takes.
  *
- * Torch writes the same file by itself before it ends a rank whose call took too long: that is
- * found when the ranks have ended.
+ * Torch writes the same file by itself before it ends a rank whose call took too long: this module
+ * finds it when the ranks have ended.
  *
- * It sets nothing, and where nothing is asked for it does nothing. Of several nodes each ddprun
- * sees to its own ranks.
+ * It sets no variables, and does nothing unless the job asks for it. With several nodes, each
+ * ddprun handles its own ranks.
  *
  * The caller looks again and again; no call waits for a rank. */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_FLIGHT_RECORDER_H
@@ -31,14 +31,14 @@ enum {
     FLIGHTS_WAIT_MS = 20000, /* torch looks at its pipe once a second, and may take 15 s to write */
     FLIGHTS_QUIET_MS = 300,  /* a file that has not grown for so long is whole */
     FLIGHTS_MAX_BYTES = 256 << 20,     /* a larger one stays where it is */
-    FLIGHTS_MAX_END_BYTES = 128 << 20, /* of all together, when the ranks have ended */
+    FLIGHTS_MAX_END_BYTES = 128 << 20, /* all together, when the ranks have ended */
 };
 
 /* Where the ranks have their pipes and write their files: the beginnings of the names. */
 struct flight_recorder_names {
-    char pipe[PATH_MAX]; /* "": there are none */
+    char pipe[PATH_MAX]; /* "": torch has no pipes */
     char file[PATH_MAX]; /* "": its name would be too long */
-    bool is_chosen;      /* somebody has said where files are to be, not torch alone */
+    bool is_chosen;      /* the job configures where files are written; else torch's default */
 };
 
 /* get   of the environment that the ranks have; may return NULL, or "" */
@@ -63,8 +63,8 @@ int flight_recorder_ask(const struct flight_recorder_names *names, const int *ra
 int flight_recorder_watch(const struct flight_recorder_names *names, const int *ranks, int n,
                           const char *dir, struct flights **ret, struct co_error *err);
 
-/* The ranks that were watched have ended: copy what they have written since, which is whole. Of
- * those that wrote nothing nothing is told. */
+/* The ranks that were watched have ended: copy what they have written since, which is complete.
+ * Ranks that wrote nothing are not reported. */
 void flight_recorder_take(struct flights *f);
 
 void flight_recorder_destroy(struct flights *f); /* NULL is fine, here and below */

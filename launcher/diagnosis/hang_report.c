@@ -184,7 +184,7 @@ json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers
                      make_call(f->has_call, &f->call), "last", make_call(f->has_last, &f->last));
 }
 
-/* --- what the kernel says of a process --- */
+/* --- what the kernel reports about a process --- */
 
 void hang_proc_read(pid_t pid, struct hang_proc *ret)
 {

@@ -1,5 +1,5 @@
-/* hang_report.h - what hang.h has found, in words and as JSON, and what the kernel says of a
- * process that does not move. Pure, but for hang_proc_read(). */
+/* hang_report.h - what hang.h has found, in words and as JSON, and what the kernel reports about a
+ * process that makes no progress. Pure, except hang_proc_read(). */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_HANG_REPORT_H
 #define DDP_LAUNCHER_DIAGNOSIS_HANG_REPORT_H
 
@@ -20,7 +20,7 @@ enum { HANG_TEXT_BYTES = 512, HANG_CALL_BYTES = 96 };
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
                 char buf[HANG_TEXT_BYTES]);
 
-/* "all_reduce #812 (4 MiB, float32)"; of a group of some of the ranks " of group 3fa2" behind it.
+/* "all_reduce #812 (4 MiB, float32)"; for a group of some of the ranks, " of group 3fa2" follows.
  * returns buf */
 char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYTES]);
 
@@ -29,14 +29,14 @@ char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYT
  * {"kind": "missing", "stopped": false, "still_ms": 30100, "waiting": [0, 2, 3],
  *  "waiting_ms": 30050, "call": {"op": "all_reduce", "number": 812, "bytes": 4194304,
  *  "dtype": "float32", "group": 0}, "last": {...}}
- * kind: "missing", "not_joined", "all_wait", "silent"; call, last: null where there is none;
- * waiting: at most 16 of them
+ * kind: "missing", "not_joined", "all_wait", "silent"; call, last: null if absent; waiting: at most
+ * 16 of them
  *
  * numbers   the job's, of this node's ranks
- * returns   given up; NULL without memory */
+ * returns   owned by the caller; NULL: out of memory */
 json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers);
 
-/* --- what the kernel says of a process --- */
+/* --- what the kernel reports about a process --- */
 
 struct hang_proc {
     char state; /* as proc_pid_stat(5) has it: 'R', 'S', 'D', 'T', ...; '?': gone */

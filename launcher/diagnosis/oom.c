@@ -1,6 +1,6 @@
 /* oom_find() compares the counters from before the generation with those after a failure:
  * blame_of() decides, from the log (oom_log_*()) if it names the rank, else from the number of
- * kills; find_place() says which limit was reached. The rest of the file reads numbers and
+ * kills; find_place() finds which limit was reached. The rest of the file reads numbers and
  * records. Read oom_find() first, then blame_of().
  *
  * Invariant: what is not known is OOM_UNKNOWN and never counts as zero, so that a missing file or
@@ -131,8 +131,9 @@ static bool is_at_limit(const struct oom_level *level)
            level->peak_bytes >= level->limit_bytes - level->limit_bytes / 64;
 }
 
-/* The lowest level whose limit was hit: of version 2 that is the one, since its hits are counted by
- * all above, too. Where hits may go uncounted, a peak at the limit stands for one. NULL: none. */
+/* The lowest level whose limit was hit: with version 2 that is the one, since all levels above
+ * count its hits as well. Where hits may go uncounted, a peak at the limit stands for one. NULL: no
+ * such level. */
 static const struct oom_level *level_hit(const struct oom_case *c)
 {
     const struct oom_groups *before = baseline(c);
@@ -193,8 +194,9 @@ void oom_find(const struct oom_case *c, struct oom_finding *ret)
 
 enum { RECORD_BYTES = 2048 }; /* of a record that is looked at: the kernel's own bound of a line */
 
-/* The text behind "PRIORITY,NUMBER,TIME,FLAGS;", if the kernel wrote it: its facility is 0, so that
- * the priority is the level alone. NULL: somebody else did, or it goes on a record before. */
+/* The text after "PRIORITY,NUMBER,TIME,FLAGS;", if the kernel wrote it: its facility is 0, so that
+ * the priority is the level alone. NULL: another process wrote it, or it continues the record
+ * before. */
 static const char *kernels_text(const char *record)
 {
     const char *text = strchr(record, ';');
@@ -203,7 +205,7 @@ static const char *kernels_text(const char *record)
     return text + 1;
 }
 
-/* The number behind a key. returns false if there is none, or one out of bounds */
+/* The number after a key. returns false if it is missing or out of bounds */
 static bool number_behind(const char *text, const char *key, uint64_t max, uint64_t *ret)
 {
     const char *at = strstr(text, key);
@@ -261,7 +263,7 @@ static struct oom_victim *add_victim(struct oom_log *log, pid_t pid)
     return v;
 }
 
-/* "oom-kill:": a victim was chosen. Its name may hold anything, so look for the pid behind it. */
+/* "oom-kill:": a victim was chosen. Its name may hold anything, so look for the pid after it. */
 static void add_choice(struct oom_log *log, const char *text)
 {
     const char *pid_at = NULL;
@@ -283,7 +285,7 @@ static uint64_t bytes_behind(const char *text, const char *key)
     return number_behind(text, key, UINT64_MAX >> 10, &kib) ? kib << 10 : 0;
 }
 
-/* Old kernels say no more than "Killed process". */
+/* Old kernels write only "Killed process". */
 static enum oom_scope scope_of(const char *text)
 {
     if (strncmp(text, "Memory cgroup out of memory", 27) == 0)

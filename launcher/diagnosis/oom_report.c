@@ -151,7 +151,7 @@ static json_t *number(uint64_t value)
     return value <= INT64_MAX ? json_integer((json_int_t)value) : json_null();
 }
 
-/* A path or a name may hold bytes that are no UTF-8. */
+/* A path or a name may hold bytes that are not UTF-8. */
 static json_t *text_or_null(const char *text)
 {
     return json_value_or_null(text[0] != '\0' ? json_string(text) : NULL);

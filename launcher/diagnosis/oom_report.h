@@ -39,7 +39,7 @@ char *oom_text_bytes(uint64_t bytes, char *buf, size_t n);
  *
  * What is not known is null.
  *
- * returns   an object to json_decref(); json_null() for OOM_BLAME_NONE; NULL: no memory */
+ * returns   an object to json_decref(); json_null() for OOM_BLAME_NONE; NULL: out of memory */
 json_t *oom_json_make(const struct oom_finding *f);
 
 #endif

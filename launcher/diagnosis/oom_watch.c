@@ -147,7 +147,7 @@ static void open_log(struct oom_watch *w)
         co_close_fd(&w->log_fd);
 }
 
-/* A read gives one record; EPIPE says that some were overwritten before we came. */
+/* A read gives one record; EPIPE means that some were overwritten before we read them. */
 static void read_log(int fd, struct oom_log *log)
 {
     char record[RECORD_BYTES];

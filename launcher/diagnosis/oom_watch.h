@@ -17,7 +17,7 @@ struct oom_watch {
 
 /* Reads nothing yet.
  *
- * root   put in front of /proc, /sys and /dev; "" but for tests. It must outlive w */
+ * root   put in front of /proc, /sys and /dev; "" except in tests. It must outlive w */
 void oom_watch_init(struct oom_watch *w, const char *root);
 void oom_watch_close(struct oom_watch *w);
 

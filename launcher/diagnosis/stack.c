@@ -1,7 +1,7 @@
-/* One rank's stack, as text (stack_print()) and as JSON, from /proc, from what libddp reports and
- * from what a debugger says (stack_keep_frames()). stack_print_missing() compares the stacks of
+/* One rank's stack, as text (stack_print()) and as JSON, from /proc, from what libddp reports, and
+ * from the output of a debugger (stack_keep_frames()). stack_print_missing() compares the stacks of
  * all ranks: find_call() finds the call in which most ranks wait, and is_missing_in() which ranks
- * have not come to it. Read stack_print_missing() first. */
+ * have not reached it. Read stack_print_missing() first. */
 #include "stack.h"
 
 #include "hang_report.h"
@@ -20,7 +20,7 @@ void stack_fini(struct stack *s)
     *s = (struct stack){0};
 }
 
-/* --- What gdb says --- */
+/* --- Output of gdb --- */
 
 /* A line that is kept moves to the front, its newline with it if it has one. */
 bool stack_keep_frames(char *text, const char **ret_trouble)
@@ -73,7 +73,7 @@ static char *describe_state(const struct stack *s, char *buf, size_t n)
     return buf;
 }
 
-/* Each line of it behind blanks. */
+/* Each line of it, indented. */
 static void print_lines(const char *text, const char *indent, FILE *out)
 {
     while (*text != '\0') {
@@ -83,7 +83,7 @@ static void print_lines(const char *text, const char *indent, FILE *out)
     }
 }
 
-/* What libddp says of itself: the last call of each group. */
+/* What libddp reports: the last call of each group. */
 static void print_calls(const struct stack *s, FILE *out)
 {
     static const char *const states[] = {[RANK_STATUS_OUTSIDE] = "its last call was",
@@ -159,7 +159,7 @@ static json_t *text_or_null(const char *text)
     return json_value_text(text[0] != '\0' ? text : NULL);
 }
 
-/* What the kernel says of it. */
+/* What the kernel reports about it. */
 static json_t *make_place(const struct stack *s)
 {
     const char *call = co_process_syscall_name(s->where.syscall);

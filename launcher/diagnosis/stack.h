@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 enum stack_source {
-    STACK_NONE,   /* none could be had: `note` says why */
+    STACK_NONE,   /* not available: `note` has the reason */
     STACK_SIGNAL, /* the rank wrote it to its stderr when it was sent a signal */
     STACK_PY_SPY,
     STACK_GDB,
@@ -32,18 +32,18 @@ struct stack {
     bool is_python;
     struct co_process process;
     struct co_process_where where;
-    bool has_progress; /* it has joined others by libddp, which tells the following */
+    bool has_progress; /* it has joined others by libddp, which reports the following */
     struct progress progress;
     enum stack_source source;
     char *text;                  /* owned; whole lines; NULL: none */
-    char note[STACK_NOTE_BYTES]; /* why there is no more; "": nothing to say */
+    char note[STACK_NOTE_BYTES]; /* why there is no more; "": no reason */
 };
 
 void stack_fini(struct stack *s); /* a zeroed one is fine */
 
-/* Of what gdb wrote, the threads and their frames. In place.
+/* Keep the threads and their frames of what gdb wrote. In place.
  *
- * ret_trouble   when there are none: the last line that it wrote, as its reason; lent
+ * ret_trouble   without any: the last line that it wrote, as its reason; lent
  * returns       whether there are any */
 bool stack_keep_frames(char *text, const char **ret_trouble);
 
@@ -53,16 +53,16 @@ void stack_print(const struct stack *s, FILE *out);
 /* {"rank", "pid", "state" (R, S, D, T, ...), "name", "threads", "wchan", "syscall", "tracer",
  * "kernel" (a list), "source" ("signal", "py-spy", "gdb"), "stack", "note", "steps", "calls" (of
  * libddp, the last one of each group: "op", "number", "bytes", "dtype", "group", "state":
- * "outside", "begun", "waits")}; null where there is none. returns given up; NULL without memory */
+ * "outside", "begun", "waits")}; null if absent. returns one owned by the caller; NULL: out of
+ * memory */
 json_t *stack_json_make(const struct stack *s);
 
-/* For which rank do others wait, as it looks at one moment? What hang.h says after a while,
- * `ddpctl stack` has to say at once: the call in which most ranks wait, and which ranks could have
- * come to it and have not. A rank that is only a little late looks the same as one that never
- * comes.
+/* For which rank do others wait at this moment? What hang.h reports after a while, `ddpctl stack`
+ * has to report at once: the call in which most ranks wait, and which ranks could have reached it
+ * and have not. A rank that is only a little late looks the same as one that never reaches it.
  *
  * "rank 1 is missing in all_reduce #812 (4 MiB, float32): ranks 0 and 2 wait in it", a line for
- * each; nothing where nobody waits, or nobody is missing here. */
+ * each; nothing if no rank waits, or no rank of this node is missing. */
 void stack_print_missing(const struct stack *list, int n, FILE *out);
 
 #endif

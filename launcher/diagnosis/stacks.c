@@ -35,8 +35,9 @@ enum {
     PATH_LINE_BYTES = 128,
 };
 
-/* The answer has each stack twice, as it is and in its text, where a line has two blanks more,
- * which is less than an escape. The rest is for what else is told of the ranks. */
+/* The answer has each stack twice, as it is and in its text, where each line is indented by two
+ * blanks, which takes less than an escape. The rest of the answer is for the other facts about the
+ * ranks. */
 _Static_assert(2 * ESCAPE_BYTES * ALL_BYTES <= JOB_ANSWER_BYTES_MAX / 4 * 3,
                "an answer with all stacks must not be too long for ddpctl");
 
@@ -163,14 +164,15 @@ static const char *tool_name(const struct target *t)
     return t->tool_kind == STACK_GDB ? "gdb" : "py-spy";
 }
 
-/* What a tool has said becomes the rank's stack, or the reason why there is none. */
+/* The output of a tool becomes the rank's stack, or the reason why it has no stack. */
 static void take_tool_answer(struct target *t, char *text, bool timed_out)
 {
     struct stack *stack = &t->stack;
     const char *trouble = "it printed nothing";
     bool is_good = text != NULL && *text != '\0';
     if (is_good && (t->tool_kind == STACK_GDB || strstr(text, "Thread ") == NULL))
-        is_good = stack_keep_frames(text, &trouble); /* py-spy complains: its last line says why */
+        is_good = stack_keep_frames(text, &trouble); /* py-spy complains: its last line has the
+                                                      * reason */
     if (timed_out)
         snprintf(stack->note, sizeof stack->note, "%s timed out after %g s", tool_name(t),
                  (double)t->s->opts.tool_ms / 1000);
@@ -245,7 +247,7 @@ static const char *tool_hindrance(const struct stacks *s, const struct target *t
     const struct stack *stack = &t->stack;
     if (stack->process.state == 'T' || stack->process.state == 't' || stack->where.tracer != 0 ||
         stack->process.state == 'Z' || stack->process.state == 'D')
-        return ""; /* its state says it */
+        return ""; /* its state shows it */
     if (s->gdb == NULL && (!stack->is_python || s->py_spy == NULL))
         return stack->is_python ? "neither py-spy nor gdb is installed; install one of them"
                                 : "gdb is not installed; install it";
@@ -371,17 +373,18 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
 
 /* --- a debugger that looks at a rank --- */
 
-/* The happy path: the pipe is read as it comes; the pidfd is readable when the tool has ended; what
- * the pipe still holds is read, the tool is reaped, on_done() is called. The deadline kills it, and
- * then the same happens. So it does to one that is cancelled, but nobody hears of its end; one that
- * does not die, as the kernel holds it, is left to whoever reaps what we leave. */
+/* The happy path: the pipe is read as output arrives; the pidfd is readable when the tool has
+ * ended; what the pipe still holds is read, the tool is reaped, on_done() is called. The deadline
+ * kills it, and then the same happens. A canceled tool ends the same way, but its end is not
+ * reported. A tool that does not die because the kernel holds it is left to the process that reaps
+ * our orphans. */
 
 enum { READ_BYTES = 4096, CANCEL_MS = 2000 };
 
 struct stack_tool {
     struct stack_tool_opts opts;
     pid_t pid;                     /* 0: reaped */
-    int out_fd, pid_fd, target_fd; /* target_fd: -1 where it has gone, or there is none */
+    int out_fd, pid_fd, target_fd; /* target_fd: -1: the target has exited, or there is no target */
     bool timed_out, is_cancelled;
     uv_poll_t out, end;
     uv_timer_t deadline;
@@ -454,7 +457,7 @@ static void tool_reap(struct stack_tool *t)
     t->pid = 0;
 }
 
-/* --- What it says --- */
+/* --- Its output --- */
 
 /* returns   1 there may be more; 0 its end; -1 nothing now */
 static int read_tool_output(struct stack_tool *t)

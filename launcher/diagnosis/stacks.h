@@ -1,17 +1,17 @@
 /* stacks.h - where ranks are, all at about one time: for `ddpctl stack`, and before hung ranks are
  * ended.
  *
- * What /proc tells is read at once. Then, of those that run:
- *   1. if a signal is given, it is sent to those that have a handler for it, and what they write
- *      to stderr until they are quiet is their stack (faulthandler.register() of Python). Nothing
- *      tells ddprun whose handler it is: who gives the signal has to know
- *   2. who has none by then is looked at by py-spy (Python), else by gdb, where one is in PATH, two
- *      at a time. Both stop the process for a moment. One that is stopped, traced, or waits in the
- *      kernel where no signal reaches it, is left alone: a tool would wait for it. To read the
- *      symbols of a large library (libtorch) takes gdb long: where a tool has not ended after 7/10
- *      of its time, gdb gets the rest without the symbols of shared libraries
+ * /proc is read at once. Then, for the ranks that run:
+ *   1. if a signal is given, it is sent to those that have a handler for it, and what they write to
+ *      stderr until they are quiet is their stack (faulthandler.register() of Python). ddprun
+ *      cannot find out whose handler it is: the user who gives the signal has to know
+ *   2. a rank without a stack by then is examined by py-spy (Python), else by gdb, if they are in
+ *      PATH, two ranks at a time. Both stop the process for a moment. A process that is stopped or
+ *      traced, or that waits in the kernel where no signal reaches it, is left alone: a tool would
+ *      wait for it. gdb takes long to read the symbols of a large library (libtorch): if a tool has
+ *      not ended after 7/10 of its time, gdb gets the rest without the symbols of shared libraries
  *
- * ddprun's loop goes on meanwhile. */
+ * ddprun's loop runs meanwhile. */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_STACKS_H
 #define DDP_LAUNCHER_DIAGNOSIS_STACKS_H
 
@@ -31,7 +31,7 @@ struct stacks;     /* opaque; a collection under way */
 enum {
     STACKS_TOTAL_MS = 60000,
     STACKS_TOOL_MS = 20000,     /* of one rank */
-    STACKS_TOOL_HANG_MS = 5000, /* likewise, where the others wait for its end */
+    STACKS_TOOL_HANG_MS = 5000, /* the same, where the others wait for its end */
     STACKS_QUIET_MS = 300
 };
 
@@ -39,7 +39,7 @@ struct stacks_rank { /* one that runs */
     int local_rank;
     int rank; /* the job's number */
     pid_t pid;
-    const struct progress *progress; /* what libddp says, as it is now; lent; NULL: nothing */
+    const struct progress *progress; /* what libddp reports now; lent; NULL: nothing */
     const char *stderr_path; /* where its stderr goes if not through `output`; borrowed for the
                                 call; NULL: it does */
 };
@@ -50,7 +50,8 @@ struct stacks_opts {
     int signal;                  /* 0: none */
     bool has_tools;              /* py-spy and gdb may be run */
     uint64_t tool_ms;            /* for each rank: <= STACKS_TOOL_MS */
-    struct flights *flights;     /* of torch, waited for, too; given up on success; NULL: none */
+    struct flights *flights;     /* torch's dumps, also waited for; taken over on success; NULL:
+                                  * none */
 
     /* Called once, from the loop: n stacks, in the order of the ranks, and the flights, all lent.
      * The collection may not be used afterwards. */
@@ -63,29 +64,29 @@ struct stacks_opts {
 int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
                  int n, struct stacks **ret, struct co_error *err);
 
-/* Nobody wants them any more. NULL is fine. */
+/* They are no longer needed. NULL is fine. */
 void stacks_cancel(struct stacks *s);
 
 /* --- a debugger that looks at a rank --- */
 
-/* Run it, keep what it says, see that it ends. It is a child of ddprun's own, in a session of its
- * own; ddprun's loop goes on meanwhile. */
+/* Run it, keep its output, make sure that it ends. It is a child of ddprun, in a session of its
+ * own; ddprun's loop runs meanwhile. */
 
 struct stack_tool_opts {
     const char *path;    /* of the program */
     char *const *argv;   /* borrowed for the call */
     pid_t target;        /* the process that it looks at. It gets SIGCONT where the tool does not
                             succeed: a debugger that dies may leave it stopped. 0: none */
-    size_t max_bytes;    /* of what it says; the rest is not kept */
+    size_t max_bytes;    /* of its output; the rest is not kept */
     uint64_t timeout_ms; /* it is killed then */
-    /* It has ended. Lent: what it wrote, stdout and stderr, with a NUL behind it. The tool may not
-     * be used afterwards */
+    /* It has ended. Lent: what it wrote, stdout and stderr, followed by a NUL. The tool may not be
+     * used afterwards */
     void (*on_done)(void *arg, const char *text, bool timed_out);
     void *arg;
 };
 
-/* returns   0, -ENOMEM, -errno: on_done() is not called then. One that cannot be executed says
- *           nothing, and ends */
+/* returns   0, -ENOMEM, -errno: on_done() is not called then. A tool that cannot be executed ends
+ *           without output */
 int stack_tool_begin(uv_loop_t *loop, const struct stack_tool_opts *opts, struct stack_tool **ret,
                      struct co_error *err);
 
