@@ -38,7 +38,7 @@ int checkpoint_request_create(uv_loop_t *loop, int n_local, void (*on_saved)(voi
     return 0;
 }
 
-/* A rank that has closed its end, or has ended, says nothing more. */
+/* A rank that has closed its end, or has ended, sends nothing more. */
 static void on_line(void *arg, int rank, int events)
 {
     struct checkpoint_request *s = arg;
@@ -59,14 +59,14 @@ static void on_line(void *arg, int rank, int events)
         s->on_saved(s->arg); /* which may close us */
 }
 
-/* The queue is empty: there is room. Nobody there is fine. */
+/* The queue is empty, so the byte fits. A missing reader is fine. */
 static void ask_rank(const struct checkpoint_rank *r)
 {
     if (r->line != NULL && !r->is_out)
         send(rank_line_fd(r->line), "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A new line in the place of the rank's: of fd, or, with -1, of a new pair. */
+/* A new line that replaces the rank's: on fd, or, with -1, on a new pair. */
 static int open_line(struct checkpoint_request *s, int rank, int fd, int *ret_worker_fd)
 {
     const struct rank_line_owner owner = {.on_event = on_line, .arg = s};

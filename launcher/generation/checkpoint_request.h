@@ -1,11 +1,12 @@
 /* checkpoint_request.h - asking the ranks to save their state, because a node waits to join
- * (--admit-at checkpoint) or since this one is to leave (--on-term), and hearing that they have.
+ * (--admit-at checkpoint) or because this node is to leave (--on-term), and receiving their
+ * answers.
  *
  * Each rank has a stream socket of its own, whose number is DDP_CHECKPOINT_FD. ddprun writes a byte
- * into it, once in a generation; a rank that has written a checkpoint writes one,
- * too, asked or not, and goes on until it is stopped. What the bytes are does not matter, so that a
- * shell script can do it. Answers from before the question do not count: what was saved then may be
- * long ago. */
+ * into it, once in a generation; a rank that has written a checkpoint also writes a byte, asked or
+ * not, and continues until it is stopped. What the bytes are does not matter, so that a shell
+ * script can do it. Answers from before the question do not count: what was saved then may be long
+ * ago. */
 #ifndef DDP_LAUNCHER_GENERATION_CHECKPOINT_REQUEST_H
 #define DDP_LAUNCHER_GENERATION_CHECKPOINT_REQUEST_H
 
@@ -19,8 +20,8 @@ struct checkpoint_request; /* opaque; of one generation */
 int checkpoint_request_create(uv_loop_t *loop, int n_local, void (*on_saved)(void *arg), void *arg,
                               struct checkpoint_request **ret);
 
-/* Make a rank's socket, in the place of an earlier one's if it is replaced. One that was asked for
- * late finds the question in it.
+/* Make a rank's socket; it replaces an earlier one. A socket that is made after the question has
+ * the question in it.
  *
  * ret_worker_fd   the worker's end, owned by the caller; close-on-exec
  * returns         0, -ENOMEM, -errno */
@@ -36,13 +37,13 @@ int checkpoint_request_adopt(struct checkpoint_request *s, int rank, int fd);
  * returns   whether it was the first call */
 bool checkpoint_request_ask(struct checkpoint_request *s);
 
-/* The rank is gone for good: nobody waits for its answer. Once for each, before
+/* The rank is gone for good: its answer is not awaited. Once for each, before
  * checkpoint_request_renew(). */
 void checkpoint_request_drop(struct checkpoint_request *s, int rank);
 
-/* A generation begins, in which ranks go on: nobody is asked, and nobody has answered. A rank is
- * asked from checkpoint_request_let_in() on, for until then it throws questions of the generation
- * before away; one that has ended may get another socket by checkpoint_request_add(). */
+/* A generation begins, in which ranks continue: no rank is asked, and none has answered. A rank is
+ * asked from checkpoint_request_let_in() on, because until then it discards questions of the
+ * generation before. A rank that has ended may get another socket by checkpoint_request_add(). */
 void checkpoint_request_renew(struct checkpoint_request *s);
 void checkpoint_request_let_in(struct checkpoint_request *s, int rank);
 

@@ -1,12 +1,12 @@
-/* What one generation of ranks has for itself. generation_open() makes it before the ranks start:
- * the shared memory's broker, the sockets by which ranks are asked to save, and the store, if
- * ddprun serves it and this node is alone; of several nodes one opens the store by
- * generation_open_store(), when the coordinator says so. generation_renew() makes the next one
+/* The resources of one generation of ranks. generation_open() makes it before the ranks start: the
+ * shared memory's broker, the sockets by which ranks are asked to save, and the store, if ddprun
+ * serves it and this node is alone; with several nodes, one of them opens the store by
+ * generation_open_store(), when the coordinator orders it. generation_renew() makes the next one
  * whole; generation_renew_ranks() replaces what belongs to ranks, and generation_recover() only the
  * memory, for ranks that live on. Read generation_open() first.
  *
- * Invariant: a new part is complete before it takes the place of the old one, so that a failure
- * leaves what there was. The exception is a store with a fixed port, which must be closed first.
+ * Invariant: a new part is complete before it replaces the old one, so that a failure leaves what
+ * there was. The exception is a store with a fixed port, which must be closed first.
  */
 #include "generation.h"
 
@@ -30,7 +30,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A port that nobody has, for a script that makes its own store there. */
+/* A free port, for a script that makes its own store there. */
 static int find_free_port(uint16_t *ret_port, struct co_error *err)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
@@ -230,7 +230,7 @@ void generation_close(struct generation *g)
     *g = (struct generation){0};
 }
 
-/* --- when ranks came to the store --- */
+/* --- when ranks connected to the store --- */
 
 enum { CHILDREN_BYTES = 4096 };
 
@@ -262,7 +262,7 @@ static void look_at_process(const struct server_local *list, size_t n_list, pid_
     }
 }
 
-/* Those that its first thread has started: a script in a shell, behind a wrapper. */
+/* Those that its first thread has started: a script that a shell or a wrapper runs. */
 static int add_children(pid_t pid, pid_t *list, int n)
 {
     char name[64], text[CHILDREN_BYTES];

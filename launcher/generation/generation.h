@@ -23,20 +23,21 @@ struct server;
 
 struct generation {
     struct node_memory *memory;                    /* all owned */
-    struct checkpoint_request *checkpoint_request; /* NULL: nobody asks the ranks to save */
+    struct checkpoint_request *checkpoint_request; /* NULL: the ranks are never asked to save */
     struct server *store;                          /* NULL: none */
-    struct allow_list *allow;                      /* who uses it from elsewhere; NULL: nobody */
+    struct allow_list *allow;                      /* the addresses that may use it from elsewhere;
+                                                    * NULL: none */
     uint16_t master_port;
     bool agent_store;
 };
 
-struct generation_callbacks { /* whom to tell; called from the loop */
+struct generation_callbacks { /* called from the loop */
     void (*on_store_refused)(void *arg, const char *text);
     void (*on_memory_note)(void *arg, const char *text);
     void (*on_joined)(void *arg, int rank, bool recovers);  /* node_memory.h */
-    void (*on_asked)(void *arg, int rank);                  /* likewise */
-    void (*on_death)(void *arg);                            /* likewise */
-    void (*on_wait)(void *arg, int rank, const char *text); /* likewise */
+    void (*on_asked)(void *arg, int rank);                  /* as above */
+    void (*on_death)(void *arg);                            /* as above */
+    void (*on_wait)(void *arg, int rank, const char *text); /* as above */
     void (*on_saved)(void *arg);                            /* checkpoint_request_all_saved() */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len); /* of struct
                                           server_opts; NULL, but where the store shares its port */
@@ -44,16 +45,15 @@ struct generation_callbacks { /* whom to tell; called from the loop */
 };
 
 /* Make one, which has that number among those of the job. A store that has no fixed port gets one
- * that no living generation has: keys of the ranks before are out of reach.
+ * that no living generation has, so that the keys of earlier ranks are out of reach.
  *
- * ret       generation_close() it, after a failure, too
+ * ret       generation_close() it, also after a failure
  * returns   0, -EADDRINUSE (a fixed port is taken), -ENOMEM, -errno */
 int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
                     const struct generation_callbacks *callbacks, struct generation *ret,
                     struct co_error *err);
 
-/* Put a new one in the place of an old one whose ranks are gone. After a failure there may be no
- * store.
+/* Replace an old one, whose ranks are gone, by a new one. After a failure there may be no store.
  *
  * returns   as generation_open() */
 int generation_renew(const struct job_spec *spec, uint32_t number, uv_loop_t *loop,
@@ -67,8 +67,8 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
                            const struct generation_callbacks *callbacks, struct generation *g,
                            struct co_error *err);
 
-/* While ranks live, make what they and those that take the places of others need: new shared
- * memory, in which all of them meet. The store stays.
+/* While ranks live, make what they and the replacements of other ranks need: new shared memory for
+ * all of them. The store stays.
  *
  * world     where this node's ranks are in it; borrowed for the call
  * returns   0, -ENOMEM, -errno: the old memory is left */
@@ -83,28 +83,28 @@ struct generation_reach { /* all borrowed for the call */
     uint32_t world_size;
 };
 
-/* Open the store for several nodes; there is none open. A world of 1 gets a free port without a
- * store, as alone.
+/* Open the store for several nodes; none is open. A world of 1 gets a free port without a store, as
+ * in a job of one node.
  *
  * returns   as generation_open() */
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
                           uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err);
 
-/* At once: nobody is connected any more, the port is free. Fine if there is none. */
+/* At once: all connections end, and the port is free. Does nothing without a store. */
 void generation_close_store(struct generation *g);
 
 void generation_close(struct generation *g); /* a zeroed one is fine; frees from the loop */
 
-/* --- when ranks came to the store --- */
+/* --- when ranks connected to the store --- */
 
-/* Of programs that say nothing themselves, a connection to the store is the first sign of life,
- * once they have imported what they import.
+/* For programs that report nothing themselves, a connection to the store is the first sign of life,
+ * after their imports.
  *
- * The store knows since when each of its connections is there, the kernel which socket is at the
- * other end, and /proc whose that is: the rank's, or that of a process that it has started. So it
- * is known only while the connection is open, which torch's stay as long as their process group,
- * and only where rank and store are on one machine. */
+ * The store knows when each of its connections was made, the kernel which socket is at the other
+ * end, and /proc whose that is: the rank's, or that of a process that it has started. So it is
+ * known only while the connection is open (torch's connections stay as long as their process
+ * group), and only where rank and store are on one machine. */
 
 enum {
     ARRIVALS_CONNECTIONS = 16384, /* more are not looked at */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <strings.h>
 
-/* "localhost" may lead to either. The second one is a favour to who tries it first. */
+/* "localhost" may lead to either. The second one is for clients that try it first. */
 static int listen_at_both(struct server *s, uint16_t port, struct co_error *err)
 {
     struct sockaddr_storage bound;

@@ -9,10 +9,10 @@ struct co_error;
 struct server;
 struct server_opts;
 
-/* Let a server listen where nodes come that were told to connect to `host`: at that address, if it
- * is one of this machine's in figures; at both loopback addresses for "localhost"; else at all:
- * which of this machine's addresses a name leads to differs from node to node, and an address that
- * is not this machine's may be that of a gateway.
+/* Let a server listen where nodes that were given `host` connect: at that address, if it is a
+ * numeric address of this machine; at both loopback addresses for "localhost"; else at all
+ * addresses: which of this machine's addresses a name leads to differs from node to node, and an
+ * address that is not this machine's may be that of a gateway.
  *
  * port       0: any free one; the same on all addresses
  * returns    0, -EADDRINUSE, -EACCES, -ENOMEM, -errno */
@@ -21,9 +21,9 @@ int listen_for(struct server *s, const char *host, uint16_t port, struct co_erro
 /* Make the listener of a roster in this process: for its control channel and for pages about it,
  * not for a store.
  *
- * callbacks    these, and their arg; what else there is to be said is filled in
+ * callbacks    these, and their arg; the other fields are filled in
  * host, port   as for listen_for()
- * ret_server   server_close() it; written after a failure, too, unless there is none
+ * ret_server   server_close() it; also written after a failure, unless no server was made
  * returns      as server_create() and listen_for() */
 int listen_open_roster(uv_loop_t *loop, const struct server_opts *callbacks, const char *host,
                        uint16_t port, struct server **ret_server, struct co_error *err);

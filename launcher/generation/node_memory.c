@@ -1,13 +1,13 @@
-/* The node sockets of the ranks, and the shared memory behind them. Each rank has a line from its
- * start on (open_line()); when it asks for the first time, serve_rank() makes the control segment
- * and the broker, which answers all ranks. node_memory_rank_gone() tells those that wait in the
- * memory that a rank has ended, by the abort word, and learns from it which rank died before.
- * node_memory_renew() makes the memory of the next generation while ranks live: they come to it by
- * the sockets they have. Read serve_rank() and tell_rank_gone() first.
+/* The node sockets of the ranks, and the shared memory that they give access to. Each rank has a
+ * line from its start on (open_line()); when it asks for the first time, serve_rank() makes the
+ * control segment and the broker, which answers all ranks. node_memory_rank_gone() notifies the
+ * ranks that wait in the memory, by the abort word, that a rank has ended, and learns from it which
+ * rank died before. node_memory_renew() makes the memory of the next generation while ranks live:
+ * they reach it through the sockets they have. Read serve_rank() and tell_rank_gone() first.
  *
- * State: `gone` and `status` are kept from before there is a broker, so that make_broker() can
- * tell them. Invariant: a rank may write anything into the shared memory, so what it says there is
- * never more than a reason to look.
+ * State: `gone` and `status` are kept from before the broker exists, so that make_broker() can pass
+ * them on. Invariant: a rank may write anything into the shared memory, so its content is never
+ * more than a reason to look.
  */
 #include "node_memory.h"
 
@@ -30,9 +30,9 @@ struct rank_memory {
     struct rank_line *line; /* NULL: none, or closed */
     bool gone;              /* the rank has ended ... */
     int status;             /* ... like this */
-    bool has_joined;        /* this generation, and that was told */
-    bool has_asked;         /* for the next one, and that was told */
-    uint64_t wait_hash;     /* of what it waits for, as on_wait() had it last */
+    bool has_joined;        /* this generation, and that was reported */
+    bool has_asked;         /* for the next one, and that was reported */
+    uint64_t wait_hash;     /* hash of what it waits for, as last passed to on_wait() */
     unsigned n_waits;       /* so many of them, in this generation */
 };
 
@@ -60,7 +60,7 @@ int node_memory_create(uv_loop_t *loop, const struct node_memory_opts *opts,
     return 0;
 }
 
-/* It may be closed by whoever is told what a line has brought, so it goes after its lines. */
+/* A callback for a line's news may close it, so it is freed after its lines. */
 static void unref(void *arg)
 {
     struct node_memory *m = arg;
@@ -71,7 +71,7 @@ static void unref(void *arg)
     free(m);
 }
 
-/* Let go whoever waits for a rank that will never come, or never come back. */
+/* Release the ranks that wait for a rank that will never join, or never return. */
 static void tell_rank_gone(struct node_memory *m, int rank, int status)
 {
     const int local = broker_local_of(m->broker, (unsigned)rank);
@@ -120,7 +120,8 @@ static void note_joined(struct node_memory *m, int rank)
     m->opts.on_joined(m->opts.arg, rank, broker_recovers(m->broker, (unsigned)rank));
 }
 
-/* Who found it out tells us at once; the kernel does so only when it has freed all memory. */
+/* The rank that found it out notifies us at once; the kernel does so only when it has freed all
+ * memory. */
 static void note_death(struct node_memory *m)
 {
     if (!m->opts.recovers || m->is_death_told ||
@@ -130,7 +131,7 @@ static void note_death(struct node_memory *m)
     m->opts.on_death(m->opts.arg);
 }
 
-/* The same text again is no news, and a rank that has ever other ones is not heard for ever. */
+/* The same text again is not reported, and the number of different texts of a rank is limited. */
 static void note_wait(struct node_memory *m, int rank)
 {
     struct rank_memory *r = &m->ranks[rank];
@@ -182,12 +183,12 @@ static void on_line(void *arg, int rank, int events)
     serve_rank(arg, rank);
 }
 
-/* A new line in the place of the rank's: of fd, or, with -1, of a new pair. */
+/* A new line that replaces the rank's: on fd, or, with -1, on a new pair. */
 static int open_line(struct node_memory *m, int rank, int fd, int *ret_worker_fd)
 {
     const struct rank_line_owner owner = {.on_event = on_line, .on_closed = unref, .arg = m};
     struct rank_line **line = &m->ranks[rank].line;
-    rank_line_close(line); /* of a standby that was given the rank, and died */
+    rank_line_close(line); /* that of a standby that was given the rank, and died */
     int rc = rank_line_open(m->loop, SOCK_SEQPACKET, fd, rank, &owner, line, ret_worker_fd);
     m->n_lines += rc == 0;
     return rc;
@@ -203,7 +204,7 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
     return open_line(m, rank, -1, ret_worker_fd);
 }
 
-/* What a rank said last, of which the loop was not told yet. */
+/* The last messages of a rank, which the loop has not received yet. */
 static void hear_last_words(struct node_memory *m, int rank)
 {
     const struct rank_line *line = m->ranks[rank].line;

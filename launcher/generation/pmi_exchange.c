@@ -47,7 +47,7 @@ struct pmi_exchange {
     bool is_brought;    /* this node's part of this round */
     enum awaited awaited;
     uint32_t round;
-    uint32_t n_parts; /* of it, that have come */
+    uint32_t n_parts; /* how many of its parts have arrived */
     char where[128];
 };
 
@@ -65,7 +65,7 @@ static void fail_exchange(struct pmi_exchange *x, const char *why)
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-struct sending { /* one write, its bytes behind it */
+struct sending { /* one write, followed by its bytes */
     uv_write_t write;
     uint8_t bytes[];
 };
@@ -141,8 +141,8 @@ static int ask_for_parts(const struct pmi_exchange *x, struct co_buf *out)
     return rc;
 }
 
-/* What is asked behind a wait is answered at once, when the parts may not be there: they are asked
- * for when it is over. */
+/* A request sent after a wait is answered at once, when the parts may not exist yet: they are
+ * requested when the wait is over. */
 static void ask_store(struct pmi_exchange *x,
                       int (*what)(const struct pmi_exchange *, struct co_buf *),
                       enum awaited awaited)
@@ -266,7 +266,7 @@ static void on_exchange_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf
 
 static void try_next(struct pmi_exchange *x);
 
-/* As rendezvous/client/client.c: no store says anything before it is asked. */
+/* As rendezvous/client/client.c: no store sends anything before it is asked. */
 static int add_greeting(const struct pmi_exchange *x, struct co_buf *out)
 {
     uint8_t hello[1 + 4 + N_CANCELS] = {WIRE_VALIDATE};

@@ -1,8 +1,8 @@
-/* pmi_exchange.h - what the ranks of each node have put by PMI, taken to all other nodes: by way of
+/* pmi_exchange.h - what the ranks of each node have put by PMI, taken to all other nodes through
  * the generation's store.
  *
- * In rounds, which the nodes begin each for itself: a round is over for a node when it has what
- * every node has brought to that round. The first one tells how many ranks each node has. */
+ * In rounds, which each node begins by itself: a round is over for a node when it has what every
+ * node contributed to that round. The first round has the number of ranks of each node. */
 #ifndef DDP_LAUNCHER_GENERATION_PMI_EXCHANGE_H
 #define DDP_LAUNCHER_GENERATION_PMI_EXCHANGE_H
 
@@ -23,7 +23,7 @@ struct pmi_exchange_opts {
 
     /* Called from the loop; on_failed once, and nothing after it. */
     void (*on_part)(void *arg, uint32_t node, const uint8_t *bytes, size_t len); /* lent */
-    void (*on_round)(void *arg, uint32_t round); /* all parts of it were told, in order */
+    void (*on_round)(void *arg, uint32_t round); /* all parts of it were passed on, in order */
     void (*on_failed)(void *arg, const char *text);
     void *arg;
 };

@@ -1,11 +1,11 @@
-/* PMI-1 for the ranks of this node. A rank's requests come by its line: read_rank() feeds them to
- * pmi1_server.c, which answers all but barriers, and flush_rank() sends the answers. advance_pmi()
- * decides what a barrier needs: with one node the ranks are released when all have come; with
- * several begin_exchange() takes what they have put to the other nodes (pmi_exchange.c), and
- * on_round() releases them when every node has come. pmi_host_rank_gone() says how the end of a
- * rank counts. Read advance_pmi() and pmi_host_rank_gone() first.
+/* PMI-1 for the ranks of this node. A rank's requests arrive on its line: read_rank() feeds them to
+ * pmi1_server.c, which answers all except barriers, and flush_rank() sends the answers.
+ * advance_pmi() decides what a barrier needs: with one node, the ranks are released when all have
+ * entered; with several, begin_exchange() takes what they have put to the other nodes
+ * (pmi_exchange.c), and on_round() releases them when every node has entered. pmi_host_rank_gone()
+ * decides how the end of a rank counts. Read advance_pmi() and pmi_host_rank_gone() first.
  *
- * Invariant: no rank waits for what cannot come. If a rank has ended, or the exchange has failed,
+ * Invariant: no rank waits for what cannot arrive. If a rank has ended, or the exchange has failed,
  * cut_off() closes the lines of those in the barrier: their calls of MPI fail.
  */
 #include "pmi_host.h"
@@ -31,7 +31,7 @@ enum { READ_BYTES = 16 << 10, NOBODY = -1 };
 
 struct host_rank {
     struct rank_line *line; /* owned; NULL: none, or closed */
-    bool is_full;           /* answers wait for room in the socket */
+    bool is_full;           /* answers wait until the socket takes them */
     bool is_done;           /* it has ended with 0: it comes to no barrier any more */
 };
 
@@ -46,7 +46,7 @@ struct pmi_host {
     bool is_exchanging; /* the ranks are in the barrier, and their puts are on their way */
     bool is_cut_off;    /* no barrier is left any more */
     bool has_said_stuck, has_said_silent;
-    int aborter; /* NOBODY */
+    int aborter; /* -1: none */
     int n_done;  /* ranks that are */
     struct host_rank ranks[];
 };
@@ -82,7 +82,7 @@ static void flush_rank(struct pmi_host *h, int rank)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            break; /* EAGAIN; or nobody is there, as reading says, too */
+            break; /* EAGAIN; or the peer is gone, which reading reports as well */
         co_buf_consume(out, (size_t)n);
     }
     if (r->is_full == (co_buf_len(out) > 0))
@@ -104,8 +104,7 @@ static bool is_in_barrier(const struct pmi_host *h, int rank)
     return pmi1_server_get_rank(h->server, rank)->in_barrier;
 }
 
-/* Who waits for what does not come is let fail: a call of MPI returns an error, or ends the
- * rank. */
+/* Ranks that wait for what cannot arrive fail: a call of MPI returns an error, or ends the rank. */
 static void cut_off(struct pmi_host *h)
 {
     for (int i = 0; i < h->opts.n_local; i++)
@@ -159,7 +158,7 @@ static void look_for_stuck(struct pmi_host *h)
     cut_off(h);
 }
 
-/* Some rank has said something, or has ended. */
+/* A rank has sent something, or has ended. */
 static void advance_pmi(struct pmi_host *h)
 {
     if (h->is_cut_off)
@@ -172,7 +171,7 @@ static void advance_pmi(struct pmi_host *h)
         begin_exchange(h);
 }
 
-/* --- what ranks say --------------------------------------------------------------------------- */
+/* --- requests of ranks ------------------------------------------------------------------------ */
 
 static void note_news(struct pmi_host *h, int rank, const struct pmi1_rank *before)
 {
@@ -240,7 +239,8 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
     if (rank->aborted)
-        /* exit() keeps eight bits of a code, and an abort is no success whatever they are */
+        /* exit() keeps eight bits of a status, and an abort is never a success, whatever they
+         * are */
         status = ((rank->exit_code & 0xff) != 0 ? rank->exit_code & 0xff : 1) << 8;
     if (status == 0 && rank->state == PMI1_INSIDE && !was_told) {
         note_text(h,
@@ -250,7 +250,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
         status = 1 << 8;
     }
     if (status == 0 && rank->state == PMI1_SILENT && !was_told && !h->has_said_silent) {
-        /* ranks of another MPI are each alone, and end well: once is enough to say so */
+        /* ranks of another MPI each run alone, and exit with 0: one note is enough */
         note_text(h,
                   "MPI: rank %d exited without using PMI-1: if it is an MPI program, its MPI is "
                   "not derived from MPICH and it ran as a singleton; use mpirun or srun for it",

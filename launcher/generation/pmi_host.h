@@ -16,11 +16,11 @@ struct pmi_host; /* opaque */
 
 struct pmi_host_opts {
     int n_local, world_size;
-    int first_rank; /* of this node, for messages */
+    int first_rank; /* this node's, for messages */
     uint32_t node, n_nodes, generation;
     const char *store_host; /* of several nodes; borrowed for the call */
     uint16_t store_port;
-    const int *appnum; /* which program each local rank has; borrowed; NULL: all the same */
+    const int *appnum; /* which program each local rank has; borrowed; NULL: all have the same */
 
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
     void (*on_abort)(void *arg, int local_rank);  /* it is about to end; called for the first one */
@@ -37,10 +37,10 @@ int pmi_host_open(uv_loop_t *loop, const struct pmi_host_opts *opts, struct pmi_
  * returns         0, -ENOMEM, -errno */
 int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd);
 
-/* A rank has ended: what it has said until then is read.
+/* A rank has ended: what it has sent until then is read.
  *
  * status     as waitpid() has it
- * was_told   it had a signal from us, so that its end says nothing about the job
+ * was_told   ddprun had sent it a signal, so its end is not evidence about the job
  * returns    the status that counts */
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told);
 

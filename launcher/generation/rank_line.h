@@ -9,22 +9,22 @@
 struct rank_line; /* opaque */
 
 struct rank_line_owner {
-    /* From the loop: what was watched for has come, in uv_poll_t's words. A broken socket counts as
-     * readable: reading says what there is. May close the line. */
+    /* From the loop: the event that is watched for has occurred, in uv_poll_t's words. A broken
+     * socket counts as readable: reading returns the details. May close the line. */
     void (*on_event)(void *arg, int rank, int events);
 
-    /* The loop is through with a line that was closed. NULL: nobody needs to know. */
+    /* The loop has released a line that was closed. NULL: not needed. */
     void (*on_closed)(void *arg);
     void *arg;
 };
 
 /* Watch for what can be read.
  *
- * fd              of a socket; owned from here on, even on failure; made non-blocking. -1: of a new
+ * fd              of a socket; owned from here on, even on failure; made non-blocking. -1: a new
  *                 pair of sockets of this type, SOCK_STREAM or SOCK_SEQPACKET
  * owner           copied
- * ret_line        owned by the caller, who calls rank_line_close()
- * ret_worker_fd   of a new pair: the rank's end, owned by the caller; close-on-exec
+ * ret_line        owned by the caller, which calls rank_line_close()
+ * ret_worker_fd   with a new pair: the rank's end, owned by the caller; close-on-exec
  * returns         0, -ENOMEM, -errno */
 int rank_line_open(uv_loop_t *loop, int type, int fd, int rank, const struct rank_line_owner *owner,
                    struct rank_line **ret_line, int *ret_worker_fd);

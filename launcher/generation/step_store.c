@@ -24,7 +24,7 @@
 
 enum { REPORT_FD = STDERR_FILENO + 1 };
 
-struct report { /* of one process to the other, by a pipe */
+struct report { /* from one process to the other, by a pipe */
     int code;
     struct co_error err;
 };
