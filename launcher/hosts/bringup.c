@@ -9,7 +9,7 @@ struct bringup {
     struct bringup_limits limits;
     size_t n_in[BRINGUP_N_PHASES];
     uint64_t enough_ms; /* when min_nodes were up; CO_NEVER_MS: not yet */
-    bool has_begun;     /* somebody was told */
+    bool has_begun;     /* at least one host has its order */
     struct {
         enum bringup_phase phase;
         uint64_t since_ms; /* of REACHING */
@@ -32,7 +32,7 @@ void bringup_destroy(struct bringup *m)
     free(m);
 }
 
-/* Those that are nodes, or can be told to be. */
+/* Those that are nodes, or can become nodes. */
 static size_t n_there(const struct bringup *m)
 {
     return m->n_in[BRINGUP_UP] + m->n_in[BRINGUP_TOLD] + m->n_in[BRINGUP_READY];

@@ -1,9 +1,9 @@
 /* bringup.h - the hosts of a job on their way to becoming its nodes: which is reached for next,
- * when the others are told to begin, and when there are too few. Pure.
+ * when the others are started, and when too few are left. Pure.
  *
- * Nobody begins before it is known who is there: hosts that cannot be reached are all found before
- * the first rank runs, and named together. With MIN:MAX nodes those that are late need not be
- * waited for: the others begin a while after there are enough, and late ones join. */
+ * No node starts before it is known which hosts are up: hosts that cannot be reached are all found
+ * before the first rank runs, and named together. With MIN:MAX nodes, the job does not wait for
+ * late hosts: the others start a while after enough are up, and late ones join. */
 #ifndef DDP_LAUNCHER_HOSTS_BRINGUP_H
 #define DDP_LAUNCHER_HOSTS_BRINGUP_H
 
@@ -16,7 +16,7 @@ enum bringup_phase {
     BRINGUP_IDLE,     /* its turn has not come */
     BRINGUP_REACHING, /* the way there was started */
     BRINGUP_UP,       /* a ddprun there has answered */
-    BRINGUP_TOLD,     /* it has been told what to do */
+    BRINGUP_TOLD,     /* it has its order */
     BRINGUP_READY,    /* and has understood: it is a node */
     BRINGUP_FAILED,   /* it did not become one */
     BRINGUP_ENDED,    /* it was one */
@@ -47,9 +47,9 @@ ptrdiff_t bringup_late(const struct bringup *m, uint64_t now_ms);
 
 enum bringup_state {
     BRINGUP_GATHERS,
-    BRINGUP_GOES,     /* all who are UP are to be told, now and later */
+    BRINGUP_GOES,     /* all hosts that are UP get their order, now and later */
     BRINGUP_IS_SHORT, /* there will not be enough, and no more is going to be learned */
-    BRINGUP_IS_OVER,  /* it had begun, and nobody is left */
+    BRINGUP_IS_OVER,  /* it had begun, and no host is left */
 };
 enum bringup_state bringup_look(const struct bringup *m, uint64_t now_ms);
 

@@ -21,7 +21,7 @@
 #include <string.h>
 
 enum {
-    ENTRY_BYTES = 4096, /* of one entry as it is written, ranges and all */
+    ENTRY_BYTES = 4096, /* one entry as written, including ranges */
     RANGE_DIGITS = 9,
     SHOWN = 100, /* of a text in a message */
 };
@@ -53,7 +53,7 @@ static int add_host(struct host_list *l, const struct host *new, struct co_error
             return merge(&l->hosts[i], new, err);
     if (l->n == HOST_LIST_MAX)
         return co_fail(err, -ERANGE, "too many hosts: at most %d are allowed", HOST_LIST_MAX);
-    if ((l->n & (l->n - 1)) == 0) { /* there is room up to the next power of two */
+    if ((l->n & (l->n - 1)) == 0) { /* the capacity is the next power of two */
         struct host *more = realloc(l->hosts, (l->n == 0 ? 1 : 2 * l->n) * sizeof *more);
         if (more == NULL)
             return co_fail(err, -ENOMEM, "out of memory");
@@ -137,7 +137,7 @@ static int expand_range(struct entry *e, const char *range, size_t len, const ch
     return 0;
 }
 
-/* The rest of a name, behind what e has of it. The recursion is as deep as there are brackets, each
+/* The rest of a name, after what e has of it. The recursion is as deep as there are brackets, each
  * of which adds a byte to the name at least. */
 static int expand_entry(struct entry *e, const char *rest, struct co_error *err)
 {

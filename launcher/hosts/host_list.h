@@ -3,13 +3,13 @@
  *
  * An entry is [USER@]NAME[:SLOTS] or NAME*SLOTS, where NAME is a name or an address, an IPv6 one in
  * brackets if slots follow it. A name may hold ranges, as srun writes them: n[01-16,20] are n01 to
- * n16 and n20; of several ranges the last one counts fastest. Entries are separated by commas.
+ * n16 and n20; with several ranges, the last one counts fastest. Entries are separated by commas.
  *
- * A line of a file is such a list, and settings that hold for all of its entries: slots=N,
+ * A line of a file is such a list, with settings that hold for all of its entries: slots=N,
  * max-slots=N (or max_slots=N) and port=N. '#' begins a comment.
  *
- * A host that is mentioned several times has as many slots, as in the files of PBS, unless one of
- * the mentions says how many: then the others contradict it. */
+ * A host that is mentioned N times has N slots, as in the files of PBS. If one of the mentions
+ * gives a number of slots, further mentions contradict it. */
 #ifndef DDP_LAUNCHER_HOSTS_HOST_LIST_H
 #define DDP_LAUNCHER_HOSTS_HOST_LIST_H
 
@@ -31,10 +31,10 @@ enum {
 
 struct host {
     char name[HOST_NAME_BYTES]; /* letters, digits and "._:%-"; does not begin with '-' */
-    char user[HOST_USER_BYTES]; /* "": not said */
-    uint16_t port;              /* of its ssh daemon; 0: not said */
-    uint32_t slots;             /* ranks it has room for; 0: not said */
-    uint32_t max_slots;         /* it must not have more; 0: not said */
+    char user[HOST_USER_BYTES]; /* "": not given */
+    uint16_t port;              /* its ssh daemon's; 0: not given */
+    uint32_t slots;             /* ranks that it can run; 0: not given */
+    uint32_t max_slots;         /* it must not have more; 0: not given */
     uint32_t n_mentions;
 };
 
@@ -45,9 +45,9 @@ struct host_list {      /* zeroed: empty */
 
 /* Add the hosts of a list in one line, as after -H or in SLURM_JOB_NODELIST.
  *
- * what      where it stands, for messages
+ * what      where it was given, for messages
  * returns   0
- *           -EINVAL   no host, a bad one, one that contradicts an earlier mention: err says which
+ *           -EINVAL   no host, a bad one, one that contradicts an earlier mention: err names it
  *           -ERANGE   a number out of bounds, more than HOST_LIST_MAX hosts
  *           -ENOMEM
  *           after a failure the list holds some of the hosts */
@@ -71,13 +71,13 @@ void host_list_fini(struct host_list *l);
 
 /* How many ranks each host gets.
  *
- * n_total    ranks of the job; 0: not said
- * per_node   ranks of each node; 0: not said
+ * n_total    ranks of the job; 0: not given
+ * per_node   ranks of each node; 0: not given
  * ret        l->n numbers; 0: the host has none and takes no part. UINT32_MAX: neither the list nor
- *            the options say it, the node finds out itself
+ *            the options give it; the node finds it out itself
  * returns    0
- *            -EINVAL   there are not so many slots; they cannot be shared out evenly where no
- *                      slots are said; a host's max-slots is exceeded */
+ *            -EINVAL   too few slots; without given slots, the ranks cannot be shared out evenly; a
+ *                      host's max-slots is exceeded */
 int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_node, uint32_t *ret,
                     struct co_error *err);
 
@@ -86,15 +86,15 @@ int host_list_share(const struct host_list *l, uint32_t n_total, uint32_t per_no
 /* As the process that started ddprun gives it, in place of options. Texts are borrowed until the
  * job_spec is made. */
 struct node_assignment {
-    const char *by;        /* who says it, for messages */
+    const char *by;        /* its source, for messages */
     const char *name;      /* the node's */
     const char *nodes;     /* as of --nnodes */
     const char *node_rank; /* as of --node-rank; NULL: names decide */
-    const char *n_ranks;   /* as of -p; NULL: as the options say, or the node */
+    const char *n_ranks;   /* as of -p; NULL: according to the options, or to the node */
     const char *endpoint;  /* HOST:PORT, where the roster is */
     const char *run_id;
-    bool has_roster; /* the nodes meet in this process */
-    bool is_whole;   /* the folder, the environment and the secret were told, too */
+    bool has_roster; /* the rendezvous is in this process */
+    bool is_whole;   /* also gives the directory, the environment and the secret */
 };
 
 #endif

@@ -1,9 +1,9 @@
-/* pmi_bootstrap.h - this node's place in a job whose ddpruns, one for each node, were started by
- * somebody who speaks PMI-1: mpiexec.hydra -ppn 1 ddprun train.py.
+/* pmi_bootstrap.h - this node's place in a job whose ddpruns, one for each node, were started by a
+ * launcher that speaks PMI-1: mpiexec.hydra -ppn 1 ddprun train.py.
  *
- * They tell each other by PMI where node 0 is, and a secret made for this job, so that no host,
- * port or token has to be chosen. Node 0 says all its addresses; of those that all nodes reach
- * the first counts. Pure: launcher/membership/pmi_meeting.h does it. */
+ * They exchange, by PMI, where node 0 is, and a secret made for this job, so that no host, port or
+ * token has to be chosen. Node 0 publishes all its addresses; the first one that all nodes reach
+ * counts. Pure: launcher/membership/pmi_meeting.h does it. */
 #ifndef DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 #define DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 
@@ -33,14 +33,15 @@ struct pmi_bootstrap {
     char run_id[PMI_BOOTSTRAP_RUN_ID_BYTES], endpoint[INET6_ADDRSTRLEN + 16];
 };
 
-/* What PMI's variables say.
+/* What PMI's variables contain.
  *
- * returns   1 `ret_place`; 0 nobody who speaks PMI has started this one, or this one alone
+ * returns   1 `ret_place`; 0 no launcher that speaks PMI has started this one, or it started only
+ *           this one
  *           -EINVAL   a variable is malformed, or several ddpruns were started on this node */
 int pmi_bootstrap_look(const struct host_env *world, struct pmi_place *ret_place,
                        struct co_error *err);
 
-/* --- what node 0 tells: "PORT;TOKEN;RUN_ID;ADDRESS,ADDRESS", or '!' and why not --- */
+/* --- what node 0 publishes: "PORT;TOKEN;RUN_ID;ADDRESS,ADDRESS", or '!' and its error --- */
 
 struct pmi_bootstrap_meeting {
     uint16_t port;
@@ -55,7 +56,7 @@ void pmi_bootstrap_print(const struct pmi_bootstrap_meeting *m, char *to, size_t
 /* text      is cut up
  * returns   0
  *           -EPROTO   it makes no sense
- *           -EIO      node 0 has failed; err says of what */
+ *           -EIO      node 0 has failed; err has the reason */
 int pmi_bootstrap_read(char *text, struct pmi_bootstrap_meeting *ret, struct co_error *err);
 
 #endif

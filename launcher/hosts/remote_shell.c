@@ -18,7 +18,7 @@ enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 /* Words and the text that they point to, in one block. */
 struct words {
     size_t n, len;
-    bool is_cut; /* not all has found room */
+    bool is_cut; /* not everything fit */
     char *list[WORDS_MAX + 1];
     char text[WAY_TEXT_BYTES];
 };
@@ -138,7 +138,7 @@ bool remote_shell_is_here(const struct remote_shell *way, const struct host *hos
 
 /* --- why it failed --- */
 
-/* The bytes of "error: " in front of what a program of ours says. */
+/* The bytes of "error: " in front of a message of our own programs. */
 static size_t label_len(const char *text, size_t len)
 {
     for (int severity = CO_ERROR; severity <= CO_NOTE; severity++) {
@@ -163,7 +163,7 @@ void remote_shell_complaint(const char *text, size_t len, const char *own, char 
         start += label_len(text + start, end - start);
     }
     snprintf(to, n, "%.*s", (int)(end - start), end > start ? text + start : "");
-    for (char *c = to; *c != '\0'; c++) /* of somebody else: nothing that moves a cursor */
+    for (char *c = to; *c != '\0'; c++) /* foreign output: nothing that moves a cursor */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
 }

@@ -1,6 +1,6 @@
 /* remote_shell.h - the way to a host: the words by which a program is started there, by ssh, by a
- * command of the user's in ssh's place, or by a step of Slurm's; and what a way that has failed
- * says of it. */
+ * command of the user instead of ssh, or by a Slurm step; and the message of a way that has
+ * failed. */
 #ifndef DDP_LAUNCHER_HOSTS_REMOTE_SHELL_H
 #define DDP_LAUNCHER_HOSTS_REMOTE_SHELL_H
 
@@ -21,9 +21,9 @@ struct remote_shell {
     uint64_t reach_ms;    /* so long ssh may take to connect */
 };
 
-/* ssh must ask nothing, since nobody could answer, and end when the host is gone. A command of the
- * user's gets the same host and command behind it, and no options. Over ssh a shell reads the
- * words: they are quoted for it where they have to be.
+/* ssh must not ask questions, since no one could answer, and must end when the host is gone. A
+ * command of the user gets the same host and command as arguments, and no options. Over ssh a shell
+ * reads the words: they are quoted for it where they have to be.
  *
  * host        NULL: this machine, without ssh: the program itself
  * arguments   NULL-terminated, at most WAY_ARGUMENTS_MAX
@@ -38,11 +38,11 @@ int remote_shell_make(const struct remote_shell *w, const struct host *host, con
  * be reached as another user or at a port of its own is not, and none of Slurm's is. */
 bool remote_shell_is_here(const struct remote_shell *w, const struct host *host);
 
-/* What a way wrote to standard error before it ended: the last line that says something, with '?'
- * for what would move a cursor.
+/* What a way wrote to standard error before it ended: the last meaningful line, with '?' for what
+ * would move a cursor.
  *
  * own   a program's name and ": ", which is left out in front
- * to    n bytes; "" where nothing was said */
+ * to    n bytes; "" without one */
 void remote_shell_complaint(const char *text, size_t len, const char *own, char *to, size_t n);
 
 #endif

@@ -50,9 +50,9 @@ void manager_take_assignment(struct manager *m, const char *by)
 
 /* --- Kubernetes --- */
 
-/* "train-3.sub.ns.svc": the number is 3, and all pods are called so but for it.
+/* "train-3.sub.ns.svc": the number is 3; the names of all pods are equal except for it.
  *
- * returns   how long the stem in front of the '-' is; 0: there is no number */
+ * returns   how long the stem in front of the '-' is; 0: without a number */
 static size_t find_index(const char *name, size_t len, const char **ret_index)
 {
     size_t n = len;
@@ -62,7 +62,7 @@ static size_t find_index(const char *name, size_t len, const char **ret_index)
     return n < len && n > 1 && name[n - 1] == '-' ? n - 1 : 0;
 }
 
-/* Pods of an Indexed Job and of a StatefulSet are called alike, but for their number. */
+/* Pods of an Indexed Job and of a StatefulSet have the same name, except for their number. */
 static int find_pod(const struct host_env *w, const char *by, struct manager *m,
                     struct co_error *err)
 {
@@ -92,7 +92,7 @@ static int find_pod(const struct host_env *w, const char *by, struct manager *m,
 
 /* --- Volcano --- */
 
-/* The list of a task's pods: VC_WORKER_HOSTS of "worker". NULL: there is none. */
+/* The list of a task's pods: VC_WORKER_HOSTS of "worker". NULL: no such list. */
 static const char *get_pods(const struct host_env *w, const char *task, size_t len, char by[64])
 {
     if (len == 0 || snprintf(by, 64, "VC_%.*s_HOSTS", (int)len, task) >= 64)
@@ -103,10 +103,10 @@ static const char *get_pods(const struct host_env *w, const char *task, size_t l
 }
 
 /* A pod is called JOB-TASK-INDEX, and all three may have dashes: its task is the one whose list has
- * it. A master stands in front of its workers; other tasks are jobs of their own.
+ * it. A master precedes its workers; other tasks are jobs of their own.
  *
- * ret_stem   how much of the name is the job's
- * returns    0 also if there is no such list, which is empty then; as host_list_add() */
+ * ret_stem   how much of the name belongs to the job
+ * returns    0 also without such a list, which is empty then; as host_list_add() */
 static int list_pods(const struct host_env *w, const char *name, size_t stem, struct manager *m,
                      size_t *ret_stem, struct co_error *err)
 {
@@ -139,7 +139,8 @@ static int find_volcano(const struct host_env *w, struct manager *m, struct co_e
     w->own_name(w->arg, name, sizeof name);
     size_t len = strcspn(name, "."), stem = find_index(name, len, &index);
     int rc = list_pods(w, name, stem, m, &job, err);
-    size_t place = 0; /* of this pod, whose name is the first label; hosts.n: it is not there */
+    size_t place = 0; /* index of this pod, whose name is the first label; hosts.n: it is not
+                       * listed */
     while (place < m->hosts.n && (strcspn(m->hosts.hosts[place].name, ".") != len ||
                                   strncmp(m->hosts.hosts[place].name, name, len) != 0))
         place++;
@@ -255,7 +256,7 @@ int manager_find(const struct host_env *world, bool has_nodes, struct manager *r
     if (has_nodes && host_env_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
         return find_pod(world, "KUBERNETES_SERVICE_HOST", ret, err);
     if (has_nodes)
-        return 0; /* whoever counts nodes has not asked for those of a list */
+        return 0; /* an option that counts nodes does not ask for those of a list */
     if (host_env_get(world, "SKYPILOT_NODE_RANK") != NULL)
         return find_sky(world, ret, err);
     if (host_env_get(world, "VC_TASK_INDEX") != NULL)
@@ -278,7 +279,7 @@ void manager_fini(struct manager *m)
 
 /* --- Slurm --- */
 
-/* Steps that are none of srun's: of a batch script, and of salloc's shell where that is a step. */
+/* Steps that srun did not create: a batch script, and salloc's shell where that is a step. */
 #define STEP_BATCH       4294967291
 #define STEP_INTERACTIVE 4294967290
 

@@ -1,9 +1,9 @@
-/* schedulers.h - what Slurm and other managers say, by their variables, about the nodes of a job.
- * Pure, but for what host_env.h looks at.
+/* schedulers.h - what the variables of Slurm and other managers contain about the nodes of a job.
+ * Pure, except for what host_env.h reads.
  *
- * Kubernetes names the pod and its number; how many there are has to be said by --nnodes. SkyPilot
- * says all, and so does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name hosts,
- * which ssh reaches. docs/reference/scheduler-detection.md has the table. */
+ * Kubernetes names the pod and its index; the number of pods has to be given by --nnodes. SkyPilot
+ * gives everything, as does Volcano with its plugins env and svc. PBS, LSF and Grid Engine name
+ * hosts, which ssh reaches. docs/reference/scheduler-detection.md has the table. */
 #ifndef DDP_LAUNCHER_HOSTS_SCHEDULERS_H
 #define DDP_LAUNCHER_HOSTS_SCHEDULERS_H
 
@@ -33,7 +33,7 @@ enum manager_kind {
 
 struct manager {
     enum manager_kind kind;
-    const char *by;         /* the variable that tells it */
+    const char *by;         /* the variable that has it */
     struct host_list hosts; /* owned: manager_fini() */
     bool by_srun;           /* each host by a step of its own in Slurm's allocation */
     struct slurm_task task;
@@ -43,32 +43,33 @@ struct manager {
     char endpoint[MANAGER_NAME_BYTES + 16];
 };
 
-/* Look at the environment; the first manager that is found counts.
+/* Look at the environment; the first manager found counts.
  *
- * has_nodes   the options say that there are several nodes: only then a pod is one of them
+ * has_nodes   the options ask for several nodes: only then a pod is one of them
  * ret         manager_fini() it, also after a failure
  * returns     0
- *             -EINVAL   a variable is malformed, a pod's name leads to no other; err says it
+ *             -EINVAL   a variable is malformed, a pod's name does not lead to the others; err has
+ *                       the details
  *             -ERANGE   too many hosts
  *             -ENOMEM */
 int manager_find(const struct host_env *world, bool has_nodes, struct manager *ret,
                  struct co_error *err);
 void manager_fini(struct manager *m);
 
-/* Its texts are an assignment, said by `by`; an empty name or number of nodes is none. */
+/* Its texts are an assignment, from `by`; an empty name or number of nodes is not one. */
 void manager_take_assignment(struct manager *m, const char *by);
 
 /* --- Slurm --- */
 
-/* What Slurm's variables say about where this ddprun is. Pure. Nothing is asked of Slurm
+/* What Slurm's variables contain about where this ddprun is. Pure. Nothing is asked of Slurm
  * itself, and nothing is made up: what is missing or contradicts itself is an error.
  *
- * In a batch script or under salloc there is an allocation and no step: ddprun starts its nodes. In
- * a step with a task on each node it is a node. In a step with more of them it is a rank, whose
- * program it becomes. */
+ * In a batch script or under salloc an allocation exists and no step: ddprun starts the nodes of
+ * the allocation. In a step with a task on each node it is a node. In a step with more of them it
+ * is a rank, whose program it becomes. */
 
 /* Ports of jobs: SLURM_FIRST_PORT and SLURM_N_PORTS - 1 that follow, by the step's number. Two
- * steps that meet on one node have the same one seldom. */
+ * steps on one node seldom have the same one. */
 enum { SLURM_FIRST_PORT = 20000, SLURM_N_PORTS = 10000 };
 
 /* Look at the environment. The hosts of an allocation have as many slots as Slurm was asked for
