@@ -32,7 +32,7 @@ static const char *const known[] = {
     DDP_ENV_TUNING,
 };
 
-/* So many edits are no misspelling: there are many words of four letters. */
+/* So many edits are not a misspelling: there are many words of four letters. */
 static int too_many_edits(const char *name)
 {
     return strlen(name) < sizeof "DDP_" + 4 ? 2 : 3;

@@ -48,13 +48,13 @@ enum signal_scope { SCOPE_PROCESS, SCOPE_GROUP };
 
 /* In whose process is the roster? */
 enum job_host {
-    JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and nobody else has it */
+    JOB_HOST_FOUND_OUT, /* this one's, if the endpoint leads here and no other process has it */
     JOB_HOST_HERE,      /* this one's, wherever the endpoint seems to lead */
     JOB_HOST_ELSEWHERE, /* another one's */
 };
 
-/* How a node connects to etcd: what --rdzv-conf says of it. */
-enum { ETCD_SETTING_BYTES = 256 }; /* of each text, with the NUL */
+/* How a node connects to etcd: what --rdzv-conf contains about it. */
+enum { ETCD_SETTING_BYTES = 256 }; /* size of each text, with the NUL */
 
 struct etcd_settings { /* an empty text: not given */
     bool is_https;
@@ -62,7 +62,7 @@ struct etcd_settings { /* an empty text: not given */
     char user[ETCD_SETTING_BYTES];
     char password[ETCD_SETTING_BYTES];
     char password_file[ETCD_SETTING_BYTES]; /* whose first line is it */
-    char prefix[ETCD_SETTING_BYTES];        /* of all keys, without a slash at its end */
+    char prefix[ETCD_SETTING_BYTES];        /* prefix of all keys, without a slash at its end */
 };
 
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
@@ -70,7 +70,7 @@ struct job_world {
     bool has_others;    /* other nodes may join (docs/design/membership.md) */
     uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
     uint32_t max_nodes;
-    uint64_t window_ms;           /* wait for late nodes once min_nodes are here */
+    uint64_t window_ms;           /* wait for late nodes once min_nodes have joined */
     uint64_t start_timeout_ms;    /* to find the roster, and for nodes to come; > 0 */
     uint64_t rejoin_timeout_ms;   /* when too few are left */
     uint64_t failover_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
@@ -86,26 +86,28 @@ struct job_world {
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
     uint16_t endpoint_port;     /* not 0 */
     const char *unsaid;         /* this option was not given, so endpoint_host is this machine;
-                                   static. NULL: it was said where */
-    struct etcd_settings *etcd; /* owned; etcd is there, and says who has the roster; NULL: it is
-                                   not */
+                                 * static. NULL: it was given */
+    struct etcd_settings *etcd; /* owned; etcd is used, and decides which node has the roster; NULL:
+                                 * no etcd */
     enum job_host host;
-    uint64_t heartbeat_ms; /* of a roster in this process, and how long a lease is; 0: the usual */
+    uint64_t heartbeat_ms; /* for a roster in this process, and how long a lease is; 0: the
+                            * default */
     uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
     char *token_file;      /* owned; --token-file; NULL: none */
     struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
     bool require_token;    /* no token, no job */
-    struct allow_list *store_allow; /* owned; who may use the store besides; NULL: nobody */
+    struct allow_list *store_allow; /* owned; the addresses that may also use the store; NULL:
+                                     * none */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */
     bool ends_job; /* it has started the others: a signal to it ends the whole job */
-    int launch_fd; /* borrowed; of the ddprun that started this one, which also tells what concerns
-                      the whole job (launch_wire.h); 0: none */
+    int launch_fd; /* borrowed; from the ddprun that started this one, which also prints what
+                    * concerns the whole job (launch_wire.h); 0: none */
 };
 
 /* --bcast: is the program sent to hosts that are reached by ssh? */
 enum remote_send {
-    REMOTE_SEND_AUTO,   /* where there is none that suits, if there is one to be sent */
-    REMOTE_SEND_NEVER,  /* it is where it is here */
+    REMOTE_SEND_AUTO,   /* where no compatible ddprun is installed, if one can be sent */
+    REMOTE_SEND_NEVER,  /* ddprun has the same path as here */
     REMOTE_SEND_ALWAYS, /* what is installed there does not count */
 };
 
@@ -113,9 +115,9 @@ struct remote_spec {         /* the hosts that this ddprun starts others on */
     struct host_list hosts;  /* owned; those that take part */
     uint32_t *shares;        /* owned; ranks by host; UINT32_MAX: the host finds out itself */
     struct remote_shell way; /* its command is owned, one block; a host that has not answered after
-                                reach_ms (> 0) is given up */
+                              * reach_ms (> 0) is abandoned */
     enum remote_send send;
-    char *const *argv; /* borrowed; ours, which the others read, too; NULL-terminated */
+    char *const *argv; /* borrowed; ours, which the others also read; NULL-terminated */
 };
 
 /* --- several programs in one job: those of the ranks after the first program's --- */
@@ -137,8 +139,8 @@ struct mpmd {
         int first_rank;             /* on this node; up to the next one's */
         struct job_program program; /* its texts are owned */
     } of[JOB_PROGRAMS_MAX - 1];
-    char **
-        words; /* owned, one block: of all programs, ":" between them; NULL until they are joined */
+    char **words; /* owned, one block: those of all programs, ":" between them; NULL until they are
+                * joined */
 };
 
 /* How a job ended: that of node_run(), or of remote_run(). */
@@ -148,7 +150,7 @@ struct node_end {
 };
 
 struct job_spec {
-    bool as_torchrun;      /* started under the name torchrun: its defaults and its exit code 1 */
+    bool as_torchrun;      /* started under the name torchrun: its defaults and its exit status 1 */
     const char *called_as; /* argv[0]; borrowed, and used to read the command line only */
     bool dry_run;          /* show what would be started, start nothing */
     int verbose;           /* -v: 1, -vv: 2 */
@@ -159,8 +161,8 @@ struct job_spec {
     char *run_id;      /* owned; never empty; no control characters, but '/' may be in it */
     char *role;        /* owned; "default"; may be empty */
     char *backend;     /* owned; --rdzv-backend as it was given, for events; "static" */
-    char *master_addr; /* owned; of one node a name of the loopback: "127.0.0.1", or "localhost" if
-                          so asked; of several what was given, NULL: rank 0's node says it */
+    char *master_addr; /* owned; with one node a name of the loopback: "127.0.0.1", or "localhost"
+                        * if requested; with several what was given, NULL: rank 0's node decides */
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
     int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
@@ -186,14 +188,14 @@ struct job_spec {
     char **argv; /* owned, one block, NULL-terminated; argv[0] as the program shall see it */
     char *shown; /* owned; the program's name for messages: the script, the module, the program */
     int n_program_words;   /* argv up to here is the program, the rest are its arguments */
-    bool is_python;        /* path is a Python that we chose, argv says what it runs */
+    bool is_python;        /* path is a Python that we chose, argv has what it runs */
     enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
     bool has_templates;    /* an argument holds a '$', or braces that are filled in */
     enum template_rule templates;
-    bool fills_braces; /* {rank} and the like are filled in: what `templates` comes to */
-    struct mpmd *more; /* owned; the programs of other ranks; NULL: all have this */
-    bool pmi;          /* the ranks find each other by PMI-1, which ddprun serves */
-    struct wrap *wrap; /* owned, and its path; in front of some ranks' words; NULL: of nobody's */
+    bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
+    struct mpmd *more;    /* owned; the programs of other ranks; NULL: all have this */
+    bool pmi;             /* the ranks find each other by PMI-1, which ddprun serves */
+    struct wrap *wrap;    /* owned, and its path; in front of some ranks' words; NULL: no rank's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 
     /* restarts and the end */
@@ -205,8 +207,8 @@ struct job_spec {
     int n_standby;               /* processes that wait for a rank that fails */
     bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
     uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
-    bool no_restart_on[256];     /* by the exit code that the failure means for ddprun (a rank's, or
-                                    128 + its signal): the job ends at once */
+    bool no_restart_on[256];     /* by the exit status that the failure means for ddprun (a rank's,
+                                  * or 128 + its signal): the job ends at once */
     uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
     uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
     uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
@@ -215,10 +217,11 @@ struct job_spec {
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
     bool under_slurm; /* which may send a signal to each process of a step, and more than once */
     char *signals_to_handle;        /* owned; TORCHELASTIC_SIGNALS_TO_HANDLE, as it was given */
-    enum signal_scope signal_scope; /* who gets the first signal: a rank's main process, or its
-                                       process group */
+    enum signal_scope signal_scope; /* which processes get the first signal: a rank's main process,
+                                     * or its process group */
 
-    struct output_spec output; /* owned; where what the ranks write goes, and who reads our stdin */
+    struct output_spec output; /* owned; where the ranks' output is sent, and which rank reads our
+                                * stdin */
 
     /* seeing */
     char *events;   /* owned; --events, a path for JSON lines; NULL: none */
@@ -235,11 +238,11 @@ char *const *job_spec_words(const struct job_spec *spec);
 /* Does ddprun serve the store of a generation of so many ranks? */
 bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
-/* May ranks live on when others fail, or when nodes come and go? */
+/* May ranks live on when others fail, or when nodes join and leave? */
 bool job_spec_recovers(const struct job_spec *spec);
 
-/* May the ranks be asked to save their state? The same on all nodes of a job, whatever else each is
- * told: the ranks agree on the answer together. */
+/* May the ranks be asked to save their state? The same on all nodes of a job, whatever else differs
+ * between nodes: the ranks agree on the answer together. */
 bool job_spec_asks(const struct job_spec *spec);
 
 /* What the whole job agrees to. */
@@ -263,7 +266,7 @@ int mpmd_add(struct mpmd **more, int first_rank, const struct job_program *progr
 /* Make `words`; first are those of the job's first program. returns 0, -ENOMEM */
 int mpmd_join(struct mpmd *m, char *const *first, struct co_error *err);
 
-/* The first rank of the next program. returns INT_MAX: there is none */
+/* The first rank of the next program. returns INT_MAX: no next program */
 int mpmd_end(const struct mpmd *m, int local_rank);
 
 #endif

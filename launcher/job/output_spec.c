@@ -55,7 +55,8 @@ int output_spec_parse_streams(const char *what, const char *text, int n_ranks, u
                            "invalid value '%.200s' for %s: expected 0 (none), 1 (stdout), 2 "
                            "(stderr), 3 (both) or RANK:[0-3],...",
                            text, what);
-        if (rank < n_ranks) /* torchrun takes those above, too, for they may come to be */
+        if (rank < n_ranks) /* torchrun also accepts higher numbers, because such ranks may exist
+                             * later */
             ret[rank] = (uint8_t)(at[n + 1] - '0');
         at += n + 2;
         if (*at == '\0')

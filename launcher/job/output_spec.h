@@ -20,7 +20,7 @@ enum output_color {
 
 struct log_turn {       /* --log-rotate; zeroed: never */
     uint64_t max_bytes; /* of a file; a line that is longer by itself is cut */
-    int n_kept;         /* of the old ones, 0 to LOG_KEPT_MAX */
+    int n_kept;         /* how many old ones are kept, 0 to LOG_KEPT_MAX */
 };
 
 #define LOG_KEPT_MAX 99
@@ -32,13 +32,14 @@ struct output_spec {
     uint8_t tees[OUTPUT_SPEC_RANKS_MAX];      /* to files and here */
     bool hidden[OUTPUT_SPEC_RANKS_MAX];       /* not here, in files only */
     struct log_turn log_turn;                 /* of the log files */
-    uint64_t fold_ms; /* hold labelled lines so long, for others to say the same; 0: they don't */
+    uint64_t fold_ms; /* hold labeled lines for so long, for others to write the same; 0: they are
+                       * not held */
     char *label;      /* owned; a format; "": none; NULL: the default where it is wanted */
     enum output_color color; /* of labels */
     char *line_prefix;       /* owned; torchrun's template for lines of -t; NULL: its default */
     char **filters[2]; /* owned, one block, NULL-terminated, of stdout and stderr; NULL: none */
     bool stdin_asked;  /* by --stdin: on a terminal that rank's output has no label */
-    int stdin_rank;    /* who reads ours; -1: nobody */
+    int stdin_rank;    /* the rank that reads ours; -1: none */
 };
 
 void output_spec_fini(struct output_spec *s);
@@ -59,16 +60,16 @@ int output_spec_parse_ranks(const char *what, const char *text, int n_ranks, boo
 
 /* Words between commas; two commas are one that belongs to a word. Empty words are left out.
  *
- * returns   one block to free(), NULL-terminated; NULL: no memory */
+ * returns   one block to free(), NULL-terminated; NULL: out of memory */
 char **output_spec_split(const char *text);
 
-/* Who a line is of. */
+/* The origin of a line. */
 struct output_label {
     const char *host, *role;
     int rank, local_rank;
     uint32_t generation;
     const char *ranks,
-        *local_ranks; /* instead of the numbers, where several say the same; or NULL */
+        *local_ranks; /* instead of the numbers, where several ranks write the same; or NULL */
 };
 
 #define OUTPUT_LABEL_DEFAULT "{host}:{rank}: "
@@ -81,7 +82,7 @@ int output_spec_check_label(const char *what, const char *format, struct co_erro
 /* The label for a line, cut to what fits into n bytes. returns its length */
 size_t output_spec_label(const char *format, const struct output_label *of, char *to, size_t n);
 
-/* The same in a colour that neighbours among the ranks do not have; an empty label has none. */
+/* The same in a color that neighboring ranks do not have; an empty label has none. */
 size_t output_spec_colored_label(const char *format, const struct output_label *of, char *to,
                                  size_t n);
 

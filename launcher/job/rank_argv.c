@@ -148,7 +148,7 @@ static size_t fill_word(const struct job_program *p, int i, const struct rank_va
         return fill_dollars(word, v->local_rank, v->as_torchrun, to);
     if (which != N_TEMPLATES)
         word = v->of[which];
-    if (to != NULL) /* as it is: also the program's own name, which is no template */
+    if (to != NULL) /* as it is: also the program's own name, which is not a template */
         strcpy(to, word);
     return strlen(word);
 }
@@ -253,7 +253,7 @@ enum { RANK_DIGITS = 7 };
 
 static const char rank_chars[] = "0123456789,-";
 
-/* Take a number from *at. returns -1: there is none */
+/* Take a number from *at. returns -1: no number */
 static int take_rank(const char **at)
 {
     size_t n = strspn(*at, "0123456789");

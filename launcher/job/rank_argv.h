@@ -84,18 +84,19 @@ struct wrap {
     char text[];
 };
 
-/* "COMMAND", or "RANKS:COMMAND" with RANKS as 0,2,4-7. COMMAND is split into words as a shell does
- * it: blanks between them, '' and "" and \ for blanks inside.
+/* "COMMAND", or "RANKS:COMMAND" with RANKS as 0,2,4-7. COMMAND is split into words like in a shell:
+ * words end at blanks, which '', "" or \ can quote.
  *
  * what      named in messages
  * ret       one block, to free()
- * returns   0; -EINVAL: no command, a quote that does not end, too many words or ranges; -ENOMEM */
+ * returns   0; -EINVAL: no command, an unclosed quote, more words or ranges than allowed;
+ *           -ENOMEM */
 int wrap_parse(const char *what, const char *text, struct wrap **ret, struct co_error *err);
 
 /* The greatest rank that is named; -1: none is. */
 int wrap_last_rank(const struct wrap *w);
 
-/* Is it this rank's? NULL: nobody's */
+/* Does it apply to this rank? NULL: to none */
 bool wrap_covers(const struct wrap *w, int rank);
 
 #endif

@@ -4,8 +4,8 @@
  * rank and fills in those that differ (enum own). Read fill_settings() first: it is the list of
  * all variables.
  *
- * Invariant: the variables of a rank stand at the same index in each environment (own_at), so
- * that the image of many ranks (image.c) holds the common part once. */
+ * Invariant: the variables of a rank are at the same index in each environment (own_at), so that
+ * the image of many ranks (image.c) holds the common part once. */
 #include "worker_env.h"
 
 #include "common/error.h"
@@ -21,9 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What starters of ddprun (mpirun, mpiexec, srun with PMI) leave for their own child, which our
- * workers are not: a worker that finds them believes it is the starter's rank. And the nodes'
- * secret, which is not the workers'. */
+/* What launchers of ddprun (mpirun, mpiexec, srun with PMI) leave for their own child, which our
+ * workers are not: a worker that finds them takes itself for a rank of that launcher. Also the
+ * nodes' secret, which workers do not get. */
 static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
                                        "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
@@ -136,7 +136,8 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
                  binding != NULL && binding->is_bound ? binding->node_list : NULL);
     set_number_variable(s, DDP_ENV_GENERATION, place->generation);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
-    set_variable(s, DDP_ENV_STANDBY, NULL); /* nor what it has told this one's starter */
+    set_variable(s, DDP_ENV_STANDBY, NULL); /* nor what it gave to the process that started this
+                                             * one */
     set_fd(s, DDP_ENV_CHECKPOINT_FD, place->checkpoint_fd);
     if (place->checkpoint_fd >= 0)
         set_number_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);
@@ -184,7 +185,7 @@ static char *put_parent(struct worker_env *e, struct settings *settings, char *c
     return text;
 }
 
-/* Behind the parent's: those say which defaults are kept. */
+/* After the parent's: those decide which defaults are kept. */
 static char *put_settings(struct worker_env *e, const struct settings *settings, char *text)
 {
     for (size_t i = 0; i < settings->n; i++) {
@@ -203,7 +204,7 @@ static char *put_settings(struct worker_env *e, const struct settings *settings,
     return text;
 }
 
-/* The parent's list of devices, in memory of the parent's; NULL: there is none. */
+/* The parent's list of devices, in the parent's memory; NULL: no list. */
 static const char *find_devices(char *const *parent)
 {
     static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";

@@ -13,7 +13,7 @@
 struct co_error;
 struct job_spec;
 
-/* Tells a worker to look at DDP_CHECKPOINT_FD. One that a program may ignore without a word. */
+/* Makes a worker look at DDP_CHECKPOINT_FD. Ignored by default. */
 #define WORKER_CHECKPOINT_SIGNAL SIGURG
 
 struct worker_env; /* opaque: what is common */
@@ -23,7 +23,7 @@ struct generation_place { /* the same for all workers that are started together 
     int node_rank, n_nodes;
     uint32_t generation;
     const char *master_addr;
-    const char *master_ip; /* the numeric address behind it; NULL: not looked for. Arguments only */
+    const char *master_ip; /* the numeric address of it; NULL: not looked for. Arguments only */
     uint16_t master_port;
     bool agent_store;  /* TORCHELASTIC_USE_AGENT_STORE */
     int node_fd;       /* the worker's descriptor of the node socket; -1: none */
@@ -36,9 +36,9 @@ struct rank_place { /* all that differs between them */
     const char *error_file; /* absolute; "" for none */
 };
 
-/* The common part: the parent's variables without what a starter of ddprun left for itself (PMI_*,
- * PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and without
- * variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
+/* The common part: the parent's variables without what a launcher of ddprun left for its own child
+ * (PMI_*, PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and
+ * without variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
  * OMP_NUM_THREADS of the parent's stays (spec->omp_asked apart).
  *
  * parent    as `environ`; copied
@@ -56,7 +56,7 @@ void worker_env_destroy(struct worker_env *e); /* NULL is fine */
 int worker_env_make(const struct worker_env *e, const struct rank_place *place, char ***ret_env,
                     struct co_error *err);
 
-/* The same of a standby: without the variables that tell a rank from others.
+/* The same for a standby: without the variables that differ between ranks.
  *
  * bytes     what a rank of the job has in its user segment */
 int worker_env_make_standby(const struct worker_env *e, uint64_t bytes, char ***ret_env,
