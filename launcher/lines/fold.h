@@ -1,8 +1,8 @@
 /* fold.h - the same line from several ranks -> one line. Pure: the time comes in as an argument.
  *
  * A line is held until all ranks have written it, or for a while. Lines of one rank stay in their
- * order; a line joins one that is held if its rank has written nothing behind that. At most
- * FOLD_LINES of FOLD_BYTES together are held: then the oldest goes as it is. */
+ * order; a line joins one that is held if its rank has written nothing after that. At most
+ * FOLD_LINES lines and FOLD_BYTES bytes are held: then the oldest line is written as it is. */
 #ifndef DDP_LAUNCHER_LINES_FOLD_H
 #define DDP_LAUNCHER_LINES_FOLD_H
 
@@ -20,7 +20,7 @@ struct fold_line {
     char *text; /* n bytes */
     size_t n;
     int n_ranks;
-    uint64_t ranks[FOLD_RANKS_MAX / 64]; /* who wrote it, bit by bit */
+    uint64_t ranks[FOLD_RANKS_MAX / 64]; /* the ranks that wrote it, one bit each */
 };
 
 /* n_ranks   1 to FOLD_RANKS_MAX

@@ -1,7 +1,7 @@
 /* A buffer of LINES_BYTES that is cut into lines. lines_room() and lines_add() take bytes in;
- * lines_take() hands out whole lines, each behind a prefix; a line that is longer than the buffer
- * goes out in pieces (in_line). Of a progress bar, whose frames follow each other after '\r',
- * only the newest frame is kept (drop_old_frames()), and lines_draw_bar() draws it for a
+ * lines_take() hands out whole lines, each after a prefix; a line that is longer than the buffer
+ * goes out in pieces (in_line). A progress bar draws its frames one after the other, each after
+ * '\r'. Only the newest frame is kept (drop_old_frames()), and lines_draw_bar() draws it for a
  * terminal. Read lines_take() first. */
 #include "lines.h"
 
@@ -28,7 +28,8 @@ char *lines_room(struct lines *l, size_t *ret_n)
     return l->buf + l->end;
 }
 
-/* Where the newest frame of a line begins: behind the last return that something follows. */
+/* Where the newest frame of a line begins: after the last carriage return that something
+ * follows. */
 static size_t frame_of(const char *line, size_t n)
 {
     n -= n > 0 && line[n - 1] == '\n';
@@ -38,7 +39,7 @@ static size_t frame_of(const char *line, size_t n)
     return before != NULL ? (size_t)(before + 1 - line) : 0;
 }
 
-/* Of the line that is not over: a bar may go on for hours. */
+/* Drop them from the unfinished line: a bar may run for hours. */
 static void drop_old_frames(struct lines *l)
 {
     char *from = l->buf + l->start;
@@ -89,7 +90,7 @@ bool lines_has_some(const struct lines *l, bool at_end)
     return end_of_whole(l, at_end) > l->start;
 }
 
-size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to, size_t room,
+size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to, size_t to_bytes,
                   bool at_end)
 {
     size_t end = end_of_whole(l, at_end);
@@ -100,7 +101,7 @@ size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to
         size_t n = newline != NULL ? (size_t)(newline + 1 - line) : end - l->start;
         size_t n_before = l->in_line ? 0 : n_prefix;
         size_t n_old = frame_of(line, n);
-        if (n_before + n - n_old > room - (size_t)(out - to))
+        if (n_before + n - n_old > to_bytes - (size_t)(out - to))
             break;
         memcpy(out, prefix, n_before);
         memcpy(out + n_before, line + n_old, n - n_old);
@@ -115,7 +116,7 @@ size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to
 
 enum { COLUMNS_USUAL = 80 };
 
-static const char end_of_drawing[] = "\033[0m\033[K"; /* a cut may have left a colour on */
+static const char end_of_drawing[] = "\033[0m\033[K"; /* a cut may have left a color on */
 
 struct drawing {
     char *to;
@@ -132,8 +133,8 @@ static bool draw_line(struct drawing *d, const char *bytes, size_t n)
     return true;
 }
 
-/* A sequence of the terminal's, such as a colour: ESC [ digits, ended by a letter. returns its
- * length; 0: there is none, or not all of it */
+/* A sequence of the terminal's, such as a color: ESC [ digits, ended by a letter. returns its
+ * length; 0: none, or an incomplete one */
 static size_t sequence_at(const char *at, const char *end)
 {
     const char *c = at;
@@ -152,7 +153,7 @@ static void draw_text(struct drawing *d, const char *text, size_t n_text)
         size_t n = sequence_at(c, end);
         bool is_shown = n == 0;
         for (n += is_shown; is_shown && c + n < end && ((unsigned char)c[n] & 0xc0) == 0x80;)
-            n++; /* bytes that go on in UTF-8 take no room */
+            n++; /* continuation bytes of UTF-8 take no column */
         bool is_control = is_shown && ((unsigned char)*c < ' ' || *c == '\177');
         if (is_shown && d->left-- <= 0)
             return;

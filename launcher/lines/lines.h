@@ -22,24 +22,24 @@ void lines_fini(struct lines *l); /* a zeroed one is an empty one */
 
 /* Where to put the bytes that come next.
  *
- * ret_n     how many there is room for: more than 0 if all whole lines were taken
- * returns   the place; NULL: no memory */
+ * ret_n     how many fit: more than 0 if all whole lines were taken
+ * returns   the place; NULL: out of memory */
 char *lines_room(struct lines *l, size_t *ret_n);
 
 /* n bytes were put there. */
 void lines_add(struct lines *l, size_t n);
 
 /* The newest frame of the line that is not over, if it is a bar's; lent until anything is added or
- * taken. returns its bytes; 0: there is none */
+ * taken. returns its bytes; 0: no frame */
 size_t lines_frame(const struct lines *l, const char **ret);
 
-/* The next whole lines, prefix in front of each; at the stream's end, or of a long line, a piece.
+/* The next whole lines, each after the prefix; at the stream's end, or for a long line, a piece.
  *
  * prefix    n_prefix bytes, at most LINES_PREFIX_MAX
- * to        room bytes, at least LINES_BYTES + LINES_PREFIX_MAX
+ * to        to_bytes, at least LINES_BYTES + LINES_PREFIX_MAX
  * at_end    nothing will be added: the last line needs no newline
- * returns   bytes put there; 0: there is no whole line */
-size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to, size_t room,
+ * returns   bytes put there; 0: no whole line */
+size_t lines_take(struct lines *l, const char *prefix, size_t n_prefix, char *to, size_t to_bytes,
                   bool at_end);
 
 /* Is there anything lines_take() would take? */
@@ -47,20 +47,19 @@ bool lines_has_some(const struct lines *l, bool at_end);
 
 /* --- progress bars ---
  *
- * A bar draws its line again and again, each time behind a carriage return. With a label in front
- * of each line, and several ranks, what is drawn must fit into one row, or it cannot be drawn
- * over. */
+ * A bar draws its line again and again, each time after a carriage return. With a label in front of
+ * each line, and several ranks, a drawing must fit into one row, or it cannot be drawn over. */
 
 #define BAR_COLUMNS_MAX 1024
 
-/* What a drawing may take: a label, for each column a character of four bytes, a few colours. */
+/* What a drawing may take: a label, for each column a character of four bytes, a few colors. */
 #define BAR_BYTES 8192
 
 /* Takes a drawn bar away, for what is written in its place. */
 #define BAR_ERASE "\r\033[K"
 
-/* prefix    n_prefix bytes in front of it; the colours in it take no room in the row, nor do those
- *           of the frame
+/* prefix    n_prefix bytes in front of it; the colors in it take no columns, nor do those of the
+ *           frame
  * columns   of the terminal; 0: not known, taken for 80
  * to        BAR_BYTES; what does not fit there or into the row is left out
  * returns   bytes put there; no newline is among them */
@@ -87,18 +86,18 @@ void tail_fini(struct tail *t); /* a zeroed tail is an empty one */
 void tail_add(struct tail *t, const char *bytes, size_t n);
 
 /* The last lines, at most TAIL_LINES, each ended by a newline: whole ones unless a single line is
- * longer than the ring. Of a line that was drawn over by carriage returns only the last drawing is
- * left; bytes that are no text become '?', but for escape sequences' ESC and tabs.
+ * longer than the ring. Only the last drawing of a line that was drawn over by carriage returns is
+ * left; bytes that are not text become '?', except tabs and the ESC of escape sequences.
  *
- * returns   a string to free(); NULL: nothing came, or no memory */
+ * returns   a string to free(); NULL: nothing came, or out of memory */
 char *tail_copy(const struct tail *t);
 
-/* What came behind the first `from` bytes, as far as it is kept, unchanged. More than ever came
- * means all: another rank's bytes were counted.
+/* What followed the first `from` bytes, as far as it is kept, unchanged. A `from` larger than the
+ * total returns everything: another rank's bytes were counted.
  *
  * ret_from   which byte the first one is
  * ret_n      how many
- * returns    bytes to free(); NULL: none, or no memory */
+ * returns    bytes to free(); NULL: none, or out of memory */
 char *tail_since(const struct tail *t, size_t from, size_t *ret_from, size_t *ret_n);
 
 #endif
