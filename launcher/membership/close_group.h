@@ -30,8 +30,8 @@ void close_group_close_timer(struct close_group *p, uv_timer_t *timer);
 void close_group_expect(struct close_group *p);
 void close_group_on_closed(void *p);
 
-/* The owner is closed, too: call on_gone(arg) after the last part, from the loop. One is being
- * closed, at least. */
+/* The owner is also closed: call on_gone(arg) after the last part, from the loop. At least one part
+ * is being closed. */
 void close_group_end(struct close_group *p, void (*on_gone)(void *arg), void *arg);
 
 #endif

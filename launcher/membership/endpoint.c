@@ -1,11 +1,11 @@
 /* endpoint.c - connect to the roster, or become the endpoint.
  *
- * Read endpoint_connect() first. If the job says that the roster is here, host_by_order() opens the
- * server and the roster at once, and a probe only warns. Otherwise the node connects (`remote`). If
- * that fails before any roster has welcomed the node, on_remote_down() looks the name up again,
- * on_resolved() listens at the port, and on_probed() makes the roster if the probe shows that the
- * name leads to this process; else the node stops listening and reports the link down. The caller
- * connects again later.
+ * Read endpoint_connect() first. If the job orders this node to hold the roster, host_by_order()
+ * opens the server and the roster at once, and a probe only warns. Otherwise the node connects
+ * (`remote`). If that fails before any roster has welcomed the node, on_remote_down() looks the
+ * name up again, on_resolved() listens at the port, and on_probed() makes the roster if the probe
+ * shows that the name leads to this process; else the node stops listening and reports the link
+ * down. The caller connects again later.
  *
  * Invariant: after a welcome this node never becomes the endpoint. */
 #include "endpoint.h"
@@ -64,8 +64,8 @@ struct endpoint {
 
     bool is_up;
     bool is_welcome;      /* a roster elsewhere has known us */
-    bool is_second_try;   /* of this attempt: nobody was there, and then somebody had the port */
-    uv_timer_t later;     /* tells what was found within a call */
+    bool is_second_try;   /* this attempt found no roster, and then another process had the port */
+    uv_timer_t later;     /* reports, from the loop, what was found within a call */
     char why[TEXT_BYTES]; /* there is no link */
     int exit_code;        /* with it */
 
@@ -266,8 +266,8 @@ static int resolve(struct endpoint *e, resolve_done on_done, struct co_error *er
                          &e->resolve, err);
 }
 
-/* --- this node is the endpoint, by order: it begins at once. Whether others can find it is looked
- * at besides, and only told --- */
+/* --- this node is the endpoint, by order: it begins at once. A probe checks whether others can
+ * find it, and only reports --- */
 
 static void on_own_resolved(void *arg, int code, const char *text,
                             const struct sockaddr_storage *addresses, size_t n)
@@ -283,8 +283,8 @@ static void on_own_resolved(void *arg, int code, const char *text,
              e->world->endpoint_host, err.text);
 }
 
-/* Nothing of a probe that fails after the port was lent: the kernel resets connections when their
- * listener closes, a worker's store hangs up, and the nodes have met. */
+/* A probe that fails after the port was lent is not reported: the kernel resets connections when
+ * their listener closes, a worker's store hangs up, and the rendezvous is over. */
 static void tell_probed(struct endpoint *e, enum self_probe_result result, const char *text)
 {
     char at[ADDRESS_TEXT_BYTES];
@@ -312,7 +312,7 @@ static void host_by_order(struct endpoint *e)
         note(e, CO_WARNING, "%s", err.text);
 }
 
-/* --- it is found out whether this node is; e->why says already that nobody else is --- */
+/* --- find out whether this node is; e->why already has the reason why no other node is --- */
 
 static void stop_finding(struct endpoint *e)
 {
@@ -344,7 +344,7 @@ static void on_resolved(void *arg, int code, const char *text,
 {
     struct endpoint *e = arg;
     struct co_error err = {0};
-    (void)text; /* the link has said the same */
+    (void)text; /* the link has reported the same */
     e->resolve = NULL;
     int rc = code < 0 ? code : open_server(e, &err);
     if (rc == 0)

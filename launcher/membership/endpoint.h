@@ -1,15 +1,15 @@
-/* endpoint.h - where the nodes of a job meet, seen from one of them: its way to the roster, and the
- * roster itself, if it is to be in this process.
+/* endpoint.h - the rendezvous endpoint of a job, seen from one of its nodes: the way to the roster,
+ * and the roster itself, if it is to be in this process.
  *
- * Who has the roster is found out by doing: a node that reaches nobody at the endpoint listens at
- * its port, connects to its name, and if that connection comes in by its own listener
- * (self_probe.h), it is the endpoint. Else it stops listening and tries again later. The kernel
- * gives a port to one process, so of several nodes on a host one has it and the others join. Of a
- * name with several addresses only one, the same for all, can make a node the endpoint, so that two
- * machines that share a name do not both become it.
+ * Which node has the roster is decided by trying: a node that reaches no roster at the endpoint
+ * listens at its port and connects to its name. If that connection arrives at its own listener
+ * (self_probe.h), the node is the endpoint. Else it stops listening and tries again later. The
+ * kernel gives a port to one process, so one of several nodes on a host gets it and the others
+ * join. If a name has several addresses, only one of them, the same for all nodes, can make a node
+ * the endpoint, so that two machines that share a name do not both become it.
  *
- * A node that a roster has welcomed does not become the endpoint any more: what another one knew is
- * lost with it. */
+ * A node that a roster has welcomed no longer becomes the endpoint: the state of the earlier roster
+ * is lost with it. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_H
 #define DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_H
 
@@ -33,7 +33,7 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
                   const struct roster_link_callbacks *callbacks, struct endpoint **ret,
                   struct co_error *err);
 
-/* Make one attempt to get a link: on_up or on_down follows. An older link is given up. */
+/* Make one attempt to get a link: on_up or on_down follows. An older link is dropped. */
 void endpoint_connect(struct endpoint *e);
 void endpoint_send(struct endpoint *e, const struct message *m); /* when up; else nothing */
 void endpoint_disconnect(struct endpoint *e);                    /* what was sent still goes out */
@@ -41,7 +41,7 @@ void endpoint_disconnect(struct endpoint *e);                    /* what was sen
 /* Is the roster in this process? Certain from the first on_up on. */
 bool endpoint_is_here(const struct endpoint *e);
 
-/* The address of this node that others are told, in figures. After on_up.
+/* The numeric address of this node that others get. After on_up.
  *
  * returns   0; -ENOTCONN: none is known, and others reach it by the endpoint's host */
 int endpoint_own_address(const struct endpoint *e, char *text, size_t n);

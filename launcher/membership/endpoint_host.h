@@ -1,5 +1,5 @@
-/* endpoint_host.h - the name or address at which nodes meet: what can be said of it, and of where
- * it leads. Pure: looking it up is resolve.h's business. */
+/* endpoint_host.h - the name or address of the rendezvous endpoint: what follows from it, and from
+ * what it resolves to. Pure: resolve.h looks names up. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_HOST_H
 #define DDP_LAUNCHER_MEMBERSHIP_ENDPOINT_HOST_H
 
@@ -11,17 +11,17 @@
  * Then only processes of this machine are meant. A name may lead to it on one node only. */
 bool endpoint_host_is_loopback(const char *host);
 
-/* The one of a name's addresses that decides who is the endpoint: the first in an order that is the
- * same on all machines, whatever order their resolvers give. IPv4 first, since it is what a machine
- * that lacks the other has.
+/* The one of a name's addresses that decides which node is the endpoint: the first in an order that
+ * is the same on all machines, whatever order their resolvers give. IPv4 first, since a machine
+ * that lacks one of the two has IPv4.
  *
  * n         > 0
  * returns   one of them */
 const struct sockaddr_storage *endpoint_host_first(const struct sockaddr_storage *addresses,
                                                    size_t n);
 
-/* Are others to be told `own`, this end's address of a connection to the endpoint, as that of this
- * node? Not a loopback address, but where all nodes use one. Such a node is on the endpoint's
+/* Do other nodes get `own`, this end's address of a connection to the endpoint, as the address of
+ * this node? Not a loopback address, unless all nodes use one. Such a node is on the endpoint's
  * machine, whose name others know. */
 bool endpoint_host_may_tell(const char *host, const struct sockaddr_storage *own);
 

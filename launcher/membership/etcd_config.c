@@ -14,8 +14,9 @@
 
 enum {
     LEADER_TTL_S = 2,       /* the least that etcd gives with its usual settings */
-    LEADER_GRACE_MS = 3000, /* a lease of ranks is so much longer than the leader's: it is missed by
-                               then, and who asks etcd has heard so */
+    LEADER_GRACE_MS = 3000, /* a lease of ranks is so much longer than the leader's: by then etcd
+                             * has dropped the leader, and the nodes that ask etcd have learned
+                             * it */
     RECORD_TTL_MIN_S = 60,
     ASK_MS = 1000,
     HURRY_MS = 200,
@@ -82,9 +83,10 @@ int etcd_config_make(const struct job_spec *spec, char password[ETCD_SETTING_BYT
     return 0;
 }
 
-/* The nodes are waited for as long as they, or those that stay with another roster, may run: who
- * looks for a new leader finds one in the time between two questions; an old one that has lost etcd
- * misses those who have left it after a heartbeat and a half; and then a lease has to end. */
+/* The nodes are waited for as long as they, or those that stay with another roster, may run: a node
+ * that looks for a new leader finds one in the time between two questions; an old leader that has
+ * lost etcd misses the nodes that have left it after a heartbeat and a half; and then a lease has
+ * to end. */
 static uint64_t absent_ms(const struct roster_limits *limits)
 {
     return ASK_MS + limits->heartbeat_ms * 3 / 2 + limits->lease_ms + LEASE_MARGIN_MS;
@@ -102,8 +104,8 @@ struct roster_limits etcd_config_limits(const struct job_world *w, uint32_t lead
     return limits;
 }
 
-/* At all addresses, unless etcd is meant to be reached on this machine only: then where others are
- * told to come. */
+/* At all addresses, unless etcd is meant to be reached on this machine only: then at the address
+ * that the others get. */
 const char *etcd_config_listen_where(const struct job_world *w)
 {
     if (!endpoint_host_is_loopback(w->endpoint_host))
@@ -111,8 +113,8 @@ const char *etcd_config_listen_where(const struct job_world *w)
     return w->local_addr != NULL ? w->local_addr : "localhost";
 }
 
-/* As was said; or as this node reaches etcd. Who reaches it by loopback is on etcd's own machine,
- * whose name others know. */
+/* As configured; or the address by which this node reaches etcd. A node that reaches it by loopback
+ * is on etcd's own machine, whose name others know. */
 void etcd_config_find_host(const struct job_world *w, const char *own, char ret[ELECTOR_HOST_BYTES])
 {
     struct sockaddr_storage address;

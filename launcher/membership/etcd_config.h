@@ -1,5 +1,5 @@
-/* etcd_config.h - what a job's words mean where its nodes meet by etcd: how the plug-in comes in
- * there, the times that the elector and a roster keep, and where a roster is reached. */
+/* etcd_config.h - what a job's options mean for a rendezvous through etcd: how the plug-in
+ * connects, the times that the elector and a roster keep, and where a roster is reached. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_CONFIG_H
 
@@ -14,7 +14,7 @@ struct job_world;
 
 /* Reads the file with the password, if one was named.
  *
- * password   where the config has it; to be wiped when it is no longer needed, after a failure, too
+ * password   where the config has it; to be wiped when it is no longer needed, also after a failure
  * ret        its texts are those of spec, and `password`
  * returns    0; -errno, -EIO: the password cannot be read */
 int etcd_config_make(const struct job_spec *spec, char password[ETCD_SETTING_BYTES],
@@ -26,9 +26,9 @@ struct roster_limits etcd_config_limits(const struct job_world *w, uint32_t lead
 /* Where a roster on this node listens. */
 const char *etcd_config_listen_where(const struct job_world *w);
 
-/* ... and where others are told to reach it.
+/* ... and the host by which others reach it.
  *
- * own   the address, in figures, by which this node reaches etcd */
+ * own   the numeric address by which this node reaches etcd */
 void etcd_config_find_host(const struct job_world *w, const char *own,
                            char ret[ELECTOR_HOST_BYTES]);
 

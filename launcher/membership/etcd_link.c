@@ -1,9 +1,11 @@
-/* etcd_link.c - libuv around the elector in the plug-in, and around the roster, if it is here.
+/* etcd_link.c - libuv around the elector in the plug-in, and around the roster, if this node has
+ * it.
  *
  * Read on_orders() first: lead() makes a roster in this process from the record of the generation
- * before, follow() connects to the node that has it, and giving up closes the own one. on_changed()
- * has the plug-in commit each generation to etcd before the roster announces it. The plug-in has
- * its own protocol with etcd; here it only gets descriptors watched (watch()) and alarms.
+ * before, follow() connects to the node that has it, and an order to resign closes the own one.
+ * on_changed() has the plug-in commit each generation to etcd before the roster announces it. The
+ * plug-in has its own protocol with etcd; here it only gets descriptors watched (watch()) and
+ * alarms.
  *
  * Invariant: at most one of `local_roster` and `remote` exists at a time, and the member sees a
  * change between them as a lost link. */
@@ -35,7 +37,7 @@
 
 enum {
     TEXT_BYTES = 1024,
-    WAIT_MS = 2000, /* an attempt to get a link waits so long for somebody to have the roster */
+    WAIT_MS = 2000, /* an attempt to get a link waits this long for a node to have the roster */
 };
 
 struct etcd_link {
@@ -53,14 +55,14 @@ struct etcd_link {
     struct channel_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
     struct local_roster *local_roster; /* NULL: it is not in this process */
-    uint32_t own_index;                /* of this node, in own_generation */
+    uint32_t own_index;                /* this node's, in own_generation */
     uint32_t own_generation;
     struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
 
     bool wants_link, is_up;
     bool is_over;     /* a verdict was heard */
     bool leaves;      /* this node does: what comes next is the next roster's to begin */
-    uv_timer_t later; /* tells that there is no link */
+    uv_timer_t later; /* reports, from the loop, that the link is down */
     uv_timer_t silence;
     uint64_t silence_ms; /* the roster is not heard for so long: look for another one */
     bool hurries;
@@ -69,7 +71,7 @@ struct etcd_link {
     bool told_trouble;
     bool has_stopped; /* the elector */
 
-    struct close_group close_group; /* rosters that were given up, too */
+    struct close_group close_group; /* also of rosters that were closed */
     bool closing;
 };
 
@@ -131,7 +133,7 @@ static void go_down(struct etcd_link *l, const char *text, int exit_code)
     l->callbacks.on_down(l->callbacks.arg, text, exit_code);
 }
 
-/* Nobody has the roster yet. What etcd says about it, if it does not say just that. */
+/* No node has the roster yet. Find the reason, unless etcd reports just that. */
 static void find_reason(struct etcd_link *l)
 {
     const char *trouble = l->plugin->trouble(l->etcd);
@@ -188,7 +190,7 @@ static void on_message(void *arg, const struct message *m)
     hear(l);
     if (m->type == MESSAGE_VERDICT && !l->is_over) {
         l->is_over = true;
-        if (l->local_roster == NULL) /* nobody is to be followed any more */
+        if (l->local_roster == NULL) /* no node is to be followed any more */
             l->plugin->stop(l->etcd, NULL);
     }
     l->callbacks.on_message(l->callbacks.arg, m);
@@ -235,7 +237,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
         l->plugin->commit(l->etcd, &l->record);
 }
 
-/* past   NULL: there was none */
+/* past   NULL: no earlier roster */
 static int make_roster(struct etcd_link *l, const struct roster_past *past, struct co_error *err)
 {
     const struct channel_link_callbacks callbacks = {
@@ -255,7 +257,7 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
     return local_roster_create(l->loop, &opts, &callbacks, &l->local_roster, err);
 }
 
-/* A job that is over is over for who comes now, too. */
+/* A job that is over is also over for nodes that join now. */
 static void tell_past(struct etcd_link *l, const struct elector_record *r)
 {
     if (r->is_over)
@@ -397,7 +399,8 @@ static int open_plugin(struct etcd_link *l, struct co_error *err)
 
 /* --- the listener --- */
 
-/* Before this node has the roster nobody should come; who was told an old address comes again. */
+/* Before this node has the roster, no node should connect; a node that got an old address tries
+ * again. */
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     struct etcd_link *l = arg;
@@ -486,7 +489,7 @@ static int link_own_address(const void *link, char *text, size_t n)
 static bool link_lend_port(void *link, uint16_t port)
 {
     (void)link;
-    (void)port; /* the roster's port is one that nobody has asked for */
+    (void)port; /* the roster's port is not one that was configured */
     return false;
 }
 
@@ -504,7 +507,7 @@ static int link_take_port(void *link, struct co_error *err)
 
 /* --- beginning and end --- */
 
-/* Nothing is to be said to etcd any more. */
+/* Nothing is sent to etcd any more. */
 static void close_all(struct etcd_link *l)
 {
     close_group_close_own(&l->close_group, &l->local_roster);
@@ -522,7 +525,7 @@ static void close_all(struct etcd_link *l)
     close_group_end(&l->close_group, free, l);
 }
 
-/* Who could not be told that the job is over is to find it written down. */
+/* A node that could not be notified of the job's end must find it in etcd. */
 static bool has_told_all(const struct etcd_link *l)
 {
     return jobs_n_untold(local_roster_jobs(l->local_roster)) == 0;

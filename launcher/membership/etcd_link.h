@@ -1,9 +1,10 @@
-/* etcd_link.h - a node's way to the roster, where the nodes find out at etcd which of them has it.
+/* etcd_link.h - a node's way to the roster, where the nodes find out from etcd which of them has
+ * it.
  *
- * Each node is ready to have the roster: it listens, and its elector (elector.h, in a plug-in
- * that is loaded now) says whether it has it or where else it is. Who has it writes each generation
- * down before anybody is told, and when its process ends another one goes on from there, while the
- * ranks run. docs/design/etcd.md has what is promised. */
+ * Each node is ready to have the roster: it listens, and its elector (elector.h, in a plug-in that
+ * is loaded now) decides whether it has it, or finds where else it is. The node with the roster
+ * writes each generation to etcd before it announces it. When its process ends, another node
+ * continues from there, while the ranks run. docs/design/etcd.md has the guarantees. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_LINK_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_LINK_H
 

@@ -1,4 +1,4 @@
-/* etcd_loader.h - finds and loads ddprun-etcd.so, when somebody asks to meet by etcd. */
+/* etcd_loader.h - finds and loads ddprun-etcd.so, when the rendezvous back end is etcd. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ETCD_LOADER_H
 #define DDP_LAUNCHER_MEMBERSHIP_ETCD_LOADER_H
 
@@ -9,7 +9,7 @@ struct etcd_plugin;
  * program. It stays for the life of the process: libraries that it needs cannot all be unloaded.
  *
  * returns   0
- *           -ELIBACC   it is not there, or needs a library that is not; err says how to come by it
+ *           -ELIBACC   it is not there, or needs a library that is not; err has how to get it
  *           -ELIBBAD   it was made for another version of ddprun */
 int etcd_load(const struct etcd_plugin **ret, struct co_error *err);
 

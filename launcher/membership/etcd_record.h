@@ -10,7 +10,7 @@
 /* returns   false: there was no generation yet, and *ret is as it was */
 bool etcd_record_of(const struct roster *r, struct elector_record *ret);
 
-/* What a roster that goes on from there needs to know. */
+/* What a roster that continues from there needs to know. */
 struct roster_past etcd_record_past(const struct elector_record *r);
 
 #endif

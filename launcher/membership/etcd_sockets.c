@@ -52,7 +52,7 @@ static void on_alarm_closed(uv_handle_t *handle)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct watch *w = poll->data;
-    int ready = status < 0 ? ETCD_READABLE | ETCD_WRITABLE /* who reads it will see what it is */
+    int ready = status < 0 ? ETCD_READABLE | ETCD_WRITABLE /* the read will return the error */
                            : (events & UV_READABLE ? ETCD_READABLE : 0) |
                                  (events & UV_WRITABLE ? ETCD_WRITABLE : 0);
     if (!w->owner->closing)

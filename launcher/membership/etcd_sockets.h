@@ -13,12 +13,12 @@ struct etcd_socket_callbacks {
     void *arg;
 };
 
-/* returns   NULL: no memory */
+/* returns   NULL: out of memory */
 struct etcd_sockets *etcd_sockets_open(uv_loop_t *loop,
                                        const struct etcd_socket_callbacks *callbacks);
 
-/* As struct etcd_host has it. A socket for which there is no memory is not watched: the request
- * that it is for ends with its time. */
+/* As struct etcd_host has it. A socket that cannot be watched, for lack of memory, is ignored: its
+ * request times out. */
 void etcd_sockets_watch(struct etcd_sockets *s, int fd, int events);
 void etcd_sockets_set_alarm(struct etcd_sockets *s, uint64_t at_ms);
 

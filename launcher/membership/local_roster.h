@@ -1,7 +1,7 @@
 /* local_roster.h - the roster in this process, and this node's link to it.
  *
- * Of a node that is its job's endpoint, or that was chosen to have the roster. Whoever else comes
- * is handed to local_roster_jobs(). */
+ * For a node that is its job's endpoint, or that was elected to have the roster. Connections of
+ * other nodes are passed to local_roster_jobs(). */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_LOCAL_ROSTER_H
 #define DDP_LAUNCHER_MEMBERSHIP_LOCAL_ROSTER_H
 

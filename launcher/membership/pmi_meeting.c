@@ -22,12 +22,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The happy path: node 0 listens, and puts where; after a barrier the others try all of its
- * addresses at once, and put which they reach; after a second one all choose alike, and node 0
- * closes its listener, for its roster to listen there. Who comes in between tries again.
+/* The happy path: node 0 listens, and puts its addresses; after a barrier the others try all of its
+ * addresses at once, and put which of them they reach; after a second one all choose the same, and
+ * node 0 closes its listener, so that its roster can listen there. A node that connects in between
+ * tries again.
  *
- * What fails on node 0 the others read in place of the addresses; where another node fails, it
- * leaves, and its starter ends all. */
+ * If node 0 fails, the others read the reason instead of the addresses; if another node fails, it
+ * exits, and the process that started it ends all. */
 
 enum {
     MEET_MS = 600000,

@@ -3,8 +3,8 @@
  *
  * Read roster_agent_hear() first: it compares the states of both machines and returns the first
  * fact that the member does not know, in the order failure, end, all succeeded, state saved, ranks
- * parked, nothing runs. The flags of struct roster_agent say what the member knows already, so the
- * caller repeats the call until it returns false. roster_agent_obey() is the way back; a new
+ * parked, nothing runs. The flags of struct roster_agent record what the member knows already, so
+ * the caller repeats the call until it returns false. roster_agent_obey() is the way back; a new
  * generation resets the flags there.
  *
  * Invariant: each order to stop or kill is answered once, by RANKS_GONE or RANKS_PARKED
@@ -24,7 +24,7 @@ void roster_agent_init(struct roster_agent *g, const char *name, const char *pat
         .name = name, .path = path, .ends_job = ends_job, .told_rank = NOBODY};
 }
 
-/* --- The node goes, or ends the job --- */
+/* --- The node leaves, or ends the job --- */
 
 static void note_signal(struct roster_agent *g, int sig, struct member_input *ret)
 {
@@ -137,7 +137,7 @@ static bool hear_done(struct roster_agent *g, const struct supervisor *s, struct
     return true;
 }
 
-/* The ranks run on: it is the roster that ends the generation, once all nodes have said so. */
+/* The ranks run on: it is the roster that ends the generation, once all nodes have reported it. */
 static bool hear_saved(struct roster_agent *g, struct member_input *ret)
 {
     if (!g->has_ranks || g->told_saved || !g->saved)
@@ -161,7 +161,7 @@ static bool hear_gone(struct roster_agent *g, const struct supervisor *s, struct
     return true;
 }
 
-/* They live on: where a generation follows, they are in it. Said again when one has died since. */
+/* They live on: if a generation follows, they are in it. Reported again when one has died since. */
 static bool hear_parked(struct roster_agent *g, const struct supervisor *s, const struct member *m,
                         struct member_input *ret)
 {
@@ -176,7 +176,7 @@ static bool hear_parked(struct roster_agent *g, const struct supervisor *s, cons
     return true;
 }
 
-/* In a job of one node no other node needs an early warning. The member hears of a failure when the
+/* In a job of one node no other node needs an early warning. The member gets a failure when the
  * ends of all ranks are known, or when ranks are parked and wait for the roster's decision. */
 static bool may_speak(const struct roster_agent *g, const struct supervisor *s)
 {

@@ -1,8 +1,9 @@
 /* roster_agent.h - between the supervisor of this node's ranks and its member of the job's roster:
- * what the one has done in the other's words, and what the other wants in the first one's.
+ * it translates the facts of the supervisor for the member, and the orders of the member for the
+ * supervisor.
  *
  * Pure. Looks at states, not at events, so that nothing can be missed: roster_agent_hear() after
- * each step of either machine, until it has nothing more to say. */
+ * each step of either machine, until it returns nothing more. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_AGENT_H
 #define DDP_LAUNCHER_MEMBERSHIP_ROSTER_AGENT_H
 
@@ -18,23 +19,25 @@ enum { ROSTER_AGENT_TEXT_BYTES = 512, ROSTER_AGENT_MAX_EVENTS = 2 };
 struct roster_agent {
     const char *name;   /* this node's; borrowed */
     const char *path;   /* what is executed; borrowed */
-    const char *leaves; /* why, if the stop that comes is none of a signal's; NULL: it is */
+    const char *leaves; /* why, if the coming stop is not due to a signal; NULL: it is */
     bool is_alone;      /* no other node takes part; the caller sets it */
     bool ends_job;      /* a signal to us ends the whole job; else this node leaves */
-    bool has_ranks;     /* they were ordered to start, and that nothing runs was not told since */
+    bool has_ranks;     /* they were ordered to start, and it was not reported since that nothing
+                         * runs */
     bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are parked */
-    bool holds_gone;    /* the caller's: not to be told yet, for an answer of the roster may come */
-    bool saved; /* the caller's: each rank has said that its state is saved, after PENDING */
+    bool holds_gone;    /* the caller's: not to be reported yet, because an answer of the roster may
+                         * arrive */
+    bool saved; /* the caller's: each rank has reported, after PENDING, that its state is saved */
     bool told_done, told_end, told_saved;
     int told_parked; /* so many for the next generation */
-    int told_rank;   /* local, whose failure was told; -1: none */
+    int told_rank;   /* local, whose failure was reported; -1: none */
     char text[ROSTER_AGENT_TEXT_BYTES];
 };
 
 /* Both texts are borrowed for good. */
 void roster_agent_init(struct roster_agent *g, const char *name, const char *path, bool ends_job);
 
-/* What the member is to be told next.
+/* The next input for the member.
  *
  * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_PARKED: the
  *           generation's store is to be closed before it is fed

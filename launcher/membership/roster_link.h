@@ -1,5 +1,5 @@
-/* roster_link.h - how a node gets to its job's roster, as node_roster.h needs it. Whether
- * that goes over TCP or stays in this process is the business of whoever starts the node. */
+/* roster_link.h - how a node gets to its job's roster, as node_roster.h needs it. The module that
+ * starts the node decides whether the link uses TCP or stays in this process. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 #define DDP_LAUNCHER_MEMBERSHIP_ROSTER_LINK_H
 
@@ -22,11 +22,12 @@ struct roster_link_callbacks {
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
     /* It has ended, or could not be made. Not after disconnect().
-     * exit_code   0; else it would be the same the next time (another token), and this says so */
+     * exit_code   0; else a retry would fail in the same way (another token), and this is the exit
+     *             status */
     void (*on_down)(void *arg, const char *text, int exit_code);
 
-    /* Whoever knows who has the roster was asked at asked_ms, and says that nobody has: another one
-     * is to come. NULL: nobody cares */
+    /* The service that knows which node has the roster was asked at asked_ms, and answered that no
+     * node has it: another one will follow. NULL: not needed */
     void (*on_vacant)(void *arg, uint64_t asked_ms);
 
     /* something worth a line on the terminal */
@@ -34,13 +35,13 @@ struct roster_link_callbacks {
     void *arg;
 };
 
-/* The exit codes of on_down(). */
+/* The exit statuses of on_down(). */
 enum {
     ROSTER_LINK_UNAVAILABLE = 69, /* the port is taken, or another protocol is there */
     ROSTER_LINK_NO_ACCESS = 77,   /* another token, or one at one end only */
 };
 
-/* ... for what a control link says of its end (channel_link.h). */
+/* ... for the reason with which a control link ends (channel_link.h). */
 static inline int roster_link_exit_code(int code)
 {
     return code == -EACCES ? ROSTER_LINK_NO_ACCESS : code == -EPROTO ? ROSTER_LINK_UNAVAILABLE : 0;
@@ -52,7 +53,7 @@ struct roster_link_ops {
                 const struct roster_link_callbacks *callbacks, void **ret_link,
                 struct co_error *err);
 
-    /* Make one attempt: on_up or on_down follows. An older connection is given up. */
+    /* Make one attempt: on_up or on_down follows. An older connection is dropped. */
     void (*connect)(void *link);
 
     /* When up; else nothing happens. */
@@ -61,8 +62,8 @@ struct roster_link_ops {
     /* What was sent still goes out. Fine when it is down. */
     void (*disconnect)(void *link);
 
-    /* The address, in figures, by which this node reaches the roster: others reach it by the same,
-     * most likely. returns 0; -ENOTCONN: there is none */
+    /* The numeric address by which this node reaches the roster: others reach it by the same, most
+     * likely. returns 0; -ENOTCONN: not known */
     int (*own_address)(const void *link, char *text, size_t n);
 
     /* The generation's store is about to listen at this port. If the roster is in this process and
@@ -76,12 +77,12 @@ struct roster_link_ops {
      * returns 0; -errno: no node can join any more, those that have stay */
     int (*take_port)(void *link, struct co_error *err);
 
-    /* Of a roster that is stepped in send(): call on_up or on_message with what it has said, once.
+    /* For a roster that is stepped in send(): call on_up or on_message with what it has sent, once.
      * NULL: they are called from the loop. returns whether there was anything */
     bool (*deliver)(void *link);
 
-    /* What has followed on the end of the last generation; NULL, from a roster that is here:
-     * nothing does. */
+    /* What followed the end of the last generation; NULL, from a roster in this process: nothing
+     * does. */
     const struct roster_restart *(*restart)(const void *link);
 
     /* Whatever pause there is before a restart is over. */

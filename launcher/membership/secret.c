@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The job goes on without. Where only this machine is meant, the kernel tells whose a connection
- * is, and no token is missed. */
+/* The job continues without a token. With nodes on this machine only, the kernel knows the owner of
+ * a connection, so no token is needed. */
 static int do_without(const struct job_world *w, char **ret_note, struct co_error *err)
 {
     if (w->require_token) {

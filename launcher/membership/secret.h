@@ -10,14 +10,14 @@ struct job_world;
 
 enum { SECRET_EXIT_NO_ACCESS = 77 };
 
-/* Find the token of a job of several nodes and make a key of it. Called once, before there is
- * another process or thread: DDP_TOKEN is wiped, so that none of them has it.
+/* Find the token of a job of several nodes and make a key of it. Called once, before another
+ * process or thread exists: DDP_TOKEN is wiped, so that none of them has it.
  *
- * w          its key is set, or left NULL: in the clear
+ * w          its key is set, or left NULL: not encrypted
  * ret_note   a line for the terminal, owned by the caller; NULL: none
  * returns    0
- *            -EACCES   there is none, but one is required; or it is not to be trusted, or cannot be
- *                      read: exit with SECRET_EXIT_NO_ACCESS
+ *            -EACCES   a token is required but missing; or it cannot be trusted, or cannot be read:
+ *                      exit with SECRET_EXIT_NO_ACCESS
  *            -ENOMEM, -ENOSYS */
 int secret_find(struct job_world *w, char **ret_note, struct co_error *err);
 

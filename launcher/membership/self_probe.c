@@ -12,7 +12,7 @@
 
 enum {
     NONCE_AT = SEAL_GREETING_BYTES - 32, /* the greeting's last field */
-    NONCE_ENOUGH = 8,                    /* bytes of it that nobody guesses */
+    NONCE_ENOUGH = 8,                    /* enough of its bytes to be unguessable */
     TEXT_BYTES = 128,
 };
 
@@ -27,7 +27,7 @@ struct self_probe {
     bool is_over;
     enum self_probe_result result;
     char text[TEXT_BYTES];
-    self_probe_done on_done; /* NULL: told, or not wanted */
+    self_probe_done on_done; /* NULL: called already, or not wanted */
     void *arg;
 };
 
@@ -53,7 +53,7 @@ static void on_told(uv_timer_t *timer)
     on_done(p->arg, p->result, p->text);
 }
 
-/* Tell from the loop: this may be a call of the owner's. */
+/* Report from the loop: the owner may have called us. */
 static void finish(struct self_probe *p, enum self_probe_result result, const char *text)
 {
     if (p->is_over)
@@ -78,7 +78,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init((char *)p->answer, sizeof p->answer);
 }
 
-/* Our own listener does not answer: what comes is somebody else's. */
+/* Our own listener does not answer: the data is from another process. */
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     (void)buf;
@@ -91,7 +91,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void on_written(uv_write_t *write, int status)
 {
-    (void)write, (void)status; /* a connection that is broken is told by on_read() */
+    (void)write, (void)status; /* on_read() reports a broken connection */
 }
 
 static void on_connected(uv_connect_t *connect, int status)

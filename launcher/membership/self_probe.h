@@ -1,10 +1,10 @@
 /* self_probe.h - does an address lead back to this process?
  *
- * Names do not tell, nor do addresses: a host's name may be in its own /etc/hosts only, an address
- * may be that of a gateway which passes connections on to us, and in a container to somebody else.
- * So: connect there, send the greeting of a control connection, whose random number nobody else
- * has, and see whether it comes in by our own listener. Another job's daemon takes it for a node
- * that has changed its mind. */
+ * Names and addresses do not show it: a host's name may be only in its own /etc/hosts, and an
+ * address may be that of a gateway that passes connections on to us or, in a container, to another
+ * process. So: connect there, send the greeting of a control connection, whose random number no
+ * other process has, and check whether it arrives at our own listener. The daemon of another job
+ * takes it for a node that has changed its mind. */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_SELF_PROBE_H
 #define DDP_LAUNCHER_MEMBERSHIP_SELF_PROBE_H
 
@@ -18,16 +18,16 @@ struct co_error;
 struct seal_key;
 struct self_probe; /* opaque */
 
-enum { SELF_PROBE_MS = 1000 }; /* until it is given up */
+enum { SELF_PROBE_MS = 1000 }; /* until the probe fails */
 
 enum self_probe_result {
     SELF_PROBE_US,
-    SELF_PROBE_ANOTHER, /* somebody else answered, or hung up */
+    SELF_PROBE_ANOTHER, /* another process answered, or hung up */
     SELF_PROBE_NOBODY,  /* not reached, or no answer */
 };
 
 /* Called once, from the loop, not after self_probe_close(). The probe closes itself afterwards.
- * text   why, but for SELF_PROBE_US: "connection refused" */
+ * text   why, except with SELF_PROBE_US: "connection refused" */
 typedef void (*self_probe_done)(void *arg, enum self_probe_result result, const char *text);
 
 /* key       of the greeting; NULL: in the clear

@@ -1,4 +1,4 @@
-/* solo_link.c - the roster is stepped within send(), and what it says waits in a short queue until
+/* solo_link.c - the roster is stepped within send(), and its messages wait in a short queue until
  * the node asks for it: deliver(). So neither machine is called from within its own step. A queued
  * message still lends its texts from the roster, which may have written newer ones into the same
  * memory meanwhile; it never frees them. */
@@ -15,7 +15,7 @@
 
 enum {
     LINK = 1,       /* the only one */
-    MAX_QUEUED = 16 /* the roster says a few things to a node at most before it is heard again */
+    MAX_QUEUED = 16 /* the roster sends at most a few messages before they are taken */
 };
 
 /* Nothing of it is a deadline here: all is in one process, and as late as the other. */
@@ -26,11 +26,11 @@ struct solo_link {
     struct roster_link_callbacks callbacks;
     struct roster *roster; /* owned */
     uv_timer_t timer;      /* a pause before a restart */
-    bool goes_up;          /* and that is not said yet */
+    bool goes_up;          /* and that is not reported yet */
     bool is_up;
     struct message queue[MAX_QUEUED]; /* from `first` on */
     int first, n;
-    bool is_over_full; /* more was said: as if the link had broken, and both sides say it again */
+    bool is_over_full; /* more was sent: handled as a broken link, and both sides send it again */
 };
 
 static void on_timer(uv_timer_t *timer);
