@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 /* The happy path: the listener is readable, a client is taken into a free place, its line is read
- * and handed on, the answer is written as far as the socket takes it, and the rest when there is
- * room. A client has one deadline, set again when a request has come and when an answer is gone.
+ * and handed on, the answer is written as far as the socket takes it, and the rest when the socket
+ * takes it. A client has one deadline, set again when a request has come and when an answer is
+ * sent.
  *
  * A client ends in one place, client_close(): its end of the connection, a line too long, its
  * deadline, or ours. Its place is free again when the loop has closed its handles. */
@@ -49,7 +50,7 @@ struct console {
     bool is_paused;
     uv_poll_t poll;
     uv_timer_t pause;
-    int n_handles; /* of its own, and places that are not free */
+    int n_handles; /* its own, and places that are not free */
     struct console_client clients[CONSOLE_MAX_CLIENTS];
 };
 
@@ -99,7 +100,7 @@ static void client_close(struct console_client *client)
     client->out = NULL;
 }
 
-/* It has gone, or is given up: whoever works for it must know. */
+/* It has hung up, or was dropped: the module that works for it must know. */
 static void client_lose(struct console_client *client)
 {
     const struct console_opts *opts = &client->c->opts;
@@ -190,7 +191,7 @@ static void take_request(struct console_client *client, size_t len)
     client->n_in -= len + 1;
     memmove(client->in, client->in + len + 1, client->n_in);
     client->state = CLIENT_WAITS;
-    uv_timer_stop(&client->deadline); /* who answers has one of his own */
+    uv_timer_stop(&client->deadline); /* the module that answers has its own */
     watch(client, UV_DISCONNECT);
     client->is_asking = true;
     if (rc < 0)
@@ -200,7 +201,7 @@ static void take_request(struct console_client *client, size_t len)
     client->is_asking = false;
 }
 
-/* Those that are here already; each is answered before the next is looked at. */
+/* Those that have arrived already; each is answered before the next is looked at. */
 static void take_requests(struct console_client *client)
 {
     const char *end;
@@ -293,7 +294,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         close(fd);
 }
 
-int console_open(uv_loop_t *loop, const char *folder, const struct console_opts *opts,
+int console_open(uv_loop_t *loop, const char *dir, const struct console_opts *opts,
                  struct console **ret, struct co_error *err)
 {
     struct console *c = calloc(1, sizeof *c);
@@ -303,7 +304,7 @@ int console_open(uv_loop_t *loop, const char *folder, const struct console_opts 
     if (c->opts.idle_ms == 0)
         c->opts.idle_ms = CONSOLE_IDLE_MS;
     c->loop = loop;
-    c->fd = job_folder_listen(folder, err);
+    c->fd = job_folder_listen(dir, err);
     int rc = c->fd < 0 ? c->fd : uv_poll_init(loop, &c->poll, c->fd);
     if (rc < 0) {
         if (c->fd >= 0)

@@ -1,10 +1,10 @@
-/* console.h - the job's socket: who may ask this ddprun what goes on, and tell it what to do.
+/* console.h - the job's socket: requests to this ddprun for its state, and orders.
  *
  * A client sends a line (console/job_request.h), gets a line, and may send the next one then. What
- * clients do costs ddprun no more than that: at most CONSOLE_MAX_CLIENTS are heard at a time, the
+ * clients do costs ddprun no more than that: at most CONSOLE_MAX_CLIENTS are served at a time, the
  * others wait in the socket's queue; one that is silent for CONSOLE_IDLE_MS, or does not take its
- * answer for so long, is dropped; a line that is no request is answered with an error, a longer one
- * than any request by the end of the connection. Only our own user and root are heard. */
+ * answer for so long, is dropped; a line that is not a request is answered with an error; a line
+ * longer than any request ends the connection. Only our own user and root are served. */
 #ifndef DDP_LAUNCHER_NODE_CONSOLE_H
 #define DDP_LAUNCHER_NODE_CONSOLE_H
 
@@ -30,20 +30,20 @@ struct console_opts {
     void *arg;
 };
 
-/* folder    ddprun's own; the socket in it goes with the folder
+/* dir       of this ddprun; the socket in it is removed with it
  * returns   0, -ENOMEM, -errno */
-int console_open(uv_loop_t *loop, const char *folder, const struct console_opts *opts,
+int console_open(uv_loop_t *loop, const char *dir, const struct console_opts *opts,
                  struct console **ret, struct co_error *err);
 
-/* text   one line without its newline, to free(), given up here; NULL: there was no memory for
- *        it, which ends the connection. The client may not be used afterwards */
+/* text   one line without its newline, to free(); ownership passes to this function; NULL: out of
+ *        memory, which ends the connection. The client may not be used afterwards */
 void console_answer(struct console_client *client, char *text);
 
 /* Answer that it cannot be done, and why. */
 void console_refuse(struct console_client *client, const char *why);
 
-/* Nobody is heard any more; on_gone() is not called. Frees it when the loop has closed its handles;
- * NULL is fine. */
+/* No client is served any more; on_gone() is not called. Frees it when the loop has closed its
+ * handles; NULL is fine. */
 void console_close(struct console *c);
 
 #endif

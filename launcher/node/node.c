@@ -1,12 +1,12 @@
 /* node.c - one node of a job, from its beginning to its end. node_run() opens all that it needs,
- * turns the loop until the verdict stands, and closes all.
+ * runs the loop until the verdict is final, and closes all.
  *
  * In between, a report of the spawner, a signal, a message of the roster or a timer becomes an
  * event in the queue: node_feed(), or node_post() of a feature. node_consume() (node_step.c) takes
  * it out, steps the supervisor with it, and carries the orders out: node_start.c starts ranks and
- * makes what a generation has of its own. Then node_roster_look() tells the roster what has become
- * of the ranks, and posts the roster's orders. Features (node_features.c) are called before and
- * after each step, and at the beginning and the end of each generation. */
+ * makes what a generation has of its own. Then node_roster_look() reports the state of the ranks to
+ * the roster, and posts the roster's orders. Features (node_features.c) are called before and after
+ * each step, and at the beginning and the end of each generation. */
 #include "node.h"
 
 #include "launcher/generation/checkpoint_request.h"
@@ -79,7 +79,7 @@ static void on_asked(void *arg, int rank)
     node_feed(arg, &(struct supervisor_event){.type = SUPERVISOR_EV_ASKED, .rank = rank});
 }
 
-/* Whatever comes of it: the rank's end is told when it is reaped, too. */
+/* Whatever comes of it: the rank's end is also reported when it is reaped. */
 static void on_death(void *arg)
 {
     struct node *n = arg;
@@ -150,13 +150,13 @@ static int listen_to_signals(uint64_t stop_signals, int *ret_fd, struct co_error
         return co_fail(err, -errno, "cannot listen for signals: %s", strerror(errno));
     sigaddset(&set, SIGCHLD); /* see sweep_kill_all() */
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGCHLD, SIG_DFL); /* ignored by our starter, perhaps: then nothing could be reaped */
+    signal(SIGCHLD, SIG_DFL); /* perhaps ignored by our parent: then nothing could be reaped */
     signal(SIGPIPE, SIG_IGN);
     *ret_fd = fd;
     return 0;
 }
 
-/* libuv aborts where it finds no descriptor, and the spawner ends: better to say so before. What a
+/* Without a free descriptor, libuv aborts and the spawner ends: better to report it before. What a
  * few ranks need besides their sockets and pipes is an estimate; null_fd was the lowest free
  * one. */
 static int check_files(const struct job_spec *spec, int null_fd, struct co_error *err)
@@ -208,7 +208,7 @@ static void on_launch_signal(void *arg, int sig)
         node_leave_signal(&n->view, sig, true);
 }
 
-/* As with a terminal that is closed: this node goes. */
+/* As with a terminal that is closed: this node leaves. */
 static void on_launch_gone(void *arg)
 {
     struct node *n = arg;
@@ -271,8 +271,8 @@ static int open_supervisor(struct node *n, struct co_error *err)
     return n->supervisor == NULL ? co_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
-/* Slurm may send signals to the ranks, too: those that are held back must not end them, others
- * shall not come twice. */
+/* Slurm may also send signals to the ranks: those that are held back must not end them, and others
+ * must not arrive twice. */
 static int share_signals(const struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
@@ -285,8 +285,8 @@ static int share_signals(const struct node *n, struct co_error *err)
     return rc == 0 ? 0 : co_fail(err, rc, "the spawner process exited");
 }
 
-/* The spawner, what has to be there before it is forked, and the folder, of which it knows before
- * that is made. There is no loop yet. */
+/* The spawner, what has to exist before it is forked, and the directory, whose names it knows
+ * before the directory is made. The loop does not exist yet. */
 static int open_spawner(struct node *n, struct co_error *err)
 {
     const struct job_spec *spec = n->spec;
@@ -453,7 +453,7 @@ static struct node_end the_end(const struct node *n)
     if (end.exit_code == 0 && end.die_of == 0 && output_has_loss(n->output) &&
         !n->spec->as_torchrun)
         end.exit_code = OUTPUT_EXIT_LOST;
-    if (end.die_of != 0 && n->spec->world.launch_fd != 0) /* ssh would not tell of what */
+    if (end.die_of != 0 && n->spec->world.launch_fd != 0) /* ssh would not report by which signal */
         end = (struct node_end){.exit_code = 128 + end.die_of};
     return end;
 }

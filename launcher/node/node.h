@@ -15,7 +15,7 @@ struct node_end;
  *
  * link      how it gets to the job's roster
  * null_fd   /dev/null, for reading; borrowed
- * returns   0 the job was begun and has ended, ret_end says how
+ * returns   0 the job was begun and has ended; ret_end has the outcome
  *           -EADDRINUSE the store's port is taken; -ENOMEM, -errno: nothing was started */
 int node_run(const struct job_spec *spec, const struct roster_link_ops *link, int null_fd,
              struct node_end *ret_end, struct co_error *err);

@@ -42,7 +42,7 @@ struct node_console {
     const struct node_view *node;
     struct console *console;       /* NULL: not open */
     struct stacks *stacks;         /* being collected; NULL: none */
-    struct console_client *waiter; /* who gets them */
+    struct console_client *waiter; /* the client that gets them */
     uv_timer_t timer;
     uint64_t n_looked_at;  /* connections that the store had had when arrivals were looked for */
     uint64_t looked_in_ms; /* and the beginning of the generation then */
@@ -72,14 +72,14 @@ static const char *last_line(char *tail)
     return newline != NULL ? newline + 1 : tail;
 }
 
-/* What is in memory: nobody who asks may make the loop wait for a slow file system. */
+/* What is in memory: a request must not make the loop wait for a slow file system. */
 static char *tail_at_hand(const struct rank_io *io, int local_rank)
 {
     return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
 }
 
-/* Who says nothing himself may have come to the store. It is looked for again when somebody has
- * come since. */
+/* A rank that reports nothing itself may have connected to the store. Look again when a connection
+ * has arrived since. */
 static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
 {
     const struct node_view *n = nc->node;
@@ -116,7 +116,7 @@ static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
     }
 }
 
-/* How fast the steps are, as libddp's ranks say. */
+/* How fast the steps are, as libddp's ranks report. */
 static void judge_pace(const struct node_view *n, struct status_rank *ranks, struct pace *ret)
 {
     int n_local = n->spec->n_local;

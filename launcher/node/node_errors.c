@@ -21,7 +21,7 @@
 enum { LINES_AFTER = 5, AGE_MS = 60000 };
 
 struct node_errors {
-    enum error_kind *seen; /* owned; by rank: what its text said as ddprun stopped it */
+    enum error_kind *seen; /* owned; by rank: the error in its output when ddprun stopped it */
 };
 
 /* torch's @record, if the standard error has no exception. */
@@ -61,7 +61,7 @@ static bool ends_by_its_error(const struct node_view *n, const struct supervisor
     return x->status != 0;
 }
 
-/* Once the cause is known, what others say does not matter. */
+/* Once the cause is known, the errors of others do not matter. */
 static bool is_cause_open(const struct supervisor *s)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);

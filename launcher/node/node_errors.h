@@ -6,8 +6,8 @@
 
 extern const struct node_feature node_errors_feature;
 
-/* A rank has ended: set lost_peer if its error says that a peer was lost, and was_failing. The rest
- * of *x is known. */
+/* A rank has ended: set lost_peer if its error is a lost peer, and was_failing. The rest of *x is
+ * known. */
 void node_errors_note_exit(const struct node_view *n, struct supervisor_exit *x);
 
 /* Before ranks are sent a signal: if it is the first to stop them after a failure, which of those

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-/* Called in this order. The steps of a generation are told before standbys are let go, which
+/* Called in this order. The steps of a generation are reported before standbys are released; they
  * belong to its end. */
 static const struct node_feature *const features[] = {
     &node_errors_feature, &node_hang_feature,    &node_leave_feature,

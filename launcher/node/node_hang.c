@@ -28,14 +28,14 @@ struct node_hang {
     uv_timer_t timer;
     struct hang *hang;
     struct hang_look *looks; /* by rank; owned */
-    struct hang_proc *procs; /* likewise */
+    struct hang_proc *procs; /* as above */
     bool is_on;              /* time runs, in this generation: */
     uint32_t generation;
     struct hang_finding finding; /* the last one */
-    pid_t pid;                   /* whom it is about; 0: there was none */
+    pid_t pid;                   /* the process that it is about; 0: no rank */
     uint32_t found_in;           /* its generation */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
-    uint64_t kill_at_ms;         /* it was told to end, and is killed then */
+    uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
 };
 
 /* --- looking ---------------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static void look_closer(struct node_hang *w)
     }
 }
 
-/* --- telling ---------------------------------------------------------------------------------- */
+/* --- reporting -------------------------------------------------------------------------------- */
 
 /* "  rank 1: pid 4711, sleeps in hrtimer_nanosleep, uses 0% of a CPU, last in all_reduce #811;
  * 417 steps completed" */
@@ -121,7 +121,7 @@ static void tell_finding(const struct node_hang *w)
 
 /* --- ending it -------------------------------------------------------------------------------- */
 
-/* Behind "|", as the last lines of a rank's stderr are. */
+/* After "|", as the last lines of a rank's stderr are. */
 static void print_lines(FILE *out, const char *line)
 {
     for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
@@ -133,7 +133,7 @@ static void print_lines(FILE *out, const char *line)
         fprintf(out, "    | ...\n");
 }
 
-/* Its frames, else what the kernel tells root, else why there are none. */
+/* Its frames, else the kernel's stack (only root can read it), else why it has no frames. */
 static void tell_stack(const struct node_hang *w, const struct stack *stack)
 {
     char *text = NULL;
@@ -167,8 +167,8 @@ static void tell_flights(const struct node_hang *w, const struct flights *flight
     free(text);
 }
 
-/* A signal that can be caught says where it hangs: a core dump, Python's faulthandler. One that is
- * stopped hears of none but SIGKILL. */
+/* A signal that can be caught shows where it hangs: a core dump, Python's faulthandler. A stopped
+ * process receives only SIGKILL. */
 static void end_rank(struct node_hang *w, uint64_t now_ms)
 {
     const struct node_view *n = w->n;
@@ -184,8 +184,8 @@ static bool is_ending(const struct node_hang *w)
     return w->pid != 0 && r->phase == RANK_RUNS && r->pid == w->pid;
 }
 
-/* Time has passed: the ranks may have been told to stop, which they are given time for, or are
- * called to another generation, for whose beginning the supervisor waits. */
+/* Time has passed: the ranks may be stopping, which they are given time for, or are called to
+ * another generation, whose start the supervisor awaits. */
 static bool is_wanted(const struct node_hang *w)
 {
     const struct supervisor *s = w->n->supervisor;
@@ -212,7 +212,7 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
 }
 
 /* First where it is, by a debugger if there is one, and what torch has kept of all ranks:
- * afterwards nobody can tell. */
+ * afterwards both are lost. */
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;

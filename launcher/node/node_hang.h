@@ -1,4 +1,4 @@
-/* node_hang.h - --hang-timeout: look at the ranks now and then, say which one hangs, and end it.
+/* node_hang.h - --hang-timeout: look at the ranks now and then, report which one hangs, and end it.
  * What follows is what follows any rank's failure. hang.h decides. */
 #ifndef DDP_LAUNCHER_NODE_NODE_HANG_H
 #define DDP_LAUNCHER_NODE_NODE_HANG_H

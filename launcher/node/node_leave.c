@@ -20,7 +20,7 @@ struct node_leave {
     bool is_late; /* the time is over, and others are heard first */
 };
 
-/* Those that have not saved say so before the first of those that have ends the job. */
+/* Those that have not saved report it before the first of those that have saved ends the job. */
 enum { OTHERS_MS = 500 };
 
 static bool is_going_on(const struct node_view *n)
@@ -30,8 +30,8 @@ static bool is_going_on(const struct node_view *n)
            state == SUPERVISOR_RECOVERING;
 }
 
-/* SIGTERM, and what --signals-to-handle adds, as a scheduler sends them. Who presses ^C or closes
- * the terminal wants the job to end, not to save. */
+/* SIGTERM, and what --signals-to-handle adds, as a scheduler sends them. A user who presses ^C or
+ * closes the terminal wants the job to end, not to save. */
 uint64_t node_leave_signals(const struct job_spec *spec)
 {
     const uint64_t of_people =
@@ -49,7 +49,7 @@ static bool stops(const struct node_view *n, int sig)
     return announces(n, sig) || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
 }
 
-/* The ranks have all ended well, before anybody told them to. */
+/* All ranks have exited with 0, before they were stopped. */
 static bool has_ended_well(const struct node_view *n)
 {
     return supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_WELL;

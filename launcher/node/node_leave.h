@@ -1,8 +1,8 @@
 /* node_leave.h - --on-term: an end that is announced. The signal that ends this node's part of the
  * job is held back while the ranks save their state: they are asked as for a node that waits to
- * join (checkpoint_request.h), and it goes its usual way once all of them have said that they have,
- * those of other nodes, too, if all have got it, or at the end of the time that they are given.
- * Ranks that all end well instead end the job well. */
+ * join (checkpoint_request.h), and it takes effect once all of them have reported that they have
+ * (also those of other nodes, if all nodes have received it), or at the end of the time that they
+ * are given. If all ranks exit with 0 instead, the job succeeds. */
 #ifndef DDP_LAUNCHER_NODE_NODE_LEAVE_H
 #define DDP_LAUNCHER_NODE_NODE_LEAVE_H
 
@@ -16,10 +16,10 @@ struct job_spec;
 extern const struct node_feature node_leave_feature;
 
 /* ddprun received a signal, or was asked for one: hold it back, or feed it to the supervisor. A
- * second one that ends the job is for who does not want to wait: both go their way at once.
+ * second one that ends the job means that the user does not want to wait: both take effect at once.
  *
- * of_all   each node of the job has got it: what this one saves is of no use before all have saved,
- *          so it is held back until node_leave_release(), and the roster is told */
+ * of_all   each node of the job has received it: what this node saves is of no use before all have
+ *          saved, so it is held back until node_leave_release(), and the roster is notified */
 void node_leave_signal(const struct node_view *n, int sig, bool of_all);
 
 /* Bit N: signal N is one that may be held back. */

@@ -1,6 +1,6 @@
 /* node_priv.h - the node's inside, for node.c (beginning and end), node_step.c (what happens, and
- * what is done about it), node_start.c (ranks) and node_features.c. Other files of this folder see
- * struct node_view only. */
+ * what is done about it), node_start.c (ranks) and node_features.c. Other files of this directory
+ * see struct node_view only. */
 #ifndef DDP_LAUNCHER_NODE_NODE_PRIV_H
 #define DDP_LAUNCHER_NODE_NODE_PRIV_H
 
@@ -29,8 +29,8 @@ struct node {
     const char *runtime_dir;        /* one of them; NULL: it is not made */
     struct spawner spawner;
     struct supervisor *supervisor;       /* owned */
-    struct launch_watch *launch_channel; /* owned; NULL: nobody holds this one */
-    struct init_reaper *init_reaper;     /* likewise; NULL: there are none */
+    struct launch_watch *launch_channel; /* owned; NULL: not started through one */
+    struct init_reaper *init_reaper;     /* owned; NULL: not the first process of a container */
     struct events events;
     struct event_log event_log;
     struct output *output; /* owned */
@@ -49,7 +49,7 @@ struct node {
     bool ended;
     struct node_queue queue;
     struct node_parts parts; /* owned */
-    struct node_view view;   /* of all this, for the features */
+    struct node_view view;   /* a view of all this, for the features */
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t spawner_poll, signal_poll, warm_poll; /* zeroed: not there */
@@ -103,7 +103,8 @@ void node_warm_up(struct node *n);
 /* Of struct node_queue: step the supervisor, and carry its orders out. */
 void node_consume(void *arg, struct supervisor_event *e);
 
-/* Of struct node_roster_opts: tell why the last generation ended, and what follows. */
+/* The callback of struct node_roster_opts: reports why the last generation ended, and what
+ * follows. */
 void node_on_restart(void *arg, const struct roster_restart *restart);
 
 /* What of the report is not about ranks. What the roster of a node that is alone has charged is
@@ -116,9 +117,9 @@ void node_feed(struct node *n, const struct supervisor_event *e);
 /* Drain the queue, and look whether the roster has something new, until nothing is left. */
 void node_settle(struct node *n);
 
-/* Is this the same signal once more, which Slurm sends to each process of a step: to the launching
- * ddprun, too, which passes it on, and at the end of a job's time twice? What a person sends, ^C
- * and the like, counts each time. */
+/* Is this the same signal once more, which Slurm sends to each process of a step: also to the
+ * launching ddprun, which passes it on, and twice at the end of a job's time? A signal that a
+ * person sends, such as ^C, counts each time. */
 bool node_hears_again(struct node *n, int sig);
 
 /* For uv_poll_start() and uv_timer_start(), with the node as data. */

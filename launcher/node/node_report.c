@@ -22,7 +22,7 @@ struct node_report {
     struct node_report_link link;
     struct node_result own;
     struct job_report collected;
-    bool is_asked, writes, stays, all_in; /* as the coordinator has said */
+    bool is_asked, writes, stays, all_in; /* according to the coordinator */
     bool is_over;
     uv_timer_t timer;
     uint64_t deadline_ms;
@@ -156,7 +156,7 @@ void node_report_end(const struct node_view *n)
     }
 }
 
-/* --- What the coordinator says --- */
+/* --- Messages of the coordinator --- */
 
 void node_report_hear(const struct node_view *n, const struct message *m)
 {

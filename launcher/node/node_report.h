@@ -45,7 +45,8 @@ bool node_report_needs_link(const struct node_view *n);
 /* Where to put this node's result once it is known; NULL: no process wants it. */
 struct node_result *node_report_result(const struct node_view *n);
 
-/* It is there, and all else is told. on_done is called from the loop, or before this returns. */
+/* The report exists, and all else is reported. on_done is called from the loop, or before this
+ * returns. */
 void node_report_finish(const struct node_view *n, void (*on_done)(void *arg), void *arg);
 
 /* The loop has ended: what was waited for does not come any more. */

@@ -68,13 +68,14 @@ static uint32_t generation(const struct node_roster *g)
     return supervisor_generation(g->node->supervisor);
 }
 
-/* Another ddprun holds this one by a launch channel: it tells what concerns the whole job. */
+/* Another ddprun started this one through a launch channel: it reports what concerns the whole
+ * job. */
 static bool is_led(const struct node_roster *g)
 {
     return g->node->spec->world.launch_fd != 0;
 }
 
-/* No other node takes part: nothing is told of a rendezvous, and the store is the generation's. */
+/* No other node takes part: the rendezvous is not reported, and the store is the generation's. */
 static bool is_alone(const struct node_roster *g)
 {
     return !g->node->spec->world.has_others;
@@ -82,8 +83,8 @@ static bool is_alone(const struct node_roster *g)
 
 /* --- The generation's store --- */
 
-/* By which others reach this node: as was said, or as it reaches the roster itself; a roster that
- * is here is where the others look for it. */
+/* The host by which others reach this node: as configured, or the address by which it reaches the
+ * roster; if the roster is in this process, the endpoint at which the others look for it. */
 static void find_host(struct node_roster *g)
 {
     const struct job_world *world = &g->node->spec->world;
@@ -200,9 +201,10 @@ static void on_hold_timer(uv_timer_t *timer)
     node_roster_look(g);
 }
 
-/* The lease is over, and the spawner may have killed all while we were stopped or slow. Whether the
- * roster has given us up, too, or has missed nothing, it may have said already, or says when it
- * hears of us. That nothing runs any more decides what becomes of us: it can wait so long. */
+/* The lease is over, and the spawner may have killed all while we were stopped or slow. The roster
+ * may have reported already whether it has evicted us or has missed nothing, or it reports it when
+ * it receives our next message. The report that nothing runs any more decides what happens to this
+ * node, so it is held back that long. */
 static void hold_gone(struct node_roster *g)
 {
     g->agent.holds_gone = true;
@@ -234,7 +236,7 @@ static void set_lease(struct node_roster *g, uint64_t end_ms)
         node_lose_spawner(n);
 }
 
-/* A job that ends well reports nothing else on a node that had no ranks. */
+/* A job that succeeds reports nothing else on a node that had no ranks. */
 static void say_spare(const struct node_roster *g)
 {
     const struct member_end *end = member_get_end(g->member);
@@ -338,7 +340,7 @@ static void note_failure(struct node_roster *g, const struct member_input *in)
              in->text);
 }
 
-/* What the roster said about it counts more than what was seen here. */
+/* The roster's message about it counts more than what this node saw. */
 static void note_gone(struct node_roster *g)
 {
     if (member_stop_text(g->member)[0] != '\0')
@@ -351,8 +353,8 @@ const struct roster_restart *node_roster_get_restart(const struct node_roster *g
     return is_alone(g) ? g->ops->restart(g->link) : NULL;
 }
 
-/* What is told about it on terminals of other nodes and to --events; and the store is closed. A
- * node that is alone has its report for that, and a store that goes with its generation. */
+/* What the terminals of other nodes and --events get about it; and the store is closed. A node that
+ * is alone has its report for that, and a store that ends with its generation. */
 static void note_news(struct node_roster *g, const struct member_input *in)
 {
     if (in->type == MEMBER_RANK_FAILED)
@@ -458,7 +460,7 @@ static void note_replaced(struct node_roster *g)
                  g->daemon, member_get_place(g->member)->generation);
 }
 
-/* Who may come again is told on the terminal why he waits. */
+/* If this node may join again, the terminal shows why it waits. */
 static void on_message(void *arg, const struct message *m)
 {
     struct node_roster *g = arg;
@@ -566,7 +568,7 @@ struct node_result_place node_roster_place(const struct node_roster *g)
                                       .n_restarts = member_get_end(g->member)->n_restarts};
 }
 
-/* --- For node_report.h, beside what the member says --- */
+/* --- For node_report.h, in addition to the member's messages --- */
 
 static void report_send(void *arg, const struct message *m)
 {

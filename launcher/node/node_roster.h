@@ -1,8 +1,8 @@
 /* node_roster.h - the node's half of a job of several nodes: libuv around member.h and
  * roster_agent.h.
  *
- * Keeps the link to the roster, tells it what the ranks do, has the supervisor do what it wants,
- * opens the generation's store where rank 0 is, shows what is waited for. */
+ * Keeps the link to the roster, reports the state of the ranks to it, passes its orders to the
+ * supervisor, opens the generation's store where rank 0 is, shows what the node waits for. */
 #ifndef DDP_LAUNCHER_NODE_NODE_ROSTER_H
 #define DDP_LAUNCHER_NODE_NODE_ROSTER_H
 
@@ -22,8 +22,8 @@ struct node_roster_opts {
     struct generation_callbacks callbacks; /* for that store */
     /* of the same arg: for a store that shares the port of the roster */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
-    /* likewise: nothing of the last generation runs, and the roster of this process lets another
-     * one follow */
+    /* as above: nothing of the last generation runs, and the roster of this process admits another
+     * one */
     void (*on_restart)(void *arg, const struct roster_restart *restart);
 };
 
@@ -36,7 +36,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
 /* A connection that came to the store was meant for the roster. As opts.on_control. */
 void node_roster_adopt(struct node_roster *g, int fd, const uint8_t *bytes, size_t len);
 
-/* This node is about to be stopped for want of its starter. */
+/* This node is about to be stopped because the ddprun that started it is gone. */
 void node_roster_lose_launch_channel(struct node_roster *g);
 
 /* Look for the roster. The supervisor has begun. */
@@ -51,8 +51,8 @@ void node_roster_look(struct node_roster *g);
 /* The spawner found the lease over and has killed all. */
 void node_roster_lapse(struct node_roster *g);
 
-/* What the ranks of this node are told of the job, besides what the node itself knows; texts are
- * lent for the generation. */
+/* What the ranks of this node get about the job, besides what the node itself knows; texts are lent
+ * for the generation. */
 void node_roster_fill_place(const struct node_roster *g, struct generation_place *place,
                             int *ret_first_rank);
 
@@ -60,7 +60,7 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
 const struct report_job *node_roster_fill_report(const struct node_roster *g,
                                                  struct report_job *ret);
 
-/* Likewise, for the file of --report and the last event. */
+/* The same, for the file of --report and the last event. */
 struct node_result_place node_roster_place(const struct node_roster *g);
 
 /* Close what the loop knows. It is to be run to its end then, and node_roster_destroy() called.
@@ -71,11 +71,11 @@ void node_roster_destroy(struct node_roster *g);
 /* What this node waits for, in words, lent until the next event; NULL: nothing. */
 const char *node_roster_waiting(const struct node_roster *g);
 
-/* Ask the roster to have all ranks of the job started again: this node is told to stop its own like
- * the others. returns   false: no generation of this node runs that could be ended */
+/* Ask the roster to have all ranks of the job started again: it then orders this node to stop its
+ * own like the others. returns false: no generation of this node runs that could be ended */
 bool node_roster_restart(struct node_roster *g);
 
-/* A stop that comes now ends the job for all nodes, whoever started the others. */
+/* A stop that arrives now ends the job for all nodes, however the others were started. */
 void node_roster_end_job(struct node_roster *g);
 
 #endif

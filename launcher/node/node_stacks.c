@@ -26,7 +26,7 @@ static const char *get_variable(const char *name)
     return getenv(name);
 }
 
-/* One that is stopped would be waited for in vain. */
+/* A stopped process would never answer. */
 static bool can_dump(const struct node_view *n, int local_rank)
 {
     const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, local_rank);

@@ -16,7 +16,8 @@ struct node_stacks_opts { /* the rest as in stacks.h */
     int signal;
     bool has_tools;
     uint64_t tool_ms;
-    bool all_dump; /* torch's flight recorder of all ranks is wanted, whoever is looked at */
+    bool all_dump; /* torch's flight recorder of all ranks is wanted, whichever ranks are
+                    * examined */
     void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
     void *arg;
 };
@@ -25,8 +26,8 @@ struct node_stacks_opts { /* the rest as in stacks.h */
 int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
                       struct stacks **ret, struct co_error *err);
 
-/* The ranks have failed, and none is left: gather what torch has written of them, and say where.
- * Once all were asked it is known already. */
+/* The ranks have failed, and none is left: gather what torch has written about them, and report
+ * where. If all were asked before, this is known already. */
 void node_stacks_tell_flights(const struct node_view *n);
 
 #endif

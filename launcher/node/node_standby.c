@@ -78,7 +78,7 @@ static void let_go(struct node_standby *w)
         standby_ends_close(&w->of[i].ends);
 }
 
-/* Not beside ranks that are starting; and only when it is known how much memory they need. */
+/* Not while ranks are starting; and only when it is known how much memory they need. */
 static void on_time(uv_timer_t *timer)
 {
     struct node_standby *w = timer->data;
@@ -151,7 +151,7 @@ bool node_standby_take(const struct node_view *n, int rank)
     standby_ends_close(&s->ends);
     if (rc == 0)
         rc = spawner_renumber(w->n->spawner, number_of(w, i), rank);
-    if (rc < 0) { /* it knows already who it is, perhaps: it must not be that */
+    if (rc < 0) { /* it may know its rank already: it must not become that rank */
         spawner_signal_one(w->n->spawner, SPAWNER_GROUP, number_of(w, i), SIGKILL);
         return false;
     }

@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Without an answer the ranks get MASTER_ADDR as it is: the program may know what to do with a
- * name, and says so if it does not. */
+/* Without an answer the ranks get MASTER_ADDR as it is: the program may be able to use a name, and
+ * reports an error if it cannot. */
 static void find_ip(struct node *n)
 {
     struct co_error err;
@@ -31,7 +31,7 @@ static void find_ip(struct node *n)
         node_say(&n->view, CO_WARNING, "{master_ip}: %s; the ranks get the host name", err.text);
 }
 
-/* The ranks of a generation are told where they are once it is made. */
+/* The ranks of a generation get their places once it is made. */
 static void take_place(struct node *n)
 {
     n->start.place = (struct generation_place){
@@ -127,7 +127,7 @@ void node_renew(struct node *n)
     runtime_dir_forget_ranks(n->runtime_dir);
     oom_watch_renew(&n->oom);
     uint64_t begun_ns = co_now_ns();
-    if (n->spec->world.has_others) /* its store, if it is here, was opened before */
+    if (n->spec->world.has_others) /* its store, if this node has it, was opened before */
         n->renew_failure = generation_renew_ranks(n->spec, n->io.generation, &n->loop,
                                                   &n->callbacks, &n->gen, &err);
     else

@@ -3,7 +3,7 @@
  * Read node_consume() first: features observe the event, the supervisor makes its step, and
  * carry_out() does what it orders. A report of the spawner arrives in node_on_spawner(), a signal
  * in node_on_signal(); both become events in the queue (node_feed()). make_exit() collects what is
- * known about the end of a rank before the supervisor hears of it.
+ * known about the end of a rank before the supervisor receives it.
  *
  * Invariant: node_consume() never runs inside itself. What a step causes is posted to the queue. */
 #include "node_priv.h"
@@ -110,8 +110,8 @@ static void on_reported(void *arg)
     output_drain(n->output, on_all_said, n);
 }
 
-/* The ranks' last words are out, or kept: ours come after them, by the same way. They wait until
- * the roster has said what follows. */
+/* The ranks' last output is written, or kept: ours comes after it, on the same way. It waits until
+ * the roster has decided what follows. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
@@ -288,7 +288,7 @@ void node_consume(void *arg, struct supervisor_event *e)
     const enum supervisor_state to = supervisor_get_state(n->supervisor);
     if (is_open && supervisor_get_verdict(n->supervisor)->outcome == OUTCOME_RANK_FAILED &&
         to != SUPERVISOR_AWAITING)
-        oom_watch_note_failure(&n->oom); /* before others are told to stop */
+        oom_watch_note_failure(&n->oom); /* before others are stopped */
     if (orders.signal != 0)
         node_errors_note_stop(&n->view, from, e);
     say_transition(n, from, e);
@@ -432,7 +432,7 @@ void node_on_signal(uv_poll_t *poll, int status, int events)
     (void)events;
     struct signalfd_siginfo info;
     while (!n->ended && read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGWINCH) /* before the ranks hear of it */
+        if (info.ssi_signo == SIGWINCH) /* before the ranks receive it */
             output_resize(n->output, STDERR_FILENO);
         if (node_hears_again(n, (int)info.ssi_signo))
             continue;

@@ -28,7 +28,7 @@ bool node_steps_of(const struct node_view *n, int rank, uint64_t *ret)
     return true;
 }
 
-/* A page that says nothing yet looks as one of ranks that have met before the job's first step. */
+/* A page without data yet looks like one of ranks that have joined before the job's first step. */
 static void add(struct events_steps *sum, const struct progress *p, uint32_t generation)
 {
     const uint64_t after = p->steps_before + p->steps;
@@ -62,7 +62,7 @@ struct node_pace {
     uv_timer_t timer;
     struct pace_rank *ranks; /* owned */
     uint32_t generation;
-    uint64_t begun_ms, next_ms; /* of the generation; when it is told next */
+    uint64_t begun_ms, next_ms; /* start of the generation; when the pace is reported next */
     uint64_t told_steps;        /* what was known then */
 };
 

@@ -1,4 +1,4 @@
-/* node_view.h - what a feature sees of its node, and what it can do: read, say something, and post
+/* node_view.h - what a feature sees of its node, and what it can do: read, print messages, and post
  * an event for the supervisor.
  *
  * A feature never steps the supervisor itself: a step may call each feature, and so the one that
@@ -57,7 +57,7 @@ struct node_parts {
     struct node_standby *standby;
     struct node_pace *pace;
     struct node_pmi *pmi;
-    struct flights *flights; /* torch's dumps of this generation, which are not told yet */
+    struct flights *flights; /* torch's dumps of this generation, which are not reported yet */
     struct node_console *console;
     struct node_report *report;
     struct node_roster *roster;
@@ -75,10 +75,11 @@ struct node_feature {
     void (*on_step)(const struct node_view *n);
 
     /* The first ranks of a generation are about to be started; their place is known. returns   0;
-     * -errno: they cannot be, and the terminal says why */
+     * -errno: they cannot be, and a message was printed */
     int (*on_generation)(const struct node_view *n);
 
-    /* A generation is over; its memory is still there. lives: its ranks go on in the next one. */
+    /* A generation is over; its memory is still there. lives: its ranks continue in the next
+     * one. */
     void (*on_end)(const struct node_view *n, bool lives);
 
     /* Close what the loop knows; what is left is freed from the loop. */

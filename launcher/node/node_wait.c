@@ -24,7 +24,8 @@ void node_wait_close(struct node_wait *w)
     uv_close((uv_handle_t *)&w->timer, NULL);
 }
 
-/* Another ddprun holds this one by a launch channel: it tells what concerns the whole job. */
+/* Another ddprun started this one through a launch channel: it reports what concerns the whole
+ * job. */
 static bool is_led(const struct node_wait *w)
 {
     return w->node->spec->world.launch_fd != 0;
@@ -65,14 +66,15 @@ static void show_wait(struct node_wait *w)
     if (news == WAIT_CHANGED && p != NULL)
         events_wait(w->node->events, supervisor_generation(w->node->supervisor), p);
     if (is_led(w) && member_get_state(w->member) != MEMBER_SEEKING)
-        return; /* for all nodes one tells what the roster waits for */
+        return; /* one node reports for all nodes what the roster waits for */
     if (news != WAIT_NOTHING && w->on_terminal)
         draw_line(w);
     else if (news == WAIT_CHANGED)
         node_say(w->node, CO_NOTE, "%s", w->text.line);
 }
 
-/* Why the ranks were stopped is told together with what follows; not if that takes long. */
+/* The reason why the ranks were stopped is reported together with what follows, or alone if that
+ * takes long. */
 static void say_cause(struct node_wait *w)
 {
     if (w->cause[0] != '\0' && !is_led(w))

@@ -1,7 +1,7 @@
-/* node_wait.h - what a node of several waits for, and why: told on the terminal and to --events.
+/* node_wait.h - what a node of several waits for, and why: for the terminal and --events.
  *
- * One line, drawn over and over where there is a terminal; elsewhere a new one when there is news.
- * Of a node that another ddprun has started the other one tells. */
+ * One line, drawn over and over where there is a terminal; elsewhere a new one for each change. The
+ * launching ddprun reports for the nodes that it has started. */
 #ifndef DDP_LAUNCHER_NODE_NODE_WAIT_H
 #define DDP_LAUNCHER_NODE_NODE_WAIT_H
 
@@ -20,7 +20,8 @@ struct node_wait {
     const struct member *member;      /* borrowed; set before the first wait begins */
     const char *daemon;               /* borrowed: where the roster is looked for */
     char trouble[MESSAGE_TEXT_BYTES]; /* why there is no link; "" */
-    char cause[MESSAGE_TEXT_BYTES];   /* why the last generation ended, if not told yet; "" */
+    char cause[MESSAGE_TEXT_BYTES];   /* why the last generation ended, if not reported yet; else
+                                       * "" */
     uint64_t from_ms;                 /* the wait has begun */
     uv_timer_t timer;
     struct wait_line shown;

@@ -23,7 +23,7 @@ struct start {
     const struct generation *gen;
     struct pmi_host *pmi;                /* borrowed; of this generation; NULL: none */
     char *const *environment;            /* borrowed; ours, as ranks inherit it */
-    struct generation_place place;       /* what its ranks are told of the job ... */
+    struct generation_place place;       /* what its ranks get about the job ... */
     int first_rank;                      /* ... and the number there of this node's first */
     const struct supervisor *supervisor; /* borrowed: which of its ranks are left out */
     struct worker_env *env;              /* owned; NULL: made by the first start */
@@ -31,7 +31,7 @@ struct start {
 
 /* Ask for n ranks, from local rank `first` on, 1 to SPAWN_AT_ONCE: they are started together.
  *
- * ret_n        how many were asked for: less than n if the one behind them could not be
+ * ret_n        how many were asked for: less than n if the next one could not be
  * returns      0; -EPIPE, -EAGAIN: of the spawner; else -errno: of rank first + *ret_n */
 int start_ranks(struct start *s, int first, int n, int *ret_n);
 
@@ -45,7 +45,7 @@ struct standby_ends {  /* ours, of what a standby has */
  *
  * number    by which the spawner knows it: n_local or more
  * bytes     as for worker_env_make_standby()
- * ret       owned by the caller, who closes them
+ * ret       owned by the caller, which closes them
  * returns   0, -errno */
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret);
 void standby_ends_close(struct standby_ends *e); /* those that are -1 are fine */
