@@ -1,6 +1,6 @@
-/* The command line to a job_spec: cli_value.c finds out which options are given and says what one
- * value means; make_spec() has the parts of the job_spec set one after the other. Read cli_parse()
- * first, then make_spec(). */
+/* The command line to a job_spec: cli_value.c finds out which options are given and parses each
+ * value; make_spec() sets the parts of the job_spec one after the other. Read cli_parse() first,
+ * then make_spec(). */
 #include "cli.h"
 
 #include "cli_draft.h"
@@ -177,7 +177,7 @@ static int set_own_ranks(const struct draft *d, char *const *words, struct job_s
 }
 
 /* Each step reads what those before it have set: how many nodes there are, how many ranks this one
- * has, where they meet, and the program last, when it is known in which folder it is. */
+ * has, the rendezvous endpoint, and the program last, when its directory is known. */
 static int make_spec(const struct draft *d, char *const *argv, char *const *words,
                      struct job_spec *spec, struct co_error *err)
 {

@@ -23,17 +23,17 @@ enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
  * ret_wish   CLI_RUN: *ret_spec is filled, job_spec_fini() frees it.
  *            CLI_HELP, CLI_VERSION: print that and exit 0
  * returns    0
- *            -EINVAL   wrong usage: exit 2. The text names the option and the nearest one there is
+ *            -EINVAL   wrong usage: exit 2. The text names the option and the closest existing one
  *            -ENOENT   no such program: exit 127
  *            -EACCES   not executable, a directory: exit 126
  *            -ENOMEM
  *            -EIO      no random bytes for a run id
- *            -EHOSTUNREACH   the other nodes could not be met by PMI: exit 69 */
+ *            -EHOSTUNREACH   the rendezvous through PMI failed: exit 69 */
 int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err);
 
-/* Is this argv[0] (NULL: there is none) torchrun's name? For the exit status: torchrun knows 2 for
- * wrong usage and 1 for all else. */
+/* Is this argv[0] (NULL: empty) torchrun's name? For the exit status: torchrun knows 2 for wrong
+ * usage and 1 for all else. */
 bool cli_is_torchrun(const char *name);
 
 /* Is this a topic of --help? NULL, all topics, is one.

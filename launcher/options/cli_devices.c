@@ -58,7 +58,7 @@ static bool is_device(const struct entry *e, int n_there)
     return co_parse_int("GPU", digits, 0, n_there - 1, &number, NULL) == 0;
 }
 
-/* Who gave us a list of devices has left the others to somebody else. */
+/* Devices outside of the given list belong to another process. */
 static int check_device(const struct given *g, const struct entry *e, const char *visible,
                         int n_there, struct co_error *err)
 {

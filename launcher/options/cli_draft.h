@@ -33,8 +33,7 @@ struct draft {
     struct given given[N_CLI_OPTIONS];    /* by option; a flag's value is "1" */
     const char *exports[CLI_EXPORTS_MAX]; /* of each -x; borrowed from argv */
     size_t n_exports;
-    const struct node_assignment
-        *assignment;         /* borrowed; this node's place was told; NULL: it was not */
+    const struct node_assignment *assignment; /* borrowed; this node's assigned place; NULL: none */
     struct host_list *found; /* borrowed; a manager's hosts, which may be taken; NULL: none */
     bool found_by_srun;
     bool standalone; /* --standalone; known when the managers have been asked */
@@ -74,7 +73,7 @@ __attribute__((format(printf, 3, 4))) int cli_note(struct job_spec *spec, struct
 int cli_time(const struct draft *d, enum cli_option id, bool allow_zero, uint64_t *ret_ms,
              struct co_error *err);
 
-/* A copy of the text, in the place of what `to` points to.
+/* A copy of the text replaces what `to` points to.
  *
  * returns   0, -ENOMEM */
 int cli_copy(const char *text, char **to, struct co_error *err);
@@ -104,16 +103,16 @@ int cli_set_fields(const struct draft *d, const struct cli_field *fields, size_t
 /* The environment's values, as if they stood in front of the command line. */
 void cli_read_environment(struct draft *d);
 
-/* Options up to the first word that is none.
+/* Options up to the first word that is not one.
  *
- * argv      its first word is nobody's
- * ret_at    the index of the first word behind them
+ * argv      its first word is skipped
+ * ret_at    the index of the first word after them
  * returns   0, -EINVAL */
 int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_wish, int *ret_at,
                      struct co_error *err);
 
-/* Programs are cut at words that are a ':', but for torchrun's: each in the copy with a NULL behind
- * it, all but the first with their ':' in front.
+/* Programs are cut at words that are a ':', except under the name torchrun: in the copy, a NULL
+ * follows each program, and all but the first begin with their ':'.
  *
  * words     from the first program on; n of them
  * ret_copy  to free()
@@ -127,8 +126,8 @@ int cli_cut_programs(struct draft *d, char *const *words, int n, bool as_torchru
 int cli_set_program(const struct draft *d, char *const *words, struct job_spec *spec,
                     struct co_error *err);
 
-/* The programs behind the first: their ranks are added to n_local, behind its own. Later, when it
- * is known where we are, their words are looked at.
+/* The programs after the first: their ranks are added to n_local, after its own. Their words are
+ * parsed later, when our place is known.
  *
  * returns   0, -EINVAL, -ERANGE, and as program_make() */
 int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
@@ -158,16 +157,16 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
 int cli_set_exports(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_wdir(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* What the assignment says wins over all that was given; then its part of the job_spec. */
+/* The assignment overrides all that was given; then its part of the job_spec. */
 void cli_take_assignment(struct draft *d, const struct node_assignment *assignment);
 int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-struct cli_schedulers { /* what they said; zeroed: nothing. Must stay where it is */
+struct cli_schedulers { /* what they have set; zeroed: nothing. Must not be moved */
     struct manager manager;
     struct pmi_bootstrap pmi;
 };
 
-/* What a manager says takes the place of options, unless there are some that say where nodes are.
+/* The settings of a manager replace options, unless options specify where the nodes are.
  *
  * m         cli_managers_fini() it when the spec is made, also after a failure
  * returns   0, -EINVAL, -ERANGE, -ENOMEM, -EHOSTUNREACH */
@@ -200,15 +199,15 @@ int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct
 
 /* --- cli_conf.c --- */
 
-/* --rdzv-conf: torchrun's settings of the meeting, "KEY=VALUE,KEY=VALUE". What means something here
- * gets its field, the rest of torchrun's is checked for its form only, and a key that torchrun does
- * not read either is kept for a note: torchrun says nothing, and a misspelt setting has no effect
- * there. */
+/* --rdzv-conf: torchrun's settings of the rendezvous, "KEY=VALUE,KEY=VALUE". A setting that ddprun
+ * supports has a field, the rest of torchrun's is checked only for its form, and a key that
+ * torchrun does not read either is kept for a note: torchrun reports nothing, and a misspelled
+ * setting has no effect there. */
 enum { CLI_CONF_KEY_BYTES = 64 };
 
 enum cli_conf_host { CLI_CONF_HOST_UNSAID, CLI_CONF_HOST_YES, CLI_CONF_HOST_NO };
 
-struct cli_conf {                    /* 0: not given, unless said otherwise */
+struct cli_conf {                    /* 0: not given, unless noted otherwise */
     uint64_t join_timeout_ms;        /* c10d: until the first generation */
     uint64_t timeout_ms;             /* static: the same */
     uint64_t last_call_timeout_ms;   /* c10d: the join window */
@@ -217,7 +216,7 @@ struct cli_conf {                    /* 0: not given, unless said otherwise */
     uint32_t keep_alive_max_attempt; /* and how many may be missed, 2 or more */
     enum cli_conf_host is_host;      /* c10d: is this node the endpoint's? */
     struct etcd_settings etcd;
-    char unknown[CLI_CONF_KEY_BYTES]; /* the first key that nobody knows; empty: none */
+    char unknown[CLI_CONF_KEY_BYTES]; /* the first unknown key; empty: none */
 };
 
 /* what      the option's name, for messages

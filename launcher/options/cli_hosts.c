@@ -1,5 +1,5 @@
 /* The options about hosts on which the job is to be started, the place of a node that was started
- * so, and what a job's manager (Slurm, Kubernetes, PMI and others) says about both. */
+ * in this way, and the settings of a job's manager (Slurm, Kubernetes, PMI and others) for both. */
 #include "cli_draft.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/pmi_bootstrap.h"
@@ -137,7 +137,7 @@ static int set_send(const struct draft *d, struct remote_spec *r, struct co_erro
     return rc;
 }
 
-/* Where and how nodes meet is settled: here, by ddprun's own means. */
+/* The rendezvous is fixed: it is in this ddprun. */
 static int refuse_meeting(const struct draft *d, struct co_error *err)
 {
     static const enum cli_option places[] = {OPTION_RDZV_ENDPOINT, OPTION_NODE_RANK,
@@ -232,9 +232,10 @@ int cli_keep_assignment(const struct draft *d, struct job_spec *spec, struct co_
                                        : cli_copy(d->assignment->name, &spec->world.node_name, err);
 }
 
-/* --- the job's manager, who says it by variables in the place of options --- */
+/* --- the job's manager, which sets variables instead of options --- */
 
-/* Whoever says where nodes are, or meet, knows better; torchrun knows nothing of managers. */
+/* Options that specify where nodes are, or the rendezvous, take precedence; torchrun ignores
+ * managers. */
 static bool is_settled(const struct draft *d, const struct job_spec *spec)
 {
     static const enum cli_option own[] = {
@@ -246,7 +247,7 @@ static bool is_settled(const struct draft *d, const struct job_spec *spec)
     return spec->as_torchrun || d->assignment != NULL;
 }
 
-/* Without a supervisor these do nothing. One rank says so. */
+/* Without a supervisor these have no effect. One rank reports it. */
 static int note_unsupervised(const struct draft *d, const struct slurm_task *task,
                              struct job_spec *spec, struct co_error *err)
 {
@@ -294,9 +295,9 @@ static int take_task(struct draft *d, const struct manager *m, struct job_spec *
     return note_unsupervised(d, task, spec, err);
 }
 
-/* One ddprun for each node, started by mpiexec.hydra and its kin.
+/* One ddprun for each node, started by mpiexec.hydra and similar launchers.
  *
- * returns   1 it was so; 0 it was not; -errno */
+ * returns   1 it was started so; 0 it was not; -errno */
 static int take_pmi(struct draft *d, struct pmi_bootstrap *assignment, struct co_error *err)
 {
     struct pmi_place place;

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Slurm kills what is left 30 s after its SIGTERM, unless KillWait says otherwise: we have to be
- * done before. */
+/* Slurm kills what is left 30 s after its SIGTERM, unless KillWait is set differently: we have to
+ * be done before. */
 enum { SLURM_GRACE_MS = 25000 };
 enum {
     GRACE_MS = 30000,
@@ -162,7 +162,7 @@ static int signal_by_name(const char *name, size_t len, const char **ret_name)
     return 0;
 }
 
-/* Those that end a process by its own doing, that nobody can catch, or that say something else. */
+/* Signals that a process causes itself, that cannot be caught, or that have another meaning. */
 static bool cannot_stop(int sig)
 {
     static const int kept[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGILL,  SIGFPE,
@@ -235,7 +235,7 @@ static int set_grace(const struct draft *d, struct job_spec *spec, struct co_err
     return rc;
 }
 
-/* Nothing is polled here, but what is no number is a mistake. */
+/* Nothing is polled here, but a value that is not a number is an error. */
 static int check_monitor_interval(const struct draft *d, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_MONITOR_INTERVAL];

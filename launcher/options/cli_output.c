@@ -1,4 +1,4 @@
-/* The options about the ranks' input and output, and about what is told of the job. */
+/* The options about the ranks' input and output, and about what is reported about the job. */
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
 

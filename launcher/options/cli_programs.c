@@ -90,7 +90,7 @@ int cli_set_program(const struct draft *d, char *const *words, struct job_spec *
     return program_make(rule, words, d->world, spec, err);
 }
 
-/* Behind ':' there is what concerns one program. */
+/* Options after ':' concern one program. */
 static int check_behind_colon(const struct draft *d, struct co_error *err)
 {
     static const enum cli_option ours[] = {OPTION_NP,       OPTION_NPROC_PER_NODE,
@@ -226,8 +226,8 @@ static int look_at_program(const struct draft *d, const struct job_program *p, b
     if (f.kind == N_KINDS)
         return 0;
     *ret_pmi = kinds[f.kind].by_pmi1;
-    /* Each of the ranks would find no starter that it knows, and be the only one of a job of its
-     * own: all would compute the same, and write over each other's results. */
+    /* Each of the ranks would not find a launcher that it knows, and would run as the only rank of
+     * its own job: all would compute the same, and write over each other's results. */
     return *ret_pmi ? 0
                     : co_fail(err, -EINVAL,
                               "'%.200s' is linked against %s (%s), which requires PMIx; ddprun "
@@ -236,8 +236,8 @@ static int look_at_program(const struct draft *d, const struct job_program *p, b
                               p->shown, kinds[f.kind].name, f.library);
 }
 
-/* Who asked for what does not go together with PMI hears so; it is no use to guess what was meant
- * more. */
+/* Options that cannot be used together with PMI are an error: guessing which one was meant is of no
+ * use. */
 static int check_others(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
     if (spec->world.has_others && spec->store == STORE_WORKER)

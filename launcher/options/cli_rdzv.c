@@ -190,10 +190,10 @@ static int set_store(const struct draft *d, struct job_spec *spec, struct co_err
     return rc ?: cli_set_fields(d, &field, 1, spec, err) ?: set_store_allow(d, spec, err);
 }
 
-/* --- how nodes meet --- */
+/* --- rendezvous of the nodes --- */
 
-/* torchrun's is static. But static needs somebody who says which node has rank 0, and who says
- * nothing about that, and where to meet, wants that found out. */
+/* torchrun's is static. But static needs to know which node has rank 0. A user who specifies
+ * neither that nor the rendezvous endpoint wants ddprun to find it out. */
 static int choose_backend(const struct draft *d, struct job_spec *spec, enum backend *ret,
                           struct co_error *err)
 {
@@ -288,8 +288,8 @@ static int set_endpoint(const struct draft *d, enum backend backend, const char 
     return rc < 0 || backend != STATIC ? rc : cli_copy(host, &spec->master_addr, err);
 }
 
-/* The node with rank 0 is known from the beginning, and is where nodes meet: the port that is given
- * for the store is that of the meeting, too. */
+/* The node with rank 0 is known from the beginning, and is the rendezvous endpoint: the port that
+ * is given for the store is also that of the rendezvous. */
 static int set_static(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *addr = &d->given[OPTION_MASTER_ADDR];
@@ -359,7 +359,8 @@ static int set_etcd(const struct draft *d, enum backend backend, struct job_spec
 static int set_backend(const struct draft *d, enum backend backend, struct job_spec *spec,
                        struct co_error *err)
 {
-    if (spec->remote != NULL) { /* they meet here, at any free port: those it starts get both */
+    if (spec->remote != NULL) { /* the rendezvous is in this process, at any free port: the ddpruns
+                                 * that it starts get both */
         spec->world.host = JOB_HOST_HERE;
         return cli_copy("::", &spec->world.endpoint_host, err);
     }

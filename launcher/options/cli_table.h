@@ -29,7 +29,7 @@ enum cli_option {
     OPTION_OMP,
     OPTION_MPI,
     OPTION_WARM,
-    /* meeting */
+    /* rendezvous */
     OPTION_RDZV_BACKEND,
     OPTION_RDZV_ENDPOINT,
     OPTION_RDZV_ID,
