@@ -1,8 +1,8 @@
-/* From a machine to a set of CPUs for each rank. placement_make() keeps the allowed CPUs in one
- * row (machine_init()), in which each core, cache and memory node is a range; seat_ranks() gives
- * each rank a home, near its device (find_home()) or by its number (seat_by_number());
- * bind_rank() turns the home and the kind of binding into CPUs, and describe_place() says what
- * these have in common. Read seat_ranks() first, then bind_rank().
+/* From a machine to a set of CPUs for each rank. placement_make() keeps the allowed CPUs in one row
+ * (machine_init()), in which each core, cache and memory node is a range; seat_ranks() gives each
+ * rank a home, near its device (find_home()) or by its number (seat_by_number()); bind_rank() turns
+ * the home and the kind of binding into CPUs, and describe_place() finds what these have in common.
+ * Read seat_ranks() first, then bind_rank().
  *
  * Invariant: the row is sorted as topology_load() sorts it, so that neighbors share as much as
  * possible, and a range of it is all that a rank needs to know. */
@@ -21,7 +21,7 @@ const char *const placement_bind_words[] = {
     [PLACEMENT_NONE] = "none", [PLACEMENT_CORE] = "core",     [PLACEMENT_CACHE] = "cache",
     [PLACEMENT_NUMA] = "numa", [PLACEMENT_SOCKET] = "socket", NULL};
 
-/* The allowed CPUs stand in one row, neighbours together, and everything else is a range of it: a
+/* The allowed CPUs are in one row, neighbors together, and everything else is a range of it: a
  * core, a cache, a node. */
 struct range {
     size_t first, end; /* of `row` */
@@ -95,8 +95,8 @@ static size_t count_near(const struct machine *m, const struct home *h, const st
     return n;
 }
 
-/* The home near to a device; of several the one with the fewest ranks so far. returns n_homes: the
- * device is near to none, or to all, which tells nothing */
+/* The home near to a device; if there are several, the one with the fewest ranks so far. returns
+ * n_homes: the device is near to none, or to all, which decides nothing */
 static size_t find_home(const struct machine *m, const struct cpu_set *near)
 {
     size_t found = m->n_homes;
@@ -214,7 +214,7 @@ static int32_t one_or_none(int32_t so_far, bool is_first, uint32_t next)
     return is_first || so_far == (int32_t)next ? (int32_t)next : PLACEMENT_NOWHERE;
 }
 
-/* What its CPUs have in common, for whoever wants to know. */
+/* What its CPUs have in common. */
 static void describe_place(const struct machine *m, struct placement_rank *to)
 {
     bool is_first = true;
@@ -289,7 +289,7 @@ size_t cpu_set_count(const struct cpu_set *s)
     return n;
 }
 
-/* The next range from `from` on. returns false: there is none */
+/* The next range from `from` on. returns false: no further range */
 static bool next_range(const struct cpu_set *s, unsigned from, unsigned *ret_first,
                        unsigned *ret_last)
 {
@@ -324,7 +324,7 @@ char *cpu_set_print(const struct cpu_set *s, char *to, size_t n)
     return to;
 }
 
-/* Take a number from *at. returns -1: there is none, or it is too large */
+/* Take a number from *at. returns -1: not a number, or too large */
 static int take_cpu(const char **at)
 {
     size_t n = strspn(*at, "0123456789");
