@@ -145,8 +145,8 @@ static int open_hwloc(struct hwloc *h, struct co_error *err)
     return 0;
 }
 
-/* Plug-ins look at GPUs, which takes seconds where one must be woken up. There is no other way to
- * leave them out than a variable, which nobody else is to see. */
+/* Plug-ins look at GPUs, which takes seconds where one must be woken up. The only way to leave them
+ * out is a variable, which must not be visible elsewhere. */
 static int init_without_plugins(const struct hwloc *h, hwloc_topology_t *ret)
 {
     static const char variable[] = "HWLOC_PLUGINS_PATH";
@@ -164,7 +164,7 @@ static int load_topology(const struct hwloc *h, const char *synthetic, hwloc_top
 {
     if (synthetic != NULL && h->hwloc_topology_set_synthetic(t, synthetic) < 0)
         return co_fail(err, -EINVAL, "'%.200s' is not a valid hwloc topology file", synthetic);
-    if (h->hwloc_topology_load(t) < 0) /* devices are left out as long as nobody asks */
+    if (h->hwloc_topology_load(t) < 0) /* devices are left out unless they are requested */
         return co_fail(err, -EIO, "hwloc cannot read the topology of this machine: %s",
                        strerror(errno));
     return 0;
@@ -177,7 +177,7 @@ static hwloc_obj_t find_above(hwloc_obj_t o, hwloc_obj_type_t type)
     return o;
 }
 
-/* The largest cache that other cores have, too. */
+/* The largest cache that is shared with other cores. */
 static hwloc_obj_t find_cache(hwloc_obj_t core)
 {
     hwloc_obj_t found = NULL;

@@ -19,13 +19,13 @@ struct binding {
 
 struct binding_request {
     enum placement_bind bind; /* PLACEMENT_NONE: only find out where the ranks may run */
-    int n_ranks;              /* of this node, >= 1 */
+    int n_ranks;              /* on this node, >= 1 */
     const char *visible;      /* $CUDA_VISIBLE_DEVICES of the ranks; NULL: unset */
 };
 
 /* ret       one block, to free()
  * returns   0
- *           -ENOTSUP, -EIO   the machine cannot be looked at; the text says what is missing
+ *           -ENOTSUP, -EIO   the machine cannot be examined; the text names what is missing
  *           -ERANGE          more ranks than cores
  *           -ENODEV, -ENOMEM, -errno */
 int binding_find(const struct binding_request *r, struct binding **ret, struct co_error *err);
@@ -38,15 +38,16 @@ char *binding_print(const struct binding *b, int local_rank, char *to, size_t n)
 
 /* --- which CPUs share a core, a cache, a node, a socket --- */
 
-/* hwloc knows, and is loaded only when somebody asks: its library by dlopen(3), which a ddprun that
- * binds nothing neither needs nor pays for, and then the machine, which takes some 10 ms. */
+/* From hwloc, which is loaded only on request: first its library by dlopen(3), so that a ddprun
+ * that binds nothing neither needs it nor spends time on it, and then the machine, which takes some
+ * 10 ms. */
 
 /* synthetic hwloc's description of a machine that need not exist, "pack:2 core:4 pu:2"; NULL: this
  *           machine as it runs, less what its control group hides
  * ret       one block, to free()
  * returns   0
- *           -ENOTSUP   there is no hwloc here: the text says what to install
- *           -EINVAL    the description is none, or its machine is too large
+ *           -ENOTSUP   hwloc is not installed: the text names what to install
+ *           -EINVAL    not a valid description, or its machine is too large
  *           -ENOMEM, -EIO (hwloc gives up) */
 int topology_load(const char *synthetic, struct topology **ret, struct co_error *err);
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file's first line, as far as it fits; "" if it can't be read or is no text. */
+/* The file's first line, as far as it fits; "" if it can't be read or is not text. */
 static void read_first_line(const char *path, char *line, size_t size)
 {
     line[0] = '\0';
@@ -20,7 +20,7 @@ static void read_first_line(const char *path, char *line, size_t size)
     line[strcspn(line, "\n")] = '\0';
 }
 
-/* execve says ENOENT and EACCES of the interpreter as it does of the file itself. */
+/* execve fails with ENOENT and EACCES for the interpreter as it does for the file itself. */
 static int explain_interpreter(const char *path, const char *line, int error, struct co_error *err)
 {
     const char *name = line + 2 + strspn(line + 2, " \t");

@@ -24,7 +24,7 @@ static bool read_device_file(const char *path, char text[FILE_BYTES])
     return n >= 0;
 }
 
-/* The value behind "NAME:" and blanks, cut to n - 1 bytes. returns false: there is no such line */
+/* The value after "NAME:" and blanks, cut to n - 1 bytes. returns false: no such line */
 static bool find_value(const char *text, const char *name, char *value, size_t n)
 {
     const char *at = strstr(text, name);
@@ -43,8 +43,8 @@ static bool exists(const char *root, const char *minor)
     return access(path, F_OK) == 0;
 }
 
-/* A container has device files of its own GPUs only, while the driver may show it all of them.
- * Where there are none at all, which the driver makes on first use, nobody is left out. */
+/* A container has device files of its own GPUs only, while the driver may show it all of them. If
+ * no device files exist, since the driver makes them on first use, no GPU is left out. */
 static bool is_own_gpu(const char *root, const char *information)
 {
     char minor[12];
@@ -62,7 +62,7 @@ static void find_near(const char *root, struct gpu *g)
         g->near = (struct cpu_set){0};
 }
 
-/* returns false: it is no device, or none of ours */
+/* returns false: not a device, or not ours */
 static bool look_at_device(const char *root, const char *entry, struct gpu *g)
 {
     char path[PATH_MAX], information[FILE_BYTES];

@@ -25,7 +25,7 @@ struct gpus {
 
 /* Those that the driver has, and that this container has a device file of.
  *
- * root      put in front of each path; "" but for tests
+ * root      put in front of each path; "" except in tests
  * ret       one block, to free(); n may be 0
  * returns   0, -ENOMEM */
 int gpus_find(const char *root, struct gpus **ret);
@@ -33,7 +33,7 @@ int gpus_find(const char *root, struct gpus **ret);
 /* The device that CUDA calls number i where CUDA_VISIBLE_DEVICES is `visible` (NULL: unset): an
  * entry of that is a number, or a UUID or the beginning of one.
  *
- * returns   NULL: there is none, or it cannot be told (a part of a GPU) */
+ * returns   NULL: no such device, or it cannot be determined (a part of a GPU) */
 const struct gpu *gpus_get(const struct gpus *g, const char *visible, int i);
 
 #endif

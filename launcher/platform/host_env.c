@@ -1,4 +1,4 @@
-/* What the command line depends on, as this machine has it: host_env_real. real_look_at() says
+/* What the command line depends on, as this machine has it: host_env_real. real_look_at() finds
  * what kind of file a path is; real_each_library() reads the dynamic section of a program by
  * elf_each_needed(), which checks each offset and each count against the size of the file, since
  * any file may be given. Read elf_each_needed() first. */

@@ -1,5 +1,6 @@
 /* host_env.h - what the command line's meaning depends on besides itself: the environment, files,
- * and how many CPUs and GPUs there are. Behind function pointers, so that tests can be whole. */
+ * and how many CPUs and GPUs there are. Reached through function pointers, so that tests can
+ * replace all of it. */
 #ifndef DDP_LAUNCHER_PLATFORM_HOST_ENV_H
 #define DDP_LAUNCHER_PLATFORM_HOST_ENV_H
 
@@ -15,7 +16,7 @@ enum file_kind {
     FILE_MISSING,    /* or its directory may not be searched */
     FILE_EXECUTABLE, /* a regular file that we may execute */
     FILE_TEXT,       /* a regular file that we may not execute, without a NUL byte near its start */
-    FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is no Python */
+    FILE_SCRIPT,     /* the same, and its '#!' line names an interpreter that is not Python */
     FILE_BINARY,     /* the same with a NUL byte */
     FILE_PYTHON_APP, /* what only Python runs: a directory with a __main__.py, a zip archive, or a
                         zip archive after a '#!' line of Python that we may not execute */
@@ -28,12 +29,13 @@ struct host_env {
     const char *(*get_env)(void *arg, const char *name);
     int (*n_gpus)(void *arg);         /* GPUs of this node, CUDA_VISIBLE_DEVICES respected */
     int (*n_cpus)(void *arg);         /* in our affinity mask, >= 1; cheap */
-    int (*n_allowed_cpus)(void *arg); /* of these, as many as the cgroup's quota allows, >= 1 */
+    int (*n_allowed_cpus)(void *arg); /* as many of these as the cgroup's quota allows, >= 1 */
     enum file_kind (*look_at)(void *arg, const char *path); /* links are followed */
     /* A whole file, up to max bytes, and one more if it is longer. text is owned by the caller.
      * returns 0, -errno */
     int (*read_file)(void *arg, const char *path, size_t max, char **ret_text, size_t *ret_len);
-    /* The libraries that the program at this path was linked with; of what is no program, none. */
+    /* The libraries that the program at this path was linked with; none for a file that is not a
+     * program. */
     void (*each_library)(void *arg, const char *path,
                          void (*on_name)(void *on_arg, const char *name), void *on_arg);
     void (*own_name)(void *arg, char *name, size_t n); /* this machine's, with its domain if there
@@ -41,17 +43,17 @@ struct host_env {
     int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;
                                                              returns 0, -errno */
     int (*fill_random)(void *arg, void *bytes, size_t n); /* n <= 256; returns 0 or -errno */
-    /* Meet the other nodes by PMI (pmi_bootstrap.h). NULL: nobody can. */
+    /* Rendezvous with the other nodes by PMI (pmi_bootstrap.h). NULL: not available. */
     int (*meet_by_pmi)(const struct pmi_place *place, struct pmi_bootstrap *ret,
                        struct co_error *err);
     const struct node_assignment
-        *assignment; /* borrowed; who started ddprun has told it its place; NULL: no */
+        *assignment; /* borrowed; the place that the launching ddprun assigned; NULL: none */
     void *arg;
 };
 
 extern const struct host_env host_env_real;
 
-/* A variable that says something. NULL: it is not set, or empty, which means the same. */
+/* A variable with a value. NULL: it is not set, or empty, which means the same. */
 static inline const char *host_env_get(const struct host_env *w, const char *name)
 {
     const char *value = w->get_env(w->arg, name);
@@ -80,7 +82,7 @@ struct elf_source {
 
 /* Call on_name for each library, in order.
  *
- * returns   0 (also if there are none: a static program)
+ * returns   0 (also without libraries: a static program)
  *           -ENOEXEC   no such program, or one that contradicts itself */
 int elf_each_needed(const struct elf_source *file, void (*on_name)(void *arg, const char *name),
                     void *arg);

@@ -1,7 +1,7 @@
 /* json_value.h - values of our JSON files and answers that may be missing.
  *
- * json_dumps() gives up on a NULL inside an object or a list, so whoever builds one of these needs
- * to look for missing memory once, at the end. */
+ * json_dumps() gives up on a NULL inside an object or a list, so code that builds one of these
+ * needs to check for lack of memory only once, at the end. */
 #ifndef DDP_LAUNCHER_PLATFORM_JSON_VALUE_H
 #define DDP_LAUNCHER_PLATFORM_JSON_VALUE_H
 
@@ -14,7 +14,7 @@
  * without memory */
 json_t *json_value_text(const char *text);
 
-/* The same for bytes of any kind; a NUL becomes '?', too. */
+/* The same for bytes of any kind; a NUL also becomes '?'. */
 json_t *json_value_bytes(const char *bytes, size_t n);
 
 /* null for NULL, where a value that cannot be made is left out. */

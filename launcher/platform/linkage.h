@@ -18,14 +18,14 @@ bool linkage_is_static(void);
  * be another one than that inside. */
 void linkage_init(void);
 
-/* Load a library that is needed by few only, by dlopen(3): its functions are bound now, and seen by
- * nobody else.
+/* Load a library that few jobs need, by dlopen(3): its functions are bound now, and are visible
+ * only to the caller.
  *
  * name      as of dlopen(3)
  * ret       to dlclose()
  * returns   0
- *           -ELIBACC   it is not there, or needs what is not; err says which. Static: always, and
- *                      err says that an installed ddprun could */
+ *           -ELIBACC   it is missing, or a library that it needs is; err names it. Static: always,
+ *                      and err notes that an installed ddprun could */
 int linkage_load(const char *name, void **ret, struct co_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Stands in front of the library that has linkage_shared.c, when ddprun-static is linked. */
+/* Precedes the library that has linkage_shared.c, when ddprun-static is linked. */
 #include "linkage.h"
 
 #include "common/error.h"
@@ -11,7 +11,8 @@ bool linkage_is_static(void)
     return true;
 }
 
-/* The two are part of the C library since glibc 2.34. Users have no names here: nobody asks. */
+/* The two are part of the C library since glibc 2.34. The static program never looks up user
+ * names. */
 void linkage_init(void)
 {
     __nss_configure_lookup("hosts", "files dns");

@@ -133,8 +133,8 @@ static void on_timeout(uv_timer_t *timer)
                       MASTER_IP_WAIT_MS, s->host);
 }
 
-/* A name is resolved in an event loop of its own, so that no other event of the node comes
- * between. */
+/* A name is resolved in an event loop of its own, so that no other event of the node is handled
+ * meanwhile. */
 int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_error *err)
 {
     struct search s = {.host = host, .ip = ret_ip, .err = err};

@@ -1,4 +1,5 @@
-/* own_addresses.h - the addresses of this machine: whence its ranks come to a store elsewhere. */
+/* own_addresses.h - the addresses of this machine: from which its ranks connect to a store
+ * elsewhere. */
 #ifndef DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
 #define DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
 
@@ -9,10 +10,10 @@
 
 struct co_error;
 
-/* Those of all interfaces that are up, but for loopback; the ones that only count on their own wire
- * last. More than there is room for are left out.
+/* Those of all interfaces that are up, except loopback; link-local ones last. Those that do not fit
+ * are left out.
  *
- * returns   how many; 0: none, or the system does not tell */
+ * returns   how many; 0: none, or the system does not report them */
 size_t own_addresses_find(struct message_address ret[MESSAGE_MAX_ADDRESSES]);
 
 /* Is this the name or an address of this machine? No name is looked up. */
@@ -27,7 +28,7 @@ bool own_addresses_have(const char *host);
  * returns    0; -ENOENT: no such name; -EAGAIN: no answer in that time; -errno */
 int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_error *err);
 
-/* Less than a lease (rendezvous/membership/lease.h): the node must go on being heard of. */
+/* Less than a lease (rendezvous/membership/lease.h): the node's keep-alives must continue. */
 #define MASTER_IP_WAIT_MS 1000
 
 #endif

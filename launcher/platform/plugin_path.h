@@ -1,5 +1,5 @@
-/* plugin_path.h - where ddprun's own files are that are no programs of the system: plug-ins, and
- * the program that it sends to other hosts. */
+/* plugin_path.h - where those files of ddprun are that are not programs of the system: plug-ins,
+ * and the program that it sends to other hosts. */
 #ifndef DDP_LAUNCHER_PLATFORM_PLUGIN_PATH_H
 #define DDP_LAUNCHER_PLATFORM_PLUGIN_PATH_H
 

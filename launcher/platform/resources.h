@@ -8,7 +8,7 @@
 /* CPUs that we are allowed: our affinity mask, and no more than the CPU quota of our cgroup and
  * those above it (whole CPUs, rounded down). cgroup v1 and v2 at their usual place, /sys/fs/cgroup.
  *
- * root      put in front of each path; "" but for tests
+ * root      put in front of each path; "" except in tests
  * affinity  CPUs in the affinity mask; 0: ask the kernel
  * returns   >= 1 */
 int resources_n_cpus(const char *root, int affinity);
@@ -17,8 +17,8 @@ int resources_n_cpus(const char *root, int affinity);
  * millisecond. */
 int resources_affinity(void);
 
-/* NVIDIA GPUs: one per /dev/nvidiaN; where there are none (made on first use), one per entry of
- * /proc/driver/nvidia/gpus.
+/* NVIDIA GPUs: one per /dev/nvidiaN; if there are no such files (they are made on first use), one
+ * per entry of /proc/driver/nvidia/gpus.
  *
  * root      as above
  * visible   $CUDA_VISIBLE_DEVICES, read as CUDA does: it ends at the first entry that names no GPU,

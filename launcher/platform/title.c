@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 
 static struct {
-    char *start, *end; /* the strings of argv, one behind the other */
+    char *start, *end; /* the strings of argv, one after the other */
 } words;
 
 void title_init(int argc, char **argv)
@@ -24,7 +24,7 @@ void title_set(const char *name)
         return;
     size_t room = (size_t)(words.end - words.start);
     size_t n =
-        strnlen(name, room - 1); /* ended by a 0: else the kernel shows the environment, too */
+        strnlen(name, room - 1); /* ended by a 0: else the kernel also shows the environment */
     memset(words.start, 0, room);
     memcpy(words.start, name, n);
 }

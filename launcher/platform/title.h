@@ -6,8 +6,8 @@
  * changed by the next one. */
 void title_init(int argc, char **argv);
 
-/* Show another name, of which 15 bytes are kept, and the same as command line, as much as has room.
- * For a process that needs argv no more: its strings are overwritten. */
+/* Show another name, of which 15 bytes are kept, and the same as command line, as far as it fits.
+ * For a process that no longer needs argv: its strings are overwritten. */
 void title_set(const char *name);
 
 #endif
