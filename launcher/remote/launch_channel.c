@@ -1,7 +1,7 @@
-/* The node's end. launch_open() says that this ddprun is here, reads the order to its end and
- * carries out what it says about folder and variables (obey()); main.c then reads the command
- * line of the order; launch_say_ready() ends what goes to the starter. From then on launch_watch
- * takes the signals that come. Read launch_open() first. */
+/* The node's end. launch_open() reports that this ddprun is up, reads the order to its end, and
+ * sets the directory and the variables from it (obey()); main.c then reads the command line of the
+ * order; launch_say_ready() sends the last line to the launching ddprun. From then on launch_watch
+ * takes the signals that arrive. Read launch_open() first. */
 #include "launch_channel.h"
 
 #include "launcher/job/job_spec.h"
@@ -43,7 +43,7 @@ bool launch_is_asked_for_terms(int argc, char *const *argv)
 
 enum { MARK_BYTES = sizeof MARK - 1 };
 
-static const char marked_terms[] = MARK VERSIONS; /* found in the program's bytes, too */
+static const char marked_terms[] = MARK VERSIONS; /* also found in the program's bytes */
 
 const char *launch_terms(void)
 {
@@ -66,7 +66,7 @@ static void say_line(enum launch_line which, const char *from)
     char line[LAUNCH_FROM_BYTES + 32];
     int n = launch_print_line(which, from, line, sizeof line);
     ssize_t written = write(STDOUT_FILENO, line, (size_t)n);
-    (void)written; /* if the starter is gone, its end of the launch channel tells */
+    (void)written; /* if the launching ddprun is gone, the launch channel ends */
 }
 
 void launch_say_ready(void)
@@ -74,7 +74,8 @@ void launch_say_ready(void)
     say_line(LAUNCH_READY, "");
 }
 
-/* The starter's address as this node saw it: what others can reach it by, most likely. */
+/* The address of the launching ddprun as this node saw it: most likely, others can reach it
+ * there. */
 static const char *find_from(char from[LAUNCH_FROM_BYTES])
 {
     const char *ssh = getenv("SSH_CONNECTION"), *slurm = getenv("SLURM_LAUNCH_NODE_IPADDR");
@@ -84,7 +85,7 @@ static const char *find_from(char from[LAUNCH_FROM_BYTES])
     return from;
 }
 
-/* Nothing comes behind an order before we are ready, so that there is nothing to be kept. */
+/* Nothing follows an order before we are ready, so no bytes need to be kept. */
 static int read_order(int fd, struct co_buf *in, struct co_error *err)
 {
     for (;;) {
@@ -210,7 +211,7 @@ struct launch_watch {
     bool closing;
 };
 
-/* Whoever speaks another language is not our starter, or not any more. */
+/* A sender of anything else is not, or no longer, the launching ddprun. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct launch_watch *w = poll->data;
@@ -229,7 +230,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     w->callbacks.on_gone(w->callbacks.arg);
 }
 
-/* A pipe or a socket of our own: nobody else reads from it. */
+/* A pipe or a socket of our own: no other process reads from it. */
 int launch_watch_open(uv_loop_t *loop, int fd, const struct launch_watch_callbacks *callbacks,
                       struct launch_watch **ret, struct co_error *err)
 {

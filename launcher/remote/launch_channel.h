@@ -22,7 +22,7 @@ struct launch_channel {
     char *bytes; /* owned; the order's */
     size_t n_bytes;
     struct launch_order order;
-    struct node_assignment assignment; /* as the order says it */
+    struct node_assignment assignment; /* from the order */
     char *endpoint;                    /* owned */
     char n_ranks[16];
 };
@@ -31,7 +31,8 @@ struct launch_channel {
 bool launch_is_asked_for(int argc, char *const *argv);
 extern const char launch_word[]; /* the argument that asks for it */
 
-/* Is ddprun to say whether it suits a starter? launch_terms() is the answer then. */
+/* Is ddprun asked whether it is compatible with a launching ddprun? launch_terms() is the answer
+ * then. */
 bool launch_is_asked_for_terms(int argc, char *const *argv);
 
 /* What two ddpruns have to agree on for one to start the other: versions of the program, of launch
@@ -43,13 +44,14 @@ const char *launch_terms(void);
  * returns   NULL: it is none */
 const char *launch_terms_in(const uint8_t *bytes, size_t len);
 
-/* Say that we are here, wait for the order, and do what it says about the folder and the
- * environment. The wait ends with the order, or with the starter.
+/* Report that this node is up, wait for the order, and set the directory and the environment from
+ * it. The wait ends with the order, or with the launching ddprun.
  *
  * null_fd   /dev/null
  * returns   0; launch_close() it
- *           -EPIPE    the starter went away; nothing is to be said
- *           -EPROTO, -E2BIG, -ENOMEM, -errno: the order, the folder, the variables; err says it */
+ *           -EPIPE    the launching ddprun is gone; nothing is to be reported
+ *           -EPROTO, -E2BIG, -ENOMEM, -errno: the order, the directory, the variables; err has the
+ *           reason */
 int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err);
 void launch_close(struct launch_channel *l); /* a zeroed one is fine */
 
@@ -63,8 +65,8 @@ void launch_say_ready(void);
 
 /* --- what comes by the channel of a node that runs --- */
 
-/* Signals for its ranks, which concern the whole job, and the end of the starter, after which this
- * node leaves the job. */
+/* Signals for its ranks, which concern the whole job, and the end of the launching ddprun, after
+ * which this node leaves the job. */
 struct launch_watch_callbacks {
     void (*on_signal)(void *arg, int sig);
     void (*on_gone)(void *arg); /* once; nothing comes after it */

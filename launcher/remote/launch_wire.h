@@ -1,26 +1,28 @@
-/* launch_wire.h - what a ddprun that starts others says to each of them, and how they answer. Pure.
+/* launch_wire.h - what a ddprun that starts others sends to each of them, and how they answer.
+ * Pure.
  *
- * The starter holds the other one's standard input, over ssh or directly: its launch channel. First
- * the node says that it is there, by a line on its standard output, behind whatever its login
- * printed:
+ * The launching ddprun holds the standard input of the other one, over ssh or directly: its launch
+ * channel. First the node reports that it is up, by a line on its standard output, after any output
+ * of its login:
  *
- *     ddprun-launch 1 FROM      FROM: the address that the starter came from; "-": it is
+ *     ddprun-launch 1 FROM      FROM: the address of the launching ddprun; "-": it is
  *     not known
  *
  * A host that has no ddprun may ask for one before (payload.h), for its kind of machine; its bytes
- * follow, and nothing else until it says that it is there:
+ * follow, and nothing else until the host reports that it is up:
  *
  *     ddprun-launch wants MACHINE
  *
- * Then the starter sends an order: records, each a letter and a text with a NUL behind it, the last
- * of which says go. Words, variables and the token come this way and not by ssh's command line,
- * which a shell would read, others could see, and which is short. When the order is understood, a
- * second line says so, and all that follows on standard output is the ranks':
+ * Then the launching ddprun sends an order: records, each a letter and a text followed by a NUL;
+ * the last record ends the order. Words, variables and the token take this way and not ssh's
+ * command line, which a shell would read, others could see, and which is short. A second line
+ * confirms the order, and all that follows on standard output is the ranks':
  *
  *     ddprun-launch ready
  *
- * After that the starter passes signals on, and says when the ranks of all nodes have saved what
- * their nodes announced (--on-term). The end of its input tells a node that the starter is gone. */
+ * After that the launching ddprun passes signals on, and reports when the ranks of all nodes have
+ * saved what their nodes announced (--on-term). When its input ends, a node knows that the
+ * launching ddprun is gone. */
 #ifndef DDP_LAUNCHER_REMOTE_LAUNCH_WIRE_H
 #define DDP_LAUNCHER_REMOTE_LAUNCH_WIRE_H
 
@@ -47,12 +49,12 @@ enum launch_line { LAUNCH_UP, LAUNCH_READY, LAUNCH_WANTS };
 
 /* Look for a line in what the node has written so far.
  *
- * ret_used   with 1: the bytes up to the line's end; what is behind it is not ours
+ * ret_used   with 1: the bytes up to the line's end; what follows is not ours
  * from       LAUNCH_FROM_BYTES; with LAUNCH_UP: the address, "" for none; with LAUNCH_WANTS: the
  *            kind of machine
- * returns    1; 0 it has not come yet
- *            -EPROTO   another protocol, or something else than figures for an address, letters and
- *                      figures for a machine
+ * returns    1; 0 it has not arrived yet
+ *            -EPROTO   another protocol, or an address that is not numeric, or a machine that is
+ *                      not letters and digits
  *            -E2BIG    LAUNCH_CHATTER_MAX_BYTES, and no such line */
 int launch_find_line(enum launch_line which, const uint8_t *bytes, size_t len, size_t *ret_used,
                      char *from, struct co_error *err);
@@ -62,14 +64,14 @@ int launch_print_line(enum launch_line which, const char *from, char *to, size_t
 
 /* --- the order --- */
 
-/* Texts are borrowed: from whoever fills it, or from the bytes that it was read from. */
+/* Texts are borrowed: from the caller that fills it, or from the bytes that it was read from. */
 struct launch_order {
     const char *dir;   /* where to go first; absolute */
     const char *token; /* hexadecimal digits */
     const char *name;  /* the node's */
     const char *run_id;
     const char *nodes; /* as of --nnodes */
-    const char *host;  /* where nodes meet; "": where the starter came from */
+    const char *host;  /* of the rendezvous endpoint; "": the launching ddprun's address */
     uint16_t port;     /* not 0 */
     uint32_t n_ranks;  /* 0: the node finds out itself */
     char **argv;       /* NULL-terminated */
@@ -82,14 +84,14 @@ int launch_put_order(const struct launch_order *order, struct co_buf *to);
 
 /* Is the order whole?
  *
- * returns   its length; 0 it goes on
+ * returns   its length; 0 it is not complete
  *           -E2BIG   it is longer than is allowed */
 ssize_t launch_order_len(const uint8_t *bytes, size_t len);
 
-/* Read a whole order, whose texts lie in these bytes.
+/* Read a whole order, whose texts are in these bytes.
  *
  * ret       launch_order_fini() it; the lists are owned, their texts are not
- * returns   0, -EPROTO (what is no order; a part that is missing, twice or malformed), -ENOMEM */
+ * returns   0, -EPROTO (not an order; a part that is missing, twice or malformed), -ENOMEM */
 int launch_take_order(char *bytes, size_t len, struct launch_order *ret, struct co_error *err);
 void launch_order_fini(struct launch_order *order);
 
@@ -105,7 +107,7 @@ int launch_put_signal(int sig, struct co_buf *to);
 
 /* Take the next one off the front.
  *
- * returns   its number, or LAUNCH_ALL_SAVED; 0 it is not whole; -EPROTO: this is no signal */
+ * returns   its number, or LAUNCH_ALL_SAVED; 0 it is not whole; -EPROTO: not a signal */
 int launch_take_signal(struct co_buf *from);
 
 #endif

@@ -132,7 +132,7 @@ static bool is_name(const char *name, size_t len)
     return n_digits == PAYLOAD_NAME_DIGITS && strspn(dash + 1, "0123456789abcdef") >= n_digits;
 }
 
-/* Split SHELF/NAME/ddprun. returns false: it is none of these */
+/* Split SHELF/NAME/ddprun. returns false: it is not such a path */
 static bool find_shelf(const char *program, char shelf[PATH_MAX], char name[PAYLOAD_NAME_BYTES])
 {
     const char *file = strrchr(program, '/');
@@ -196,7 +196,7 @@ static void remove_copy(int shelf_fd, const char *name)
     co_autoclose_fd int claimed = claim(folder);
     if (claimed >= 0 || claimed == -ENOENT) {
         for (const struct dirent *d; (d = readdir(entries)) != NULL;)
-            unlinkat(folder, d->d_name, 0); /* parts of one that did not come whole, too */
+            unlinkat(folder, d->d_name, 0); /* also parts of one that did not arrive complete */
         unlinkat(shelf_fd, name, AT_REMOVEDIR);
     }
     closedir(entries);
@@ -222,7 +222,7 @@ static size_t find_others(DIR *entries, const char *ours, struct copy *ret)
 void payload_cache_tidy(const char *program, int held_fd)
 {
     char shelf[PATH_MAX], name[PAYLOAD_NAME_BYTES];
-    struct stat now; /* it was started just now, by the clock of whoever has the files */
+    struct stat now; /* it was started just now, by the clock of the machine that has the files */
     struct copy *others = NULL;
     if (fstat(held_fd, &now) < 0 || !find_shelf(program, shelf, name))
         return;

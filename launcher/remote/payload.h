@@ -1,5 +1,5 @@
-/* payload.h - the ddprun that is sent to hosts where none is installed: ddprun-static, as a whole
- * in memory, and what the host is told of it. What the host does with it: payload/receive.sh. */
+/* payload.h - the ddprun that is sent to hosts where none is installed: ddprun-static, completely
+ * in memory, and the arguments for the host. What the host does with it: payload/receive.sh. */
 #ifndef DDP_LAUNCHER_REMOTE_PAYLOAD_H
 #define DDP_LAUNCHER_REMOTE_PAYLOAD_H
 
@@ -12,7 +12,7 @@ enum {
     PAYLOAD_MAX_BYTES = 64 << 20,
     PAYLOAD_DIGEST_BYTES = 65, /* SHA-256 in hexadecimal digits, with a NUL */
     PAYLOAD_NAME_BYTES = 64,
-    PAYLOAD_NAME_DIGITS = 16,   /* of the digest, at its end */
+    PAYLOAD_NAME_DIGITS = 16,   /* digits of the digest, at its end */
     PAYLOAD_MACHINE_BYTES = 65, /* of struct utsname */
     PAYLOAD_SIZE_BYTES = 16,
     PAYLOAD_N_ARGUMENTS = 9, /* of the host's shell, with the NULL */
@@ -23,9 +23,8 @@ struct payload {
     size_t n_bytes;
     char size[PAYLOAD_SIZE_BYTES]; /* n_bytes, in digits */
     char digest[PAYLOAD_DIGEST_BYTES];
-    char
-        name[PAYLOAD_NAME_BYTES]; /* of the folder that it lies in there: version, and a part of the
-                                     digest */
+    char name[PAYLOAD_NAME_BYTES];       /* name of its directory there: version, and a part of the
+                                   * digest */
     char machine[PAYLOAD_MACHINE_BYTES]; /* as uname(1) -m has it: ours */
 };
 
@@ -33,9 +32,9 @@ struct payload {
  *
  * ret       payload_close() it
  * returns   0
- *           -ENOENT   it is not installed here; err says where it was looked for
+ *           -ENOENT   it is not installed here; err names the searched path
  *           -EFBIG    PAYLOAD_MAX_BYTES
- *           -ENOEXEC  it is another version's, or no ddprun
+ *           -ENOEXEC  it is another version's, or not a ddprun
  *           -ENOMEM, -EIO, -errno */
 int payload_open(struct payload *ret, struct co_error *err);
 void payload_close(struct payload *p); /* a zeroed one is fine */
@@ -44,9 +43,9 @@ void payload_close(struct payload *p); /* a zeroed one is fine */
  * (launcher/remote/payload/pack.py). */
 extern const char payload_script[];
 
-/* What a host's sh is told, behind "sh": "-c", the script, its words.
+/* The arguments for a host's sh, after "sh": "-c", the script, its words.
  *
- * program   of ddprun where we are, which may be installed there, too; "": whatever is installed
+ * program   our own path of ddprun, which may also be installed there; "": whatever is installed
  *           there does not count
  * to        texts are borrowed from p, program and terms; NULL-terminated */
 void payload_arguments(const struct payload *p, const char *program, const char *terms,
@@ -68,11 +67,11 @@ void payload_arguments(const struct payload *p, const char *program, const char 
 /* Note that this program is in use, if it was sent.
  *
  * program   its path; absolute
- * returns   a descriptor, close-on-exec, which says so until it is closed; -1: it was not sent */
+ * returns   a descriptor, close-on-exec, which marks it until it is closed; -1: it was not sent */
 int payload_cache_hold(const char *program);
 
-/* Remove what nobody runs, but for those that are kept. One that runs on this host stays, whether
- * it holds its lock or not.
+/* Remove those that no process runs, except those that are kept. One that runs on this host stays,
+ * whether it holds its lock or not.
  *
  * program   as above
  * held_fd   what it holds */

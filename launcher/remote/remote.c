@@ -1,10 +1,10 @@
-/* A job on other hosts. The bring-up (hosts/bringup.c) says which host is next, start_host() has
- * the spawner start the way there, and its ddprun answers; when all have, tell_all() sends each of
- * them its order. The nodes connect to the roster, which gives them their ranks and some time later
- * has a verdict (on_verdict()); the nodes end, and so do the ways to them. When none is left,
- * remote_run() ends, too. Read follow_bringup() first, then on_host_ended().
+/* A job on other hosts. The bring-up (hosts/bringup.c) decides which host is next, start_host() has
+ * the spawner start the way there, and its ddprun answers; when all have answered, tell_all() sends
+ * each of them its order. The nodes connect to the roster, which gives them their ranks and some
+ * time later has a verdict (on_verdict()); then the nodes and the ways to them end. When none is
+ * left, remote_run() also ends. Read follow_bringup() first, then on_host_ended().
  *
- * A host that is given up, or whose way ends before it is a node, is FAILED in the bring-up, which
+ * A host that is abandoned, or whose way ends before it is a node, is FAILED in the bring-up, which
  * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
  * it; here it is only counted. */
 #include "remote.h"
@@ -64,7 +64,7 @@ static void on_last(uv_timer_t *timer)
 }
 
 /* From a signal, or the verdict, nodes give their ranks their time, then kill them. Or no host is a
- * node any more, and only ways to some that were given up are left: one may not end of SIGTERM. */
+ * node any more, and only ways to abandoned hosts are left: SIGTERM may not end one of them. */
 static void set_last(struct remote *r)
 {
     const struct job_spec *spec = r->spec;
@@ -89,8 +89,8 @@ static bool is_node(const struct remote *r, const char *name)
     return false;
 }
 
-/* The way to a host that the roster has lost may be long dead, and not know it. One that the roster
- * knows is a node, though what it says of itself may still be on its way. */
+/* The way to a host that the roster has lost may be long dead, unnoticed. A host that the roster
+ * knows is a node, though its own messages may still be on their way. */
 static void on_verdict(void *arg)
 {
     struct remote *r = arg;
@@ -149,7 +149,7 @@ static void say_failed(struct remote *r, const char *host, const char *why)
     }
 }
 
-/* Of hosts that fail later it is said again. */
+/* The reason is reported again for hosts that fail later. */
 static void say_same(struct remote *r)
 {
     for (const struct remote_same *s = r->same; s < r->same + r->n_same; s++)
@@ -263,14 +263,14 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     char how[REPORT_STATUS_BYTES];
     const char *heard = remote_host_ended(h);
     enum bringup_phase phase = bringup_get(r->bringup, i);
-    const char *why = h->is_killed       ? "" /* it was said */
+    const char *why = h->is_killed       ? "" /* already reported */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);
     if (phase == BRINGUP_READY || phase == BRINGUP_ENDED) {
         bringup_set(r->bringup, i, BRINGUP_ENDED, co_now_ms());
         follow_bringup(r);
     } else if (phase != BRINGUP_FAILED) {
-        /* a ddprun that has not taken its order says why with its exit status, too */
+        /* the exit status of a ddprun that has not taken its order is also a reason */
         if (phase == BRINGUP_TOLD && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
             r->refusal_code = WEXITSTATUS(status);
         on_host(h, BRINGUP_FAILED, why);
@@ -278,7 +278,7 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     bool all_gone = true;
     for (size_t k = 0; k < r->n_hosts; k++)
         all_gone = all_gone && !r->hosts[k].runs;
-    /* the roster waits for those that are lost to come back, unless nobody can */
+    /* the roster waits for those that are lost to come back, unless none can */
     if (all_gone && (r->has_verdict || r->stop_signal != 0 ||
                      bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_OVER))
         r->ended = true;
@@ -309,8 +309,8 @@ static void on_spawner(uv_poll_t *poll, int status, int events)
 
 /* --- signals --- */
 
-/* That a host is a node comes by the way to it; that it is one of the roster's, and may have ranks,
- * comes by another, and may come first. It reads its launch channel then. */
+/* The way to a host reports that it is a node; that it is known to the roster, and may have ranks,
+ * arrives on another connection, possibly first. It reads its launch channel then. */
 static bool may_have_ranks(const struct remote *r, size_t i)
 {
     enum bringup_phase phase = bringup_get(r->bringup, i);
@@ -473,7 +473,7 @@ static void on_drained(void *arg)
     *(bool *)arg = true;
 }
 
-/* Ranks that all end well when they are asked to save end the job well. */
+/* If all ranks exit with 0 when they are asked to save, the job succeeds. */
 static bool was_stopped(const struct remote *r)
 {
     bool is_well = r->has_verdict && r->verdict_code == 0;
@@ -556,7 +556,7 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
         *ret_end = the_end(&r);
         write_report(&r, ret_end);
         say_last(&r);
-        *ret_end = the_end(&r); /* what was said last may have been lost */
+        *ret_end = the_end(&r); /* the last messages may have been lost */
     }
     remote_close(&r);
     return rc;

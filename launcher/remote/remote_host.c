@@ -1,8 +1,8 @@
 /* One host: remote_host_start() starts the way there with a pipe for each standard stream.
- * on_heard() looks for our lines in its output: it may want the payload (send_payload()), it is
- * up, and after remote_host_tell() it is ready, from which time its output is that of the ranks
- * (pass_output_on()). write_some() sends the payload first and then the orders. remote.c hears of
- * each step by on_host. Read look_at_line() first, then write_some().
+ * on_heard() looks for our lines in its output: it may want the payload (send_payload()), it is up,
+ * and after remote_host_tell() it is ready; from then on its output is that of the ranks
+ * (pass_output_on()). write_some() sends the payload first and then the orders. on_host passes each
+ * step to remote.c. Read look_at_line() first, then write_some().
  *
  * Invariant: from the order until the host is ready, its output is read byte by byte, so that
  * what the ranks write is still in the pipe when output.c takes the pipe over. */
@@ -122,7 +122,7 @@ static void send_payload(struct remote_host *h, const char *machine)
 
 /* Once at most.
  *
- * returns   whether it asked for a ddprun, or said what nobody may say */
+ * returns   whether it asked for a ddprun, or broke the protocol */
 static bool look_for_wish(struct remote_host *h)
 {
     char machine[LAUNCH_FROM_BYTES];
@@ -152,7 +152,8 @@ static void look_at_line(struct remote_host *h, enum launch_line which)
     if (rc < 0) {
         give_up(h, err.text);
     } else if (rc > 0 && which == LAUNCH_UP) {
-        co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it says no more until it is told */
+        co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it sends nothing more until it has its
+                                                           * order */
         co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
         h->remote->on_host(h, BRINGUP_UP, "");
     } else if (rc > 0 && pass_output_on(h) < 0) {
@@ -162,8 +163,8 @@ static void look_at_line(struct remote_host *h, enum launch_line which)
     }
 }
 
-/* Once it has its order what follows our line is the ranks': it is read byte by byte. Not all at
- * once: somebody who never ends would hold up the others.
+/* Once it has its order, what follows our line is the ranks': it is read byte by byte. Not all at
+ * once: a host that never stops writing would hold up the others.
  *
  * returns   whether there may be more */
 static bool hear_some(struct remote_host *h)
@@ -196,7 +197,7 @@ static void on_heard(uv_poll_t *poll, int status, int events)
 
 static void on_room(uv_poll_t *poll, int status, int events);
 
-/* What is to be written now: of the payload, which no order overtakes, or of the rest.
+/* What is to be written now: part of the payload, which no order overtakes, or of the rest.
  *
  * returns   bytes; 0: nothing */
 static size_t next_bytes(const struct remote_host *h, const uint8_t **ret)
@@ -206,7 +207,7 @@ static size_t next_bytes(const struct remote_host *h, const uint8_t **ret)
     return h->n_to_send > 0 ? h->n_to_send : co_buf_len(&h->to_write);
 }
 
-/* Whoever does not read any more is about to end. */
+/* A host that no longer reads is about to end. */
 static void write_some(struct remote_host *h)
 {
     const uint8_t *bytes;
@@ -249,7 +250,8 @@ static const char *guess_address(struct remote *r)
     return r->guessed;
 }
 
-/* Where this one finds us: as was said, or as it, or another one, was reached from here. */
+/* Where this host finds us: as configured, or by the address from which it, or another one, was
+ * reached. */
 static const char *find_meeting(struct remote_host *h, char name[HOST_NAME_BYTES])
 {
     struct remote *r = h->remote;
@@ -264,7 +266,7 @@ static const char *find_meeting(struct remote_host *h, char name[HOST_NAME_BYTES
         return "127.0.0.1";
     const char *guessed = guess_address(r);
     if (guessed[0] != '\0' || !h->is_here)
-        return guessed; /* "": it says that this is not known */
+        return guessed; /* "": the host reports that this is not known */
     if (gethostname(name, HOST_NAME_BYTES) < 0)
         return "127.0.0.1";
     name[HOST_NAME_BYTES - 1] = '\0';
@@ -381,8 +383,8 @@ void remote_host_kill(struct remote_host *h)
 const char *remote_host_ended(struct remote_host *h)
 {
     h->runs = false;
-    /* What it wrote before it ended is there: it may have become a node, if it was told to. That it
-     * is up is not true any more. */
+    /* What it wrote before it ended is there: it may have become a node, if it had its order. That
+     * it is up is no longer true. */
     while (h->is_told && hear_some(h)) {
     }
     if (h->why[0] == '\0')

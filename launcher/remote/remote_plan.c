@@ -1,5 +1,5 @@
-/* remote_plan.c - what the hosts of a job are told, each by its order, and what of it can be shown
- * without starting anything. */
+/* remote_plan.c - the orders for the hosts of a job, and what of them can be shown without starting
+ * anything. */
 #include "remote.h"
 
 #include "launch_channel.h"
@@ -112,7 +112,7 @@ int remote_env_make(char *const *environment, const char *const *exports, char *
             list[n++] = *v;
     for (const char *const *e = exports; *e != NULL; e++)
         if (strchr(*e, '=') != NULL)
-            list[n++] = (char *)*e; /* behind the others: the last one counts */
+            list[n++] = (char *)*e; /* after the others: the last one counts */
     list[n] = NULL;
     *ret = list;
     return 0;
@@ -167,9 +167,9 @@ int remote_command_make(const struct remote *r, const struct host *host, bool ma
     return rc;
 }
 
-/* --- what all hosts are told --- */
+/* --- what all hosts get --- */
 
-/* A secret of this job's own: who is not told it cannot take part. */
+/* A secret of this job alone: a process without it cannot join. */
 static int make_token(struct remote *r, struct job_world *w, struct co_error *err)
 {
     uint8_t token[TOKEN_BYTES];
@@ -217,7 +217,7 @@ static int find_places(struct remote *r, struct co_error *err)
                : co_fail(err, -ENOMEM, "out of memory");
 }
 
-/* By default there needs not be one; one that is no use is worth a word. */
+/* By default it is optional; one that cannot be used is reported. */
 static int find_payload(struct remote *r, struct co_error *err)
 {
     struct co_error why;
@@ -251,7 +251,8 @@ void remote_plan_fini(struct remote *r)
     payload_close(&r->payload);
 }
 
-/* How it is started where it is installed; what a host's shell does otherwise nobody types. */
+/* How it is started where it is installed. The script for other hosts is not shown: users do not
+ * type it. */
 static void show_host(const struct remote *r, const struct host *h, uint32_t n_ranks,
                       const char *path, char *const *words, FILE *out)
 {

@@ -1,6 +1,6 @@
-/* remote_priv.h - the inside of remote.h, for its own files: remote.c (the whole), remote_plan.c
- * (what all hosts are told) and remote_host.c (one host: its process, its launch channel, what it
- * writes before it is a node). */
+/* remote_priv.h - the internals of remote.h, for its own files: remote.c (the whole), remote_plan.c
+ * (the orders) and remote_host.c (one host: its process, its launch channel, what it writes before
+ * it is a node). */
 #ifndef DDP_LAUNCHER_REMOTE_REMOTE_PRIV_H
 #define DDP_LAUNCHER_REMOTE_REMOTE_PRIV_H
 
@@ -26,7 +26,7 @@ struct remote_roster;
 struct init_reaper;
 
 enum {
-    REMOTE_HEARD_MAX_BYTES = 16384, /* of standard error, kept until the host is a node */
+    REMOTE_HEARD_MAX_BYTES = 16384, /* bytes of standard error, kept until the host is a node */
     REMOTE_WHY_BYTES = 400,
 };
 
@@ -39,24 +39,25 @@ struct remote_host {
     uv_poll_t in_poll, out_poll, err_poll;
     bool is_told;     /* it was sent its order */
     bool was_sent;    /* the payload, or some of it */
-    bool is_writing;  /* in_poll waits for room */
+    bool is_writing;  /* in_poll waits until it can write */
     size_t n_to_send; /* bytes of the payload that are still to be written, before to_write */
     struct co_buf to_write;
-    struct co_buf heard;          /* of its standard output, up to our lines */
+    struct co_buf heard;          /* its standard output, up to our lines */
     struct co_buf complaint;      /* of its standard error */
     char from[LAUNCH_FROM_BYTES]; /* the address of ours that it was started from; "": unknown */
     int pidfd;                    /* -1: it does not run */
     bool runs;
-    bool is_killed;             /* by us, whatever its status says */
+    bool is_killed;             /* by us, whatever its status is */
     char why[REMOTE_WHY_BYTES]; /* we gave it up; "": we did not */
 };
 
 enum { REMOTE_SAME_WHYS = 8, REMOTE_SAME_BYTES = 600 };
 
-struct remote_same { /* why hosts failed; said of the first one at once, of the others together */
+struct remote_same { /* why hosts failed; reported for the first one at once, for the others
+                      * together */
     char why[REMOTE_WHY_BYTES];
     size_t n, n_named;             /* others */
-    char names[REMOTE_SAME_BYTES]; /* of the others, as many as there is room for */
+    char names[REMOTE_SAME_BYTES]; /* those of the others, as many as fit */
 };
 
 struct remote {
@@ -79,7 +80,8 @@ struct remote {
     size_t n_hosts;
     uv_loop_t loop;
     bool has_loop;
-    struct init_reaper *init_reaper; /* owned by the loop; NULL: there are none */
+    struct init_reaper *init_reaper; /* owned by the loop; NULL: not the first process of a
+                                      * container */
     uv_poll_t spawner_poll, signal_poll;
     uv_timer_t timer; /* of the bring-up */
     uv_timer_t last;  /* the hosts' ends are waited for so long */
@@ -93,14 +95,14 @@ struct remote {
     int verdict_code;
     bool is_ours_to_tell; /* the verdict: no node does */
     char verdict_text[1024];
-    struct job_report report; /* what the nodes' results say */
+    struct job_report report; /* from the nodes' results */
 
     /* The address of this machine that hosts got which do not know from where they were started;
      * "": none needed it. */
     char guessed[INET6_ADDRSTRLEN];
 
     /* remote_host.c has news of a host: it gets the payload (REACHING), has answered (UP), has
-     * understood its order (READY), or was given up (FAILED; why, or "" if that was said). */
+     * understood its order (READY), or was abandoned (FAILED; why, or "" if that was reported). */
     void (*on_host)(struct remote_host *h, enum bringup_phase phase, const char *why);
 };
 
@@ -154,8 +156,8 @@ int remote_command_make(const struct remote *r, const struct host *host, bool ma
  * returns       0, -ENOMEM */
 int remote_env_make(char *const *environment, const char *const *exports, char ***ret);
 
-/* The variables of the way to a host, and of a ddprun on this one: all but those by which a node
- * says from where it was started. Ours say from where we were.
+/* The variables of the way to a host, and of a ddprun on this one: all except those with which a
+ * node reports from where it was started. Ours are about where we were started from.
  *
  * ret       as above */
 int remote_shell_env_make(char *const *environment, char ***ret);
@@ -166,21 +168,21 @@ int remote_shell_env_make(char *const *environment, char ***ret);
  *
  * returns   0, -errno: it cannot be started here */
 int remote_host_start(struct remote_host *h);
-void remote_host_started(struct remote_host *h, pid_t pid); /* the spawner has said so */
+void remote_host_started(struct remote_host *h, pid_t pid); /* the spawner has reported it */
 
 /* Write the order to it. returns 0, -ENOMEM */
 int remote_host_tell(struct remote_host *h);
 void remote_host_signal(struct remote_host *h, int sig);
-void remote_host_kill(struct remote_host *h); /* what it still says does not count */
+void remote_host_kill(struct remote_host *h); /* its further messages do not count */
 
 /* The last line that it, or ssh or srun, has written to standard error, before it is a node.
  *
  * to   n bytes; "": nothing */
 void remote_host_said(struct remote_host *h, char *to, size_t n);
 
-/* Its process has ended. Why it did not become a node: what it said last.
+/* Its process has ended. Why it did not become a node: its last message.
  *
- * returns   h->why, or what was heard, or "" */
+ * returns   h->why, or the last line received, or "" */
 const char *remote_host_ended(struct remote_host *h);
 void remote_host_close(struct remote_host *h); /* from the loop */
 

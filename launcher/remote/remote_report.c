@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-/* The ways to the hosts have ended: what a node sent last is here, or in a socket. */
+/* The ways to the hosts have ended: what a node sent last has arrived, or is in a socket. */
 enum { RESULTS_MS = 2000 };
 
 bool remote_report_is_wanted(const struct job_spec *spec)

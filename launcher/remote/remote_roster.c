@@ -1,6 +1,7 @@
 /* The roster that all hosts connect to: remote_roster_open() makes the jobs (rendezvous/jobs) and
- * the listener; on_changed() follows the state of the roster, says what is waited for once a
- * second (on_line_timer()), and calls on_closed when there is a verdict. Read on_changed() first.
+ * the listener; on_changed() follows the state of the roster, shows once a second what the job
+ * waits for (on_line_timer()), and calls on_closed when the verdict is known. Read on_changed()
+ * first.
  */
 #include "remote_roster.h"
 
@@ -143,7 +144,7 @@ static void on_line_timer(uv_timer_t *timer)
     const struct roster *roster = get_roster(r);
     enum roster_state state = roster_get_state(roster);
     struct message_progress p;
-    if (r->cause[0] != '\0') /* it takes long until there is more to say */
+    if (r->cause[0] != '\0') /* it takes long until more is known */
         pass_line(r, CO_NOTE, "%s", r->cause);
     r->cause[0] = '\0';
     if (state != ROSTER_GATHERING && state != ROSTER_OPEN)

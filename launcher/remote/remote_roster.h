@@ -1,5 +1,6 @@
-/* remote_roster.h - where the nodes meet that this ddprun has started: a roster in a process that
- * is no node itself, so that any of the nodes may be lost. And what the terminal hears of it. */
+/* remote_roster.h - rendezvous of the nodes that this ddprun has started: a roster in a process
+ * that is not a node itself, so that any of the nodes may be lost. Also its messages for the
+ * terminal. */
 #ifndef DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
 #define DDP_LAUNCHER_REMOTE_REMOTE_ROSTER_H
 
@@ -32,14 +33,14 @@ int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,
                        struct co_error *err);
 uint16_t remote_roster_port(const struct remote_roster *r);
 
-/* The nodes have been told to come: from now on it is said what is waited for. */
+/* The nodes have their orders to join: from now on the terminal shows what the job waits for. */
 void remote_roster_begin(struct remote_roster *r);
 
 /* The ranks have been asked to save their state: on_saved when those of all nodes have, or have
- * ended well, which may be at once. Once; not if the generation ends before. */
+ * exited with 0, which may be at once. Once; not if the generation ends before. */
 void remote_roster_await_saved(struct remote_roster *r);
 
-/* NULL: there is none yet. */
+/* NULL: not known yet. */
 const struct message_verdict *remote_roster_verdict(const struct remote_roster *r);
 
 /* How many nodes are still to send their results, of a job that is over. */
@@ -48,7 +49,7 @@ uint32_t remote_roster_n_owed(const struct remote_roster *r);
 uint32_t remote_roster_generation(const struct remote_roster *r); /* as roster_generation() */
 uint32_t remote_roster_n_restarts(const struct remote_roster *r); /* as roster_n_restarts() */
 
-/* Does it know a node of this name, one that is here or may come back? */
+/* Does it know a node of this name, one that has joined or may come back? */
 bool remote_roster_knows(const struct remote_roster *r, const char *name);
 
 void remote_roster_close(struct remote_roster *r); /* from the loop; NULL is fine */

@@ -1,19 +1,19 @@
 #!/bin/sh
-# What a host does in ddprun's place when one may be sent to it (payload.h): it becomes a ddprun that suits, one of
-# those that are installed, or that was sent earlier, or that it is sent now.
+# What a host executes instead of ddprun when one may be sent to it (payload.h): it becomes a compatible ddprun, an
+# installed one, one that was sent earlier, or one that is sent now.
 #
 #   sh -c ALL_THIS ddprun PROGRAM TERMS NAME SIZE DIGEST
 #
-# PROGRAM   ddprun's path where the starter is; "": what is installed is not looked at
-# TERMS     what a ddprun that suits says to --launch-terms
-# NAME      of the folder for the one that is sent; another program has another name
+# PROGRAM   path of ddprun on the launching host; "": installed ones are ignored
+# TERMS     what a compatible ddprun answers to --launch-terms
+# NAME      of the directory for the one that is sent; another program has another name
 # SIZE      of the one that is sent, in bytes; DIGEST its SHA-256
 #
-# What is asked for goes to standard output, a line of launch_wire.h; the program comes by standard input, and nothing
-# behind it before it has answered. On standard error the last line says why nothing came of it.
+# The request is a line of launch_wire.h on standard output; the program arrives on standard input, and nothing follows
+# it before it has answered. If this fails, the last line on standard error has the reason.
 #
-# pack.py makes one line of this for '...' on ssh's command line, for login shells of every kind, csh's too: so there is no
-# quote of that kind here, no backslash and no exclamation mark, and every command ends with a semicolon.
+# pack.py makes one line of this for '...' on ssh's command line, for login shells of every kind, including csh: so the
+# script has no single quote, no backslash and no exclamation mark, and every command ends with a semicolon.
 
 suits() {
     [ "$("$1" --launch-terms </dev/null 2>/dev/null)" = "$terms" ];
@@ -32,14 +32,15 @@ drop() {
     rm -f "$new";
 };
 
-# Not a link, and nobody else may change what is in it. One look, so that nobody can change it in between.
+# Not a link, and not writable for other users. One look, so that it cannot be changed in between.
 is_ours() {
     # shellcheck disable=SC2046 # its words are wanted
     set -- $(ls -ldn "$1" 2>/dev/null);
     case $1 in d????-??-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
 };
 
-# Another start may have been faster, on another host if the folder is shared: its program runs there, and must not go.
+# Another start may have been faster, on another host if the directory is shared: its program runs there, and must not
+# be removed.
 keep() {
     if ln "$new" "$file" 2>/dev/null || { [ -f "$file" ] && is_whole "$file"; }; then drop; else mv -f "$new" "$file"; fi;
 };
@@ -63,7 +64,7 @@ for tool in sha256sum head mktemp; do
     command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
 done;
 umask 077;
-# The last one is in a folder shared with other users.
+# The last one is in a directory shared with other users.
 for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_DIR:-/dev/null}/ddprun-sent" "${TMPDIR:-/tmp}/ddprun-$(id -u)"; do
     tried="$tried $dir";
     mkdir -p "$dir" 2>/dev/null || continue;
