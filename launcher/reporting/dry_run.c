@@ -112,7 +112,7 @@ static const char *find_unknown(const struct unknown *unknown, const char *name)
     return unknown->text;
 }
 
-/* What is not known yet stands in the arguments as it does in the environment. */
+/* Values that are not known yet appear in the arguments as they do in the environment. */
 static void forget_unknown(const struct job_spec *spec, struct rank_values *values)
 {
     struct unknown unknown[UNKNOWN_MAX];

@@ -7,9 +7,9 @@
 struct co_error;
 struct job_spec;
 
-/* Per rank a line with its command, quoted for a shell, and indented ones with what its environment
- * has that ours has not, and with what is taken out. What is only known later, as a free port, or
- * when all nodes are there, stands in angle brackets.
+/* For each rank, a line with its command, quoted for a shell, and indented lines with the variables
+ * that its environment has and ours lacks, and with those that are removed. Values that are known
+ * only later, such as a free port, or when all nodes have joined, are in angle brackets.
  *
  * parent    our environment
  * returns   0, -ENOMEM */

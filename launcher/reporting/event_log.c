@@ -42,10 +42,10 @@ struct record {
     uint32_t generation;
     int rank;           /* of a worker; -1: of the agent */
     pid_t pid;          /* of a worker */
-    bool has_failed;    /* a worker's exit_code and pid are told */
+    bool has_failed;    /* a worker's exit_code and pid are reported */
     int exit_code;      /* minus its signal */
-    bool knows_nothing; /* the agent has met no others yet */
-    bool is_over;       /* the job's time is told */
+    bool knows_nothing; /* the agent has not completed a rendezvous yet */
+    bool is_over;       /* the job's time is reported */
     json_t *raw_error;  /* given up; NULL: none */
     json_t *duration;   /* given up; NULL: none */
 };
@@ -128,7 +128,7 @@ void event_log_start(const struct event_log *log, uint32_t generation, int rank,
                             .state = "START", .generation = generation, .rank = rank, .pid = pid});
 }
 
-/* What the rank's error file says, of a very long one only the message. NULL: nothing */
+/* The content of the rank's error file; only the message if the file is very long. NULL: nothing */
 static json_t *read_error(const struct event_log *log, int rank)
 {
     char path[PATH_BYTES];
@@ -141,7 +141,7 @@ static json_t *read_error(const struct event_log *log, int rank)
                                        : json_pack("{s:s}", "message", message);
 }
 
-/* A text of JSON; what torchrun says where the rank said nothing. */
+/* A text of JSON; torchrun's text where the rank wrote nothing. */
 static json_t *make_worker_error(const struct event_log *log, int rank, int status)
 {
     json_t *error = read_error(log, rank);

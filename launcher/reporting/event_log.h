@@ -4,9 +4,9 @@
  *      "metadata": {"run_id": "none", "global_rank": 1, ..., "metadata": "{\"local_rank\": [1]}",
  *      "agent_restarts": 0, "duration_ms": null}}
  *
- * A record is a line on standard error. Keys, their order and the words of the states are
- * torchrun's; so is that timestamp is 0, and that an agent which has done its work SUCCEEDED,
- * though its workers failed. events.h has what ddprun says in its own words. */
+ * A record is a line on standard error. The keys, their order and the names of the states are
+ * torchrun's. The timestamp of 0 is also torchrun's, and the state SUCCEEDED of an agent that has
+ * done its work, though its workers failed. events.h has ddprun's own events. */
 #ifndef DDP_LAUNCHER_REPORTING_EVENT_LOG_H
 #define DDP_LAUNCHER_REPORTING_EVENT_LOG_H
 
@@ -38,7 +38,7 @@ void event_log_generation(const struct event_log *log, uint32_t generation, doub
 /* START of a worker. */
 void event_log_start(const struct event_log *log, uint32_t generation, int rank, pid_t pid);
 
-/* The job's end: SUCCEEDED, FAILED or TERMINATED (it ended well, others didn't) of each worker,
+/* The job's end: SUCCEEDED, FAILED or TERMINATED (it exited with 0, others failed) of each worker,
  * with its error file's text, and SUCCEEDED of the agent; FAILED of the agent alone, if it was
  * stopped or could not start them. */
 void event_log_end(const struct event_log *log, const struct supervisor *s);

@@ -69,8 +69,8 @@ static void tell_missing(struct events *e, const char *why)
     e->on_note(e->arg, text);
 }
 
-/* In one write(), so that lines of several writers stay whole: `line` begins with a newline, of
- * which only a line behind a torn one has need. */
+/* In one write(), so that lines of several writers stay whole: `line` begins with a newline, which
+ * is written only after a torn line. */
 static void write_line(struct events *e, const char *line)
 {
     const char *text = e->is_torn ? line : line + 1;
@@ -81,7 +81,7 @@ static void write_line(struct events *e, const char *line)
     if (n < 0)
         tell_missing(e, strerror(errno));
     else if ((size_t)n < len)
-        tell_missing(e, strerror(ENOSPC)); /* there was room for a part */
+        tell_missing(e, strerror(ENOSPC)); /* only a part was written */
     if (n > 0)
         e->is_torn = (size_t)n < len;
 }
@@ -144,7 +144,7 @@ static struct rank_numbers numbers(const struct events *e)
     return (struct rank_numbers){.first = e->first_rank, .supervisor = e->supervisor};
 }
 
-/* About a rank: its numbers first. `more` is given up here. */
+/* About a rank: its numbers first. `more` is released here. */
 static void put_rank(struct events *e, const char *name, uint32_t generation, int local_rank,
                      json_t *more)
 {

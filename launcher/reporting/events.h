@@ -4,12 +4,12 @@
  *      "host":"n2","rank":9,"lrank":1,"pid":4711,"code":null,"signal":"SIGSEGV"}
  *
  * Each ddprun of a job writes what it sees; node is its place among the nodes of the generation,
- * null before the first one of a job of several nodes. t is seconds since 1970, ms the time since
- * the job's start. Each line is one write() to a file open for appending, so several jobs may share
- * one. A program that reads meanwhile may see the beginning of a line only, where it crosses a page
- * of the file: it is whole once its newline is there. What cannot be written is dropped, with one
- * warning: a full disk must not stop a job. A line of which only a part found room is ended by the
- * next one that is written: it is no JSON. */
+ * null before the first generation of a job of several nodes. t is seconds since 1970, ms the time
+ * since the job's start. Each line is one write() to a file open for appending, so several jobs may
+ * share one. A program that reads meanwhile may see only the beginning of a line, if the line
+ * crosses a page of the file: it is complete once its newline is written. What cannot be written is
+ * dropped, with one warning: a full disk must not stop a job. A line of which only a part was
+ * written is ended by the next one: it is not JSON. */
 #ifndef DDP_LAUNCHER_REPORTING_EVENTS_H
 #define DDP_LAUNCHER_REPORTING_EVENTS_H
 
@@ -29,10 +29,10 @@ struct supervisor;
 struct supervisor_event;
 
 struct events {
-    int fd;           /* -1: nobody watches */
+    int fd;           /* -1: no file */
     const char *path; /* both borrowed */
     const char *job;
-    char *real_path; /* owned: path from the root on, for who asks elsewhere; NULL: not known */
+    char *real_path; /* owned: absolute path, for ddpctl; NULL: not known */
     void (*on_note)(void *arg, const char *text);
     void *arg;
     bool is_told; /* that events are missing */
@@ -46,7 +46,7 @@ struct events {
 
 /* path      NULL: all calls do nothing
  * on_note   called from within the calls below, once: a text without newline that names the file
- *           and says why events are missing from it
+ *           and the reason why events are missing from it
  * returns   0, -errno (the text names the file) */
 int events_open(struct events *e, const char *path, const char *job,
                 void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err);
@@ -66,22 +66,22 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
                  int pid, bool forked, const uint64_t *step);
 
 /* steps: the generation is over: before (steps of the job that were completed when its ranks had
- * met; null: they did not), after (those that a rank of this node has now), lives (whether ranks go
- * on from there in the next generation) */
+ * joined; null: they did not), after (those that a rank of this node has now), lives (whether ranks
+ * continue from there in the next generation) */
 struct events_steps {
     bool has_met, lives;
     uint64_t before, after;
 };
 void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps);
 
-/* stop: the ranks are told to stop; why: "failure" (with rank), "signal" (its name), "timeout",
- * "restart" (ddpctl asked for it). What a roster ordered is told by events_order().
+/* stop: the ranks are ordered to stop; why: "failure" (with rank), "signal" (its name), "timeout",
+ * "restart" (ddpctl asked for it). events_order() reports the orders of a roster.
  *
- * by_request   who ordered it is ddpctl, not a roster */
+ * by_request   ddpctl ordered it, not a roster */
 void events_stop(struct events *e, const struct supervisor *s, bool by_request);
 
 /* oom: the OOM killer had a part in the end of rank, the root cause: rank, lrank, pid, and what
- * oom_report.h lists. Not written when there is nothing to tell. */
+ * oom_report.h lists. Not written without a finding. */
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f);
 
 /* In a job of several nodes.
@@ -98,21 +98,21 @@ void events_wait(struct events *e, uint32_t generation, const struct message_pro
  * last one of a generation is right: a failure may turn out to come of a loss. */
 void events_order(struct events *e, uint32_t generation, const char *why, const char *text);
 
-/* save: a node waits for a checkpoint; state: "asked" (the ranks of this node were told), "done"
- * (each of them has said that its state is saved) */
+/* save: a node waits for a checkpoint; state: "asked" (the ranks of this node were notified),
+ * "done" (each of them has reported that its state is saved) */
 void events_save(struct events *e, uint32_t generation, const char *state);
 
 /* leaving: the end of the ranks here is announced; state: "announced" (they are asked to save:
- * signal, grace_ms), then "saved" (all have said that they have), "late" (the time was over
- * before), or "ended" (something else ended them) */
+ * signal, grace_ms), then "saved" (all have reported it), "late" (the time was over before), or
+ * "ended" (something else ended them) */
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
                     uint64_t grace_ms);
 
-/* coordinator: another one has taken the place of the job's, and the generation goes on; state:
+/* coordinator: another one has replaced the job's, and the generation continues; state:
  * "replaced" */
 void events_coordinator(struct events *e, uint32_t generation, const char *state);
 
-/* leave: this node goes, or ends the job for all: text */
+/* leave: this node leaves, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 
 /* hang: rank, lrank, pid, and what hang_report.h lists; state, place: hang_report.h's. */
@@ -133,7 +133,7 @@ void events_restart(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart);
 
 /* replace: the failed rank lrank alone is started again, in generation gen; shrink: or the others
- * go on without it; counted as above */
+ * continue without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart);
 

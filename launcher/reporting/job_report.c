@@ -33,7 +33,7 @@ void job_report_fini(struct job_report *j)
     *j = (struct job_report){0};
 }
 
-/* --- What the nodes say --- */
+/* --- What the nodes report --- */
 
 static bool make_room(void **list, size_t *cap, size_t n, size_t bytes)
 {
@@ -151,7 +151,7 @@ static json_t *make_ranks(const struct job_report *j)
     return list;
 }
 
-/* What its own node had no time to tell. */
+/* What its own node had no time to report. */
 static json_t *make_bare_cause(const struct job_report_end *end)
 {
     return json_pack("{s:n,s:n,s:i,s:n,s:n,s:i,s:n,s:n,s:n,s:n,s:n,s:o,s:n}", "node", "host",
@@ -184,7 +184,7 @@ static json_t *make_verdict(const struct job_report_end *end)
                      json_value_text(end->text));
 }
 
-/* Bytes that are not UTF-8 become '?'. returns a string to free(); NULL: no memory */
+/* Bytes that are not UTF-8 become '?'. returns a string to free(); NULL: out of memory */
 static char *make_text(struct job_report *j, const struct job_report_end *end)
 {
     if (j->n_ranks > 0)

@@ -1,31 +1,32 @@
 /* job_report.h - --report: how a job ended, and why, as one JSON object in a file.
  *
- * One process writes it, for the whole job. What became of the ranks of each node comes as a
- * MESSAGE_RESULT (message.h), this process's own, too; rendezvous/jobs/results.h says by which way,
- * and to whom.
+ * One process writes it, for the whole job. The outcome of the ranks of each node arrives as a
+ * MESSAGE_RESULT (message.h), also from this process itself; rendezvous/jobs/results.h has the way
+ * and the receiver.
  *
  *     version      2; grows when the meaning of a key changes
  *     job          the run id
- *     outcome      "ok", "rank_failed", "start_failed", "signal", "timeout", "internal"; of several
- *                  nodes "ok", "rank_failed", "too_few" (nodes left), "missing" (nodes, or the
- *                  place where they meet), "ended" (by another node), "signal" (this one)
+ *     outcome      "ok", "rank_failed", "start_failed", "signal", "timeout", "internal"; with
+ *                  several nodes "ok", "rank_failed", "too_few" (nodes left), "missing" (nodes, or
+ *                  the rendezvous endpoint), "ended" (by another node), "signal" (this one)
  *     exit_code    0 to 255, what the job's end means
  *     signal       "signal": its number; else null
- *     verdict      null, or of several nodes: node (where it began, or null), rank (or null), text
+ *     verdict      null, or with several nodes: node (where it began, or null), rank (or null),
+ *                  text
  *     restarts     how many --max-restarts was charged with; null: not known
- *     generations  how often ranks were started, or went on, as a new group: 1 without restarts
+ *     generations  how often ranks were started, or continued, as a new group: 1 without restarts
  *     duration_s   of the whole job
  *     host         of the process that writes it
  *     program
  *     root_cause   null, or the rank of "rank_failed" and "start_failed": node, host, rank,
  *                  local_rank, pid, exit_code, signal, forwarded (ddprun got this signal and passed
- *                  it on), error (its own message), stderr (its last lines); null where there is
- *                  none. "start_failed": errno, and why as the error; oom (oom_report.h), hang
- *                  (hang_report.h). If its node was lost before it told: rank, exit_code, and the
- *                  text of the verdict as the error; the rest null
- *     ranks        those of the last generation, as far as their nodes have told: node, host, rank,
- *                  local_rank, pid, exit_code, signal, stopped_by (the first signal that ddprun
- *                  sent it), lost_peer, was_failing, duration_s; null where there is none */
+ *                  it on), error (its own message), stderr (its last lines); null if absent.
+ *                  "start_failed": errno, and why as the error; oom (oom_report.h), hang
+ *                  (hang_report.h). If its node was lost before it reported: rank, exit_code, and
+ *                  the text of the verdict as the error; the rest null
+ *     ranks        those of the last generation, as far as their nodes have reported: node, host,
+ *                  rank, local_rank, pid, exit_code, signal, stopped_by (the first signal that
+ *                  ddprun sent it), lost_peer, was_failing, duration_s; null if absent */
 #ifndef DDP_LAUNCHER_REPORTING_JOB_REPORT_H
 #define DDP_LAUNCHER_REPORTING_JOB_REPORT_H
 
@@ -49,7 +50,7 @@ struct job_report_end {
     int signal; /* 0: none */
     bool has_others;
     const char *node, *text; /* has_others: of the verdict; NULL or empty: none */
-    int rank;                /* likewise; -1: none. It failed if outcome says so */
+    int rank;                /* as above; -1: none. It failed if that is the outcome */
     int64_t n_restarts;      /* -1: not known */
     uint32_t n_generations;
     uint64_t duration_ms;
@@ -65,7 +66,7 @@ struct job_report_rank; /* opaque */
 struct job_report {
     struct job_report_rank *ranks; /* owned */
     size_t n_ranks, cap_ranks;
-    char **hosts; /* owned, each of them, too */
+    char **hosts; /* owned, also each of them */
     size_t n_hosts, cap_hosts;
     char *cause; /* owned; JSON; NULL: none */
     bool has_generation;
@@ -74,13 +75,14 @@ struct job_report {
 
 void job_report_fini(struct job_report *j);
 
-/* Take what a node's RESULT says. Ranks of an earlier generation are dropped, and those beyond
+/* Add the RESULT of a node. Ranks of an earlier generation are dropped, and those beyond
  * JOB_REPORT_MAX_RANKS; the cause counts if it is JSON.
  *
  * returns   0, -ENOMEM */
 int job_report_add(struct job_report *j, const struct message *result);
 
-/* Write it to path, whole or not at all: by way of path.PID.tmp beside it. Sorts the ranks.
+/* Write it to path, whole or not at all: through path.PID.tmp in the same directory. Sorts the
+ * ranks.
  *
  * returns   0, -ENOMEM, -errno (the text names the file) */
 int job_report_write(struct job_report *j, const struct job_report_end *end, const char *path,

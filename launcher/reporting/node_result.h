@@ -7,7 +7,7 @@
 
 struct node_result {
     bool is_made;
-    bool has_cause;                    /* the job's root cause was here */
+    bool has_cause;                    /* the job's root cause was on this node */
     struct message message;            /* lends: */
     struct message_result_rank *ranks; /* owned */
     char *cause;                       /* owned */

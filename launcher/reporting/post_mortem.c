@@ -37,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Tell whoever started us, in torchrun's way. */
+/* Report it to the process that started us, in torchrun's way. */
 static int pass_root_cause_on(const struct post_mortem *p, const char *text,
                               const struct oom_finding *oom, struct co_error *err)
 {
@@ -71,12 +71,12 @@ static char *print(const struct report *r)
     return text;
 }
 
-enum { MAX_OTHERS = 4 }; /* other ranks whose errors are told */
+enum { MAX_OTHERS = 4 }; /* other ranks whose errors are reported */
 
 /* What the report borrows. */
 struct evidence {
     char *message, *text, *tail;            /* owned */
-    struct report_other others[MAX_OTHERS]; /* their strings are owned, too */
+    struct report_other others[MAX_OTHERS]; /* their strings are also owned */
     int n_others;
     char log[PATH_MAX], error_file[PATH_MAX];
     struct co_error log_trouble;
@@ -96,7 +96,7 @@ static void evidence_fini(struct evidence *e)
     }
 }
 
-/* Did the OOM killer have a part in it? A SIGKILL of ours says nothing. */
+/* Did the OOM killer have a part in it? A SIGKILL of ours is not evidence. */
 static void look_for_oom(const struct post_mortem *p, const struct supervisor_rank *root,
                          struct oom_finding *f)
 {
@@ -122,7 +122,7 @@ static void gather_files(const struct post_mortem *p, struct evidence *e, struct
         r->log_trouble = e->log_trouble.text;
 }
 
-/* What the rank left behind. */
+/* What the rank has left. */
 static void gather_of_rank(const struct post_mortem *p, struct evidence *e, struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(p->supervisor);

@@ -1,5 +1,5 @@
-/* post_mortem.h - after a generation that did not end well: gather what is known, make the report,
- * tell who watches, pass the root cause on to whoever started us. */
+/* post_mortem.h - after a generation that failed: gather what is known, make the report, write the
+ * events, pass the root cause on to the process that started us. */
 #ifndef DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 #define DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 
@@ -28,14 +28,14 @@ struct post_mortem { /* all borrowed */
     uint64_t begun_ms;
     const struct report_job *job;         /* NULL: this node was alone */
     const struct roster_restart *restart; /* what follows; NULL: nothing, the job is over */
-    struct node_result *result; /* made for the file of --report; NULL: there is none to be made */
+    struct node_result *result; /* made for the file of --report; NULL: none is to be made */
     const struct node_result_place *place; /* with result */
 };
 
-/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing in
- * here can fail the job any further: its own troubles are a line of the report.
+/* Writes the root cause to the file TORCHELASTIC_ERROR_FILE names, if a rank failed. Nothing here
+ * can fail the job any further: errors of this function are a line of the report.
  *
- * returns   the report, to free(); NULL: nothing to say, or no memory */
+ * returns   the report, to free(); NULL: nothing to report, or out of memory */
 char *post_mortem(const struct post_mortem *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* The report after a job. report_print() chooses by the outcome: print_rank_failed() begins with
- * the root cause and goes on with what became of the other ranks, those with the same text in one
+ * the root cause and continues with the outcome of the other ranks, those with the same text in one
  * line (print_others()); print_verdict() is for jobs of several nodes. The first functions of the
  * file make words of signals, statuses and times, for other files too. Read report_print()
  * first. */
@@ -118,7 +118,8 @@ static int number(const struct report *r, int local_rank)
     return rank_number(report_numbers(r), local_rank);
 }
 
-/* One that the job went on without was told when it was left out, and has no number any more. */
+/* A rank that the job continued without was reported when it was dropped, and no longer has a
+ * number. */
 static bool is_other(const struct supervisor *s, int rank, int root)
 {
     return rank != root && !supervisor_get_rank(s, rank)->is_dropped;
@@ -180,7 +181,7 @@ static void print_others(FILE *out, const struct report *r, int root)
     }
 }
 
-/* Each line of text behind a margin. */
+/* Each line of text after a margin. */
 static void print_lines(FILE *out, const char *margin, const char *text)
 {
     while (*text != '\0') {
@@ -218,7 +219,7 @@ static void print_files(FILE *out, const struct report *r)
         fprintf(out, "  its error file is %s\n", r->error_file);
 }
 
-/* What other ranks have told of: of those that lost a peer, one line. */
+/* Errors that other ranks have reported; one line for all that lost a peer. */
 static void print_other_errors(FILE *out, const struct report *r)
 {
     for (int i = 0; i < r->n_others; i++) {

@@ -1,15 +1,15 @@
 /* report.h - why the job ended as it did, in a few lines for a human: the root cause first, then
  * the other ranks, grouped by sameness.
  *
- *     ddprun: rank 1 failed: exit status 3, 0.52 s after its start
+ *     ddprun: error: rank 1 failed: exit status 3, 0.52 s after its start
  *       host n1, local rank 1, pid 12104, ./train.py
- *       out of memory: killed by the kernel's OOM killer (oom_report.h)
- *       it hung: missing in all_reduce #812 (hang_report.h)
+ *       terminated by ddprun because it hung: missing in all_reduce #812 (hang_report.h)
+ *       out of memory: ... (oom_report.h)
  *       error: RuntimeError: bad thing happened
  *       last lines of its stderr:
  *         | ...
  *       its standard error is in /logs/job_x/attempt_0/1/stderr.log
- *       rank 3 failed, too: ValueError: something else
+ *       rank 3 also failed: ValueError: something else
  *         | ...
  *       ranks 0, 2-7: stopped by ddprun (SIGTERM) */
 #ifndef DDP_LAUNCHER_REPORTING_REPORT_H
@@ -29,15 +29,15 @@ struct supervisor_rank;
 
 /* Of a job that a roster decides about. */
 struct report_job {
-    bool told_elsewhere;          /* what is not this node's to tell is told by another ddprun */
+    bool told_elsewhere;          /* another ddprun reports what is not this node's own */
     int first_rank;               /* the number that the job gives local rank 0 */
     const struct member_end *end; /* how it ended for this node */
 };
 
-/* An exception that another rank has told of. */
+/* An exception that another rank has reported. */
 struct report_other {
     int rank;          /* local */
-    bool is_own;       /* else it says that a peer was lost */
+    bool is_own;       /* else it is about a lost peer */
     const char *error; /* "ValueError: ..." */
     const char *tail;  /* as in struct report; NULL: nothing */
 };
@@ -86,8 +86,8 @@ enum {
 /* "exit status 3", "killed by SIGSEGV (Segmentation fault), core dumped". returns buf */
 char *report_status(int status, char *buf, size_t n);
 
-/* The same of a rank that has ended: "killed by SIGUSR1 (User defined signal 1), which ddprun
- * forwarded"; "stopped by ddprun (SIGTERM) while it failed", of a rank that had told of its error
+/* The same for a rank that has ended: "killed by SIGUSR1 (User defined signal 1), which ddprun
+ * forwarded"; "stopped by ddprun (SIGTERM) while it failed", for a rank that had reported its error
  * before. returns buf */
 char *report_end(const struct supervisor_rank *r, char *buf, size_t n);
 

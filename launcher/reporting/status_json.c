@@ -37,7 +37,7 @@ static json_t *make_ms(uint64_t ns)
     return ns != 0 ? json_value_real((double)ns / 1e6) : json_null();
 }
 
-/* What libddp says of it. */
+/* What libddp reports about it. */
 static void add_progress(json_t *rank, const struct status_rank *r, uint64_t generation_ms)
 {
     char call[HANG_CALL_BYTES];

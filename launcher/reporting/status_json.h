@@ -1,4 +1,4 @@
-/* status_json.h - what ddprun knows of its node, for who asks by the job's socket: one JSON object.
+/* status_json.h - what ddprun knows of its node, for clients of the job's socket: one JSON object.
  *
  *     v            1; keys that a reader does not know are to be ignored
  *     job          the run id
@@ -12,18 +12,18 @@
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
  *     started_ms   since the job's start: when this node's generation was begun
- *     pace         null, or as libddp's ranks say: steps, step_ms, slowest (the rank), share
- *                  (0 to 1: how much of a step the others would save; pace.h)
- *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended",
- *                  "not started", "failed to start"), age_ms (it runs, or ran, for so long),
- *                  started_ms, came_ms, joined_ms and first_step_ms (since the start of the
- *                  generation: exec; looking for the others, by libddp or by a connection to the
- *                  store; having met them, and a step completed, of libddp), exit_code, signal,
- *                  restarts (how often it was replaced or started again), last_line (of its
- *                  stderr, unless that goes to a file without us), unreachable (what it cannot
- *                  reach on another node, as its libddp says; null: nothing), and of libddp: steps,
- *                  step_ms, own_ms (without what it spent in the call that ends a step), waits,
- *                  call (the last one of the world, in words); null where there is none
+ *     pace         null, or from libddp's ranks: steps, step_ms, slowest (the rank), share (0 to 1:
+ *                  how much of a step the others would save; pace.h)
+ *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended", "not
+ *                  started", "failed to start"), age_ms (it runs, or ran, for so long), started_ms,
+ *                  came_ms, joined_ms and first_step_ms (since the start of the generation: exec;
+ *                  looking for the others, by libddp or by a connection to the store; having joined
+ *                  them, and a step completed, both from libddp), exit_code, signal, restarts (how
+ *                  often it was replaced or started again), last_line (of its stderr, unless that
+ *                  goes to a file without us), unreachable (what it cannot reach on another node,
+ *                  as its libddp reports; null: nothing), and from libddp: steps, step_ms, own_ms
+ *                  (without what it spent in the call that ends a step), waits, call (the last one
+ *                  of the world, in words); null if absent
  *
  * Pure. */
 #ifndef DDP_LAUNCHER_REPORTING_STATUS_JSON_H
@@ -41,7 +41,7 @@ struct supervisor;
 
 struct status_rank {
     const char *last_line; /* lent; NULL: none */
-    const char *wait;      /* lent: what it cannot reach, as it says; NULL, "": nothing */
+    const char *wait;      /* lent: what it cannot reach, as it reports; NULL, "": nothing */
     uint64_t came_ms;      /* 0: it has not looked for the others in this generation */
     uint32_t restarts;
     bool has_progress; /* the rest is known */
@@ -62,7 +62,7 @@ struct status {
     uint64_t now_ms, begun_ms, generation_ms;
 };
 
-/* returns   one line, to free(); NULL: no memory */
+/* returns   one line, to free(); NULL: out of memory */
 char *status_json_make(const struct status *s);
 
 #endif

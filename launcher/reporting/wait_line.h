@@ -1,6 +1,6 @@
 /* wait_line.h - what a node waits for, in one line: "waiting for 1 of 2 nodes, 12 s of 600 s: n5".
  *
- * Pure. Makes the texts and says when one is worth showing; who shows it is the caller. */
+ * Pure. Makes the texts and decides when one is worth showing; the caller shows it. */
 #ifndef DDP_LAUNCHER_REPORTING_WAIT_LINE_H
 #define DDP_LAUNCHER_REPORTING_WAIT_LINE_H
 
@@ -23,11 +23,11 @@ struct wait_text {
 void wait_text_seek(struct wait_text *t, const char *where, const char *why, uint64_t elapsed_ms,
                     uint64_t left_ms);
 
-/* What the roster waits for, as it said last. */
+/* What the roster waits for, as last reported. */
 void wait_text_progress(struct wait_text *t, const struct message_progress *p);
 
-/* Nobody said where the others are: without this option they are looked for on this machine only,
- * which two ddpruns may be meant to share. */
+/* No option specifies where the others are: without this option they are searched on this machine
+ * only, which two ddpruns may be meant to share. */
 void wait_text_unsaid(struct wait_text *t, const char *option);
 
 /* What was shown last; zeroed: nothing. */
