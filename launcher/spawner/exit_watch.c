@@ -1,7 +1,7 @@
-/* Two threads of each rank are in an epoll set (watch_thread()). exit_watch_look() adds threads
- * at growing intervals until each rank has its two; exit_watch_hear() says that some thread has
+/* Two threads of each rank are in an epoll set (watch_thread()). exit_watch_look() adds threads at
+ * growing intervals until each rank has its two; exit_watch_hear() returns whether some thread has
  * ended. The second part decides what that means: early_exit_has_failed() asks the kernel for the
- * status of a process that cannot be reaped yet, and struct early_exit_watch says when to ask
+ * status of a process that cannot be reaped yet, and struct early_exit_watch has the time to ask
  * again. Read exit_watch_look() first. */
 #include "exit_watch.h"
 
@@ -99,8 +99,9 @@ static void watch_thread(struct exit_watch *w, pid_t rank, pid_t thread)
     w->of[w->n++] = (struct exit_watch_one){.rank = rank, .thread = thread, .fd = fd};
 }
 
-/* The oldest ones, which the kernel lists first: they are the last to go while the rank lives. Its
- * first thread is none of them: its end is told with the last one's on some kernels. */
+/* The oldest ones, which the kernel lists first: they are the last to end while the rank lives. Its
+ * first thread is not one of them: some kernels report its end together with that of the last
+ * one. */
 static void watch_rank(struct exit_watch *w, pid_t rank)
 {
     char path[64];
@@ -150,7 +151,7 @@ bool exit_watch_hear(struct exit_watch *w, uint64_t now_ms)
 
 enum { FIRST_LOOK_MS = 1, LAST_LOOK_MS = 512, LOWEST_PRIORITY = 19 };
 
-/* A first thread that ends by itself, by pthread_exit(3), leaves others that go on, and 0. */
+/* A first thread that ends by itself, by pthread_exit(3), leaves others that continue, and 0. */
 bool early_exit_is_ending(pid_t pid)
 {
     struct co_process p;

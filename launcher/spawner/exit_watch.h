@@ -2,11 +2,11 @@
  *
  * The threads of a process that is killed end one by one. All but the last do so within a tenth of
  * a millisecond; the last one takes the memory apart, 10 ms and more for each 100 MB, and only then
- * there is something to reap. So two threads of each rank are watched, by descriptors that become
- * readable at their end (Linux 6.9). That one has ended says no more than that it is time to look
- * at the rank: threads come and go (early_exit_is_ending() knows whether it is dying).
+ * the process can be reaped. So two threads of each rank are watched, by descriptors that become
+ * readable at their end (Linux 6.9). The end of a thread means only that it is time to look at the
+ * rank: threads start and end (early_exit_is_ending() knows whether the rank is dying).
  *
- * Best effort: of a rank with one thread, of those behind the first EXIT_WATCH_RANKS, and on an
+ * Best effort: for a rank with one thread, for ranks after the first EXIT_WATCH_RANKS, and on an
  * older kernel, nothing is known before the end itself. */
 #ifndef DDP_LAUNCHER_SPAWNER_EXIT_WATCH_H
 #define DDP_LAUNCHER_SPAWNER_EXIT_WATCH_H
@@ -28,8 +28,8 @@ struct exit_watch {
     int fd; /* readable: exit_watch_hear() has something to do; -1: nothing is watched */
     struct exit_watch_one of[EXIT_WATCH_RANKS * EXIT_WATCH_EACH];
     int n;
-    uint64_t next_ms; /* when to look for threads; CO_NEVER_MS: they are known, or there are none */
-    uint64_t wait_ms; /* until the look behind that one */
+    uint64_t next_ms; /* when to look for threads; CO_NEVER_MS: they are known, or none exist */
+    uint64_t wait_ms; /* time until the one after it */
 };
 
 void exit_watch_init(struct exit_watch *w);
@@ -55,34 +55,34 @@ void exit_watch_forget(struct exit_watch *w, pid_t rank);
 /* --- ranks that are as good as ended --- */
 
 /* These ranks cannot be reaped yet. The kernel marks a process as ending, and wakes its peers
- * (robust futexes), before it frees its memory; only behind that it can be waited for: 7 ms and
- * more for each 100 MB. The mark and the status are the kernel's own, so no rank can be taken for
- * dead that lives. */
+ * (robust futexes), before it frees its memory; only after that it can be waited for: 7 ms and more
+ * for each 100 MB. The mark and the status are the kernel's own, so no rank can be taken for dead
+ * that lives. */
 
-/* Has it begun to end, whatever of? Of one that ends with 0, or as the kernel does not let us know,
- * no before the last of its threads is at it: till then it may be just the first thread that has
- * ended, and the program goes on without it.
+/* Has it begun to end, for any reason? If it ends with 0, or the kernel does not permit us to read
+ * its status, returns false until its last thread ends: before, it may be just the first thread
+ * that has ended, and the program continues without it.
  *
- * pid   of a process that has not been reaped: nobody else can have the number */
+ * pid   a process that has not been reaped: no other process can have the number */
 bool early_exit_is_ending(pid_t pid);
 
-/* Does it end, and not well?
+/* Does it end, and fail?
  *
  * ret_status   as waitpid() will have it, never 0
- * returns      false also where the kernel does not let us know: then its end is told when it is
- *              reaped, as all others are */
+ * returns      false also where the kernel does not let us know: then its end is reported when it
+ *              is reaped, like all others */
 bool early_exit_has_failed(pid_t pid, int *ret_status);
 
-/* Its memory is freed on a processor that the others need now: all of its threads, since the last
- * of them does it, get the lowest priority. None that would stop it where all processors are busy:
- * its files are closed behind that. Who is gone, or not ours, is left alone. */
+/* Its memory is freed on a processor that the others need now: all of its threads get the lowest
+ * priority, since the last of them does it. Not a priority that would stop it where all processors
+ * are busy: its files are closed after that. A process that is gone, or not ours, is left alone. */
 void early_exit_step_aside(pid_t pid);
 
-/* When to look again. A rank's threads end one after the other, and its peers may be woken by one
- * before the first is marked: one look may come too early, a few that are ever further apart do
- * not. Pure; zeroed: nobody looks. */
+/* When to look again. A rank's threads end one after the other, and one of them may wake its peers
+ * before the first is marked: one look may be too early; a few looks at growing intervals are not.
+ * Pure; zeroed: no looks. */
 struct early_exit_watch {
-    uint64_t wait_ms; /* between the next look and the one behind it; 0: no look is left */
+    uint64_t wait_ms; /* between the next look and the one after it; 0: no look is left */
     uint64_t next_ms;
 };
 

@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the offset
- * of its string, 0 for NULL; mapping turns offsets into pointers. Slots of a worker: a free one,
- * argv, env. launcher/warm/python/ddp_warm.py reads it, too. */
+/* The memfd: this head, then slots of a pointer's size, then the strings. A slot holds the string's
+ * offset, 0 for NULL; mapping turns offsets into pointers. Slots of a worker: a free one, argv,
+ * env. launcher/warm/python/ddp_warm.py also reads it. */
 struct image_head {
     size_t n_slots;
     size_t n_workers;
@@ -41,8 +41,8 @@ static size_t put_bytes(struct writer *w, const void *bytes, size_t n)
     return at;
 }
 
-/* A list, and the NULL behind it. Strings of `like`, a list that was put at like_slot, are there
- * already. returns the first slot */
+/* A list, followed by a NULL. Strings of `like`, a list that was put at like_slot, exist already.
+ * returns the first slot */
 static size_t put_words(struct writer *w, char *const *words, char *const *like, size_t like_slot)
 {
     size_t first = w->slot;
@@ -64,7 +64,7 @@ static size_t put_words(struct writer *w, char *const *words, char *const *like,
 static void put_all(struct writer *w, const struct image_words *workers, size_t n,
                     struct image_head *head)
 {
-    for (size_t i = 0; i < n; i++) /* right behind the slots, as aligned as those */
+    for (size_t i = 0; i < n; i++) /* right after the slots, as aligned as those */
         head->worker[i].cpus_offset =
             workers[i].cpus != NULL ? put_bytes(w, workers[i].cpus, sizeof *workers[i].cpus) : 0;
     for (size_t i = 0; i < n; i++) /* those that have the path of the first share it */

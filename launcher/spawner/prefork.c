@@ -1,6 +1,6 @@
 /* The parent that ranks are forked from, and its waiting processes (seeds), as the spawner sees
- * them. The parent promises a batch (PREFORK_PROMISE), each of its processes says that it is
- * there (PREFORK_SEED), and prefork_take() gives each an order and waits for the answers
+ * them. The parent promises a batch (PREFORK_PROMISE), each of its processes reports that it is
+ * ready (PREFORK_SEED), and prefork_take() gives each an order and waits for the answers
  * (PREFORK_TAKEN). kill_older() ends the processes of earlier batches, which have imported less.
  * Read prefork_take() first, then take_in().
  *
@@ -83,8 +83,8 @@ static int count_usable(const struct prefork *s)
     return n;
 }
 
-/* A newer batch has imported more. Nobody but us gives them orders: without those none of the older
- * ones is about to become a rank. */
+/* A newer batch has imported more. Only we give them orders: without orders, none of the older ones
+ * is about to become a rank. */
 static void kill_older(struct prefork *s)
 {
     if (s->n_awaited > 0 || s->has_orders)
@@ -110,7 +110,7 @@ static void note_seed(struct prefork *s, const struct prefork_word *w)
     kill_older(s);
 }
 
-/* returns   whether there was a word; the end of all who could say one closes the socket */
+/* returns   whether there was a word; the socket closes when all its senders have ended */
 static bool receive_word(struct prefork *s, struct prefork_word *ret)
 {
     if (s->sock < 0)
@@ -147,7 +147,8 @@ void prefork_hear(struct prefork *s)
         take_in(s, &w);
 }
 
-/* Who becomes our child has been announced before: its word may still wait to be read. */
+/* A process that becomes our child has been announced before: its word may still wait to be
+ * read. */
 bool prefork_know(struct prefork *s, pid_t pid)
 {
     if (s->parent == 0)
@@ -182,7 +183,7 @@ static bool await_readable(int fd, uint64_t until_ms)
     }
 }
 
-/* One that is killed may still read an order, which nobody answers then. It is reaped elsewhere.
+/* One that is killed may still read an order, which is then not answered. It is reaped elsewhere.
  *
  * returns   whether all of them are dead */
 static bool await_dying(const struct prefork *s, uint64_t until_ms)
@@ -279,6 +280,6 @@ enum prefork_taken prefork_take(struct prefork *s, int first_rank, struct spawn_
         kill_older(s); /* a newer batch may have come meanwhile */
         return PREFORK_TOOK;
     }
-    prefork_close(s); /* who has an order and is silent must not begin later */
+    prefork_close(s); /* a process that has an order and is silent must not begin later */
     return PREFORK_NO_ANSWER;
 }

@@ -4,10 +4,11 @@
  * A parent, one process of Python started like a rank, imports what ranks import, and forks
  * preforked processes: each with another process in between that ends at once, so that the
  * preforked process is the spawner's own child. All of them hold one end of a socket pair; an order
- * written to the other end is read by one preforked process, which makes itself the rank and says
- * so. The parent is the user's own process, so what it says is checked for form, and believed.
+ * written to the other end is read by one preforked process, which makes itself the rank and
+ * reports it. The parent is the user's own process, so its messages are checked for form, and
+ * trusted.
  *
- * Only for the spawner. Nothing here waits but prefork_take(), which has a deadline. */
+ * Only for the spawner. Only prefork_take() waits, and it has a deadline. */
 #ifndef DDP_LAUNCHER_SPAWNER_PREFORK_H
 #define DDP_LAUNCHER_SPAWNER_PREFORK_H
 
@@ -26,13 +27,13 @@ struct seed {
 };
 
 struct prefork {
-    pid_t parent; /* 0: there is none */
+    pid_t parent; /* 0: no parent */
     int sock;     /* -1: closed, and no preforked process can be reached */
     int wish_fd;  /* by which the parent is asked for another batch; -1: it cannot be */
     int n;
     struct seed of[2 * PREFORK_MAX]; /* of the newest batch and of the one before */
     int32_t batch;                   /* the newest */
-    int n_awaited;                   /* of that one, promised and not come */
+    int n_awaited;                   /* the newest batch's, promised and not arrived */
     bool complete;                   /* there has been a whole batch */
     bool has_orders;                 /* some of them, and has not answered */
 };
@@ -47,7 +48,7 @@ struct prefork_order {
 
 enum prefork_word_type { PREFORK_PROMISE = 1, PREFORK_SEED, PREFORK_TAKEN };
 
-/* What the parent and its preforked processes say. */
+/* The messages of the parent and its preforked processes. */
 struct prefork_word {
     uint32_t type;
     int32_t
@@ -68,7 +69,7 @@ int prefork_start(struct prefork *s, struct spawn_order *order);
  * reaped as all others, and forgotten at once. */
 void prefork_close(struct prefork *s);
 
-/* Read what was said. */
+/* Read the messages. */
 void prefork_hear(struct prefork *s);
 
 /* Is this child the parent or a preforked process? One that has just become our child has been
@@ -83,7 +84,7 @@ enum prefork_gone prefork_forget(struct prefork *s, pid_t pid);
 
 enum prefork_taken {
     PREFORK_TOOK,      /* all are ranks now, orders[].pid is filled in */
-    PREFORK_NO_PARENT, /* nobody has preforked processes for us */
+    PREFORK_NO_PARENT, /* no parent has preforked processes for us */
     PREFORK_TOO_FEW,   /* nothing was done */
     PREFORK_NO_ANSWER  /* prefork_close() was done; those with orders[].pid != 0 are ranks */
 };

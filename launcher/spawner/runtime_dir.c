@@ -16,7 +16,7 @@
 
 enum { MARK_CHARACTERS = 6 };
 
-/* As mkdtemp(3) has them: nobody guesses one, or meets one of his own. */
+/* Like those of mkdtemp(3): they cannot be guessed, and do not collide. */
 static int draw_mark(char mark[MARK_CHARACTERS + 1], struct co_error *err)
 {
     static const char of[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";

@@ -1,7 +1,7 @@
-/* runtime_dir.h - the job's own folder for small files, readable by its owner only.
+/* runtime_dir.h - the job's own directory for small files, readable by its owner only.
  *
- * Flat: RANK.json, the error file of a rank, the socket by which ddpctl asks and what tells
- * whose it is (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
+ * Flat: RANK.json, the error file of a rank, the socket for ddpctl and the file that identifies its
+ * host (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
 #ifndef DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 
@@ -11,10 +11,10 @@
 
 struct co_error;
 
-/* Where it may be, chosen before it is made: whoever is to remove it when its maker is killed knows
- * of it first. */
+/* Where it may be, chosen before it is made: the process that removes it when its maker is killed
+ * knows the names first. */
 struct runtime_dir_names {
-    char *paths[JOB_FOLDER_MAX_PARENTS]; /* owned; absolute, in order; there is none of them yet */
+    char *paths[JOB_FOLDER_MAX_PARENTS]; /* owned; absolute, in order; none of them exists yet */
     size_t n;
 };
 

@@ -2,9 +2,9 @@
  *
  * Each child is a clone() with CLONE_VM on a stack of its own: it shares the spawner's memory until
  * execve(). A single rank uses CLONE_VFORK as well (start_alone()). For several, start_together()
- * starts all children, and a pipe that execve() closes tells when the last of them has let go of
- * the memory and of its stack. errno is shared by children that run at once, so one that fails
- * among several is started again alone, which tells the reason.
+ * starts all children, and a pipe that execve() closes shows when the last of them has released the
+ * memory and its stack. errno is shared by children that run at once, so one that fails among
+ * several is started again alone, which returns the reason.
  *
  * Invariant: between clone() and execve() a child calls only system calls, and writes only to its
  * stack and its plan. */
@@ -23,12 +23,12 @@
 #include <unistd.h>
 
 /* The happy path: all children are cloned one right after the other, each with a copy of the write
- * end of a pipe. The kernel closes that copy when it has given up our memory for the child, which
- * executes then, or has ended: the pipe's end tells that nobody borrows any more.
+ * end of a pipe. The kernel closes that copy when the child has released our memory, because it
+ * executes, or has ended: the end of the pipe means that no child borrows the memory any more.
  *
- * Children share our errno with each other and with us, so none of them can say why it failed, and
- * until the last one is gone we cannot trust it either. A start that failed is made once more,
- * alone (CLONE_VFORK): then errno is its own. Nobody has seen the first attempt. */
+ * Children share our errno with each other and with us, so none of them can report why it failed,
+ * and until the last one is gone we cannot trust it either. A start that failed is made once more,
+ * alone (CLONE_VFORK): then errno is its own. The first attempt had no visible effect. */
 
 struct plan { /* shared with the child while it borrows our memory */
     const struct spawn_order *order;
@@ -72,7 +72,7 @@ IN_BORROWED_MEMORY static int child(void *arg)
     setsid(); /* cannot fail: a new process leads no group */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return give_up(plan, SPAWN_SETUP);
-    if (getppid() != plan->spawner) /* it died before the line above: nobody will kill us */
+    if (getppid() != plan->spawner) /* it died before the line above: nothing will kill us */
         return 127;
     if (order->cpus != NULL &&
         sched_setaffinity(0, sizeof *order->cpus, (const cpu_set_t *)order->cpus) < 0)
@@ -119,7 +119,7 @@ static void start_together(struct plan *plans, int n, const int pipe_fds[2])
             plans[i].failed = true;
     }
     close(pipe_fds[1]);
-    while (read(pipe_fds[0], &byte, 1) < 0) { /* nobody writes; errno is not ours to ask */
+    while (read(pipe_fds[0], &byte, 1) < 0) { /* no process writes; errno is not reliable here */
     }
     close(pipe_fds[0]);
     for (int i = 0; i < n; i++) {

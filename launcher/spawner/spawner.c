@@ -68,7 +68,7 @@ void spawner_close(struct spawner *n, uint64_t deadline_ms)
 /* A descriptor that is in the list already is not sent twice. returns its index */
 static uint8_t list_fd(int *fds, size_t *n_fds, int fd)
 {
-    size_t i = 1; /* the image is nobody's */
+    size_t i = 1; /* the image has no reader */
     if (fd < 0)
         return SPAWNER_NO_FD;
     while (i < *n_fds && fds[i] != fd)

@@ -1,16 +1,16 @@
 /* spawner.h - the tiny process that starts and reaps the workers: ddprun's end of it.
  *
  * ddprun forks it before libuv starts. It has a session of its own, blocks every signal, holds no
- * descriptor but its socket, and is a child subreaper: whatever a worker leaves behind becomes its
- * child. When ddprun dies for whatever reason, kill -9 included, the socket ends and the spawner
- * kills all that is below it, then itself. When the spawner dies, the kernel kills the workers
- * (PDEATHSIG) and what they left becomes ddprun's, which sweeps in its place (sweep.h).
+ * descriptor but its socket, and is a child subreaper: the orphans of a worker become its children.
+ * When ddprun dies for any reason, including kill -9, the socket ends and the spawner kills all its
+ * descendants, then itself. When the spawner dies, the kernel kills the workers (PDEATHSIG) and
+ * ddprun becomes the parent of their descendants and sweeps instead (sweep.h).
  *
  * Requests are carried out in the order they were made: a signal to all ranks reaches every rank
  * whose start was asked for before. Nothing here blocks.
  *
  * Where other nodes rely on this one's ranks being dead after a while without news (the lease of
- * docs/design/membership.md), the spawner sees to it: whether ddprun is alive, stopped or slow. */
+ * docs/design/membership.md), the spawner enforces it, whether ddprun is alive, stopped or slow. */
 #ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_H
 #define DDP_LAUNCHER_SPAWNER_SPAWNER_H
 
@@ -37,12 +37,12 @@ enum spawner_event {
     SPAWNER_START_FAILED,
     SPAWNER_EXITED,
     SPAWNER_EMPTY,
-    SPAWNER_LAPSED,        /* the lease is over: all was killed; the ends are told after this */
+    SPAWNER_LAPSED,        /* the lease is over: all was killed; the ends are reported after this */
     SPAWNER_PREFORK_READY, /* for the first time there are as many preforked processes as ranks */
     SPAWNER_PARENT_GONE    /* and with it all preforked processes */
 };
 
-/* How a rank came to be. */
+/* How a rank was started. */
 enum spawner_way {
     SPAWNER_EXECUTED, /* there is no parent to fork it from */
     SPAWNER_FORKED,
@@ -66,12 +66,12 @@ enum spawner_target { SPAWNER_MAIN, SPAWNER_GROUP };
 /* Fork it, and make this process a child subreaper. The caller is single-threaded and has SIGCHLD
  * blocked.
  *
- * names     of the folder, which need not be made yet: if ddprun dies, the spawner removes it
+ * names     of the directory, which need not exist yet: if ddprun dies, the spawner removes it
  *           (runtime_dir.h); NULL: none
  * returns   0, -errno */
 int spawner_open(const struct runtime_dir_names *names, struct spawner *ret, struct co_error *err);
 
-/* Say that no more will be asked: it ends, after killing what is left below it, if anything. */
+/* No more requests will follow: the spawner kills its remaining descendants, if any, and ends. */
 void spawner_dismiss(struct spawner *n);
 
 /* The same, and wait until it has ended; gives up after deadline_ms, leaving it to its work. A
@@ -88,10 +88,10 @@ void spawner_close(struct spawner *n, uint64_t deadline_ms);
 int spawner_spawn(const struct spawner *n, int first_rank, int n_ranks, int image_fd,
                   const int fds[][SPAWN_N_FDS]);
 
-/* Ask for the parent of docs/design/warm.md, which the ranks started from now on are forked from
- * if it has preforked processes ready then. PREFORK_READY and PARENT_GONE tell of it.
+/* Ask for the parent of docs/design/warm.md, which the ranks started from now on are forked from if
+ * it has preforked processes ready then. PREFORK_READY and PARENT_GONE report about it.
  *
- * image_fd  of one worker
+ * image_fd  the image of one worker
  * notes_fd  what it has as SPAWN_CHECKPOINT_FD
  * returns   as spawner_spawn() */
 int spawner_start_parent(const struct spawner *n, int image_fd, int notes_fd);
@@ -102,8 +102,8 @@ int spawner_start_parent(const struct spawner *n, int image_fd, int notes_fd);
  * returns    as spawner_spawn() */
 int spawner_signal(const struct spawner *n, enum spawner_target target, int except, int sig);
 
-/* Send sig to one rank, if it runs. How it ends is its own doing: the report does not tell that it
- * was told.
+/* Send sig to one rank, if it runs. How it ends is its own doing: the report does not contain that
+ * it got a signal.
  *
  * returns    as spawner_spawn() */
 int spawner_signal_one(const struct spawner *n, enum spawner_target target, int rank, int sig);

@@ -1,11 +1,12 @@
 /* The spawner's life. spawner_main() polls four things in turn: the ends of children (reap()),
- * words of preforked processes (prefork.h), requests of ddprun (serve_payload()) and the ends of
- * threads, the first sign that a rank dies (report_dying()); flush_reports() then sends what there
- * is to report. Read serve_payload(), spawn() and reap() first.
+ * messages of preforked processes (prefork.h), requests of ddprun (serve_payload()) and the ends of
+ * threads, the first sign that a rank dies (report_dying()); flush_reports() then sends the
+ * reports. Read serve_payload(), spawn() and reap() first.
  *
  * State: pid_of[] has a rank's process from its start until its end is reported, which happens
- * once: when it is reaped, or earlier if the kernel tells the status of a process that it still
- * takes apart. All that is below the spawner and no rank is a descendant, which only a sweep kills.
+ * once: when it is reaped, or earlier if the kernel reports the status of a process whose memory it
+ * still frees. Every process below the spawner that is not a rank is a descendant, which only a
+ * sweep kills.
  *
  * Invariant: nothing that ddprun does or fails to do holds up the lease. Reports that do not fit
  * the socket are kept, requests never block, and lapse() kills all by the spawner's own clock. */
@@ -42,7 +43,7 @@ enum {
     MAX_TOLD = 1024,
     MAX_REAPED = 64, /* at a time */
     /* ddprun asks for a rank again only when it knows of the one before that it ended: two of each
-     * rank, and what is told of all together */
+     * rank, and the reports about all together */
     MAX_REPORTS = 2 * SPAWNER_MAX_RANKS + 16,
     PREFORK_WAIT_MS = 3000 /* for what takes a few milliseconds; the job waits that long at most */
 };
@@ -183,7 +184,7 @@ static int collect(struct state *s, struct ended *ret, int n_max, bool *ret_empt
                                                      .local_rank = -1,
                                                      .pid = pid,
                                                      .status = ret[n].status});
-        n += gone == PREFORK_NOT_OURS; /* of the others nobody needs to know */
+        n += gone == PREFORK_NOT_OURS; /* the others need no report */
     }
     *ret_empty = pid < 0 || (pid == 0 && is_empty(s));
     return n;
@@ -208,10 +209,10 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
     return true;
 }
 
-/* What is found together comes in no order, so deaths by a signal are reported first: a crash makes
- * others exit, hardly ever the other way round.
+/* Ends that are found together have no order, so deaths by a signal are reported first: a crash
+ * makes others exit, hardly ever the other way round.
  *
- * empty     nothing is left behind them
+ * empty     no process is left after them
  * returns   how many were ranks; *ret_last: whether the last one was */
 static int report_ends(struct state *s, const struct ended *ended, int n, bool empty,
                        bool *ret_last)
@@ -247,8 +248,8 @@ static void reap(struct state *s)
         sweep_children(note_signaled, s); /* what the dead ones left is ours now */
 }
 
-/* Report ranks that are dying as ended; they are descendants until they are reaped. Should other
- * threads of one still run, what half lives must not go on beside who takes its place. */
+/* Report ranks that are dying as ended; they are descendants until they are reaped. If other
+ * threads of a rank still run, it must not continue next to its replacement. */
 static void report_dying(struct state *s)
 {
     struct ended ended[MAX_REAPED];
@@ -325,7 +326,7 @@ static enum spawner_way start_ranks(struct state *s, const struct payload *p,
         return SPAWNER_FORKED;
     case PREFORK_NO_ANSWER:
         for (int i = 0; i < p->q.n_ranks; i++)
-            if (orders[i].pid == 0) /* it is no rank yet */
+            if (orders[i].pid == 0) /* it is not a rank yet */
                 spawn_workers(&orders[i], 1);
         return SPAWNER_NO_ANSWER;
     case PREFORK_TOO_FEW:
@@ -362,7 +363,7 @@ static void spawn(struct state *s, const struct payload *p)
         exit_watch_begin(&s->threads, co_now_ms());
 }
 
-/* What the parent lacks is told as its end is. */
+/* A failure to start the parent is reported like its end. */
 static void start_parent(struct state *s, const struct payload *p)
 {
     struct spawn_order orders[SPAWN_AT_ONCE];
@@ -403,7 +404,7 @@ static void share_signals(struct state *s, const struct spawner_request *q)
     signalfd(SIGNAL_FD, &heard, 0);
 }
 
-/* Who was dying before the first one did not die of it. */
+/* A rank that was dying before the first one did not die of the signal. */
 static void signal_ranks(struct state *s, const struct spawner_request *q)
 {
     read_signals(s); /* what came before this request counts */
@@ -587,7 +588,7 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
     prefork_init(&s.prefork);
     exit_watch_init(&s.threads);
     if (settle(sock) < 0)
-        _exit(70); /* ddprun sees the socket's end and says so */
+        _exit(70); /* ddprun sees the socket's end and reports it */
     for (;;) {
         struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
                              {.fd = SIGNAL_FD, .events = POLLIN},

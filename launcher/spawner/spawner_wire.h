@@ -1,4 +1,4 @@
-/* spawner_wire.h - what ddprun and its spawner say to each other: one struct, one packet of a
+/* spawner_wire.h - the messages between ddprun and its spawner: one struct, one packet of a
  * SOCK_SEQPACKET pair. Both are the same binary. */
 #ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_WIRE_H
 #define DDP_LAUNCHER_SPAWNER_SPAWNER_WIRE_H
@@ -28,8 +28,7 @@ struct spawner_request {
     uint32_t type;
     int32_t local_rank; /* SPAWN: the first; SIGNAL: which not; SIGNAL_ONE: which;
                            RENUMBER: from which */
-    int32_t n_ranks;    /* SPAWN: that and those behind it, 1 to SPAWN_AT_ONCE; RENUMBER: to
-                           which */
+    int32_t n_ranks;    /* SPAWN: that and those after it, 1 to SPAWN_AT_ONCE; RENUMBER: to which */
     int32_t target;     /* SIGNAL, SIGNAL_ONE: enum spawner_target */
     int32_t sig;        /* SIGNAL, SIGNAL_ONE, SWEEP */
     uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,

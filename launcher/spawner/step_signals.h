@@ -3,9 +3,9 @@
  * spawner and to ddprun, in this order, since it begins at the leaves of the process tree.
  *
  * A signal that ddprun holds back (--on-term) is ignored by the ranks from their start on, so that
- * it does not end them before they have saved. SIGTERM never is: what a rank starts would ignore
- * it, too, and a rank that ends its children by SIGTERM would wait for them for ever. A signal that
- * ddprun passes on at once is not sent to ranks that have it already. */
+ * it does not end them before they have saved. SIGTERM never is: the processes that a rank starts
+ * would also ignore it, and a rank that ends its children by SIGTERM would wait for them forever. A
+ * signal that ddprun passes on at once is not sent to ranks that have it already. */
 #ifndef DDP_LAUNCHER_SPAWNER_STEP_SIGNALS_H
 #define DDP_LAUNCHER_SPAWNER_STEP_SIGNALS_H
 

@@ -108,8 +108,8 @@ int sweep_kill_all(uint64_t deadline_ms)
         } while (pid > 0);
         if (pid < 0)
             return 0; /* ECHILD */
-        /* Killing comes right before waiting: whoever is adopted after this line is adopted from a
-         * child that died, and that death ends the wait. */
+        /* Killing comes right before waiting: a process that is adopted after this line is adopted
+         * from a child that died, and that death ends the wait. */
         sweep_children(kill_child, NULL);
         if (!sweep_await_child(deadline_ms))
             return -ETIMEDOUT;

@@ -1,8 +1,8 @@
-/* sweep.h - signal or kill all that is below this process, including what was never started by it.
+/* sweep.h - signal or kill all descendants of this process, including those that it did not start.
  *
  * For a child subreaper (prctl PR_SET_CHILD_SUBREAPER): a process whose parent died becomes its
- * child, however many times it forked and called setsid(). Only direct children are ever signalled:
- * nobody else can reap them, so that their pids cannot have been given to descendants. */
+ * child, however many times it forked and called setsid(). Only direct children get signals: no
+ * other process can reap them, so that their pids cannot have been given to descendants. */
 #ifndef DDP_LAUNCHER_SPAWNER_SWEEP_H
 #define DDP_LAUNCHER_SPAWNER_SWEEP_H
 
@@ -20,8 +20,8 @@ int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg);
  * SIGCHLD must be blocked. returns false: it is deadline_ms already */
 bool sweep_await_child(uint64_t deadline_ms);
 
-/* Kill and reap children until there are none, or until deadline_ms (common/clock.h). SIGCHLD must
- * be blocked.
+/* Kill and reap children until none is left, or until deadline_ms (common/clock.h). SIGCHLD must be
+ * blocked.
  *
  * returns   0 none is left; -ETIMEDOUT some do not die (they hang in the kernel) */
 int sweep_kill_all(uint64_t deadline_ms);
