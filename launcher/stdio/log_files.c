@@ -119,7 +119,7 @@ void log_copy_close(struct log_copy *l)
     l->turn = (struct log_turn){0};
 }
 
-/* By its descriptor: nobody keeps the names of the files of a thousand ranks. */
+/* Names the file by its descriptor: the names of the files of a thousand ranks are not kept. */
 static int fail_write(int fd, int code, const char *what, struct co_error *err)
 {
     char link[64], path[300];
@@ -136,13 +136,13 @@ static int give_up(int *fd, int code, struct co_error *err)
     return rc;
 }
 
-/* There may be room again. */
+/* Later writes may succeed. */
 static bool is_full_disk(int code)
 {
     return code == -ENOSPC || code == -EDQUOT;
 }
 
-/* Where bytes are missing a line says so, once there is room for it. returns   0, -errno */
+/* A line marks the place where bytes are missing, once it can be written. returns   0, -errno */
 static int mark_hole(int fd, bool *has_hole)
 {
     static const char text[] = "\nddprun: warning: output is missing here: the disk was full\n";
@@ -208,8 +208,8 @@ static int turn_over(struct log_copy *l, struct co_error *err)
                    strerror(errno));
 }
 
-/* How much of this goes to the file that is open: whole lines, if there is the end of one. 0: none
- * of it, it is full */
+/* How much of this goes to the file that is open: whole lines, if a line ends in it. 0: none of it,
+ * the file is full */
 static size_t fitting(const struct log_copy *l, const char *bytes, size_t n)
 {
     uint64_t room = l->turn.max_bytes > l->size ? l->turn.max_bytes - l->size : 0;

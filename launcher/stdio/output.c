@@ -1,17 +1,17 @@
 /* What the ranks write, passed on. on_pipe() is called when a rank's pipe is readable. take_turn()
  * reads one chunk, keeps it in the rank's tail and its log file, and passes it on: a raw stream as
- * it is, others by emit() as whole lines behind a prefix, or by fold_lines(), which holds lines
+ * it is, others by emit() as whole lines after a prefix, or by fold_lines(), which holds lines
  * until other ranks have written the same. Read take_turn() first, then resume_streams().
  *
  * What a sink does not take waits in its writer. Until that is out, a readable stream that writes
  * there is only marked `waits`, and no longer polled: ranks find their pipes full, and the loop
- * goes on. on_room() then gives those streams their turns, beginning behind the one that had the
+ * continues. on_room() then gives those streams their turns, beginning after the one that had the
  * last: none is forgotten while another one floods.
  *
  * Invariant: no more than a chunk of a stream waits, with one exception. A stream whose process is
- * gone cannot wait where the next one comes in its place: retire() passes on all that it holds,
- * full or not. output_retire() does so for one generation only: it waits while `holds_old` says
- * that the one before it is not out yet. */
+ * gone cannot wait if another stream replaces it: retire() passes on all that it holds, full or
+ * not. output_retire() does so for one generation only: it waits while `holds_old` is set: the
+ * output of the one before it is not written yet. */
 #include "output.h"
 
 #include "launcher/lines/lines.h"
@@ -63,7 +63,8 @@ struct exit_to { /* a writer, and whose turn it is */
     int next;                     /* the stream whose turn comes first */
     bool has_bar;                 /* one is drawn: what comes next takes its place */
     bool loss_is_said;
-    int line_of; /* the stream whose line is not over; NOBODY: a dead one's; -1: none is open */
+    int line_of; /* the stream whose line is not over; -2: a dead one's (below); -1: none is
+                  * open */
 };
 
 enum { NOBODY = -2, UNASKED = -1 };
@@ -74,7 +75,7 @@ struct output {
     uv_loop_t *loop;
     int n_ranks;
     int sink_of[2]; /* stdout and stderr may be one */
-    int columns;    /* of the terminal, for bars; UNASKED; 0: not known */
+    int columns;    /* the terminal's, for bars; UNASKED; 0: not known */
     struct exit_to exits[2];
     struct folding *fold; /* owned; NULL: nothing is folded */
     struct tail *tails;   /* by rank */
@@ -83,7 +84,7 @@ struct output {
     bool draining;
     bool is_drawn;             /* see output_draw() */
     uint64_t last_ms;          /* see output_last_ms() */
-    struct co_error log_error; /* of the first log file that failed; "": none, or it is said */
+    struct co_error log_error; /* the first failure of a log file; "": none, or already reported */
     bool log_failed;
     int n_handles;
     char scratch[SCRATCH_BYTES]; /* what a turn works on */
@@ -215,7 +216,7 @@ static void note_log(struct output *o, int rc, const struct co_error *err)
     o->log_failed |= rc < 0;
 }
 
-/* Of the sink that is lost the line may be, too. */
+/* The state of the open line is lost together with the sink. */
 static void say_loss(struct output *o, int sink)
 {
     struct exit_to *e = &o->exits[sink];
@@ -329,7 +330,7 @@ static void fold_line(struct folding *f, int sink, int rank, const char *text, s
     flush_fold(f, sink, false);
 }
 
-/* Whole lines that the stream holds, to be written when others have had the time to say the
+/* Whole lines that the stream holds, to be written when others have had the time to write the
  * same. */
 static void fold_lines(struct output *o, struct stream *s)
 {
@@ -362,7 +363,7 @@ static void emit(struct output *o, struct stream *s, bool all)
     }
     while (e != NULL && (all || !is_full(e)) && lines_has_some(&s->lines, s->at_end)) {
         bool between = e->line_of != -1 && e->line_of != number;
-        if (e->line_of != number) /* somebody came in between: it is a line of its own now */
+        if (e->line_of != number) /* another stream wrote in between: it is a line of its own now */
             s->lines.in_line = false;
         bool continued = s->lines.in_line;
         text[0] = '\n';
@@ -402,7 +403,7 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
     }
     size_t room = OUTPUT_CHUNK;
     char *to = o->scratch;
-    if (!s->is_raw && e != NULL) /* lines are assembled; NULL: no memory */
+    if (!s->is_raw && e != NULL) /* lines are assembled; NULL: out of memory */
         to = lines_room(&s->lines, &room);
     if (e != NULL && e->was_full && !s->is_raw && room > TURN_BYTES && !all)
         room = TURN_BYTES; /* of a raw stream the whole pipe: no line that came at once is torn */
@@ -433,7 +434,7 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
     return s->fd >= 0;
 }
 
-/* Once for all that was read together; not in somebody's line. */
+/* Once for all that was read together; not within the line of another stream. */
 static void draw_bar(struct output *o, struct stream *s)
 {
     const char *frame;
@@ -616,7 +617,7 @@ static void try_drain(struct output *o)
         }
         if (!must_wait(o, s) && s->lines.buf != NULL) {
             s->at_end =
-                true; /* EAGAIN: another program holds the pipe, but nobody of ours writes */
+                true; /* EAGAIN: another program holds the pipe, but none of our ranks writes */
             emit(o, s, false);
         }
         waits = waits || must_wait(o, s);

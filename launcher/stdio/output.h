@@ -1,15 +1,15 @@
-/* output.h - what the ranks write: passed on here, written to log files, its last lines kept.
+/* output.h - what the ranks write: passed on, written to log files, its last lines kept.
  *
- * A stream without a prefix is passed on byte for byte, in order; what several ranks write mixes
- * by what came together, as it does on a shared terminal. A stream with a prefix (also an empty
- * one) is passed on in whole lines, each by one write with the lines around it. A line longer than
- * LINES_BYTES comes in pieces; should another stream write in between, it begins on a line of its
- * own.
+ * A stream without a prefix is passed on byte for byte, in order; what several ranks write mixes by
+ * what came together, as it does on a shared terminal. A stream with a prefix (also an empty one)
+ * is passed on in whole lines, each by one write with the lines around it. A line longer than
+ * LINES_BYTES is passed on in pieces; should another stream write in between, it begins on a line
+ * of its own.
  *
  * At most OUTPUT_CHUNK bytes wait for a sink, and as many in a stream with a prefix: while a sink
  * takes no more, ranks that write to it find their pipes full and wait, each in its turn; those
- * that don't are not touched, and the loop goes on. Only what the ranks of one generation leave
- * behind is kept whatever its length, so that a paused terminal holds no restart up. */
+ * that don't are not affected, and the loop continues. Only the remaining output of the ranks of
+ * one generation is kept whatever its length, so that a paused terminal holds no restart up. */
 #ifndef DDP_LAUNCHER_STDIO_OUTPUT_H
 #define DDP_LAUNCHER_STDIO_OUTPUT_H
 
@@ -40,13 +40,13 @@ struct output_way {
     int log_fd;           /* a file all bytes go to, owned from here on; -1: none */
     const char *log_path; /* its name, if it may be turned over; copied */
     struct log_turn log_turn;
-    char *const *filters; /* lines that hold one of these words go to filter_fd, too; borrowed;
-                             needs a prefix; NULL: none */
+    char *const *filters; /* lines that hold one of these words are also written to filter_fd;
+                           * borrowed; needs a prefix; NULL: none */
     int filter_fd;        /* owned from here on; -1: none */
-    bool folds;           /* lines that other ranks write, too, are one (output_set_fold()); needs a
-                             prefix, which is not used, and no filters */
+    bool folds;           /* lines that other ranks also write are folded (output_set_fold()); needs
+                           * a prefix, which is not used, and no filters */
     bool draws_bar;       /* the sink is a terminal, and shows a progress bar of this stream while
-                             it goes on; needs a prefix. Of others there is the last state only */
+                           * it runs; needs a prefix. Elsewhere only the last state is written */
 };
 
 /* to_fd     stdout and stderr, borrowed; they may be the same file
@@ -64,56 +64,60 @@ typedef size_t (*output_fold_label)(const void *arg, const struct fold_line *lin
  * returns   0, -ENOMEM */
 int output_set_fold(struct output *o, uint64_t hold_ms, output_fold_label label, const void *arg);
 
-/* rank's pipe or pty, our end, non-blocking. What is left of an earlier one, to which nobody writes
- * any more, is passed on first, or kept while the sink is full. All descriptors are owned by output
- * from here on, even on failure.
+/* rank's pipe or pty, our end, non-blocking. What is left of an earlier one, to which no process
+ * writes any more, is passed on first, or kept while the sink is full. All descriptors are owned by
+ * output from here on, even on failure.
  *
- * which     OUTPUT_TO_STDOUT, OUTPUT_TO_STDERR: what it is to the rank. Of stderr (and of a pty,
- *           which is added as stderr) the tail is kept, a new one each time
- * is_pty    hear of the terminal's new size
+ * which     OUTPUT_TO_STDOUT, OUTPUT_TO_STDERR: what it is to the rank. The tail of stderr (and of
+ *           a pty, which is added as stderr) is kept, a new one each time
+ * is_pty    follow the terminal's new size
  * returns   0, -ENOMEM, -errno */
 int output_add(struct output *o, int rank, enum output_sink which, int fd, bool is_pty,
                const struct output_way *way);
 
-/* The terminal `like` has a new size: tell the ptys. */
+/* The terminal `like` has a new size: resize the ptys. */
 void output_resize(struct output *o, int like);
 
-/* Lines of our own, to stderr, in between ("ddprun: ..."), the last ended by a newline, too.
+/* Lines of our own, to stderr, in between ("ddprun: ..."), including the last ended by a newline.
  * Dropped while the sink is full. */
 void output_say(struct output *o, const char *lines);
 
-/* The same for a line of a terminal without a newline: what is drawn or said next erases it. An
- * empty one only erases. */
+/* The same for a line of a terminal without a newline: the next drawing or line erases it. An empty
+ * one only erases. */
 void output_draw(struct output *o, const char *line);
 
-/* The same, kept while the sink is full: for what is said once a generation, or once of a rank. */
+/* The same, kept while the sink is full: for messages that are printed once in a generation, or
+ * once for a rank. */
 void output_report(struct output *o, const char *lines);
 
-/* Nobody writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
+/* No process writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
  * before this returns. */
 void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
 
-/* The ranks are gone, others follow: take all that the pipes hold, which what the others write
- * comes behind, and call on_retired, as above. Does not wait for a sink, unless that has not yet
- * taken what was kept for it the time before: one generation's last words are kept, not more. */
+/* The ranks are gone, others follow: take all that the pipes hold, so that the output of the others
+ * follows it, and call on_retired, as above. Does not wait for a sink, unless that has not yet
+ * taken what was kept for it the time before: the last output of one generation is kept, not
+ * more. */
 void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
 
 /* The rank has ended: read what it wrote to standard error last, so that its tail has it. At most
  * what a pipe holds (another process may have it, and write on), while the sink takes it. */
 void output_catch_up(struct output *o, int rank);
 
-/* Was output of the ranks lost here, since standard output or standard error could not be written?
- * A line of ours says so the first time. Output that has no reader any more is not counted. */
+/* Did ddprun lose output of the ranks, because standard output or standard error could not be
+ * written? A line of ours reports it the first time. Output that has no reader any more is not
+ * counted. */
 bool output_has_loss(const struct output *o);
 
 /* When a rank last wrote to its standard output, as far as that comes through here by a stream of
  * its own; 0: never. */
 uint64_t output_last_ms(const struct output *o);
 
-/* How long ago a rank last wrote to its standard error, likewise; UINT64_MAX: it never has. */
+/* How long ago a rank last wrote to its standard error, in the same sense; UINT64_MAX: it never
+ * has. */
 uint64_t output_error_age_ms(const struct output *o, int rank);
 
-/* When a rank last wrote anything, likewise. */
+/* When a rank last wrote anything, in the same sense. */
 uint64_t output_rank_ms(const struct output *o, int rank);
 
 /* See tail_copy(): the last lines of rank's stderr, or NULL. */

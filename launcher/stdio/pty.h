@@ -2,10 +2,10 @@
 #ifndef DDP_LAUNCHER_STDIO_PTY_H
 #define DDP_LAUNCHER_STDIO_PTY_H
 
-/* Open one: raw, the controlling terminal of nobody, as large as the terminal `like`. Both ends are
- * close-on-exec, ours does not block.
+/* Open one: raw, not a controlling terminal of any process, as large as the terminal `like`. Both
+ * ends are close-on-exec, ours does not block.
  *
- * returns   0, -errno: there are none, or no more */
+ * returns   0, -errno: none are available, or no more */
 int pty_open(int like, int *ret_ours, int *ret_rank);
 
 /* Make it as large as `like` is now. */

@@ -1,12 +1,12 @@
-/* The descriptors of a rank. rank_io_make() makes them all: plan_rank() reads what the options say
- * of the rank, make_logs() makes its folder, and then either make_ptys() gives both streams a
- * terminal, if ours are terminals and nothing goes to files, or make_stream() decides for each
- * stream: a log file, a pipe to output.c, or the very descriptor that ddprun has. rank_io_adopt()
- * does the same for a process that has its pipes already. Read make_stream() first.
+/* The descriptors of a rank. rank_io_make() makes them all: plan_rank() reads what the options
+ * specify for the rank, make_logs() makes its directory, and then either make_ptys() gives both
+ * streams a terminal, if ours are terminals and nothing goes to files, or make_stream() decides for
+ * each stream: a log file, a pipe to output.c, or the very descriptor that ddprun has.
+ * rank_io_adopt() does the same for a process that has its pipes already. Read make_stream() first.
  *
  * Rule: a stream goes through ddprun only if something needs that: a label, a copy, a tail, a
  * filter, a log file that is rotated, or the watch for ranks that hang (is_watched()). All other
- * bytes go where they belong at no cost to ddprun. */
+ * bytes reach their destination at no cost to ddprun. */
 #include "rank_io.h"
 
 #include "launcher/job/job_spec.h"
@@ -94,8 +94,8 @@ void rank_io_close(struct rank_io *io)
     io->log_dir = NULL;
 }
 
-/* Who was named to read ours, and does so at a terminal, talks to somebody: a question waits for
- * its answer, not for a newline. */
+/* A rank that reads our stdin from a terminal talks to a user: a question waits for its answer, not
+ * for a newline. */
 static bool has_the_terminal(const struct rank_io *io, int rank)
 {
     const struct output_spec *s = &io->spec->output;
@@ -138,7 +138,7 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
         return output_spec_template(
             s->line_prefix != NULL ? s->line_prefix : "[${role_name}${local_rank}]:", &of, to,
             LINES_PREFIX_MAX);
-    return make_label(io, &of, !tee, to); /* files of filtered lines have no colours */
+    return make_label(io, &of, !tee, to); /* files of filtered lines have no colors */
 }
 
 static size_t make_fold_label(const void *arg, const struct fold_line *line, char *to, size_t n)
@@ -152,12 +152,12 @@ static size_t make_fold_label(const void *arg, const struct fold_line *line, cha
         .ranks = fold_print_ranks(line, io->first_rank, ranks, sizeof ranks),
         .local_ranks = fold_print_ranks(line, 0, local_ranks, sizeof local_ranks),
     };
-    (void)n;                  /* LINES_PREFIX_MAX, too */
-    of.rank = atoi(of.ranks); /* for its colour, if it is one */
+    (void)n;                  /* also LINES_PREFIX_MAX */
+    of.rank = atoi(of.ranks); /* for its color, if it is one rank */
     return make_label(io, &of, line->n_ranks == 1, to);
 }
 
-/* What comes through a pty as `which`. returns -errno: there is none */
+/* The output that arrives through a pty as `which`. returns -errno: no pty */
 static int make_pty(const struct rank_io *io, int local_rank, int which,
                     const struct output_way *way, struct rank_fds *ret)
 {
@@ -211,8 +211,8 @@ static int make_pipe(const struct rank_io *io, int local_rank, int which, struct
     return output_add(io->output, local_rank, (enum output_sink)which, pair[0], false, way);
 }
 
-/* The rank's folder, and the files of filtered lines, which are there even if no line ever comes:
- * who waits for one need not know which ranks are shown. */
+/* The rank's directory, and the files of filtered lines, which exist even if no line is ever
+ * written: a reader that waits for one need not know which ranks are shown. */
 static int make_logs(const struct rank_io *io, int local_rank, struct co_error *err)
 {
     int rc = log_files_make_rank(io->log_dir, io->generation, local_rank, err);
@@ -227,19 +227,19 @@ static int make_logs(const struct rank_io *io, int local_rank, struct co_error *
     return rc;
 }
 
-/* Whether ddprun must see what the rank writes there, whoever else gets it. */
+/* Whether ddprun must see what the rank writes there, whatever else gets it. */
 static bool is_watched(const struct rank_io *io, int which)
 {
     return (which == OUTPUT_TO_STDOUT && io->spec->restart_after_progress) ||
            io->spec->hang_timeout_ms > 0;
 }
 
-/* A stream into the log directory, and here, too, with -t. */
+/* A stream that goes to the log directory and, with -t, also to our own output. */
 static int make_logged(const struct rank_io *io, const struct plan *p, int local_rank, int which,
                        struct output_way *way, struct rank_fds *ret, struct co_error *err)
 {
     char path[PATH_MAX];
-    bool turns = io->spec->output.log_turn.max_bytes > 0; /* nobody but ddprun can */
+    bool turns = io->spec->output.log_turn.max_bytes > 0; /* only ddprun can */
     int rc = log_files_open(io->log_dir, io->generation, local_rank, log_names[which], err);
     if (rc < 0)
         return rc;

@@ -14,15 +14,15 @@ struct rank_io {
     const struct job_spec *spec; /* borrowed */
     struct output *output;       /* borrowed */
     int null_fd;                 /* borrowed */
-    char *log_dir;               /* owned; the job's folder; NULL: none */
+    char *log_dir;               /* owned; the job's directory; NULL: none */
     bool on_terminal;            /* stdout and stderr are terminals */
     char host[256];
     uint32_t generation; /* of the ranks started last: the caller counts it up */
     int first_rank;      /* of this node in it: the caller sets it */
 };
 
-/* Look at our descriptors; make the log directory, if one is asked for, and say where it is if the
- * user did not choose. A zeroed one may be closed.
+/* Look at our descriptors; make the log directory, if one is asked for, and print where it is if
+ * the user did not choose it. A zeroed one may be closed.
  *
  * returns   0, -errno: no log directory */
 int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output *output,
@@ -69,10 +69,10 @@ char *rank_io_last_words(const struct rank_io *io, int local_rank, size_t *ret_n
 /* Does what the rank writes to stderr go to its log file without us? */
 bool rank_io_bypasses(const struct rank_io *io, int local_rank);
 
-/* Does the rank's folder in the log directory take some bytes more? A rank that writes to its
- * files by itself cannot say that they are cut.
+/* Can some more bytes be written to the rank's directory in the log directory? A rank that writes
+ * to its files by itself cannot report that they are cut.
  *
- * returns   0, also without such a folder; -errno: it does not */
+ * returns   0, also without such a directory; -errno: it does not */
 int rank_io_check_room(const struct rank_io *io, int local_rank, struct co_error *err);
 
 /* The log file of the rank's stdout (0) or stderr (1), into buf. returns buf; NULL: it has none */

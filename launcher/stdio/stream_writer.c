@@ -1,6 +1,6 @@
 /* What goes to one sink. stream_writer_write() hands bytes to the sink, in the way that its kind
  * allows (enum sink_kind, chosen at the first write), and keeps what the sink does not take; when
- * the epoll of the sink says that there is room, on_room() writes the rest. Read
+ * the epoll of the sink reports that it is writable, on_room() writes the rest. Read
  * stream_writer_write() first.
  *
  * Invariant: the sink belongs to other processes too, so O_NONBLOCK is never set on its open file
@@ -42,8 +42,8 @@ struct stream_writer {
     bool is_terminal;
     bool is_torn; /* the last line that was written has no end, and what follows was lost */
     char last;    /* the last byte that was written */
-    int room_fd;  /* an epoll of the sink alone: readable when the sink has room. libuv sets
-                           O_NONBLOCK on what it polls, and the sink may belong to others */
+    int room_fd;  /* an epoll of the sink alone: readable when the sink is writable. libuv sets
+                   * O_NONBLOCK on what it polls, and the sink may belong to others */
     uv_poll_t room;
     bool has_room_handle, room_is_polled;
 };
@@ -117,13 +117,13 @@ static bool is_full_disk(int error)
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* A terminal that was closed has errors, too. */
+/* A terminal that was closed also has errors. */
 static bool is_unread(const struct stream_writer *w, int error)
 {
     return error == EPIPE || error == ECONNRESET || (error == EIO && w->is_terminal);
 }
 
-/* A job does not end for want of a reader, or of room. */
+/* A job does not end for want of a reader, or of disk space. */
 static void lose(struct stream_writer *w, int error)
 {
     if (w->loss == 0 && !is_unread(w, error))

@@ -1,12 +1,12 @@
 /* stream_writer.h - write to a descriptor that belongs to others too, without ever waiting for it;
  * bytes that it does not take yet are kept.
  *
- * stderr is shared with our starter and with the workers: setting O_NONBLOCK on it would break
- * their writes. So a terminal or a pipe is opened once more, a socket is written with
+ * stderr is shared with our parent process and with the workers: setting O_NONBLOCK on it would
+ * break their writes. So a terminal or a pipe is opened once more, a socket is written with
  * MSG_DONTWAIT, and a file takes what it is given.
  *
  * A caller checks first whether the writer is full, and keeps its bytes to itself while it is: so
- * that little waits here. Bytes that the caller cannot keep are taken all the same. */
+ * that little waits here. Bytes that the caller cannot keep are taken anyway. */
 #ifndef DDP_LAUNCHER_STDIO_STREAM_WRITER_H
 #define DDP_LAUNCHER_STDIO_STREAM_WRITER_H
 
@@ -28,10 +28,10 @@ void stream_writer_close(struct stream_writer *w);
 /* Does anything wait? */
 bool stream_writer_is_full(const struct stream_writer *w);
 
-/* Pass bytes on behind those that wait. A sink that can't be waited for, or for which nothing can
- * be kept for want of memory, is given up: it swallows all from then on. So is one without a
- * reader, and one with an error. A disk that is full loses what it does not take, and is tried
- * again with the next bytes; the line that it tore is ended then. */
+/* Pass bytes on after those that wait. A sink that can't be waited for, or for which nothing can be
+ * kept for want of memory, is abandoned: all bytes for it are discarded from then on. A sink
+ * without a reader, or with an error, is also abandoned. A disk that is full loses what it does not
+ * take, and is tried again with the next bytes; the line that it tore is ended then. */
 void stream_writer_write(struct stream_writer *w, const char *bytes, size_t n);
 
 /* Why bytes were lost the first time, -errno; 0: none were, except in a pipe or socket without a
