@@ -2,9 +2,8 @@
  *
  * Read hang_blame() first. hang_note() keeps for each rank since when its page and its output are
  * unchanged. find_facts() counts which ranks wait, are missing, or move. If that is one of the
- * three cases of hang.h, find_worst() weighs the evidence against each rank
- * (enum weight) and takes the rank with the most; the finding says if it is no more than a
- * guess. */
+ * three cases of hang.h, find_worst() weighs the evidence against each rank (enum weight) and takes
+ * the rank with the most; the finding notes if it is only a guess. */
 #include "hang.h"
 
 #include <limits.h>
@@ -133,9 +132,9 @@ static bool is_waiting(const struct hang_look *look, bool all_have_pages)
 
 struct facts {
     int n_running, n_pages;
-    int n_waiting;  /* and have done so for the time-out */
+    int n_waiting;  /* and have done so for the timeout */
     int n_missing;  /* neither wait nor move */
-    int n_moving;   /* their pages changed within the time-out */
+    int n_moving;   /* their pages changed within the timeout */
     bool is_silent; /* no rank that runs did anything within it, as far as can be seen */
 };
 
@@ -181,7 +180,7 @@ static bool same_call(const struct rank_status_call *a, const struct rank_status
     return a->group == b->group && a->number == b->number && a->kind == b->kind;
 }
 
-/* The call in which a rank waits; NULL: it is not told. */
+/* The call in which a rank waits; NULL: not known. */
 static const struct rank_status_call *waits_in(const struct hang_look *look)
 {
     for (unsigned i = 0; look->has_page && i < look->progress.n_calls; i++)
@@ -253,7 +252,7 @@ static enum weight weigh_missing(const struct hang *h, const struct hang_look *l
                                                                                   : SUSPECT;
 }
 
-/* All wait: it is stopped, or in another call, the further behind the worse. */
+/* All wait: it is stopped, or in another call, the further back the worse. */
 static enum weight weigh_waiting(const struct hang *h, const struct hang_look *looks, int rank,
                                  const struct rank_status_call *call)
 {
@@ -267,7 +266,7 @@ static enum weight weigh_waiting(const struct hang *h, const struct hang_look *l
     return last != NULL && last->number < call->number ? LIKELY : SUSPECT;
 }
 
-/* Do two ranks do the same, as far as the kernel tells? If it does not tell, they do not count as
+/* Do two ranks do the same, as far as the kernel shows? If it does not, they do not count as
  * alike. */
 static bool act_alike(const struct hang *h, const struct hang_look *looks, int a, int b)
 {
@@ -301,8 +300,9 @@ static enum hang_odd find_odd(const struct hang *h, const struct hang_look *look
     return is_busy(h, rank) ? HANG_RUNS : looks[rank].place[0] != '\0' ? HANG_SLEEPS : HANG_NOT_ODD;
 }
 
-/* No rank says that it waits. This one is stopped; or it computes, alone, or sleeps elsewhere than
- * all others. Of two ranks each differs from the other: one that waits for a GPU computes, too. */
+/* No rank reports that it waits. This one is stopped; or it alone computes, or sleeps elsewhere
+ * than all others. With two ranks, each differs from the other: one that waits for a GPU also
+ * computes. */
 static enum weight weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
                                 const struct rank_status_call *call)
 {
@@ -319,7 +319,7 @@ static enum weight weigh_silent(const struct hang *h, const struct hang_look *lo
     return is_clear && n > 2 ? SUSPECT : HINT;
 }
 
-/* returns the rank against which most speaks; -1: there is none */
+/* returns the rank with the most evidence against it; -1: none */
 static int find_worst(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
                       weigh *weigh_rank, const struct rank_status_call *call,
                       enum weight *ret_weight, int *ret_alike)

@@ -1,18 +1,18 @@
 /* hang.h - is the job stuck, and which rank is it that the others wait for?
  *
- * Pure. The caller looks at the ranks now and then, and says what it saw and when; the answer is
- * made of how long each has stayed as it was.
+ * Pure. The caller looks at the ranks now and then, and passes in what it saw and when; the answer
+ * follows from how long each has stayed as it was.
  *
  * Words:
  *   moves    a rank's page of progress (segments/rank_status.h) has changed; where no rank has a
  *   page,
  *            a rank has written something
- *   waits    a thread of the rank is inside of a call until others come; or it has joined, and
+ *   waits    a thread of the rank is inside of a call until others arrive; or it has joined, and
  *            others have not
- *   overdue  it did not move for the time-out
+ *   overdue  it did not move for the timeout
  *
- * Somebody hangs if
- *   - a rank has waited for the time-out, and another one neither waits nor moves: that is missing;
+ * A rank hangs if
+ *   - a rank has waited for the timeout, and another one neither waits nor moves: that is missing;
  *   - all ranks wait and none moves: one of them is stopped, or in another call than the others;
  *   - no rank moves, nor writes anything.
  * Where the job has ranks on other nodes only the first is certain, unless a rank is stopped: the
@@ -33,12 +33,13 @@ struct hang_look { /* a rank, now */
     bool runs;
     bool has_page;
     uint64_t digest;          /* has_page: another one when it has moved */
-    uint64_t output_ms;       /* when it last wrote something; 0: never, or nobody sees it */
+    uint64_t output_ms;       /* when it last wrote something; 0: never, or its output is not
+                               * observed */
     struct progress progress; /* has_page */
     bool is_runnable;         /* its first thread runs, or waits for a CPU (state R) */
     uint64_t cpu_ms;          /* that all of its threads have used so far; 0: not known */
     /* for hang_blame() only: */
-    bool is_stopped;              /* by a signal: it would go on by SIGCONT */
+    bool is_stopped;              /* by a signal: SIGCONT would continue it */
     char place[HANG_PLACE_BYTES]; /* where in the kernel it sleeps; "": it runs, or not known */
 };
 
@@ -46,7 +47,7 @@ enum hang_kind {
     HANG_MISSING,    /* others wait in `call`, it does not */
     HANG_NOT_JOINED, /* others have joined, it has not */
     HANG_ALL_WAIT,   /* all of them wait; this one most likely for none of them */
-    HANG_SILENT,     /* nothing moves; no rank says for whom it waits */
+    HANG_SILENT,     /* nothing moves; no rank reports what it waits for */
 };
 
 enum hang_odd {
@@ -87,12 +88,12 @@ void hang_renew(struct hang *h, bool has_others, uint64_t now_ms);
 /* Take notice of how the ranks are now.
  *
  * looks     n_ranks of them
- * returns   whether somebody hangs, most likely: look closer, and ask hang_blame() */
+ * returns   whether a rank hangs, most likely: look closer, and ask hang_blame() */
 bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms);
 
 /* Which one is it? After hang_note() of the same looks and time.
  *
- * returns   whether it can be said; else nobody hangs, or it is on another node */
+ * returns   whether it is known; else no rank hangs, or it is on another node */
 bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t now_ms,
                 struct hang_finding *ret);
 
@@ -101,7 +102,7 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
  * returns   percent; more than 100 with several threads; -1: not known yet */
 int hang_cpu_percent(const struct hang *h, int rank);
 
-/* How often to look: often enough that an answer is late by a small part of the time-out. */
+/* How often to look: often enough that an answer is late by a small part of the timeout. */
 uint64_t hang_interval_ms(uint64_t timeout_ms);
 
 #endif

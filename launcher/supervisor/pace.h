@@ -1,9 +1,9 @@
 /* pace.h - how fast a job's steps are, and which rank the others wait for in them.
  *
- * Ranks that train together take the same time for a step, whoever is slow: the others wait for it.
- * So what tells is a rank's own time, that of a step without what it spent in the call that ends
- * it. The slowest rank's share is how much of a step the others would save if it were as fast as
- * the middle one of all. Pure. */
+ * Ranks that train together take the same time for a step, whichever rank is slow: the others wait
+ * for it. So the measure is a rank's own time: that of a step without what it spent in the call
+ * that ends the step. The slowest rank's share is how much of a step the others would save if it
+ * were as fast as the median rank. Pure. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_PACE_H
 #define DDP_LAUNCHER_SUPERVISOR_PACE_H
 
@@ -28,10 +28,10 @@ struct pace {
 /* NULL: the rank has no page. */
 struct pace_rank pace_of(const struct progress *p);
 
-/* Who is it? ranks: n of them. */
+/* Find that rank. ranks: n of them. */
 void pace_judge(const struct pace_rank *ranks, int n, struct pace *ret);
 
-/* Whether it is time to tell of it: soon after the start of a generation, then less and less often,
+/* Whether it is time to report it: soon after the start of a generation, then less and less often,
  * once a minute at last.
  *
  * *next_ms   when; moved on if it has come. begun_ms: the generation's start */

@@ -1,7 +1,7 @@
 /* rank_numbers.h - the numbers that the job gives this node's ranks in their generation.
  *
  * They have the numbers from the node's first one on, in their order, without those that the job
- * goes on without (docs/design/recovery.md). One of these is named by the number that it would
+ * continues without (docs/design/recovery.md). One of these is named by the number that it would
  * have. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_RANK_NUMBERS_H
 #define DDP_LAUNCHER_SUPERVISOR_RANK_NUMBERS_H

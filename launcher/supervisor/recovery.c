@@ -21,8 +21,8 @@ static bool is_there(const struct supervisor_rank *r)
     return r->phase == RANK_RUNS || r->phase == RANK_ASKED;
 }
 
-/* Can the ranks go on in another generation, with another one in the place of `failed`? -1: no one
- * has */
+/* Can the ranks continue in another generation, with a replacement for `failed`? -1: no rank has
+ * failed */
 static bool others_are_recoverable(const struct supervisor *s, int failed)
 {
     bool any = failed >= 0 && s->ranks[failed].joined == RANK_RECOVERABLE, some_run = false;
@@ -38,7 +38,7 @@ static bool others_are_recoverable(const struct supervisor *s, int failed)
     return any && some_run;
 }
 
-/* Others may have died just now, too. */
+/* Others may also have died just now. */
 static bool has_room_for_a_start(const struct supervisor *s)
 {
     return s->n_asked - s->n_answered < s->limits.window;
@@ -201,8 +201,7 @@ void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
             forget_rank(s, i);
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     begin_generation(s, e->generation, e->now_ms, o);
-    if (recovery_all_joined(s,
-                            e)) /* what comes first is not waited for, but ends it all the same */
+    if (recovery_all_joined(s, e)) /* the first event was not waited for, but still ends it */
         s->deadline_ms = CO_NEVER_MS;
 }
 

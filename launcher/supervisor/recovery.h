@@ -14,7 +14,7 @@ bool recovery_all_joined(const struct supervisor *s, const struct supervisor_eve
 /* EXITED: the others may live on until it is known what follows. */
 bool recovery_outlive(const struct supervisor *s, const struct supervisor_event *e);
 
-/* A rank waits for another generation, and all could go on in one. */
+/* A rank waits for another generation, and all could continue in one. */
 bool recovery_is_parted(const struct supervisor *s, const struct supervisor_event *e);
 
 /* ORDER_STOP: the ranks may live on instead. */
@@ -41,7 +41,7 @@ void recovery_park_others(struct supervisor *s, const struct supervisor_event *e
 void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o);
 
-/* An answer has come: there is room for one more start. */
+/* An answer has arrived: one more start is possible. */
 void recovery_start_more(struct supervisor *s, const struct supervisor_event *e,
                          struct supervisor_orders *o);
 

@@ -109,7 +109,7 @@ static bool stop_for_nothing(const struct supervisor *s, const struct supervisor
     return says_stop(s, e) && nothing_left(s, e);
 }
 
-/* How the job ends was not said. */
+/* The end of the job is not decided yet. */
 static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
 {
     (void)e;
@@ -156,7 +156,7 @@ static void start_more(struct supervisor *s, const struct supervisor_event *e,
     }
 }
 
-/* SIGUSR1 and its like: the job goes on, so nobody was told to stop. */
+/* SIGUSR1 and its like: the job continues, so no rank counts as stopped. */
 static void pass_on(struct supervisor *s, const struct supervisor_event *e,
                     struct supervisor_orders *o)
 {
@@ -247,7 +247,7 @@ static void stop_waiting_as_ordered(struct supervisor *s, const struct superviso
     supervisor_stop_others(s, ordered_deadline_ms(s, e), o);
 }
 
-/* They were told already; the reason may have become a more urgent one. */
+/* They have their signal already; the reason may have become a more urgent one. */
 static void hasten(struct supervisor *s, const struct supervisor_event *e,
                    struct supervisor_orders *o)
 {
@@ -337,7 +337,7 @@ static void drain(struct supervisor *s, const struct supervisor_event *e,
     o->drain = true;
 }
 
-/* The roster hears of it, and says what follows. */
+/* The roster is notified, and decides what follows. */
 static void note_alone(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
@@ -415,7 +415,7 @@ static const struct row rows[] = {
     ROW(STARTING,  SIGNAL,       always,           pass_on,        STARTING),
     ROW(STARTING,  TIMEOUT,      always,           begin_timeout,  STOPPING),
     ROW(STARTING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
-    /* who has joined runs, though the spawner has not told so yet */
+    /* a rank that has joined runs, though the spawner has not reported it yet */
     ROW(STARTING,  ORDER_STOP,   recovery_may_park,    recovery_park,      PARKED),
     ROW(STARTING,  ORDER_STOP,   always,           begin_ordered_stop, STOPPING),
     ROW(STARTING,  ORDER_KILL,   always,           note_order,     KILLING),
@@ -591,7 +591,7 @@ static const struct co_machine_pair ignored[] = {
     /* no deadline runs */
     IGNORE(STARTING, TIME), IGNORE(ALONE, TIME), IGNORE(DRAINING, TIME),
     IGNORE(WAITING, TIME), IGNORE(ENDED, TIME), IGNORE(PARKED, TIME),
-    /* nobody is waited for; that it has joined is written down as a fact */
+    /* no rank is waited for; that it has joined is recorded as a fact */
     IGNORE(AWAITING, JOINED), IGNORE(STOPPING, JOINED), IGNORE(KILLING, JOINED), IGNORE(LEFTOVERS, JOINED),
     IGNORE(SWEEPING, JOINED), IGNORE(ALONE, JOINED), IGNORE(DRAINING, JOINED),
     IGNORE(WAITING, JOINED), IGNORE(ENDED, JOINED),
@@ -602,7 +602,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(RUNNING, STARTED), IGNORE(RUNNING, START_FAILED),
     IGNORE(LEFTOVERS, STARTED), IGNORE(LEFTOVERS, START_FAILED), IGNORE(LEFTOVERS, EXITED),
     IGNORE(SWEEPING, STARTED), IGNORE(SWEEPING, START_FAILED), IGNORE(SWEEPING, EXITED),
-    /* nobody is left to report, or a process that hung in the kernel came back after all */
+    /* no process is left to report, or one that hung in the kernel returned after all */
     IGNORE(ALONE, STARTED), IGNORE(ALONE, START_FAILED), IGNORE(ALONE, EXITED),
     IGNORE(ALONE, EMPTY),
     IGNORE(ALONE, SPAWNER_LOST), IGNORE(ALONE, SIGNAL),

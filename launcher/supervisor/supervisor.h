@@ -1,26 +1,25 @@
-/* supervisor.h - what becomes of this node's ranks: start, watch, stop, give the verdict.
+/* supervisor.h - the ranks of this node: start, watch, stop, give the verdict.
  *
  * Pure. The caller feeds events in, each with the time, and carries out the orders that come back.
  * docs/design/supervisor.dot is the drawing, made from the table in supervisor.c and compared with
  * it by a test.
  *
  * Words:
- *   root cause   the first failure that was seen; only it decides the exit code. A rank that had
+ *   root cause   the first failure that was seen; only it decides the exit status. A rank that had
  *                lost a peer before it failed is the root cause only if no other failure is known:
  *                the other ranks have cause_ms to fail by themselves before they are stopped
- *   descendant     a process that is no rank but descends from one, alive when its rank has ended
- *   told         a rank had a signal from us; how it ends after that says nothing about the job
+ *   descendant   a process that is not a rank but descends from one, alive when its rank has ended
+ *   signaled     a rank got a signal from us; its end after that is not evidence about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
  *                replacement of one, counted from 0
- *   recoverable     a rank that has said, when it joined the others, that it outlives a peer: when
- *   one
- *                fails, that one alone is started again (docs/design/recovery.md)
+ *   recoverable  a rank that has reported, when it joined the others, that it outlives a peer: when
+ *                one fails, only that one is started again (docs/design/recovery.md)
  *   parked       ranks that take part in no generation, and wait for the next one
  *
  * The supervisor decides nothing about the job: that is the roster's (roster.h), and
  * launcher/membership/roster_agent.h carries news one way and orders the other. Nothing is started
  * before NEXT. After a failure, and when all ranks have ended, the supervisor stops what it has,
- * and waits: for NEXT, or for FINISH, which says how the job has ended. */
+ * and waits: for NEXT, or for FINISH, which has the outcome of the job. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
 #define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_H
 
@@ -107,7 +106,7 @@ struct supervisor_event {
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
-    struct supervisor_progress progress; /* EXITED: of the generation, by now */
+    struct supervisor_progress progress; /* EXITED: the generation's, by now */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
     int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
@@ -121,7 +120,7 @@ struct supervisor_event {
 /* What is known of a rank's end. */
 struct supervisor_exit {
     int rank;
-    int status; /* as it counts: of waitpid(), or what the rank has said by MPI */
+    int status; /* as it counts: from waitpid(), or what the rank has reported by MPI */
     bool empty; /* these as in the event */
     bool was_ending;
     bool lost_peer;
@@ -135,11 +134,13 @@ struct supervisor_exit {
  * signal is asked for besides ending and draining. */
 struct supervisor_orders {
     int n_start;        /* start this many ranks more, the next in order */
-    bool park;          /* take the ranks out of their generation: whoever waits in it is let go */
+    bool park;          /* take the ranks out of their generation: those that wait in it are
+                         * released */
     bool recover;       /* make what the next generation has of its own while ranks live ... */
     const int *restart; /* ... and start these in it; lent until the next step */
     int n_restart;
-    const int *dropped; /* with recover: these are not in it, nor in later ones; lent likewise */
+    const int *dropped; /* with recover: these are not in it, nor in later ones; lent in the same
+                         * way */
     int n_dropped;
     int signal;       /* send it to each rank that runs ... */
     int except;       /* ... apart from this one, which dies already; -1: none */
@@ -191,8 +192,8 @@ struct supervisor_rank {
     uint64_t started_ms, ended_ms;
     enum supervisor_join joined; /* in any generation */
     bool called;                 /* to the next generation; it has not joined that yet */
-    bool is_dropped;             /* ended: the job goes on without it */
-    bool asks;                   /* for a generation behind this one */
+    bool is_dropped;             /* ended: the job continues without it */
+    bool asks;                   /* for a generation after this one */
 };
 
 enum supervisor_outcome {
@@ -200,7 +201,7 @@ enum supervisor_outcome {
     OUTCOME_WELL,         /* each rank ended with status 0 */
     OUTCOME_RANK_FAILED,  /* root cause: rank */
     OUTCOME_START_FAILED, /* root cause: rank; the program cannot be executed */
-    OUTCOME_SIGNAL,       /* ddprun was told to stop by `signal` */
+    OUTCOME_SIGNAL,       /* `signal` stopped ddprun */
     OUTCOME_TIMEOUT,      /* the job took longer than it was given */
     OUTCOME_INTERNAL, /* a rank could not be started for want of something, or the spawner died */
     OUTCOME_ORDERED   /* stopped by order */
@@ -212,7 +213,7 @@ struct supervisor_verdict {
     int rank;       /* RANK_FAILED, START_FAILED; INTERNAL: or -1 */
     int signal;     /* SIGNAL */
     bool recovers;  /* RANK_FAILED: ranks may outlive it, here or on other nodes */
-    bool is_parted; /* RANK_FAILED: it lives, and has lost others who do, too */
+    bool is_parted; /* RANK_FAILED: it lives, and has lost others that also live */
     bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
     bool is_final;  /* FINISH has come; the rest is how the last generation ended here */
     int exit_code;  /* is_final: of the whole job */
@@ -220,9 +221,9 @@ struct supervisor_verdict {
 };
 
 struct supervisor_replacement { /* the last one */
-    int rank;                   /* -1: there was none */
+    int rank;                   /* -1: none */
     struct supervisor_rank was; /* what failed */
-    bool is_dropped;            /* there is none: the others go on without it */
+    bool is_dropped;            /* no replacement: the others continue without it */
 };
 
 struct co_machine;
@@ -248,11 +249,11 @@ uint64_t supervisor_deadline_ms(const struct supervisor *s); /* CO_NEVER_MS: fee
 const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank);
 int supervisor_n_ranks(const struct supervisor *s);
 
-/* So many of this node's ranks would be in the next generation, if there is one: all of them, but
- * for those that are dropped where others live on. 1 or more. */
+/* So many of this node's ranks would be in the next generation, if one follows: all of them, except
+ * those that are dropped while others live on. 1 or more. */
 int supervisor_n_next(const struct supervisor *s);
 
-/* A rank's place among those of this node that are not dropped; of one that is: behind how many. */
+/* A rank's place among those of this node that are not dropped; for one that is: after how many. */
 int supervisor_place_of(const struct supervisor *s, int rank);
 uint32_t supervisor_generation(const struct supervisor *s);
 uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
@@ -260,17 +261,18 @@ const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor 
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 
 /* Has the generation made progress? A completed step of libddp is progress: ranks have exchanged
- * gradients, which no start-up does. So is standard output that comes late enough after the start:
- * programs that fail at their start greet before they do. Standard error is none, since a failure
- * itself is told there. */
+ * gradients, which no start-up does. Standard output also counts if it arrives late enough after
+ * the start: programs that fail at their start greet before they do. Standard error does not count,
+ * since failures themselves are reported there. */
 bool supervisor_has_progressed(const struct supervisor *s);
 
 /* What is to end this node's part in the job, whatever its ranks do: the roster is to know. */
-int supervisor_stop_signal(const struct supervisor *s); /* the first that says stop; 0: none */
+int supervisor_stop_signal(const struct supervisor *s); /* the first that asks for a stop; 0:
+                                                         * none */
 bool supervisor_timed_out(const struct supervisor *s);  /* before any such signal */
 bool supervisor_is_alone(const struct supervisor *s);   /* without the spawner: nothing starts */
 
-/* The exit code that the verdict means: 0; a rank's code or 128 + its signal, or 1 if it was
+/* The exit status that the verdict means: 0; a rank's status or 128 + its signal, or 1 if it was
  * failing and died of our signal; 126, 127 (not executable, not found); 128 + the signal that
  * stopped us; 124 the job's time was over; 70 internal. */
 int supervisor_exit_code(const struct supervisor *s);

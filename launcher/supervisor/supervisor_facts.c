@@ -1,5 +1,5 @@
-/* supervisor_facts.c - what an event tells, written down before anything is decided; and what the
- * ends of all ranks mean: which one is the cause, and with which code ddprun ends. */
+/* supervisor_facts.c - the facts in an event, recorded before anything is decided; and what the
+ * ends of all ranks mean: which one is the cause, and with which status ddprun exits. */
 #include "supervisor_priv.h"
 
 #include <errno.h>
@@ -151,8 +151,8 @@ void supervisor_stop_others(struct supervisor *s, uint64_t deadline_ms, struct s
     s->deadline_ms = deadline_ms;
 }
 
-/* The witness was wrong if the culprit ended well. A culprit killed by us when the grace was over
- * stays one: freeing a hundred gigabytes takes longer than that. */
+/* The witness was wrong if the culprit exited with 0. A culprit killed by us when the grace was
+ * over stays one: freeing a hundred gigabytes takes longer than that. */
 static void hear_witness(struct supervisor *s)
 {
     if (s->verdict.witness < 0)
@@ -184,8 +184,8 @@ void supervisor_settle_verdict(struct supervisor *s)
 
 /* --- The end of the job --- */
 
-/* A node that is the whole job ends by its own verdict, and the roster has only said that nothing
- * follows. If something would have followed, what prevents it is what ends the job. */
+/* A node that is the whole job ends by its own verdict, and the roster has only reported that
+ * nothing follows. If something would have followed, what prevents it is what ends the job. */
 static void agree_with_end(struct supervisor *s, enum supervisor_ender ender)
 {
     struct supervisor_verdict *v = &s->verdict;
@@ -216,7 +216,7 @@ bool supervisor_has_progressed(const struct supervisor *s)
            (p->output_ms > s->begun_ms && p->output_ms - s->begun_ms >= s->limits.output_after_ms);
 }
 
-/* --- The exit code --- */
+/* --- The exit status --- */
 
 int supervisor_code_of_status(int status)
 {
@@ -236,7 +236,7 @@ int supervisor_exit_code(const struct supervisor *s)
         if (r->was_failing && supervisor_is_of_ours(r))
             return EXIT_FAILURE; /* the code that it was to end with is not known */
         int code = supervisor_code_of_status(r->status);
-        return code != 0 ? code : 70; /* one that was late, and ends well when told to stop */
+        return code != 0 ? code : 70; /* one that was late, and exits with 0 when stopped */
     }
     case OUTCOME_START_FAILED: {
         int error = s->ranks[v->rank].status;

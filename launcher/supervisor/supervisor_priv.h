@@ -1,5 +1,5 @@
-/* supervisor_priv.h - the supervisor's inside, for its own files: supervisor.c (the table, the
- * only one that writes the state), supervisor_facts.c (what an event tells, and what the ends mean)
+/* supervisor_priv.h - the supervisor's inside, for its own files: supervisor.c (the table, the only
+ * one that writes the state), supervisor_facts.c (the facts in an event, and what the ends mean)
  * and recovery.c (ranks that live on when others end). */
 #ifndef DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
 #define DDP_LAUNCHER_SUPERVISOR_SUPERVISOR_PRIV_H
@@ -11,12 +11,12 @@ struct supervisor {
     enum supervisor_state state;
     uint64_t deadline_ms;
     int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
-    int n_answered; /* of these, how many were started or failed to */
+    int n_answered; /* how many of these were started or failed to */
     int n_running;
     int primary;      /* the first that failed by itself, of no other one's end; -1: none */
-    bool empty;       /* the spawner has no child, as it said with its last report */
+    bool empty;       /* the spawner has no child, according to its last report */
     int n_interrupts; /* SIGINT received */
-    int stop_signal;  /* the first that says stop; 0: none, or the time was over before it */
+    int stop_signal;  /* the first that asks for a stop; 0: none, or the time was over before it */
     bool timed_out;   /* before any such signal */
     bool alone;       /* without a spawner nothing can be started */
     bool swept_alone; /* it was lost before the last rank had ended */
@@ -43,7 +43,7 @@ static inline bool supervisor_has_all_answers(const struct supervisor *s)
 
 /* --- supervisor_facts.c --- */
 
-/* Order a signal, and write down who was told.
+/* Order a signal, and record which ranks got it.
  *
  * except   local rank; -1: none */
 void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_groups,
@@ -52,14 +52,14 @@ void supervisor_signal_ranks(struct supervisor *s, int sig, int except, bool to_
 /* Whether a signal to ddprun ends the job. */
 bool supervisor_is_stop(const struct supervisor *s, int sig);
 
-/* Write down what an event tells; one that can be true. */
+/* Record the facts in an event, if they can be true. */
 void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e);
 
 /* START_FAILED, or a rank's failed end: it is the cause, or the rank that it blames and whose own
  * end is not seen yet. */
 void supervisor_blame(struct supervisor *s, const struct supervisor_event *e);
 
-/* Order SIGTERM for all ranks, but for one that is blamed: it dies already. */
+/* Order SIGTERM for all ranks, except one that is blamed: it dies already. */
 void supervisor_stop_others(struct supervisor *s, uint64_t deadline_ms,
                             struct supervisor_orders *o);
 
