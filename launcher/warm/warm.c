@@ -1,9 +1,9 @@
-/* From a job to a parent of its ranks. warm_open() writes the bootstrap into the runtime
- * directory (make_files()) and makes an environment in which a Python starts with it;
- * warm_start_parent() starts the parent with the words and the variables of a rank, less those
- * that differ between ranks (make_image()); warm_on_report() and warm_on_note() take what the
- * spawner and the parent say. Read warm_start_parent() first. A parent that fails costs a note:
- * ranks are then executed. */
+/* From a job to a parent of its ranks. warm_open() writes the bootstrap into the runtime directory
+ * (make_files()) and makes an environment in which a Python starts with it; warm_start_parent()
+ * starts the parent with the words and the variables of a rank, less those that differ between
+ * ranks (make_image()); warm_on_report() and warm_on_note() take the messages of the spawner and
+ * the parent. Read warm_start_parent() first. A parent that fails costs a note: ranks are then
+ * executed. */
 #include "warm.h"
 
 #include "launcher/job/job_spec.h"
@@ -36,7 +36,8 @@ enum { READY_MS = 120 * 1000 }; /* for --warm=start; imports may come from a slo
 /* A Python that ignores PYTHONPATH runs this instead of us, and must not run the script. */
 static char guard[] = "raise SystemExit(70)";
 
-/* What differs between ranks or generations: a parent has none of these, and notices who asks. */
+/* What differs between ranks or generations: a parent has none of these, and notices code that
+ * reads one. */
 static const char *const hidden[] = {
     DDP_ENV_RANK,
     DDP_ENV_LOCAL_RANK,
@@ -91,7 +92,7 @@ static int write_file(const char *path, const unsigned char *bytes, size_t n, st
     return rc < 0 ? co_fail(err, rc, "cannot write '%s': %s", path, strerror(-rc)) : 0;
 }
 
-/* Why a fork could not stand in for executing this program; NULL: it could. */
+/* Why a fork could not replace executing this program; NULL: it could. */
 static const char *find_hindrance(const struct job_spec *spec, const char *runtime_dir)
 {
     if (!spec->is_python)
@@ -119,7 +120,7 @@ static int make_files(struct warm *w, const char *runtime_dir, struct co_error *
 
 /* The environment with the two variables that make a Python begin with us, and `role`.
  *
- * returns   to free(), NULL: no memory */
+ * returns   to free(), NULL: out of memory */
 static char **add_bootstrap(const struct warm *w, char *const *environment, const char *role)
 {
     const char *own = NULL;
@@ -194,7 +195,7 @@ char *const *warm_environment(const struct warm *w, char *const *environment)
 
 /* --- The parent --- */
 
-/* What a rank has, but for what differs between ranks: only pointers move. */
+/* What a rank has, except what differs between ranks: only pointers move. */
 static void leave_out(const struct job_spec *spec, char **env)
 {
     char **to = env;
@@ -208,7 +209,7 @@ static void leave_out(const struct job_spec *spec, char **env)
     *to = NULL;
 }
 
-/* "probe:SEEN:N:start:WORDS:RANK,WORLD_SIZE,...:": to free(); NULL: no memory */
+/* "probe:SEEN:N:start:WORDS:RANK,WORLD_SIZE,...:": to free(); NULL: out of memory */
 static char *make_role(const struct warm *w)
 {
     char names[1024];
@@ -312,7 +313,7 @@ static void say_gone(const struct warm *w, const struct spawner_report *r)
     else if (WIFSIGNALED(r->status))
         note_problem(w, "starting ranks normally: the fork parent was killed by signal %d",
                      WTERMSIG(r->status));
-    else if (WEXITSTATUS(r->status) != 0) /* else it has said why */
+    else if (WEXITSTATUS(r->status) != 0) /* else it has reported the reason */
         note_problem(w, "starting ranks normally: the fork parent exited with status %d",
                      WEXITSTATUS(r->status));
 }
@@ -350,11 +351,11 @@ void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd)
         if (n == 0 || (n < 0 && errno != EINTR) || (n > 0 && p[1].revents != 0))
             return;
         if (n > 0 && p[2].revents != 0 && !warm_on_note(w))
-            notes_fd = -1; /* its end; who watches the descriptor sees it again */
+            notes_fd = -1; /* its end; the watcher of the descriptor sees it again */
         if (n <= 0 || p[0].revents == 0)
             continue;
         if (spawner_receive(spawner, &r) != 1)
-            return; /* its end is seen again by who is to know */
+            return; /* the watcher of the descriptor sees its end again */
         warm_on_report(w, &r);
     }
 }

@@ -2,8 +2,8 @@
  * (docs/design/warm.md).
  *
  * Puts the bootstrap (launcher/warm) where a Python finds it, has ranks begin with it, has the
- * spawner start the parent, and passes on what that says. Whatever goes wrong here, ranks are
- * executed as without --warm, and -v says why. */
+ * spawner start the parent, and passes on its messages. If anything fails here, ranks are executed
+ * as without --warm, and -v prints the reason. */
 #ifndef DDP_LAUNCHER_WARM_WARM_H
 #define DDP_LAUNCHER_WARM_WARM_H
 
@@ -26,7 +26,7 @@ struct warm {
     char *const *environment; /* borrowed */
     char *archive, *seen;     /* owned; paths in the runtime directory */
     char **rank_env;          /* owned, with the words that are new in it */
-    int notes_fd;             /* what the parent says; -1: there is none */
+    int notes_fd;             /* the parent's messages; -1: no parent */
     char line[512];
     unsigned n_line;
     bool asked;    /* for a parent */
@@ -34,8 +34,8 @@ struct warm {
     bool is_gone;  /* and will not be */
 };
 
-/* Prepare all, of a job that is to be warm. Never fails: what can't be done is said by callbacks,
- * and the job is not warm.
+/* Prepare everything for a warm job. Never fails: callbacks report errors, and then the job is not
+ * warm.
  *
  * runtime_dir   borrowed for the call
  * environment   as `environ`, borrowed until warm_close() */
@@ -55,12 +55,12 @@ int warm_start_parent(struct warm *w, const struct spawner *spawner);
 /* notes_fd is readable. returns whether it will be again */
 bool warm_on_note(struct warm *w);
 
-/* A report of the spawner's that tells of the parent, or of how ranks came to be. */
+/* A report of the spawner about the parent, or about how ranks were started. */
 void warm_on_report(struct warm *w, const struct spawner_report *r);
 
 /* --warm=start: wait until ranks can be forked, or can't be, or for a signal, but not for long.
  *
- * signal_fd   readable: somebody wants something of us */
+ * signal_fd   readable: a signal has arrived */
 void warm_await(struct warm *w, const struct spawner *spawner, int signal_fd);
 
 /* The modules of launcher/warm in a zip file, as Python imports them. Made by the

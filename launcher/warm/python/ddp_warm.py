@@ -1,7 +1,8 @@
-"""The parent of a --warm job's ranks: imports what they import, and is forked from. docs/design/warm.md says why so.
+"""The parent of a --warm job's ranks: imports what they import, and is forked from. docs/design/warm.md has the
+reasons.
 
-All of this happens while Python imports sitecustomize. In a preforked process that has become a rank it returns, and the
-interpreter goes on with the script by itself, as it would have without us.
+All of this happens while Python imports sitecustomize. In a preforked process that has become a rank it returns, and
+the interpreter continues with the script by itself, as it would have without us.
 """
 import array
 import atexit
@@ -45,7 +46,7 @@ class NotWarm(Exception):
 
 def begin(role, archive, seen, rest, hide, learn):
     archive, seen, rest = archive, os.fsdecode(seen), rest.decode()
-    if role == b"probe":  # the words behind are those of a rank, and this has proven that we are there
+    if role == b"probe":  # the following words are those of a rank, and this has proven that we are loaded
         env = dict(os.environb)
         enter(env, archive, "parent", seen, rest)
         words = read_words()  # ... -u -c GUARD WORD...; what stands before -u is what a script in Python's place puts there
@@ -54,7 +55,7 @@ def begin(role, archive, seen, rest, hide, learn):
     try:
         parent.begin(archive, seen, rest, hide, learn)
         parent.live()  # returns in a rank
-    except BaseException as error:  # whatever it is: this must never go on and run the script
+    except BaseException as error:  # whatever it is: this must never continue and run the script
         if parent.is_rank:
             raise
         reason = error if isinstance(error, NotWarm) else f"the fork parent failed: {type(error).__name__}: {error}"
@@ -63,7 +64,8 @@ def begin(role, archive, seen, rest, hide, learn):
 
 
 class Watched(dict):
-    """The environment of the parent, which has no rank's variables in it: who asks for one would get a wrong answer."""
+    """The environment of the parent, which has no rank's variables in it: code that reads one would get a wrong
+    answer."""
     hidden = frozenset()
     asked = ""
 
@@ -87,7 +89,7 @@ class Parent:
         self.spawner = os.getppid()
         self.prctl = ctypes.CDLL(None).prctl
         self.all_words = read_words()
-        self.words = self.all_words[-int(n_words):]  # as ddprun said them: a script in Python's place may add to them
+        self.words = self.all_words[-int(n_words):]  # as ddprun passed them: a script in Python's place may add to them
         self.n_seen = 0
         self.known = set()
         if sys.version_info < (3, 8):
@@ -124,7 +126,7 @@ class Parent:
         try:
             os.write(self.callbacks, text.replace("\n", " ").encode(errors="replace")[:400] + b"\n")
         except OSError:
-            pass  # nobody listens any more
+            pass  # the reader is gone
 
     def live(self):
         """Import what the ranks import, and have preforked processes ready. Returns in a rank."""
@@ -151,8 +153,8 @@ class Parent:
             wait_s, waiting = LOOK_S, []
 
     def is_asked(self, wait_s):
-        """Wait so long, or until the spawner has used up all preforked processes and needs others: whoever else should have the CPU, the
-        ranks that would be forked are waited for."""
+        """Wait so long, or until the spawner has used up all preforked processes and needs others: whatever else needs
+        the CPU, the ranks that would be forked are waited for."""
         if not select.select([self.wish], [], [], wait_s)[0]:
             return False
         os.read(self.wish, 8)
@@ -195,7 +197,7 @@ class Parent:
     def load_one(self, name):
         try:
             importlib.import_module(name)
-        except BaseException:  # of the package's own making: the rank has met the same, and is here to tell
+        except BaseException:  # the package's own error: the rank has hit the same, and still reached this point
             pass
         trouble = self.find_trouble()
         if trouble:
@@ -254,7 +256,8 @@ class Parent:
                   f"the pid of the fork parent is {os.getpid()}")
 
     def be_between(self, version):
-        """Who ends at once, so that the spawner becomes the preforked process's parent. It is told before."""
+        """The process in between ends at once, so that the spawner becomes the parent of the preforked process. The
+        spawner is notified before."""
         pid = os.fork()
         if pid > 0:
             self.say(SEED, pid, version)
@@ -265,7 +268,7 @@ class Parent:
                 os._exit(70)
             time.sleep(0.0005)
         self.prctl(PR_SET_PDEATHSIG, SIGKILL)
-        if os.getppid() != self.spawner:  # it died before the line above: nobody will kill us
+        if os.getppid() != self.spawner:  # it died before the line above: nothing will kill us
             os._exit(70)
         self.become_rank(*self.receive())
 
@@ -308,8 +311,8 @@ class Parent:
         self.learn(role_and_seen.split(b":")[1], TAKEN_LINE)
 
     def take_env(self, env):
-        """Of the rank's own what the parent has not; of the parent's all else: a script that stands in for Python, or
-        an import, may have changed it."""
+        """The rank's own variables that the parent lacks, and everything else from the parent: a script that runs
+        instead of Python, or an import, may have changed it."""
         now = dict(self.watched)
         os.environ._data = os.environb._data = dict(now)
         os.environ.clear()
@@ -326,8 +329,9 @@ class Parent:
 # --- What a process has for itself alone ---
 
 def freeze(phase, _):
-    """Of gc.callbacks: a collection that is about to begin finds nothing. A quarter of the time of PyTorch's imports
-    goes into them, for megabytes that are shared; to turn them off would be seen by the imports, which may do that, too."""
+    """A callback for gc.callbacks: a collection that is about to begin finds nothing. Collections take a quarter of the
+    time of PyTorch's imports, for megabytes that are shared; imports would notice if collections were off, and may turn
+    them off themselves."""
     if phase == "start":
         gc.freeze()
 

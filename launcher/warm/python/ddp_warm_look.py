@@ -1,5 +1,5 @@
-"""What the parent of warm ranks has to know: what is installed, what a script will import, and what the kernel says of
-this process. docs/design/warm.md
+"""What the parent of warm ranks has to know: what is installed, what a script will import, and what the kernel reports
+about this process. docs/design/warm.md
 """
 import ast
 import contextlib
@@ -24,7 +24,7 @@ def is_root(path):
 
 
 def is_for_installed(finder):
-    """Not one that leads to a folder where somebody works (pip install --editable)."""
+    """Not one that leads to a directory that is being edited (pip install --editable)."""
     return not (getattr(finder, "__module__", None) or type(finder).__module__).startswith("__editable__")
 
 
@@ -45,7 +45,7 @@ def find_own_folder(words):
 
 
 def names_in(folder):
-    """The modules that can be imported from a folder."""
+    """The modules that can be imported from a directory."""
     names = set()
     try:
         with os.scandir(folder) as entries:

@@ -1,13 +1,13 @@
 """What each Python of a --warm job runs first, out of the archive that ddprun has put in front of PYTHONPATH.
 
-It sees to it that nothing of that is left for the script to find, and does one of three things: reports what a rank
-imports (learn), makes sure that it is there to do the third (probe), or becomes the parent that ranks are forked from.
-Then it makes room for the sitecustomize that it has hidden, if there is one. docs/design/warm.md has the whole.
+It makes sure that the script finds no trace of it, and does one of three things: reports what a rank imports (learn),
+proves that it is loaded, so that it can do the third (probe), or becomes the parent that ranks are forked from. Then it
+imports the sitecustomize that it has hidden, if one exists. docs/design/warm.md has the details.
 """
 
 
 def hide(env):
-    """Undo what led here. env is os.environb, or a dict like it; returns what DDP_WARM said."""
+    """Undo what led here. env is os.environb, or a dict like it; returns the value of DDP_WARM."""
     _, colon, own = env[b"PYTHONPATH"].partition(b":")
     if colon:
         env[b"PYTHONPATH"] = own
@@ -50,7 +50,7 @@ def learn(seen, first=None):
         on_event("import", [first])
     if not hasattr(sys, "addaudithook"):  # before 3.8
         return
-    if os.environ.get("LOCAL_RANK", "").isdecimal() and int(os.environ["LOCAL_RANK"]) < 8:  # more would say the same
+    if os.environ.get("LOCAL_RANK", "").isdecimal() and int(os.environ["LOCAL_RANK"]) < 8:  # more would report the same
         sys.addaudithook(on_event)
 
 
@@ -68,4 +68,4 @@ def begin():
 
 begin()
 del begin, forget, learn, hide
-import sitecustomize  # noqa: E402,F401 (whose place we have taken; that there is none is for the caller, who knows it)
+import sitecustomize  # noqa: E402,F401 (which we have replaced; the caller handles its absence)
