@@ -1,4 +1,4 @@
-/* ddprun - start the ranks of a distributed job, watch over them, say why it ended. */
+/* ddprun - start and monitor the ranks of a distributed job, report why it ended. */
 #include "launcher/generation/step_store.h"
 #include "launcher/hosts/schedulers.h"
 #include "launcher/job/env_names.h"
@@ -50,8 +50,8 @@ enum {
     EXIT_NO_FILE = 127
 };
 
-/* /dev/null, and with it whatever of 0 to 2 our starter has closed: a pipe of ours must not end up
- * there. returns a descriptor above 2, or -errno */
+/* Open /dev/null, also at those of the descriptors 0 to 2 that our parent has closed: a pipe of
+ * ours must not end up there. returns a descriptor above 2, or -errno */
 static int open_null(void)
 {
     int fd;
@@ -64,8 +64,8 @@ static int open_null(void)
     return fd;
 }
 
-/* Die of the signal that stopped the job, as whoever waits for us expects: a shell ends its
- * script. The first process of a container cannot: the kernel protects it from signals. */
+/* Die of the signal that stopped the job, as the process that waits for us expects: a shell ends
+ * its script. The first process of a container cannot: the kernel protects it from signals. */
 static void die_of(int sig)
 {
     if (getpid() == 1)
@@ -170,7 +170,7 @@ static int run_job(struct job_spec *spec, int null_fd)
     return end.exit_code;
 }
 
-/* What -x sets; where a starter has told our place it has sent it, too. */
+/* What -x sets; if a launching ddprun assigned our place, it has sent that as well. */
 static int set_exports(const char *const *exports)
 {
     for (; *exports != NULL; exports++) {
@@ -209,7 +209,7 @@ static int place_ranks(struct job_spec *spec)
     return 0;
 }
 
-/* Whoever has started us has shown the notes already. */
+/* The launching ddprun has shown the notes already. */
 static int do_launched(struct launch_channel *channel, struct job_spec *spec, int null_fd)
 {
     struct co_error err;
@@ -244,10 +244,10 @@ static int serve_store(const struct job_spec *spec, uint16_t port)
     return rc == 0 ? 0 : rc == -EADDRINUSE ? EXIT_UNAVAILABLE : EXIT_INTERNAL;
 }
 
-/* Execute the program with the environment of the rank that Slurm has started us as: only Slurm
- * supervises the ranks then. The store, if it is ddprun's, is served by a process beside rank 0.
+/* Execute the program with the environment of the rank that Slurm has started us as: then only
+ * Slurm supervises the ranks. The store, if it is ddprun's, is served by a process next to rank 0.
  *
- * returns   only if that failed: what to exit with */
+ * returns   only if that failed: the exit status */
 static int become_rank(const struct job_spec *spec)
 {
     const struct slurm_task *task = spec->task;
@@ -286,7 +286,7 @@ static int become_rank(const struct job_spec *spec)
     return print_error(&err, usage_code(rc));
 }
 
-/* A misspelt one has no effect, and nothing else says so. */
+/* A misspelled one has no effect, and nothing else reports it. */
 static void warn_of_variables(void)
 {
     for (char *const *variable = environ; *variable != NULL; variable++) {
@@ -311,7 +311,7 @@ static int do_alone(struct job_spec *spec, int null_fd)
     return spec->task != NULL ? become_rank(spec) : run_job(spec, null_fd);
 }
 
-/* We may be called by a path, which tells whose Python is meant. One from this folder on leads
+/* We may be called by a path, which determines which Python is meant. A relative path leads
  * elsewhere after -C, and on other hosts.
  *
  * ret_name    owned by the caller: that path from the root on
@@ -329,7 +329,7 @@ static void fix_own_path(int argc, char **argv, char **ret_name, char ***ret_wor
     *ret_words = co_take(&words);
 }
 
-/* launch channel   NULL: nobody holds us */
+/* launch channel   NULL: not started through one */
 static int do_as_told(int argc, char **argv, struct launch_channel *channel, int null_fd)
 {
     struct host_env world = host_env_real;
@@ -358,7 +358,7 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     return code;
 }
 
-/* One that was sent says that it is in use, till it ends. returns -1: it was not sent */
+/* A ddprun that was sent marks its file as in use until it ends. returns -1: it was not sent */
 static int hold_program(char path[PATH_MAX])
 {
     ssize_t n = linkage_is_static() ? readlink("/proc/self/exe", path, PATH_MAX - 1) : -1;
