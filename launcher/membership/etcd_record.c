@@ -4,7 +4,7 @@
 
 /* Names and numbers of both sides fit each other. */
 _Static_assert((int)ELECTOR_NAME_BYTES == (int)MESSAGE_NAME_BYTES, "a name goes through");
-_Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "so do all of them");
+_Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "as many excluded nodes");
 
 bool etcd_record_of(const struct roster *r, struct elector_record *ret)
 {

@@ -36,7 +36,7 @@ enum {
     BACKLOG = 4096,
 };
 
-#define KEY "ddprun-meeting"
+#define KEY "ddprun-rendezvous"
 
 /* --- node 0 --- */
 

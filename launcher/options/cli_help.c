@@ -64,7 +64,7 @@ static void print_exit_status(FILE *out)
           "  0      all ranks succeeded\n"
           "  1-255  status of the first rank that failed, or 128 + N if signal N killed it\n"
           "  2      wrong usage\n"
-          "  69     endpoint or hosts not reached, too few nodes in time, or port in use\n"
+          "  69     endpoint, hosts or enough nodes not reached in time, or port in use\n"
           "  70     ddprun itself failed\n"
           "  74     all ranks succeeded, but their output could not be written\n"
           "  75     too few nodes are left, or the rendezvous endpoint is lost\n"

@@ -104,7 +104,7 @@ static const struct {
     size_t at; /* in struct launch_order */
     const char *what;
 } texts[] = {
-    {TAG_DIR, offsetof(struct launch_order, dir), "folder"},
+    {TAG_DIR, offsetof(struct launch_order, dir), "directory"},
     {TAG_TOKEN, offsetof(struct launch_order, token), "token"},
     {TAG_NAME, offsetof(struct launch_order, name), "name"},
     {TAG_RUN_ID, offsetof(struct launch_order, run_id), "run id"},

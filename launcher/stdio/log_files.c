@@ -99,7 +99,7 @@ int log_files_check_room(const char *folder, struct co_error *err)
 {
     static const char block[4096] = {1};
     char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/.room-%d", folder, (int)getpid()) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/.space-%d", folder, (int)getpid()) >= (int)sizeof path)
         return 0;
     co_autoclose_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const int rc = fd < 0 ? -errno : co_write_all(fd, block, sizeof block);

@@ -34,9 +34,10 @@
     X(PARKED, nothing, "the ranks live on between two generations")                                \
     X(AWAITING, nothing,                                                                           \
       "a rank that lost a peer has failed; the failure of that peer is awaited")                   \
-    X(STOPPING, nothing, "the ranks were told to stop and are given time for it")                  \
+    X(STOPPING, nothing, "the ranks got a signal to stop and are given time for it")               \
     X(KILLING, kill_ranks, "the ranks are killed, with their process groups")                      \
-    X(LEFTOVERS, signal_descendants, "the ranks are gone; what they left is told to stop")         \
+    X(LEFTOVERS, signal_descendants,                                                               \
+      "the ranks are gone; the processes that they left get a signal to stop")                     \
     X(SWEEPING, kill_descendants, "what the ranks left is killed")                                 \
     X(ALONE, sweep_alone, "without the spawner, lost or deaf, ddprun kills all below it")          \
     X(DRAINING, drain, "nothing runs any more; the last output is passed on")                      \
@@ -55,7 +56,7 @@
     X(TIMEOUT, "the time that the whole job was given is over")                                    \
     X(SPAWNER_LOST, "the spawner is gone or does not answer")                                      \
     X(SWEPT, "ddprun has killed what was below it")                                                \
-    X(DRAINED, "the last output was passed on, or nobody takes it")                                \
+    X(DRAINED, "the last output was passed on, or its reader is gone")                             \
     /* orders */                                                                                   \
     X(NEXT, "the next generation is to be started")                                                \
     X(ORDER_STOP, "the ranks are to be stopped, for a reason that is not here")                    \

@@ -162,8 +162,9 @@ START_TEST(what_is_no_order_is_refused)
         BAD(ORDER "e=1\0", "protocol error: the launch request has an invalid variable"),
         BAD("d/x\0", "protocol error: the launch request has no token; use the same ddprun version "
                      "on all hosts"),
-        BAD("", "protocol error: the launch request has no folder; use the same ddprun version on "
-                "all hosts"),
+        BAD("",
+            "protocol error: the launch request has no directory; use the same ddprun version on "
+            "all hosts"),
         BAD("dx\0t00\0nn1\0ij\0w1:1\0h\0p1\0aprogram\0",
             "protocol error: the launch request lacks a command, port, directory, name or run id"),
         BAD("d/x\0t00\0nn1\0ij\0w1:1\0h\0p1\0",
