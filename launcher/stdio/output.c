@@ -216,7 +216,7 @@ static void note_log(struct output *o, int rc, const struct co_error *err)
     o->log_failed |= rc < 0;
 }
 
-/* The state of the open line is lost together with the sink. */
+/* The warning itself is lost if the lost sink is standard error. */
 static void say_loss(struct output *o, int sink)
 {
     struct exit_to *e = &o->exits[sink];
