@@ -201,7 +201,7 @@ void recovery_go_on(struct supervisor *s, const struct supervisor_event *e,
             forget_rank(s, i);
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     begin_generation(s, e->generation, e->now_ms, o);
-    if (recovery_all_joined(s, e)) /* the first event was not waited for, but still ends it */
+    if (recovery_all_joined(s, e)) /* then there is nothing to wait for */
         s->deadline_ms = CO_NEVER_MS;
 }
 
