@@ -1,6 +1,8 @@
 """The site that scripts/docs builds: Chromium opens its pages, and its search finds "exit status 75".
 
 Chromium is driven over its DevTools protocol: a WebSocket on the loopback interface.
+
+Covers: launcher/options
 """
 import base64
 import functools
