@@ -1,13 +1,13 @@
 /* checkpoint.h - the state of a training on the disk: written by rank 0, read once a node, and
- * taken up again by any number of ranks.
+ * resumed by any number of ranks.
  *
  * A directory holds a checkpoint for each step that was saved:
  *
  *     step-000000001000.safetensors    all tensors, whole: other programs may read it
  *     step-000000001000.manifest       size and digest of that, written last
  *
- * Without its manifest a file is no checkpoint: what a job that was killed, or a full disk, left
- * behind is never read, and what was there before stays. The directory has to be the same one on
+ * Without its manifest a file is not a checkpoint: the remains of a job that was killed, or of a
+ * full disk, are never read, and older checkpoints stay. The directory has to be the same one on
  * all nodes. One job writes to it at a time, by one ddp_checkpoint. */
 #ifndef DDP_CHECKPOINT_H
 #define DDP_CHECKPOINT_H
@@ -30,12 +30,12 @@ struct ddp_checkpoint_opts {
 };
 
 /* One piece of the state. `data` is the whole tensor, the same on all ranks; or with is_sharded
- * each rank's own part of it. Numbers (a step, a random state) are tensors, too. */
+ * each rank's own part of it. Numbers (a step, a random state) are also tensors. */
 struct ddp_checkpoint_item {
     const char *name;
     enum ddp_dtype dtype;
     unsigned n_dims;                        /* 0: a single number */
-    size_t shape[DDP_SAFETENSORS_MAX_DIMS]; /* of the whole tensor, on all ranks */
+    size_t shape[DDP_SAFETENSORS_MAX_DIMS]; /* shape of the whole tensor; the same on all ranks */
     void *data;                             /* read by save, written by load */
     bool is_sharded;
     size_t first, count; /* with is_sharded: the part's place among all elements in their order.
@@ -59,7 +59,7 @@ int ddp_checkpoint_open(struct ddp_group *g, const struct ddp_checkpoint_opts *o
  * returned here, on all ranks, and nothing more is saved.
  *
  * step      0 or more
- * items     the same on all ranks, but for data and parts. Not needed any more on return
+ * items     the same on all ranks, except for data and parts. Not needed any more on return
  * cost      rank 0 writes all bytes; sharded items are gathered there, so it needs memory for
  *           all of them whole
  * returns   0; on all ranks alike:
@@ -74,7 +74,7 @@ int ddp_checkpoint_save(struct ddp_checkpoint *c, int64_t step,
  * returns   as ddp_checkpoint_save() without async */
 int ddp_checkpoint_wait(struct ddp_checkpoint *c);
 
-/* The highest step of which there is a checkpoint; -1: there is none. Collective: rank 0 looks.
+/* The highest step for which a checkpoint exists; -1: none. Collective: rank 0 searches.
  * returns   0; DDP_ESYSTEM the directory cannot be read; else as ddp_all_reduce() */
 int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step);
 
@@ -89,8 +89,8 @@ int ddp_checkpoint_latest(struct ddp_checkpoint *c, int64_t *ret_step);
 int ddp_checkpoint_load(struct ddp_checkpoint *c, int64_t step,
                         const struct ddp_checkpoint_item *items, size_t n);
 
-/* Before ddp_finalize(), if at all. Waits for the thread that writes; what goes wrong then is not
- * told: call ddp_checkpoint_wait() before. NULL is fine. Not collective. */
+/* Before ddp_finalize(), if at all. Waits for the thread that writes, and does not report its
+ * failure: call ddp_checkpoint_wait() before. NULL is fine. Not collective. */
 void ddp_checkpoint_close(struct ddp_checkpoint *c);
 
 #ifdef __cplusplus

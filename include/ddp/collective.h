@@ -29,7 +29,8 @@
  *             DDP_EMISMATCH  another rank called something else; the job is broken
  *             DDP_EPEER      a rank died or left; the job is broken
  *             DDP_ETIMEOUT   the time of ddp_init_opts.timeout_ms passed in one step of the call;
- *                            the text names who is missing and what they called last; broken
+ *                            the text names the ranks that are missing and what they called last;
+ *                            broken
  *             After one of the last three every further call on every group of the job returns the
  *             same.
  *   cost      S is what one rank puts in, or gets, whichever is more. "zero copy" holds where the
@@ -54,7 +55,7 @@ extern "C" {
 int ddp_all_reduce(struct ddp_group *g, const void *in, void *out, size_t count,
                    enum ddp_dtype dtype, enum ddp_op op, void *stream);
 
-/* The same, and say whether the result can be used: what a loss scaler asks before each step.
+/* The same, and report whether the result can be used: a loss scaler needs this before each step.
  *
  * ret_found_inf   1 if an element of the result, in its type, is infinite or not a number, else 0
  *                 (of integers, always); the same on all ranks. Written on success only
@@ -187,9 +188,9 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
  * was given belongs to the call until ddp_wait() or ddp_test() reports its completion; arrays of
  * counts are copied.
  *
- * order     the collectives of a group are made one after the other, in the order in which the rank
- *           called them, blocking ones among them. Messages overtake collectives and each other,
- *           but not those of the same two ranks and tag
+ * order     the collectives of a group run one after the other, in the order in which the rank
+ *           called them, including blocking ones. Messages overtake collectives and each other, but
+ *           not those of the same two ranks and tag
  * progress  is made inside of calls of the library on the same group: a long computation between
  *           ddp_i... and ddp_wait() holds the others up, unless ddp_init_opts.progress_thread (or
  *           DDP_PROGRESS_THREAD=1) has a thread do it. The thread costs processor time, and each
@@ -197,7 +198,7 @@ int ddp_recv(struct ddp_group *g, void *out, size_t count, enum ddp_dtype dtype,
  * threads   with such a thread other threads of the program may wait, by ddp_wait(), for
  *           collectives, while one of them uses the group
  *
- * ret_request   owned by the caller, who calls ddp_wait() on each exactly once, in any order;
+ * ret_request   owned by the caller, which calls ddp_wait() on each exactly once, in any order;
  *               written only on success
  * returns       0; DDP_EINVAL as the blocking form, or ret_request is NULL; DDP_ENOMEM. What goes
  *               wrong later is returned by ddp_wait() */

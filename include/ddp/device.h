@@ -2,10 +2,10 @@
  *
  * Collectives and messages that are given a stream work on memory of this rank's GPU: they are put
  * into the stream's order and return, and are complete when what the program puts there after them
- * begins. Nobody has to ask for this when joining: the first call with a stream loads
- * libddp-nccl.so, takes the GPU and makes the group's communicator. That first call is collective,
- * as all of them are; DDP_BACKEND=nccl has ddp_init() do it, and fail where it cannot be. Messages,
- * and ddp_stream_wait(), return DDP_EINVAL before it.
+ * begins. Joining needs no option for this: the first call with a stream loads libddp-nccl.so,
+ * takes the GPU and makes the group's communicator. That first call is collective, as all of them
+ * are; DDP_BACKEND=nccl has ddp_init() do it, and fail where it cannot be. Messages, and
+ * ddp_stream_wait(), return DDP_EINVAL before it.
  *
  *   GPU        of those that the process sees (CUDA_VISIBLE_DEVICES): the one there is, else that
  *              of the local rank's number
@@ -21,7 +21,7 @@
  *              cudaFree(), which waits for all kernels
  *   graphs     may capture all calls with a stream, once the group has a communicator; of a model
  *              see ddp_model_replayed(). All ranks capture a call, and launch its graph, or none
- *              does. A graph is of its generation; a launch asks nobody about peers. Destroy it
+ *              does. A graph is of its generation; a launch does not check the peers. Destroy it
  *              before its group ends: NCCL does not let a communicator go before its graphs
  *              (docs/design/nccl.md)
  *   DDP_ERESPAWN  this process cannot use its GPU any more, or the failure is its own: return from
@@ -30,8 +30,8 @@
  *
  * Unlike on CPUs: sums depend on NCCL's algorithm, not on rank order; a NaN may get lost in DDP_MIN
  * and DDP_MAX; DDP_BAND, DDP_BOR and ddp_all_reduce_checked() return DDP_EUNSUPPORTED; messages
- * have tag 0 and wait for each other in the stream; ranks that call different things are not told
- * so, but get DDP_ETIMEOUT. */
+ * have tag 0 and wait for each other in the stream; if ranks call different things, this is not
+ * detected, and they get DDP_ETIMEOUT. */
 #ifndef DDP_DEVICE_H
 #define DDP_DEVICE_H
 

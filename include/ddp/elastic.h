@@ -1,11 +1,10 @@
-/* elastic.h - requested checkpoints, and what a rank that takes the place of a dead
- * one has to be given.
+/* elastic.h - requested checkpoints, and the state that the replacement of a dead rank has to get.
  *
- * With ddprun --admit-at checkpoint a node that comes waits until all ranks have saved their state;
+ * With ddprun --admit-at checkpoint a node that joins waits until all ranks have saved their state;
  * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node.
- * With --on-term TIME an end is announced the same way: when ddprun, of one node or of several, is
- * told to end by SIGTERM, the ranks are asked, and get the signal when those of that node have
- * saved. Either way the program does this:
+ * With --on-term TIME an end is announced the same way: when a ddprun, of a job on one node or on
+ * several, gets SIGTERM, it asks the ranks, and they get the signal when those of that node have
+ * saved. In both cases the program does this:
  *
  *     int waits;
  *     if ((rc = ddp_checkpoint_requested(g, &waits)) != 0)
@@ -14,7 +13,7 @@
  *         if ((rc = save(g, step)) != 0 ||         // complete on all ranks
  *             (rc = ddp_checkpoint_done(g)) != 0)
  *             return rc;
- *     }                                            // and go on: SIGTERM comes, or does not
+ *     }                                            // and continue: SIGTERM comes, or does not
  *
  * A program that saves regularly, and calls ddp_checkpoint_done() after it, needs no
  * ddp_checkpoint_requested(). */
@@ -39,19 +38,19 @@ extern "C" {
  *               number; else as ddp_all_reduce() */
 int ddp_checkpoint_requested(struct ddp_group *g, int *ret_pending);
 
-/* This rank's state is saved: a checkpoint from which the job can go on is complete. Not
- * collective, but each rank has to call it. It may be called without a request: otherwise it
- * does nothing.
+/* This rank's state is saved: a checkpoint from which the job can continue is complete. Not
+ * collective, but each rank has to call it. It may be called without a request: then it does
+ * nothing.
  *
- * returns   0; DDP_EINVAL a NULL, or a forked child; DDP_EENV as above; DDP_ESYSTEM nobody hears
- *           it any more */
+ * returns   0; DDP_EINVAL a NULL, or a forked child; DDP_EENV as above; DDP_ESYSTEM ddprun does not
+ *           receive it any more */
 int ddp_checkpoint_done(struct ddp_group *g);
 
-/* Register memory that changes from step to step beside a model's parameters and buffers: momentum,
- * a step counter, the state of a generator of random numbers. When a rank is replaced (ddp_run()),
- * its successor gets it from a rank that has completed the last step, and so does every rank that
- * has not. To be called by the function that ddp_run() calls, each time it is called, before the
- * first ddp_model_create(); all ranks register the same in the same order.
+/* Register memory that changes from step to step in addition to a model's parameters and buffers:
+ * momentum, a step counter, the state of a generator of random numbers. When a rank is replaced
+ * (ddp_run()), its replacement gets it from a rank that has completed the last step, as does every
+ * rank that has not completed it. To be called by the function that ddp_run() calls, each time it
+ * is called, before the first ddp_model_create(); all ranks register the same in the same order.
  *
  * When the function returns DDP_RETRY the memory has to be as after the last completed step: what a
  * step changes before ddp_model_sync(), or ddp_model_replayed(), such as a random state, is put

@@ -1,7 +1,7 @@
 /* error.h - what a call of libddp returns, and the text of its failure.
  *
  * Every public call that can fail returns an int: 0, a positive notice (DDP_RETRY), or a negative
- * enum ddp_status. The text of a failure, one line that says what, where and what to try next, is
+ * enum ddp_status. The text of a failure, one line with what failed, where and what to try next, is
  * kept per thread until the thread's next failure.
  *
  * NULL where a call needs a handle or memory gives DDP_EINVAL, and the text names the call. Of the
@@ -18,7 +18,7 @@ enum ddp_status {
     DDP_OK = 0,
     DDP_RETRY = 1,         /* the members of the job changed: return it to ddp_run() */
     DDP_EINVAL = -1,       /* an argument is out of its stated bounds */
-    DDP_ENOMEM = -2,       /* no memory, or no more shared memory */
+    DDP_ENOMEM = -2,       /* out of memory, or out of shared memory */
     DDP_ESYSTEM = -3,      /* a system call failed; the text has its name and the reason */
     DDP_EENV = -4,         /* the environment (RANK, WORLD_SIZE, ...) is missing or contradictory */
     DDP_ETIMEOUT = -5,     /* a deadline passed; the text names the missing ranks */
@@ -33,8 +33,8 @@ enum ddp_status {
 /* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */
 const char *ddp_strerror(int status);
 
-/* The text of this thread's last failure; "" if there was none. Valid until the next failing call
- * of the same thread. Never NULL. */
+/* The text of this thread's last failure; "" before the first one. Valid until the next failing
+ * call of the same thread. Never NULL. */
 const char *ddp_last_error(void);
 
 /* Print "[rank R] libddp: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status

@@ -10,8 +10,8 @@
  * Threads: a group is used by one thread at a time; different groups by different threads at the
  * same time. The thread that calls ddp_init() or ddp_group_join() must live as long as the group:
  * once it has exited, the first rank of this node that waits for this one considers it dead, and
- * the group is broken; a call in which no rank has to wait still succeeds. After fork() the
- * child is no rank: calls on the group return DDP_EINVAL there. */
+ * the group is broken; a call in which no rank has to wait still succeeds. After fork() the child
+ * is not a rank: calls on the group return DDP_EINVAL there. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -36,7 +36,7 @@ struct ddp_init_opts {
 /* Join the job and make the group of all its ranks. Collective: returns once all ranks have joined.
  *
  * opts        NULL: all defaults
- * ret_world   owned by the caller, who calls ddp_finalize(); written only on success
+ * ret_world   owned by the caller, which calls ddp_finalize(); written only on success
  * returns     0
  *             DDP_EENV          the environment is contradictory; the text names the variable
  *             DDP_ETIMEOUT      some ranks did not join in time; the text names them
@@ -70,14 +70,14 @@ struct ddp_rank_info {
 #define DDP_PLACE_NAME_MAX 128
 
 /* Make a group of the ranks that call this with the same name, independent of the environment: a
- * world of its own, beside that of ddp_init() and other such groups. A process may be in many. A
- * failure in it breaks no other group and is not reported to ddprun. Collective: returns once all
- * its ranks have joined; other processes do not call it.
+ * world of its own, separate from that of ddp_init() and from other such groups. A process may be
+ * in many. A failure in it breaks no other group and is not reported to ddprun. Collective: returns
+ * once all its ranks have joined; other processes do not call it.
  *
  * place       not NULL
  * opts        NULL: all defaults
- * ret_group   owned by the caller, who calls ddp_finalize(); written only on success. For ddp_run()
- *             and ddp_group_split() it is a world
+ * ret_group   owned by the caller, which calls ddp_finalize(); written only on success. For
+ *             ddp_run() and ddp_group_split() it is a world
  * cost        of memory as a world: the control segment of a node, half a MiB of address space for
  *             each rank, of which pages are used as needed
  * returns     0
@@ -111,10 +111,10 @@ int ddp_run(int (*train)(struct ddp_group *world, void *arg), void *arg);
 
 /* Split a group: the ranks that give the same color form a new one, in the order of their keys, and
  * of their ranks in `g` where keys are equal. Collective over `g`. The new group has its own calls
- * and its own order of them, beside those of `g`; what breaks one group breaks the job.
+ * and its own order of them, independent of those of `g`; what breaks one group breaks the job.
  *
  * color     0 or more; DDP_NO_COLOR: this rank joins none of the new groups
- * ret_sub   owned by the caller, who calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written
+ * ret_sub   owned by the caller, which calls ddp_group_destroy(); NULL with DDP_NO_COLOR. Written
  *           only on success
  * cost      two calls of the size of a barrier; for each group some 0.5 MiB of address space of
  *           each rank's segment, of which pages are used as needed, and used again by later groups

@@ -49,7 +49,7 @@ int ddp_tokens_open(const char *path, const struct ddp_tokens_opts *opts,
 void ddp_dataset_close(struct ddp_dataset *d); /* NULL is fine */
 
 int64_t ddp_dataset_count(const struct ddp_dataset *d);       /* samples */
-size_t ddp_dataset_sample_bytes(const struct ddp_dataset *d); /* of one, as read */
+size_t ddp_dataset_sample_bytes(const struct ddp_dataset *d); /* bytes of one sample as read */
 enum ddp_dtype ddp_dataset_dtype(const struct ddp_dataset *d);
 /* The shape of a sample; returns the number of dimensions, 0 for a single number. */
 unsigned ddp_dataset_shape(const struct ddp_dataset *d, size_t shape[DDP_DATASET_MAX_DIMS]);
@@ -68,12 +68,13 @@ enum { DDP_LOADER_MAX_DATASETS = 8 };
 
 struct ddp_loader_opts {
     struct ddp_dataset *datasets[DDP_LOADER_MAX_DATASETS]; /* which have as many samples as the
-                                    sampler; n_datasets of them: images and labels, say. Borrowed */
+                                                              sampler; n_datasets of them, for
+                                                              example images and labels. Borrowed */
     size_t n_datasets;
     size_t batch;   /* samples of this rank */
     unsigned depth; /* batches that are read ahead, at most 64; 0: 2 */
     void *stream;   /* batches are memory of this rank's GPU (device.h), and this CUDA stream uses
-                       them. They are read into pinned memory, and copied beside the stream. NULL:
+                       them. They are read into pinned memory, and copied on another stream. NULL:
                        memory of the CPU */
 };
 
@@ -99,13 +100,13 @@ int ddp_loader_create(struct ddp_sampler *s, const struct ddp_loader_opts *opts,
 void ddp_loader_destroy(struct ddp_loader *l); /* before its sampler; NULL is fine */
 
 /* Take the next batch, waiting for the thread if it is not there yet. When the epoch is over, go to
- * the next one with the sampler, and call on. Whoever moves the sampler to another epoch before
- * that loses what was read ahead: call ddp_loader_reset() then.
+ * the next one with the sampler, and call again. A program that moves the sampler to another epoch
+ * before that loses what was read ahead: call ddp_loader_reset() then.
  *
- * With a stream nothing is waited for but the files: what is put on the stream after this call
- * finds the batch there, and the batch before it may go when what was put there before this call is
- * done. Other streams that use a batch are the program's affair: the stream has to wait for them
- * before the next call. Not while a graph is captured.
+ * With a stream the call waits for the files only: what is put on the stream after this call finds
+ * the batch there, and the batch before it may be overwritten when what was put there before this
+ * call is done. Other streams that use a batch are the program's responsibility: the stream has to
+ * wait for them before the next call. Not while a graph is captured.
  *
  * ret_batch   lent until the next call
  * returns     0; as ddp_dataset_read(), for the batch that would have come, and from then on;

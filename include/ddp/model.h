@@ -1,13 +1,13 @@
-/* model.h - gradients averaged over the ranks, bucket by bucket, while the backward pass goes on.
+/* model.h - gradients averaged over the ranks, bucket by bucket, during the backward pass.
  *
  * The tensors of a network are dealt into buckets in the order in which a backward pass finishes
  * them (the first bucket to be full is small, 1 MiB, the others 25 MiB: the choice of torch's
- * DistributedDataParallel). As soon as all gradients of a bucket are ready it is on its way, in the
- * same order on every rank, and the backward pass goes on. Before the first step that order is
- * taken to be that of the tensors from last to first; after it, it is what rank 0 saw.
+ * DistributedDataParallel). As soon as all gradients of a bucket are ready its average starts, in
+ * the same order on every rank, while the backward pass continues. Before the first step that order
+ * is taken to be that of the tensors from last to first; after it, it is what rank 0 saw.
  *
- * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that sees to that,
- * and so does ddp_model_replayed(), which stands for it where a CUDA graph brings the step.
+ * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that ensures it; if
+ * a CUDA graph contains the step, ddp_model_replayed() does so instead.
  *
  * Threads: a model is used by one thread at a time, the one that uses its group. From the first
  * ddp_model_ready() of a step until ddp_model_sync() no other collective may be called on the
@@ -51,14 +51,14 @@ struct ddp_bucket {
  * collectives on the group, but nothing of the model. Nothing was divided, and nothing will be.
  *
  * With a stream it puts its work there, and returns: collectives of the group, with that stream,
- * and kernels of its own. The gradients are in `data` when that begins, and are taken from there
- * behind it. What it puts on other streams it joins to this one, by events. It may wait for the
- * stream, by ddp_stream_wait(), but then so does the backward pass.
+ * and kernels of its own. The gradients are in `data` when that work begins, and are taken from
+ * there after it. What it puts on other streams it joins to this one, by events. It may wait for
+ * the stream, by ddp_stream_wait(), but then the backward pass also waits.
  *
  * arg       ddp_model_opts.hook_arg
  * cost      gradients of a bucket that lie side by side are `data` themselves. Others are copied:
- *           on CPUs as ddp_model_create() says, on a GPU by a kernel before and one after, to
- *           memory of the size of the bucket
+ *           on CPUs as described at ddp_model_create(), on a GPU by a kernel before and one after,
+ *           to memory of the size of the bucket
  * returns   0; what a collective returned, which breaks the model; another negative status of the
  *           program, which this step then fails with on all ranks, each with its own text where it
  *           has one */
@@ -86,11 +86,11 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     bool keep_order;     /* buckets stay those of the tensors from last to first */
     bool weighted;       /* see ddp_model_weight(). Not with predivide_factor */
     bool check_finite;   /* a step with a NaN or an infinity in a gradient fails on all ranks */
-    bool tell_nonfinite; /* such a step counts, and ddp_model_found_inf() tells all ranks to leave
-                            their parameters alone: what a loss scaler needs. Not with check_finite
-                          */
+    bool tell_nonfinite; /* such a step counts, and ddp_model_found_inf() reports to all ranks that
+                            they leave their parameters alone: what a loss scaler needs. Not with
+                            check_finite */
     struct ddp_tensor
-        *buffers; /* n_buffers of them, grad unused, any type: running statistics, say.
+        *buffers; /* n_buffers of them, grad unused, any type: for example running statistics.
                                    Given to all ranks like parameters, and at the end of each step
                                    again: rank 0's, or the lowest rank's that is not in ddp_join().
                                    Borrowed like the tensors */
@@ -126,7 +126,7 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
  *             DDP_ENOMEM     the text names the purpose
  *             DDP_ESYSTEM    the file of DDP_TRACE cannot be written
  *             DDP_EUNSUPPORTED  with a stream: there is no GPU, or an option needs kernels, and
- *                            there are none for this one
+ *                            the plug-in has none for this GPU
  *             DDP_EPEER, DDP_ETIMEOUT  the group is broken */
 int ddp_model_create(struct ddp_group *g, struct ddp_tensor *tensors, size_t n_tensors,
                      const struct ddp_model_opts *opts, struct ddp_model **ret_model);
@@ -137,19 +137,19 @@ void ddp_model_destroy(struct ddp_model *m);
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-/* Mark gradient i as final for this step. Call it from the backward pass, in any order; a
- * bucket whose gradients are all ready is on its way at once, if it is the next one in order, and
- * buckets on their way make progress inside of each call. Until ddp_model_sync() returns, a
+/* Mark gradient i as final for this step. Call it from the backward pass, in any order; a bucket
+ * whose gradients are all ready starts its average at once, if it is the next one in order, and
+ * averages that have started make progress inside of each call. Until ddp_model_sync() returns, a
  * gradient that is ready may not be read or written.
  *
  * A step marks all gradients ready or none: if none, ddp_model_sync() takes all as ready.
  *
  * DDP_EINVAL (no such gradient, or marked twice in a step) does not keep the other ranks waiting:
- * the step goes on, fails in ddp_model_sync() on all ranks, and the next one starts clean.
+ * the step continues, fails in ddp_model_sync() on all ranks, and the next one starts clean.
  *
- * cost      tens of nanoseconds, beside the copy of a gradient that is copied and what progress
- *           there is to be made: of the ranks that come to a bucket the last one adds it up with
- *           the others' help in their next calls
+ * cost      tens of nanoseconds, in addition to the copy of a gradient that is copied and to the
+ *           progress that can be made: the last rank that reaches a bucket adds it up, with the
+ *           peers' help in their next calls
  * returns   0 or an error, which ddp_model_sync() returns again, so that it may be ignored here */
 int ddp_model_ready(struct ddp_model *m, size_t i);
 
@@ -173,7 +173,7 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
  * cost      the buckets that are left; then an exchange of the size of a barrier */
 int ddp_model_sync(struct ddp_model *m);
 
-/* Of a model with a stream: finish a step that a CUDA graph has brought. To capture one, call
+/* For a model with a stream: finish a step that a CUDA graph contains. To capture one, call
  * ddp_model_ready() and ddp_model_sync() between cudaStreamBeginCapture() and
  * cudaStreamEndCapture() of the model's stream, as in a step: the averages become part of the
  * graph, ddp_model_sync() returns at once, and no step is counted. Then, for each step, launch the
@@ -183,13 +183,13 @@ int ddp_model_sync(struct ddp_model *m);
  *
  * In a capture ddp_model_sync() returns 0, and the graph will have a step, or this rank's failure,
  * and it will not: DDP_EINVAL, it would be the first step, or not all of it was called in the
- * capture, or CUDA has given that up, or as in any step; DDP_EUNSUPPORTED, the model is weighted;
- * DDP_EPEER and the like, the group is broken. Of a step that had begun before the
+ * capture, or CUDA has invalidated the capture, or as in any step; DDP_EUNSUPPORTED, the model is
+ * weighted; DDP_EPEER and the like, the group is broken. Of a step that had begun before the
  * capture it returns DDP_EINVAL, and has to be called again after it: that step fails on all
  * ranks.
  *
- * Capturing, and each step: on all ranks, or on none. So a rank in ddp_join() cannot meet those
- * that replay. The model's first step is a plain one; a weighted model has no others. No graph is
+ * Capturing, and each step: on all ranks, or on none. So a rank in ddp_join() cannot take part in a
+ * replayed step. The model's first step is a plain one; a weighted model has no others. No graph is
  * launched when its model has gone. Destroy it before the function that ddp_run() calls returns,
  * and end a capture, whatever failed in it; there the next generation captures its own.
  *
@@ -199,7 +199,7 @@ int ddp_model_sync(struct ddp_model *m);
  *                          model has no stream, no step was captured, a plain one has begun, or the
  *                          stream captures
  *           DDP_EMISMATCH  another rank did not replay this step, and the group is broken
- * cost      the exchange at the end of a step, and another beside the graph */
+ * cost      the exchange at the end of a step, and another one while the graph runs */
 int ddp_model_replayed(struct ddp_model *m);
 
 /* Accumulate gradients over several backward passes (torch's no_sync()): while it is on
@@ -220,12 +220,12 @@ int ddp_model_weight(struct ddp_model *m, double weight);
 
 /* This rank has no more batches, but peers may have: take part in their steps with zeros, until all
  * ranks have called this. Then give every rank the parameters and buffers of the lowest rank that
- * came last.
- * Averages go on to be over the whole world (torch's divide_by_initial_world_size); of a weighted
+ * was among the last to call this.
+ * Averages are still over the whole world (torch's divide_by_initial_world_size); of a weighted
  * model over the ranks that are left. Gradients of this rank are overwritten. Between steps the
  * program calls no other collectives of the group: no rank takes part in them here.
  *
- * cost      a step of zeros when all are here, and the broadcast of the parameters
+ * cost      a step of zeros when all ranks have called this, and the broadcast of the parameters
  * returns   0; DDP_EINVAL in the middle of a step, which is finished and fails on all ranks, or in
  *           the capture of a graph, and nothing was done; else as ddp_model_sync(). Where others
  *           replay steps, DDP_EMISMATCH on all ranks */
@@ -271,7 +271,7 @@ struct ddp_model_stats {
     size_t n_buckets;
     size_t n_in_place;        /* of these: no copies */
     size_t n_overlapped;      /* buckets that were averaged when ddp_model_sync() was called last;
-                                 steps from a graph do not say */
+                                 not known for steps from a graph */
     bool was_reordered;       /* buckets are no longer those of the tensors from last to first */
     uint64_t sync_ns;         /* time in the last ddp_model_sync(), or ddp_model_replayed() */
     bool is_registered;       /* with nccl_memory: NCCL knows all memory of the buckets */

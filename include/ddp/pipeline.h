@@ -10,9 +10,9 @@
  *     stage 2   .  .  F0 F1 F2 F3 B3 B2 B1 B0 .  .
  *
  * Of S stages each waits for 2 (S - 1) of the 2 (n_micro + S - 1) slots. Gradients of parameters
- * are the program's to add up over micro-batches. Several pipelines side by side, each with a part
- * of the batch, average theirs stage by stage: ddp_pipeline_groups() makes the groups, and a
- * ddp_model on `replicas` averages. */
+ * are the program's to add up over micro-batches. Several parallel pipelines (each has a part of
+ * the batch) average theirs stage by stage: ddp_pipeline_groups() makes the groups, and a ddp_model
+ * on `replicas` averages. */
 #ifndef DDP_PIPELINE_H
 #define DDP_PIPELINE_H
 
@@ -50,8 +50,8 @@ struct ddp_pipeline_opts {
      * returns   0; a negative status or DDP_RETRY, which fails the step on all stages */
     int (*forward)(void *arg, int micro, const void *in, void *out);
 
-    /* ... of the backward pass, micro-batches from last to first: what the forward pass kept is its
-     * own affair (GPipe computes it again from `in`).
+    /* The same for the backward pass; micro-batches from last to first. What the forward pass kept
+     * is the stage's own choice (GPipe computes it again from `in`).
      *
      * in        as in forward()
      * d_out     out_count elements: the gradient by `out`; NULL of the last stage

@@ -8,8 +8,8 @@
  *     O2      half                half                    float32       yes              dynamic
  *     O3      half                half                    half          no               1
  *
- * What a layer computes in is the affair of the program's kernels: ddp_precision.compute tells
- * them. The rest is kept by a ddp_mixed. */
+ * The program's kernels choose the type in which a layer computes: ddp_precision.compute gives it.
+ * A ddp_mixed keeps the rest. */
 #ifndef DDP_PRECISION_H
 #define DDP_PRECISION_H
 
@@ -34,9 +34,9 @@ enum ddp_opt_level { DDP_O0 = 0, DDP_O1 = 1, DDP_O2 = 2, DDP_O3 = 3 };
 
 struct ddp_precision {      /* plain: change what you want otherwise */
     enum ddp_dtype compute; /* of what goes into layers and comes out of them */
-    enum ddp_dtype param;   /* of parameters, and of gradients on their way between the ranks */
+    enum ddp_dtype param;   /* type of parameters, and of gradients that the ranks exchange */
     bool keep_norm_fp32;    /* parameters of norm layers stay as they are */
-    bool master_weights;    /* the optimiser's own, finer parameters */
+    bool master_weights;    /* the optimizer's own, finer parameters */
     bool is_scaled;         /* by a scale that follows the gradients; else it is 1 and fixed */
 };
 
@@ -48,14 +48,14 @@ void ddp_precision_scaler(const struct ddp_precision *p, struct ddp_scaler *ret)
 
 /* --- parameters in two types ------------------------------------------------------------------ */
 
-/* Beside the network's parameters as the optimiser sees them, the masters, it has those that the
- * network and the other ranks see: in the policy's type, where that is another one, else the same
- * memory. A step:
+/* In addition to the network's parameters as the optimizer sees them, the masters, it has those
+ * that the network and the other ranks see: in the policy's type if that is another one, otherwise
+ * in the same memory. A step:
  *
  *     backward: writes ddp_mixed_tensors()[i].grad, scaled
  *     ddp_model_sync(m): averages these
  *     ddp_mixed_take_gradients(): unscaled, into the masters' grad
- *     the optimiser's step on the masters, unless found_inf
+ *     the optimizer's step on the masters, unless found_inf
  *     ddp_mixed_give_params(): the masters, rounded, to the network */
 struct ddp_mixed; /* opaque */
 
@@ -63,7 +63,7 @@ struct ddp_mixed; /* opaque */
  *
  * masters     n of them, float32 or float64, param and grad given; borrowed until destroyed
  * is_norm     n flags, of those that belong to norm layers; NULL: none
- * ret_mixed   owned by the caller, who calls ddp_mixed_destroy()
+ * ret_mixed   owned by the caller, which calls ddp_mixed_destroy()
  * cost        a parameter in 16 bits for each that is not kept
  * returns     0; DDP_EINVAL a NULL, or another type; DDP_ENOMEM */
 int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, size_t n,
@@ -71,8 +71,8 @@ int ddp_mixed_create(const struct ddp_precision *p, struct ddp_tensor *masters, 
 void ddp_mixed_destroy(struct ddp_mixed *x); /* after its model; NULL is fine */
 
 /* The n tensors for ddp_model_create(), which allocates gradients that are not the masters'. Lent;
- * the parameters are the masters', rounded, from the beginning on. Where another rank's have been
- * taken, by ddp_model_create(), the masters have to come from there, too: by the same seed, or by
+ * the parameters are the masters', rounded, from the beginning on. If ddp_model_create() has taken
+ * those of another rank, the masters also have to come from there: by the same seed, or by
  * ddp_state_add() after a replacement. */
 struct ddp_tensor *ddp_mixed_tensors(struct ddp_mixed *x);
 
@@ -82,8 +82,8 @@ struct ddp_tensor *ddp_mixed_tensors(struct ddp_mixed *x);
  * returns     0; DDP_EINVAL a NULL, or a gradient is missing: there was no ddp_model_create() */
 int ddp_mixed_take_gradients(struct ddp_mixed *x, const struct ddp_scaler *s, int *found_inf);
 
-/* The masters' values into ddp_mixed_tensors(). Without master weights the masters are rounded,
- * too: nothing finer is kept. */
+/* The masters' values into ddp_mixed_tensors(). Without master weights the masters are also
+ * rounded: nothing finer is kept. */
 void ddp_mixed_give_params(struct ddp_mixed *x);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* progress.h - how far a training is: a bar on rank 0's terminal, or a line now and then.
  *
- * Beside ddp_log0() and ddp_fatal() these are the calls that print. */
+ * Apart from these calls only ddp_log0() and ddp_fatal() print. */
 #ifndef DDP_PROGRESS_H
 #define DDP_PROGRESS_H
 

@@ -28,8 +28,8 @@ enum {
 struct ddp_safetensors_tensor {
     const char *name;
     const char *type; /* as in the file: "F32". Not looked at when writing */
-    int dtype;        /* enum ddp_dtype; reading: -1 for a type of the format that is none of ours
-                          (I16, U16, BOOL, F8_E4M3, F8_E5M2, C64) */
+    int dtype;        /* enum ddp_dtype; reading: -1 for a type of the format that libddp does not
+                         support (I16, U16, BOOL, F8_E4M3, F8_E5M2, C64) */
     unsigned n_dims;  /* 0: a single number */
     size_t shape[DDP_SAFETENSORS_MAX_DIMS];
     size_t bytes;     /* of all elements. Not looked at when writing */
@@ -64,15 +64,15 @@ const struct ddp_safetensors_tensor *ddp_safetensors_find(const struct ddp_safet
 /* The text for a key of the metadata, lent in the same way; NULL: no such key. */
 const char *ddp_safetensors_text(const struct ddp_safetensors *f, const char *key);
 
-/* Write a file, whole or not at all: under another name beside it, to the disk, then renamed, and
- * the name to the disk. Whatever had the name before stays until then. Tensors lie in the order
- * given.
+/* Write a file, whole or not at all: under another name in the same directory, synced to the disk,
+ * then renamed, and the directory synced. The file that had the name before stays until then.
+ * Tensors lie in the order given.
  *
  * tensors   n of them, names differ; name, dtype, n_dims, shape and data are used
  * texts     n_texts of them, keys differ; UTF-8, as names are
  * returns   0
- *           DDP_EINVAL    a name is empty, too long, duplicate or not UTF-8; bad dtype; a header
- *                         beyond the bounds
+ *           DDP_EINVAL    a name is empty, longer than allowed, duplicate or not UTF-8; bad dtype;
+ *                         a header beyond the bounds
  *           DDP_ENOMEM
  *           DDP_ESYSTEM   the disk is full, for instance; the text names the file */
 int ddp_safetensors_write(const char *path, const struct ddp_safetensors_tensor *tensors, size_t n,

@@ -23,12 +23,12 @@ struct ddp_sampler_opts {
     bool drop_last; /* drop the tail instead of repeating the first samples */
 };
 
-/* Make a sampler that stands before epoch 0. Collective: all ranks make the same one, and all fail
- * together. Takes what it will ever need, so that going on cannot fail, nor wait for another rank
- * but to have a permutation drawn:
+/* Make a sampler whose position is before epoch 0. Collective: all ranks make the same one, and all
+ * fail together. Allocates everything that it will ever need, so that later calls cannot fail, and
+ * wait for another rank only until it has drawn a permutation:
  *   - if it shuffles, 4 bytes per sample of the data set on each node, whatever the number of its
- *     ranks: the permutation is in memory that they share. While some are in the next epoch already
- *     there are two. Ranks that cannot share memory have one each
+ *     ranks: the permutation is in memory that they share. While some ranks are already in the next
+ *     epoch there are two. Ranks that cannot share memory have one each
  *   - 8 bytes of address space per sample of this rank, of which pages are used as far as the
  *     largest batch reaches
  *
@@ -41,7 +41,7 @@ int ddp_sampler_create(struct ddp_group *g, const struct ddp_sampler_opts *opts,
 void ddp_sampler_destroy(
     struct ddp_sampler *s); /* before ddp_finalize(), if at all; NULL is fine */
 
-/* Go to the next epoch: 0 on the first call, then 1, ...; reshuffles. Right behind
+/* Go to the next epoch: 0 on the first call, then 1, ...; reshuffles. Immediately after
  * ddp_sampler_resume() it stays in that epoch, so that a loop over epochs is entered in the middle.
  * returns   false when n_epochs are over */
 bool ddp_sampler_next_epoch(struct ddp_sampler *s, int64_t n_epochs);
@@ -75,9 +75,9 @@ int64_t ddp_sampler_consumed(const struct ddp_sampler *s);
 struct ddp_sampler_report {
     int64_t n_taken;     /* by all ranks in this epoch, since its start or ddp_sampler_resume() */
     int64_t n_distinct;  /* samples among them; the others repeat the first ones, at the end */
-    bool is_complete;    /* every sample that was to come in this epoch did (with drop_last: but for
-                           the tail) */
-    uint64_t digest;     /* of the indices this rank took, in their order */
+    bool is_complete;    /* all samples that were due in this epoch were taken (with drop_last: all
+                            except the tail) */
+    uint64_t digest;     /* hash of the indices that this rank took; in their order */
     uint64_t digest_all; /* of all ranks' digests, in rank order */
 };
 

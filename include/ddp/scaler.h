@@ -66,7 +66,7 @@ int ddp_scaler_unscale(const struct ddp_scaler *s, const struct ddp_tensor *tens
  * returns     as ddp_all_reduce() */
 int ddp_scaler_agree(struct ddp_group *g, int *found_inf);
 
-/* The end of a step: once for all optimisers.
+/* The end of a step: once for all optimizers.
  *
  * found_inf   1: the step was skipped. The scale becomes scale * backoff_factor
  *             0: one more that was not; the growth_interval-th in a row makes it
@@ -78,11 +78,11 @@ void ddp_scaler_update(struct ddp_scaler *s, int found_inf);
 enum { DDP_SCALER_N_STATE = 5 };
 void ddp_scaler_save(const struct ddp_scaler *s, double state[DDP_SCALER_N_STATE]);
 
-/* Take such a state up. min_scale, max_scale and is_fixed stay, and a scale that lies outside of
- * these bounds becomes the nearer one.
+/* Load such a state. min_scale, max_scale and is_fixed stay, and a scale that lies outside of these
+ * bounds becomes the nearer one.
  *
- * returns   0; DDP_EINVAL a number is none that a scaler can have (of a damaged checkpoint, say);
- *           the scaler is as before */
+ * returns   0; DDP_EINVAL a number is not possible for a scaler (of a damaged checkpoint, for
+ *           example); the scaler is as before */
 int ddp_scaler_load(struct ddp_scaler *s, const double state[DDP_SCALER_N_STATE]);
 
 #ifdef __cplusplus

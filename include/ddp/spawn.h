@@ -1,5 +1,5 @@
 /* spawn.h - several ranks out of one program, without a launcher: as processes, as torch's mp.spawn
- * makes them, or as threads, in the place of torch's DataParallel. */
+ * makes them, or as threads, instead of torch's DataParallel. */
 #ifndef DDP_SPAWN_H
 #define DDP_SPAWN_H
 
@@ -12,10 +12,10 @@ extern "C" {
 /* Fork n processes, have each join a job of their own as a rank of n and call fn(world, arg), and
  * wait for all of them. When one fails the others are sent SIGTERM, and 5 seconds later SIGKILL.
  *
- * The children have copies of this process's memory: what fn writes stays with them, but for memory
+ * The children have copies of this process's memory: what fn writes stays with them, except memory
  * that is shared (MAP_SHARED), and files. They die with the thread that called this. Call it before
- * ddp_init(), and before threads are started: of these a child has none, but whatever they had
- * locked. Buffered output is flushed before, and by each child after fn; atexit() functions are not
+ * ddp_init(), and before threads are started: a child has none of them, only the locks that they
+ * held. Buffered output is flushed before, and by each child after fn; atexit() functions are not
  * called there.
  *
  * fn        returns 0 or a negative status

@@ -1,4 +1,4 @@
-/* store.h - the job's key-value store: small things that ranks tell each other outside collectives.
+/* store.h - the job's key-value store: small values that ranks exchange outside collectives.
  *
  * It is the store that PyTorch's processes use, at MASTER_ADDR and MASTER_PORT. A world
  * of 1 has none. Keys are 1 .. 4096 bytes of text and share no name with torch's: they travel with

@@ -1,20 +1,20 @@
-/* syncbn.h - batch normalisation over the batches of all ranks, as one batch: torch's
+/* syncbn.h - batch normalization over the batches of all ranks, as one batch: torch's
  * SyncBatchNorm, forward and backward, on CPUs and on GPUs.
  *
- * With a few samples a rank the moments of its own batch are noise. Here the ranks put theirs
- * together, so that any number of ranks computes what one rank with the whole batch does, but for
- * rounding. Batches may differ in size, and be empty: a rank without samples calls all the same.
+ * With a few samples per rank the moments of its own batch are noise. Here the ranks combine
+ * theirs, so that any number of ranks computes what one rank with the whole batch does, except for
+ * rounding. Batches may differ in size, and be empty: a rank without samples also makes the calls.
  *
- * The group is not the one of a ddp_model whose gradients are on their way: make another, of the
- * same ranks, for all layers together:
+ * The group is not the one of a ddp_model whose gradients are being averaged: make another one, of
+ * the same ranks, for all layers together:
  *
  *     ddp_group_split(world, 0, 0, &norm_group);
  *     ddp_syncbn_create(norm_group, &(struct ddp_syncbn_opts){.channels = 64, ...}, &bn);
  *
- * Inside everything is float64. Moments are those of two passes over the rank's batch, merged in
- * rank order: the same bits on all ranks and in every run. On a GPU sums are dealt to threads, so
- * that the last bits are others than on a CPU; the same in every run, too, but for what NCCL's sum
- * in the backward pass depends on. */
+ * All inner arithmetic is float64. Moments are those of two passes over the rank's batch, merged in
+ * rank order: the same bits on all ranks and in every run. On a GPU sums are divided among threads,
+ * so that the last bits differ from those of a CPU. They are also the same in every run, except for
+ * what NCCL's sum in the backward pass depends on. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -29,7 +29,7 @@ struct ddp_syncbn; /* a layer; opaque */
 
 struct ddp_syncbn_opts {
     size_t channels;      /* 1 or more */
-    enum ddp_dtype dtype; /* DDP_FLOAT32 or DDP_FLOAT64: of all memory below, and of x, y */
+    enum ddp_dtype dtype; /* DDP_FLOAT32 or DDP_FLOAT64: type of all memory below, and of x, y */
     const void *weight;   /* channels; NULL: 1. Borrowed, as what follows */
     const void *bias;     /* channels; NULL: 0 */
     void *running_mean;   /* channels; both, or NULL: none are kept */
@@ -58,13 +58,14 @@ int ddp_syncbn_create(struct ddp_group *g, const struct ddp_syncbn_opts *opts,
                       struct ddp_syncbn **ret_bn);
 void ddp_syncbn_destroy(struct ddp_syncbn *bn); /* NULL is fine */
 
-/* Normalise by the moments of all ranks' x, and let the running ones follow. Collective.
+/* Normalize by the moments of all ranks' x, and let the running ones follow. Collective.
  *
  * y         may be x
  * cost      an all_gather of 2 * channels + 1 float64 of each rank
  * returns   0; DDP_EINVAL a NULL, or fewer than two values a channel on all ranks together (then on
  *           all of them; running moments are as before); else as ddp_all_gather(). With a stream
- *           nobody counts: of one value y is the bias, and running moments are as before */
+ *           the values are not counted: for a single value y is the bias, and running moments are
+ *           as before */
 int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape, const void *x,
                        void *y);
 
@@ -80,18 +81,18 @@ int ddp_syncbn_forward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *sha
 int ddp_syncbn_backward(struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape, const void *x,
                         const void *dy, void *dx, void *dweight, void *dbias);
 
-/* Normalise by the running moments. Not collective. y may be x.
+/* Normalize by the running moments. Not collective. y may be x.
  * returns   0; DDP_EINVAL a NULL, or none are kept */
 int ddp_syncbn_infer(const struct ddp_syncbn *bn, const struct ddp_syncbn_shape *shape,
                      const void *x, void *y);
 
-/* For layers of one's own: put moments of all ranks together. Collective.
+/* For layers of your own: combine the moments of all ranks. Collective.
  *
  * count      values a channel, 0 or more; all ranks' out
  * mean, m2   channels of each: the mean, and the sum of squared deviations from it
  * channels   as of ddp_syncbn_create()
- * returns    0; DDP_EINVAL a NULL, a negative count, or channels out of bounds; DDP_ENOMEM: others
- *            wait in vain then, so finalize; else as ddp_all_gather() */
+ * returns    0; DDP_EINVAL a NULL, a negative count, or channels out of bounds; DDP_ENOMEM: then
+ *            the peers wait without success, so finalize; else as ddp_all_gather() */
 int ddp_syncbn_merge(struct ddp_group *g, double *count, double *mean, double *m2, size_t channels);
 
 #ifdef __cplusplus
