@@ -1,4 +1,4 @@
-/* hello.c - the ranks of a job meet and add up who they are. */
+/* hello.c - the ranks of a job rendezvous and add up their numbers. */
 #include <ddp/ddp.h>
 #include <stdio.h>
 

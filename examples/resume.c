@@ -1,11 +1,11 @@
-/* resume.c - a training that goes on: from the last step when a rank dies, from the last checkpoint
- * when the job was ended.
+/* resume.c - a training that continues: from the last step when a rank dies, from the last
+ * checkpoint when the job was ended.
  *
  *     resume DIRECTORY STEPS
  *
  * A line through made-up points, by gradient descent with momentum. Under ddprun --max-restarts a
  * rank may die at any time, and the job may be ended and started again: the same number of ranks
- * comes to the same result, bit by bit. */
+ * gives the same result, bit by bit. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ struct job {
     const char *directory;
     int64_t n_steps;
     double weight[INPUTS], momentum[INPUTS];
-    int64_t step, epoch, consumed; /* steps so far; where the sampler stands behind them */
+    int64_t step, epoch, consumed; /* steps so far; position of the sampler after them */
 };
 
 /* What a checkpoint holds. Numbers are tensors without dimensions. */
@@ -57,7 +57,7 @@ static int load_latest(struct ddp_group *g, struct ddp_checkpoint *c, struct ddp
     if ((rc = ddp_checkpoint_latest(c, &latest)) != 0 || latest < 0 ||
         (rc = save_or_load(c, job, latest, true)) != 0)
         return rc;
-    ddp_log0(g, "goes on behind step %" PRId64 "\n", job->step);
+    ddp_log0(g, "continues after step %" PRId64 "\n", job->step);
     return ddp_sampler_resume(s, job->epoch, job->consumed);
 }
 
@@ -84,8 +84,8 @@ static double backward(const struct job *job, const int64_t *index, size_t n, do
     return loss;
 }
 
-/* The state moves only behind ddp_model_sync(): when that returns DDP_RETRY it is as after the last
- * completed step. */
+/* The state changes only after ddp_model_sync(): when that returns DDP_RETRY it is as after the
+ * last completed step. */
 static int make_step(struct job *job, struct ddp_model *m, const struct ddp_sampler *s,
                      const double *grad)
 {
@@ -142,7 +142,7 @@ static int train(struct ddp_group *g, void *arg)
     struct ddp_model *m;
     int rc;
 
-    /* What a step changes beside the model's parameters, before the model is made. */
+    /* What a step changes in addition to the model's parameters; before the model is made. */
     if ((rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
         (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
         (rc = ddp_model_create(g, &tensor, 1, NULL, &m)) != 0 ||

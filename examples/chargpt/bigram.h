@@ -5,9 +5,9 @@
 
 struct text;
 
-/* Count pairs where the text is learnt from, and foretell each held-out character but the first of
- * a block from the one before it. Pairs that were never seen get a little, too: as much as makes
- * the result best, which favours this model.
+/* Count pairs in the part of the text to learn from, and predict each held-out character, except
+ * the first of a block, from the one before it. Pairs that were never seen also get a small count:
+ * the one that makes the result best, which favors this model.
  *
  * returns   mean of -log(probability), in nats; 0 if nothing is held out */
 double bigram_held_out(const struct text *t);

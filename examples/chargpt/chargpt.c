@@ -1,13 +1,13 @@
-/* chargpt.c - train a small GPT to foretell the next character of a text, on as many ranks as it is
- * started on; stop it, and go on with another number of ranks.
+/* chargpt.c - train a small GPT to predict the next character of a text, on as many ranks as it is
+ * started on; stop it, and continue with another number of ranks.
  *
  *     chargpt                                          alone
  *     ddprun -n 2 chargpt --checkpoint DIR             on two workers
- *     ddprun -n 3 chargpt --checkpoint DIR --resume    three go on where the two stopped
+ *     ddprun -n 3 chargpt --checkpoint DIR --resume    three continue where the two stopped
  *
  * Each rank has the whole network and a part of every batch. All gradients lie in one stretch of
  * memory that the ranks of a node share, so that they are averaged where they lie, while the
- * backward pass goes on. */
+ * backward pass continues. */
 #include <ddp/ddp.h>
 #include <inttypes.h>
 #include <math.h>
@@ -25,11 +25,11 @@
 #include "gpt.h"
 #include "text.h"
 
-/* What the ranks tell each other after a step. */
+/* What the ranks send each other after a step. */
 enum { LOSS, IS_OVER, N_NEWS };
 
 #define WARM_UP_STEPS 50
-#define LAST_LR       0.1 /* of the highest, at the end */
+#define LAST_LR       0.1 /* as a share of the highest rate; at the end */
 #define MOST_NORM     1.0 /* of the gradients; longer ones are cut */
 
 struct job {
@@ -39,7 +39,7 @@ struct job {
     struct adamw adam;
     struct chargpt_position at;
     uint8_t *inputs; /* of this rank's part of a batch; owned */
-    int *targets;    /* likewise */
+    int *targets;    /* the same */
     FILE *loss_file; /* rank 0's; NULL: none */
     double began;    /* seconds */
     bool told;       /* the user knows why we failed */
@@ -56,7 +56,7 @@ struct run { /* what belongs to one group */
     size_t batch;                      /* of this rank */
     double news[N_NEWS];               /* of the last step: the mean of all ranks */
     bool is_over;
-    int64_t told_step; /* of the last line, and the time that steps took since */
+    int64_t told_step; /* step of the last line, and the time that steps took since */
     double stepping;
 };
 
@@ -75,7 +75,7 @@ static int all_or_none(struct run *r, int rc, const struct failure *why)
 
 /* ---- before the first step ---- */
 
-/* It has room for the whole batch, which is this rank's part of it should all others be lost. */
+/* It has space for the whole batch, which this rank takes alone if all other ranks are lost. */
 static int make_network(struct job *job, struct failure *why)
 {
     const struct chargpt_options *o = &job->opts;
@@ -115,8 +115,8 @@ static int prepare(struct run *r, struct failure *why)
     return make_network(job, why);
 }
 
-/* What a rank that takes the place of a dead one has to know beside the network. Shares of an
- * optimiser are carried on by the library. */
+/* What the replacement of a dead rank has to get in addition to the network. The library recovers
+ * the shards of an optimizer. */
 static int register_state(struct run *r)
 {
     struct job *job = r->job;
@@ -130,8 +130,8 @@ static int register_state(struct run *r)
     return rc;
 }
 
-/* In the place of a model and its optimiser: each rank keeps a share of AdamW's state, and a copy
- * of another's, so that one that dies can be replaced. */
+/* Instead of a model and its optimizer: each rank keeps a shard of AdamW's state, and a copy of
+ * another rank's, so that a rank that dies can be replaced. */
 static int make_zero(struct run *r)
 {
     const struct job *job = r->job;
@@ -313,7 +313,7 @@ static int optimise(struct run *r)
     struct gpt *net = job->net;
     const struct adamw_step how = {.step = job->at.step + 1, .lr = learning_rate(job)};
 
-    if (r->zero != NULL) { /* it averages, too */
+    if (r->zero != NULL) { /* it also averages */
         ddp_zero_set_lr(r->zero, how.lr);
         return ddp_zero_step(r->zero, NULL, NULL);
     }
@@ -361,7 +361,7 @@ static int train_step(struct run *r)
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
-    /* behind the step: where this finds a rank dead, the step is made all the same */
+    /* after the step: if this finds a rank dead, the step still counts */
     rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL);
     if (rc != 0)
         return rc;
@@ -519,7 +519,7 @@ static int train(struct ddp_group *g, void *arg)
     struct job *job = arg;
     struct run r = {.g = g, .job = job};
 
-    if (job->began == 0) /* not where it goes on after a failure */
+    if (job->began == 0) /* not if it continues after a failure */
         job->began = seconds();
     int rc = run_all(&r);
     ddp_model_destroy(r.model); /* it borrows the tensors */
@@ -531,7 +531,7 @@ static int train(struct ddp_group *g, void *arg)
     return rc;
 }
 
-/* A loss file that could not be written to its end is no loss file. */
+/* A loss file that could not be written completely is not a loss file. */
 static int close_loss_file(struct job *job)
 {
     if (job->loss_file == NULL)

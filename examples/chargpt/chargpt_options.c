@@ -10,7 +10,7 @@
 
 const char chargpt_options_help[] =
     "usage: chargpt [OPTION]... [TEXT]...\n"
-    "Train a small GPT to foretell the next character: alone, or data-parallel under ddprun,\n"
+    "Train a small GPT to predict the next character: alone, or data-parallel under ddprun,\n"
     "mpirun or srun. TEXTs are files, or directories of files (/usr/share/common-licenses).\n"
     "\n"
     "  --layers N        (4)\n"
@@ -20,7 +20,7 @@ const char chargpt_options_help[] =
     "  --batch N         stretches of a step, over all ranks; each rank gets as many (24)\n"
     "  --steps N         of the whole training: the learning rate falls until then (2000)\n"
     "  --minutes X       stop earlier, after so many (no limit)\n"
-    "  --stop-at N       stop earlier, behind this step (no limit)\n"
+    "  --stop-at N       stop earlier, after this step (no limit)\n"
     "  --lr X            the highest learning rate (0.002)\n"
     "  --seed N          of the first weights and of the order (1)\n"
     "  --print-every N   steps from one line to the next (50)\n"
@@ -28,10 +28,10 @@ const char chargpt_options_help[] =
     "  --checkpoint DIR  save the training there at its end\n"
     "  --save-every N    and every N steps\n"
     "  --keep N          only the last N of them (2; 0: all)\n"
-    "  --zero1           deal the optimiser's state out over the ranks\n"
-    "  --resume          go on with the newest checkpoint, if there is one\n"
-    "  --verify-data     look whether the ranks took different stretches, and tell digests of "
-    "them\n"
+    "  --zero1           divide the optimizer's state among the ranks\n"
+    "  --resume          continue from the newest checkpoint, if there is one\n"
+    "  --verify-data     check that the ranks took different stretches, and print "
+    "their digests\n"
     "  --loss-file FILE  write each step and its loss, a line each\n"
     "  --help\n";
 
@@ -152,7 +152,7 @@ int chargpt_options_parse(int argc, char **argv, struct chargpt_options *ret_opt
         table[i] = (struct option){entries[i].name,
                                    entries[i].kind == FLAG ? no_argument : required_argument, NULL,
                                    256 + i};
-    opterr = 0; /* we say it ourselves */
+    opterr = 0; /* the program prints its own message */
     optind = 1;
     while ((id = getopt_long(argc, argv, ":", table, &which)) != -1) {
         if (id == '?')

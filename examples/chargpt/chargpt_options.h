@@ -14,7 +14,7 @@ struct chargpt_options {
     int64_t batch; /* stretches of a step, of all ranks together */
     int64_t steps;
     double minutes;  /* stop after so many; 0: no limit */
-    int64_t stop_at; /* stop behind that step; 0: no limit */
+    int64_t stop_at; /* stop after that step; 0: no limit */
     double lr;
     int64_t seed;
     int64_t print_every, test_every; /* steps; 0: at the end only */

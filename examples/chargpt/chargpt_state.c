@@ -6,9 +6,9 @@
 #include "gpt.h"
 
 enum { N_NUMBERS = sizeof(struct chargpt_position) / sizeof(int64_t) };
-enum { MOST_BESIDE = DDP_ZERO_MAX_ITEMS + 1 }; /* items that are no tensors of the network */
+enum { MOST_BESIDE = DDP_ZERO_MAX_ITEMS + 1 }; /* items that are not tensors of the network */
 
-/* The optimiser's, from `it` on. returns how many */
+/* Those of the optimizer, from `it` on. returns how many */
 static size_t describe_optimiser(const struct chargpt_optimiser *by, struct ddp_checkpoint_item *it)
 {
     const struct adamw *adam = by->whole;

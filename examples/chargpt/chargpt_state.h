@@ -18,11 +18,11 @@ struct chargpt_optimiser { /* one of them; the other NULL */
     struct ddp_zero *sharded;
 };
 
-/* Save network, optimiser and position. returns 0, or a status of ddp/error.h */
+/* Save network, optimizer and position. returns 0, or a status of ddp/error.h */
 int chargpt_state_save(struct ddp_checkpoint *c, const struct gpt *net,
                        const struct chargpt_optimiser *by, const struct chargpt_position *at);
 
-/* Load the newest ones, if there are any: saved by the same kind of optimiser.
+/* Load the newest ones, if there are any: saved by the same kind of optimizer.
  *
  * ret_found   whether there are; without them nothing is changed
  * returns     0, or a status of ddp/error.h */

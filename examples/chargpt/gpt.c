@@ -290,7 +290,7 @@ double gpt_forward(struct gpt *g, const uint8_t *inputs, const int *targets, siz
         layer_forward(g, l, input_of(g, l), n);
     layer_norm(g->normal, g->mean, g->inverse, input_of(g, g->shape.layers), param(g, last),
                param(g, last + 1), rows, width);
-    /* characters are read with the same vectors as they are told apart by */
+    /* the same vectors encode the input characters and score the output characters */
     gemm(rows, GPT_CHARACTERS, width, (struct gemm_matrix){g->normal, width, false},
          (struct gemm_matrix){param(g, CHARACTERS), width, true}, g->logits, GPT_CHARACTERS, false);
     return layer_cross_entropy(g->logits, targets, rows, GPT_CHARACTERS);
@@ -341,7 +341,7 @@ static void embed_backward(const struct gpt *g, const uint8_t *inputs, size_t ro
     }
 }
 
-/* Errors are told again by ddp_model_sync(). */
+/* ddp_model_sync() reports errors again. */
 static void tell(struct ddp_model *model, size_t first, size_t n)
 {
     if (model != NULL)

@@ -1,7 +1,7 @@
 /* gpt.h - a small GPT on characters: GPT-2's layers and names, with bytes for tokens.
  *
- * All parameters lie in one stretch of memory, and so do all gradients, which the caller brings: a
- * tensor begins at the same place in both. */
+ * All parameters lie in one stretch of memory. The gradients lie in another one, which the caller
+ * provides: a tensor begins at the same place in both. */
 #ifndef DDP_EXAMPLES_CHARGPT_GPT_H
 #define DDP_EXAMPLES_CHARGPT_GPT_H
 
@@ -47,7 +47,7 @@ struct gpt {
 /* Make one with random parameters: the same for the same seed, everywhere.
  *
  * max_stretches   that go through it at a time
- * returns         0, or -1: bad shape, no memory */
+ * returns         0, or -1: bad shape, or out of memory */
 int gpt_create(const struct gpt_shape *shape, size_t max_stretches, uint64_t seed,
                struct gpt **ret_gpt, struct failure *why);
 void gpt_destroy(struct gpt *g); /* NULL is fine */
@@ -61,8 +61,8 @@ double gpt_forward(struct gpt *g, const uint8_t *inputs, const int *targets, siz
 
 /* The gradients of that sum times `factor`, of the last gpt_forward(): grads are overwritten.
  *
- * model     of the tensors in their order: told by ddp_model_ready() as soon as a gradient is
- *           final; NULL: nobody is */
+ * model     of the tensors in their order: gets ddp_model_ready() as soon as a gradient is final;
+ *           NULL: none */
 void gpt_backward(struct gpt *g, const uint8_t *inputs, const int *targets, size_t n, real factor,
                   struct ddp_model *model);
 

@@ -37,7 +37,7 @@ void layer_linear_back(real *d_x, bool add, real *d_w, real *d_b, const real *d_
         gemm(n, in, out, plain(d_y, out), transposed(w, out), d_x, in, add);
 }
 
-/* --- normalisation --- */
+/* --- normalization --- */
 
 void layer_norm(real *y, real *mean, real *inverse, const real *x, const real *scale,
                 const real *shift, size_t n, size_t width)
@@ -102,7 +102,7 @@ void layer_gelu_back(real *d_x, const real *d_y, const real *x, size_t n)
 
 /* --- attention --- */
 
-/* Row i of the scores to probabilities of the characters up to i; none of those behind it. */
+/* Row i of the scores to probabilities of the characters up to i; none of those after it. */
 static void soften(real *scores, size_t rows, real scale)
 {
     for (size_t i = 0; i < rows; i++, scores += rows) {

@@ -1,7 +1,7 @@
 /* gpt_layers.h - what the layers of a GPT compute, forward and backward: pure functions on rows.
  *
  * A row is what belongs to one character. Backward functions add to gradients of parameters, and
- * write (or, where said, add to) those of inputs. */
+ * write those of inputs (or add to them, where noted). */
 #ifndef DDP_EXAMPLES_CHARGPT_GPT_LAYERS_H
 #define DDP_EXAMPLES_CHARGPT_GPT_LAYERS_H
 
@@ -18,8 +18,8 @@ void layer_linear(real *y, const real *x, const real *w, const real *b, size_t n
 void layer_linear_back(real *d_x, bool add, real *d_w, real *d_b, const real *d_y, const real *x,
                        const real *w, size_t n, size_t in, size_t out);
 
-/* --- layer normalisation: each row to mean 0 and variance 1, then scaled and shifted ---
- * mean, inverse   n of each: kept for the way back */
+/* --- layer normalization: each row to mean 0 and variance 1, then scaled and shifted ---
+ * mean, inverse   n of each: kept for the backward pass */
 void layer_norm(real *y, real *mean, real *inverse, const real *x, const real *scale,
                 const real *shift, size_t n, size_t width);
 /* d_x   added to */

@@ -35,7 +35,7 @@ static bool was_read(const struct reader *r, const struct stat *st)
     return false;
 }
 
-/* Note the file, and make room for it. */
+/* Add the file to the list, and make space for it. */
 static int make_room(struct reader *r, const char *path, const struct stat *st)
 {
     struct text *t = r->text;
@@ -98,7 +98,7 @@ static int add_directory(struct reader *r, const char *path)
     return rc;
 }
 
-/* listed   found in a directory: what is no file is passed over */
+/* listed   found in a directory: what is not a file is skipped */
 static int add_path(struct reader *r, const char *path, bool listed)
 {
     struct stat st;

@@ -1,5 +1,5 @@
-/* text.h - a text to learn from: files one behind the other, of which every tenth KiB is held out
- * to see what was learnt.
+/* text.h - a text to learn from: files one after the other, of which every tenth KiB is held out to
+ * see what was learned.
  *
  * Stretches to learn from never touch what is held out. */
 #ifndef DDP_EXAMPLES_CHARGPT_TEXT_H

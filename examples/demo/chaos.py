@@ -76,7 +76,7 @@ class Chaos:
     def leave(self):
         host = self.some_host()
         self.training.leave(host)
-        return f"node {host} is told to leave"
+        return f"node {host} gets the signal to leave"
 
     def come(self):
         host = self.draw.choice(self.down())

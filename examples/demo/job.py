@@ -1,4 +1,4 @@
-"""The job of the demo: a ddp-rendezvous, a ddprun on each host that is up, and what rank 0 tells of its steps."""
+"""The job of the demo: a ddp-rendezvous, a ddprun on each host that is up, and the steps that rank 0 reports."""
 import collections
 import math
 import os
@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-# Everything that takes longer than this has failed, on the slowest machine, too.
+# Everything that takes longer than this has failed, even on the slowest machine.
 DEADLINE_S = 120
 END_S = 30
 TAIL_LINES = 15
@@ -52,8 +52,8 @@ class Training:
         self.nodes = {}  # host -> Node, of those that are up
         self.n_started = 0
         self.steps = []
-        self.numbers = set()  # of the steps that were told
-        self.world = 0  # as the newest run of the training's function said it
+        self.numbers = set()  # of the steps that rank 0 reported
+        self.world = 0  # as the newest run of the training's function reported it
         self.daemon = None
         self.readers = []
 
@@ -72,7 +72,7 @@ class Training:
     # --- starting ---
 
     def spawn(self, host, mark, words, log, stdout=subprocess.DEVNULL):
-        """With us it dies, also where nobody can tell it."""
+        """Start a process that dies with this one, even if this one is killed."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("DDP_", "PET_", "SLURM_"))}
         key, value = mark.split("=")
         words = ["setpriv", "--pdeathsig", "KILL", *words]
@@ -81,16 +81,16 @@ class Training:
                                     env={**env, key: value, "XDG_RUNTIME_DIR": self.folder.name}, stdin=subprocess.DEVNULL,
                                     stdout=stdout, stderr=stderr, start_new_session=True)
 
-    def start_meeting(self):
+    def start_rendezvous(self):
         with open(os.open(self.path("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
             f.write(secrets.token_hex(16))
         ports = self.path("port")
-        self.daemon = self.spawn(None, self.mark + "meeting", [
-            os.path.join(self.build, "rendezvous/daemon/ddp-rendezvous"), "--bind", f"{self.place.meeting}:0", "--allow", self.place.allowed,
-            "--token-file", self.path("token"), "--port-file", ports], "log.meeting")
+        self.daemon = self.spawn(None, self.mark + "rendezvous", [
+            os.path.join(self.build, "rendezvous/daemon/ddp-rendezvous"), "--bind", f"{self.place.rendezvous}:0", "--allow", self.place.allowed,
+            "--token-file", self.path("token"), "--port-file", ports], "log.rendezvous")
         self.wait(lambda: os.path.exists(ports), "ddp-rendezvous to listen")
         with open(ports, encoding="ascii") as f:
-            self.endpoint = f"{self.place.meeting}:{int(f.readline())}"
+            self.endpoint = f"{self.place.rendezvous}:{int(f.readline())}"
 
     def start_node(self, host):
         mark = f"{self.mark}{self.n_started}"
@@ -128,7 +128,7 @@ class Training:
         elif step:
             number = int(step[1])
             if number in self.numbers:
-                raise Failed(f"step {number} was made again, behind step {self.steps[-1].number}")
+                raise Failed(f"step {number} was made again, after step {self.steps[-1].number}")
             self.numbers.add(number)
             if not self.steps or number > self.steps[-1].number:  # else late: another node was rank 0's then
                 self.steps.append(Step(at_s, number, float(step[2]), self.world))
@@ -163,7 +163,7 @@ class Training:
         send(pid, sig)
 
     def forget(self, host):
-        """It is to end, or has ended: for who disturbs."""
+        """Forget a node that is to end, or has ended."""
         return self.nodes.pop(host)
 
     def leave(self, host):
@@ -189,7 +189,7 @@ class Training:
     # --- ending ---
 
     def stop(self):
-        """As its user would. All nodes end, each by the signal that ddprun was told to act upon."""
+        """As its user would. All nodes end, each by the signal that ddprun handles."""
         node = next(iter(self.nodes.values()))
         words = [os.path.join(self.build, "ctl/ddpctl"), "stop", "--timeout", str(END_S), str(node.process.pid)]
         done = subprocess.run(words, env={**os.environ, "XDG_RUNTIME_DIR": self.folder.name}, stdin=subprocess.DEVNULL,
@@ -216,7 +216,7 @@ class Training:
         kill_marked(self.mark)
 
     def logs(self):
-        """The ends of what was said on the nodes."""
+        """The last lines of each node's log."""
         text = ""
         for name in sorted(os.listdir(self.folder.name)):
             if name.startswith("log."):

@@ -6,7 +6,7 @@ import time
 
 REDRAW_S = 0.1
 N_BARS = 24
-N_MEAN = 10  # steps, of which the mean loss is told
+N_MEAN = 10  # steps over which the loss is averaged
 BARS = "▁▂▃▄▅▆▇█"
 HEAD = f"{'time':>8}  {'step':>6}  {'loss':>6}  {'no step for':>11}  what happened"
 

@@ -3,8 +3,8 @@ import os
 import subprocess
 import sys
 
-# In a mount and a network namespace of our own: the names that ip(8) gives are known to nobody else, and are gone with us,
-# however we end.
+# In a mount and a network namespace of our own: no other process sees the names that ip(8) gives, and they vanish with
+# this process, however it ends.
 APART = ["--mount", "--net", "--propagation", "private"]
 SET_UP = 'mount -t tmpfs none /run && ip link set lo up && exec "$@"'
 PROBE = ["sh", "-c", "ip netns add probe && ip netns exec probe true && ip netns delete probe"]
@@ -39,7 +39,7 @@ class Loopback:
     words = "on this host, each with an address of its own"
     folder = None
     has_power = False
-    meeting = "127.0.0.1"
+    rendezvous = "127.0.0.1"
     allowed = "127.0.0.0/8"
 
     def address(self, host):
@@ -55,12 +55,12 @@ class Namespaces:
     words = "each in a network namespace of its own"
     folder = "/run"  # our own: gone with us
     has_power = True
-    meeting = "10.79.0.254"
+    rendezvous = "10.79.0.254"
     allowed = "10.79.0.0/24"
 
     def __init__(self, n_hosts):
         ip("link", "add", "switch", "type", "bridge")
-        ip("address", "add", f"{self.meeting}/24", "dev", "switch")
+        ip("address", "add", f"{self.rendezvous}/24", "dev", "switch")
         ip("link", "set", "switch", "up")
         for host in range(1, n_hosts + 1):
             name = f"node{host}"

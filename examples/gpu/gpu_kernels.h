@@ -38,8 +38,8 @@ extern "C" {
 GPU_KERNELS(DECLARE)
 #undef DECLARE
 
-/* Load all of them, on the current device. CUDA would put that off to the first launch of each, and
- * may wait for the whole device then: for a kernel of NCCL's, too, whose peer has died. */
+/* Load all of them, on the current device. Otherwise CUDA loads each one at its first launch, and
+ * may then wait for the whole device: also for an NCCL kernel whose peer has died. */
 cudaError_t gpu_kernels_load(void);
 
 #ifdef __cplusplus

@@ -171,7 +171,7 @@ GPU_FN void gpu_sum_at(const struct gpu_sum *k, unsigned i)
         k->rest[i - k->split] = (real)sum;
 }
 
-/* --- batch normalisation --- */
+/* --- batch normalization --- */
 
 /* Sums of y, or of squared deviations from its mean: a thread for each channel in each part. */
 struct gpu_moments {
@@ -288,7 +288,7 @@ GPU_FN void gpu_pool_at(const struct gpu_pool *k, unsigned i)
     k->pick[i] = pick;
 }
 
-/* Sums for the gradient of batch normalisation: a thread for each channel in each part. */
+/* Sums for the gradient of batch normalization: a thread for each channel in each part. */
 struct gpu_pool_sums {
     struct gpu_shape s;
     const real *d_out, *y, *center;

@@ -109,7 +109,7 @@ static void make_tensors(struct gpu_net *net, const struct convnet *like, cudaEr
     }
 }
 
-/* What all blocks use, each in its turn: room for the largest. */
+/* What all blocks use, each in its turn: space for the largest. */
 static void make_shared(struct gpu_net *net, cudaError_t *result)
 {
     struct gpu_priv *in = net->inside;
@@ -287,7 +287,7 @@ static int sgd_step(struct gpu_net *net, double lr, double momentum, struct fail
                                      .param = net->tensors[i].param};
         result = gpu_sgd_run(&step, step.n, net->stream);
     }
-    return gpu_check(result, "the optimiser's step", why);
+    return gpu_check(result, "the optimizer's step", why);
 }
 
 static int wait_for_stream(struct gpu_net *net, struct failure *why)
@@ -297,14 +297,14 @@ static int wait_for_stream(struct gpu_net *net, struct failure *why)
 
 /* --- a graph ---------------------------------------------------------------------------------- */
 
-/* By this thread alone: others may go on to call CUDA. */
+/* Only this thread is restricted: other threads may continue to call CUDA. */
 static int graph_begin(struct gpu_net *net, struct failure *why)
 {
     return gpu_check(cudaStreamBeginCapture(net->stream, cudaStreamCaptureModeThreadLocal),
                      "a capture", why);
 }
 
-/* Where something has failed in it there is no graph, nor anything more to say. */
+/* If something has failed in it there is no graph, and nothing more to report. */
 static int graph_end(struct gpu_net *net, bool keep, struct failure *why)
 {
     cudaGraph_t graph = NULL;
@@ -342,7 +342,7 @@ static int get_velocity(struct gpu_net *net, real *to, struct failure *why)
     }
     if (result == cudaSuccess)
         result = cudaStreamSynchronize(net->stream);
-    return gpu_check(result, "the optimiser's state", why);
+    return gpu_check(result, "the optimizer's state", why);
 }
 
 static int put_velocity(struct gpu_net *net, const real *from, struct failure *why)
@@ -354,7 +354,7 @@ static int put_velocity(struct gpu_net *net, const real *from, struct failure *w
                                  cudaMemcpyHostToDevice, net->stream);
         from += count;
     }
-    return gpu_check(result, "the optimiser's state", why);
+    return gpu_check(result, "the optimizer's state", why);
 }
 
 static int get_net(struct gpu_net *net, struct convnet *to, struct failure *why)

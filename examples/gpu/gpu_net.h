@@ -1,12 +1,12 @@
-/* gpu_net.h - the network of convnet.h on a GPU: parameters, gradients, optimiser and images lie
+/* gpu_net.h - the network of convnet.h on a GPU: parameters, gradients, optimizer and images lie
  * there, kernels of its own compute (gpu_layers.h).
  *
  * It is a library of its own, libmnist-cuda.so, that mnist loads when it is asked for a GPU: so
  * that mnist starts where there is no CUDA. What it exports is one struct gpu_ops.
  *
- * Functions put work on net->stream and return, unless they say that they wait; what they return is
- * 0, or -1 with the reason in `why`. Behind the first -1 the GPU may not be used any more. One
- * thread, whose current device is the GPU. */
+ * Functions put work on net->stream and return, unless noted that they wait; they return 0, or -1
+ * with the reason in `why`. After the first -1 the GPU may not be used any more. One thread, whose
+ * current device is the GPU. */
 #ifndef DDP_EXAMPLES_GPU_GPU_NET_H
 #define DDP_EXAMPLES_GPU_GPU_NET_H
 
@@ -26,7 +26,7 @@ struct gpu_net {
                                                        until the caller, or ddp_model_create(), sets
                                                        it */
     size_t n_tensors;
-    struct convnet_stat stats[CONVNET_MAX_STATS]; /* likewise */
+    struct convnet_stat stats[CONVNET_MAX_STATS]; /* the same */
     size_t n_stats;
     void *stream;    /* a cudaStream_t */
     double *results; /* 1, of the host: what the last forward or count gave, once the stream is
@@ -40,13 +40,14 @@ struct gpu_net {
 enum gpu_part { GPU_TRAIN, GPU_TEST }; /* of the data set */
 
 struct gpu_ops {
-    size_t size, real_bytes; /* of this struct, and of a real: of another build, if they differ */
+    size_t size, real_bytes; /* of this struct and of a real; if they differ, the library is of
+                                another build */
 
     /* Make the network that `like` is, with its weights, on the calling thread's current device,
      * and put the data set there.
      *
      * like      lent: read now
-     * ret_net   owned by the caller, who calls close() */
+     * ret_net   owned by the caller, which calls close() */
     int (*open)(const struct convnet *like, size_t max_batch, const struct dataset *data,
                 struct gpu_net **ret_net, struct failure *why);
     void (*close)(struct gpu_net *net); /* nothing may be on the stream that waits for a peer */
@@ -60,21 +61,21 @@ struct gpu_ops {
     int (*put_batch)(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);
     /* As convnet_forward(); the loss is the result. */
     int (*forward)(struct gpu_net *net, struct failure *why);
-    /* As convnet_backward(). model: told of each gradient in the stream's order; NULL: nobody is */
+    /* As convnet_backward(). model: gets each gradient in the stream's order; NULL: none */
     int (*backward)(struct gpu_net *net, struct ddp_model *model, struct failure *why);
     /* As convnet_count_right(), of the images to test; the number is the result. n: 1 .. max_batch
      */
     int (*count_right)(struct gpu_net *net, size_t first, size_t n, struct failure *why);
 
-    /* What is put on the stream from begin to end goes into a graph; `keep` it, in the place of one
-     * before, or not. launch does it all again, as often as it is called. drop: nothing of it runs
-     * any more, or it is told to end; without a graph nothing is done. */
+    /* What is put on the stream from begin to end goes into a graph; `keep` it, replacing the
+     * previous one, or not. launch does it all again, as often as it is called. drop: nothing of
+     * the graph runs any more, or it was made to end; without a graph nothing is done. */
     int (*graph_begin)(struct gpu_net *net, struct failure *why);
     int (*graph_end)(struct gpu_net *net, bool keep, struct failure *why);
     int (*graph_launch)(struct gpu_net *net, struct failure *why);
     void (*graph_drop)(struct gpu_net *net);
 
-    /* As the accumulator's and the optimiser's of the same names. */
+    /* As the functions of the accumulator and of the optimizer with the same names. */
     int (*accumulator_add)(struct gpu_net *net, double share, struct failure *why);
     int (*accumulator_take)(struct gpu_net *net, struct failure *why);
     int (*sgd_step)(struct gpu_net *net, double lr, double momentum, struct failure *why);
@@ -82,8 +83,8 @@ struct gpu_ops {
     /* Wait for the stream, by CUDA's own means: for when nothing of NCCL is there. */
     int (*wait)(struct gpu_net *net, struct failure *why);
 
-    /* Copy the optimiser's velocity, of all tensors one behind the other: from the GPU, and wait;
-     * to it. */
+    /* Copy the optimizer's velocity, of all tensors one after the other: from the GPU, and wait; to
+     * the GPU. */
     int (*get_velocity)(struct gpu_net *net, real *to, struct failure *why);
     int (*put_velocity)(struct gpu_net *net, const real *from, struct failure *why);
     /* Copy parameters and running averages into the network that it was made like, and wait. */

@@ -5,7 +5,7 @@
 #include "gpu_kernels.h"
 #include "gpu_priv.h"
 
-/* The first thing that went wrong stays: nothing is put on the stream behind it. */
+/* The first error is kept: nothing is put on the stream after it. */
 #define RUN(result, name, net, threads, ...)                                                       \
     do {                                                                                           \
         const struct gpu_##name args_ = {__VA_ARGS__};                                             \
@@ -95,7 +95,8 @@ static cudaError_t normalise(struct gpu_net *net, struct gpu_block *b, bool trai
     return result;
 }
 
-/* A layer's: a block that is normalised over the ranks has it apart, and pools what it gives. */
+/* The shape of a layer: a block that is normalized over the ranks has its normalization apart, and
+ * pools the result. */
 static struct ddp_syncbn_shape shape_of(const struct gpu_block *b)
 {
     return (struct ddp_syncbn_shape){.outer = in_pixels(&b->s), .inner = 1};

@@ -18,14 +18,15 @@ enum {
 
 struct gpu_block {
     struct gpu_shape s;               /* n is that of the batch at hand */
-    size_t weight, bias, gamma, beta; /* of tensors; the last two with normalisation only */
-    real *running_mean, *running_var; /* NULL without normalisation */
-    struct ddp_syncbn *over_ranks;    /* of the group, which ends it; NULL: over this rank alone */
+    size_t weight, bias, gamma, beta; /* indices of tensors; the last two with normalization only */
+    real *running_mean, *running_var; /* NULL without normalization */
+    struct ddp_syncbn *over_ranks;    /* belongs to the group, which ends it; NULL: over this rank
+                                         alone */
 
     real *y, *out, *d_out; /* of max_batch images */
     uint8_t *pick;
-    double *mean, *var;           /* of a channel each, as all that follows */
-    real *scale, *shift, *center; /* without normalisation they stay what they are at first */
+    double *mean, *var;           /* one per channel, as all that follows */
+    real *scale, *shift, *center; /* without normalization they stay what they are at first */
     real *a, *slope, *d;
 };
 
@@ -41,15 +42,15 @@ struct gpu_priv {
     uint8_t *pixels[2], *labels[2]; /* by enum gpu_part */
     int64_t *index;
     real *input, *logits, *d_logits;
-    real *d_y;          /* of the largest block; forward, what was normalised over ranks */
+    real *d_y;          /* of the largest block; forward, what was normalized over ranks */
     real *ones, *zeros; /* of a channel each */
     uint8_t *taken;     /* labels of the batch */
     double *part, *sums, *result;           /* sums: two of a channel */
     real *velocity[CONVNET_MAX_TENSORS];    /* by tensor */
-    real *accumulated[CONVNET_MAX_TENSORS]; /* likewise; all NULL until they are needed */
+    real *accumulated[CONVNET_MAX_TENSORS]; /* the same; all NULL until they are needed */
 };
 
-/* What CUDA said: 0, or -1 and the reason. */
+/* Convert CUDA's result: 0, or -1 and the reason. */
 int gpu_check(cudaError_t result, const char *what, struct failure *why);
 
 /* The passes: see struct gpu_ops. */

@@ -1,6 +1,6 @@
 /* bench_1_vs_n.c - what do more workers bring? The table of the tutorials, for this machine.
  *
- *     bench_1_vs_n [WORKERS [STEPS]]     up to 2 workers, 60 steps, if nothing is said
+ *     bench_1_vs_n [WORKERS [STEPS]]     default: up to 2 workers, 60 steps
  *
  * The same training, with the same batch, on 1, 2, ... processes (DistributedDataParallel's way);
  * then the same images looked at by 1, 2, ... threads (DataParallel's). Times are those of the

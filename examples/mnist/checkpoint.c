@@ -11,7 +11,7 @@
 
 enum { MAX_TENSORS = CONVNET_MAX_TENSORS + 2 * CONVNET_MAX_STATS, MAX_NAME = 64 };
 
-/* Describe everything; parameters are copied to `to`, which has room for all of them.
+/* Describe everything; parameters are copied to `to`, which has space for all of them.
  * counters    names of the layers' num_batches_tracked, one for each running_mean */
 static size_t describe(const struct convnet *net, real *to, char counters[][MAX_NAME],
                        struct ddp_safetensors_tensor *tensors)

@@ -30,12 +30,12 @@ enum convnet_kind { CONVNET_CONV, CONVNET_LINEAR };
 
 struct convnet_opts {
     enum convnet_kind kind;
-    bool batch_norm;  /* normalise by the moments of the batch; ignored by CONVNET_LINEAR */
+    bool batch_norm;  /* normalize by the moments of the batch; ignored by CONVNET_LINEAR */
     size_t max_batch; /* images of one call, >= 1 */
     uint64_t seed;    /* of the first weights */
 };
 
-/* Moments of the whole data set, as batch normalisation has seen them: running averages. They are
+/* Moments of the whole data set, as batch normalization has seen them: running averages. They are
  * part of the network's state, but have no gradient. */
 struct convnet_stat {
     const char *name;
@@ -62,7 +62,7 @@ struct convnet_images {
 
 /* Make a network with the weights that its seed gives.
  *
- * ret_net   owned by the caller, who calls convnet_destroy()
+ * ret_net   owned by the caller, which calls convnet_destroy()
  * returns   0, or -1 without memory */
 int convnet_create(const struct convnet_opts *opts, struct convnet **ret_net);
 void convnet_destroy(struct convnet *net); /* NULL is fine */
@@ -77,11 +77,11 @@ double convnet_forward(struct convnet *net, const struct convnet_images *images,
 
 /* Write the gradient of that mean into every tensor's grad, from the last layer to the first.
  *
- * model     told by ddp_model_ready() as soon as a gradient is final; NULL: nobody is */
+ * model     gets ddp_model_ready() as soon as a gradient is final; NULL: none */
 void convnet_backward(struct convnet *net, struct ddp_model *model);
 
-/* Normalise over the batches of all ranks of `g`, as if they were one: one that is used for nothing
- * else while a model's gradients are on their way. NULL: over this rank's batch alone. */
+/* Normalize over the batches of all ranks of `g`, as if they were one batch. Use `g` for nothing
+ * else while a model's gradients are being averaged. NULL: over this rank's batch alone. */
 void convnet_normalise_over(struct convnet *net, struct ddp_group *g);
 
 /* What a call on that group has failed with, the first time; 0: none has. What was computed since
@@ -92,7 +92,7 @@ int convnet_norm_status(const struct convnet *net);
  * backward, is rounded to `half`. REAL_DTYPE: nothing is. Weights are the caller's affair. */
 void convnet_round_to(struct convnet *net, enum ddp_dtype half);
 
-/* Does tensor i belong to a normalisation? */
+/* Does tensor i belong to a normalization? */
 bool convnet_is_norm(const struct convnet *net, size_t i);
 
 /* --- in two parts, for pipelines: the first block, and the rest. Not of a linear classifier --- */
@@ -100,14 +100,14 @@ bool convnet_is_norm(const struct convnet *net, size_t i);
 /* Numbers of an image that go from the one part to the other. */
 size_t convnet_cut_count(const struct convnet *net);
 
-/* A part's tensors are neighbours. */
+/* A part's tensors are neighbors. */
 void convnet_part_tensors(const struct convnet *net, int part, size_t *ret_first, size_t *ret_n);
 int convnet_part_of_stat(const struct convnet *net, size_t i);
 
 /* A part's forward pass: as convnet_forward().
  *
  * in        n * convnet_cut_count() numbers; of part 0 NULL
- * out       likewise, of part 1 NULL; NULL: not wanted
+ * out       the same, of part 1 NULL; NULL: not wanted
  * again     the pass was made before: running averages do not follow it a second time
  * returns   the loss; of part 0 0 */
 double convnet_part_forward(struct convnet *net, int part, const struct convnet_images *images,
@@ -116,7 +116,7 @@ double convnet_part_forward(struct convnet *net, int part, const struct convnet_
 /* The gradients of that. d_out of part 1 and d_in of part 0 are NULL. */
 void convnet_part_backward(struct convnet *net, int part, const real *d_out, real *d_in);
 
-/* How many of the images first .. first + n - 1 get the right label. Normalises by `stats`, and so
+/* How many of the images first .. first + n - 1 get the right label. Normalizes by `stats`, and so
  * looks at each image alone.
  *
  * n         0 .. max_batch */

@@ -11,19 +11,20 @@ enum { MAX_BLOCKS = 2, MAX_CHANNELS = LAYERS_MAX_CHANNELS };
 #define NORM_EPS      1e-5
 #define NORM_MOMENTUM 0.1 /* of the running averages */
 
-/* Convolution, normalisation, ReLU, max-pool. */
+/* Convolution, normalization, ReLU, max-pool. */
 struct block {
     size_t side, c_in, c_out; /* side x side x c_in goes in, side/2 x side/2 x c_out comes out */
     struct ddp_tensor *weight, *bias;
-    struct ddp_tensor *gamma, *beta; /* NULL without normalisation */
+    struct ddp_tensor *gamma, *beta; /* NULL without normalization */
     struct convnet_stat *running_mean, *running_var;
 
     real *y;     /* max_batch of what the convolution gives, */
-    real *out;   /* of what the block gives, */
-    real *d_out; /* of the gradient by it, */
+    real *out;   /* result of the block; */
+    real *d_out; /* the gradient by it; */
     real *pick;  /* and of what the pooling chose */
 
-    double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch, of all ranks with a norm group */
+    double mean[MAX_CHANNELS], var[MAX_CHANNELS]; /* of the batch; with a norm group, of all
+                                                     ranks */
     double n_values;                              /* of a channel in it */
     real center[MAX_CHANNELS];                    /* mean, as the layers want it */
 };
@@ -43,7 +44,7 @@ struct convnet_priv {
     real *input;               /* max_batch images */
     uint8_t *labels;           /* max_batch */
     real *logits, *d_logits;   /* max_batch x 10 */
-    real *cols, *d_cols, *d_y; /* of one image, for the largest block */
+    real *cols, *d_cols, *d_y; /* for one image; as large as the largest block needs */
 };
 
 /* Take images into the network's own memory, as a batch. */

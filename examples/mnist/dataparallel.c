@@ -1,6 +1,6 @@
 /* dataparallel.c - one process, several devices: what PyTorch's DataParallel is for.
  *
- *     dataparallel [DEVICES]            2, if nothing is said
+ *     dataparallel [DEVICES]            default: 2
  *
  * Here a device is a thread; where each had a GPU nothing else would change. For each device there
  * is a copy of the network (replicate). Each batch is dealt out (scatter), each device computes

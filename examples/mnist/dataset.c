@@ -66,7 +66,8 @@ static int begin_file(struct atomic_file *f, const char *directory, int i, const
     return idx_begin(f, path, dims, images ? 3 : 1, images ? d->pixels : d->labels, why);
 }
 
-/* Write all four files, then give them their names: who interrupts us finds nothing, not a half. */
+/* Write all four files, then give them their names: an interrupted run leaves no file, not half of
+ * them. */
 static int write_drawings(const char *directory, const struct drawing drawings[2],
                           struct failure *why)
 {

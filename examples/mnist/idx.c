@@ -103,7 +103,7 @@ int idx_read(const char *path, unsigned n_dims, struct idx *ret_idx, struct fail
     struct failure inner = {""};
     struct idx idx = {0};
 
-    errno = 0; /* zlib fails without it when there is no memory */
+    errno = 0; /* zlib fails without setting it if memory runs out */
     gzFile in = gzopen(path, "rbe");
     if (in == NULL)
         return failure_set(why, "cannot open '%s': %s", path,

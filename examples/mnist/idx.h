@@ -29,11 +29,12 @@ struct idx {
  *
  * n         how many of them are there; 4 + 4 * n_dims are looked at
  * n_dims    how many dimensions the caller wants, 1 .. IDX_MAX_DIMS
- * returns   0, or -1: no IDX file, other elements, other dimensions, empty, too large, truncated */
+ * returns   0, or -1: no IDX file, other elements, other dimensions, empty, larger than allowed,
+ *           truncated */
 int idx_parse_header(const uint8_t *bytes, size_t n, unsigned n_dims, struct idx *ret_idx,
                      struct failure *why);
 
-/* Read a file, compressed or not: its first bytes say so, not its name. Inflates no more than the
+/* Read a file, compressed or not: its first bytes decide, not its name. Inflates no more than the
  * header promises.
  *
  * ret_idx   the caller calls idx_fini()

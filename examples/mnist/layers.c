@@ -1,4 +1,4 @@
-/* layers.c - plain loops over neighbours in memory, for the compiler to vectorise. */
+/* layers.c - plain loops over neighbors in memory, for the compiler to vectorize. */
 #include "layers.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 /* The part of a kernel row that lies inside the image, for the output pixel in column x. */
 struct span {
     size_t first, n; /* taps first .. first + n - 1 of 5 */
-    size_t column;   /* of the image, under the tap `first` */
+    size_t column;   /* in the image, under the tap `first` */
 };
 
 static struct span span_of(size_t x, size_t w)

@@ -1,8 +1,8 @@
 /* layers.h - what the layers of a small convolutional network compute, one image at a time.
  *
- * Pure: no state, no memory of their own. An image is height x width x channels, channels
- * innermost, so that every inner loop runs over neighbours in memory. Names: x goes in, y is what
- * the convolution gives, out what the block gives; d_x is the gradient of the loss by x. */
+ * Pure: no state; they allocate nothing. An image is height x width x channels, channels innermost,
+ * so that every inner loop runs over neighbors in memory. Names: x goes in, y is what the
+ * convolution gives, out what the block gives; d_x is the gradient of the loss by x. */
 #ifndef DDP_EXAMPLES_MNIST_LAYERS_H
 #define DDP_EXAMPLES_MNIST_LAYERS_H
 
@@ -44,19 +44,19 @@ struct layers_moments {
 enum { LAYERS_MAX_CHANNELS = 64 };
 void layers_moments_add(struct layers_moments *m, const real *y, size_t n_pixels, size_t c);
 
-/* z = scale * y + shift per channel (what batch normalisation comes to, once the moments are
+/* z = scale * y + shift per channel (what batch normalization comes to, once the moments are
  * known), ReLU, and the largest of each 2 x 2 pixels.
  *
  * y      h x w x c, h and w even
  * out    (h/2) x (w/2) x c
  * pick   as out: 0 .. 3 which pixel was the largest (the first of equals), 4 if none was above 0.
- *        As wide as the other numbers, so that the loops vectorise without conversions */
+ *        As wide as the other numbers, so that the loops vectorize without conversions */
 void layers_pool(const real *y, size_t h, size_t w, size_t c, const real *scale, const real *shift,
                  real *out, real *pick);
 
-/* Sums for the gradient of batch normalisation; they are added to.
+/* Sums for the gradient of batch normalization; they are added to.
  *
- * sum_dz      c sums of d_z, the gradient by the normalised value
+ * sum_dz      c sums of d_z, the gradient by the normalized value
  * sum_dz_y    c sums of d_z * (y - mean) */
 void layers_pool_sums(const real *d_out, const real *pick, const real *y, const real *mean,
                       size_t h, size_t w, size_t c, real *sum_dz, real *sum_dz_y);

@@ -38,9 +38,9 @@ struct job {
     struct sgd sgd;
     struct accumulator parts; /* with --accumulate only */
     struct amp amp;           /* with --amp only */
-    struct stages stages;     /* with --pipeline, in the place of a ddp_model */
-    struct ddp_zero *zero;    /* with --zero1, in the place of a ddp_model; else NULL */
-    struct mnist_gpu gpu;     /* with --device only: computes in the place of the network here */
+    struct stages stages;     /* with --pipeline, instead of a ddp_model */
+    struct ddp_zero *zero;    /* with --zero1, instead of a ddp_model; else NULL */
+    struct mnist_gpu gpu;     /* with --device only: computes instead of the network here */
     struct dataset data;
     struct loss_file losses; /* rank 0's */
     int64_t step;            /* steps made so far */
@@ -57,7 +57,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* All ranks go on, or none does. */
+/* All ranks continue, or none does. */
 static int all_or_none(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
 {
     return agree(g, "mnist", rc, why, &job->told);
@@ -117,8 +117,8 @@ static int open_loss_file(struct ddp_group *g, struct job *job)
     return all_or_none(g, job, rc, &why);
 }
 
-/* With --device auto all ranks compute on GPUs, or none does; who has begun on its CPU stays there,
- * and a GPU that a rank in its place lacks is left by all. */
+/* With --device auto either all ranks compute on GPUs, or none does. A rank that has begun on its
+ * CPU stays there. If a replacement lacks a GPU, all ranks leave theirs. */
 static int agree_on_gpus(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
 {
     int32_t all = rc == 0;
@@ -197,8 +197,8 @@ static int report_step(struct ddp_group *g, struct job *job, double loss)
     return 0;
 }
 
-/* The running averages of batch normalisation differ, since each rank has seen other images: all go
- * on with their mean. */
+/* The running averages of batch normalization differ, since each rank has seen other images: all
+ * ranks continue with their mean. */
 static int test_here(struct ddp_group *g, struct job *job, size_t first, size_t end,
                      int64_t *ret_right)
 {
@@ -271,8 +271,8 @@ static bool has_amp(const struct job *job)
     return job->opts.amp > 0;
 }
 
-/* The gradients of this rank are there: average them with the others'. A sharded optimiser does it
- * in its step. */
+/* The gradients of this rank are there: average them with those of the peers. A sharded optimizer
+ * does it in its step. */
 static int meet(struct job *job, struct ddp_model *m)
 {
     int rc = convnet_norm_status(job->net);
@@ -291,8 +291,8 @@ static int average_gradients(struct job *job, struct ddp_model *m, const int64_t
     return meet(job, m);
 }
 
-/* The same with a batch in parts, each of which counts by its images. The ranks meet once, at the
- * last part. */
+/* The same with a batch in parts, each of which counts by its images. The ranks exchange gradients
+ * once, at the last part. */
 static int average_parts(struct job *job, struct ddp_model *m, const int64_t *index, size_t n,
                          double *ret_loss)
 {
@@ -377,7 +377,7 @@ static bool is_last_step(const struct job *job)
     return job->opts.steps > 0 && job->step >= job->opts.steps;
 }
 
-/* What a rank that takes the place of a dead one has to know beside the network. */
+/* What the replacement of a dead rank has to get in addition to the network. */
 static int register_state(struct ddp_group *g, struct job *job)
 {
     struct sgd *sgd = &job->sgd;
@@ -398,8 +398,8 @@ static size_t pipelines(struct ddp_group *g, const struct job *job)
     return (size_t)ddp_world_size(g) / (job->opts.pipeline ? STAGES : 1);
 }
 
-/* In the place of a model and its optimiser. Each shard has a copy with the next rank, so that one
- * that dies can be replaced. */
+/* Instead of a model and its optimizer. The next rank has a copy of each shard, so that a rank that
+ * dies can be replaced. */
 static int make_zero(struct ddp_group *g, struct job *job)
 {
     const struct ddp_zero_opts opts = {
@@ -410,7 +410,7 @@ static int make_zero(struct ddp_group *g, struct job *job)
     if (rc != 0)
         return rc;
     ddp_zero_get_stats(job->zero, &stats);
-    ddp_log0(g, "optimiser state: %zu of %zu bytes on each rank\n", stats.state_bytes,
+    ddp_log0(g, "optimizer state: %zu of %zu bytes on each rank\n", stats.state_bytes,
              stats.whole_state_bytes);
     return 0;
 }
@@ -441,7 +441,7 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
     return rc;
 }
 
-/* An epoch begins, or goes on where others had come to when a rank died. */
+/* An epoch begins, or continues where its peers were when a rank died. */
 static void enter_epoch(struct job *job, int64_t number)
 {
     if (job->epoch.number != number)

@@ -14,7 +14,7 @@
 #define LIBRARY "libmnist-cuda.so"
 #endif
 
-/* What would run at exit may wait for the GPU for ever. */
+/* What runs at exit may wait for the GPU forever. */
 static void die(const struct failure *why)
 {
     fprintf(stderr, "mnist: %s\n", why->text);
@@ -24,7 +24,7 @@ static void die(const struct failure *why)
 
 /* --- having it -------------------------------------------------------------------------------- */
 
-/* It lies beside this program, or where LD_LIBRARY_PATH says. */
+/* It is in the directory of this program, or in one of LD_LIBRARY_PATH. */
 static int load(struct mnist_gpu *u, struct failure *why)
 {
     if (u->ops != NULL)
@@ -101,7 +101,7 @@ int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Alone there is no communicator, and nobody to wait for. */
+/* Without a group there is no communicator, and no peer to wait for. */
 static int wait_for_stream(struct mnist_gpu *u, struct ddp_group *g)
 {
     struct failure why;
@@ -121,7 +121,7 @@ static void put_batch(struct mnist_gpu *u, const int64_t *index, size_t n)
 }
 
 /* On the stream, or into a graph.
- * returns   what normalising over the ranks came to */
+ * returns   the result of normalizing over the ranks */
 static int run_passes(struct mnist_gpu *u, struct ddp_model *m)
 {
     struct failure why;
@@ -144,8 +144,9 @@ static void take_sums(struct mnist_gpu *u)
         die(&why);
 }
 
-/* One of the parts of a batch; the ranks meet at the last. Memory for sums is made in the first
- * one, for which CUDA may wait for the device: nothing that waits for a peer is there by then. */
+/* One of the parts of a batch; the ranks exchange gradients at the last. Memory for sums is
+ * allocated in the first part, because CUDA may wait for the device for it: nothing on the device
+ * waits for a peer by then. */
 static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
                     const int64_t *index, size_t n, double share, bool is_last, double *loss)
 {
@@ -166,7 +167,7 @@ static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *
     return rc == 0 ? ddp_model_sync(m) : rc;
 }
 
-/* The step's end, ddp_model_replayed(), and the optimiser are not in the graph: parameters may
+/* The step's end, ddp_model_replayed(), and the optimizer are not in the graph: parameters may
  * change once all ranks have agreed that the step counts. */
 static int capture(struct mnist_gpu *u, struct ddp_model *m, size_t n)
 {

@@ -12,12 +12,12 @@
 
 enum mnist_device { MNIST_CPU, MNIST_CUDA, MNIST_AUTO };
 
-struct mnist_gpu { /* zeroed: there is none */
+struct mnist_gpu { /* zeroed: not open */
     const struct gpu_ops *ops;
     struct gpu_net *net;
     struct convnet *host; /* the same network, borrowed */
     bool uses_graph;      /* steps are replayed from a graph where they can be; set by the caller */
-    size_t n_captured;    /* images of the step that the graph has; 0: there is none */
+    size_t n_captured;    /* images of the step that the graph has; 0: no graph */
 };
 
 static inline bool mnist_gpu_is_on(const struct mnist_gpu *u)
@@ -28,7 +28,7 @@ static inline bool mnist_gpu_is_on(const struct mnist_gpu *u)
 /* Take this rank's GPU, and put network and images there if they are not there yet. Not collective.
  *
  * host      borrowed until mnist_gpu_close()
- * returns   0, or -1: there is no GPU, or no library for it, or no room */
+ * returns   0, or -1: there is no GPU, no library for it, or not enough memory */
 int mnist_gpu_open(struct mnist_gpu *u, struct ddp_group *g, struct convnet *host, size_t max_batch,
                    const struct dataset *data, struct failure *why);
 void mnist_gpu_close(struct mnist_gpu *u); /* a zeroed one is fine */
@@ -37,8 +37,8 @@ void mnist_gpu_close(struct mnist_gpu *u); /* a zeroed one is fine */
  * Without a graph, or a GPU, nothing is done. */
 void mnist_gpu_drop_graph(struct mnist_gpu *u);
 
-/* Copy to the CPU what has come of it: the optimiser's velocity; parameters and running averages,
- * into the network it was made like. Nothing of NCCL is on the stream by then. */
+/* Copy results to the CPU: the optimizer's velocity; parameters and running averages, into the
+ * network it was made like. No NCCL kernel is on the stream by then. */
 void mnist_gpu_get_velocity(struct mnist_gpu *u, real *to);
 void mnist_gpu_get_net(struct mnist_gpu *u);
 
@@ -51,11 +51,12 @@ void mnist_gpu_get_net(struct mnist_gpu *u);
 int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
                     const real *velocity, struct ddp_model **ret_model);
 
-/* Forward, backward and the average over the ranks, which goes on beside; in n_parts parts.
+/* Forward, backward and the average over the ranks, which runs at the same time; in n_parts parts.
  *
- * With a graph: the first step of a model is a plain one. Behind it a step is captured, and those
- * that have as many images are replayed: only which images they are changes, and that is copied to
- * its place before. The last batch of an epoch, if it is smaller, is a plain step, on all ranks. */
+ * With a graph: the first step of a model is a plain one. After it a step is captured, and steps
+ * with as many images are replayed: only the choice of images changes, and it is copied to its
+ * place before the launch. The last batch of an epoch, if it is smaller, is a plain step, on all
+ * ranks. */
 int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
                         const int64_t *index, size_t n, size_t n_parts, double *ret_loss);
 
@@ -63,7 +64,7 @@ int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_mod
 int mnist_gpu_test(struct mnist_gpu *u, struct ddp_group *g, size_t first, size_t end,
                    size_t max_batch, int64_t *ret_right);
 
-/* The optimiser's step. Not collective. */
+/* The optimizer's step. Not collective. */
 void mnist_gpu_step(struct mnist_gpu *u, double lr, double momentum);
 
 #endif

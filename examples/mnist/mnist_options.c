@@ -15,8 +15,8 @@ const char mnist_options_help[] =
     "  --device NAME         cpu, cuda (a GPU for each rank, by NCCL), or auto: GPUs if all ranks\n"
     "                        have one (cpu)\n"
     "  --graph               replay steps on GPUs from a CUDA graph\n"
-    "  --data DIR            IDX files with MNIST's names, plain or .gz; drawn there if there are\n"
-    "                        none (./mnist-data)\n"
+    "  --data DIR            IDX files with MNIST's names, plain or .gz; drawn there if they\n"
+    "                        do not exist (./mnist-data)\n"
     "  --draw N              how many training images to draw, and a fifth as many to test "
     "(20000)\n"
     "  --samples N           train on the first N images only (all)\n"
@@ -29,10 +29,10 @@ const char mnist_options_help[] =
     "  --seed N              of the first weights and of the order of images (1)\n"
     "  --model NAME          convnet or linear (convnet)\n"
     "  --norm NAME           batch or none (batch)\n"
-    "  --sync-bn             normalise over the batches of all ranks as one\n"
+    "  --sync-bn             normalize over the batches of all ranks as one\n"
     "  --amp O0..O3          train with 16-bit floats: Apex's levels (O0)\n"
     "  --amp-type NAME       float16 or bfloat16 (float16)\n"
-    "  --zero1               deal the optimiser's state out over the ranks\n"
+    "  --zero1               divide the optimizer's state among the ranks\n"
     "  --pipeline            half of the network on each of two ranks, a batch in 4 parts\n"
     "  --print-loss-every K  print the loss of every Kth step (never)\n"
     "  --loss-file FILE      write the loss of each step, a line each\n"
@@ -262,7 +262,7 @@ int mnist_options_parse(int argc, char **argv, struct mnist_options *ret_opts, s
     };
     int id, which = 0;
 
-    opterr = 0; /* we say it ourselves */
+    opterr = 0; /* the program prints its own message */
     optind = 1;
     while ((id = getopt_long(argc, argv, ":", table, &which)) != -1) {
         if (id == '?')

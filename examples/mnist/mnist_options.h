@@ -14,7 +14,7 @@ struct mnist_options {
     enum mnist_device device;
     bool graph;       /* on a GPU: steps are replayed from a CUDA graph */
     const char *data; /* directory of the IDX files */
-    int64_t draw;     /* training images to draw where there are none */
+    int64_t draw;     /* training images to draw if no data set exists */
     int64_t samples;  /* train on the first so many; 0: all */
     int64_t epochs;
     int64_t batch;      /* of all ranks together */
@@ -27,7 +27,7 @@ struct mnist_options {
     bool sync_bn;             /* over the batches of all ranks */
     int64_t amp;              /* 0 .. 3: the level of precision */
     enum ddp_dtype amp_type;  /* the 16-bit type of levels 1 .. 3 */
-    bool zero1;               /* the optimiser's state is dealt out over the ranks */
+    bool zero1;               /* the optimizer's state is sharded over the ranks */
     bool pipeline;            /* two ranks share a network */
     int64_t print_loss_every; /* steps; 0: never */
     const char *loss_file;    /* NULL: none */

@@ -12,7 +12,7 @@
 
 struct sgd {
     double lr, momentum;
-    real *velocity; /* of all tensors, one behind the other; owned */
+    real *velocity; /* for all tensors, one after the other; owned */
     size_t count;   /* of these */
 };
 

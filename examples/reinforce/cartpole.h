@@ -1,5 +1,5 @@
 /* cartpole.h - a pole on a cart: the classic task of reinforcement learning (Barto, Sutton,
- * Anderson 1983), with the numbers that everybody uses since.
+ * Anderson 1983), with the numbers in common use since.
  *
  * The cart is pushed left or right, 50 times a second. An episode is over when the pole leans by 12
  * degrees, the cart is 2.4 m off, or 200 steps are done. Pure. */
@@ -20,7 +20,7 @@ struct cartpole {
 /* Begin an episode, nearly upright. */
 void cartpole_begin(struct cartpole *c, struct random *rng);
 
-/* Push: 0 to the left, 1 to the right. returns whether the episode goes on */
+/* Push: 0 to the left, 1 to the right. returns whether the episode continues */
 bool cartpole_push(struct cartpole *c, int action);
 
 #endif

@@ -1,5 +1,5 @@
-/* policy.h - what to do in which state: a network of one hidden layer that says how likely each
- * action is, and how that depends on its parameters.
+/* policy.h - what to do in which state: a network of one hidden layer that gives the probability of
+ * each action, and how that depends on its parameters.
  *
  *   state 4 -> full, 64 -> ReLU -> full, 2 -> softmax */
 #ifndef DDP_EXAMPLES_REINFORCE_POLICY_H

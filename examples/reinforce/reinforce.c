@@ -23,11 +23,7 @@
 #define LEARNING_RATE 0.005
 #define GOAL          195.0
 
-enum {
-    EPISODES = 4 /* of a rank, for each step of the optimiser */,
-    RECENT = 100,
-    MOST_ROUNDS = 3000
-};
+enum { EPISODES = 4 /* per rank and step of the optimizer */, RECENT = 100, MOST_ROUNDS = 3000 };
 
 struct moment { /* what was seen, what was done, and how well it went from there on */
     double state[CARTPOLE_STATE];
@@ -119,8 +115,8 @@ static int play_round(struct ddp_group *g, struct job *job, struct ddp_model *m,
     return 0;
 }
 
-/* Beside the policy, for a rank that takes the place of a dead one. It goes on with dice of its
- * own. */
+/* What the replacement of a dead rank has to get in addition to the policy. It continues with dice
+ * of its own. */
 static int register_state(struct ddp_group *g, struct job *job)
 {
     int rc = ddp_state_add(g, "round", &job->round, sizeof(job->round));

@@ -8,7 +8,7 @@
 #include "real.h"
 
 struct accumulator {
-    real *sum; /* of all tensors, one behind the other; owned; NULL: there is none */
+    real *sum; /* for all tensors, one after the other; owned; NULL: none */
 };
 
 /* returns   0, or -1 without memory */

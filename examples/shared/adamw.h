@@ -1,6 +1,6 @@
-/* adamw.h - the optimiser AdamW, as torch.optim.AdamW does it.
+/* adamw.h - the optimizer AdamW, as torch.optim.AdamW does it.
  *
- * Every rank steps for itself: same gradients, same bits. */
+ * Every rank computes the step itself: same gradients, same bits. */
 #ifndef DDP_EXAMPLES_SHARED_ADAMW_H
 #define DDP_EXAMPLES_SHARED_ADAMW_H
 

@@ -1,4 +1,4 @@
-/* agree.h - all ranks go on, or none does. */
+/* agree.h - all ranks continue, or none does. */
 #ifndef DDP_EXAMPLES_SHARED_AGREE_H
 #define DDP_EXAMPLES_SHARED_AGREE_H
 
@@ -7,11 +7,11 @@
 struct ddp_group;
 struct failure;
 
-/* rc is what this rank's part came to. The first rank that failed says why, and ends at once; the
- * others wait for that, so that who started us blames the right one.
+/* rc is the result of this rank's part. The first rank that failed reports the reason, and exits at
+ * once; its peers wait for that, so that the launcher of the job blames the right rank.
  *
  * program    its name, for the message
- * ret_told   set where another rank has told the user
+ * ret_told   set if another rank has reported the failure to the user
  * returns    0; else a status of ddp/error.h */
 int agree(struct ddp_group *g, const char *program, int rc, const struct failure *why,
           bool *ret_told);

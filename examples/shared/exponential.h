@@ -15,7 +15,7 @@ typedef uint64_t real_bits;
 #define REAL_MANTISSA 52 /* bits */
 #define REAL_BIAS     1023
 #define REAL_MOST     ((real)700) /* exp() of it is a number, and of its negative not 0 */
-#define REAL_TERMS    13          /* of the series, for r up to log(2) / 2 */
+#define REAL_TERMS    13          /* terms of the series; for r up to log(2) / 2 */
 #else
 typedef uint32_t real_bits;
 #define REAL_MANTISSA 23

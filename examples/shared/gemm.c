@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    MAX_ROWS = 16, /* of a tile, in any kernel */
+    MAX_ROWS = 16, /* of a tile in any kernel */
     MAX_COLS = 128 / sizeof(real),
     STRETCH = 192, /* of the inner dimension: 192 x 128 bytes of B stay in the cache */
 };

@@ -1,8 +1,8 @@
 /* gemm.h - the matrix product, on one thread.
  *
- * All matrices are row-major; the leading dimension is the distance of two rows in elements. Needs
- * no memory of its own. The inner kernel is plain C on the compiler's vector types, built for
- * several instruction sets; the best one that the processor has is taken at the first call. */
+ * All matrices are row-major; the leading dimension is the distance of two rows in elements.
+ * Allocates nothing. The inner kernel is plain C on the compiler's vector types, built for several
+ * instruction sets; the first call selects the best one that the processor supports. */
 #ifndef DDP_EXAMPLES_SHARED_GEMM_H
 #define DDP_EXAMPLES_SHARED_GEMM_H
 
@@ -19,7 +19,7 @@ struct gemm_matrix {
 
 /* C = A B, or C += A B.
  *
- * m, n, k      C is m x n, A (after transposition) m x k, B (likewise) k x n; 0 is allowed
+ * m, n, k      C is m x n; A is m x k and B is k x n after transposition; 0 is allowed
  * accumulate   add to C instead of writing it
  * order        each element's k products are added in a fixed order: same inputs, same bits.
  * Another instruction set may round differently */

@@ -14,13 +14,13 @@ struct loss_file { /* zeroed: none */
 
 /* Open it, if it is not open.
  *
- * goes_on   what is there stays, and this comes behind it
+ * goes_on   what is in the file stays, and new lines come after it
  * returns   0, or -1; the text names the file */
 int loss_file_open(struct loss_file *l, const char *path, bool goes_on, struct failure *why);
 
 void loss_file_add(struct loss_file *l, double loss); /* nothing, if it is not open */
 
-/* A loss file that could not be written to its end is no loss file.
+/* A loss file that could not be written completely is not a loss file.
  * returns   as above; of a zeroed one 0 */
 int loss_file_close(struct loss_file *l, struct failure *why);
 

@@ -54,9 +54,9 @@ for n in 1 2 3 4; do
     below "$d" 1e-9
     check "losses on $n ranks with --zero1 are those of one (relative difference $d)" $?
 done
-sed -n 's/^optimiser state: \([0-9]*\) of \([0-9]*\) bytes.*/\1 \2/p' "$work/out" |
+sed -n 's/^optimizer state: \([0-9]*\) of \([0-9]*\) bytes.*/\1 \2/p' "$work/out" |
     awk '{ n++; if ($1 * 4 < $2 * 0.98 || $1 * 4 > $2 * 1.02) n = 9 } END { exit n != 1 }'
-check "with 4 ranks each has a quarter of the optimiser's state" $?
+check "with 4 ranks each has a quarter of the optimizer's state" $?
 for n in 2 4; do
     losses $n "$work/loss" --pipeline
     check "training on $n ranks, half of a network on each" $?

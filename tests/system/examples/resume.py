@@ -50,7 +50,7 @@ class Resume(unittest.TestCase):
             self.assertEqual(said[-1], expected)
         self.train("ended", 1050)  # 50 steps behind its last checkpoint
         said = self.train("ended", STEPS, [("goes on", 1), ("step", 0)], "--max-restarts", "2")
-        self.assertEqual(said[0], "goes on behind step 1000\n")
+        self.assertEqual(said[0], "continues after step 1000\n")
         self.assertEqual(said[-1], expected)
 
     def test_it_says_how_it_is_used(self):
