@@ -4,7 +4,7 @@
     torch.distributed.init_process_group("ddp")                  # or "cpu:ddp,cuda:nccl"
 
 Everything else stays as it is: DistributedDataParallel, FSDP, DTensor, new_group() and the collectives by their names.
-docs/how-to/ddp-torch.md says what it can do, and how it is measured.
+docs/how-to/ddp-torch.md describes what it can do, and how it is measured.
 """
 import torch.distributed
 

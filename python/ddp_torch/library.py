@@ -83,7 +83,7 @@ def declare(function, arguments, result=c_int):
 
 
 class Library:
-    """The functions, by their names without `ddp_`; those of COLLECTIVES with an `i` in front, too."""
+    """The functions, by their names without `ddp_`; those of COLLECTIVES also with an `i` in front."""
 
     def __init__(self):
         dll = load()

@@ -1,10 +1,11 @@
 """The ranks of a group find out where each of them is, by the store that torch hands in, and join.
 
-Each rank leaves a word that says which machine it is on. Rank 0 makes a table of the words, with a random name for
-the group, and leaves that for all. So the store is asked three times by each rank, and once for each rank by rank 0.
+Each rank stores a word that identifies its machine. Rank 0 makes a table of the words, with a random name for the
+group, and stores that for all. So each rank sends three requests to the store, and rank 0 one more for each rank.
 
-The first group of all the ranks that a ddprun has started is the job itself: ddprun sees then in which call each rank is,
-names the one that hangs, and hears who has lost a peer. It admits a process once: all other groups are beside the job.
+The first group of all the ranks that a ddprun has started is the job itself: then ddprun sees in which call each rank
+is, names the one that hangs, and learns which ranks have lost a peer. It admits a process once: all other groups are
+outside the job.
 """
 import ctypes
 import json
@@ -47,7 +48,7 @@ def node_word():
 
 
 class Job:
-    """What ddprun's environment says of this process, and whether it was in the job already."""
+    """This process's place in ddprun's environment, and whether it has joined the job already."""
 
     was_joined = False
 
@@ -68,8 +69,8 @@ def make_table(words):
 
 
 def exchange(store, rank, size):
-    """The table, from all ranks to all. A store may serve the same group again: its meetings are counted."""
-    number = store.add(f"ddp/{rank}/meetings", 1)
+    """The table, from all ranks to all. A store may serve the same group again: each rendezvous has a number."""
+    number = store.add(f"ddp/{rank}/rendezvous", 1)
     store.set(f"ddp/{number}/node/{rank}", json.dumps([Job.can_be(rank, size), node_word()]))
     if rank == 0:
         words = [json.loads(store.get(f"ddp/{number}/node/{other}")) for other in range(size)]
@@ -78,7 +79,7 @@ def exchange(store, rank, size):
 
 
 def address_of(store):
-    """Where the store itself is, behind its prefixes."""
+    """Where the store itself is, without its prefixes."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, TCPStore):
@@ -108,7 +109,7 @@ def place_in(table, rank, store):
 
 
 def join(store, rank, size, timeout):
-    """A handle of libddp for the group of `size` ranks that meet in `store`. All of them call this."""
+    """A handle of libddp for the group of `size` ranks that rendezvous through `store`. All of them call this."""
     table = exchange(store, rank, size) if size > 1 else json.loads(make_table([(False, "")]))
     timeout_ms = max(1, timeout // timedelta(milliseconds=1))
     handle = ctypes.c_void_p()

@@ -1,7 +1,7 @@
 """The process group: torch's calls, each as one or some of libddp's.
 
-A call without async_op is made by the calling thread, and is over when the method returns. Others go to libddp's
-thread of asynchronous calls, in the same order. The path of the first kind is kept short: 4 KiB take libddp two
+The calling thread makes a call without async_op, which is over when the method returns. libddp's thread of
+asynchronous calls makes all other calls, in the same order. The path of the first kind is kept short: 4 KiB take libddp two
 microseconds.
 """
 import atexit
@@ -50,7 +50,7 @@ def only(tensors, what):
 
 
 def is_async(opts):
-    return getattr(opts, "asyncOp", True)  # torch 2.1 does not say
+    return getattr(opts, "asyncOp", True)  # torch 2.1 does not have it
 
 
 class ProcessGroupDdp(dist.ProcessGroup):
@@ -73,7 +73,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         self.handle = meeting.join(store, rank, size, timeout)
         _alive.add(self)
 
-    # --- who it is --------------------------------------------------------------------------------
+    # --- identity ---------------------------------------------------------------------------------
 
     def getBackendName(self):
         return "ddp"
@@ -86,7 +86,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         return False
 
     def _set_group_name(self, name):
-        self._group_name = name  # older torches keep it in the back ends of C++, of which there are none
+        self._group_name = name  # older torches keep it in the back ends of C++, which do not exist here
         super()._set_group_name(name)
 
     @property
@@ -99,7 +99,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         self._completer.add(work)
 
     def sweep(self):
-        """Let go of what is done, and nobody has waited for."""
+        """Release the calls that are done and that the program has not waited for."""
         for work in list(self.pending):
             work.look()
 
@@ -397,7 +397,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
         """Leave the group. Collectives that were begun are waited for; messages are not. libddp is left by the thread
         that joined: where another drops the last reference, that is made up for later."""
         handle, self.handle = self.handle, None
-        if handle is None or os.getpid() != self._pid:  # a forked child is no rank
+        if handle is None or os.getpid() != self._pid:  # a forked child is not a rank
             return
         for work in list(self.pending):
             if work.is_message:
@@ -414,7 +414,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
     abort = shutdown
 
     def leave_at_exit(self):
-        """At the end of the process. What is still pending has the kernel tell the others."""
+        """At the end of the process. With calls pending the kernel closes the connections, which notifies the peers."""
         if not self.pending:
             self.shutdown()
 

@@ -1,7 +1,7 @@
-"""What a call returns: something to wait for, with a future for those who want one.
+"""What a call returns: something to wait for, with a future on request.
 
-A call of libddp that was begun has to be waited for once, by any thread. Whoever comes first does it: wait(),
-is_completed(), or, where somebody has asked for a future, the group's Completer.
+A call of libddp that was begun has to be waited for once, by any thread. The first of these does it: wait(),
+is_completed(), or, if the program has requested a future, the group's Completer.
 """
 import ctypes
 import queue
@@ -20,10 +20,10 @@ from .library import library
 
 NO_TIMEOUT = timedelta(0)  # torch's kNoTimeout
 POLL_S = 0.0005
-MANY = 256  # calls that were begun: perhaps nobody will wait for them
+MANY = 256  # calls that were begun: the program may never wait for them
 
 # Up to some 2.x, a Python object that a process group returned to C++ was dropped there, and what was left of it
-# waited for ever. Those get a work object of C++ around the future.
+# waited forever. Those get a work object of C++ around the future.
 KEEPS_PYTHON_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
 
@@ -63,7 +63,7 @@ class Pending(Work):
     results   tensors that it fills, which the future gives
     memory    what else it uses, kept until it is done
     finish    called once the call is done well, or None: it deals results out
-    lock      held by who is in libddp with it; of messages, of which one thread at a time may take care, the group's"""
+    lock      held by the thread that is in libddp with it; for messages, which one thread at a time may handle, the group's"""
 
     def __init__(self, group, what, request, results, memory, finish, lock=None):
         super().__init__()
@@ -87,7 +87,7 @@ class Pending(Work):
                 self._error = library.error(self._what, status)
             elif self._finish is not None:
                 deal_out(self._finish)
-        except Exception as error:  # for who waits, whichever thread this is
+        except Exception as error:  # for the waiting thread, whichever it is
             self._error = error
         finally:  # libddp has let go of the request; others take the call for done from here on
             self._request = self._finish = self._memory = None
@@ -107,7 +107,7 @@ class Pending(Work):
                 self._end(library.wait(self._request))
 
     def look(self):
-        """Without waiting. Says whether it is done."""
+        """Without waiting. Returns whether it is done."""
         if self._request is None:
             return True
         if not self._lock.acquire(blocking=False):
@@ -162,7 +162,7 @@ class Pending(Work):
             raise NotImplementedError(f"ddp: {self._what} has no future: call wait()")
         if self._future is None:
             self._raw = Future()
-            # A future that raises is one for C++, too, where an exception put into it is a value like others.
+            # Unlike a future with an exception as its value, one that raises also fails in C++.
             self._future = self._raw.then(self._value)
             self._group.complete_later(self)
         return self._future
