@@ -1,6 +1,6 @@
-/* env.c - from the variables of a starter to a struct env_who.
+/* env.c - from the variables of a launcher to a struct env_who.
  *
- * env_read() finds out which starter has set the variables, find_starter(), whose names a struct
+ * env_read() finds out which launcher has set the variables, find_starter(), whose names a struct
  * names lists. read_ranks() and read_places() read and check the numbers, name_job() makes the
  * names by which the ranks find each other. env_from_info() does the same for a place that a
  * program gives. */
@@ -49,7 +49,7 @@ int env_get_int(const char *name, int missing, int min, int max, int *ret, struc
     return get_int(&s, name, missing, min, max, ret, err);
 }
 
-struct names { /* of the variables that one starter sets; NULL: it has none for this */
+struct names { /* variables that one launcher sets; NULL: it has none for this */
     const char *starter;
     const char *rank, *size, *local_rank, *local_size, *node, *n_nodes;
 };
@@ -94,7 +94,7 @@ static const struct names by_srun = {
     .n_nodes = "SLURM_STEP_NUM_NODES",
 };
 
-/* --- which starter ---------------------------------------------------------------------------- */
+/* --- which launcher --------------------------------------------------------------------------- */
 
 static const struct names *find_starter(const struct source *s)
 {
@@ -169,8 +169,8 @@ static int read_local_size(const struct source *s, const struct names *n, struct
             "the environment: invalid value '%.100s' for %s: expected an entry for node %d",
             get_text(s, tasks_name), tasks_name, who->node_rank);
     }
-    /* By hand nobody counts the ranks of a node: those of a single node have their ranks as local
-     * ranks. */
+    /* Without a launcher nothing counts the ranks of a node: those of a single node have their
+     * ranks as local ranks. */
     if (who->local_rank != who->rank)
         return co_fail(err, -ENOEXEC,
                        "the environment: %s is %d but %s is %d: with more than one node, set %s to "
@@ -215,10 +215,10 @@ static int check_places(const struct names *n, const struct env_who *who, struct
     if (who->local_world_size < who->world_size)
         return check_nodes(n, who, local_size, err);
     if (who->n_nodes > 1)
-        return co_fail(
-            err, -ENOEXEC,
-            "the environment: %s is %d, but all %d ranks are said to be on this node (%s)",
-            n->n_nodes, who->n_nodes, who->world_size, local_size);
+        return co_fail(err, -ENOEXEC,
+                       "the environment: %s is %d, but all %d ranks are on this node according to "
+                       "the variables (%s)",
+                       n->n_nodes, who->n_nodes, who->world_size, local_size);
     if (who->local_rank != who->rank)
         return co_fail(
             err, -ENOEXEC,
@@ -253,7 +253,7 @@ static int read_places(const struct source *s, const struct names *n, struct env
     return code;
 }
 
-/* Somebody may have set RANK and WORLD_SIZE under mpirun, from mpirun's own variables. */
+/* A script may have set RANK and WORLD_SIZE under mpirun, from mpirun's own variables. */
 static int check_agreement(const struct source *s, const struct names *n, const struct env_who *who,
                            struct co_error *err)
 {
@@ -299,10 +299,10 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
         length =
             snprintf(who->job, sizeof who->job, "run %s %s:%s %u", or_empty(run_id),
                      or_empty(get_text(s, DDP_ENV_MASTER_ADDR)), or_empty(port), who->generation);
-    /* Who starts ddprun or torchrun gets a store for it; other starters serve none. */
+    /* ddprun and torchrun provide a store; other launchers serve none. */
     if (job != NULL || n == &by_open_mpi || n == &by_srun)
         memcpy(who->store_job, who->job, sizeof who->store_job);
-    /* Several nodes may be one machine, and must not meet there. */
+    /* Several nodes may be one machine, and must not rendezvous there. */
     if (length > 0 && (size_t)length < sizeof who->job && who->node_rank >= 0 &&
         who->local_world_size != who->world_size)
         length += snprintf(who->job + length, sizeof who->job - (size_t)length, " node %d",
@@ -317,7 +317,7 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
 int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error *err)
 {
     const struct source source = {get_fn, arg}, *s = &source;
-    struct env_who who = {.starter = "nobody",
+    struct env_who who = {.starter = "nothing",
                           .world_size = 1,
                           .local_world_size = 1,
                           .n_nodes = 1,
@@ -352,7 +352,7 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
     return 0;
 }
 
-/* --- where a program says that it is ---------------------------------------------------------- */
+/* --- the place that a program gives ----------------------------------------------------------- */
 
 enum { MOST_PORT = 65535 };
 

@@ -1,20 +1,20 @@
-/* env.h - who am I? Read from the environment that a starter left.
+/* env.h - which rank is this process? Read from the environment that a launcher left.
  *
- * Pure but for what is of this process: variables come through a function. Looked at in
- * this order, the first that fits decides:
+ * Pure, except for properties of this process: variables come through a function. Checked in this
+ * order, the first that fits decides:
  *   1. ddprun, torchrun     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
  *   2. Open MPI's mpirun    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
  *   3. hydra (MPICH, Intel) PMI_RANK, PMI_SIZE with MPI_LOCALRANKID, MPI_LOCALNRANKS
  *   4. srun                 SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, ... in a step
  *   5. by hand              RANK, WORLD_SIZE, perhaps LOCAL_RANK
  *   6. nothing              a world of 1
- * With RANK and WORLD_SIZE beside 2 or 3 both must say the same; srun's are not compared, since a
- * batch script leaves its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is
+ * With RANK and WORLD_SIZE in addition to 2 or 3 both must agree; srun's are not compared, since a
+ * batch script passes its own to everything that it starts. Half a set (RANK without WORLD_SIZE) is
  * an error.
  *
- * What is on one node is what the variables say, whatever machine it is: LOCAL_WORLD_SIZE less than
- * WORLD_SIZE means several nodes, told apart by GROUP_RANK (SLURM_NODEID, DDP_NODE_RANK). Without a
- * number the ranks of a machine are a node. */
+ * What is on one node follows from the variables, whatever machine it is: LOCAL_WORLD_SIZE less
+ * than WORLD_SIZE means several nodes, distinguished by GROUP_RANK (SLURM_NODEID, DDP_NODE_RANK).
+ * Without a number the ranks of a machine are a node. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_ENV_H
 #define DDP_WORKER_RUNTIME_JOIN_ENV_H
 
@@ -42,24 +42,24 @@ struct env_who {
         [ENV_JOB_BYTES]; /* a name that the ranks of this job share and other jobs do not have; ""
                                 if the environment has none */
     char store_host[ENV_HOST_BYTES]; /* where the job's store is, if that has moved since the start;
-                                        "": as the environment says */
+                                        "": as in the environment */
     uint16_t store_port;
-    bool is_named_once;            /* no other group has its name: its meetings need no numbers */
-    char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may serve others,
-                                      too; "" where each job has its own */
+    bool is_named_once;            /* no other group has its name: its rendezvous need no numbers */
+    char store_job[ENV_JOB_BYTES]; /* the same for all nodes, of a job whose store may also serve
+                                      others; "" if each job has its own */
 };
 
 /* returns   0; -ENOEXEC a variable is missing, no number, out of bounds, or contradicts another:
  *           the text names it */
 int env_read(env_get_fn *get, void *arg, struct env_who *ret, struct co_error *err);
 
-/* A place that a program gives, as variables would say it.
+/* A place that a program gives, as variables would express it.
  *
  * returns   0; -EINVAL a member is out of bounds, or contradicts another: the text names it */
 int env_from_info(const struct ddp_rank_info *info, struct env_who *ret, struct co_error *err);
 
-/* Where the job's store is: at the given host, if that is not "", else as MASTER_ADDR and
- * MASTER_PORT of this process say.
+/* Where the job's store is: at the given host, if that is not "", else as in MASTER_ADDR and
+ * MASTER_PORT of this process.
  *
  * ret_host   lent, as the given one or the variable
  * returns    1; 0 they are not both set; -ENOEXEC */

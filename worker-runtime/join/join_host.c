@@ -18,12 +18,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* Connections beyond one per rank: so many may be open and say nothing. */
+/* Connections beyond one per rank: so many may be open and silent. */
 enum { UNPROVEN_PEERS = 32 };
 
 struct peer {
     int sock;
-    int local_rank; /* -1: it has not said hello */
+    int local_rank; /* -1: it has not sent its hello */
 };
 
 struct join_host {
@@ -40,7 +40,8 @@ static int listen_at(const char *name, int *ret_sock, struct co_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strnlen(name, sizeof address.sun_path - 1);
-    memcpy(address.sun_path + 1, name, length); /* behind a NUL: an abstract name, gone with us */
+    memcpy(address.sun_path + 1, name, length); /* after a NUL: an abstract name, which vanishes
+                                                   with this process */
     co_autoclose_fd int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0)
         return co_fail(err, -errno, "cannot create a socket: %s", strerror(errno));
@@ -158,7 +159,7 @@ int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_erro
         if (h->watch[i].revents == 0)
             continue;
         struct peer *p = &h->peer[i];
-        struct co_error refusal; /* says why there is nothing more to read, too */
+        struct co_error refusal; /* also gives the reason when there is nothing more to read */
         int rc = broker_on_readable(h->broker, p->local_rank, p->sock, &p->local_rank, &refusal);
         if (rc < 0)
             h->refusal = refusal;

@@ -12,8 +12,9 @@ struct join_host; /* opaque */
 /* Listen on an abstract socket and make the control segment that is handed out there.
  *
  * name       of the socket, without the leading NUL
- * ret_sock   local rank 0's own end, owned by the caller: it speaks to the broker as all others do
- * returns    0; -EADDRINUSE somebody holds the name: try again, until the deadline; -errno */
+ * ret_sock   local rank 0's own end, owned by the caller: it uses the broker as all other ranks do
+ * returns    0; -EADDRINUSE another process holds the name: try again, until the deadline;
+ *            -errno */
 int join_host_create(const char *name, unsigned n_local, uint32_t generation,
                      struct join_host **ret, int *ret_sock, struct co_error *err);
 void join_host_destroy(struct join_host *h); /* NULL is fine */
@@ -24,7 +25,7 @@ void join_host_destroy(struct join_host *h); /* NULL is fine */
  * returns   0, -errno */
 int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_error *err);
 
-/* Whether that rank has said hello. */
+/* Whether that rank has sent its hello. */
 bool join_host_has_come(const struct join_host *h, unsigned local_rank);
 
 /* Why the last peer that was sent away was sent away; "" if none was. */

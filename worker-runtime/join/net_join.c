@@ -35,11 +35,12 @@ enum {
     CONNECT_LOOK_MS = 50,        /* between two looks at the abort word, at first */
     CONNECT_LOOK_MOST_MS = 2000, /* later: each attempt begins again, and a store may be far away */
     KEY_LOOK_MS = 1000,          /* the store's end is seen at once, its node's may not be */
-    VERDICT_MS = 2000,           /* who waits longer than rank 0 hears from it who is missing */
+    VERDICT_MS = 2000,           /* how much longer a node waits, so that rank 0 can report which
+                                    ranks are missing */
     MOST_RANKS = 1 << 20,
 };
 
-struct hail { /* what local rank 0 tells its node */
+struct hail { /* what local rank 0 sends to its node */
     int32_t code;
     struct net_address address;
     char text[CO_ERROR_TEXT_BYTES];
@@ -50,7 +51,7 @@ struct report { /* a node's, in the store: this, then a member for each rank */
     struct net_address seen_store; /* where this node sees the store */
 };
 
-struct table { /* of the job, in the store: this, then a member for each rank, in rank order */
+struct table { /* of the job; in the store: this, then a member for each rank, in rank order */
     uint32_t magic, world_size;
     int32_t code;
     uint8_t cookie[NET_COOKIE_BYTES];
@@ -120,7 +121,7 @@ static uint64_t look_again_ms(uint64_t deadline_ms, int look_ms)
     return soon_ms < deadline_ms ? soon_ms : deadline_ms;
 }
 
-/* The store is on another node as a rule: tell people that there is no path to it. */
+/* The store is usually on another node: report to users that there is no path to it. */
 static void tell_no_store(const char *why)
 {
     char own[HOST_NAME_MAX + 1] = "";
@@ -132,7 +133,7 @@ static void tell_no_store(const char *why)
     process_tell_wait(text.text);
 }
 
-/* The store of a generation that is over is closed, and nobody will ever listen there. */
+/* The store of a generation that is over is closed, and no process will ever listen there. */
 static int connect_store(struct joining *j, const char *host, uint16_t port, struct co_error *err)
 {
     const uint64_t begun_ms = co_now_ms();
@@ -201,7 +202,7 @@ static int choose_address(struct joining *j, struct net_address *ret, struct co_
     return 0;
 }
 
-/* Everybody gets what local rank 0 found: the address, or why there is none. */
+/* Every rank gets what local rank 0 found: the address, or why it has none. */
 static int agree_on_address(struct joining *j, struct co_error *err)
 {
     struct hail hail = {0};
@@ -356,7 +357,7 @@ static int collect_reports(struct joining *j, struct co_error *err)
     return 0;
 }
 
-/* On rank 0's node: for everybody, also why there is no table. */
+/* On rank 0's node: for every rank; also if there is no table, with the reason. */
 static int put_table(struct joining *j, struct co_error *err)
 {
     struct table t = {.magic = JOIN_MAGIC, .world_size = (uint32_t)j->who->world_size};
@@ -379,9 +380,9 @@ static int put_table(struct joining *j, struct co_error *err)
 }
 
 /* Local rank 0. Each node puts its report first, also that of rank 0, whose local rank 0 then
- * collects all reports and puts the table, or the reason why there is none. All nodes, this one
- * too, read the table from the store: there is one answer for all. Nodes wait longer for it than
- * rank 0 waits for reports, so that they hear which ranks are missing. */
+ * collects all reports and puts the table, or the reason why it could not be made. All nodes,
+ * including this one, read the table from the store: there is one answer for all. Nodes wait longer
+ * for it than rank 0 waits for reports, so that they learn which ranks are missing. */
 static int get_table(struct joining *j, struct table *ret, struct co_error *err)
 {
     char key[KEY_BYTES];

@@ -1,9 +1,9 @@
 /* net_join.h - the ranks of a job on several nodes find each other.
  *
- * Local rank 0 of each node hands what its ranks say of themselves to the job's store (MASTER_ADDR,
+ * Local rank 0 of each node puts the reports of its ranks into the job's store (MASTER_ADDR,
  * MASTER_PORT); rank 0's node makes a table of all, with a random cookie, and puts that there for
- * everybody. So the store is asked a few times per node, whatever the number of ranks. Where the
- * job's starter speaks PMI instead, rank 0 serves the store (pmi_meet.h). Addresses
+ * every rank. So the store is asked a few times per node, whatever the number of ranks. If the
+ * job's launcher speaks PMI instead, rank 0 serves the store (pmi_meet.h). Addresses
  * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 #define DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
@@ -27,12 +27,13 @@ struct net_join_opts {
     struct backend *local;     /* NULL: alone on the node */
     const struct control
         *control;    /* the node's: its abort word ends the waiting; NULL: nothing does */
-    unsigned number; /* of this meeting among those that the processes of this generation have: the
-                        same on all */
+    unsigned number; /* number of this rendezvous among those of the processes of this generation:
+                        the same on all */
 };
 
-/* returns   0; -ECONNRESET the abort word is set; -ENOEXEC the variables contradict each other or
- *           the other nodes'; -ETIMEDOUT the text names who is missing; -ENOMEM, -EIO, -errno */
+/* returns   0; -ECONNRESET the abort word is set; -ENOEXEC the variables are inconsistent, or
+ *           differ from those of other nodes; -ETIMEDOUT the text names the ranks that are missing;
+ *           -ENOMEM, -EIO, -errno */
 int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
              struct co_error *err);
 void net_join_destroy(struct net_join *j); /* NULL is fine */

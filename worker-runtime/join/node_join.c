@@ -36,7 +36,7 @@ enum {
     HERE = 1, /* control_line.arrived of a rank that has everything */
 };
 _Static_assert(TRANSPORT_SHM_MAILBOX_BYTES + sizeof(struct cpus_mask) <= CONTROL_MAILBOX_BYTES,
-               "the mask lies behind what the transport uses of a mailbox");
+               "the mask lies after what the transport uses of a mailbox");
 
 struct joiner {
     const struct node_join_opts *opts;
@@ -48,12 +48,13 @@ struct joiner {
     bool joined;
     unsigned local_rank, n_local; /* in the generation, once it is known */
     uint32_t generation;          /* that it has joined, as the broker counts */
-    unsigned next;                /* the peer whose segment is asked for; n_local: all are here */
+    unsigned next;                /* the peer whose segment is requested; n_local: all have
+                                     joined */
     char socket_name[NODE_JOIN_NAME_BYTES];
     struct co_error trouble; /* the last thing that went wrong and was tried again */
 };
 
-/* --- telling why ------------------------------------------------------------------------------ */
+/* --- reasons ---------------------------------------------------------------------------------- */
 
 static bool has_come(const struct joiner *j, unsigned rank)
 {
@@ -83,7 +84,7 @@ static int fail_late(struct joiner *j, struct co_error *err)
     char hint[160] = "";
     if (j->opts->hint[0] != '\0')
         snprintf(hint, sizeof hint, " (%s)", j->opts->hint);
-    if (j->node->control == NULL && j->host == NULL) /* who else came is not known */
+    if (j->node->control == NULL && j->host == NULL) /* it is not known which ranks are missing */
         return co_fail(err, -ETIMEDOUT, "%s%s%s%s", late_for(j), trouble[0] != '\0' ? ": " : "",
                        trouble, hint);
     for (unsigned r = 0; r < j->n_local; r++) {
@@ -145,7 +146,7 @@ static int check_peers(struct joiner *j, struct co_error *err)
 
 void node_join_name(const char *job, unsigned uid, char name[NODE_JOIN_NAME_BYTES])
 {
-    /* what is cut off below counts, too */
+    /* what is cut off below also counts */
     const uint64_t hash = co_hash_bytes(CO_HASH_START, job, strlen(job));
     int n = snprintf(name, NODE_JOIN_NAME_BYTES, "ddp-%u-%016llx-%.60s", uid,
                      (unsigned long long)hash, job);
@@ -221,8 +222,8 @@ static void close_sock(struct joiner *j)
     j->sock = -1;
 }
 
-/* Open the way to the broker and say hello. Without ddprun that takes until local rank 0 is there,
- * and until a job of the same name has gone. */
+/* Open the connection to the broker and send the hello. Without ddprun that takes until local rank
+ * 0 is there, and until a job of the same name has gone. */
 static int reach_broker(struct joiner *j, struct co_error *err)
 {
     if (!j->owns_sock) {
@@ -309,7 +310,7 @@ static int on_control(struct joiner *j, const struct node_message *m, int fd, st
         return code;
     j->node->control = c;
     j->node->generation = c->generation;
-    madvise(c, c->bytes, MADV_DONTFORK); /* a child is no rank */
+    madvise(c, c->bytes, MADV_DONTFORK); /* a child is not a rank */
     madvise(c, c->bytes, MADV_DONTDUMP);
     code = note_generation(j, m, err);
     if (code != 0)
@@ -421,19 +422,19 @@ static int get_everything(struct joiner *j, struct co_error *err)
 
 /* --- all together ----------------------------------------------------------------------------- */
 
-struct introduction { /* what ranks tell each other at joining, behind their mailboxes */
+struct introduction { /* what ranks exchange when they join, after their mailboxes */
     struct cpus_mask cpus;
     uint64_t terms;
 };
 _Static_assert(TRANSPORT_SHM_MAILBOX_BYTES + sizeof(struct introduction) <= CONTROL_MAILBOX_BYTES,
-               "there is room for it");
+               "there is space for it");
 
 static struct introduction *introduction_of(struct control *c, unsigned rank)
 {
     return (struct introduction *)(control_mailbox(c, rank) + TRANSPORT_SHM_MAILBOX_BYTES);
 }
 
-/* All have come. All of them notice, and none goes on. */
+/* All have come. If terms differ all of them notice, and none continues. */
 static int check_terms(const struct joiner *j, struct co_error *err)
 {
     struct control *c = j->node->control;
@@ -446,7 +447,7 @@ static int check_terms(const struct joiner *j, struct co_error *err)
     return 0;
 }
 
-/* Say that this rank has everything, and wait until all others do. */
+/* Report that this rank has everything, and wait until its peers have. */
 static int meet_all(struct joiner *j, struct co_error *err)
 {
     struct control *c = j->node->control;
@@ -455,7 +456,7 @@ static int meet_all(struct joiner *j, struct co_error *err)
     own->terms = j->opts->terms;
     control_arrive(&c->line[j->local_rank], HERE);
     if (j->host == NULL)
-        close_sock(j); /* tells the host */
+        close_sock(j); /* notifies the host */
     for (unsigned r = 0; r < c->n_local;) {
         uint32_t arrived = atomic_load(&c->line[r].arrived);
         if (arrived >= HERE) {

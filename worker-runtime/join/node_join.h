@@ -6,9 +6,9 @@
  *   without          local rank 0 makes the control segment and runs the broker on an abstract
  *                    socket, whose name is made of the uid and the job's name, for as long as
  *                    joining takes; the others try to connect until it is there. Only processes of
- *                    the same uid are listened to and believed.
- * Both ends of joining are seen by all: a rank has come once it says hello, and all are here once
- * each of them has mapped everything. */
+ *                    the same uid are accepted.
+ * Both ends of joining are visible to all: a rank has come once it has sent its hello, and all have
+ * joined once each of them has mapped everything. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_NODE_JOIN_H
 #define DDP_WORKER_RUNTIME_JOIN_NODE_JOIN_H
 
@@ -27,7 +27,7 @@ struct node_join_opts {
     uint32_t generation;
     int node_fd;      /* DDP_NODE_FD; -1: none */
     const char *job;  /* where node_fd is -1: what the ranks of this job share */
-    const char *hint; /* put behind the message of a timeout; "" for none */
+    const char *hint; /* appended to the message of a timeout; "" for none */
     uint64_t terms;   /* a digest of what ranks must have alike, and what it is, for messages */
     const char *terms_name;
     uint64_t deadline_ms;
@@ -38,8 +38,8 @@ struct node_join_opts {
 struct node_again {
     uint32_t wanted; /* in: the generation to join, or a later one; 0: whatever there is */
     uint32_t joined; /* out, also of a failure: the one that was joined, or tried */
-    bool may_follow; /* out: ddprun has said that there may be another */
-    /* out: where this rank is in it, and where its store is; n_local 0: as the environment says */
+    bool may_follow; /* out: ddprun has announced that there may be another */
+    /* out: where this rank is in it, and where its store is; n_local 0: as in the environment */
     unsigned local_rank, n_local;
     struct node_place place;
     char store_host[NODE_SOCKET_TEXT_MAX];
@@ -59,7 +59,8 @@ struct node { /* what came of it */
 /* Join. On return this thread holds the rank's robust mutex.
  *
  * own       this rank's user segment; outlives the node
- * returns   0; -ETIMEDOUT the text names who did not come; -ECONNRESET somebody died meanwhile;
+ * returns   0; -ETIMEDOUT the text names the ranks that did not come; -ECONNRESET a rank died
+ *           meanwhile;
  *           -ENOEXEC another rank has other terms;
  *           -ECANCELED no other generation follows the one before `again->wanted`;
  *           -EACCES the socket belongs to another user; -EEXIST this rank has joined already;

@@ -1,8 +1,8 @@
-/* pmi_meet.c - rank 0 serves a store, and says by PMI where.
+/* pmi_meet.c - rank 0 serves a store, and publishes its address by PMI.
  *
- * pmi_meet() runs on all ranks: rank 0 opens a store and puts its place into the key-value space
- * of PMI, tell_meeting(); after a barrier each rank reads it, hear_meeting(). pmi_meet_connect()
- * tries the addresses one after the other. */
+ * pmi_meet() runs on all ranks: rank 0 opens a store and puts its addresses into the key-value
+ * space of PMI, tell_meeting(); after a barrier each rank reads it, hear_meeting().
+ * pmi_meet_connect() tries the addresses one after the other. */
 #include "pmi_meet.h"
 
 #include "common/clock.h"
@@ -136,7 +136,7 @@ static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
                                m->addresses[i]);
 }
 
-/* --- what rank 0 has told --------------------------------------------------------------------- */
+/* --- what rank 0 has published ---------------------------------------------------------------- */
 
 static bool read_meeting(char *text, struct meeting *m)
 {

@@ -1,9 +1,9 @@
-/* pmi_meet.h - where the job's store is, of a job whose starter speaks PMI-1 and says nothing of a
+/* pmi_meet.h - where the job's store is, for a job whose launcher speaks PMI-1 and provides no
  * store: mpiexec.hydra, srun --mpi=pmi2.
  *
- * Rank 0 serves one (store_host.h) and tells the others by PMI at what addresses, and the word that
- * opens it. So nobody has to choose a host or a port, and no other job can get in. Once in the life
- * of a process; the store is there as long as rank 0's process. */
+ * Rank 0 serves one (store_host.h) and publishes its addresses by PMI, and the word that opens it.
+ * So the user need not choose a host or a port, and no other job can get in. Once in the life of a
+ * process; the store exists as long as rank 0's process. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_PMI_MEET_H
 #define DDP_WORKER_RUNTIME_JOIN_PMI_MEET_H
 
@@ -14,7 +14,7 @@ struct co_error;
 struct env_who;
 struct store_client;
 
-/* Does PMI say it? Not where MASTER_ADDR and MASTER_PORT do, nor without a PMI_FD. */
+/* Does PMI provide it? Not if MASTER_ADDR and MASTER_PORT do, nor without a PMI_FD. */
 bool pmi_meet_is_for(const struct env_who *who);
 
 /* Every rank of the job at the same time; later calls do nothing.

@@ -61,8 +61,8 @@ int standby_wait(struct co_error *err)
         code = process_user_segment((unsigned)n_local, &segment, err);
     if (code != 0)
         return code;
-    /* What a rank has written is written here, too: the pages are there when they are needed.
-     * Without memory for it nothing is lost but time. */
+    /* What a rank has written is also written here: the pages are there when they are needed.
+     * Without memory for it only time is lost. */
     user_segment_touch(segment, (uint64_t)bytes);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return hear_place((int)fd, err);

@@ -5,12 +5,12 @@
 
 struct co_error;
 
-/* If this process is one: make its memory ready, wait until ddprun says whose place it takes, and
- * put RANK, LOCAL_RANK and ROLE_RANK into the environment, as if it had been started as that one.
+/* If this process is one: make its memory ready, wait until ddprun sends whose place it takes, and
+ * put RANK, LOCAL_RANK and ROLE_RANK into the environment, as if it had been started as that rank.
  * Waits as long as the job lasts; a signal that ends processes ends it.
  *
  * returns   0, also of a process that is a rank; -ECANCELED the job is over and did not need it;
- *           -ENOEXEC the environment, or what ddprun said, cannot be; -ENOMEM, -errno */
+ *           -ENOEXEC the environment, or ddprun's message, is invalid; -ENOMEM, -errno */
 int standby_wait(struct co_error *err);
 
 #endif

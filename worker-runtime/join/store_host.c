@@ -1,9 +1,9 @@
 /* store_host.c - the thread that serves a store to the ranks of a job.
  *
  * serve_guests() polls the listener and all guests. serve_ready() reads from the guests that have
- * sent something, then sends to all that are owed something: a request of one guest may complete
- * an answer to another. A guest says the word first, take_word(); what follows goes to its
- * session, run_session(). */
+ * sent something, then sends to all that are owed something: a request of one guest may complete an
+ * answer to another. A guest sends the word first, take_word(); what follows goes to its session,
+ * run_session(). */
 #include "store_host.h"
 
 #include "common/buf.h"
@@ -25,7 +25,8 @@
 #include <unistd.h>
 
 enum {
-    UNPROVEN_PEERS = 32, /* who has not said the word; of more, the one that came first goes */
+    UNPROVEN_PEERS = 32, /* guests that have not sent the word; with more, the earliest is
+                            dropped */
     READ_BYTES = 64 << 10,
     MAX_KEY_BYTES = 64 << 10,
     GUEST_MS = 60000, /* a guest whose machine is silent for so long is gone */
@@ -35,7 +36,7 @@ enum {
 struct guest {
     struct session session; /* first */
     int fd;
-    bool is_known; /* it has said the word */
+    bool is_known; /* it has sent the word */
     struct co_buf in;
     bool is_choked; /* what it asked waits until it has read some answers */
 };
@@ -95,8 +96,8 @@ static void accept_guest(struct store_host *h)
 
 /* --- what they ask ---------------------------------------------------------------------------- */
 
-/* All of it, and in the same time wherever they differ: neither an early answer nor a clock may say
- * how much of a guess is right. */
+/* All of it, and in the same time wherever they differ: neither an early answer nor a clock may
+ * reveal how much of a guess is right. */
 static bool is_the_word(const uint8_t *word, const uint8_t *guess)
 {
     uint8_t differs = 0;
@@ -185,7 +186,7 @@ static void serve_ready(struct store_host *h)
 {
     const size_t n = h->n_guests;
     const bool is_asked = h->polls[n].revents != 0;
-    for (size_t i = n; i-- > 0;) /* from the end: those behind a dropped one move up */
+    for (size_t i = n; i-- > 0;) /* from the end: those after a dropped one move up */
         if ((h->polls[i].revents & (POLLIN | POLLERR | POLLHUP)) != 0 &&
             !receive_bytes(h, h->guests[i]))
             drop_guest(h, i);

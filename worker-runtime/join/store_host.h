@@ -1,8 +1,8 @@
-/* store_host.h - a store that a rank serves to the others of its job, from a thread of its own:
- * where nobody else serves one (pmi_meet.h).
+/* store_host.h - a store that a rank serves to the peers in its job, from a thread of its own, if
+ * the launcher provides none (pmi_meet.h).
  *
- * The same keys and bytes as of ddprun's (store.h, session.h), behind a word that only
- * the job's ranks know: who does not begin with it is not answered. */
+ * The same keys and bytes as of ddprun's (store.h, session.h), protected by a word that only
+ * the job's ranks know: a connection that does not begin with it gets no answer. */
 #ifndef DDP_WORKER_RUNTIME_JOIN_STORE_HOST_H
 #define DDP_WORKER_RUNTIME_JOIN_STORE_HOST_H
 
@@ -24,7 +24,7 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
                     unsigned n_clients, struct store_host **ret, uint16_t *ret_port,
                     struct co_error *err);
 
-/* Everybody is cut off. NULL is fine. */
+/* All guests are cut off. NULL is fine. */
 void store_host_close(struct store_host *h);
 
 #endif

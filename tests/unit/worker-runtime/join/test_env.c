@@ -44,7 +44,7 @@ static const struct {
     int node_fd, pmi_fd;
     const char *job;
 } good[] = {
-    {"nothing", ENV("HOME=/root"), "nobody", 0, 1, 0, -1, -1, ""},
+    {"nothing", ENV("HOME=/root"), "nothing", 0, 1, 0, -1, -1, ""},
     {"torchrun", ENV(TORCHRUN), "ddprun or torchrun", 3, 4, 2, -1, -1, "run job7 node1:29500 2"},
     {"ddprun", ENV(TORCHRUN, "DDP_NODE_FD=9", "DDP_GENERATION=5"), "ddprun or torchrun", 3, 4, 5, 9,
      -1, "run job7 node1:29500 5"},
@@ -65,10 +65,10 @@ static const struct {
     {"RANK set from mpirun's", ENV(OPEN_MPI, "RANK=1", "WORLD_SIZE=2"), "Open MPI", 1, 2, 0, -1, -1,
      "pmix 1245511681"},
     {"a batch script, no step", ENV("SLURM_JOB_ID=812", "SLURM_PROCID=0", "SLURM_NTASKS=8"),
-     "nobody", 0, 1, 0, -1, -1, ""},
+     "nothing", 0, 1, 0, -1, -1, ""},
     {"by hand in a batch script", ENV("RANK=1", "WORLD_SIZE=2", SRUN), "by hand", 1, 2, 0, -1, -1,
      ""},
-    {"empty variables are not set", ENV("RANK=", "WORLD_SIZE=", "DDP_NODE_FD="), "nobody", 0, 1, 0,
+    {"empty variables are not set", ENV("RANK=", "WORLD_SIZE=", "DDP_NODE_FD="), "nothing", 0, 1, 0,
      -1, -1, ""},
 };
 
