@@ -1,15 +1,15 @@
-/* average.c - averages of gradients, on a stream of the plug-in's own: what a backward pass goes on
- * beside.
+/* average.c - averages of gradients, on a stream of the plug-in's own, while the backward pass
+ * continues.
  *
  * That stream follows the program's at each bucket, by an event: what was put there before the
- * bucket was said to be complete has written it. The way back is a wait of the host: a step ends
- * with one anyhow, since all ranks agree that it counts. In a graph it is an event, too
+ * bucket was reported complete has written it. In the other direction the host waits: a step ends
+ * with a wait anyhow, since all ranks agree that it counts. In a graph it is also an event
  * (average_join()).
  *
- * A bucket is a kernel that packs it, NCCL's, and a kernel that unpacks it. The outer two are there
- * only where there is something to do: another type on the wire, a factor that NCCL does not
- * multiply by itself, or somebody asks whether all is finite; or a hook, in the place of NCCL's,
- * wants all of the bucket side by side. */
+ * A bucket is a kernel that packs it, NCCL's, and a kernel that unpacks it. The outer two exist
+ * only if there is something to do: another type on the wire, a factor that NCCL does not multiply
+ * by itself, or a check whether all is finite; or a hook, instead of NCCL's kernel, wants all of
+ * the bucket side by side. */
 #include "device.h"
 
 #include "common/clock.h"
@@ -49,8 +49,8 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 
 /* --- what NCCL multiplies by itself ----------------------------------------------------------- */
 
-/* Its pre-multiplied sum costs nothing where values travel as they are. Of 16-bit types it rounds
- * the factor to 16 bits, too, which for 1/3 is an error of a thousandth in each step: there a
+/* Its pre-multiplied sum costs nothing if values travel as they are. For 16-bit types it also
+ * rounds the factor to 16 bits, which for 1/3 is an error of a thousandth in each step: there a
  * kernel multiplies, by a float32. */
 static bool is_multiplied_by_nccl(const struct device_average *a)
 {
@@ -90,7 +90,7 @@ static int run_kernel(const struct device_group *g, const struct device_average 
 }
 
 /* Nothing where there is nothing to do.
- * found   of a->found_inf, where to say what is not finite */
+ * found   of a->found_inf, where to record what is not finite */
 static int pack_or_unpack(const struct device_group *g, const struct device_average *a,
                           enum kernel which, double factor, int found, struct co_error *err)
 {
@@ -133,7 +133,7 @@ static int bucket_reduce(struct device_group *g, const struct device_average *a,
                          struct co_error *err)
 {
     pthread_mutex_lock(&g->device->mutex);
-    /* of one that was broken meanwhile who waits hears why */
+    /* if it was broken meanwhile, the waiting call gets the reason */
     const ncclResult_t result = g->is_broken ? ncclInProgress : reduce_all(g, a);
     pthread_mutex_unlock(&g->device->mutex);
     return call_settle(g, result, what, err);
@@ -206,14 +206,15 @@ bool average_drain(struct device_group *g)
     return !is_late;
 }
 
-/* A graph that was launched has kernels behind those of the communicator, as the stream of averages
- * has. Of a stream that captures nothing runs, and nothing may be asked. */
+/* A graph that was launched has kernels after those of the communicator, as the stream of averages
+ * has. While a stream captures nothing runs on it,
+ * and it must not be queried. */
 bool average_drain_behind(struct device_group *g, void *stream)
 {
     struct co_error err;
     bool is_capturing;
     if (device_check(g->device, &err) != 0)
-        return false; /* what could not be ended may stand there for ever */
+        return false; /* what could not be ended may stay there forever */
     if (call_is_capturing(g->device, stream, &is_capturing, &err) == 0 && !is_capturing)
         stream_follow(g, stream); /* where CUDA has failed nothing runs any more */
     return average_drain(g);

@@ -1,15 +1,16 @@
 /* bucket.c - memory for gradients, and which of it a communicator knows.
  *
- * NCCL copies what it is given into buffers of its own, unless the memory is its own, too
+ * NCCL copies what it is given into buffers of its own, unless the memory also comes from NCCL
  * (ncclMemAlloc()), and was registered with the communicator: then peers, switches and networks
  * reach it where it lies. A registration ends before its memory does, and before a communicator is
  * finalized, or kept.
- * One that is aborted drops what it knows by itself, behind the end of its kernels: to ask for it
- * before would be to wait for kernels that only the abort ends.
+ * A communicator that is aborted drops its registrations by itself, after the end of its kernels:
+ * to request it before would be to wait for kernels that only the abort ends.
  *
- * Both calls may take their time, in the driver, or with a peer's proxy that does not answer: they
- * are made beside the device's mutex, by a hand, and counted (n_calls), so that nobody frees the
- * communicator beneath them, and who wants to break it does not wait for them. */
+ * Both calls may take their time, in the driver, or with a peer's proxy that does not answer: a
+ * helper call makes them without the device's mutex, and they are counted (n_calls), so that no
+ * other thread frees the communicator during them, and a thread that breaks it does not wait for
+ * them. */
 #include "device.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ struct bucket_mark { /* a block that a communicator knows */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* What NCCL cannot give CUDA may have: then NCCL's copies go on to cost what they cost. */
+/* CUDA may provide what NCCL cannot: then NCCL still makes its copies. */
 static cudaError_t get_memory(struct bucket_block *b, bool for_nccl)
 {
     struct co_error why;
@@ -150,17 +151,17 @@ static int make_unknown(const void *arg)
     return ncclCommDeregister(c->comm, c->mark->handle);
 }
 
-/* Of a group of which n_calls was counted. Behind it the group is another's again: not to be
- * touched.
+/* For a group of which n_calls was counted. After that the group belongs to another thread again:
+ * not to be touched.
  *
- * returns   0; -ENOMEM nothing was done; -ETIMEDOUT it goes on, with what c points to */
+ * returns   0; -ENOMEM nothing was done; -ETIMEDOUT it continues, with what c points to */
 static int run_call(struct device_group *g, int (*work)(const void *arg), const struct telling *c,
                     int *ret_result)
 {
     const int code = helper_call_run(g->device->index, work, c, sizeof *c,
                                      g->device->abort_timeout_ms, ret_result);
     if (code == -ETIMEDOUT)
-        g->is_out = true; /* first: who waits for n_calls looks at it then */
+        g->is_out = true; /* first: a thread that waits for n_calls looks at it then */
     atomic_fetch_sub(&g->n_calls, 1);
     return code;
 }
@@ -202,7 +203,7 @@ static bool forget_all(struct bucket_mark *list)
     return has_all;
 }
 
-/* Behind the call: what it came to.
+/* After the call: its result.
  * returns   0; -ENOTSUP */
 static int check_known(const struct device_group *g, int code, int result,
                        const struct bucket_mark *m, struct co_error *err)
@@ -251,7 +252,7 @@ static int block_mark(struct device_group *g, const struct telling *c, struct co
     return code;
 }
 
-/* With the mutex held: whether there is anything to be told, and what.
+/* With the mutex held: whether there is memory to register, and which.
  * returns   0, and c->comm is NULL if NCCL knows it; -ENOTSUP; -errno of a broken group */
 static int mark_prepare(struct device_group *g, const void *at, struct telling *c,
                         struct co_error *err)

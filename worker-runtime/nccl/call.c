@@ -131,7 +131,7 @@ static ncclResult_t make_call(const struct work *c)
 
 /* --- what stays on this rank ------------------------------------------------------------------ */
 
-/* A block of this rank for itself is copied by the stream: of a gather, a scatter, an
+/* The stream copies the block that this rank has for itself: in a gather, a scatter, an
  * all_to_all. */
 static cudaError_t copy_own(struct work *c)
 {
@@ -177,7 +177,7 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
         return 0;
     const cudaError_t result = cudaPointerGetAttributes(&a, p);
     if (result != cudaSuccess)
-        cudaGetLastError(); /* said below */
+        cudaGetLastError(); /* reported below */
     if (result != cudaSuccess || a.type == cudaMemoryTypeUnregistered)
         return co_fail(err, -EINVAL,
                        "%s (%p) is not GPU memory and not known to CUDA: pass GPU memory to calls "
@@ -257,9 +257,9 @@ static int work_run(struct work *c, const char *name, struct co_error *err)
         cuda = side_stream_begin(&g->detour, stream, &c->stream);
     if (cuda != cudaSuccess)
         return call_settle_cuda(g, cuda, name, err);
-    /* nobody ends a communicator while a call is made on it */
+    /* no thread ends a communicator while a call is made on it */
     pthread_mutex_lock(&g->device->mutex);
-    /* of one that was broken meanwhile: who waits hears why */
+    /* if it was broken meanwhile: the waiting call gets the reason */
     c->comm = g->comm;
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
     pthread_mutex_unlock(&g->device->mutex);

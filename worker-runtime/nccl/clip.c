@@ -1,5 +1,5 @@
 /* clip.c - the norm of gradients, and what they are scaled by: three kernels on the program's
- * stream. The factor stays on the device, so that nobody need wait for it. */
+ * stream. The factor stays on the device, so that no wait for it is needed. */
 #include "device.h"
 
 #include <ddp/model.h>
@@ -9,7 +9,7 @@ _Static_assert(DEVICE_CLIP_BYTES >= sizeof(double) * (KERNEL_CLIP_BLOCKS + 2),
                "parts, two results");
 _Static_assert(sizeof(struct kernel_clip) <= 4096, "what a kernel may be given");
 
-/* Who waits for the norm waits for the stream, which cannot be done while it captures. */
+/* To wait for the norm is to wait for the stream, which cannot be done while it captures. */
 static int check_capture(struct device *d, const struct device_clip *c, struct co_error *err)
 {
     bool is_capturing = false;

@@ -138,8 +138,8 @@ static int group_make(struct device_group **g, const struct begin *b, size_t byt
     return code;
 }
 
-/* Put another in the place of the one that is kept. By any thread: groups are closed by whoever
- * used them, and describe() looks.
+/* Replace the one that is kept. By any thread: groups are closed by the thread that used them, and
+ * describe() looks.
  *
  * g         taken over; NULL: none is kept from now on
  * returns   what was kept, handed over; NULL */
@@ -161,8 +161,8 @@ static void drop_old(struct device_group *old)
     group_drop(old);
 }
 
-/* A new one of the ids, or one that `from` is shrunk to: what this rank said that it has kept, or
- * NULL, if it has gone since.
+/* A new one of the ids, or one that `from` is shrunk to: what this rank reported that it has kept,
+ * or NULL, if it has gone since.
  * returns   0; as device_break(), and *g is gone */
 static int make_of(struct device_group **g, struct device_group *from,
                    const struct device_make *how, struct co_error *err)
@@ -247,7 +247,7 @@ static int let_go(const void *arg)
     return bucket_drop_marks(e->marks, e->group->comm);
 }
 
-/* What cannot be deregistered is no reason not to go on. */
+/* What cannot be deregistered is not a reason to stop. */
 static int nccl_finish(const void *arg)
 {
     const struct ending *e = arg;
@@ -265,7 +265,7 @@ static int nccl_destroy(const void *arg)
 static enum comm_event by_hand(struct device_group *g, int (*work)(const void *arg))
 {
     int result = ncclSuccess, code = -ETIMEDOUT;
-    const struct ending e = {g, bucket_take_marks(g)}; /* without them nobody begins a call */
+    const struct ending e = {g, bucket_take_marks(g)}; /* without them no thread begins a call */
     device_wait_unused(g, co_deadline_ms(g->device->abort_timeout_ms));
     if (!g->is_out)
         code = helper_call_run(g->device->index, work, &e, sizeof e, g->device->abort_timeout_ms,
@@ -311,7 +311,7 @@ void comm_close(struct device_group *g)
     if (g->life.state == COMM_READY)
         end_well(g);
     const bool is_idle = g->is_out || g->life.state == COMM_STUCK || average_drain(g);
-    /* also where it is aborted then: what NCCL drops by itself it drops behind its own end */
+    /* also if it is aborted then: NCCL drops its own registrations after its own end */
     if (g->life.state == COMM_REVOKED && is_idle && by_hand(g, let_go) == COMM_DONE &&
         g->may_be_kept) {
         drop_old(swap_kept(g->device, g));

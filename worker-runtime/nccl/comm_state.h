@@ -1,8 +1,8 @@
 /* comm_state.h - the life of one communicator: which call of NCCL comes next, and what its failure
  * leads to.
  *
- * Pure: no NCCL, no clock. Who holds the communicator feeds events in, and does what the answer
- * says; the end of that is the next event. docs/design/nccl.md has the table in words,
+ * Pure: no NCCL, no clock. The owner of the communicator feeds events in, and does what the answer
+ * requests; the end of that is the next event. docs/design/nccl.md has the table in words,
  * docs/design/nccl.dot its drawing.
  *
  * Words:
@@ -24,7 +24,7 @@ struct co_machine;
     X(REVOKING, "its kernels are being ended")                                                     \
     X(REVOKED, "nothing runs on it; it may be shrunk")                                             \
     X(ABORTING, "it is being freed, whatever it does")                                             \
-    X(GONE, "there is none any more")                                                              \
+    X(GONE, "it does not exist any more")                                                          \
     X(STUCK, "it cannot be freed; the process is lost to its device")
 
 enum comm_state {
@@ -39,7 +39,7 @@ enum comm_event {
     COMM_DONE,   /* what was begun is done */
     COMM_FAILED, /* NCCL or CUDA reported an error */
     COMM_LATE,   /* what was begun did not end in its time */
-    COMM_BROKEN, /* the job is broken: a rank died, say */
+    COMM_BROKEN, /* the job is broken: for example, a rank died */
     COMM_CLOSE,  /* its group is given back */
     COMM_N_EVENTS
 };
@@ -53,7 +53,7 @@ struct comm_life {
 
 /* Take one step.
  *
- * returns   what is to be done now. Nothing, too, where the event means nothing in that state */
+ * returns   what is to be done now. Also nothing, if the event means nothing in that state */
 enum comm_action comm_state_step(struct comm_life *l, enum comm_event e);
 
 /* The table, for its drawing and its tests. */

@@ -1,9 +1,9 @@
 /* device.c - the process's device, and the end of its communicators.
  *
- * device_break() is where every failure ends. It finds out which cause the job knows, or tells its
- * own (job_tell()); then, with the mutex held, break_all() marks all communicators broken and ends
- * their kernels together: revoke_those() where NCCL can revoke, abort_those() else. comm_state.c
- * has the states, life_step() takes a step and notes what cannot be ended. */
+ * device_break() is where every failure ends. It finds out which cause the job knows, or reports
+ * its own (job_tell()); then, with the mutex held, break_all() marks all communicators broken and
+ * ends their kernels together: revoke_those() where NCCL can revoke, abort_those() else.
+ * comm_state.c has the states, life_step() takes a step and notes what cannot be ended. */
 #include "device.h"
 
 #include "common/clock.h"
@@ -23,7 +23,7 @@ static int gpu_find(const struct device_opts *opts, int *ret, struct co_error *e
     int n = 0;
     const cudaError_t result = cudaGetDeviceCount(&n);
     if (result != cudaSuccess)
-        cudaGetLastError(); /* said below */
+        cudaGetLastError(); /* reported below */
     if (result == cudaErrorInsufficientDriver)
         return co_fail(err, -ENOTSUP,
                        "cannot load the CUDA driver (libcuda.so.1), or it is older than this CUDA "
@@ -83,7 +83,7 @@ struct batch {
     struct {
         struct device_group *group;
         ncclComm_t comm;
-        struct helper_call *hand; /* owned; of a revoke. NULL: there was no memory */
+        struct helper_call *hand; /* owned; of a revoke. NULL: out of memory */
     } at[];
 };
 
@@ -130,7 +130,7 @@ enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t dea
     }
 }
 
-/* Those whose turn it is. returns NULL: there are none, or no memory for a list, and then they have
+/* Those whose turn it is. returns NULL: none, or out of memory for a list, and then they have
  * failed */
 static struct batch *batch_gather(struct device *d, enum comm_state wanted)
 {
@@ -161,7 +161,7 @@ struct revoking { /* for a hand */
     uint64_t deadline_ms;
 };
 
-/* It is done once NCCL says so. returns enum comm_event */
+/* It is done once NCCL reports so. returns enum comm_event */
 static int revoke_one(const void *arg)
 {
     const struct revoking *r = arg;
@@ -170,7 +170,7 @@ static int revoke_one(const void *arg)
     return device_wait_rest(r->comm, "ncclCommRevoke", r->deadline_ms);
 }
 
-/* With the mutex held. A revoke frees nothing, and so need not wait for calls beside the mutex: it
+/* With the mutex held. A revoke frees nothing, and so need not wait for calls without the mutex: it
  * may be what ends them. */
 static void revoke_those(struct device *d)
 {
@@ -194,7 +194,7 @@ static void revoke_those(struct device *d)
     }
 }
 
-/* All are told to end before any is waited for: what one frees may wait for another's kernel. */
+/* All are made to end before any is waited for: what one frees may wait for another's kernel. */
 static int abort_all(const void *arg)
 {
     const struct batch *b = arg;
@@ -246,8 +246,8 @@ void device_step(struct device_group *g, enum comm_event e)
 
 /* --- breaking --------------------------------------------------------------------------------- */
 
-/* NCCL's own networks see a peer's death as soon as anybody: who died is the reason then, and this
- * rank is whole. returns 0: nobody knows of anything; else the job's code */
+/* NCCL's own networks see a peer's death as soon as any other part: then the dead rank is the
+ * reason, and this rank is intact. returns 0: no reason is known; else the job's code */
 static int find_cause(struct device_group *g, struct co_error *why)
 {
     const uint64_t deadline_ms = co_deadline_ms(CAUSE_MS);
@@ -260,7 +260,7 @@ static int find_cause(struct device_group *g, struct co_error *why)
     }
 }
 
-/* Say it to the others. returns what calls of this rank return from now on */
+/* Report it to the peers. returns what calls of this rank return from now on */
 static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;

@@ -1,16 +1,16 @@
 /* device.h - inside of the plug-in: the process's device, and the communicators on it.
  *
  * All communicators of a process break together, since the job does. So that the kernels of one do
- * not keep another's end waiting, all of them are told to end before any is waited for: aborted by
- * one call (ncclGroupStart() ... ncclGroupEnd()), revoked by a thread each, since NCCL makes who
- * asks after one of a group wait for all of it.
+ * not keep another's end waiting, all of them are made to end before any is waited for: aborted by
+ * one call (ncclGroupStart() ... ncclGroupEnd()), revoked by a thread each, since NCCL makes a
+ * thread that queries one communicator of a group wait for all of it.
  *
  * Files:
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
- *   side_stream.c   a stream beside the program's, for averages, and for calls on a thread's own
- *                   default stream
+ *   side_stream.c   a stream in addition to the program's, for averages, and for calls on a
+ *                   thread's own default stream
  *   bucket.c   memory for gradients
  *   average.c  their averages, on a stream of the plug-in's
  *   clip.c     their norm
@@ -54,7 +54,7 @@ struct device {
     int index;
     uint64_t abort_timeout_ms;
     struct newer newer;
-    pthread_mutex_t mutex;      /* guards all below, and what communicators say of themselves */
+    pthread_mutex_t mutex;      /* guards all below, and what communicators record of themselves */
     struct device_group *first; /* the communicators of groups that there are */
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
     struct kernels kernels;
@@ -63,7 +63,7 @@ struct device {
     struct co_error why;         /* it is lost */
 };
 
-struct side { /* a stream beside another; zeroed at first */
+struct side { /* a stream that runs concurrently with another; zeroed at first */
     cudaStream_t stream;
     cudaEvent_t event;
 };
@@ -77,19 +77,19 @@ struct device_group { /* a communicator */
     uint64_t tag;
     bool may_be_kept;
     atomic_bool is_out;  /* a hand has not come back that works on it: never freed */
-    atomic_uint n_calls; /* under way beside the mutex; more only with it: see bucket.c */
+    atomic_uint n_calls; /* in progress without the mutex; more only with it: see bucket.c */
     uint64_t timeout_ms;
     struct device_job job;
     bool is_broken;
     struct co_error why;       /* what calls return from then on */
-    uint64_t next_look_ns;     /* at the job, by who does not wait */
-    struct side averages;      /* its stream is NULL: there were none */
+    uint64_t next_look_ns;     /* at the job, by a caller that does not wait */
+    struct side averages;      /* its stream is NULL: none so far */
     struct side detour;        /* see side_stream.c */
     bool is_undrained;         /* averages did not end in their time */
     struct bucket_mark *marks; /* owned; memory that is registered with it */
 };
 
-/* Between two looks at what is waited for: the first come close behind each other. */
+/* Between two looks at what is waited for: the first come shortly after each other. */
 struct nap {
     unsigned n; /* taken so far */
 };
@@ -103,7 +103,7 @@ static inline void nap_take(struct nap *nap)
         nanosleep(&t, NULL);
 }
 
-/* --- nccl_map.c: libddp's types and operations as NCCL calls them; what NCCL and CUDA say ----- */
+/* --- nccl_map.c: libddp's types and operations in NCCL's names; errors of NCCL and CUDA ------- */
 
 /* Of a known type: its name there. */
 ncclDataType_t nccl_map_dtype(enum ddp_dtype dtype);
@@ -113,14 +113,15 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
 
 /* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
  *
- * comm      NULL where there is none
- * returns   -EIO; of CUDA -EINVAL, too: nccl_map_is_of_capture(), and 0 of cudaSuccess. CUDA's last
- *           error of this thread is forgotten */
+ * comm      NULL if there is no communicator
+ * returns   -EIO; for CUDA also -EINVAL: nccl_map_is_of_capture(), and 0 for cudaSuccess. CUDA's
+ *           last error of this thread is forgotten */
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err);
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err);
 
-/* What NCCL says of a communicator, NULL for none. returns 1 it is at rest; 0 something goes on;
+/* NCCL's state of a communicator, NULL for none. returns 1 it is at rest; 0 something is in
+ * progress;
  * -EIO */
 int nccl_map_ask(ncclComm_t comm, const char *what, struct co_error *err);
 
@@ -137,18 +138,18 @@ struct helper_call; /* opaque */
 
 /* Have a thread with this device do work(arg).
  *
- * arg       `bytes` of it are copied: the work may outlive who asked for it
- * returns   NULL: there is no memory, or no thread, and nothing was done */
+ * arg       `bytes` of it are copied: the work may outlive its caller
+ * returns   NULL: out of memory, or no thread, and nothing was done */
 struct helper_call *helper_call_start(int device, int (*work)(const void *arg), const void *arg,
                                       size_t bytes);
 
 /* Wait for its end.
  *
  * ret_result   what the work returned; written only if 0 is returned
- * returns      0; -ETIMEDOUT it goes on */
+ * returns      0; -ETIMEDOUT it continues */
 int helper_call_wait(struct helper_call *h, uint64_t timeout_ms, int *ret_result);
 
-/* Done with it. One that goes on does so, and nobody will hear of its end. NULL is fine. */
+/* Done with it. One that is in progress continues, and its end is not reported. NULL is fine. */
 void helper_call_leave(struct helper_call *h);
 
 /* All three. returns 0; -ETIMEDOUT it was left; -ENOMEM nothing was done */
@@ -162,8 +163,8 @@ int device_check(struct device *d, struct co_error *err);
 
 /* The job broke, or this communicator did: end all kernels of all communicators.
  *
- * e      COMM_BROKEN: another rank did it, and `why` says so. COMM_FAILED, COMM_LATE: as far as is
- *        known this rank is the first to see it, and the job is told `code` and why->text
+ * e      COMM_BROKEN: another rank did it, and `why` has that. COMM_FAILED, COMM_LATE: as far as is
+ *        known this rank is the first to see it, and the job gets `code` and why->text
  * why    becomes what this and all later calls on g return
  * returns its code: -EOWNERDEAD where this process has to be replaced */
 int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why);
@@ -172,11 +173,12 @@ int device_break(struct device_group *g, enum comm_event e, int code, struct co_
  * what comes next. */
 void device_step(struct device_group *g, enum comm_event e);
 
-/* Wait until no call is under way beside the mutex, so that it may be freed. One that is not over
- * by then never comes back, as far as is known: is_out. */
+/* Wait until no call is in progress without the mutex, so that it may be freed. One that is not
+ * over by then never comes back, as far as is known: is_out. */
 void device_wait_unused(struct device_group *g, uint64_t deadline_ms);
 
-/* Wait until NCCL says that a communicator is at rest. returns COMM_DONE, COMM_FAILED, COMM_LATE */
+/* Wait until NCCL reports that a communicator is at rest. returns COMM_DONE, COMM_FAILED,
+ * COMM_LATE */
 enum comm_event device_wait_rest(ncclComm_t comm, const char *what, uint64_t deadline_ms);
 
 /* --- comm.c ----------------------------------------------------------------------------------- */
@@ -203,17 +205,17 @@ int call_check_memory(const struct device *d, const void *p, const char *which,
 /* Whether a stream captures a graph: see struct device_plugin. */
 int call_is_capturing(struct device *d, void *stream, bool *ret, struct co_error *err);
 
-/* A call of CUDA's has failed, err says how. Of a capture that was given up nothing comes to run:
- * nothing is broken then.
+/* A call of CUDA has failed, err has the reason. If it was part of an invalidated capture it never
+ * runs: nothing is broken then.
  *
  * code      of nccl_map_cuda()
  * returns   -EINVAL of a capture; else as device_break() */
 int call_fail(struct device_group *g, int code, struct co_error *err);
-/* Likewise, of what CUDA said. returns also 0 */
+/* The same, for a CUDA result. returns also 0 */
 int call_settle_cuda(struct device_group *g, cudaError_t result, const char *what,
                      struct co_error *err);
 
-/* What NCCL said of a call that was made: waits while it is in progress.
+/* NCCL's result of a call that was made: waits while it is in progress.
  * returns   0; as device_break() */
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
@@ -221,13 +223,13 @@ int call_settle(struct device_group *g, ncclResult_t result, const char *what,
 /* --- side_stream.c: the calling thread's device is the group's -------------------------------- */
 
 cudaError_t side_stream_open(struct side *s); /* open before is fine */
-/* What comes on `to` goes on behind what is on `from` now; one of them is the side's. */
+/* What comes on `to` continues after what is on `from` now; one of them is the side's. */
 cudaError_t side_stream_follow(const struct side *s, cudaStream_t to, cudaStream_t from);
 void side_stream_close(struct side *s); /* nothing of it runs any more */
 
-/* The stream that NCCL is to be given for a call on `stream`, behind what is there by now. */
+/* The stream that NCCL is to be given for a call on `stream`, after what is there by now. */
 cudaError_t side_stream_begin(struct side *s, cudaStream_t stream, cudaStream_t *ret);
-/* `stream` goes on behind the call, which is not in progress any more. */
+/* `stream` continues after the call, which is not in progress any more. */
 cudaError_t side_stream_end(struct side *s, cudaStream_t stream);
 
 /* --- bucket.c: see struct device_plugin ------------------------------------------------------- */
@@ -242,15 +244,15 @@ void bucket_delist(struct device_group *g, const void *at);
 /* All that is registered with a communicator, handed over: to be dropped by
  * bucket_drop_marks(). NULL: nothing is */
 struct bucket_mark *bucket_take_marks(struct device_group *g);
-/* comm      NULL: it has gone, and they with it. Else it may hang as other calls may that end
- *           something: by a hand, and behind device_wait_unused()
+/* comm      NULL: it has gone, and they with it. Else it may hang like other calls that end
+ *           something: by a helper call, and after device_wait_unused()
  * returns   ncclResult_t; all are gone in any case */
 int bucket_drop_marks(struct bucket_mark *marks, ncclComm_t comm);
 
 int bucket_alloc_host(struct device *d, size_t bytes, void **ret, struct co_error *err);
 void bucket_free_host(struct device *d, void *at);
 
-/* --- average.c: likewise ---------------------------------------------------------------------- */
+/* --- average.c: see device_plugin.h ----------------------------------------------------------- */
 
 int average_run(struct device_group *g, const struct device_average *a, struct co_error *err);
 int average_take(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
@@ -260,18 +262,18 @@ int average_copy_out(struct device_group *g, void *to, const void *from, size_t 
 int average_fork(struct device_group *g, void *stream, struct co_error *err);
 int average_join(struct device_group *g, void *stream, struct co_error *err);
 int average_wait(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
-/* Wait until what was on the stream of a broken communicator has ended, behind the kernels that
- * were told to: others may use the memory then. returns false: it did not in its time, now or
+/* Wait until what was on the stream of a broken communicator has ended, after the kernels that were
+ * made to end: then the memory may be used again. returns false: it did not in its time, now or
  * before */
 bool average_drain(struct device_group *g);
-/* Likewise, and what is on the program's stream, where graphs were launched */
+/* The same, and what is on the program's stream, where graphs were launched */
 bool average_drain_behind(struct device_group *g, void *stream);
 
-/* --- clip.c: likewise ------------------------------------------------------------------------- */
+/* --- clip.c: see device_plugin.h -------------------------------------------------------------- */
 
 int clip_run(struct device *d, const struct device_clip *c, struct co_error *err);
 
-/* --- h2d_copy.c: likewise --------------------------------------------------------------------- */
+/* --- h2d_copy.c: see device_plugin.h ---------------------------------------------------------- */
 
 int h2d_copy_open(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
                   struct co_error *err);
@@ -293,8 +295,8 @@ void h2d_copy_close(struct device_feed *f);
 int wait_settled(struct device_group *g, struct device_group *asks, const char *what,
                  struct co_error *err);
 
-/* cudaStreamQuery(). "Not ready" is no error, but CUDA keeps it as the thread's last one: a program
- * that asks for that after a launch of its own is not to find it. */
+/* cudaStreamQuery(). "Not ready" is not an error, but CUDA keeps it as the thread's last one: a
+ * program that queries the last error after a launch of its own must not find it. */
 cudaError_t wait_ask_stream(cudaStream_t stream);
 
 int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);

@@ -1,13 +1,14 @@
-/* h2d_copy.c - batches on their way to the device: a stream of copies beside the one that computes.
+/* h2d_copy.c - batches on their way to the device: a stream of copies concurrent with the one that
+ * computes.
  *
  * A place is memory of the host, pinned, and as much of the device. It goes round:
  *
- *     the host writes it -> send: a copy, behind what used the place before (event `used`)
- *       -> take: the program's stream goes on behind the copy (event `sent`)
+ *     the host writes it -> send: a copy, after what used the place before (event `used`)
+ *       -> take: the program's stream continues after the copy (event `sent`)
  *       -> give: what is on the program's stream by then has used it -> and again
  *
- * No call waits, but close. Host memory may be written again once `sent` has come to pass, which
- * who writes it asks for. */
+ * No call waits, except close. Host memory may be written again once `sent` has come to pass, which
+ * the writer queries. */
 #include "device.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ struct device_feed {
     struct place place[];
 };
 
-/* Only where nothing has gone wrong before, to have one reason told. */
+/* Only if nothing has failed before, so that one reason is reported. */
 static cudaError_t make_place(struct place *p, size_t bytes)
 {
     void *host = NULL, *gpu = NULL;
@@ -93,8 +94,8 @@ int h2d_copy_send(struct device_feed *f, unsigned place, const struct device_spa
     return nccl_map_cuda("the copy of a batch to the GPU", result, err);
 }
 
-/* Who reads ahead asks while the program may capture a graph, which a question of another thread
- * would spoil: CUDA forbids it to all threads that do not say that they are apart. */
+/* A thread that reads ahead queries while the program may capture a graph, which a query of another
+ * thread would spoil: CUDA forbids it to all threads that do not declare themselves apart. */
 static cudaError_t event_ask(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
@@ -114,7 +115,7 @@ int h2d_copy_sent(struct device_feed *f, unsigned place, struct co_error *err)
         return 1;
     if (result != cudaErrorNotReady)
         return nccl_map_cuda("the copy of a batch to the GPU", result, err);
-    cudaGetLastError(); /* it is no error, but CUDA keeps it as the thread's last one */
+    cudaGetLastError(); /* it is not an error, but CUDA keeps it as the thread's last one */
     return 0;
 }
 
@@ -153,6 +154,6 @@ void h2d_copy_close(struct device_feed *f)
     }
     if (f->stream != NULL)
         cudaStreamDestroy(f->stream);
-    cudaGetLastError(); /* whoever closes a broken one was told why */
+    cudaGetLastError(); /* a caller that closes a broken one has got the reason before */
     free(f);
 }

@@ -1,8 +1,9 @@
 /* helper_call.c - a call that may never return, made by a thread of its own while the caller waits
  * for it as long as it likes.
  *
- * Calls that end communicators are known to hang where a device or a peer is in a bad way. A thread
- * that does not come back is left behind: the process goes on to say that it has to be replaced. */
+ * Calls that end communicators are known to hang if a device or a peer is in a bad state. A thread
+ * that does not come back is abandoned: the process continues, and reports that it has to be
+ * replaced. */
 #include "device.h"
 
 #include "common/clock.h"
@@ -17,7 +18,8 @@
 #include <string.h>
 #include <time.h>
 
-struct helper_call { /* of two: the thread, and who waits. The second to leave frees it */
+struct helper_call { /* shared by two: the thread, and the waiting caller. The second to leave frees
+                        it */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int device;
@@ -47,7 +49,7 @@ static void helper_leave(struct helper_call *h)
 static void *helper_run(void *arg)
 {
     struct helper_call *h = arg;
-    cudaSetDevice(h->device); /* a thread's own; what it fails of, the work fails of, too */
+    cudaSetDevice(h->device); /* a thread's own; if it fails, the work also fails */
     const int result = h->work(h->arg);
     pthread_mutex_lock(&h->mutex);
     h->result = result;

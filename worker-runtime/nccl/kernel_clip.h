@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { KERNEL_CLIP_BLOCKS = 1024 }; /* of a launch, at most */
+enum { KERNEL_CLIP_BLOCKS = 1024 }; /* in a launch, at most */
 
 struct kernel_gradient {
     void *at;       /* `count` values */

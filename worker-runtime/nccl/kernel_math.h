@@ -31,17 +31,18 @@ struct kernel_piece {
 struct kernel_pieces { /* what a kernel is given, by value */
     struct kernel_piece piece[KERNEL_PIECES];
     uint32_t n;
-    uint32_t dtype;      /* enum ddp_dtype, a floating-point one: of the pieces, */
+    uint32_t dtype;      /* type of the pieces: enum ddp_dtype, a floating-point one */
     uint32_t wire_dtype; /* and of the wire: a 16-bit one, or float32; or the same, and the factor
                             is 1: bits are copied */
     void *wire;          /* NULL: values are changed where they are */
     double factor; /* rounded to float32 for all types but float64; 1: nothing is multiplied */
-    uint32_t *found_inf; /* becomes 1 if a value is not finite; NULL: nobody asks */
+    uint32_t *found_inf; /* becomes 1 if a value is not finite; NULL: not wanted */
 };
 
 enum { KERNEL_TILE = 2048 }; /* values that a block takes at a time */
 
-/* Of all pieces of a launch, which lie on the wire one behind the other. */
+/* The number of values in all pieces of a launch; the pieces lie on the wire one after the
+ * other. */
 KERNEL_FN uint64_t kernel_count(const struct kernel_pieces *k)
 {
     const struct kernel_piece *last = &k->piece[k->n - 1];
@@ -51,7 +52,7 @@ KERNEL_FN uint64_t kernel_count(const struct kernel_pieces *k)
 /* The piece that has the value at that place on the wire; it is there. */
 KERNEL_FN uint32_t kernel_find(const struct kernel_pieces *k, uint64_t at)
 {
-    uint32_t low = 0, high = k->n; /* low begins there or before, high behind it */
+    uint32_t low = 0, high = k->n; /* low begins there or before, high after it */
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         if (k->piece[middle].first <= at)
@@ -122,7 +123,7 @@ KERNEL_FN uint64_t kernel_bits_of_wide(double x)
     return bits;
 }
 
-/* Likewise of a type that float32 holds. */
+/* The same for a type that float32 holds. */
 KERNEL_FN float kernel_float_of(uint32_t dtype, uint64_t bits)
 {
     if (dtype == DDP_FLOAT16)
@@ -143,7 +144,7 @@ KERNEL_FN bool kernel_is_finite(uint32_t dtype, uint64_t bits)
                                 : finite_f32(kernel_float_of(dtype, bits));
 }
 
-/* A value as it is: a NaN, too. */
+/* A value as it is, even a NaN. */
 KERNEL_FN bool kernel_only_moves(const struct kernel_pieces *k)
 {
     return k->wire != NULL && k->wire_dtype == k->dtype;

@@ -1,4 +1,4 @@
-/* kernel_moments.h - what kernels do for batch normalisation over all ranks: the formulas of
+/* kernel_moments.h - what kernels do for batch normalization over all ranks: the formulas of
  * moments.c and syncbn.c, for one channel, one value, or one thread's share of a channel.
  *
  * As kernel_math.h compiled for the device, and for tests on the CPU. All in float64. Sums are made

@@ -79,7 +79,7 @@ int kernels_run_pieces(const struct kernels *k, enum kernel which, const struct 
 
 /* --- clipping --------------------------------------------------------------------------------- */
 
-/* The gradients are dealt out as one vector: where one ends the next thread goes on with the next
+/* The gradients are treated as one vector: where one ends the next thread continues with the next
  * one. */
 int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
                        cudaStream_t stream, struct co_error *err)
@@ -102,7 +102,7 @@ int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
     return launch(k, KERNEL_CLIP_FACTOR, (dim3){1, 1, 1}, work, stream, err);
 }
 
-/* --- batch normalisation ---------------------------------------------------------------------- */
+/* --- batch normalization ---------------------------------------------------------------------- */
 
 static uint32_t parts_of(const struct device_layer *l)
 {

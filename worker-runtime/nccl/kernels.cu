@@ -23,8 +23,8 @@ static __device__ bool whole_tile(const struct kernel_pieces &k, const struct ke
     return all_ok;
 }
 
-/* All pieces are one row of values, as on the wire, and blocks share it in tiles: beside a long
- * piece short ones keep no blocks that have nothing to do. */
+/* All pieces are one row of values, as on the wire, and blocks share it in tiles: next to a long
+ * piece short ones do not occupy blocks that have nothing to do. */
 template <bool is_back> static __device__ bool each_value(const struct kernel_pieces &k)
 {
     const uint64_t first = k.piece[0].first, end = first + kernel_count(&k);
@@ -45,8 +45,8 @@ template <bool is_back> static __device__ bool each_value(const struct kernel_pi
     return is_bad;
 }
 
-/* One word for all: nobody but the first thread of a block that has found something writes it, and
- * always the same. */
+/* One word for all: only the first thread of a block that has found something writes it, and always
+ * the same value. */
 static __device__ void tell(const struct kernel_pieces &k, bool is_bad)
 {
     if (__syncthreads_or(is_bad) && threadIdx.x == 0 && k.found_inf != NULL)
@@ -104,7 +104,7 @@ extern "C" __global__ void ddp_scale(const __grid_constant__ struct kernel_clip 
     kernel_lane_scale(&k, THREAD, THREADS);
 }
 
-/* --- batch normalisation: blocks are channels, and parts of a channel ------------------------- */
+/* --- batch normalization: blocks are channels, and parts of a channel ------------------------- */
 
 #define FIRST ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x)
 #define STEP  ((uint64_t)gridDim.y * blockDim.x)

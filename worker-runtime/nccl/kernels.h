@@ -2,8 +2,8 @@
  *
  * They are in the plug-in as code for GPUs of compute capability 8, 9 and 10, and as PTX, from
  * which the driver makes code for newer ones. Nothing is loaded before it may be needed; then all
- * of them are, at once: CUDA may wait for the whole device to load one, and a kernel of NCCL's may
- * be waiting for a peer by then.
+ * kernels at once: CUDA may wait for the whole device to load one, and a kernel of NCCL's may be
+ * waiting for a peer by then.
  *
  * Functions that put one on a stream return 0; -EIO with err filled: it was not put there, or the
  * device had failed before. None waits, all may be captured. */
@@ -58,8 +58,8 @@ int kernels_load(struct kernels *k, struct co_error *err);
  * factor. found_inf becomes 1 where one is not finite in the end.
  *
  * work      copied; work->n is 1 to KERNEL_PIECES
- * shape     the pieces of a bucket lie on the wire one behind the other, without gaps; `first` says
- *           where, also without a wire: blocks are dealt out over all values
+ * shape     the pieces of a bucket lie on the wire one after the other, without gaps; `first` is
+ *           the place of the first one, also without a wire: blocks are distributed over all values
  * cost      each value is read once and written once */
 int kernels_run_pieces(const struct kernels *k, enum kernel which, const struct kernel_pieces *work,
                        cudaStream_t stream, struct co_error *err);
@@ -67,7 +67,7 @@ int kernels_run_pieces(const struct kernels *k, enum kernel which, const struct 
 /* Clipping, as kernel_clip.h has it. KERNEL_SQUARES, of some gradients, and those of all launches
  * before; then the norm and the factor; KERNEL_SCALE, some gradients times the factor.
  *
- * work      copied; work->n is 1 to KERNEL_PIECES, but for kernels_find_factor(), which reads no
+ * work      copied; work->n is 1 to KERNEL_PIECES, except for kernels_find_factor(), which reads no
  *           gradients. `first` is chosen here
  * cost      each value is read once for the sum; read and written once where it is scaled */
 int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel_clip *work,
@@ -75,11 +75,11 @@ int kernels_run_vector(const struct kernels *k, enum kernel which, struct kernel
 int kernels_find_factor(const struct kernels *k, const struct kernel_clip *work,
                         cudaStream_t stream, struct co_error *err);
 
-/* A step of batch normalisation: what it reads and writes stands at enum device_norm.
+/* A step of batch normalization: enum device_norm has what it reads and writes.
  *
  * layer     copied; n_parts is chosen here, by the shape alone: the same sums in every run. What a
  *           step does not read or write may be NULL
- * cost      SAY and SUM read their values twice, and once, the others once; 20 to 40 operations of
+ * cost      DEVICE_NORM_SAY reads its values twice, the other steps once; 20 to 40 operations of
  *           float64 a value. Channels last (inner is 1) are read with gaps: not tuned
  * returns   also -EINVAL: more channels than a launch has blocks, 2^31 - 1 */
 int kernels_norm(const struct kernels *k, enum device_norm step, const struct device_layer *layer,

@@ -1,4 +1,4 @@
-/* nccl_map.c - types and operations as NCCL calls them, and what NCCL and CUDA say in words. */
+/* nccl_map.c - types and operations in NCCL's names, and errors of NCCL and CUDA in words. */
 #include "device.h"
 
 #include "common/error.h"
@@ -46,8 +46,8 @@ bool nccl_map_is_of_capture(cudaError_t result)
            result <= cudaErrorStreamCaptureWrongThread;
 }
 
-/* What is told here is not left for a program that asks CUDA after a call of its own. An error that
- * the context will not get over stays in any case. */
+/* An error that is reported here is not left for a program that queries CUDA after a call of its
+ * own. An error from which the context cannot recover stays in any case. */
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err)
 {
     if (result == cudaSuccess)

@@ -1,4 +1,4 @@
-/* plugin.c - the table that libddp loads; what each function promises stands in device_plugin.h.
+/* plugin.c - the table that libddp loads; device_plugin.h has the contract of each function.
  *
  * A collective on a stream is call_run() (call.c), an average of gradients average_run()
  * (average.c), a wait wait_stream() (wait.c): read these first. A failure goes to device_break()

@@ -1,10 +1,10 @@
-/* side_stream.c - a stream beside one of the program's, and the event by which each goes on behind
- * the other.
+/* side_stream.c - a stream concurrent with one of the program's, and the event by which each
+ * continues after the other.
  *
  * One use is averages (average.c), the other calls on a thread's own default stream:
  * cudaStreamPerThread names another stream in each thread, and NCCL, whose communicators are
- * non-blocking here, puts its kernels on streams by threads of its own. So they go on a stream of
- * the group's, that begins behind the caller's and is followed by it:
+ * non-blocking here, puts its kernels on streams by threads of its own. So these calls use the
+ * group's stream, which begins after the caller's and is followed by it:
  *
  *     caller's stream   ... before | event ------------------ waits | after ...
  *     the group's                    waits | NCCL | event

@@ -1,5 +1,5 @@
-/* wait.c - all waits of the plug-in. Each looks at three things in turn: what it waits for, what
- * NCCL says of the communicator, and whether the job is whole. */
+/* wait.c - all waits of the plug-in. Each checks three things in turn: what it waits for, NCCL's
+ * state of the communicator, and whether the job is intact. */
 #include "device.h"
 
 #include "common/clock.h"
@@ -35,7 +35,7 @@ static int ask_or_break(struct device_group *g, struct device_group *asks, const
     return device_break(g, is_known ? COMM_BROKEN : COMM_FAILED, code, err);
 }
 
-/* Look at the job every few looks, and at the clock. returns 0 go on waiting; else as
+/* Look at the job every few looks, and at the clock. returns 0 continue to wait; else as
  * device_break() */
 static int check_on(struct device_group *g, unsigned n, uint64_t deadline_ms, int late_code,
                     const char *what, struct co_error *err)
@@ -94,8 +94,8 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
 /* What is known of a stream. A default stream's name is that of the calling thread's current
  * device.
  *
- * returns   1 it is done; 0 not yet; -EINVAL the wait stands in a capture: the program's mistake,
- *           and nothing is broken; -EIO */
+ * returns   1 it is done; 0 not yet; -EINVAL the wait is in a capture: the program's mistake, and
+ *           nothing is broken; -EIO */
 static int stream_ask(const struct device *d, cudaStream_t stream, struct co_error *err)
 {
     cudaError_t state = cudaSetDevice(d->index);
@@ -118,7 +118,7 @@ int wait_stream(struct device_group *g, void *stream, uint64_t timeout_ms, struc
         const int state = stream_ask(g->device, stream, err);
         if (state < 0)
             return state == -EINVAL ? state : device_break(g, COMM_FAILED, state, err);
-        int code = ask_or_break(g, g, what, err); /* kernels of a broken one end, too */
+        int code = ask_or_break(g, g, what, err); /* kernels of a broken one also end */
         if (code < 0 || state > 0)
             return code < 0 ? code : 0;
         code = check_on(g, nap.n, deadline_ms, -ETIMEDOUT, what, err);
