@@ -16,7 +16,7 @@ void convert(const struct reduce_kernels *k, void *to, enum ddp_dtype to_dtype, 
 void convert_scale(const struct reduce_kernels *k, void *values, enum ddp_dtype dtype, size_t count,
                    double factor);
 
-/* The number of the first value that is infinite or no number; `count`: there is none. */
+/* The number of the first value that is infinite or not a number; `count`: none. */
 size_t convert_find_nonfinite(const void *values, enum ddp_dtype dtype, size_t count);
 
 /* One value. */

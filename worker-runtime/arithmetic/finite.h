@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__ /* kernels look by these, too */
+#ifdef __CUDACC__ /* kernels also use these */
 #define FINITE_FN static inline __host__ __device__
 #else
 #define FINITE_FN static inline

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__ /* kernels round by these, too */
+#ifdef __CUDACC__ /* kernels also round by these */
 #define HALF_FN static inline __host__ __device__
 #else
 #define HALF_FN static inline

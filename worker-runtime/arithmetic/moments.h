@@ -1,4 +1,4 @@
-/* moments.h - means and squared deviations per channel, and what batch normalisation makes of them.
+/* moments.h - means and squared deviations per channel, and what batch normalization makes of them.
  * Pure; all in float64. Layouts are those of ddp_syncbn_shape. */
 #ifndef DDP_WORKER_RUNTIME_ARITHMETIC_MOMENTS_H
 #define DDP_WORKER_RUNTIME_ARITHMETIC_MOMENTS_H

@@ -15,7 +15,7 @@ enum { OPTIMIZER_MOST_ARRAYS = 2 };
 struct optimizer_step {
     enum ddp_optimizer kind;
     double lr, momentum, decay, beta1, beta2, eps;
-    uint64_t number;    /* of this step, from 1 on */
+    uint64_t number;    /* number of this step, from 1 */
     double grad_factor; /* gradients times this come in */
 };
 

@@ -25,7 +25,8 @@
 typedef void reduce_fn(const void *const *in, unsigned n_in, void *const *out, unsigned n_out,
                        size_t count);
 
-/* The same of floats, and say whether a result, as it lies in memory now, is infinite or a NaN. */
+/* The same for floats; also reports whether a result, as it lies in memory now, is infinite or a
+ * NaN. */
 typedef bool reduce_checked_fn(const void *const *in, unsigned n_in, void *const *out,
                                unsigned n_out, size_t count);
 
@@ -39,7 +40,7 @@ enum { REDUCE_N_DTYPES = DDP_UINT64 + 1, REDUCE_N_OPS = DDP_BOR + 1 };
 struct reduce_kernels {
     const char *name;
     reduce_fn *fn[REDUCE_N_DTYPES][REDUCE_N_OPS];              /* NULL: see reduce_is_defined() */
-    reduce_checked_fn *checked[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL of integers, too */
+    reduce_checked_fn *checked[REDUCE_N_DTYPES][REDUCE_N_OPS]; /* NULL also for integers */
     reduce_widen_fn *widen[REDUCE_N_DTYPES];                   /* of the 16-bit floats; else NULL */
     reduce_narrow_fn *narrow[REDUCE_N_DTYPES];
 };
@@ -66,8 +67,8 @@ bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op);
 /* Whether all of them are finite; integers are. */
 bool reduce_is_finite(enum ddp_dtype dtype, const void *in, size_t count);
 
-/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "" is
- * no cap. *ret_known becomes false if `cap` is none of these (it is then ignored). */
+/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "": no
+ * limit. *ret_known becomes false if `cap` has another value (it is then ignored). */
 const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known);
 
 #endif

@@ -9,7 +9,8 @@ struct slice { /* in elements */
 };
 
 /* Part `i` of `n` of `count` elements of `size` bytes: parts differ by at most a cache line, and
- * meet at multiples of 64 bytes from the start, so that two ranks seldom write to one line. */
+ * their borders are at multiples of 64 bytes from the start, so that two ranks seldom write to one
+ * line. */
 static inline struct slice slice_of(size_t count, size_t size, unsigned i, unsigned n)
 {
     const size_t per_line = 64 / size;
@@ -22,7 +23,7 @@ static inline struct slice slice_of(size_t count, size_t size, unsigned i, unsig
     return (struct slice){from, to - from};
 }
 
-/* Piece number `i` of at most `most` elements; empty behind the end. */
+/* Piece number `i` of at most `most` elements; empty after the end. */
 static inline struct slice slice_piece(size_t count, size_t most, size_t i)
 {
     if (i > count / most)
