@@ -67,7 +67,7 @@ int checkpoint_dir_path(const char *directory, int64_t step, bool manifest,
                          directory);
 }
 
-/* The step of a name that begins as ours do, and where what is behind the number begins. */
+/* The step in a name that begins as libddp's do, and where the text after the number begins. */
 static int64_t step_of(const char *name, const char **ret_rest)
 {
     char *end;
@@ -114,7 +114,7 @@ int checkpoint_dir_prepare(const char *directory, struct co_error *err)
         return code;
     for (const struct dirent *e; (e = readdir(d)) != NULL;)
         if (is_half_written(e->d_name))
-            unlinkat(dirfd(d), e->d_name, 0); /* it only takes room */
+            unlinkat(dirfd(d), e->d_name, 0); /* it only takes space */
     return 0;
 }
 
@@ -154,8 +154,8 @@ int checkpoint_dir_list(const char *directory, int64_t **ret_steps, size_t *ret_
     return 0;
 }
 
-/* Remove what is too old, manifests first: what is left of an interrupted removal is no checkpoint.
- * A file that cannot be removed is tried again by the next save. */
+/* Remove what is too old, manifests first: a checkpoint whose removal was interrupted does not
+ * count as one. A file that cannot be removed is tried again by the next save. */
 static void prune_steps(const char *directory, int64_t saved, int keep_last)
 {
     co_autofree int64_t *steps = NULL;
@@ -174,8 +174,8 @@ static void prune_steps(const char *directory, int64_t saved, int keep_last)
     }
 }
 
-/* Where the step was saved before: between the renames of its two files they do not fit each other.
- * Without a manifest that is no checkpoint, rather than a damaged one. */
+/* If the step was saved before: between the renames of its two files they do not match each other.
+ * Without a manifest the files do not count as a checkpoint, instead of being a damaged one. */
 static int withdraw_step(const char *directory, int64_t step, struct co_error *err)
 {
     char path[WHOLE_FILE_MAX_PATH];
@@ -214,7 +214,8 @@ static int begin_files(struct whole_file *f, struct whole_file *manifest, const 
     return code == 0 ? whole_file_sync(manifest, err) : code;
 }
 
-/* All that takes room comes first, so that a full disk is found while the old files are there. */
+/* Everything that takes space comes first, so that a full disk is found while the old files
+ * exist. */
 int checkpoint_dir_write(const char *directory, int64_t step, int keep_last,
                          const struct ddp_safetensors_tensor *tensors, size_t n,
                          struct co_error *err)

@@ -1,5 +1,5 @@
-/* checkpoint_dir.h - the files of a checkpoint directory: their names, what a manifest says, which
- * of them there are. Knows one process only; checkpoint.h is what the ranks do together. */
+/* checkpoint_dir.h - the files of a checkpoint directory: their names, the contents of a manifest,
+ * which of them exist. Knows one process only; checkpoint.h is what the ranks do together. */
 #ifndef DDP_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_DIR_H
 #define DDP_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_DIR_H
 

@@ -1,5 +1,5 @@
-/* checkpoint_load.c - from a file to the ranks: read by the first rank of each node, who deals it
- * out to the others there. */
+/* checkpoint_load.c - from a file to the ranks: the first rank of each node reads it, and
+ * distributes it to the other ranks there. */
 #include "checkpoint_dir.h"
 #include "checkpoint_priv.h"
 #include "common/scope.h"
@@ -65,7 +65,7 @@ struct deal { /* of one sharded item */
     const struct ddp_safetensors_tensor *from; /* rank 0's; NULL elsewhere */
     struct checkpoint_part *parts;             /* of each rank of the node */
     size_t *counts;                            /* of the piece that is on its way */
-    uint8_t *pieces; /* rank 0's; a piece for each rank, one behind the other */
+    uint8_t *pieces; /* on rank 0; a piece for each rank, one after the other */
 };
 
 static size_t piece_of(const struct deal *d)
@@ -73,7 +73,7 @@ static size_t piece_of(const struct deal *d)
     return PIECE_BYTES / ddp_dtype_size(d->item->dtype);
 }
 
-/* Everybody's elements from `done` on: at most a piece. */
+/* Elements from `done` on, of every rank: at most a piece. */
 static int deal_piece(const struct deal *d, uint64_t done)
 {
     const size_t size = ddp_dtype_size(d->item->dtype), most = piece_of(d);

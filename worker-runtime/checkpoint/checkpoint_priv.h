@@ -27,7 +27,7 @@ struct ddp_checkpoint {
     bool is_writing; /* the thread has not been joined */
     pthread_t thread;
     struct checkpoint_image image; /* the thread's, while it writes */
-    int code;                      /* how it ended; the thread's, likewise */
+    int code;                      /* how it ended; the thread's result, the same */
     struct co_error err;
 };
 
@@ -37,7 +37,7 @@ int checkpoint_join(struct ddp_checkpoint *c, struct co_error *err);
 void checkpoint_image_fini(struct checkpoint_image *image); /* a zeroed one is fine */
 
 /* Have the image written by a thread, or by this one. The image is taken over.
- * returns   0, -errno; a thread's failure is told by checkpoint_join() */
+ * returns   0, -errno; checkpoint_join() returns a thread's failure */
 int checkpoint_write(struct ddp_checkpoint *c, struct checkpoint_image *image,
                      struct co_error *err);
 

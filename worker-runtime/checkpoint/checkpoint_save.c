@@ -10,7 +10,7 @@
 
 /* --- the image on rank 0 ---------------------------------------------------------------------- */
 
-/* Names and room for the data; whatever fails on rank 0 does so before the ranks send. */
+/* Names and space for the data; whatever fails on rank 0 fails before the ranks send. */
 static int make_image(const struct ddp_checkpoint *c, const struct ddp_checkpoint_item *items,
                       size_t n, struct checkpoint_image *image, struct co_error *err)
 {
