@@ -28,7 +28,7 @@ struct collective { /* as its caller gave it; lent until it is done */
     const size_t *in_counts; /* of all_to_all_v: for each rank; else NULL */
     void *stream;
     int *found_inf;      /* of all_reduce: becomes 1 if an element of the result is not finite, else
-                            0, the same on all ranks; NULL: nobody asks */
+                            0, the same on all ranks; NULL: not wanted */
     uint64_t timeout_ms; /* 0: the group's */
     /* of a part of a collective that is made by several back ends: */
     const struct call *whole; /* what the ranks agree on and read in messages; NULL: this one */
@@ -59,18 +59,18 @@ struct backend_place {
 
 struct backend_ops {
     const char *name;
-    bool finds_inf; /* it fills collective.found_inf; else who makes the call looks through `out` */
+    bool finds_inf; /* it fills collective.found_inf; else the caller checks `out` */
     /* Open a collective: publish what can be published without waiting. */
     int (*begin)(struct backend *b, const struct collective *what, struct co_error *err);
-    /* Go on with the open collective; wait for others or not.
-     * returns   1 it is done; 0 others must come first (never if may_wait); -errno */
+    /* Continue the open collective; wait for other ranks or not.
+     * returns   1 it is done; 0 other ranks must come first (never if may_wait); -errno */
     int (*advance)(struct backend *b, bool may_wait, struct co_error *err);
 
     /* Open a message. Any number may be open; those of one peer, tag and direction are served in
      * the order of beginning. returns 0; -ENOMEM, and it is not open. What fails later is its
      * `code`. */
     int (*message_begin)(struct backend *b, struct message *m, struct co_error *err);
-    /* Go on with all open messages; with `until` wait until that one is done. By any thread. */
+    /* Continue all open messages; with `until` wait until that one is done. By any thread. */
     void (*p2p_shm_advance)(struct backend *b, const struct message *until);
 
     /* Form a group of some of the ranks. Collective over all ranks of b.
@@ -83,12 +83,12 @@ struct backend_ops {
     /* Where this rank is in a group that spans nodes. NULL: the group is on one node. */
     void (*place)(const struct backend *b, struct backend_place *ret);
 
-    /* Lend the word in which the group's ranks of this node agree on steps (model_priv.h). NULL:
-     * nobody else is on the node. */
+    /* Lend the word in which the group's ranks of this node agree on steps (model_priv.h). NULL: no
+     * other rank is on the node. */
     _Atomic uint64_t *(*commit_word)(struct backend *b);
 
-    /* Whether the job is whole, without waiting for anybody, by any thread: for who waits for
-     * something else. A rank that left in good order breaks nothing here.
+    /* Whether the job is intact, without waiting for any rank, by any thread: for a caller that
+     * waits for something else. A rank that left in good order breaks nothing here.
      * returns   0; what broke it */
     int (*look)(struct backend *b, struct co_error *err);
     /* Break the job by a reason that was found elsewhere; by any thread.

@@ -13,7 +13,7 @@ struct co_error;
 
 enum call_form {
     CALL_EQUAL = 0, /* blocks of `count` elements */
-    CALL_COUNTS,    /* a count for each rank: `count` is their sum, `digest` says which */
+    CALL_COUNTS,    /* a count for each rank: `count` is their sum, `digest` identifies them */
     CALL_PAIRS,     /* all_to_all: a count for each pair of ranks, not part of the signature */
     CALL_CHECKED,   /* all_reduce: blocks of `count`, and all ranks ask whether all is finite */
 };
@@ -25,7 +25,7 @@ struct call { /* travels through shared memory; what a kind doesn't use is 0 */
     uint8_t form;
     int32_t root;
     uint64_t count;
-    uint64_t digest; /* tells one array of counts from another */
+    uint64_t digest; /* distinguishes arrays of counts */
 };
 
 #define CALL_TEXT_BYTES 104
@@ -40,8 +40,8 @@ struct call_side {    /* a rank's, where two ranks call different things */
     uint32_t number;
 };
 
-/* "RANK called CALL as call #N where RANK called CALL". Of the same call on both sides the text
- * says what that may come from. returns -EPROTO */
+/* "RANK called CALL as call #N where RANK called CALL". If both sides made the same call, the text
+ * names possible reasons. returns -EPROTO */
 int call_fail_mismatch(const struct call_side *a, const struct call_side *b, struct co_error *err);
 
 static inline bool call_same(const struct call *a, const struct call *b)

@@ -1,7 +1,7 @@
-/* call_marker.h - saying in which call this rank is, and how far it has come, for ddprun to read
+/* call_marker.h - records in which call this rank is, and how far it has come, for ddprun to read
  * (segments/rank_status.h). A few stores into this rank's own memory: short enough for each call.
  *
- * A group without a control segment says nothing. */
+ * A group without a control segment records nothing. */
 #ifndef DDP_WORKER_RUNTIME_CORE_CALL_MARKER_H
 #define DDP_WORKER_RUNTIME_CORE_CALL_MARKER_H
 
@@ -10,7 +10,7 @@
 #include "segments/control.h"
 #include "worker-runtime/arithmetic/reduce.h"
 
-/* A thread of the program waits for others, where there is no place to say in what. */
+/* A thread of the program waits for peers, and has no place to record in which call. */
 static inline void call_marker_wait_untold(struct ddp_group *g, int change)
 {
     if (g->world->line != NULL)
@@ -48,7 +48,7 @@ static inline void call_marker_wait(struct ddp_group *g)
 
 /* The call is over.
  *
- * waited    it was entered to wait in it, or went on so */
+ * waited    it was entered in order to wait in it, or continued so */
 static inline void call_marker_leave(struct ddp_group *g, bool waited)
 {
     if (g->place != NULL)

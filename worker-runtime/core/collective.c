@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What is checked, beside the collective itself.
+/* What is checked, in addition to the collective itself.
  *
  * n_in, n_out   `in` and `out` have so many elements; 0: not looked at */
 struct check {
@@ -458,7 +458,7 @@ int collective_compare(struct ddp_group *g, uint64_t own, bool *ret_same)
     return rc;
 }
 
-struct verdict { /* of the rank that failed, as it travels */
+struct verdict { /* result of the rank that failed; as it travels */
     int32_t code;
     char text[CO_ERROR_TEXT_BYTES];
 };

@@ -38,8 +38,8 @@ bool cpus_leave(const struct cpus_mask *taken)
     return true;
 }
 
-/* Rounded up: who spins gives up soon and sleeps, so the part of a CPU pays for it; but ranks that
- * sleep where they could run at the same time lose a wake-up in each step. */
+/* Rounded up: a rank that spins soon stops and sleeps, so the part of a CPU pays for it; but ranks
+ * that sleep where they could run at the same time lose a wake-up in each step. */
 unsigned cpus_quota(void)
 {
     struct co_cpu_quota quota;

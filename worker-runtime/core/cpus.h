@@ -9,7 +9,7 @@
 
 #define CPUS_MASK_BYTES 1024 /* 8192 processors */
 
-struct cpus_mask { /* of processors a rank may run on, bit by bit */
+struct cpus_mask { /* processors that a rank may run on; bit by bit */
     uint64_t word[CPUS_MASK_BYTES / 8];
 };
 

@@ -2,7 +2,7 @@
  * Joining fails with an invalid value, whether joining uses it or not.
  *
  * Not in it: free text (DDP_JOB_ID, DDP_SOCKET_IFNAME, DDP_TRACE), DDP_TUNING, which is a table of
- * its own (shm/cpu_tuning.h), and what a starter sets (join/env.h). */
+ * its own (shm/cpu_tuning.h), and what a launcher sets (join/env.h). */
 #ifndef DDP_WORKER_RUNTIME_CORE_ENV_VALUE_H
 #define DDP_WORKER_RUNTIME_CORE_ENV_VALUE_H
 

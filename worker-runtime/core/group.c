@@ -1,4 +1,4 @@
-/* group.c - what every group has: who is who, what belongs to it, memory. */
+/* group.c - what every group has: the number of each rank, what belongs to it, memory. */
 #include "group.h"
 
 #include "backend.h"
@@ -107,7 +107,7 @@ uint64_t ddp_generation(const struct ddp_group *g)
     return g != NULL ? g->world->generation : 0;
 }
 
-/* The finaliser of splitmix64: every bit of what goes in changes half of those that come out. */
+/* The finalizer of splitmix64: every bit of what goes in changes half of those that come out. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -117,7 +117,7 @@ static uint64_t mix(uint64_t x)
 
 uint64_t ddp_seed(const struct ddp_group *g, uint64_t base)
 {
-    const uint64_t step = UINT64_C(0x9e3779b97f4a7c15); /* odd: no two ranks meet */
+    const uint64_t step = UINT64_C(0x9e3779b97f4a7c15); /* odd: no two ranks get the same value */
     return g != NULL ? mix(mix(base) + step * ((uint64_t)g->rank + 1)) : 0;
 }
 
@@ -163,6 +163,6 @@ void ddp_free(struct ddp_group *g, void *ptr)
     struct backend *b = memory_of(g);
     if (b != NULL)
         b->ops->free(b, ptr);
-    else if (!process_free(ptr)) /* of a world before this one, which had more ranks */
+    else if (!process_free(ptr)) /* allocated in an earlier world, which had more ranks */
         free(ptr);
 }

@@ -29,16 +29,16 @@ struct ddp_group {
     int local_rank, local_world_size;
     int node_rank, n_nodes;
     uint64_t timeout_ms;
-    bool progress_thread;    /* asynchronous calls are made by a thread */
-    bool is_apart;           /* of threads, or joined by name: nothing to do with the job that the
-                                process is in */
-    struct backend *backend; /* owned; NULL: a group of 1 */
+    bool progress_thread;       /* asynchronous calls are made by a thread */
+    bool is_apart;              /* made of threads or joined by name: not part of the job that the
+                                   process is in */
+    struct backend *backend;    /* owned; NULL: a group of 1 */
     struct device_link *device; /* owned; NULL until the first call with a stream */
     struct requests *requests;  /* owned; NULL until the first asynchronous call */
     struct rank_status_place
-        *place;               /* where it says in which call of the group it is; NULL: nowhere */
+        *place;               /* where it records in which call of the group it is; NULL: nowhere */
     uint32_t n_calls;         /* calls that were entered: the same on all ranks */
-    uint16_t mark;            /* tells this group from others, the same on all ranks */
+    uint16_t mark;            /* distinguishes this group from others, the same on all ranks */
     uint64_t n_exchanges;     /* at ends of steps: the same on all ranks */
     struct store_link *store; /* one of the children; NULL until the first ddp_store_ call */
     struct group_child *children;
@@ -53,15 +53,15 @@ struct world {
     struct node *alone; /* owned; where this rank is the only one, and others may come; else NULL */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
     int step_fd;               /* where a rank without a line reports its first step; -1: nowhere */
-    char store_host[256];      /* where the store is; "": as the environment says */
+    char store_host[256];      /* where the store is; "": as in the environment */
     uint16_t store_port;
     struct recovery *recovery; /* borrowed; NULL: it does not outlive a peer */
     bool has_memory;           /* what ddp_state_add() registers has been taken, or would be */
-    struct trace *trace;       /* one of the group's children; NULL: there is none */
-    bool knows_pending;        /* the last step's exchange has said whether ... */
+    struct trace *trace;       /* one of the group's children; NULL: none */
+    bool knows_pending;        /* the last step's exchange has determined whether ... */
     bool pending;              /* ... a node waits to join; see checkpoint_request.h */
     bool is_lent;       /* to the function of ddp_run() or ddp_spawn(): not its to finalize */
-    bool was_finalized; /* by that function, all the same */
+    bool was_finalized; /* that function did so anyway */
     const struct stream_ops *on_stream;
     struct device_link *devices; /* borrowed: a list of those that its groups have */
 };
@@ -89,10 +89,10 @@ void group_destroy_children(struct ddp_group *g);
  * returns   DDP_OK; DDP_EINVAL */
 int group_check(const char *name, const struct ddp_group *g);
 
-/* Likewise, for calls that have no name yet. returns 0; -EINVAL */
+/* The same, for calls that have no name yet. returns 0; -EINVAL */
 int group_check_here(const struct ddp_group *g, struct co_error *err);
 
-/* Whether the generation is over, of a rank without others: no call of its own tells it.
+/* Whether the generation is over, for a rank without peers: none of its own calls can find out.
  * returns   0; -ECONNRESET */
 int group_check_alone(const struct ddp_group *g, struct co_error *err);
 
@@ -118,11 +118,12 @@ void rt_forget(void);
 /* Which rank this process is, for the messages of ddp_fatal(). */
 void rt_set_rank(int rank);
 
-/* What a group that has lost a rank returns: DDP_EPEER; DDP_RETRY where ddp_run() can go on. */
+/* What a group that has lost a rank returns: DDP_EPEER; DDP_RETRY where ddp_run() can continue. */
 int rt_broken(void);
 
-/* Whether this thread's calls are on a group that is apart: then a rank that is gone is none of the
- * job's: ddprun does not hear of it, and no generation follows. returns what was said before */
+/* Whether this thread's calls are on a group that is apart: then a rank that is gone does not
+ * belong to the job: ddprun is not notified of it, and no generation follows. returns the previous
+ * value */
 bool rt_set_apart(bool is_apart);
 
 /* Convert -errno and its text: -EINVAL DDP_EINVAL, -ENOMEM DDP_ENOMEM, -ETIMEDOUT DDP_ETIMEOUT,

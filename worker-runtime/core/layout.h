@@ -1,7 +1,7 @@
 /* layout.h - which elements of whose `in` go where in whose `out`, for every collective. Pure.
  *
- * An `in` is one block that concerns everybody (all_reduce, broadcast, all_gather, ...) or a block
- * for each rank (scatter, reduce_scatter, all_to_all); an `out` likewise one block or a block from
+ * An `in` is one block that concerns every rank (all_reduce, broadcast, all_gather, ...) or a block
+ * for each rank (scatter, reduce_scatter, all_to_all); an `out` is also one block or a block from
  * each rank. */
 #ifndef DDP_WORKER_RUNTIME_CORE_LAYOUT_H
 #define DDP_WORKER_RUNTIME_CORE_LAYOUT_H
@@ -14,11 +14,11 @@ struct layout {
     unsigned rank, n;
     int root;
     size_t size;             /* of an element */
-    size_t count;            /* of each block, where there are no counts */
+    size_t count;            /* elements of each block; if there are no counts */
     const size_t *counts;    /* as in struct collective, or NULL */
-    const size_t *in_counts; /* likewise */
+    const size_t *in_counts; /* the same */
     size_t *in_first;  /* n: where the blocks begin, if there are counts; the caller's memory */
-    size_t *out_first; /* likewise */
+    size_t *out_first; /* the same */
     size_t most;       /* elements of the longest block of any rank; of all_to_all_v: of this
                                 rank's, until layout_set_most() */
 };

@@ -20,13 +20,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* A piece is as long as whoever maps or unmaps something meanwhile may have to wait, also if this
- * thread gets little of a processor: no lower priority, then. Most of a segment was never written,
- * and a gigabyte of nothing takes no longer than a page of something: pieces grow where they are
- * quick. */
+/* The length of a piece bounds how long another thread that maps or unmaps memory may have to wait,
+ * also if this thread gets little of a processor: so its priority is not lower. Most of a
+ * segment was never written, and a gigabyte of untouched memory takes no longer than a written
+ * page: pieces grow where they are quick. */
 enum { PIECE_BYTES = 2 << 20, LONG_PIECE_BYTES = 64 << 20, QUICK_NS = 10000, LOW_PRIORITY = 10 };
 
-/* Until then the others have met, most likely, and need the processors no more for that: a thread
+/* By then the peers have most likely joined, and no longer need the processors for that: a thread
  * that has one keeps it for milliseconds, whatever its priority, where others give theirs away. */
 enum { DELAY_MS = 100 };
 
@@ -84,7 +84,7 @@ static void *run_sweep(void *arg)
 {
     struct peer_sweep *s = arg;
     wait_first(s);
-    setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread, as Linux has it */
+    setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* Linux applies it to this thread only */
     unmap_all(s);
     atomic_store(&s->is_done, true);
     return NULL;
@@ -107,7 +107,7 @@ static void collect_sweeps(struct peer_maps *m, bool all)
     }
 }
 
-/* into   room for all of them; NULL: unmap them here and now */
+/* into   has space for all of them; NULL: unmap them at once */
 static void take_unused(struct peer_maps *m, struct peer_map *into)
 {
     size_t n_kept = 0;
@@ -157,7 +157,7 @@ void peer_maps_fini(struct peer_maps *m)
 
 /* --- taking ----------------------------------------------------------------------------------- */
 
-/* Make room for one more. */
+/* Make space for one more. */
 static int reserve_map(struct peer_maps *m)
 {
     if (m->n < m->cap)

@@ -26,7 +26,7 @@ static struct {
     uint32_t generation;
     bool inside, was_inside, watches_fork, has_lost_peer;
     uint64_t wait_hash; /* of the text that ddprun got last; 0: of none */
-    bool is_beside;     /* it has been in groups beside the job */
+    bool is_beside;     /* it has been in groups outside the job */
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .node_fd = -1};
 
 static atomic_bool is_forked, may_go_on;
@@ -61,8 +61,8 @@ bool process_is_forked(void)
     return atomic_load_explicit(&is_forked, memory_order_relaxed);
 }
 
-/* In a forked child: it is no rank. Its copies of the descriptors would keep the rank's memory and
- * its socket alive after the rank. close() is safe here, whatever other threads were doing. */
+/* In a forked child: it is not a rank. Its copies of the descriptors would keep the rank's memory
+ * and its socket alive after the rank. close() is safe here, whatever other threads were doing. */
 static void on_fork_child(void)
 {
     if (!process.was_inside && !process.inside && !process.is_beside)

@@ -20,7 +20,7 @@ struct user_segment;
 int process_enter(int node_fd, unsigned local_rank, struct co_error *err);
 void process_leave(bool was_joined);
 
-/* Get into a group beside the job: only for what forked children must not do.
+/* Get into a group outside the job: only for what forked children must not do.
  * returns   0; -EALREADY as process_enter(); -ENOMEM */
 int process_stand_beside(struct co_error *err);
 
@@ -32,14 +32,14 @@ bool process_may_go_on(void);
 /* This process is in that generation from now on. */
 void process_begin_generation(uint32_t generation);
 
-/* A call fails because a peer is gone: tell ddprun, which learns so that this rank, if it ends of
- * it, is not what the job failed of, and that there is a death to look for. The first one of a
- * generation is told. Thread-safe; outside of a job, in forked children and without ddprun nothing
- * happens. */
+/* A call fails because a peer is gone: notify ddprun, which learns that this rank, if it exits
+ * because of that, is not the root cause, and that there is a death to look for. Only the first one
+ * of a generation is reported. Thread-safe; outside of a job, in forked children and without ddprun
+ * nothing happens. */
 void process_lose_peer(void);
 
-/* Tell ddprun what this rank cannot reach on another node; ddprun shows the text to people, after
- * the rank's number. "": it can again. Thread-safe; outside of a job, in forked children and
+/* Report to ddprun what this rank cannot reach on another node; ddprun shows the text to users,
+ * after the rank's number. "": it can again. Thread-safe; outside of a job, in forked children and
  * without ddprun nothing happens.
  *
  * text   "cannot connect to ..."; the same again is not sent; cut to 255 bytes */
@@ -48,7 +48,7 @@ void process_tell_wait(const char *text);
 /* How often this process joined other nodes, this time included. */
 unsigned process_count_join(void);
 
-/* The process's user segment, made at the first call with the size that DDP_SEGMENT_BYTES says.
+/* The process's user segment, made at the first call with the size in DDP_SEGMENT_BYTES.
  *
  * returns   0, -ENOEXEC, -ENOMEM, -errno */
 int process_user_segment(unsigned n_local, struct user_segment **ret, struct co_error *err);

@@ -193,9 +193,9 @@ static int make_call(struct ddp_group *g, const struct collective *what, struct 
 
 /* --- without a thread ------------------------------------------------------------------------- */
 
-/* Go on with the first collective of the queue, which is begun here if it has not begun. It leaves
- * the queue when it is done, well or not: the back end returns a failure again, so that those after
- * it fail in turn, each with the reason.
+/* Continue the first collective of the queue, which is begun here if it has not begun. It leaves
+ * the queue when it is done, successful or not: the back end returns a failure again, so that those
+ * after it fail in turn, each with the reason.
  *
  * returns   whether it is done */
 static bool advance_first(struct requests *q, bool may_wait)
@@ -294,8 +294,8 @@ void requests_finish(struct requests *q)
     unlock(q);
 }
 
-/* The other side of a message may be in a collective that needs this rank: those in the queue go
- * on, too. */
+/* The other side of a message may be in a collective that needs this rank: those in the queue also
+ * continue. */
 static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
 {
     struct backend *b = g->backend;

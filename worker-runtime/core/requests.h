@@ -1,9 +1,9 @@
-/* requests.h - asynchronous calls of a group: a queue of collectives, made one after the other in
- * the order of calling, and any number of messages.
+/* requests.h - asynchronous calls of a group: a queue of collectives, which run one after the other
+ * in the order of calling, and any number of messages.
  *
  * Progress is made inside of these functions; or, of collectives, by a thread, if the group has one
  * (group.progress_thread). Then the back end is that thread's while something is in the queue, and
- * blocking collectives go through it, too. */
+ * blocking collectives also go through it. */
 #ifndef DDP_WORKER_RUNTIME_CORE_REQUESTS_H
 #define DDP_WORKER_RUNTIME_CORE_REQUESTS_H
 
@@ -17,7 +17,7 @@ struct requests; /* opaque: those of a group */
  * public status */
 int requests_run(struct ddp_group *g, const struct collective *what);
 
-/* Begin one, likewise. Copies the counts. returns DDP_OK; DDP_ENOMEM; of a group of 1 as
+/* Begin one, in the same way. Copies the counts. returns DDP_OK; DDP_ENOMEM; of a group of 1 as
  * requests_run() */
 int requests_start(struct ddp_group *g, const struct collective *what,
                    struct ddp_request **ret_request);
@@ -35,9 +35,10 @@ void requests_finish(struct requests *q);
 /* The library itself does not wait for this request: it is freed with its group. NULL is fine. */
 void requests_abandon(struct ddp_request *r);
 
-/* Ends the thread, after what is in the queue, of which the rest is not made. Requests that the
- * program has not waited for stay until it does, and say then that the group has ended. In a forked
- * child, where the thread is not, all else stays. NULL is fine. */
+/* Ends the thread after it has made the collectives in the queue; without a thread those in the
+ * queue are not made. Requests that the program has not waited for stay until it does, and then
+ * report that the group has ended. In a forked child, where the thread does not exist, everything
+ * else stays. NULL is fine. */
 void requests_destroy(struct requests *q);
 
 #endif

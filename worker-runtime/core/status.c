@@ -148,7 +148,7 @@ void ddp_fatal(const char *what)
         snprintf(label, sizeof label, "[rank %d] ", rank);
     fprintf(stderr, "%slibddp: %s%s%s\n", label, name, /* one write: ranks share stderr */
             name[0] != '\0' && last_error[0] != '\0' ? ": " : "", last_error);
-    if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device for ever */
+    if (last_status == DDP_ERESPAWN) { /* what runs at exit may wait for the device forever */
         fflush(NULL);
         _exit(EX_TEMPFAIL);
     }

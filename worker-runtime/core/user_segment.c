@@ -175,7 +175,7 @@ bool user_segment_find(const struct user_segment *s, const void *p, size_t bytes
 
 /* --- blocks ----------------------------------------------------------------------------------- */
 
-/* Make room for up to two more blocks. */
+/* Make space for up to two more blocks. */
 static int reserve_blocks(struct user_segment *s)
 {
     if (s->n_blocks + 2 <= s->cap)

@@ -24,7 +24,7 @@ struct user_segment; /* opaque */
  * cut to what the limits of the process and the address space leave when each of n_local ranks maps
  * all segments.
  *
- * returns   0, -ENOEXEC (text is no size; the message names the variable) */
+ * returns   0, -ENOEXEC (text is not a size; the message names the variable) */
 int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes,
                       struct co_error *err);
 
@@ -33,7 +33,7 @@ int user_segment_size(const char *text, unsigned n_local, uint64_t *ret_bytes,
 int user_segment_create(uint64_t bytes, struct user_segment **ret, struct co_error *err);
 void user_segment_destroy(struct user_segment *s); /* NULL is fine */
 
-/* returns   0; -ENOMEM; the text says how much is left and which variable to change */
+/* returns   0; -ENOMEM; the text has the space that is left and the variable to change */
 int user_segment_alloc(struct user_segment *s, size_t bytes, void **ret, struct co_error *err);
 
 /* returns   0; -EINVAL: not a block of this segment */
@@ -58,7 +58,7 @@ int user_segment_withdraw(struct user_segment *s, struct co_error *err);
 
 /* Map the segment of a peer. Not kept over fork(), left out of core dumps.
  * fd        not kept
- * returns   0; -EPROTO not sealed, or smaller than said; -ENOMEM no address space; -errno */
+ * returns   0; -EPROTO not sealed, or smaller than `bytes`; -ENOMEM no address space; -errno */
 int user_segment_map_peer(int fd, uint64_t bytes, uint8_t **ret_base, struct co_error *err);
 void user_segment_unmap_peer(uint8_t *base, uint64_t bytes); /* base NULL is fine */
 
