@@ -28,7 +28,7 @@ struct data_format {
 };
 
 /* head, n      the first n bytes of the file, DATA_FORMAT_HEAD or all of it
- * file_bytes   how long it is: exactly as long as the header says, else it is damaged
+ * file_bytes   its length: exactly as in the header, else the file is damaged
  * returns      0, -EINVAL */
 int data_format_idx(const uint8_t *head, size_t n, uint64_t file_bytes, struct data_format *ret,
                     struct co_error *err);

@@ -3,12 +3,11 @@
  *     free -> asked (indices are there) -> ready (data are there, or an error) -> lent -> free
  *
  * The sampler belongs to the caller's thread: it alone takes indices. The mutex guards the counters
- * that say which batches are whose; what is in a batch belongs to whoever has it.
+ * from which the owner of each batch follows; the contents of a batch belong to its owner.
  *
  * On the way to a GPU the thread reads into a place of the feed and sends it at once, so that
- * copies go on beside what the program computes; nobody waits for one but the program's stream. A
- * slot is free for the thread when its last copy is done, and for the copy when the stream has used
- * it.
+ * copies continue while the program computes; only the program's stream waits for a copy. A slot is
+ * free for the thread when its last copy is done, and for the copy when the stream has used it.
  *
  * Read ddp_loader_next() and read_batches() first. */
 #include "common/clock.h"
@@ -38,9 +37,9 @@ enum {
 struct slot {
     struct ddp_batch batch;                /* as it is lent */
     void *memory[DDP_LOADER_MAX_DATASETS]; /* where files are read to: owned, or the feed's */
-    int64_t *index;                        /* owned; room for a batch */
+    int64_t *index;                        /* owned; has space for a batch */
     int64_t epoch, consumed;
-    struct recovery_place after; /* where the sampler stands behind it */
+    struct recovery_place after; /* position of the sampler after it */
     int code;                    /* of the reading */
     struct co_error err;
 };
@@ -95,7 +94,7 @@ static unsigned place_of(const struct ddp_loader *l, const struct slot *s)
     return (unsigned)(s - l->slots);
 }
 
-/* Where each data set's samples lie in a place: the next one behind room for a whole batch. */
+/* Where each data set's samples lie in a place: the next one after the space for a whole batch. */
 static size_t span_bytes(const struct ddp_loader *l, size_t i)
 {
     const size_t bytes = l->opts.batch * ddp_dataset_sample_bytes(l->opts.datasets[i]);
@@ -229,7 +228,7 @@ static int check_opts(const struct ddp_sampler *s, const struct ddp_loader_opts 
     return 0;
 }
 
-/* Of a whole batch, data sets behind each other. returns -ENOMEM: more than can be */
+/* Bytes of a whole batch: data sets one after the other. returns -ENOMEM: more than possible */
 static int count_bytes(const struct ddp_loader *l, size_t *ret)
 {
     size_t bytes, all = 0;
@@ -278,7 +277,7 @@ static void close_feed(struct ddp_loader *l)
         f->plugin->h2d_copy_close(f->places);
 }
 
-/* The memory of all slots. err is filled where there is a reason beside memory of the CPU. */
+/* The memory of all slots. err is filled if there is a reason other than CPU memory. */
 static int make_slots(struct ddp_loader *l, struct co_error *err)
 {
     size_t bytes = 0;
@@ -304,7 +303,7 @@ static int make_slots(struct ddp_loader *l, struct co_error *err)
 
 static void destroy_loader(struct ddp_loader *l);
 
-/* The group ends, and its samplers stay behind what was used. */
+/* The group ends, and its samplers stay after what was used. */
 static void destroy_child(struct group_child *child)
 {
     destroy_loader((struct ddp_loader *)child);
@@ -323,7 +322,7 @@ static int make_loader(struct ddp_sampler *s, const struct ddp_loader_opts *opts
     l->child.destroy = destroy_child;
     l->sampler = s;
     l->opts = *opts;
-    if (l->opts.batch > (size_t)s->length) /* there is never more: no memory for it */
+    if (l->opts.batch > (size_t)s->length) /* there is never more, so it gets no more memory */
         l->opts.batch = s->length > 0 ? (size_t)s->length : 1;
     l->epoch = ddp_sampler_epoch(s);
     l->consumed = ddp_sampler_consumed(s);
@@ -488,7 +487,7 @@ void ddp_loader_reset(struct ddp_loader *l)
         code = wait_for(l, l->n_asked);
     l->n_taken = l->n_asked;
     sampler_use_all(l->sampler);
-    l->code = code; /* files are read again; of a GPU that has failed the next call tells */
+    l->code = code; /* files are read again; if a GPU has failed the next call returns the error */
     l->epoch = ddp_sampler_epoch(l->sampler);
     l->consumed = ddp_sampler_consumed(l->sampler);
 }

@@ -69,8 +69,8 @@ void randperm_fill_narrow(uint32_t *perm, uint32_t n, uint64_t seed)
     }
 }
 
-/* Inside out: number i goes to a place up to i, what stood there moves to the end. The first takes
- * a draw, too. */
+/* Inside out: number i goes to a place up to i, the number that was there moves to the end. The
+ * first number also takes a draw. */
 void randperm_fill_wide(uint32_t *perm, uint32_t n, uint64_t seed)
 {
     struct mt mt;

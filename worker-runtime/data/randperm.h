@@ -15,8 +15,8 @@
  * seed   torch's seed as two's complement; its engine uses the low 32 bits alone */
 void randperm_fill(uint32_t *perm, uint32_t n, uint64_t seed);
 
-/* The two algorithms by name, whatever n is. Apart so that tests reach the wide one without filling
- * a gigabyte; everybody else calls randperm_fill(). */
+/* The two algorithms by name, whatever n is. Separate so that tests reach the wide one without
+ * filling a gigabyte; all other code calls randperm_fill(). */
 void randperm_fill_narrow(uint32_t *perm, uint32_t n, uint64_t seed);
 void randperm_fill_wide(uint32_t *perm, uint32_t n, uint64_t seed);
 

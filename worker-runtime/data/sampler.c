@@ -1,10 +1,10 @@
 /* sampler.c - torch's DistributedSampler, in batches.
  *
- * ddp_sampler_create() compares the samplers of all ranks, compare_terms(), and finds the place to
- * go on from, take_place(). start_epoch() draws the order of an epoch, take_samples() gives out the
- * part of this rank. sampler_plan_fill() has the arithmetic.
+ * ddp_sampler_create() compares the samplers of all ranks, compare_terms(), and finds the place
+ * from which to continue, take_place(). start_epoch() draws the order of an epoch, take_samples()
+ * gives out the part of this rank. sampler_plan_fill() has the arithmetic.
  *
- * All memory is taken when the sampler is made, so that going on to the next epoch or batch cannot
+ * All memory is taken when the sampler is made, so that the step to the next epoch or batch cannot
  * fail. For the batches, and for a permutation of this rank's own, that is address space; pages of
  * it are used as far as they are written. */
 #include "common/error.h"
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* How long to wait for a rank that is drawing, only to say that this one is done: if it takes
+/* How long to wait for a rank that is drawing, only to record that this one is done: if it takes
  * longer, some pages stay until the last rank has gone. */
 enum { GIVE_BACK_MS = 1000 };
 
@@ -46,7 +46,7 @@ void sampler_plan_fill(const struct sampler_plan *p, const uint32_t *perm, int64
 
 /* --- making one ------------------------------------------------------------------------------- */
 
-/* Room for count elements: mapped without a reservation, since most of it may never be touched.
+/* Space for count elements: mapped without a reservation, since most of it may never be touched.
  * NULL for none. */
 static int map_room(int64_t count, size_t size, void **ret)
 {
@@ -255,7 +255,8 @@ static const int64_t *take_samples(struct ddp_sampler *s, int64_t count)
     return s->index;
 }
 
-/* Exactly where the ranks were, if they are as many; else behind all that they took. */
+/* Exactly where the ranks were, if there are as many as before; else after everything that they
+ * took. */
 static void return_to(struct ddp_sampler *s, const struct recovery_place *p)
 {
     const int64_t end = p->base + p->taken * p->world_size;

@@ -9,10 +9,10 @@
 
 /* --- which places of the permutation a rank takes: the arithmetic of torch's DistributedSampler --
  *
- * Pure. Sample k of a rank is at place (base + rank + k * world_size) mod n of the permutation.
- * Where n is no multiple of world_size the last places wrap around (or are dropped), so that all
- * ranks have as many samples; this one rule also covers n < world_size. An epoch that is taken up
- * again in the middle, by any number of ranks, is the same from place `base` on. */
+ * Pure. Sample k of a rank is at place (base + rank + k * world_size) mod n of the permutation. If
+ * n is not a multiple of world_size the last places wrap around (or are dropped), so that all ranks
+ * have as many samples; this one rule also covers n < world_size. An epoch that is resumed in the
+ * middle, by any number of ranks, is the same from place `base` on. */
 
 #define SAMPLER_MAX_N UINT32_MAX /* entries of the permutation have 32 bits */
 
@@ -52,12 +52,14 @@ struct ddp_sampler {
     const uint32_t *perm;        /* borrowed, from one of the next two; NULL: no shuffling */
     struct shared_perm *shared;  /* mapped; NULL: this rank draws its own */
     uint32_t *own;               /* mapped; pages of it are used while perm is not a shared one */
-    int64_t *index;              /* mapped; the current batch, from its start; room for `length` */
-    bool is_read_ahead;          /* what was taken is used only when sampler_use() says so ... */
+    int64_t *index;              /* mapped; the current batch, from its start; has space for
+                                    `length` */
+    bool is_read_ahead;          /* what was taken counts as used only after sampler_use() ... */
     struct recovery_place used;  /* ... and this is how far that is */
 };
 
-struct recovery_place sampler_place(const struct ddp_sampler *s); /* behind all that was taken */
+struct recovery_place sampler_place(const struct ddp_sampler *s); /* after everything that was
+                                                                     taken */
 
 /* A batch is about to be used. after: sampler_place() of when it was taken */
 void sampler_use(struct ddp_sampler *s, const struct recovery_place *after);

@@ -1,7 +1,7 @@
 /* sampler_verify.c - do the ranks together take each sample once?
  *
  * Every rank marks what it has taken in a map of one bit per sample; the union of the maps has as
- * many bits as samples were taken, but for those that are repeated on purpose. */
+ * many bits as samples were taken, except for those that are repeated on purpose. */
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/scope.h"
@@ -14,7 +14,7 @@
 
 enum { WORD_BITS = 64, PIECE = 512 };
 
-struct tally { /* over all ranks, once they have met */
+struct tally { /* sums over all ranks, once they have been exchanged */
     int64_t taken;
     int64_t distinct;
     uint64_t digest_all;

@@ -18,7 +18,7 @@ enum { N_SLOTS = 2, PAGE = 4096, NO_SLOT = 0 };
 
 struct slot {
     uint64_t seed;
-    _Atomic uint32_t is_drawn; /* whoever dies while it draws leaves 0 */
+    _Atomic uint32_t is_drawn; /* a rank that dies while it draws leaves 0 */
 };
 
 struct shared_perm {
@@ -64,7 +64,8 @@ void shared_perm_init(void *memory, const struct shared_perm_shape *shape)
     p->n_local = shape->n_local;
 }
 
-/* Who died held it between two writes of `slot` and `uses`, each of which leaves them usable. */
+/* The dead rank held it between two writes of `slot` and `uses`, each of which leaves them
+ * usable. */
 static bool lock_perm(struct shared_perm *p, uint64_t timeout_ms)
 {
     struct timespec until;
@@ -90,7 +91,7 @@ static bool is_used_by_others(const struct shared_perm *p, unsigned slot, int lo
     return false;
 }
 
-/* Set what a rank uses, and give the pages of what nobody uses any more back. */
+/* Set what a rank uses, and free the pages that no rank uses any more. */
 static void use_slot(struct shared_perm *p, int local_rank, unsigned slot)
 {
     const unsigned last = p->uses[local_rank];
@@ -149,7 +150,7 @@ void shared_perm_give_back(struct shared_perm *p, int local_rank, uint64_t timeo
 struct place { /* where a rank is, and the memory it has made */
     int64_t node_rank, local_rank;
     int64_t pid, fd; /* fd < 0: none */
-    uint64_t inode;  /* tells it from a file of another process that has the same number */
+    uint64_t inode;  /* distinguishes it from a file of another process that has the same number */
 };
 
 static void *map_memory(int fd, size_t bytes)
@@ -180,7 +181,7 @@ static void *open_of(const struct place *p, size_t bytes)
     return map_memory(fd, bytes);
 }
 
-/* Meet twice: to learn where the memory is, and whether all ranks have it. */
+/* Exchange twice: to learn where the memory is, and whether all ranks have it. */
 static int share_memory(struct ddp_group *g, size_t bytes, const struct place *own, void **memory,
                         bool *ret_all_have)
 {

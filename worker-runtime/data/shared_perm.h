@@ -1,11 +1,11 @@
 /* shared_perm.h - the permutation of an epoch, once per node instead of once per rank.
  *
- * Ranks come to the next epoch one after the other: who comes first draws its permutation, the
- * others find it. There is room for two, since some are still in the last epoch then; whose last
- * user has gone gives its pages back. A rank whose permutation finds no room (the ranks are in
- * three epochs at once, or one holds the lock for too long) is told so, and draws its own.
+ * Ranks enter the next epoch one after the other: the first one draws its permutation, its peers
+ * find it. There is space for two, since some are still in the last epoch then; one is freed when
+ * its last user has gone. A rank that finds no space for its permutation (the ranks are in three
+ * epochs at once, or one holds the lock for too long) gets NULL, and draws its own.
  *
- * A rank that dies while it draws leaves a permutation that nobody uses: the next one draws it
+ * A rank that dies while it draws leaves a permutation that no rank uses: the next one draws it
  * again. */
 #ifndef DDP_WORKER_RUNTIME_DATA_SHARED_PERM_H
 #define DDP_WORKER_RUNTIME_DATA_SHARED_PERM_H
@@ -36,8 +36,8 @@ size_t shared_perm_bytes(const struct shared_perm_shape *shape);
 /* memory    that many bytes of zeros, page-aligned */
 void shared_perm_init(void *memory, const struct shared_perm_shape *shape);
 
-/* Take the permutation of randperm_fill(.., seed) for local_rank, who thereby gives the last one it
- * took back.
+/* Take the permutation of randperm_fill(.., seed) for local_rank, which thereby returns the last
+ * one it took.
  *
  * returns   n numbers, lent until the next call; NULL: see above */
 const uint32_t *shared_perm_take(struct shared_perm *p, uint64_t seed, int local_rank,
