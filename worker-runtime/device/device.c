@@ -1,8 +1,8 @@
 /* device.c - the communicator of a group, and the calls that go through it.
  *
- * The first call with a stream makes the communicator, device_open(): make_plan() gathers what
- * each rank has, from which all ranks come to the same plan; share_ids() distributes the ids of
- * the roots; make_group() calls the plug-in; attach_group() adds the result to those of the world.
+ * The first call with a stream makes the communicator, device_open(): make_plan() gathers what each
+ * rank has, from which all ranks derive the same plan; share_ids() distributes the ids of the
+ * roots; make_group() calls the plug-in; attach_group() adds the result to those of the world.
  * run_collective() and run_message() put calls into the order of a stream. Read device_open()
  * first. */
 #include "device.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct id_note { /* what a root says; travels between ranks */
+struct id_note { /* ids of a root; travels between ranks */
     uint32_t ok;
     uint8_t id[DEVICE_ID_BYTES];
     char why[DEVICE_WHY_BYTES];
@@ -57,7 +57,7 @@ static void fill_note(const struct ddp_group *g, struct making *m, struct device
     snprintf(note->why, sizeof note->why, "%s", err.text);
 }
 
-/* Tell all ranks, hear all ranks, and come to the plan that all of them come to. */
+/* Exchange notes with all ranks, and derive the plan that all of them derive. */
 static int make_plan(struct ddp_group *g, struct making *m)
 {
     const size_t n = (size_t)g->world_size;

@@ -1,8 +1,10 @@
-/* device.h - the device side of a group: a communicator of the ranks' GPUs beside the group's own
- * back end, made when the first call with a stream comes (device_plugin.h has what moves data).
+/* device.h - the device side of a group: a communicator of the ranks' GPUs, in addition to the
+ * group's own back end. The first call with a stream makes it (device_plugin.h has what moves
+ * data).
  *
  * What the ranks must agree on to make it goes over the back end of the CPUs, which ends when a
- * peer dies; so does every word about a broken job. Functions return public statuses. */
+ * peer dies. The same holds for every message about a broken job. Functions return public
+ * statuses. */
 #ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_H
 #define DDP_WORKER_RUNTIME_DEVICE_DEVICE_H
 
@@ -12,7 +14,7 @@
 
 extern const struct stream_ops device_stream_ops;
 
-/* `sub` of g was split off: so is its communicator, where g has one.
+/* `sub` of g was split off: split g's communicator in the same way, if it has one.
  *
  * sub   NULL: this rank is in none */
 int device_split(struct ddp_group *g, int color, int key, struct ddp_group *sub);
@@ -28,7 +30,7 @@ void device_close(struct ddp_group *g);
 
 /* --- device_calls.c --------------------------------------------------------------------------- */
 
-/* Whether this process may go on with another generation. returns DDP_OK; DDP_ERESPAWN */
+/* Whether this process may continue with another generation. returns DDP_OK; DDP_ERESPAWN */
 int device_check(void);
 
 /* Of this rank alone. returns 0; DDP_EINVAL; DDP_EUNSUPPORTED there is no GPU */
@@ -38,12 +40,12 @@ int device_check_memory(const struct ddp_group *g, const void *p, const char *wh
  * for_nccl   such as the plug-in's enlist() takes, if there is some
  * returns    also DDP_ENOMEM */
 int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *stream, void **ret);
-/* Behind all that may touch it: of a broken job that is ended first. NULL is fine. */
+/* After everything that may touch it: in a broken job that is ended first. NULL is fine. */
 void device_free(struct ddp_group *g, void *at, void *stream);
 int device_clear(const struct ddp_group *g, void *at, size_t bytes, void *stream);
 /* Zeroed memory of the host for the plug-in's take_words(). returns also DDP_ENOMEM */
 int device_alloc_host(const struct ddp_group *g, size_t bytes, void **ret);
-void device_free_host(const struct ddp_group *g, void *at); /* behind device_free(). NULL is fine */
+void device_free_host(const struct ddp_group *g, void *at); /* after device_free(). NULL is fine */
 
 /* What device_norm() and device_clip() need, and averages that do more than NCCL's. Waits for what
  * is on the stream.
@@ -59,8 +61,8 @@ int device_norm(const struct ddp_group *g, enum device_norm step, const struct d
  * returns as it */
 int device_wait(struct ddp_group *g, void *stream);
 
-/* Wait for what is on the stream and for averages; where the job is broken end what waits there for
- * a peer that died, and wait until it has ended. Behind it CUDA's own waits end, too.
+/* Wait for what is on the stream and for averages; if the job is broken, end what waits there for a
+ * peer that died, and wait until it has ended. After that CUDA's own waits also end.
  *
  * returns   false: something on the stream has not ended in its time */
 bool device_end_waits(struct ddp_group *g, void *stream);
@@ -74,7 +76,8 @@ int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error
 
 /* Whether the stream captures a graph now. returns 0; DDP_EINVAL it did, and CUDA has given up */
 int device_is_capturing(const struct ddp_group *g, void *stream, bool *ret);
-/* Break the job: what the ranks put on their devices differs. Who waits for it hears so. */
+/* Break the job: what the ranks put on their devices differs. Peers that wait for it get the
+ * error. */
 void device_tell_mismatch(struct ddp_group *g, const char *text);
 
 #endif

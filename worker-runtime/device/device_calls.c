@@ -1,8 +1,8 @@
 /* device_calls.c - the plug-in for devices, found and loaded at most once in a process, and what
- * the runtime asks of it beside collectives: each of these calls has a public status.
+ * the runtime needs from it in addition to collectives: each of these calls has a public status.
  *
  * device_load() finds the plug-in and opens the device; use_device() does so for each call, which
- * costs nothing where both are there already. */
+ * costs nothing if both are loaded already. */
 #include "device.h"
 
 #include "common/error.h"
@@ -31,7 +31,7 @@ static struct {
     struct device *device;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* Beside libddp.so, where both were installed; else as any library. */
+/* In the directory of libddp.so, if both were installed; else as any library. */
 static void *open_library(struct co_error *err)
 {
     Dl_info self;
@@ -40,7 +40,8 @@ static void *open_library(struct co_error *err)
     if (dladdr((void *)&process, &self) != 0 && strchr(self.dli_fname, '/') != NULL) {
         const int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
         snprintf(path, sizeof path, "%.*s/" DEVICE_PLUGIN_FILE, dir, self.dli_fname);
-        if (access(path, F_OK) < 0) { /* else what is wrong with it is the thing to tell */
+        if (access(path, F_OK) < 0) { /* else the library is there, and its error is the one to
+                                         report */
             snprintf(path, sizeof path, "%s", DEVICE_PLUGIN_FILE);
             hint = "build it with -Dnccl=enabled and install it next to libddp.so";
         }
@@ -172,8 +173,8 @@ static int use_device(const struct ddp_group *g, struct use *u)
     return device_load(g, &u->plugin, &u->device, &u->err);
 }
 
-/* The group's own communicator, or another one of its world: each of them looks for all. NULL:
- * there is none, and nothing waits for a peer. */
+/* The group's own communicator, or another one of its world: each of them checks all. NULL: none,
+ * and nothing waits for a peer. */
 static const struct device_link *any_link(const struct ddp_group *g)
 {
     return g->device != NULL ? g->device : g->world->devices;
@@ -196,8 +197,8 @@ int device_alloc(const struct ddp_group *g, size_t bytes, bool for_nccl, void *s
         code != 0 ? code : u.plugin->alloc(u.device, bytes, for_nccl, stream, ret, &u.err), &u.err);
 }
 
-/* CUDA waits for all kernels where memory is freed, and knows nothing of peers that died: nobody's
- * kernel may wait for them by then. What cannot be freed, nor anything of a device that is lost,
+/* CUDA waits for all kernels when memory is freed, and does not know of peers that died: no kernel
+ * may wait for them by then. What cannot be freed, and everything of a device that is lost,
  * stays. */
 void device_free(struct ddp_group *g, void *at, void *stream)
 {
@@ -242,8 +243,7 @@ int device_look(struct ddp_group *g, void *stream, bool is_late, struct co_error
                    : l->plugin->comm(l->group, &comm, err); /* which looks at the job first */
 }
 
-/* Of a broken group the waits return at once: its kernels were told to end, and do so on their
- * way. */
+/* In a broken group the waits return at once: its kernels were made to end, and will. */
 bool device_end_waits(struct ddp_group *g, void *stream)
 {
     struct co_error err = {0};

@@ -15,10 +15,10 @@ struct device_link { /* of a group */
 
 /* Lend the plug-in and the process's device. Thread-safe.
  *
- * returns   0; -ENOTSUP the text says what is missing; -ENOEXEC a variable is wrong */
+ * returns   0; -ENOTSUP the text names what is missing; -ENOEXEC a variable is wrong */
 int device_load(const struct ddp_group *g, const struct device_plugin **ret_plugin,
                 struct device **ret, struct co_error *err);
-/* Likewise, of a device that can be used, by a group of processes. returns also -EOWNERDEAD */
+/* The same, for a device that can be used, by a group of processes. returns also -EOWNERDEAD */
 int device_take(const struct ddp_group *g, const struct device_plugin **ret_plugin,
                 struct device **ret, struct co_error *err);
 

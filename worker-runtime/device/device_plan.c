@@ -21,7 +21,7 @@ static bool can_shrink(const struct device_note *note, int n)
     return true;
 }
 
-/* The ranks of the old one that nobody is any more. */
+/* The ranks of the old one that no present rank continues. */
 static int list_lost(struct device_plan *p, const struct device_note *note, int n)
 {
     int next = 0;

@@ -1,8 +1,8 @@
-/* device_plan.h - how the ranks of a group come to a communicator of their devices. Pure.
+/* device_plan.h - how the ranks of a group agree on a communicator of their devices. Pure.
  *
- * Each rank says what it has, all ranks read what all have said, and so all of them come to the
- * same plan: make a new communicator, or shrink one that all of them have kept from the generation
- * before. */
+ * Each rank publishes what it has, all ranks read what all have published, and so all of them
+ * derive the same plan: make a new communicator, or shrink one that all of them have kept from the
+ * generation before. */
 #ifndef DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLAN_H
 #define DDP_WORKER_RUNTIME_DEVICE_DEVICE_PLAN_H
 
@@ -15,8 +15,8 @@ enum {
     DEVICE_RANKS_PER_ROOT = 256, /* of a new one: each root introduces at most so many ranks */
 };
 
-struct device_note {    /* what a rank says; travels between ranks */
-    uint32_t ok;        /* it has a device; 0: `why` says why not */
+struct device_note {    /* what a rank publishes; travels between ranks */
+    uint32_t ok;        /* it has a device; 0: `why` has the reason */
     uint32_t can_scale; /* its library can do with several roots */
     uint64_t tag;       /* of the communicator that it has kept; 0: none */
     int32_t rank, n;    /* its place there, and how many there were */
@@ -32,7 +32,7 @@ enum device_way {
 struct device_plan {
     enum device_way way;
     int bad;
-    int n_roots; /* of DEVICE_NEW: who each make an id */
+    int n_roots; /* of DEVICE_NEW: ranks that each make an id */
     int n_lost;  /* of DEVICE_SHRINK: ranks of the old communicator that are not in the new one */
     int *lost;   /* owned, from malloc(); in rising order */
 };
@@ -49,8 +49,8 @@ void device_plan_fini(struct device_plan *p); /* a zeroed one is fine */
  * out to roots. */
 int device_plan_root(int k, int n, int n_roots);
 
-/* What names a communicator for its ranks, and for nobody else: made of its ids; and of the one
- * that was shrunk, and whom it lost. Never 0. */
+/* What identifies a communicator for its ranks only: computed from its ids; or from the one that
+ * was shrunk, and the ranks that it lost. Never 0. */
 uint64_t device_plan_tag_new(const uint8_t *ids, size_t bytes);
 uint64_t device_plan_tag_shrunk(uint64_t tag, const struct device_plan *p);
 

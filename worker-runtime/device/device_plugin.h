@@ -1,8 +1,8 @@
 /* device_plugin.h - what libddp and a plug-in for devices, libddp-nccl.so, know of each other.
  *
- * Both are of one build: the plug-in says by `abi` which, and libddp refuses others. libddp knows
- * the job (who is in a group, who has died), the plug-in knows the device; it asks about the job
- * through struct device_job while it waits.
+ * Both are of one build: `abi` identifies the plug-in's, and libddp refuses others. libddp knows
+ * the job (which ranks are in a group, which have died), the plug-in knows the device; it queries
+ * the job through struct device_job while it waits.
  *
  * Functions return 0 or -errno with err filled:
  *   -ENOTSUP         there is no such device, or it cannot do that; nothing is broken
@@ -36,8 +36,8 @@ struct device_job { /* copied; `arg` outlives the group */
     void *arg;
     /* Whether the job is whole, without waiting. returns 0; -ECONNRESET, -ETIMEDOUT, -errno */
     int (*look)(void *arg, struct co_error *err);
-    /* Break the job. returns whether this was the first that anybody said: else the reason is
-     * another's */
+    /* Break the job. returns whether this was the first report of all ranks: else the reason is
+     * another rank's */
     bool (*tell)(void *arg, int code, const char *text);
 };
 
@@ -72,12 +72,12 @@ struct device_average { /* of a bucket; lent for the call, and the memory until 
     enum ddp_dtype wire_dtype; /* NULL: pieces travel as they are */
     bool is_sum;               /* add up; else average */
     double before, after;      /* each value is multiplied by: before it travels, and in the end */
-    uint32_t *found_inf; /* memory of the device, two words: become 1 where a value of this rank is
-                            not finite, and where one is not in the end. NULL: nobody asks */
+    uint32_t *found_inf; /* memory of the device, two words: become 1 if a value of this rank is not
+                            finite, and if one is not in the end. NULL: not wanted */
     void *stream;
-    /* In the place of NCCL's average: puts its own on this stream, behind what packs the wire and
-     * before what unpacks it. NULL: NCCL averages. returns whether it is there: else nothing comes
-     * behind it, and average() returns 0 */
+    /* Instead of NCCL's average: puts its own on this stream, after what packs the wire and before
+     * what unpacks it. NULL: NCCL averages. returns whether it is there: else nothing comes after
+     * it, and average() returns 0 */
     bool (*reduce)(void *arg, void *stream);
     void *arg;
 };
@@ -88,7 +88,7 @@ struct device_clip { /* lent for the call, and memory of the device until it is 
     size_t n;
     double max_norm;
     void *work;       /* DEVICE_CLIP_BYTES of the device */
-    double *ret_norm; /* of alloc_host(); NULL: nobody asks */
+    double *ret_norm; /* of alloc_host(); NULL: not wanted */
     void *stream;
 };
 
@@ -102,7 +102,7 @@ struct device_plugin {
     const char *name;
 
     /* Take the process's device. Once for the life of the process.
-     * returns   0; -ENOTSUP the text says what is missing, and where */
+     * returns   0; -ENOTSUP the text names what is missing, and where */
     int (*open)(const struct device_opts *opts, struct device **ret, struct co_error *err);
 
     /* Make it the calling thread's current one. returns 0; -EIO */
@@ -117,28 +117,28 @@ struct device_plugin {
 
     int (*make_id)(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_error *err);
 
-    /* Make the communicator of a group, with all its ranks. On failure the job was told.
-     * ret   owned by the caller, who calls close() */
+    /* Make the communicator of a group, with all its ranks. After a failure the job knows of it.
+     * ret   owned by the caller, which calls close() */
     int (*make)(struct device *d, const struct device_make *how, struct device_group **ret,
                 struct co_error *err);
 
-    /* Form one of some of the ranks of `from`; likewise. color -1: none, and *ret is NULL
+    /* Form one of some of the ranks of `from`; the same applies. color -1: none, and *ret is NULL
      * how   of which rank, n, timeout_ms and job count */
     int (*split)(struct device_group *from, int color, int key, const struct device_make *how,
                  struct device_group **ret, struct co_error *err);
 
-    /* Put a collective into the order of what->stream. It is done when what was put there behind it
+    /* Put a collective into the order of what->stream. It is done when what was put there after it
      * begins. */
     int (*run)(struct device_group *g, const struct collective *what, struct co_error *err);
 
-    /* Likewise a message. */
+    /* The same for a message. */
     int (*message)(struct device_group *g, const struct message *m, void *stream,
                    struct co_error *err);
 
     /* Wait for all that is in the order of a stream.
      * returns   also -ETIMEDOUT, which breaks the job; -EINVAL a graph is captured */
     int (*wait)(struct device_group *g, void *stream, uint64_t timeout_ms, struct co_error *err);
-    /* Likewise, of a process that has no communicator. */
+    /* The same, for a process that has no communicator. */
     int (*wait_alone)(const struct device *d, const struct device_job *job, void *stream,
                       uint64_t timeout_ms, struct co_error *err);
 
@@ -148,17 +148,19 @@ struct device_plugin {
 
     /* Memory on the device, zeroed in the order of the stream.
      *
-     * for_nccl   such as NCCL can be told of; where there is none, any
+     * for_nccl   memory that NCCL can register, or any if NCCL has none
      * returns    also -ENOMEM */
     int (*alloc)(struct device *d, size_t bytes, bool for_nccl, void *stream, void **ret,
                  struct co_error *err);
-    /* NULL is fine. What drain() has waited for in vain may use it: then it stays. */
+    /* NULL is fine. What drain() has waited for without success may use it: then it stays. */
     void (*free)(struct device *d, void *at);
 
-    /* Tell the group's communicator of memory of alloc(), so that it copies nothing: that in which
-     * the address lies. Told before is fine. It ends with the communicator, or with the memory. All
-     * ranks, or none: NCCL says nothing of what becomes of other calls.
-     * returns   0; -ENOTSUP it cannot be: the text says why, nothing is broken; else as run() */
+    /* Register memory of alloc() with the group's communicator, so that NCCL copies nothing: the
+     * memory in which the address lies. Registering it twice is fine. It ends with the
+     * communicator, or with the memory. All ranks, or none: NCCL does not specify what becomes of
+     * other calls.
+     * returns   0; -ENOTSUP it is not possible: the text has the reason, nothing is broken; else as
+     *           run() */
     int (*enlist)(struct device_group *g, const void *at, struct co_error *err);
     void (*delist)(struct device_group *g, const void *at);
     int (*clear)(struct device *d, void *at, size_t bytes, void *stream, struct co_error *err);
@@ -166,47 +168,48 @@ struct device_plugin {
     /* Memory of the host that copies go to without a wait of the host, zeroed.
      * returns   0; -ENOMEM, -EIO */
     int (*alloc_host)(struct device *d, size_t bytes, void **ret, struct co_error *err);
-    void (*free_host)(struct device *d, void *at); /* likewise */
+    void (*free_host)(struct device *d, void *at); /* the same */
 
     /* What clip() needs, and averages that have a wire, a factor, or look for what is not finite.
      * Before anything is on the device's streams that waits for a peer.
      * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
     int (*load_kernels)(struct device *d, struct co_error *err);
 
-    /* Put a step of batch normalisation into the order of a stream; layer->n_parts is not read.
-     * returns   0; -EINVAL too many channels, or CUDA has given a capture up; -EIO */
+    /* Put a step of batch normalization into the order of a stream; layer->n_parts is not read.
+     * returns   0; -EINVAL too many channels, or CUDA has invalidated a capture; -EIO */
     int (*norm)(struct device *d, enum device_norm step, const struct device_layer *layer,
                 void *stream, struct co_error *err);
 
     /* Scale gradients so that their norm is at most max_norm, in the order of the stream, as
-     * ddp_model_clip() says it.
+     * described at ddp_model_clip().
      * returns   0; -ENOTSUP the stream captures a graph, and ret_norm is not NULL; -EINVAL CUDA has
-     *           given its capture up; -EIO */
+     *           invalidated its capture; -EIO */
     int (*clip)(struct device *d, const struct device_clip *c, struct co_error *err);
 
-    /* Average in place, beside the stream, as soon as what is in its order now is done. Of a stream
-     * that captures a graph it comes into that.
-     * returns   also -EINVAL: CUDA has given the capture up; nothing is broken */
+    /* Average in place, concurrently with the stream, as soon as what is in its order now is done.
+     * If the stream captures a graph the average becomes part of it.
+     * returns   also -EINVAL: CUDA has invalidated the capture; nothing is broken */
     int (*average)(struct device_group *g, const struct device_average *a, struct co_error *err);
-    /* Copy words to the host, behind all averages until now, and zero them.
+    /* Copy words to the host, after all averages until now, and zero them.
      *
      * ret_words   of alloc_host(); written when wait_averages() has returned 0
      * returns     as average() */
     int (*take_words)(struct device_group *g, uint32_t *words, uint32_t *ret_words, size_t n,
                       struct co_error *err);
-    /* Copy to memory of the host, behind all averages, and wait for it: nothing may be there that
+    /* Copy to memory of the host, after all averages, and wait for it: nothing may be there that
      * waits for a peer. returns as run() */
     int (*copy_out)(struct device_group *g, void *to, const void *from, size_t bytes,
                     struct co_error *err);
     /* Whether a stream captures a graph. returns 0; -EINVAL it did, and CUDA has given that up */
     int (*is_capturing)(struct device *d, void *stream, bool *ret, struct co_error *err);
-    /* Put what comes on the stream of averages behind what is on that stream now; and the other way
-     * round. One that captures has both streams in its graph from the first to the second.
+    /* Make what comes on the stream of averages wait for what is on that stream now; and the other
+     * way round. A stream that captures has both streams in its graph from the first call to the
+     * second.
      * return   as average() */
     int (*fork_averages)(struct device_group *g, void *stream, struct co_error *err);
     int (*join_averages)(struct device_group *g, void *stream, struct co_error *err);
-    /* Wait until what is on the stream has ended, and all averages, behind kernels of a broken
-     * communicator that were told to end. returns false: they did not in their time */
+    /* Wait until what is on the stream has ended, and all averages, after kernels of a broken
+     * communicator that were made to end. returns false: they did not in their time */
     bool (*drain)(struct device_group *g, void *stream);
     /* Wait for all averages. returns as wait() */
     int (*wait_averages)(struct device_group *g, uint64_t timeout_ms, struct co_error *err);
@@ -215,25 +218,26 @@ struct device_plugin {
      * and a stream of copies between them. returns also -ENOMEM, -EIO */
     int (*h2d_copy_open)(struct device *d, unsigned n, size_t bytes, struct device_feed **ret,
                          struct co_error *err);
-    /* Lend a place's memory. The host's may be written while h2d_copy_sent() says 1, the device's
-     * may be used by the program's stream from h2d_copy_take() to h2d_copy_give(). */
+    /* Lend a place's memory. The host's may be written while h2d_copy_sent() returns 1, the
+     * device's may be used by the program's stream from h2d_copy_take() to h2d_copy_give(). */
     void (*h2d_copy_place)(const struct device_feed *f, unsigned place, void **ret_host,
                            void **ret_gpu);
-    /* Have it copied, behind what used the place before: that of h2d_copy_give(). Any thread, one
-     * at a time. returns 0, -EIO */
+    /* Have it copied, after what used the place before: that of h2d_copy_give(). Any thread, one at
+     * a time. returns 0, -EIO */
     int (*h2d_copy_send)(struct device_feed *f, unsigned place, const struct device_span *span,
                          size_t n, struct co_error *err);
-    /* returns   1 the last copy of it is done, or there was none; 0 not yet; -EIO */
+    /* returns   1 the last copy of it is done, or it has no copy; 0 not yet; -EIO */
     int (*h2d_copy_sent)(struct device_feed *f, unsigned place, struct co_error *err);
-    /* What comes on the stream from now on is behind the copy; what is there now has used the
-     * place. Between them no h2d_copy_send() of it. return 0, -EIO */
+    /* What comes on the stream from now on runs after the copy; what is there now has used the
+     * place. No h2d_copy_send() of the place may come between h2d_copy_take() and h2d_copy_give().
+     * return 0, -EIO */
     int (*h2d_copy_take)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
     int (*h2d_copy_give)(struct device_feed *f, unsigned place, void *stream, struct co_error *err);
     /* Waits for what is on the streams that it was given: nothing may be there that waits for a
      * peer which died. NULL is fine. */
     void (*h2d_copy_close)(struct device_feed *f);
 
-    /* The raw ncclComm_t, lent. Of a broken one there is none: returns as run() */
+    /* The raw ncclComm_t, lent. A broken group has none: returns as run() */
     int (*comm)(struct device_group *g, void **ret, struct co_error *err);
 
     /* Give it back. Looks at the job first: the communicator of a broken one is not ended but
