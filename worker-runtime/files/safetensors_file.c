@@ -2,7 +2,7 @@
  *
  * safetensors_open() maps a file; read_header() has safetensors_header.c understand what precedes
  * the data; index_tensors() finds the data of each tensor. safetensors_begin() writes a file, but
- * for giving it its name (whole_file.h). */
+ * does not give it its name (whole_file.h). */
 #include "safetensors_header.h"
 
 #include "common/error.h"
@@ -57,7 +57,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Say where each tensor lies, and sort their names. */
+/* Record where each tensor lies, and sort their names. */
 static int index_tensors(struct ddp_safetensors *f, const uint8_t *data, struct co_error *err)
 {
     struct safetensors_header *h = &f->header;

@@ -43,7 +43,7 @@ static const struct type *type_of(int dtype)
 
 /* --- a header that is read -------------------------------------------------------------------- */
 
-struct place { /* of a tensor, beside its entry while the header is read */
+struct place { /* of a tensor; used in addition to its entry while the header is read */
     uint64_t begin, end;
     size_t tensor;
 };
@@ -72,7 +72,7 @@ static void skip_space(struct scan *s)
         s->at++;
 }
 
-/* The next character that is no space; 0: the end. */
+/* The next character that is not a space; 0: the end. */
 static char peek_char(struct scan *s)
 {
     skip_space(s);
@@ -101,7 +101,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The four digits behind \u. */
+/* The four digits after \u. */
 static int read_unit(struct scan *s, uint32_t *ret)
 {
     uint32_t unit = 0;
@@ -181,7 +181,7 @@ static int read_string(struct scan *s, const char **ret)
     if (!co_utf8_is_valid(first, (size_t)(s->free - first)))
         return fail_at(s, "a string that is not valid UTF-8 ends");
     s->at++;
-    *s->free++ = '\0'; /* in the place of a quotation mark */
+    *s->free++ = '\0'; /* replaces a quotation mark */
     *ret = first;
     return 0;
 }
@@ -241,7 +241,7 @@ static int read_object(struct scan *s, int (*member)(struct scan *s, const char 
 
 /* --- what they mean --------------------------------------------------------------------------- */
 
-/* Room for one element more in an array that doubles. */
+/* Space for one element more in an array that doubles. */
 static int grow_array(void **array, size_t n, size_t *room, size_t size, struct co_error *err)
 {
     if (n < *room)
@@ -573,7 +573,7 @@ static int print_all(FILE *out, const struct ddp_safetensors_tensor *tensors, si
         at = *ret_data;
     }
     fputc('}', out);
-    while (ftell(out) % 8 != 0) /* behind the 8 bytes of its length, too */
+    while (ftell(out) % 8 != 0) /* also aligned after the 8 bytes of its length */
         fputc(' ', out);
     *ret_data = at;
     return 0;

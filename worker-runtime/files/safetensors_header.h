@@ -1,8 +1,8 @@
 /* safetensors_header.h - the header of a .safetensors file: text to tensors, and back. Pure.
  *
- * The text is JSON, of which this format needs objects, texts, whole numbers and lists of them: all
- * else is refused. What is accepted is complete: every tensor's place has as many bytes as its type
- * and shape say, and the places cover the data without gap or overlap. */
+ * The text is JSON, of which this format needs objects, texts, whole numbers and lists of them:
+ * everything else is refused. What is accepted is complete: every tensor's place has as many bytes
+ * as its type and shape require, and the places cover the data without gap or overlap. */
 #ifndef DDP_WORKER_RUNTIME_FILES_SAFETENSORS_HEADER_H
 #define DDP_WORKER_RUNTIME_FILES_SAFETENSORS_HEADER_H
 
@@ -20,8 +20,8 @@ struct safetensors_header {
 };
 
 /* text, size   the header, without its length before it
- * data_bytes   how many bytes come behind it
- * returns      0, -EINVAL (the text says what is wrong, and at which byte), -ENOMEM */
+ * data_bytes   how many bytes come after it
+ * returns      0, -EINVAL (the text names the error and its byte), -ENOMEM */
 int safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
                              struct safetensors_header *ret, struct co_error *err);
 void safetensors_header_fini(struct safetensors_header *h); /* a zeroed one is fine */
@@ -38,7 +38,8 @@ int safetensors_header_format(const struct ddp_safetensors_tensor *tensors, size
                               struct co_error *err);
 
 /* Bytes of a tensor, from dtype and shape.
- * returns   0, -EINVAL (bad dtype, too many dimensions, more bytes than memory can hold) */
+ * returns   0, -EINVAL (bad dtype, more dimensions than allowed, more bytes than memory can
+ *           hold) */
 int safetensors_bytes(const struct ddp_safetensors_tensor *t, size_t *ret_bytes,
                       struct co_error *err);
 
@@ -50,9 +51,9 @@ int safetensors_open(const char *path, struct ddp_safetensors **ret, struct co_e
 /* All bytes of the file. */
 const void *safetensors_mapped(const struct ddp_safetensors *f, size_t *ret_bytes);
 
-/* Write all of a file, but for giving it its name.
+/* Write all of a file, but do not give it its name.
  *
- * f         opened here; the caller commits or discards it, however this ends */
+ * f         opened here; the caller commits or discards it, even after a failure */
 int safetensors_begin(struct whole_file *f, const char *path,
                       const struct ddp_safetensors_tensor *tensors, size_t n,
                       const struct ddp_safetensors_text *texts, size_t n_texts,

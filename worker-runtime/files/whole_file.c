@@ -56,7 +56,7 @@ static int fail_write(const struct whole_file *f, int error, struct co_error *er
 
 int whole_file_open(struct whole_file *f, const char *path, struct co_error *err)
 {
-    static atomic_uint count; /* threads may write files beside each other */
+    static atomic_uint count; /* several threads may write files at the same time */
     f->fd = -1;
     if (path == NULL || path[0] == '\0')
         return co_fail(err, -EINVAL, "the file name is empty");

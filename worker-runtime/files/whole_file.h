@@ -1,6 +1,6 @@
-/* whole_file.h - a file that appears whole or not at all: written under another name beside it,
- * brought to the disk, renamed, and the name brought to the disk. What had the name before stays
- * until then. */
+/* whole_file.h - a file that appears whole or not at all: written under another name in the same
+ * directory, synced to the disk, renamed, and the directory synced. The file that had the name
+ * before stays until then. */
 #ifndef DDP_WORKER_RUNTIME_FILES_WHOLE_FILE_H
 #define DDP_WORKER_RUNTIME_FILES_WHOLE_FILE_H
 
@@ -14,10 +14,10 @@ enum { WHOLE_FILE_MAX_PATH = 4096 };
 /* The other name is PATH, this, the process's number, a dot and a count. */
 #define WHOLE_FILE_TEMPORARY ".tmp-"
 
-/* Tells bytes from others that came of them by accident: FNV-1a by words of 8 bytes, the last one
- * filled with zeros, then their number. */
+/* Detects accidental changes of bytes: FNV-1a by words of 8 bytes, the last one filled with zeros,
+ * then their number. */
 struct whole_digest {
-    uint64_t hash, word, n_bytes; /* word: of the bytes behind the last whole one */
+    uint64_t hash, word, n_bytes; /* word: of the bytes after the last whole one */
 };
 void whole_digest_init(struct whole_digest *d);
 void whole_digest_add(struct whole_digest *d, const void *bytes, size_t n);
@@ -34,7 +34,7 @@ struct whole_file {
 int whole_file_open(struct whole_file *f, const char *path, struct co_error *err);
 /* Append. returns 0, -errno: -ENOSPC, for instance */
 int whole_file_write(struct whole_file *f, const void *bytes, size_t n, struct co_error *err);
-/* Bring what was written to the disk: what may fail for lack of room has happened then.
+/* Sync to the disk what was written: failures for lack of space have happened after that.
  * returns   0, -errno */
 int whole_file_sync(struct whole_file *f, struct co_error *err);
 /* Give the file its name. Closed in any case; when this fails, what was written is removed. */
