@@ -1,5 +1,5 @@
-/* checkpoint_request.c - a node waits to join: hearing of it, and saying that the state is saved.
- * The other end is launcher/generation/checkpoint_request.c. */
+/* checkpoint_request.c - a node waits to join: receiving the request, and reporting that the state
+ * is saved. The other end is launcher/generation/checkpoint_request.c. */
 #include "checkpoint_request.h"
 #include "common/error.h"
 #include "worker-runtime/core/group.h"

@@ -1,6 +1,6 @@
 /* checkpoint_request.h - whether a node waits to join, for the exchange at the end of a step: it
- * tells all ranks what one of them was asked, so that ddp_checkpoint_requested() need not ask them
- * again. */
+ * passes the request that one rank received to all ranks, so that ddp_checkpoint_requested() need
+ * not ask them again. */
 #ifndef DDP_WORKER_RUNTIME_GROUP_CHECKPOINT_REQUEST_H
 #define DDP_WORKER_RUNTIME_GROUP_CHECKPOINT_REQUEST_H
 

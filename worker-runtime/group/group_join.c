@@ -1,10 +1,10 @@
 /* group_join.c - joining and leaving the job, and groups of some of its ranks.
  *
- * ddp_init() and ddp_run() come here by group_enter(): join_job() reads the environment,
- * meet_ranks() enters the job and opens the back end of its group (group_open.c). ddp_group_join()
- * forms a group beside the job, join_beside(); ddp_group_split() one of some of the ranks.
- * take_leave() undoes all of it: children, queue, communicator and back end, in this order. Read
- * group_enter() and meet_ranks() first. */
+ * ddp_init() and ddp_run() call group_enter(): join_job() reads the environment, meet_ranks()
+ * enters the job and opens the back end of its group (group_open.c). ddp_group_join() forms a group
+ * outside the job, join_beside(); ddp_group_split() one of some of the ranks. take_leave() undoes
+ * all of it: children, queue, communicator and back end, in this order. Read group_enter() and
+ * meet_ranks() first. */
 #include "group_join.h"
 
 #include "common/clock.h"
@@ -72,7 +72,7 @@ int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, st
     return 0;
 }
 
-/* Where its back end says that this rank is. */
+/* The place of this rank, from its back end. */
 static void place_group(struct ddp_group *g)
 {
     struct backend_place place;
@@ -99,7 +99,7 @@ static void take_who(struct world *w, const struct env_who *who)
     memcpy(w->store_host, who->store_host, sizeof w->store_host);
 }
 
-/* Meet the other ranks. Who comes back has entered the job before. */
+/* Rendezvous with the other ranks. A rank that comes back has entered the job before. */
 static int meet_ranks(struct world *w, struct env_who *who, uint64_t deadline_ms,
                       struct co_error *err)
 {
@@ -113,7 +113,7 @@ static int meet_ranks(struct world *w, struct env_who *who, uint64_t deadline_ms
     code = group_open(w, who, r != NULL ? &r->again : NULL, deadline_ms, err);
     process_begin_generation(who->generation);
     if (code == -ECONNRESET &&
-        (r == NULL || !r->again.may_follow)) /* while there is a way to tell */
+        (r == NULL || !r->again.may_follow)) /* as long as the reason can be reported */
         process_lose_peer();
     rt_set_rank(who->rank);
     take_who(w, who);
@@ -124,7 +124,7 @@ static int meet_ranks(struct world *w, struct env_who *who, uint64_t deadline_ms
     return code;
 }
 
-/* One that is alone meets nobody, unless others may come later while it lives on. */
+/* A rank that is alone skips the rendezvous, unless others may join later while it lives on. */
 static bool has_to_meet(const struct world *w, const struct env_who *who)
 {
     const char *checkpoint_fd = getenv(DDP_ENV_CHECKPOINT_FD);
@@ -227,7 +227,7 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
     return DDP_OK;
 }
 
-/* returns whether it had met others */
+/* returns whether it had peers */
 static bool take_leave(struct ddp_group *world)
 {
     struct world *w = world->world;
@@ -317,7 +317,7 @@ static void destroy_sub(struct group_child *child)
     ddp_group_destroy((struct ddp_group *)child);
 }
 
-/* What tells the group of a color from others: all its ranks have made the same calls. */
+/* What distinguishes the group of a color from others: all its ranks have made the same calls. */
 static uint16_t mark_of(const struct ddp_group *g, int color)
 {
     uint64_t hash = co_hash_number(CO_HASH_START, g->mark);
@@ -349,7 +349,7 @@ static int split_backend(struct ddp_group *g, int color, int key, struct backend
     call_marker_enter(g, &what, RANK_STATUS_WAITS);
     int code = g->backend->ops->split(g->backend, color, key, ret, ret_rank, ret_n, err);
     call_marker_leave(g, true);
-    g->n_calls++; /* the back end has met twice */
+    g->n_calls++; /* the back end has synchronized twice */
     return code;
 }
 

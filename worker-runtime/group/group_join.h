@@ -8,7 +8,7 @@
 struct env_who;
 struct node_again;
 
-/* A world that has met nobody yet. free() it, or leave it. NULL: no memory */
+/* A world before its rendezvous. free() it, or leave it. NULL: out of memory */
 struct world *group_create_world(void);
 
 /* As ddp_init() and ddp_finalize(), for a process that may come back: with what `recovery` wants,
@@ -21,8 +21,8 @@ int group_enter(const struct ddp_init_opts *opts, struct recovery *recovery,
                 struct ddp_group **ret_world, struct co_error *err);
 void group_leave(struct ddp_group *world);
 
-/* Check all variables that a user sets for libddp (core/env_value.h, DDP_TUNING), and take what
- * they say of time-outs and the progress thread where `opts` leaves it open.
+/* Check all variables that a user sets for libddp (core/env_value.h, DDP_TUNING), and take timeouts
+ * and the progress thread from them where `opts` leaves them open.
  * returns   0, -ENOEXEC, -ENOMEM */
 int group_read_options(const struct ddp_init_opts *opts, struct ddp_group *g, struct co_error *err);
 
@@ -33,7 +33,7 @@ void group_lend(struct ddp_group *world);
  * ddp_finalize(), DDP_EINVAL. */
 int group_check_result(const char *name, const struct ddp_group *world, int rc);
 
-/* ddp_finalize() of a world that the caller has lent, too. NULL is fine. */
+/* The same as ddp_finalize(), also for a world that the caller has lent. NULL is fine. */
 void group_finalize(struct ddp_group *world);
 
 /* Destroy a world that this process has not entered: one of its threads. NULL is fine. */
@@ -42,9 +42,9 @@ void group_close(struct ddp_group *world);
 /* --- group_open.c ----------------------------------------------------------------------------- */
 
 /* The back end of a world's group: join the ranks of this node, then the other nodes, if there are
- * any. Fills the group's back end, or w->alone where this rank is the only one, and w->line.
+ * any. Fills the group's back end, or w->alone if this rank is the only one, and w->line. The
+ * place from the environment is changed to the one in the generation that was joined.
  *
- * who       as the environment says. What is otherwise in the generation that was joined is changed
  * again     see node_join.h; NULL: this rank does not outlive a peer
  * returns 0; -errno as node_join() and net_join() */
 int group_open(struct world *w, struct env_who *who, struct node_again *again, uint64_t deadline_ms,

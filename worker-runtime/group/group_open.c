@@ -51,7 +51,7 @@ struct opening { /* made one after the other, and unmade the other way round */
     struct net_watch *watch;
 };
 
-/* A name for the job where the environment has none: whoever started all ranks. */
+/* A name for the job if the environment has none: the process that started all ranks. */
 static void name_after_starter(struct env_who *who)
 {
     struct ucred starter;
@@ -148,8 +148,8 @@ static unsigned list_watched(const struct net_map *m, unsigned *ret)
     return n;
 }
 
-/* What meetings look at, where another generation can follow. Without one a meeting that has all it
- * needs succeeds, though others, which were faster, have left by now. */
+/* What a rendezvous watches, where another generation can follow. Without one a rendezvous that has
+ * all it needs succeeds, even if ranks that were faster have left by now. */
 static const struct control *ends_meetings(const struct opening *o)
 {
     return o->again != NULL && o->again->may_follow ? o->node->control : NULL;
@@ -223,8 +223,8 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
     return code;
 }
 
-/* Another node's rank, or its store, is gone: as a rule ddprun says soon that the generation is
- * over, and then it is that which broke, and not this rank. */
+/* Another node's rank, or its store, is gone: usually ddprun soon reports that the generation is
+ * over, and then that is the cause, not this rank. */
 static int find_cause(const struct opening *o, int code, struct co_error *err)
 {
     const struct control *c = ends_meetings(o);

@@ -9,7 +9,7 @@
 #define PROGRESS_LINE_BYTES 320
 
 struct progress_line {
-    const char *title, *what; /* what: behind the numbers; "": nothing */
+    const char *title, *what; /* what: after the numbers; "": nothing */
     uint64_t done, total;     /* total 0: not known */
     uint64_t passed_ms;       /* since the beginning */
     bool has_bar;

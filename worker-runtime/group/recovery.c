@@ -97,7 +97,7 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
     if (!recovery_is_due(g) || r->all_have)
         return 0;
     int32_t first = has_state(r) ? ddp_rank(g) : INT32_MAX;
-    if (!has_state(r)) { /* what comes overwrites what is here */
+    if (!has_state(r)) { /* the state that arrives overwrites this rank's own */
         r->n_done = 0;
         r->is_torn = true;
     }

@@ -1,9 +1,9 @@
 /* recovery.h - what a process keeps from one generation of its job to the next
  * (docs/design/recovery.md), and how the ranks of the next one come to the same state.
  *
- * A rank has completed so many steps; the most that any rank of a generation has is the state that
- * counts. Ranks that have it give it to the others: when they make a model, a sampler, or register
- * memory. Nobody waits for anybody here but inside of collectives.
+ * A rank has completed so many steps; the most that any rank of a generation has completed is the
+ * state that counts. Ranks that have it give it to their peers: when they make a model, a sampler,
+ * or register memory. No rank waits for another one here except inside of collectives.
  *
  * It belongs to ddp_run(). A program that calls ddp_init() has none: all functions take the world's
  * NULL for "nothing to keep". */
@@ -21,7 +21,7 @@ struct ddp_group;
 
 struct recovery_place {  /* where a sampler stands, between two batches */
     int64_t epoch;       /* -1: before the first */
-    int64_t base, taken; /* of struct sampler_plan, and of this rank behind that */
+    int64_t base, taken; /* of struct sampler_plan, and of this rank after that */
     int64_t world_size;
 };
 
@@ -67,8 +67,8 @@ int recovery_begin(struct ddp_group *world);
 /* Whether ranks may have to take the state of others in this generation: the same on all. */
 bool recovery_is_due(const struct ddp_group *g);
 
-/* Whether some rank lacks the state, so that what all share has to be sent: the same on all. Where
- * nothing is due, too: at the start rank 0 gives what it has. */
+/* Whether a rank lacks the state, so that what all share has to be sent: the same on all. Also true
+ * if nothing is due: at the start rank 0 gives what it has. */
 bool recovery_sends(const struct ddp_group *g);
 
 /* A rank of g whose state counts. Collective over g, where it is due and not all have it; else
@@ -94,14 +94,13 @@ void recovery_count_step(struct ddp_group *g, uint64_t began_ns);
  * returns   0, -ENOMEM */
 int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret);
 
-/* Make room for one more sampler. returns 0, -ENOMEM */
+/* Make space for one more sampler. returns 0, -ENOMEM */
 int recovery_add_sampler(struct ddp_group *g, size_t *ret_number);
 
-/* A sampler is about to go on from here; what comes behind a completed step is where it returns
- * to. */
+/* A sampler is about to continue from here; it returns to what comes after a completed step. */
 void recovery_mark(struct ddp_group *g, size_t number, const struct recovery_place *place);
 
-/* Where sampler `number` of rank `giver` of g has to go on. Collective over g, where it is due.
+/* Where sampler `number` of rank `giver` of g has to continue. Collective over g, where it is due.
  *
  * ret       .epoch -1: at the start
  * returns   0, else as ddp_broadcast() */

@@ -17,7 +17,7 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
     static const struct ddp_init_opts defaults;
     struct ddp_group *world;
     if (r->is_inside)
-        checkpoint_request_forget(); /* whoever waited has its place now, or asks again */
+        checkpoint_request_forget(); /* a node that waited has its place now, or asks again */
     int code = group_enter(&defaults, r, &world, err);
     if (code != 0)
         return code;
@@ -38,8 +38,8 @@ static int enter_one(struct recovery *r, struct ddp_group **ret_world, struct co
     return co_fail(err, code, "%s", ddp_last_error());
 }
 
-/* Join the newest generation. Should another rank die meanwhile, the one behind it: each costs
- * ddprun one of a finite number of replacements. */
+/* Join the newest generation. If another rank dies meanwhile, join the next one: each costs ddprun
+ * one of a finite number of replacements. */
 static int enter_newest(struct recovery *r, struct ddp_group **ret_world, struct co_error *err)
 {
     int code;

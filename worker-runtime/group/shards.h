@@ -1,11 +1,11 @@
-/* shards.h - what a rank holds of a state that is dealt out over the ranks: its own shard, and
- * perhaps a copy of another's, each in two versions. Pure, but for its memory.
+/* shards.h - what a rank holds of a state that is sharded over the ranks: its own shard, and
+ * perhaps a copy of another's, each in two versions. Pure, except for its memory.
  *
  * A state is n_arrays rows of `total` numbers. Rank r of n has the elements shards_first(r) ..
  * shards_first(r + 1) - 1 of each row. A version belongs to a completed step, or to several that
- * changed nothing. While one is made the other stays: whoever dies meanwhile, for the last step
- * that is complete on any rank each shard is held by its rank, and by the next one if copies are
- * made. */
+ * changed nothing. While one is made the other stays: whichever rank dies meanwhile, for the last
+ * step that is complete on any rank each shard is held by its rank, and by the next one if copies
+ * are made. */
 #ifndef DDP_WORKER_RUNTIME_GROUP_SHARDS_H
 #define DDP_WORKER_RUNTIME_GROUP_SHARDS_H
 
@@ -22,7 +22,7 @@ struct shards_shape {
 };
 
 struct shard_version {
-    uint8_t *memory; /* owned: the shard's part of each row, one behind the other */
+    uint8_t *memory; /* owned: the shard's part of each row, one after the other */
     bool is_valid;
     uint64_t first_step, last_step; /* it is the state after these */
     uint64_t n_updates;             /* steps that changed it */

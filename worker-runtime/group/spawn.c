@@ -1,8 +1,8 @@
 /* spawn.c - ddp_spawn(): ranks as forked processes.
  *
- * A child tells how it ended in memory that is shared with its parent, with a number that says who
- * was first, before it leaves its group: what others fail of then comes later. The parent watches a
- * descriptor of each process, so that it hears of any of them at once. */
+ * A child records how it ended in memory that is shared with its parent, with a number that shows
+ * the order, before it leaves its group: failures that follow from it come later. The parent
+ * watches a descriptor of each process, so that it is notified of each at once. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "first_failure.h"
@@ -60,7 +60,7 @@ struct spawn {
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
-/* A job of its own, whatever the environment says of the parent's. */
+/* A job of its own, whatever the parent's environment has. */
 static void set_environment(const struct spawn *s, int rank)
 {
     static const char *const of_the_parent[] = {DDP_ENV_NODE_FD,           DDP_ENV_CHECKPOINT_FD,
@@ -147,7 +147,8 @@ static void reap_child(struct spawn *s, int rank)
     pid_t got;
     while ((got = waitpid(c->pid, &c->status, 0)) < 0 && errno == EINTR)
         ;
-    if (got < 0) /* the program ignores SIGCHLD, so that nobody knows: what it told counts */
+    if (got < 0) /* the program ignores SIGCHLD, so that the exit status is lost: the child's own
+                    record counts */
         c->status = 0;
     c->pid = 0;
     s->n_running--;
@@ -199,8 +200,8 @@ static struct rank_end end_of(const struct spawn *s, int rank)
         (number == SIGTERM && c->is_stopped) || (number == SIGKILL && c->is_killed);
     if (number != 0 && !is_ours)
         e.signal = number;
-    if (e.order == 0 && number == 0) /* exit(0) is no answer either; stopped or not, since it may
-                                        have been about to end when others noticed */
+    if (e.order == 0 && number == 0) /* exit(0) does not count as a report; stopped or not, since it
+                                        may have been about to end when its peers noticed */
         e.exit_status = WEXITSTATUS(c->status) != 0 ? WEXITSTATUS(c->status) : 256;
     return e;
 }

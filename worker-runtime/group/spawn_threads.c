@@ -45,7 +45,7 @@ struct threads {
     uint8_t **user;                /* owned; n */
     const struct reduce_kernels *kernels;
     struct cpu_tunings tunings;
-    struct ddp_group options; /* what the environment says to all of them */
+    struct ddp_group options; /* options of all of them, from the environment */
     bool spin;
     pthread_mutex_t lock;
     pthread_cond_t opened;
@@ -55,7 +55,7 @@ struct threads {
     _Atomic uint32_t n_ended;
 };
 
-/* --- the gate: all threads are made, or none goes on ------------------------------------------ */
+/* --- the gate: all threads are made, or none continues ---------------------------------------- */
 
 static bool gate_wait(struct threads *a)
 {
@@ -155,8 +155,8 @@ static void *run_thread(void *arg)
     rt_set_apart(true);
     t->status = rt_return(join_group(t), &t->err);
     atomic_fetch_add(&a->n_failed, t->status != 0);
-    pthread_barrier_wait(&a->everybody);  /* all are here, as after ddp_init() */
-    pthread_cleanup_push(close_world, t); /* by pthread_exit(), too: others hear of it */
+    pthread_barrier_wait(&a->everybody);  /* all have joined, as after ddp_init() */
+    pthread_cleanup_push(close_world, t); /* also after pthread_exit(): the peers get the failure */
     run_function(t);
     pthread_cleanup_pop(1);
     return NULL;

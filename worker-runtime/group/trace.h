@@ -1,9 +1,9 @@
 /* trace.h - a timeline of training, for chrome://tracing and Perfetto: DDP_TRACE=file.json.
  *
  * Every rank writes a file of its own, file.RANK.json: an array of events in microseconds of the
- * node's monotonic clock, so that those of a node's ranks fit beside each other. Where events are
- * more than TRACE_MOST_EVENTS the trace ends with one that says so; where the disk is full it ends
- * there. Training goes on in both cases. */
+ * node's monotonic clock, so that those of a node's ranks can be shown together. If there are more
+ * events than TRACE_MOST_EVENTS the trace ends with one that reports this; if the disk is full it
+ * ends there. Training continues in both cases. */
 #ifndef DDP_WORKER_RUNTIME_GROUP_TRACE_H
 #define DDP_WORKER_RUNTIME_GROUP_TRACE_H
 
@@ -19,7 +19,7 @@ struct trace; /* opaque; belongs to the world's group and goes with it */
 
 /* The world's trace, if DDP_TRACE asks for one; made by the first call.
  *
- * ret       NULL: nobody asks for it
+ * ret       NULL: not wanted
  * returns   0
  *           -errno  the file cannot be made; err names it
  *           -ENOMEM */
