@@ -81,7 +81,7 @@ static int order_by_last_tensor(struct bucket_plan *p, const size_t *order)
     return 0;
 }
 
-/* Give the tensor its place behind those of lower numbers.
+/* Give the tensor its place after those of lower numbers.
  *
  * last   the bucket of the tensor of this type before it, or NONE */
 static int lay_down(struct bucket_plan *p, const struct bucket_tensor *t,

@@ -4,15 +4,14 @@
  * or, before anything was seen, from last to first. Each joins the open bucket of its type; the
  * bucket is closed once it holds at least its limit, which is small for the first of a type (so
  * that averaging starts early) and the same for all others. No tensor is split: a bucket may be
- * larger than its limit. That is the choice of torch's DistributedDataParallel after its first
- * step.
+ * larger than its limit. torch's DistributedDataParallel does the same after its first step.
  *
  * Buckets are averaged in the order of their last tensors, the order in which a backward pass fills
  * them. So the plan depends on the tensors and the order alone, and is the same on all ranks.
  *
- * Inside a bucket gradients lie in the order of their numbers, whatever the walk: so do those of a
- * program that has them in one array, and a bucket of neighbours is a piece of that array; others
- * are several such runs.
+ * Inside a bucket gradients lie in the order of their numbers, whatever the walk. Those of a
+ * program that has them in one array do the same, so a bucket of neighbors is a piece of that
+ * array; others are several such runs.
  *
  *     run   gradients of a bucket between whose numbers no other bucket has one of their type */
 #ifndef DDP_WORKER_RUNTIME_MODEL_BUCKET_PLAN_H
@@ -54,14 +53,15 @@ struct bucket_plan {
 };
 
 struct bucket_limits {         /* what closes a bucket */
-    size_t first_bytes, bytes; /* of the first bucket of each type, and of the others; at least 1 */
-    size_t elements;           /* not 0: of all buckets, in place of both */
+    size_t first_bytes, bytes; /* limits of the first bucket of each type, and of the others; at
+                                  least 1 */
+    size_t elements;           /* not 0: limit of all buckets, replacing both */
 };
 
 #define BUCKET_UNLIMITED ((struct bucket_limits){.first_bytes = SIZE_MAX, .bytes = SIZE_MAX})
 
 /* order      the numbers of the tensors, each of them once; NULL: n_tensors - 1 .. 0
- * ret_plan   owned by the caller, who calls bucket_plan_fini(); written only on success
+ * ret_plan   owned by the caller, which calls bucket_plan_fini(); written only on success
  * returns    0
  *            -EINVAL  an unknown type, a bucket larger than the address space, or an order that
  *                     leaves a tensor out; err names the tensor by its number
@@ -76,14 +76,14 @@ bool bucket_plan_same(const struct bucket_plan *a, const struct bucket_plan *b);
 
 /* --- which gradients of a step are final ------------------------------------------------------ */
 
-/* Counts down the buckets of a plan as their gradients are said to be ready, and keeps the order in
- * which they were, from which a better plan can be made. */
+/* Counts down the buckets of a plan as their gradients are reported ready, and keeps the order of
+ * the reports, from which a better plan can be made. */
 struct bucket_ready {
     const struct bucket_plan *plan; /* borrowed */
-    size_t n_said;                  /* gradients that were said to be ready in this step */
+    size_t n_said;                  /* gradients that were reported ready in this step */
     size_t *order;                  /* owned; their numbers */
     bool *said;                     /* owned; per gradient */
-    size_t *n_waiting;              /* owned; per bucket: gradients that were not said yet */
+    size_t *n_waiting;              /* owned; per bucket: gradients that were not reported yet */
 };
 
 /* returns   0; -ENOMEM */
@@ -93,7 +93,8 @@ void bucket_ready_fini(struct bucket_ready *r); /* a zeroed one is fine */
 /* Nothing is ready any more: the next step. */
 void bucket_ready_begin(struct bucket_ready *r);
 
-/* Say that gradient i, of the plan, is final. returns false if it was said before in this step */
+/* Report that gradient i, of the plan, is final. returns false if it was reported before in this
+ * step */
 bool bucket_ready_say(struct bucket_ready *r, size_t i);
 
 static inline bool bucket_ready_is_said(const struct bucket_ready *r, size_t i)

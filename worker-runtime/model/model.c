@@ -1,4 +1,4 @@
-/* model.c - ddp_model: making and destroying it, and the calls between steps. model_priv.h says
+/* model.c - ddp_model: making and destroying it, and the calls between steps. model_priv.h lists
  * what the other files do.
  *
  * A step, on each rank: gradients become ready in any order (those that need it are copied into
@@ -139,9 +139,9 @@ static int prepare_model(struct ddp_model *m)
     return rc;
 }
 
-/* Give every rank the state of one: at the start rank 0's, later that of one which has it.
- * Buffers come in any case: they are equalised behind the end of a step, and a death may have
- * been first. */
+/* Give every rank the state of one: at the start rank 0's, later that of a rank which has it.
+ * Buffers are always sent: they are equalized after the end of a step, and a death may have come
+ * before that. */
 static int take_state(struct ddp_model *m)
 {
     int giver;
@@ -158,7 +158,7 @@ static int take_state(struct ddp_model *m)
     return rc;
 }
 
-/* Meet the others. */
+/* Compare and synchronize with the peers. */
 static int meet_ranks(struct ddp_model *m)
 {
     const struct model_description d = {
@@ -178,7 +178,7 @@ static int model_create(struct ddp_model *m)
         return meet_ranks(m);
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", ddp_last_error());
-    model_agree(m->g, NULL); /* so that nobody waits; what it says is not this rank's reason */
+    model_agree(m->g, NULL); /* so that no rank waits; its result is not this rank's reason */
     return rt_fail(rc, "ddp_model_create: %s", text);
 }
 

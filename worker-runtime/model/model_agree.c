@@ -51,7 +51,7 @@ static const struct option {
 }; /* not delay_allreduce: the order of calls is the same */
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-struct side { /* what one rank says about the first difference */
+struct side { /* one rank's side of the first difference */
     uint64_t n_tensors;
     uint64_t option[N_OPTIONS];
     struct record tensor;
@@ -127,7 +127,7 @@ static int all_reduce_min(struct ddp_group *g, int64_t *values, size_t n)
     return ddp_all_reduce(g, values, values, n, DDP_INT64, DDP_MIN, NULL);
 }
 
-/* An option in which this rank and rank 0 differ; ALL_THE_SAME: there is none. */
+/* An option in which this rank and rank 0 differ; ALL_THE_SAME: none. */
 static int64_t compare_options(const struct side *zero, const struct model_description *mine)
 {
     for (size_t k = 0; k < N_OPTIONS; k++)
@@ -185,7 +185,7 @@ static void describe_side(const struct side *s, int rank, int64_t index, char *t
                  t->count, call_dtype_name(t->dtype));
 }
 
-/* Find the first difference and the first rank that has it; tell everybody both sides. */
+/* Find the first difference and the first rank that has it; send both sides to every rank. */
 static int explain_difference(struct ddp_group *g, const struct model_description *mine)
 {
     int64_t index, first, rank;
@@ -222,8 +222,8 @@ static int explain_difference(struct ddp_group *g, const struct model_descriptio
 
 int model_agree(struct ddp_group *g, const struct model_description *mine)
 {
-    /* The smallest digest is the largest, too, if the smallest of the complements is the complement
-     * of the smallest: one reduction tells everybody whether all agree. */
+    /* The smallest digest is also the largest if the smallest of the complements is the complement
+     * of the smallest: one reduction shows every rank whether all agree. */
     int64_t digest = mine != NULL ? (int64_t)digest_of(mine) : 0;
     int64_t least[] = {mine != NULL ? INT64_MAX : g->rank, digest, ~digest};
     int rc = all_reduce_min(g, least, 3);

@@ -2,7 +2,7 @@
  *
  * While they agree, that is one small all_reduce. Where they differ every rank finds out about the
  * same first difference, and reports both sides in the same words. Memory is bounded whatever a
- * peer says: descriptions travel in pieces of fixed size. */
+ * peer sends: descriptions travel in pieces of fixed size. */
 #ifndef DDP_WORKER_RUNTIME_MODEL_MODEL_AGREE_H
 #define DDP_WORKER_RUNTIME_MODEL_MODEL_AGREE_H
 
@@ -14,7 +14,7 @@ struct model_description {
     size_t n_tensors;
     const struct ddp_model_opts
         *opts; /* borrowed; with defaults filled in. Its buffers are compared
-                                          like tensors, behind these */
+                                          like tensors, after these */
 };
 
 /* Compare. Collective.

@@ -135,7 +135,7 @@ static bool on_stream(void *arg, void *stream)
     return h->rc == 0;
 }
 
-/* A misuse, of a capture: the step goes on, and fails on all ranks. */
+/* A misuse of a capture: the step continues, and fails on all ranks. */
 static int settle_device(struct ddp_model *m, size_t k, int rc)
 {
     if (rc == DDP_EINVAL)

@@ -1,7 +1,7 @@
 /* model_buckets.c - where the buckets of a plan lie in memory.
  *
  * Gradients that the library allocates get their home once, all of a type side by side in the order
- * of their numbers; so the gradients of most buckets, in which neighbours meet, are side by side
+ * of their numbers; so the gradients of most buckets, which consist of neighbors, are side by side
  * whatever the plan, and are averaged where they lie, run by run. The same holds for gradients of
  * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
 #include "model_priv.h"
@@ -177,7 +177,7 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
 
 /* --- placing ---------------------------------------------------------------------------------- */
 
-enum { CAN_OURS = 1, CAN_USERS = 2 }; /* bits of what ranks tell each other */
+enum { CAN_OURS = 1, CAN_USERS = 2 };                             /* bits that ranks exchange */
 enum { RUN_BYTES = 32 << 10, RUN_BYTES_BETWEEN_NODES = 1 << 20 }; /* worth a call of its own */
 
 static bool is_ours(const struct ddp_model *m, size_t i)
@@ -187,7 +187,7 @@ static bool is_ours(const struct ddp_model *m, size_t i)
     return home != NULL && m->grad[i] >= home && m->grad[i] < home + m->homes->plan.bucket[k].bytes;
 }
 
-/* Look at the next gradient of a run: does it lie where it should, behind the one before it? */
+/* Check the next gradient of a run: does it lie where it should, after the one before it? */
 static void look_at(const struct ddp_model *m, size_t i, size_t offset, struct bucket_piece *run,
                     uint8_t *can)
 {
@@ -214,8 +214,8 @@ static void look_at_all(const struct ddp_model *m, struct bucket_set *set)
     }
 }
 
-/* A call per run, or copies? A call costs a meeting: a microsecond on a node, the way there and
- * back between nodes. A hook wants to see all of a bucket at once. */
+/* A call per run, or copies? A call costs a synchronization: a microsecond on a node, a round trip
+ * between nodes. A hook wants to see all of a bucket at once. */
 static bool is_worth_its_calls(const struct ddp_model *m, const struct bucket *plan)
 {
     const size_t least = m->g->n_nodes > 1 ? RUN_BYTES_BETWEEN_NODES : RUN_BYTES;
@@ -256,7 +256,7 @@ static bool place_bucket(struct ddp_model *m, const struct bucket *plan, struct 
            alloc_memory(m, b->count * ddp_dtype_size(b->wire_dtype), &b->wire) == 0;
 }
 
-/* Tell every rank the worst of what all of them say. */
+/* Give every rank the worst of the values of all ranks. */
 static int combine_bytes(struct ddp_model *m, uint8_t *values, size_t n)
 {
     return ddp_all_reduce(m->g, values, values, n, DDP_UINT8, DDP_BAND, NULL);
@@ -325,10 +325,11 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
 /* --- another plan, from the order that rank 0 saw
  * ------------------------------------------------- */
 
-/* Tensors are registered in the order of their making, and used in another where a network says so;
- * then the buckets of the first step fill late, all of them together. The first step shows. */
+/* Tensors are registered in the order of their making, and used in another order if the network
+ * requires it; then the buckets of the first step fill late, all of them together. The first step
+ * shows the order. */
 
-/* Rank 0's order, to all. Its first word says whether there is one. */
+/* Rank 0's order, to all. Its first word records whether there is one. */
 static int broadcast_order(struct ddp_model *m, size_t n_said)
 {
     uint64_t *words = m->order_words; /* made with the model, so that no rank can be without it */
@@ -353,7 +354,7 @@ static int change_plan(struct ddp_model *m, const size_t *order)
             m->stats.was_reordered = true;
             return 0;
         }
-        if (rc == DDP_ENOMEM || rc == DDP_EMISMATCH) /* somewhere is no memory for it */
+        if (rc == DDP_ENOMEM || rc == DDP_EMISMATCH) /* some rank is out of memory for it */
             rc = 0;
     }
     model_buckets_destroy(m, &set);

@@ -1,9 +1,9 @@
 /* model_commit.c - the exchange at the end of a step.
  *
- * Every rank says what the others must know before they use the step's gradients, in a call of the
+ * Every rank sends what its peers must know before they use the step's gradients, in a call of the
  * size of a barrier; the largest of each number comes back, the same to all. Then the ranks of a
- * node settle by one word that the step counts (model_priv.h): of a rank that dies in the middle of
- * the exchange either all of them have heard, or none. */
+ * node settle by one word that the step counts (model_priv.h): if a rank dies in the middle of the
+ * exchange, either all of its peers have received it, or none. */
 #include "model_priv.h"
 
 #include "worker-runtime/core/backend.h"
@@ -65,13 +65,13 @@ bool model_commit_give_up(_Atomic uint64_t *word, uint64_t step)
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
-/* 28 bytes: they travel in the cache line that says that a rank is here. */
+/* 28 bytes: they travel in the cache line that shows that a rank has arrived. */
 struct says {
     uint32_t misuse;     /* a rank that has made this step fail, + 1; 0: none */
     uint32_t active;     /* world size - rank, of one that has a batch: the lowest one wins */
     uint32_t bad;        /* a gradient whose average is not finite, + 1 */
     uint32_t own_bad;    /* a rank that had such a gradient itself, + 1 */
-    uint32_t pending;    /* a node waits to join, and somebody was told */
+    uint32_t pending;    /* a node waits to join, and a rank was notified */
     uint32_t signature;  /* of the step: the same on all ranks if the largest one ... */
     uint32_t complement; /* ... is the complement of this one's largest */
 };
@@ -95,7 +95,7 @@ static struct says describe_step(const struct ddp_model *m)
     };
 }
 
-/* What the exchange has told, whether the step counts or not. */
+/* The result of the exchange, whether the step counts or not. */
 static void take_answer(struct ddp_model *m, const struct says *says)
 {
     struct ddp_group *g = m->g;
@@ -151,7 +151,7 @@ static int judge_step(struct ddp_model *m, const struct says *says)
     return 0;
 }
 
-/* The group broke. The step may count all the same; then the next call has the failure. */
+/* The group broke. The step may still count; then the next call has the failure. */
 static int settle_failure(struct ddp_model *m, _Atomic uint64_t *word, uint64_t step, int rc)
 {
     rt_fail(rc, "ddp_model_sync: %s", ddp_last_error());

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Words of the device, which come to the host behind the averages of a step, and are zeroed: those
- * of device_average.found_inf. Of the last one the device always has 0, by which the host sees that
- * a graph has run. */
+/* Words of the device, which are copied to the host after the averages of a step, and are zeroed:
+ * those of device_average.found_inf. The device always writes 0 to the last one, by which the host
+ * sees that a graph has run. */
 enum { FOUND_OWN, FOUND_AVERAGED, FOUND_NOT_RUN, N_FOUND };
 
 /* --- what this rank has ----------------------------------------------------------------------- */
@@ -49,8 +49,8 @@ static bool needs_kernels(const struct ddp_model_opts *o)
            o->predivide_factor > 0 || o->check_finite || o->tell_nonfinite || o->hook != NULL;
 }
 
-/* By the time that gradients are clipped it is too late to load kernels: peers may be waited for.
- * Without kernels for this GPU a model goes on that needs no others. */
+/* By the time that gradients are clipped it is too late to load kernels: the device may be waiting
+ * for peers. Without kernels for this GPU a model that needs no others continues. */
 static int prepare_clip(struct ddp_model *m)
 {
     void *host = NULL;
@@ -117,7 +117,7 @@ static void *memory_of(const struct model_bucket *b, size_t i)
     return i < b->n_pieces ? b->piece[i].memory : NULL;
 }
 
-/* The first failure of this rank; what was told is taken back by who hears of one. */
+/* The first failure of this rank; the caller, which gets it, deregisters what was registered. */
 static int enlist_all(struct ddp_model *m, const struct bucket_set *set)
 {
     struct co_error err = {0};
@@ -197,8 +197,8 @@ int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
 
 /* --- what is not finite ----------------------------------------------------------------------- */
 
-/* Kernels say that there is something, not where: that is looked for on the host, by copies, since
- * a step that fails may take its time. *ret_at is t->count: there is nothing in this tensor. */
+/* Kernels report that there is something, not where: the host looks for that, by copies, since a
+ * step that fails may take its time. *ret_at is t->count: there is nothing in this tensor. */
 static int find_nonfinite(struct ddp_model *m, size_t i, size_t *ret_at)
 {
     _Alignas(double) uint8_t chunk[16 << 10];
@@ -231,7 +231,7 @@ static int hear_found(struct ddp_model *m)
     if (m->found_host[FOUND_AVERAGED] == 0)
         return 0;
     if (m->opts.tell_nonfinite)
-        m->bad = 0; /* nobody asks which */
+        m->bad = 0; /* the caller does not ask which */
     for (size_t i = 0; i < m->n_tensors && m->bad == MODEL_NONE; i++) {
         int rc = find_nonfinite(m, i, &m->bad_at);
         if (rc != 0)

@@ -1,4 +1,4 @@
-/* model_graph.c - steps in a CUDA graph: whether one goes there, and its end behind each launch.
+/* model_graph.c - steps in a CUDA graph: whether one goes there, and its end after each launch.
  *
  * The averages of such a step are in the graph. Its end, in which the ranks agree that it counts,
  * is ddp_model_replayed(). docs/design/nccl.md, "Graphs", has the states that a step goes
@@ -12,8 +12,8 @@
 
 /* --- where a step goes ------------------------------------------------------------------------ */
 
-/* None of it goes into the graph, nor any more of it. No other rank is told: none waits for this
- * one before a launch. */
+/* None of it goes into the graph, nor any more of it. No other rank is notified: none waits for
+ * this one before a launch. */
 static int refuse_step(struct ddp_model *m, int rc)
 {
     m->step = MODEL_STEP_REFUSED;
@@ -40,7 +40,7 @@ static int compare_step(struct ddp_model *m, bool is_capturing)
 {
     if (is_capturing == (m->step == MODEL_STEP_CAPTURED))
         return 0;
-    if (is_capturing) /* others wait for this rank's buckets, which go out behind the capture */
+    if (is_capturing) /* peers wait for this rank's buckets, which go out after the capture */
         return model_misuse(m, "the step began before its stream captured a graph: end the "
                                "capture, then the step, which fails");
     return refuse_step(m, rt_fail(DDP_EINVAL, "the capture of the step's graph ended before "
@@ -71,7 +71,7 @@ int model_graph_enter(struct ddp_model *m)
     return is_known ? 0 : model_graph_look(m);
 }
 
-/* --- the end of a step behind a launch -------------------------------------------------------- */
+/* --- the end of a step after a launch --------------------------------------------------------- */
 
 int model_graph_check_outside(struct ddp_model *m, const char *name)
 {
@@ -86,7 +86,7 @@ int model_graph_check_outside(struct ddp_model *m, const char *name)
     return 0;
 }
 
-/* Kernels of those that replay wait for those that do not: NCCL would not tell. */
+/* Kernels of ranks that replay wait for those that do not: NCCL would not report that. */
 static int fail_apart(struct ddp_model *m, const uint32_t says[2])
 {
     char text[256];
@@ -109,7 +109,7 @@ int model_graph_meet(struct ddp_model *m, bool replays)
     return says[0] != 0 && says[1] != 0 ? fail_apart(m, says) : 0;
 }
 
-/* The group is broken: have the launch end, too, for the program may wait for it. rc has been told;
+/* The group is broken: also end the launch, for the program may wait for it. rc has been reported;
  * returns it, or DDP_ERESPAWN */
 static int end_launch(struct ddp_model *m, int rc)
 {

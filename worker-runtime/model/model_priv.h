@@ -11,7 +11,7 @@
  *
  * Failures: a broken group (a peer died, ranks differ, a deadline passed) stays broken, and each
  * call returns it from then on. A misuse of this rank must not make the other ranks wait: the step
- * goes on, and fails on all ranks in the exchange at its end. */
+ * continues, and fails on all ranks in the exchange at its end. */
 #ifndef DDP_WORKER_RUNTIME_MODEL_MODEL_PRIV_H
 #define DDP_WORKER_RUNTIME_MODEL_MODEL_PRIV_H
 
@@ -69,10 +69,10 @@ struct model_homes {                 /* of gradients that the library allocated 
 };
 
 enum model_step {                      /* the one at hand, of a model with a stream */
-                  MODEL_STEP_NONE,     /* none has begun, or nobody asked */
+                  MODEL_STEP_NONE,     /* none has begun, or it was not determined */
                   MODEL_STEP_PLAIN,    /* its buckets are averaged now */
                   MODEL_STEP_CAPTURED, /* they go into a graph */
-                  MODEL_STEP_REFUSED,  /* it cannot be in that graph; the failure says why */
+                  MODEL_STEP_REFUSED,  /* it cannot be in that graph; the failure has the reason */
 };
 
 struct ddp_model {
@@ -87,7 +87,7 @@ struct ddp_model {
     struct bucket_set set;
     size_t *order;         /* owned; n_tensors: see model_reorder() */
     uint64_t *order_words; /* owned; n_tensors + 1 */
-    struct trace *trace;   /* borrowed, of the world; NULL: there is none */
+    struct trace *trace;   /* borrowed, of the world; NULL: none */
 
     /* of the step */
     size_t n_launched; /* buckets before this one are on their way, or averaged */
@@ -108,9 +108,9 @@ struct ddp_model {
     /* of a model with a stream that goes through a communicator: see model_device.c */
     uint32_t *found;      /* owned; memory of the device */
     uint32_t *found_host; /* owned; as they were at the end of a step's averages */
-    char unregistered[CO_ERROR_TEXT_BYTES]; /* why NCCL was not told of memory */
+    char unregistered[CO_ERROR_TEXT_BYTES]; /* why memory is not registered with NCCL */
 
-    /* of a model with a stream, to clip its gradients */
+    /* for a model with a stream; to clip its gradients */
     void *clip_work;   /* owned; memory of the device; NULL: it has no kernels, */
     double *clip_norm; /* owned; where the norm comes to the host */
     char no_kernels[CO_ERROR_TEXT_BYTES]; /* and why */
@@ -121,7 +121,7 @@ struct ddp_model {
     bool is_captured; /* a graph has a step */
     double weight;
     uint8_t *used;          /* owned; per gradient, in the last step; NULL: all are */
-    uint8_t *used_in_graph; /* owned; likewise, of this rank in the step that was captured last */
+    uint8_t *used_in_graph; /* owned; the same, for this rank in the step that was captured last */
     int checkpoint_fd;      /* by which ddprun asks for a checkpoint; -1: it does not */
     uint64_t n_steps;       /* that ended, well or not: part of what ranks agree on */
     int last_active_rank;   /* the lowest one that was not joined in the last step that had one */
@@ -145,14 +145,14 @@ void model_begin_step(struct ddp_model *m);
 
 /* --- model_buckets.c -------------------------------------------------------------------------- */
 
-/* Find a place for the gradients that the library allocates, and set m->grad. Nobody is met.
+/* Find a place for the gradients that the library allocates, and set m->grad. Not collective.
  * returns a public status */
 int model_homes_create(struct ddp_model *m);
-/* Tell the program its gradients. */
+/* Give the program its gradients. */
 void model_homes_hand_out(struct ddp_model *m);
 void model_homes_destroy(struct ddp_model *m); /* half-built is fine */
 
-/* Plan buckets, without their memory. Nobody is met.
+/* Plan buckets, without their memory. Not collective.
  *
  * order     see bucket_plan.h
  * returns   a public status; *set can be destroyed in any case */
@@ -169,11 +169,11 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set); /* zero
 uint8_t *model_averages_of(const struct ddp_model *m, size_t i);
 
 /* Plan the buckets again from the order in which rank 0 had its gradients ready. Collective,
- * between two steps. Where there is no better plan, or no memory for it on some rank, nothing
+ * between two steps. If there is no better plan, or some rank is out of memory for it, nothing
  * changes.
  *
- * n_said    how many this rank had said in the step that is over: of rank 0, all of them, or there
- *           is no order
+ * n_said    how many this rank had reported in the step that is over: of rank 0, all of them, or
+ *           there is no order
  * returns   0; else as ddp_broadcast() */
 int model_reorder(struct ddp_model *m, size_t n_said);
 
@@ -222,8 +222,8 @@ int model_clear(struct ddp_model *m, void *at, size_t bytes);
 /* A piece for each gradient of the bucket, where ranks have them at other distances. */
 void model_device_scatter(struct ddp_model *m, struct bucket_set *set, size_t k);
 
-/* Tell NCCL of the memory of all buckets, if all ranks can; stats say whether. Collective. returns
- * as ddp_all_reduce() */
+/* Register the memory of all buckets with NCCL, if all ranks can; stats record whether. Collective.
+ * returns as ddp_all_reduce() */
 int model_device_enlist(struct ddp_model *m, const struct bucket_set *set);
 
 /* Send a bucket on its way.
@@ -232,19 +232,20 @@ int model_device_enlist(struct ddp_model *m, const struct bucket_set *set);
  * returns                 a public status */
 int model_device_send(struct ddp_model *m, const struct model_bucket *b, bool is_sum, double before,
                       double after);
-/* Have a hook do that: what it is called with is behind what packs the bucket.
+/* Have a hook do that: what it is called with comes after what packs the bucket.
  *
- * call      returns whether that went well. What it failed with is told by itself: this returns 0
+ * call      returns whether that succeeded. It reports its failure itself: then this returns 0
  * returns   a public status */
 int model_device_hook(struct ddp_model *m, const struct model_bucket *b,
                       bool (*call)(void *arg, void *stream), void *arg);
 /* Wait for all that are, and hear what they found. returns a public status */
 int model_device_wait(struct ddp_model *m);
 
-/* Finish what goes into a graph: what is found comes to the host, the program's stream behind all.
- * returns a public status; DDP_EINVAL: CUDA has given the capture up */
+/* Finish what goes into a graph: what is found is copied to the host, and the program's stream
+ * waits for everything.
+ * returns a public status; DDP_EINVAL: CUDA has invalidated the capture */
 int model_device_close_graph(struct ddp_model *m);
-/* Before a launch: who sees it has not run. */
+/* Before a launch: set the word by which the host sees that it has run. */
 void model_device_arm_replay(struct ddp_model *m);
 /* Wait for a launch, and hear what it found; arms the next one. returns a public status; DDP_EINVAL
  * none has run */
@@ -259,7 +260,7 @@ int model_device_clip(struct ddp_model *m, double max_norm, double *ret_norm);
 /* In a call that belongs to a step: the first one finds out where the step goes. returns 0;
  * otherwise a status, which was kept: the step is not in a graph that it should be in */
 int model_graph_enter(struct ddp_model *m);
-/* Before something is put on a stream: whether it still goes there. returns likewise */
+/* Before something is put on a stream: whether it still goes there. returns the same */
 int model_graph_look(struct ddp_model *m);
 /* Whether a call may be made between steps, outside of a capture. returns 0; DDP_EINVAL, not
  * kept */
@@ -267,8 +268,9 @@ int model_graph_check_outside(struct ddp_model *m, const char *name);
 /* Where steps were captured: do all ranks replay this one, or none? Collective. returns 0;
  * DDP_EMISMATCH, the job has been broken; else as ddp_all_reduce() */
 int model_graph_meet(struct ddp_model *m, bool replays);
-/* Meet the other ranks that replay this step, and wait for its launch. returns 0; the failure,
- * which was kept. A launch that was forgotten fails the step in the exchange at its end: 0 */
+/* Synchronize with the other ranks that replay this step, and wait for its launch. returns 0; the
+ * failure, which was kept. A launch that was forgotten fails the step in the exchange at its end:
+ * 0 */
 int model_graph_wait(struct ddp_model *m);
 
 /* --- model_commit.c --------------------------------------------------------------------------- */
@@ -282,7 +284,7 @@ __attribute__((format(printf, 2, 3))) int model_misuse(struct ddp_model *m, cons
 /* The failure that was kept, with its text. returns it; 0: none */
 int model_tell_failure(const struct ddp_model *m);
 
-/* Meet all ranks at the end of the step, and agree whether it counts.
+/* Synchronize with all ranks at the end of the step, and agree whether it counts.
  *
  * ret_any_active   whether a rank took part that was not joined
  * returns          0 it does; else a public status, which was kept */
@@ -290,23 +292,24 @@ int model_commit(struct ddp_model *m, bool *ret_any_active);
 
 /* One word for all ranks of a node: the last step that counts.
  *
- * A step ends with an exchange in which all ranks meet. When a rank dies in the middle of it, some
- * of the others have met it and some have not: one would go on with the step's gradients, another
- * would throw them away. So the answer is written into one word that all of them share:
+ * A step ends with an exchange in which all ranks take part. When a rank dies in the middle of it,
+ * some of its peers have completed the exchange and some have not: one would continue with the
+ * step's gradients, another would discard them. So the answer is written into one word that all of
+ * them share:
  *
  *     bit 0       the group is broken: no further step is decided
  *     bits 1-63   the last step that counts
  *
- * Who has come through the exchange decides for the step, who has failed in it gives up; both by
- * compare-and-swap, so the first one settles it for everybody. Between nodes answers can differ, by
- * one step: then the highest one wins.
+ * A rank that has come through the exchange decides for the step, a rank that has failed in it
+ * decides against it; both by compare-and-swap, so the first one settles it for every rank. Between
+ * nodes answers can differ, by one step: then the highest one wins.
  *
  * Pure: one word, no waiting. Steps are counted from 1, and decided in their order. */
 /* This rank has come through the exchange of `step`. returns whether the step counts */
 bool model_commit_decide(_Atomic uint64_t *word, uint64_t step);
 
-/* This rank has failed in the exchange of `step`, or before. returns whether it counts all the
- * same, since another rank had decided so */
+/* This rank has failed in the exchange of `step`, or before. returns whether it still counts, since
+ * another rank had decided so */
 bool model_commit_give_up(_Atomic uint64_t *word, uint64_t step);
 
 #endif

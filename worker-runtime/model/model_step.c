@@ -82,7 +82,7 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
 
 enum { NAMES_TOLD = 8 };
 
-/* "3 of 161 gradients were never said ...: 'conv1.weight', ..." */
+/* "3 of 161 gradients were never reported ...: 'conv1.weight', ..." */
 static void fail_never_ready(struct ddp_model *m)
 {
     char names[CO_ERROR_TEXT_BYTES / 2];
@@ -101,7 +101,7 @@ static void fail_never_ready(struct ddp_model *m)
                  n, m->n_tensors, names, n > n_told ? ", ..." : "");
 }
 
-/* What was not said: all of them, an error, or unused. */
+/* What was not reported: all of them, an error, or unused. */
 static void take_the_rest(struct ddp_model *m)
 {
     const struct bucket_ready *r = &m->set.ready;
@@ -127,7 +127,7 @@ static void note_used(const struct ddp_model *m, uint8_t *used)
         used[i] = bucket_ready_is_said(&m->set.ready, i) && !m->is_joined;
 }
 
-/* The step counts. What fails from here on is told by the next call. */
+/* The step counts. The next call reports what fails from here on. */
 static void complete_step(struct ddp_model *m, uint64_t began_ns, size_t n_said, bool any_active)
 {
     int rc = 0;
@@ -178,8 +178,8 @@ static int finish_step(struct ddp_model *m, bool *ret_any_active)
     return end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
 }
 
-/* A graph in which a stream was left alone cannot be ended well: it is joined, whatever else
- * failed. */
+/* A capture in which a stream was left unjoined cannot be ended without an error: it is joined,
+ * whatever else failed. */
 static int finish_captured(struct ddp_model *m)
 {
     if (m->step == MODEL_STEP_CAPTURED) {
@@ -213,7 +213,7 @@ int ddp_model_sync(struct ddp_model *m)
     rc = model_graph_look(m);
     if (model_is_on_device(m) && m->step != MODEL_STEP_PLAIN)
         return finish_captured(m);
-    if (rc != 0) /* the step goes on behind the capture */
+    if (rc != 0) /* the step continues after the capture */
         return rc;
     if (m->backward_ns != 0)
         trace_span(m->trace, "backward", m->backward_ns);
@@ -277,7 +277,7 @@ static int shadow_step(struct ddp_model *m, bool *ret_any_active)
     return rc;
 }
 
-/* Ranks that had no batches have not gone on; those that came last have. */
+/* Ranks that had no batches still have the old state; those that came last have the new one. */
 static int give_all_the_last_state(struct ddp_model *m)
 {
     int rc = model_broadcast(m->g, m->tensors, m->n_tensors, m->last_active_rank, m->opts.stream);
