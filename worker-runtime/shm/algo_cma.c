@@ -1,5 +1,5 @@
 /* algo_cma.c - memory of other processes by process_vm_readv(2): one copy where staging takes two,
- * for ordinary memory. Everybody only reads: a rank that went on late could otherwise write into
+ * for ordinary memory. All ranks only read: a rank that continues late could otherwise write into
  * memory that its owner has long been using for something else.
  *
  * The system may forbid it (Yama, seccomp, another user namespace), so all ranks try once, and use
@@ -37,8 +37,8 @@ static uint64_t probe_value(uint32_t pid, unsigned rank)
     return UINT64_C(0x6464702d636d6131) ^ (uint64_t)pid << 20 ^ rank;
 }
 
-/* Where Yama restricts ptrace() to ancestors: let those who descend from whoever started this rank
- * read it, which the other ranks usually are. */
+/* If Yama restricts ptrace() to ancestors: permit the descendants of the process that started this
+ * rank to read it. The other ranks usually are such descendants. */
 static void permit_siblings(void)
 {
     char mode = '0';
@@ -99,14 +99,14 @@ bool cma_is_worth_it(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
     const size_t least = call_is_reduction(l->kind) ? c->tuning.cma_sum_bytes : c->tuning.cma_bytes;
-    /* of a reduce, root alone has room for the result */
+    /* in a reduce only the root has space for the result */
     return c->cma != CMA_OFF && l->kind != CALL_REDUCE &&
            l->most * l->size >= least / layout_n_blocks(l);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Read from where a rank said that its memory is; false: it is broken off. */
+/* Read from the address that a rank published; false: the group is broken. */
 static bool memory_fetch(struct cpu *c, unsigned rank, bool from_out, size_t offset, void *to,
                          size_t bytes)
 {
@@ -123,7 +123,7 @@ static bool memory_fetch(struct cpu *c, unsigned rank, bool from_out, size_t off
     return !transport_shm_is_broken(c->shm);
 }
 
-/* Slice `s` of the elements that lie from element `first` on in everybody's `in`, summed up. */
+/* Slice `s` of the elements from element `first` on in every rank's `in`, summed up. */
 static bool sum_piece(struct cpu *c, size_t first, struct slice s, uint8_t *out)
 {
     const size_t size = c->job.layout.size;

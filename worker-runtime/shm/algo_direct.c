@@ -1,11 +1,11 @@
-/* algo_direct.c - in place, where the memory of those who give lies in user segments: after the
- * meeting everybody takes what it needs from where it lies; a sum is shared out, and each rank's
- * part goes to everybody's `out`. A last step says that the others have done with one's memory. */
+/* algo_direct.c - in place, if the memory of the ranks that give lies in user segments: after the
+ * rendezvous every rank takes what it needs from where it lies; a sum is divided, and each rank's
+ * part goes to every rank's `out`. A last step shows that the peers have done with one's memory. */
 #include "cpu.h"
 
-/* Piece `i` of what this rank adds up. Of an all_reduce or reduce it is its part of everybody's
- * `in`, for everybody's `out`, or root's; of a reduce_scatter its block, for its own `out`. Returns
- * false behind the last one. */
+/* Piece `i` of what this rank adds up. In an all_reduce or reduce it is its part of every rank's
+ * `in`, for every rank's `out`, or root's; in a reduce_scatter its block, for its own `out`.
+ * Returns false after the last one. */
 static bool reduce_piece(struct cpu *c, size_t i)
 {
     const struct layout *l = &c->job.layout;
@@ -50,6 +50,7 @@ int algo_direct(struct cpu *c, size_t stage, struct co_error *err)
         return transport_shm_fail(c->shm, err);
     cpu_tell_found(c);
     transport_shm_arrive(c->shm);
-    /* Who gave its memory to others waits until they have done with it; who gave none may go. */
+    /* A rank that gave its memory to peers waits until they have done with it; a rank that gave
+     * none may return. */
     return writes || layout_gives(l, c->rank) ? ALGO_STEP : ALGO_DONE;
 }

@@ -1,12 +1,12 @@
-/* algo_large.c - what is too large to be sent around at once: every rank says where its memory is,
- * all meet, and each chooses the same way on from what all have said.
+/* algo_large.c - what is too large to be sent around at once: every rank publishes where its memory
+ * is, all rendezvous, and each chooses the same algorithm from what all have published.
  *
- * Who cannot be read directly fills the first piece of its mailbox before the meeting: if the call
- * is to be staged, which then is likely, that saves a step. */
+ * A rank that cannot be read directly fills the first piece of its mailbox before the rendezvous:
+ * if the call is to be staged, which then is likely, that saves a step. */
 #include "cpu.h"
 #include "worker-runtime/core/user_segment.h"
 
-/* --- before the meeting ----------------------------------------------------------------------- */
+/* --- before the rendezvous -------------------------------------------------------------------- */
 
 static bool overlaps(const struct cpu *c)
 {
@@ -52,7 +52,7 @@ static int open_large(struct cpu *c, struct co_error *err)
     return ALGO_STEP;
 }
 
-/* --- behind it -------------------------------------------------------------------------------- */
+/* --- after it --------------------------------------------------------------------------------- */
 
 /* all_to_all_v: does every other rank have for this one what it expects? */
 static bool tables_agree(struct cpu *c)

@@ -1,5 +1,5 @@
 /* algo_small.c - small collectives: through the notes, or through the mailboxes in one piece. One
- * meeting, after which everybody reads what it needs. */
+ * rendezvous, after which every rank reads what it needs. */
 #include "cpu.h"
 
 void cpu_fill(struct cpu *c, uint8_t *buffer, size_t pitch, struct slice s)
@@ -64,8 +64,8 @@ void cpu_take(struct cpu *c, size_t pitch, struct slice s)
     }
 }
 
-/* Which of the two it is the compiler knows. A buffer is free to be filled: its last readers were
- * done before they met this rank in the call before. */
+/* The compiler knows which of the two it is. A buffer is free to be filled: its last readers were
+ * done before this rank's rendezvous with them in the previous call. */
 static inline int work_small(struct cpu *c, size_t stage, bool on_note, struct co_error *err)
 {
     const struct layout *l = &c->job.layout;

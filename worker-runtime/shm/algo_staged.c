@@ -8,7 +8,7 @@
  * A sum that several ranks want takes three. Its owner fills a buffer with the parts that others
  * will work out; each of them folds its part out of all buffers and its own `in`, and puts the
  * result into its own `out` and back into the buffers, in place of what it has read there; last the
- * owner reads its own buffer. So each cache line goes to one other rank and back, and nobody else
+ * owner reads its own buffer. So each cache line goes to one other rank and back, and no other rank
  * touches it: half of what it costs to publish a result elsewhere. */
 #include "cpu.h"
 
@@ -38,7 +38,7 @@ static struct slice part_of(const struct cpu *c, struct slice piece, unsigned ra
     return slice_of(piece.count, c->job.layout.size, rank, c->n);
 }
 
-/* Copy what of a piece lies before and behind this rank's own part. */
+/* Copy what of a piece lies before and after this rank's own part. */
 static void copy_others(const struct cpu *c, uint8_t *to, const uint8_t *from, struct slice piece)
 {
     const size_t size = c->job.layout.size;
@@ -91,7 +91,7 @@ void staged_fill_first(struct cpu *c)
     fill_piece(c, c->pieces, 0);
 }
 
-/* If all who give had filled their first piece before the meeting, that was stage 0. */
+/* If all ranks that give had filled their first piece before the rendezvous, that was stage 0. */
 static bool all_have_filled(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;

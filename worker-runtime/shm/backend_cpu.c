@@ -3,7 +3,7 @@
  *
  * The algorithms, the same for all collectives (docs/design/collectives.md):
  *   note       the data rides on the call's note
- *   one-shot   through the mailboxes, one meeting, everybody reads everything
+ *   one-shot   through the mailboxes, one rendezvous, every rank reads everything
  *   direct     in place, where all buffers lie in user segments
  *   cma        in place, in memory of other processes, read by system call
  *   staged     through the mailboxes piece by piece, else
@@ -29,7 +29,7 @@ static struct cpu *cpu_of(struct backend *b)
 
 /* --- a collective ----------------------------------------------------------------------------- */
 
-/* By what all ranks know alike before they meet. */
+/* By what all ranks know alike before their rendezvous. */
 static cpu_algo *choose_algo(const struct cpu *c)
 {
     const struct layout *l = &c->job.layout;
@@ -123,7 +123,7 @@ static void cpu_p2p_advance(struct backend *b, const struct message *until)
         p2p_shm_advance(ms);
 }
 
-/* While a collective waits, messages go on. */
+/* While a collective waits, messages continue. */
 static bool on_idle(void *arg)
 {
     struct cpu *c = arg;
@@ -166,11 +166,11 @@ static bool cpu_tell(struct backend *b, int code, const char *text)
 
 /* --- a group of some of the ranks ------------------------------------------------------------- */
 
-/* All ranks of the parent tell each other their color, key and block of memory; the members form
- * the group; then all tell each other whether that went well, so that no rank is left waiting in a
- * group that another could not make. */
+/* All ranks of the parent exchange their color, key and block of memory; the members form the
+ * group; then all exchange whether that succeeded, so that no rank is left waiting in a group that
+ * another could not make. */
 
-struct record { /* what a rank says, 24 bytes */
+struct record { /* what a rank publishes, 24 bytes */
     int32_t color, key;
     uint64_t offset;  /* of its block */
     uint32_t arrived; /* of its block's counter */
@@ -225,7 +225,7 @@ static int make_transport(const struct split *s, struct transport_shm **ret, str
             start = s->all[r].arrived;
         member[i] = group_memory_at(c->user[r], s->all[r].offset, c->shm->member[r].local_rank);
     }
-    /* a number for messages: it tells groups apart that exist at the same time, most likely */
+    /* a number for messages: it most likely distinguishes groups that exist at the same time */
     const uint32_t number = s->c->n_splits * 131u + (uint32_t)s->mine.color + 1;
     struct transport_shm_opts opts = {.control = c->shm->control,
                                       .member = member,
@@ -325,14 +325,14 @@ static void cpu_free(struct backend *b, void *ptr)
     user_segment_free(cpu_of(b)->own, ptr);
 }
 
-/* Say that this rank is done with the group. Those who are not yet wait for nobody else's word; who
- * makes another call on it learns that this rank has left. */
+/* Publish that this rank is done with the group. Ranks that are not done yet need nothing else from
+ * this one; a rank that makes another call on it learns that this rank has left. */
 static void leave_group(struct cpu *c)
 {
     const struct call end = {.kind = CALL_GROUP_DESTROY};
     union transport_shm_note *note;
     if (transport_shm_open(c->shm, &end, 0, &note, NULL) != 0)
-        return; /* the job is broken: nobody will come, and the memory is not used again */
+        return; /* the job is broken: no peer will come, and the memory is not used again */
     transport_shm_arrive(c->shm);
     transport_shm_close(c->shm);
     group_memory_give_back(c->memory, c->shm);

@@ -25,7 +25,8 @@ struct backend_cpu_opts {
     bool may_cma;                      /* ranks may read each other's memory by system call */
     struct group_pool *pool;       /* of a group that is split off: its parent's, borrowed; NULL:
                                         it has its own */
-    struct group_memory *memory;   /* likewise: where it meets, handed over; NULL: the world's */
+    struct group_memory *memory;   /* the same: where its ranks rendezvous, handed over; NULL: the
+                                      world's */
     void (*on_destroy)(void *arg); /* leaves the node: called last; NULL: nothing to do */
     void *arg;
 };
@@ -34,7 +35,7 @@ struct backend_cpu_opts {
 int backend_cpu_create(const struct backend_cpu_opts *opts, struct backend **ret,
                        struct co_error *err);
 
-/* Have `idle(arg)` called, too, while it sleeps in a step: as transport_shm_on_idle(). */
+/* Have `idle(arg)` also called while it sleeps in a step: as transport_shm_on_idle(). */
 void backend_cpu_on_idle(struct backend *b, bool (*idle)(void *arg), void *arg);
 
 #endif

@@ -22,14 +22,15 @@ enum algo_next { ALGO_DONE = 1, ALGO_STEP = 0 }; /* or -errno */
 
 /* Do stage number `stage` of the open job, 0 first. Before ALGO_STEP it has called
  * transport_shm_arrive().
- * returns   ALGO_STEP go on with the next stage once all are here; ALGO_DONE; -errno */
+ * returns   ALGO_STEP continue with the next stage once all ranks have arrived; ALGO_DONE;
+ *           -errno */
 typedef int cpu_algo(struct cpu *c, size_t stage, struct co_error *err);
 
 struct job { /* the open collective */
     struct layout layout;
     cpu_algo *algo;
     size_t stage;
-    uint32_t seq; /* of those opened, to tell the tables of two calls apart */
+    uint32_t seq; /* number of calls opened; distinguishes the tables of two calls */
     uint64_t timeout_ms;
     const uint8_t *in;
     uint8_t *out;
@@ -37,15 +38,15 @@ struct job { /* the open collective */
     enum ddp_op op;
     struct call call;
     bool is_open;
-    reduce_checked_fn *checked; /* the kernel that finds what is not finite; NULL: nobody asks */
-    int *ret_found;             /* where to say so; NULL: nobody asks */
+    reduce_checked_fn *checked; /* the kernel that finds what is not finite; NULL: not wanted */
+    int *ret_found;             /* where to record it; NULL: not wanted */
     bool found;                 /* this rank has, in what it added up */
     size_t n_pieces;            /* staged */
     uint64_t first;             /* the number of the first of them */
     size_t lag;                 /* steps from filling a buffer to reading it */
 };
 
-struct group_pool {              /* the blocks of memory of this rank in which groups meet */
+struct group_pool {              /* the blocks of memory of this rank in which groups rendezvous */
     struct user_segment *own;    /* borrowed */
     struct group_memory *blocks; /* owned; all that were ever made */
 };
@@ -58,16 +59,17 @@ struct cpu {
     struct user_segment *own;
     const struct reduce_kernels *kernels;
     struct cpu_tunings tunings;
-    struct cpu_tuning tuning; /* of these, the row for n ranks */
+    struct cpu_tuning tuning; /* of `tunings`, the row for n ranks */
     bool may_cma;
     void (*on_destroy)(void *arg);
     void *arg;
     bool (*on_idle)(void *arg);
     void *idle_arg;
     unsigned rank, n;
-    uint64_t pieces;              /* that went through the mailboxes: says whose turn a buffer is */
-    uint8_t **user;               /* n: where the members' user segments lie here. This and the
-                                     next three lie behind the struct, in its block */
+    uint64_t pieces;              /* that went through the mailboxes: determines whose turn a buffer
+                                     is */
+    uint8_t **user;               /* n: where the members' user segments lie here. This and the next
+                                     three lie after the struct, in its block */
     const void **in;              /* n: arguments of a kernel */
     void **out;                   /* n */
     size_t *in_first, *out_first; /* n, of the open job's layout */
@@ -90,7 +92,7 @@ cpu_algo algo_note, algo_one_shot, algo_large, algo_direct, algo_cma, algo_stage
 /* --- mailboxes -------------------------------------------------------------------------------- */
 
 enum {
-    N_BUFFERS = 2,                        /* of each mailbox, which take turns */
+    N_BUFFERS = 2,                        /* in each mailbox, used in turn */
     BUFFER_BYTES = CPU_TUNING_MOST_PIECE, /* of all ranks together they should stay in the caches */
     PIECE_BYTES = 512 * 1024,             /* between two looks at the abort word */
     TABLES_AT = N_BUFFERS * BUFFER_BYTES,
@@ -132,15 +134,15 @@ static inline void cpu_kernel(struct cpu *c, unsigned n_out, size_t count)
         c->kernels->fn[c->job.dtype][c->job.op](c->in, c->n, c->out, n_out, count);
 }
 
-/* Where a rank that adds up a part says whether it found something there that is not finite. Two
+/* Where a rank that adds up a part records whether it found something there that is not finite. Two
  * calls take turns, as the tables of all_to_all_v do. */
 static inline uint32_t *cpu_found_of(const struct cpu *c, unsigned rank)
 {
     return (uint32_t *)(c->shm->member[rank].mailbox + FOUND_AT) + (c->job.seq & 1);
 }
 
-/* In an algorithm that shares the work out: before the step that follows this rank's last kernel,
- * and behind it. */
+/* In an algorithm that shares the work: before the step that follows this rank's last kernel, and
+ * after it. */
 static inline void cpu_tell_found(const struct cpu *c)
 {
     if (c->job.checked != NULL)
@@ -159,7 +161,7 @@ void cpu_fill(struct cpu *c, uint8_t *buffer, size_t pitch, struct slice s);
 /* Make slice `s` of this rank's `out` from all ranks' buffers, which lie at c->in[]. */
 void cpu_take(struct cpu *c, size_t pitch, struct slice s);
 
-/* --- where the ranks' memory is, once they have met ------------------------------------------- */
+/* --- where the ranks' memory is, after the rendezvous ----------------------------------------- */
 
 static inline const struct transport_shm_place *cpu_place(const struct cpu *c, unsigned rank)
 {
@@ -188,13 +190,13 @@ static inline struct slice cpu_in_of(const struct cpu *c, unsigned rank)
 
 /* --- algo_staged.c ---------------------------------------------------------------------------- */
 
-/* Before the meeting: fill the buffer of the first piece. */
+/* Before the rendezvous: fill the buffer of the first piece. */
 void staged_fill_first(struct cpu *c);
 
 /* --- algo_cma.c ------------------------------------------------------------------------------- */
 
 /* Find out whether all ranks can read each other's memory. cma_ask() before a step, cma_agree()
- * behind it. */
+ * after it. */
 void cma_ask(struct cpu *c);
 void cma_agree(struct cpu *c);
 /* Whether the open job is one for it, if it works. */
@@ -213,16 +215,16 @@ int cma_read(uint32_t pid, void *to, uint64_t from, size_t bytes);
 
 /* --- p2p_shm.c: messages; any thread may call ------------------------------------------------- */
 
-/* returns   0, -ENOMEM; the text says which variable to change */
+/* returns   0, -ENOMEM; the text names the variable to change */
 int p2p_shm_create(struct cpu *c, struct p2p_shm **ret, struct co_error *err);
 void p2p_shm_destroy(struct p2p_shm *ms); /* what is in the outbox stays; NULL is fine */
 
 void p2p_shm_begin(struct p2p_shm *ms, struct message *m);
-/* Go on with all that are open. returns whether any are still */
+/* Continue all that are open. returns whether any are still open */
 bool p2p_shm_advance(struct p2p_shm *ms);
 void p2p_shm_wait(struct p2p_shm *ms, const struct message *until);
 
-/* --- group_memory.c: where the ranks of a group that was split off meet ----------------------- */
+/* --- group_memory.c: where the ranks of a group that was split off rendezvous ----------------- */
 
 struct group_memory { /* a block of this rank */
     struct group_memory *next;
@@ -236,12 +238,12 @@ struct group_memory { /* a block of this rank */
 
 void group_pool_fini(struct group_pool *p);
 
-/* returns   0; -ENOMEM; the text says which variable to change */
+/* returns   0; -ENOMEM; the text names the variable to change */
 int group_memory_take(struct group_pool *p, struct group_memory **ret, struct co_error *err);
 
 /* Give a block back. NULL is fine.
  *
- * last   the group that met there, whose members' counters will reach its own, or have; NULL: none
+ * last   the group that used it, whose members' counters will reach its own, or have; NULL: none
  *        did */
 void group_memory_give_back(struct group_memory *m, const struct transport_shm *last);
 

@@ -15,9 +15,9 @@
 #include <string.h>
 
 /* For two ranks: what `ddp-perf --tune` measured on two cores of an AMD EPYC, with Linux 6.18; to
- * read across processes took two to three times as long there as to stage, up to 64 MiB. More ranks
- * than cores were measured, too: `cma` is theirs, with 3 ranks; with 4 it was `never`. Their
- * `one_shot` (128K and more) comes of taking turns on a core, and is not taken over. */
+ * read across processes took two to three times as long there as to stage, up to 64 MiB. Also
+ * measured were more ranks than cores: `cma` is theirs, with 3 ranks; with 4 it was `never`. Their
+ * `one_shot` (128K and more) results from ranks that share a core in turns, and is not adopted. */
 const struct cpu_tunings cpu_tunings_default = {
     .n_rows = 2,
     .row = {{2,
@@ -86,7 +86,7 @@ static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_e
                    name);
 }
 
-/* "ranks N", right in front of its colon, and make room for the row. */
+/* "ranks N", directly before its colon, and make space for the row. */
 static int begin_row(struct cpu_tunings *t, char *head, bool has_colon, struct cpu_tuning_row **ret,
                      struct co_error *err)
 {

@@ -1,5 +1,5 @@
-/* cpu_tuning.h - from which size on which algorithm is the fastest, inside of a node. Pure, but for
- * the file that cpu_tuning_read() reads.
+/* cpu_tuning.h - from which size on which algorithm is the fastest, inside of a node. Pure, except
+ * for the file that cpu_tuning_read() reads.
  *
  * All ranks of a node must have the same table, since each chooses for itself by which algorithm a
  * call goes: node_join() compares digests. */
@@ -13,7 +13,7 @@ struct co_error;
 
 struct cpu_tuning {
     size_t
-        one_shot_bytes;   /* up to this, of all that a rank reads, everybody works out everything */
+        one_shot_bytes;   /* up to this, of all that a rank reads, every rank computes everything */
     size_t piece_bytes;   /* that go through a mailbox at a time */
     size_t cma_bytes;     /* from this on, of an `in`, plain memory is read across processes rather
                               than staged */
@@ -33,8 +33,8 @@ enum {
 struct cpu_tunings {
     unsigned n_rows; /* 1 or more */
     struct cpu_tuning_row {
-        unsigned n_ranks; /* for groups of up to so many ranks on a node; the last row for larger
-                             ones, too */
+        unsigned n_ranks; /* for groups of up to so many ranks on a node; the last row also for
+                             larger ones */
         struct cpu_tuning tuning;
     } row[CPU_TUNING_MAX_ROWS]; /* n_ranks increases */
 };
@@ -60,10 +60,10 @@ int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret,
  *
  * value     of the variable: the path of a file if there is a '/' in it, else the table itself;
  *           NULL or empty: the default
- * returns   0; -ENOEXEC: it is no table, or the file cannot be read */
+ * returns   0; -ENOEXEC: it is not a table, or the file cannot be read */
 int cpu_tuning_read(const char *value, struct cpu_tunings *ret, struct co_error *err);
 
-/* What tells one table from another. */
+/* Distinguishes tables. */
 uint64_t cpu_tuning_digest(const struct cpu_tunings *t);
 
 #endif

@@ -1,9 +1,9 @@
-/* group_memory.c - where the ranks of a group that was split off meet: each rank gives a block of
- * its user segment, which all peers have mapped already. A block looks like the rank's part of the
- * control segment: a line, then a mailbox. Of the line, only what tells how far the rank has come
- * is used; whether the rank lives is said in the control segment.
+/* group_memory.c - where the ranks of a group that was split off rendezvous: each rank gives a
+ * block of its user segment, which all peers have mapped already. A block looks like the rank's
+ * part of the control segment: a line, then a mailbox. In the line, only the fields that show how
+ * far the rank has come are used; whether the rank lives is recorded in the control segment.
  *
- * A block serves one group after the other. Its counter never goes back, and a block is used again
+ * A block serves one group after another. Its counter never goes back, and a block is used again
  * only once all members of its last group have come to that group's end: a rank that is late never
  * finds less there than it waits for. Blocks stay in the segment for the life of the process. */
 #include "common/error.h"
@@ -92,7 +92,7 @@ void group_memory_give_back(struct group_memory *m, const struct transport_shm *
         m->last = calloc(m->n_last, sizeof *m->last);
         m->end = last->arrived;
         if (m->last == NULL)
-            return; /* it stays in use for ever: safe, and all that can be done */
+            return; /* it stays in use forever: safe, and nothing else is possible */
         for (unsigned r = 0; r < m->n_last; r++)
             m->last[r] = last->member[r].line;
     }

@@ -1,17 +1,17 @@
 /* p2p_shm.c - messages between two ranks of a group on one node.
  *
  * Each rank keeps what it sends in an outbox in its own user segment: a ring of 64 slots for each
- * receiver. A short message rides in its slot; of a long one the slot says where it lies, and the
+ * receiver. A short message rides in its slot; of a long one the slot has the address, and the
  * receiver fetches it: from the user segment, by system call from ordinary memory, or, where
  * neither can be, through a staging buffer that the sender fills piece by piece. A rank writes into
- * another's memory only the words by which both talk about a slot.
+ * another's memory only the words by which both negotiate about a slot.
  *
  * Matching is the receiver's: it looks through the slots in the order of sending and takes the
  * first with its tag. So unmatched messages are bounded by the ring, and a sender waits when it is
  * full.
  *
- * p2p_shm_begin() adds a message to the list of those that are open, and advance_locked() goes on
- * with all of them: advance_send() and advance_receive() are the two sides. */
+ * p2p_shm_begin() adds a message to the list of those that are open, and advance_locked() continues
+ * all of them: advance_send() and advance_receive() are the two sides. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "cpu.h"
@@ -29,14 +29,14 @@
 
 enum {
     CHUNK_BYTES = 64 * 1024, /* of a staged message; two of them take turns */
-    TRIES = 200,             /* to go on, before sleeping; a few where ranks share processors */
+    TRIES = 200,             /* to continue, before sleeping; a few if ranks share processors */
     FEW_TRIES = 4,
     NAP_US = 1000, /* how late a death is noticed */
 };
 
 /* A slot goes round: FREE -> POSTED by its sender; then FREE again by the receiver if the message
  * rides in it; else -> TAKEN by the receiver once it has fetched it, -> FREE by the sender. Staged:
- * POSTED -> STAGED by the receiver, who asks the sender to fill the staging buffer. */
+ * POSTED -> STAGED by the receiver, which asks the sender to fill the staging buffer. */
 enum slot_state { SLOT_FREE, SLOT_POSTED, SLOT_STAGED, SLOT_TAKEN };
 
 struct message_slot {
@@ -67,7 +67,7 @@ struct peer {
     uint32_t next_in;             /* messages from it below have been taken, */
     uint64_t taken;               /* and next_in + i if bit i is set */
     const struct message *staged; /* the one that comes through the staging buffer */
-    /* of a pass over all open messages, so that none overtakes those before it: */
+    /* in a pass over all open messages, so that none overtakes those before it: */
     uint64_t looked, full; /* the pass in which its ring was looked at; in which ours was full */
     uint32_t posted;       /* messages from it below have been posted when it was looked at */
 };
@@ -99,8 +99,8 @@ int p2p_shm_create(struct cpu *c, struct p2p_shm **ret, struct co_error *err)
     ms->own = outbox;
     ms->last = &ms->first;
     pthread_mutex_init(&ms->mutex, NULL);
-    /* sequentially consistent: who posts before it looks here is found by the first look at its
-       ring */
+    /* sequentially consistent: a message posted before this rank looks here is found by the first
+     * look at its ring */
     atomic_store(&c->shm->member[c->rank].line->outbox,
                  (uint64_t)((uint8_t *)outbox - user_segment_base(c->own)) + 1);
     *ret = ms;
@@ -250,7 +250,7 @@ static bool advance_send(struct p2p_shm *ms, struct message *m)
 
 /* How far the messages of a peer have been posted, found out once in a pass: what comes later is
  * for the next one. Else it could go to a later receive, after an earlier one of the same tag has
- * looked for it in vain. */
+ * looked for it without success. */
 static uint32_t posted_by(struct p2p_shm *ms, struct peer *from, struct outbox *box)
 {
     if (from->looked == ms->pass)

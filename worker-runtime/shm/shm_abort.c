@@ -29,8 +29,8 @@ static struct rank_name name_of(const struct transport_shm *t, unsigned local_ra
     return name;
 }
 
-/* A mismatch is told as a pair of ranks of a group, the lower one in `detail` beside the group and
- * which of the two slots holds the call. */
+/* A mismatch is recorded as a pair of ranks of a group: the lower one in `detail`, with the group
+ * and which of the two slots holds the call. */
 void shm_abort_tell_mismatch(struct transport_shm *t, unsigned other)
 {
     unsigned low = other < t->rank ? other : t->rank;
@@ -38,7 +38,7 @@ void shm_abort_tell_mismatch(struct transport_shm *t, unsigned other)
     shm_abort_tell(t, CONTROL_MISMATCH, high, t->group << 17 | (t->seq & 1) << 16 | low);
 }
 
-/* How many steps a rank is behind this one; 0: it has come. */
+/* How many steps a rank lags; 0: it has come. */
 static uint32_t lag_of(const struct transport_shm *t, unsigned rank)
 {
     uint32_t is = atomic_load_explicit(&t->member[rank].line->arrived, memory_order_acquire);
@@ -66,7 +66,7 @@ bool shm_abort_is_outside(const struct transport_shm *t)
     return false;
 }
 
-/* Those who are missing may themselves wait for one that is further behind: that one is named. */
+/* Missing ranks may themselves wait for one that lags further: that one is named. */
 void shm_abort_tell_timeout(struct transport_shm *t)
 {
     const uint32_t longest = longest_lag(t);
@@ -147,7 +147,7 @@ struct rank_name transport_shm_describe_rank(const struct transport_shm *t, unsi
     return name;
 }
 
-/* The missing, those furthest behind first. */
+/* The missing ranks, those that lag most first. */
 static int describe_own_timeout(const struct transport_shm *t, const char *first,
                                 struct co_error *err)
 {
@@ -155,7 +155,7 @@ static int describe_own_timeout(const struct transport_shm *t, const char *first
     const uint32_t longest = longest_lag(t);
     size_t length = 0;
     unsigned n = 0;
-    for (unsigned i = 0; i < 2 * t->n_ranks; i++) { /* the furthest behind; then the others */
+    for (unsigned i = 0; i < 2 * t->n_ranks; i++) { /* those that lag most; then the others */
         const unsigned r = i % t->n_ranks;
         const uint32_t lag = lag_of(t, r);
         if (lag == 0 || (lag == longest) != (i < t->n_ranks) || n++ >= NAMED)

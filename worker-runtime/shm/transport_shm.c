@@ -18,17 +18,19 @@
 #include <string.h>
 
 enum {
-    SPIN_NS = 200 * 1000,  /* longer than interrupts and page faults hold a rank up: who sleeps on a
-                             busy machine may get its processor back milliseconds later */
-    GREEDY_NS = 1000,      /* from then on others may run between two looks */
-    MOVE_NS = 1000 * 1000, /* at least, between two looks for another processor */
-    FIRST_LOOKS = 80,      /* before anything else is done: about as long as a step takes */
-    LOOKS = 64,            /* between two looks at the clock */
-    YIELDS = 4,            /* where ranks share processors */
-    FIRST_SLEEP_US = 500,  /* how soon this rank looks whether others called the same ... */
-    LONGEST_SLEEP_US = 2000, /* ... and how late; deaths, too, where they wake nobody */
-    LOOK_NS = 500 * 1000,    /* between two looks around of one who does not sleep */
-    MORE_MS = 1000, /* than a rank that waits for another node takes to find out who is late */
+    SPIN_NS = 200 * 1000,    /* longer than interrupts and page faults hold a rank up: a rank that
+                                sleeps on a busy machine may get its processor back milliseconds
+                                later */
+    GREEDY_NS = 1000,        /* from then on others may run between two looks */
+    MOVE_NS = 1000 * 1000,   /* at least, between two looks for another processor */
+    FIRST_LOOKS = 80,        /* before anything else is done: about as long as a step takes */
+    LOOKS = 64,              /* between two looks at the clock */
+    YIELDS = 4,              /* where ranks share processors */
+    FIRST_SLEEP_US = 500,    /* how soon this rank looks whether others called the same ... */
+    LONGEST_SLEEP_US = 2000, /* ... and how late; also deaths, if they wake no rank */
+    LOOK_NS = 500 * 1000,    /* between two looks around of a rank that does not sleep */
+    MORE_MS = 1000, /* than a rank that waits for another node takes to find out which rank is
+                       late */
     DRAIN_NS = 1000 * 1000 * 1000,
 };
 
@@ -92,8 +94,8 @@ static uint32_t touch_of(const struct transport_shm *t, unsigned rank)
     return a > b ? a : b;
 }
 
-/* Wait until nobody touches this rank's memory; the abort word is set, so nobody starts to. Who
- * only reads and is stuck in it does no harm. */
+/* Wait until no peer touches this rank's memory; the abort word is set, so no peer starts to. A
+ * peer that only reads and is stuck in it does no harm. */
 static void drain(struct transport_shm *t)
 {
     uint64_t end_ns = co_now_ns() + DRAIN_NS;
@@ -145,8 +147,8 @@ static void pause_briefly(void)
 #endif
 }
 
-/* Ask after everybody: is one of those who are missing gone for good, has one of those who are here
- * called something else? Both set the abort word. */
+/* Check all peers: is a missing one gone for good, has one that arrived called something else? Both
+ * set the abort word. */
 static void look_around(struct transport_shm *t)
 {
     const struct slot *mine = transport_shm_slot(t, t->rank, t->seq);
@@ -172,7 +174,7 @@ static bool look_for_trouble(struct transport_shm *t)
     if (co_left_ms(t->deadline_ms) > 0)
         return transport_shm_is_broken(t);
     if (!t->has_more_time && shm_abort_is_outside(t)) {
-        t->has_more_time = true; /* by then that one knows who is late */
+        t->has_more_time = true; /* by then that rank knows which rank is late */
         t->deadline_ms = co_deadline_ms(grace_ms(t->call_timeout_ms) + MORE_MS);
     } else {
         shm_abort_tell_timeout(t);
@@ -256,9 +258,9 @@ static bool may_move(struct transport_shm *t, unsigned other)
     return t->rank > other || !is_first;
 }
 
-/* Whether `rank` can come while this one spins. Where both share a processor it cannot: a busy
- * system puts who wakes another beside it, sees that the two together need no more than one
- * processor, and leaves them there. */
+/* Whether `rank` can come while this one spins. If both share a processor it cannot: a busy system
+ * puts a rank that wakes another on the same processor, sees that the two together need no more
+ * than one, and leaves them there. */
 static bool may_spin_for(struct transport_shm *t, unsigned rank)
 {
     if (!t->spin)
@@ -267,7 +269,7 @@ static bool may_spin_for(struct transport_shm *t, unsigned rank)
     return t->cpu == 0 || cpu_of(t, rank) != t->cpu || (may_move(t, rank) && move_away(t));
 }
 
-/* Naps grow, unless there is something else to go on with. */
+/* Naps grow, unless there is something else to continue with. */
 static uint32_t next_nap_us(const struct transport_shm *t, uint32_t last_us)
 {
     if (t->idle != NULL && t->idle(t->idle_arg))
@@ -290,7 +292,7 @@ static int wait_for_one(struct transport_shm *t, unsigned rank, struct co_error 
     }
 }
 
-/* For one who does not wait: the abort word each time, everything else now and then. */
+/* For a caller that does not wait: the abort word each time, everything else now and then. */
 static int glance(struct transport_shm *t, struct co_error *err)
 {
     bool broken = transport_shm_is_broken(t);
@@ -302,7 +304,7 @@ static int glance(struct transport_shm *t, struct co_error *err)
     return broken ? transport_shm_fail(t, err) : 0;
 }
 
-/* All are here: to the same call? */
+/* All have arrived: at the same call? */
 static int check_meeting(struct transport_shm *t, struct co_error *err)
 {
     const struct slot *mine = transport_shm_slot(t, t->rank, t->seq);
@@ -317,7 +319,7 @@ static int check_meeting(struct transport_shm *t, struct co_error *err)
     return 1;
 }
 
-/* The first look, without pauses, which are long beside a short step. */
+/* The first look, without pauses, which are long compared to a short step. */
 static bool glimpse(const struct transport_shm *t, unsigned rank)
 {
     for (int i = 0; i < FIRST_LOOKS; i++)
@@ -326,8 +328,8 @@ static bool glimpse(const struct transport_shm *t, unsigned rank)
     return false;
 }
 
-/* Wake those who sleep until this rank comes. Not before the first look at the others: while it
- * waits for its own stores, which are on their way to them, theirs are on their way here. */
+/* Wake the ranks that sleep until this one comes. Not before the first look at them: while it waits
+ * for its own stores, which are on their way to them, theirs are on their way here. */
 static void wake_sleepers(struct transport_shm *t)
 {
     if (t->owes_wake)
@@ -336,7 +338,7 @@ static void wake_sleepers(struct transport_shm *t)
 }
 
 /* t->next is the first rank that has not been seen in this step. It survives a return of 0, so that
- * a caller that only looks never looks at a rank twice. Ranks come in any order, but all of them
+ * a caller that only looks never looks at a rank twice. Ranks arrive in any order, but all of them
  * have to: to wait for one after the other costs no more than to wait for the last. */
 int transport_shm_wait(struct transport_shm *t, bool may_wait, struct co_error *err)
 {
