@@ -6,8 +6,8 @@
  * the node (backend_cpu.c) or between nodes (transport_tcp.c). A stage never waits itself, so a
  * collective can be left and taken up again between any two looks.
  *
- * Any failure ends in net_fail(), which keeps the first reason, makes it the job's, and tells the
- * peers: from then on each call returns it. */
+ * Any failure ends in net_fail(), which keeps the first reason, makes it the job's, and reports it
+ * to the peers: from then on each call returns it. */
 #include "backend_net.h"
 
 #include "net.h"

@@ -16,11 +16,11 @@ struct net_watch;
 struct reduce_kernels;
 struct user_segment;
 
-/* From which size on which way is the fastest between nodes. The same on all ranks.
- * docs/design/collectives.md says what was measured. */
+/* From which size on which algorithm is the fastest between nodes. The same on all ranks.
+ * docs/design/collectives.md has the measurements. */
 struct net_tuning {
-    size_t whole_bytes;   /* of an all_reduce of very many nodes: up to this everybody works out
-                             everything, in one exchange; of fewer nodes net_tuning_whole() */
+    size_t whole_bytes;   /* of an all_reduce of very many nodes: up to this every rank computes
+                             everything, in one exchange; with fewer nodes net_tuning_whole() */
     size_t segment_bytes; /* longer ones go in pieces of this */
     size_t small_bytes;   /* broadcast: up to this it goes whole by each socket */
 };
@@ -46,7 +46,8 @@ struct backend_net_opts {
     struct net_member *member; /* by position, from malloc(), handed over */
     const int *listener;       /* of NET_DATA and NET_MESSAGES, by channel; handed over */
     struct net_watch *watch;
-    const struct control *control; /* the node's, borrowed, to end meetings; NULL: nothing does */
+    const struct control *control; /* the node's, borrowed, to end a rendezvous; NULL: nothing
+                                      does */
     struct control_line *line;     /* this rank's own in it */
     bool owns_watch;               /* of the world's group: handed over */
     struct backend *world;         /* the world's group, borrowed; NULL: this is it */
@@ -54,7 +55,7 @@ struct backend_net_opts {
     const struct reduce_kernels *kernels;
     const struct net_tuning *tuning; /* copied; NULL: the default */
     const uint8_t *cookie;           /* NET_COOKIE_BYTES, lent for the life of the job */
-    uint32_t group;                  /* tells groups apart */
+    uint32_t group;                  /* distinguishes groups */
     bool spin;                       /* each rank of the node has a processor of its own */
     uint64_t timeout_ms;
     uint64_t deadline_ms;          /* for the connections to be made */
@@ -64,8 +65,8 @@ struct backend_net_opts {
 
 /* Connect to the ranks of other nodes with the same place on their nodes, and make a back end.
  *
- * returns   0; -ETIMEDOUT, the text names who did not come; -ENOMEM, -errno. On failure nothing was
- *           taken over but the listeners, which are closed */
+ * returns   0; -ETIMEDOUT, the text names the ranks that did not come; -ENOMEM, -errno. On failure
+ *           nothing was taken over but the listeners, which are closed */
 int backend_net_create(const struct backend_net_opts *opts, struct backend **ret,
                        struct co_error *err);
 

@@ -1,4 +1,4 @@
-/* net.c - a back end between nodes from its making to its end, how it breaks, and what goes on
+/* net.c - a back end between nodes from its making to its end, how it breaks, and what continues
  * while its rank waits. */
 #include "net.h"
 
@@ -16,7 +16,7 @@ int net_fail(struct net *n, int code, bool is_local, struct co_error *err)
         n->is_broken = true;
         n->why = *err;
         n->why.code = code;
-        if (!is_local) { /* else the node's abort word says it, and the text names the call */
+        if (!is_local) { /* else the node's abort word has it, and the text names the call */
             net_watch_tell(n->watch, code, err->text);
             if (code != -EPROTO)
                 co_fail_in(&n->why, "%s, call #%u", call_format(&n->job.call, call), n->number);
@@ -82,7 +82,7 @@ void net_destroy(struct backend *b)
         on_destroy(arg);
 }
 
-/* A back end, and its arrays behind it in one block: first those of pointers and sizes. */
+/* A back end, and its arrays after it in one block: first those of pointers and sizes. */
 static struct net *new_net(const struct net_map *m)
 {
     const size_t n_sizes = m->n_nodes + m->n_most + 6 * (size_t)m->n;

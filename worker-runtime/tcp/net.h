@@ -6,7 +6,7 @@
  * positions (net_map.h).
  *
  * Files, bottom to top:
- *   net_map.c, net_address.c, net_links.c   who is where, and the connections
+ *   net_map.c, net_address.c, net_links.c   which rank is where, and the connections
  *   net_watch.c, straggler.c      news of failure, and which rank is late
  *   transport_tcp.c, net_reduce.c  an exchange, and the sum that is made during one
  *   p2p_tcp.c, p2p_tcp_io.c       messages
@@ -30,14 +30,14 @@ enum net_next { NET_DONE, NET_GO, NET_LOCAL, NET_TCP }; /* or -errno */
 
 /* --- transport_tcp.c: ranks of a group on different nodes exchange bytes ---------------------- */
 
-/* An exchange goes between this rank and some peers, each of which lists this rank, too. Both sides
- * of a pair first tell each other what they are in (the call's signature, its number, and how many
- * bytes follow); then come the bytes, piece by piece, in an order that both work out from the call
+/* An exchange goes between this rank and some peers, each of which also lists this rank. Both sides
+ * of a pair first send each other what they are in (the call's signature, its number, and how many
+ * bytes follow); then come the bytes, piece by piece, in an order that both derive from the call
  * alone. So no byte of a call goes anywhere before the two sides agree on the call, and pieces need
  * no headers.
  *
- * Pieces become ready as others come: network and arithmetic overlap. Waits end with the node's
- * abort word, with news from other nodes, with the death of a peer, and at the time-out. */
+ * Pieces become ready while other pieces arrive: network and arithmetic overlap. Waits end with the
+ * node's abort word, with news from other nodes, with the death of a peer, and at the timeout. */
 struct transport_tcp; /* opaque */
 
 enum tcp_next { TCP_END = -1, TCP_LATER = 0, TCP_READY = 1 };
@@ -54,7 +54,7 @@ struct tcp_plan { /* what goes between this rank and its peers; lent */
     /* The i-th piece to send to (is_out), or to receive from peer[p], asked for in order, and again
      * after TCP_LATER. */
     enum tcp_next (*piece)(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret);
-    /* The i-th piece from peer[p] is here. NULL: not of interest before the end. */
+    /* The i-th piece from peer[p] has arrived. NULL: not of interest before the end. */
     void (*on_piece)(void *arg, unsigned p, size_t i);
     size_t (*bytes)(void *arg, bool is_out, unsigned p); /* of all pieces */
 };
@@ -75,8 +75,8 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
 /* Peers learn that this rank left; or, if the job is broken, why. NULL is fine. */
 void transport_tcp_destroy(struct transport_tcp *t);
 
-/* The job is broken, and this transport is of no more use: tell the peers why, now, since the
- * program may end without leaving. Those in the midst of something hear it from the watch. */
+/* The job is broken, and this transport is of no more use: send the reason to the peers, now, since
+ * the program may end without leaving. Peers in the middle of something get it from the watch. */
 void transport_tcp_give_up(struct transport_tcp *t);
 
 /* Open an exchange.
@@ -86,7 +86,7 @@ void transport_tcp_give_up(struct transport_tcp *t);
 void transport_tcp_open(struct transport_tcp *t, const struct call *call, uint32_t number,
                         uint64_t timeout_ms, const struct tcp_plan *plan);
 
-/* Go on with it.
+/* Continue it.
  *
  * returns   1 all pieces went and came; 0 not yet (never if may_wait)
  *           -EPROTO a peer is in another call; -ECONNRESET a peer died or left, or the job is
@@ -100,8 +100,8 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
  *
  * parts   the vector is dealt out. Each rank sends every other one its part, and combines its own
  *         part of all; with `gather` it sends the result back to all. Per rank (n - 1)/n of the
- *         vector goes out, and as much again with `gather`: what a ring sends, too, but a ring adds
- *         each element up in another order. In segments: while one is combined others travel
+ *         vector goes out, and as much again with `gather`: as much as a ring sends, but a ring
+ *         adds each element up in another order. In segments: while one is combined others travel
  * whole   each sends everything to all others, and combines everything: one exchange less */
 struct net_reduce {       /* the caller fills the first part */
     unsigned n, me;       /* nodes */
@@ -129,7 +129,7 @@ size_t net_reduce_scratch_bytes(const struct net_reduce *f);
 struct tcp_plan net_reduce_plan(struct net_reduce *f);
 
 /* `whole`, once the exchange is done: the `count` elements of each peer lie in `scratch`, one
- * vector behind the other, and this node's at `data`. Reads n, me, the operation, kernels and
+ * vector after the other, and this node's at `data`. Reads n, me, the operation, kernels and
  * `in`. */
 void net_reduce_whole(struct net_reduce *f, size_t count);
 
@@ -150,7 +150,7 @@ struct net_job { /* the open collective, in positions */
     struct layout layout;
     const uint8_t *in;
     uint8_t *out;
-    size_t count; /* of a block, or of the vector */
+    size_t count; /* elements of a block or of the vector */
     const size_t *counts, *in_counts;
     enum ddp_dtype dtype;
     enum ddp_op op;
@@ -180,7 +180,7 @@ struct net {
 
     unsigned *slot_peer; /* n_nodes - 1: the ranks of other nodes that this one exchanges with */
     unsigned *peer;      /* n: to list others */
-    struct tcp_piece *to, *from; /* n: of an exchange of copies, a piece each way for each peer */
+    struct tcp_piece *to, *from; /* n: for an exchange of copies; a piece each way for each peer */
     struct slice *part;          /* n_nodes */
     size_t *n_come;              /* n_nodes */
     const void **fold_in;        /* n_nodes */
@@ -214,7 +214,7 @@ static inline unsigned net_n_local(const struct net *n)
     return net_map_n_local(&n->map, n->map.node);
 }
 
-/* Go on with the messages among the ranks of this node. */
+/* Continue the messages among the ranks of this node. */
 static inline void net_go_on_inside(const struct net *n)
 {
     if (n->local != NULL)
@@ -249,14 +249,14 @@ int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
 /* Begin a collective among the ranks of this node: a part of the open one, of its type and
  * operation. returns enum net_next, -errno */
 int net_local(struct net *n, struct collective what, struct co_error *err);
-/* Nothing but a meeting. */
+/* Only a rendezvous. */
 int net_local_meeting(struct net *n, struct co_error *err);
 
 /* Begin an exchange with other nodes, by the slots. returns NET_TCP, -errno
  *
  * copies   n->to[] and n->from[] go between this rank and the n_peers at `peer`
- * fold     the vector at `data` is dealt out to the nodes as n->part[] says; data, out, gather as
- *          in struct net_reduce
+ * fold     the vector at `data` is divided among the nodes according to n->part[]; data, out,
+ *          gather as in struct net_reduce
  * whole    each slot sends its `count` elements to all others, which all add them up at `at` */
 int net_exchange_copies(struct net *n, const unsigned *peer, unsigned n_peers);
 int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather,
@@ -276,7 +276,7 @@ int p2p_tcp_begin(struct backend *b, struct message *m, struct co_error *err);
 void p2p_tcp_advance(struct backend *b, const struct message *until);
 /* Without waiting. returns whether any are open. */
 bool p2p_tcp_go_on(struct p2p_tcp *ms);
-/* Say goodbye to the ranks that sent this one a message, or wait for one, and close. */
+/* Send goodbye to the ranks that sent this one a message, or wait for one, and close. */
 void p2p_tcp_close(struct net *n);
 
 #endif

@@ -164,7 +164,7 @@ int net_address_connect(const struct net_address *own, const struct net_address 
     struct sockaddr_storage s;
     if (!net_address_is_known(to))
         return -EAFNOSUPPORT;
-    there.scope = own->scope; /* of a link, which has another number on each machine */
+    there.scope = own->scope; /* scope of a link; each machine has another number for it */
     const socklen_t length = sockaddr_fill(&s, &there, port, false);
     co_autoclose_fd int fd =
         socket(to->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
@@ -178,7 +178,7 @@ int net_address_connect(const struct net_address *own, const struct net_address 
 
 static void option_set(int fd, int level, int name, int value)
 {
-    setsockopt(fd, level, name, &value, sizeof value); /* without it things work, too */
+    setsockopt(fd, level, name, &value, sizeof value); /* a failure does no harm */
 }
 
 void net_address_tune(int fd, uint64_t timeout_ms)

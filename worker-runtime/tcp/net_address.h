@@ -15,7 +15,7 @@ struct net_address { /* travels as it is */
     uint32_t scope; /* of a link-local IPv6 address: the interface's number where it was found */
 };
 
-/* returns   the address in `socket`; family 0: it is neither */
+/* returns   the address in `socket`; family 0: neither IPv4 nor IPv6 */
 struct net_address net_address_of(const struct sockaddr_storage *socket);
 
 /* The address of a network interface: IPv4 before IPv6, link-local ones last.

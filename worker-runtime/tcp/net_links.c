@@ -32,9 +32,9 @@ struct hello { /* the first bytes of a connection */
     uint32_t from, to; /* in the group */
 };
 #define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
-#define HELLO_VERSION 3 /* 2: a rank that leaves a broken job says why; 3: a watch says READY */
+#define HELLO_VERSION 3 /* 2: a rank that leaves a broken job sends why; 3: a watch sends READY */
 
-struct newcomer { /* has connected, and not said hello yet */
+struct newcomer { /* has connected, and not sent its hello yet */
     int fd;
     size_t n_here;
     struct hello hello;
@@ -140,7 +140,7 @@ void net_members_add(struct net_members_text *names, const struct net_member *m)
                          names->n > NET_MEMBERS_NAMED ? "" : net_member_name(m).text);
 }
 
-/* --- who connects to this rank ---------------------------------------------------------------- */
+/* --- ranks that connect to this one ----------------------------------------------------------- */
 
 static int check_hello(const struct net_links *l, const struct hello *h, struct co_error *why)
 {
@@ -201,7 +201,7 @@ static void newcomers_serve(struct net_links *l)
             l->newcomer[i] = l->newcomer[--l->n_newcomers];
 }
 
-/* --- to whom this rank connects --------------------------------------------------------------- */
+/* --- ranks to which this one connects --------------------------------------------------------- */
 
 static int begin_connecting(struct net_links *l, unsigned peer)
 {
@@ -287,13 +287,13 @@ int net_links_reach(struct net_links *l, unsigned peer)
     return code == -ECONNRESET || code == -EPIPE ? -ECONNREFUSED : code;
 }
 
-/* --- meeting ---------------------------------------------------------------------------------- */
+/* --- rendezvous ------------------------------------------------------------------------------- */
 
 struct meeting {
     struct net_links *l;
     const unsigned *peer;
     unsigned n;
-    uint64_t begun_ms, tell_ms; /* when this rank tells next which ranks it cannot reach */
+    uint64_t begun_ms, tell_ms; /* when this rank next reports which ranks it cannot reach */
     bool has_told;
 };
 
@@ -393,8 +393,8 @@ static bool is_over(const struct net_links *l, struct co_error *err)
     return true;
 }
 
-/* A connection takes no time worth mentioning where the path works: tell people which one does not.
- * The rank that connects does: the other one knows no more than that a rank is late. */
+/* A connection takes a negligible time if the path works: report to users which one does not. The
+ * rank that connects does: the other one only knows that a rank is late. */
 static void tell_unreachable(struct meeting *m)
 {
     const struct net_links *l = m->l;
@@ -422,7 +422,7 @@ static void tell_unreachable(struct meeting *m)
     process_tell_wait(text.text);
 }
 
-/* Go on with all connections at once: one that does not come about hides none that does.
+/* Continue all connections at once: one that cannot be made hides none that can.
  *
  * returns   0 all are there; -EAGAIN; -errno */
 static int meet_once(struct meeting *m, struct co_error *err)
@@ -447,7 +447,7 @@ static int meet_once(struct meeting *m, struct co_error *err)
     return all ? 0 : -EAGAIN;
 }
 
-/* Until something may have come: of very many that connect, the first are enough to wake up. */
+/* Until something may have come: if very many connect, the first are enough to wake up. */
 static void nap(const struct meeting *m)
 {
     enum { CONNECTING = 64 };
@@ -525,7 +525,7 @@ static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret
     return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
 }
 
-/* All that a peer says comes on one connection: which one is known with the first byte. */
+/* A peer sends all messages on one connection: which one is known with the first byte. */
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
     struct link *k = &l->link[peer];

@@ -1,9 +1,9 @@
 /* net_links.h - connections between this rank and ranks on other nodes, one channel of one group.
  *
- * Connections are made as they are needed: whoever sends first connects, unless the other has
- * connected already. Where both do so at the same time there are two, one for each direction. A
- * connection opens with a hello that carries the job's cookie; whoever does not have it is sent
- * away, and nothing it says is read.
+ * Connections are made as they are needed: the rank that sends first connects, unless the other has
+ * connected already. If both do so at the same time there are two, one for each direction. A
+ * connection opens with a hello that carries the job's cookie; a process that does not have it is
+ * rejected, and nothing that it sends is read.
  *
  * Not thread-safe: its user sees to that. */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
@@ -23,7 +23,7 @@ struct net_links; /* opaque */
 
 enum net_channel { NET_WATCH, NET_DATA, NET_MESSAGES, NET_N_CHANNELS };
 
-struct net_member { /* a rank of the group; travels as it is, but for `rank` in a split */
+struct net_member { /* a rank of the group; travels as it is, except for `rank` in a split */
     uint32_t rank;  /* in the job */
     uint32_t node;  /* number of its node */
     uint32_t local_rank;
@@ -38,7 +38,7 @@ struct net_links_opts {
     unsigned rank, n;                /* in the group */
     const struct net_member *member; /* n; lent */
     enum net_channel channel;
-    uint32_t group;        /* tells groups apart */
+    uint32_t group;        /* distinguishes groups */
     const uint8_t *cookie; /* NET_COOKIE_BYTES, copied */
     int listener;          /* handed over */
     uint64_t timeout_ms;   /* a connection dies after this without a sign of the other side */
@@ -51,13 +51,14 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
                      struct co_error *err);
 void net_links_destroy(struct net_links *l); /* NULL is fine */
 
-/* How long a path to another rank does not work before this rank tells people, through ddprun, and
- * before it takes the path for broken where the network says so (EHOSTUNREACH). */
+/* How long a path to another rank does not work before this rank reports that to users, through
+ * ddprun, and before it regards the path as broken if the network reports it (EHOSTUNREACH). */
 #define NET_LINKS_TELL_MS   5000
 #define NET_LINKS_PATH_HINT "check routes and firewalls between the two"
 
-/* Whether the code of a failed connection says that there is no path, as the network or its silence
- * does: the path may come back. A refused connection has found the machine: its rank has died. */
+/* Whether the code of a failed connection means that there is no path, from the network's report
+ * or its silence: the path may come back. A refused connection has found the machine: its rank has
+ * died. */
 bool net_links_is_unreachable(int code);
 
 struct net_links_path { /* "rank 2 on node 2 (n3) at 10.77.0.3 port 4711, from 10.77.0.2" */
@@ -65,9 +66,9 @@ struct net_links_path { /* "rank 2 on node 2 (n3) at 10.77.0.3 port 4711, from 1
 };
 struct net_links_path net_links_path(const struct net_links *l, unsigned peer);
 
-/* Whether the machine of a peer has not acknowledged what was sent to it. Of a rank that waits for
- * NET_LINKS_TELL_MS, in which nothing was sent, this says that the path does not work: that machine
- * acknowledges also what its rank does not read. */
+/* Whether the machine of a peer has not acknowledged what was sent to it. If a rank waits for
+ * NET_LINKS_TELL_MS, in which nothing was sent, this means that the path does not work: that
+ * machine also acknowledges what its rank does not read. */
 bool net_links_is_unacknowledged(const struct net_links *l, unsigned peer);
 
 /* The error of a wait that such a path has ended: it names both ends, and blames neither.
@@ -79,9 +80,9 @@ struct net_links_trouble { /* for people, after the rank's number */
     char text[256];
 };
 
-/* Have a connection with each peer: of two ranks the lower one connects, and the other one waits
- * for it. process_tell_wait() gets the path, with both addresses, of a connection that does not
- * come about for NET_LINKS_TELL_MS.
+/* Have a connection with each peer. The lower of two ranks connects, and the other one waits for
+ * it. process_tell_wait() gets the path, with both addresses, of a connection that could not be
+ * made for NET_LINKS_TELL_MS.
  *
  * returns   0; -ETIMEDOUT, -EHOSTUNREACH the text names the rank that was not reached, or did not
  *           come, and addresses; -ECONNRESET the node's abort word is set; -errno */
@@ -91,30 +92,30 @@ int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64
 /* Send or receive what is possible at once.
  *
  * returns   bytes; -EAGAIN; -EPIPE the other side closed; -ECONNREFUSED it closed, and never showed
- *           that it had taken this rank's connection: it is gone, or was about to go, and had no
- *           chance to say so; -errno */
+ *           that it had taken this rank's connection: it is gone, or was about to go, and could not
+ *           report that; -errno */
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 
 /* Send something short in one go. returns whether all of it went */
 bool net_links_say(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 
-/* Connect to a peer, if nobody has connected yet.
+/* Connect to a peer, unless one side has connected already.
  *
  * returns   0 a connection is there; -EAGAIN; -ECONNREFUSED the peer is gone, or listens no more;
  *           -errno */
 int net_links_reach(struct net_links *l, unsigned peer);
 
-bool net_links_is_open(const struct net_links *l, unsigned peer); /* somebody has connected */
+bool net_links_is_open(const struct net_links *l, unsigned peer); /* one side has connected */
 
-/* Let those in who have connected. returns whether there is one that was not returned yet */
+/* Accept new connections. returns whether there is a peer that was not returned yet */
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer);
 
-/* What to poll() for to hear from a peer, or to go on sending to it: adds up to two. */
+/* What to poll() for to receive from a peer, or to continue sending to it: adds up to two. */
 #define NET_LINKS_POLL_MOST 2
 size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool out,
                        struct pollfd *ret);
-/* Likewise, for new connections. */
+/* The same for new connections. */
 struct pollfd net_links_watch_new(const struct net_links *l);
 
 const struct net_member *net_links_member(const struct net_links *l, unsigned peer);

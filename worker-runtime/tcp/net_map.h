@@ -1,8 +1,8 @@
 /* net_map.h - which rank of a group is on which node. Pure.
  *
  * A position is a rank's place when the ranks are put in the order of their nodes, and on a node in
- * the order of their local ranks. Nodes come in the order of the lowest rank on each. Mostly a
- * position is the rank itself; where a launcher deals ranks out to nodes in turns it is not. */
+ * the order of their local ranks. Nodes are in the order of the lowest rank on each. Mostly a
+ * position is the rank itself; if a launcher distributes ranks over nodes in turns it is not. */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_MAP_H
 #define DDP_WORKER_RUNTIME_TCP_NET_MAP_H
 
@@ -19,8 +19,8 @@ struct net_place { /* of a rank */
 struct net_map {
     unsigned n, n_nodes;
     unsigned position, node, local; /* of this rank; node: 0 .. n_nodes - 1 */
-    unsigned *first;                /* n_nodes + 1: positions where the nodes begin. Owned, with
-                                       the next two behind it */
+    unsigned *first;                /* n_nodes + 1: positions where the nodes begin. Owned, with the
+                                       next two after it */
     unsigned *rank_at;              /* n: of each position */
     unsigned *position_of;          /* n: of each rank */
     bool is_identity;               /* positions are ranks */

@@ -1,4 +1,4 @@
-/* net_reduce.c - the reduction between nodes; net.h says how it is done. */
+/* net_reduce.c - the reduction between nodes; net.h describes it. */
 #include "net.h"
 
 enum {
@@ -112,8 +112,8 @@ static enum tcp_next piece_set(struct tcp_piece *ret, const struct net_reduce *f
  * is an empty piece.
  *
  * Piece `i` between this rank and peer p. What belongs to the other node's part lies in `data`: the
- * segments that go there, and the results that come. Of the own part segments come into `scratch`,
- * which has room for SLOTS beyond what was added up, and results go from `out`, once they have
+ * segments that go there, and the results that come. For its own part segments come into `scratch`,
+ * which has space for SLOTS beyond what was added up, and results go from `out`, once they have
  * been. */
 static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
                                    struct tcp_piece *ret)
@@ -168,7 +168,7 @@ struct tcp_plan net_reduce_plan(struct net_reduce *f)
                              .bytes = bytes_of_part};
 }
 
-/* --- everything to everybody ------------------------------------------------------------------ */
+/* --- everything to every rank ----------------------------------------------------------------- */
 
 void net_reduce_whole(struct net_reduce *f, size_t count)
 {

@@ -46,7 +46,7 @@ static const size_t *node_counts(struct net *n, unsigned node)
 
 /* --- slices: what each slot of a node exchanges with other nodes ------------------------------ */
 
-/* That of local rank `local`, of `count` elements; the ranks that are no slots have none. */
+/* That of local rank `local`, of `count` elements; the ranks that are not slots have none. */
 static struct slice slot_slice(const struct net *n, size_t count, unsigned local)
 {
     if (local >= n->map.n_slots)
@@ -67,7 +67,7 @@ static int get_temp(struct net *n, size_t bytes, struct co_error *err)
     return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
 }
 
-/* Everybody on this node gets the slices of `count` elements at `at`. */
+/* Every rank on this node gets the slices of `count` elements at `at`. */
 static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
 {
     const struct slice mine = deal_slices(n, count);
@@ -78,7 +78,7 @@ static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_err
     return net_local(n, what, err);
 }
 
-/* The ranks that are no slots get what local rank 0 has. */
+/* The ranks that are not slots get what local rank 0 has. */
 static int hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err)
 {
     if (net_n_local(n) == n->map.n_slots)
@@ -236,7 +236,7 @@ static int reduce_scatter_alone(struct net *n, unsigned stage, struct co_error *
     return net_exchange_fold(n, (uint8_t *)j->in, j->out, false, err);
 }
 
-/* Nodes of different sizes: everybody gets everything, and takes its block. */
+/* Nodes of different sizes: every rank gets everything, and takes its block. */
 static int reduce_scatter_uneven(struct net *n, unsigned stage, struct co_error *err)
 {
     struct net_job *j = &n->job;

@@ -1,8 +1,8 @@
 /* net_split.c - a group of some ranks of another, on several nodes.
  *
- * All ranks of the parent tell each other their color, key, and where they will listen for the new
- * group. The members on each node form a group of their own by backend_cpu.c; whose all members are
- * on one node needs no more than that. Then all tell each other whether it went well. */
+ * All ranks of the parent exchange their color, key, and where they will listen for the new group.
+ * The members on each node form a group of their own by backend_cpu.c; a group with all members on
+ * one node needs no more than that. Then all exchange whether it succeeded. */
 #include "common/clock.h"
 #include "common/scope.h"
 #include "net.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct record { /* what a rank says */
+struct record { /* what a rank publishes */
     int32_t color, key, ok;
     uint16_t port[NET_N_CHANNELS];
     uint16_t padding_;
@@ -132,7 +132,7 @@ static int form(struct split *s, struct backend **ret, struct co_error *err)
     return 0;
 }
 
-/* A node without memory for it says so to the others afterwards. */
+/* A node that is out of memory for it reports that to the others afterwards. */
 static int split_inside(struct split *s, int *ret_n_local, struct co_error *err)
 {
     struct backend *local = s->n->local;
@@ -155,7 +155,7 @@ static int split_net(struct split *s, struct backend **ret, struct co_error *err
         code = split_inside(s, &n_local, err);
     if (code != 0)
         return code;
-    if (s->local != NULL && n_local == 1) { /* nobody to meet */
+    if (s->local != NULL && n_local == 1) { /* no peer on this node */
         s->local->ops->destroy(s->local);
         s->local = NULL;
     }

@@ -1,9 +1,9 @@
-/* net_watch.c - the connections on which ranks tell each other that the job is over, and their
- * news.
+/* net_watch.c - the connections on which ranks report to each other that the job is over, and their
+ * messages.
  *
- * Read peers_look() first: it hears all peers (on_news() handles a message), blames a peer whose
- * connection ended without a word once GRACE_MS are over, and passes on what the node's abort word
- * says. That word holds the cause: cause_tell() writes it, get_cause() reads it, and nothing is
+ * Read peers_look() first: it receives from all peers (on_news() handles a message), blames a peer
+ * whose connection ended without a message once GRACE_MS are over, and passes on the node's abort
+ * word. That word holds the cause: cause_tell() writes it, get_cause() reads it, and nothing is
  * kept here. Each public function takes the mutex and does a part of that. */
 #include "net_watch.h"
 
@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 20,   /* between the end of a watch and blaming who was there */
-    SETTLE_MS = 500, /* for connections to be made by who leaves */
+    GRACE_MS = 20,   /* between the end of a watch and blaming the rank at its other end */
+    SETTLE_MS = 500, /* for connections that a leaving rank makes */
     NAP_MS = 1,
     MEET_NAP_MS = 20,
     VERDICT_MS =
@@ -41,13 +41,13 @@ struct watched {
     unsigned peer;
     size_t n_here;
     struct news news;
-    bool has_ended; /* it left, is gone, or has told us the end: nothing more comes */
+    bool has_ended; /* it left, is gone, or has sent the end: nothing more comes */
     bool has_left, was_told;
-    bool is_ready;        /* it has met all of its own peers */
+    bool is_ready;        /* it is connected to all of its own peers */
     bool is_out_of_reach; /* its connection was not made in the time that a leaver has */
     bool was_met;         /* at the beginning: it had taken the connection */
     uint64_t silent_ms;   /* since when the connection has ended, without a word; 0: it has not */
-    bool is_asked;        /* and has not answered: who is stopped is not to be asked without end */
+    bool is_asked;        /* and has not answered: a stopped rank must not be asked without end */
     uint64_t heard_ms;    /* when it answered last; 0: never */
 };
 
@@ -81,7 +81,7 @@ void net_abort_check(struct net_abort *c)
         c->code = -ECONNRESET;
 }
 
-/* The few bytes find room in the buffer of a connection on which little else was sent.
+/* The few bytes fit into the buffer of a connection on which little else was sent.
  * returns 0 they went; -EAGAIN not yet: the connection is being made; -errno */
 static int send_to(struct net_watch *w, const struct watched *x, const struct news *news)
 {
@@ -90,7 +90,7 @@ static int send_to(struct net_watch *w, const struct watched *x, const struct ne
     return n < 0 ? (int)n : n == (ssize_t)sizeof *news ? 0 : -EIO;
 }
 
-/* The last that is said to everybody; again, to those whose connections were not made yet. */
+/* The last message to every rank; again, to those whose connections were not made yet. */
 static void send_end(struct net_watch *w, const struct news *news)
 {
     for (unsigned i = 0; i < w->n_watched; i++) {
@@ -126,8 +126,8 @@ static void pass_on(struct net_watch *w)
         send_end(w, &news);
 }
 
-/* Who leaves says so: this one has died. Perhaps because of something that others are about to
- * tell. */
+/* A rank that leaves reports that: this one has died. Perhaps because of something that others are
+ * about to report. */
 static void peer_blame(struct net_watch *w, struct watched *x)
 {
     char text[sizeof(struct net_member_name) + 16];
@@ -193,7 +193,7 @@ static struct watched *peer_watch(struct net_watch *w, unsigned peer)
 static void peers_look(struct net_watch *w)
 {
     for (unsigned peer; net_links_take_new(w->links, &peer);)
-        peer_watch(w, peer); /* who asks */
+        peer_watch(w, peer); /* the rank that asks */
     for (unsigned i = 0; i < w->n_watched; i++)
         peer_hear(w, &w->watched[i]);
     for (unsigned i = 0; i < w->n_watched; i++) { /* when all were heard */
@@ -212,7 +212,7 @@ bool net_watch_look(struct net_watch *w)
     return control_abort_get(w->control).cause != CONTROL_OK;
 }
 
-/* A signal may end it early, which says nothing. */
+/* A signal may end it early, which means nothing. */
 static void nap(void)
 {
     poll(NULL, 0, NAP_MS);
@@ -227,7 +227,7 @@ bool net_watch_wait(struct net_watch *w)
     return true;
 }
 
-/* Watch a rank of the job from now on; NULL: there is none of that number. */
+/* Watch a rank of the job from now on; NULL: no rank has that number. */
 static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
 {
     for (unsigned peer = 0; peer < w->n; peer++)
@@ -253,7 +253,7 @@ void net_watch_warn(struct net_watch *w, uint32_t rank)
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* All who can be were told; is_late: those who were not are not waited for again. */
+/* All reachable ranks were notified; is_late: those that were not are not waited for again. */
 static bool is_settled(struct net_watch *w, bool is_late)
 {
     bool all = true;
@@ -331,8 +331,9 @@ static const struct watched *find_unready(struct net_watch *w)
     return NULL;
 }
 
-/* A rank has said that it has no path to another one, or ddprun has ended the generation. Else a
- * ready rank has failed in a call: the next call of this rank says why, as that of any other.
+/* A rank has reported that it has no path to another one, or ddprun has ended the generation. Else
+ * a ready rank has failed in a call: the next call of this rank reports the reason, as for any
+ * other.
  *
  * returns   -ECONNRESET; 0 */
 static int fail_broken(const struct net_watch *w, struct co_error *err)
@@ -401,7 +402,7 @@ int net_watch_create(const struct net_watch_opts *opts, uint64_t deadline_ms,
     return 0;
 }
 
-/* A watch has ended, and nobody is blamed for it yet. */
+/* A watch has ended, and no rank is blamed for it yet. */
 static bool is_in_doubt(struct net_watch *w)
 {
     bool any = false;

@@ -75,7 +75,7 @@ static int start_send(struct p2p_tcp *ms, struct message *m)
     return is_short;
 }
 
-/* likewise */
+/* as above */
 static int message_take(struct p2p_tcp *ms, struct message *m, struct arrived *a)
 {
     const struct net *n = ms->net;
@@ -118,9 +118,9 @@ static int start_receive(struct p2p_tcp *ms, struct message *m)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* The last that is said: that this rank leaves, or why the job broke, to those who were not told
- * yet. To all who have connected, since who sent nothing waits for this rank. Not in the midst of a
- * message: then the watch says it.
+/* The last message: that this rank leaves, or why the job broke, to those that were not notified
+ * yet. To all that have connected, since a rank that sent nothing waits for this one. Not in the
+ * middle of a message: then the watch sends it.
  *
  * ms        NULL: there were no messages
  * returns   whether the job is broken */
@@ -196,7 +196,7 @@ static void on_trouble(struct p2p_tcp *ms, unsigned p, int code)
         on_gone(ms, p, code == -ECONNREFUSED);
 }
 
-/* Somebody waits for a message from it that has not come. */
+/* A call waits for a message from it that has not come. */
 static bool is_awaited(const struct p2p_tcp *ms, unsigned p)
 {
     for (const struct message *m = ms->first; m != NULL; m = m->next)
@@ -253,7 +253,7 @@ static bool messages_advance(struct p2p_tcp *ms)
 {
     serve_peers(ms);
     serve_messages(ms);
-    serve_peers(ms); /* what the messages had to say */
+    serve_peers(ms); /* what the messages contained */
     if (ms->first != NULL && net_watch_look(ms->net->watch))
         fail_all(ms);
     return ms->first != NULL;
@@ -281,7 +281,7 @@ static void nap(struct p2p_tcp *ms)
     poll(ms->poll, n, NAP_MS);
 }
 
-/* What was sent and has found no room yet: connections take their time to be made. */
+/* What was sent and has found no space yet: connections take their time to be made. */
 static void peers_flush(struct p2p_tcp *ms)
 {
     const uint64_t deadline_ms = co_deadline_ms(FLUSH_MS);

@@ -174,7 +174,7 @@ static int on_head(struct p2p_tcp *ms, unsigned p)
     }
 }
 
-/* The other side leaves, and has said why the job broke. */
+/* The other side leaves, and has sent why the job broke. */
 static void on_broken(struct p2p_tcp *ms, struct peer *from)
 {
     struct net_abort why;

@@ -33,7 +33,7 @@ struct outgoing { /* to be written */
     struct outgoing *next;
     struct head head;
     size_t n_gone;
-    const uint8_t *data;     /* own copy behind this, or a message's memory */
+    const uint8_t *data;     /* own copy after this, or a message's memory */
     struct message *message; /* done once this is written; NULL */
     uint8_t bytes[];
 };
@@ -83,10 +83,10 @@ static inline unsigned p2p_tcp_position(const struct p2p_tcp *ms, const struct m
 
 /* --- p2p_tcp_io.c ----------------------------------------------------------------------------- */
 
-/* Have something written: a head, and room for `copied` bytes behind it.
+/* Have something written: a head, and space for `copied` bytes after it.
  *
  * m         what it is about; NULL
- * returns   NULL: no memory; else it is the peer's */
+ * returns   NULL: out of memory; else it is the peer's */
 struct outgoing *p2p_tcp_io_put(struct peer *to, enum kind kind, const struct message *m,
                                 uint32_t seq, size_t copied);
 /* Write what is to be written, and can be now. returns 0; -errno of the connection */
@@ -94,8 +94,8 @@ int p2p_tcp_io_write(struct p2p_tcp *ms, unsigned p);
 /* Read what is there: short messages go to the peer's list, the bytes of long ones to where they
  * are wanted.
  *
- * returns   0 nothing more is there; -EIO it sent something that is no message; -ENOMEM; -errno of
- *           the connection */
+ * returns   0 nothing more is there; -EIO it sent something that is not a message; -ENOMEM; -errno
+ *           of the connection */
 int p2p_tcp_io_read(struct p2p_tcp *ms, unsigned p);
 void p2p_tcp_io_free(struct peer *p); /* what it holds */
 

@@ -1,11 +1,11 @@
-/* straggler.h - who is to be blamed for a wait between nodes that takes too long.
+/* straggler.h - which rank is to be blamed for a wait between nodes that exceeds its time.
  *
- * Who is waited for may wait for others in its turn: for a rank that was stopped, for instance. So
- * the one that waits asks, from half of its time on, and whoever waits itself answers
- * (net_watch.h). When the time is up, only those are blamed who have not answered for a while: long
- * enough for a rank that lives to get a processor on a busy machine. If all answer, one of them is
- * about to find out who is late, and tells; if it does not, because they wait for each other, the
- * wait ends all the same, and says so.
+ * A rank that is waited for may itself wait for others: for a rank that was stopped, for instance.
+ * So the one that waits asks, from half of its time on, and a rank that waits itself answers
+ * (net_watch.h). When the time is up, only ranks that have not answered for a while are blamed:
+ * long enough for a rank that lives to get a processor on a busy machine. If all answer, one of
+ * them is about to find out which rank is late, and reports it; if it does not, because they wait
+ * for each other, the wait still ends, and reports that.
  *
  * Times are those of co_now_ms(). */
 #ifndef DDP_WORKER_RUNTIME_TCP_STRAGGLER_H
@@ -23,7 +23,7 @@ struct net_watch;
 
 struct straggler {
     uint64_t timeout_ms;
-    uint64_t begun_ms; /* 0: nobody has waited since the last byte */
+    uint64_t begun_ms; /* 0: no rank has waited since the last byte */
     uint64_t asked_ms; /* when the others were asked first, and last; 0: not yet */
     uint64_t asked_again_ms;
 };
@@ -57,7 +57,7 @@ static inline bool straggler_is_silent(const struct straggler *l, uint64_t heard
     return l->asked_ms != 0 && now_ms - since_ms >= grace_silence_ms(l->timeout_ms);
 }
 
-/* Nobody is silent, and nobody tells. */
+/* No rank is silent, and none reports. */
 static inline bool straggler_is_hopeless(const struct straggler *l, uint64_t now_ms)
 {
     return straggler_is_over(l, now_ms) &&
@@ -71,10 +71,10 @@ static inline bool straggler_is_hopeless(const struct straggler *l, uint64_t now
  * returns   whether there is something to do: straggler_judge() */
 bool straggler_is_due(struct straggler *l);
 
-/* Ask those who are waited for, once it is time to; find somebody to blame, once it is over.
+/* Ask the n ranks that are waited for, once it is time to; find the ranks to blame, once it is
+ * over. Not all that are missing need to be among them.
  *
- * who       n members of the job; not all that are missing need to be among them
- * returns   0 go on waiting; -ETIMEDOUT, and the text names them */
+ * returns   0 continue to wait; -ETIMEDOUT, and the text names them */
 int straggler_judge(struct straggler *l, struct net_watch *w, const struct net_member *const *who,
                     unsigned n, struct co_error *err);
 

@@ -2,7 +2,7 @@
  *
  * transport_tcp_open() prepares a frame for each peer; transport_tcp_advance() is the loop: a round
  * of peer_push() and peer_pull() over all peers, and, if nothing moved, a look at everything that
- * can end the wait (look_around()), then a nap. Both directions of a peer go the same way: the
+ * can end the wait (look_around()), then a nap. Both directions of a peer work the same way: the
  * frame first, then the pieces that the plan gives (get_piece(), end_piece()). A frame that came is
  * checked once it is complete (check_frame()), before any piece is used. */
 #include "net.h"
@@ -31,7 +31,7 @@ enum {
 enum frame_kind { FRAME_CALL = 1, FRAME_LEFT, FRAME_BROKEN /* struct net_abort follows */ };
 #define FRAME_MAGIC 0x46504444u /* "DDPF" */
 
-struct frame { /* what a rank says of itself before the bytes, 56 of them */
+struct frame { /* what a rank sends about itself before the bytes, 56 of them */
     uint32_t magic, kind;
     uint32_t number, exchange; /* calls; exchanges with this peer */
     struct call call;
@@ -62,7 +62,7 @@ struct transport_tcp {
     uint32_t number;
     struct straggler late; /* since the last byte from anybody */
     uint64_t spin_ns;      /* how long it seems worth to spin */
-    bool has_given_up;     /* and said why */
+    bool has_given_up;     /* and sent the reason */
     bool has_told;         /* people, which path does not work */
     uint64_t tell_ms;      /* when it is looked for one next */
     struct pollfd *poll;
@@ -100,8 +100,8 @@ static bool is_missing(const struct stream *s)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-/* The last that is said to each peer: that this rank leaves, or why the job broke. Not in the midst
- * of an exchange, where it would be taken for the rest of that: then the watch says it.
+/* The last message to each peer: that this rank leaves, or why the job broke. Not in the middle of
+ * an exchange, where it would be taken for the rest of that: then the watch sends it.
  *
  * why   NULL: this rank leaves in good order */
 static void say_end(const struct transport_tcp *t, struct net_abort *why)
@@ -178,7 +178,7 @@ static int fail_left(const struct transport_tcp *t, unsigned peer, struct co_err
                    name_of(t, peer).text);
 }
 
-/* It went without a word. Others may know the cause of it, and are about to tell. */
+/* It went without a message. Other ranks may know the cause of it, and are about to report it. */
 static int fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err)
 {
     const struct net_member_name name = name_of(t, peer);
@@ -207,7 +207,7 @@ static int fail_mismatch(const struct transport_tcp *t, unsigned peer, const str
                               &(struct call_side){me.text, &t->call, t->number}, err);
 }
 
-/* Something short that was sent in one go, of which n_here bytes are here.
+/* Something short that was sent in one go, of which n_here bytes have arrived.
  * returns whether all came in time */
 static bool receive_all(const struct transport_tcp *t, unsigned peer, void *at, size_t bytes,
                         size_t n_here)
@@ -226,7 +226,7 @@ static bool receive_all(const struct transport_tcp *t, unsigned peer, void *at, 
     return true;
 }
 
-/* The other side left since the job is broken, and says why.
+/* The other side left since the job is broken, and sends the reason.
  *
  * here   NULL; what came together with the frame: its first bytes lie where a piece was expected */
 static int fail_broken(const struct transport_tcp *t, unsigned peer, const struct direction *here,
@@ -265,8 +265,8 @@ static int check_frame(const struct transport_tcp *t, unsigned p, struct co_erro
     return 0;
 }
 
-/* A missing peer whose machine acknowledges nothing; NULL: none. Of one that is only late, or
- * stopped, what was sent is acknowledged. */
+/* A missing peer whose machine acknowledges nothing; NULL: none. If a peer is only late, or
+ * stopped, its machine acknowledges what was sent. */
 static const unsigned *find_cut(const struct transport_tcp *t)
 {
     for (unsigned p = 0; p < t->plan->n_peers; p++)
@@ -303,7 +303,7 @@ static void end_wait(struct transport_tcp *t)
 }
 
 /* The time is up, or it is time to ask. It is about those that sent least of what this rank waits
- * for: the others may wait for them, too. */
+ * for: the others may also wait for them. */
 static int late_judge(struct transport_tcp *t, struct co_error *err)
 {
     uint64_t least = UINT64_MAX;
@@ -336,7 +336,7 @@ static unsigned rest_gather(struct direction *d, struct iovec v[2])
     return n;
 }
 
-/* Have a piece to go on with, if there is one. */
+/* Have a piece to continue with, if there is one. */
 static void get_piece(const struct tcp_plan *plan, struct direction *d, unsigned p, bool is_out)
 {
     while (!d->has_piece && !d->is_done) {
@@ -362,7 +362,7 @@ static void count_bytes(struct direction *d, size_t n)
     d->total += n;
 }
 
-/* Go on to the next piece, if this one is complete. */
+/* Continue with the next piece, if this one is complete. */
 static void end_piece(const struct tcp_plan *plan, struct direction *d, unsigned p, bool is_out)
 {
     if (!d->has_piece || d->n_piece < d->piece.bytes)
@@ -376,7 +376,7 @@ static void end_piece(const struct tcp_plan *plan, struct direction *d, unsigned
 
 static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err);
 
-/* The other side may have said something before it went: that it leaves, for instance, behind all
+/* The other side may have sent something before it went: that it leaves, for instance, after all
  * that it had to send. */
 static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct co_error *err)
 {
