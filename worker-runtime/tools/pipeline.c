@@ -1,7 +1,7 @@
 /* pipeline.c - ddp_pipeline: GPipe's schedule over messages.
  *
  * All receives of a direction are open from its beginning on, and all sends until its end, so that
- * no stage stands still because its neighbour is not there yet. */
+ * no stage stands still because its neighbor is not there yet. */
 #include "common/error.h"
 #include "common/scope.h"
 #include "worker-runtime/arithmetic/convert.h"
@@ -17,8 +17,8 @@
 
 enum { MOST_MICRO = 4096, FORWARD = 0, BACKWARD = 1 /* tags */ };
 
-struct lane {        /* of a direction, between two stages: a buffer for each micro-batch */
-    uint8_t *memory; /* owned, of ddp_alloc(); NULL: there is no such neighbour */
+struct lane {        /* one direction between two stages: a buffer for each micro-batch */
+    uint8_t *memory; /* owned, of ddp_alloc(); NULL: no such neighbor */
     size_t count;    /* elements of a micro-batch */
     struct ddp_request **request; /* owned; n_micro */
 };
@@ -197,7 +197,7 @@ static uint8_t *buffer_of(const struct ddp_pipeline *p, const struct lane *l, in
                              : l->memory + (size_t)micro * l->count * ddp_dtype_size(p->opts.dtype);
 }
 
-/* Begin to send a micro-batch to a neighbour, or to receive it. */
+/* Begin to send a micro-batch to a neighbor, or to receive it. */
 static int begin_message(struct ddp_pipeline *p, struct lane *l, int micro, bool is_send, int tag)
 {
     const int peer = l == &p->in || l == &p->d_in ? p->stage - 1 : p->stage + 1;

@@ -22,7 +22,7 @@ static struct ddp_scaler from_opts(const struct ddp_scaler_opts *o)
     };
 }
 
-/* A scale may have fallen to 0, as torch's does; nobody begins there. */
+/* A scale may have fallen to 0, as torch's does; none begins there. */
 static int check_scaler(const char *name, const struct ddp_scaler *s)
 {
     if (!(s->scale >= 0) || !isfinite(s->scale))
@@ -107,7 +107,7 @@ void ddp_scaler_update(struct ddp_scaler *s, int found_inf)
         return;
     }
     if (s->growth_tracker == INT32_MAX || ++s->growth_tracker != s->growth_interval)
-        return; /* behind the interval it never comes to it again, and never grows: as torch's */
+        return; /* past the interval it never comes to it again, and never grows: as torch's */
     const float grown = scale_by(s->scale, s->growth_factor);
     if (isfinite(grown))
         s->scale = fminf(grown, s->max_scale);

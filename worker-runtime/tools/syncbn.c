@@ -1,4 +1,4 @@
-/* syncbn.c - ddp_syncbn: what the ranks tell each other, around moments.c.
+/* syncbn.c - ddp_syncbn: what the ranks exchange, around moments.c.
  *
  * Forward, each rank has the moments of its own values, merge_moments() makes those of all ranks,
  * and the values are normalized by them. Backward, two sums per channel are added up over all
@@ -25,7 +25,7 @@ static bool are_channels(size_t n)
  * each. */
 enum { MOST_ON_GPU = 1 << 24 };
 
-/* Room for each rank's count, means and squared deviations. NULL: no memory */
+/* Space for each rank's count, means and squared deviations. NULL: out of memory */
 static double *alloc_all(const struct ddp_group *g, size_t channels)
 {
     return calloc((size_t)ddp_world_size(g), (1 + 2 * channels) * sizeof(double));
@@ -105,7 +105,7 @@ void ddp_syncbn_destroy(struct ddp_syncbn *bn)
 
 /* --- moments of all ranks --------------------------------------------------------------------- */
 
-/* all   of alloc_all(): each rank's count, means and squared deviations, one behind the other */
+/* all   of alloc_all(): each rank's count, means and squared deviations, one after the other */
 static int merge_moments(struct ddp_group *g, double *all, double *count, double *mean, double *m2,
                          size_t channels)
 {
@@ -254,7 +254,7 @@ static void give_dx(struct ddp_syncbn *bn, const struct moments_block *block, co
                     const void *dy, void *dx)
 {
     const size_t channels = bn->opts.channels;
-    double *factor = bn->sums; /* in the place of sum(dy) */
+    double *factor = bn->sums; /* replaces sum(dy) */
     for (size_t c = 0; c < channels; c++) {
         const double invstd = bn->m2[c];
         bn->a[c] = bn->sums[c] / bn->count;

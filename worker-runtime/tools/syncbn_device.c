@@ -1,5 +1,5 @@
 /* syncbn_device.c - layers whose values lie on a GPU: kernels of the plug-in (device_layer.h), and
- * collectives between them, one behind the other on the layer's stream. The host never waits. */
+ * collectives between them, one after the other on the layer's stream. The host never waits. */
 #include "syncbn_priv.h"
 
 #include "worker-runtime/device/device.h"

@@ -18,7 +18,7 @@ struct ddp_syncbn {
     double *a, *b;                 /* work memory, channels each */
     double *sums;                  /* 2 * channels */
     double *all;                   /* each rank's moments, for merge_moments() */
-    double count;                  /* of all ranks' last batch; 0: there was none */
+    double count;                  /* of all ranks' last batch; 0: none */
     struct ddp_syncbn_shape shape; /* of this rank's */
     bool has_forward;              /* of a layer on a GPU: there was one that did not fail */
     struct device_layer layer; /* of a layer on a GPU: its own memory, and what does not change */

@@ -1,9 +1,9 @@
-/* zero.c - ddp_zero: making and destroying it, checkpoints. zero_priv.h says what the other files
+/* zero.c - ddp_zero: making and destroying it, checkpoints. zero_priv.h lists what the other files
  * do.
  *
- * ddp_zero_create() does what this rank can do alone, prepare_zero(), then meets the others,
- * meet_ranks(): they compare tensors and options, and zero_take_state() gives all of them the same
- * state. A step is ddp_zero_step() in zero_step.c. */
+ * ddp_zero_create() does what this rank can do alone, prepare_zero(), then synchronizes with its
+ * peers, meet_ranks(): they compare tensors and options, and zero_take_state() gives all of them
+ * the same state. A step is ddp_zero_step() in zero_step.c. */
 #include "zero_priv.h"
 
 #include "common/error.h"
@@ -214,7 +214,7 @@ static int zero_make(struct ddp_zero *z, const struct ddp_zero_opts *o)
         return meet_ranks(z, o, &shape);
     char text[CO_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", ddp_last_error());
-    model_agree(z->g, NULL); /* so that nobody waits */
+    model_agree(z->g, NULL); /* so that no rank waits */
     return rt_fail(rc, "%s", text);
 }
 
@@ -341,7 +341,8 @@ int ddp_zero_loaded(struct ddp_zero *z)
         return rt_fail(DDP_EINVAL, "ddp_zero_loaded: invalid number of steps: %lld",
                        z != NULL ? (long long)z->saved_updates : 0LL);
     struct shard_version *v = zero_current(z);
-    /* Of this step alone, as the buddy's copy: it may have been that of steps before, too. */
+    /* Belongs to this step alone, like the peer replica: it may also have been that of earlier
+     * steps. */
     shard_done(v, z->shards->step, (uint64_t)z->saved_updates);
     z->shards->buddy.at[0].is_valid = z->shards->buddy.at[1].is_valid = false; /* of what was */
     int rc = round_masters(z);

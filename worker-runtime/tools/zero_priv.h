@@ -2,11 +2,11 @@
  *
  *   zero.c           making and destroying, options, checkpoints, numbers
  *   zero_step.c      a step
- *   zero_recover.c   the state of a generation before, from whoever holds its shards
+ *   zero_recover.c   the state of a generation before, from the ranks that hold its shards
  *
  * All elements lie in one row, each tensor from a multiple of SHARDS_ALIGN on, whatever the number
- * of ranks; gradients come there, are averaged there, and new parameters are handed out by way of
- * the same memory. */
+ * of ranks; gradients are copied there and averaged there, and new parameters are distributed
+ * through the same memory. */
 #ifndef DDP_WORKER_RUNTIME_TOOLS_ZERO_PRIV_H
 #define DDP_WORKER_RUNTIME_TOOLS_ZERO_PRIV_H
 
@@ -19,20 +19,20 @@
 struct ddp_zero {
     struct group_child child; /* first member */
     struct ddp_group *g;
-    struct ddp_group *ring;     /* owned: of the same ranks, for copies to buddies; NULL: none */
+    struct ddp_group *ring;     /* owned: the same ranks; for peer replicas; NULL: none */
     struct ddp_tensor *tensors; /* borrowed */
     size_t n_tensors;
-    struct optimizer_step how; /* but for number and grad_factor */
+    struct optimizer_step how; /* except for number and grad_factor */
     double max_norm;
     bool *decays;         /* owned; per tensor */
     enum ddp_dtype dtype; /* of the tensors */
     enum ddp_dtype fine;  /* of the state: float64, else float32 */
-    unsigned n_arrays;    /* of the optimiser; masters are one more */
+    unsigned n_arrays;    /* of the optimizer; masters are one more */
     bool has_masters;
     size_t *offset;               /* owned; per tensor, in elements of the row */
     size_t *counts;               /* owned; per rank: elements of its shard */
     uint8_t *row;                 /* of ddp_alloc() */
-    bool is_row_kept;             /* somebody else has it, or addresses in it: it is not freed */
+    bool is_row_kept;             /* another object has it, or addresses in it: it is not freed */
     struct recovery_shards *kept; /* borrowed; NULL: no generation can follow */
     struct shards *shards;        /* borrowed, of `kept`, or: */
     struct shards own_shards;
@@ -85,7 +85,7 @@ static inline bool zero_part(const struct ddp_zero *z, size_t tensor, size_t *re
 /* --- zero_step.c ------------------------------------------------------------------------------ */
 
 /* Send a version of this rank's shard to the next one, and take that of the one before, as the
- * state after `step`. Collective; nothing without buddies. */
+ * state after `step`. Collective; nothing without peer replicas. */
 int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64_t step,
                        uint64_t n_updates);
 

@@ -1,10 +1,10 @@
 /* zero_recover.c - where a sharded state comes from when a generation begins.
  *
- * The first one has zeros. A later one goes on from the last completed step: a rank that has
- * completed it gives its parameters, and says which version of the shards belongs to them. Every
- * rank says which shards of that version it holds, its own or its buddy's; the lowest one that
- * holds a shard sends it to all, and each takes what falls into its new shard. So the number of
- * ranks may be another one than before. */
+ * The first one has zeros. A later one continues from the last completed step: a rank that has
+ * completed it gives its parameters, and sends which version of the shards belongs to them. Every
+ * rank publishes which shards of that version it holds, its own or a peer replica; the lowest one
+ * that holds a shard sends it to all, and each takes what falls into its new shard. So the number
+ * of ranks may differ from before. */
 #include "zero_priv.h"
 
 #include "common/error.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What counts, as the giver says it. */
+/* What counts, as the giver sends it. */
 struct wanted {
     struct shards_shape shape;
     uint64_t step, since; /* the version of `step` is that of each step since then */
@@ -177,8 +177,8 @@ static int gather_shards(struct ddp_zero *z, const struct wanted *w,
     return rc;
 }
 
-/* The giver says which version counts. The new shards are filled beside the old ones, which other
- * ranks may still need, and take their place when this rank has all of its own. */
+/* The giver decides which version counts. The new shards are filled in addition to the old ones,
+ * which other ranks may still need, and replace them when this rank has all of its own. */
 static int go_on(struct ddp_zero *z, const struct shards_shape *shape, int giver)
 {
     struct wanted w = describe_wanted(z);

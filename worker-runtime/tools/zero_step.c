@@ -1,9 +1,9 @@
 /* zero_step.c - a step of ddp_zero.
  *
  * Gradients are averaged, each rank its own shard; all ranks learn whether every one of them is
- * finite, and their norm; the optimiser writes the next version of the shard, which goes to the
- * buddy; then new parameters go to all. A rank that comes through the last of these has completed
- * the step: by then every shard of it is held twice. */
+ * finite, and their norm; the optimizer writes the next version of the shard, which is copied to
+ * the peer replica; then new parameters go to all. A rank that comes through the last of these has
+ * completed the step: by then every shard of it is held twice. */
 #include "zero_priv.h"
 
 #include "common/clock.h"
@@ -60,7 +60,7 @@ static int look_at_gradients(struct ddp_zero *z, double inverse, struct ddp_zero
     return 0;
 }
 
-/* --- the optimiser ---------------------------------------------------------------------------- */
+/* --- the optimizer ---------------------------------------------------------------------------- */
 
 struct update { /* from one version to the next */
     struct ddp_zero *z;
@@ -122,7 +122,7 @@ static void update_shard(struct update *u)
     }
 }
 
-/* --- buddies ---------------------------------------------------------------------------------- */
+/* --- peer replicas ---------------------------------------------------------------------------- */
 
 int zero_copy_to_buddy(struct ddp_zero *z, const struct shard_version *v, uint64_t step,
                        uint64_t n_updates)
@@ -156,8 +156,8 @@ static void complete_step(struct ddp_zero *z)
 
 /* From one version of the shard to the next. With two versions the old one stays valid until all
  * ranks have the new one, so that a generation that begins in between finds a complete state. With
- * one version the update overwrites it: is_torn says that the shard belongs to no step until the
- * parameters have been handed out. */
+ * one version the update overwrites it: is_torn means that the shard belongs to no step until the
+ * parameters have been distributed. */
 static int make_step(struct ddp_zero *z, double grad_factor)
 {
     struct shards *s = z->shards;
