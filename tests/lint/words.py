@@ -55,7 +55,7 @@ ALWAYS = {
               r"(?! more)", "also"),
     "whence": (r"\bwhen?ce\b(?<!hence)", "from where"),
     "beside": (r"\bbeside\b", "next to, besides"),
-    "Of X,": (r"(?:(?<=[.:] )|(?<=\n)|(?<=\n\n)|(?<=\* )|(?<=- )|(?<=^))Of (?!course\b)(?=[a-z])(?-i:[a-z ]+),",
+    "Of X,": (r"(?:(?<=[.:] )|(?<=\n)|(?<=\n\n)|(?<=\* )|(?<=- )|(?<=^))(?-i:Of (?!course\b)[a-z][a-z ]*),",
               "name the subject first"),
     ", too": (r", too(?=[.,;:)\s]|$)", "also, before the verb"),
     # report, print, pass, specify
