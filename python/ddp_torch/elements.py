@@ -54,7 +54,7 @@ def reduction(tensor, op):
     op   a torch.distributed.ReduceOp, as options hold it"""
     found = _known.get((tensor.dtype, int(op.op)))
     if found is None:
-        raise ValueError(f"ddp: {op} does not support {tensor.dtype}: use SUM, AVG, PRODUCT, MIN and MAX with numbers, "
+        raise ValueError(f"ddp: {op.op.name} does not support {tensor.dtype}: use SUM, AVG, PRODUCT, MIN and MAX with numbers, "
                          "and BAND and BOR with integers and booleans")
     return found
 
