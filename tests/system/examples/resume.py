@@ -49,7 +49,7 @@ class Resume(unittest.TestCase):
                               "--max-restarts", "3", "--on-failure", on_failure)
             self.assertEqual(said[-1], expected)
         self.train("ended", 1050)  # 50 steps behind its last checkpoint
-        said = self.train("ended", STEPS, [("goes on", 1), ("step", 0)], "--max-restarts", "2")
+        said = self.train("ended", STEPS, [("continues", 1), ("step", 0)], "--max-restarts", "2")
         self.assertEqual(said[0], "continues after step 1000\n")
         self.assertEqual(said[-1], expected)
 
