@@ -25,7 +25,7 @@ enum { SCRATCH_BYTES = 64 << 10 };
 enum stage {
     STAGE_GREETING, /* being made, or the greetings are not over */
     STAGE_OPEN,
-    STAGE_LINGERING, /* all was said; what still comes is thrown away */
+    STAGE_LINGERING, /* everything was sent; what still arrives is discarded */
     STAGE_CLOSING,
 };
 
@@ -131,7 +131,7 @@ static void on_failure_due(uv_timer_t *timer)
     conn_fail(c, c->failure, c->failure_text);
 }
 
-/* Tell of it when the caller has returned. */
+/* Report it after the caller has returned. */
 static void fail_later(struct channel_conn *c, int code, const char *text)
 {
     if (c->stage == STAGE_CLOSING || c->failure != 0)
@@ -289,7 +289,7 @@ static bool take_next(struct channel_conn *c, const uint8_t *bytes, size_t len, 
     size_t frame_len;
     int rc = seal_feed(c->seal, bytes, len, ret_used, &frame, &frame_len, &err);
     if (rc < 0) {
-        conn_flush(c); /* tells the other end why */
+        conn_flush(c); /* reports the reason to the other end */
         conn_fail(c, rc, err.text);
     } else if (rc == SEAL_OPENED) {
         c->stage = STAGE_OPEN;
@@ -322,7 +322,7 @@ static size_t take_all(struct channel_conn *c, const uint8_t *bytes, size_t len)
 static void receive_kept(struct channel_conn *c)
 {
     co_buf_consume(&c->in, take_all(c, co_buf_bytes(&c->in), co_buf_len(&c->in)));
-    if (co_buf_len(&c->in) == 0) /* silent for a second: holds no memory */
+    if (co_buf_len(&c->in) == 0) /* silent for a second: free the memory */
         co_buf_fini(&c->in);
 }
 

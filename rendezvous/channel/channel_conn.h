@@ -27,12 +27,12 @@ struct channel_conn_host {
     uint8_t *scratch;                  /* to read into */
     struct channel_wire_scratch *wire; /* to decode into */
     struct co_buf *frame;              /* to encode into */
-    uint32_t n_conns;                  /* those in mid-close, too */
+    uint32_t n_conns;                  /* including those in mid-close */
     uint64_t mid_frame_ms;             /* from channel_conn_host_init() CHANNEL_CONN_MID_FRAME_MS */
     uint64_t n_buffer_bytes;           /* that all of them hold of incomplete frames, and unsent */
     uint64_t max_buffer_bytes; /* beyond this, a connection that holds more than the mean and asks
                                   for more is ended; 0: no bound but each one's own */
-    void (*on_gone)(struct channel_conn_host *h); /* one less; NULL: nobody cares */
+    void (*on_gone)(struct channel_conn_host *h); /* one less; NULL: ignored */
 };
 
 /* returns   0, -ENOMEM */
@@ -71,11 +71,12 @@ int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const s
                          uint64_t connect_ms, const struct channel_conn_callbacks *callbacks,
                          struct channel_conn **ret_conn, struct co_error *err);
 
-/* Send a message, as soon as what waits in front of it is out. A connection that breaks here tells
- * so by on_end, later. Not before on_open. */
+/* Send a message, as soon as everything queued before it is out. A connection that breaks here is
+ * reported by on_end, later. Not before on_open. */
 void channel_conn_send(struct channel_conn *c, const struct message *m);
 
-/* Close when what was sent is out and the other end has seen it, or had its time; on_gone tells. */
+/* Close when everything queued is sent and the other end has seen it, or its time is up; on_gone
+ * reports it. */
 void channel_conn_end(struct channel_conn *c);
 
 /* The address of the other end, in figures; "?" when it is gone. */

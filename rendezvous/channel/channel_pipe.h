@@ -1,4 +1,5 @@
-/* channel_pipe.h - the control channel within a process: between the roster and the node beside it.
+/* channel_pipe.h - the control channel within a process: between the roster and the node in the
+ * same process.
  *
  * Messages are kept as bytes and handed over from the loop, so that neither end finds itself called
  * from within its own call, and nothing is lent for longer than it lives. */
@@ -35,8 +36,8 @@ int channel_pipe_init(struct channel_pipe *p, uv_loop_t *loop);
 void channel_pipe_open(struct channel_pipe *p, channel_pipe_take to_roster, void *roster_arg,
                        channel_pipe_take to_node, void *node_arg);
 
-/* From one end to the other; nothing when this one is closed. A message for which there is no
- * memory closes the pipe. */
+/* From one end to the other; nothing if this one is closed. If memory for a message runs out, the
+ * pipe closes. */
 void channel_pipe_send(struct channel_pipe *p, enum channel_pipe_end from, const struct message *m);
 
 /* This end takes and sends nothing any more; the other one still gets what is on its way. */

@@ -137,14 +137,14 @@ static bool is_printable(const char *text, size_t len)
     return true;
 }
 
-/* Could this byte, behind that one, move a terminal's cursor? Control characters of ASCII, and
- * those of Latin-1 in UTF-8. */
+/* Could this byte, after the one before it, move a terminal's cursor? Control characters of ASCII,
+ * and those of Latin-1 in UTF-8. */
 static bool is_control(uint8_t before, uint8_t c)
 {
     return c < ' ' || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0);
 }
 
-/* Blanks are allowed, and anything that is no control character. */
+/* Blanks are allowed, and anything except control characters. */
 static bool is_clean(const char *text, size_t len)
 {
     uint8_t before = 0;
@@ -209,8 +209,7 @@ static void pass_name(struct pass *p, const char *what, const char **text, size_
     pass_exact(p, what, text, max_bytes, may_be_empty ? 0 : 1, is_printable);
 }
 
-/* What somebody else's program had to say is cut and cleaned here, so that it can be sent at
- * all. */
+/* Text of another program is cut and cleaned here, so that it can be sent at all. */
 static void write_clean(struct pass *p, const char *text)
 {
     char clean[MESSAGE_TEXT_BYTES];
@@ -535,7 +534,7 @@ static void pass_body(struct pass *p, struct message *m)
     case MESSAGE_RESULT:
         pass_result(p, &m->result);
         break;
-    default: /* the type and the generation say it all */
+    default: /* the type and the generation are the whole message */
         break;
     }
 }

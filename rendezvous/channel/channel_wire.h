@@ -31,8 +31,7 @@ struct channel_wire_scratch {
 
 /* bytes     one whole frame; lent to *ret, as `scratch` is
  * ret       written on success only
- * returns   0, or -EPROTO: the text says what is wrong with it, and the connection is of no use any
- *           more */
+ * returns   0, or -EPROTO: the text has the reason, and the connection is unusable */
 int channel_wire_decode(const uint8_t *bytes, size_t len, struct channel_wire_scratch *scratch,
                         struct message *ret, struct co_error *err);
 

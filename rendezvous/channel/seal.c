@@ -25,7 +25,7 @@ enum {
     STREAM_KEY_BYTES = crypto_secretstream_xchacha20poly1305_KEYBYTES,
     STREAM_HEADER_BYTES = crypto_secretstream_xchacha20poly1305_HEADERBYTES,
     SEALING_BYTES = crypto_secretstream_xchacha20poly1305_ABYTES,
-    ANSWER_BYTES = 8 + NONCE_BYTES, /* in the clear; sealed, it goes on with: */
+    ANSWER_BYTES = 8 + NONCE_BYTES, /* in the clear; when sealed, it continues with: */
     OPENING_BYTES = PROOF_BYTES + STREAM_HEADER_BYTES,
     LENGTH_BYTES = 4,
 };
@@ -88,7 +88,7 @@ void seal_key_fini(struct seal_key *k)
     sodium_memzero(k, sizeof *k);
 }
 
-/* What only who has the secret can make of what was said; a label for each use. */
+/* A value that only an owner of the secret can derive from the handshake; a label for each use. */
 static void derive(const struct seal *s, const char *label, uint8_t ret[32])
 {
     crypto_generichash_state hash;
@@ -399,7 +399,7 @@ int seal_is_greeting(const uint8_t *bytes, size_t len)
 }
 
 /* The handshake in order of phases. The roster's end: AWAITS_GREETING, then AWAITS_PROOF if both
- * have a token, then OPEN. The node's end: AWAITS_ANSWER, then OPEN. Each proof covers `said`, the
+ * have a token, then OPEN. The node's end: AWAITS_ANSWER, then OPEN. Each proof covers the
  * greeting and the answer of this connection with both nonces, so that neither a replayed nor a
  * changed greeting passes. */
 static int bytes_take(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
@@ -427,7 +427,7 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
     int rc = SEAL_MORE;
     size_t n = 1;
     *ret_used = 0;
-    while (rc == SEAL_MORE && n > 0 && *ret_used < len) { /* what is behind a greeting, too */
+    while (rc == SEAL_MORE && n > 0 && *ret_used < len) { /* also the bytes after a greeting */
         n = 0;
         rc = bytes_take(s, bytes + *ret_used, len - *ret_used, &n, ret_frame, ret_frame_len, err);
         *ret_used += n;

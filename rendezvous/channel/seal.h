@@ -1,8 +1,9 @@
-/* seal.h - frames on a control connection: who is there, proved; then sealed, or in the clear.
+/* seal.h - frames on a control connection: proves the identity of the peer; then sealed, or in the
+ * clear.
  *
- * Pure: bytes come in, bytes go out, and who carries them is the caller's business. Both ends need
- * the same token; it is never sent. What a token's owner sealed nobody else can read or change;
- * frames that are missing, repeated, out of order or cut short are noticed.
+ * Pure: bytes come in, bytes go out, and the caller carries them. Both ends need the same token; it
+ * is never sent. What an owner of the token sealed, no process without the token can read or
+ * change; frames that are missing, repeated, out of order or cut short are noticed.
  * docs/design/membership.md has the bytes.
  *
  *     node                                     roster's end
@@ -11,11 +12,11 @@
  *     proof, header, frames                 ->
  *                                           <- frames
  *
- * Without a token at either end frames go in the clear, behind the same greeting. A token at one
- * end only is an error at both: nobody is talked down to speaking in the clear.
+ * Without a token at either end frames go in the clear, after the same greeting. A token at one end
+ * only is an error at both: no end can be downgraded to frames in the clear.
  *
- * A token should be hard to guess, since whoever has seen a greeting can try guesses at leisure:
- * SEAL_TOKEN_MIN_BYTES are asked for, and ddprun makes its own of 32 random bytes. */
+ * A token should be hard to guess, since any observer of a greeting can try guesses offline:
+ * SEAL_TOKEN_MIN_BYTES are required, and ddprun makes its own of 32 random bytes. */
 #ifndef DDP_RENDEZVOUS_CHANNEL_SEAL_H
 #define DDP_RENDEZVOUS_CHANNEL_SEAL_H
 
@@ -30,7 +31,8 @@ enum {
     SEAL_TOKEN_MIN_BYTES = 16,
     SEAL_TOKEN_MAX_BYTES = 4096,
     SEAL_MAX_FRAME_BYTES = 65536, /* of what is inside; sealing adds 17 */
-    SEAL_GREETING_BYTES = 48,     /* also how many are needed to tell what a connection is */
+    SEAL_GREETING_BYTES = 48,     /* also the bytes needed to identify the protocol of a
+                                     connection */
 };
 
 struct seal_key { /* made of a token; wipe it with seal_key_fini() */
@@ -42,8 +44,8 @@ struct seal_key { /* made of a token; wipe it with seal_key_fini() */
 int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err);
 void seal_key_fini(struct seal_key *k);
 
-/* Do these first bytes of a connection, 1 to 4 of them, begin a greeting? A port may serve others,
- * too.
+/* Do these first bytes of a connection, 1 to 4 of them, begin a greeting? A port may also serve
+ * other protocols.
  *
  * returns   1 yes, 0 no, -EAGAIN: so far it may be */
 int seal_is_greeting(const uint8_t *bytes, size_t len);
@@ -65,7 +67,7 @@ void seal_destroy(struct seal *s); /* NULL is fine; wipes its keys */
 
 enum seal_result {
     SEAL_MORE = 0,   /* all was taken as far as it goes */
-    SEAL_OPENED = 1, /* the other end has proved itself; frames may be put. Told once */
+    SEAL_OPENED = 1, /* the other end has proved itself; frames may be put. Returned once */
     SEAL_FRAME = 2,  /* one frame has come */
 };
 
@@ -74,12 +76,12 @@ enum seal_result {
  * bytes       what the last call did not take, and perhaps more
  * ret_used    how many were taken; always written
  * ret_frame   SEAL_FRAME: lent until the next call
- * returns     an enum seal_result; or, and then the connection is of no use any more (send what
- *             seal_output() has, it tells the other end):
+ * returns     an enum seal_result; or, and then the connection is unusable (send what
+ *             seal_output() has, it informs the other end):
  *             -EPROTO   not this protocol, no version in common, a frame over the bound
- *             -EACCES   another token, or a token at one end only; the text says which and what to
- *                       do
- *             -EBADMSG  a frame that was changed, left out, repeated or sealed by somebody else
+ *             -EACCES   another token, or a token at one end only; the text has the reason
+ *                       and what to do
+ *             -EBADMSG  a frame that was changed, left out, repeated or sealed with another key
  *             -ENOMEM */
 int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used,
               const uint8_t **ret_frame, size_t *ret_frame_len, struct co_error *err);

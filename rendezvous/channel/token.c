@@ -52,7 +52,8 @@ static int token_check(const char *what, struct token *t, struct co_error *err)
 
 /* --- files --- */
 
-/* Others who can read it are as good as any node, and others who can write it decide who is one. */
+/* A user who can read the file can join as a node, and a user who can write it decides which nodes
+ * can join. */
 static int check_owner(const char *path, int fd, struct co_error *err)
 {
     struct stat st;
@@ -139,7 +140,7 @@ static bool is_shared(const char *dir)
     return false;
 }
 
-/* Not in the home of somebody else, as it is under sudo: he could not read it. */
+/* Not in the home directory of another user, as under sudo: that user could not read it. */
 static bool is_ours(const char *dir)
 {
     struct stat st;
@@ -162,8 +163,8 @@ static int write_random(int fd)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Several nodes may begin at once: each writes one of its own, and the first that gives it the name
- * has won. Whoever did, there is one then. */
+/* Several nodes may begin at the same time: each writes a file of its own, and the first that gives
+ * it the name wins. In either case the file exists afterwards. */
 static int token_make(const char *dir, const char *path)
 {
     char draft[PATH_MAX];

@@ -41,9 +41,9 @@ struct token_places {
  *
  * ret       token_wipe() it, also after a failure
  * returns   0
- *           -ENOENT   there is none, and none was made: the text says how to get one
- *           -EACCES   a file that cannot be read, that others can read or write, or that belongs
- *                     to somebody else (root's are fine)
+ *           -ENOENT   no token exists, and none was made: the text has how to get one
+ *           -EACCES   a file that cannot be read, that others can read or write, or that belongs to
+ *                     another user (root's are fine)
  *           -EINVAL   shorter than SEAL_TOKEN_MIN_BYTES, longer than SEAL_TOKEN_MAX_BYTES, or no
  *                     regular file
  *           -errno    the named file cannot be read */

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 
 enum {
-    CANCEL_MS = 5000, /* for the server to confirm that a wait is cancelled */
+    CANCEL_MS = 5000, /* for the server to confirm that a wait is canceled */
     FIRST_VALUE_BYTES = 64 << 10,
 };
 #define MAX_VALUE_BYTES ((uint64_t)1 << 30)
@@ -105,7 +105,7 @@ int client_set(struct store_client *c, const void *key, size_t key_len, const vo
     return send_request(c, WIRE_SET, false, k, &v, deadline_ms, err);
 }
 
-/* The answer may have crossed the cancellation: then it comes first, and the confirmation behind
+/* The answer may have crossed the cancellation: then it arrives first, and the confirmation after
  * it. The time is up either way. */
 static int cancel_wait(struct store_client *c, const void *key, size_t key_len,
                        struct co_error *err)

@@ -2,7 +2,7 @@
  *
  * Speaks the newest of the protocol's three dialects (torch 2.2 and later, and our own server).
  * Keys go out as given: torch puts a '/' in front of its own. Not thread-safe. After -EPROTO,
- * -EPIPE or a -ETIMEDOUT in mid-reply the connection is dead and every call says so. */
+ * -EPIPE or a -ETIMEDOUT in mid-reply the connection is dead and every call fails. */
 #ifndef DDP_RENDEZVOUS_CLIENT_CLIENT_H
 #define DDP_RENDEZVOUS_CLIENT_CLIENT_H
 
@@ -22,7 +22,8 @@ struct store_client; /* opaque */
 int client_connect(const char *host, uint16_t port, uint64_t deadline_ms,
                    struct store_client **ret_client, struct co_error *err);
 
-/* The same, but where nobody serves now that is the answer: -ECONNREFUSED and its like. */
+/* The same, but if no process serves there now, the call returns that: -ECONNREFUSED and similar
+ * errors. */
 int client_connect_once(const char *host, uint16_t port, uint64_t deadline_ms,
                         struct store_client **ret_client, struct co_error *err);
 
@@ -42,8 +43,8 @@ void client_addresses(const struct store_client *c, struct sockaddr_storage *ret
 int client_set(struct store_client *c, const void *key, size_t key_len, const void *value,
                size_t value_len, uint64_t deadline_ms, struct co_error *err);
 
-/* Wait for the key, then read it. ret_value is malloc'ed with a NUL behind its last byte, owned by
- * the caller. A wait that times out is cancelled; the connection stays usable. */
+/* Wait for the key, then read it. ret_value is malloc'ed with a NUL after its last byte, owned by
+ * the caller. A wait that times out is canceled; the connection stays usable. */
 int client_get(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                uint8_t **ret_value, size_t *ret_len, struct co_error *err);
 
@@ -56,8 +57,8 @@ int client_add(struct store_client *c, const void *key, size_t key_len, int64_t 
 int client_wait(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                 struct co_error *err);
 
-/* Whether a wait for the key would be over. A set is not answered, and a check behind it on the
- * same connection says that it was done: a store that refuses one closes. */
+/* Whether a wait for the key would be over. A set has no reply, and a check after it on the same
+ * connection confirms that it was done: a store that refuses one closes the connection. */
 int client_check(struct store_client *c, const void *key, size_t key_len, uint64_t deadline_ms,
                  bool *ret_there, struct co_error *err);
 

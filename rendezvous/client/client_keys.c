@@ -11,7 +11,7 @@
 #define MAX_KEYS         ((uint64_t)1 << 24)
 #define MAX_ANSWER_BYTES ((uint64_t)1 << 30)
 
-/* Wait until the u64 at *pos is there, read it, and move *pos behind it. */
+/* Wait until the u64 at *pos is there, read it, and move *pos past it. */
 static int read_u64(struct store_client *c, struct co_buf *in, size_t *pos, uint64_t deadline_ms,
                     uint64_t *ret_value, struct co_error *err)
 {

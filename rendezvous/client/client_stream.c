@@ -95,7 +95,7 @@ int stream_send(struct store_client *c, struct iovec *v, size_t n_v, uint64_t de
     return 0;
 }
 
-/* What recv() said: 0 when it is to be called again, or for what it has read. */
+/* Interpret the result of recv(): 0 if it is to be called again, or for what it has read. */
 static int take_in(struct store_client *c, ssize_t n_read, uint64_t deadline_ms,
                    struct co_error *err)
 {
@@ -176,12 +176,13 @@ static int connect_to(const struct addrinfo *to, uint64_t deadline_ms)
     return co_take_fd(&fd);
 }
 
-/* A store says nothing of itself. CANCEL_WAIT is answered with one known byte by all of torch's
- * servers since 2.2, which PING is not.
+/* A store does not identify itself. All of torch's servers since 2.2 answer CANCEL_WAIT with one
+ * known byte, which they do not do for PING.
  *
- * Four of them, for the sake of older ones: those take VALIDATE for a SET, and what follows it for
- * the length of a key. So it is longer than any memory, and they close at once; three zeros in
- * place of the last three would be a key of 20 GB, for which they do make room. */
+ * Four of them are sent because of older servers: those take VALIDATE for a SET, and the bytes
+ * after it for the length of a key. That length is larger than any memory, so they close at once.
+ * Three zeros instead of the last three would be a key of 20 GB, for which they do allocate
+ * memory. */
 static int shake_hands(struct store_client *c, struct wire_bytes word, uint64_t deadline_ms,
                        struct co_error *err)
 {

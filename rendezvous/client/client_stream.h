@@ -21,13 +21,13 @@ struct store_client {
 
 /* Connect and shake hands with the first address that answers as a store does.
  *
- * word      said before anything else; of no bytes: nothing is
- * retry     try again while nobody does, until the deadline
+ * word      sent before anything else; empty: nothing is sent
+ * retry     try again while no address answers, until the deadline
  * returns   0, -ETIMEDOUT, -EPROTO, -EINVAL, -ENOMEM, -errno; the text has the last reason */
 int stream_connect(const char *host, uint16_t port, struct wire_bytes word, uint64_t deadline_ms,
                    bool retry, struct store_client *ret_client, struct co_error *err);
 
-/* Mark the stream as stopped in the middle of something: nobody knows what comes next on it.
+/* Mark the stream as stopped in mid-message: what comes next on it is unknown.
  * returns   rc */
 int stream_die(struct store_client *c, int rc);
 
@@ -41,7 +41,7 @@ int stream_receive(struct store_client *c, void *bytes, size_t n, uint64_t deadl
                    struct co_error *err);
 
 /* Receive until `in` holds n bytes; more may come with them.
- * returns   as stream_send(), -ENOMEM (after which the stream is dead, too) */
+ * returns   as stream_send(), -ENOMEM (which also ends the stream) */
 int stream_fill(struct store_client *c, struct co_buf *in, size_t n, uint64_t deadline_ms,
                 struct co_error *err);
 

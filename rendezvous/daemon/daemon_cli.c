@@ -20,7 +20,7 @@ enum {
     MOST_MID_FRAME_MS = 86400000,
     LEAST_LEASE_MS = 500,
     MOST_LEASE_MS = 3600000,
-    NODES_SHARE = 8, /* of the memory, besides, for nodes' messages */
+    NODES_SHARE = 8, /* the nodes' messages may use this part of --max-memory in addition */
     VALUE_SHARE = 8, /* of the memory; half of that is for what is on its way, and a buffer may be
                         twice as large as what it holds */
 };

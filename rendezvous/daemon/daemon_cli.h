@@ -60,7 +60,7 @@ struct daemon_spec {
     uint64_t max_bytes;        /* of what is stored */
     uint64_t max_buffer_bytes; /* of what is on its way; both together are --max-memory */
     uint64_t max_value_bytes;
-    uint64_t max_node_bytes; /* of nodes' messages on their way, beside --max-memory */
+    uint64_t max_node_bytes; /* of nodes' messages in transit, in addition to --max-memory */
     uint32_t max_clients;    /* 0: not given */
     uint32_t max_jobs;       /* 0: not given */
     uint32_t max_nodes;      /* 0: not given */

@@ -1,7 +1,7 @@
-/* main.c - ddp-rendezvous: a store's server, the jobs behind the same port, their addresses, and
+/* main.c - ddp-rendezvous: a store's server, the jobs on the same port, their addresses, and
  * signals.
  *
- * Stays in the foreground, needs no directory and no privilege, and leaves nothing. Read main(),
+ * Stays in the foreground, needs no directory and no privilege, and leaves no files. Read main(),
  * daemon_serve() and daemon_start() first: they read the options (daemon_cli.h), watch signals,
  * find the token, create the jobs and the server, and open the sockets. Only then do they print the
  * ports. A signal closes everything, and the loop ends. */
@@ -40,7 +40,7 @@ enum daemon_exit {
     DAEMON_EXIT_OK = 0,
     DAEMON_EXIT_USAGE = 2,
     DAEMON_EXIT_UNAVAILABLE = 69,   /* an address cannot be had */
-    DAEMON_EXIT_INTERNAL = 70,      /* no memory, no descriptors */
+    DAEMON_EXIT_INTERNAL = 70,      /* out of memory or descriptors */
     DAEMON_EXIT_CANNOT_CREATE = 73, /* the port file */
     DAEMON_EXIT_NO_ACCESS = 77,     /* no token, or one that is not to be trusted */
 };
@@ -180,20 +180,20 @@ static void on_signal(uv_signal_t *handle, int sig)
 
 /* --- descriptors --- */
 
-/* asked   0: not at all
- * room    what there can be */
-static uint32_t fit_limit(const char *what, uint32_t asked, uint32_t usual, uint64_t room,
+/* asked      0: not set
+ * possible   the largest value that the system can provide */
+static uint32_t fit_limit(const char *what, uint32_t asked, uint32_t usual, uint64_t possible,
                           uint64_t limit)
 {
     uint32_t wanted = asked != 0 ? asked : usual;
-    if (room >= wanted)
+    if (possible >= wanted)
         return wanted;
     if (asked != 0)
         tell_line(CO_WARNING,
                   "limited to %ju %s instead of %u: the limit of open files is %ju; raise it with "
                   "ulimit -n",
-                  (uintmax_t)room, what, wanted, (uintmax_t)limit);
-    return (uint32_t)room;
+                  (uintmax_t)possible, what, wanted, (uintmax_t)limit);
+    return (uint32_t)possible;
 }
 
 /* Each client and each node is a descriptor: take as many as we may have, and promise no more. */
@@ -225,13 +225,13 @@ static int count_inherited(void)
 
 /* --- the beginning --- */
 
-/* By what token nodes are known. It is looked for where ddprun does (rendezvous/channel/token.h).
- * DDP_TOKEN is wiped.
+/* The token by which nodes are authenticated. It is searched for where ddprun does
+ * (rendezvous/channel/token.h). DDP_TOKEN is wiped.
  *
  * file       --token-file; NULL: not given
  * ret_key    seal_key_fini() it, if there is one
- * returns    1; 0: there is none, and err has how to get one
- *            -EACCES   it cannot be read, is not to be trusted, or is no token
+ * returns    1; 0: no token exists, and err has how to get one
+ *            -EACCES   it cannot be read, is not to be trusted, or is not a token
  *            -ENOSYS   libsodium does not work here */
 static int find_token(const char *file, struct seal_key *ret_key, struct co_error *err)
 {
@@ -283,7 +283,7 @@ static int listen_everywhere(struct daemon *d, struct co_error *err)
     return rc;
 }
 
-/* Whole, for whoever waits for the file. */
+/* Write it whole, for any process that waits for the file. */
 static int write_port_file(struct daemon *d, struct co_error *err)
 {
     char text[DAEMON_MAX_BINDS * sizeof "65535\n"] = "";
@@ -296,7 +296,7 @@ static int write_port_file(struct daemon *d, struct co_error *err)
     return 0;
 }
 
-/* To others than those of whom the kernel says that they are ours. */
+/* Open to peers other than those that the kernel identifies as ours. */
 static bool is_open(const struct daemon *d)
 {
     bool is_open = d->spec->allow.n > 0;
@@ -305,7 +305,7 @@ static bool is_open(const struct daemon *d)
     return is_open;
 }
 
-/* err   why there is no token, if there is none */
+/* err   why there is no token, if there is not */
 static int require_token(const struct daemon *d, struct co_error *err)
 {
     if (d->jobs == NULL || d->has_key || !is_open(d))
@@ -379,9 +379,9 @@ static void tell_limits(struct daemon *d)
                          : "must belong to this user; connections are not encrypted");
 }
 
-/* Nobody is told of the ports before all is certain.
+/* The ports are not published before everything is certain to work.
  *
- * err   why there is no token, if there is none */
+ * err   why there is no token, if there is not */
 static enum daemon_exit open_all(struct daemon *d, struct co_error *err)
 {
     int rc;

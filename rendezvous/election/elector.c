@@ -24,8 +24,8 @@ static bool always(const struct elector *e, const struct elector_event *ev)
     return true;
 }
 
-/* Who has the roster yet goes first: a node that hears it well waits for it, and so does each where
- * etcd has lost the record, too. */
+/* A node that still has the roster claims first. A node that receives its answers waits for it; if
+ * etcd has lost the record, every node does. */
 static bool may_claim(const struct elector *e, const struct elector_event *ev)
 {
     bool may_be_another = e->has_followed && !e->has_roster && (!e->hurries || !e->has_record);
@@ -45,7 +45,7 @@ static bool has_roster(const struct elector *e, const struct elector_event *ev)
     return e->has_roster;
 }
 
-/* Nobody else has led meanwhile: our roster knows all that there is to know. */
+/* No other node has led meanwhile: our roster knows everything that there is to know. */
 static bool goes_on(const struct elector *e, const struct elector_event *ev)
 {
     (void)ev;
@@ -57,8 +57,8 @@ static bool is_in_time(const struct elector *e, const struct elector_event *ev)
     return elector_is_in_lease(e, ev->now_ms);
 }
 
-/* An answer that comes when the lease is over, since this process was stopped, say, is none:
- * whoever leads by now may have written a newer record. */
+/* An answer that arrives after the lease is over, for example because this process was stopped,
+ * does not count: the present leader may have written a newer record. */
 static bool is_late(const struct elector *e, const struct elector_event *ev)
 {
     return !elector_is_in_lease(e, ev->now_ms);
@@ -162,8 +162,8 @@ static void note_written(struct elector *e, const struct elector_event *ev)
     e->orders.committed = !e->commit_waits;
 }
 
-/* It was ours when etcd wrote. That may be long ago: somebody else may have begun something since.
- * It is written once more when we are sure again. */
+/* The leader's key was ours when etcd wrote. That may be long ago: another node may have begun
+ * something since. The record is written once more when we are sure again. */
 static void note_late_write(struct elector *e, const struct elector_event *ev)
 {
     e->known_mod_revision = ev->answer->revision;
@@ -285,10 +285,10 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(CLAIMING, SAID),
     IGNORE(LEADING, VACANT), IGNORE(LEADING, OTHER), IGNORE(LEADING, OURS), IGNORE(LEADING, SAID),
     IGNORE(DOUBTING, SAID),
-    /* only who leads can be late */
+    /* only a leader can be late */
     IGNORE(SEEKING, LATE), IGNORE(FOLLOWING, LATE), IGNORE(PREPARING, LATE),
     IGNORE(CLAIMING, LATE), IGNORE(DOUBTING, LATE),
-    /* nothing more is wanted than to have said it */
+    /* nothing more is wanted than to have written the last words */
     IGNORE(RESIGNING, VACANT), IGNORE(RESIGNING, OTHER), IGNORE(RESIGNING, OURS),
     IGNORE(RESIGNING, GRANTED), IGNORE(RESIGNING, KEPT), IGNORE(RESIGNING, EXPIRED),
     IGNORE(RESIGNING, WRITTEN), IGNORE(RESIGNING, DEPOSED), IGNORE(RESIGNING, FAILED),

@@ -1,12 +1,12 @@
-/* elector.h - who of a job's nodes has its roster, found out at etcd. Pure.
+/* elector.h - selects the node that has a job's roster, through etcd. Pure.
  *
  * Each node has one. The caller carries its requests to etcd, one at a time, feeds the answers and
- * the time, and does what it says: look for the roster there, make one here, give it up.
+ * the time, and carries out its orders: look for the roster there, make one here, give it up.
  *
- * Two keys at etcd. The *leader's* belongs to the node that has the roster, and goes away with its
- * lease: it is made only where there is none. The *record* says what the next leader has to know;
- * it is written only by who holds the leader's key, which etcd compares in the same transaction, so
- * that a deposed leader writes nothing. docs/design/etcd.md has the states, and what is
+ * Two keys at etcd. The *leader's* belongs to the node that has the roster, and disappears with its
+ * lease: it is created only if it does not exist. The *record* holds what the next leader has to
+ * know. Only the holder of the leader's key writes it, which etcd compares in the same transaction,
+ * so that a deposed leader writes nothing. docs/design/etcd.md has the states, and what is
  * promised. */
 #ifndef DDP_RENDEZVOUS_ELECTION_ELECTOR_H
 #define DDP_RENDEZVOUS_ELECTION_ELECTOR_H
@@ -26,7 +26,7 @@ struct elector_excluded {          /* a node that takes no part any more */
     uint8_t exit_code;
 };
 
-/* What the next leader has to know. The nodes tell the rest. */
+/* What the next leader has to know. The nodes report the rest. */
 struct elector_record {
     uint32_t generation, n_nodes, world_size, n_restarts;
     int32_t gone;      /* the node with this index has left together with the leader; -1 */
@@ -101,7 +101,7 @@ struct elector_request {
 
 /* How it answered. */
 struct elector_answer {
-    bool failed;      /* no answer, or an error: `text` says what. Nothing else counts */
+    bool failed;      /* no answer, or an error: `text` has the reason. Nothing else counts */
     bool lacks_lease; /* failed: a lease that was named is not known */
     char text[ELECTOR_TEXT_BYTES];
     bool succeeded;              /* CLAIM, WRITE, GIVE_UP: the condition held */
@@ -118,10 +118,10 @@ struct elector_answer {
 struct elector_limits {
     uint32_t ttl_s;        /* of the leader's lease; etcd may give more */
     uint32_t record_ttl_s; /* the record outlives the last leader by so much */
-    uint64_t ask_ms;       /* between questions who leads */
-    uint64_t hurry_ms;     /* the same, while nobody does, or the leader is not heard */
-    uint64_t prefer_ms;    /* who follows waits so long where etcd has lost the record, too: whoever
-                              has the roster yet is to have it again */
+    uint64_t ask_ms;       /* between two questions which node leads */
+    uint64_t hurry_ms;     /* the same, while no node leads, or the leader is silent */
+    uint64_t prefer_ms;    /* a follower also waits so long if etcd has lost the record: the node
+                              that still has the roster is to lead again */
     bool never_leads;
 };
 
@@ -130,8 +130,8 @@ enum elector_input_type {
     ELECTOR_TIME,   /* elector_deadline_ms() has come */
     ELECTOR_HURRY,  /* `hurries`: the leader is not heard, or it is again */
     ELECTOR_COMMIT, /* LEADING: write `record`; a newer one takes the place of one that waits */
-    ELECTOR_STOP    /* it ends; a request that is out is given up for another one. `record`: to be
-                       left for the next leader; NULL: nobody comes behind */
+    ELECTOR_STOP    /* it ends; a pending request is dropped for another one. `record`: to be left
+                       for the next leader; NULL: no leader follows */
 };
 
 struct elector_input {
@@ -147,10 +147,10 @@ struct elector_orders {
     bool give_up; /* the roster here is not the job's any more: drop it */
     bool doubt;   /* the roster here may not be the job's any more */
     bool certain; /* it is */
-    bool make;    /* be the roster; has_past: go on from `past` */
+    bool make;    /* be the roster; has_past: continue from `past` */
     bool has_past;
-    bool vacant;    /* nobody leads, says etcd, asked at asked_ms */
-    bool follow;    /* the roster is at `leader`: new, or told again */
+    bool vacant;    /* etcd reports that no node leads, asked at asked_ms */
+    bool follow;    /* the roster is at `leader`: new, or reported again */
     bool committed; /* the record given last is written */
     bool request;   /* ask etcd; feed ANSWER, failed too, within a bounded time */
     bool over;      /* RESIGN is done */
@@ -163,7 +163,7 @@ struct elector_orders {
 struct co_machine;
 struct elector; /* opaque */
 
-/* Nothing is asked before the first TIME. returns NULL: no memory */
+/* Nothing is asked before the first TIME. returns NULL: out of memory */
 struct elector *elector_create(const struct elector_limits *limits);
 void elector_destroy(struct elector *e); /* NULL is fine */
 

@@ -27,7 +27,7 @@ static struct elector_request request_of(const struct elector *e, enum elector_r
     ask.lease = of_record ? e->record_lease : e->lease;
     ask.ttl_s = of_record ? e->limits.record_ttl_s : e->limits.ttl_s;
     ask.has_record = type == ELECTOR_WRITE || (type == ELECTOR_GIVE_UP && e->leaves_record &&
-                                               e->record_lease != 0); /* not for ever */
+                                               e->record_lease != 0); /* not forever */
     ask.record = e->written;
     ask.address = e->address;
     return ask;

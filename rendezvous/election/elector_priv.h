@@ -22,10 +22,10 @@ struct elector {
     bool hurries;
     char trouble[ELECTOR_TEXT_BYTES];
 
-    /* what etcd has said of others */
+    /* what etcd has reported of other nodes */
     struct elector_address leader;
     bool has_followed;
-    uint64_t vacant_ms; /* since when nobody leads; CO_NEVER_MS: somebody does */
+    uint64_t vacant_ms; /* since when no node leads; CO_NEVER_MS: a node leads */
     bool has_record;
     struct elector_record record;
     int64_t record_mod_revision;
@@ -36,12 +36,12 @@ struct elector {
     uint64_t kept_ms; /* when the newest answered GRANT or KEEP was sent */
     int64_t record_lease;
     uint64_t record_kept_ms;
-    bool is_ours; /* the leader's key, when last heard of */
+    bool is_ours; /* the leader's key, according to the last answer */
     int64_t create_revision;
-    bool has_roster;            /* the caller was told to make one, and not to give it up */
-    int64_t known_mod_revision; /* of the record that our roster knows; 0: there was none */
+    bool has_roster;            /* the caller was ordered to make one, and not to give it up */
+    int64_t known_mod_revision; /* of the record that our roster knows; 0: it knows no record */
     bool has_written, commit_waits;
-    struct elector_record written; /* what our roster has said last */
+    struct elector_record written; /* the last record of our roster */
     bool leaves_record;            /* OVER: `written` is for the next leader */
 
     struct elector_orders orders;

@@ -110,7 +110,7 @@ static json_t *record_json(const struct elector_record *r)
                                 r->exit_code, "excluded", excluded_json(r)));
 }
 
-/* --- Requests; what is NULL for want of memory makes json_pack() fail, too --- */
+/* --- Requests; a NULL for want of memory also makes json_pack() fail --- */
 
 static json_t *op_get(const char *key)
 {
@@ -128,7 +128,7 @@ static json_t *drop(const char *key)
     return json_pack("{s:{s:o}}", "request_delete_range", "key", key_json(key));
 }
 
-/* create_revision   0: there is none */
+/* create_revision   0: no leader's key exists */
 static json_t *if_leader_is(const struct etcd_wire_keys *keys, int64_t create_revision)
 {
     return json_pack("{s:o,s:s,s:s,s:s}", "key", key_json(keys->leader), "target", "CREATE",
@@ -211,7 +211,7 @@ const char *etcd_wire_encode_login(const char *user, const char *password, struc
 
 /* --- Answers --- */
 
-/* What somebody else's program says may go to a terminal. */
+/* Text of another program may go to a terminal. */
 static void clean(char *text)
 {
     for (; *text != '\0'; text++)
@@ -356,7 +356,7 @@ static int take_record(const json_t *kv, const json_t *value, struct elector_ans
                : 0;
 }
 
-/* returns   0; -EPROTO: somebody else's, or of another version */
+/* returns   0; -EPROTO: the key of another program, or of another version */
 static int take_kv(const struct etcd_wire_keys *keys, const json_t *kv, struct elector_answer *ret)
 {
     char key[ETCD_WIRE_KEY_BYTES];

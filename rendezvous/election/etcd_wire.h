@@ -1,9 +1,9 @@
 /* etcd_wire.h - what an elector asks as requests to etcd, and etcd's answers. Pure.
  *
  * The JSON gateway of etcd's API v3, as versions 3.4 and later have it at /v3: 64-bit numbers are
- * strings, keys and values base64, and what is zero is left out. All that comes is checked before
- * it is believed; somebody else may have written what lies under our keys. docs/design/etcd.md has
- * the keys and what is in them. */
+ * strings, keys and values base64, and what is zero is left out. All input is checked before use,
+ * because another program may have written the values under our keys. docs/design/etcd.md has the
+ * keys and what is in them. */
 #ifndef DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
 #define DDP_RENDEZVOUS_ELECTION_ETCD_WIRE_H
 
@@ -33,24 +33,24 @@ int etcd_wire_keys(const char *prefix, const char *run_id, struct etcd_wire_keys
 /* A request.
  *
  * body      appended: JSON, not NUL-terminated
- * returns   the path; NULL: no memory */
+ * returns   the path; NULL: out of memory */
 const char *etcd_wire_encode(const struct etcd_wire_keys *keys, const struct elector_request *ask,
                              struct co_buf *body);
 
-/* Its answer. What is no answer to it becomes one that failed, with a text.
+/* Its answer. Anything else than an answer to it becomes a failed one, with a text.
  *
  * status   of HTTP
  * ret      ret->failed: whether etcd has done what was asked is not known */
 void etcd_wire_decode(const struct etcd_wire_keys *keys, const struct elector_request *ask,
                       int status, const char *text, size_t len, struct elector_answer *ret);
 
-/* Does this answer say that the token is not valid any more, or was none? */
+/* Does this answer report that the token is not valid any more, or never was? */
 bool etcd_wire_wants_login(int status, const char *text, size_t len);
 
 /* The request for a token. As etcd_wire_encode(). */
 const char *etcd_wire_encode_login(const char *user, const char *password, struct co_buf *body);
 
-/* returns   0; -EPROTO: the text says why there is none */
+/* returns   0; -EPROTO: there is no token, the text has the reason */
 int etcd_wire_decode_login(int status, const char *text, size_t len,
                            char token[ETCD_WIRE_TOKEN_BYTES], struct co_error *err);
 

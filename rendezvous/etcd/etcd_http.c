@@ -232,7 +232,7 @@ void etcd_http_close(struct etcd_http *h)
         return;
     give_up(h);
     curl_easy_cleanup(h->easy);
-    curl_multi_cleanup(h->multi); /* tells of its sockets once more: watch() is still good */
+    curl_multi_cleanup(h->multi); /* reports its sockets once more: watch() is still valid */
     curl_global_cleanup();
     free(h);
 }

@@ -10,9 +10,9 @@
 struct etcd_http; /* opaque */
 
 struct etcd_http_callbacks {
-    /* The request is over. status 0: there was no answer, and `text` says why; else `text` is the
-     * answer, NUL-terminated behind its len bytes. Lent for the call, in which the next request may
-     * be made. */
+    /* The request is over. status 0: there was no answer, and `text` has the reason; else `text` is
+     * the answer, NUL-terminated after its len bytes. Lent for the call, in which the next request
+     * may be made. */
     void (*on_done)(void *arg, int status, const char *text, size_t len);
     void *arg;
 };
@@ -22,7 +22,7 @@ int etcd_http_open(const struct etcd_config *config, const struct etcd_host *hos
                    const struct etcd_http_callbacks *callbacks, struct etcd_http **ret,
                    struct co_error *err);
 
-/* POST. A request that is out is given up; on_done is not called for it.
+/* POST. A pending request is dropped; on_done is not called for it.
  *
  * token     of a user; empty: none
  * body      copied

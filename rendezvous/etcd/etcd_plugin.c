@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* A login costs etcd a bcrypt, which takes long where processors are scarce, and a login that timed
- * out costs it all the same: with the short time of other requests none would ever succeed. */
+ * out costs it just as much: with the short time of other requests none would ever succeed. */
 enum { USER_BYTES = 256, LOGIN_MS = 10000 };
 
 struct etcd {

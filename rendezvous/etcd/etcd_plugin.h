@@ -1,9 +1,9 @@
-/* etcd_plugin.h - what ddprun and ddprun-etcd.so promise each other.
+/* etcd_plugin.h - the interface between ddprun and ddprun-etcd.so.
  *
- * The plug-in is an elector (elector.h) and the way to etcd, by libcurl, which is why it is loaded
- * only where somebody asks for it: to load that library takes longer than ddprun takes to start. It
+ * The plug-in is an elector (elector.h) and the connection to etcd, by libcurl. It is loaded only
+ * when etcd is requested, because loading that library takes longer than ddprun takes to start. It
  * has no loop of its own: ddprun watches its sockets and its clock. Both come from one build; the
- * version is there for installations that are half renewed. */
+ * version is checked because an installation may be only half updated. */
 #ifndef DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
 #define DDP_RENDEZVOUS_ETCD_ETCD_PLUGIN_H
 
@@ -44,8 +44,8 @@ struct etcd_host {
     /* Lent for the call. What concerns requests is done already. */
     void (*on_orders)(void *arg, const struct elector_orders *orders);
 
-    /* etcd has answered over the interface with this address, in figures: where do others reach a
-     * roster here? returns whether that can be said */
+    /* etcd has answered over the interface with this numeric address: where do other nodes reach a
+     * roster here? returns whether that is known */
     bool (*find_address)(void *arg, const char *own, struct elector_address *ret);
     void *arg;
 };

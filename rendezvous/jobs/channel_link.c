@@ -28,7 +28,7 @@ struct channel_link {
     struct sockaddr_storage own;
     bool has_own;
     bool is_up;
-    uv_timer_t timer; /* tells later what was found in a call */
+    uv_timer_t timer; /* reports later what was found during a call */
     char why[1200];
     int code; /* for on_down */
     bool closing, timer_closed;
@@ -36,7 +36,7 @@ struct channel_link {
     void *on_closed_arg;
 };
 
-/* --- telling --- */
+/* --- reporting --- */
 
 static void on_down_due(uv_timer_t *timer)
 {

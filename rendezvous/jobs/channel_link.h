@@ -1,7 +1,7 @@
-/* channel_link.h - a node's way to the roster: over TCP, or within the process.
+/* channel_link.h - a node's connection to the roster: over TCP, or within the process.
  *
- * One attempt at a time, made when asked for; when to try again is member.h's to say. What goes
- * wrong is told with who cannot reach what. */
+ * One attempt at a time, made on request; member.h decides when to try again. An error text names
+ * both ends of the failed connection. */
 #ifndef DDP_RENDEZVOUS_JOBS_CHANNEL_LINK_H
 #define DDP_RENDEZVOUS_JOBS_CHANNEL_LINK_H
 
@@ -21,7 +21,7 @@ struct channel_link_callbacks {
     void (*on_up)(void *arg); /* connected, the token proved: messages may be sent */
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
-    /* The link has ended, or could not be made. Not told after channel_link_disconnect().
+    /* The link has ended, or could not be made. Not called after channel_link_disconnect().
      * code   -EACCES: another token; -EPROTO: another protocol there: both would be the same the
      *        next time; 0: anything else */
     void (*on_down)(void *arg, const char *text, int code);
@@ -39,12 +39,13 @@ int channel_link_create_local(uv_loop_t *loop, struct jobs *jobs,
                               const struct channel_link_callbacks *callbacks,
                               struct channel_link **ret, struct co_error *err);
 
-/* Make one attempt: on_up or on_down follows. An older link is given up. */
+/* Make one attempt: on_up or on_down follows. An older link is dropped. */
 void channel_link_connect(struct channel_link *l);
 
 void channel_link_send(struct channel_link *l, const struct message *m); /* when up; else nothing */
 
-/* The link is not wanted any more; what was sent on it still goes out. Fine when there is none. */
+/* The link is not needed any more; what was sent on it still goes out. May be called without a
+ * link. */
 void channel_link_disconnect(struct channel_link *l);
 
 /* The address by which this node reaches the roster, once it has: what others can reach it by, most

@@ -22,7 +22,7 @@ enum {
     DEFAULT_MAX_JOBS = 1024,
     KEEP_MS = 60000,
     NOTE_EVERY_MS = 1000,
-    ASLEEP_MS = 1000, /* a timer that is so late tells that we were not running */
+    ASLEEP_MS = 1000, /* a timer that is this late means that the process was not running */
 };
 
 /* Count a refusal, and report it if the last report was a while ago. */
@@ -93,7 +93,7 @@ static void end_peer(struct peer *p)
     free_peer(p);
 }
 
-/* --- who knows the verdict --- */
+/* --- which nodes know the verdict --- */
 
 static bool is_instance(const struct verdict_log_node *node, const uint8_t *instance)
 {
@@ -281,7 +281,7 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
     return 0;
 }
 
-/* All who take part are told of the end at once, or have said themselves that they go. */
+/* All members have been informed of the end at once, or have announced their leave. */
 static void note_told(struct job *job)
 {
     struct roster_node_view node;
@@ -299,7 +299,7 @@ static void note_change(struct job *job, const struct roster_action *a)
         o->on_changed(o->arg, job->run_id, job->roster, a->from);
 }
 
-/* For good: who may come again is not worth a line. */
+/* Only a final refusal: a node that may join later is not worth a line. */
 static void note_refusal(struct job *job, const struct message *m)
 {
     char text[CO_ERROR_TEXT_BYTES];
@@ -325,9 +325,9 @@ static void carry_out(struct job *job, const struct roster_action *a)
     }
 }
 
-/* Nobody takes part any more. What is over is kept for who comes late, and forgotten then; what is
- * not over is forgotten at once: nothing is left of its state, and who comes may want other
- * terms. */
+/* No node takes part any more. A job that is over is kept for late nodes, and forgotten afterwards.
+ * One that is not over is forgotten at once: nothing is left of its state, and a node that joins
+ * may want other terms. */
 static void retire_if_empty(struct job *job)
 {
     if (job->is_over || job->jobs->opts.only_run_id != NULL || roster_n_nodes(job->roster) > 0)
@@ -579,7 +579,7 @@ static void on_peer_message(struct peer *p, const struct message *m)
     note_late(job, m);
 }
 
-/* Its link has ended, whoever ended it. */
+/* Its link has ended, whichever side ended it. */
 static void lose_peer(struct peer *p)
 {
     struct job *job = p->job;
@@ -605,7 +605,7 @@ static void on_local(void *arg, const struct message *m)
 int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struct co_error *err)
 {
     assert(j->opts.only_run_id != NULL);
-    if (j->local != NULL) /* its end is on the way here; nobody asks for that any more */
+    if (j->local != NULL) /* its end is being reported; no caller needs it any more */
         lose_peer(j->local);
     j->local = make_peer(j);
     if (j->local == NULL)
@@ -640,7 +640,7 @@ static void on_end(void *arg, int code, const char *text)
 {
     struct peer *p = arg;
     char line[CO_ERROR_TEXT_BYTES], from[CHANNEL_CONN_PEER_BYTES];
-    /* who only looked whether somebody is here has done nothing wrong */
+    /* a peer that only checked whether a process listens here has done nothing wrong */
     if (code != -ECONNRESET && code != -EPIPE) {
         channel_conn_peer(p->conn, from);
         snprintf(line, sizeof line, "control connection from %s: %.600s", from, text);

@@ -1,8 +1,8 @@
 /* jobs.h - the jobs that a daemon knows: a roster for each run id, and the nodes' connections.
  *
- * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that comes makes a
+ * The libuv shell around roster.h. Runs in ddp-rendezvous, where the first node that joins makes a
  * job, and in the ddprun that is a job's endpoint, where there is that one job, one node of which
- * is in this process. Says nothing itself: what is worth a line goes to on_note. */
+ * is in this process. Prints nothing itself: what is worth a line goes to on_note. */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_H
 
@@ -17,7 +17,8 @@ struct seal_key;
 enum { JOBS_MAX_CONNS = 65536 };
 
 struct jobs_opts {
-    const struct seal_key *keys; /* tokens that are let in; borrowed. n_keys 0: all, in the clear */
+    const struct seal_key *keys; /* tokens that are accepted; borrowed. n_keys 0: all, in the
+                                    clear */
     size_t n_keys;
     struct roster_limits limits;
     uint32_t max_jobs;         /* 0: 1024; one more is refused */
@@ -25,29 +26,29 @@ struct jobs_opts {
     uint64_t max_buffer_bytes; /* of struct channel_conn_host; 0: no common bound */
     uint64_t mid_frame_ms;     /* of struct channel_conn_host; 0: its own */
 
-    /* NULL: jobs are made by their first node. One that is over is kept for a minute, for who comes
-     * late, or until a node that knows of its end comes again: then it begins once more. One that
-     * is not over is forgotten when no node is left. Not NULL: this is the only one, begun at once
-     * with these terms. */
+    /* NULL: jobs are made by their first node. A job that is over is kept for a minute, for late
+     * nodes, or until a node that knows of its end joins again: then it begins once more. A job
+     * that is not over is forgotten when no node is left. Not NULL: this is the only one, begun at
+     * once with these terms. */
     const char *only_run_id;
     const struct message_terms *terms;
     const char *const *expected; /* see roster_create() */
     size_t n_expected;
     const struct roster_past
         *past;           /* of only_run_id: what another roster has left (copied); NULL */
-    bool outlives_local; /* of only_run_id: another process goes on with the job when this one ends:
+    bool outlives_local; /* of only_run_id: another process continues the job when this one ends:
                             the node in this process has a lease, and may leave, like any other */
 
-    /* A node was refused or its connection broke the protocol: who and why. At most once a
+    /* A node was refused or its connection broke the protocol: which one and why. At most once a
      * second. */
     void (*on_note)(void *arg, const char *text);
-    /* A job's state has changed; roster_change() says why. NULL: nobody cares */
+    /* A job's state has changed; roster_change() has the reason. NULL: ignored */
     void (*on_changed)(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from);
     /* This process writes the report of only_run_id: a node's result, as it comes (results.h);
      * lent. NULL: a node does */
     void (*on_result)(void *arg, const struct message *m);
-    /* A job has heard something, whether its state has changed or not. NULL: nobody cares */
+    /* A job has received something, whether its state has changed or not. NULL: ignored */
     void (*on_heard)(void *arg, const struct roster *r);
     void *arg;
 };
@@ -68,14 +69,14 @@ int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struc
 void jobs_local_send(struct jobs *j, const struct message *m);
 void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
 
-/* Feed the only job's roster what is neither from a node nor from the clock: CONFIRMED (of
- * `generation`), DOUBT, CERTAIN. Not from within on_changed. */
+/* Feed the only job's roster an input that comes neither from a node nor from the clock: CONFIRMED
+ * (of `generation`), DOUBT, CERTAIN. Not from within on_changed. */
 void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
 
 /* End the only job. Not from within on_changed. */
 void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
 
-/* Members of the only job, which is over, that have not been told: they are away. */
+/* Members of the only job, which is over, that have not been informed: they are away. */
 uint32_t jobs_n_untold(const struct jobs *j);
 
 /* Nodes of the only job, which is over, whose results are still to come. */
@@ -85,7 +86,7 @@ struct jobs_figures {
     uint32_t n_jobs, max_jobs;
     uint32_t n_conns, max_conns;
     uint64_t n_made;                           /* jobs so far */
-    uint64_t n_refused;                        /* what on_note was for, told or not */
+    uint64_t n_refused;                        /* cases for on_note, whether it was called or not */
     uint64_t n_buffer_bytes, max_buffer_bytes; /* 0: no common bound */
 };
 void jobs_get_figures(const struct jobs *j, struct jobs_figures *ret);

@@ -1,4 +1,4 @@
-/* jobs_priv.h - the inside of jobs.h: for jobs.c, and for the tests of who knows a verdict. */
+/* jobs_priv.h - the inside of jobs.h: for jobs.c, and for the tests of the verdict log. */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
@@ -13,7 +13,7 @@ struct verdict_log_node {
     char name[MESSAGE_NAME_BYTES];
 };
 
-struct verdict_log {                /* zeroed: nobody */
+struct verdict_log {                /* zeroed: no node */
     struct verdict_log_node *nodes; /* owned */
     size_t n, cap;
 };
@@ -25,7 +25,7 @@ struct job {
     struct verdict_log verdict_log; /* of its verdict */
     uv_timer_t timer;
     bool is_due;  /* the deadline has come; what was received before it is read first */
-    bool is_over; /* closed, and all have been told: kept for who comes late */
+    bool is_over; /* closed, and all have been informed: kept for late nodes */
     bool closing;
 
     /* results.h */
@@ -64,8 +64,8 @@ struct jobs {
     void *on_closed_arg;
 };
 
-/* Not more than MESSAGE_MAX_NODES, nor than there is memory for: who is left out hears the verdict
- * once more. */
+/* Limited to MESSAGE_MAX_NODES, and to what memory there is: a node that is left out receives the
+ * verdict once more. */
 void verdict_log_add(struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
                      const char *name);
 

@@ -2,7 +2,7 @@
  * job's report.
  *
  * When a job is over (its roster is CLOSED) each of its nodes is asked for its result, if a node of
- * it or this process writes a report. One process does: this one if it says so
+ * it or this process writes a report. One process does: this one if it is set to
  * (jobs_opts.on_result: the ddprun that started the others); else the node in this process, if it
  * has --report; else the first node that has, in the order of ranks. Results are passed on as they
  * come, and nothing is kept: the process that writes the report collects them.
@@ -17,8 +17,8 @@
 
 enum { RESULTS_MAX_RANKS = 65536 };
 
-/* After a step of the roster, before what it says is sent: so that a node hears of its report
- * before it hears that the job is over. */
+/* After a step of the roster, before its messages are sent: so that a node is asked for its result
+ * before it learns that the job is over. */
 void results_begin(struct job *job);
 
 /* A node that comes, or comes back, when the job is over: the same, before its HELLO is
@@ -31,7 +31,7 @@ void results_take(struct peer *p, const struct message *m);
 /* The peer is about to be freed: it owes nothing any more. */
 void results_forget(struct peer *p);
 
-/* After any of these: once all results are in, tell the nodes that stay for them. */
+/* After any of these: once all results are in, inform the nodes that stay for them. */
 void results_settle(struct job *job);
 
 #endif

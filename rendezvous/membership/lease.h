@@ -1,8 +1,8 @@
 /* lease.h - how long a node may believe that it belongs to its generation. Pure arithmetic.
  *
- * Two clocks never meet in one comparison. The node counts from when it *sent* the heartbeat that
- * was answered, the roster from when it heard it, which is later; the roster gives a silent node up
- * LEASE_MARGIN_MS after the node itself must have done so:
+ * No comparison involves two clocks. The node counts from when it *sent* the heartbeat that was
+ * answered, the roster from when it received it, which is later. The roster declares a silent node
+ * lost LEASE_MARGIN_MS after the node itself must have stopped its ranks:
  *
  *     node     send ---------- lease_ms ----------> killed by its spawner
  *     roster        hear ------- lease_ms + LEASE_MARGIN_MS ------> lost, the next one is sealed
@@ -20,8 +20,8 @@ struct co_error;
 #define LEASE_MARGIN_MS    500
 #define LEASE_RETURN_MS    50 /* after a reset a node may come back so long, and nothing happened */
 
-/* The node's side. Plain data, so that it can be told to the spawner; zeroed: no lease, nothing to
- * send. Times are the node's own clock. */
+/* The node's side. Plain data, so that it can be passed to the spawner. Zeroed: no lease, and
+ * nothing to send. Times are the node's own clock. */
 struct lease {
     uint64_t heartbeat_ms;
     uint64_t lease_ms;
@@ -54,7 +54,7 @@ void lease_extend(struct lease *l, uint64_t until_ms);
 /* When the next heartbeat is due; CO_NEVER_MS before lease_begin(). */
 uint64_t lease_next_ms(const struct lease *l);
 
-/* When it is over: this is what the spawner is told. CO_NEVER_MS before lease_begin(). */
+/* When the lease ends. The spawner receives this value. CO_NEVER_MS before lease_begin(). */
 uint64_t lease_end_ms(const struct lease *l);
 
 /* The roster's side: for so long a node may be silent; then it counts as lost. */

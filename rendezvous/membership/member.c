@@ -57,8 +57,8 @@ void member_drop_link(struct member *m)
     m->is_linked = m->is_welcome = m->is_connecting = false;
 }
 
-/* What the spawner has killed is dead, whatever is answered later; while nothing runs, the lease
- * protects nobody. */
+/* A rank that the spawner has killed is dead, whatever the roster answers later. While no rank
+ * runs, the lease protects nothing. */
 uint64_t member_lapse_ms(const struct member *m)
 {
     if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
@@ -71,7 +71,7 @@ uint64_t member_lapse_ms(const struct member *m)
     return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
 }
 
-/* --- What is said --- */
+/* --- Messages to the roster --- */
 
 struct message *member_say(struct member *m, enum message_type type, uint32_t generation)
 {
@@ -261,7 +261,7 @@ static void seek(struct member *m, const struct member_event *e)
     member_connect_soon(m, e->now_ms);
 }
 
-/* Drop the link, too: one more HELLO on it would not be answered. */
+/* Also drop the link: the roster would not answer another HELLO on it. */
 static void come_again_later(struct member *m, const struct member_event *e)
 {
     snprintf(m->link_text, sizeof m->link_text, "%s", e->message->refused.text);
@@ -358,7 +358,7 @@ static void note_stop(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPING);
 }
 
-/* Who asks for a restart wants other processes. */
+/* A request for a restart asks for new processes, so the ranks do not park. */
 static void stop_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
@@ -374,7 +374,7 @@ static void kill_ranks(struct member *m, const struct member_event *e)
     m->orders.kill_ranks = true;
 }
 
-/* The roster has no more to say to us. */
+/* The roster has nothing more to send to us. */
 static void kill_unlinked(struct member *m, const struct member_event *e)
 {
     member_drop_link(m);
@@ -395,7 +395,7 @@ static void say_stopped(struct member *m, const struct member_event *e)
     say_no_part(m, m->n_ranks);
 }
 
-/* To the roster it is all the same, but for their number. */
+/* To the roster nothing changes, except the number of ranks. */
 static void say_parked(struct member *m, const struct member_event *e)
 {
     say_no_part(m, e->input->n_ranks);
@@ -667,11 +667,11 @@ static const struct co_machine_pair ignored[] = {
     /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
     IGNORE(WAITING, LINK_LOST), IGNORE(PARKED, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
     IGNORE(STOPPING, LINK_LOST), IGNORE(KILLING, LINK_LOST), IGNORE(ENDING, LINK_LOST),
-    /* only who seeks can be late, only who was found has a lease */
+    /* only a member that seeks can be late, only one that the roster knows has a lease */
     IGNORE(WAITING, LATE), IGNORE(PARKED, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
     IGNORE(KILLING, LATE), IGNORE(ENDING, LATE),
     IGNORE(SEEKING, LAPSED), IGNORE(KILLING, LAPSED),
-    /* of a generation that this node has not, or has already */
+    /* about a generation that this node does not have, or already has */
     IGNORE(SEEKING, SEALED), IGNORE(SEEKING, STOP), IGNORE(SEEKING, PENDING),
     IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(PARKED, STOP), IGNORE(PARKED, PENDING),
     IGNORE(LEADING, SEALED), IGNORE(RUNNING, SEALED), IGNORE(STOPPING, SEALED),
@@ -695,7 +695,7 @@ static const struct co_machine_pair ignored[] = {
     /* there is nothing to be started again, or it will be as it is */
     IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(PARKED, RESTART), IGNORE(LEADING, RESTART),
     IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
-    /* they are being stopped, how they end says nothing */
+    /* the ranks are being stopped: how they exit means nothing */
     IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),
     IGNORE(STOPPING, PENDING),
     IGNORE(KILLING, STORE_OPEN), IGNORE(KILLING, RANK_FAILED), IGNORE(KILLING, RANKS_DONE),

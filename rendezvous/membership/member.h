@@ -1,12 +1,12 @@
-/* member.h - what a node's ddprun does with what the roster says: the other end of roster.h.
+/* member.h - a node's ddprun carries out what the roster decides: the other end of roster.h.
  *
  * Pure. The caller feeds in what comes from the roster, from its own ranks and from the clock, and
- * carries out the orders that come back. docs/design/member.dot is the drawing, made from the
- * table in member.c and compared with it by a test.
+ * carries out the orders that come back. docs/design/member.dot is the drawing, made from the table
+ * in member.c and compared with it by a test.
  *
- * The member keeps the link to the roster alive and speaks up again after each loss of it; it says
- * what generation to run, when to stop and when to kill, and how all ends. How ranks are stopped
- * (signals, grace, leftovers) is the supervisor's business. */
+ * The member keeps the link to the roster alive and sends HELLO again after each loss of it. Its
+ * orders state which generation to run, when to stop and when to kill, and how the job ends. How
+ * ranks are stopped (signals, grace, leftovers) is the supervisor's business. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_H
 
@@ -66,8 +66,8 @@ enum member_input_type {
     MEMBER_LINK_UP,     /* the connection asked for is there, its token proved. `local`: the roster
                            is in this process, and stays there: no lease. A HEARTBEAT is only
                            a question what is waited for */
-    MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` says why; `final`: no use to try
-                          again (wrong token), `exit_code` with it */
+    MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` has the reason; `final`: a retry is
+                           useless (wrong token), with `exit_code` */
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
     MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
@@ -81,17 +81,17 @@ enum member_input_type {
                            take part in nothing until start_ranks. The store is closed. `n_ranks` of
                            this node are for the next generation: fewer than it began with where
                            some have died and are not replaced. Again when that number changes */
-    MEMBER_YIELDED,      /* each rank has said so */
-    MEMBER_RESTART, /* somebody wants all ranks of the job to be started again: stop_ranks follows
-                           when the roster has heard it, without may_park. In RUNNING only */
-    MEMBER_LEAVE,   /* this node goes: a signal, or it cannot work any more. `exit_code`,
-                          `signal`, `text` */
+    MEMBER_YIELDED,      /* every rank has reported it */
+    MEMBER_RESTART, /* a request to start all ranks of the job again: stop_ranks follows when the
+                       roster has received it, without may_park. In RUNNING only */
+    MEMBER_LEAVE,   /* this node leaves: a signal, or it cannot work any more. `exit_code`,
+                       `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
                           --timeout. As LEAVE */
-    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and says that
-                           nobody has the roster: the lease runs on, as if that had been the answer
-                           to a heartbeat, for failover_timeout_ms after the first of these at
-                           most. Feed it again and again */
+    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and reports
+                           that no process has the roster. The lease continues, as if that were the
+                           answer to a heartbeat, for at most failover_timeout_ms after the first
+                           such report. Feed this input again for each report */
     MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
 };
 
@@ -99,29 +99,31 @@ struct member_input {
     enum member_input_type type;
     uint64_t now_ms;
     const struct message *message; /* borrowed for the call */
-    const char *text;              /* not NULL where it is said above; borrowed for the call */
+    const char *text;              /* not NULL for the inputs above that name it; borrowed for the
+                                      call */
     const char *host;
     uint16_t port;
     bool agent_store;
     int32_t rank;
     int exit_code;
     int signal;
-    uint32_t n_ranks;  /* 1 .. what the HELLO said */
+    uint32_t n_ranks;  /* 1 .. the number in the HELLO */
     uint64_t asked_ms; /* DAEMON_LOST; not later than now_ms */
     bool local, final, progressed, consequence, recovers, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
 struct member_orders {
-    bool set_lease;    /* tell the spawner: without a newer order it kills all at lease_end_ms */
+    bool set_lease;    /* pass it to the spawner: without a newer order it kills all at
+                          lease_end_ms */
     size_t n_messages; /* to send on the link */
     bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
                             either */
     bool connect;      /* make a link, feed LINK_UP or LINK_DOWN. One attempt; with a bound */
     bool open_store;   /* of member_get_place(); let member_get_addresses() in; feed STORE_OPEN,
                             or RANK_FAILED with `final` */
-    bool start_ranks;  /* of member_get_place(), as many as it says; parked ones go on in
-                          it. It says more than were told last if that came too late */
+    bool start_ranks;  /* the ranks of member_get_place(): as many as it has; parked ones continue
+                          in it. It has more than were reported last if that report came too late */
     bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
     bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
                           Asked for again when there is another `why` */
@@ -143,14 +145,15 @@ struct member_limits {
 struct member_end {
     int exit_code;
     int signal;     /* 0; else the signal that made this ddprun leave, of which it dies */
-    bool by_roster; /* a VERDICT says so, and all other nodes end with the same code, but those that
+    bool by_roster; /* from a VERDICT: all other nodes end with the same status, except those that
                        were not needed */
     bool took_part; /* it had a place in a generation once */
     enum message_outcome outcome;
     int32_t rank;     /* of RANK_FAILED */
     const char *node; /* lent by the member */
     const char *text;
-    int64_t n_restarts; /* that --max-restarts was charged with; -1: no VERDICT has told */
+    int64_t n_restarts; /* number of restarts charged to --max-restarts; -1: no VERDICT has
+                           arrived */
 };
 
 /* What this node has been given. */
@@ -189,10 +192,11 @@ enum member_state member_get_state(const struct member *m);
 /* Of the newest generation; generation MESSAGE_NO_GENERATION: none yet. */
 const struct member_place *member_get_place(const struct member *m);
 
-/* At the leader: whom to let in to the store. Complete when the store is to be opened. */
+/* On the leader: the addresses that the store admits. Complete when the store is to be opened. */
 const struct message_address *member_get_addresses(const struct member *m, uint32_t *ret_n);
 
-/* What the roster waits for, as it said last; names are the member's. NULL: nothing known. */
+/* What the roster waits for, according to its last message; the member owns the names. NULL:
+ * unknown. */
 const struct message_progress *member_get_progress(const struct member *m);
 
 /* Which of our terms are not the job's, or "": "--max-restarts, --admit-at". */

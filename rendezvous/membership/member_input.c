@@ -1,6 +1,6 @@
 /* member_input.c - inputs of the member: messages, facts about ranks, the link, and the time.
  *
- * Read member_step() first. It stores what the input tells, makes an event of it, and applies the
+ * Read member_step() first. It stores the facts of the input, makes an event of it, and applies the
  * table of member.c. Time comes last: it may reconnect, send a heartbeat, or end the lease. An
  * input that does not fit the state is dropped here or ignored by the table; it is never an error,
  * because a message can cross an order on the wire.
@@ -35,8 +35,8 @@ static void break_link(struct member *m, uint64_t now_ms, const char *why)
     lose_link(m, now_ms, why);
 }
 
-/* Perhaps with a new roster, that counts generations from 0 again: what was said of the old ones
- * means nothing to it. */
+/* The roster may be new and count generations from 0 again, so reports about the old generations
+ * mean nothing to it. */
 static void begin_stay(struct member *m)
 {
     bool leaves = member_has_said(m, REPORT_LEAVE), ends = member_has_said(m, REPORT_END);
@@ -101,8 +101,8 @@ static bool has_room(struct member *m, uint32_t n)
     return true;
 }
 
-/* A list that does not go on where the one before ended is of no use: the roster sends all of it
- * again when the link is made again. */
+/* A list that does not continue where the previous one ended is useless: the roster sends the whole
+ * list again when the link is made again. */
 static void hear_members(struct member *m, const struct message_members *list, uint64_t now_ms)
 {
     if (list->first == 0)
@@ -117,7 +117,7 @@ static void hear_members(struct member *m, const struct message_members *list, u
     m->n_addresses = list->first + (uint32_t)list->n;
 }
 
-/* Newer than all that was here: generations only grow while a stay lasts. */
+/* Newer than every generation that this node had: the numbers only grow during a session. */
 static bool is_new(const struct member *m, uint32_t generation)
 {
     return (m->place.generation == MESSAGE_NO_GENERATION || generation > m->place.generation) &&
@@ -146,7 +146,7 @@ static void feed(struct member *m, enum member_event_type type, const struct mem
                                            .message = in != NULL ? in->message : NULL});
 }
 
-/* A place for more ranks than this node has would be one that nobody fills. */
+/* A place for more ranks than this node has could not be filled. */
 static void hear_sealed(struct member *m, const struct member_input *in)
 {
     if (in->message->sealed.n_local > m->n_ranks)
@@ -207,8 +207,9 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
     return member_lapse_ms(m) <= now_ms;
 }
 
-/* When to send the next heartbeat although there is no lease: the member of the node that has the
- * roster needs none, but while it waits, the answers say which nodes the roster waits for. */
+/* When to send the next heartbeat although there is no lease. The member on the node that has the
+ * roster needs no lease, but while it waits, the answers name the nodes that the roster waits
+ * for. */
 static uint64_t ask_ms(const struct member *m)
 {
     bool waits = m->state == MEMBER_WAITING || m->state == MEMBER_PARKED;
@@ -334,8 +335,8 @@ void member_begin(struct member *m, uint64_t now_ms, struct member_orders *ret)
 }
 
 /* The lease comes first: once it is over, the spawner has killed the ranks, whatever this input
- * says, and the input must be read in that light. The orders are complete when the step returns;
- * the lease's new end is among them only if it has changed. */
+ * reports, and the input must be read in that light. The orders are complete when the step returns.
+ * They contain the lease's new end only if it has changed. */
 void member_step(struct member *m, const struct member_input *in, struct member_orders *ret)
 {
     begin_step(m);

@@ -1,13 +1,13 @@
 /* member_priv.h - the member's inside, for its own files. Each calls only those after it:
  *   member_input.c   inputs, turned into events; the lease
  *   member.c         the table: what an event does in which state; the messages to the roster
- * A simulator that compares whole states may look, too. */
+ * A simulator that compares whole states may also use it. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_MEMBER_PRIV_H
 
 #include "member.h"
 
-/* What was said of the generation, to be said again on a new link. */
+/* What this node reported about the generation. It is sent again on a new link. */
 enum member_report {
     REPORT_READY,
     REPORT_FAILED,
@@ -27,9 +27,9 @@ struct member {
     struct member_limits limits;
     enum member_state state;
 
-    /* who we are; the texts lie here */
+    /* identifies this node; owns the texts */
     struct message_hello hello; /* n_local: for the next generation */
-    uint32_t n_ranks;           /* of this node, when none has died for good */
+    uint32_t n_ranks;           /* this node's ranks, if none has failed for good */
     char run_id[MESSAGE_RUN_ID_BYTES];
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
@@ -45,13 +45,14 @@ struct member {
     uint64_t connect_at_ms;             /* CO_NEVER_MS: there is a link, or one is being made */
     uint32_t n_attempts;                /* since the last link, or since the start */
     uint64_t late_at_ms;                /* SEEKING: give up */
-    char link_text[MESSAGE_TEXT_BYTES]; /* why there is none */
+    char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link */
     bool was_refused;                   /* ... because the roster refused this node, for now */
     uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
-    uint64_t told_lease_ms; /* what the spawner was told */
+    uint64_t told_lease_ms; /* the lease end that the spawner received last */
     bool lease_is_off;      /* the job is over: nothing can be sealed any more */
-    uint64_t vacant_ms;     /* since when nobody has the roster; CO_NEVER_MS: somebody has */
+    uint64_t vacant_ms;     /* since when no process has the roster; CO_NEVER_MS: a process has
+                               it */
     char note[MESSAGE_TEXT_BYTES];
 
     /* the generation */
@@ -60,16 +61,17 @@ struct member {
     bool took_part;                       /* it had a place once */
     bool holds;                           /* its ranks or its store may be here */
     bool parks;                           /* ranks live on here, in no generation */
-    enum member_report reports[REPORT_N]; /* in the order in which they were first said: who leaves
-                                             before it hears STOP is the cause, see roster.c */
+    enum member_report reports[REPORT_N]; /* in the order in which they were first sent: a node that
+                                             leaves before it receives STOP is the cause, see
+                                             roster.c */
     uint32_t n_reports;
     uint32_t stopped; /* of REPORT_STOPPED, REPORT_STOPPING: which generation */
     struct message_failed failed;
     char failed_text[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES];
     enum message_why why;
-    bool kills;                        /* the ranks were told to be killed */
-    bool was_given_up;                 /* KILLING: the roster said so: come again */
+    bool kills;                        /* the order to kill the ranks was given */
+    bool was_given_up;                 /* KILLING: the roster declared this node lost: join again */
     struct message_address *addresses; /* owned */
     uint32_t n_addresses, cap_addresses;
 
@@ -87,7 +89,8 @@ struct member {
     /* what is lent to the caller */
     struct member_orders orders;
     struct message messages[MEMBER_MAX_MESSAGES + 1]; /* the last one is not sent */
-    bool is_over_full; /* a step has said more: as if the link had broken, and it is said again */
+    bool is_over_full; /* a step has sent more than fits: as if the link had broken, it is sent
+                          again */
 };
 
 /* What the table is asked about. */
@@ -107,8 +110,8 @@ void member_connect_soon(struct member *m, uint64_t now_ms); /* after the wait d
 void member_connect(struct member *m);                       /* now */
 void member_drop_link(struct member *m);
 
-/* When this node must give the roster up; CO_NEVER_MS: nothing asks for it. While something may run
- * here: what the spawner was told. While nothing does, it is enough that the roster is not
+/* When this node must stop relying on the roster; CO_NEVER_MS: nothing requires it. While a rank
+ * may run here: what the spawner received. While none does, it is enough that the roster is not
  * silent. */
 uint64_t member_lapse_ms(const struct member *m);
 

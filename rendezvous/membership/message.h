@@ -1,13 +1,13 @@
-/* message.h - what a node and the roster say to each other: the words, not the bytes.
+/* message.h - the messages between a node and the roster: their content, not the bytes.
  *
- * roster.h and member.h take these and make these; channel_wire.h turns them into bytes and back.
- * Within a process they are handed over as they are. Texts and lists are lent: by the sender until
- * its next step, by the decoder as long as the frame's bytes stay. docs/design/membership.md tells
- * who says what when.
+ * roster.h and member.h take and make them; channel_wire.h turns them into bytes and back. Within a
+ * process they are handed over as they are. Texts and lists are lent: by the sender until its next
+ * step, by the decoder as long as the frame's bytes exist. docs/design/membership.md describes
+ * which side sends which message when.
  *
- * Each message can come twice, and the one before it may have been lost with a connection: what a
- * message says is how things stand, and all but those of a connection's beginning name their
- * generation, so that one which comes late is seen to be late. */
+ * Each message can arrive twice, and the one before it may have been lost with a connection.
+ * Therefore a message describes a state, not a change, and all except those that open a connection
+ * name their generation, so that the receiver can detect a late one. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_MESSAGE_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_MESSAGE_H
 
@@ -39,7 +39,7 @@
     X(VERDICT, "the job is over")                                                                  \
     /* a node to the roster */                                                                     \
     X(RESTART, "somebody asked this node to start all ranks of the job again")                     \
-    /* both ways, beside the roster and the member: rendezvous/jobs/results.h */                   \
+    /* both ways, without the roster and the member: rendezvous/jobs/results.h */                  \
     X(RESULT, "what became of a node's ranks, for the job's report")
 
 enum message_type {
@@ -64,7 +64,7 @@ enum {
     MESSAGE_MAX_NODES = 65536,
     MESSAGE_MAX_RESTARTS = 1000000,
     MESSAGE_MAX_STRIKES = 16,            /* failures after which a node is excluded */
-    MESSAGE_MAX_GENERATION = 1000000000, /* in which a node may say that it took part */
+    MESSAGE_MAX_GENERATION = 1000000000, /* in which a node may claim that it took part */
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_NO_GENERATION UINT32_MAX
@@ -75,12 +75,12 @@ enum message_admit_at { MESSAGE_ADMIT_NOW, MESSAGE_ADMIT_AT_CHECKPOINT };
 /* What the whole job agreed to on its command line. Those of the first node that comes hold. */
 struct message_terms {
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; the same on all nodes */
-    uint64_t window_ms;            /* wait for late nodes once min_nodes are here */
+    uint64_t window_ms;            /* wait for late nodes once min_nodes have joined */
     uint64_t start_timeout_ms;     /* until the first generation; 0 is not allowed */
     uint64_t rejoin_timeout_ms;    /* too few are left: wait so long for others */
     uint32_t max_restarts;      /* failures of ranks, of the whole job; <= MESSAGE_MAX_RESTARTS */
     uint64_t restart_window_ms; /* of so many last ms; 0: ever */
-    uint8_t no_restart_on[32];  /* bit N of them: exit code N ends the job */
+    uint8_t no_restart_on[32];  /* bit N of them: exit status N ends the job */
     enum message_admit_at admit_at;
     uint64_t admit_timeout_ms;  /* AT_CHECKPOINT: wait so long for it; 0: as long as it takes */
     uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
@@ -97,16 +97,16 @@ struct message_place {
     uint32_t n_nodes, node_index;             /* GROUP_WORLD_SIZE, GROUP_RANK */
     uint32_t world_size, first_rank, n_local; /* this node has first_rank .. first_rank + n_local
                                                  - 1 */
-    uint32_t n_restarts; /* that the budget was charged with before: for another roster to go on
-                            from; <= MESSAGE_MAX_RESTARTS */
-    bool leads;          /* it has rank 0: it opens the store, then says READY */
+    uint32_t n_restarts; /* the restarts charged to the budget before, so that another roster can
+                            continue from them; <= MESSAGE_MAX_RESTARTS */
+    bool leads;          /* it has rank 0: it opens the store, then sends READY */
     bool agent_store;    /* as READY had it; in the leader's: false */
     const char *host;    /* MASTER_ADDR; in the leader's: empty */
     uint16_t port;       /* MASTER_PORT; in the leader's: 0 */
 };
 
-/* Where a node took part last, of which it has something yet, or has said that it has not: a roster
- * that takes over learns from it who is who. */
+/* The last generation that a node took part in, if it still has something of it, or has reported
+ * that it has not. A roster that takes over identifies the nodes by it. */
 struct message_was {
     bool is_known;
     uint32_t generation;
@@ -127,7 +127,7 @@ struct message_hello {
     bool reports;       /* it may write the job's report (--report) */
     uint64_t stop_ms;   /* from a STOP to nothing left this node takes so long at most */
     uint64_t sent_ms;   /* as in a heartbeat */
-    size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: whence its ranks come to the store */
+    size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: from which its ranks connect to the store */
     const struct message_address *addresses;
     struct message_terms terms;
     bool returns; /* a roster has known this stay: others may have ranks by it */
@@ -138,15 +138,15 @@ struct message_heartbeat { /* and LEASE, which gives it back */
     uint64_t sent_ms;      /* by the node's clock; means nothing to anybody else */
 };
 
-/* What is waited for, for the terminal of who waits. */
+/* What the roster waits for; the waiting node prints it on its terminal. */
 enum message_wait {
-    MESSAGE_WAIT_NODES,      /* fewer than the minimum are here; names: missing, if known */
-    MESSAGE_WAIT_WINDOW,     /* enough are here, more may come */
+    MESSAGE_WAIT_NODES,      /* fewer than the minimum have joined; names: missing, if known */
+    MESSAGE_WAIT_WINDOW,     /* enough have joined, more may join */
     MESSAGE_WAIT_STORE,      /* a generation is made; names: the node that opens the store */
     MESSAGE_WAIT_STOP,       /* the generation before is being stopped; names: those that stop */
     MESSAGE_WAIT_PAUSE,      /* before a restart */
     MESSAGE_WAIT_PLACE,      /* all places are taken: this node is a spare */
-    MESSAGE_WAIT_CHECKPOINT, /* the job will make room at its next checkpoint */
+    MESSAGE_WAIT_CHECKPOINT, /* the job will make a place free at its next checkpoint */
     MESSAGE_WAIT_NOTHING,    /* the generation runs */
 };
 
@@ -162,9 +162,9 @@ struct message_progress {
 
 struct message_welcome {
     uint64_t sent_ms;      /* of the HELLO */
-    uint64_t heartbeat_ms; /* say one so often */
+    uint64_t heartbeat_ms; /* send one at this interval */
     uint64_t lease_ms;     /* the lease is over so long after the answered heartbeat was sent */
-    bool resumed;          /* this stay goes on; else it has just begun */
+    bool resumed;          /* this session continues; else it has just begun */
     const char *note;      /* which of the terms differ from those that hold; empty: none do */
     bool replaced;         /* resumed: by a new roster, which has learned of the generation from its
                       members */
@@ -179,8 +179,9 @@ enum message_refusal {
     MESSAGE_REFUSED_OTHER_JOB, /* no job of this run id here */
     MESSAGE_REFUSED_TERMS,     /* --nnodes is not what the others have */
     MESSAGE_REFUSED_NODE_RANK, /* another node has this --node-rank */
-    MESSAGE_REFUSED_LOST, /* this stay was given up while the node was away: kill, come again */
-    MESSAGE_REFUSED_FULL, /* no memory, or more nodes than this roster takes */
+    MESSAGE_REFUSED_LOST,      /* the node was declared lost while it was away: kill the ranks, join
+                                  again */
+    MESSAGE_REFUSED_FULL,      /* out of memory, or more nodes than this roster takes */
     MESSAGE_REFUSED_NOT_FIRST, /* another node keeps rank 0 */
 };
 
@@ -214,8 +215,8 @@ struct message_failed {
 };
 
 struct message_stopped {
-    uint32_t n_local; /* as in a HELLO, from now on: fewer where ranks have died that are not
-                         replaced. Said again when another one has */
+    uint32_t n_local; /* as in a HELLO, from now on: fewer where ranks have failed that are not
+                         replaced. Sent again when another one has */
 };
 
 enum message_why {
@@ -223,8 +224,8 @@ enum message_why {
     MESSAGE_WHY_LOST,
     MESSAGE_WHY_LEAVE,
     MESSAGE_WHY_FAILURE,
-    MESSAGE_WHY_ORDER,   /* the node itself said that its ranks were gone */
-    MESSAGE_WHY_RESTART, /* all ranks are to be started again, since somebody asked for it */
+    MESSAGE_WHY_ORDER,   /* the node itself reported that its ranks were gone */
+    MESSAGE_WHY_RESTART, /* all ranks are to be started again, because a restart was requested */
 };
 
 struct message_stop {
@@ -241,8 +242,8 @@ enum message_outcome {
     MESSAGE_RANK_FAILED, /* and no restart was left, or allowed */
     MESSAGE_TOO_FEW,     /* nodes left */
     MESSAGE_MISSING,     /* nodes did not come before the deadline */
-    MESSAGE_ENDED,       /* somebody said END */
-    MESSAGE_EXCLUDED,    /* it goes on, without this node, whose ranks failed too often */
+    MESSAGE_ENDED,       /* a node sent END */
+    MESSAGE_EXCLUDED,    /* the job continues without this node, whose ranks failed too often */
 };
 
 struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */

@@ -1,16 +1,16 @@
 /* restart_policy.h - may the job be started again after a failure, and when? Pure.
  *
  * --max-restarts N counts the failures of the whole job, N/window those of the last `window`. The
- * first restart comes at once, the next after 100 ms, each later one after twice the time of the
- * one before, 30 s at most. A generation that ran for a minute or longer begins that row again.
+ * first restart is immediate, the next one follows after 100 ms, and each later one after twice the
+ * previous time, at most 30 s. A generation that ran for a minute or longer resets that series.
  *
  * With --restart-after-progress a failure is free, that is not counted, if its generation has made
- * progress, as its node says (supervisor.h). A program that fails before it makes progress so ends
- * with the budget, as without the option.
+ * progress, as its node reports (supervisor.h). A program that fails before it makes progress
+ * therefore ends with the budget, as without the option.
  *
  * --exclude-node-after N, N/TIME: a node whose ranks have failed so often does not take part any
- * more. All failures count for that, free ones, too: what breaks once an hour on one node only is
- * the node. */
+ * more. All failures count for that, including free ones: if something fails once an hour on one
+ * node only, that node is the cause. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_RESTART_POLICY_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_RESTART_POLICY_H
 
@@ -23,9 +23,9 @@
 #define RESTART_MAX_STRIKES   16 /* MESSAGE_MAX_STRIKES */
 
 struct restart_rules {
-    int max_restarts;          /* 0: none, but for free ones */
+    int max_restarts;          /* 0: none, except free ones */
     uint64_t window_ms;        /* 0: the whole job */
-    const bool *no_restart_on; /* 256 of them, by exit code; borrowed; NULL: none */
+    const bool *no_restart_on; /* 256 of them, by exit status; borrowed; NULL: none */
 };
 
 /* The end of a generation. */
@@ -39,11 +39,11 @@ struct restart_policy {
     struct restart_rules rules;
     uint64_t *times_ms;  /* owned; with a window: a ring of the last max_restarts counted ones */
     uint64_t n_restarts; /* of the whole job */
-    uint64_t n_counted;  /* of these, and of replacements, those that were not free */
+    uint64_t n_counted;  /* how many of these, and of the replacements, were not free */
     uint64_t last_wait_ms;
 };
 
-struct restart_strikes { /* failures of one node's ranks; zeroed: there were none */
+struct restart_strikes { /* failures of one node's ranks; zeroed: no failure so far */
     uint32_t n;
     uint64_t times_ms[RESTART_MAX_STRIKES]; /* of the last ones: a ring of `limit` */
 };
@@ -52,8 +52,8 @@ struct restart_strikes { /* failures of one node's ranks; zeroed: there were non
 int restart_policy_init(struct restart_policy *p, const struct restart_rules *rules);
 void restart_policy_fini(struct restart_policy *p); /* a zeroed one is fine */
 
-/* Go on from so many counted ones of another policy, of which nobody knows when they were: just
- * now, as far as a window is concerned. */
+/* Continue from the number of counted failures of another policy. Their times are unknown: for a
+ * window they count as of now. */
 void restart_policy_resume(struct restart_policy *p, uint64_t n_counted, uint64_t now_ms);
 
 /* Would this failure be followed by a restart? */
@@ -66,7 +66,7 @@ uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct res
  * does, and no wait grows by it. */
 void restart_policy_spend(struct restart_policy *p, const struct restart_failure *f);
 
-/* Count a restart. returns what restart_policy_wait_ms() said */
+/* Count a restart. returns what restart_policy_wait_ms() returned */
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);
 
 /* Note a failure of a node's rank.

@@ -53,8 +53,8 @@ static bool under_min(const struct roster *r, const struct roster_event *e)
     return !makes_min(r, e);
 }
 
-/* Who has come was known to a roster before this one, so members of a generation may follow. When
- * none has come in so long, none of their ranks runs any more. */
+/* A roster before this one knew the nodes that have joined, so members of a generation may follow.
+ * When none has joined in this time, none of their ranks runs any more. */
 static bool expects_members(const struct roster *r, const struct roster_event *e)
 {
     return makes_min(r, e) && e->now_ms < r->hold_until_ms;
@@ -105,7 +105,7 @@ static bool may_wait(const struct roster *r, const struct roster_event *e)
     return r->terms.min_nodes < r->terms.max_nodes || r->terms.max_restarts > 0;
 }
 
-/* Without this node too few are left, and nobody is waited for. */
+/* Without this node too few are left, and the job does not wait for others. */
 static bool leaves_too_few(const struct roster *r, const struct roster_event *e)
 {
     return r->n_here + r->n_away < r->terms.min_nodes && !may_wait(r, e);
@@ -144,8 +144,8 @@ static bool believed_for_good(const struct roster *r, const struct roster_event 
            (r->cause.consequence ? roster_n_busy(r) : r->n_part[PART_TOLD]) == 0;
 }
 
-/* What the budget is asked about. A node that follows --restart-after-progress says itself whether
- * there was some. */
+/* The failure for which the budget is asked. A node that follows --restart-after-progress reports
+ * itself whether there was progress. */
 static struct restart_failure failure_of(const struct roster *r, const struct roster_event *e)
 {
     return (struct restart_failure){.exit_code = e->message->failed.exit_code,
@@ -166,9 +166,9 @@ static bool alone_for_good(const struct roster *r, const struct roster_event *e)
     return roster_n_busy(r) == 1 && !e->message->failed.consequence && is_for_good(r, e);
 }
 
-/* A failure that is a consequence is the cause only while nothing better is known. Of the others
- * the first one is it, which only the node that told it may correct, and only while it can matter.
- */
+/* A failure that is a consequence is the cause only while no better one is known. Among the others
+ * the first is the cause. Only the node that reported it may correct it, and only while it can
+ * matter. */
 static bool is_better(const struct roster *r, const struct roster_event *e)
 {
     const struct roster_cause *c = &r->cause;
@@ -185,7 +185,8 @@ static bool is_better_for_good(const struct roster *r, const struct roster_event
            r->n_part[PART_TOLD] == 0;
 }
 
-/* Of the node's own ranks, for certain, and the job may go on: without the roster it cannot. */
+/* The failure is certainly of the node's own ranks, and the job may continue: without the roster it
+ * cannot. */
 static bool is_for_its_node(const struct roster *r, const struct roster_event *e)
 {
     const struct roster_cause *c = &r->cause;
@@ -228,7 +229,7 @@ __attribute__((format(printf, 2, 3))) static void explain_change(struct roster *
     va_end(args);
 }
 
-/* The text is what explain_change() said. */
+/* The text is that of explain_change(). */
 static void set_verdict(struct roster *r, enum message_outcome outcome, int exit_code, int32_t rank,
                         const char *node)
 {
@@ -248,7 +249,7 @@ static void explain_loss(struct roster *r, const struct roster_event *e)
                    e->text);
 }
 
-/* At the end of a generation what began its end was said before. */
+/* At the end of a generation the reason for that end was reported before. */
 static void blame_loss(struct roster *r, const struct roster_event *e)
 {
     if (e->who != NULL)
@@ -347,7 +348,7 @@ static void let_wait(struct roster *r, const struct roster_event *e)
     r->join_waits = true;
 }
 
-/* Who comes next asks again. */
+/* The next node that joins asks again. */
 static void stop_asking(struct roster *r, const struct roster_event *e)
 {
     (void)e;
@@ -361,7 +362,7 @@ static void note_loss(struct roster *r, const struct roster_event *e)
     set_cause(r, e->type == ROSTER_EV_LEAVE ? MESSAGE_WHY_LEAVE : MESSAGE_WHY_LOST);
 }
 
-/* Somebody wants it so: no failure, and no budget is asked. */
+/* A requested restart: no failure, and the budget is not asked. */
 static void note_restart(struct roster *r, const struct roster_event *e)
 {
     explain_change(r, "restart requested on %s", e->who->name);
@@ -385,8 +386,8 @@ static void tell_cause(struct roster *r, bool all)
     }
 }
 
-/* Whose ranks were gone before it could answer the STOP was the cause of what looked like another
- * one's failure. What was said of that one is told again. */
+/* A node whose ranks were gone before it could answer the STOP was the cause of what looked like a
+ * failure of another node. The report about that one is sent again. */
 static bool was_the_cause(const struct roster *r, const struct roster_event *e)
 {
     return r->cause.why == MESSAGE_WHY_FAILURE && !r->cause.charged && e->unheard;
@@ -408,8 +409,8 @@ static void note_late_stop(struct roster *r, const struct roster_event *e)
     tell_cause(r, true);
 }
 
-/* Also what will be the verdict if no restart follows. Who says so need not be doubted: it
- * halts. */
+/* This also becomes the verdict if no restart follows. A node that reports its own failure is
+ * believed: it halts. */
 static void note_failure(struct roster *r, const struct roster_event *e)
 {
     const struct message_failed *f = &e->message->failed;
@@ -424,14 +425,14 @@ static void note_failure(struct roster *r, const struct roster_event *e)
     set_verdict(r, MESSAGE_RANK_FAILED, f->exit_code, (int32_t)f->rank, e->who->name);
 }
 
-/* Nobody else could have been the cause, or has said so. */
+/* No other node could have been the cause, or has reported that it was. */
 static void blame_alone(struct roster *r, const struct roster_event *e)
 {
     note_failure(r, e);
     blame_rank(r, e);
 }
 
-/* Whoever was told of a consequence hears what it was the consequence of. */
+/* Each node that was informed of a consequence is informed of its cause. */
 static void correct_failure(struct roster *r, const struct roster_event *e)
 {
     bool was_consequence = r->cause.consequence;
@@ -537,7 +538,7 @@ static void begin_gathering(struct roster *r, const struct roster_event *e)
     r->deadline_ms = r->gather_deadline_ms;
 }
 
-/* Until all are here, but not before members that are expected could have come. */
+/* Until all have joined, but not before members that are expected could have joined. */
 static void hold_window(struct roster *r, const struct roster_event *e)
 {
     if (makes_max(r, e) || r->deadline_ms < r->hold_until_ms)
@@ -565,8 +566,8 @@ static void adopt(struct roster *r, const struct roster_event *e)
     roster_adopt(r, &e->message->hello.was, e->now_ms);
 }
 
-/* From here on no member of another roster's generation can come back to it: nodes that are all
- * here wait for none. */
+/* From here on no member of another roster's generation can return to it: when all nodes have
+ * joined, they wait for no other. */
 static void end_hold(struct roster *r, const struct roster_event *e)
 {
     if (r->hold_until_ms > e->now_ms)
@@ -597,7 +598,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     add_exclusion(r);
 }
 
-/* Those that were never told have nothing to stop. */
+/* Members that never got a place have nothing to stop. */
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     end_hold(r, e);
@@ -709,7 +710,7 @@ static const struct row rows[] = {
 /* Pairs that cannot happen, or that mean nothing when they do. */
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {ROSTER_##in, ROSTER_EV_##on}
-    /* there is no generation of which these could tell */
+    /* there is no generation that these could be about */
     IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
     IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
     IGNORE(GATHERING, RESTART),
@@ -724,7 +725,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(RUNNING, STOPPING),
     /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
     IGNORE(STOPPING, TIME),
-    /* the generation ends already, and what comes behind it begins again */
+    /* the generation is already ending, and what follows it begins again */
     IGNORE(STOPPING, CONFIRMED),
     IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
     IGNORE(STOPPING, RESTART),

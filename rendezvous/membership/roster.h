@@ -1,4 +1,5 @@
-/* roster.h - who takes part in the job, in which generation, with which ranks. It alone decides.
+/* roster.h - which nodes take part in the job, in which generation, with which ranks. Only the
+ * roster decides this.
  *
  * Pure. The caller feeds what happens in, each with the time, and carries out the actions that come
  * back; it feeds TIME at roster_deadline_ms(). One roster is one job, of any number of nodes. Two
@@ -10,16 +11,16 @@
  * Words:
  *   link         one connection of a node. The caller numbers them, and never uses a number twice
  *   stay         of a node, from its first HELLO until it leaves or is lost. A new link with the
- *                same instance id goes on with it
+ *                same instance id continues it
  *   here         it has a link and is not leaving: it counts for the next generation
  *   away         its link ended less than return_ms ago
- *   lost         it did not come back, or nothing was heard of it for longer than its lease
+ *   lost         it did not come back, or sent nothing for longer than its lease
  *   member       a node of the current generation; `untold` until it was sent its place
  *   spare        here, but all places are taken
- *   leader       the member with rank 0: it opens the store before the others are told
- *   absent       a member of a generation that another roster has made, not heard here yet
+ *   leader       the member with rank 0: it opens the store before the others get their places
+ *   absent       a member of a generation that another roster has made, no message from it here yet
  *                (roster_resume(), or adopted: struct roster_input.max_absent)
- *   excluded     it takes no part any more, nor does who comes by its name: its ranks failed too
+ *   excluded     it takes no part any more, nor does a node of the same name: its ranks failed too
  *                often */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
@@ -73,11 +74,11 @@ enum roster_event_type { /* of the table; what the caller feeds is an enum roste
 enum roster_input_type {
     ROSTER_MESSAGE, /* `message` came on `link`; the first one is a HELLO, the only one that makes
                        a link known. What comes on an unknown link is ignored */
-    ROSTER_GONE,    /* `link` has ended, whoever closed it */
+    ROSTER_GONE,    /* `link` has ended, whichever side closed it */
     ROSTER_TIME,   /* roster_deadline_ms() has come; earlier is harmless. Feed all that was received
                        before: a caller that slept must not call its nodes silent */
-    ROSTER_ASLEEP, /* the caller knows that it slept or has only now taken over: what was not heard
-                       says nothing, each node has a whole lease again */
+    ROSTER_ASLEEP, /* the caller knows that it slept or has only now taken over: silence until now
+                      means nothing, each node gets a whole lease again */
     ROSTER_END,    /* end the job with `message`'s verdict, an END that came from elsewhere */
     ROSTER_CONFIRMED, /* `generation` may begin, where limits.confirm_ms is set */
     ROSTER_HURRY,     /* a pause before a restart is over */
@@ -90,8 +91,8 @@ struct roster_input {
     enum roster_input_type type;
     uint64_t now_ms; /* monotonic; never less than before */
     uint64_t link;   /* MESSAGE, GONE; not 0 */
-    bool local;      /* HELLO: the node is in this process: it is never silent, and when it goes
-                        away for good, the job cannot go on (the roster goes with it) */
+    bool local;      /* HELLO: the node is in this process: it is never silent, and when it leaves
+                        for good, the job cannot continue (the roster ends with it) */
     const struct message *message; /* MESSAGE, END; borrowed for the call */
     uint32_t generation;           /* CONFIRMED */
     uint32_t max_absent; /* HELLO of a member of a generation that a roster before this one made,
@@ -102,7 +103,7 @@ struct roster_input {
 enum roster_action_type {
     ROSTER_SEND,    /* `message` on `link` */
     ROSTER_CLOSE,   /* `link`, when what was sent on it is out; feed no GONE for it, or do */
-    ROSTER_CHANGED, /* the state: `from` is before; roster_change() tells the rest */
+    ROSTER_CHANGED, /* the state: `from` is the previous one; roster_change() returns the rest */
 };
 
 struct roster_action {
@@ -126,20 +127,21 @@ struct roster_limits {
     uint64_t ready_ms; /* the leader opens the store within; 0: ROSTER_READY_MS */
     uint64_t
         slack_ms; /* a node stops its ranks within its own stop_ms and this; 0: ROSTER_SLACK_MS */
-    uint64_t confirm_ms; /* a generation is told nobody before ROSTER_CONFIRMED, which has so long,
-                            or the job ends; 0: nobody has to be asked */
+    uint64_t confirm_ms; /* a generation is not announced to any node before ROSTER_CONFIRMED, which
+                            must come within this time, or the job ends; 0: no confirmation is
+                            needed */
     uint64_t absent_ms;  /* roster_resume(): the members come within; 0: as a silent one */
 };
 
-enum { ROSTER_PAST_EXCLUDED = 8 }; /* of more, the last ones are passed on */
+enum { ROSTER_PAST_EXCLUDED = 8 }; /* if there are more, the last ones are passed on */
 
 struct roster_past_excluded {
     char name[MESSAGE_NAME_BYTES];
     uint8_t exit_code; /* of its last failure */
 };
 
-/* What a roster has to know of the one whose place it takes. The rest the nodes tell; but not who
- * is excluded, since that one is gone. */
+/* What a roster has to know of the one that it replaces. The nodes report the rest, except which
+ * nodes are excluded, because those are gone. */
 struct roster_past {
     uint32_t generation; /* the newest that was confirmed */
     uint32_t n_nodes;    /* in it, 1 or more */
@@ -153,38 +155,38 @@ struct roster_past {
 #define ROSTER_READY_MS 10000
 #define ROSTER_SLACK_MS 5000
 
-/* In doubt a link that ended may be that of a node which has gone over to another roster; by then
- * whoever can tell has told us, or cannot be asked. */
+/* In doubt, a link that ended may belong to a node that has switched to another roster. After this
+ * time each node that knows has reported it, or cannot be asked. */
 #define ROSTER_DOUBT_RETURN_MS 2000
 
-/* A job that nobody has joined yet.
+/* A job that no node has joined yet.
  *
  * limits       copied
  * terms        the job's; copied. For a daemon: those of the first HELLO
- * expected     names of the nodes that are to come, in the order of their ranks (a host file);
+ * expected     names of the nodes that are expected, in the order of their ranks (a host file);
  *              copied. NULL: unknown
- * now_ms       the time for nodes to come begins
- * ret_roster   owned by the caller, who calls roster_destroy()
+ * now_ms       the time for nodes to join begins
+ * ret_roster   owned by the caller, which calls roster_destroy()
  * returns      0
- *              -EINVAL   limits or terms contradict each other; err says which
+ *              -EINVAL   limits or terms conflict; err has the reason
  *              -ENOMEM */
 int roster_create(const struct roster_limits *limits, const struct message_terms *terms,
                   const char *const *expected, size_t n_expected, uint64_t now_ms,
                   struct roster **ret_roster, struct co_error *err);
 void roster_destroy(struct roster *r); /* NULL is fine */
 
-/* A new one, of whom nothing was asked yet, goes on where another one ended: its generation runs,
- * and its members are absent until they say HELLO with their places in it. Of restarts it is known
- * how many there were, not when: with a window all are as young as possible.
+/* A new roster, on which no other function was called yet, continues where another one ended: its
+ * generation runs, and its members are absent until they send HELLO with their places in it. The
+ * number of restarts is known, but not their times: with a window all count as just made.
  *
  * returns   0
- *           -EINVAL   such a generation cannot be
+ *           -EINVAL   such a generation is not possible
  *           -ENOMEM */
 int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now_ms,
                   struct co_error *err);
 
-/* Feed one input. Never fails: a node for which there is no memory is refused, and that reserves
- * what all later steps with it may need.
+/* Feed one input. Never fails: if memory for a node runs out, the node is refused; admission
+ * reserves what all later steps with it may need.
  *
  * ret       the actions, lent until the next step */
 void roster_step(struct roster *r, const struct roster_input *in, struct roster_actions *ret);
@@ -194,7 +196,8 @@ uint64_t roster_deadline_ms(const struct roster *r); /* CO_NEVER_MS: feed no TIM
 enum roster_state roster_get_state(const struct roster *r);
 uint32_t
 roster_generation(const struct roster *r);       /* the newest; MESSAGE_NO_GENERATION: none yet */
-uint32_t roster_n_nodes(const struct roster *r); /* known: 0 in CLOSED means all have been told */
+uint32_t roster_n_nodes(const struct roster *r); /* known: 0 in CLOSED means that all have received
+                                                    the verdict */
 uint32_t roster_n_restarts(const struct roster *r); /* that the budget was charged with */
 
 /* What another roster would have to know to take the place of this one; `gone` is -1. Of no
@@ -233,9 +236,9 @@ struct roster_node_view {
     bool has_saved; /* a member whose ranks have all saved their state in this generation */
 };
 
-/* Nodes stand in slots, 0 .. roster_n_slots() - 1, some of which are free.
+/* Nodes have slots, 0 .. roster_n_slots() - 1, some of which are free.
  *
- * returns   whether somebody is there; else *ret is not written */
+ * returns   whether a node has the slot; else *ret is not written */
 uint32_t roster_n_slots(const struct roster *r);
 bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret);
 

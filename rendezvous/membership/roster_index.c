@@ -54,7 +54,7 @@ int roster_index_reserve(struct roster_index *x, size_t n)
     return 0;
 }
 
-/* Close the gap: whatever stands behind it and would not be found across it moves into it. */
+/* Close the gap: each entry after it that a search would not find across the gap moves into it. */
 static void close_gap(struct roster_index *x, size_t gap)
 {
     for (size_t i = next_cell(x, gap); x->cells[i].slot != ROSTER_NO_SLOT; i = next_cell(x, i)) {

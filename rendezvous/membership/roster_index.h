@@ -20,7 +20,7 @@ struct roster_index { /* zeroed: empty */
 
 void roster_index_fini(struct roster_index *x);
 
-/* Make room, so that no add fails until so many are in it. returns 0 or -ENOMEM */
+/* Reserve memory, so that no add fails until so many are in it. returns 0 or -ENOMEM */
 int roster_index_reserve(struct roster_index *x, size_t n);
 void roster_index_add(struct roster_index *x, uint64_t hash, uint32_t slot);
 void roster_index_remove(struct roster_index *x, uint64_t hash, uint32_t slot); /* must be in it */

@@ -2,9 +2,10 @@
  *
  * Read roster_step() first. An input changes facts about nodes (roster_nodes.c); feed() then gives
  * the table of roster.c an event. settle() comes last in each step: it feeds what follows from the
- * facts, for example CLEAR when no node has ranks of a stopping generation any more. Time loses
- * nodes that are silent or absent and condemns those that are too slow. What the roster wants to
- * say is collected as actions and lent to the caller until the next step.
+ * facts, for example CLEAR when no node has ranks of a stopping generation any more. As time
+ * passes, silent or absent nodes are declared lost, and leases of nodes that are too slow are not
+ * renewed. The messages of the roster are collected as actions and lent to the caller until the
+ * next step.
  *
  * Invariant: a message of a node counts only if it is of the current generation and comes on the
  * node's current link; anything else is late and has no effect. */
@@ -42,7 +43,7 @@ static void lose_node(struct roster *r, uint32_t slot, uint64_t now_ms, const ch
     roster_apply(r, &e);
 }
 
-/* Its link may be there, but it is given up: it hears so, should it still be able to. */
+/* Its link may still exist, but the node is declared lost: it receives that, if it still can. */
 static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
 {
     if (r->nodes[slot].link == 0)
@@ -51,9 +52,9 @@ static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
     roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
 }
 
-/* It does not do what it was told, and says that it is alive: no lease is renewed from now on. When
- * the last one is over, it is lost like any silent one; its ranks cannot run any more then. One in
- * this process has no lease. */
+/* It does not do what it was ordered to do, and still sends heartbeats: from now on no lease is
+ * renewed. When the last one is over, it is lost like any silent node; its ranks cannot run any
+ * more then. A node in this process has no lease. */
 static void condemn_node(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
 {
     tell_given_up(r, slot, why);
@@ -139,7 +140,7 @@ static void take_time(struct roster *r, uint64_t now_ms)
                             .type = ROSTER_EV_TIME, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
 }
 
-/* One who waits asks for all: the others are let in with it. */
+/* One waiting node asks for all: the others are admitted with it. */
 static void let_in_who_waits(struct roster *r, uint64_t now_ms)
 {
     r->join_waits = false;
@@ -154,7 +155,7 @@ static void let_in_who_waits(struct roster *r, uint64_t now_ms)
         }
 }
 
-/* Whatever has just happened may have been what a stop, or somebody who came, waited for. */
+/* The input may have been what a stop, or a node that joined, waited for. */
 static void settle(struct roster *r, uint64_t now_ms)
 {
     static const enum roster_event_type both[] = {ROSTER_EV_FOUND, ROSTER_EV_CLEAR};
@@ -194,7 +195,8 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
                       uint64_t now_ms)
 {
     r->note[0] = '\0';
-    roster_tell_close(r, r->nodes[slot].link); /* which is dead, though nobody told us */
+    roster_tell_close(r, r->nodes[slot].link); /* this link is dead, although its end was not
+                                                  reported */
     roster_attach(r, slot, link, now_ms);
     roster_tell_welcome(r, slot, &m->hello, true, false);
     roster_tell_again(r, slot);
@@ -202,7 +204,7 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
         feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
-/* returns whether nothing speaks against it; else r->note says what does */
+/* returns whether no reason is against it; else r->note has the reason */
 static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t now_ms,
                        enum message_refusal *ret_why, bool *ret_again)
 {
@@ -254,7 +256,7 @@ static void note_founder(struct roster *r, const struct message_hello *h)
     roster_note_terms(r, &h->terms);
 }
 
-/* A member that another roster knew: it goes on as if its link had been away.
+/* A member that another roster knew: it continues as if its link had been away.
  * returns   whether it is one */
 static bool come_over(struct roster *r, uint64_t link, bool local, const struct message *m,
                       uint64_t now_ms)
@@ -300,7 +302,8 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
-/* A condemned one that says that nothing runs there any more has not to be waited for. */
+/* A node whose lease is not renewed any more, and that reports that no rank runs there, need not be
+ * waited for. */
 static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_input *in)
 {
     if (slot == ROSTER_NO_SLOT || !r->nodes[slot].condemned)
@@ -310,7 +313,7 @@ static uint32_t forgive(struct roster *r, uint32_t slot, const struct roster_inp
     return ROSTER_NO_SLOT;
 }
 
-/* The roster before this one is gone, and its generation is not: it goes on, if it can. */
+/* The previous roster is gone, and its generation is not: the generation continues, if it can. */
 static void adopt(struct roster *r, const struct roster_input *in)
 {
     const struct message_hello *h = &in->message->hello;
@@ -360,7 +363,7 @@ static void hear_ready(struct roster *r, uint32_t slot, const struct message *m,
     feed(r, slot, ROSTER_EV_READY, now_ms, m);
 }
 
-/* Of its generation, from a node whose ranks may run. Each can come twice. */
+/* A message about its generation, from a node whose ranks may run. Each can arrive twice. */
 static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
 {
     const struct roster_node *n = &r->nodes[slot];
@@ -389,8 +392,8 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     }
 }
 
-/* How many ranks it has for the next generation may be corrected, as long as there is none: of
- * the parked ones one may die. */
+/* The number of ranks for the next generation may be corrected until there is one: a parked rank
+ * may exit. */
 static void note_ranks(struct roster *r, uint32_t slot, const struct message *m)
 {
     if (m->type == MESSAGE_STOPPED && m->generation == r->generation)
@@ -430,7 +433,8 @@ static void message_take(struct roster *r, const struct roster_input *in)
     }
 }
 
-/* Nobody waits for a node that said that it goes, nor for anybody when all is over. */
+/* The roster does not wait for a node that announced its leave, nor for any node when the job is
+ * over. */
 static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
 {
     uint32_t slot = roster_by_link(r, link);

@@ -1,6 +1,7 @@
-/* roster_nodes.c - who is known to the roster: slots, ways to find them, lists by time, counts.
+/* roster_nodes.c - the nodes that the roster knows: slots, ways to find them, lists by time,
+ * counts.
  *
- * The only file that writes what the counts of struct roster are made of. */
+ * Only this file writes the fields that the counts of struct roster are made of. */
 #include "roster_priv.h"
 
 #include <errno.h>

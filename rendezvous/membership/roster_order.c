@@ -28,7 +28,7 @@ static size_t n_digits(const char *s)
     return n;
 }
 
-/* Compare the numbers that both begin with, of any length, and move behind them. */
+/* Compare the numbers that both begin with, of any length, and move to the end of the numbers. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = n_digits(*a), len_b = n_digits(*b);
@@ -64,12 +64,12 @@ int roster_order_compare(const char *a, const char *b)
     }
     if (*p != *q)
         return BY((unsigned char)*p, (unsigned char)*q);
-    return strcmp(a, b); /* node07 and node7 differ, too */
+    return strcmp(a, b); /* node07 and node7 also differ */
 }
 
 /* --- Orders of entries --- */
 
-/* Those without a number go behind those with one. */
+/* Those without a number come after those with one. */
 static int by_number(int32_t a, int32_t b)
 {
     if ((a < 0) != (b < 0))
@@ -127,7 +127,7 @@ static int by_index(const void *x, const void *y)
     return BY(a->index, b->index);
 }
 
-/* Keep the seats behind the first survivor that have none. returns how many */
+/* Keep the seats after the first survivor that are empty. returns how many */
 static size_t find_holes(const struct roster_order_entry *survivors, size_t n,
                          struct roster_order_seat *seats, size_t n_seats)
 {
@@ -154,7 +154,8 @@ static size_t first_with_key(const struct roster_order_seat *holes, size_t n, ui
     return low;
 }
 
-/* Who had the place before gets it. The first hole of a key counts how many with it are taken. */
+/* A returning node gets its previous place. The first hole of a key counts how many with it are
+ * taken. */
 static void seat_returners(struct roster_order_entry *newcomers, size_t n,
                            struct roster_order_seat *holes, size_t n_holes)
 {

@@ -1,4 +1,4 @@
-/* roster_order.h - who takes part in the next generation, and in which order of ranks. Pure.
+/* roster_order.h - which nodes take part in the next generation, and in which order of ranks. Pure.
  *
  * The rules are in docs/design/membership.md, "Order of ranks". */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_ORDER_H
@@ -23,8 +23,8 @@ struct roster_order_entry {
     bool keeps_rank_0;
 };
 
-/* What a node is recognised by when it comes back as another stay: its node rank, or without one
- * its name. */
+/* The key that identifies a node when it returns with another session: its node rank, or without
+ * one its name. */
 uint64_t roster_order_key(int32_t node_rank, const char *name);
 
 /* Order as people read numbers: node7 before node66. returns <0, 0, >0; 0 only for equal texts */
@@ -32,7 +32,7 @@ int roster_order_compare(const char *a, const char *b);
 
 /* A place in the last generation. */
 struct roster_order_seat {
-    uint64_t key; /* of who had it */
+    uint64_t key; /* of the node that had it */
     int32_t index;
     uint32_t n_taken; /* 0; for roster_order_make() */
 };
@@ -40,8 +40,8 @@ struct roster_order_seat {
 /* Choose and order.
  *
  * entries   n of them; the first ones take part, and are in the order of their ranks afterwards.
- *           `seat` is spoilt
- * seats     the places of the last generation in order; none: there was none. Spoilt
+ *           `seat` is overwritten
+ * seats     the places of the last generation in order; none: no generation so far. Overwritten
  * max       no more take part
  * returns   how many do: n or max
  *

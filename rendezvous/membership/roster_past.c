@@ -24,7 +24,7 @@ static int check_past(const struct roster *r, const struct roster_past *p, struc
     return 0;
 }
 
-/* Who has left for good is not waited for. */
+/* The roster does not wait for a node that has left for good. */
 static uint64_t awaited_since_ms(const struct roster *r, uint64_t now_ms, bool is_gone)
 {
     if (!is_gone)
@@ -32,7 +32,7 @@ static uint64_t awaited_since_ms(const struct roster *r, uint64_t now_ms, bool i
     return now_ms > r->limits.absent_ms ? now_ms - r->limits.absent_ms : 0;
 }
 
-/* Its list is in the order of time: who is gone comes first. */
+/* The list is in the order of time: nodes that are gone come first. */
 static void admit_absents(struct roster *r, const struct roster_past *p, uint64_t now_ms)
 {
     for (int wants_gone = 1; wants_gone >= 0; wants_gone--)
@@ -53,7 +53,7 @@ static void exclude_again(struct roster *r, const struct roster_past *p)
         r->excluded[r->n_excluded++ % ROSTER_MAX_EXCLUDED] = p->excluded[i];
 }
 
-/* There is room for its nodes. */
+/* Memory for its nodes is reserved. */
 static void take_up(struct roster *r, const struct roster_past *p, uint64_t now_ms)
 {
     admit_absents(r, p, now_ms);
@@ -121,7 +121,7 @@ static struct roster_past past_of(const struct message_was *was)
                                 .gone = -1};
 }
 
-/* A leader that has not opened the store has told nobody where it is: nothing runs elsewhere, and
+/* A leader that has not opened the store has not published its address: nothing runs elsewhere, and
  * it is simpler to begin the next generation. */
 bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent)
 {
@@ -136,7 +136,7 @@ bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint3
            roster_reserve_slots(r, r->n_slots + past.n_nodes) == 0;
 }
 
-/* Who is here already has come new, and waits as one who comes later. */
+/* A node that is already linked has joined as a new one, and waits like one that joins later. */
 void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms)
 {
     const struct roster_past past = past_of(was);
@@ -158,7 +158,7 @@ static uint32_t find_absent(const struct roster *r, const struct message_was *wa
     return slot;
 }
 
-/* Whoever has been told knows where the store is. */
+/* Each node that has received its place knows where the store is. */
 static void learn_store(struct roster *r, const struct message_place *place, bool leads,
                         uint64_t now_ms)
 {
@@ -215,8 +215,8 @@ static bool hears_all(const struct roster *r, uint64_t now_ms)
             now_ms - r->nodes[oldest].since_ms <= r->limits.heartbeat_ms * 3 / 2);
 }
 
-/* The other one waits until our leases are over, but it does not wait for ever. Who runs nothing
- * needs a lease to stay, and nobody has to wait for it. */
+/* The other roster waits until our leases are over, but it does not wait forever. A node that runs
+ * nothing needs a lease to stay, and no roster has to wait for it. */
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms)
 {
     enum roster_part part = r->nodes[slot].part;

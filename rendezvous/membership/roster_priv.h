@@ -4,7 +4,7 @@
  *   roster_past.c    taking another roster's place
  *   roster_tell.c    messages to nodes, and answers to the caller
  *   roster_nodes.c   the nodes that are known
- * A simulator that compares whole states may look, too. */
+ * A simulator that compares whole states may also use it. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
 #define DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
 
@@ -18,7 +18,7 @@ enum roster_part {
     PART_NONE,    /* it does not take part */
     PART_UNTOLD,  /* it has a place, and waits for the leader's READY */
     PART_TOLD,    /* it knows its place: its ranks may run */
-    PART_HALTING, /* it knows that they are to stop, or said so itself */
+    PART_HALTING, /* it knows that its ranks are to stop, or reported it itself */
     PART_STOPPED, /* nothing of the generation runs there */
     PART_N
 };
@@ -50,7 +50,7 @@ struct roster_node {
     uint64_t arrival;
 
     uint64_t link;     /* 0: away */
-    uint64_t since_ms; /* last heard of; away: since when */
+    uint64_t since_ms; /* when the last message arrived; away: since when */
     enum roster_list_name in;
     uint32_t prev, next;
     bool leaves;
@@ -69,10 +69,11 @@ enum { ROSTER_MAX_EXCLUDED = 64 }; /* names that are kept: the last ones */
 /* What ended the generation, or is about to. */
 struct roster_cause {
     enum message_why why;
-    uint32_t node;                  /* FAILURE: the slot that told it; ROSTER_NO_SLOT: it is gone */
+    uint32_t node;                  /* FAILURE: the slot that reported it; ROSTER_NO_SLOT: it is
+                                       gone */
     bool for_good;                  /* FAILURE: no restart follows it */
     bool charged;                   /* FAILURE: the budget was */
-    bool consequence;               /* FAILURE: of one that was not heard of yet */
+    bool consequence;               /* FAILURE: the consequence of one that was not reported yet */
     bool struck;                    /* FAILURE: it was counted as its node's */
     bool recovers;                  /* FAILURE: other ranks live on meanwhile */
     struct restart_failure failure; /* FAILURE */
@@ -99,13 +100,13 @@ struct roster {
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
     uint32_t n_done, n_yielded;              /* members */
-    struct roster_past_excluded *excluded;   /* owned; a ring; NULL: nobody can be */
+    struct roster_past_excluded *excluded;   /* owned; a ring; NULL: no node can be excluded */
     uint32_t n_excluded;                     /* ever */
     char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
     char founder[MESSAGE_NAME_BYTES];        /* whose terms hold */
     char keeper[MESSAGE_NAME_BYTES];         /* that keeps rank 0; empty: none is known */
 
-    /* who is expected */
+    /* names of the expected nodes */
     char **expected; /* owned */
     uint32_t n_expected;
     uint32_t *came; /* owned; by place: so many of that name are known */
@@ -119,7 +120,7 @@ struct roster {
     bool ready;                /* its store is open */
     bool pending;              /* the members were asked to save ... */
     uint64_t pending_since_ms; /* ... then */
-    bool is_ending;            /* a member's ranks have all ended well */
+    bool is_ending;            /* all ranks of a member have exited with 0 */
     char host[MESSAGE_HOST_BYTES];
     uint16_t port;
     bool agent_store;
@@ -132,7 +133,7 @@ struct roster {
     /* another roster may have taken our place, or ours is the other one's */
     bool doubts;
     bool lost_in_doubt; /* a member */
-    bool join_waits;    /* somebody came who could not be let in then */
+    bool join_waits;    /* a node joined that could not be admitted then */
     bool has_adopted;   /* the generation, from its members */
     uint32_t n_absent;
     uint64_t hold_until_ms;   /* members of another roster's generation may come until then; 0 */
@@ -153,11 +154,11 @@ struct roster {
     /* what is lent to the caller */
     struct roster_action *actions; /* owned */
     size_t n_actions, cap_actions;
-    struct roster_action unsent; /* what is told nobody */
+    struct roster_action unsent; /* an action that is not sent to any node */
     char change[MESSAGE_TEXT_BYTES];
-    char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members are told */
+    char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members receive it */
     char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
-    char farewell[MESSAGE_TEXT_BYTES];  /* to who is excluded */
+    char farewell[MESSAGE_TEXT_BYTES];  /* to an excluded node */
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;
@@ -171,7 +172,7 @@ struct roster_event {
     enum roster_event_type type;
     uint64_t now_ms;
     uint32_t slot;                 /* ROSTER_NO_SLOT: LOST, CLEAR, TIME, END from elsewhere */
-    const struct roster_node *who; /* NULL where nobody is meant; LOST: as it was known */
+    const struct roster_node *who; /* NULL if no node is meant; LOST: as it was known */
     bool led;                      /* LOST, LEAVE: it is, or was, the leader */
     bool unheard;                  /* its ranks may run, and it has not answered a STOP */
     const char *text;              /* LOST, LEAVE: why */
@@ -204,7 +205,7 @@ uint32_t roster_by_link(const struct roster *r, uint64_t link); /* ROSTER_NO_SLO
 uint32_t roster_by_instance(const struct roster *r, const uint8_t *instance);
 uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank);
 
-/* Take in who said this HELLO, and reserve all memory that later steps may need for it.
+/* Admit the node that sent this HELLO, and reserve all memory that later steps may need for it.
  *
  * ret_slot   without a link yet
  * returns    0 or -ENOMEM */
@@ -212,7 +213,8 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                  uint32_t *ret_slot);
 void roster_attach(struct roster *r, uint32_t slot, uint64_t link, uint64_t now_ms);
 void roster_detach(struct roster *r, uint32_t slot, uint64_t now_ms); /* it is away */
-void roster_cut(struct roster *r, uint32_t slot); /* no link any more, and nothing is heard of it */
+void roster_cut(struct roster *r, uint32_t slot); /* no link any more, and no message arrives from
+                                                     it */
 void roster_hear(struct roster *r, uint32_t slot, uint64_t now_ms);
 void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and absence begins now */
 void roster_set_leaving(struct roster *r, uint32_t slot);
@@ -230,18 +232,18 @@ const struct roster_past_excluded *roster_find_excluded(const struct roster *r, 
 
 /* --- roster_past.c --- */
 
-/* Take in a node that nobody knows, if it is one of the absent.
+/* Admit a node that this roster does not know, if it is one of the absent.
  *
  * ret_slot   as roster_admit(): it takes part, and has no link yet
  * returns    0; -ENOENT: it is not; -ENOMEM */
 int roster_embody(struct roster *r, const struct message_hello *hello, bool local, uint64_t now_ms,
                   uint32_t *ret_slot);
 
-/* A node took part in a generation of another roster: no generation here has the number of that or
- * of an older one, and restarts are counted on from there. */
+/* A node took part in a generation of another roster: no generation here gets the number of that
+ * one or of an older one, and restarts are counted on from there. */
 void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms);
 
-/* May the generation that this HELLO tells of be adopted? Room for its nodes is made. */
+/* May the generation that this HELLO describes be adopted? Reserves memory for its nodes. */
 bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent);
 void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms);
 
@@ -250,16 +252,18 @@ bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);
 
 /* --- roster_nodes.c, for roster_past.c --- */
 
-/* For one more in this step. Room for all is made as nodes come, so that this finds it. */
+/* For one more action in this step. Memory for all is reserved as nodes join, so that this finds
+ * it. */
 int roster_reserve_action(struct roster *r);            /* 0, -ENOMEM */
 int roster_reserve_slots(struct roster *r, uint32_t n); /* of a new roster; 0, -ENOMEM */
 
-/* Take in a member of which only the seat is known. There must be room for it. */
+/* Admit a member of which only the seat is known. Memory for it must be reserved. */
 uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms);
 
 /* --- roster_nodes.c, places --- */
 
-/* Give places to those who are here: fills seats, ranks, the leader, what the generation is. */
+/* Give places to the nodes that are linked: fills seats, ranks, the leader, and the description of
+ * the generation. */
 void roster_give_places(struct roster *r);
 void roster_clear_places(struct roster *r); /* the generation is over */
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROGRESS_FRESH_MS = 100 }; /* names are looked for once in so long, not for each who asks */
+/* Names are searched once in this time, not for each node that asks. */
+enum { PROGRESS_FRESH_MS = 100 };
 
 static struct roster_action *add_action(struct roster *r, enum roster_action_type type,
                                         uint64_t link)
@@ -172,7 +173,7 @@ static void add_name(struct roster *r, const char *name)
     p->n_names++;
 }
 
-/* Those of the host file that are not known; without one, node ranks that nobody has. */
+/* Those of the host file that are not known; without one, the node ranks that no node has. */
 static void name_missing(struct roster *r)
 {
     for (uint32_t i = 0; i < r->n_expected; i++)

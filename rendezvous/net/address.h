@@ -10,7 +10,7 @@
 
 enum { ADDRESS_TEXT_BYTES = INET6_ADDRSTRLEN + 16 }; /* "[ADDR%ZONE]:PORT" and a NUL */
 
-/* A zone may follow behind '%': the name of an interface of this machine, or its number.
+/* A zone may follow after '%': the name of an interface of this machine, or its number.
  *
  * returns   0, or -EINVAL: no numeric address of IPv4 or IPv6 */
 int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret);

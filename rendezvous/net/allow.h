@@ -21,7 +21,7 @@ struct allow_net {
     unsigned n_bits;         /* that count, of 128 */
 };
 
-/* Zeroed, nobody is in it. */
+/* Zeroed, the list is empty. */
 struct allow_list {
     size_t n;
     struct allow_net nets[ALLOW_MAX];
@@ -29,13 +29,13 @@ struct allow_list {
     size_t n_hosts;
 };
 
-/* Add ADDR or ADDR/BITS, in figures. Bits of ADDR behind the first BITS are ignored.
+/* Add ADDR or ADDR/BITS, numeric. Bits of ADDR after the first BITS are ignored.
  *
  * returns   0, -EINVAL, -ENOSPC (more than ALLOW_MAX) */
 int allow_add(struct allow_list *l, const char *text, struct co_error *err);
 
-/* Let these in, too, in the place of those that were set before. There is no bound to their number:
- * looking for one costs its logarithm.
+/* Also admit these, instead of those that were set before. Their number is unlimited: a search
+ * takes logarithmic time.
  *
  * hosts     as address_as_v6() gives them; copied
  * returns   0, -ENOMEM: nothing is changed */

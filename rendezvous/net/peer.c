@@ -38,8 +38,9 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* Without a socket of these addresses the kernel offers one that listens on the port: whose that is
- * says nothing. Nor does one that has no inode: no process holds it, and its uid reads 0. */
+/* Without a socket of these addresses the kernel offers one that listens on the port: its owner
+ * means nothing. Neither does a socket without an inode: no process holds it, and its uid reads
+ * 0. */
 static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t their_port,
                        in_port_t our_port, struct peer_owner *ret)
 {
@@ -91,7 +92,7 @@ static int ask_netlink(int fd, uint32_t sequence, const struct sockaddr_storage 
     _Alignas(struct nlmsghdr) char answer[1024];
     const struct nlmsghdr *header = (const struct nlmsghdr *)answer;
     ssize_t n;
-    do { /* past what an earlier question may have left behind */
+    do { /* past the remains of an earlier question */
         n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
         if (n < 0)
             return -errno;
@@ -101,7 +102,7 @@ static int ask_netlink(int fd, uint32_t sequence, const struct sockaddr_storage 
 
 /* --- /proc/net --- */
 
-/* Addresses stand there as 32-bit words of the machine's byte order, ports as numbers. */
+/* The file has addresses as 32-bit words of the machine's byte order, ports as numbers. */
 static bool parse_end(const char *address, unsigned port, struct end *ret_end)
 {
     struct end end = {.port = htons((uint16_t)port)};
@@ -158,7 +159,7 @@ static int search_file(const char *path, const struct end *from, const struct en
     return ferror(in) ? -EIO : -ENOENT;
 }
 
-/* An IPv6 socket may speak to an IPv4 address, so that the family does not tell the file. */
+/* An IPv6 socket may be connected to an IPv4 address, so the family does not determine the file. */
 static int search_proc(const struct sockaddr_storage *ours, const struct sockaddr_storage *theirs,
                        struct peer_owner *ret)
 {
@@ -183,7 +184,7 @@ static bool overlaps(const struct end *a, const struct end *b)
     return same_end(a, b) || (a->port == b->port && (is_any(&a->address) || is_any(&b->address)));
 }
 
-/* returns whether one was found that listens; one that is connected from there is kept, too */
+/* returns whether one was found that listens; one that is connected from there is also kept */
 static bool search_bound(const char *path, const struct end *at, struct peer_owner *ret)
 {
     char text[512];
@@ -222,7 +223,8 @@ void peer_init(struct peer *p)
     struct sockaddr_storage storage = {0};
     memcpy(&storage, &nobody, sizeof nobody);
     struct peer_owner nothing;
-    /* nobody is connected from port 0 to port 0: who says so can answer questions */
+    /* no socket is connected from port 0 to port 0: a kernel that reports this can answer
+     * questions */
     if (p->netlink_fd >= 0 &&
         ask_netlink(p->netlink_fd, ++p->sequence, &storage, &storage, &nothing) == -ENOENT)
         return;

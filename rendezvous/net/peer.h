@@ -17,7 +17,7 @@ struct co_error;
 enum peer_method {
     PEER_BY_NETLINK,
     PEER_BY_PROC,
-    PEER_BY_NOTHING, /* this system tells nobody */
+    PEER_BY_NOTHING, /* this system does not report it */
 };
 
 struct peer {

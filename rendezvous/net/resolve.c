@@ -19,7 +19,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* What the thread and the loop share; whoever lets go of it last frees it. */
+/* What the thread and the loop share; the last one to release it frees it. */
 struct question {
     _Atomic int n_users;
     int done_fd; /* an eventfd: written once the answer is there */

@@ -1,8 +1,8 @@
-/* resolve.h - a host's name to addresses, without holding anybody up.
+/* resolve.h - a host's name to addresses, without blocking the caller.
  *
- * The system's resolver blocks, for half a minute where a name server does not answer, and cannot
- * be told to stop. So it works in a thread of its own, which is left alone when nobody waits for it
- * any more. A numeric address needs no thread. */
+ * The system's resolver blocks, for half a minute if a name server does not answer, and cannot be
+ * interrupted. Therefore it works in a thread of its own, which is left alone when its result is
+ * not needed any more. A numeric address needs no thread. */
 #ifndef DDP_RENDEZVOUS_NET_RESOLVE_H
 #define DDP_RENDEZVOUS_NET_RESOLVE_H
 

@@ -27,8 +27,8 @@ static int await(const struct pmi1_client *c, short events, uint64_t deadline_ms
     }
 }
 
-/* What is asked is short: a socket that has no room for it has nobody at its other end. One whose
- * other end is closed is an answer, too: no signal is to end the program that asks. */
+/* Requests are short: if a socket has no space for one, no process reads at its other end. A closed
+ * other end is also an answer: no signal is to end the program that asks. */
 static int send_line(struct pmi1_client *c, const char *line, size_t n, uint64_t deadline_ms,
                      struct co_error *err)
 {

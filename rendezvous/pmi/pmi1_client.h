@@ -22,7 +22,7 @@ struct pmi1_client {
 /* returns of all: 0; -ETIMEDOUT; -EPIPE the manager closed it; -EPROTO it answers something else,
  * or refuses; -errno */
 
-/* Say init, and learn the name of the key space. */
+/* Send init, and learn the name of the key space. */
 int pmi1_client_open(struct pmi1_client *c, int fd, uint64_t deadline_ms, struct co_error *err);
 
 /* Key and value are texts without blanks. -EINVAL: too long */
@@ -32,8 +32,8 @@ int pmi1_client_put(struct pmi1_client *c, const char *key, const char *value, u
 /* Until all processes of the job are in it; then all see what was put before. */
 int pmi1_client_barrier(struct pmi1_client *c, uint64_t deadline_ms, struct co_error *err);
 
-/* value     room for n bytes, the NUL included
- * returns   as all; -ENOSPC: it is longer; -ENOENT: nobody has put it */
+/* value     space for n bytes, the NUL included
+ * returns   as all; -ENOSPC: it is longer; -ENOENT: no rank has put it */
 int pmi1_client_get(struct pmi1_client *c, const char *key, char *value, size_t n,
                     uint64_t deadline_ms, struct co_error *err);
 

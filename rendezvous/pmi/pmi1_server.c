@@ -112,7 +112,7 @@ static int refuse_put(struct client *c, const char *why)
     return answer_line(c, "cmd=put_result rc=-1 msg=%s\n", why);
 }
 
-/* ret    for the line of a put to other nodes, of n bytes; NULL: there are none */
+/* ret    for the line of a put to other nodes, of n bytes; NULL: the job has no other nodes */
 static int find_room(struct pmi1_server *s, size_t n, uint8_t **ret)
 {
     *ret = NULL;
@@ -142,7 +142,7 @@ static int keep(struct pmi1_server *s, struct wire_bytes key, struct wire_bytes 
     return 0;
 }
 
-/* Seen by the ranks of this node at once, by others behind the next barrier: nobody may count on
+/* Visible to the ranks of this node at once, to others after the next barrier: no rank may count on
  * either before that. */
 static int do_put(const struct question *q)
 {
@@ -191,7 +191,7 @@ static int do_finalize(const struct question *q)
     return answer_line(q->c, "cmd=finalize_ack rc=0\n");
 }
 
-/* Not answered: who says so ends. */
+/* Not answered: a rank that sends this exits. */
 static int do_abort(const struct question *q)
 {
     int rc = pmi1_find_int(q->line, "exitcode", INT_MIN, INT_MAX, &q->c->rank.exit_code, q->err);
@@ -414,7 +414,7 @@ int pmi1_server_create(const struct pmi1_place *place, struct pmi1_server **ret,
     if (s == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     s->place = *place;
-    int rc = store_create(&limits, place->seed, NULL, NULL, &s->kvs, err); /* nobody waits */
+    int rc = store_create(&limits, place->seed, NULL, NULL, &s->kvs, err); /* no waiters */
     if (rc == 0 && place->n_nodes == 1)
         rc = pmi1_server_set_nodes(s, &n_local, 1, err);
     if (rc < 0) {

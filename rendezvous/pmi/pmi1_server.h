@@ -1,9 +1,9 @@
 /* pmi1_server.h - PMI-1 for the ranks of one node, in one generation.
  *
- * Pure: bytes of ranks come in, answers gather for each of them, and who carries both is the
- * caller's business. What ranks put is seen by the others of the job behind the next barrier. Of a
- * job of several nodes the caller takes what was put here to the others, and theirs here, before it
- * lets the ranks of this node out of the barrier:
+ * Pure: it takes bytes of ranks and gathers answers for each of them; the caller carries both. What
+ * a rank puts is visible to the other ranks of the job after the next barrier. In a job of several
+ * nodes the caller carries what was put here to the other nodes, and theirs here, before it lets
+ * the ranks of this node out of the barrier:
  *
  *     pmi1_server_feed()       each rank; until pmi1_server_is_gathered()
  *     pmi1_server_take_puts()  what they have put since the last time, for the other nodes
@@ -41,7 +41,7 @@ struct pmi1_place {
 };
 
 enum pmi1_state {
-    PMI1_SILENT, /* has not said init */
+    PMI1_SILENT, /* has not sent init */
     PMI1_INSIDE,
     PMI1_FINALIZED,
 };
@@ -59,10 +59,10 @@ int pmi1_server_create(const struct pmi1_place *place, struct pmi1_server **ret,
                        struct co_error *err);
 void pmi1_server_destroy(struct pmi1_server *s); /* NULL is fine */
 
-/* What a rank has sent, cut anywhere. Answers may gather for other ranks, too.
+/* What a rank has sent, cut anywhere. Answers may also gather for other ranks.
  *
  * returns   0
- *           -EPROTO   nobody who speaks PMI-1, the text says why: its connection is of no use
+ *           -EPROTO   not a PMI-1 client, the text has the reason: its connection is unusable
  *           -ENOSPC   it reads no answers
  *           -ENOMEM */
 int pmi1_server_feed(struct pmi1_server *s, int local_rank, const uint8_t *bytes, size_t len,
@@ -86,7 +86,7 @@ int pmi1_server_take_puts(struct pmi1_server *s, struct co_buf *out);
 
 /* What another node has taken, or this one.
  *
- * returns   0; -EPROTO: these are no such lines; -ENOSPC: too much; -ENOMEM */
+ * returns   0; -EPROTO: not such lines; -ENOSPC: too much; -ENOMEM */
 int pmi1_server_learn(struct pmi1_server *s, const uint8_t *bytes, size_t len,
                       struct co_error *err);
 
@@ -95,8 +95,8 @@ int pmi1_server_release(struct pmi1_server *s);
 
 const struct pmi1_rank *pmi1_server_get_rank(const struct pmi1_server *s, int local_rank);
 
-/* Which ranks share a node, as PMI_process_mapping says it: "(vector,(0,2,4))": from node 0 on 2
- * nodes with 4 ranks each.
+/* Which ranks share a node, in the format of PMI_process_mapping: "(vector,(0,2,4))": from node 0
+ * on 2 nodes with 4 ranks each.
  *
  * returns   0; -ENOSPC: it does not fit */
 int pmi1_print_mapping(const uint32_t *n_ranks, int n_nodes, char *text, size_t n);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 40 }; /* of what is wrong, in messages */
+enum { SHOWN_BYTES = 40 }; /* bytes of the wrong input that messages show */
 
 static int check_bytes(const uint8_t *bytes, size_t len, struct co_error *err)
 {

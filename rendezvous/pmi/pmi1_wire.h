@@ -1,4 +1,4 @@
-/* pmi1_wire.h - lines of PMI-1, by which programs of MPICH and its kin find each other.
+/* pmi1_wire.h - lines of PMI-1, by which programs with the MPICH ABI find each other.
  *
  * Pure. A line is words of NAME=VALUE with blanks between them, ended by a newline:
  *
@@ -16,7 +16,7 @@
 struct co_error;
 
 enum {
-    PMI1_LINE_BYTES = 4096, /* of the longest line, its newline included */
+    PMI1_LINE_BYTES = 4096, /* bytes of the longest line, its newline included */
     PMI1_MAX_WORDS = 32,    /* in a line */
     /* what is promised to clients by get_maxes; each includes a NUL */
     PMI1_KVSNAME_BYTES = 256,
@@ -36,7 +36,7 @@ struct pmi1_line {
 
 /* bytes     without the newline
  * returns   0
- *           -EPROTO   control characters, no word, one without a name, too many words or bytes */
+ *           -EPROTO   control characters, no word, a word without a name, excess words or bytes */
 int pmi1_parse(const uint8_t *bytes, size_t len, struct pmi1_line *ret, struct co_error *err);
 
 /* The first word of that name. returns whether there is one */
@@ -45,7 +45,7 @@ bool pmi1_find(const struct pmi1_line *line, const char *name, struct wire_bytes
 /* Is it there, and is its value this one? */
 bool pmi1_says(const struct pmi1_line *line, const char *name, const char *value);
 
-/* A value that is a whole number from min to max. returns 0; -EPROTO: there is none */
+/* A value that is a whole number from min to max. returns 0; -EPROTO: it is missing or invalid */
 int pmi1_find_int(const struct pmi1_line *line, const char *name, int min, int max, int *ret,
                   struct co_error *err);
 

@@ -26,8 +26,8 @@ enum {
     KEEP_BYTES = 4096,             /* an empty buffer larger than this is given back */
     LONG_REQUEST_BYTES = 32 << 10, /* from here on a request is read to where it is kept */
     KEEPALIVE_S = 60,
-    LATE_WORK = 16384, /* in a turn, of all who are late together: some milliseconds */
-    AMBIGUOUS_MS = 50, /* how long an APPEND may pause behind its key, or it is a DELETE_KEY */
+    LATE_WORK = 16384, /* in a turn, for all late connections together: some milliseconds */
+    AMBIGUOUS_MS = 50, /* how long an APPEND may pause after its key, or it is a DELETE_KEY */
 };
 
 enum timer_use {
@@ -59,7 +59,7 @@ struct conn {
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */
     bool choked;   /* not read from, until enough was sent */
-    bool late;     /* not read from, until its turn has come: it stands in the host's line */
+    bool late;     /* not read from until its turn has come: it is in the host's queue */
     bool closing;
 };
 
@@ -261,8 +261,8 @@ static void set_timer(struct conn *c, enum timer_use use)
                    use == TIMER_AMBIGUOUS ? AMBIGUOUS_MS : c->host->mid_frame_ms, 0);
 }
 
-/* Draw the conclusions from where the conversation stands. A request's time runs from its first
- * byte, and not while it is us who do not read. */
+/* Act on the state of the conversation. A request's time runs from its first byte, but not while
+ * this side does not read. */
 static void follow_state(struct conn *c, enum session_state state, bool is_new_request)
 {
     bool was_read = !c->choked && !c->late;
@@ -321,7 +321,7 @@ static void become_client(struct conn *c)
 }
 
 /* Look at a connection's first bytes. Returns whether they are for the store; if not, they are too
- * few to tell, or c is closing. */
+ * few to decide, or c is closing. */
 static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
 {
     enum protocol protocol = conn_protocol(bytes, len);
@@ -379,8 +379,8 @@ static void keep(struct conn *c, const uint8_t *bytes, size_t len)
         conn_drop(c, "out of memory");
 }
 
-/* Requests are run where they were read. What is kept of an incomplete one goes in front of the
- * bytes to come, if it is short; else these go behind it. */
+/* Requests are run where they were read. The kept part of an incomplete one goes in front of the
+ * bytes to come, if it is short; else these go after it. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -500,7 +500,8 @@ static bool send_now(struct conn *c)
 }
 
 /* At most one write is under way. While it is, replies gather in the session; on_written() comes
- * back for them. A choked session goes on with the requests that it kept once everything is out. */
+ * back for them. A choked session continues with the requests that it kept once everything is
+ * out. */
 static void replies_flush(struct conn *c)
 {
     unmark_unsent(c);

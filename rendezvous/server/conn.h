@@ -3,7 +3,8 @@
  * Bytes are read into a buffer that all connections share and parsed where they lie; only what is
  * left of an incomplete request is kept. Replies gather until the loop's turn is over and go out in
  * one write. A client whose replies pile up is not read from, nor is one that has had its share of
- * a turn of the loop: those wait in a line of their own, in front of which everybody else goes.
+ * a turn of the loop: those wait in a queue of their own, and all other connections are served
+ * first.
  *
  * Where other protocols are served on the same port, the first bytes are looked at, and a
  * connection that is not for the store is handed over; after them, and where there is only the
@@ -22,7 +23,7 @@ struct conn; /* opaque */
  * with the name of a method in capitals; a control connection with PROTOCOL_CONTROL_PREFACE. */
 enum protocol {
     PROTOCOL_UNDECIDED, /* more bytes are needed */
-    PROTOCOL_STORE,     /* also what is none of the others: the store says what is wrong with it */
+    PROTOCOL_STORE,     /* also anything unknown: the store reports what is wrong with it */
     PROTOCOL_HTTP,
     PROTOCOL_CONTROL,
 };
@@ -44,14 +45,15 @@ struct conn_host {
     uint64_t mid_frame_ms;
     uint64_t max_buffer_bytes; /* what all connections together may hold unread and unsent */
     uint64_t n_buffer_bytes;   /* what they do hold */
-    uint32_t n_conns;          /* those in mid-close, too */
+    uint32_t n_conns;          /* including those in mid-close */
     uint32_t n_closing;        /* which are so many */
     uint32_t n_clients;        /* those that turned out to be for the store, and are open */
-    uint32_t max_clients;      /* one more is dropped; 0: this is no store. Connections whose first
-                                  bytes have not come are the server's to bound */
+    uint32_t max_clients;      /* one more is dropped; 0: this is not a store. The server limits the
+                                  connections whose first bytes have not arrived */
     struct conn *first;        /* of all that are open */
     struct conn *first_unsent; /* of those that have something to send */
-    struct conn *first_late, *last_late; /* who had their share of a turn, oldest first */
+    struct conn *first_late, *last_late; /* connections that had their share of a turn, oldest
+                                            first */
 
     /* A client was dropped for a reason of its own making. Must not close the server. */
     void (*on_dropped)(struct conn_host *h, const char *text);
@@ -73,18 +75,18 @@ void conn_start(struct conn *c);
 
 const uv_tcp_t *conn_tcp(const struct conn *c);
 uint64_t conn_since_ms(const struct conn *c);       /* as uv_now(): it was accepted */
-const struct conn *conn_next(const struct conn *c); /* behind host->first; NULL: no more */
+const struct conn *conn_next(const struct conn *c); /* after host->first; NULL: no more */
 
-/* Tell on_dropped why, naming the client, and close. */
+/* Report the reason to on_dropped, naming the client, and close. */
 __attribute__((format(printf, 2, 3))) void conn_drop(struct conn *c, const char *format, ...);
 void conn_close(struct conn *c); /* again is fine, until on_gone */
 
 /* Send what has gathered; to be called once each turn of the loop, before it goes to sleep. */
 void conn_flush_all(struct conn_host *h);
 
-/* Go on with those who asked for more than their share of a turn (see session.h), a few of them, so
- * that whoever asks for little need not wait for them; likewise once each turn. While there are
- * any, h->first_late is not NULL, and the loop must not sleep. */
+/* Continue with connections that asked for more than their share of a turn (see session.h), some of
+ * them per call, so that those that ask for little need not wait for them. Call it once each turn.
+ * While there are any, h->first_late is not NULL, and the loop must not sleep. */
 void conn_serve_late(struct conn_host *h);
 
 void conn_on_output(struct session *s); /* for struct session_host */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* A run of characters that somebody else owns. */
+/* A run of characters that another object owns. */
 struct text {
     const char *at;
     size_t len;
@@ -31,7 +31,7 @@ static bool is_word(struct text t, const char *word)
     return t.len == strlen(word) && strncasecmp(t.at, word, t.len) == 0;
 }
 
-/* What stands in front of `end` goes to *ret_part, and *rest begins behind it.
+/* What precedes `end` goes to *ret_part, and *rest begins after it.
  * returns   whether `end` was found; else *ret_part is all there was */
 static bool text_split(struct text *rest, char end, struct text *ret_part)
 {
@@ -171,7 +171,8 @@ static int read_head(struct text head, struct http_request *r)
     for (struct text line = take_line(&head); line.len > 0; line = take_line(&head))
         if (read_field(line, r, &n_hosts) != 0)
             return status != 0 ? status
-                               : 400; /* a POST has a body, and is told that it is a POST */
+                               : 400; /* a POST has a body, and the reply states that it is a
+                                         POST */
     if (n_hosts > 1 || (minor > 0 && n_hosts == 0))
         return 400;
     return status;

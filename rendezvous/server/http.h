@@ -27,7 +27,8 @@ struct http_request {
 
 /* Look for a complete head at the beginning of these bytes.
  *
- * at        where the search begins and, when false is returned, where it is to go on; 0 at first
+ * at        where the search begins and, when false is returned, where it is to continue; 0 at
+ *           first
  * returns   whether *ret was filled; false: more bytes are needed */
 bool http_next(const uint8_t *bytes, size_t len, size_t *at, struct http_request *ret);
 

@@ -24,11 +24,11 @@ struct http_conn {
     struct http_host *host; /* borrowed */
     struct http_conn *older, *newer;
     struct co_buf in;
-    struct co_buf out;  /* lent to `write` while that goes on, empty otherwise */
+    struct co_buf out;  /* lent to `write` while that is under way, empty otherwise */
     size_t n_looked_at; /* of `in`, in search of a head's end */
     size_t n_request;   /* the head that is being answered */
     bool keep_alive;    /* after this reply */
-    bool is_lingering;  /* all was said: what still comes is thrown away */
+    bool is_lingering;  /* everything was sent; what still arrives is discarded */
     bool closing;
     int n_handles;
 };
@@ -223,7 +223,7 @@ static struct http_conn *create(struct http_host *h)
 
 void http_conn_start(struct http_host *h, int fd, const uint8_t *bytes, size_t len)
 {
-    if (h->n_open == MAX_OPEN) /* whoever was quiet for longest has to go */
+    if (h->n_open == MAX_OPEN) /* drop the connection that was quiet for the longest time */
         close_conn(h->oldest);
     struct http_conn *c = create(h);
     if (c == NULL || uv_tcp_open(&c->tcp, fd) < 0) {

@@ -1,7 +1,7 @@
 /* http_conn.h - connections of probes and scrapers: libuv around http.h.
  *
- * Few are kept at a time, each holds a few KiB at most, and one that dawdles has to make room for
- * the next: they share a port with the store, and must cost it nothing. */
+ * Few are kept at a time, each holds a few KiB at most, and a slow one is dropped for the next one:
+ * they share a port with the store, and must cost it nothing. */
 #ifndef DDP_RENDEZVOUS_SERVER_HTTP_CONN_H
 #define DDP_RENDEZVOUS_SERVER_HTTP_CONN_H
 
@@ -16,9 +16,9 @@ struct http_conn; /* opaque */
 struct http_host {
     uv_loop_t *loop;
     uint32_t n_open;
-    uint32_t n_conns;                  /* those in mid-close, too */
+    uint32_t n_conns;                  /* including those in mid-close */
     struct http_conn *oldest, *newest; /* by when they were last answered */
-    uint64_t n_requests;               /* answered so far, with errors, too */
+    uint64_t n_requests;               /* answered so far, including with errors */
 
     /* Append the page at this path to body.
      * path      not terminated

@@ -34,7 +34,7 @@ struct stats {
     uint32_t n_clients; /* connected now, to the store */
     uint32_t max_clients;
     uint64_t n_connections; /* accepted so far, of all protocols */
-    uint64_t n_refused;     /* of those: not let in, or closed for bad bytes or a limit */
+    uint64_t n_refused;     /* of those: refused, or closed for bad bytes or a limit */
     uint64_t n_keys;
     uint64_t n_store_bytes, max_store_bytes;   /* keys, values, and what is kept about them */
     uint64_t n_buffer_bytes, max_buffer_bytes; /* requests and replies on their way */
@@ -44,7 +44,7 @@ struct stats {
 
 /* Append a server's figures to `out`.
  *
- * more      members of the JSON object that others add, each behind a comma; NULL: none
+ * more      members of the JSON object that others add, each after a comma; NULL: none
  * returns   0, -ENOMEM */
 int page_stats_prometheus(const struct stats *s, struct co_buf *out); /* text format 0.0.4 */
 int page_stats_json(const struct stats *s, const struct co_buf *more, struct co_buf *out);

@@ -36,7 +36,8 @@ enum {
     MAX_ACCEPTS = 128, /* in a turn of the loop: some milliseconds */
     MAX_WORK = 8192,   /* of one client in a turn of the loop: less than a millisecond */
     REFUSED_EVERY_MS = 1000,
-    SPARE_FOR_HTTP = 16, /* let in beyond the clients: a full server can still be asked how it is */
+    SPARE_FOR_HTTP = 16, /* accepted in addition to the clients: a full server can still be asked
+                            for its status */
 };
 #define MIB ((uint64_t)1 << 20)
 
@@ -55,7 +56,7 @@ struct server {
     struct peer peer;
     struct listener *first; /* in the order in which they were opened */
     uv_prepare_t prepare;   /* sends a turn's replies before the loop sleeps */
-    uv_idle_t idle;         /* active while somebody is late */
+    uv_idle_t idle;         /* active while a connection is late */
     uint64_t started_ms;
     uint64_t n_connections, n_refused; /* so far */
     uint64_t refused_next_ms;
@@ -98,8 +99,8 @@ static void on_dropped(struct conn_host *h, const char *text)
     report_text(s, text);
 }
 
-/* Torch's clients cannot show who they are, but on this machine the kernel knows. Returns whether
- * the connection may stay. */
+/* Torch's clients cannot authenticate themselves, but on this machine the kernel knows their user.
+ * Returns whether the connection may stay. */
 static bool is_of_ours(struct server *s, struct conn *c, const struct sockaddr_storage *ours,
                        const struct sockaddr_storage *theirs)
 {
@@ -183,7 +184,7 @@ static void on_connection(uv_stream_t *stream, int status)
         accept_one(l);
 }
 
-/* A new turn; libuv goes on by itself when it is rid of the connection that it held. */
+/* A new turn; libuv continues by itself when it is rid of the connection that it held. */
 static void accept_waiting(struct server *s)
 {
     s->n_accepted = 0;
@@ -201,7 +202,8 @@ static void on_idle(uv_idle_t *idle)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
-    conn_flush_all(&s->host); /* who asked for little has it before the late go on */
+    conn_flush_all(&s->host); /* a connection that asked for little is served before the late ones
+                                 continue */
     conn_serve_late(&s->host);
     conn_flush_all(&s->host);
     accept_waiting(s);
@@ -492,8 +494,8 @@ static struct listener *listener_create(struct server *s)
     return l;
 }
 
-/* Let the connections come, if nothing went wrong before; else the listener is closed.
- * rc        what bind or open said */
+/* Accept connections, if nothing went wrong before; else the listener is closed.
+ * rc        what bind or open returned */
 static int listener_start(struct listener *l, int rc, struct sockaddr_storage *ret_bound)
 {
     struct sockaddr_storage bound = {0};
@@ -525,7 +527,7 @@ int server_listen(struct server *s, const char *text, uint16_t port,
     struct listener *l = listener_create(s);
     if (l == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    /* a bind that fails may tell so only when asked to listen */
+    /* a bind that fails may report it only in listen */
     int rc = listener_start(l, uv_tcp_bind(&l->tcp, (struct sockaddr *)&address, 0), ret_bound);
     char owner[PORT_OWNER_BYTES] = "";
     if (rc < 0)

@@ -3,8 +3,9 @@
  * The libuv shell around store.h (keys, waiters) and session.h (bytes). Runs inside ddprun, one
  * server a generation, opened empty, closed with it; and as ddp-rendezvous, whose keys stay as long
  * as it runs, and which answers HTTP on the same port. Never resolves a name, never blocks, never
- * allocates by a length it was only told. The program must ignore SIGPIPE, since libuv does not
- * keep it away: a client that goes before its reply would end the program. */
+ * allocates memory for a length that a client only announced. The program must ignore SIGPIPE,
+ * since libuv does not block it: a client that disconnects before its reply would end the
+ * program. */
 #ifndef DDP_RENDEZVOUS_SERVER_SERVER_H
 #define DDP_RENDEZVOUS_SERVER_SERVER_H
 
@@ -18,8 +19,10 @@ struct co_error;
 struct server; /* opaque */
 struct stats;
 
-#define SERVER_MIN_VALUE_BYTES     ((uint64_t)8 << 20)  /* what torch's own server takes */
-#define SERVER_REQUEST_EXTRA_BYTES ((uint64_t)16 << 20) /* of a request, beside one value */
+#define SERVER_MIN_VALUE_BYTES ((uint64_t)8 << 20) /* what torch's own server takes */
+#define SERVER_REQUEST_EXTRA_BYTES                                                                 \
+    ((uint64_t)16 << 20) /* for the rest of a request, in addition to
+                                                           one value */
 
 struct server_opts {
     const char *bind_addr; /* of server_start(): a numeric address; NULL: "127.0.0.1" */
@@ -30,12 +33,12 @@ struct server_opts {
     uint64_t max_value_bytes;  /* 0: 64 MiB; not less than SERVER_MIN_VALUE_BYTES */
     uint64_t mid_frame_ms;     /* a request that was begun must be complete after this; 0: 30 000 */
 
-    /* Who is served beside loopback peers of our own uid, and root's. NULL: all other machines, and
-     * nobody else on this one. Borrowed until server_close(). */
+    /* Hosts that are served in addition to loopback peers of our own uid, and root's. NULL: all
+     * other machines, and no other user on this one. Borrowed until server_close(). */
     const struct allow_list *allow;
 
     bool no_store;       /* clients of the store are refused: for the other protocols only */
-    bool http;           /* answer GET /healthz, /metrics and /status, too */
+    bool http;           /* also answer GET /healthz, /metrics and /status */
     const char *version; /* for these pages; static text */
 
     /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
@@ -43,21 +46,21 @@ struct server_opts {
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
 
     /* More for the pages: append metrics to the one of /metrics, members of the JSON object, each
-     * behind a comma, to the one of /status. returns 0, -ENOMEM. NULL: there is no more */
+     * after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
     int (*on_metrics)(void *arg, struct co_buf *page);
     int (*on_status)(void *arg, struct co_buf *page);
 
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
-                                    bytes; called at most once a second, must not close the server;
-                                    NULL: nobody cares */
+                                                        bytes; called at most once a second, must
+                                                        not close the server; NULL: ignored */
     void *arg;
 };
 
 /* Make a server that does not listen yet.
  *
- * Peers that come over loopback and are not in `allow` are served only when they are of our own
- * uid, or root's. Where the system does not tell whose a connection is (neither NETLINK_SOCK_DIAG
- * nor /proc/net/tcp), all of them are, and on_refused hears of it once.
+ * Peers that connect over loopback and are not in `allow` are served only if they run under our own
+ * uid, or root's. Where the system does not report the owner of a connection (neither
+ * NETLINK_SOCK_DIAG nor /proc/net/tcp), all of them are served, and on_refused reports it once.
  *
  * ret_server   server_close() it
  * returns      0, -EINVAL (limits), -ENOMEM */
@@ -72,7 +75,7 @@ int server_create(uv_loop_t *loop, const struct server_opts *opts, struct server
 int server_listen(struct server *s, const char *address, uint16_t port,
                   struct sockaddr_storage *ret_bound, struct co_error *err);
 
-/* Listen on a socket that somebody has bound for us, and take it over.
+/* Listen on a socket that another process has bound for us, and take it over.
  *
  * returns   0, -EINVAL (no listening stream socket of an internet family), -ENOMEM, -errno; the
  *           descriptor stays the caller's on failure */
@@ -97,8 +100,8 @@ struct server_local {
     uint64_t since_ms; /* CLOCK_MONOTONIC */
 };
 
-/* Those that are open, as far as the system tells (see peer.h): the kernel is asked about each,
- * some microseconds a question.
+/* Those that are open, as far as the system reports them (see peer.h): the kernel is asked about
+ * each, some microseconds a question.
  *
  * returns   how many, at most max */
 size_t server_list_local(struct server *s, struct server_local *list, size_t max);

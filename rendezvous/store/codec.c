@@ -57,8 +57,8 @@ void codec_init(struct codec *c, const struct codec_limits *limits)
 
 /* --- opcodes --- */
 
-/* The first bytes tell C from the old ones: read as a SET of theirs, the magic number would be the
- * length of a key, and over any limit. Returns false while they do not tell. */
+/* The first bytes distinguish C from the old ones: read as a SET of theirs, the magic number would
+ * be the length of a key, and over any limit. Returns false while they are too few to decide. */
 static bool decide_dialect(struct codec *c, const uint8_t *bytes, size_t len)
 {
     static const uint8_t handshake[5] = {WIRE_VALIDATE, 0xce, 0xf7, 0x85, 0x3c};

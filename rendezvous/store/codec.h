@@ -1,8 +1,8 @@
 /* codec.h - TCPStore bytes to requests, and replies to bytes.
  *
- * Pure. Requests come cut anywhere and glued together; nothing in front of them says how long they
- * are. The parser remembers how far it has come, so that a request which arrives in many pieces is
- * looked at once. Every length is checked before it is believed; nothing is allocated here.
+ * Pure. Requests come cut anywhere and glued together; nothing in front of them gives their length.
+ * The parser remembers how far it has come, so that a request which arrives in many pieces is
+ * parsed once. Every length is checked before it is used; nothing is allocated here.
  *
  * One port serves three dialects, which number their opcodes differently:
  *
@@ -10,10 +10,10 @@
  *     B     torch 2.1
  *     A     torch 1.13 and 2.0: no APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT
  *
- * A and B agree on their first seven opcodes; a client is "old" until one of the others tells.
+ * A and B agree on their first seven opcodes; a client is "old" until it uses one of the others.
  * Opcode 8 is DELETE_KEY in A and APPEND in B: it is B's if anything follows the key. A client of A
- * then waits for its reply, so that only time can tell: the parser answers CODEC_AMBIGUOUS, and the
- * caller calls codec_decide_a() when nothing has come for a while. */
+ * then waits for its reply, so that only time can decide: the parser answers CODEC_AMBIGUOUS, and
+ * the caller calls codec_decide_a() when nothing has come for a while. */
 #ifndef DDP_RENDEZVOUS_STORE_CODEC_H
 #define DDP_RENDEZVOUS_STORE_CODEC_H
 
@@ -87,19 +87,19 @@ void codec_init(struct codec *c, const struct codec_limits *limits);
 
 /* Look for a complete request.
  *
- * bytes     from the opcode of the request in progress on: what the last call got and was not taken
+ * bytes     from the opcode of the request in progress on: what the last call received and was
+ *           not taken
  *           as a request (it may have moved), and perhaps more
- * ret       written with CODEC_REQUEST only; the next call begins behind its len_bytes
- * returns   an enum codec_result, or -EPROTO: no client of ours, the text says why. Then the
- *           connection is of no use any more, since there is no telling where the next request
- *           begins */
+ * ret       written with CODEC_REQUEST only; the next call begins after its len_bytes
+ * returns   an enum codec_result, or -EPROTO: not a valid client, the text has the reason. Then
+ *           the connection is unusable, since the beginning of the next request is unknown */
 int codec_next(struct codec *c, const uint8_t *bytes, size_t len, struct codec_request *ret,
                struct co_error *err);
 
 /* After CODEC_AMBIGUOUS: the client speaks A; ask codec_next() again. */
 void codec_decide_a(struct codec *c);
 
-/* Take the string at *at, which must lie in a request's items, and move *at behind it. */
+/* Take the string at *at, which must lie in a request's items, and move *at past it. */
 struct wire_bytes codec_item_take(const uint8_t **at);
 
 const char *codec_op_name(enum wire_op op); /* "SET"; static text */

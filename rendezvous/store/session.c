@@ -29,7 +29,7 @@ void session_on_wake(struct store_waiter *w, void *arg)
     (void)arg;
     struct session *s = (struct session *)((char *)w - offsetof(struct session, waiter));
     if (codec_reply_u8(&s->out, WIRE_STOP_WAITING) < 0)
-        s->no_memory = true; /* whoever stored the key is not to blame */
+        s->no_memory = true; /* the client that stored the key is not to blame */
     s->host->on_output(s);
 }
 
@@ -162,7 +162,7 @@ static int do_queue_pop(struct session *s, const struct codec_request *r, struct
     return rc;
 }
 
-/* There is room: see do_list_keys(). */
+/* The memory is reserved: see do_list_keys(). */
 static void list_key(void *arg, struct wire_bytes key)
 {
     uint8_t **at = arg;
@@ -247,8 +247,8 @@ static int do_request(struct session *s, const struct codec_request *r, struct c
 
 /* --- the conversation --- */
 
-/* Clients of A have no way to cancel a wait: after a time-out they just go on, and would take a
- * late STOP_WAITING for the beginning of another reply. Those of B cancel before they say anything
+/* Clients of A cannot cancel a wait: after a timeout they just continue, and would take a late
+ * STOP_WAITING for the beginning of another reply. Those of B cancel before they send anything
  * else. */
 static void forget_abandoned_wait(struct session *s)
 {

@@ -1,7 +1,7 @@
 /* session.h - one client's conversation with the store.
  *
- * Pure: bytes come in, replies gather in `out`, and who carries them is the caller's business
- * (conn.c, and the fuzz target). Requests run only when they are complete, each once, in order. */
+ * Pure: bytes come in, replies gather in `out`, and the caller carries them (conn.c, or the fuzz
+ * target). Requests run only when they are complete, each once, in order. */
 #ifndef DDP_RENDEZVOUS_STORE_SESSION_H
 #define DDP_RENDEZVOUS_STORE_SESSION_H
 

@@ -39,7 +39,7 @@ struct store_name {
     size_t value_len, value_cap;
     struct item *last; /* the queue, a ring: last->next is the oldest; NULL: no item */
     uint64_t n_items;
-    struct store_link *first_link; /* who waits, oldest first; its prev is the last one */
+    struct store_link *first_link; /* the waiters, oldest first; its prev is the last one */
     uint32_t len;
     bool is_key; /* there is a value */
     uint8_t bytes[];
@@ -109,7 +109,7 @@ static uint64_t hash_of(const struct store *s, struct wire_bytes name)
         hash = mix(hash ^ word) + s->seed;
     }
     uint64_t rest = 0;
-    if (name.len >= 8) /* of a fixed size, which is cheaper; it is no harm that some come twice */
+    if (name.len >= 8) /* fixed size, which is cheaper; it does not matter that some come twice */
         memcpy(&rest, name.at + name.len - 8, 8);
     else if (name.len > 0)
         memcpy(&rest, name.at, name.len);
@@ -244,8 +244,8 @@ static void wake_all(struct store *s, struct store_name *n, bool at_barrier)
     }
 }
 
-/* An item is for one. Those who still miss other names only learn that this one is there, or the
- * item would be left lying while somebody waits for nothing else. */
+/* An item is for one waiter. Those that still miss other names only learn that this name is there.
+ * Otherwise the item would remain unused while another waiter waits for nothing else. */
 static void wake_one(struct store *s, struct store_name *n)
 {
     for (struct store_link *l = n->first_link, *next; l != NULL; l = next) {

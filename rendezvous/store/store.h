@@ -1,8 +1,8 @@
-/* store.h - keys, values, counters, queues, and those who wait for them.
+/* store.h - keys, values, counters, queues, and the waiters for them.
  *
  * Pure: knows neither sockets nor time. Every key and queue has a *name*; a name lives as long as
- * it has a value, queued items or somebody waiting. Keys and queues share names but are separate
- * things, as torch has them: a wait takes either for "there".
+ * it has a value, queued items or a waiter. Keys and queues share names but are separate things, as
+ * torch has them: a wait takes either for "there".
  *
  * A waiter is woken exactly when the last of its names comes into being, through on_wake, which
  * must not call the store. All the waiters of a key are woken in one pass; a push to a queue wakes
@@ -25,7 +25,7 @@ struct store_limits {
     uint64_t max_names; /* keys, queues and names that are waited for */
 };
 
-/* Joins a name and one who waits for it. Part of the waiter. */
+/* Joins a name and a waiter for it. Part of the waiter. */
 struct store_link {
     struct store_link *prev, *next; /* among the links of one name; see store.c */
     struct store_name *name;        /* NULL: this name has come */
@@ -33,11 +33,11 @@ struct store_link {
     bool at_barrier; /* waits for the counter to reach a number, not for the name */
 };
 
-/* Somebody who can wait for one set of names at a time. Zeroed, it waits for nothing. */
+/* Can wait for one set of names at a time. Zeroed, it waits for nothing. */
 struct store_waiter {
-    struct store_link one;   /* the usual wait is for one name and needs no memory */
+    struct store_link one;   /* the usual wait is for one name and allocates nothing */
     struct store_link *many; /* owned; NULL unless it waits for more */
-    size_t max_links;        /* how many `many` has room for */
+    size_t max_links;        /* capacity of `many` */
     size_t n_links;          /* in use */
     size_t n_missing;        /* names that have not come yet; 0: not waiting */
 };
@@ -52,7 +52,7 @@ int store_create(const struct store_limits *limits, uint64_t seed,
 /* No waiter may be waiting any more. NULL is fine. */
 void store_destroy(struct store *s);
 
-/* Calls that store something return 0, -ENOSPC (a limit; the text says which) or -ENOMEM, and have
+/* Calls that store something return 0, -ENOSPC (a limit; the text names it) or -ENOMEM, and have
  * changed nothing on failure. A value they lend stays valid until the store is changed. */
 int store_set(struct store *s, struct wire_bytes key, struct wire_bytes value,
               struct co_error *err);
@@ -70,7 +70,7 @@ int store_compare_set(struct store *s, struct wire_bytes key, struct wire_bytes 
 /* Values of counters are decimal text. A missing one counts as 0 and is created; leading blanks and
  * a sign are read, what follows the digits is not; sums wrap.
  *
- * returns   as above; -EINVAL the value is no number, -ERANGE it does not fit */
+ * returns   as above; -EINVAL the value is not a number, -ERANGE it does not fit */
 int store_add(struct store *s, struct wire_bytes key, int64_t delta, int64_t *ret_value,
               struct co_error *err);
 
@@ -83,8 +83,8 @@ bool store_has(const struct store *s, struct wire_bytes name);
 
 bool store_delete(struct store *s, struct wire_bytes key); /* whether it was there */
 uint64_t store_n_keys(const struct store *s);
-uint64_t store_n_key_bytes(const struct store *s); /* of all keys together, values not counted */
-uint64_t store_n_bytes(const struct store *s);     /* of memory, as max_bytes counts it */
+uint64_t store_n_key_bytes(const struct store *s); /* total of all keys, values not counted */
+uint64_t store_n_bytes(const struct store *s);     /* memory in use, as max_bytes counts it */
 
 /* Visit all keys, in no order. The callback must not call the store. */
 void store_each_key(const struct store *s, void (*on_key)(void *arg, struct wire_bytes key),
@@ -112,8 +112,8 @@ int store_wait_add(struct store *s, struct store_waiter *w, struct wire_bytes na
 /* Stop waiting and give back what waiting took. Fine when w does not wait. */
 void store_wait_end(struct store *s, struct store_waiter *w);
 
-/* Count w in at a barrier: adds 1 to the counter `key`; all who came are woken when it reaches
- * `world`, and so is w: then w->n_missing is 0 and on_wake was not called for it.
+/* Count w in at a barrier: adds 1 to the counter `key`; all waiters there are woken when it reaches
+ * `world`, including w: then w->n_missing is 0 and on_wake was not called for it.
  *
  * returns   as store_add() */
 int store_barrier(struct store *s, struct store_waiter *w, struct wire_bytes key, int64_t world,

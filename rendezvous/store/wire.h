@@ -1,6 +1,6 @@
 /* wire.h - what both ends of the TCPStore protocol share: names, numbers, byte order.
- * docs/design/wire.md tells the rest. Integers are little endian; a string is a u64 length and
- * that many bytes. */
+ * docs/design/wire.md has the rest. Integers are little endian; a string is a u64 length and that
+ * many bytes. */
 #ifndef DDP_RENDEZVOUS_STORE_WIRE_H
 #define DDP_RENDEZVOUS_STORE_WIRE_H
 
@@ -43,7 +43,7 @@ enum wire_reply {
     WIRE_WAIT_CANCELED = 1,
 };
 
-/* A run of bytes that somebody else owns. */
+/* A run of bytes that another object owns. */
 struct wire_bytes {
     const uint8_t *at; /* may be anything when len is 0 */
     size_t len;
