@@ -18,12 +18,12 @@ import tokenize
 
 # area: (limit, what belongs to it)
 LIMITS = {
-    "docs": (825, "Markdown files"),
-    "man": (368, "manual pages"),
-    "messages": (701, "string literals of the programs: messages, help, JSON values"),
-    "headers": (203, "include/ddp"),
-    "comments": (3512, "comments of all source files except tests"),
-    "test comments": (1079, "comments of tests"),
+    "docs": (0, "Markdown files"),
+    "man": (0, "manual pages"),
+    "messages": (45, "string literals of the programs: messages, help, JSON values"),
+    "headers": (0, "include/ddp"),
+    "comments": (414, "comments of all source files except tests"),
+    "test comments": (1053, "comments of tests"),
     "test names": (835, "names of test functions"),
 }
 MAX_EXCEPTIONS = 30
