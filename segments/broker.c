@@ -13,7 +13,7 @@
 
 #define SEGMENT_MAX_BYTES (UINT64_C(1) << 46)
 
-struct asked { /* for a generation that is not there yet */
+struct asked { /* for a generation that does not exist yet */
     int fd;    /* its user segment; -1: it has not */
     uint64_t bytes;
     bool recovers;
@@ -160,7 +160,7 @@ static struct node_message message(const struct broker *b, enum node_message_typ
                                  .generation = b->generation};
 }
 
-/* generation   what is refused is about it: who is past that does not listen */
+/* generation   the refused request is about it: a rank that is past it ignores the message */
 static void refuse_request(const struct broker *b, uint32_t generation, int sock, int code,
                            const char *text)
 {
@@ -169,7 +169,7 @@ static void refuse_request(const struct broker *b, uint32_t generation, int sock
     m.code = code;
     size_t n = strnlen(text, sizeof m.text - 1);
     memcpy(m.text, text, n);
-    node_message_send(sock, &m, -1); /* if it doesn't arrive the closed socket tells the same */
+    node_message_send(sock, &m, -1); /* if it is lost, the closed socket has the same effect */
 }
 
 static int send_segment(struct broker *b, int sock, unsigned of, struct co_error *err)
@@ -184,7 +184,7 @@ static int send_segment(struct broker *b, int sock, unsigned of, struct co_error
     return 0;
 }
 
-/* A user segment must not shrink under those who map it. */
+/* A user segment must not shrink while other ranks map it. */
 static int check_segment(int fd, uint64_t bytes, struct co_error *err)
 {
     struct stat st;
@@ -198,7 +198,7 @@ static int check_segment(int fd, uint64_t bytes, struct co_error *err)
     return 0;
 }
 
-/* Let a rank into the generation, and give its segment to those who wait for it.
+/* Admit a rank to the generation, and send its segment to the ranks that wait for it.
  *
  * segment   taken over on success */
 static int admit(struct broker *b, unsigned seat, int sock, struct asked *segment,
@@ -280,7 +280,7 @@ static int on_hello(struct broker *b, int known_seat, int sock, const struct nod
     return code;
 }
 
-/* To who waits for a rank that will not come to this generation. */
+/* Refuse a request for the segment of a rank that will not join this generation. */
 static void refuse_gone(const struct broker *b, int sock, unsigned gone)
 {
     char text[NODE_SOCKET_TEXT_MAX];
@@ -291,7 +291,7 @@ static void refuse_gone(const struct broker *b, int sock, unsigned gone)
 static int on_fetch(struct broker *b, int seat, int sock, const struct node_message *m,
                     struct co_error *err)
 {
-    if (m->generation < b->generation) /* it will find that generation broken, and come again */
+    if (m->generation < b->generation) /* it will find that generation broken, and rejoin */
         return 0;
     if (seat < 0 || b->member[seat].fd < 0)
         return co_fail(err, -EPROTO, "FETCH before HELLO");
@@ -304,7 +304,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
     const unsigned whose = (unsigned)broker_seat_at(b, m->local_rank);
     if (b->member[whose].fd >= 0)
         return send_segment(b, sock, whose, err);
-    if (b->member[whose].gone && b->offers_more) { /* it may come again, for the next generation */
+    if (b->member[whose].gone && b->offers_more) { /* it may join the next generation */
         refuse_gone(b, sock, whose);
         return 0;
     }
@@ -314,7 +314,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
     return 0;
 }
 
-/* Its text ends, as node_message_receive() has seen to. */
+/* node_message_receive() has checked that its text ends. */
 static void on_wait(struct member *self, const struct node_message *m)
 {
     memcpy(self->wait, m->text, sizeof self->wait);
@@ -323,7 +323,7 @@ static void on_wait(struct member *self, const struct node_message *m)
             *at = '?';
 }
 
-/* STEP, LOST, WAIT: what a rank tells of itself. */
+/* STEP, LOST, WAIT: what a rank reports about itself. */
 static int on_news(struct broker *b, int seat, const struct node_message *m, struct co_error *err)
 {
     if (seat < 0 || m->local_rank != (unsigned)seat)
@@ -343,7 +343,7 @@ static int on_news(struct broker *b, int seat, const struct node_message *m, str
     return 0;
 }
 
-/* Nothing more comes from there, and nothing goes there. */
+/* This socket is not used any more. */
 static void forget_socket(struct broker *b, int seat)
 {
     if (seat < 0)
@@ -374,7 +374,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
             forget_socket(b, seat); /* closed, or unreadable */
             return rc;
         }
-        if (rc == -EPIPE) { /* it has gone since it asked */
+        if (rc == -EPIPE) { /* it has gone since its request */
             forget_socket(b, seat);
             return 0;
         }

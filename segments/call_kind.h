@@ -1,4 +1,4 @@
-/* call_kind.h - what a collective call is called: the numbers by which ranks tell each other and
+/* call_kind.h - the kinds of collective calls: the numbers that ranks use among each other and for
  * their ddprun. Pure. */
 #ifndef DDP_SEGMENTS_CALL_KIND_H
 #define DDP_SEGMENTS_CALL_KIND_H
@@ -13,12 +13,12 @@ enum call_kind {
     CALL_GATHER,
     CALL_SCATTER,
     CALL_ALL_TO_ALL,
-    CALL_GROUP_SPLIT,   /* an all_gather of what each rank says */
-    CALL_GROUP_DESTROY, /* nobody waits in it */
-    CALL_N_KINDS,       /* at most 64: progress.h */
+    CALL_GROUP_SPLIT,   /* an all_gather of the ranks' arguments */
+    CALL_GROUP_DESTROY, /* no rank waits in it */
+    CALL_N_KINDS,       /* at most 64: rank_status.h */
 };
 
 const char *call_kind_name(unsigned kind);   /* "all_reduce"; "?" for an unknown one */
-const char *call_dtype_name(unsigned dtype); /* of enum ddp_dtype: "float32"; likewise */
+const char *call_dtype_name(unsigned dtype); /* of enum ddp_dtype: "float32"; else "?" */
 
 #endif

@@ -170,7 +170,7 @@ void control_abort_set(struct control *c, struct control_abort why)
     if (!atomic_compare_exchange_strong(&c->abort, &none, abort_pack(why)))
         return;
     futex_wake_all(abort_futex(c));
-    for (unsigned i = 0; i < c->n_local; i++) /* who can sleep on one word only */
+    for (unsigned i = 0; i < c->n_local; i++) /* a rank may be able to sleep on one word only */
         futex_wake_all(&c->line[i].arrived);
 }
 
@@ -271,12 +271,12 @@ void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
 
 #if defined(SYS_futex_waitv) && defined(__GLIBC__)
 
-/* A robust mutex of glibc begins with the word by which the kernel knows its owner. When that one
- * dies the kernel wakes a sleeper of the word, if there are said to be any; so does the owner when
- * it gives the mutex back. */
+/* A robust mutex of glibc begins with the word by which the kernel knows its owner. If the word is
+ * marked as having sleepers, the kernel wakes one when the owner dies, and the owner wakes one when
+ * it releases the mutex. */
 _Static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "the futex of a mutex");
 
-/* Say that somebody sleeps on a rank's `alive`. returns what to sleep on; 0: nobody holds it */
+/* Mark a rank's `alive` as having a sleeper. returns what to sleep on; 0: no thread holds it */
 static uint32_t announce_sleeper(_Atomic uint32_t *alive)
 {
     uint32_t is = atomic_load(alive);
@@ -299,7 +299,7 @@ static struct timespec time_after(uint32_t us)
     return (struct timespec){t.tv_sec + (time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }
 
-/* returns whether the system can */
+/* returns whether the system supports it */
 static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
                          uint32_t seen, uint32_t max_us)
 {

@@ -9,14 +9,14 @@
  *
  * Words:
  *   alive     a robust mutex each rank holds from joining to leaving; when the rank dies the kernel
- *             marks it, and whoever tries it next learns of the death
+ *             marks it, and the next process that tries to lock it learns of the death
  *   abort     one word for the node: 0 while all is well, else why no collective of this generation
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
  *   progress  how far a rank has come, and in which call it is: for ddprun to see (rank_status.h)
  *   commit    the last step of training that counts, on which all ranks of the node agree
  *
- * This file is the meeting place of launcher/ and worker-runtime/; neither includes the other. */
+ * This file is the interface between launcher/ and worker-runtime/; neither includes the other. */
 #ifndef DDP_SEGMENTS_CONTROL_H
 #define DDP_SEGMENTS_CONTROL_H
 
@@ -39,11 +39,12 @@ enum control_cause {
     CONTROL_OK = 0,
     CONTROL_RANK_DIED,    /* the process is gone without leaving; detail: wait status, or 0 */
     CONTROL_RANK_LEFT,    /* it left while others needed it */
-    CONTROL_MISMATCH,     /* ranks called different collectives; told by `rank` */
-    CONTROL_TIMEOUT,      /* `rank` gave up waiting */
+    CONTROL_MISMATCH,     /* ranks called different collectives; `rank` is one of them */
+    CONTROL_TIMEOUT,      /* `rank` timed out */
     CONTROL_JOB_STOPPING, /* ddprun is stopping the job */
     CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
-    CONTROL_RENEWED,      /* the generation is over, and nobody's fault is it; another may follow */
+    CONTROL_RENEWED,      /* the generation is over without a failure of a rank; another may
+                             follow */
     CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
                              detail: the negative errno as a positive number */
 };
@@ -54,25 +55,26 @@ struct control_abort { /* packed into one 64-bit word */
     uint32_t detail;
 };
 
-struct control_line { /* one local rank's own line: it alone writes it, but for `sleepers`
-                          and `commit` */
+struct control_line { /* one local rank's own line: only that rank writes it, except `sleepers` and
+                         `commit` */
     _Alignas(64) _Atomic uint32_t arrived; /* also the futex others sleep on */
     _Atomic uint32_t sleepers;             /* how many sleep on `arrived` */
     _Atomic uint32_t joined;               /* 1 from joining on */
     _Atomic uint32_t left;                 /* 1 once it left in good order */
-    _Atomic uint32_t dead;                 /* 1 once somebody found it dead */
+    _Atomic uint32_t dead;                 /* 1 once a process found it dead */
     _Atomic uint32_t pid;
     _Atomic uint32_t cpu;         /* where the rank ran when it last arrived, counted from 1; a hint
                                      for those who wait for it; 0: not known */
     _Atomic uint32_t touching[2]; /* what the rank does to others' memory; laid out by
                                      worker-runtime */
-    _Atomic uint32_t outside; /* 1 while it waits for another node: those of this node who wait for
-                                 it are not the first to give up */
+    _Atomic uint32_t outside; /* 1 while it waits for another node: ranks of this node that wait for
+                                 it are not the first to time out */
     uint32_t padding_[6];
     _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
-                                           messages; not beside `arrived`, which others wait on */
-    _Atomic uint64_t outbox;            /* likewise: where its messages lie, 0: it sent none yet */
+                                           messages; not next to `arrived`, which others wait on */
+    _Atomic uint64_t outbox;            /* also laid out by worker-runtime: where its messages are,
+                                           0: it has sent none */
     _Alignas(64) _Atomic uint64_t commit; /* of a group's first rank on the node, for all of them:
                                              the last step of training that counts; laid out by
                                              worker-runtime */
@@ -103,21 +105,23 @@ size_t control_bytes(unsigned n_local);
 int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct control **ret,
                    struct co_error *err);
 
-/* Map a segment somebody else made; checks magic, version, sizes and the seals that keep it from
- * shrinking under us.
+/* Map a segment that another process made; checks magic, version, sizes and the seals that keep it
+ * from shrinking while it is mapped.
  *
- * returns   0, -EPROTO (not such a segment; the text says why), -errno */
+ * returns   0, -EPROTO (not such a segment; the text has the reason), -errno */
 int control_map(int fd, struct control **ret, struct co_error *err);
 void control_unmap(struct control *c); /* NULL is fine */
 
 /* Lend rank's mailbox, CONTROL_MAILBOX_BYTES aligned to a page. */
 uint8_t *control_mailbox(struct control *c, unsigned local_rank);
 
-/* Join: lock this rank's `alive` by the calling thread, say so. returns 0 or -EBUSY (taken). */
+/* Join: lock this rank's `alive` in the calling thread and mark the rank as joined. returns 0 or
+ * -EBUSY (taken). */
 int control_join(struct control *c, unsigned local_rank, uint32_t pid);
-void control_leave(struct control *c, unsigned local_rank); /* same thread; wakes who waits */
+void control_leave(struct control *c, unsigned local_rank); /* same thread; wakes ranks that wait
+                                                               for it */
 
-/* Set the abort word if it is still 0, and wake everybody who sleeps on any line. */
+/* Set the abort word if it is still 0, and wake all ranks that sleep on any line. */
 void control_abort_set(struct control *c, struct control_abort why);
 struct control_abort control_abort_get(const struct control *c); /* .cause 0: none */
 
@@ -139,23 +143,24 @@ uint64_t control_most_steps(const struct control *c);
 /* Publish `arrived = value` (release) and wake the sleepers of this line. */
 void control_arrive(struct control_line *line, uint32_t value);
 
-/* The same in two steps, for who has something to do in between. Sleepers may miss the first one,
+/* The same in two steps, for callers that do something in between. Sleepers may miss the first one,
  * so the second must follow soon; it is a full memory barrier. */
 void control_publish(struct control_line *line, uint32_t value);
 void control_wake(struct control_line *line);
 
-/* Count `arrived` up, by anybody, and wake the sleepers of this line: of lines that say "something
- * happened" rather than how far a rank has come. */
+/* Increment `arrived` and wake the sleepers of this line. Any process may call it. For lines that
+ * mean "something happened" rather than how far a rank has come. */
 void control_ring(struct control_line *line);
 
 /* Sleep while line->arrived == seen, at most max_us, or until woken. May return early. */
 void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);
 
 /* The same, and until a rank dies or leaves, or the abort word is set: the kernel wakes the sleeper
- * as it ends that rank. Where it cannot (before Linux 5.16, or forbidden by a filter of system
- * calls) the sleeper finds out at the end of its nap, or is woken by who finds out first.
+ * as it ends that rank. Where the kernel cannot do that (before Linux 5.16, or forbidden by a
+ * filter of system calls), the sleeper notices at the end of its sleep, or the first process that
+ * notices wakes it.
  *
- * line         of anybody, in any memory that these processes share
+ * line         of any process, in any memory that these processes share
  * local_rank   one that has joined */
 void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
                        uint32_t seen, uint32_t max_us);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-union fd_control { /* room for one descriptor, aligned as the kernel wants it */
+union fd_control { /* space for one descriptor, aligned as the kernel wants it */
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
 };
@@ -56,7 +56,7 @@ int node_message_tell_wait(int sock, unsigned local_rank, uint32_t generation, c
     return tell(sock, NODE_WAIT, local_rank, generation, text);
 }
 
-/* Take the first descriptor of a message and close the others: alignment leaves room for a second
+/* Take the first descriptor of a message and close the others: alignment leaves space for a second
  * one, and a peer may send it. */
 static int take_fd(struct msghdr *msg)
 {
@@ -117,7 +117,7 @@ int node_message_receive(int sock, struct node_message *ret, int *ret_fd, struct
         n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0 &&
-        errno == ECONNRESET) /* nothing was written into `control`: look for nothing there */
+        errno == ECONNRESET) /* nothing was written into `control`: there is no descriptor in it */
         return 0;
     if (n < 0)
         return co_fail(err, -errno, "cannot read from the node socket: %s", strerror(errno));

@@ -1,4 +1,4 @@
-/* node_socket.h - how the ranks of a node get each other's memory.
+/* node_socket.h - the messages by which ranks of a node get each other's memory.
  *
  * Each rank owns one user segment: a sparse memfd, alive as long as the rank, in which ddp_alloc()
  * and the gradient buckets live. The node's broker (in ddprun; in local rank 0 where ddprun is
@@ -9,28 +9,29 @@
  *     rank -> broker   HELLO  local_rank, bytes + its user segment    first, once
  *     broker -> rank   CONTROL                  + the control segment  answers HELLO
  *     rank -> broker   FETCH  local_rank                               one at a time
- *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment when that rank has come
+ *     broker -> rank   SEGMENT local_rank, bytes + that rank's segment once that rank has joined
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
  *     rank -> broker   WAIT   local_rank, text  a path to another node does not work; no answer
- *     broker -> rank   TAKE   local_rank, place.rank   to a standby: who it is from now on; before
- *                                                      it says anything
+ *     broker -> rank   TAKE   local_rank, place.rank   to a standby: the place that it takes; the
+ *                                                      standby sends nothing before it
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
- * Each message has the generation that it is about. A rank whose generation broke says HELLO again,
- * with the number of the next one (docs/design/recovery.md): it is answered once there is such a
- * one, with the newest, or REFUSED if none follows. Messages of older generations are dropped by
- * whom they reach. A rank's first HELLO has 0, and is answered with the newest. A CONTROL of which
- * the flag NODE_PLACED says so tells the rank its place in that generation, which is not what its
- * environment says, and where the generation's store is. What a rank says of itself is always what
- * it was at its start; FETCH and SEGMENT name the ranks of the generation.
+ * Each message has the generation that it is about. A rank whose generation broke sends HELLO
+ * again, with the number of the next one (docs/design/recovery.md): the broker answers once that
+ * generation exists, with the newest, or sends REFUSED if none follows. A receiver drops messages
+ * of older generations. A rank's first HELLO has generation 0, and is answered with the newest. A
+ * CONTROL with the flag NODE_PLACED has the rank's place in that generation, which replaces the one
+ * in the rank's environment, and the address of the generation's store. In messages about itself a
+ * rank always uses the local rank that it had at its start; FETCH and SEGMENT name the ranks of the
+ * generation.
  *
- * STEP is for ranks without peers, which never say HELLO and have no control segment to count
- * in; one is enough. LOST is said once in a generation, at any time: what the rank ends with, if it
- * ends of it, is the consequence of another one's end, and not the cause of the job's; and whoever
- * reaps the ranks may look who is dying. WAIT says in words what the rank cannot reach, for people
- * to read; without a text it can again, or the wait is over. A FETCH waits until the rank it asks
- * for has said HELLO, or is answered REFUSED when it died. */
+ * STEP is for ranks without peers, which never send HELLO and have no control segment to count in;
+ * one is enough. LOST is sent once in a generation, at any time: if the rank then fails because of
+ * it, that failure follows from another rank's, and is not the root cause of the job's; and the
+ * process that reaps the ranks may check which one is dying. WAIT has a text for people: what the
+ * rank cannot reach; without a text the rank can reach it again, or the wait is over. A FETCH waits
+ * until the rank that it asks for has sent HELLO, or is answered with REFUSED if that rank died. */
 #ifndef DDP_SEGMENTS_NODE_SOCKET_H
 #define DDP_SEGMENTS_NODE_SOCKET_H
 
@@ -56,24 +57,24 @@ enum node_message_type {
 
 enum node_flag {
     NODE_RECOVERS = 1, /* HELLO: this rank outlives the death of others; CONTROL: another generation
-                       may follow in which it can go on */
+                          may follow in which it can continue */
     NODE_PLACED = 2    /* CONTROL: `place` and `text` count */
 };
 
 struct node_place {      /* of a rank in a generation */
-    uint32_t rank;       /* in the world; local_rank and n_local stand in the message */
+    uint32_t rank;       /* in the world; local_rank and n_local are in the message */
     uint32_t world_size; /* more than rank */
     uint32_t node_rank;  /* this node's number */
     uint32_t n_nodes;    /* more than node_rank */
-    uint32_t port;       /* of the store, which is at `text`; 0: there is none */
+    uint32_t port;       /* of the store, which is at `text`; 0: the generation has no store */
 };
 
 struct node_message {
     uint32_t magic;
     uint16_t version;
     uint16_t type;       /* enum node_message_type */
-    uint32_t local_rank; /* HELLO, STEP, LOST, WAIT: who I am; CONTROL, TAKE: who you are; FETCH,
-                                        SEGMENT: whose */
+    uint32_t local_rank; /* HELLO, STEP, LOST, WAIT: of the sender; CONTROL, TAKE: of the receiver;
+                            FETCH, SEGMENT: of the segment's owner */
     uint32_t n_local;    /* HELLO: how many I expect; CONTROL: how many there are */
     uint64_t bytes;      /* of the segment that travels along */
     int32_t code;        /* REFUSED: negative errno */
@@ -94,14 +95,15 @@ int node_message_notify(int sock, enum node_message_type type, unsigned local_ra
 
 /* Send WAIT.
  *
- * text      cut to NODE_SOCKET_TEXT_MAX - 1 bytes; "": there is nothing more to tell
+ * text      cut to NODE_SOCKET_TEXT_MAX - 1 bytes; "": the rank does not wait any more
  * returns   as node_message_send() */
 int node_message_tell_wait(int sock, unsigned local_rank, uint32_t generation, const char *text);
 
 /* Receive one; blocks or not as the socket does. Checks size, magic, version, type, text.
  *
  * ret_fd    the descriptor that came along, close-on-exec, owned by the caller; -1 if none
- * returns   1 a message; 0 the other end closed; -EAGAIN; -EPROTO (the text says why); -errno */
+ * returns   1 a message; 0 the other end closed; -EAGAIN; -EPROTO (the text has the reason);
+ *           -errno */
 int node_message_receive(int sock, struct node_message *ret, int *ret_fd, struct co_error *err);
 
 #endif

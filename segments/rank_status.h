@@ -1,17 +1,17 @@
-/* rank_status.h - how far a rank has come: what libddp says while it works, for ddprun to read.
+/* rank_status.h - how far a rank has come: written by libddp while it works, read by ddprun.
  *
  * A page lies in each rank's line of the control segment. The rank alone writes it, by plain stores
- * into cache lines that no other rank looks at, so that it costs a few instructions for each call
- * and for each step; nobody is woken and nobody waits. ddprun reads it when it wants to know which
- * rank the others wait for, how fast the steps are, and where everybody is.
+ * into cache lines that no other rank reads, so that it costs a few instructions for each call and
+ * for each step; it wakes no process and waits for none. ddprun reads it to find which rank the
+ * others wait for, how fast the steps are, and which call each rank is in.
  *
  * A rank has a place for each of its groups, since each may be used by a thread of its own:
  *
  *   outside   the program is in no call of that group
  *   begun     it has begun an asynchronous call and does something else
- *   waits     a thread of it is inside of the call, until the others come
+ *   waits     a thread of it is inside the call, until the other ranks arrive
  *
- * A group's calls are numbered from 1, as in libddp's own messages. Groups are told apart by 16
+ * A group's calls are numbered from 1, as in libddp's own messages. Groups are distinguished by 16
  * bits, the same on all their ranks; the world's are 0. */
 #ifndef DDP_SEGMENTS_RANK_STATUS_H
 #define DDP_SEGMENTS_RANK_STATUS_H
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RANK_STATUS_GROUPS 8 /* at the same time; of further ones only waiting is told */
+#define RANK_STATUS_GROUPS 8 /* at the same time; of others only waiting calls are counted */
 
 enum rank_status_state { RANK_STATUS_OUTSIDE, RANK_STATUS_BEGUN, RANK_STATUS_WAITS };
 
@@ -40,7 +40,8 @@ struct rank_status_place {     /* of one group */
 
 struct rank_status_page {
     _Alignas(64) _Atomic uint64_t steps; /* completed in this generation */
-    _Atomic uint64_t steps_before;       /* completed before it: what this rank was given, too */
+    _Atomic uint64_t steps_before;       /* completed before it, including those in the state that
+                                            this rank received */
     _Atomic uint64_t step_ns;            /* when the last one was completed, CLOCK_MONOTONIC */
     _Atomic uint64_t last_ns;            /* from the one before to the last one */
     _Atomic uint64_t mean_ns;            /* the same, smoothed */
@@ -48,16 +49,16 @@ struct rank_status_page {
     _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
     _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
-    _Atomic uint64_t ready_ns;           /* when the rank had met the others, as step_ns */
+    _Atomic uint64_t ready_ns;           /* when the rank had joined the others, as step_ns */
     _Alignas(64) struct rank_status_place place[RANK_STATUS_GROUPS];
 };
 
 /* --- writing: the rank itself ----------------------------------------------------------------- */
 
-/* The rank has met the others of this generation. now_ns: CLOCK_MONOTONIC */
+/* The rank has joined the others of this generation. now_ns: CLOCK_MONOTONIC */
 void rank_status_ready(struct rank_status_page *page, uint64_t now_ns);
 
-/* The generation begins behind so many steps. */
+/* The generation begins after this number of steps. */
 void rank_status_begin(struct rank_status_page *page, uint64_t steps_before);
 
 /* A step is complete. Steps of one page by one thread at a time.
@@ -79,14 +80,14 @@ enum {
     RANK_STATUS_DTYPE_SHIFT = 8 /* 5 bits; 3 are free; then the group, then the number */
 };
 
-/* Enter a call; its state says how. Two calls of even numbers, or of odd ones, are not entered one
- * after the other, unless the first has no bytes. One thread at a time for each place, and likewise
- * below. */
+/* Enter a call, in the given state. Two calls with even numbers, or two with odd ones, are not
+ * entered one after the other, unless the first has no bytes. One thread at a time for each place;
+ * the same holds for the functions below. */
 static inline void rank_status_enter(struct rank_status_place *place,
                                      const struct rank_status_call *call)
 {
-    /* Release: who sees these bytes sees that the call before is no more the one before the
-     * last. */
+    /* Release: a reader that sees these bytes also sees the word of the previous call, or a later
+     * one. */
     atomic_store_explicit(&place->bytes[call->number & 1], call->bytes, memory_order_release);
     atomic_store_explicit(&place->word,
                           (uint64_t)call->number << 32 | (uint64_t)call->group << 16 |
@@ -95,7 +96,7 @@ static inline void rank_status_enter(struct rank_status_place *place,
                           memory_order_release);
 }
 
-/* The call goes on in another way, or is over. */
+/* The call continues in another state, or is over. */
 static inline void rank_status_turn(struct rank_status_place *place, enum rank_status_state state)
 {
     const uint64_t is = atomic_load_explicit(&place->word, memory_order_relaxed);
@@ -103,23 +104,23 @@ static inline void rank_status_turn(struct rank_status_place *place, enum rank_s
                           memory_order_relaxed);
 }
 
-/* --- reading: anybody who has the segment mapped ---------------------------------------------- */
+/* --- reading: any process that has the segment mapped ----------------------------------------- */
 
 struct progress { /* one rank, as it was at some moment; the parts may be moments apart */
     uint64_t steps, steps_before;
     uint64_t step_ns;          /* CLOCK_MONOTONIC; 0: none completed yet */
-    uint64_t first_ns;         /* likewise, of the first one */
-    uint64_t ready_ns;         /* likewise; 0: it has not met the others yet */
+    uint64_t first_ns;         /* CLOCK_MONOTONIC, of the first one */
+    uint64_t ready_ns;         /* CLOCK_MONOTONIC; 0: it has not joined the others yet */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
-    uint64_t inside_ns;        /* smoothed likewise; at most mean_ns */
+    uint64_t inside_ns;        /* also smoothed; at most mean_ns */
     bool waits;                /* a thread of the program is inside of a call of any group */
     unsigned n_calls;
     struct rank_status_call
         call[RANK_STATUS_GROUPS]; /* of groups that made any; the world's first */
 };
 
-/* Never waits. What a rank has written wrongly can be told by nobody: kinds and types may be
- * unknown ones. States are not: a call in one that does not exist is left out. */
+/* Never waits. A reader cannot detect what a rank has written wrongly: kinds and types may be
+ * unknown ones. States may not: a call in a state that does not exist is left out. */
 void rank_status_read(const struct rank_status_page *page, struct progress *ret);
 
 /* A number that is another one once the rank has completed a step, entered or left a call. */
