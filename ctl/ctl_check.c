@@ -27,10 +27,10 @@
 #error "the build gives the version"
 #endif
 
-/* The happy path, in stages that all nodes go through together: each is reached, its clock is
- * looked at, it tells its facts; then each tries the ports of others; then pairs are measured,
- * round by round. A node that fails is left out of what follows. Then what was found is judged and
- * shown. */
+/* The happy path, in stages that all nodes pass together: each node is reached, its clock is
+ * compared, it reports its facts; then each tries the ports of others; then pairs are measured,
+ * round by round. A node that fails is left out of the later stages. Then the rules judge the
+ * results, and these are shown. */
 
 enum {
     CLOCK_ROUNDS = 8,
@@ -56,13 +56,14 @@ struct check {
     char program[PATH_MAX], ddprun[PATH_MAX];
     uint8_t secret[CHECK_SECRET_BYTES];
     size_t n_pairs_room;
-    bool failed; /* no memory */
+    bool failed; /* out of memory */
 };
 
 /* --- the clock --- */
 
-/* Its clock was read between two looks at ours: it is off by the middle, give or take half of what
- * lies between. The shortest round says most. */
+/* The node read its clock between two readings of ours. The offset is the difference from the
+ * midpoint of these, accurate to half of their distance. The shortest round is the most
+ * accurate. */
 static void take_time(struct check *c, size_t i, int64_t its_ns)
 {
     struct check_node *n = &c->report.nodes[i];
@@ -125,7 +126,7 @@ static json_t *next_of_reach(void *arg, size_t i, const json_t *answer)
         take_facts(c, i, answer);
         return NULL;
     }
-    if (!json_is_integer(time) || json_integer_value(time) < 0) { /* the difference fits, too */
+    if (!json_is_integer(time) || json_integer_value(time) < 0) { /* so the difference also fits */
         check_nodes_fail(c->nodes, i, "unexpected reply: invalid time");
         return NULL;
     }
@@ -158,7 +159,8 @@ static bool is_of_use(const char *text)
     return address_parse(text, 0, &address) == 0 && !address_is_loopback(&address);
 }
 
-/* Where others find it: as was said, as ssh did, or, of this machine, where ssh came from. */
+/* The address at which others find the node: on the interface of the options, else the one that ssh
+ * used, else, for this machine, the one from which ssh connected. */
 static void choose_address(struct check *c, size_t i)
 {
     struct check_node *n = &c->report.nodes[i];
@@ -205,7 +207,7 @@ static json_t *ask_reach(struct check *c, size_t i)
                      (json_int_t)c->task.timeout_ms);
 }
 
-/* returns CHECK_N_REACHES: this is no such word */
+/* returns CHECK_N_REACHES: an unknown word */
 static enum check_reach read_reach(const char *word)
 {
     int reach = 0;
@@ -319,7 +321,7 @@ static void measure_round(struct check *c, size_t round)
 
 /* --- all of it --- */
 
-/* Answers come as they come; what is told is in the order of the nodes. */
+/* Answers arrive in any order; the report is in the order of the nodes. */
 static int compare_links(const void *left, const void *right)
 {
     const struct check_link *x = left, *y = right;
@@ -364,7 +366,8 @@ static void look_at_all(struct check *c)
     }
 }
 
-/* Our own path, and ddprun's: beside us, or else as a shell would find it. */
+/* The paths of this ddpctl and of ddprun: in the same directory, or else found as a shell would
+ * find it. */
 static int find_programs(struct check *c, struct co_error *err)
 {
     ssize_t n = readlink("/proc/self/exe", c->program, sizeof c->program - 1);
@@ -432,7 +435,7 @@ static int check_task_prepare(struct check *c, struct co_error *err)
     return rc < 0 ? rc : open_nodes(c, err);
 }
 
-/* Whether it could be written is asked at the end, by ctl_flush(). returns 0, -ENOMEM */
+/* Write errors are found at the end, by ctl_flush(). returns 0, -ENOMEM */
 static int print_json(const struct check_report *r)
 {
     json_t *json = check_report_to_json(r);
@@ -468,7 +471,7 @@ static enum ctl_exit check_task_run(struct check *c)
     enum ctl_exit code = rc == -ENOMEM ? CTL_EXIT_INTERNAL : CTL_EXIT_USAGE;
     if (rc < 0)
         return ctl_fail(code, &err);
-    signal(SIGPIPE, SIG_IGN); /* a node that is gone is told of, and does not end us */
+    signal(SIGPIPE, SIG_IGN); /* a node that is gone is reported, and does not end this process */
     look_at_all(c);
     signal(SIGPIPE, SIG_DFL);
     code = show(c);

@@ -19,7 +19,7 @@
 
 enum { FOLLOW_MS = 200 };
 
-/* A task under way. */
+/* A running task. */
 struct work {
     const struct ctl_job_task *task;
     struct jobs jobs;
@@ -40,7 +40,7 @@ static enum ctl_exit job_task_fail(const struct work *w, int rc)
     }
 }
 
-/* Of the terminal on stdout; 0: it is none. */
+/* Of the terminal on stdout; 0: stdout is not a terminal. */
 static int find_width(void)
 {
     struct winsize size;
@@ -75,7 +75,7 @@ static int print_json(json_t *value)
     return 0;
 }
 
-/* All statuses as they came, in one object. */
+/* All statuses as they were received, in one object. */
 static int print_all_json(const struct work *w)
 {
     json_t *list = json_array();
@@ -180,7 +180,7 @@ static void print_text(const json_t *answer)
         fwrite(json_string_value(text), 1, json_string_length(text), stdout);
 }
 
-/* What is written to a file is not seen by ddprun: who reads is told where it is. */
+/* ddprun does not see output that ranks write to files: print where these are. */
 static enum ctl_exit log_follow(struct work *w, const struct job *node)
 {
     struct job_request r = {.type = JOB_REQUEST_LOGS, .rank = w->task->rank};
@@ -220,7 +220,7 @@ static enum ctl_exit logs(struct work *w)
 
 /* --- stack --- */
 
-/* As ddprun has put it into words; a rank's stderr may be in it. */
+/* The text is ddprun's; it may include a rank's stderr. */
 static void print_plain(const json_t *answer)
 {
     const char *text = json_string_value(json_object_get(answer, "text"));
@@ -256,8 +256,8 @@ static enum ctl_exit print_stack(struct work *w, struct job_hearing *h)
     return CTL_EXIT_OK;
 }
 
-/* All are asked before the first one answers, and all are heard while it is awaited: it may take
- * longer than a ddprun waits for a client that says nothing, or does not take its answer. */
+/* Send all requests before the first answer, and read all answers while waiting for it: it may take
+ * longer than a ddprun waits for a client that sends nothing, or does not read its answer. */
 static enum ctl_exit stacks_of(struct work *w, const struct job *nodes, size_t n)
 {
     enum ctl_exit code = CTL_EXIT_OK;

@@ -116,8 +116,8 @@ static enum ctl_command find_command(const char *name)
     return (enum ctl_command)i;
 }
 
-/* The options up to the next operand.
- * returns   where that is, argc if there is none, or -EINVAL */
+/* Read the options up to the next operand.
+ * returns   the index of that operand, argc at the end, or -EINVAL */
 static int read_options(struct ctl_job_task *task, int argc, char **argv, struct co_error *err)
 {
     struct co_option_walk walk;

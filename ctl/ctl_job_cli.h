@@ -19,7 +19,7 @@ struct ctl_job_task {
     bool is_help;         /* print that, and nothing else */
     const char *job;      /* part of argv; NULL: the only one; REPORT: or a file */
     const char *output;   /* REPORT: part of argv; NULL: stdout */
-    const char *run_id;   /* REPORT: likewise; NULL: the first in the file */
+    const char *run_id;   /* REPORT: part of argv; NULL: the first in the file */
     int32_t rank;         /* LOGS, STACK; -1: all, of STACK */
     bool json, follow;    /* follow: LOGS */
     bool all_users;       /* PS */
@@ -40,7 +40,7 @@ int ctl_job_cli_parse(int argc, char **argv, struct ctl_job_task *ret_task, stru
 
 void ctl_job_cli_print_help(enum ctl_command command, FILE *out);
 
-/* "TERM", "SIGTERM", "15". returns the number; 0: there is none */
+/* "TERM", "SIGTERM", "15". returns the number; 0: unknown */
 int ctl_job_cli_signal(const char *word);
 
 #endif

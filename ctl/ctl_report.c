@@ -54,7 +54,7 @@ static int read_lines(struct work *w, FILE *in, const char *path)
     co_autofree char *line = malloc(ROOM);
     int rc = line != NULL ? 0 : -ENOMEM;
     while (rc == 0 && fgets(line, ROOM, in) != NULL) {
-        size_t n = strlen(line); /* what stands behind a NUL is no JSON */
+        size_t n = strlen(line); /* text after a NUL is not JSON */
         rc = history_add(&w->history, line, n);
         if (n == ROOM - 1 && line[n - 1] != '\n')
             skip_line(in);

@@ -20,7 +20,7 @@ enum {
 };
 #define MAX_STDIN_BYTES ((size_t)1 << 30) /* more than any server takes */
 
-/* A task under way. */
+/* A running task. */
 struct work {
     const struct ctl_store_task *task;
     struct store_client *client;
@@ -42,8 +42,8 @@ static enum ctl_exit store_task_fail(const struct work *w, int rc)
 
 /* --- keys --- */
 
-/* A key as it goes out.
- * returns   malloc'ed, with a NUL behind it; NULL without memory, which is told */
+/* The key as it is sent.
+ * returns   malloc'ed, with a NUL after it; NULL if memory runs out, which is reported */
 static char *wire_key(const struct work *w, const char *typed)
 {
     char *key = NULL;
@@ -112,7 +112,7 @@ static int read_stdin(struct co_buf *in, struct co_error *err)
     return 0;
 }
 
-/* A set is not answered, but the check behind it is. */
+/* The store does not answer a set, but it answers the check that follows. */
 static int set_and_check(struct work *w, const char *key, const void *value, size_t len)
 {
     bool is_there;
@@ -263,7 +263,7 @@ static enum ctl_exit do_key(struct work *w, const char *key)
     return CTL_EXIT_INTERNAL;
 }
 
-/* What fails for one key may do for the next; but without a store there is none. */
+/* An error with one key may not occur with the next; but without a store no key succeeds. */
 static enum ctl_exit do_keys(struct work *w)
 {
     const struct ctl_store_task *task = w->task;
@@ -280,7 +280,7 @@ static enum ctl_exit do_keys(struct work *w)
 static enum ctl_exit store_task_run(const struct ctl_store_task *task)
 {
     struct work w = {.task = task, .deadline_ms = co_deadline_ms(task->timeout_ms)};
-    /* who waits for a key waits for its store, too */
+    /* a wait for a key also waits for its store */
     int rc = task->action == CTL_STORE_WAIT
                  ? client_connect(task->host, task->port, w.deadline_ms, &w.client, &w.err)
                  : client_connect_once(task->host, task->port, w.deadline_ms, &w.client, &w.err);

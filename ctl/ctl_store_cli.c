@@ -12,7 +12,7 @@ enum {
     DEFAULT_WAIT_MS = 300000, /* torch's own */
 };
 
-/* What the options said so far. */
+/* The options that were read so far. */
 struct draft {
     struct ctl_store_task task;
     bool has_endpoint, has_timeout;
@@ -46,8 +46,8 @@ static int read_option(struct draft *d, const struct co_option_found *found, str
     return 0;
 }
 
-/* Read the options behind argv[0].
- * returns   the index of the first word that is none, or -EINVAL */
+/* Read the options after argv[0].
+ * returns   the index of the first word that is not an option, or -EINVAL */
 static int read_options(struct draft *d, int argc, char **argv, struct co_error *err)
 {
     struct co_option_walk walk;
@@ -128,7 +128,7 @@ int ctl_store_cli_parse(int argc, char **argv, const struct ctl_store_env *env,
             return -EINVAL;
         argv += at;
         argc -= at;
-        at = read_options(&d, argc, argv, err); /* once more: behind the action is usual */
+        at = read_options(&d, argc, argv, err); /* once more: options after the action are common */
     }
     if (at < 0)
         return -EINVAL;

@@ -14,7 +14,7 @@ struct co_error;
 
 enum { CTL_HOST_BYTES = 256 };
 
-/* What of the environment counts; NULL: not set. */
+/* The variables of the environment that are used; NULL: not set. */
 struct ctl_store_env {
     const char *master_addr, *master_port;
 };
@@ -25,7 +25,7 @@ struct ctl_store_task {
     char host[CTL_HOST_BYTES];
     uint16_t port;
     uint64_t timeout_ms;
-    bool raw;          /* keys go out as they are; else behind a '/' */
+    bool raw;          /* keys are sent as they are; else with a '/' in front */
     bool is_prefix;    /* of DELETE: the key is the beginning of keys */
     bool is_full;      /* of DUMP */
     char *const *keys; /* part of argv; DUMP: the prefix, if there is one */

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SAMPLE_MS = 200 }; /* --once: processor time is counted for so long */
+enum { SAMPLE_MS = 200 }; /* --once: processor time is measured over this time */
 
 struct top {
     const struct ctl_job_task *task;
@@ -77,7 +77,7 @@ static enum ctl_exit show_once(struct top *t)
     return print(t, stdout) < 0 ? CTL_EXIT_INTERNAL : CTL_EXIT_OK;
 }
 
-/* returns   whether it goes on */
+/* returns   whether to continue */
 static bool obey(struct top *t, int key)
 {
     switch (key) {

@@ -7,9 +7,9 @@
 
 enum ctl_exit {
     CTL_EXIT_OK = 0,
-    CTL_EXIT_NO = 1, /* it was asked for something that is not there */
+    CTL_EXIT_NO = 1, /* the requested thing does not exist */
     CTL_EXIT_USAGE = 2,
-    CTL_EXIT_UNAVAILABLE = 69, /* who was to be asked is not there, or does not answer */
+    CTL_EXIT_UNAVAILABLE = 69, /* the job or store to ask does not exist, or does not answer */
     CTL_EXIT_INTERNAL = 70,
     CTL_EXIT_IO = 74, /* stdin or stdout */
 };
@@ -22,7 +22,7 @@ __attribute__((format(printf, 2, 3))) void ctl_tell(enum co_severity severity, c
 /* Report an error, and return `code`. */
 enum ctl_exit ctl_fail(enum ctl_exit code, const struct co_error *err);
 
-/* Is all that was printed really written? returns `code`, or CTL_EXIT_IO with a line about it */
+/* Flush stdout. returns `code`, or CTL_EXIT_IO with a message if a write failed */
 enum ctl_exit ctl_flush(enum ctl_exit code);
 
 #endif

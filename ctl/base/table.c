@@ -8,7 +8,7 @@
 
 /* --- Text --- */
 
-/* Behind ESC: "[" up to a letter or '~', "]" up to BEL or ESC \, else one character. */
+/* After ESC: "[" up to a letter or '~', "]" up to BEL or ESC \, else one character. */
 static const char *skip_escape(const char *at)
 {
     if (*at == '[') {
@@ -24,7 +24,7 @@ static const char *skip_escape(const char *at)
     return *at != '\0' ? at + 1 : at;
 }
 
-/* U+0080 to U+009F are control characters, too. */
+/* U+0080 to U+009F are also control characters. */
 static bool is_c1(const char *at)
 {
     return (uint8_t)at[0] == 0xc2 && (uint8_t)at[1] >= 0x80 && (uint8_t)at[1] < 0xa0;
@@ -48,7 +48,7 @@ char *table_plain(char *text)
     return text;
 }
 
-/* The bytes behind the first one of a character of UTF-8 are 10xxxxxx. */
+/* In UTF-8 the bytes after the first one of a character are 10xxxxxx. */
 static bool begins_character(char c)
 {
     return ((uint8_t)c & 0xc0) != 0x80;

@@ -1,6 +1,6 @@
-/* table.h - columns that are as wide as what stands in them.
+/* table.h - columns that are as wide as their widest cell.
  *
- * Pure. Text from outside is shown as it may be shown on a terminal: see table_plain(). */
+ * Pure. Text from outside is made safe for a terminal: see table_plain(). */
 #ifndef DDP_CTL_BASE_TABLE_H
 #define DDP_CTL_BASE_TABLE_H
 
@@ -12,10 +12,10 @@ enum { TABLE_MAX_COLUMNS = 16 };
 
 struct table {
     int n_columns;
-    bool right[TABLE_MAX_COLUMNS]; /* these are set to the right: numbers */
+    bool right[TABLE_MAX_COLUMNS]; /* these are aligned right: numbers */
     char **cells;                  /* owned; row after row, the first one is the head */
     size_t n_cells, room;
-    bool failed; /* there was no memory for a cell */
+    bool failed; /* memory for a cell ran out */
 };
 
 /* heads   as many as there are columns, at most TABLE_MAX_COLUMNS; one with a '>' in front, which

@@ -52,7 +52,7 @@ static json_t *number_to_json(uint64_t n)
                                                  : json_integer((json_int_t)n);
 }
 
-/* What a program or a file said may be no UTF-8, which JSON has to be. */
+/* The text of a program or a file may not be UTF-8, but JSON must be. */
 static json_t *text_to_json(const char *text)
 {
     char plain[CHECK_NAME_BYTES];

@@ -1,7 +1,8 @@
-/* check_facts.h - what a node says of itself to `ddpctl check`, as JSON and as a struct. Pure.
+/* check_facts.h - the facts that a node reports to `ddpctl check` about itself, as JSON and as a
+ * struct. Pure.
  *
- * What comes from a node is from outside: numbers and texts are bounded, and texts hold nothing
- * that a terminal would obey. What a node does not say is not known, and is not made up. */
+ * What comes from a node is untrusted: numbers and texts are bounded, and texts hold nothing that a
+ * terminal would obey. What a node does not report is unknown, and is not made up. */
 #ifndef DDP_CTL_CHECK_CHECK_FACTS_H
 #define DDP_CTL_CHECK_CHECK_FACTS_H
 
@@ -28,7 +29,7 @@ enum {
 enum check_name {
     CHECK_NAME_OWN,      /* to addresses of this machine */
     CHECK_NAME_LOOPBACK, /* to those that only this machine knows */
-    CHECK_NAME_FOREIGN,  /* to somebody else */
+    CHECK_NAME_FOREIGN,  /* to another machine */
     CHECK_NAME_NONE,     /* to nothing */
     CHECK_NAME_LATE,     /* there was no answer in time */
     CHECK_NAME_SKIPPED,  /* there was nothing to look up */
@@ -47,16 +48,17 @@ struct check_gpu {
 
 struct check_facts {
     char host[CHECK_NAME_BYTES];       /* its own name */
-    char version[CHECK_SHORT_BYTES];   /* of its ddprun; "": there is none */
+    char version[CHECK_SHORT_BYTES];   /* of its ddprun; "": not found */
     char no_version[CHECK_TEXT_BYTES]; /* why not */
 
     uint64_t nofile, nofile_hard;   /* open files */
     uint64_t memlock;               /* bytes */
     uint64_t somaxconn;             /* connections that may wait to be taken */
-    uint64_t n_rdma;                /* devices of InfiniBand and its kin */
-    uint64_t shm_bytes, shm_free;   /* of /dev/shm; CHECK_UNKNOWN: there is none */
+    uint64_t n_rdma;                /* InfiniBand devices and similar ones */
+    uint64_t shm_bytes, shm_free;   /* of /dev/shm; CHECK_UNKNOWN: not there */
     char no_shm[CHECK_TEXT_BYTES];  /* why nothing can be written there; "": it can */
-    uint64_t first_port, last_port; /* the kernel's, for who asks for any */
+    uint64_t first_port, last_port; /* from which the kernel assigns a port when a program asks for
+                                       any */
     uint64_t port;                  /* where it listens now; 0: nowhere */
     char no_port[CHECK_TEXT_BYTES]; /* why not */
 
@@ -67,8 +69,8 @@ struct check_facts {
     enum check_name reverse;           /* of its address */
     char reverse_to[CHECK_TEXT_BYTES]; /* the name, or why not */
 
-    char token_id[CHECK_SHORT_BYTES]; /* tells tokens apart; "": there is none */
-    char no_token[CHECK_TEXT_BYTES];  /* why one that is there cannot be used; "": there is none */
+    char token_id[CHECK_SHORT_BYTES]; /* distinguishes tokens; "": no token */
+    char no_token[CHECK_TEXT_BYTES];  /* why a token that exists cannot be used; else "" */
 
     uint64_t n_gpus; /* that the driver has */
     char driver[CHECK_SHORT_BYTES];
@@ -81,9 +83,9 @@ struct check_facts {
 /* returns   an object, owned by the caller; NULL without memory */
 json_t *check_facts_to_json(const struct check_facts *facts);
 
-/* Read them. What is missing is not known; what is there must be of its type.
+/* Read them. Missing members are unknown; the others must have the right type.
  *
- * returns   0; -EPROTO: this is no object of facts, or a part of it is not as it should be */
+ * returns   0; -EPROTO: not an object of facts, or a member is invalid */
 int check_facts_from_json(const json_t *json, struct check_facts *ret, struct co_error *err);
 
 #endif

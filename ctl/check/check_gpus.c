@@ -13,7 +13,8 @@ const char *const check_gpus_words[] = {
 
 enum { LINE_BYTES = 256 };
 
-/* The text behind the last comma, without blanks; the comma is the end now. NULL: there is none. */
+/* Cut the line at its last comma. returns the text after it, without blanks in front; NULL: no
+ * comma */
 static char *cut_last(char *line)
 {
     char *comma = strrchr(line, ',');

@@ -1,5 +1,5 @@
-/* check_gpus.h - what nvidia-smi and the driver's files say of a node's GPUs. Pure: their text
- * comes in, which is from outside. */
+/* check_gpus.h - reads the facts about a node's GPUs from the output of nvidia-smi and the driver's
+ * files. Pure: the text is an argument, and untrusted. */
 #ifndef DDP_CTL_CHECK_CHECK_GPUS_H
 #define DDP_CTL_CHECK_CHECK_GPUS_H
 
@@ -8,11 +8,11 @@
 /* What check_gpus_read() understands. NULL-terminated. */
 extern const char *const check_gpus_words[];
 
-/* Read what nvidia-smi answered: a line "NAME, DRIVER, ERRORS" for each GPU, where ERRORS may be
+/* Read the answer of nvidia-smi: a line "NAME, DRIVER, ERRORS" for each GPU, where ERRORS may be
  * words such as "[N/A]". Lines of another form are left out.
  *
  * facts     gpus, n_described and driver are set
- * returns   how many GPUs are described, also those for which there is no room */
+ * returns   how many GPUs are described, including those that do not fit in `gpus` */
 size_t check_gpus_read(const char *text, struct check_facts *facts);
 
 /* /proc/driver/nvidia/version: "NVRM version: ... Kernel Module  535.104.05  Sat ..."; "" where it

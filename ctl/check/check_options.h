@@ -29,7 +29,7 @@ extern const struct co_option check_options_table[];
 
 struct check_task {
     bool is_help;                                           /* print that, and nothing else */
-    const char *hosts, *hostfile, *ssh_command, *interface; /* part of argv; NULL: not said */
+    const char *hosts, *hostfile, *ssh_command, *interface; /* part of argv; NULL: not given */
     bool net, json;
     uint64_t timeout_ms; /* > 0 */
 };

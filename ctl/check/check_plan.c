@@ -9,7 +9,7 @@ size_t check_plan_peers(size_t n_nodes, size_t node, size_t *ret)
     return n;
 }
 
-/* Places around a table: an even number, of which the last stays while the others go round. With an
+/* Places around a table: an even number, of which the last stays while the others rotate. With an
  * odd number of nodes one place is empty. */
 static size_t n_places(size_t n_nodes)
 {

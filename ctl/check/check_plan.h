@@ -1,4 +1,4 @@
-/* check_plan.h - who tries the way to whom, and when, in `ddpctl check`. Pure. */
+/* check_plan.h - which node tries to reach which other one, and when, in `ddpctl check`. Pure. */
 #ifndef DDP_CTL_CHECK_CHECK_PLAN_H
 #define DDP_CTL_CHECK_CHECK_PLAN_H
 
@@ -11,7 +11,7 @@ enum {
 };
 
 /* The nodes to whose ports a node connects: all others, or, where there are more than
- * CHECK_PEERS_MAX, those that are 1, 2, 4, ... places behind it, so that each port is tried from as
+ * CHECK_PEERS_MAX, those that are 1, 2, 4, ... places after it, so that each port is tried from as
  * many others.
  *
  * ret       CHECK_PEERS_MAX

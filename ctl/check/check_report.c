@@ -48,7 +48,7 @@ bool check_has_failed(const struct check_report *r)
 static json_t *node_to_json(const struct check_node *n)
 {
     json_t *facts = n->has_facts ? check_facts_to_json(&n->facts) : json_null();
-    json_object_del(facts, "token_id"); /* of use for guesses at the token */
+    json_object_del(facts, "token_id"); /* it would help guesses at the token */
     json_t *clock = n->has_clock ? json_pack("{s:I, s:I}", "offset_ns", (json_int_t)n->offset_ns,
                                              "error_ns", (json_int_t)n->error_ns)
                                  : json_null();

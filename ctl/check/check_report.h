@@ -1,5 +1,5 @@
 /* check_report.h - what `ddpctl check` has found out about the nodes, and what is wrong with it:
- * plain data, the judgement, a table for people and an object for programs. Pure. */
+ * plain data, the rules, a table for people and an object for programs. Pure. */
 #ifndef DDP_CTL_CHECK_CHECK_REPORT_H
 #define DDP_CTL_CHECK_CHECK_REPORT_H
 
@@ -9,7 +9,7 @@
 
 enum { CHECK_WHY_BYTES = 400 };
 
-/* Below these something is said. */
+/* The limits of the rules. */
 #define CHECK_NOFILE_MIN   1024
 #define CHECK_BACKLOG_MIN  128
 #define CHECK_PORTS_MIN    1000
@@ -20,7 +20,7 @@ enum { CHECK_WHY_BYTES = 400 };
 #define CHECK_SLOW_PAIR_PART                                                                       \
     3 /* of a pair that is as fast as the others: a third of their median */
 
-/* What there is a column for. */
+/* The columns of the table. */
 enum check_field {
     CHECK_REACH,
     CHECK_VERSION,
@@ -51,13 +51,13 @@ struct check_node {
     char address[INET6_ADDRSTRLEN]; /* by which others reach it; "": it has none */
 };
 
-/* What became of a connection to a node's port. */
+/* The result of a connection to a node's port. */
 enum check_reach {
     CHECK_REACH_OK,
     CHECK_REACH_REFUSED,
     CHECK_REACH_SILENT,        /* no answer in time */
-    CHECK_REACH_UNREACHABLE,   /* there is no way, or somebody on it says no */
-    CHECK_REACH_WRONG_SERVICE, /* somebody else answers there */
+    CHECK_REACH_UNREACHABLE,   /* no route, or a machine on the route rejects the connection */
+    CHECK_REACH_WRONG_SERVICE, /* another program answers there */
     CHECK_REACH_OTHER,
     CHECK_N_REACHES,
 };
@@ -80,7 +80,7 @@ struct check_finding {
     enum check_field field;
     bool is_failure; /* else a warning */
     char text[CHECK_WHY_BYTES];
-    const char *hint; /* what to try next; NULL: the text says it */
+    const char *hint; /* what to try next; NULL: the text has it */
 };
 
 struct check_report {
@@ -96,7 +96,7 @@ struct check_report {
     size_t n_findings;
 };
 
-/* Room for n nodes. returns 0, -ENOMEM; check_report_fini() in any case */
+/* Allocate n nodes. returns 0, -ENOMEM; check_report_fini() in any case */
 int check_report_init(struct check_report *r, size_t n);
 void check_report_fini(struct check_report *r);
 
@@ -108,7 +108,7 @@ int check_rules(struct check_report *r, const char *version);
 
 bool check_has_failed(const struct check_report *r);
 
-/* A row per node, with '!' behind what has failed and '?' behind what may be wrong, then a line per
+/* A row per node, with '!' after what has failed and '?' after what may be wrong, then a line per
  * finding, then the sum. returns 0, -ENOMEM */
 int check_text_print(const struct check_report *r, FILE *out);
 

@@ -15,7 +15,7 @@ struct judge {
     struct check_report *report;
     const char *version;
     size_t room;
-    bool failed; /* no memory */
+    bool failed; /* out of memory */
 };
 
 __attribute__((format(printf, 6, 7))) static void find(struct judge *j, size_t node,
@@ -175,7 +175,7 @@ static void judge_ports(struct judge *j, size_t i)
              f->last_port);
 }
 
-/* --- nodes beside each other --- */
+/* --- nodes compared with each other --- */
 
 static const char *reach_hint(enum check_reach reach)
 {
@@ -224,7 +224,7 @@ static void judge_links_of(struct judge *j, size_t to, enum check_reach reach)
              names, len >= sizeof names ? "..." : "");
 }
 
-/* Who has none is told of the first that has one. */
+/* A node without a token gets a finding that names the first node with one. */
 static void judge_token(struct judge *j, size_t i)
 {
     static const char hint[] = "copy ~/.config/ddprun/token to all nodes, with mode 0600; jobs "
@@ -284,7 +284,7 @@ static int u64_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* returns   the median of what the pairs reach; 0: there is none */
+/* returns   the median of the speeds of the measured pairs; 0: none was measured */
 static uint64_t median_speed(struct judge *j)
 {
     const struct check_report *r = j->report;
@@ -302,7 +302,7 @@ static uint64_t median_speed(struct judge *j)
     return median;
 }
 
-/* Told of its first node. */
+/* A finding about a pair belongs to its first node. */
 static void judge_pairs(struct judge *j, size_t node, uint64_t median)
 {
     const struct check_report *r = j->report;

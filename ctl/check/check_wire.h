@@ -1,18 +1,18 @@
-/* check_wire.h - what `ddpctl check` and the ddpctls that it starts say to each other, over the
- * latter's standard input and output: objects of JSON, each on a line of its own behind a word that
+/* check_wire.h - the messages between `ddpctl check` and the ddpctls that it starts, over the
+ * latter's standard input and output: objects of JSON, each on a line of its own after a word that
  * no login prints. Pure.
  *
  *     node: hello {v, from, to}     by which addresses it was reached; "": it does not know
  *     do: time {}                -> time_ns
  *     do: facts {secret, ddprun, timeout_ms}
- *                                -> check_facts.h; from then on its port lets those in who know the
+ *                                -> check_facts.h; from then on its port accepts clients with the
  *                                   secret (check_net.h)
  *     do: reach {peers: [[ADDRESS, PORT], ...], timeout_ms}
  *                                -> reach: a word of check_report.h for each
  *     do: measure {peer: [ADDRESS, PORT], timeout_ms}
  *                                -> rtt_min_ns, rtt_median_ns, forth, back; or why
  *
- * One request at a time. The end of its input tells a node that it is not needed any more. */
+ * One request at a time. At the end of its input a node exits. */
 #ifndef DDP_CTL_CHECK_CHECK_WIRE_H
 #define DDP_CTL_CHECK_CHECK_WIRE_H
 
@@ -23,11 +23,11 @@
 
 struct co_error;
 
-#define CHECK_WIRE_ARGUMENT "--here" /* behind `ddpctl check`: what starts it on a node */
+#define CHECK_WIRE_ARGUMENT "--here" /* after `ddpctl check`: starts it on a node */
 
 enum {
     CHECK_PROTOCOL = 1,
-    CHECK_REQUEST_MAX_BYTES = 4096,  /* as many as a pipe takes at once, whoever reads */
+    CHECK_REQUEST_MAX_BYTES = 4096,  /* a pipe takes these at once, however slow its reader is */
     CHECK_LINE_MAX_BYTES = 65536,    /* of an answer */
     CHECK_CHATTER_MAX_BYTES = 65536, /* of other lines, all together */
     CHECK_SECRET_BYTES = 16,
@@ -38,20 +38,20 @@ struct check_wire { /* one direction; zeroed: empty */
     size_t n_ignored;
 };
 
-/* Take the next object out of what has come; lines of others are left out.
+/* Take the next object out of the input so far; other lines are left out.
  *
  * ret       owned by the caller
- * returns   1; 0 it has not come yet
- *           -EPROTO   the word, and no object behind it
- *           -E2BIG    a line, or what others wrote, is too long
+ * returns   1; 0 it is not complete yet
+ *           -EPROTO   the word without an object after it
+ *           -E2BIG    a line, or the other output, is too long
  *           -ENOMEM */
 int check_wire_take(struct check_wire *w, json_t **ret, struct co_error *err);
 void check_wire_fini(struct check_wire *w);
 
 /* An object as a line.
  *
- * json      stolen; NULL: no memory
- * returns   owned by the caller; NULL without memory */
+ * json      stolen; NULL: memory ran out
+ * returns   owned by the caller; NULL if memory runs out */
 char *check_wire_print(json_t *json);
 
 #endif

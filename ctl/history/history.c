@@ -18,7 +18,7 @@
 
 /* --- Lists --- */
 
-/* Make room for one more in a list of n. returns whether there is */
+/* Make space for one more in a list of n. returns whether it succeeded */
 static bool make_room(void **list, size_t n, size_t bytes)
 {
     if (n > 0 && (n & (n - 1)) != 0) /* grown at powers of two */
@@ -65,7 +65,7 @@ static const char *text_of(const struct event *e, const char *key)
     return text != NULL ? text : "";
 }
 
-/* Within the bounds of an int; what is none is -1. */
+/* -1 for a value that is not an integer from 0 to 9999999. */
 static int number_of(const struct event *e, const char *key)
 {
     const json_t *value = json_object_get(e->line, key);
@@ -112,12 +112,12 @@ static int add_trouble(struct history *h, int rc)
 
 /* --- Runs whose end was not read yet --- */
 
-/* A tree, since it is as good for a file that somebody has made to be slow to read. */
+/* A tree, because it stays fast with a file that was crafted to be slow to read. */
 struct open_run {
     int rank;
     int64_t pid;
     char host[HISTORY_NAME_BYTES];
-    size_t last; /* the place of the run behind it in the list; 0: none is open */
+    size_t last; /* the index of the latest run in the list, plus 1; 0: none is open */
 };
 
 static int64_t pid_of(const struct event *e)
@@ -157,7 +157,7 @@ static int open_run(struct history *h, struct history_run *run)
     return 0;
 }
 
-/* The run that ends: the last one of that rank, pid and host. returns NULL: there is none */
+/* The run that ends: the last one of that rank, pid and host. returns NULL: not found */
 static struct history_run *close_run(struct history *h, const struct event *e)
 {
     struct open_run key = {.rank = number_of(e, "rank"), .pid = pid_of(e)};

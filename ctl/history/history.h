@@ -1,7 +1,7 @@
 /* history.h - what happened in a job, read from the lines of ddprun --events.
  *
- * Pure: lines in, lists out. Lines may come of several nodes, one file after the other. What cannot
- * be read is counted, and does not matter further; so is what comes behind HISTORY_MAX_EVENTS. */
+ * Pure: lines in, lists out. Lines may be those of several nodes, one file after the other. Lines
+ * that cannot be read, and events after the first HISTORY_MAX_EVENTS, are counted and ignored. */
 #ifndef DDP_CTL_HISTORY_HISTORY_H
 #define DDP_CTL_HISTORY_HISTORY_H
 
@@ -16,11 +16,11 @@ enum {
 };
 
 enum history_fate {
-    FATE_RUNS, /* its end was not told */
+    FATE_RUNS, /* its end was not reported */
     FATE_WELL,
     FATE_FAILED,
     FATE_CONSEQUENCE, /* it failed because another one was lost */
-    FATE_STOPPED,     /* it had been told to stop */
+    FATE_STOPPED,     /* it had been asked to stop */
     HISTORY_N_FATES,
 };
 
@@ -30,11 +30,12 @@ struct history_run {            /* of a rank, from its start to its end */
     char host[HISTORY_NAME_BYTES];
     double begun_s, ended_s; /* since 1970; FATE_RUNS: ended_s is that of the last event */
     bool has_ended;
-    int code; /* -1: by a signal, or not told */
+    int code; /* -1: by a signal, or not reported */
     char signal[16];
     bool lost_peer;
     enum history_fate fate; /* after history_finish() */
-    size_t open_before;     /* the module's own: the place behind the one before of its pid */
+    size_t open_before;     /* the module's own: the index of the previous open run of this pid,
+                               plus 1 */
 };
 
 struct history_stop { /* the module's own */
@@ -70,7 +71,7 @@ struct history_pace {
 
 struct history {
     char job[256]; /* the run id; "" before the first event */
-    char *program; /* owned; its words; NULL: not told */
+    char *program; /* owned; its words; NULL: not reported */
     double first_s, last_s;
     bool has_end; /* a job_end came; of several nodes' the worst code: */
     int code;
@@ -99,7 +100,7 @@ int history_add(struct history *h, const char *line, size_t len);
  * returns   0, -ENOMEM */
 int history_finish(struct history *h);
 
-int history_n_ranks(const struct history *h); /* the highest number, plus 1; 0: there are none */
+int history_n_ranks(const struct history *h); /* the highest number, plus 1; 0: no ranks */
 int history_n_generations(const struct history *h);
 
 #endif

@@ -69,7 +69,7 @@ static const struct history_stop *find_stop(const struct history *h, const struc
     return h->n_stops > 0 ? bsearch(&key, h->stops, h->n_stops, sizeof key, compare) : NULL;
 }
 
-/* A stop of its generation and node came before its end; or it is what the stop is about. */
+/* FATE_STOPPED: a stop of its generation and node precedes its end, and is not about this run. */
 static enum history_fate fate_of(const struct history *h, const struct history_run *run)
 {
     if (!run->has_ended)

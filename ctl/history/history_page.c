@@ -13,7 +13,7 @@
 
 enum {
     WIDTH = 1000, /* of the pictures, in their own units */
-    LEFT = 70,    /* of what is drawn: names stand there */
+    LEFT = 70,    /* the margin before what is drawn, for names */
     TOP = 24,
     LANES_HEIGHT = 640, /* of all lanes together, at most */
     LANE_MOST = 18,

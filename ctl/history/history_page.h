@@ -12,7 +12,7 @@
 struct history;
 
 enum {
-    HISTORY_PAGE_LANES = 2048, /* ranks that have one; the page says how many have none */
+    HISTORY_PAGE_LANES = 2048, /* ranks that have one; the page reports how many have none */
     HISTORY_PAGE_BARS = 20000,
     HISTORY_PAGE_LINES = 5000, /* of a table */
     HISTORY_PAGE_POINTS = 4000,
@@ -20,7 +20,7 @@ enum {
 
 /* h         after history_finish()
  * version   of this program
- * returns   0; -EIO: out says so, too */
+ * returns   0; -EIO: out also has the error */
 int history_page_print(const struct history *h, const char *version, FILE *out);
 
 #endif

@@ -47,7 +47,7 @@ static bool is_whole(const struct co_buf *in)
     return len > 0 && co_buf_bytes(in)[len - 1] == '\n';
 }
 
-/* What it says may be another user's, and goes to a terminal. */
+/* The text may be that of another user, and is printed to a terminal. */
 static int refuse(const char *error, struct co_error *err)
 {
     char text[CO_ERROR_TEXT_BYTES];
@@ -92,7 +92,7 @@ static void hear_some(struct job_hearing *h)
 static int await_some(struct job_hearing *list, size_t n, struct pollfd *polls,
                       uint64_t deadline_ms, struct co_error *err)
 {
-    for (size_t i = 0; i < n; i++) /* poll() passes over a negative one */
+    for (size_t i = 0; i < n; i++) /* poll() ignores a negative one */
         polls[i] = (struct pollfd){.fd = list[i].is_over ? -1 : list[i].fd, .events = POLLIN};
     int n_ready = poll(polls, n, co_left_ms(deadline_ms));
     if (n_ready == 0)

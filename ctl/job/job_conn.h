@@ -1,4 +1,4 @@
-/* job_conn.h - ddpctl's end of a job's socket: a request goes, its answer comes. */
+/* job_conn.h - ddpctl's end of a job's socket: sends requests and receives answers. */
 #ifndef DDP_CTL_JOB_JOB_CONN_H
 #define DDP_CTL_JOB_JOB_CONN_H
 
@@ -12,10 +12,10 @@
 
 struct job_request;
 
-/* Say it; the answer is awaited by job_conn_hear(), so that many can be asked at once.
+/* Send a request; job_conn_hear() waits for the answer, so that many jobs can be asked at once.
  *
  * fd        of job_folder_connect(), borrowed
- * returns   0, -EPIPE (nobody is there any more), -EAGAIN */
+ * returns   0, -EPIPE (the job is gone), -EAGAIN */
 int job_conn_say(int fd, const struct job_request *r, struct co_error *err);
 
 /* An answer that is awaited. */
@@ -25,19 +25,19 @@ struct job_hearing {
     bool is_over;
     int rc;              /* once it is over:
                             0
-                            -EBADE      ddprun says that it cannot be done; the text is its own
-                            -ETIMEDOUT  nothing came by the deadline
+                            -EBADE      ddprun refused the request; the text is ddprun's
+                            -ETIMEDOUT  no answer arrived by the deadline
                             -EPIPE      the connection ended before
-                            -EPROTO     what came is no answer, or longer than any
+                            -EPROTO     the answer is invalid or too long
                             -ENOMEM */
     json_t *answer;      /* owned; NULL unless rc is 0 */
     struct co_error err; /* else */
 };
 void job_hearing_fini(struct job_hearing *h);
 
-/* Hear what comes, until the one that is wanted is over; or all that had not come by deadline_ms
- * (common/clock.h) are. Of the others is read what is there: a ddprun drops who does not take its
- * answer in time. */
+/* Read answers until the wanted one is over; at deadline_ms (common/clock.h) all that have not
+ * arrived are over. Answers of the others are also read as they arrive: a ddprun drops a client
+ * that does not take its answer in time. */
 void job_conn_hear(struct job_hearing *list, size_t n, size_t wanted, uint64_t deadline_ms);
 
 /* Read one answer.
@@ -46,7 +46,7 @@ void job_conn_hear(struct job_hearing *list, size_t n, size_t wanted, uint64_t d
  * returns      as struct job_hearing has it */
 int job_conn_hear_one(int fd, uint64_t deadline_ms, json_t **ret_answer, struct co_error *err);
 
-/* Say it, and read the answer.
+/* Send a request, and read the answer.
  *
  * ret_answer   an object, json_decref() it
  * returns      as job_conn_say() and struct job_hearing */

@@ -76,7 +76,7 @@ static void add_size(struct table *t, const json_t *object, const char *key)
     table_add(t, "%s", has_number(object, key) ? job_print_size(number_at(object, key), buf) : "-");
 }
 
-/* The words of the program, its folders left out. returns malloc'ed, NULL without memory */
+/* The words of the program, without directories. returns malloc'ed, NULL if memory runs out */
 static char *make_program(const json_t *status)
 {
     char *text = NULL;
@@ -192,7 +192,7 @@ static void add_ms(struct table *t, const json_t *object, const char *key)
         table_add(t, "-");
 }
 
-/* has_steps   with what libddp says of it */
+/* has_steps   with the columns that libddp reports */
 static void add_rank(struct table *t, const json_t *rank, bool has_steps)
 {
     const json_t *cpu = json_object_get(rank, "cpu_percent");
@@ -318,7 +318,7 @@ static const char *const stages[] = {"started_ms", "came_ms", "joined_ms", "firs
 
 enum { N_STAGES = sizeof stages / sizeof *stages, CAME = 1 };
 
-/* Who came to it last, or first. returns   NULL: nobody */
+/* The rank that reached a stage last, or first. returns   NULL: no rank has */
 static const json_t *find_extreme(const json_t *ranks, int stage, bool is_last)
 {
     const json_t *found = NULL;
@@ -335,9 +335,10 @@ static const json_t *find_extreme(const json_t *ranks, int stage, bool is_last)
     return found;
 }
 
-/* When all ranks of the job had come; of several nodes nobody knows it who sees some of them.
+/* When all ranks of the job had reached the rendezvous. Unknown if the status has only some of the
+ * ranks, as with several nodes.
  *
- * returns   -1: not known, or they have not */
+ * returns   -1: unknown, or some have not */
 static int64_t find_meeting_ms(const json_t *status)
 {
     const json_t *ranks = json_object_get(status, "ranks");
@@ -362,7 +363,7 @@ static void print_late(const json_t *ranks, FILE *out)
             number_at(last, "rank"), job_print_duration(late_ms, when));
 }
 
-/* The last stage that ranks have come to, and who came to it last. */
+/* The last stage that ranks have reached, and the rank that reached it last. */
 static void print_slowest(const json_t *ranks, FILE *out)
 {
     static const char *const actions[N_STAGES] = {"was executed", "reached the rendezvous",

@@ -32,7 +32,7 @@ int job_print_list(const struct job_print_row *rows, size_t n, bool has_users, i
 int job_print_status(const json_t *status, int width, FILE *out);
 
 /* How its start went: when each rank was executed and had joined the others, since the generation's
- * start, and who was the slowest. */
+ * start, and which rank was the slowest. */
 int job_print_start(const json_t *status, int width, FILE *out);
 
 /* "0.52 s", "12 min 3 s", "2 h 3 min", "3 d 4 h". returns buf */

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* returns   whether somebody is, or may be, there */
+/* returns   whether a ddprun is, or may be, there */
 static bool begin_to_ask(struct job *job, const char *folder, enum job_folder_owner owner)
 {
     struct co_error err;
@@ -29,7 +29,7 @@ static bool begin_to_ask(struct job *job, const char *folder, enum job_folder_ow
         job_folder_remove_dead(folder);
     if (job->fd < 0 && job->fd != -EAGAIN)
         return false;
-    if (job->fd < 0) { /* too many ask already */
+    if (job->fd < 0) { /* too many clients already */
         job->trouble = -EAGAIN;
         job->fd = -1;
     } else {
@@ -112,8 +112,8 @@ static void drop_ended(struct jobs *jobs)
     jobs->n = n;
 }
 
-/* Find all, and ask each for its status. Those that do not answer by the deadline are in the list,
- * too. */
+/* Find all, and ask each for its status. The list includes those that do not answer by the
+ * deadline. */
 static int find_all(struct jobs *jobs, enum job_folder_owner owner, uint64_t deadline_ms,
                     struct co_error *err)
 {
@@ -207,7 +207,7 @@ int jobs_poll(struct jobs *jobs, bool all_users, uint64_t timeout_ms, struct co_
 
 /* --- One of them --- */
 
-/* As the kernel has it: what a job of another user says of itself need not be true. */
+/* As the kernel reports it: what a job of another user reports about itself may be false. */
 static bool is_pid(const struct job *job, const char *name)
 {
     int64_t pid;

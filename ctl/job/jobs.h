@@ -22,8 +22,8 @@ struct job {
     int fd;         /* the connection, for more requests; -1: it was lost */
     json_t *status; /* its answer, with what its ranks use; NULL: none */
     char *folder;   /* owned */
-    pid_t pid;      /* of who listens there, also if it does not answer; 0: not known */
-    uid_t uid;      /* likewise; -1: not known */
+    pid_t pid;      /* of the process that listens, also if it does not answer; 0: not known */
+    uid_t uid;      /* of that process; -1: not known */
     int trouble;    /* why there is no answer, as job_conn_hear(); 0: there is one */
 };
 
@@ -39,23 +39,23 @@ struct jobs {         /* zeroed: not asked yet */
 
 void jobs_fini(struct jobs *jobs); /* a zeroed one is fine */
 
-/* All of them, in place of those that were found before.
+/* Find all of them; they replace those that were found before.
  *
- * all_users    not only ours; others than root can't see those
- * timeout_ms   for their answers; those that do not answer by then are in the list, too
+ * all_users    not only ours; only root can see those of others
+ * timeout_ms   for their answers; the list includes those that do not answer by then
  * returns      0, -ENOMEM */
 int jobs_poll(struct jobs *jobs, bool all_users, uint64_t timeout_ms, struct co_error *err);
 
 /* Keep those of one job only.
  *
- * name      its run id, or how that begins, or a ddprun's pid; NULL: the only one there is
- * returns   0; -ENOENT there is none; -EEXIST there are several; the text lists them */
+ * name      its run id, or how that begins, or a ddprun's pid; NULL: the only job
+ * returns   0; -ENOENT not found; -EEXIST there are several; the text lists them */
 int jobs_select(struct jobs *jobs, const char *name, struct co_error *err);
 
 /* The nodes of one job, each with an answer.
  *
- * all_users   where none of ours has this name, and we are root, look for it among all others, too:
- *             by its whole run id or a pid
+ * all_users   if none of ours has this name, and this process runs as root, also look for it
+ *             among all others: by its whole run id or a pid
  * returns   as jobs_select(); -ETIMEDOUT one of them does not answer; -ENOMEM */
 int jobs_poll_one(struct jobs *jobs, const char *name, bool all_users, uint64_t timeout_ms,
                   struct co_error *err);

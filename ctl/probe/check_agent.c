@@ -137,7 +137,7 @@ static json_t *answer(struct here *h, const json_t *request)
 
 /* --- both directions --- */
 
-/* returns 0, -ENOMEM, -errno: nobody reads any more */
+/* returns 0, -ENOMEM, -errno: the reader is gone */
 static int line_send(json_t *json)
 {
     char *line = check_wire_print(json);

@@ -1,5 +1,5 @@
-/* check_agent.h - the end of `ddpctl check` on a node: says hello on standard output and answers
- * what comes on standard input (check_wire.h), until that ends. */
+/* check_agent.h - the end of `ddpctl check` on a node: sends hello on standard output and answers
+ * the requests on standard input (check_wire.h), until that ends. */
 #ifndef DDP_CTL_PROBE_CHECK_AGENT_H
 #define DDP_CTL_PROBE_CHECK_AGENT_H
 

@@ -160,7 +160,7 @@ void check_collect_token(struct check_facts *f)
 
 /* --- GPUs --- */
 
-/* Without nvidia-smi the driver's own file tells its version. */
+/* Without nvidia-smi the version is in the driver's own file. */
 static void read_driver(struct check_facts *f)
 {
     char text[FILE_BYTES];
@@ -168,7 +168,7 @@ static void read_driver(struct check_facts *f)
     check_gpus_read_version(text, f->driver, sizeof f->driver);
 }
 
-/* One that is there and fails on a machine without GPUs is no trouble. */
+/* On a machine without GPUs a failure of nvidia-smi is not a finding. */
 static void ask_driver(uint64_t timeout_ms, struct check_facts *f)
 {
     co_autofree char *text = malloc(ANSWER_BYTES);

@@ -13,12 +13,12 @@ struct check_task;
 
 struct check_hosts {
     struct host_list list; /* owned */
-    bool by_srun;          /* they are Slurm's, and srun leads there */
+    bool by_srun;          /* they are Slurm's, and srun reaches them */
     bool is_here_only;     /* none was named: it is this machine, by its name */
 };
 
 /* returns   0; check_hosts_fini() in any case
- *           -EINVAL, -ERANGE   a bad list, file or variable; err says which
+ *           -EINVAL, -ERANGE   a bad list, file or variable; err has which one
  *           -ENOMEM */
 int check_hosts_find(const struct check_task *task, const struct host_env *world,
                      struct check_hosts *ret, struct co_error *err);

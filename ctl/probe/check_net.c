@@ -70,7 +70,7 @@ static void attempt_begin(struct attempt *a, const struct sockaddr_storage *peer
         settle(a, reach_of(errno));
 }
 
-/* Connected, or not; then our own kind's byte, or somebody else's. */
+/* Connected, or not; then the byte of a ddpctl, or of another program. */
 static void go_on(struct attempt *a, const uint8_t hello[HELLO_BYTES])
 {
     int error = 0;
@@ -89,7 +89,7 @@ static void go_on(struct attempt *a, const uint8_t hello[HELLO_BYTES])
     settle(a, n == 1 && byte == 'k' ? CHECK_REACH_OK : CHECK_REACH_WRONG_SERVICE);
 }
 
-/* returns whether somebody is still waited for */
+/* returns whether a connection is still awaited */
 static bool await_attempts(struct attempt *attempts, size_t n, uint64_t deadline_ms,
                            const uint8_t hello[HELLO_BYTES])
 {
@@ -186,7 +186,7 @@ static uint64_t per_second(uint64_t bytes, uint64_t begun_ns)
     return (uint64_t)((double)bytes / ((double)(ns > 0 ? ns : 1) / 1e9));
 }
 
-/* Until the other end has all of it and says so. */
+/* Until the other end has received all of it and confirms that. */
 static int measure_forth(int fd, uint8_t *chunk, uint64_t end_ms, struct check_pair *ret)
 {
     uint64_t begun_ns = co_now_ns(), n_bytes = 0;

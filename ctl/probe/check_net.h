@@ -22,7 +22,7 @@ enum {
     CHECK_PINGS = 200,
     CHECK_PINGS_MS = 250,    /* fewer pings, if they take longer */
     CHECK_CONNECT_MS = 3000, /* a port that answers at all does so before */
-    CHECK_IDLE_MS = 2000,    /* a connection on which so long nothing moves is given up */
+    CHECK_IDLE_MS = 2000,    /* a connection on which nothing moves for so long is abandoned */
 };
 
 /* Listen at any port that is free, of all addresses, by threads of its own.

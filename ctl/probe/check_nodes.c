@@ -29,9 +29,9 @@
 enum {
     READ_BYTES = 16384,
     COMPLAINT_MAX_BYTES = 16384, /* of standard error: its end is kept */
-    LAST_WORDS_MS = 1000,        /* what last_words_ms is if it is not said */
-    END_MS = 2000,               /* then a way that was told to end is killed */
-    N_POLLS = 3,                 /* for each node: what it says, to complain, and its end */
+    LAST_WORDS_MS = 1000,        /* the default of last_words_ms */
+    END_MS = 2000,               /* then a remote shell that was asked to end is killed */
+    N_POLLS = 3,                 /* for each node: its output, its errors, and its end */
 };
 
 struct node {
@@ -43,7 +43,7 @@ struct node {
     struct co_buf complaint;
     bool is_here, is_up;
     bool is_busy;   /* an answer is due, or its last words are */
-    bool is_ending; /* it has hung up, and may still say why */
+    bool is_ending; /* it has hung up, and may still report why */
     uint64_t begun_ms, reach_ms, deadline_ms;
     char why[CHECK_WHY_BYTES];
 };
@@ -102,8 +102,8 @@ static bool await_end(struct node *n, uint64_t deadline_ms)
     return true;
 }
 
-/* It has hung up. Why, is in what it says last, or in its status: both may come after this, and
- * are waited for beside what the other nodes say. */
+/* The node has hung up. The reason is in its last output, or in its status: both may arrive after
+ * this, and are awaited together with the output of the other nodes. */
 static void begin_end(struct check_nodes *c, size_t i)
 {
     struct node *n = &c->nodes[i];
@@ -134,7 +134,7 @@ static void node_end(struct check_nodes *c, size_t i)
     check_nodes_fail(c, i, why);
 }
 
-/* returns whether it said all that it will, and has ended, as far as can be seen */
+/* returns whether its output is complete and it has ended, as far as can be seen */
 static bool is_at_its_end(const struct node *n)
 {
     return n->is_ending && n->err_fd < 0 && n->end_fd < 0;
@@ -289,7 +289,7 @@ static void give_up_late(struct check_nodes *c)
             check_nodes_fail(c, i, why);
 }
 
-/* returns   whether somebody is waited for; the earliest deadline */
+/* returns   whether a node is awaited; the earliest deadline */
 static bool find_deadline(const struct check_nodes *c, uint64_t *ret_ms)
 {
     bool is_busy = false;
@@ -366,7 +366,7 @@ void check_nodes_ask(struct check_nodes *c, uint64_t answer_ms, check_next *next
 int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **ret,
                      struct co_error *err)
 {
-    /* One is enough, and nobody begins without the others: all are reached for, and waited for. */
+    /* One is enough, and the checks begin when all nodes are reached or have failed. */
     const struct bringup_limits limits = {.n_hosts = opts->n,
                                           .min_nodes = 1,
                                           .at_once = WAY_AT_ONCE,
@@ -394,7 +394,7 @@ int check_nodes_open(const struct check_nodes_opts *opts, struct check_nodes **r
     return 0;
 }
 
-/* The end of its input is what a node ends of; a way that does not is killed. */
+/* A node exits at the end of its input; a remote shell that does not is killed. */
 static void end_all(struct check_nodes *c)
 {
     uint64_t deadline_ms = co_deadline_ms(END_MS);

@@ -74,7 +74,7 @@ struct leads {
     char forward_to[CHECK_TEXT_BYTES], reverse_to[CHECK_TEXT_BYTES];
 };
 
-struct question { /* shared with a thread that may be left behind */
+struct question { /* shared with a thread that may outlive the call */
     pthread_mutex_t mutex;
     pthread_cond_t answered;
     bool is_answered, is_left;
@@ -193,7 +193,7 @@ static bool question_ask(struct question *q)
     return rc == 0;
 }
 
-/* The question is freed by whoever is the last to look at it. */
+/* The last thread that uses the question frees it. */
 static void await_answer(struct question *q, uint64_t timeout_ms, struct check_facts *f)
 {
     uint64_t end_ns = co_now_ns() + timeout_ms * 1000000;

@@ -4,8 +4,8 @@
 
 #include "ctl/check/check_facts.h"
 
-/* Fill host, addresses, forward, reverse and what they lead to. Looking names up can take half a
- * minute, where a name server does not answer: that is done by a thread, which is left behind if it
+/* Fill host, addresses, forward, reverse and what they lead to. A name lookup can take half a
+ * minute if a name server does not answer: a thread does it, and the call returns without it if it
  * is late.
  *
  * at   the address that others know; "": the first of its own */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* A process that is blocked in a call to a driver (state D) does not react to SIGKILL. After this
- * time the check goes on without it. */
+ * time the check continues without it. */
 enum { KILL_MS = 2000 };
 
 static int program_start(const char *const *words, int out_fd, pid_t *ret_pid)
@@ -34,7 +34,7 @@ static int program_start(const char *const *words, int out_fd, pid_t *ret_pid)
     return -rc;
 }
 
-/* To the end of what it says. returns 0, -ETIMEDOUT, -errno */
+/* Read all of its output. returns 0, -ETIMEDOUT, -errno */
 static int listen_to(int fd, uint64_t deadline_ms, char *text, size_t n)
 {
     size_t len = 0;

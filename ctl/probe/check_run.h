@@ -1,4 +1,4 @@
-/* check_run.h - run another program for what it says, and no longer than it may. */
+/* check_run.h - runs another program for its output, with a time limit. */
 #ifndef DDP_CTL_PROBE_CHECK_RUN_H
 #define DDP_CTL_PROBE_CHECK_RUN_H
 
@@ -8,7 +8,7 @@
 
 struct co_error;
 
-/* With nothing on standard input. One that takes too long is killed.
+/* With nothing on standard input. A program that takes too long is killed.
  *
  * words     NULL-terminated; the first is searched in PATH
  * text      what it wrote, to standard output and standard error; cut to n - 1 bytes, always a
@@ -16,7 +16,7 @@ struct co_error;
  * returns   0: its exit status was 0
  *           -ENOENT      there is no such program
  *           -ETIMEDOUT   it took too long
- *           -EIO         it failed: the text says how, and its own last line
+ *           -EIO         it failed: the text has the reason, and its own last line
  *           -errno */
 int check_run(const char *const *words, uint64_t timeout_ms, char *text, size_t n,
               struct co_error *err);

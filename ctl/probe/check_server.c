@@ -29,7 +29,7 @@ struct check_server {
     int stop_fd;
     pthread_t acceptor;
     pthread_mutex_t mutex; /* of what follows */
-    pthread_cond_t left;   /* somebody has */
+    pthread_cond_t left;   /* a connection has ended */
     struct seat seats[CHECK_CONNECTIONS_MAX];
     size_t n_taken;
     bool is_closing;
@@ -37,7 +37,7 @@ struct check_server {
 
 /* --- a connection --- */
 
-/* All 16 bytes are looked at, whichever is wrong: the time tells nothing. */
+/* All 16 bytes are compared, whichever is wrong: the time reveals nothing. */
 static bool is_secret(const uint8_t *a, const uint8_t *b)
 {
     uint8_t difference = 0;
@@ -46,7 +46,7 @@ static bool is_secret(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
-/* This and what follows has no end of its own: whoever closes the server cuts it off. */
+/* This and the next function do not end by themselves: closing the server cuts them off. */
 static void echo(int fd)
 {
     uint8_t message[MESSAGE_BYTES];
@@ -89,7 +89,7 @@ static void *run_connection(void *arg)
     struct check_server *s = seat->server;
     client_serve(s, seat->fd);
     pthread_mutex_lock(&s->mutex);
-    close(seat->fd); /* under the lock: whoever closes the server shuts down what is open */
+    close(seat->fd); /* under the lock: closing the server shuts down what is open */
     seat->fd = -1;
     s->n_taken--;
     pthread_cond_broadcast(&s->left);
@@ -148,7 +148,7 @@ static void *run_acceptor(void *arg)
     return NULL;
 }
 
-/* Of both families, if there are two. returns a descriptor, or -errno */
+/* Listen on both families, if there are two. returns a descriptor, or -errno */
 static int listen_at_any_port(uint16_t *ret_port)
 {
     struct sockaddr_storage address = {.ss_family = AF_INET6}; /* ::, and port 0 */

@@ -77,7 +77,7 @@ static size_t count_lines(const char *text)
     return n;
 }
 
-/* The first lines; the last one that there is room for says how many are missing. */
+/* The first lines; the last one that fits reports how many are missing. */
 static void print_first(const char *text, int height, FILE *out)
 {
     size_t n = count_lines(text);

@@ -24,8 +24,8 @@ struct top_view {
     const char *when; /* "12:34:56" */
 };
 
-/* A head line, then each job's node with its ranks; where there is no room for all, the last line
- * says how many are not shown. Ranks that ended are shown last.
+/* A head line, then each job's node with its ranks; if not all fit, the last line reports how many
+ * are not shown. Ranks that ended are shown last.
  *
  * statuses   n of them, not NULL; put in order
  * returns    0, -ENOMEM */

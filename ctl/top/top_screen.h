@@ -22,7 +22,7 @@ void top_screen_size(int *ret_width, int *ret_height);
 /* Draw these lines in place of those before. returns whether the terminal takes them */
 bool top_screen_draw(const char *lines);
 
-enum { TOP_KEY_NONE = -1, TOP_KEY_END = -2 }; /* END: a signal says so, or the terminal is gone */
+enum { TOP_KEY_NONE = -1, TOP_KEY_END = -2 }; /* END: by a signal, or the terminal is gone */
 
 /* Wait for a key, a new size or a signal. returns a character, or one of these */
 int top_screen_wait(uint64_t ms);
