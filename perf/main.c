@@ -12,8 +12,8 @@
 #error "the build gives the version"
 #endif
 
-/* Whether a launcher has started this process: by the variables that libddp goes by. Not srun's,
- * which a batch script has, too. */
+/* Whether a launcher has started this process: by the variables that libddp uses. Not by srun's,
+ * which a batch script also has. */
 static bool is_launched(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};

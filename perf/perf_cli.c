@@ -116,7 +116,7 @@ static int find_word(const struct co_option_found *found, const struct word *wor
 
 /* --- options ---------------------------------------------------------------------------------- */
 
-struct draft { /* what the words said so far */
+struct draft { /* the options that were read so far */
     struct perf_spec spec;
     enum perf_wish wish;
     bool has_max, has_factor, has_collective;
@@ -210,8 +210,8 @@ static int read_option(struct draft *d, const struct co_option_found *found, str
     return 0;
 }
 
-/* Read the options behind argv[0].
- * returns   the index of the first word that is none, or -EINVAL */
+/* Read the options after argv[0].
+ * returns   the index of the first word that is not an option, or -EINVAL */
 static int read_options(struct draft *d, int argc, char **argv, struct co_error *err)
 {
     struct co_option_walk walk;
@@ -246,7 +246,7 @@ static int read_words(struct draft *d, int argc, char **argv, struct co_error *e
         return rc;
     argv += at;
     argc -= at;
-    at = read_options(d, argc, argv, err); /* once more: behind the collective is usual */
+    at = read_options(d, argc, argv, err); /* once more: options after the collective are common */
     if (at >= 0 && d->wish == PERF_RUN && at < argc)
         return co_fail(err, -EINVAL,
                        "unexpected argument '%.60s'; usage: ddp-perf COLLECTIVE [OPTION]...",
@@ -314,7 +314,7 @@ int perf_cli_parse(int argc, char **argv, bool launched, enum perf_wish *ret_wis
         (check_sizes(&d, err) < 0 || check_call(&d, err) < 0 || check_ranks(&d, launched, err) < 0))
         return -EINVAL;
     if (d.spec.collective == PERF_BARRIER)
-        d.spec.check = false; /* nothing comes out of it */
+        d.spec.check = false; /* it has no result */
     *ret_wish = d.wish;
     if (d.wish == PERF_RUN)
         *ret_spec = d.spec;

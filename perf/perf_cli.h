@@ -38,7 +38,7 @@ enum perf_wish {
     PERF_VERSION,
 };
 
-/* launched   somebody else has started the ranks: there is a RANK, or its like
+/* launched   a launcher has started the ranks: RANK, or a similar variable, is set
  * returns    0; *ret_spec is written with PERF_RUN only. -EINVAL: wrong usage */
 int perf_cli_parse(int argc, char **argv, bool launched, enum perf_wish *ret_wish,
                    struct perf_spec *ret_spec, struct co_error *err);

@@ -5,10 +5,10 @@
 #include <stddef.h>
 
 /* Two ways were timed at n sizes, which increase. Timings within a twentieth of each other count as
- * equal: noise must not put a threshold where there is none.
+ * equal, so that noise does not produce a threshold.
  *
- * returns   how many of the smallest sizes the `small` way is for: 0 none .. n all. The first size
- *           at which `large` is faster ends them */
+ * returns   how many of the smallest sizes the `small` way is for: 0 none .. n all. The first
+ *           size at which `large` is faster ends them */
 size_t perf_crossover_up_to(const double *small_us, const double *large_us, size_t n);
 
 /* returns   from which size on the `large` way is for: 0 all .. n none. At it and at all larger

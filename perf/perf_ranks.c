@@ -25,7 +25,7 @@ static void become_rank(unsigned rank, unsigned n, unsigned name, pid_t parent)
 {
     char job[64];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it went away meanwhile */
+    if (getppid() != parent) /* it exited meanwhile */
         _exit(1);
     snprintf(job, sizeof job, "ddp-perf %ld %u", (long)parent, name);
     setenv(DDP_ENV_JOB_ID, job, 1);
@@ -53,7 +53,7 @@ int perf_ranks_run(unsigned n, unsigned name, int (*rank_main)(void *arg), void 
     int worst = 0, code = 0;
     if (child == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    fflush(NULL); /* or the children print it once more */
+    fflush(NULL); /* else the children print it once more */
     for (; started < n && code == 0; started++) {
         child[started] = fork();
         if (child[started] == 0) {

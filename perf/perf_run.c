@@ -11,19 +11,19 @@
 #include <string.h>
 #include <time.h>
 
-enum { CLOCK_READS = 1000, TIMINGS = 20 /* of which the fastest is told */ };
+enum { CLOCK_READS = 1000, TIMINGS = 20 /* the fastest is reported */ };
 
 struct run {
     const struct perf_spec *spec;
     struct ddp_group *g;
     unsigned rank, n;
-    uint8_t *in, *out; /* room for the largest size each */
+    uint8_t *in, *out; /* of the largest size each */
     struct perf_work work;
     struct perf_values values;
     bool in_place;
     const void *call_in; /* where this call's buffers are; NULL: it has none */
     void *call_out;
-    double clock_us; /* what reading the clock takes */
+    double clock_us; /* the time of a reading of the clock */
 };
 
 static double now_us(void)
@@ -33,7 +33,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* The least time between two looks at the clock. */
+/* The least time between two readings of the clock. */
 static double clock_cost_us(void)
 {
     double least = 1e3;
@@ -148,7 +148,7 @@ static int check_sums(struct run *r, uint64_t *ret_wrong)
     return rc;
 }
 
-/* Timings of some calls each, one behind the other. */
+/* Timings of some calls each, one after the other. */
 static int time_in_a_row(struct run *r, unsigned n_calls, struct perf_times *t)
 {
     const unsigned each = (n_calls + TIMINGS - 1) / TIMINGS;
@@ -188,7 +188,7 @@ static int time_rewritten(struct run *r, unsigned n_calls, struct perf_times *t)
     return rc;
 }
 
-/* The slowest rank's times are what the call took. */
+/* The times of a call are those of the slowest rank. */
 static int agree_on_times(struct run *r, struct perf_times *t)
 {
     double times[2] = {t->mean_us, t->min_us};
@@ -265,7 +265,7 @@ static void init_run(struct run *r, const struct perf_spec *spec, struct ddp_gro
                                      .root = spec->root};
 }
 
-/* Room for `bytes`, and for a block of one element for each rank at least. */
+/* Get buffers of `bytes`, and of a block of one element for each rank at least. */
 static int get_buffers(struct run *r, uint64_t bytes)
 {
     const size_t least = r->n * ddp_dtype_size(r->spec->dtype);
@@ -331,7 +331,8 @@ enum perf_exit perf_run(const struct perf_spec *spec, FILE *out)
     if (err.code != 0 && (status != PERF_EXIT_USAGE || r.rank == 0))
         fprintf(stderr, "ddp-perf: error: rank %u: %s\n", r.rank, err.text);
     if (status ==
-        PERF_EXIT_USAGE) /* of all ranks: nobody ends, and ends the job, before it is told */
+        PERF_EXIT_USAGE) /* on all ranks: none exits, which ends the job, before rank 0 has printed
+                            the error */
         ddp_barrier(g);
     ddp_finalize(g);
     return status;

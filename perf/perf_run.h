@@ -15,7 +15,7 @@ enum perf_exit {
     PERF_EXIT_USAGE = 2,
 };
 
-/* Join the job that the environment describes, and measure. What goes wrong is told on stderr.
+/* Join the job that the environment describes, and measure. Errors are printed to stderr.
  *
  * out   where rank 0 prints */
 enum perf_exit perf_run(const struct perf_spec *spec, FILE *out);

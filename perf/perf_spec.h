@@ -45,7 +45,7 @@ struct perf_spec {
     bool json;
     bool tune;
     enum perf_buffer buffer;
-    unsigned n_ranks; /* to start; 0: somebody else did */
+    unsigned n_ranks; /* to start; 0: a launcher has started them */
 };
 
 #endif

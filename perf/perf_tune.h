@@ -12,7 +12,7 @@ struct co_error;
 
 /* Measure with 2, 4, 8 ... ranks, and n_ranks, and print a row for each.
  *
- * returns   0; -EIO: ranks failed, and have said why; -errno */
+ * returns   0; -EIO: ranks failed, and have reported why; -errno */
 int perf_tune(unsigned n_ranks, FILE *out, struct co_error *err);
 
 #endif

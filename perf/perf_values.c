@@ -152,7 +152,7 @@ static bool is_float(enum ddp_dtype dtype)
            dtype == DDP_BFLOAT16;
 }
 
-/* Element i of everybody's `in`, reduced. */
+/* Element i of the reduction of all ranks' `in`. */
 static double reduced(const struct perf_values *v, size_t i)
 {
     unsigned held = value_of(v, 0, i);
@@ -185,7 +185,7 @@ void perf_values_fill(const struct perf_values *v, unsigned rank, void *in, size
     uint8_t *at = in;
     for (size_t i = 0; i < count && i < PERF_PERIOD; i++)
         put(v->dtype, at + i * size, value_of(v, rank, i));
-    /* what is there already is copied behind itself, twice as much each time */
+    /* each copy appends the part that is filled, so that it doubles */
     for (size_t done = PERF_PERIOD; done < count; done *= 2) {
         const size_t left = count - done;
         memcpy(at + done * size, at, (left < done ? left : done) * size);
@@ -194,7 +194,7 @@ void perf_values_fill(const struct perf_values *v, unsigned rank, void *in, size
 
 void perf_values_spoil(const struct perf_values *v, void *out, size_t count)
 {
-    if (count > 0) /* a rank without a result may have no memory for one */
+    if (count > 0) /* a rank without a result may have no buffer for one */
         memset(out, 0xa5, count * ddp_dtype_size(v->dtype));
 }
 
@@ -207,7 +207,7 @@ static uint64_t count_in_block(const struct perf_values *v, const double *want, 
     uint64_t wrong = 0;
     for (size_t i = 0; i < count; i++) {
         const double is = get(v->dtype, out + i * size), should = want[i % PERF_PERIOD];
-        wrong += !(fabs(is - should) <= fabs(should) * off); /* a NaN is wrong, too */
+        wrong += !(fabs(is - should) <= fabs(should) * off); /* a NaN is also wrong */
     }
     return wrong;
 }

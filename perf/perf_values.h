@@ -20,7 +20,7 @@ struct perf_values {
 /* Write `count` elements of rank's `in`. */
 void perf_values_fill(const struct perf_values *v, unsigned rank, void *in, size_t count);
 
-/* Write `count` elements that no call may leave behind. */
+/* Write `count` elements that no call may leave in place. */
 void perf_values_spoil(const struct perf_values *v, void *out, size_t count);
 
 /* How many elements of rank's `out` are not what they should be.

@@ -18,8 +18,8 @@ struct perf_work {
     size_t n_in;      /* elements of this rank's `in`; 0: it has none */
     size_t n_out;     /* elements of this rank's `out`; 0: it has none */
     size_t in_place;  /* where the smaller of the two lies in the larger, in elements */
-    uint64_t bytes;   /* that are told: those asked for, without what is left over */
-    bool is_in_place; /* there is such a form */
+    uint64_t bytes;   /* that are reported: those asked for, without what is left over */
+    bool is_in_place; /* the call has an in-place form */
 };
 
 const char *perf_work_name(enum perf_collective c); /* "all_reduce" */
@@ -33,7 +33,7 @@ struct perf_work perf_work_of(const struct perf_spec *spec, uint64_t bytes, unsi
 /* Timed calls of this size: those asked for, or as many as move some 64 MiB, 20 to 1000. */
 unsigned perf_work_iterations(const struct perf_spec *spec, uint64_t bytes);
 
-/* The size behind `bytes`, 0 behind the last one. */
+/* The size after `bytes`, 0 after the last one. */
 uint64_t perf_work_next(const struct perf_spec *spec, uint64_t bytes);
 
 double perf_work_bus_factor(enum perf_collective c, unsigned n);
