@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The time of an all-reduce of float32 on one node: libddp beside Open MPI, MPICH and PyTorch's gloo.
+"""Compare the time of an all-reduce of float32 on one node: libddp, Open MPI, MPICH and PyTorch's gloo.
 
 usage: bench/collectives.py [-n RANKS] [--repeats R] [--rounds N] [--max-bytes B] [--build DIR]
 
-Each library runs its whole sweep of sizes in turn, --rounds times over; of a size, the fastest of all rounds
-and the median of the rounds' medians count. `stream` takes its turn, too. What is not installed is left out.
+In each of --rounds rounds, each library in turn runs its whole sweep of sizes, and `stream` also takes a turn.
+The results for a size are the fastest time of all rounds and the median of the rounds' medians. Libraries that are
+not installed are left out.
 """
 import argparse
 import os
@@ -17,9 +18,9 @@ import plot
 import results
 from contestants import GLOO, OPEN_MPI, PLAIN, SEGMENT
 
-COPY_BYTES = 64 << 20  # at this size an all-reduce is compared with a copy
+COPY_BYTES = 64 << 20  # size at which an all-reduce is compared with a copy
 
-# Of two ranks on idle cores: how many times as fast as (Open MPI, gloo) an all-reduce is to be.
+# Goals for two ranks on idle cores: how many times as fast as (Open MPI, gloo) an all-reduce has to be.
 GOALS = {
     SEGMENT: {4: (1, 500), 4 << 10: (3, 300), 64 << 10: (8, 200), 1 << 20: (7, 60), 16 << 20: (7, 30),
               64 << 20: (6, 10), 256 << 20: (6, 8)},
@@ -38,7 +39,7 @@ def copy_rates(build):
 
 
 def measure(args, folder):
-    """({name: {bytes: (min, median)}} over all rounds, [copy_rates() of each round], [who failed, and how])"""
+    """({name: {bytes: (min, median)}} over all rounds, [copy_rates() of each round], [name and error of each failed run])"""
     libraries = contestants.contestants(args.n, args.build, folder)
     sweeps, copies, failed = {}, [], {}
     for _ in range(args.rounds):
@@ -77,7 +78,7 @@ def ratio_text(times, ours, other, size, goal):
 
 
 def ratio_table(times, goals):
-    """How many times as fast as others; in brackets the goal, with `not` where it is missed."""
+    """A table: how many times as fast as the other libraries libddp is, and in brackets the goal, with `not` where it is missed."""
     columns = [(ours, other) for ours in (SEGMENT, PLAIN) for other in (OPEN_MPI, GLOO)]
     rows = []
     for size in sorted(times[SEGMENT]):
@@ -91,7 +92,7 @@ def ratio_table(times, goals):
 
 
 def copy_bound(times, copies, n):
-    """How far from reading all inputs and writing all outputs once, as fast as copies go."""
+    """How close an all-reduce comes to reading all inputs and writing all outputs once at the speed of a copy."""
     if COPY_BYTES not in times[SEGMENT]:
         return ""
     kinds = {kind: results.spread(c[kind][1] for c in copies)[1] for kind in copies[0]}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What an all-reduce takes while something else wants every core.
+"""Measure the time of an all-reduce while other processes keep every core busy.
 
 usage: bench/collectives_busy.py [-n RANKS] [--rounds N] [--seconds S] [--build DIR]
 
-Calls follow each other for --seconds, alone and with a busy loop bound to each core besides; both and all libraries
-take turns, --rounds times over. The median of the rounds' means counts.
+Calls follow each other for --seconds, once on idle cores and once with a busy loop bound to each core. All libraries and
+both settings take turns, --rounds times. The result is the median of the rounds' means.
 """
 import argparse
 import os
@@ -17,12 +17,12 @@ import contestants
 import results
 
 SIZES = (4, 1 << 20)
-GOAL = 4  # times its own mean on idle cores, of libddp
+GOAL = 4  # at most so many times libddp's own mean on idle cores
 
 
 @contextmanager
 def busy_cores():
-    """A process on each core that never sleeps."""
+    """Run a process that never sleeps on each core."""
     loops = []
     try:
         for core in os.sched_getaffinity(0):

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""The time of an all-reduce of float32 between nodes: libddp beside gloo and Open MPI over TCP.
+"""Compare the time of an all-reduce of float32 between nodes: libddp, gloo, and Open MPI over TCP.
 
 usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--repeats R] [--rounds N] [--max-bytes B] [--first]
                                 [--build DIR]
 
-as root.
+Run it as root.
 
-The nodes are network namespaces of this machine: two joined by a veth pair, more by a bridge. Each library runs its
-whole sweep of sizes in turn, --rounds times over; of a size, the fastest of all rounds and the median of the rounds'
-medians count, on the slowest rank. Between two nodes iperf3 takes its turn, too, one way and both ways. What is not
-installed is left out, and so is what does not end within a minute once.
+The nodes are network namespaces of this machine: a veth pair joins two nodes, a bridge joins more. In each of --rounds
+rounds, each library in turn runs its whole sweep of sizes. The results for a size are the fastest time of all rounds and
+the median of the rounds' medians, on the slowest rank. Between two nodes iperf3 also takes a turn, one way and both ways.
+Programs that are not installed are left out, as are programs that once did not end within a minute.
 
---ways adds Open MPI with each of the algorithms that libddp does not have, whatever the size.
+--ways adds Open MPI with each of the algorithms that libddp does not have, for all sizes.
 
---first has all of them go before everything else on the machine, for one that is not idle; it says more then than
-times without it, and less than times on an idle one.
+--first gives the measured processes priority over everything else on the machine, for a machine that is not idle. The
+times mean more than times without --first there, and less than times on an idle machine.
 """
 import argparse
 import contextlib
@@ -31,14 +31,14 @@ from contestants import GLOO, LIMIT_S, OPEN_MPI, build_mpi
 from torch_venv import torch_venv
 
 OURS = "libddp"
-GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # of two nodes: times as fast as
+GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # for two nodes: so many times as fast
 NETWORK = "10.117.0.0/24"
-WAYS = {"ring": 4, "recursive doubling": 3, "halving and doubling": 6}  # numbers of coll_tuned_allreduce_algorithm
+WAYS = {"ring": 4, "recursive doubling": 3, "halving and doubling": 6}  # values of coll_tuned_allreduce_algorithm
 MOST_NODES = 16
 
 
 class Namespaces:
-    """Network namespaces and what joins them, for as long as the object is open."""
+    """Network namespaces and the devices that join them. They exist while the object is open."""
 
     def __init__(self, n):
         mark = os.getpid() % 100000
@@ -66,7 +66,7 @@ class Namespaces:
         return self
 
     def join_by_bridge(self):
-        """In a namespace of its own, so that nothing of it is seen outside."""
+        """In a namespace of its own, so that none of it is visible outside."""
         ip("netns", "add", self.switch)
         ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
         ip("-n", self.switch, "link", "set", "bridge", "up")
@@ -91,7 +91,7 @@ def ip(*args):
 
 
 def iperf(spaces, *options):
-    """What iperf3 says of the end of a run between the nodes."""
+    """What iperf3 reports at the end of a run between the nodes."""
     server = subprocess.Popen(spaces.command(0, ["iperf3", "-s", "-1", "--forceflush"]),
                               stdout=subprocess.PIPE, text=True)
     try:
@@ -108,7 +108,7 @@ def iperf(spaces, *options):
 
 
 def iperf_rates(spaces):
-    """(bytes a second one way, each way with both at once)"""
+    """(bytes a second one way, bytes a second each way with both ways at once)"""
     one = iperf(spaces)["sum_received"]["bits_per_second"] / 8
     both = iperf(spaces, "--bidir")
     return one, (both["sum_received"]["bits_per_second"] +
@@ -116,7 +116,7 @@ def iperf_rates(spaces):
 
 
 def ranks_environment(spaces, rank, args, job, with_store):
-    """What torchrun would set."""
+    """The variables that torchrun would set."""
     node, local = divmod(rank, args.p)
     values = {"RANK": rank, "WORLD_SIZE": args.nodes * args.p, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": args.p,
               "GROUP_RANK": node, "GROUP_WORLD_SIZE": args.nodes, "MASTER_ADDR": spaces.addresses[0],
@@ -126,19 +126,19 @@ def ranks_environment(spaces, rank, args, job, with_store):
 
 @contextlib.contextmanager
 def store(spaces, args, port):
-    """What ddprun would be for libddp's ranks: who serves the store."""
+    """The store for libddp's ranks, which ddprun would serve."""
     program = f"{args.build}/tests/support/store_server"
     process = subprocess.Popen(spaces.command(0, [program, port, spaces.addresses[0]]), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
     try:
-        process.stdout.readline()  # it listens
+        process.stdout.readline()  # the server listens
         yield
     finally:
-        process.communicate()  # it ends with its input
+        process.communicate()  # the server ends when its input ends
 
 
 def run_by_hand(spaces, args, command, env, job, with_store):
-    """Start every rank in its namespace; what they print."""
+    """Start every rank in its namespace and return what they print."""
     ranks = []
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
@@ -164,13 +164,13 @@ def run_by_hand(spaces, args, command, env, job, with_store):
 
 
 def as_host(spaces, node, command):
-    """Open MPI takes nodes of one host name for one, and lets all their ranks meet in one /dev/shm."""
+    """Open MPI treats nodes with the same host name as one node, whose ranks share one /dev/shm."""
     script = 'hostname "$0" && mount -t tmpfs tmpfs /dev/shm && exec "$@"'
     return spaces.command(node, ["unshare", "--uts", "--mount", "sh", "-c", script, spaces.names[node], *command])
 
 
 def write_agent(spaces, path):
-    """A program that is to mpirun what ssh would be: it runs a command on the node of an address."""
+    """Write a program that mpirun uses instead of ssh: it runs a command on the node with the given address."""
     with open(path, "w", encoding="utf-8") as f:
         f.write("#!/bin/sh\n# HOST COMMAND..., behind options of ssh\nwhile :; do\n    host=$1\n    shift\n"
                 "    case $host in\n")
@@ -181,7 +181,7 @@ def write_agent(spaces, path):
 
 
 def run_open_mpi(spaces, args, program, folder, way=None):
-    """mpirun in the first namespace starts its daemons in the others by an "ssh" of this script's."""
+    """mpirun in the first namespace starts its daemons in the others with this script's substitute for ssh."""
     agent = os.path.join(folder, "agent")
     write_agent(spaces, agent)
     command = ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", "--host",
@@ -189,8 +189,8 @@ def run_open_mpi(spaces, args, program, folder, way=None):
                "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include",
                NETWORK, "--mca", "oob_tcp_if_include", NETWORK, "--mca", "orte_keep_fqdn_hostnames", "1"]
     if is_crowded(args):
-        # It takes each node for a machine with as many processors as this one, so its ranks would spin through
-        # their time slices while those that they wait for have no processor: 4 ms a step, minutes a sweep.
+        # Open MPI assumes that each node has as many processors as this machine, so its ranks would spin through
+        # their time slices while the ranks that they wait for have no processor: 4 ms a step, minutes a sweep.
         command += ["--mca", "mpi_yield_when_idle", "1"]
     if way is not None:
         command += ["--mca", "coll_tuned_use_dynamic_rules", "1",
@@ -201,7 +201,7 @@ def run_open_mpi(spaces, args, program, folder, way=None):
 
 
 def contestants(args, spaces, folder):
-    """Name -> a function that runs a sweep and gives its output, for a job number."""
+    """Name -> a function that takes a job number, runs a sweep and returns its output."""
     words, plain = [str(args.repeats), str(args.max_bytes)], dict(os.environ)
     ours = [f"{args.build}/bench/collectives", "segment", *words]
     found = {OURS: lambda job: run_by_hand(spaces, args, ours, plain, job, True)}
@@ -227,7 +227,7 @@ def parse(text):
 
 
 def measure(args):
-    """({name: [{bytes: (min, median)} of each round]}, [iperf_rates() of each round], [who failed, and how])"""
+    """({name: [{bytes: (min, median)} of each round]}, [iperf_rates() of each round], [name and error of each failed run])"""
     sweeps, rates, failed, job = {}, [], {}, 0
     with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder, Namespaces(args.nodes) as spaces:
         libraries = contestants(args, spaces, folder)
@@ -248,7 +248,7 @@ def measure(args):
 
 
 def ratios(medians, goals):
-    """How many times as fast as others; in brackets the goal, with `not` where it is missed."""
+    """A table: how many times as fast as the others libddp is, and in brackets the goal, with `not` where it is missed."""
     others = [name for name in medians if name != OURS]
     rows = []
     for size in sorted(medians[OURS]):
@@ -261,7 +261,7 @@ def ratios(medians, goals):
 
 
 def share_of_iperf(size, median_us, rates):
-    """Each of two nodes sends the other as many bytes as the buffer has, whatever the number of ranks."""
+    """Each of two nodes sends the other as many bytes as the buffer has, for any number of ranks."""
     one, both = (results.spread(rate)[1] for rate in zip(*rates))
     ours = size / median_us * 1e6
     return (f"iperf3 carries {one / 1e9:.2f} GB/s one way, {both / 1e9:.2f} GB/s each way with both at once. An all-reduce "
@@ -270,7 +270,7 @@ def share_of_iperf(size, median_us, rates):
 
 
 def go_first():
-    """In a session of its own: the scheduler weighs sessions, and processes only within one."""
+    """Use a session of its own: the scheduler weighs sessions, and processes only within a session."""
     if os.getsid(0) != os.getpid():
         os.execvp("setsid", ["setsid", "--wait", *sys.argv])
     with open("/proc/self/autogroup", "w", encoding="ascii") as f:

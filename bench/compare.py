@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two builds of ddprun against each other: does a change cost speed?
+"""Compare two builds of ddprun: does a change cost speed?
 
 usage: bench/compare.py [--rounds N] [--only WORD[,WORD]...] OLD_BUILD NEW_BUILD
 
 OLD_BUILD and NEW_BUILD are release builds with tests and benches. In each round both builds take a turn at each measurement; the build
-that goes first changes from round to round. The table shows the median of each build, and the ratio of the medians: above 1, the new
+that is first changes from round to round. The table shows the median of each build, and the ratio of the medians: above 1, the new
 build is slower. Measurements:
 
   launch       start N short programs until all have ended, N = 2, 64, 256
@@ -62,7 +62,7 @@ def measure_collectives(build):
 
 
 class Net:
-    """Measures between two network namespaces, which live as long as the object is open."""
+    """Measures between two network namespaces, which exist while the object is open."""
 
     def __init__(self):
         self.spaces = collectives_net.Namespaces(2)
@@ -101,7 +101,7 @@ def measure(args):
                 "collectives": measure_collectives, "model": measure_model}
         if "net" in args.only:
             ways["net"] = stack.enter_context(Net())
-        for number in range(-1, args.rounds):  # the first one warms the caches
+        for number in range(-1, args.rounds):  # round -1 warms the caches
             for word in args.only:
                 for which in (0, 1) if number % 2 else (1, 0):
                     for what, took in ways[word](args.builds[which]):

@@ -1,4 +1,4 @@
-"""libddp's all-reduce and those it is measured beside: how each is started, and what it prints."""
+"""libddp's all-reduce and those that it is compared with: how each is started, and what it prints."""
 import os
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ import results
 from torch_venv import torch_venv
 
 SOURCES = [os.path.join(results.HERE, "programs", name) for name in ("mpi_collectives.c", "sweep.c")]
-LIMIT_S = 60  # of a sweep: MPICH with more ranks than cores takes minutes
+LIMIT_S = 60  # for a sweep: MPICH with more ranks than cores takes minutes
 
 SEGMENT, PLAIN, OPEN_MPI, MPICH, GLOO = \
     "libddp, segment memory", "libddp, plain memory", "Open MPI", "MPICH", "torch gloo"
@@ -23,7 +23,7 @@ def build_mpi(folder, compiler):
 
 
 def contestants(n, build, folder):
-    """Name -> (command, environment) of those that are installed; sweep.h says which words follow."""
+    """Name -> (command, environment) of those that are installed; sweep.h describes the arguments that follow."""
     plain = dict(os.environ)
     ddprun = [f"{build}/launcher/ddprun", "-n", str(n)]
     found = {name: (ddprun + [f"{build}/bench/collectives", kind], plain)
@@ -43,7 +43,7 @@ def contestants(n, build, folder):
 
 
 def run(contestant, *words):
-    """{bytes: [what each rank said of that size]}"""
+    """{bytes: [the figures that each rank printed for that size]}"""
     command, env = contestant
     done = subprocess.run([*command, *map(str, words)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           text=True, timeout=LIMIT_S, check=True)
@@ -61,5 +61,5 @@ def sweep(contestant, repeats, max_bytes):
 
 
 def steady(contestant, ms, size):
-    """The mean time of a call in microseconds, of calls that follow each other for so long."""
+    """The mean time of a call in microseconds, where calls follow each other for `ms` milliseconds."""
     return max(mean for _calls, mean in run(contestant, "steady", ms, size)[size])

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What becomes of a job when its nodes come, go and die: ddprun beside torchrun, with C workers and with gloo ones.
+"""Compare ddprun and torchrun when nodes of a job join, leave and fail, with C workers and with gloo workers.
 
 usage: bench/elastic.py [--runs N] [--torchrun-runs N] [--torchrun-limit-s S] [--workers c|gloo] [--place loopback|namespaces]
                         [--case TEXT]... [--launcher NAME] [--at-once N] [--build DIR]
 
 Each case of tests/system/lib/elastic_cases.py is a job of two or three nodes, on addresses of the loopback interface and in network
-namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; that, and torchrun, are from
-scripts/install-deps --interop. Why a case has not passed is printed as it happens, and what ddprun said in it; the exit status is
-1 if one of ddprun's has not. With --at-once several jobs run at a time: then only the passes count, and there are no times.
-RESULTS.md has a section for each kind of workers; it is not written with --case, --place, --launcher, --at-once, or no runs of one.
+namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; scripts/install-deps --interop
+installs PyTorch and torchrun. When a case fails, the reason and the messages of ddprun are printed at once; the exit status is 1 if
+a case of ddprun fails. With --at-once several jobs run at a time: then only the passes count, and there are no times. RESULTS.md
+has a section for each kind of workers; it is not written with --case, --place, --launcher, --at-once, or 0 runs of a launcher.
 """
 import argparse
 import collections
@@ -38,7 +38,7 @@ Job = collections.namedtuple("Job", "case workers place launcher")
 
 
 def workers_of(args, venv):
-    """Those that are here."""
+    """The kinds of workers that are installed."""
     program = os.path.join(args.build, "tests/support/elastic_rank")
     found = {"c": Workers("C", ["--no-python", program], {}, n_local=2)}
     if venv:
@@ -54,7 +54,7 @@ def launchers_of(args, venv):
 
 
 def find_places(args, stack):
-    """Name -> place, of those that can be made here."""
+    """Name -> place, for the places that can be made on this machine."""
     found = {}
     for name, make in PLACES.items():
         if args.place in (None, name):
@@ -80,7 +80,7 @@ class Bench:
         self.args = args
         self.workers = {k: v for k, v in workers_of(args, venv).items() if args.workers in (None, k)}
         self.launchers = {k: v for k, v in launchers_of(args, venv).items() if args.launcher in (None, k)}
-        self.places = queue.Queue()  # a set for each job that runs
+        self.places = queue.Queue()  # a set of places for each job that runs
         for _ in range(args.at_once):
             places = find_places(args, stack)
             self.places.put(places)
@@ -105,7 +105,7 @@ class Bench:
                 print(outcome.logs, file=sys.stderr, flush=True)
 
     def warm_up(self):
-        """Torch is large, and the first one to load it reads it from the disk."""
+        """Torch is large, and the first process that loads it reads it from the disk."""
         venv = torch_venv()
         if venv and ("torchrun" in self.launchers or "gloo" in self.workers):
             subprocess.run([venv[0], "-c", "import torch.distributed.run"], env=venv[1], check=True)
@@ -127,15 +127,15 @@ class Bench:
     def count_failed(self):
         return sum(bool(o.why) for job, of in self.outcomes.items() if job.launcher == "ddprun" for o in of)
 
-    # --- What is shown ---
+    # --- The report ---
 
     def found(self, **wanted):
-        """Outcomes of the jobs that are like this."""
+        """Outcomes of the jobs with these attributes."""
         return [outcome for job, found in self.outcomes.items() for outcome in found
                 if all(getattr(job, name) == value for name, value in wanted.items())]
 
     def text(self, kind):
-        """What was seen with one kind of workers."""
+        """The report for one kind of workers."""
         of = [job for job in self.outcomes if job.workers == kind]
         texts = []
         for place in dict.fromkeys(job.place for job in of):
@@ -164,7 +164,7 @@ class Bench:
                 yield from (show_times([getattr(times, what) for times in passed]) for what in ("started", "stepped", "ended"))
 
     def reasons(self, kind, place, cases):
-        """Why the cases have not passed that have not: a list, if there are any."""
+        """A list of why cases failed, if any did."""
         lines = []
         for name in self.launchers:
             for case in cases:
@@ -174,7 +174,7 @@ class Bench:
             yield "\n".join(lines)
 
     def targets(self, kind):
-        """What ddprun is to reach with C workers, and what it did, of all that has passed."""
+        """The targets for ddprun with C workers, and what ddprun reached in the cases that passed."""
         rows = []
         for case in CASES:
             took = [o.times.started for o in self.found(case=case, workers=kind, launcher="ddprun") if not o.why]
@@ -189,7 +189,7 @@ class Bench:
 
 
 def show_times(took):
-    """Median and maximum, or -."""
+    """Median and maximum, or `-` without times."""
     took = [t for t in took if t is not None]
     if not took:
         return "-"
@@ -213,7 +213,7 @@ def main():
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="jobs")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # cleaning up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # clean up
     load = results.load_average()
     with contextlib.ExitStack() as stack:
         bench = Bench(args, stack)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What a training step costs with and without what it takes to outlive a peer, when nothing fails.
+"""Measure what a training step costs with and without the ability to survive the loss of a peer, when nothing fails.
 
 usage: bench/elastic_cost.py [--ranks N,...] [--floats N,...] [--steps N] [--rounds N] [--build DIR]
 
-The program is bench/programs/elastic_cost.c: the same steps in a program that ends when it loses a peer (`ddp_init`, no restarts), in one that
-outlives it (`ddp_run`, `--max-restarts`), and in that one with all that watches: `--standby`, `--hang-timeout`, `--events`. The variants
-take turns, each run is a new job; the times are the shortest and the median step of a run, of which the best and the median of all rounds are shown.
+The program is bench/programs/elastic_cost.c: the same steps in a program that ends when it loses a peer (`ddp_init`, no restarts), in a
+program that survives (`ddp_run`, `--max-restarts`), and in the latter with all monitoring: `--standby`, `--hang-timeout`, `--events`. The
+variants take turns; each run is a new job. A run gives its shortest and its median step; the table shows the best and the median of all
+rounds.
 """
 import argparse
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What launchers do when a job of two ranks goes wrong: exit statuses, who survives, who is told, and how long it takes.
+"""Compare what launchers do when a job of two ranks fails: exit statuses, survivors, notifications, and how long it takes.
 
 usage: bench/failures.py [--launcher NAME]... [--row TEXT]... [--build DIR]
 
-Looks at torchrun (PyTorch 2.11's, from scripts/install-deps --interop), mpirun (Open MPI), mpiexec.hydra (MPICH), srun in
-a Slurm of its own, and ddprun. What is not installed has a `-` in its column, and the reason below the table. With
---launcher or --row the table is printed only.
+The launchers are torchrun (of PyTorch 2.11, from scripts/install-deps --interop), mpirun (Open MPI), mpiexec.hydra (MPICH),
+srun in a Slurm of its own, and ddprun. A launcher that is not installed has a `-` in its column, and the reason below the
+table. With --launcher or --row the table is only printed.
 """
 import argparse
 import contextlib
@@ -30,11 +30,11 @@ SRUN_REMARK = ("- srun: this Slurm knows a rank's processes by their parents (pr
 
 
 class NotHere(Exception):
-    """Why a launcher is not."""
+    """The reason why a launcher is not available."""
 
 
 def mpi_abort(folder, compiler):
-    """The program, or None where there is no such MPI to build it with."""
+    """The program, or None where the compiler of that MPI is not installed."""
     if shutil.which(compiler) is None:
         return None
     program = os.path.join(folder, "mpi_abort." + compiler)
@@ -92,7 +92,7 @@ def show_time(seconds):
 
 
 def cell(seen):
-    """A status is what a shell sees; `dies` is a launcher that does not exit with it, but has died of the signal."""
+    """The status is the one that a shell reports; `dies` marks a launcher that was killed by the signal instead of exiting."""
     if isinstance(seen, str):
         return "-"
     if seen.headline is None and seen.status is None:
@@ -102,7 +102,7 @@ def cell(seen):
 
 
 def column(make, args, folder, rows):
-    """(a cell for each row, what there is to say about it)"""
+    """(a cell for each row, the notes below the table)"""
     try:
         launcher = make(args, folder)
     except NotHere as reason:
@@ -118,7 +118,7 @@ def column(make, args, folder, rows):
 
 
 def versions(args):
-    """What the launchers say of themselves; srun says nothing without a configuration."""
+    """The versions that the launchers print; srun prints none without a configuration."""
     found = ["torchrun of PyTorch 2.11"] if torch_venv() else []
     env = {**os.environ, **(args.slurm.env if args.slurm else {})}
     for program, pattern in (("mpirun.openmpi", r"^mpirun\S* \(\S*\) ([0-9.]+)"), ("mpiexec.hydra", r"Version: +([0-9.]+)"),

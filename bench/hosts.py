@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A job on three hosts, each a network namespace with a real sshd: from the start of `ddprun -H` until all six ranks run,
-and from ^C until nothing of the job is left on any host.
+"""Measure a job on three hosts, each a network namespace with a real sshd: the time from the start of `ddprun -H` until all
+six ranks run, and from ^C until no process of the job is left on any host.
 
 usage: bench/hosts.py [--runs R] [--build DIR]     as root
 """
@@ -22,7 +22,7 @@ RANKS_EACH = 2
 
 
 def await_ends(pids):
-    """Until all of them have ended. Each is watched by a descriptor: none is looked for."""
+    """A function that waits until all processes have ended. Each is watched through a descriptor."""
     poll = select.poll()
     end = time.monotonic() + LIMIT_S
     watched = set()
@@ -48,7 +48,7 @@ def await_ends(pids):
 
 
 def time_once(hosts, job_class, ddprun, rank):
-    """(milliseconds until all ranks run, until ddprun has ended, until nothing is left)"""
+    """(milliseconds until all ranks run, until ddprun has exited, until no process is left)"""
     names = ",".join(f"{name}:{RANKS_EACH}" for name in hosts.names)
     begin = time.perf_counter()
     with job_class("netns", "exec", hosts.netns, ddprun, "--ssh-command", hosts.ssh, "-H", names, rank, "tell", "up", "wait",
@@ -75,7 +75,7 @@ def main():
     ddprun, rank = (os.path.join(os.path.abspath(args.build), name) for name in ("launcher/ddprun", "tests/support/rank"))
     os.environ.update(DDPRUN=ddprun, RANK_PROGRAM=rank)
     from harness import Job  # pylint: disable=import-outside-toplevel
-    from ssh_hosts import SshHosts  # both want to know where ddprun is
+    from ssh_hosts import SshHosts  # both need the path of ddprun
     try:
         hosts = SshHosts(N_HOSTS)
     except unittest.SkipTest as e:

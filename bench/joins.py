@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The time until N supervisors that come at once have their place in a job at one ddp-rendezvous.
+"""Measure the time until N supervisors that join a job at once at one ddp-rendezvous have their places in it.
 
 usage: bench/joins.py [-n N[,N]...] [--runs R] [--build DIR]
 
-They are in one process, bench/programs/join_load.c, on this host. Each run has a new daemon.
+The supervisors are in one process, bench/programs/join_load.c, on this host. Each run has a new daemon.
 """
 import argparse
 import os
@@ -44,13 +44,13 @@ class Daemon:
             return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
 
     def cpu_ms(self):
-        """The scheduler's own account, in ns."""
+        """CPU time from the scheduler's accounting, which is in ns."""
         with open(f"/proc/{self.process.pid}/schedstat", encoding="ascii") as f:
             return int(f.read().split()[0]) / 1e6
 
 
 def join_once(build, n, token):
-    """What the load program says, as a dict, with the daemon's cpu_ms and bytes_per_node."""
+    """What the load program prints, as a dict, with the daemon's cpu_ms and bytes_per_node."""
     env = dict(os.environ, DDP_TOKEN=token, HOME="/nonexistent", XDG_CONFIG_HOME="")
     with Daemon(build, env) as daemon:
         rss_kb, cpu_ms = daemon.rss_kb(), daemon.cpu_ms()

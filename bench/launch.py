@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The time to start N short programs and see them end: ddprun beside others and beside the floor.
+"""Measure the time to start N short programs until all have ended: ddprun, other launchers, and the floor.
 
 usage: bench/launch.py [-n N[,N]...] [--runs R] [--slow-runs R] [--build DIR] [PROGRAM [ARGUMENT]...]
 
-The launchers take turns, each round begun by another one, so that a busy moment of the machine hits all of
-them and none always follows the same. One that is not installed is left out; a run that fails or exceeds
---limit-s is told, its time not counted, and after three of them the launcher is left alone. torchrun is PyTorch
-2.11's, from scripts/install-deps --interop.
+The launchers take turns, and each round begins with a different one, so that a busy moment of the machine affects all of
+them and none always follows the same one. A launcher that is not installed is left out. A run that fails or exceeds
+--limit-s is reported, and its time does not count; a launcher with three such runs is not run again. torchrun is that of
+PyTorch 2.11, from scripts/install-deps --interop.
 """
 import argparse
 import os
@@ -17,12 +17,12 @@ import tempfile
 import results
 from torch_venv import torch_venv
 
-SLOW = {"torchrun"}  # seconds a run: --slow-runs times only
+SLOW = {"torchrun"}  # takes seconds for each run: runs only --slow-runs times
 GIVE_UP_AFTER = 3  # failures of one launcher: each may have cost --limit-s
 
 
 def launchers(build):
-    """Name -> (command before PROGRAM for n ranks, environment), of those that are here."""
+    """Name -> (command before PROGRAM for n ranks, environment), for the launchers that are installed."""
     plain = dict(os.environ)
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     candidates = {
@@ -46,9 +46,9 @@ def is_here(program):
 
 
 def time_once(timeit, limit_s, command, env):
-    """Milliseconds, or None if it failed; says why."""
+    """Milliseconds, or None after a failure, whose reason is printed."""
     with tempfile.TemporaryFile() as result, tempfile.TemporaryFile() as errors:
-        # timeit wants its result in descriptor 3: the shell puts it there and becomes timeit
+        # timeit writes its result to descriptor 3: the shell opens it and execs timeit
         subprocess.run(["sh", "-c", 'exec "$@" 3>&1 >/dev/null', "sh", timeit, str(limit_s), *command],
                        stdin=subprocess.DEVNULL, stdout=result, stderr=errors, env=env, check=False)
         result.seek(0)

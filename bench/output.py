@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ddprun's own CPU time for passing on what ranks write, beside `cat` of the same bytes.
+"""Compare ddprun's own CPU time for passing on the output of ranks with that of `cat` for the same bytes.
 
 usage: bench/output.py [--ranks N] [--lines N] [--runs R] [--build DIR]
 
-N ranks write lines of 100 bytes. ddprun -t 3 passes them on into a file, each behind its prefix, and into log
-files; one cat per rank passes them on from a pipe into a file. They take turns. Every line of ddprun's is looked at: whole,
-in order, none lost.
+N ranks write lines of 100 bytes. ddprun -t 3 passes them on to a file, each line after its prefix, and to log files; one cat
+per rank passes them on from a pipe to a file. The two take turns. Every line of ddprun's output is checked: it has to be
+whole and in order, and none may be missing.
 """
 import argparse
 import os
@@ -18,14 +18,14 @@ import results
 
 
 def cpu_ms(pid):
-    """User and system time of a process that ended or not, without its children's."""
+    """User and system time of a process, which may have ended, without its children's."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
         fields = f.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def wait_ms(pids):
-    """Wait for children of ours; their CPU time, read before they are reaped."""
+    """Wait for our children and return their CPU time, which is read before they are reaped."""
     total = 0
     for pid in pids:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -35,7 +35,7 @@ def wait_ms(pids):
 
 
 def check(path, ranks, lines):
-    """The lines of a run, each of them."""
+    """Check every line of a run."""
     seen = [0] * ranks
     with open(path, "rb") as f:
         for line in f:
@@ -54,14 +54,14 @@ def run_ddprun(a, folder, per_write):
     with open(out, "wb") as f:
         child = subprocess.Popen([f"{a.build}/launcher/ddprun", "-n", str(a.ranks), "-t", "3", "--log-dir", folder,
                                   f"{a.build}/tests/support/lines", str(a.lines), str(per_write)], stdout=f)
-        # The ranks are the spawner's children: their time is not ddprun's
+        # The ranks are the spawner's children: their time does not count as ddprun's
         used = wait_ms([child.pid])
     check(out, a.ranks, a.lines)
     return used
 
 
 def run_cat(a, folder, per_write):
-    """As many cats as ranks, into one file."""
+    """Run as many cats as ranks, all with output to one file."""
     with open(os.path.join(folder, "out"), "wb") as f:
         writers = [subprocess.Popen([f"{a.build}/tests/support/lines", str(a.lines), str(per_write)], stdout=subprocess.PIPE,
                                     env=dict(os.environ, RANK=str(rank))) for rank in range(a.ranks)]

@@ -1,10 +1,10 @@
-"""Drawings for RESULTS.md, as SVG: nothing has to be installed for them."""
+"""Drawings for RESULTS.md, as SVG, without any library."""
 import math
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 40, 50
-COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#555555", "#009e73", "#cc79a7")  # told apart by the colour-blind
+COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#555555", "#009e73", "#cc79a7")  # distinguishable with color blindness
 UNITS = ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"), (1, ""))
 
 
@@ -19,7 +19,7 @@ def number_text(value):
 
 
 class Axis:
-    """From values to pixels, by logarithms."""
+    """Maps values to pixels on a logarithmic axis."""
 
     def __init__(self, low, high, from_px, to_px):
         self.low, self.span = math.log(low), math.log(high) - math.log(low) or 1

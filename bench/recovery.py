@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""The time from kill -9 of a rank until all ranks hold the state of the next generation: the others, which live on, and
-the one in its place.
+"""Measure the time from kill -9 of a rank until all ranks, the survivors and the new rank, hold the state of the next
+generation.
 
 usage: bench/recovery.py [--shrink] [--ranks N,...] [--mb M,...] [--kills K] [--standby N] [--build DIR]
 
-The ranks are tests/support/programs/recovery_rank.c, with M MB of parameters besides a few that change. One job for each number of ranks
-and size; a random rank is killed at a random time, again and again. `start`: until main() of the new process, most of
-which is the kernel's: it frees the dead one's memory. `state`: until the last rank holds it. Beside them the program's
-own way, from its start to its state, when the job begins. With --standby a process that waits steps in: each kill comes when
-one does, and there is no start. When the others know of a death: bench/programs/deaths.c.
+The ranks are tests/support/programs/recovery_rank.c, with M MB of parameters besides a few that change. Each number of ranks and each
+size is one job; a random rank is killed at a random time, repeatedly. `start` ends at main() of the new process; the kernel takes most
+of that time to free the memory of the killed process. `state` ends when the last rank holds the state. The table also shows the
+program's own time, from its start to its state, when the job begins. With --standby a waiting process replaces the rank: each kill
+happens when one waits, and there is no start. bench/programs/deaths.c measures when the other ranks detect a death.
 
-With --shrink nobody takes the dead one's place: the others go on without it. One job for each kill, since each is of so
-many ranks; `state` is until all that are left hold it.
+With --shrink no process replaces the killed rank: the others continue without it. Each kill has a job of its own, since each needs
+the full number of ranks; `state` ends when all survivors hold it.
 """
 import argparse
 import os
@@ -43,7 +43,7 @@ class Job:
                                         stderr=subprocess.DEVNULL)
 
     def await_state(self, generation):
-        """-> {rank: pid}; when a process began, when all held their state (seconds)"""
+        """-> {rank: pid}; the times when a process began and when all held their state (seconds)"""
         pids, started = {}, None
         while len(pids) < self.n:
             words = self.process.stdout.readline().decode().split()
@@ -60,7 +60,7 @@ class Job:
             n -= self.process.stdout.readline().startswith(b"step")
 
     def await_standby(self, pids):
-        """Until a process that is no rank waits for its socket; the ranks' lines are read meanwhile."""
+        """Wait until a process that is not a rank waits for its socket; the ranks' lines are read meanwhile."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
             spawner = f.read().split()[0]
         while True:
@@ -77,7 +77,7 @@ class Job:
 
 
 def measure(build, n, mb, n_kills, n_standby):
-    """-> ms of the program's own way, [ms until start], [ms until all hold the state]"""
+    """-> ms of the program's own time, [ms until start], [ms until all hold the state]"""
     draw = random.Random(n * 1000 + mb)
     job = Job(build, n, mb * 250000, n_kills, *(["--standby", str(n_standby)] if n_standby else []))
     pids, started, held = job.await_state(0)
@@ -97,7 +97,7 @@ def measure(build, n, mb, n_kills, n_standby):
 
 
 def measure_shrink(build, n, mb, n_kills):
-    """-> [ms until all that are left hold the state]"""
+    """-> [ms until all survivors hold the state]"""
     draw = random.Random(n * 1000 + mb)
     states = []
     for _ in range(n_kills):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Nodes of a job of ranks that live on (docs/design/recovery.md) are killed, leave and come: how long until all ranks of the
-next generation hold its state, and how long those that ran before make no step.
+"""Kill, remove and add nodes of a job with in-place recovery (docs/design/recovery.md), and measure the time until all ranks of
+the next generation hold its state, and for how long the survivors make no step.
 
 usage: bench/recovery_nodes.py [--nodes N,...] [--local L] [--mb M,...] [--runs K] [--loopback] [--build DIR]
 
 The ranks are tests/support/programs/recovery_rank.c, L on each node, with M MB of parameters besides a few that change. Nodes are network
-namespaces on one wire (needs root), or addresses of the loopback interface; the daemon is on a host of its own. `state`:
-from the event (kill -9 of a node's ddprun, SIGTERM to it, the start of another) until the last rank holds the state of the
-generation that follows. `pause`: from the last step of a rank that lives on until it holds that state, the longest of all.
-`step` is what a step takes otherwise.
+namespaces on one network (needs root), or addresses of the loopback interface; the daemon is on a host of its own. `state` is the
+time from the event (kill -9 of a node's ddprun, SIGTERM to it, the start of another) until the last rank holds the state of the
+next generation. `pause` is the longest time of all survivors from their last step until they hold that state. `step` is the time
+of a step otherwise.
 """
 import argparse
 import os
@@ -50,7 +50,7 @@ class Job:
                       "bench", "--join-window", "0", os.path.join(args.build, "tests/support/recovery_rank"), "1000000", "40", "1",
                       str(mb * 250000), "30000"]
         self.lines = queue.SimpleQueue()
-        self.generation = 0  # the newest that was heard of
+        self.generation = 0  # the newest generation that a rank has reported
         self.nodes, self.readers = {}, []
 
     def start(self, host):
@@ -70,7 +70,7 @@ class Job:
         return self.lines.get(timeout=DEADLINE_S)
 
     def await_steps(self, world, n):
-        """All ranks of that world have completed n steps together -> {pid: when it stepped last}"""
+        """Wait until all ranks of that world have completed n steps together -> {pid: time of its last step}"""
         seen = {}
         while len(seen) < world or min(count for count, _ in seen.values()) < n:
             when, _, words = self.hear()
@@ -82,7 +82,7 @@ class Job:
         return {pid: when for pid, (_, when) in seen.items()}
 
     def await_state(self, last_steps, world):
-        """Of the next generation. -> when the last rank held the state, the longest pause of those that had made steps"""
+        """For the next generation -> when the last rank held the state, the longest pause of the ranks that had made steps"""
         held = {}
         while len(held) < world:
             when, _, words = self.hear()

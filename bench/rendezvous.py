@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The time from the start of two launchers, the nodes of one job, until both workers are in main().
+"""Measure the time from the start of two launchers, the nodes of one job, until both workers are in main().
 
 usage: bench/rendezvous.py [--runs R] [--slow-runs R] [--build DIR]
 
-Both are on this host, started one right after the other, as two nodes would be; the workers are C programs. ddprun
-meets by each of its back ends, and at a ddp-rendezvous that runs already. The contestants take turns. torchrun is
-PyTorch 2.11's, from scripts/install-deps --interop.
+Both launchers run on this host and are started one right after the other, as on two nodes; the workers are C programs.
+ddprun uses each of its rendezvous back ends, and a ddp-rendezvous that runs already. The contestants take turns. torchrun is
+that of PyTorch 2.11, from scripts/install-deps --interop.
 """
 import argparse
 import os

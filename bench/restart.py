@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The time from kill -9 of one of 2 C workers until both new workers are in main().
+"""Measure the time from kill -9 of one of 2 C workers until both new workers are in main().
 
 usage: bench/restart.py [--runs R] [--build DIR]
 
-The launchers take turns. Each run is a new job that restarts once. torchrun is PyTorch 2.11's, from
-scripts/install-deps --interop; without it ddprun stands alone.
+The launchers take turns. Each run is a new job that restarts once. torchrun is that of PyTorch 2.11, from
+scripts/install-deps --interop; without it only ddprun is measured.
 """
 import argparse
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How often an unmodified gloo script reaches its next step after kill -9 of one of its two ranks.
+"""Measure how often an unmodified gloo script reaches its next step after kill -9 of one of its two ranks.
 
 usage: bench/restart_gloo.py [--runs N] [--build DIR]
 
-The launchers take turns; each run is a new job that may restart once, and loses rank 0 or rank 1 in turns. The ranks run
-PyTorch 2.11, as does torchrun, from scripts/install-deps --interop. Why a job did not come back is printed as it happens.
+The launchers take turns; each run is a new job that may restart once and loses rank 0 and rank 1 in turns. The ranks and
+torchrun use PyTorch 2.11, from scripts/install-deps --interop. When a job does not recover, the reason is printed at once.
 """
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: statistics, the machine they ran on, RESULTS.md."""
+"""Functions for all scripts of this directory: statistics, a description of the machine, RESULTS.md."""
 import os
 import platform
 import re
@@ -12,7 +12,7 @@ ROOT = os.path.dirname(HERE)
 
 
 def command_line():
-    """How this script was started, as one would type it in the root of the repository."""
+    """The command that started this script, as typed in the root of the repository."""
     return shlex.join([os.path.relpath(os.path.abspath(sys.argv[0]), ROOT), *sys.argv[1:]])
 
 
@@ -23,7 +23,7 @@ def cpu_model():
 
 
 def machine():
-    """One line on where and when: figures mean little without it."""
+    """One line with the machine and the date: figures mean little without them."""
     return (f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}, "
             f"{time.strftime('%Y-%m-%d')}")
 
@@ -39,7 +39,7 @@ def spread(values):
 
 
 def table(head, rows):
-    """A Markdown table whose columns line up as text, too. The first column is left-aligned."""
+    """A Markdown table whose columns are also aligned as plain text. The first column is left-aligned."""
     cells = [head, *[[str(cell) for cell in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     rule = ["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]]
@@ -52,7 +52,7 @@ def table(head, rows):
 
 
 def report(section, text, load_before):
-    """Print the section, and put it into RESULTS.md in place of the one of the last run."""
+    """Print the section and replace the section of the last run in RESULTS.md with it."""
     text = (f"`{command_line()}`\n\n{machine()}; load average {load_before:.2f} before, "
             f"{load_average():.2f} after\n\n{text}\n")
     print(text)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Our store beside torch's two servers, Redis, and a server that does nothing.
+"""Compare our store with torch's two servers, Redis, and a server that does nothing.
 
 usage: bench/store.py [--runs R] [--seconds S] [--build DIR] [--joins N]...
 
-Works in network and mount namespaces of its own (root), twice: once where the names of the clients' addresses
-are found at once, once where DNS does not answer. Servers take turns within each figure.
+Runs in network and mount namespaces of its own (as root), twice: once where the names of the clients' addresses
+resolve at once, and once where DNS does not answer. The servers take turns for each figure.
 """
 import argparse
 import json
@@ -90,7 +90,7 @@ def servers(build):
 
 
 def load(build, server, *run, hold=None):
-    """What the load program says, as a dict, and the server's CPU seconds; None if it failed."""
+    """What the load program prints, as a dict, and the server's CPU seconds; None if it failed."""
     cpu_s = server.cpu_s()
     command = [f"{build}/bench/store_load", server.protocol, str(server.port), *map(str, run)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -114,12 +114,12 @@ def load(build, server, *run, hold=None):
 
 
 def measure(args, contestants, figures):
-    """Figure name -> server name -> list of what the load program said."""
+    """Figure name -> server name -> list of what the load program printed."""
     found = {name: {s.name: [] for s in contestants} for name, _, _ in figures}
     for name, run, who in figures:
         for run_number in range(args.runs):
             for server in contestants:
-                if server.name in who and (server.name != LEGACY or run_number == 0):  # for scale, and slow
+                if server.name in who and (server.name != LEGACY or run_number == 0):  # once is enough for comparison, and it is slow
                     said = load(args.build, server, *run)
                     if said:
                         found[name][server.name].append(said)
@@ -134,7 +134,7 @@ def measure_memory(args, contestants):
         before = server.rss_bytes()
         load(args.build, server, "fill", KEYS)
         between = server.rss_bytes()
-        held = []  # after the keys, which stay: nothing that was freed is used again
+        held = []  # after the keys, which stay: the connections do not reuse freed memory
         load(args.build, server, "hold", IDLE_FOR_MEMORY, hold=lambda s=server: held.append(s.rss_bytes()))
         found[server.name] = [(held[0] - between) / IDLE_FOR_MEMORY, (between - before) / KEYS]
     return found
@@ -164,7 +164,7 @@ def inside(args):
 
 
 def in_namespaces(dns):
-    """Run this script again where the clients' names are known, or where nobody answers for them."""
+    """Run this script again in namespaces where the clients' names are known, or where no server resolves them."""
     with tempfile.TemporaryDirectory() as folder:
         names = "".join(f"127.0.0.{i} client{i}\n" for i in range(2, 17)) + "127.0.0.1 localhost\n"
         with open(f"{folder}/hosts", "w", encoding="ascii") as f:

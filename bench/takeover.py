@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What is seen of a job that meets by etcd when the node with its roster goes away, and when etcd does.
+"""Measure how a job that uses etcd for rendezvous reacts to the loss of the coordinator's node and to the loss of etcd.
 
 usage: bench/takeover.py [--runs N] [--away-s S] [--build DIR]
 
-Three nodes on this host, of a rank each, `--nnodes 2:3`, and a real etcd (scripts/install-deps --etcd). Times are in ms from what
-happened, the worst and the median of the runs: until another node has the roster, until the next generation's last rank has
-begun. Ranks: how many of those that could live on did, until then. For etcd, which is away for S seconds, 10 by default: how many
-ranks were lost, and until which times the leader has said so and has said that it is back.
+Three nodes on this host run one rank each, with `--nnodes 2:3` and a real etcd (scripts/install-deps --etcd). Times are in ms from the
+event, the worst and the median of the runs: until another node runs the coordinator, and until the last rank of the next generation
+has started. Ranks: how many of the possible survivors were alive then. etcd is stopped for S seconds, 10 by default: the results are
+how many ranks were lost, and when the leader reported that etcd does not answer and that it answers again.
 """
 import argparse
 import os
@@ -30,10 +30,10 @@ def parse():
 ARGS = parse()
 for name, path in {"DDPRUN": "launcher/ddprun", "RANK_PROGRAM": "tests/support/rank", "DDP_PLUGIN_DIR": "rendezvous/etcd"}.items():
     os.environ[name] = os.path.join(os.path.abspath(ARGS.build), path)
-for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM":  # of tests that are not run here
+for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM":  # for tests that do not run here
     os.environ.setdefault(name, "")
 
-# found by the path above, and want to know where ddprun is
+# found by the path above; they need the path of ddprun
 import etcd as cases  # noqa: E402
 from etcd_server import Etcd  # noqa: E402
 
@@ -43,7 +43,7 @@ def ms_since(begin):
 
 
 def lose_leader(sig):
-    """(ms to the next leader, ms to the next generation, ranks that lived, ranks that could)"""
+    """(ms to the next leader, ms to the next generation, ranks that survived, ranks that could survive)"""
     with Etcd() as server, cases.Party(server, "2:3") as party:
         names = party.start(3)
         ranks = party.hear(0, names)
@@ -73,7 +73,7 @@ def restart_without_data(server):
 
 
 def lose_etcd(go, come_back):
-    """(ms until it is said, ms until it is said that it is back, ranks that lived, ranks that could)"""
+    """(ms until the outage is reported, ms until the return is reported, ranks that survived, ranks that could survive)"""
     with Etcd() as server, cases.Party(server, "2:3") as party:
         names = party.start(3)
         ranks = party.hear(0, names)
@@ -82,13 +82,13 @@ def lose_etcd(go, come_back):
         go(server)
         party.nodes[leader].read_until("etcd does not answer: ")
         said_ms = ms_since(begin)
-        time.sleep(max(0, ARGS.away_s - (time.monotonic() - begin)))  # so long it is to be away
+        time.sleep(max(0, ARGS.away_s - (time.monotonic() - begin)))  # the length of the outage
         begin = time.monotonic()
         come_back(server)
         party.nodes[leader].read_until("etcd answers again")
         back_ms = ms_since(begin)
         n_alive = sum(rank.lives() for rank in ranks.values())
-        names += party.start(1)  # a spare: the roster takes it in
+        names += party.start(1)  # a spare: the coordinator admits it
         party.finish()
         return said_ms, back_ms, n_alive, len(ranks)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""ddp_torch beside gloo, from Python: all_reduce of 4 KiB and of 25 MiB, and the step of a DDP model of 25 million
-parameters. 2 ranks, the two in turns, so that both see the same machine.
+"""Compare ddp_torch with gloo, from Python: all_reduce of 4 KiB and of 25 MiB, and a step of a DDP model with 25 million
+parameters. 2 ranks run; the two back ends take turns, so that both run under the same conditions.
 
 usage: bench/torch_backends.py [--runs N] [--build DIR]
 
-Runs itself as the ranks. PyTorch is $TORCH_2_11_PYTHON's, or what scripts/install-deps --interop has made.
+The ranks run this script as well. PyTorch is that of $TORCH_2_11_PYTHON, or from scripts/install-deps --interop.
 """
 import argparse
 import os
@@ -25,7 +25,7 @@ GOALS = {"all_reduce, 4 KiB": 10, "all_reduce, 25 MiB": 8}
 
 
 def calls_of(dist, tensor, group, n):
-    """A function that makes n calls and gives the time of one, in us."""
+    """A function that makes n calls and returns the time of one in us."""
 
     def run():
         dist.barrier(group)
@@ -38,7 +38,7 @@ def calls_of(dist, tensor, group, n):
 
 
 def steps_of(torch, group):
-    """A function that makes a step of training and gives its time in us: 25 million parameters, a batch of 16."""
+    """A function that makes a training step and returns its time in us: 25 million parameters, a batch of 16."""
     torch.manual_seed(1)
     layers = []
     for _ in range(6):
@@ -81,7 +81,7 @@ def rank_main(runs):
     }
     for row, ways in rows.items():
         times = {way: [] for way in ways}
-        for i in range(runs + 2):  # two to warm up
+        for i in range(runs + 2):  # the first two are for warm-up
             for way, run in ways.items():
                 time_us = run()
                 if i >= 2:
@@ -93,7 +93,7 @@ def rank_main(runs):
     dist.destroy_process_group()
 
 
-# --- all of them --------------------------------------------------------------------------------------------------
+# --- all ranks ----------------------------------------------------------------------------------------------------
 
 
 def table_of(lines):

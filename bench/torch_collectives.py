@@ -1,4 +1,4 @@
-"""gloo's all-reduce through PyTorch, timed as sweep.c times the others.
+"""Time gloo's all-reduce through PyTorch as sweep.c times the other libraries.
 
 usage: ddprun -n 2 torch_collectives.py REPEATS MAX_BYTES | steady MS BYTES
 """
@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 SIZES = (4, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
-ROW_BYTES, ROW_CALLS = 1 << 10, 100  # a call takes a hundred times as long as those that sweep.c has to time
+ROW_BYTES, ROW_CALLS = 1 << 10, 100  # a call takes a hundred times as long as the calls that sweep.c times
 LARGE_BYTES = 16 << 20
 CLOCK_CALLS = 16
 
 
 def say(size, first, second):
-    sys.stdout.write(f"{dist.get_rank()} {size} {first:.3f} {second:.3f}\n")  # at once: others write to the same pipe
+    sys.stdout.write(f"{dist.get_rank()} {size} {first:.3f} {second:.3f}\n")  # in one write: other ranks write to the same pipe
 
 
 def time_row(part):
@@ -40,7 +40,7 @@ def time_size(data, size, repeats):
     part, n = data[: size // 4], dist.get_world_size()
     repeats = (repeats + 3) // 4 if size >= LARGE_BYTES else repeats
     times = []
-    for _ in range(repeats + 1):  # the first is to warm up
+    for _ in range(repeats + 1):  # the first is for warm-up
         times.append((time_row if size < ROW_BYTES else time_one)(part) * 1e6)
         if not torch.all(part == n * (n + 1) // 2):
             raise RuntimeError(f"{size} bytes were added up wrongly")
@@ -49,7 +49,7 @@ def time_size(data, size, repeats):
 
 
 def run_steadily(data, seconds):
-    """Calls until rank 0's time is up, which it says by the first element."""
+    """Call all_reduce until rank 0's time is up, which rank 0 signals in the first element."""
     data.zero_()
     dist.all_reduce(data)
     dist.barrier()

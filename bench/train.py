@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Images a second of examples/mnist on one rank and on two: the same batches, hence the same work.
+"""Measure the images a second of examples/mnist on one rank and on several, with the same batches and hence the same work.
 
 usage: bench/train.py [-n RANKS] [--runs R] [--build DIR] [-- MNIST-OPTION...]
 
@@ -38,7 +38,7 @@ def main():
              *args.mnist_options]
     ddprun = f"{args.build}/launcher/ddprun"
     load = results.load_average()
-    train(mnist)  # draws the digits, warms the caches
+    train(mnist)  # generates the digits and warms the caches
     runs = {1: [], args.n: []}
     for _ in range(args.runs):
         for n, seen in runs.items():

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Python ranks with and without --warm, beside torchrun: a rank is killed, a job starts, and how much memory that takes.
+"""Measure Python ranks with and without --warm, and with torchrun: restart after a kill, start of a job, and memory.
 
 usage: bench/warm.py [--runs N] [--warm-runs N] [--plain-runs N] [--torchrun-runs N] [--starts N] [-n RANKS]
                      [--limit-s S] [--build DIR]
 
-The script is tests/interop/ddp_steps.py: PyTorch's DistributedDataParallel on gloo, as one would write it.
+The script is tests/interop/ddp_steps.py, an ordinary script with PyTorch's DistributedDataParallel on gloo.
 
-Restarts: two ranks, one of which is killed with SIGKILL once both make steps, rank 0 and rank 1 in turns, and with --warm
-once its forks wait; the time is from the kill until both ranks have made a step. Each is the first of a job, since ddprun
-pauses before later ones. To save time two jobs are started together; one is killed and gone before the other's turn. The
-launchers take turns, too: --runs of --warm=start, --warm-runs of --warm, --plain-runs and --torchrun-runs without.
+Restarts: a job has two ranks. Rank 0 or rank 1, in turns, is killed with SIGKILL once both make steps and, with --warm, once the
+forks wait. The time is from the kill until both ranks have made a step. Each restart is the first of its job, since ddprun pauses
+before later restarts. To save time two jobs are started together; the first has ended before the second is killed. The launchers
+also take turns: --runs runs with --warm=start, --warm-runs with --warm, --plain-runs without either, and --torchrun-runs.
 
-Starts: until all of -n ranks have made a step.
+Starts: the time until all of -n ranks have made a step.
 
-After --limit-s nothing more is begun but one start of each, and the table says how many there were; by default it is over
-in three minutes on a machine that does nothing else. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
+After --limit-s only one start of each launcher still begins, and the table shows how many runs there were; by default the script
+takes three minutes on an otherwise idle machine. PyTorch 2.11 and torchrun are from scripts/install-deps --interop.
 """
 import argparse
 import contextlib
@@ -33,10 +33,10 @@ sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from harness import Job, await_true  # noqa: E402 (found by the path above)
 
 LIMIT_S = 120
-BACK_S = 10  # who has not come back by then does not: a restart that works takes less than 4 s
-IDLE_S = {"--warm=start": 0.4, "--warm": 1.5}  # how long the parent does nothing when there is nothing left for it to do
-AT_A_TIME = 2  # jobs that are started together
-STEP_S = "0.1"  # of a larger model; the job that waits for its turn leaves the CPUs alone
+BACK_S = 10  # a job that has not recovered by then has failed: a restart that works takes less than 4 s
+IDLE_S = {"--warm=start": 0.4, "--warm": 1.5}  # after so long without CPU time the parent has nothing left to do
+AT_A_TIME = 2  # number of jobs that are started together
+STEP_S = "0.1"  # the step of a larger model; the job that waits for its turn leaves the CPUs free
 SCRIPT = os.path.join(results.ROOT, "tests/interop/ddp_steps.py")
 
 
@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 class Training:
-    """A job under way."""
+    """A running job."""
 
     def __init__(self, command, env, n):
         self.output = tempfile.TemporaryFile()
@@ -62,14 +62,14 @@ class Training:
         self.close()
 
     def close(self):
-        """Also twice. Whatever is measured next has the machine for itself."""
+        """May be called twice. The next measurement has the machine for itself."""
         if not self.output.closed:
             self.job.__exit__()
             self.job.await_gone()
             self.output.close()
 
     def await_steps(self, n, known=(), limit_s=LIMIT_S):
-        """{rank: pid} of all that are new, and have made a step."""
+        """{rank: pid} of all new ranks that have made a step."""
         seen, end = {}, time.monotonic() + limit_s
         while len(seen) < n:
             try:
@@ -83,27 +83,27 @@ class Training:
         return seen
 
     def parents_told(self):
-        """Of each set of forks that are ready, the parent."""
+        """The parent of each set of ready forks."""
         self.output.seek(0)
         return re.findall(rb"are ready to become ranks; the pid of the fork parent is (\d+)", self.output.read())
 
     def await_seeds(self):
-        """Until the forks of a restart wait, and their parent has nothing more to import."""
+        """Wait until the forks for a restart are ready and their parent has nothing more to import."""
         if not self.warm:
             return
-        n_sets = 2 if self.warm == "--warm=start" else 1  # the first one became the ranks that run
+        n_sets = 2 if self.warm == "--warm=start" else 1  # the first set became the running ranks
         await_true(lambda: len(self.parents_told()) >= n_sets, lambda: "no forks", LIMIT_S)
         last, since = None, time.monotonic()
         while time.monotonic() < since + IDLE_S[self.warm]:
             with open(f"/proc/{int(self.parents_told()[-1])}/stat", encoding="ascii") as f:
                 fields = f.read().rpartition(")")[2].split()
-            now = fields[0], fields[11], fields[12]  # state, ticks in user space and in the kernel
+            now = fields[0], fields[11], fields[12]  # state, clock ticks in user space and in the kernel
             if now != last or fields[0] != "S":
                 last, since = now, time.monotonic()
             time.sleep(0.02)
 
     def kill(self, ranks, victim):
-        """Seconds until all of its ranks have made a step again; None: it did not come back."""
+        """Seconds until all ranks have made a step again; None if the job did not recover."""
         begin = time.monotonic()
         os.kill(ranks[victim], signal.SIGKILL)
         try:
@@ -113,7 +113,7 @@ class Training:
             return None
 
     def memory_mb(self):
-        """Proportional shares of all that belongs to the job."""
+        """The proportional set size of all processes of the job."""
         total = 0
         for pid in self.job.processes():
             try:
@@ -125,7 +125,7 @@ class Training:
 
 
 def restart_some(command, env, n_jobs, first_victim):
-    """One restart of each of so many jobs, as Training.kill() has it."""
+    """One restart of each of n jobs, as Training.kill() returns it."""
     times = []
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(Training(command, env, 2)) for _ in range(n_jobs)]
@@ -139,7 +139,7 @@ def restart_some(command, env, n_jobs, first_victim):
 
 
 def start_once(command, env, n):
-    """(seconds until all have made a step, megabytes then and with forks that wait)"""
+    """(seconds until all ranks have made a step, megabytes once the forks wait)"""
     with Training(command, env, n) as training:
         training.await_steps(n)
         took = time.monotonic() - training.begun
@@ -148,14 +148,14 @@ def start_once(command, env, n):
 
 
 def turns(quotas):
-    """(name, how many) again and again until each has had its quota: evenly mixed, and none together with another."""
+    """(name, number of jobs) until each launcher has its quota: evenly mixed, and never two launchers at once."""
     order = [((first + 0.5) / quota, name, min(AT_A_TIME, quota - first))
              for name, quota in quotas.items() for first in range(0, quota, AT_A_TIME)]
     return [(name, n) for _, name, n in sorted(order)]
 
 
 def run_restarts(launchers, env, quotas, end):
-    """{launcher: times in ms, None where it did not come back}"""
+    """{launcher: times in ms, None where the job did not recover}"""
     times = {name: [] for name in launchers}
     for name, n in turns(quotas):
         if time.monotonic() < end:

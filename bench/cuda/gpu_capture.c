@@ -1,10 +1,10 @@
-/* gpu_capture.c - what only a GPU can show, for bench/gpu: collectives of a CUDA graph, and how
- * much memory there is less behind each step of a start.
+/* gpu_capture.c - measurements for bench/gpu that need a GPU: collectives in a CUDA graph, and how
+ * much memory each step of a start takes.
  *
- *     gpu_capture graph REPEATS     "CALLS STREAM_US GRAPH_US": so many all_reduces of 1 MiB, from
- *                                   one place to another, put on a stream one by one, and as a
- *                                   graph that was captured: medians
- *     gpu_capture memory            "WHAT BYTES", a line each */
+ *     gpu_capture graph REPEATS     "CALLS STREAM_US GRAPH_US": medians for CALLS all_reduces of
+ *                                   1 MiB, out of place, enqueued on a stream one by one, and
+ *                                   replayed as a captured graph
+ *     gpu_capture memory            a line "WHAT BYTES" for each step */
 #include "gpu_timing.h"
 
 #include <cuda_runtime_api.h>
@@ -21,7 +21,7 @@ enum { CALLS = 16, COUNT = 1 << 18, MODEL_COUNT = 25 << 20 };
 struct work {
     struct ddp_group *g;
     cudaStream_t stream;
-    float *at[2]; /* COUNT of the GPU each: in place a rank alone has nothing to do */
+    float *at[2]; /* COUNT each, on the GPU: a single rank has nothing to do in place */
     cudaGraphExec_t graph;
 };
 
@@ -50,7 +50,7 @@ static void capture(struct work *w)
     check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-/* Sums over n ranks of ones, CALLS times: n to the power of that. */
+/* Ones, summed over n ranks CALLS times, are n to the power of CALLS. */
 static void expect_sums(struct work *w)
 {
     static float ones[COUNT], got[COUNT];
@@ -108,7 +108,7 @@ static int graph(struct ddp_group *g, int repeats)
         check_cuda(cudaMalloc((void **)&w.at[i], COUNT * sizeof *w.at[i]), "memory");
         check_cuda(cudaMemsetAsync(w.at[i], 0, COUNT * sizeof *w.at[i], w.stream), "memory");
     }
-    put_calls(&w); /* NCCL connects its ranks now, not while it is captured */
+    put_calls(&w); /* NCCL connects its ranks now, not during the capture */
     check(ddp_stream_wait(g, w.stream, 0), "ddp_stream_wait");
     capture(&w);
     expect_sums(&w);

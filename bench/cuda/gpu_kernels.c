@@ -1,16 +1,16 @@
-/* gpu_kernels.c - the plug-in's kernels on a GPU, for bench/gpu: do they give what CPUs give, and
- * how fast are they?
+/* gpu_kernels.c - the plug-in's kernels on a GPU, for bench/gpu: do they compute the same as CPUs,
+ * and how fast are they?
  *
- *     gpu_kernels averages              "CASE VALUES" for each way of averaging gradients
- *                                       whose bits are those of the CPU
- *     gpu_kernels syncbn                "CASE DIFFERENCE": the largest one, relative, to the layer
- *                                       on the CPU
+ *     gpu_kernels averages              "CASE VALUES" for each way of averaging gradients: the
+ *                                       number of values, all with the same bits as on the CPU
+ *     gpu_kernels syncbn                "CASE DIFFERENCE": the largest relative difference from
+ *                                       the layer on the CPU
  *     gpu_kernels speed REPEATS VALUES  "WHAT GB_PER_S": bytes read and written, by the host's
  *                                       clock
  *
- * Exit status 1, with what differs and where, if something does. A world of 1 has nothing to
- * average, so that the model puts no kernel anywhere: averages are asked of the plug-in itself,
- * with a communicator of one rank. */
+ * If a result differs, the exit status is 1 and a message states what differs and where. With a
+ * world size of 1 there is nothing to average, so that the model launches no kernel: this program
+ * calls the plug-in itself for averages, with a communicator of one rank. */
 #include "gpu_rank.h"
 
 #include "worker-runtime/nccl/kernel_math.h"
@@ -23,9 +23,9 @@
 
 enum { N_PIECES = KERNEL_PIECES + 7, LONGEST = 50021, GAP = 3 };
 
-struct remote_shell { /* of averaging, as ddp_model_opts has them */
+struct remote_shell { /* a way of averaging, as in ddp_model_opts */
     const char *name;
-    enum ddp_dtype dtype, wire; /* the same: none */
+    enum ddp_dtype dtype, wire; /* no separate wire type if they are equal */
     double before, after;
 };
 
@@ -47,7 +47,7 @@ static const struct remote_shell ways[] = {
     {"bfloat16,always_fp32", DDP_BFLOAT16, DDP_FLOAT32, 0.25, 4.0 / 3},
 };
 
-static const struct { /* a value among the others, and what is found then */
+static const struct { /* a value among the others, and the expected found_inf */
     const char *name;
     double value;
     uint32_t own, averaged;
@@ -58,7 +58,7 @@ static bool has_wire(const struct remote_shell *w)
     return w->wire != w->dtype;
 }
 
-struct bucket { /* on the CPU, and on the GPU with the same values */
+struct bucket { /* the same values on the CPU and on the GPU */
     char *host, *gpu, *host_wire, *gpu_wire;
     size_t bytes, wire_bytes;
     uint32_t host_found[2], *gpu_found;
@@ -67,7 +67,7 @@ struct bucket { /* on the CPU, and on the GPU with the same values */
 
 static size_t count_of(size_t piece)
 {
-    return piece == 0 ? LONGEST : piece * piece * 13 % 997; /* and some have none */
+    return piece == 0 ? LONGEST : piece * piece * 13 % 997; /* some pieces are empty */
 }
 
 static void set_value(void *at, enum ddp_dtype dtype, size_t i, double x)
@@ -78,7 +78,7 @@ static void set_value(void *at, enum ddp_dtype dtype, size_t i, double x)
         kernel_set(at, (uint32_t)dtype, i, (float)x);
 }
 
-/* Of all magnitudes that 16 bits hold, subnormal ones and zeros too, and no two alike in a row. */
+/* Values of all magnitudes that 16 bits hold, with subnormals and zeros; neighbors differ. */
 static double value_of(size_t i)
 {
     const double mantissa = 1 + (double)(i * 2654435761u % 8191) / 8191;
@@ -129,8 +129,8 @@ static struct device_average average_of(const struct rank *r, const struct bucke
                                    .stream = r->stream};
 }
 
-/* The same by a loop: the text of the kernels, which the tests hold to what CPUs do by themselves.
- * NCCL's own factor is x times it, too. */
+/* The same in a loop on the CPU, with the source code of the kernels, which the tests compare with
+ * the CPU's own conversions. NCCL's own factor also multiplies x. */
 static void average_on_host(struct bucket *b, const struct remote_shell *w)
 {
     struct kernel_pieces k = {.dtype = (uint32_t)w->dtype,
@@ -155,7 +155,7 @@ static bool is_nan(const void *at, enum ddp_dtype dtype, size_t i)
                                 : isnan(kernel_get(at, (uint32_t)dtype, i));
 }
 
-/* Of a NaN that was multiplied a GPU and a CPU make different ones. */
+/* A GPU and a CPU give a NaN different bits when they multiply it. */
 static void compare_bits(const char *name, const char *got, const char *want, enum ddp_dtype dtype,
                          size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* gpu_norm.c - ddp_syncbn on a GPU, beside the same layer on the CPU. */
+/* gpu_norm.c - ddp_syncbn on a GPU, compared with the same layer on the CPU. */
 #include "gpu_rank.h"
 
 #include <ddp/ddp.h>
@@ -17,7 +17,7 @@ static const struct {
               {"many_channels", 2, 5000, 3},
               {"long", 3, 2, 20011}};
 
-/* What a layer reads and writes, of the host and of the GPU. */
+/* The arrays that a layer reads and writes, on the host and on the GPU. */
 enum part { X, DY, Y, DX, WEIGHT, BIAS, MEAN, VAR, DWEIGHT, DBIAS, N_PARTS };
 static const char *const part_names[N_PARTS] = {
     "x", "dy", "y", "dx", "weight", "bias", "running_mean", "running_var", "dweight", "dbias"};
@@ -44,7 +44,7 @@ static double get(const struct layer *l, const void *at, size_t i)
     return l->dtype == DDP_FLOAT64 ? ((const double *)at)[i] : (double)((const float *)at)[i];
 }
 
-/* A mean far from 0, as a sum of squares would not survive. */
+/* The mean is far from 0: a variance from a sum of squares would lose its precision. */
 static void fill(struct layer *l, int step)
 {
     for (size_t i = 0; i < l->count[X]; i++) {
@@ -109,8 +109,9 @@ static void run(const struct layer *l, struct ddp_syncbn *bn, void *const *part)
         "ddp_syncbn_backward");
 }
 
-/* Of float64 the order of sums is all that differs; of float32 a value may be its neighbour.
- * returns   the largest difference, to 1 or the value */
+/* With float64 only the order of summation differs; a float32 value may be an adjacent one.
+ *
+ * returns   the largest difference, relative to 1 plus the value */
 static double compare(const struct layer *l, const char *name)
 {
     char why[128];

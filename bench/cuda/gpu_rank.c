@@ -48,7 +48,7 @@ static void must(int code, const char *what, const struct co_error *err)
 
 void rank_open(struct rank *r)
 {
-    static struct device *device; /* for the life of the process, as libddp has it */
+    static struct device *device; /* for the life of the process, as in libddp */
     struct co_error err;
     uint8_t id[DEVICE_ID_BYTES];
     const struct device_opts opts = {.abort_timeout_ms = 30000};

@@ -1,5 +1,5 @@
-/* gpu_speed.c - how much memory the plug-in's kernels read and write in a second, beside a copy of
- * CUDA's. What is measured is a queue of calls, from the first call until all of them are done. */
+/* gpu_speed.c - how much memory the plug-in's kernels read and write in a second, compared with a
+ * copy by CUDA. A measurement is a queue of calls, from the first call until all are done. */
 #include "gpu_rank.h"
 
 #include <ddp/ddp.h>
@@ -10,11 +10,11 @@ enum { CHANNELS = 256, INNER = 56 * 56, N_PIECES = 64 };
 
 struct load {
     struct rank rank;
-    struct ddp_group *g; /* of the layers */
+    struct ddp_group *g; /* the group of the layers */
     struct ddp_syncbn *bn;
     struct ddp_syncbn_shape shape;
-    size_t n;                   /* float32s */
-    float *a, *b, *c, *weights; /* of the GPU */
+    size_t n;                   /* number of float32 values */
+    float *a, *b, *c, *weights; /* on the GPU */
     uint32_t *found;
     struct device_average average;
     struct device_piece piece[N_PIECES];
@@ -61,7 +61,7 @@ static void measure(struct load *l, const char *name, void (*run)(struct load *l
     printf("%s %.1f\n", name, bytes * repeats / (now_us() - began) * 1e-3);
 }
 
-/* Values in many pieces: one of half of them, the others alike. */
+/* The values are in many pieces: one has half of them, the others have equal sizes. */
 static void deal(struct load *l)
 {
     const size_t each = l->n / 2 / (N_PIECES - 1);
@@ -80,7 +80,7 @@ static void deal(struct load *l)
                                          .stream = l->rank.stream};
 }
 
-/* A wire of 16 bits: 4 bytes are read and 2 written for each value, and back. */
+/* A wire type of 16 bits: for each value 4 bytes are read and 2 written, and the reverse. */
 static void measure_averages(struct load *l, int repeats)
 {
     const double n = (double)l->n;
@@ -95,7 +95,7 @@ static void measure_averages(struct load *l, int repeats)
     measure(l, "check_finite_alone", average, repeats, 8 * n);
 }
 
-/* Forward reads twice for the moments, and once more to normalise; backward reads both twice. */
+/* Forward reads twice for the moments and once to normalize; backward reads both arrays twice. */
 static void measure_layers(struct load *l, int repeats)
 {
     const size_t values = l->shape.outer * l->shape.inner * CHANNELS;

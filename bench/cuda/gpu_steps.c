@@ -1,14 +1,14 @@
-/* gpu_steps.c - what libddp costs on a GPU beside NCCL alone: for bench/gpu.
+/* gpu_steps.c - what libddp costs on a GPU compared with NCCL alone, for bench/gpu.
  *
- *     gpu_steps probe                how many GPUs there are; exit status 69 and one line without
+ *     gpu_steps probe                the number of GPUs; without one, exit status 69 and one line
  *     ddprun -n N gpu_steps overhead REPEATS
- *     ddprun -n N gpu_steps graph REPEATS    a step of a model in a CUDA graph, beside a plain one
- *     gpu_steps loader FILE BATCH    FILE: IDX
+ *     ddprun -n N gpu_steps graph REPEATS    a model's step in a CUDA graph, and without a graph
+ *     gpu_steps loader FILE BATCH    FILE is in IDX format
  *     gpu_steps clip BYTES REPEATS   "CLIP_US COPY_US": medians of ddp_model_clip() that scales
  *                                    BYTES of gradients, and of a copy of as many on the GPU
  *
- * Times are rank 0's in microseconds, fastest and median of REPEATS. A time begins with the call,
- * and ends when the host knows that the GPU is done. The ways take turns. */
+ * Times are rank 0's in microseconds, fastest and median of REPEATS. A time begins with the call
+ * and ends when the host knows that the GPU is done. The variants take turns. */
 #include "gpu_timing.h"
 
 #include <cuda_runtime_api.h>
@@ -24,12 +24,12 @@
 
 enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000, PATTERN = 0x3c };
 
-struct steps { /* of one size */
+struct steps { /* steps with buffers of one size */
     struct ddp_group *g;
     ncclComm_t comm;
     cudaStream_t stream;
     struct ddp_model *model;
-    struct ddp_tensor tensor; /* of which the gradient is averaged */
+    struct ddp_tensor tensor; /* whose gradient is averaged */
 };
 
 /* --- probe ------------------------------------------------------------------------------------ */
@@ -52,8 +52,8 @@ static int probe(void)
 
 /* --- overhead --------------------------------------------------------------------------------- */
 
-/* NCCL alone, on the same communicator: it is non-blocking, so that the call itself may be under
- * way. */
+/* NCCL alone, on the same communicator, which is non-blocking: the call may return while it is
+ * still in progress. */
 static void bare(struct steps *s)
 {
     ncclResult_t state = ncclAllReduce(s->tensor.grad, s->tensor.grad, s->tensor.count, ncclFloat32,
@@ -122,7 +122,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* "BYTES WAY FASTEST MEDIAN" for each way. */
+/* Prints "BYTES WAY FASTEST MEDIAN" for each variant. */
 static void measure(struct ddp_group *g, size_t bytes, int repeats)
 {
     static const struct {
@@ -176,7 +176,7 @@ struct graph_steps {
     cudaGraphExec_t exec;
 };
 
-/* A small kernel for each gradient, as in a network of many layers. */
+/* Launches a small kernel for each gradient, as a network of many layers does. */
 static void plain_step(struct graph_steps *b)
 {
     for (size_t i = GRAPH_TENSORS; i-- > 0;) {
@@ -207,7 +207,7 @@ static void open_graph_steps(struct graph_steps *b, struct ddp_group *g)
                                 .dtype = DDP_FLOAT32};
     const struct ddp_model_opts opts = {.stream = b->s.stream, .bucket_bytes = 4 << 20};
     check(ddp_model_create(g, b->tensors, GRAPH_TENSORS, &opts, &b->s.model), "ddp_model_create");
-    plain_step(b); /* the first one */
+    plain_step(b); /* the first step is not captured */
     check_cuda(cudaStreamBeginCapture(b->s.stream, cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture");
     plain_step(b);
@@ -216,7 +216,7 @@ static void open_graph_steps(struct graph_steps *b, struct ddp_group *g)
     check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-/* "TENSORS BYTES PLAIN_US GRAPH_US": medians. */
+/* Prints "TENSORS BYTES PLAIN_US GRAPH_US", the medians. */
 static int graph(int repeats)
 {
     static void (*const ways[])(struct graph_steps * b) = {plain_step, replayed_step};
@@ -235,7 +235,7 @@ static int graph(int repeats)
         for (int w = 0; w < 2; w++) {
             const double began = now_us();
             ways[w](&b);
-            check_cuda(cudaStreamSynchronize(b.s.stream), "a step"); /* alone nobody has waited */
+            check_cuda(cudaStreamSynchronize(b.s.stream), "a step"); /* one rank does not wait */
             if (i >= 0)
                 took[w][i] = now_us() - began;
         }
@@ -252,8 +252,8 @@ static int graph(int repeats)
 
 /* --- loader ----------------------------------------------------------------------------------- */
 
-/* "BATCHES BYTES SECONDS": all batches of an epoch to the GPU, until the last is there. Nothing
- * uses them. */
+/* Prints "BATCHES BYTES SECONDS": the copy of all batches of an epoch to the GPU, until the last
+ * has arrived. Nothing uses them. */
 static int load(const char *path, size_t batch)
 {
     struct ddp_group *g;
@@ -291,13 +291,13 @@ static int load(const char *path, size_t batch)
 
 /* --- clip ------------------------------------------------------------------------------------- */
 
-/* Each time to less than the last: it scales. */
+/* Clips to a smaller norm than the last time, so that the call always scales. */
 static void clip(struct steps *s, int i)
 {
     check(ddp_model_clip(s->model, 1.0 / (i + WARM_UP + 1), NULL), "ddp_model_clip");
 }
 
-/* Values that are all alike, clipped to a norm of 1: is it what it should be? */
+/* Clips equal values to a norm of 1 and checks the norm and the values. */
 static void expect_clipped(struct steps *s)
 {
     const size_t count = s->tensor.count;

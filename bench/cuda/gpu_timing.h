@@ -1,4 +1,4 @@
-/* gpu_timing.h - timing.h for programs that call CUDA themselves. */
+/* gpu_timing.h - like timing.h, for programs that call CUDA themselves. */
 #ifndef DDP_BENCH_CUDA_GPU_TIMING_H
 #define DDP_BENCH_CUDA_GPU_TIMING_H
 

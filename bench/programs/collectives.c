@@ -1,9 +1,9 @@
-/* collectives.c - libddp's all-reduce over sizes.
+/* collectives.c - time libddp's all-reduce over a range of sizes.
  *
  *     ddprun -n 2 collectives segment|plain REPEATS MAX_BYTES
  *     ddprun -n 2 collectives segment|plain steady MS BYTES
  *
- * segment: memory of ddp_alloc(), which the other ranks reach; plain: of malloc(). */
+ * segment: memory from ddp_alloc(), which the other ranks can access; plain: from malloc(). */
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>

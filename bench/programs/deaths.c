@@ -1,11 +1,11 @@
-/* deaths.c - how long after kill -9 of a rank the others' calls return, in the midst of each
- * collective. There is no ddprun that could help: the ranks find out by themselves.
+/* deaths.c - how long after kill -9 of a rank the other ranks' calls return, in the middle of each
+ * collective. No ddprun runs that could help: the ranks detect the death by themselves.
  *
  *     deaths RANKS KILLS
  *
- * The collectives take turns. A line for each and its size: its name, bytes, kind of memory, then
- * the shortest, the median and the longest time from the kill to a return, of all survivors, in
- * microseconds. */
+ * The collectives take turns. Each collective and size has a line: name, bytes, kind of memory,
+ * then the shortest, the median and the longest time from the kill to a return, of all survivors,
+ * in microseconds. */
 #include "timing.h"
 
 #include <ddp/ddp.h>
@@ -19,7 +19,7 @@
 
 enum { MAX_RANKS = 32, MAX_KILLS = 1000, VICTIM = 1, WARM_CALLS = 5, LONGEST_DELAY_US = 2000 };
 
-struct scene { /* what the ranks do when it happens */
+struct scene { /* what the ranks do when the rank is killed */
     const char *collective;
     size_t bytes;
     int in_segment;
@@ -83,7 +83,7 @@ static void run_rank(const struct scene *s)
     _exit(write(s->returned, &returned_us, sizeof returned_us) != sizeof returned_us);
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
+/* --- all ranks -------------------------------------------------------------------------------- */
 
 static pid_t start_rank(const struct scene *s, int rank, int job)
 {
@@ -113,7 +113,7 @@ static int read_all(int fd, void *to, size_t bytes)
     return 0;
 }
 
-/* Kill a rank of a new job. Fills n_ranks - 1 times, or returns -1. */
+/* Kills a rank of a new job. Fills in n_ranks - 1 times, or returns -1. */
 static int kill_one(struct scene *s, int job, double *us)
 {
     int ready[2], returned[2], rc;
@@ -126,7 +126,7 @@ static int kill_one(struct scene *s, int job, double *us)
     s->returned = returned[1];
     for (int r = 0; r < s->n_ranks; r++)
         pid[r] = start_rank(s, r, job);
-    close(ready[1]); /* the ranks' alone: when they are gone, so is what is waited for */
+    close(ready[1]); /* only the ranks hold it: a read ends when all of them have exited */
     close(returned[1]);
     rc = read_all(ready[0], bytes, (size_t)s->n_ranks);
     usleep((useconds_t)(rand() % LONGEST_DELAY_US)); /* anywhere in a call */
@@ -156,7 +156,7 @@ static void report(const struct scene *s, double *us, int n)
            s->in_segment ? "segment" : "plain", us[0], us[n / 2], us[n - 1]);
 }
 
-/* A kill of each, again and again. us: room for MAX_KILLS * MAX_RANKS of each */
+/* Kills a rank in each scene, n_kills times. us: MAX_KILLS * MAX_RANKS elements for each scene */
 static int run_scenes(struct scene *scenes, int n_scenes, int n_kills, double *us)
 {
     const int n_survivors = scenes[0].n_ranks - 1;

@@ -3,8 +3,8 @@
  *     ddprun -n 2 elastic_cost init|run FLOATS STEPS
  *
  * A step: a batch of the sampler, gradients of FLOATS parameters, ddp_model_sync(), momentum. With
- * `init` the program ends when it loses a peer, with `run` it is one that outlives it. Rank 0
- * prints the shortest and the median step, in microseconds. */
+ * `init` the program ends when it loses a peer, with `run` it survives the loss. Rank 0 prints the
+ * shortest and the median step, in microseconds. */
 #include "timing.h"
 
 #include <ddp/ddp.h>
@@ -16,7 +16,7 @@ enum { WARM_STEPS = 20, BATCH = 4 };
 
 struct job {
     size_t n;
-    int n_steps; /* that are timed */
+    int n_steps; /* number of timed steps */
     float *param, *momentum;
     double *us;
 };

@@ -1,9 +1,9 @@
-/* floor.c - what a launcher's start costs at the least: a program that posix_spawns N copies of
- * another one and waits for them, and does nothing else.
+/* floor.c - the least that a launcher's start can cost: a program that only calls posix_spawn for N
+ * copies of another program and waits for them.
  *
  *     floor N PROGRAM [ARGUMENT]...
  *
- * Exit status: 0 if each copy's was. */
+ * Exit status: 0 if that of each copy was 0. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>

@@ -1,12 +1,11 @@
-/* join_load - many supervisors that join one job, as ddprun does it, from one process and one
- * thread.
+/* join_load - many supervisors that join one job as ddprun does, in one process with one thread.
  *
  *     join_load PORT RUN-ID NODES
  *
- * Each has a member (member.h) and a control connection of its own to 127.0.0.1:PORT,
- * sealed under DDP_TOKEN if that is set; but no ranks, and no store: rank 0's node says at once
- * that it is open. Prints one line, milliseconds from the first connect: until the roster knew all
- * nodes, and until all had their place in generation 0. Then stays until stdin ends. */
+ * Each has a member (member.h) and a control connection of its own to 127.0.0.1:PORT, sealed with
+ * DDP_TOKEN if that is set. It has no ranks and no store: rank 0's node reports at once that the
+ * store is open. Prints one line, in milliseconds from the first connect: until the roster knew all
+ * nodes, and until all had their places in generation 0. Then waits for the end of stdin. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/listener.h"
@@ -38,7 +37,7 @@ struct load;
 struct node {
     struct load *load;
     struct member *member;
-    struct channel_conn *conn; /* NULL: none */
+    struct channel_conn *conn; /* or NULL */
     uv_timer_t timer;
     bool is_welcome, is_placed;
 };
@@ -53,7 +52,7 @@ struct load {
     unsigned n, n_welcome, n_placed, n_broken;
     uint64_t begun_ns, welcome_ns, placed_ns;
     uv_timer_t limit;
-    uv_pipe_t input; /* its end is ours */
+    uv_pipe_t input; /* the program ends with it */
 };
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
@@ -143,7 +142,7 @@ static void step(struct node *node, struct member_input *in)
     follow(node, &o);
 }
 
-/* --- its connection --- */
+/* --- the member's connection --- */
 
 static void on_open(void *arg)
 {
@@ -178,7 +177,7 @@ static void connect_to_roster(struct node *node)
         die("%s", err.text);
 }
 
-/* --- the beginning --- */
+/* --- start --- */
 
 static void make_node(struct load *l, unsigned i, const char *run_id)
 {

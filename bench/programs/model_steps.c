@@ -1,11 +1,11 @@
-/* model_steps.c - what ddp_model costs in a step.
+/* model_steps.c - the cost of ddp_model in a step.
  *
- *     ddprun -n 2 model_steps sync REPEATS      a bucket of 25 MiB beside the plain all_reduce
+ *     ddprun -n 2 model_steps sync REPEATS      a bucket of 25 MiB, and the plain all_reduce
  *     ddprun -n 2 model_steps commit REPEATS    the exchange at the end of a step
  *     ddprun -n 2 model_steps overlap REPEATS   buckets of 64 KiB during a backward pass, or after
  *
- * Times are rank 0's, in microseconds, the fastest and the median of REPEATS; the two that are
- * compared take turns. */
+ * Times are rank 0's, in microseconds, the fastest and the median of REPEATS; the two variants take
+ * turns. */
 #include "timing.h"
 
 #include <ddp/ddp.h>
@@ -15,7 +15,7 @@
 
 enum { MANY = 1000, N_LAYERS = 64, LAYER_COUNT = 8192 };
 
-struct times { /* of one thing, in microseconds */
+struct times { /* of one variant, in microseconds */
     const char *what;
     int n;
     double at[];
@@ -56,7 +56,7 @@ static void report_ratio(struct ddp_group *g, const struct times *t, const struc
              t->at[0] / to->at[0], median(t) / median(to));
 }
 
-/* As a program does: what is reduced was written just before. */
+/* As in a real program, the data is written just before it is reduced. */
 static void write_all(float *values, size_t count, float value)
 {
     for (size_t i = 0; i < count; i++)
@@ -90,7 +90,7 @@ static void compare_sync(struct ddp_group *g, int repeats)
     report_ratio(g, model, plain);
 }
 
-/* A step of one small bucket is a small all_reduce and the exchange. */
+/* A step with one small bucket is a small all_reduce and the exchange. */
 static void compare_commit(struct ddp_group *g, int repeats)
 {
     float param = 0, value = 0;

@@ -1,5 +1,5 @@
-/* mpi_abort - rank 1 gives up by MPI_Abort(77), the others wait for it. Built by failures.py, once
- * for each MPI. */
+/* mpi_abort - rank 1 calls MPI_Abort(77), the other ranks wait for it. failures.py builds it for
+ * each MPI. */
 #include <mpi.h>
 
 int main(int argc, char **argv)

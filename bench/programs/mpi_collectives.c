@@ -1,5 +1,5 @@
-/* mpi_collectives.c - an MPI's all-reduce over sizes, as collectives.c. Built by collectives.py
- * with each mpicc that is installed. */
+/* mpi_collectives.c - time an MPI's all-reduce over a range of sizes, as collectives.c does for
+ * libddp. collectives.py builds it with each mpicc that is installed. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* nothing_server.c - the floor for a key-value server: an epoll loop that reads what comes and
- * answers zeros, knowing only how long requests and replies are.
+/* nothing_server.c - the lower bound for a key-value server: an epoll loop that reads requests and
+ * replies with zeros, and knows only the lengths of requests and replies.
  *
  *     nothing_server REQUEST:REPLY [REQUEST:REPLY]    bytes, in turn on each connection
  *
- * Prints its port; ends by a signal. */
+ * Prints its port; runs until a signal ends it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

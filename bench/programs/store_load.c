@@ -1,13 +1,13 @@
-/* store_load.c - load for a key-value server, and how it bears it.
+/* store_load.c - load a key-value server and measure how it performs.
  *
- *     store_load PROTOCOL PORT turns CLIENTS SECONDS   set and get, add, set and get, ... by each
+ *     store_load PROTOCOL PORT turns CLIENTS SECONDS   each client: set, get, add, set, get, ...
  *     store_load PROTOCOL PORT pipeline SETS           one client, sets without waiting
  *     store_load PROTOCOL PORT join CLIENTS            connect, handshake, add, wait for one key
- *     store_load PROTOCOL PORT latency IDLE GETS       gets of one client beside IDLE silent ones
+ *     store_load PROTOCOL PORT latency IDLE GETS       gets of one client, IDLE others are silent
  *     store_load PROTOCOL PORT hold CLIENTS            stay connected until stdin ends
- *     store_load PROTOCOL PORT fill KEYS               set as many keys
+ *     store_load PROTOCOL PORT fill KEYS               set KEYS keys
  *
- * PROTOCOL is tcpstore, redis or nothing. All on 127.0.0.1. Prints one line of names and values. */
+ * PROTOCOL is tcpstore, redis or nothing. All on 127.0.0.1. Prints a line of names and values. */
 #include "store_load.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ struct turner {
     int fd;
     struct load_message message[2];
     int turn;
-    size_t n_missing; /* bytes of the reply; unused while its end is looked for */
+    size_t n_missing; /* bytes of the reply; unused if the reply is a line */
 };
 
 static void turner_send(struct turner *t)
@@ -124,7 +124,7 @@ void load_turns(const struct load_target *target, unsigned n_clients, double sec
 
 enum { PIPELINE_KEYS = 1000 };
 
-/* Write the whole, reading what comes meanwhile, until as many reply bytes came as are due. */
+/* Writes everything and reads replies meanwhile, until n_due reply bytes have arrived. */
 static void pump(int fd, const uint8_t *bytes, size_t len, unsigned repeat, uint64_t n_due)
 {
     static char replies[1 << 18];
@@ -175,7 +175,7 @@ void load_pipeline(const struct load_target *target, unsigned n_sets)
     load_put_get(&last, target->protocol, "/pipe/0000");
     uint64_t begin = load_now_ns();
     pump(fd, bytes, len, repeat, n_due * repeat);
-    pump(fd, last.bytes, last.len, 1, last.reply_bytes); /* all of them were done before this one */
+    pump(fd, last.bytes, last.len, 1, last.reply_bytes); /* its reply follows all others */
     double took = (double)(load_now_ns() - begin) * 1e-9;
     printf("requests %u seconds %.4f per_s %.0f\n", repeat * PIPELINE_KEYS, took,
            (double)repeat * PIPELINE_KEYS / took);
@@ -184,7 +184,7 @@ void load_pipeline(const struct load_target *target, unsigned n_sets)
 
 /* --- join --- */
 
-enum { MAX_CONNECTING = 512 }; /* more at a time would overflow the backlog, and measure that */
+enum { MAX_CONNECTING = 512 }; /* more at a time would measure an overflow of the backlog */
 
 enum join_stage { JOIN_CONNECTING, JOIN_HELLO, JOIN_ADD, JOIN_WAIT, JOIN_DONE };
 
@@ -200,7 +200,7 @@ struct joining {
     struct load_message hello, add, wait;
     unsigned n, n_begun, n_connected, n_done;
     int epoll;
-    char door[32]; /* the key all wait for */
+    char door[32]; /* the key that all wait for */
 };
 
 static void join_say(struct joiner *j, enum join_stage stage, const struct load_message *m)
@@ -219,7 +219,7 @@ static void join_begin_some(struct joining *all)
     }
 }
 
-/* The last one to be counted opens the door. */
+/* The last client that is counted sets the key. */
 static void join_wait(struct joining *all, struct joiner *j, const uint8_t count[8])
 {
     struct load_message m = all->wait;
@@ -245,7 +245,7 @@ static void join_go_on(struct joining *all, unsigned i)
     if (n <= 0)
         load_die("recv: %s", n == 0 ? "the server closed the connection" : strerror(errno));
     j->n_missing -= (size_t)n;
-    if (j->n_missing > 0) /* replies of a few bytes come whole but in theory */
+    if (j->n_missing > 0) /* in practice, replies of a few bytes arrive whole */
         load_die("a reply came in pieces");
     if (j->stage == JOIN_HELLO)
         join_say(j, JOIN_ADD, &all->add);
@@ -265,7 +265,7 @@ void load_join(const struct load_target *target, unsigned n_clients)
     if (target->protocol != LOAD_TCPSTORE)
         load_die("join speaks tcpstore only");
     all.joiners = allocate(n_clients, sizeof *all.joiners);
-    snprintf(init, sizeof init, "init/%d", (int)getpid()); /* no run finds another one's keys */
+    snprintf(init, sizeof init, "init/%d", (int)getpid()); /* no run finds keys of another run */
     snprintf(all.door, sizeof all.door, "/door/%d", (int)getpid());
     load_put_hello(&all.hello, LOAD_TCPSTORE);
     load_put_add(&all.add, LOAD_TCPSTORE, init);

@@ -1,4 +1,4 @@
-/* store_load.h - what the load program's files share: messages, sockets, the clock. */
+/* store_load.h - common code of the load program: messages, sockets, the clock. */
 #ifndef DDP_BENCH_PROGRAMS_STORE_LOAD_H
 #define DDP_BENCH_PROGRAMS_STORE_LOAD_H
 
@@ -9,13 +9,13 @@
 enum {
     LOAD_VALUE_BYTES = 64,
     LOAD_MESSAGE_BYTES = 512,
-    LOAD_SOURCES = 16, /* clients come from 127.0.0.1 .. 127.0.0.16 in turn */
+    LOAD_SOURCES = 16, /* clients connect from 127.0.0.1 .. 127.0.0.16 in turn */
 };
 
 enum load_protocol {
     LOAD_TCPSTORE,
     LOAD_REDIS,
-    LOAD_NOTHING, /* the messages of TCPSTORE to a server that answers with zeros */
+    LOAD_NOTHING, /* the messages of TCPSTORE, to a server that replies with zeros */
 };
 
 struct load_target {
@@ -26,10 +26,10 @@ struct load_target {
 struct load_message {
     uint8_t bytes[LOAD_MESSAGE_BYTES];
     size_t len;
-    size_t reply_bytes; /* 0: the reply is a line, whose end is looked for */
+    size_t reply_bytes; /* 0: the reply is a line and ends at its end */
 };
 
-/* Requests, appended to `m`; what they are answered with is added to its reply_bytes. */
+/* Append a request to `m` and add the length of its reply to reply_bytes. */
 void load_put_hello(struct load_message *m, enum load_protocol protocol); /* with a PING */
 void load_put_set(struct load_message *m, enum load_protocol protocol, const char *key);
 void load_put_get(struct load_message *m, enum load_protocol protocol, const char *key);
@@ -38,16 +38,16 @@ void load_put_wait(struct load_message *m, const char *key); /* TCPSTORE only */
 
 uint64_t load_now_ns(void);
 
-/* Sockets. They end the program when they fail: a run with a hole in it is worth nothing. */
+/* Sockets. These functions end the program when they fail: an incomplete run is worthless. */
 int load_connect(const struct load_target *target, unsigned i);       /* blocking, connected */
 int load_connect_begin(const struct load_target *target, unsigned i); /* non-blocking */
 void load_send(int fd, const void *bytes, size_t len);                /* all of it */
-void load_receive(int fd, void *bytes, size_t len);                   /* exactly so much */
+void load_receive(int fd, void *bytes, size_t len);                   /* exactly `len` bytes */
 void load_ask(int fd, const struct load_message *m);                  /* send, await the reply */
 int load_hello(const struct load_target *target, unsigned i);         /* connect, shake hands */
 _Noreturn __attribute__((format(printf, 1, 2))) void load_die(const char *format, ...);
 
-/* The runs; each prints one line of "name value" pairs. */
+/* The runs. Each prints one line of "name value" pairs. */
 void load_turns(const struct load_target *target, unsigned n_clients, double seconds);
 void load_pipeline(const struct load_target *target, unsigned n_sets);
 void load_join(const struct load_target *target, unsigned n_clients);

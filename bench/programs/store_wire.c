@@ -1,4 +1,4 @@
-/* The messages and sockets of the load program. */
+/* Messages and sockets of the load program. */
 #include "store_load.h"
 
 #include <arpa/inet.h>
@@ -125,7 +125,7 @@ void load_put_get(struct load_message *m, enum load_protocol protocol, const cha
 
 void load_put_add(struct load_message *m, enum load_protocol protocol, const char *key)
 {
-    if (protocol == LOAD_REDIS) { /* the reply's length is the number's: m->reply_bytes stays 0 */
+    if (protocol == LOAD_REDIS) { /* the reply is as long as its number: m->reply_bytes stays 0 */
         put_text(m, "*3\r\n$6\r\nINCRBY\r\n$%zu\r\n%s\r\n$1\r\n1\r\n", strlen(key), key);
         return;
     }
@@ -148,7 +148,7 @@ void load_put_wait(struct load_message *m, const char *key)
 static void connect_from(int fd, const struct load_target *target, unsigned i, bool may_wait)
 {
     const int on = 1;
-    const struct linger none = {.l_onoff = 1}; /* close by a reset: no port rests in TIME_WAIT */
+    const struct linger none = {.l_onoff = 1}; /* close with a reset: no port stays in TIME_WAIT */
     struct sockaddr_in from = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK + i % LOAD_SOURCES)};
     struct sockaddr_in to = {.sin_family = AF_INET,

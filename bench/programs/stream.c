@@ -1,16 +1,16 @@
-/* stream.c - how fast all cores together copy memory of the kind that ddp_alloc() gives: the bound
- * of an all-reduce, which has to read and write as much.
+/* stream.c - how fast all cores together copy memory of the kind that ddp_alloc() returns: the
+ * upper bound for an all-reduce, which has to read and write as much.
  *
  *     stream BYTES REPEATS
  *
- * One thread for each processor that this one may run on, bound to it, copies BYTES from one array
- * to another, as STREAM's "copy" does. Each writes its source before each timing, outside of it: so
- * do the programs that are compared with this one. The time is from the first thread's start to the
- * last one's end.
+ * One thread is bound to each processor that this program may run on and copies BYTES from one
+ * array to another, as STREAM's "copy" does. Each thread writes its source before each timing, like
+ * the programs that are compared with this one; that does not count. The time is from the start of
+ * the first thread to the end of the last one.
  *
- * A line for each kind of store: its name, then the fastest and the median rate in GB/s, where
- * bytes that are read and bytes that are written both count. `streaming` stores go around the
- * caches, where this processor has them. */
+ * Prints a line for each kind of store: its name, then the fastest and the median rate in GB/s,
+ * which counts both the bytes read and the bytes written. `streaming` stores bypass the caches, on
+ * processors that have them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -42,7 +42,7 @@ static struct {
     int repeats;
     int n_workers;
     struct worker worker[MAX_THREADS];
-    double *gbps; /* repeats of them, written by worker 0 */
+    double *gbps; /* `repeats` rates, written by worker 0 */
     copy_fn *copy;
     atomic_uint arrived;
 } bench;
@@ -62,7 +62,7 @@ static void copy_plainly(uint64_t *to, const uint64_t *from, size_t count)
         __asm__ volatile(""
                          :
                          :
-                         : "memory"); /* stays a loop: a library's memcpy() has its own mind */
+                         : "memory"); /* keeps the loop: libc's memcpy() chooses its own stores */
     }
 }
 
@@ -83,7 +83,7 @@ __attribute__((target("avx"))) static void copy_streaming(uint64_t *to, const ui
 }
 #endif
 
-/* Wait until all workers have come here `times` times. */
+/* Wait until all workers have called this function `times` times. */
 static void meet(unsigned times)
 {
     atomic_fetch_add(&bench.arrived, 1);
@@ -91,7 +91,7 @@ static void meet(unsigned times)
     }
 }
 
-/* Of the last repeat, in GB/s. */
+/* The rate of the last repeat, in GB/s. */
 static double rate(void)
 {
     double begun_s = bench.worker[0].begun_s, ended_s = bench.worker[0].ended_s;
@@ -115,7 +115,7 @@ static void *work(void *arg)
     CPU_SET(w->cpu, &cpu);
     sched_setaffinity(0, sizeof cpu, &cpu);
     memset(w->to, 1, bench.bytes);
-    for (int r = -1; r < bench.repeats; r++) { /* the first is to warm up */
+    for (int r = -1; r < bench.repeats; r++) { /* the first is for warm-up */
         memset(w->from, r, bench.bytes);
         meet(++met);
         w->begun_s = now_s();
@@ -140,7 +140,7 @@ static int run(const char *name, copy_fn *copy)
     atomic_store(&bench.arrived, 0);
     for (int i = 0; i < bench.n_workers; i++)
         if (pthread_create(&bench.worker[i].thread, NULL, work, &bench.worker[i]) != 0)
-            return -1; /* the others wait for it: the program ends */
+            return -1; /* the others wait for this thread: the program has to end */
     for (int i = 0; i < bench.n_workers; i++)
         pthread_join(bench.worker[i].thread, NULL);
     qsort(bench.gbps, (size_t)bench.repeats, sizeof *bench.gbps, compare);
@@ -148,7 +148,7 @@ static int run(const char *name, copy_fn *copy)
     return 0;
 }
 
-/* Memory as libddp's user segments have it. */
+/* The kind of memory that libddp's user segments use. */
 static void *map_shared(size_t bytes)
 {
     int fd = memfd_create("stream", MFD_CLOEXEC);

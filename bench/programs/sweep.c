@@ -5,11 +5,11 @@
 #include <string.h>
 #include <time.h>
 
-#define ROW_CALLS   1000               /* in a row, where each alone is too short to be timed */
-#define ROW_BYTES   ((size_t)1 << 10)  /* ... which is below this size */
-#define LARGE_BYTES ((size_t)16 << 20) /* from here on a quarter of the timings is enough */
+#define ROW_CALLS   1000               /* in a row, if one alone is too short to be timed */
+#define ROW_BYTES   ((size_t)1 << 10)  /* ... which is so below this size */
+#define LARGE_BYTES ((size_t)16 << 20) /* from this size on a quarter of the timings is enough */
 #define CLOCK_READS 1000
-#define CLOCK_CALLS 16 /* steady ones, to a look at the clock */
+#define CLOCK_CALLS 16 /* steady calls for each clock reading */
 
 static const size_t sizes[] = {4,         64,      1 << 10, 4 << 10,  16 << 10, 64 << 10,
                                256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
@@ -22,7 +22,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* The least time between two looks at the clock. */
+/* The least time between two clock readings. */
 static double clock_cost_us(void)
 {
     double least = 1e3;
@@ -62,7 +62,7 @@ static int is_right(const struct sweep *s, size_t count)
     return 1;
 }
 
-/* Many calls, and the writing before each. returns microseconds a call, or -1 */
+/* Times many calls and the write before each. Returns microseconds for a call, or -1. */
 static double time_row(struct sweep *s, size_t count)
 {
     if (s->barrier(s) != 0)
@@ -76,7 +76,7 @@ static double time_row(struct sweep *s, size_t count)
     return (now_us() - begun) / ROW_CALLS;
 }
 
-/* One call. returns microseconds, or -1 */
+/* Times one call. Returns microseconds, or -1. */
 static double time_one(struct sweep *s, size_t count, double clock_us)
 {
     write_data(s, count);
@@ -94,7 +94,7 @@ static int time_size(struct sweep *s, size_t bytes, double clock_us, double *tim
     const size_t count = bytes / sizeof *s->data;
     const int n = bytes >= LARGE_BYTES ? (s->repeats + 3) / 4 : s->repeats;
 
-    for (int r = -1; r < n; r++) { /* the first is to warm up */
+    for (int r = -1; r < n; r++) { /* the first is for warm-up */
         double took = bytes < ROW_BYTES ? time_row(s, count) : time_one(s, count, clock_us);
         if (took < 0) {
             fprintf(stderr, "sweep: a call on %zu elements failed\n", count);
@@ -110,7 +110,7 @@ static int time_size(struct sweep *s, size_t bytes, double clock_us, double *tim
     return 0;
 }
 
-/* Calls of one size until rank 0's time is up, which it says by the first element. */
+/* Calls with one size until rank 0's time is up, which it signals in the first element. */
 static int run_steadily(struct sweep *s)
 {
     const size_t count = s->max_bytes / sizeof *s->data;

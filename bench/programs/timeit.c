@@ -1,11 +1,11 @@
-/* timeit.c - how long a program takes, from posix_spawn to the end of waitpid, without the weight
- * of an interpreter around it.
+/* timeit.c - how long a program takes, from posix_spawn to the end of waitpid, without the overhead
+ * of an interpreter.
  *
  *     timeit LIMIT-S PROGRAM [ARGUMENT]...
  *
  * Prints nanoseconds and the exit status (128 + N for signal N) to descriptor 3; the program has
- * the other descriptors to itself. After LIMIT-S seconds, or told to stop, it kills the program's
- * process group: the status is then 137. */
+ * the other descriptors to itself. After LIMIT-S seconds, or on a signal that stops it, timeit
+ * kills the program's process group: the status is then 137. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* As the head of a process group of its own, with default signals and nothing blocked. */
+/* Start argv as leader of its own process group, with default handlers and no blocked signals. */
 static int spawn_group(char **argv, pid_t *ret_pid)
 {
     posix_spawnattr_t attr;
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigfillset(&handled);
-    sigprocmask(SIG_BLOCK, &handled, &before); /* a signal before `child` is known would be lost */
+    sigprocmask(SIG_BLOCK, &handled, &before); /* a signal before `child` is set would be lost */
 
     int64_t begun = now_ns();
     if ((rc = spawn_group(argv + 2, &pid)) != 0) {

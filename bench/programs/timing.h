@@ -1,5 +1,5 @@
-/* timing.h - what the programs of this folder that run under ddprun begin with: a clock, and their
- * end after a failure of libddp. */
+/* timing.h - common code of the programs in this directory that run under ddprun: a clock, and the
+ * exit after a failure of libddp. */
 #ifndef DDP_BENCH_PROGRAMS_TIMING_H
 #define DDP_BENCH_PROGRAMS_TIMING_H
 

@@ -1,10 +1,11 @@
-/* zero_memory.c - what does a rank hold of AdamW's state, whole and dealt out over the ranks?
+/* zero_memory.c - how much memory does AdamW's state take on a rank, whole and sharded over the
+ * ranks?
  *
- *     zero_memory [RANKS [MIB]]     1 to 4 ranks, parameters of 64 MiB, if nothing is said
+ *     zero_memory [RANKS [MIB]]     by default 1 to 4 ranks and parameters of 64 MiB
  *
- * A row for each number of ranks: by how much the private memory of a rank (RssAnon) grows from
- * before the optimiser is made until after its first step, the largest of all ranks. With one rank
- * the gradients' row is private memory, too. */
+ * Prints a row for each number of ranks: the growth of a rank's private memory (RssAnon) from
+ * before the optimizer is created until after its first step, the largest of all ranks. With one
+ * rank the gradients' row is also private memory. */
 #include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ static int step_sharded(struct ddp_group *g, struct ddp_tensor *t)
     return rc == 0 ? ddp_zero_step(z, NULL, NULL) : rc;
 }
 
-/* As every rank does it for itself. */
+/* AdamW without sharding: every rank holds the whole state. */
 static int step_whole(struct ddp_group *g, struct ddp_tensor *t)
 {
     struct ddp_model *m;
@@ -54,7 +55,7 @@ static int step_whole(struct ddp_group *g, struct ddp_tensor *t)
         square[i] = 0.001f * grad[i] * grad[i];
         param[i] -= 1e-3f * mean[i] / (sqrtf(square[i]) + 1e-8f);
     }
-    return rc; /* the memory is what is measured: it goes with the process */
+    return rc; /* the memory is measured, and exit frees it */
 }
 
 static int measure(struct ddp_group *g, void *arg)
@@ -62,7 +63,7 @@ static int measure(struct ddp_group *g, void *arg)
     struct bench *b = arg;
     struct ddp_tensor t = {.name = "parameters", .count = b->count, .dtype = DDP_FLOAT32};
     void *grad;
-    int rc = ddp_alloc(g, b->count * sizeof(float), &grad); /* shared, not private */
+    int rc = ddp_alloc(g, b->count * sizeof(float), &grad); /* shared memory, not private */
     t.param = malloc(b->count * sizeof(float));
     if (rc != 0 || t.param == NULL)
         return rc != 0 ? rc : DDP_ENOMEM;
