@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# lib.sh - what the scripts share. Sourced by them, not run.
+# lib.sh - common functions of the scripts, which source it.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-# The caller's locale may not exist here, and meson wants a UTF-8 one.
+# The caller's locale may not exist on this machine, and meson needs a UTF-8 locale.
 export LC_ALL=C.UTF-8
 
 say() {
@@ -15,13 +15,13 @@ die() {
     exit 1
 }
 
-# Print the comment at the head of the calling script: it is the help text.
+# Print the comment at the head of the calling script, which is its help text.
 usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
 }
 
-# A folder that outlives the build: what is big and slow to make, the PyTorch of the interop suite.
-# Without a home (a bare container, a service account) it lies in the clone.
+# A directory that outlives the build, for what is large and slow to make, such as the PyTorch of the interop suite.
+# Without a home directory (a bare container, a service account) it is in the clone.
 cache_dir() {
     local base=${XDG_CACHE_HOME:-}
     if [[ $base != /* && ${HOME:-} == /* && -d $HOME ]]; then
@@ -35,20 +35,20 @@ cache_dir() {
     fi
 }
 
-# meson and ninja from PyPI, where the distribution's are missing or too old: scripts/install-deps puts them there.
+# The directory where scripts/install-deps puts meson and ninja from PyPI if the distribution's are missing or too old.
 build_tools_dir() {
     printf '%s/build-tools\n' "$(cache_dir)"
 }
 
-# Put them first on PATH, if they are there: now, and again after scripts/install-deps.
+# Put that directory first on PATH if it has them: now, and again after scripts/install-deps.
 use_build_tools() {
     local bin
-    bin=$(build_tools_dir 2>/dev/null)/bin # quiet: a clone may be read-only
+    bin=$(build_tools_dir 2>/dev/null)/bin # without error messages: a clone may be read-only
     [[ ! -x $bin/meson || :$PATH: == *:$bin:* ]] || PATH=$bin:$PATH
 }
 use_build_tools
 
-# Where CUDA 13's libraries lie, if this machine has them: torch 2.11 then needs no copies of its own.
+# The directory of CUDA 13's libraries, if this machine has them: torch 2.11 then does not need its own copies.
 cuda_lib_dir() {
     local dir=/usr/local/cuda/lib64
     if [[ -e $dir/libcudart.so.13 ]]; then
@@ -56,19 +56,19 @@ cuda_lib_dir() {
     fi
 }
 
-# configure_in FOLDER MESON-OPTIONS...: configure the folder, again or once more.
+# configure_in DIRECTORY MESON-OPTIONS...: configure the directory, for the first time or again.
 configure_in() {
     local dir=$root/$1
     shift
     if [[ -e $dir/build.ninja ]]; then
         meson configure "$dir" "$@"
     else
-        rm -rf "$dir/meson-private" "$dir/meson-info" # meson refuses what an interrupted setup leaves
+        rm -rf "$dir/meson-private" "$dir/meson-info" # meson rejects the remains of an interrupted setup
         meson setup "$dir" "$root" "$@"
     fi
 }
 
-# build_in FOLDER MESON-OPTIONS...: configure the folder, and build all of it.
+# build_in DIRECTORY MESON-OPTIONS...: configure the directory and build everything in it.
 build_in() {
     configure_in "$@" && ninja -C "$root/$1" -j "$(nproc)"
 }
@@ -91,7 +91,7 @@ logged() {
     fi
 }
 
-# Read a log, and show each "[12/345]" in it in the place of the one before.
+# Read a log and show each "[12/345]" in it, overwriting the previous one.
 show_progress() {
     local line step width=0
     while IFS= read -r line; do
