@@ -1,4 +1,4 @@
-/* cases.h - tests whose input is data: each entry of a folder of tests/data is a case. */
+/* cases.h - tests whose input is data: each entry of a directory of tests/data is a case. */
 #ifndef DDP_TESTS_SUPPORT_CASES_H
 #define DDP_TESTS_SUPPORT_CASES_H
 
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Call `check` with the path of each entry of tests/data/FOLDER, in the order of their names.
+/* Call `check` with the path of each entry of tests/data/DIRECTORY, in the order of their names.
  *
- * returns   how many there are: assert that it is no fewer than you know of */
+ * returns   the number of entries: assert that it is at least the number that you know of */
 static inline int cases_each(const char *folder, void (*check)(const char *path))
 {
     char base[1000], path[1300];
@@ -33,10 +33,10 @@ static inline int cases_each(const char *folder, void (*check)(const char *path)
     return n_done;
 }
 
-/* A file of a case, whole.
+/* Read a whole file of a case.
  *
- * to        `size` bytes; a NUL comes behind those of the file
- * returns   how many those are */
+ * to        `size` bytes; a NUL follows the bytes of the file
+ * returns   the number of bytes in the file */
 static inline size_t cases_read(const char *path, const char *file, char *to, size_t size)
 {
     char name[1400];
@@ -50,7 +50,7 @@ static inline size_t cases_read(const char *path, const char *file, char *to, si
     return len;
 }
 
-/* The first line of it, without its end. */
+/* Read the first line of a file, without its newline. */
 static inline void cases_read_line(const char *path, const char *file, char *to, size_t size)
 {
     size_t len = cases_read(path, file, to, size);

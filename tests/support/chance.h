@@ -1,4 +1,4 @@
-/* chance.h - random numbers that are the same again for the same seed: of simulations. */
+/* chance.h - random numbers for simulations, the same again for the same seed. */
 #ifndef DDP_TESTS_SUPPORT_CHANCE_H
 #define DDP_TESTS_SUPPORT_CHANCE_H
 
@@ -8,7 +8,7 @@ struct chance {
     uint64_t state; /* never 0 */
 };
 
-/* Of neighbouring seeds the first few numbers are alike. */
+/* The first few numbers of neighboring seeds are similar. */
 static inline struct chance chance_from(uint64_t seed)
 {
     return (struct chance){seed * 2654435761u + 88172645463325252u};

@@ -6,7 +6,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/options/cli.h"
 
-/* As cli_parse(). What spec and err hold from before is given up.
+/* Like cli_parse(). Discards the previous contents of spec and err.
  *
  * words   NULL-terminated, the program's name first */
 static inline int cli_words_parse(const char *const *words, const struct host_env *world,

@@ -1,4 +1,4 @@
-/* folder.h - the folder in which the tests of a suite write files. */
+/* folder.h - the directory in which the tests of a suite write files. */
 #ifndef DDP_TESTS_SUPPORT_FOLDER_H
 #define DDP_TESTS_SUPPORT_FOLDER_H
 
@@ -22,7 +22,7 @@ static inline void folder_remove(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-/* The path of a file there: valid until the fourth call after this one. */
+/* The path of a file in that directory: valid until the fourth call after this one. */
 static inline const char *folder_path(const char *name)
 {
     static char path[4][128];

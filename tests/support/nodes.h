@@ -1,7 +1,7 @@
 /* nodes.h - nodes of one job on virtual time: real roster, members, roster agents and
- * supervisors, put together as launcher/node/node_roster.c does it. Test doubles are what lies
- * around them: the connections (whole, or silent), the spawner (ranks start at once and die when
- * they are told), the clock. */
+ * supervisors, connected as in launcher/node/node_roster.c. The parts around them are test doubles:
+ * the connections (intact or silent), the spawner (ranks start at once and exit on a signal), and
+ * the clock. */
 #ifndef DDP_TESTS_SUPPORT_NODES_H
 #define DDP_TESTS_SUPPORT_NODES_H
 
@@ -19,65 +19,65 @@ struct nodes; /* opaque */
 struct nodes *nodes_create(const struct message_terms *terms);
 void nodes_destroy(struct nodes *w);
 
-/* ddprun is started on a node, which is called "n0" and so on. */
+/* Start ddprun on a node. Nodes are called "n0" and so on. */
 void nodes_start(struct nodes *w, int node, bool ends_job);
 
-/* The same, where nothing gets through to the roster. */
+/* The same on a node whose messages do not reach the roster. */
 void nodes_start_cut(struct nodes *w, int node);
 
-/* Let things happen until nothing more does at this moment. Each call below does it. */
+/* Process events until none is left at this moment. Each call below does so. */
 void nodes_settle(struct nodes *w);
 void nodes_advance(struct nodes *w, uint64_t ms);
 
 void nodes_exit_rank(struct nodes *w, int node, int rank, int status);
 
-/* It has left its generation, since it cannot reach a rank elsewhere, and asks for the next one. */
+/* It has left its generation, since it cannot reach another node's rank, and requests the next. */
 void nodes_part_rank(struct nodes *w, int node, int rank);
 
 /* It had completed a step before. */
 void nodes_exit_after_progress(struct nodes *w, int node, int rank, int status);
 
-/* It ended since another one's end was seen, which it had told. */
+/* It ended because it had detected and reported the end of another rank. */
 void nodes_exit_consequence(struct nodes *w, int node, int rank, int status);
 
-/* It has ended, which is seen when the next signal is sent to it, if it does not die of that. */
+/* It has ended, which is detected with the next signal to it, unless that signal kills it. */
 void nodes_exit_unseen(struct nodes *w, int node, int rank, int status);
 
 /* All ranks of all nodes. */
 void nodes_exit_ranks_at_once(struct nodes *w, int status);
 
-/* It ended because another local one is dying, whose end is seen right after. */
+/* It ended because another local rank is dying, whose end is detected right after. */
 void nodes_exit_witness(struct nodes *w, int node, int rank, int status, int culprit,
                         int culprit_status);
 void nodes_signal(struct nodes *w, int node, int sig);
 void nodes_time_out(struct nodes *w, int node);
 void nodes_ask_restart(struct nodes *w, int node); /* as ddpctl does */
-void nodes_kill(struct nodes *w, int node); /* the machine: everything is gone, and it is seen */
+void nodes_kill(struct nodes *w, int node);        /* the machine fails, and the others detect it */
 
-/* From now on nothing comes through, and nobody notices. */
+/* From now on no message of the node arrives, which is not detected. */
 void nodes_cut(struct nodes *w, int node);
 void nodes_lose_spawner(struct nodes *w, int node);
 void nodes_fail_starts(struct nodes *w, int node, int error); /* of the next ranks */
 
-/* From now on its spawner has no CPU when it is to report: what ranks say comes before that. */
+/* From now on its spawner gets no CPU for its reports: messages of ranks arrive before them. */
 void nodes_slow_spawner(struct nodes *w, int node, uint64_t report_ms);
 
-/* Each rank says that it has saved its state. Counts only where they were asked. */
+/* Each rank reports that it has saved its state. Has an effect only after a request to save. */
 void nodes_save(struct nodes *w, int node);
-void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and come to no generation
-                                                     behind their first */
+void nodes_keep_ranks(struct nodes *w, int node); /* they ignore SIGTERM, and join no generation
+                                                     after their first */
 
-/* From now on ranks outlive others, as those of ddp_run() do, and each node's ddprun lets them. */
+/* From now on ranks survive others, as with ddp_run(), and each node's ddprun lets them. */
 void nodes_recover(struct nodes *w);
 
-/* The same; and a rank that dies is not replaced where others of its node live. */
+/* The same, and a rank that dies is not replaced if other ranks of its node live. */
 void nodes_shrink(struct nodes *w);
 
-/* From now on a node that is started gives its ranks so long to fail by themselves when one that
- * had lost a peer has failed. */
+/* From now on a node that is started waits so long for its ranks to fail by themselves after a rank
+ * that had lost a peer has failed. */
 void nodes_await_cause(struct nodes *w, uint64_t ms);
 
-/* What can be looked at. */
+/* What tests can inspect. */
 struct nodes_view {
     const struct supervisor *supervisor;
     const struct member *member;

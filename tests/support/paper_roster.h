@@ -1,15 +1,15 @@
 /* paper_roster.h - a link to the roster for tests: a test double of what lies between a node and
  * its roster. The roster is the real one, in this process; the job's other nodes are real members
- * whose ranks exist on paper only, and do what a FIFO tells them.
+ * whose ranks exist on paper only and follow commands from a FIFO.
  *
- * PAPER_COMMANDS names the FIFO, with a command a line:
+ * PAPER_COMMANDS names the FIFO, with one command per line:
  *
- *     start NAME        a node of that name comes (four at most)
- *     done NAME         its ranks have ended well
- *     fail NAME CODE    its first rank has failed with this exit code
- *     leave NAME        it goes
- *     kill NAME         it is gone
- *     deaf              nothing reaches the process's own node any more, nor comes from it
+ *     start NAME        a node with that name joins (four at most)
+ *     done NAME         its ranks have exited with 0
+ *     fail NAME CODE    its first rank has failed with this exit status
+ *     leave NAME        it leaves
+ *     kill NAME         it fails
+ *     deaf              the process's own node no longer receives or sends messages
  *
  * PAPER_LEASE_MS is the lease, with a heartbeat in each fifth of it; 3000 without it. */
 #ifndef DDP_TESTS_SUPPORT_PAPER_ROSTER_H

@@ -136,7 +136,7 @@ static inline int solo_job_begin(struct solo_job *j, const struct supervisor_lim
     return 0;
 }
 
-/* A pause before a restart ends then; CO_NEVER_MS: there is none. */
+/* When a pause before a restart ends; CO_NEVER_MS: no pause. */
 static inline uint64_t solo_job_pause_ms(const struct solo_job *j)
 {
     const uint64_t at_ms = roster_deadline_ms(j->roster);

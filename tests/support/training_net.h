@@ -1,9 +1,9 @@
 /* training_net.h - what training_program.c leaves to its reader: a network, the smallest there is,
  * a linear regression.
  *
- * The global batch is the same for every world size, so the result must be, too, but for the order
- * of additions. The program prints nothing; the parameters it ends with are written to the file
- * TRAINING_NET_OUT at exit. */
+ * The global batch is the same for every world size, so the result must also be the same, except
+ * for the order of additions. The program prints nothing; at exit it writes its final parameters to
+ * the file TRAINING_NET_OUT. */
 #ifndef DDP_TESTS_SUPPORT_TRAINING_NET_H
 #define DDP_TESTS_SUPPORT_TRAINING_NET_H
 

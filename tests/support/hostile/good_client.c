@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    KEY_BYTES = 16, /* random: nobody guesses it, and it does not hit ours by chance */
+    KEY_BYTES = 16, /* random: no client guesses it or matches ours by chance */
     VALUE_BYTES = 16,
     DEADLINE_S = 60,
 };
@@ -24,7 +24,7 @@ struct good_client {
     pthread_t thread;
     atomic_bool stops;
     uint8_t key[KEY_BYTES], counter[KEY_BYTES];
-    clockid_t server_clock; /* of its processor time; the system's own if nobody told its pid */
+    clockid_t server_clock; /* its processor time; CLOCK_MONOTONIC without its pid */
     struct good_result result;
 };
 
@@ -124,7 +124,7 @@ static bool wait_for_both(struct good_client *g)
 
 static void *talk(void *arg)
 {
-    const struct timespec pause = {.tv_nsec = 500000}; /* or it were a flood of its own */
+    const struct timespec pause = {.tv_nsec = 500000}; /* else it would be a flood itself */
     struct good_client *g = arg;
     for (uint64_t round = 0; !atomic_load(&g->stops) && g->result.trouble == NULL; round++) {
         if (!set_and_get(g, round))

@@ -1,5 +1,5 @@
-/* good_client.h - an honest client beside the hostile ones: it checks each answer, and how long it
- * had to wait for it. Runs in a thread of its own, until it is stopped. */
+/* good_client.h - an honest client next to the hostile ones: it checks each reply and how long it
+ * waited for it. Runs in a thread of its own until it is stopped. */
 #ifndef DDP_TESTS_SUPPORT_HOSTILE_GOOD_CLIENT_H
 #define DDP_TESTS_SUPPORT_HOSTILE_GOOD_CLIENT_H
 
@@ -9,7 +9,7 @@
 struct good_client; /* opaque */
 
 /* server_pid   0, or the server's process: its processor time is read then
- * returns      NULL: no connection; errno says why */
+ * returns      NULL: no connection; errno has the reason */
 struct good_client *good_client_start(uint16_t port, uint64_t seed, pid_t server_pid);
 
 struct good_result {

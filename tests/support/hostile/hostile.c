@@ -1,10 +1,10 @@
-/* hostile.c - conversations that nobody should have with a store, and an honest client beside them.
+/* hostile.c - conversations that no client should have with a store, next to an honest client.
  *
  *     hostile PORT CONVERSATIONS [SEED [SERVER_PID]]
  *
- * Holds many conversations at a time with the store on 127.0.0.1 (plan.h says which), and prints
- * what came of them and of the honest client as one line of JSON. Exit status: 0, 1 the honest
- * client got a wrong answer or none, 2 usage, 3 trouble of its own. */
+ * Holds many conversations at a time (those of plan.h) with the store on 127.0.0.1, and prints the
+ * results of these and of the honest client as one line of JSON. Exit status: 0, 1 the honest
+ * client got a wrong reply or none, 2 usage, 3 an error of its own. */
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
@@ -22,7 +22,7 @@
 enum {
     N_SLOTS = 200, /* conversations at a time */
     EVENTS = 64,
-    PATIENCE = 1000, /* one that cannot send goes when so many others have begun */
+    PATIENCE = 1000, /* one that cannot send ends when so many others have begun */
     QUIET_MS = 1000,
     READ_BYTES = 1 << 20,
     LOWER_PRIORITY = 5,
@@ -141,8 +141,8 @@ static bool is_over(const struct hostile *h, const struct talk *t)
     return h->n_begun >= t->ends_at || (is_last && t->done_sending);
 }
 
-/* Those who hold on to their connection go when their time has come; when all places are taken, the
- * oldest of them goes before, since nobody else would begin; and in the end all do. */
+/* Conversations that hold their connections end when their time has come; when all slots are taken,
+ * the oldest ends early, since no other one could begin; and at the end all of them end. */
 static void end_holders(struct hostile *h)
 {
     struct talk *oldest = NULL;
@@ -159,7 +159,7 @@ static void end_holders(struct hostile *h)
         end(h, oldest);
 }
 
-/* Nothing happens any more: the server reads no further from any of them. */
+/* Nothing more happens: the server no longer reads from any of them. */
 static void end_all(struct hostile *h)
 {
     for (int i = 0; i < N_SLOTS; i++)

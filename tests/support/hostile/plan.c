@@ -9,7 +9,7 @@
 enum {
     FLOOD_BYTES = 1 << 20,
     LARGE_VALUE_BYTES = 256 << 10,
-    N_KEYS = 12, /* few enough that clients meet at them */
+    N_KEYS = 12, /* few enough that clients use the same ones */
 };
 
 const char *const plan_names[PLAN_N_KINDS] = {
@@ -38,7 +38,7 @@ struct maker {
     bool failed;
 };
 
-/* splitmix64: any seed will do, and neighbours have nothing in common. */
+/* splitmix64: any seed works, and adjacent seeds give unrelated numbers. */
 static uint64_t draw(struct maker *m)
 {
     uint64_t x = m->random += 0x9E3779B97F4A7C15u;

@@ -1,8 +1,8 @@
-"""Enter a root directory with less than a whole machine has, and run a command there. Used by tests/machines.py, as root, in
+"""Enter a root directory with restricted resources and run a command in it. Used by tests/machines.py, as root, in
 mount and PID namespaces of its own: `unshare --mount --pid --fork --kill-child python3 confine.py OPTIONS ROOT COMMAND...`.
 
-The filter of system calls has the effect of the default one of container engines, as far as programs notice: it refuses
-what they refuse, and allows what they do not know.
+For programs, the filter of system calls has the effect of the default filter of container engines: it refuses the calls that
+they refuse, and allows the calls that they do not know.
 """
 import argparse
 import ctypes
@@ -115,7 +115,7 @@ def enter(root, args):
 
 
 def drop_capabilities(kept):
-    """Of root, who gets with the next exec what the bounding set has."""
+    """Drop root's capabilities: the next exec gives root those in the bounding set."""
     with open("/proc/sys/kernel/cap_last_cap", "rb") as f:  # this Python's modules are in another root: no codecs
         last = int(f.read())
     for number in set(range(last + 1)) - {CAPABILITIES[name] for name in kept}:

@@ -1,4 +1,4 @@
-"""mnist on 2 ranks; one of them is killed with SIGKILL after the first epoch, and the job goes on to its end. Run by
+"""Run mnist on 2 ranks and kill one of them with SIGKILL after the first epoch: the job continues to its end. Run by
 tests/machines.py in a clone whose directory `build` scripts/quickstart has made."""
 import os
 import signal

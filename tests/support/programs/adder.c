@@ -1,6 +1,6 @@
-/* adder - ranks that add up without end, by libddp, until one of them kills itself with much
- * memory in its hands: the others learn of it before its end can be seen. They don't listen to
- * SIGTERM, so that each says what it has learned.
+/* adder - ranks that call all-reduce of libddp without end, until one kills itself while it holds
+ * much memory: the others detect the loss before the process has ended. They ignore SIGTERM, so
+ * that each reports what it has detected.
  *
  *     adder RANK SIGNAL */
 #include <ddp/ddp.h>

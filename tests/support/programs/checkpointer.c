@@ -1,7 +1,7 @@
-/* scaler - ranks that make steps by libddp until a node waits to join, say that they have saved,
- * and go on making steps until they are stopped. In the next generation they end well.
+/* checkpointer - ranks that make steps with libddp until a node waits to join, report that they
+ * have saved, and continue until they are stopped. In the next generation they exit with 0.
  *
- * Each tells a line into the FIFO that TEST_FIFO names: "RANK saved" once, "RANK of SIZE" in the
+ * Each writes a line into the FIFO that TEST_FIFO names: "RANK saved" once, "RANK of SIZE" in the
  * next generation. */
 #include <ddp/ddp.h>
 
@@ -27,12 +27,12 @@ static int make_steps(struct ddp_group *g, FILE *fifo)
         if (rc == 0)
             rc = ddp_checkpoint_requested(g, &waits);
         if (rc == 0 && waits) {
-            tell(fifo, g, "saved", 0); /* first: who has saved may be stopped */
+            tell(fifo, g, "saved", 0); /* first: a rank that has saved may be stopped */
             rc = ddp_barrier(g);       /* a checkpoint is complete when all have saved */
             if (rc == 0)
                 rc = ddp_checkpoint_done(g);
         }
-        usleep(1000); /* a step is work, and the machine may have other */
+        usleep(1000); /* a step takes time, and leaves CPU time to others */
     }
     return rc;
 }

@@ -1,10 +1,10 @@
-/* elastic_rank - ranks of a job whose nodes come and go. They add up by libddp, step after step,
- * and know nothing of restarts: a step that fails ends them.
+/* elastic_rank - ranks of a job whose nodes join and leave. They sum up numbers with libddp, step
+ * after step, and know nothing of restarts: a step that fails ends them.
  *
- * TEST_NODE is the name of this rank's node, TEST_FOLDER where files say what to do: `stop`, that
- * all end well after the same step, and `fail-NODE`, that the ranks of that node exit with 3. With
- * TEST_CHILD there is a daemon, too. What happens is told to the FIFO TEST_FIFO, a line each; times
- * are nanoseconds of CLOCK_MONOTONIC:
+ * TEST_NODE is the name of this rank's node. Files in TEST_FOLDER control the ranks: after `stop`
+ * all exit with 0 after the same step, and after `fail-NODE` the ranks of that node exit with 3.
+ * TEST_CHILD also starts a daemon. The ranks report to the FIFO TEST_FIFO, a line for each event;
+ * times are nanoseconds of CLOCK_MONOTONIC:
  *
  *     began NODE PID TIME RANK WORLD_SIZE GENERATION STORE     main() has begun
  *     daemon NODE PID

@@ -3,14 +3,14 @@
  *     hanger WAY
  *
  *     sleep     after two steps rank 1 sleeps for good, outside of calls
- *     stop      it stops itself by SIGSTOP, as somebody's ^Z would
- *     inside    it has begun a call, and never comes back to it
- *     deadlock  it waits for a message that nobody sends
+ *     stop      it stops itself with SIGSTOP, as a user's ^Z would
+ *     inside    it has begun a call and never completes it
+ *     deadlock  it waits for a message that no rank sends
  *     join      it never joins the others
  *     slow      it takes 5 ms for a step, the others next to nothing, 40 steps long
  *
  * Each rank writes "step N" after a step, and "end" at its end. In a generation that follows, where
- * the rank was replaced, nobody hangs. */
+ * the rank was replaced, no rank hangs. */
 #include <ddp/ddp.h>
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* jumping_clock - a test double of the wall clock, to be preloaded: each look at it finds it an
- * hour ahead or an hour behind, in turn. Other clocks are the machine's. */
+/* jumping_clock - a test double of the wall clock, to be preloaded: each reading is an hour ahead
+ * or an hour late, in turn. Other clocks are the machine's. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>

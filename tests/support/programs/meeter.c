@@ -1,5 +1,6 @@
-/* meeter - ranks that meet by libddp, add up their numbers, leave word for each other in the job's
- * store, and go. Tells "met RANK of SIZE, sum SUM, heard WORD" to TEST_FIFO, or says it. */
+/* meeter - ranks that rendezvous with libddp, sum up their numbers, leave a word for each other in
+ * the job's store, and exit. Each writes "met RANK of SIZE, sum SUM, heard WORD" to TEST_FIFO, or
+ * to stdout. */
 #include <ddp/ddp.h>
 
 #include <fcntl.h>

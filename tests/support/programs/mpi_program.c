@@ -1,18 +1,18 @@
-/* mpi_program.c - a rank of MPI that does what its arguments say, one after the other:
+/* mpi_program.c - an MPI rank that executes its arguments as commands, one after the other:
  *
- *     hello           tell "hello RANK of SIZE, NODE_RANK of NODE_SIZE, program APPNUM"
- *     ring            pass a number round all ranks; tell "ring SUM" on rank 0
- *     sum             all-reduce 1000 numbers; tell "sum TOTAL" on rank 0
+ *     hello           report "hello RANK of SIZE, NODE_RANK of NODE_SIZE, program APPNUM"
+ *     ring            pass a number around all ranks; report "ring SUM" on rank 0
+ *     sum             all-reduce 1000 numbers; report "sum TOTAL" on rank 0
  *     only RANK       leave the next word to that rank; for others it is "nothing"
  *     nothing
  *     abort CODE      MPI_Abort
  *     crash           SIGABRT
- *     wait            in a barrier, for good if another rank does not come
+ *     wait            in a barrier, forever if another rank does not call it
  *     hang            in pause()
  *     leave           exit with 0, without MPI_Finalize
  *
- * "early" as the first word: exit with 0 before MPI_Init on rank 1 (by RANK), the others go on.
- * Telling goes to TEST_FIFO, in one write. */
+ * "early" as the first word: exit with 0 before MPI_Init on rank 1 (by RANK), the others continue.
+ * Reports are written to TEST_FIFO, in one write. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdarg.h>

@@ -1,28 +1,28 @@
-/* rank - a rank that does as it is told, for the system tests: its arguments are commands, done in
+/* rank - a rank that executes its arguments as commands, for the system tests: it does them in
  * order.
  *
  *     say TEXT       a line on stdout          err TEXT        a line on stderr
  *     exit N         end with that status      die SIGNAL      end by that signal (a number)
  *     put TEXT       the same without a newline
  *     tell TEXT      a line "RANK TEXT" into the FIFO that TEST_FIFO names
- *     pid            tell "pid PID"
+ *     pid            report "pid PID"
  *     wait           until a signal ends it
- *     await SIGNAL   tells "awaits SIGNAL", goes on when it comes
+ *     await SIGNAL   report "awaits SIGNAL", continue when it arrives
  *     use MIB        take so much memory and write to it
- *     feed MIB       a child does that; go on when it has ended
+ *     feed MIB       a child does that; continue when it has ended
  *     ignore SIGNAL  from now on
- *     on SIGNAL N    when it comes: tell "got SIGNAL", exit N
- *     note SIGNAL    when it comes: tell "got SIGNAL", go on
- *     child          a child in the same process group; tells "child PID"; waits
- *     daemon         a grandchild with a session of its own, as daemons fork; tells
- *                    "daemon PID"; waits
- *     asked          until DDP_CHECKPOINT_FD says that a node waits; tell "asked"
- *     saved          say there that the state is saved
- *     stdin          read stdin to its end, tell "stdin BYTES"
+ *     on SIGNAL N    when it arrives: report "got SIGNAL", exit N
+ *     note SIGNAL    when it arrives: report "got SIGNAL", continue
+ *     child          a child in the same process group; report "child PID"; wait
+ *     daemon         a grandchild with a session of its own, as daemons fork; report
+ *                    "daemon PID"; wait
+ *     asked          wait until DDP_CHECKPOINT_FD reports that a node waits; report "asked"
+ *     saved          report there that the state is saved
+ *     stdin          read stdin to its end, report "stdin BYTES"
  *     error TEXT     write TEXT to the file TORCHELASTIC_ERROR_FILE names
- *     only RANK      the rest is for this rank; others go on after "end"       end
+ *     only RANK      the rest is for this rank; others continue after "end"    end
  *
- * Who it is it learns from ddprun's and torchrun's environment, or from another launcher's. */
+ * It takes its rank from the environment of ddprun and torchrun, or of another launcher. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +36,7 @@
 
 static int fifo_fd = -1;
 static const char *rank = "?";
-static int exit_on[NSIG]; /* status + 1; 0: go on */
+static int exit_on[NSIG]; /* status + 1; 0: continue */
 
 static void tell(const char *format, long value)
 {
@@ -61,7 +61,7 @@ static void wait_for_signals(void)
         pause();
 }
 
-/* A signal that ends it must not come between another one and the line that tells of that. */
+/* A signal that ends it must not arrive between another signal and the line that reports that. */
 static void handle(int sig, int exit_code_plus_1)
 {
     struct sigaction a = {.sa_handler = on_signal};

@@ -1,5 +1,5 @@
-/* recovery_rank - ranks that train something small by ddp_run(), and tell each step, so that
- * somebody can kill them and see how they go on:
+/* recovery_rank - ranks that train a small model with ddp_run() and report each step, so that a
+ * test can kill them and observe how they continue:
  *
  *     recovery_rank EPOCHS BATCHES MS [FLOATS [SAMPLES [FILE]]]
  *
@@ -9,8 +9,8 @@
  * in its hands a rank writes "holds generation G pid P rank R behind STEPS"; after each step a rank
  * writes "step NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the
  * numbers as bits, so that what is the same looks the same; at its start "start pid P". Where
- * RECOVERY_UNTIL names a file, no epoch begins once that is there. Asked to save its state it says
- * that it has: there is nothing to save. */
+ * RECOVERY_UNTIL names a file, no epoch begins once that exists. On a request to save its state the
+ * rank reports that it has saved: there is nothing to save. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
@@ -30,10 +30,10 @@ struct job {
     float *ballast;
     size_t n_ballast;
     struct ddp_tensor tensors[2];
-    struct ddp_dataset *file; /* of samples; NULL: there is none */
+    struct ddp_dataset *file; /* of samples, or NULL */
     bool has_touched;         /* the ballast's gradients, in this process */
     uint64_t step, random;    /* of a generator that no rank may draw from twice */
-    bool is_within_epoch;     /* this rank has begun one, and not ended it */
+    bool is_within_epoch;     /* this rank has begun an epoch and not ended it */
 };
 
 /* At once, and in one piece. */
@@ -82,8 +82,8 @@ static void compute_gradients(struct job *job, const int64_t *index, size_t n)
         for (size_t k = 0; k < n; k++)
             grad[i] += job->weight[i] - 1.0 / (double)(3 + i + index[k]);
     }
-    /* Once is enough, since the mean of zeros is zero: then the memory is a program's that has
-     * written its gradients, and a step's own computing is none of what recovery takes. */
+    /* Once is enough, since the mean of zeros is zero: then the memory is that of a program that
+     * has written its gradients, and a step's own computation is not part of the recovery time. */
     if (job->n_ballast > 0 && !job->has_touched)
         memset(job->tensors[1].grad, 0, job->n_ballast * sizeof(float));
     job->has_touched = true;
@@ -106,8 +106,8 @@ static int answer(struct ddp_group *g)
     return rc == 0 && pending ? ddp_checkpoint_done(g) : rc;
 }
 
-/* Not before the epoch is over which a generation has left to the next one. A rank that is new has
- * it from the others that there is one. */
+/* Not before the end of the epoch that a generation has left to the next one. A new rank learns of
+ * such an epoch from the other ranks. */
 static int look_for_end(const struct job *job, struct ddp_group *g, bool *ret_ends)
 {
     const char *path = getenv("RECOVERY_UNTIL");
@@ -119,7 +119,7 @@ static int look_for_end(const struct job *job, struct ddp_group *g, bool *ret_en
 
 struct source { /* of samples */
     struct ddp_sampler *sampler;
-    struct ddp_loader *loader; /* NULL: there is no file */
+    struct ddp_loader *loader; /* NULL: no file */
 };
 
 static int open_source(const struct job *job, struct ddp_group *g, struct source *ret)
@@ -162,7 +162,7 @@ static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m
         compute_gradients(job, index, n);
         rc = ddp_model_sync(m);
         if (rc != 0) {
-            job->random = random; /* the step was none */
+            job->random = random; /* the step did not take place */
             return rc;
         }
         step(job);

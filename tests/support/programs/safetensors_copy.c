@@ -2,7 +2,7 @@
  *
  *     safetensors_copy FROM TO
  *
- * For tests/interop/safetensors_both_ways.py. The metadata are not copied but for "format". */
+ * For tests/interop/safetensors_both_ways.py. Of the metadata only "format" is copied. */
 #include <ddp/ddp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *     stepper STEPS GENERATION
  *
  * In generations before that one rank 0 kills itself when STEPS steps are complete, and the others
- * have begun one more. In that one all end well after STEPS steps. */
+ * have begun one more. In that one all exit with 0 after STEPS steps. */
 #include <ddp/ddp.h>
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* train_gpt2cu - a TEST DOUBLE of llm.c's program of that name: it takes the same flags in the same
- * form (-x VALUE, -xy VALUE, no other), checks the values that say which process it is against the
+ * form (-x VALUE, -xy VALUE, no other), checks the values that identify the process against the
  * environment, and trains nothing.
  *
  * Prints "rank R of N, G per node, MASTER_IP". Exit status: 0; 2: a flag is none, or its value is
