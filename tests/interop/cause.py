@@ -1,9 +1,9 @@
-"""Rank 1 raises an exception while rank 0 waits for it in a collective, and so fails, too.
+"""Rank 1 raises an exception while rank 0 waits for it in a collective and therefore also fails.
 
 usage: cause.py raises | cleans_up
 
-raises      and ends at once
-cleans_up   closes its connections first, and takes a second at its exit, as a logger does that flushes
+raises      ends at once
+cleans_up   closes its connections first and takes a second to exit, like a logger that flushes
 """
 import atexit
 import sys

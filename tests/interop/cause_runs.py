@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How often is the rank with the real error named as the first that failed? Standard library only.
+"""Count how often the rank with the real error is named as the first that failed. Standard library only.
 
 usage: cause_runs.py --launcher DDPRUN|TORCHRUN [--runs N] [WAY...]
 
-Each run is a job of two ranks of cause.py. Prints for each way how many runs named rank 1, and said its error in the report;
+Each run is a job of two ranks of cause.py. Prints for each way how many runs named rank 1 and had its error in the report;
 the exit status is 0 if all did. The launcher may be torchrun.
 """
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch reads a checkpoint of chargpt, and foretells the held-out text as well as chargpt says it does.
+"""PyTorch reads a checkpoint of chargpt and predicts the held-out text as well as chargpt reports for itself.
 
 usage: chargpt_torch.py CHECKPOINT.safetensors TEXT HEADS
 
-Prints the mean of -log(probability) over the held-out characters. GPT-2, in the words of torch's functions.
+Prints the mean of -log(probability) over the held-out characters. The model is GPT-2, written with torch's functions.
 """
 import sys
 

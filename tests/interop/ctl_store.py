@@ -51,7 +51,7 @@ def check(store, port):
 
 
 def check_old(store, port):
-    """A store of another dialect is not harmed by the question, and says so by hanging up."""
+    """The request does not harm a store of another dialect; ddpctl reports the dialect because the store hangs up."""
     for _ in range(3):
         done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{port}", "k"], timeout=60,
                               capture_output=True)

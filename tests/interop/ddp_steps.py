@@ -1,5 +1,5 @@
-"""A data-parallel training script, step after step, until it is ended. It knows nothing of restarts, nor of who starts
-it. Its first step it tells to the file that TEST_FIFO names: "RANK PID", in one piece."""
+"""A data-parallel training script that makes steps until it is ended. It knows nothing of restarts or of its launcher.
+It reports its first step to the file that TEST_FIFO names: "RANK PID", in one write."""
 import os
 import time
 

@@ -1,4 +1,4 @@
-"""Every collective of ddp_torch beside gloo's, or, where gloo has none, beside what it must give.
+"""Compare every collective of ddp_torch with gloo's or, if gloo lacks it, with the correct result.
 
 usage: ddprun -n N ddp_torch_collectives.py
 
@@ -105,7 +105,7 @@ def copies(rank, n, gloo):
         dist.all_gather_into_tensor(whole, mine)
         same("all_gather_into_tensor " + what, whole, torch.cat(everyone))
         same("all_gather " + what, torch.cat(apart), whole)
-        dist.all_gather(list(whole.zero_().chunk(n)) if size else apart, mine)  # one behind the other
+        dist.all_gather(list(whole.zero_().chunk(n)) if size else apart, mine)  # one after the other
         same("all_gather into chunks " + what, whole, torch.cat(everyone))
         dist.gather(mine, apart if rank == 0 else None, 0)
         same("gather " + what, torch.cat(apart), whole)
@@ -183,12 +183,12 @@ def strides(rank, n):
 
 
 def unwritable(rank):
-    """What cannot be dealt out is told to who waits, each time, and to who has asked for a future."""
+    """A failure to distribute the result is reported by each wait() and by a future."""
     with torch.inference_mode():
         result = torch.full((6, 10), float(rank)).t()
     waited, asked = [dist.broadcast(result, 1, async_op=True) for _ in range(2)]
     waits = [asked.get_future().wait]
-    if KEEPS_PYTHON_WORK:  # else it is torch's own, which tells what its future has
+    if KEEPS_PYTHON_WORK:  # else the work is torch's own, which reports what its future has
         waits += [waited.wait, waited.wait]
     for wait in waits:
         try:
@@ -203,7 +203,7 @@ def asynchronous(rank, n):
     tensors = [values(torch.float32, 3000, rank, i) for i in range(40)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     blocked = torch.tensor([rank])
-    dist.all_reduce(blocked)  # behind them
+    dist.all_reduce(blocked)  # after them
     for work in reversed(works):
         work.wait()
         assert work.is_completed()
@@ -213,7 +213,7 @@ def asynchronous(rank, n):
     future = dist.all_reduce(tensor, async_op=True).get_future()
     doubled = future.then(lambda f: torch.flatten(torch.stack(list(f.value()))) * 2)
     same("future", doubled.wait(), 2 * sum(values(torch.float32, 3000, r) for r in range(n)))
-    for i in range(600):  # nobody waits for them
+    for i in range(600):  # nothing waits for them
         dist.all_reduce(torch.ones(1), async_op=True)
     dist.barrier()
     work = dist.barrier(async_op=True)
@@ -299,7 +299,7 @@ def messages(rank, n):
     same("batch", out, torch.full((9,), float(left)))
     late = torch.empty(4)
     work = dist.irecv(late, left)
-    dist.all_reduce(torch.ones(1))  # collectives go on beside it
+    dist.all_reduce(torch.ones(1))  # collectives continue meanwhile
     dist.send(torch.full((4,), float(rank)), right)
     work.wait()
     same("a message around a collective", late, torch.full((4,), float(left)))
@@ -335,8 +335,8 @@ def groups(rank, n):
 
 
 def forked():
-    """A child is no rank, hears so, and leaves nothing at its end: it waits for none of the parent's threads. (What gloo would do
-    at the end of the interpreter, in a child, is to hang or to crash.)"""
+    """A child is not a rank, gets an error that states it, and ends without waiting for the parent's threads. (gloo would hang or
+    crash in a child at the end of the interpreter.)"""
     dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()  # both threads are there
     child = os.fork()
     if child == 0:

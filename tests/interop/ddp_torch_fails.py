@@ -1,4 +1,4 @@
-"""What ddp_torch says when something goes wrong, one case for each process group.
+"""The errors of ddp_torch when something fails, one case for each process group.
 
 usage: ddprun -n 3 ddp_torch_fails.py
 """
@@ -17,7 +17,7 @@ import ddp_torch  # noqa: F401 (registers the back end)
 def expect(what, call, *words):
     try:
         call()
-    except RuntimeError as error:  # DistBackendError is one; through a future it is one, too
+    except RuntimeError as error:  # DistBackendError and the error of a future are such errors
         if not all(word in str(error) for word in words):
             raise AssertionError(f"{what}: {error!r} has not {words}") from error
         print(f"{what}: {type(error).__name__}: {error}", flush=True)
@@ -49,7 +49,7 @@ def main():
     expect("a death, in a future", future.wait, "rank 2", "DDP_EPEER")
     print(f"rank {rank} has heard of all", flush=True)
     sys.stdout.flush()
-    os._exit(0)  # gloo's own group is broken, too
+    os._exit(0)  # gloo's own group is also broken
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rank 1 reads a batch for ever, while the others wait for it in an all_reduce of ddp_torch.
+"""Rank 1 reads a batch forever, while the others wait for it in an all_reduce of ddp_torch.
 
 usage: ddprun -n 3 --hang-timeout TIME ddp_torch_hangs.py
 """

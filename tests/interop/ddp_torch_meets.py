@@ -1,6 +1,6 @@
-"""Groups of ddp_torch whose ranks nobody started but this script: they meet by whatever store there is.
+"""Groups of ddp_torch whose ranks this script starts, without a launcher: they rendezvous through any kind of store.
 
-usage: ddp_torch_meets.py FOLDER
+usage: ddp_torch_meets.py DIRECTORY
 """
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ def free_port():
 
 
 def use(rank, where, nodes):
-    """Meet, add up, send around, and add up once more in halves."""
+    """Rendezvous, sum up, send around, and sum up once more in halves."""
     torch.set_num_threads(1)
     os.environ["DDP_NODE_RANK"] = str(nodes[rank])
     dist.init_process_group("ddp", init_method=where, rank=rank, world_size=RANKS, timeout=PATIENCE)
@@ -43,12 +43,12 @@ def use(rank, where, nodes):
     tensor = torch.full((5,), float(rank))
     dist.all_reduce(tensor, group=half)
     assert tensor.tolist() == [float(sum(members))] * 5
-    dist.barrier()  # rank 0 has the store, by which others may still be meeting
+    dist.barrier()  # rank 0 has the store, through which others may still connect
     dist.destroy_process_group()
 
 
 def start(where, nodes):
-    context = multiprocessing.get_context("fork")  # torch is here already
+    context = multiprocessing.get_context("fork")  # torch is already imported
     children = [context.Process(target=use, args=(rank, where, nodes)) for rank in range(RANKS)]
     for child in children:
         child.start()

@@ -19,7 +19,7 @@ N_CLASSES = 4
 
 
 class Blobs(Dataset):
-    """Points around one centre per class: learned in a few epochs, the same on every rank."""
+    """Points around one center per class: learned in a few epochs, the same on every rank."""
 
     def __init__(self, size, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -83,7 +83,7 @@ def train(args):
 
 
 def save_and_load(model, path):
-    """Rank 0 writes a checkpoint, the others wait for it, and all go on from what they read."""
+    """Rank 0 writes a checkpoint, the others wait for it, and all continue from what they read."""
     rank = dist.get_rank()
     if rank == 0:
         torch.save(model.state_dict(), path)

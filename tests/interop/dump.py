@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A worker that says a few lines, writes down how it was started, into $DUMP_DIR/GENERATION.RANK.json, and ends
-as $DUMP_END says: "1:3" is status 3 on rank 1, "0:-9" a signal on rank 0, once all ranks have written; the
+"""A worker that prints a few lines, records how it was started in $DUMP_DIR/GENERATION.RANK.json, and ends
+as $DUMP_END specifies: "1:3" is status 3 on rank 1, "0:-9" a signal on rank 0, once all ranks have written; the
 others then wait to be stopped.
 
-DUMP_TAIL     the last thing it says, on both streams, with escapes as in Python: "no newline", "\\xff\\n"
+DUMP_TAIL     the last text it prints, on both streams, with escapes as in Python: "no newline", "\\xff\\n"
 DUMP_ERROR    the text of its error file
 """
 import json
@@ -29,7 +29,7 @@ def wait_for_all():
 
 
 def speak():
-    """Each line by one write: it comes whole, whoever else writes to the same file."""
+    """Each line in one write: it stays whole even if other processes write to the same file."""
     tail = os.environ.get("DUMP_TAIL", "").encode().decode("unicode_escape").encode("latin-1")
     for fd, stream in (1, "out"), (2, "err"):
         for text in "hello", "loss 0.5, acc 0.9", "bye":

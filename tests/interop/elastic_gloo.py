@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Jobs of several nodes with an unmodified script of torch and gloo: it goes on when a node joins, is killed, is replaced.
+"""Jobs of several nodes with an unmodified PyTorch script on gloo: it continues when a node joins, is killed, is replaced.
 The cases are those of tests/system/lib/elastic_cases.py, on addresses of the loopback interface. Standard library only.
 
 usage: elastic_gloo.py --launcher DDPRUN [--runs N] [TEXT]...
 
-Cases whose title holds a TEXT, by default all, so many times over. Why one has not passed is printed, with what the nodes said.
+Runs the cases whose titles contain a TEXT, by default all, N times. Prints why a case failed, with the output of the nodes.
 """
 import argparse
 import os

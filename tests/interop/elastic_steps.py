@@ -30,7 +30,7 @@ tell("began", time.monotonic_ns(), os.environ["RANK"], os.environ["WORLD_SIZE"],
 if "TEST_CHILD" in os.environ:
     make_daemon()
 
-import torch  # noqa: E402 (it takes a second or more, and the time of the start is told before)
+import torch  # noqa: E402 (it takes a second or more, and the time of the start is reported before)
 import torch.distributed as dist  # noqa: E402
 
 dist.init_process_group("gloo")

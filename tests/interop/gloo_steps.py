@@ -1,5 +1,5 @@
 """What a data-parallel script does with its process group, step after step, until it is ended. It knows nothing of
-restarts. Its first step it tells to the file that TEST_FIFO names: "RANK PID", in one piece."""
+restarts. It reports its first step to the file that TEST_FIFO names: "RANK PID", in one write."""
 import os
 import time
 

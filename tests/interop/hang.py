@@ -1,5 +1,5 @@
-"""A gloo job of which rank 1 stops taking part after a few steps: it sleeps, as others wait for a file system. The rank
-says where it was when it is ended, since faulthandler hears SIGABRT."""
+"""A gloo job whose rank 1 hangs after a few steps: it sleeps, as a rank might wait for a file system. The rank prints where
+it was when it is ended, since faulthandler handles SIGABRT."""
 import faulthandler
 import time
 

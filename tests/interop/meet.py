@@ -1,7 +1,7 @@
-"""A rank of a job whose agents meet at ddp-rendezvous: adds up with the others, and the last rank of the
+"""A rank of a job whose agents use ddp-rendezvous: it sums up with the others, and the last rank of the
 first attempt is killed in between.
 
-usage: meet.py FOLDER
+usage: meet.py DIRECTORY
 """
 import os
 import signal

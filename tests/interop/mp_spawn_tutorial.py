@@ -1,5 +1,5 @@
 """A PyTorch DDP training script that starts its own ranks with mp.spawn, as the classic tutorials
-do: it is told the number of nodes, and chooses MASTER_ADDR and MASTER_PORT itself.
+do: it gets the number of nodes as an option and chooses MASTER_ADDR and MASTER_PORT itself.
 
 usage: mp_spawn_tutorial.py [-n NODES] [-g PROCESSES-PER-NODE] [-nr NODE-RANK] [--epochs N]
 """

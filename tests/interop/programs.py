@@ -149,7 +149,7 @@ def lightning_trainer(at):
 @program(["accelerate"], [r"process 0 of 2: ", r"process 1 of 2: "], environment="programs")
 def accelerate_launch(at):
     script = [at.script("accelerate_script.py")]
-    # of the launcher's ways the one that starts several processes; the script says that they have no GPUs
+    # the launcher's way to start several processes; the script specifies that they have no GPUs
     taught = ["python", "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
               "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(free_port())]
     return taught + script, at.ours("2", *script)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write down what a torch client and torch's own server say to each other, as tests/data/wire/talk has it.
+"""Record the messages between a torch client and torch's own server, in the format of tests/data/wire/talk.
 
 usage: record_talk.py > tests/data/wire/talk/recorded-torch-VERSION      with the Python of that torch
 
-A proxy stands between the two, in whose lines N> is what client N sent in one piece, and N< what it got. Only
-one side speaks at a time, so that what belongs together stands together. Of 1.13 a line "1 pauses" has to be
-put in before the first answer to a delete_key: torch's server needs no pause there, ours does.
+A proxy between the two writes lines: N> is what client N sent in one piece, and N< what it received. Only one
+side sends at a time, so that related lines are adjacent. For 1.13 insert a line "1 pauses" before the first
+reply to a delete_key: torch's server needs no pause there, ours does.
 """
 import datetime
 import os
@@ -19,8 +19,8 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import torch
 import torch.distributed as dist
 
-REFUSAL = "cannot add to a value that is not a number"  # as ours says it, of the only request here to be refused
-QUIET_S = 0.03  # when a side has said nothing for so long, the other may
+REFUSAL = "cannot add to a value that is not a number"  # the text of our server, for the only request here that is refused
+QUIET_S = 0.03  # when a side has sent nothing for so long, the other may send
 
 
 def say(line):
@@ -138,7 +138,7 @@ def main():
         try:
             act()
         except RuntimeError:
-            pass  # as recorded: what was waited for in vain, or the end of the connection
+            pass  # as recorded: a wait that timed out, or the end of the connection
         time.sleep(3 * QUIET_S)  # or the proxy would hear the next thing before it has noted the last
     os.kill(recorder.pid, signal.SIGKILL)
     os._exit(0)

@@ -157,7 +157,7 @@ def rank_that_hangs_is_named(program, version, python, env, folder):
 
 @contextlib.contextmanager
 def job_that_hangs(program, env, folder, name, *words):
-    """ddprun on two ranks that tell when they have met. Yields its run id."""
+    """ddprun on two ranks that report when they have connected. Yields its run id."""
     run_id = f"interop-{name[:-3]}-" + folder.strip("/").replace("/", "-")
     with subprocess.Popen([program, "--rdzv-id", run_id, "-n", "2", *words, script(name)], env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
@@ -171,7 +171,7 @@ def job_that_hangs(program, env, folder, name, *words):
 
 
 def ctl_until(wanted, words, env):
-    """ddpctl, whose path $DDPCTL has, until it says this: rank 0 may not have come to the call yet."""
+    """Run ddpctl, whose path $DDPCTL has, until it prints this: rank 0 may not have made the call yet."""
     end = time.monotonic() + DEADLINE_S
     while True:
         out = subprocess.run([os.environ["DDPCTL"], *words], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
@@ -227,7 +227,7 @@ def error_file_reaches_the_report(program, version, python, env, folder):
 
 
 def killed_rank_comes_back(program, version, python, env, folder):
-    """Every generation reaches its first step: none meets keys of the one before."""
+    """Every generation reaches its first step: none finds keys of the previous one."""
     out, err = run([program, "--max-restarts", "3", "-n", "2", script("restart.py"), "4"], env)
     for generation in range(4):
         for rank in 0, 1:
@@ -256,7 +256,7 @@ def read_env(path):
 
 
 def environment_is_torchruns(program, version, python, env, folder):
-    """Both launchers tell their workers the same, under the same names and in the same form."""
+    """Both launchers pass the same to their workers, under the same names and in the same form."""
     # Values that are random or a matter of taste: both must have this form, and need not be equal.
     forms = {
         "MASTER_ADDR": r"localhost|127\.0\.0\.1",
@@ -354,7 +354,7 @@ def ddp_torch_trains_as_gloo_does(program, version, python, env, folder):
 
 
 def ddp_torch_tells_who_failed(program, version, python, env, folder):
-    # the survivors have time to hear of it all: they ignore the SIGTERM that ddprun sends at once
+    # the survivors have time to detect everything: they ignore the SIGTERM that ddprun sends at once
     command = [program, "-n", "3", "--shutdown-timeout", "60s", script("ddp_torch_fails.py")]
     out, _ = run(command, with_ddp_torch(env), expect=(128 + signal.SIGKILL,))
     for rank in 0, 1:
@@ -391,7 +391,7 @@ def kill_group(child):
 
 @contextlib.contextmanager
 def daemon(program, folder):
-    """ddp-rendezvous on a free port, which it gives; it must end well when told to."""
+    """ddp-rendezvous on a free port, which is yielded; it must exit with 0 when stopped."""
     port_file = os.path.join(folder, "ports")
     child = subprocess.Popen([program, "-v", "--bind", "127.0.0.1:0", "--port-file", port_file])
     try:
@@ -411,11 +411,11 @@ def daemon(program, folder):
 
 
 def torchruns_agents_meet_at_the_daemon(program, version, python, env, folder):
-    """Two agents, two workers each; a worker is killed, and all start again and end well.
+    """Two agents, two workers each; a worker is killed, and all start again and exit with 0.
 
     torchrun 2.11 leaves the addresses of the first attempt in the store that it makes for its workers,
-    and a second attempt that reads them fails or hangs, whoever serves the endpoint. The variable makes
-    rank 0 host a new one each time."""
+    and a second attempt that reads them fails or hangs with any server of the endpoint. The variable makes
+    rank 0 host a new store each time."""
     env = dict(env, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     with daemon(program, folder) as port:
         agent = [python, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",

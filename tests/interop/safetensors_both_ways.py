@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tensors of all types go from Python to libddp and back, and stay what they were.
+"""Tensors of all types go from Python to libddp and back unchanged.
 
 usage: safetensors_both_ways.py SAFETENSORS_COPY
 
-The package `safetensors` writes a file, the program reads it and writes another one, the package reads that.
-What the package refuses, so does the program. Runs on a Python that has torch and safetensors.
+The package `safetensors` writes a file, the program reads it and writes another one, and the package reads that.
+The program also refuses what the package refuses. Runs on a Python that has torch and safetensors.
 """
 import json
 import os

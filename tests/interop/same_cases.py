@@ -1,5 +1,5 @@
-"""The command lines that torchrun_same.py compares on. Each says where the three differ on purpose; docs/reference/differences.md
-says why. Standard library only."""
+"""The command lines that torchrun_same.py compares. Each states where the three differ on purpose; docs/reference/differences.md
+has the reasons. Standard library only."""
 import dataclasses
 import os
 
@@ -20,10 +20,10 @@ class Case:
     module: str = "run"  # or "launch": torch.distributed.launch
     ours: str = None  # the words for link and ddprun, if they are to be others
     unlike: dict = dataclasses.field(default_factory=dict)  # variable: a form for each of the three
-    python: bool = True  # compare how Python was called, too
-    logs: bool = False  # log files are asked for: torchrun makes a folder in any case, ddprun only then
+    python: bool = True  # also compare how Python was called
+    logs: bool = False  # log files are requested: torchrun always makes a directory, ddprun only then
     more: tuple = ()  # files that only ddprun leaves
-    console: bool = True  # what ranks say comes out the same
+    console: bool = True  # the output of the ranks is the same
     only: tuple = WHO
 
 
@@ -63,7 +63,7 @@ CASES = [
          unlike={"TORCHELASTIC_RUN_ID": (RANDOM_ID,) * 3}),
     case("command_line_beats_environment", "--nproc-per-node 2 --role b --master-port @PORT@ @WORKER@",
          env={"PET_NPROC_PER_NODE": "5", "PET_ROLE": "a", "PET_STANDALONE": "0"}),
-    # meeting
+    # rendezvous
     case("static_port", "--nproc-per-node 2 --master-addr 127.0.0.1 --master-port @PORT@ @WORKER@",
          unlike={"MASTER_PORT": ("@PORT@",) * 3, "MASTER_ADDR": (r"127\.0\.0\.1",) * 3}),
     case("static_localhost", "--nproc-per-node 2 --master_addr localhost --master_port @PORT@ @WORKER@",

@@ -9,7 +9,7 @@ RANDOM = r"[A-Za-z0-9_]{6,8}"  # Python's mkdtemp makes 8, libc's 6
 
 
 def read_logs(run_dir, run_id):
-    """{path: (mode, content)}; the content of a folder is None. A path is as place() has it."""
+    """{path: (mode, content)}; the content of a directory is None. A path is in the form of place()."""
     found = {}
     for top in os.path.join(run_dir, "logs"), *unnamed(run_dir):
         for path, folders, files in os.walk(top):
@@ -20,14 +20,14 @@ def read_logs(run_dir, run_id):
 
 
 def unnamed(run_dir):
-    """The folders in $TMPDIR, where nobody asked for a place."""
+    """The directories in $TMPDIR, which hold the logs without an option for the place."""
     tmp = os.path.join(run_dir, "tmp")
     return [os.path.join(tmp, name) for name in os.listdir(tmp) if re.fullmatch(f"torchelastic_{RANDOM}", name)]
 
 
 def place(path, run_dir, run_id):
-    """LOGS/... below the folder that was asked for, TMP/... below one in $TMPDIR; JOB stands for the job's folder in
-    either. Other paths only lose what is the run's own."""
+    """LOGS/... below the requested directory, TMP/... below one in $TMPDIR; JOB replaces the job's directory in
+    either. Other paths only lose the parts that are specific to the run."""
     path = re.sub(f"^{re.escape(run_dir)}/", "", path)
     path = re.sub(f"^tmp/torchelastic_{RANDOM}/", "TMP/", re.sub("^logs/", "LOGS/", path))
     return re.sub(f"^((?:LOGS|TMP)(?:/.*)?)/{re.escape(run_id or 'JOB')}_{RANDOM}(?=/|$)", r"\1/JOB", path)
@@ -54,6 +54,6 @@ def compare(theirs, ours):
 
 
 def said_lines(output):
-    """What ranks said on a launcher's own stream, sorted. ddprun's report shows the failed one's last lines again."""
+    """What ranks printed on a launcher's own stream, sorted. ddprun's report repeats the last lines of the failed rank."""
     return sorted(line for line in output.split(b"\n")
                   if re.search(rb"(out|err) \d+\.\d+ ", line) and not line.startswith(b"    | "))

@@ -1,5 +1,5 @@
-"""A gloo job of which rank 1 stops taking part: the others wait for it in all_reduce. Each rank says where it is when
-it gets SIGUSR2."""
+"""A gloo job whose rank 1 stops participating: the others wait for it in all_reduce. Each rank prints where it is when
+it receives SIGUSR2."""
 import faulthandler
 import signal
 import time

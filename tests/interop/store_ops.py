@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Everything torch.distributed.TCPStore can do, by a real torch client: on torch's own server, or on ours.
+"""Test everything torch.distributed.TCPStore can do with a real torch client, on torch's own server or on ours.
 
 usage: store_ops.py --server torch
        store_ops.py --server ours COMMAND...      COMMAND serves a store on a port of its choice, prints the
                                                   port as the last word of a line, and ends with its stdin
 
-Prints a line for each answer. They are the right ones on both servers, or the exit status is 1; so the
-output for the two is the same to the byte, which run.py compares. Each case has a server of its own. Where
-ours answers otherwise than torch's, and means to, a case says what either does; the line names none of it.
+Prints a line for each answer. The answers have to be correct on both servers, or the exit status is 1; so the
+output for the two is identical, which run.py checks. Each case has a server of its own. Where our server
+differs from torch's on purpose, a comment in the case describes both; the line does not show the difference.
 
-Works with torch 1.13 and later: what a version's client lacks is left out.
+Works with torch 1.13 and later: operations that a version's client lacks are left out.
 """
 import datetime
 import os
@@ -26,7 +26,7 @@ import torch.distributed.elastic.utils.store as elastic_store
 
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split("a")[0].split(".")[:2])
 DEADLINE_S = 60
-PATIENCE = datetime.timedelta(milliseconds=300)  # of waits that are to end in vain
+PATIENCE = datetime.timedelta(milliseconds=300)  # for waits that have to time out
 MIB = 1 << 20
 
 
@@ -100,7 +100,7 @@ class Place:
 
 
 def outcome(act):
-    """What a call gave, as text: a value, or the type of its exception and what kind of trouble it tells."""
+    """The result of a call as text: a value, or the type of its exception and the kind of error it reports."""
     try:
         return repr(act())
     except Exception as error:
@@ -304,7 +304,7 @@ def waits(place):
 
 
 def time_outs(place):
-    """The connection of a wait that ended in vain is as good as before."""
+    """The connection works as before after a wait that timed out."""
     store, other = place.connect(), place.connect()
     store.set("k", "v")
     for i, patience in enumerate((PATIENCE, datetime.timedelta(milliseconds=1), PATIENCE)):
@@ -316,7 +316,7 @@ def time_outs(place):
     expect("add after that", lambda: hasty.add("n", 1), 1)
     if VERSION >= (2, 1):  # 1.13 does not cancel its waits: see abandoned_waits
         other.set("miss0", "late")
-        other.num_keys()  # a set has no reply: this one's says that it was executed
+        other.num_keys()  # a set has no reply: this reply shows that it was executed
         expect("num_keys after the key came", store.num_keys, 3)
         expect_raises("multi_get in vain", lambda: hasty.multi_get(["k", "miss1"]), "time-out")
         expect("multi_get after that", lambda: hasty.multi_get(["k", "n"]), [b"v", b"1"])
@@ -343,7 +343,7 @@ def crossings(store, other):
 
 
 def abandoned_waits(place):
-    """1.13 says nothing when a wait ends in vain, and takes a late answer for the next reply's beginning."""
+    """1.13 sends nothing when a wait times out, and takes a late answer for the beginning of the next reply."""
     if VERSION >= (2, 1):
         return
     store, other = place.connect(), place.connect()
@@ -366,7 +366,7 @@ def several_at_once(place):
     store.append("ap", "one")
     store.append("ap", b"\0")
     store.append("ap", "")
-    store.num_keys()  # an append is not answered: only this says that the server has it before the other's comes
+    store.num_keys()  # an append has no reply: only this shows that the server has it before the other's arrives
     other.append("ap", "two")
     other.num_keys()
     expect("append", lambda: store.get("ap"), b"one\0two")
@@ -472,7 +472,7 @@ def many_clients(place):
 
 
 def processes_at_a_barrier(place):
-    """64 processes, three barriers of torch's elastic launcher, what they share read behind each."""
+    """64 processes, three barriers of torch's elastic launcher; the shared values are read after each."""
     n = 64
     pids = []
     for rank in range(n):

@@ -1,10 +1,10 @@
-"""Compare ddp_syncbn with torch's batch normalisation of all ranks' batches as one.
+"""Compare ddp_syncbn with torch's batch normalization of all ranks' batches as one.
 
     python3 syncbn_vs_torch.py PATH_TO_SYNCBN_RANKS [SEED]
 
-torch computes in float64, forward and backward by autograd, over the concatenated batch; running statistics, too. Ranks
-have batches of different sizes, one of them none. Prints the largest errors; ends with 1 where one is above 1e-12
-(float64) or 1e-5 (float32), relative to the largest value; with 77 (skipped) where torch is missing.
+torch computes in float64, forward and backward by autograd, over the concatenated batch, also the running statistics.
+Ranks have batches of different sizes, one of them empty. Prints the largest errors; exits with 1 if one is above 1e-12
+(float64) or 1e-5 (float32), relative to the largest value, and with 77 (skipped) if torch is missing.
 """
 
 import os

@@ -94,7 +94,7 @@ def compare_environment(case, runs):
 
 
 def compare_logs(case, runs):
-    """Names, modes and contents. torchrun makes a folder in any case; ddprun only if files are asked for."""
+    """Names, modes and contents. torchrun always makes a directory; ddprun only if files are requested."""
     theirs = runs[0].logs if case.logs else {}
     if case.logs and not theirs:
         yield f"{runs[0].who} left no log files"
@@ -107,7 +107,7 @@ def compare_logs(case, runs):
 
 
 def compare_console(case, runs):
-    """What ranks said, on each of the launcher's streams; prefixes, too."""
+    """What ranks printed on each of the launcher's streams, with prefixes."""
     for i, stream in enumerate(("stdout", "stderr")):
         said = [same_logs.said_lines(run.streams[i]) for run in runs]
         for run, lines in zip(runs[1:], said[1:]):
@@ -116,7 +116,7 @@ def compare_console(case, runs):
 
 
 def check_leftovers(case, runs):
-    """ddprun removes what it made for itself, and makes no folder that nobody asked for."""
+    """ddprun removes what it made for itself, and makes no directory without a request."""
     for run in runs:
         left = [name for name in os.listdir(os.path.join(run.dir, "tmp")) if not case.logs]
         left += os.listdir(os.path.join(run.dir, "runtime"))
@@ -181,7 +181,7 @@ def read_ranks(run_dir):
         generation, rank = name.split(".")[:2]
         with open(os.path.join(run_dir, "dump", name)) as f:
             worker = ranks[int(generation), int(rank)] = json.load(f)
-        worker["cwd"] = os.path.relpath(worker["cwd"], run_dir)  # each launcher runs in a folder of its own
+        worker["cwd"] = os.path.relpath(worker["cwd"], run_dir)  # each launcher runs in a directory of its own
         for variable in "TMPDIR", "XDG_RUNTIME_DIR", "DUMP_DIR":
             del worker["environment"][variable]
         worker["environment"] = {k: v.replace(run_dir, "RUN_DIR") for k, v in worker["environment"].items()}

@@ -1,6 +1,6 @@
-"""FSDP2 and tensor parallelism on a DeviceMesh of gloo's, and torch.distributed.checkpoint of the result.
+"""FSDP2 and tensor parallelism on a DeviceMesh with gloo, and torch.distributed.checkpoint of the result.
 
-usage: torchrun --nproc-per-node 4 fsdp2_mesh.py FOLDER
+usage: torchrun --nproc-per-node 4 fsdp2_mesh.py DIRECTORY
 """
 import sys
 

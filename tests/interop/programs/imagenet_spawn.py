@@ -1,4 +1,4 @@
-"""In the shape of the ImageNet example: a node is told its number and the address, and starts its own processes.
+"""In the form of the ImageNet example: a node gets its number and the address as options and starts its own processes.
 
 usage: python imagenet_spawn.py --dist-url tcp://127.0.0.1:PORT --world-size 1 --rank 0 --multiprocessing-distributed
 """

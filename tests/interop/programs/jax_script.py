@@ -1,8 +1,8 @@
-"""jax.distributed, told by the environment that torchrun's workers have.
+"""jax.distributed, set up from the environment that torchrun's workers have.
 
 usage: torchrun --nproc-per-node 2 jax_script.py PORT
 
-PORT   of JAX's own coordinator, in process 0
+PORT   the port of JAX's own coordinator, in process 0
 """
 import os
 import sys

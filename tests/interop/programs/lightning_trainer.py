@@ -1,6 +1,6 @@
 """Lightning's Trainer.
 
-usage: python lightning_trainer.py FOLDER (which starts the second process itself), or torchrun --nproc-per-node 2 ...
+usage: python lightning_trainer.py DIRECTORY (which starts the second process itself), or torchrun --nproc-per-node 2 ...
 """
 import sys
 

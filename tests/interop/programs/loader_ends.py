@@ -1,5 +1,5 @@
-"""A training whose DataLoader has two workers that live through the epochs, and which ends in the middle of an epoch: "rank", "worker":
-that process of rank 1 kills itself; "exception": rank 1 raises one; "wait": all go on until a signal comes.
+"""A training script whose DataLoader has two workers that persist across epochs, and which ends in the middle of an epoch: "rank",
+"worker": that process of rank 1 kills itself; "exception": rank 1 raises one; "wait": all continue until a signal arrives.
 
 usage: torchrun --nproc-per-node 2 loader_ends.py HOW
 """

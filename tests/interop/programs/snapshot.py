@@ -1,4 +1,4 @@
-"""In the shape of the fault tolerance tutorial: snapshots, from which a restarted job goes on. Rank 1 dies once.
+"""In the form of the fault tolerance tutorial: snapshots, from which a restarted job continues. Rank 1 dies once.
 
 usage: torchrun --nproc-per-node 2 --max-restarts 3 snapshot.py EPOCHS SNAPSHOT
 """

@@ -1,7 +1,7 @@
-"""PyTorch's features of distributed training, each in a job of two or more ranks, and a line "rank R: FEATURE" when it has done what it
-should.
+"""PyTorch's features for distributed training, each in a job of two or more ranks. Prints a line "rank R: FEATURE" when a feature has
+worked.
 
-usage: torchrun --nproc-per-node 2 torch_features.py FOLDER FEATURE...
+usage: torchrun --nproc-per-node 2 torch_features.py DIRECTORY FEATURE...
 """
 import os
 import subprocess
