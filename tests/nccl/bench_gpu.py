@@ -74,7 +74,7 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
     done = run(os.path.join(build, "bench", "gpu_steps"), "loader", samples, "8")
     assert done.returncode == 0 and done.stdout.split()[:2] == ["7", "5000"], done
 
-    done = run(os.path.join(build, "bench", "gpu_steps"), "clip", "65536", "3")  # it looks at what becomes of them, too
+    done = run(os.path.join(build, "bench", "gpu_steps"), "clip", "65536", "3")  # it also checks the results
     assert done.returncode == 0 and len([float(t) for t in done.stdout.split()]) == 2, done
 
     done = run(os.path.join(build, "bench", "gpu_steps"), "graph", "3")

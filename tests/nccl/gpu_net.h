@@ -1,5 +1,5 @@
-/* gpu_net.h - a network on a GPU whose steps may be replayed from a CUDA graph, beside the same one
- * on the CPU. */
+/* gpu_net.h - a network on a GPU whose steps may be replayed from a CUDA graph, and the same one on
+ * the CPU for comparison. */
 #ifndef DDP_TESTS_NCCL_GPU_NET_H
 #define DDP_TESTS_NCCL_GPU_NET_H
 
@@ -72,7 +72,7 @@ static inline void open_net(struct net *n, int rank, const struct remote_shell *
     RANK_CHECK(rank, ddp_model_create(n->g, n->gpu, N_TENSORS, &opts, &n->gpu_model) == 0, "GPU");
 }
 
-/* What a step begins with; on the GPU behind what is there. */
+/* The input of a step; on the GPU after the queued work. */
 static inline void put_batch(struct net *n, const struct remote_shell *way, int step)
 {
     static char values[MOST * 8];

@@ -17,7 +17,7 @@
         RANK_CHECK(rank, result_ == cudaSuccess, "%s", cudaGetErrorString(result_));               \
     } while (0)
 
-static char gpu_dir[PATH_MAX];    /* where communicators of the double meet; the test's own */
+static char gpu_dir[PATH_MAX];    /* for communicators of the double; the test's own */
 static char gpu_report[PATH_MAX]; /* what broke its rules */
 
 static inline void gpu_set_up(void)
@@ -56,7 +56,7 @@ static inline void gpu_expect_no_report(void)
     ck_assert_str_eq(gpu_first_report(), "");
 }
 
-/* They all end well, and have broken no rule. */
+/* All ranks exit with 0 and have broken no rule. */
 static inline void gpu_expect_ranks(int n, rank_fn *fn, void *arg)
 {
     struct ranks r;
@@ -65,7 +65,7 @@ static inline void gpu_expect_ranks(int n, rank_fn *fn, void *arg)
     gpu_expect_no_report();
 }
 
-/* They all end well, and have broken a rule, of which the first line tells so. */
+/* All ranks exit with 0 and have broken a rule, which the first line reports. */
 static inline void gpu_expect_report(int n, rank_fn *fn, void *arg, const char *what)
 {
     struct ranks r;
@@ -74,7 +74,7 @@ static inline void gpu_expect_report(int n, rank_fn *fn, void *arg, const char *
     ck_assert_msg(strstr(gpu_first_report(), what) != NULL, "%s", gpu_first_report());
 }
 
-/* Rank 1 of n dies, and the others hear of it; each status as waitpid() has it. */
+/* Rank 1 of n dies, and the others detect it; each status is that of waitpid(). */
 static inline void gpu_expect_death(int n, rank_fn *fn, void *arg, int dead, int other)
 {
     struct ranks r;
@@ -95,7 +95,7 @@ static inline struct ddp_group *gpu_rank_init(int rank)
     return g;
 }
 
-/* In a world of 1 there may be no communicator, and nobody to wait for. */
+/* In a world of 1 there may be no communicator, and no rank to wait for. */
 static inline void gpu_wait(int rank, struct ddp_group *g, cudaStream_t stream)
 {
     if (ddp_world_size(g) > 1)
@@ -104,7 +104,7 @@ static inline void gpu_wait(int rank, struct ddp_group *g, cudaStream_t stream)
         GPU_CHECK(rank, cudaStreamSynchronize(stream));
 }
 
-/* What was told to end does end, if not at once; what CUDA itself has lost stays so. */
+/* Aborted work does end, if not at once; a stream that CUDA itself has lost stays lost. */
 static inline bool gpu_becomes_idle(cudaStream_t stream)
 {
     const uint64_t deadline_ms = co_deadline_ms(60000);

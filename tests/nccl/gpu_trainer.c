@@ -1,7 +1,7 @@
 /* gpu_trainer - a training program on GPUs, for schedules.py: ddp_run(), so many steps, and in each
  * a batch, an all_reduce and a model on the GPU whose results are known. Its ranks die, hang and
- * fail as the double's faults say; whoever comes to the end says which steps it counted, and that
- * all sums were right.
+ * fail as the double's faults specify; a rank that reaches the end reports which steps it counted
+ * and that all sums were right.
  *
  *   gpu_trainer STEPS [graph]
  *
@@ -198,7 +198,7 @@ static int replay(struct training *t, struct ddp_model *m)
     return result == cudaSuccess ? ddp_model_replayed(m) : cuda_failed("a launch", result);
 }
 
-/* The average of rank + 1 over all ranks says how many there are. */
+/* The average of rank + 1 over all ranks shows how many there are. */
 static int average(struct ddp_group *g, struct training *t, struct ddp_model *m)
 {
     const float want = (float)(ddp_world_size(g) + 1) / 2;

@@ -32,7 +32,7 @@ static inline size_t gpu_bytes_of(const struct ddp_tensor *t)
     return t->count * ddp_dtype_size(t->dtype);
 }
 
-/* Memory of the GPU, which nobody has written. */
+/* Memory of the GPU, not yet written. */
 static inline void *gpu_memory(int rank, size_t bytes)
 {
     void *at;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/nccl_hello says what it has, on 3 "GPUs" of the double, and what is missing without one.
+"""examples/nccl_hello reports what it has, on 3 "GPUs" of the double, and what is missing without one.
 
     hello.py DDPRUN NCCL_HELLO
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of communicators when ranks on "GPUs" die and the job goes on, over the double of NCCL.
+"""What happens to communicators when ranks on "GPUs" die and the job continues, over the double of NCCL.
 
 Covers: worker-runtime/nccl, worker-runtime/group
 """

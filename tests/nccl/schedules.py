@@ -3,12 +3,12 @@
 
 A job of ddprun trains on each, while ranks die, hang while they are made, get asynchronous errors, and cannot abort. Each
 schedule has to end in one of two ways:
-  works    the job ends well: all steps were counted once, on a group that works, and all sums were right
-  verdict  the job fails, ddprun says why, and no rank is left
+  works    the job exits with 0: all steps were counted once, on a group that works, and all sums were right
+  verdict  the job fails, ddprun reports why, and no rank is left
 and not in a wrong sum, in a hang, or by breaking a rule of NCCL that the double knows. One seed makes one schedule:
 
     schedules.py --ddprun DDPRUN --trainer TRAINER --seeds 500      all of 0 .. 499
-    schedules.py --ddprun DDPRUN --trainer TRAINER --seed 17 -v     one of them, with what was said
+    schedules.py --ddprun DDPRUN --trainer TRAINER --seed 17 -v     one of them, with its output
 
 Covers: worker-runtime/nccl, worker-runtime/group
 """
@@ -102,7 +102,7 @@ def read(path):
 
 
 def run(schedule, args, folder, timeout=None):
-    """Run one. Returns its outcome, and what was said."""
+    """Run one. Returns its outcome and its output."""
     report = os.path.join(folder, "report")
     env = dict(
         os.environ,

@@ -1,6 +1,6 @@
-/* Calls of NCCL that never return, and who waits for them: the plug-in by its own interface, over
- * the double, with one rank and a job of the test's. No assertion is on time: what would wait for
- * ever is ended by the test's own limit.
+/* Calls of NCCL that never return, and which threads wait for them: the plug-in through its own
+ * interface, over the double, with one rank and a job of the test's. No assertion is on time: what
+ * would wait forever is ended by the test's own limit.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
@@ -99,7 +99,7 @@ static void *free_it(void *at)
     return NULL;
 }
 
-/* Memory of g is given back by another thread, which comes to stand in ncclCommDeregister(). */
+/* Another thread gives back memory of g, and blocks in ncclCommDeregister(). */
 static pthread_t begin_free(struct device_group *g, cudaStream_t stream)
 {
     struct co_error err;

@@ -1,4 +1,4 @@
-/* ddp_model_clip() with gradients on GPUs, beside what it is on CPUs: over the double.
+/* ddp_model_clip() with gradients on GPUs, compared with CPUs: over the double.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_values.h"
@@ -93,7 +93,7 @@ static void expect_near(int rank, struct ddp_group *g, struct net *n, const char
     }
 }
 
-/* Of the whole network, the same bits. */
+/* The whole network has the same bits. */
 static void expect_same(int rank, struct ddp_group *g, struct net *n, const char *what)
 {
     gpu_wait(rank, g, n->stream);
@@ -273,7 +273,7 @@ START_TEST(a_graph_clips_whatever_gradients_there_are_when_it_is_launched)
 }
 END_TEST
 
-/* --- who asks for the norm waits -------------------------------------------------------------- */
+/* --- a query of the norm waits ---------------------------------------------------------------- */
 
 static atomic_int *gate; /* shared memory */
 

@@ -1,5 +1,5 @@
-/* All collectives on memory of GPUs, beside the same ones on CPUs: over the double, whose sums are
- * those of the reference, so that all bits are the same.
+/* All collectives on memory of GPUs, compared with CPUs: over the double, whose sums are those of
+ * the reference, so that all bits are the same.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
@@ -298,8 +298,8 @@ END_TEST
 
 enum { SPLIT_RANKS = 6 };
 
-/* Each rank tells each its number in the group: of that, and of its size, the calls that are made
- * of messages know where a block goes. */
+/* Each rank sends each its number in the group: from that and from the group's size, calls that
+ * consist of messages know where a block goes. */
 static void exchange_numbers(int rank, struct ddp_group *sub, cudaStream_t stream)
 {
     int32_t own[SPLIT_RANKS], want[SPLIT_RANKS];
@@ -351,7 +351,7 @@ END_TEST
 
 /* --- threads of other devices ----------------------------------------------------------------- */
 
-/* A default stream has one name on all devices: who waits for it is brought to the rank's. */
+/* A default stream has one name on all devices: a wait for it uses the rank's device. */
 static int run_elsewhere(int rank, void *arg)
 {
     const cudaStream_t stream = *(cudaStream_t *)arg;
@@ -408,7 +408,7 @@ static int run_refused(int rank, void *arg)
     RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, 4, DDP_FLOAT32, DDP_SUM, stream) == 0,
                "nothing of this broke the group");
     RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
-    GPU_CHECK(rank, cudaGetLastError()); /* no call leaves one behind for the program's own */
+    GPU_CHECK(rank, cudaGetLastError()); /* no call leaves an error for the program's own */
     ddp_finalize(g);
     return 0;
 }

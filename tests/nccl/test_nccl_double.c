@@ -120,7 +120,7 @@ START_TEST(the_double_finds_what_a_capture_forbids)
     int which = _i;
     ranks_start(&r, 1, run_rules, &which);
     ranks_expect_success(&r);
-    const bool is_told = _i > 0 && _i < 7; /* what is not joined CUDA itself tells */
+    const bool is_told = _i > 0 && _i < 7; /* CUDA itself reports an unjoined stream */
     ck_assert_msg((gpu_first_report()[0] != '\0') == is_told, "%s", gpu_first_report());
 }
 END_TEST

@@ -6,7 +6,7 @@
 
 enum { RANKS = 3, STEPS = 6, COUNT = 40000 };
 
-/* What a rank came to, as its exit status. */
+/* The outcome of a rank, as its exit status. */
 enum { WELL = 0, PEER = 10, RESPAWN = 11, TIMEOUT = 12, OTHER = 13, BUSY = 14 };
 
 static int verdict_of(int rc)

@@ -1,4 +1,4 @@
-/* Steps of ddp_model in CUDA graphs, beside the same model on CPUs: over the double.
+/* Steps of ddp_model in CUDA graphs, compared with the same model on CPUs: over the double.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_net.h"
@@ -20,7 +20,7 @@ static int run_replays(int rank, void *arg)
                stats.n_steps == (uint64_t)(STEPS - (way->opts.check_finite && way->bad_step > 0)),
                "%d steps are counted", (int)stats.n_steps);
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
-    GPU_CHECK(rank, cudaGetLastError()); /* no call leaves one behind for the program's own */
+    GPU_CHECK(rank, cudaGetLastError()); /* no call leaves an error for the program's own */
     ddp_finalize(n.g);
     return 0;
 }
@@ -88,7 +88,7 @@ START_TEST(calls_in_progress_are_waited_for_in_a_capture)
 }
 END_TEST
 
-/* A pass without averages is a graph of its own, and so is the last one. */
+/* A pass without averages is a graph of its own, and the last one also. */
 static int run_accumulate(int rank, void *arg)
 {
     const struct remote_shell way = {.but = -1};
@@ -185,7 +185,7 @@ START_TEST(buffers_become_those_of_rank_0_behind_each_replay)
 }
 END_TEST
 
-/* Gradients are clipped in the graph, too, behind their averages. */
+/* Gradients are also clipped in the graph, after their averages. */
 static int run_clip(int rank, void *arg)
 {
     static char got[MOST * 8];
@@ -283,7 +283,7 @@ START_TEST(ranks_join_behind_replays_together_or_in_plain_steps)
 }
 END_TEST
 
-/* NCCL would hang, for it wants the same of all ranks: all of them are told. */
+/* NCCL would hang, since it needs the same from all ranks: all of them get an error. */
 static int run_apart(int rank, void *arg)
 {
     const bool joins = *(bool *)arg;
@@ -368,7 +368,7 @@ START_TEST(what_a_revoke_does_not_end_an_abort_does)
 }
 END_TEST
 
-/* An abort waits for the program's graphs, and is given up. */
+/* An abort waits for the program's graphs, and times out. */
 START_TEST(where_nccl_cannot_revoke_a_death_costs_a_process_that_has_a_graph)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "0.5", 1);

@@ -10,13 +10,13 @@ static void expect(int rank, int got, int want, const char *text)
                ddp_last_error());
 }
 
-/* A capture that was refused is ended well: its graph is that of the rest. */
+/* A capture with a refused call ends normally: its graph has the other calls. */
 static void drop_capture(const struct net *n)
 {
     GPU_CHECK(n->rank, cudaGraphExecDestroy(end_capture(n)));
 }
 
-/* Behind all that was refused steps go on. */
+/* Steps continue after everything that was refused. */
 static void expect_whole(struct net *n)
 {
     const struct remote_shell way = {.but = -1};
@@ -71,7 +71,7 @@ START_TEST(steps_with_weights_are_not_captured)
 }
 END_TEST
 
-/* Gradients are said in the capture, which ends without ddp_model_sync(). */
+/* Gradients are declared ready in the capture, which ends without ddp_model_sync(). */
 static int run_ended_early(int rank, void *arg)
 {
     const bool is_launched = *(bool *)arg; /* a bucket went into the graph */
@@ -102,8 +102,8 @@ START_TEST(a_step_that_begins_in_a_capture_ends_there)
 }
 END_TEST
 
-/* A plain step is in the midst of its buckets when the stream begins to capture: it comes to its
- * end behind that, on all ranks, and fails. */
+/* A plain step is in the middle of its buckets when the stream begins to capture: it completes
+ * after that, on all ranks, and fails. */
 static int run_begun_plain(int rank, void *arg)
 {
     struct net n;
@@ -165,7 +165,7 @@ START_TEST(calls_at_the_wrong_time_are_refused_and_break_nothing)
 }
 END_TEST
 
-/* A gradient is missing: the graph has the rest, and its streams are joined, but it is no step. */
+/* A gradient is missing: the graph has the rest, its streams are joined, but it is not a step. */
 static int run_incomplete(int rank, void *arg)
 {
     struct net n;
@@ -229,7 +229,7 @@ static int average_and_spoil(struct ddp_group *g, const struct ddp_bucket *b, vo
     return rc;
 }
 
-/* The kernel behind the hook finds the capture gone. */
+/* The kernel after the hook finds that the capture has ended. */
 static int run_spoiled_by_hook(int rank, void *arg)
 {
     bool spoils = false;

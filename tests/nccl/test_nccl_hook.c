@@ -1,4 +1,4 @@
-/* ddp_model_opts.hook with gradients on GPUs, beside the same hook on CPUs: over the double.
+/* ddp_model_opts.hook with gradients on GPUs, compared with the same hook on CPUs: over the double.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_values.h"
@@ -9,7 +9,7 @@
 
 enum { N_TENSORS = 12, STEPS = 4, MARK = 0x3c, DEAD = 77 };
 
-/* Buckets of one gradient, of neighbours, of places here and there; an empty one. */
+/* Buckets of one gradient, of adjacent ones, of scattered ones; an empty one. */
 static const struct {
     size_t count;
     enum ddp_dtype dtype;
@@ -18,7 +18,7 @@ static const struct {
                        {1, DDP_FLOAT64},    {40000, DDP_FLOAT32}, {31, DDP_BFLOAT16},
                        {17, DDP_FLOAT16},   {900, DDP_FLOAT32},   {64, DDP_FLOAT64}};
 
-struct verdict_log { /* what a hook is told on its way, and what it has seen */
+struct verdict_log { /* the input of a hook, and what it has seen */
     bool on_gpu;
     cudaStream_t program; /* the program's stream */
     size_t n_calls, n_elements, fails_at, bad_at;
@@ -33,7 +33,7 @@ struct net { /* the same one twice */
 
 /* --- hooks ------------------------------------------------------------------------------------ */
 
-/* The first value of a bucket is written by the hook itself, behind the sum. */
+/* The hook itself writes the first value of a bucket, after the sum. */
 static int set_first(int rank, const struct ddp_bucket *b, int byte)
 {
     const size_t size = ddp_dtype_size(b->dtype);
@@ -116,7 +116,7 @@ static void fill(struct ddp_tensor *t, int rank, int step, int i)
         gpu_put(t->grad, t->dtype, k, (double)((k * 31 + (size_t)(rank * 7 + step + i)) % 61) / 8);
 }
 
-/* The two take turns: the calls of one group stand in one order on all ranks. */
+/* The two take turns: the calls of one group have one order on all ranks. */
 static void backward_cpu(int rank, struct net *n, int step)
 {
     for (int k = N_TENSORS; k-- > 0;) {
@@ -323,7 +323,7 @@ START_TEST(a_hook_that_fails_on_one_rank_fails_the_step_on_all)
 }
 END_TEST
 
-/* What a collective says of a broken group is the model's from then on. */
+/* The model then returns what a collective returns for a broken group. */
 static int run_broken(int rank, void *arg)
 {
     static const float zeros[8];

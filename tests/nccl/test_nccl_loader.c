@@ -66,8 +66,8 @@ static void set_up(void)
 
 /* --- a rank's loader -------------------------------------------------------------------------- */
 
-/* Several ranks share what they shuffle by, behind a mutex of theirs: ThreadSanitizer knows of none
- * but a process's own. */
+/* Several ranks share their shuffling state under a shared mutex: ThreadSanitizer knows only the
+ * mutexes of one process. */
 static void open_input(int rank, struct ddp_group *g, struct input *in, unsigned depth)
 {
     const struct ddp_sampler_opts order = {
@@ -223,7 +223,7 @@ static void await_query(int rank)
     RANK_CHECK(rank, double_count_queries() >= before + 2, "nobody asks");
 }
 
-/* As above; and a graph is captured while the loader's thread asks for a copy that cannot go on. */
+/* As above; and a graph is captured while the loader's thread requests a copy that is blocked. */
 static int run_capture(int rank, void *arg)
 {
     enum { DEPTH = 2, PLACES = DEPTH + 1 };
@@ -260,7 +260,7 @@ START_TEST(a_graph_may_be_captured_while_batches_are_read_ahead)
 }
 END_TEST
 
-/* Batches go on coming while another stream, which the loader knows nothing of, uses one. */
+/* Batches keep arriving while another stream, unknown to the loader, uses one. */
 static int run_beside(int rank, void *arg)
 {
     const bool orders = *(bool *)arg;

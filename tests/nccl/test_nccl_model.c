@@ -1,4 +1,4 @@
-/* ddp_model with gradients on GPUs, beside the same model on CPUs: over the double.
+/* ddp_model with gradients on GPUs, compared with the same model on CPUs: over the double.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
@@ -139,7 +139,7 @@ static void expect_alike(int rank, struct net *n, int gpu, const char *gpu_text,
                "found_inf");
 }
 
-/* The two take turns: the calls of one group stand in one order on all ranks. */
+/* The two take turns: the calls of one group have one order on all ranks. */
 static int run_steps(int rank, void *arg)
 {
     const struct remote_shell *way = arg;
@@ -342,7 +342,7 @@ START_TEST(alone_there_is_nobody_to_register_for)
 }
 END_TEST
 
-/* Rank 1 alone fails: rank 0 does without, too, and does not know why. */
+/* Only rank 1 fails: rank 0 also does without, and does not know why. */
 static int run_one_unregistered(int rank, void *arg)
 {
     (void)arg;
@@ -469,7 +469,7 @@ static int run_refused(int rank, void *arg)
     RANK_CHECK(rank, ddp_model_create(g, &plain, 1, &opts, &m) == DDP_EINVAL, "plain memory");
     RANK_CHECK(rank, strstr(ddp_last_error(), "'p': param") != NULL, "it is named");
     RANK_CHECK(rank, ddp_model_create(g, &huge, 1, &opts, &m) == DDP_ENOMEM, "too much memory");
-    GPU_CHECK(rank, cudaGetLastError()); /* it was told, and not left behind */
+    GPU_CHECK(rank, cudaGetLastError()); /* the error was reported and did not remain */
     opts.stream = rank == 0 ? stream : NULL;
     RANK_CHECK(rank, ddp_model_create(g, rank == 0 ? &t : &plain, 1, &opts, &m) == DDP_EMISMATCH,
                "a stream on one rank only");

@@ -1,4 +1,4 @@
-/* ddp_syncbn on GPUs, beside the same layer on CPUs: over the double.
+/* ddp_syncbn on GPUs, compared with the same layer on CPUs: over the double.
  *
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
@@ -103,7 +103,7 @@ static void run_layer(int rank, const struct remote_shell *way, struct side *s, 
                "backward");
 }
 
-/* A float32 is the same, or its neighbour; float64s differ by what the order of sums makes. */
+/* A float32 value is the same or an adjacent one; float64 differs by the order of summation. */
 static void compare(int rank, const struct remote_shell *way, struct side *host, struct side *gpu)
 {
     static const char *const names[] = {"x",    "y",    "dy",  "dx",      "weight",
@@ -203,7 +203,7 @@ START_TEST(what_a_layer_on_a_gpu_cannot_do_is_refused)
 }
 END_TEST
 
-/* One value on all ranks together: no error, since nobody waits for the count. */
+/* One value on all ranks together: no error, since no rank waits for the count. */
 static int run_one_value(int rank, void *arg)
 {
     (void)arg;

@@ -20,7 +20,7 @@ struct ncclComm {
     int device; /* current when it was made */
     uint64_t id;
     struct shared *shared;
-    _Atomic int state; /* ncclResult_t: what ncclCommGetAsyncError() says */
+    _Atomic int state; /* ncclResult_t: the result of ncclCommGetAsyncError() */
     atomic_bool stop;  /* its kernels and its making are to end */
     atomic_bool is_ready, is_revoked, is_aborted, is_dead, is_finished;
     atomic_uint n_running; /* orders that are queued or run */

@@ -30,14 +30,14 @@ struct CUstream_st {
 struct CUevent_st {
     int device;
     struct race_clock seen;   /* when it was recorded last */
-    unsigned long n_recorded; /* by streams that do what they are told */
+    unsigned long n_recorded; /* by streams that run their work normally */
     unsigned long n_done;
     unsigned n_waits;      /* of streams for it, that are not over */
     bool is_destroyed;     /* it goes with the last of them */
     unsigned long capture; /* the number of that in which it was recorded last; 0: in none */
 };
 
-/* With the mutex held. returns NULL: there is none of that name; reported */
+/* With the mutex held. returns NULL if no stream has that name, which is reported */
 struct CUstream_st *cudart_stream(cudaStream_t name);
 bool cudart_is_legacy(cudaStream_t name);
 /* A capture is over: no stream takes part in it any more. With the mutex held. */
@@ -61,8 +61,8 @@ void cudart_capture_spoil(struct capture *c, const char *why);
  * were some */
 bool cudart_capture_spoil_blocking(const char *call);
 
-/* Whether a call that CUDA does not allow while a graph is captured is made then, by a thread that
- * has not said that it is apart: it is reported, and the capture given up. Without the mutex. */
+/* Whether a call that CUDA does not allow during a capture is made then, by a thread whose capture
+ * mode does not exempt it: reports it and invalidates the capture. Without the mutex. */
 bool cudart_is_unsafe(const char *call);
 
 /* Wait until all streams are idle, as what frees memory does. */

@@ -1,8 +1,8 @@
-/* cudart_graph.c - graphs: captured by one stream, and those that join in by its events; done, when
- * they are launched, on one stream in the order in which they were captured.
+/* cudart_graph.c - graphs: captured by one stream and those that join through its events; executed,
+ * when they are launched, on one stream in the order in which they were captured.
  *
  * A capture has clocks and accesses of its own (race.h), in which the host orders nothing: two
- * operations of which nothing but the order of calls says which is first are a race here. */
+ * operations that only the order of calls puts in sequence are a race here. */
 #include "cudart.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ struct CUgraphExec_st {
 };
 
 struct capture {
-    struct capture *next; /* of all that go on */
+    struct capture *next; /* of all captures in progress */
     unsigned long number;
     const struct CUstream_st *origin;
     pthread_t thread;
@@ -159,7 +159,7 @@ bool cudart_is_unsafe(const char *call)
     return is_unsafe;
 }
 
-/* --- what a capture is told ------------------------------------------------------------------- */
+/* --- what a capture records ------------------------------------------------------------------- */
 
 static struct capture *find_capture(unsigned long number)
 {
@@ -208,7 +208,7 @@ cudaError_t cudart_capture_record(const struct CUstream_st *s, struct CUevent_st
     return cudaSuccess;
 }
 
-/* Of a stream that captures, for an event of another time. */
+/* A wait on an event from outside the capture, by a stream that captures; or a stale event. */
 static cudaError_t wait_outside(struct CUstream_st *s, const struct CUevent_st *e)
 {
     if (e->capture == 0 && e->n_recorded == 0)
@@ -293,7 +293,7 @@ DOUBLE_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
     return cudart_return(can ? cudaSuccess : cudaErrorIllegalState);
 }
 
-/* Whether the origin comes behind all that another stream was told. */
+/* Whether the origin stream is ordered after all work of the other streams. */
 static bool is_joined(const struct capture *c)
 {
     const struct race_clock *origin = &c->race.agent[c->origin->agent];

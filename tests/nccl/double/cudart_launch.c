@@ -156,7 +156,7 @@ static size_t list_scale(const void *work, struct double_range *ret)
     return n;
 }
 
-/* --- batch normalisation ---------------------------------------------------------------------- */
+/* --- batch normalization ---------------------------------------------------------------------- */
 
 static void run_moments(const void *work, dim3 blocks, dim3 lanes)
 {
@@ -383,7 +383,7 @@ enum { N_KERNELS = sizeof kernels / sizeof *kernels };
 struct fatbin { /* how such code begins */
     uint32_t magic;
     uint16_t version, header_bytes;
-    uint64_t bytes; /* behind the header */
+    uint64_t bytes; /* after the header */
 };
 
 DOUBLE_EXPORT cudaError_t cudaLibraryLoadData(cudaLibrary_t *ret, const void *code,

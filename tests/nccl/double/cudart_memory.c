@@ -121,7 +121,7 @@ static cudaError_t make(void **ret, size_t bytes, enum cudaMemoryType type)
         free(at);
         return cudart_return(cudaErrorMemoryAllocation);
     }
-    memset(at, 0xa5, bytes); /* nobody is to find zeros there by luck */
+    memset(at, 0xa5, bytes); /* no caller may find zeros by luck */
     *b = (struct block){.at = at, .bytes = bytes, .device = current_device, .type = type};
     pthread_mutex_lock(&cudart_mutex);
     b->next = blocks;
@@ -131,7 +131,7 @@ static cudaError_t make(void **ret, size_t bytes, enum cudaMemoryType type)
     return cudart_return(cudaSuccess);
 }
 
-/* With the mutex held. returns NULL: it was no beginning of a block */
+/* With the mutex held. returns NULL if it is not the beginning of a block */
 static struct block *unlink_block(const void *p)
 {
     for (struct block **at = &blocks; *at != NULL; at = &(*at)->next)
@@ -227,7 +227,7 @@ DOUBLE_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes 
 
 struct copy {
     void *to;
-    const void *from; /* NULL: what lies behind, at `staged` */
+    const void *from; /* NULL: the bytes at `staged` */
     size_t bytes;
     unsigned char staged[];
 };
@@ -244,7 +244,7 @@ static void do_set(void *arg)
     memset(c->to, c->staged[0], c->bytes);
 }
 
-/* Where a copy is said to go is where its memory lies: what becomes of others is not said. */
+/* The kind of a copy must match the kind of its memory: other copies are undefined. */
 static bool is_of_kind(const struct block *b, bool of_device)
 {
     const bool is_device = b != NULL && b->type == cudaMemoryTypeDevice;

@@ -9,7 +9,7 @@
 struct job {
     struct job *next;
     void (*work)(void *arg);
-    struct CUevent_st *event; /* recorded behind it; NULL */
+    struct CUevent_st *event; /* recorded after it, or NULL */
     _Alignas(max_align_t) unsigned char arg[];
 };
 

@@ -1,25 +1,25 @@
-/* double.h - what the two halves of the double share.
+/* double.h - common declarations of the two halves of the double.
  *
  * A TEST DOUBLE of libcudart.so.13 and libnccl.so.2: the calls that libddp-nccl.so and its tests
  * make of them, and no others, with their names, types and rules. It runs without a GPU, so that
- * the logic of the plug-in can be tested; it says nothing about speed, and nothing that NVIDIA's
+ * the logic of the plug-in can be tested; it shows nothing about speed, and nothing that NVIDIA's
  * libraries do beyond what is stated here.
  *
  *   memory     of a device is memory of the CPU, from malloc()
- *   stream     a thread that does what is queued there, in its order
- *   kernel     of a collective is a function on such a thread; its ranks are processes, which meet
- *              in a file that all of them map (shared.h)
- *   capture    of a graph follows CUDA's rules: streams fork and join by events, what is not
- *              allowed meanwhile gives the capture up. A launch does it all on one stream, in the
- *              order in which it was captured; the order that streams and events give it is
+ *   stream     a thread that executes the queued work in its order
+ *   kernel     of a collective is a function on such a thread; its ranks are processes, which share
+ *              a file that all of them map (shared.h)
+ *   capture    of a graph follows CUDA's rules: streams fork and join by events, and calls that are
+ *              not allowed meanwhile invalidate the capture. A launch executes it on one stream, in
+ *              the order in which it was captured; the order that streams and events give it is
  *              checked when it is captured
- *   order      of memory accesses is checked: each operation says what it reads and writes, and one
+ *   order      of memory accesses is checked: each operation declares what it reads and writes. One
  *              that conflicts with another, with no event, stream or wait of the host between them,
- *              is a race (race.h), whether or not it came to harm
+ *              is a race (race.h), whether or not it does harm
  *   faults     are injected by NCCL_DOUBLE_FAULTS (faults.h)
  *
- * What breaks a rule is written to the file that NCCL_DOUBLE_REPORT names, a line each, and the
- * call fails. NCCL_DOUBLE_DIR is where communicators meet. */
+ * A call that breaks a rule fails and writes a line to the file that NCCL_DOUBLE_REPORT names.
+ * NCCL_DOUBLE_DIR is the directory through which communicators connect. */
 #ifndef DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 #define DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 
@@ -44,7 +44,7 @@ struct double_range { /* memory that an operation touches */
     bool writes;
 };
 
-/* Queue work on a stream. A copy of `bytes` at arg is given to it, and freed behind it.
+/* Queue work on a stream. It gets a copy of `bytes` at arg, which is freed after it.
  *
  * name       for reports
  * range      n_ranges of them
@@ -53,7 +53,7 @@ DOUBLE_EXPORT cudaError_t double_queue(cudaStream_t stream, const char *name,
                                        void (*work)(void *arg), const void *arg, size_t bytes,
                                        const struct double_range *range, size_t n_ranges);
 
-/* Likewise; launched(copy) is called when it comes on a stream, for each launch of its graph. */
+/* The same; launched(copy) is called when it is put on a stream, for each launch of its graph. */
 DOUBLE_EXPORT cudaError_t double_queue_launched(cudaStream_t stream, const char *name,
                                                 void (*work)(void *arg),
                                                 void (*launched)(void *arg), const void *arg,
@@ -66,8 +66,8 @@ DOUBLE_EXPORT int double_device_of(cudaStream_t stream);
 /* Whether a stream captures a graph: what is put there is done when the graph is launched. */
 DOUBLE_EXPORT bool double_is_capturing(cudaStream_t stream);
 
-/* Have let_go(arg) called when the graph that the stream captures has gone, and all that was made
- * of it; at once, where there is none. */
+/* Have let_go(arg) called when the graph that the stream captures is destroyed with all that was
+ * made of it; at once if the stream does not capture. */
 DOUBLE_EXPORT void double_graph_hold(cudaStream_t stream, void (*let_go)(void *arg), void *arg);
 
 /* NCCL's call on a stream is in progress: nothing else may be put there before it is done with. */

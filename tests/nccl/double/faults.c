@@ -25,7 +25,7 @@ static int number_of(const char *variable)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* "r1g0:", if it is there. returns what is behind it; NULL: it is another process's */
+/* Skip an optional "r1g0:". returns the text after it; NULL if it names another process */
 static const char *skip_process(const char *text)
 {
     int rank, generation, length = 0;

@@ -11,7 +11,7 @@
 enum fault_kind {
     FAULT_KILL,            /* op: SIGKILL, in the midst of a collective */
     FAULT_ASYNC,           /* op: an asynchronous error; the kernel does not end by itself */
-    FAULT_STALL,           /* op: the kernel does not end by itself, and nothing says so */
+    FAULT_STALL,           /* op: the kernel does not end by itself, without an error */
     FAULT_CUDA,            /* op: the stream reports an error from then on */
     FAULT_SLOW_INIT,       /* init: V ms in ncclInProgress more than it would take */
     FAULT_HANG_INIT,       /* init: ncclInProgress until it is aborted */
@@ -20,12 +20,12 @@ enum fault_kind {
     FAULT_ABORT_ERROR,     /* abort: an error */
     FAULT_ABORT_HANG,      /* abort: never returns */
     FAULT_REVOKE_ERROR,    /* revoke: an error */
-    FAULT_REVOKE_HANG,     /* revoke: ncclInProgress for ever */
+    FAULT_REVOKE_HANG,     /* revoke: ncclInProgress forever */
     FAULT_REVOKE_GRAPH,    /* a revoke does not end what launched graphs have not begun */
     FAULT_NO_MEMORY,       /* ncclMemAlloc has none */
     FAULT_NO_REGISTER,     /* ncclCommRegister: an error */
     FAULT_REGISTER_HANG,   /* register: never returns */
-    FAULT_DEREGISTER_HANG, /* deregister: likewise */
+    FAULT_DEREGISTER_HANG, /* deregister: the same */
     FAULT_LAZY,            /* all calls return ncclInProgress first */
     FAULT_N_KINDS
 };
@@ -40,7 +40,7 @@ enum fault_counter {
     FAULT_N_COUNTERS
 };
 
-/* Count one more. Then fault_is() says which faults it has. Thread-safe.
+/* Count one more. Then fault_is() returns which faults it has. Thread-safe.
  * returns   its number, from 1 on */
 unsigned fault_count(enum fault_counter counter);
 

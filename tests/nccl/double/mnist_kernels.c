@@ -1,6 +1,6 @@
-/* mnist_kernels.c - the kernels of gpu_layers.h on a stream of the double, in the place of
- * examples/gpu/gpu_kernels.cu: each thread's share, one after the other, by the same text. What a
- * kernel reads and writes is said here, so that the double can check the order of all of them. */
+/* mnist_kernels.c - the kernels of gpu_layers.h on a stream of the double, instead of
+ * examples/gpu/gpu_kernels.cu: each thread's share, one after the other, from the same source. This
+ * file declares what a kernel reads and writes, so that the double can check the order. */
 #include "examples/gpu/gpu_kernels.h"
 
 #include "double.h"

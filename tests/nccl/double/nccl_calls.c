@@ -172,7 +172,7 @@ DOUBLE_EXPORT ncclResult_t ncclGroupEnd(void)
 
 /* --- operations of the program ---------------------------------------------------------------- */
 
-/* Float32 and float64 are enough for who knows what 16 bits make of a factor. */
+/* Float32 and float64 are enough: callers know that 16 bits would round a factor. */
 DOUBLE_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *ret, void *factor,
                                                     ncclDataType_t dtype,
                                                     ncclScalarResidence_t residence,
@@ -213,7 +213,7 @@ DOUBLE_EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* As NCCL does, when a call is made: the operation may go behind it. */
+/* At the call, as NCCL does: the operation may be destroyed after it. */
 static bool resolve(ncclComm_t comm, struct kernel_op *op)
 {
     if ((int)op->op < (int)ncclNumOps)

@@ -42,7 +42,7 @@ ncclResult_t comm_spawn(ncclComm_t comm, void *(*work)(void *arg), void *arg)
 
 struct making {
     ncclComm_t comm, parent; /* parent: NULL of a new one */
-    ncclComm_t *out;         /* where a child is told, once it is made */
+    ncclComm_t *out;         /* where a child is stored, once it is made */
     bool is_split;
     int color, key;
 };
@@ -55,7 +55,7 @@ static uint64_t id_of_child(const struct ncclComm *parent, uint64_t what, const 
     return hash;
 }
 
-/* Fill in who is in it. returns false: nobody is, or it was stopped */
+/* Fill in the members. returns false if it has no members, or was stopped */
 static bool find_members(const struct making *m, const struct shared_wait *w)
 {
     struct ncclComm *c = m->comm, *p = m->parent;
@@ -132,7 +132,7 @@ static ncclResult_t begin(struct making m)
     return comm_spawn(m.comm, make_by_thread, own);
 }
 
-/* They stay, in sight of leak checkers: who uses one after its end is to be found out. */
+/* They stay, reachable for leak checkers, so that the use of one after its end is detected. */
 static struct ncclComm *_Atomic all;
 
 static struct ncclComm *new_comm(const ncclConfig_t *config, const char *call)
@@ -282,7 +282,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
     double_log("ncclCommRevoke");
     if (!comm_check(c, "ncclCommRevoke", false) || flags != 0)
         return ncclInvalidArgument;
-    if (comm_is_grouped()) /* who asks after one of several waits for all, without an end */
+    if (comm_is_grouped()) /* a query of one of several would wait for all, without end */
         double_report("ncclCommRevoke is called in a group");
     const unsigned number = fault_count(FAULT_REVOKES);
     if (fault_is(FAULT_REVOKE_ERROR, number, NULL))
@@ -313,7 +313,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
     double_log("ncclCommFinalize");
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
-    if (atomic_load(&c->n_graphs) > 0) /* and so for ever */
+    if (atomic_load(&c->n_graphs) > 0) /* and would hold it forever */
         double_report("ncclCommFinalize is called while a graph holds the communicator");
     check_inside(c, "ncclCommFinalize");
     atomic_store(&c->state, ncclInProgress);

@@ -205,7 +205,7 @@ static bool move_piece(const struct ncclComm *c, const struct kernel_op *op, siz
     return *at == bytes_of(op);
 }
 
-/* Messages of one direction between two ranks go in the order of the calls. */
+/* Messages in one direction between two ranks are in the order of the calls. */
 static bool is_next(const struct kernel_order *o, const size_t *at, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -220,7 +220,7 @@ static bool is_message(const struct kernel_op *op)
     return op->kind == KERNEL_SEND || op->kind == KERNEL_RECV;
 }
 
-/* All messages of a group go on together. */
+/* All messages of a group make progress together. */
 static void run_messages(const struct kernel_order *o)
 {
     const struct shared_wait w = wait_of(o->comm);
@@ -243,7 +243,7 @@ static void run_messages(const struct kernel_order *o)
 
 /* --- an order --------------------------------------------------------------------------------- */
 
-/* returns whether the order is to be done all the same */
+/* returns whether the order has to be done anyway */
 static bool suffer(const struct kernel_order *o)
 {
     struct ncclComm *c = o->comm;
@@ -274,7 +274,7 @@ static void run_ops(const struct kernel_order *o)
         run_messages(o);
 }
 
-/* What a revoke has not ended stands there until an abort does. returns whether it is to be done */
+/* An order that a revoke has not ended waits for an abort. returns whether it has to be done */
 static bool begin(const struct kernel_order *o)
 {
     struct ncclComm *c = o->comm;

@@ -1,5 +1,5 @@
-/* nccl_memory.c - memory of the double's ncclMemAlloc(), and which communicators know it. It stays
- * known until somebody says otherwise, or the communicator is aborted; who forgets is reported. */
+/* nccl_memory.c - memory of the double's ncclMemAlloc(), and the communicators that have registered
+ * it, until it is deregistered or the communicator is aborted; a forgotten one is reported. */
 #include "comm.h"
 
 #include "double.h"
@@ -73,7 +73,7 @@ DOUBLE_EXPORT ncclResult_t ncclMemFree(void *at)
     return cudaFree(at) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* returns NULL: no memory */
+/* returns NULL if out of memory */
 static struct mark *remember(ncclComm_t comm, const void *at, size_t bytes)
 {
     struct mark *m = calloc(1, sizeof *m);

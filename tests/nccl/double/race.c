@@ -32,7 +32,7 @@ void race_begin(struct race *r, unsigned agent, unsigned by)
     r->agent[agent].of[agent]++;
 }
 
-/* Whether the agent's operation comes behind that access. */
+/* Whether the agent's operation is ordered after that access. */
 static bool is_behind(const struct race *r, unsigned agent, const struct race_access *x)
 {
     return r->agent[agent].of[x->agent] >= x->time;
@@ -55,8 +55,8 @@ static bool find_race(const struct race *r, unsigned agent, const struct race_ac
     return false;
 }
 
-/* What lies wholly in a write that comes behind it can race with nothing that the write does
- * not. */
+/* An access that lies wholly within a later write that is ordered after it can race with nothing
+ * that the write does not race with. */
 static void drop_covered(struct race *r, unsigned agent, const struct race_access *own)
 {
     size_t kept = 0;

@@ -2,10 +2,10 @@
  * Pure.
  *
  * Each agent (the host, each stream) has a vector clock. An operation on a stream happens after
- * what the host had seen when it queued it, after all on the same stream before it, and after the
- * events that the stream was told to wait for. What the host waits for, it has seen. Two accesses
- * of the same bytes of which one writes are a race if neither happens before the other: whatever
- * order they came to run in this time. */
+ * what the host had seen when it queued it, after all earlier ones on the same stream, and after
+ * the events that the stream had to wait for. The host has seen what it has waited for. Two
+ * accesses of the same bytes of which one writes are a race if neither happens before the other,
+ * in whatever order they happened to run this time. */
 #ifndef DDP_TESTS_NCCL_DOUBLE_RACE_H
 #define DDP_TESTS_NCCL_DOUBLE_RACE_H
 
@@ -35,11 +35,11 @@ void race_see(struct race *r, unsigned agent, const struct race_clock *seen);
 
 /* The operation that the agent has begun touches memory. Kept until it is freed.
  *
- * returns   false: it races, and `text` names both operations. -ENOMEM is a race, too */
+ * returns   false: it races, and `text` names both operations. -ENOMEM is also a race */
 bool race_touch(struct race *r, unsigned agent, const char *name, const void *at, size_t bytes,
                 bool writes, char text[RACE_TEXT_BYTES]);
 
-/* Memory was freed: nobody touches what is made there later. */
+/* Memory was freed: later memory at that address does not conflict with it. */
 void race_forget(struct race *r, const void *at, size_t bytes);
 
 #endif

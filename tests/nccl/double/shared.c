@@ -87,7 +87,7 @@ bool shared_join(struct shared *s, uint64_t id, const struct shared_wait *w)
         if (!shared_nap(w, &n))
             return false;
     name_of(id, path);
-    unlink(path); /* by whoever is first */
+    unlink(path); /* by the first rank */
     return true;
 }
 

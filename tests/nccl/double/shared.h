@@ -1,8 +1,8 @@
-/* shared.h - where the ranks of one of the double's communicators meet: a file in NCCL_DOUBLE_DIR
- * that all of them map, for as long as it takes them to come; and what they do there.
+/* shared.h - how the ranks of one of the double's communicators connect: a file in NCCL_DOUBLE_DIR
+ * that all of them map, which has a name until all have joined; and what they do there.
  *
- * Who waits there spins and sleeps by turns, and gives up when *stop becomes true; it notices
- * nobody's death, as a kernel does not. */
+ * A waiting rank spins and sleeps by turns, and stops when *stop becomes true; it does not detect
+ * the death of another rank, like a kernel. */
 #ifndef DDP_TESTS_NCCL_DOUBLE_SHARED_H
 #define DDP_TESTS_NCCL_DOUBLE_SHARED_H
 
@@ -26,7 +26,7 @@ bool shared_nap(const struct shared_wait *w, unsigned *n);
 struct shared *shared_open(uint64_t id, int n);
 void shared_close(struct shared *s); /* NULL is fine */
 
-/* Say that this rank is here, and wait for all. The file's name is gone then. */
+/* Report that this rank has joined, and wait for all. The file then has no name. */
 bool shared_join(struct shared *s, uint64_t id, const struct shared_wait *w);
 
 /* --- collectives: all ranks make the same steps --- */
@@ -40,13 +40,13 @@ const char *shared_of(const struct shared *s, int rank);
  * step   how often it was called on this communicator */
 bool shared_meet(struct shared *s, int rank, uint64_t step, const struct shared_wait *w);
 
-/* The same with a word, and say whether all have given the same one. */
+/* The same with a word, and return whether all have passed the same one. */
 bool shared_compare(struct shared *s, int rank, uint64_t step, uint64_t word,
                     const struct shared_wait *w, bool *ret_same);
 
 /* --- messages, a piece of SHARED_MAIL bytes at a time: without waiting --- */
 
-/* returns   whether there was room, something there */
+/* returns   whether there was space, or a message */
 bool shared_put(struct shared *s, int from, int to, const void *at, size_t bytes);
 bool shared_take(struct shared *s, int from, int to, void *at, size_t bytes);
 
@@ -56,7 +56,7 @@ struct shared_colors {
     int color[SHARED_RANKS], key[SHARED_RANKS];
 };
 
-/* Tell this rank's and hear all. round: how often it was called */
+/* Pass this rank's color and get all. round: how often it was called */
 bool shared_tell_color(struct shared *s, int rank, unsigned round, int color, int key,
                        const struct shared_wait *w, struct shared_colors *ret);
 
