@@ -1,4 +1,4 @@
-/* membership_links.c - connections: in order, slow, and not for ever. */
+/* membership_links.c - connections: in order, slow, and not forever. */
 #include "membership_world.h"
 
 #include "common/buf.h"

@@ -108,7 +108,7 @@ static void note_end(struct world *w, struct node *n)
     end_node(w, n, true);
 }
 
-/* It does not keep to what it said. */
+/* It does not keep to the times that it stated. */
 static bool gets_stuck(struct world *w, struct node *n)
 {
     bool is_stuck = w->now_ms < FAULTS_END_MS && chance(w, 300);
@@ -188,8 +188,8 @@ void node_make_hello(struct world *w, struct node *n, int i)
     snprintf(n->name, sizeof n->name, "node%d", i);
 }
 
-/* A roster that knows nothing, and to which only nodes come that know nothing either, begins the
- * job again, though older ranks may still run by a lease, of which it cannot know. Not here. */
+/* A roster without state, which only nodes without state join, begins the job again, although older
+ * ranks may still run under a lease unknown to it. The simulation leaves that case out. */
 static bool finds_nobody(const struct world *w, const struct node *n)
 {
     return w->is_blind && !n->was_welcome &&

@@ -97,7 +97,7 @@ static void check_budget(struct world *w)
     check(w, roster_n_restarts(w->roster) <= n_own, "the budget was charged with a loss");
 }
 
-/* Slow messages are no reason to give a node up. */
+/* Slow messages must not evict a node. */
 static void check_loss(const struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
@@ -108,7 +108,7 @@ static void check_loss(const struct world *w, const struct node *n)
           "a node was given up for nothing");
 }
 
-/* What is done must not be done again because somebody joins. */
+/* A node that joins must not cause finished work to be done again. */
 static void check_join(const struct world *w)
 {
     struct roster_node_view v;
@@ -117,7 +117,7 @@ static void check_join(const struct world *w)
               "a node joins, though another one is done");
 }
 
-/* Another roster knows who comes from the one before. */
+/* A new roster knows the nodes of the previous one. */
 static void check_move(const struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;

@@ -1,9 +1,9 @@
 /* membership_world.h - the simulated world of sim_membership.c: connections that are slow and break
  * (membership_links.c), around the real roster (membership_roster.c) and its real members, with
- * processes that are made up (membership_nodes.c). What happens when is drawn by sim_membership.c.
+ * simulated processes (membership_nodes.c). sim_membership.c draws the events and their times.
  *
- * What must always hold is checked where it could be broken; who finds that it does not hold says
- * which seed, when and what, and exits. */
+ * Each invariant is checked where it could be violated; a check that fails prints the seed, the
+ * time and the invariant, and exits. */
 #ifndef DDP_TESTS_SIM_MEMBERSHIP_WORLD_H
 #define DDP_TESTS_SIM_MEMBERSHIP_WORLD_H
 
@@ -24,7 +24,7 @@ enum {
     MAX_GENERATIONS = 512,
     MAX_STEPS = 200000,
     FAULTS_END_MS = 30000,
-    STOP_MS = 2000,       /* what a node says it takes at most */
+    STOP_MS = 2000,       /* the maximum that a node states */
     CONSEQUENCE_CODE = 1, /* with which ranks fail of another one's end */
 };
 
@@ -45,7 +45,7 @@ struct link {
     uint64_t id; /* 0: this place is free */
     int node;
     bool has_end[2]; /* by direction: the end that hears is open */
-    bool is_dead;    /* nothing comes through any more, and nobody says so */
+    bool is_dead;    /* nothing arrives any more, without an error */
     struct queue queues[2];
 };
 
@@ -78,7 +78,7 @@ struct node {
 };
 
 struct generation {
-    uint16_t port; /* 0: nobody started yet */
+    uint16_t port; /* 0: no node has started */
     int leader;
     uint32_t world_size, n_nodes;
     bool started[MAX_NODES];
@@ -117,7 +117,7 @@ struct world {
     uint64_t n_messages;
     bool has_node_ranks;
     bool loses_nodes; /* some are killed, cut off or leave */
-    bool tells;       /* ranks that fail of another one's end say so */
+    bool tells;       /* ranks that fail after another's end report so */
 };
 
 /* --- Chance, and giving up --- */
@@ -166,12 +166,12 @@ void queue_clear(struct queue *q);
 void queue_put(struct world *w, struct queue *q, uint8_t *bytes, size_t len); /* takes bytes */
 struct mail queue_take(struct queue *q); /* its first; hands the bytes over */
 
-struct link *link_by_id(struct world *w, uint64_t id); /* NULL: there is none. 0: a free place */
+struct link *link_by_id(struct world *w, uint64_t id); /* NULL: no such link. 0: a free place */
 void link_send(struct world *w, struct link *l, enum direction to, const struct message *m);
 
-/* The end that hears in this direction is closed by its owner; the other one hears of it. */
+/* The owner closes the end that receives in this direction; the other end is notified. */
 void link_close(struct world *w, struct link *l, enum direction heard);
-void link_reset(struct world *w, struct link *l); /* both ends hear of it */
+void link_reset(struct world *w, struct link *l); /* both ends are notified */
 void link_free_if_over(struct world *w, struct link *l);
 
 /* --- The roster, and the members --- */

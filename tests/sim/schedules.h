@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Whether it is one that is replayed, by SIM_SEED: what happens in it is told. */
+/* Whether it is a replayed one (SIM_SEED), whose events are printed. */
 static inline bool schedules_are_told(void)
 {
     return getenv("SIM_SEED") != NULL;
 }
 
-/* A line of it, if so, behind the virtual time. */
+/* If so, print a line of it after the virtual time. */
 __attribute__((format(printf, 2, 3))) static inline void schedules_tell(uint64_t now_ms,
                                                                         const char *format, ...)
 {

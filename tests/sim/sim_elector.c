@@ -63,7 +63,7 @@ struct node {
     bool is_asking;
     uint64_t commits_at_ms, starts_at_ms, dies_at_ms;
     uint64_t cut_until_ms, frozen_until_ms;
-    int follows; /* -1: nobody */
+    int follows; /* -1: no leader */
 
     bool is_out;
     struct elector_request ask;
@@ -79,7 +79,7 @@ struct world {
     struct etcd etcd;
     struct node nodes[MAX_NODES];
     int n_nodes;
-    int8_t begun_by[MAX_GENERATIONS]; /* 0: nobody; else the node's number and 1 */
+    int8_t begun_by[MAX_GENERATIONS]; /* 0: no node; else the node's number plus 1 */
     uint32_t newest;                  /* and 1; 0: none */
     uint64_t away_at_ms;
     uint64_t n_leaders, n_commits, n_doubts, n_deposed;

@@ -1,6 +1,6 @@
 /* sim_membership - one roster and its members in a simulated world: connections that are slow, cut,
- * reset or go silent, messages that come twice, nodes that come late, leave, are killed or stopped,
- * ranks that fail, take others along, or end well, restarts that somebody asks for.
+ * reset or go silent, messages that arrive twice, nodes that join late, leave, are killed or
+ * stopped, ranks that fail, take others along, or exit with 0, and requested restarts.
  *
  * Roster, members and the bytes between them are the real ones; time, connections and processes are
  * simulated. Each schedule is drawn from a seed. Checked at every step:
@@ -10,14 +10,14 @@
  *   - no rank of an older generation runs when one is sealed, unless its connection was reset less
  *     than a lease ago
  *   - no wait of the roster lasts longer than its limits allow
- *   - what another node's loss did to a rank is neither the verdict nor charged to the budget
- *   - a node that is excluded had as many failures as that takes, and takes part in nothing more
+ *   - the effect of another node's loss on a rank never becomes the verdict or uses up budget
+ *   - a node that is excluded had as many failures as that takes, and participates in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
- * knows only what was written down as its generation was confirmed (docs/design/etcd.md): the same
+ * knows only what was recorded when its generation was confirmed (docs/design/etcd.md): the same
  * holds, and no rank is stopped because of it alone. In another third the one that takes its place
- * knows nothing, as a ddp-rendezvous that was started again, and learns all from the members.
- * and at the end: the job is closed, each ddprun that heard the verdict ended with the same code,
- * none is left waiting. */
+ * knows nothing, like a restarted ddp-rendezvous, and learns everything from the members.
+ * and at the end: the job is closed, each ddprun that received the verdict ended with the same
+ * status, none is left waiting. */
 #include "membership_world.h"
 #include "schedules.h"
 
@@ -185,7 +185,7 @@ static void freeze_roster(struct world *w)
     w->state_since_ms = w->roster_frozen_until_ms;
 }
 
-/* Its process is gone: all connections end, and what was said on them. */
+/* Its process has ended: all connections end, and their messages are lost. */
 static void lose_roster(struct world *w)
 {
     w->moves_at_ms = CO_NEVER_MS;
@@ -201,7 +201,7 @@ static void lose_roster(struct world *w)
     }
     w->is_moving = w->roster_slept = true;
     w->roster_frozen_until_ms = w->now_ms + draw(w, w->is_blind && !chance(w, 4) ? 1500 : 4000);
-    w->confirms_at_ms = CO_NEVER_MS; /* nobody hears it; what is on its way to be written is */
+    w->confirms_at_ms = CO_NEVER_MS; /* no node receives it, but pending writes complete */
     w->n_moves++;
 }
 
@@ -217,7 +217,7 @@ static void take_over(struct world *w)
     w->is_moving = false;
     w->state_since_ms = w->now_ms;
     if (w->has_past)
-        w->generations[w->past.generation].own_is_heard = false; /* it may be told again, or not */
+        w->generations[w->past.generation].own_is_heard = false; /* may be reported again, or not */
     w->moves_at_ms =
         w->now_ms < FAULTS_END_MS && !chance(w, 3) ? w->now_ms + draw(w, 12000) : CO_NEVER_MS;
 }
@@ -363,7 +363,7 @@ static void world_init(struct world *w, uint64_t seed)
         exit(1);
 }
 
-/* The longest that the roster may stay in a state, given that the nodes keep to what they said. */
+/* The longest that the roster may stay in a state if the nodes keep to their stated times. */
 static void check_wait(struct world *w)
 {
     uint64_t silence_ms = LEASE_MS + LEASE_MARGIN_MS;
@@ -386,7 +386,7 @@ static void check_wait(struct world *w)
         check(w, w->now_ms - w->state_since_ms <= most, "a wait is longer than it may be");
 }
 
-/* Nobody trains on when the store is gone with its node. */
+/* No rank continues training when the store is lost with its node. */
 static void check_store(const struct world *w)
 {
     uint32_t generation = roster_generation(w->roster);

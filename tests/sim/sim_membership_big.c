@@ -3,10 +3,10 @@
  *     sim_membership_big [NODES]
  *
  * Roster, members and bytes are the real ones; connections are queues in memory, and ranks stop as
- * soon as they are told. Prints for each change how many frames a node got and sent, how long the
- * roster took for one event and how long for all of them. Checked is what does not depend on the
- * machine: that no node gets or sends more than a few frames per change, however many nodes there
- * are, and that everybody has a place after it. */
+ * soon as they get the order. Prints for each change how many frames a node received and sent, how
+ * long the roster took for one event and how long for all of them. Checks what does not depend on
+ * the machine: for any number of nodes, no node receives or sends more than a few frames per
+ * change, and every node has a place after it. */
 #include "rendezvous/channel/channel_wire.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/roster.h"
@@ -110,7 +110,7 @@ static size_t heap_bytes(void)
     return m.uordblks + m.hblkhd; /* long arrays are mapped */
 }
 
-/* Until nobody has anything to say. Frames that are sent meanwhile are for the next round. */
+/* Until no node has a frame to send. Frames that are sent meanwhile are for the next round. */
 static void run_dry(struct big *b)
 {
     while (co_buf_len(&b->frames) > 0) {
@@ -222,7 +222,7 @@ static void create(struct big *b, uint32_t n, const struct message_terms *terms)
     require(roster_create(&limits, terms, NULL, 0, b->now_ms, &b->roster, NULL) == 0, "no roster");
 }
 
-/* The last node comes later. */
+/* The last node joins later. */
 static void run(struct big *b, uint32_t n, const struct message_terms *terms)
 {
     begin_change(b);

@@ -1,13 +1,13 @@
 /* sim_nodes - nodes of one job (tests/support/nodes.h): ddpruns that are started, killed,
- * signalled, cut off; ranks that fail, end well, do not listen; nurseries that die or are slow. In
- * half of them ranks live on when others end.
+ * signaled, cut off; ranks that fail, exit with 0, ignore signals; spawners that die or are slow.
+ * In half of them ranks survive when others end.
  *
  * Each schedule is drawn from a seed. Checked after each event:
  *   - no two nodes run ranks of different generations, nor two ranks of one number; a node that is
  *     cut off does so for a lease at most, unless the job is over
  *   - what a node runs is what its member was given
- * and at the end, when nothing disturbs any more: every ddprun has ended and nothing runs; all that
- * heard a verdict have the same exit code, and who was told to stop by a signal died of it. */
+ * and at the end, without further faults: every ddprun has ended and nothing runs; all that
+ * received a verdict have the same exit status, and those that a signal stopped died of it. */
 #include "schedules.h"
 
 #include "tests/support/nodes.h"
@@ -28,7 +28,7 @@ enum { N_EVENTS = 40, MAX_GAP_MS = 3000, END_MS = 400000 };
 struct node {
     bool exists, is_cut;
     uint64_t cut_ms;
-    int signal; /* the first that says stop; 0: none */
+    int signal; /* the first that requests a stop; 0: none */
 };
 
 static uint64_t seed;
@@ -186,7 +186,7 @@ static void disturb(int i)
 
 /* --- The end --- */
 
-/* Whoever runs ends well from now on. */
+/* All that run exit with 0 from now on. */
 static void calm_down(void)
 {
     for (uint64_t until_ms = nodes_now_ms(w) + END_MS; nodes_now_ms(w) < until_ms;) {

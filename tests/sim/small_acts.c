@@ -70,7 +70,7 @@ static bool can_meet(const struct world *w, const struct node *n)
     return n->runs && !n->has_met && !n->is_broken && !n->stops && all_are_in(w, n);
 }
 
-/* Somebody has heard from all that the step is at its end; or nobody has yet, and all are there. */
+/* A rank knows from all that the step is complete; or none knows yet, and all are present. */
 static bool can_step(const struct world *w, const struct node *n)
 {
     if (!n->runs || !n->has_met || n->is_broken || n->n_steps >= w->config->steps)
@@ -91,7 +91,7 @@ static void list_ranks(const struct world *w, int i, struct acts *acts)
     const struct node *n = &w->nodes[i];
     bool can_keep = n->stops && n->may_park && n->recovers;
     add(acts, n->runs && !n->stops && !n->breaks && !n->fails && !n->is_broken, FINISH, i, 0, 0);
-    /* what ended before the stop is told before */
+    /* ends before the stop are reported first */
     add(acts, n->stops && !n->fails && !can_keep, RID, i, 0, 0);
     add(acts, can_keep, KEEP, i, 0, 0);
     add(acts, n->yields, SAVE, i, 0, 0);
@@ -125,7 +125,7 @@ static void list_node(const struct world *w, int i, struct acts *acts, bool *ret
 
 void acts_list(const struct world *w, struct acts *acts)
 {
-    bool hurries = false; /* time does not go on, but for a slow message */
+    bool hurries = false; /* time stands still, except for a slow message */
     acts->n = 0;
     for (int i = 0; i < N_NODES; i++)
         list_node(w, i, acts, &hurries);
@@ -228,13 +228,13 @@ static void hear_of_break(struct world *w, struct node *n)
     }
 }
 
-/* One rank has. On the node that has only one nothing is left to go on with. */
+/* One rank has failed. A node with only one rank has nothing left to continue with. */
 static void fail_by_itself(struct world *w, struct node *n)
 {
     w->own_failure[n->generation] = true;
     break_peers(w, n);
     n->is_broken = n->recovers;
-    n->fails = w->config->tells; /* then it matters who sees what first */
+    n->fails = w->config->tells; /* then the order of detection matters */
     if (!n->fails)
         fail(w, n, OWN_CODE);
     bool others_live = n->recovers && n->n_ranks > 1;

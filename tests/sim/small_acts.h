@@ -21,7 +21,7 @@ enum act_type {
     STEP,
     FAULT, /* which one: struct act.detail */
     HEAL,
-    TICK, /* time goes on to the next deadline of anybody */
+    TICK, /* time moves to the next deadline of any node */
 };
 
 struct act {

@@ -9,11 +9,11 @@ void feed_roster(struct world *w, struct roster_input in);
 void feed_node(struct world *w, struct node *n, struct member_input in);
 void carry_out_node(struct world *w, struct node *n, const struct member_orders *o);
 
-/* Put on a connection's way, to that end; and free its place once nobody hears of it any more. */
+/* Put on a connection to that end; and free its place once neither end receives from it. */
 void post(struct link *l, enum direction to, struct mail mail);
 void free_if_over(struct link *l);
 
-/* Those that had met n's ranks find out that these are gone. */
+/* Ranks that were connected to n's ranks detect that these have ended. */
 void break_peers(struct world *w, const struct node *n);
 void end_ranks(struct world *w, struct node *n);
 void end_node(struct world *w, struct node *n); /* its ddprun, with its ranks */

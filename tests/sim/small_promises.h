@@ -19,7 +19,7 @@ void promise_of_budget(const struct world *w);
 /* n's ranks are about to start, as many as n_given. */
 void promise_of_number(const struct node *n, uint32_t n_given);
 
-/* n's ranks go on, or have just met those of its generation. */
+/* n's ranks continue, or have just connected to those of its generation. */
 void promise_of_generations(const struct world *w, const struct node *n);
 void promise_no_step_is_lost(const struct world *w, const struct node *n);
 

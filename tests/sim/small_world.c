@@ -186,7 +186,7 @@ static void put_port(struct digest *d, uint16_t port)
     put(d, port == 0 ? 0 : 1 + (uint64_t)(d->w->n_ports - port));
 }
 
-/* Links are told apart by their age, not by their numbers. */
+/* Links are distinguished by their age, not by their numbers. */
 static uint64_t link_name(const struct node *n, uint64_t id)
 {
     uint64_t n_newer = 0;

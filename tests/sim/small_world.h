@@ -40,7 +40,7 @@ struct link {
     struct queue queues[2];
 };
 
-/* Of each, so many may happen. RENEW: somebody asks for a restart. */
+/* So many of each event may happen. RENEW: a requested restart. */
 enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, N_FAULTS };
 
 struct config {
@@ -50,7 +50,7 @@ struct config {
     enum message_admit_at admit_at;
     bool leases;
     int budget[N_FAULTS];
-    bool tells;    /* ranks that fail of another one's end say so, as libddp's do */
+    bool tells;    /* ranks that fail after another's end report so, as in libddp */
     bool recovers; /* ranks outlive the end of a generation, as those of ddp_run() do */
     int steps;     /* that all of its ranks may complete, together, in all of the job */
     bool drops; /* with recovers: ranks that die are not replaced where others of their node live */
@@ -64,7 +64,7 @@ struct node {
     bool is_connecting, opens, runs, stops, breaks, yields;
     bool may_park;    /* with stops: they may live on */
     bool parks;       /* they do, in no generation */
-    bool recovers;    /* they have met others once: they can live on */
+    bool recovers;    /* they have been connected once: they can survive */
     bool has_met;     /* they hold the state of the generation in which they run */
     bool is_broken;   /* they know that it is over: they complete no step of it any more */
     uint8_t n_steps;  /* that they have completed, those that they were given included */
@@ -87,11 +87,11 @@ struct world {
     struct node nodes[N_NODES];
     int budget[N_FAULTS];
     uint16_t ports[MAX_GENERATIONS];
-    uint8_t n_steps[MAX_GENERATIONS]; /* the last one that somebody has completed in it */
+    uint8_t n_steps[MAX_GENERATIONS]; /* the last step that a rank has completed in it */
     bool own_failure[MAX_GENERATIONS];
 };
 
-/* A job that nobody has joined. Calls abort() without memory, as all here. */
+/* A job that no node has joined. Calls abort() if out of memory, like all functions here. */
 void world_init(struct world *w, const struct config *config);
 void world_fini(struct world *w); /* a zeroed one is fine */
 
@@ -101,7 +101,7 @@ void world_copy(struct world *to, const struct world *from);
 /* Times and generations as seen from now: two worlds with one digest have the same future. */
 uint64_t world_digest(const struct world *w);
 
-/* What a node says of itself; the texts are constant. */
+/* What a node reports about itself; the texts are constant. */
 struct message_hello world_hello(const struct world *w, int node);
 
 struct mail mail_pack(const struct message *m);
