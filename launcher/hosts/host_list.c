@@ -42,6 +42,9 @@ static int merge(struct host *old, const struct host *new, struct co_error *err)
     if (old->n_mentions == HOST_SLOTS_MAX)
         return co_fail(err, -ERANGE, "host '%s' is listed more than %d times", new->name,
                        HOST_SLOTS_MAX);
+    if (old->max_slots != 0 && old->n_mentions == old->max_slots)
+        return co_fail(err, -EINVAL, "host '%s' is listed more often than its max-slots=%u allows",
+                       new->name, old->max_slots);
     old->slots = ++old->n_mentions;
     return 0;
 }
