@@ -28,7 +28,7 @@ static const struct {
      "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed "
      "by "
      "peer [127.0.0.1]:17554"},
-    /* torch's excepthook; a terminal's ends of lines; behind a progress bar */
+    /* torch's excepthook; a terminal's line ends; after a progress bar */
     {"[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 1\n[rank1]: "
      "KeyError: 'x'\n",
      ERROR_OWN, "KeyError: 'x'"},
@@ -52,7 +52,7 @@ static const struct {
      "ValueError: 3 labels for 4 images"},
     {TRACE OWN "Error in atexit._run_exitfuncs:\n" TRACE LOST, ERROR_OWN,
      "ValueError: 3 labels for 4 images"},
-    /* nor what a thread logs when the peers go */
+    /* nor does what a thread logs when the peers exit */
     {TRACE OWN "[W1122 TCPStore.cpp:125] recvValue failed on SocketImpl(fd=3): Connection reset by "
                "peer\n",
      ERROR_OWN, "ValueError: 3 labels for 4 images"},

@@ -203,7 +203,7 @@ END_TEST
 START_TEST(who_does_not_answer_is_named_in_time)
 {
     int pipe = make_pipe("pipe_4.pipe");
-    ck_assert_int_eq(mkfifo(path_of("pipe_5.pipe"), 0600), 0); /* nobody reads it */
+    ck_assert_int_eq(mkfifo(path_of("pipe_5.pipe"), 0600), 0); /* no process reads it */
     begin(3, gathered);
     ck_assert(look_after(FLIGHTS_WAIT_MS - 1));
     ck_assert(!look_after(1));

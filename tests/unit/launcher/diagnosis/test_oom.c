@@ -1,4 +1,4 @@
-/* Numbers in small files, and what counters and log together say. */
+/* Numbers in small files, and the cause that counters and log give together. */
 #include "launcher/diagnosis/oom.h"
 #include "tests/support/suite.h"
 
@@ -160,7 +160,7 @@ END_TEST
 
 START_TEST(the_log_knows_whose_limit_it_was)
 {
-    after.levels[0].hits = 2; /* met and got out of */
+    after.levels[0].hits = 2; /* this limit was hit without a kill */
     after.levels[0].limit_bytes = 500;
     find(OOM_BLAME_RANK, 1, OOM_SCOPE_GROUP, "/a/b");
     log_victim(7, "/a/b", OOM_SCOPE_GROUP, "/a");

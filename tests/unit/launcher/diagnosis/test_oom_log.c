@@ -100,7 +100,7 @@ static const char *const no_victims[] = {
     "6,1,1,-;python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0",
     " SUBSYSTEM=memory; Killed process 7 (x) total-vm:1kB",
     "Killed process 7 (x) total-vm:1kB",
-    /* written into /dev/kmsg by somebody */
+    /* a user process wrote this into /dev/kmsg */
     "12,1,1,-;Out of memory: Killed process 7 (x) total-vm:1kB",
     "14,1,1,-;oom-kill:constraint=CONSTRAINT_NONE,task_memcg=/u,task=x,pid=7,uid=0",
 };

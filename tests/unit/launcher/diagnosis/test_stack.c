@@ -1,4 +1,4 @@
-/* Where a rank is, in words; and for whom others wait. */
+/* The text for where a rank is, and the ranks that others wait for. */
 #include "launcher/diagnosis/stack.h"
 #include "segments/call_kind.h"
 #include "tests/support/suite.h"
@@ -119,7 +119,7 @@ START_TEST(a_stack_and_what_is_to_be_said_of_it)
 }
 END_TEST
 
-/* --- who is missing --- */
+/* --- missing ranks --- */
 
 static void set_call(struct stack *s, unsigned i, uint32_t number, uint16_t group,
                      enum rank_status_state state)
@@ -149,12 +149,12 @@ START_TEST(who_has_not_come_to_the_call_of_the_others_is_missing)
     check_missing(list, 4, "");
     for (int i = 0; i < 4; i++)
         set_call(&list[i], 0, 812, 0, RANK_STATUS_WAITS);
-    check_missing(list, 4, ""); /* they are about to go on */
+    check_missing(list, 4, ""); /* they are about to continue */
     set_call(&list[1], 0, 811, 0, RANK_STATUS_OUTSIDE);
     check_missing(list, 4, "rank 5 is missing in all_reduce #812 (4 B, ");
     set_call(&list[3], 0, 812, 0, RANK_STATUS_BEGUN);
     check_missing(list, 4, "ranks 5 and 7 are missing in all_reduce #812 (4 B, ");
-    list[3].is_there = false; /* what has ended is told otherwise */
+    list[3].is_there = false; /* an ended rank is reported elsewhere */
     check_missing(list, 4, "rank 5 is missing");
 }
 END_TEST

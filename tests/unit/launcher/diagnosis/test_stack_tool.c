@@ -1,4 +1,4 @@
-/* A tool that looks at a rank: what it says, and that it ends. sh stands in for gdb. */
+/* A tool that inspects a rank: its output, and its end. sh is the test double of gdb. */
 #include "common/error.h"
 #include "launcher/diagnosis/stacks.h"
 #include "tests/support/suite.h"
@@ -169,7 +169,7 @@ START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
 {
     siginfo_t ended;
     stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
-    ck_assert_int_eq(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0); /* nobody has reaped it */
+    ck_assert_int_eq(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0); /* not reaped yet */
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(n_done, 0);
 }

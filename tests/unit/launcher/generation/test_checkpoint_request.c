@@ -138,7 +138,7 @@ START_TEST(an_answer_just_before_the_end_counts)
 }
 END_TEST
 
-/* It has much to say, and nobody reads what is said to it. */
+/* The rank sends much, and does not read what it receives. */
 START_TEST(a_rank_that_talks_on_and_on_changes_nothing)
 {
     static const uint8_t much[1 << 20];
@@ -199,7 +199,7 @@ START_TEST(nobody_waits_for_a_rank_that_is_dropped)
     checkpoint_request_ask(s);
     answer(0);
     ck_assert(!checkpoint_request_all_saved(
-        s)); /* what the dropped one has saved is no answer of another */
+        s)); /* the state that the dropped rank saved does not count for another one */
     answer(2);
     ck_assert_int_eq(n_calls, 1);
 }

@@ -1,5 +1,5 @@
-/* A generation's store as several nodes need it: where it listens, whom it lets in, when it
- * goes. */
+/* A generation's store with several nodes: where it listens, which peers it accepts, when it
+ * closes. */
 #include "launcher/generation/generation.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/own_addresses.h"
@@ -67,7 +67,7 @@ static int connect_to(const char *host, uint16_t port)
     return rc;
 }
 
-/* Does the store talk to who comes there? */
+/* Does the store answer a connection to this address? */
 static bool serves(const char *host)
 {
     static const uint8_t ask_n_keys[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07};
@@ -166,7 +166,7 @@ START_TEST(only_the_nodes_of_the_generation_are_let_in)
     while (i < n && own[i].family != 4)
         i++;
     if (i == n)
-        return; /* a machine without any address has nobody to refuse */
+        return; /* a machine without any address has no peer to refuse */
     inet_ntop(AF_INET, own[i].bytes, host, sizeof host);
     reach.host = host;
     ck_assert_int_eq(open_store(), 0);

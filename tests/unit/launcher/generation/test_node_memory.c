@@ -105,7 +105,8 @@ START_TEST(all_sockets_end_with_the_memory)
 }
 END_TEST
 
-/* A standby that was given the rank has died, or could not be told: another one takes it. */
+/* A standby that received the rank has died, or did not get the message: another one takes the
+ * rank. */
 START_TEST(a_second_socket_of_a_rank_replaces_the_first)
 {
     int first, second;
@@ -156,7 +157,7 @@ START_TEST(a_death_that_ranks_know_of_is_told_once)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(node_memory_add(m, i, &fds[i]), 0);
     struct control *c = join_as(fds[0], 0);
-    say(fds[0], NODE_LOST, 0, -1); /* whatever that was, it was no death of this node */
+    say(fds[0], NODE_LOST, 0, -1); /* not the death of a rank of this node */
     ck_assert_int_eq(n_deaths, 0);
     control_abort_set(c, (struct control_abort){.cause = CONTROL_RANK_DIED, .rank = 1});
     say(fds[0], NODE_LOST, 0, -1);

@@ -1,5 +1,5 @@
-/* Our end of a rank's socket, over real sockets: what is heard, and that nothing is heard behind
- * its end. */
+/* Our end of a rank's socket, over real sockets: what it receives, and that it receives nothing
+ * after its end. */
 #include "launcher/generation/rank_line.h"
 
 #include "tests/support/suite.h"
@@ -51,7 +51,7 @@ static void tear_down(void)
 {
     rank_line_close(&line);
     uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(n_closed, 1); /* once, whoever closed it */
+    ck_assert_int_eq(n_closed, 1); /* once, on either way to close */
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     if (rank_fd >= 0)
         close(rank_fd);
@@ -109,7 +109,7 @@ START_TEST(a_closed_line_is_closed_at_once_and_says_nothing_more)
     rank_line_close(&line);
     ck_assert_ptr_null(line);
     ck_assert_int_eq(send(rank_fd, "hello", 5, MSG_NOSIGNAL), -1);
-    ck_assert_int_eq(n_closed, 0); /* that is for the loop to say */
+    ck_assert_int_eq(n_closed, 0); /* the loop reports the close */
     look();
     ck_assert_int_eq(n_events, 0);
     ck_assert_int_eq(n_closed, 1);

@@ -1,4 +1,4 @@
-/* The store beside rank 0 of a step: a process of this test's is that rank. */
+/* The store next to rank 0 of a step. A process of this test is that rank. */
 #include "launcher/generation/step_store.h"
 
 #include "common/error.h"
@@ -70,7 +70,8 @@ static void end_rank_0(void)
     close(from_rank[0]);
 }
 
-/* returns   its port, which other programs may have taken before the store does: not for ever */
+/* returns   its port. If another program takes it before the store does, this tries another one, up
+ * to 10 in all */
 static uint16_t start_rank_0_anywhere(void)
 {
     for (int i = 0;; i++) {

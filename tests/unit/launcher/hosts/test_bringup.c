@@ -67,7 +67,7 @@ START_TEST(all_that_are_being_reached_are_heard_before_it_is_given_up)
     for (size_t i = 0; i < 3; i++)
         set(i, BRINGUP_REACHING);
     set(1, BRINGUP_FAILED);
-    ck_assert_int_eq(bringup_next(m), -1); /* it would be in vain */
+    ck_assert_int_eq(bringup_next(m), -1); /* too few hosts are left */
     ck_assert_int_eq(bringup_look(m, 0), BRINGUP_GATHERS);
     set(0, BRINGUP_UP);
     ck_assert_int_eq(bringup_look(m, 0), BRINGUP_GATHERS);

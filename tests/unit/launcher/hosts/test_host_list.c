@@ -25,7 +25,7 @@ static void end(void)
     host_list_fini(&list);
 }
 
-/* The list, as "user@name:slots/max^port ...", what is not said left out. */
+/* The list as "user@name:slots/max^port ...", without what is not specified. */
 static const char *shown(void)
 {
     static char text[1 << 16];

@@ -1,5 +1,5 @@
-/* A node's place by PMI: the variables, and the line by which node 0 is found. The meeting
- * itself is in tests/system/one_node/mpi.py, by a real mpiexec.hydra. */
+/* A node's place by PMI: the variables, and the line that names node 0.
+ * tests/system/one_node/mpi.py tests the rendezvous itself with a real mpiexec.hydra. */
 #include "common/error.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/job/job_spec.h"

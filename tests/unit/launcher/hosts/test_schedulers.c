@@ -89,7 +89,7 @@ START_TEST(a_pod_of_an_indexed_job_knows_the_first_one)
     fake.own_name = "train-0.train.default.svc.cluster.local";
     JOB("--nnodes", "4", "train.py");
     ck_assert_int_eq(spec.world.host, JOB_HOST_HERE);
-    JOB("train.py"); /* a pod is a job of its own, unless it is said how many there are */
+    JOB("train.py"); /* a pod is a job of its own unless the number of pods is specified */
     ck_assert(!spec.world.has_others);
 }
 END_TEST

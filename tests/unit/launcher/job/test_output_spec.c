@@ -1,4 +1,4 @@
-/* The texts that say where output goes. */
+/* The texts that specify where output is written. */
 #include "launcher/job/output_spec.h"
 
 #include "common/error.h"

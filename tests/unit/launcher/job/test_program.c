@@ -297,7 +297,8 @@ START_TEST(a_path_in_an_environment_names_its_python)
     ck_assert_str_eq(python_if_called("/c/bin/torchrun"), "/c/bin/python");
     ck_assert_str_eq(python_if_called("bin/ddprun"), "bin/python3");
     ck_assert_str_eq(python_if_called("/empty/bin/ddprun"), "/usr/bin/python3");
-    ck_assert_str_eq(python_if_called("/local/bin/ddprun"), "/usr/bin/python3"); /* of nobody */
+    /* it does not belong to an environment */
+    ck_assert_str_eq(python_if_called("/local/bin/ddprun"), "/usr/bin/python3");
     ck_assert_str_eq(python_if_called("/ddprun"), "/usr/bin/python3");
     ck_assert_str_eq(python_if_called("ddprun"), "/usr/bin/python3");
     WITH_ENV("PATH=/usr/bin", "VIRTUAL_ENV=/active", "CONDA_PREFIX=/c");

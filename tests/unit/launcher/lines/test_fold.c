@@ -73,7 +73,7 @@ START_TEST(lines_of_a_rank_stay_in_order)
     add(0, "a\n", 1);
     add(0, "b\n", 1);
     add(1, "b\n", 1);
-    add(1, "a\n", 1); /* behind its b: not the a that is held */
+    add(1, "a\n", 1); /* after its b: not the held a */
     ck_assert_str_eq(take(1, true), "0:a\n0-1:b\n1:a\n");
 }
 END_TEST

@@ -62,7 +62,7 @@ START_TEST(a_frame_of_any_length_has_room)
         memcpy(frame + i, "\033[32m", 5);
     n = lines_draw_bar("p", 1, frame, sizeof frame, 80, out);
     ck_assert_uint_le(n, BAR_BYTES);
-    memset(frame, 0x80, sizeof frame); /* goes on for ever: no such character */
+    memset(frame, 0x80, sizeof frame); /* continuation bytes without end: not a character */
     frame[0] = 'a';
     ck_assert_uint_le(lines_draw_bar("p", 1, frame, sizeof frame, 80, out), BAR_BYTES);
 }

@@ -110,7 +110,7 @@ static inline void end(struct node *n)
     n->endpoint = NULL;
 }
 
-/* As member.h does it, but for the intervals. */
+/* As member.h does, except for the intervals. */
 static inline void say_hello(struct node *n)
 {
     const struct message m = {
@@ -162,7 +162,7 @@ static inline void set_up(void)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_int_eq(seal_key_init(&keys[0], "0123456789abcdef", 16, &err), 0);
     ck_assert_int_eq(seal_key_init(&keys[1], "fedcba9876543210", 16, &err), 0);
-    /* a port that nobody has now */
+    /* a port that is free now */
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -180,8 +180,8 @@ static inline void tear_down(void)
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
 
-/* A program that has the port and is none of ours: a TEST DOUBLE. It answers with `reply`, or hangs
- * up at once if that is NULL. */
+/* A program that has the port and is not a ddprun: a TEST DOUBLE. It answers with `reply`, or
+ * closes at once if that is NULL. */
 struct descendant {
     uv_tcp_t tcp;
     const char *reply;
@@ -229,7 +229,7 @@ static inline int listen_at_port(void)
     return fd;
 }
 
-/* The next connection, when all of its greeting is here. */
+/* Accepts the next connection when its whole greeting has arrived. */
 static inline int accept_greeting(int listener, uint8_t greeting[SEAL_GREETING_BYTES])
 {
     int fd;

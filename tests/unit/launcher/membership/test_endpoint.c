@@ -1,7 +1,7 @@
-/* Nodes that find each other, on real sockets of the loopback interface; what names and addresses
- * lead elsewhere is for tests/system, which has network namespaces. Several nodes are in this one
- * process: the kernel gives a port to one of them all the same. Where the port is lent:
- * test_endpoint_port.c; how an endpoint knows itself: test_self_probe.c. */
+/* Nodes that find each other, on real sockets of the loopback interface. tests/system has network
+ * namespaces, and tests names and addresses that lead elsewhere. Several nodes are in this one
+ * process; still, the kernel gives a port to only one of them. test_endpoint_port.c has the port on
+ * loan, test_self_probe.c how an endpoint recognizes itself. */
 #include "some_endpoints.h"
 
 #include "launcher/membership/self_probe.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- who is the endpoint --- */
+/* --- election of the endpoint --- */
 
 START_TEST(a_node_alone_needs_no_socket)
 {

@@ -1,4 +1,4 @@
-/* The endpoint's port, lent to a generation's store: nodes come in by that meanwhile. */
+/* The endpoint's port, lent to a generation's store: meanwhile nodes still join by this port. */
 #include "some_endpoints.h"
 
 #include "rendezvous/server/server.h"

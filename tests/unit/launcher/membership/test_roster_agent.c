@@ -243,14 +243,14 @@ START_TEST(ranks_have_the_time_that_the_reason_deserves)
     nodes_advance(w, 3000);
     expect_running(1, 0, 2, 4);
     nodes_keep_ranks(w, 1);
-    nodes_start(w, 2, false); /* somebody joins: a checkpoint may be worth the wait */
+    nodes_start(w, 2, false); /* a node joins: the ranks get time for a checkpoint */
     ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 1);
     nodes_advance(w, 29999);
     ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 0);
     nodes_advance(w, 1);
     ck_assert_int_eq(nodes_look(w, 1).n_sigkill, 1);
     expect_running(2, 1, 4, 6);
-    nodes_kill(w, 2); /* somebody is lost: there is nothing to wait for */
+    nodes_kill(w, 2); /* a node is lost: there is nothing to wait for */
     nodes_advance(w, 50);
     ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 2);
     nodes_advance(w, 5000);
@@ -295,7 +295,7 @@ START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
     while (nodes_look(w, 0).n_running > 0)
         nodes_advance(w, 1);
     ck_assert_uint_le(nodes_now_ms(w) - cut_ms, 3000);
-    expect_running(1, 0, 2, 4); /* they are not told yet */
+    expect_running(1, 0, 2, 4); /* the other nodes do not know yet */
     nodes_advance(w, 600);
     expect_end(0, 75, 0);
     nodes_advance(w, 1000);
@@ -371,7 +371,7 @@ START_TEST(a_node_that_comes_late_is_let_in_when_all_have_saved)
     start(2);
     nodes_advance(w, 3000);
     expect_running(0, 0, 0, 4);
-    nodes_save(w, 0); /* nobody asked: it does not count later */
+    nodes_save(w, 0); /* without a request: it does not count later */
     nodes_start(w, 2, false);
     ck_assert(nodes_look(w, 0).is_asked && nodes_look(w, 1).is_asked);
     nodes_save(w, 1);
@@ -392,7 +392,7 @@ START_TEST(what_was_saved_in_one_generation_does_not_count_in_the_next)
     nodes_advance(w, 3000);
     nodes_start(w, 2, false);
     nodes_save(w, 1);
-    nodes_kill(w, 0); /* a loss lets the one that waits in, too */
+    nodes_kill(w, 0); /* a loss also admits the waiting node */
     nodes_advance(w, 1000);
     expect_running(1, 1, 0, 4);
     nodes_start(w, 3, false);

@@ -1,5 +1,5 @@
-/* Nodes whose ranks outlive the end of a generation: a rank comes in the place of one that
- * died, or none, and what ends parked ranks. */
+/* Nodes whose ranks outlive the end of a generation: whether a new rank replaces the one that died,
+ * and what ends parked ranks. */
 #include "one_job.h"
 
 static void expect_starts(int node, int n_starts)
@@ -75,7 +75,7 @@ START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
         ck_assert(nodes_look(w, 0).is_parked);
         ck_assert_int_eq(nodes_look(w, 0).n_running, NODES_LOCAL);
         if (i == 0)
-            nodes_advance(w, 20000); /* nobody comes */
+            nodes_advance(w, 20000); /* no node joins */
         else
             nodes_signal(w, 0, SIGTERM);
         expect_end(0, i == 0 ? 75 : 143, i == 0 ? 0 : SIGTERM);

@@ -346,7 +346,7 @@ START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
     joined(2);
     j.now_ms += 60000;
     solo_job_feed(&j, (struct supervisor_event){SUPERVISOR_EV_TIME});
-    exited(1, 0, false); /* whatever it says now */
+    exited(1, 0, false); /* its status no longer counts */
     exited(0, SIGTERM, false);
     exited(2, SIGTERM, true);
     ck_assert_int_eq(state(), SUPERVISOR_STARTING);

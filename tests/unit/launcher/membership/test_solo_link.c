@@ -1,4 +1,4 @@
-/* The link of a node to the roster in its own process, where that says more than the node takes. */
+/* The link of a node to the roster in its own process, with more messages than the node takes. */
 #include "launcher/membership/solo_link.h"
 
 #include "launcher/job/job_spec.h"

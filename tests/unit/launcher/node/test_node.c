@@ -1,6 +1,6 @@
-/* A node of a job that is of one node, in this process: its steps, its starts and its roster. The
- * spawner is a double at the other end of its socket, and signals come by a pipe. What runs are no
- * processes: the double says that they were started, and how they ended. */
+/* A node of a one-node job, in this process: its steps, its starts and its roster. The spawner is a
+ * double at the other end of its socket, and signals arrive through a pipe. The ranks are not
+ * processes: the double reports that they started, and how they ended. */
 #include "launcher/node/node_priv.h"
 
 #include "common/error.h"

@@ -1,5 +1,5 @@
-/* one_command_line.h - a command line under test: the job that it asks for, or why there is none.
- * The world around it is a test double (tests/support/fake_host_env.h). */
+/* one_command_line.h - a command line under test: the job that it describes, or the error. Its host
+ * environment is a test double (tests/support/fake_host_env.h). */
 #ifndef DDP_TESTS_UNIT_LAUNCHER_OPTIONS_ONE_COMMAND_LINE_H
 #define DDP_TESTS_UNIT_LAUNCHER_OPTIONS_ONE_COMMAND_LINE_H
 

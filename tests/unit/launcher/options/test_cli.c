@@ -294,7 +294,7 @@ START_TEST(the_endpoint_is_this_node)
     ck_assert_str_eq(spec.master_addr, "localhost");
     ck_assert_uint_eq(spec.master_port, 0);
     JOB("torchrun", "--rdzv-endpoint", "node7:29400", "--rdzv-backend=c10d", "train.py");
-    ck_assert_uint_eq(spec.master_port, 0); /* the port of the meeting, not of the store */
+    ck_assert_uint_eq(spec.master_port, 0); /* the port of the rendezvous, not of the store */
     ck_assert_str_eq(spec.backend, "c10d");
     JOB("torchrun", "--rdzv-endpoint", "node7:29400", "--standalone", "train.py");
     ck_assert_uint_eq(spec.master_port, 0);

@@ -1,4 +1,4 @@
-/* Command lines with hosts, and those of nodes that were told their place. */
+/* Command lines with hosts, and those of nodes that received a node assignment. */
 #include "one_command_line.h"
 
 #include "launcher/hosts/host_list.h"
@@ -147,7 +147,7 @@ START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
     }
     JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
     ck_assert(!spec.pmi);
-    JOB("ddprun", "-n", "1", "./program"); /* alone it needs nobody */
+    JOB("ddprun", "-n", "1", "./program"); /* a single rank needs no PMI */
     ck_assert(!spec.pmi);
     JOB("ddprun", "-n", "2", "train.py");
     ck_assert(!spec.pmi);

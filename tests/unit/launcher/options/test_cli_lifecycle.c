@@ -61,7 +61,7 @@ START_TEST(progress_makes_restarts_free_if_asked_for)
     JOB("ddprun", "--restart-after-progress", "train.py");
     ck_assert(spec.restart_after_progress);
     ck_assert_uint_eq(spec.output_after_ms, 60000);
-    ck_assert_str_eq(spec.shown, "train.py"); /* a value only follows behind '=' */
+    ck_assert_str_eq(spec.shown, "train.py"); /* only '=' passes a value */
     JOB("ddprun", "--restart-after-progress=250ms", "train.py");
     ck_assert_uint_eq(spec.output_after_ms, 250);
     JOB("ddprun", "--restart_after_progress=0", "train.py");

@@ -1,4 +1,4 @@
-/* The command line's part about output, and about what is told of the job. */
+/* The command line's part about output, and about reports of the job. */
 #include "one_command_line.h"
 
 START_TEST(output_goes_where_it_is_sent)

@@ -1,7 +1,7 @@
-/* Which CPUs ranks get on machines that hwloc makes up, of tests/data/placement. A line each:
+/* The CPUs of ranks on machines that hwloc simulates, from tests/data/placement. Each line is one of:
  *
- *     machine TEXT      hwloc's synthetic description; nothing else is known of it then
- *     allowed LIST      CPUs; all, if it is not said
+ *     machine TEXT      hwloc's synthetic description; nothing else is known of the machine
+ *     allowed LIST      CPUs; without this line, all
  *     near RANK LIST    where the rank's device is
  *     bind MODE N       N ranks; a LIST for each follows, or "error NAME" */
 #include "common/error.h"
@@ -31,7 +31,7 @@ struct reader {
     int n_checked;
 };
 
-/* The next line that says something. returns false at the end */
+/* Reads the next line with content. returns false at the end */
 static bool read_line(struct reader *r)
 {
     do {

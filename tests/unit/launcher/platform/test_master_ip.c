@@ -1,4 +1,4 @@
-/* The numeric address behind MASTER_ADDR. */
+/* The numeric address for MASTER_ADDR. */
 #include "common/error.h"
 #include "launcher/platform/own_addresses.h"
 #include "tests/support/suite.h"
@@ -32,7 +32,7 @@ START_TEST(a_name_that_cannot_be_is_an_error_that_names_it)
     char ip[INET6_ADDRSTRLEN];
     struct co_error err = {0};
     int rc = master_ip_find("no..such", ip, &err);
-    ck_assert(rc == -ENOENT || rc == -EAGAIN); /* a resolver may take its time to say so */
+    ck_assert(rc == -ENOENT || rc == -EAGAIN); /* a resolver may take its time */
     ck_assert_int_eq(err.code, rc);
     ck_assert_ptr_nonnull(strstr(err.text, "no..such"));
 }

@@ -55,8 +55,8 @@ START_TEST(the_smallest_quota_on_the_way_up_counts)
 }
 END_TEST
 
-/* A case of tests/data/quota: what it is, "affinity N", "cpus N", then files, each behind a line
- * "= NAME". */
+/* A case of tests/data/quota: its description, "affinity N", "cpus N", then files, each after a
+ * line "= NAME". */
 static void check_case(const char *path)
 {
     char line[200], name[200] = "", text[400] = "";

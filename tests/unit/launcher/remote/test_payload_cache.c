@@ -1,4 +1,4 @@
-/* Which of the ddpruns that were sent to a host may go: real files, in a folder of our own. */
+/* Which payloads of a host may be removed: real files, in a directory of the test. */
 #include "launcher/remote/payload.h"
 
 #include "tests/support/suite.h"
@@ -31,7 +31,7 @@ static bool is_there(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* A file in a folder, which was written to so long ago. */
+/* Makes a file in a directory, last written `age_s` ago. */
 static void put(const char *name, const char *file, int age_s)
 {
     char path[256];
@@ -163,10 +163,10 @@ START_TEST(what_is_not_ours_stays)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         put(names[i], "ddprun", 50 * DAY_S);
     path_of("0.1.0", "", elsewhere);
-    path_of("0.1.0-0000000000000003", "", path); /* a link to a folder */
+    path_of("0.1.0-0000000000000003", "", path); /* a link to a directory */
     ck_assert_int_eq(symlink(elsewhere, path), 0);
     put("0.1.0-0000000000000004", "ddprun", 50 * DAY_S);
-    path_of("0.1.0-0000000000000004", "folder", path); /* what is in it is somebody's */
+    path_of("0.1.0-0000000000000004", "folder", path); /* its content belongs to a user */
     ck_assert_int_eq(mkdir(path, 0700), 0);
     start();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -141,7 +141,7 @@ START_TEST(no_more_ranks_are_kept_than_the_bound)
 }
 END_TEST
 
-/* Of a node that was lost before it could tell. */
+/* The node was lost before it could report. */
 START_TEST(without_its_node_the_cause_is_what_the_verdict_says)
 {
     static const char *const bad[] = {"", "x", "[]", "{", "null"};

@@ -1,4 +1,4 @@
-/* What is waited for, in words, and when it is said again. */
+/* The line that names what the job waits for, and when ddprun repeats it. */
 #include "launcher/reporting/wait_line.h"
 
 #include "common/clock.h"

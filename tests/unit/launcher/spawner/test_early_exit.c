@@ -124,7 +124,7 @@ START_TEST(all_threads_step_aside)
 {
     const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
     if (getpriority(PRIO_PROCESS, 0) == LOWEST_PRIORITY)
-        return; /* so are the tests themselves: nothing could be seen */
+        return; /* the tests themselves run at the lowest priority: no difference would show */
     const pid_t pid = fork();
     pthread_t thread;
     if (pid == 0) {
@@ -138,7 +138,7 @@ START_TEST(all_threads_step_aside)
     ck_assert_int_eq(find_lowest(pid, 2), LOWEST_PRIORITY);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    early_exit_step_aside(pid); /* who is gone is no trouble */
+    early_exit_step_aside(pid); /* an ended process does no harm */
 }
 END_TEST
 

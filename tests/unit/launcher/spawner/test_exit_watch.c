@@ -1,5 +1,5 @@
-/* The ends of a rank's threads. The ranks are test doubles: processes of this test with threads
- * that wait to be told to end. */
+/* The ends of a rank's threads. The ranks are test doubles: processes of this test whose threads
+ * exit on request. */
 #include "launcher/spawner/exit_watch.h"
 
 #include "common/clock.h"

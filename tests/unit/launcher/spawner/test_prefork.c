@@ -1,5 +1,5 @@
-/* What the spawner does for --warm. The parent and its preforked processes are test doubles:
- * processes that sleep, and this one, which says what they would. */
+/* The spawner's part of --warm. The parent and its preforked processes are test doubles: sleeping
+ * processes, and this one, which sends what they would send. */
 #include "launcher/spawner/prefork.h"
 #include "launcher/spawner/spawner_wire.h"
 
@@ -161,7 +161,7 @@ START_TEST(too_few_seeds_are_left_alone)
 }
 END_TEST
 
-/* A seed that does as it is told: it reads an order, looks at what came with it, and answers. */
+/* A seed that obeys: it reads an order, checks what came with it, and answers. */
 static pid_t obedient(int answers_as)
 {
     pid_t pid = fork();

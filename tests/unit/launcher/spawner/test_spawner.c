@@ -1,4 +1,4 @@
-/* The spawner itself, and the image and folder it is given: real processes. Its lease:
+/* The spawner itself, and the image and directory that it gets: real processes. Its lease:
  * test_spawner_lease.c. */
 #include "one_spawner.h"
 
@@ -48,7 +48,7 @@ START_TEST(arguments_and_environment_arrive_as_they_are)
     for (ssize_t got, at = 0; (got = read(out[0], text + at, sizeof text - 1 - (size_t)at)) > 0;)
         at += got;
     ck_assert_str_eq(text,
-                     "zero||a b\n|100000|hello|"); /* and the pipe has ended: nobody holds it */
+                     "zero||a b\n|100000|hello|"); /* and the pipe has ended: no process holds it */
     close(out[0]);
     ck_assert_uint_eq(next().event, SPAWNER_EXITED);
 }
@@ -225,7 +225,7 @@ static void await_death(pid_t pid)
     }
 }
 
-/* A spawner that stands still sees the end behind the request, as a busy one does. */
+/* A stopped spawner sees the exit after the request, as a busy one does. */
 START_TEST(who_was_dying_before_a_signal_came_was_not_told)
 {
     spawn_sh(0, "exec sleep 1000");
@@ -281,10 +281,9 @@ START_TEST(one_rank_alone_can_be_signalled)
 }
 END_TEST
 
-/* A process that is traced cannot be reaped before its tracer has waited for it: it stands for one
- * whose memory takes long to free.
+/* A traced process cannot be reaped before its tracer has waited for it: it is the test double of one whose memory takes long to free.
  *
- * returns   false: nobody may trace here */
+ * returns   false: tracing is not permitted here */
 static bool hold_end_of(pid_t pid)
 {
     if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0)
@@ -342,7 +341,7 @@ START_TEST(who_ends_well_is_told_when_it_is_reaped)
         return;
     await_death(pid);
     ck_assert_int_eq(spawner_look(&n), 0);
-    spawn_sh(2, "exit 0"); /* ends after that look, and is told when it is reaped, too */
+    spawn_sh(2, "exit 0"); /* exits after that look; its exit is also reported when it is reaped */
     struct spawner_report r = next();
     ck_assert_uint_eq(r.event, SPAWNER_STARTED);
     r = next();
@@ -397,7 +396,8 @@ START_TEST(closing_kills_what_is_left)
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
     spawner_close(&n, co_deadline_ms(20000));
     char byte;
-    ck_assert_int_eq(read(out[0], &byte, 1), 0); /* its end: all who could write are gone */
+    /* the end of the pipe: all of its writers have exited */
+    ck_assert_int_eq(read(out[0], &byte, 1), 0);
     close(out[0]);
 }
 END_TEST
@@ -457,7 +457,7 @@ START_TEST(the_runtime_folder_goes_elsewhere_when_it_must)
 }
 END_TEST
 
-/* As ddprun that is killed as soon as it has its folder. */
+/* Like a ddprun that is killed as soon as it has its directory. */
 static _Noreturn void die_with_a_folder(const struct runtime_dir_names *names, int done_fd)
 {
     struct spawner other;
@@ -508,7 +508,8 @@ START_TEST(a_worker_in_waiting_takes_the_number_of_one_that_ended)
     ck_assert_uint_eq(r.event, SPAWNER_STARTED);
     ck_assert_int_eq(r.local_rank, 0);
     ck_assert_int_eq(r.pid, pid);
-    ck_assert_int_eq(spawner_signal_one(&n, SPAWNER_MAIN, 5, SIGKILL), 0); /* nobody is that now */
+    /* no rank has this number now */
+    ck_assert_int_eq(spawner_signal_one(&n, SPAWNER_MAIN, 5, SIGKILL), 0);
     ck_assert_int_eq(spawner_signal_one(&n, SPAWNER_MAIN, 0, SIGUSR1), 0);
     r = next();
     ck_assert_uint_eq(r.event, SPAWNER_EXITED);
@@ -531,9 +532,10 @@ START_TEST(a_worker_in_waiting_that_has_ended_takes_nothing)
     ck_assert_int_eq(r.local_rank, 0);
     ck_assert_int_eq(r.stage, SPAWN_GONE);
     ck_assert_int_eq(r.status, ESRCH);
-    ck_assert_int_eq(spawner_renumber(&n, 7, 0), 0); /* there is none: nothing is answered ... */
+    /* no such rank: the spawner sends no answer ... */
+    ck_assert_int_eq(spawner_renumber(&n, 7, 0), 0);
     ck_assert_int_eq(spawner_renumber(&n, 0, -1), 0);
-    spawn_sh(0, "exit 0"); /* ... and all goes on */
+    spawn_sh(0, "exit 0"); /* ... and continues */
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
     ck_assert_uint_eq(next().event, SPAWNER_EXITED);
 }

@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <stdbool.h>
 
-/* A worker whose end is seen even if its report is not read: nobody holds the pipe any more. */
+/* A worker whose end shows even if the test does not read the report: no process holds the pipe any
+ * more. */
 static int spawn_holding_pipe(int rank, const char *script)
 {
     int out[2];
@@ -77,7 +78,7 @@ START_TEST(nothing_is_started_after_the_lease_until_there_is_a_newer_one)
     ck_assert_int_eq(r.status, ECANCELED);
     ck_assert_int_eq(r.stage, SPAWN_SETUP);
     ck_assert_int_eq(r.empty, 1);
-    ck_assert_int_eq(spawner_set_lease(&n, 2), 0); /* over, too */
+    ck_assert_int_eq(spawner_set_lease(&n, 2), 0); /* also expired */
     spawn_sh(0, "exit 0");
     ck_assert_uint_eq(next().event, SPAWNER_START_FAILED);
     ck_assert_int_eq(spawner_set_lease(&n, CO_NEVER_MS), 0);
@@ -101,7 +102,7 @@ START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
     ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
     int last_fd = spawn_holding_pipe(N, "exec sleep 1000");
     ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
-    for (int i = 0; i < N; i++) { /* each told with two reports */
+    for (int i = 0; i < N; i++) { /* the spawner reports each one twice */
         int rc;
         const int of_rank[1][SPAWN_N_FDS] = {
             {null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1, -1}};

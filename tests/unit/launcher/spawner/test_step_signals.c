@@ -30,7 +30,7 @@ static pid_t start(int sig, void (*disposition)(int))
     if (pid == 0) {
         signal(sig, disposition);
         close(up[0]);
-        close(up[1]); /* tells that it is done */
+        close(up[1]); /* reports that it is done */
         for (;;)
             pause();
     }

@@ -43,7 +43,7 @@ static void add(const char *text)
     ck_assert_int_eq(log_copy_bytes(&l, text, strlen(text), NULL), 0);
 }
 
-/* What is in the file, "none" if there is none. */
+/* The content of the file; "none" if it does not exist. */
 static const char *content(const char *suffix)
 {
     static char text[400];
@@ -141,7 +141,8 @@ START_TEST(a_file_that_cannot_be_begun_is_given_up_and_told_once)
     struct co_error err = {0};
     turn(4, 1);
     add("one\n");
-    snprintf(l.path, sizeof "/dev/null/x", "/dev/null/x"); /* as if its folder had gone */
+    /* as if its directory had been removed */
+    snprintf(l.path, sizeof "/dev/null/x", "/dev/null/x");
     ck_assert_int_eq(log_copy_bytes(&l, "two\n", 4, &err), -ENOTDIR);
     ck_assert_ptr_nonnull(strstr(err.text, "/dev/null/x"));
     ck_assert_int_eq(log_copy_bytes(&l, "three\n", 6, &err), 0);

@@ -70,7 +70,7 @@ static void put(int rank, const char *text)
     ck_assert_int_eq(write(rank_fd[rank], text, strlen(text)), (ssize_t)strlen(text));
 }
 
-/* Fill a rank's pipe and whatever lies behind it. returns how many bytes that took */
+/* Fills a rank's pipe and the buffers after it. returns how many bytes that took */
 static size_t put_until_full(int rank, char c)
 {
     char block[4096];
@@ -363,7 +363,7 @@ static void add_labelled(int rank, const char *prefix)
     rank_fd[rank] = pair[1];
 }
 
-/* Read until the loop has done what it was asked, and n_x bytes 'x'. returns what came behind
+/* Read until the loop has done its work, and n_x bytes 'x' have arrived. returns what followed
  * them, in a static buffer */
 static const char *read_behind(size_t n_x)
 {

@@ -40,7 +40,7 @@ static inline void create(const struct supervisor_limits *limits)
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_WAITING);
 }
 
-/* has_others   other nodes take part: how the job ends is theirs to say, too */
+/* has_others   other nodes take part: they also decide how the job ends */
 static inline void create_usual(int n_ranks, bool has_others)
 {
     create(&(struct supervisor_limits){.n_ranks = n_ranks,

@@ -1,4 +1,4 @@
-/* Who hangs, in virtual time: no process, no clock. */
+/* Detection of hanging ranks, in virtual time: no process, no clock. */
 #include "launcher/supervisor/hang.h"
 #include "segments/call_kind.h"
 #include "tests/support/suite.h"
@@ -53,7 +53,7 @@ static void everybody(struct rank_status_call c)
         set_call(i, c);
 }
 
-/* Let time pass, with a look now and then. returns whether somebody hangs: see `found` */
+/* Lets time pass, and looks now and then. returns whether a rank hangs: see `found` */
 static bool pass(uint64_t ms)
 {
     for (const uint64_t end_ms = now_ms + ms; now_ms < end_ms;) {
@@ -354,7 +354,7 @@ START_TEST(with_other_nodes_only_what_is_certain_is_said)
     ck_assert_int_eq(found.rank, 1);
     everybody(call(9, 0, RANK_STATUS_OUTSIDE));
     look[1].is_stopped = false;
-    ck_assert(!pass(5 * T)); /* somebody writes elsewhere, perhaps */
+    ck_assert(!pass(5 * T)); /* a rank may write elsewhere */
     set_call(0, call(10, 0, RANK_STATUS_WAITS));
     ck_assert(pass(2 * T));
     ck_assert_int_eq(found.kind, HANG_MISSING);

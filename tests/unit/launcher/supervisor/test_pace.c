@@ -28,7 +28,7 @@ START_TEST(the_rank_that_waits_least_is_the_slowest)
     ck_assert_int_eq(p.slowest, 1);
     ck_assert_uint_eq(p.step_ns, 1000);
     ck_assert_uint_eq(p.steps, 100);
-    ck_assert_double_eq_tol(p.share, 0.45, 1e-9); /* 1000 beside 550 */
+    ck_assert_double_eq_tol(p.share, 0.45, 1e-9); /* 1000 compared with 550 */
 }
 END_TEST
 

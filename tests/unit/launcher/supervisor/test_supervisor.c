@@ -1,7 +1,7 @@
-/* The table of states: whole, drawn, and in the cases that matter most; where one rank comes in the
- * place of another: test_supervisor_recovery.c; what is done at the roster's orders:
- * test_supervisor_orders.c; what it decides for one node: test_solo_job.c. Random ones:
- * tests/sim. */
+/* The supervisor's transition table, as a whole, as a drawing, and in the cases that matter most.
+ * Other files: test_supervisor_recovery.c, where a rank replaces another one;
+ * test_supervisor_orders.c, what happens at the roster's orders; test_solo_job.c, what the
+ * supervisor of a one-node job decides; tests/sim, random cases. */
 #include "one_supervisor.h"
 
 #include "common/clock.h"
@@ -227,7 +227,7 @@ START_TEST(the_wait_for_a_cause_ends_in_time_or_by_an_order)
 }
 END_TEST
 
-/* The last rank of this node, which has others beside it. */
+/* The last rank of this node exits; the job has other nodes. */
 static void lose_a_peer_elsewhere(bool empty)
 {
     begin_to_lose_a_peer(1, 2000, true);
@@ -497,7 +497,7 @@ START_TEST(an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_th
 {
     begin_and_start(2);
     exited(0, EXIT_STATUS(3), false);
-    event(SUPERVISOR_EV_SPAWNER_LOST); /* nothing can follow, and nobody has to stop it */
+    event(SUPERVISOR_EV_SPAWNER_LOST); /* nothing can follow, and no rank has to be stopped */
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT});
     event(SUPERVISOR_EV_DRAINED);
     finish(70, 0, ENDED_BY_LOSS);
@@ -555,7 +555,7 @@ START_TEST(an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts)
         {EXIT_STATUS(1), -1, 3, true, 3},    /* a rank aborts, and this one ends first */
         {EXIT_STATUS(1), 2, 3, true, 2},     /* a death that was seen counts more */
         {EXIT_STATUS(1), -1, 0, false, -1},  /* it is the one that aborts */
-        {0, -1, 3, false, -1},               /* it has ended well */
+        {0, -1, 3, false, -1},               /* it has succeeded */
         {0, 2, -1, true, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

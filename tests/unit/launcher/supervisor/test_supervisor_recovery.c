@@ -119,7 +119,7 @@ START_TEST(the_last_rank_cannot_be_left_out)
     begin_shrinkable(2);
     lose(0, SIGKILL);
     joined(1, true);
-    exited(1, SIGKILL, true); /* nobody lives on */
+    exited(1, SIGKILL, true); /* no rank survives */
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
     event(SUPERVISOR_EV_DRAINED);
     next(2);
@@ -195,7 +195,7 @@ START_TEST(another_death_while_one_is_replaced_calls_all_once_more)
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RECOVERING); /* rank 1 is called again */
     joined(1, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_RUNNING); /* rank 0 comes when it can */
-    lose(0, SIGKILL); /* and if it dies before, it is replaced, too */
+    lose(0, SIGKILL); /* if it dies before that, ddprun also replaces it */
     expect_replaced(0);
 }
 END_TEST
@@ -212,7 +212,7 @@ START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_STOPPING);
     ck_assert_int_eq(o.signal, SIGTERM);
     ck_assert_int_eq(supervisor_get_verdict(s)->rank, 1);
-    exited(1, 0, false); /* whatever it says now */
+    exited(1, 0, false); /* its status no longer counts */
     exited(0, SIGTERM, false);
     exited(2, SIGTERM, true);
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_RANK_FAILED);
@@ -236,12 +236,12 @@ START_TEST(who_is_not_recoverable_is_started_again_with_all_others)
     supervisor_destroy(s);
 
     begin_recoverable(2);
-    exited(1, 0, false); /* one that is done cannot go on with another */
+    exited(1, 0, false); /* a finished rank cannot continue with a new one */
     exited(0, SIGKILL, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
     supervisor_destroy(s);
 
-    begin_recoverable(1); /* there is nobody to go on with */
+    begin_recoverable(1); /* no survivor */
     exited(0, SIGKILL, true);
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_DRAINING);
 }
