@@ -83,7 +83,7 @@ START_TEST(a_containers_groups_are_found_below_the_path_of_the_host)
 }
 END_TEST
 
-/* --- In a folder that each test writes --- */
+/* --- In a directory that each test writes --- */
 
 static char root[] = "/tmp/ddp-test-cgroup-XXXXXX";
 
@@ -194,7 +194,7 @@ START_TEST(the_real_group_is_a_directory_somewhere_on_the_way_up)
     do
         there = there || (stat(g.dir, &st) == 0 && S_ISDIR(st.st_mode));
     while (co_cgroup_up(&g));
-    /* a chroot or a container may have the folder, and nothing mounted there */
+    /* A chroot or a container may have the directory with nothing mounted there. */
     ck_assert(there || (access("/sys/fs/cgroup/cgroup.procs", F_OK) != 0 && /* version 2 */
                         access("/sys/fs/cgroup/memory", F_OK) != 0));       /* version 1 */
 }

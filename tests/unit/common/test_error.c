@@ -1,4 +1,4 @@
-/* What errors say. */
+/* The text of errors. */
 #include "common/error.h"
 #include "tests/support/suite.h"
 

@@ -1,4 +1,4 @@
-/* A listener with no descriptor for who comes: it rests, and nobody is lost. */
+/* A listener without a descriptor for the next connection: it rests, and loses no connection. */
 #include "common/listener.h"
 
 #include "common/clock.h"
@@ -47,7 +47,7 @@ static void allow_no_more(struct rlimit *before)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, before->rlim_max}), 0);
 }
 
-/* As its owner does it, until somebody is there. */
+/* Accepts as the owner of a listener does, until a connection arrives. */
 static int await(void)
 {
     const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);

@@ -10,7 +10,8 @@
 enum { OPEN, SHUT, LOCKED };
 enum { PUSH, WIND, KEY };
 
-/* As others have it: what the rows are acted on by stands behind what all of them have. */
+/* Like the rows of other machines: the members that the row's action uses follow those that all
+ * rows have. */
 struct row {
     struct co_machine_row at;
     void *only_if, *does;

@@ -1,4 +1,4 @@
-/* The walk over a command line, by a table of its own; what is wrong with one is said in words. */
+/* The parser of command lines, with an option table of its own, and its error messages. */
 #include "common/error.h"
 #include "common/options.h"
 #include "tests/support/suite.h"
@@ -118,7 +118,8 @@ START_TEST(prefixes_of_one_option_are_taken)
 {
     ck_assert_str_eq(WALK("--cou", "3"), "count(--count)=3 |");
     ck_assert_str_eq(WALK("--q"), "quiet(--quiet) |");
-    ck_assert_str_eq(WALK("--colo", "red"), "color(--color)=red |"); /* color and colour are one */
+    /* two spellings of one option */
+    ck_assert_str_eq(WALK("--colo", "red"), "color(--color)=red |");
     ck_assert_str_eq(WALK("--colour", "red"), "colour(--colour)=red |");
 }
 END_TEST

@@ -1,4 +1,4 @@
-/* What /proc says, and what it might say. */
+/* What /proc contains, and what it might contain. */
 #include "common/error.h"
 #include "common/process.h"
 #include "tests/support/suite.h"

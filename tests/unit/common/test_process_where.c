@@ -93,7 +93,7 @@ START_TEST(a_process_that_waits_is_found_where_it_waits)
     ck_assert(co_process_catches(&w, SIGUSR2));
     ck_assert(!co_process_catches(&w, SIGUSR1));
     ck_assert_int_eq(w.tracer, 0);
-    if (w.syscall >= 0) /* not everywhere that is told */
+    if (w.syscall >= 0) /* some kernels do not report it */
         ck_assert_str_eq(co_process_syscall_name(w.syscall), "pause");
     ck_assert(!co_process_is_python(child));
     kill(child, SIGKILL);

@@ -43,7 +43,8 @@ START_TEST(a_character_that_is_cut_short_is_none)
     ck_assert_uint_eq(co_utf8_length("a", 1), 1);
     ck_assert_uint_eq(co_utf8_length("\xe2\x82\xac", 3), 3);
     ck_assert_uint_eq(co_utf8_length("\xe2\x82\xac", 2), 0);
-    ck_assert_uint_eq(co_utf8_length("\xe2\x82", 3), 0); /* the NUL is read, and is no part */
+    /* the NUL is read but does not belong to the character */
+    ck_assert_uint_eq(co_utf8_length("\xe2\x82", 3), 0);
 }
 END_TEST
 

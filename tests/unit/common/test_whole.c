@@ -1,4 +1,4 @@
-/* Files that are written whole, and names that are no files. */
+/* Files that are written as a whole, and names that are not files. */
 #include "common/error.h"
 #include "common/whole.h"
 #include "tests/support/suite.h"

@@ -1,4 +1,4 @@
-/* Folders of ddpruns, and the sockets in them: real ones, in a folder made for the test. */
+/* Directories of ddpruns, and the sockets in them: real ones, in a directory made for the test. */
 #include "common/error.h"
 #include "console/job_folder.h"
 #include "tests/support/suite.h"
@@ -90,7 +90,7 @@ START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
 }
 END_TEST
 
-/* It refuses here, too, when it is alive there. */
+/* A ddprun of another host refuses connections from here even while it runs. */
 START_TEST(one_of_another_host_is_left_alone)
 {
     char boot[128];
@@ -134,7 +134,7 @@ START_TEST(a_link_to_a_folder_is_not_followed)
 }
 END_TEST
 
-/* A folder of another user, who listens where root is led to: only root can make one.
+/* Makes `path` a directory of user `owner` in which user `listener` listens. Only root can make one.
  * returns   the listening descriptor; -1: we are not root */
 static int listen_as(uid_t owner, uid_t listener)
 {

@@ -1,4 +1,4 @@
-/* The words that ddpctl says to ddprun. */
+/* The requests that ddpctl sends to ddprun. */
 #include "common/error.h"
 #include "console/job_request.h"
 #include "tests/support/suite.h"

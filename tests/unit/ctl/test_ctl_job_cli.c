@@ -59,7 +59,7 @@ START_TEST(each_command_has_its_operands)
     ck_assert(!task.this_node);
     task = parsed("stack all");
     ck_assert_int_eq(task.rank, -1);
-    ck_assert_int_eq(task.signal, 0); /* nothing is sent that nobody asked for */
+    ck_assert_int_eq(task.signal, 0); /* ddpctl sends a signal only on request */
     ck_assert(!task.no_tools);
     ck_assert_uint_eq(task.timeout_ms, 90000);
     task = parsed("stack 3 -n -s USR2 job7");
@@ -85,7 +85,7 @@ START_TEST(options_stand_anywhere)
     task = parsed("status --start --watch=250ms job7");
     ck_assert(task.start);
     ck_assert_uint_eq(task.watch_ms, 250);
-    task = parsed("status --watch job7"); /* its value stands behind '=' only */
+    task = parsed("status --watch job7"); /* its value only follows '=' */
     ck_assert_str_eq(task.job, "job7");
     ck_assert_uint_eq(task.watch_ms, 1000);
     task = parsed("ps --watch=0");

@@ -90,13 +90,13 @@ START_TEST(the_endpoint_has_defaults)
     ck_assert_str_eq(task.host, "fd00::7");
     ck_assert_uint_eq(task.port, 29400);
     env.master_addr = "node7";
-    task = parsed("dump"); /* an address without a port says nothing */
+    task = parsed("dump"); /* an address without a port does not count */
     ck_assert_str_eq(task.host, "127.0.0.1");
     env.master_port = "4711";
     task = parsed("dump");
     ck_assert_str_eq(task.host, "node7");
     ck_assert_uint_eq(task.port, 4711);
-    task = parsed("dump -e localhost"); /* which is no reason to take their port */
+    task = parsed("dump -e localhost"); /* MASTER_PORT does not apply to another address */
     ck_assert_str_eq(task.host, "localhost");
     ck_assert_uint_eq(task.port, 29400);
 }

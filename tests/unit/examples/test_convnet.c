@@ -128,7 +128,7 @@ START_TEST(the_gradient_of_a_batch_is_the_mean_of_its_images)
 }
 END_TEST
 
-/* An image's answer must not depend on its neighbours in the batch when testing. */
+/* In testing, the output for an image must not depend on the other images of its batch. */
 START_TEST(testing_looks_at_each_image_alone)
 {
     struct convnet *net = make(CONVNET_CONV, true);
@@ -238,7 +238,8 @@ START_TEST(tensors_are_copied_in_the_order_of_pytorch)
 }
 END_TEST
 
-/* ddp_model_ready() takes each gradient once; ddp_model_sync() tells if it was said twice. */
+/* ddp_model_ready() takes each gradient once; ddp_model_sync() reports a gradient that was passed
+ * twice. */
 START_TEST(backward_reports_each_gradient_once)
 {
     static const char *const from_a_launcher[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", NULL};
@@ -256,7 +257,7 @@ START_TEST(backward_reports_each_gradient_once)
         for (int step = 0; step < 2; step++) {
             convnet_forward(net, &images, order, BATCH);
             convnet_backward(net, m);
-            ck_assert_int_eq(ddp_model_ready(m, 0), DDP_EINVAL); /* it was said */
+            ck_assert_int_eq(ddp_model_ready(m, 0), DDP_EINVAL); /* already passed */
             ck_assert_int_eq(ddp_model_sync(m), DDP_EINVAL);
             ddp_model_sync(m);
         }

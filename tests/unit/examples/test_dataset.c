@@ -146,7 +146,7 @@ START_TEST(a_data_set_that_cannot_be_written_whole_leaves_nothing)
 }
 END_TEST
 
-/* Replace one file of a good data set; what is said names it. */
+/* Replaces one file of a good data set; the error must name it. */
 static void check_refused(int i, const uint32_t *dims, unsigned n_dims, const char *reason)
 {
     static uint8_t data[20 * 28 * 28];

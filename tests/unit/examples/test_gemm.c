@@ -23,7 +23,7 @@ static real element(struct gemm_matrix m, size_t row, size_t column)
     return m.transposed ? m.at[column * m.ld + row] : m.at[row * m.ld + column];
 }
 
-/* Multiply, compare every element, and see that what lies beside C was not touched. */
+/* Multiplies, compares every element, and checks that the memory around C did not change. */
 static void compare(size_t m, size_t n, size_t k, bool a_transposed, bool b_transposed,
                     bool accumulate)
 {

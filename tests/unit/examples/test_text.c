@@ -84,7 +84,7 @@ START_TEST(pairs_foretell_what_they_can)
     enum { BYTES = 10240 * 4 };
     static uint8_t bytes[BYTES];
     struct text t = {.bytes = bytes, .n = BYTES};
-    for (int i = 0; i < BYTES; i++) /* behind an a comes b, behind b one of two */
+    for (int i = 0; i < BYTES; i++) /* after an a comes b, after b one of two */
         bytes[i] = i % 2 == 0 ? 'a' : (i * 2654435761u >> 16 & 1) != 0 ? 'b' : 'c';
     ck_assert(fabs(bigram_held_out(&t) - log(2) / 2) < 0.01);
     for (int i = 0; i < BYTES; i++)

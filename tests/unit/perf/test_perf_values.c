@@ -13,7 +13,7 @@ static const enum ddp_dtype all_dtypes[] = {DDP_FLOAT32, DDP_FLOAT64,  DDP_INT32
                                             DDP_UINT32,  DDP_UINT64};
 enum { N_DTYPES = sizeof all_dtypes / sizeof *all_dtypes };
 
-/* What a copying collective leaves behind: block b of rank's `out`, from `from`'s `in`. */
+/* What a copying collective writes: block b of rank's `out`, from `from`'s `in`. */
 static void copy_block(const struct perf_values *v, unsigned from, size_t first, void *out,
                        size_t block)
 {
@@ -58,7 +58,7 @@ START_TEST(each_wrong_element_is_counted)
     uint8_t *out = malloc(RANKS * COUNT * size);
     for (unsigned b = 0; b < RANKS; b++)
         copy_block(&v, b, 0, out, b);
-    for (size_t i = 0; i < 7; i++) /* as if it came from the element behind */
+    for (size_t i = 0; i < 7; i++) /* as if it came from the next element */
         memcpy(out + i * 97 * size, out + (i * 97 + 1) * size, size);
     ck_assert_uint_eq(perf_values_count_wrong(&v, 0, out, COUNT), 7);
     perf_values_spoil(&v, out, RANKS * COUNT);

@@ -1,5 +1,5 @@
-/* Who tries the way to whom: every pair once, and nobody in two at a time. And the words of
- * `ddpctl check`. */
+/* The pairs of nodes that are tested: each pair once, and each node in one pair at a time. Also the
+ * options of `ddpctl check`. */
 #include "common/error.h"
 #include "ctl/check/check_options.h"
 #include "ctl/check/check_plan.h"

@@ -25,7 +25,7 @@ static void add(const char *line)
     ck_assert_int_eq(history_add(&h, line, strlen(line)), 0);
 }
 
-/* An event of job7 at a time behind 1000 s. */
+/* An event of job7, `at_s` seconds after 1000 s. */
 static void event(double at_s, const char *name, int generation, const char *more)
 {
     char line[512];

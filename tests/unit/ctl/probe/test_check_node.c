@@ -185,7 +185,7 @@ START_TEST(a_name_is_looked_up_or_was_late)
     check_resolve_find("127.0.0.1", 60000, &f);
     ck_assert_str_ne(f.host, "");
     ck_assert_int_ne(f.forward, CHECK_NAME_SKIPPED);
-    check_resolve_find("127.0.0.1", 0, &f); /* the thread that is left behind ends by itself */
+    check_resolve_find("127.0.0.1", 0, &f); /* the abandoned thread ends by itself */
     ck_assert_int_ne(f.forward, CHECK_NAME_SKIPPED);
 }
 END_TEST
@@ -278,7 +278,7 @@ static void close_server(void)
     server = NULL;
 }
 
-/* A socket that listens; whose connections nobody takes. */
+/* A listening socket that never accepts. */
 static int listen_only(struct sockaddr_storage *ret)
 {
     socklen_t len = sizeof(struct sockaddr_in);
@@ -364,7 +364,7 @@ START_TEST(what_comes_or_goes_by_and_by_is_left_in_time)
     ck_assert_int_eq(check_stream_receive(pair[1], bytes, 8, co_now_ms()), -ETIMEDOUT);
     ck_assert_int_eq(send(pair[0], "8 of 'em", 8, 0), 8);
     ck_assert_int_eq(check_stream_receive(pair[1], bytes, 8, co_now_ms()), 0);
-    check_stream_be_patient(pair[0], 50); /* nobody reads: a part of it goes */
+    check_stream_be_patient(pair[0], 50); /* no process reads: only a part is sent */
     ck_assert_int_eq(check_stream_send(pair[0], chunk, CHECK_CHUNK_BYTES, co_now_ms()), -ETIMEDOUT);
     close(pair[0]);
     close(pair[1]);

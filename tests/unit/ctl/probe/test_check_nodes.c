@@ -62,7 +62,7 @@ static struct check_nodes *reach(const char *script, const char *const *names, s
     return nodes;
 }
 
-/* "late" has hung up, and says why when "good" has been asked. */
+/* "late" closes its output, and writes its reason only after "good" has received the request. */
 START_TEST(last_words_are_waited_for_beside_the_other_nodes)
 {
     static const char *const names[] = {"late", "good"};
