@@ -134,7 +134,7 @@ START_TEST(a_link_to_a_folder_is_not_followed)
 }
 END_TEST
 
-/* Makes `path` a directory of user `owner` in which user `listener` listens. Only root can make one.
+/* Makes `path` a directory of user `owner` in which user `listener` listens. Only root can do so.
  * returns   the listening descriptor; -1: we are not root */
 static int listen_as(uid_t owner, uid_t listener)
 {

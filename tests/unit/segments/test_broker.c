@@ -177,7 +177,7 @@ START_TEST(who_goes_without_having_read_takes_nothing_along)
     ck_assert_int_eq(pwrite(fd, &rank, sizeof rank, 0), (ssize_t)sizeof rank);
     ck_assert_int_eq(node_message_send(theirs[1], &m, fd), 0);
     close(fd);
-    /* one right behind the other: what the first read finds is still there for the second */
+    /* one right after the other: what the first read finds is still there for the second */
     int first = let_broker_read(1, NULL), second = let_broker_read(0, NULL);
     ck_assert_int_eq(first, 1);
     ck_assert_int_eq(second, 0);
@@ -543,7 +543,8 @@ START_TEST(who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one)
     broker_offer_more(b, 0);
     say_hello(1);
     renew(1);
-    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0); /* it has not heard of that yet */
+    /* it does not know of the renewal yet */
+    ck_assert_int_eq(node_message_send(theirs[1], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(1, NULL), 1);
     ck_assert(!broker_has_lost_peer(b, 1));
     m.generation = 1;
@@ -561,7 +562,8 @@ START_TEST(what_is_about_an_older_generation_is_dropped)
     ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     renew(1);
-    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0); /* it has not heard of that yet */
+    /* it does not know of the renewal yet */
+    ck_assert_int_eq(node_message_send(theirs[0], &m, -1), 0);
     ck_assert_int_eq(let_broker_read(0, NULL), 1);
     ask_again(1, 0);
     ck_assert_int_eq(let_broker_read(1, NULL), 1);

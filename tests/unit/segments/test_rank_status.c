@@ -37,7 +37,7 @@ START_TEST(steps_are_counted_and_timed)
 {
     rank_status_begin(&page, 400);
     rank_status_step(&page, 5000, 100);
-    ck_assert_uint_eq(read_page().last_ns, 0); /* nobody knows when the first one began */
+    ck_assert_uint_eq(read_page().last_ns, 0); /* it is not known when the first one began */
     rank_status_step(&page, 5800, 300);
     struct progress p = read_page();
     ck_assert_uint_eq(p.steps, 2);

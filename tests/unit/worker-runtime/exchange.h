@@ -124,7 +124,7 @@ static inline uint8_t *exchange_expected(const struct exchange *x)
     return result;
 }
 
-/* The place in one buffer at which `in` and `out` may meet: offsets of both from its beginning, in
+/* Where `in` and `out` may overlap in one buffer: offsets of both from its beginning, in
  * elements. */
 static inline void exchange_in_place(const struct exchange *x, size_t *ret_in, size_t *ret_out)
 {

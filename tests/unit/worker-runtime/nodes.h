@@ -1,5 +1,5 @@
-/* nodes.h - real ranks on several "nodes" of one machine: what is one node is what the environment
- * says. They meet by the real store (store_process.h). */
+/* nodes.h - real ranks on several "nodes" of one machine: the environment defines which ranks are
+ * on one node. They join through the real store (store_process.h). */
 #ifndef DDP_TESTS_UNIT_WORKER_RUNTIME_NODES_H
 #define DDP_TESTS_UNIT_WORKER_RUNTIME_NODES_H
 
@@ -12,7 +12,7 @@ enum { NODES_MAX = 8 };
 struct nodes {
     int n, n_ranks;
     int size[NODES_MAX];
-    bool dealt; /* ranks go to the nodes in turns, as mpirun --map-by node does */
+    bool dealt; /* ranks are dealt to the nodes in turns, as mpirun --map-by node does */
 };
 
 /* Which node a rank is on, and which of its ranks it is. */

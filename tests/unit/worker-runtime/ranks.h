@@ -43,7 +43,8 @@ static inline void ranks_init(struct ranks *r, int n)
 {
     static int count;
     *r = (struct ranks){.n = n};
-    /* The time, too: a store serves many tests, and a busy machine uses process numbers again. */
+    /* With the time, because a store serves many tests and a busy machine reuses process
+     * numbers. */
     snprintf(r->job, sizeof r->job, "test %d %d %llu", getpid(), count++,
              (unsigned long long)co_now_ns());
 }

@@ -15,7 +15,7 @@ struct store_process {
     int in;    /* it ends when this is closed */
 };
 
-/* At any free port. MASTER_ADDR and MASTER_PORT say where from here on. */
+/* At any free port. It sets MASTER_ADDR and MASTER_PORT. */
 static inline void store_start_at(struct store_process *s, const char *address)
 {
     int in[2], out[2];

@@ -1,4 +1,4 @@
-/* The CPUs of ranks on machines that hwloc simulates, from tests/data/placement. Each line is one of:
+/* The CPUs of ranks on machines that hwloc simulates, from tests/data/placement. A line is one of:
  *
  *     machine TEXT      hwloc's synthetic description; nothing else is known of the machine
  *     allowed LIST      CPUs; without this line, all

@@ -281,7 +281,8 @@ START_TEST(one_rank_alone_can_be_signalled)
 }
 END_TEST
 
-/* A traced process cannot be reaped before its tracer has waited for it: it is the test double of one whose memory takes long to free.
+/* A traced process cannot be reaped before its tracer has waited for it: it is the test
+ * double of one whose memory takes long to free.
  *
  * returns   false: tracing is not permitted here */
 static bool hold_end_of(pid_t pid)

@@ -1,5 +1,5 @@
 /* Each message to bytes and back; every bound; the bad inputs of tests/data/control/bad, each of
- * which has the bytes (input) and what is said of them (error). */
+ * which has the bytes (input) and the error text (error). */
 #include "rendezvous/channel/channel_wire.h"
 
 #include "common/buf.h"
@@ -366,7 +366,7 @@ START_TEST(what_breaks_a_bound_is_not_sent)
 }
 END_TEST
 
-/* What a rank's own message says goes to other people's terminals. */
+/* The text of a rank's message appears on other users' terminals. */
 START_TEST(texts_are_cut_and_cleaned_as_they_are_sent)
 {
     char text[2 * MESSAGE_TEXT_BYTES];

@@ -155,7 +155,7 @@ START_TEST(a_token_at_one_end_only_is_refused)
 }
 END_TEST
 
-/* Somebody who has seen the key's id, but not the key. */
+/* A peer that has seen the key's id, but not the key. */
 START_TEST(an_id_without_its_key_proves_nothing)
 {
     struct seal_key pretended = other_key;
@@ -173,7 +173,7 @@ START_TEST(an_id_without_its_key_proves_nothing)
 }
 END_TEST
 
-/* The roster's end checks, too: a node that skips its own check gets no further. */
+/* The roster's end also checks: a node that skips its own check gets no further. */
 START_TEST(a_wrong_proof_of_a_node_is_refused)
 {
     create(&key, &key, 1);

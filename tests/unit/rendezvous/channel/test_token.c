@@ -1,4 +1,4 @@
-/* Tokens in real files, in a folder that is made for each test. */
+/* Tokens in real files, in a directory that is made for each test. */
 #include "common/error.h"
 #include "rendezvous/channel/token.h"
 #include "tests/support/suite.h"
@@ -147,7 +147,7 @@ START_TEST(what_is_no_file_is_refused)
     check_refused(-EINVAL, "not a regular file");
     snprintf(path, sizeof path, "%s/pipe", home);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
-    places.file = path; /* nobody writes: it must not wait either */
+    places.file = path; /* no process writes: it must not wait either */
     check_refused(-EINVAL, "not a regular file");
     places.file = "/nonexistent/secret";
     check_refused(-ENOENT, "cannot open the token '/nonexistent/secret'");
@@ -249,7 +249,8 @@ END_TEST
 
 START_TEST(on_a_local_disk_none_is_made)
 {
-    places.make = TOKEN_MAKE_IF_SHARED; /* /tmp is no network file system where this is tested */
+    /* where this is tested, /tmp is not a network file system */
+    places.make = TOKEN_MAKE_IF_SHARED;
     ck_assert_int_eq(find(), -ENOENT);
     snprintf(path, sizeof path, "%s/.config", home);
     ck_assert_int_lt(access(path, F_OK), 0);

@@ -204,7 +204,7 @@ START_TEST(connecting_waits_for_the_server)
 {
     struct served *s = served_start(NULL);
     uint16_t port = served_port(s);
-    served_stop(s); /* a port that nobody listens on */
+    served_stop(s); /* a port on which no process listens */
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, connect_early, &port), 0);
     s = served_start(&(struct server_opts){.port = port});

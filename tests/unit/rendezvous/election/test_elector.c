@@ -83,7 +83,7 @@ static void lease_granted(int64_t lease)
     answer((struct elector_answer){.lease = lease, .ttl_s = o.ask.ttl_s});
 }
 
-/* Nobody led, there was no record: leases 7 and 77. */
+/* No elector led, and no record existed. This one leads, with leases 7 and 77. */
 static void create_leading(void)
 {
     create(false);

@@ -1,6 +1,6 @@
-/* Requests to etcd byte by byte, its answers as etcd 3.4 gave them, and what is no answer: a folder
- * of tests/data/etcd/bad each, with `input` (the first line: the request and the HTTP status) and
- * `error`. */
+/* Requests to etcd byte by byte, its answers as etcd 3.4 gave them, and invalid answers: each has a
+ * directory in tests/data/etcd/bad with `input` (the first line: the request and the HTTP status)
+ * and `error`. */
 #include "rendezvous/election/etcd_wire.h"
 
 #include "common/buf.h"

@@ -31,9 +31,9 @@ struct node { /* one link, and what was heard on it */
     struct message_place place;
     enum message_refusal refusal;
     enum message_outcome outcome;
-    bool reports;                 /* its HELLO says so */
+    bool reports;                 /* a field of its HELLO */
     bool is_asked, writes, stays; /* for its result */
-    bool was_asked_late;          /* behind the verdict */
+    bool was_asked_late;          /* after the verdict */
     bool has_all;
     uint32_t n_results; /* of other nodes */
     uint32_t last_rank;
@@ -272,7 +272,7 @@ START_TEST(a_wrong_token_is_told_and_final)
     AWAIT(nodes[0].n_down > 0);
     ck_assert_int_eq(nodes[0].code, -EACCES);
     ck_assert_ptr_nonnull(strstr(nodes[0].why, "token"));
-    ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* who */
+    ck_assert_ptr_nonnull(strstr(nodes[0].why, "127.0.0.1:")); /* the other end */
     AWAIT(strstr(notes, "token") != NULL);                     /* and at the other end */
     ck_assert_ptr_nonnull(strstr(notes, "from 127.0.0.1:"));
 }
@@ -397,7 +397,7 @@ static void send_result(struct node *n, uint32_t rank)
     channel_link_send(n->link, &m);
 }
 
-/* Nodes of a daemon; of `local`, the first one is beside the roster. */
+/* Two nodes of a daemon; with `local`, the first one is next to the roster. */
 static void begin_reporting(bool first, bool second, bool local)
 {
     serve(0, local ? "job7" : NULL);

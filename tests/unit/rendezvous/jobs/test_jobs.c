@@ -1,4 +1,4 @@
-/* What a daemon keeps of its jobs, and shows of them. What nodes and jobs say to each other is in
+/* What a daemon keeps of its jobs, and shows of them. The messages between nodes and jobs are in
  * test_control.c. */
 #include "common/buf.h"
 #include "common/clock.h"
@@ -32,7 +32,7 @@ static char notes[4096];
 static const struct message_terms two_nodes = {
     .min_nodes = 2, .max_nodes = 2, .start_timeout_ms = 600000, .rejoin_timeout_ms = 600000};
 
-/* --- who knows the verdict --- */
+/* --- nodes that know the verdict --- */
 
 static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
 

@@ -1,4 +1,4 @@
-/* one_member.h - a member under test: what it hears, what it says and orders, and its time. */
+/* one_member.h - a member under test: what it receives, what it sends and orders, and its time. */
 #ifndef DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_MEMBER_H
 #define DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_MEMBER_H
 
@@ -18,7 +18,7 @@ TCase *member_links_cases(void);
 
 static struct member *m;
 static uint64_t now_ms;
-static char did[1024]; /* what the last step said and ordered: " HELLO connect ..." */
+static char did[1024]; /* what the last step sent and ordered: " HELLO connect ..." */
 static struct member_orders o;
 
 static const char *const message_names[] = {

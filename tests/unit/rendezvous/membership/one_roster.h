@@ -1,4 +1,5 @@
-/* one_roster.h - a roster under test: what nodes say to it, what it says to whom, and its time. */
+/* one_roster.h - a roster under test: what nodes send to it, what it sends to each node, and its
+ * time. */
 #ifndef DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_ROSTER_H
 #define DDP_TESTS_UNIT_RENDEZVOUS_MEMBERSHIP_ONE_ROSTER_H
 
@@ -14,7 +15,7 @@
 
 static struct roster *r;
 static uint64_t now_ms;
-static char said[4096]; /* what the last step told whom: " 1<WELCOME RUNNING ..." */
+static char said[4096]; /* what the last step sent to each node: " 1<WELCOME RUNNING ..." */
 static struct roster_actions last;
 
 static const char *const message_names[] = {
@@ -23,7 +24,7 @@ static const char *const message_names[] = {
 #undef X
 };
 
-/* --- Telling the roster --- */
+/* --- Messages to the roster --- */
 
 static inline void add_said(const char *format, ...)
 {
@@ -184,7 +185,7 @@ static inline void create(uint32_t min, uint32_t max, uint32_t max_restarts)
     create_expecting(min, max, max_restarts, NULL, 0);
 }
 
-/* A generation of so many nodes, all told. */
+/* A generation of `n` nodes, each of which has received its ranks. */
 static inline void create_running(uint32_t min, uint32_t max, int n, uint32_t max_restarts)
 {
     create(min, max, max_restarts);

@@ -1,5 +1,5 @@
-/* A member and its roster: what is said again on a new link, and what a lease that is not renewed
- * costs. */
+/* A member and its roster: what the member repeats on a new link, and what happens when its lease
+ * is not renewed. */
 #include "one_member.h"
 
 #include "common/clock.h"
@@ -182,7 +182,7 @@ START_TEST(a_lease_runs_on_for_the_failover_timeout_at_most)
         nobody_has_the_roster(0);
     }
     assert_state(MEMBER_RUNNING);
-    time_goes_on(1999); /* 60 s behind the first of them */
+    time_goes_on(1999); /* 60 s after the first of them */
     nobody_has_the_roster(0);
     assert_state(MEMBER_RUNNING);
     time_goes_on(1);

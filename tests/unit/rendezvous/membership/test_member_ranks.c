@@ -186,7 +186,7 @@ START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
     parked(2);
     sealed(1, true);
     assert_did(" open");
-    hears(MESSAGE_STOP, 1); /* somebody else is lost meanwhile */
+    hears(MESSAGE_STOP, 1); /* another node is lost meanwhile */
     assert_did(" STOPPING stop");
     parked(2);
     assert_did(" STOPPED");

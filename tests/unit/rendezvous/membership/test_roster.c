@@ -1,6 +1,6 @@
-/* The roster's table, whole and drawn, and its rules one by one: who takes part, with which rank,
- * and who does not. What becomes of a generation: test_roster_changes.c, test_roster_failures.c.
- * All orders of messages, and faults of all kinds: tests/sim. */
+/* The roster's table, as a whole and as a drawing, and its rules one by one: which nodes take part,
+ * with which ranks, and which do not. test_roster_changes.c and test_roster_failures.c test what
+ * happens to a generation; tests/sim has all orders of messages, and faults of all kinds. */
 #include "one_roster.h"
 
 #include "rendezvous/membership/lease.h"

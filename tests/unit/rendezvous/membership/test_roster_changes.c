@@ -1,4 +1,4 @@
-/* What becomes of a generation when nodes come, are lost, leave, or end the job. */
+/* What happens to a generation when nodes join, are lost, leave, or end the job. */
 #include "one_roster.h"
 
 #include "rendezvous/membership/lease.h"
@@ -22,7 +22,7 @@ START_TEST(a_newcomer_ends_the_generation_at_once)
 }
 END_TEST
 
-/* A second goes by, in which nobody is lost. */
+/* A second passes in which no node is lost. */
 static void beat(uint32_t n_nodes)
 {
     time_goes_on(1000);
@@ -60,8 +60,8 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
 }
 END_TEST
 
-/* One that leads has no ranks before its store is open, the others have none before that is
- * told. */
+/* The leading node has no ranks before its store is open; the other nodes have none before they are
+ * informed of the store. */
 START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
 {
     create_at_checkpoint(0);

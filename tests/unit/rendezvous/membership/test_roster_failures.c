@@ -41,7 +41,7 @@ START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
     stopped(1, 2); /* it has thought better of it */
     stops(3);
     ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.world_size, 5);
-    stopped(3, 1); /* of a generation that it was not told of yet: it counts for the next one */
+    stopped(3, 1); /* of a generation that it does not know yet: it counts for the next one */
     say(1, MESSAGE_READY);
     ck_assert_uint_eq(told(3, MESSAGE_SEALED)->sealed.n_local, 2);
 }
@@ -107,7 +107,7 @@ START_TEST(failures_are_counted_for_the_whole_job)
     for (int i = 0; i < 2; i++) {
         fails(1 + i, 1, false);
         assert_said(" 1<STOP 2<STOP STOPPING");
-        fails(2 - i, 1, false); /* the other one, too: counted once */
+        fails(2 - i, 1, false); /* the other node also fails: counted once */
         stops(1);
         stops(2);
         if (i > 0) /* the second restart waits */
@@ -172,7 +172,7 @@ START_TEST(who_told_a_failure_may_correct_it)
 {
     create_running(2, 2, 2, 0);
     fails(1, 1, false);
-    fails(2, 2, false); /* somebody else may not */
+    fails(2, 2, false); /* another node may not */
     fails(1, 137, false);
     say(2, MESSAGE_STOPPING);
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 137);
@@ -292,7 +292,8 @@ static void create_excluding(uint32_t min, uint32_t after, uint64_t window_ms, i
     assert_state(ROSTER_RUNNING);
 }
 
-/* A rank of it; all that run stop, it last. What comes behind that is what is said. */
+/* A rank of node `link` fails, and all running nodes stop, this one last. assert_said() then checks
+ * what follows. */
 static void fails_and_all_stop(int link, int n_links)
 {
     fails(link, 7, false);
@@ -344,7 +345,7 @@ START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
     ck_assert_uint_eq(count_members(), 2);
     ck_assert_uint_eq(roster_n_nodes(r), 2);
     fails_and_all_stop(3, 3);
-    ck_assert_str_eq(roster_newly_excluded(r), "node3"); /* its second, too */
+    ck_assert_str_eq(roster_newly_excluded(r), "node3"); /* also its second failure */
     go_on();
     fails(1, 7, false);
     ck_assert_str_eq(roster_newly_excluded(r), "");
@@ -384,7 +385,7 @@ START_TEST(who_takes_over_knows_who_is_excluded)
     assert_said(" 12<VERDICT 12 closed");
     ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.outcome, MESSAGE_EXCLUDED);
     ck_assert_int_eq(told(12, MESSAGE_VERDICT)->verdict.exit_code, 7);
-    roster_get_past(r, &past); /* and so does the one behind it */
+    roster_get_past(r, &past); /* the next roster also knows it */
     ck_assert_uint_eq(past.n_excluded, 1);
     ck_assert_str_eq(past.excluded[0].name, "node2");
 }

@@ -1,4 +1,4 @@
-/* Natural order of names; who takes part, and in which order. */
+/* Natural order of names; which nodes take part, and in which order. */
 #include "rendezvous/membership/roster_order.h"
 
 #include "rendezvous/membership/message.h"
@@ -36,7 +36,7 @@ static struct roster_order_entry *add(const char *name, int32_t node_rank, int32
     return e;
 }
 
-/* Somebody had this seat. */
+/* A node had this seat. */
 static void add_seat(const char *name, int32_t node_rank)
 {
     seats[n_seats] = (struct roster_order_seat){.key = roster_order_key(node_rank, name),

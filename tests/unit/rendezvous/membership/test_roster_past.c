@@ -425,7 +425,7 @@ START_TEST(what_has_stopped_is_followed_by_the_next_generation)
 }
 END_TEST
 
-/* Of a generation of two, say, whose ranks run by a lease of the old roster. */
+/* For example, in a generation of two nodes whose ranks run by a lease of the old roster. */
 START_TEST(a_spare_that_comes_first_does_not_begin_the_job_again)
 {
     struct message_hello h;
@@ -437,7 +437,7 @@ START_TEST(a_spare_that_comes_first_does_not_begin_the_job_again)
     time_goes_on(3400);
     heartbeat(1);
     assert_state(ROSTER_OPEN);
-    time_goes_on(100); /* nobody can run any more */
+    time_goes_on(100); /* no rank can run any more */
     assert_state(ROSTER_RUNNING);
     ck_assert_uint_eq(roster_generation(r), 0);
 }
@@ -476,7 +476,7 @@ START_TEST(what_it_cannot_go_on_with_counts_as_a_generation)
         {100, 1, 9, 9, 4242}, /* more than the maximum */
         {100, 1, 3, 2, 4242}, /* fewer ranks than nodes */
         {100, 1, 0, 6, 4242}, /* fewer than the minimum */
-        {100, 1, 3, 6, 0},    /* a leader that has told nobody of it */
+        {100, 1, 3, 6, 0},    /* a leader that did not send the place of its store */
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         create(1, 3, 3);
@@ -502,7 +502,7 @@ START_TEST(what_it_cannot_go_on_with_counts_as_a_generation)
         assert_state(ROSTER_RUNNING);
         ck_assert_uint_eq(roster_generation(r), 8);
         ck_assert_uint_eq(roster_n_restarts(r), 2);
-        come_back(4, 9, 0, false); /* and none is adopted beside its own */
+        come_back(4, 9, 0, false); /* and no generation is adopted next to its own */
         assert_said(" 4<REFUSED 4 closed");
         roster_destroy(r);
         r = NULL;

@@ -85,7 +85,7 @@ START_TEST(a_list_has_the_addresses_of_its_networks)
         {"::ffff:10.0.0.7", "10.0.0.7", true},
         {"10.0.0.0/24", "10.0.0.255", true},
         {"10.0.0.0/24", "10.0.1.0", false},
-        {"10.0.0.99/24", "10.0.0.1", true}, /* bits behind the 24 are ignored */
+        {"10.0.0.99/24", "10.0.0.1", true}, /* bits after the first 24 are ignored */
         {"10.0.0.128/25", "10.0.0.127", false},
         {"10.0.0.128/25", "10.0.0.200", true},
         {"10.0.0.6/31", "10.0.0.7", true},
@@ -182,7 +182,7 @@ START_TEST(hosts_are_let_in_however_many_there_are)
     }
     ck_assert_int_eq(address_parse("10.0.0.8", 0, &address), 0);
     ck_assert(!allow_has(&list, &address));
-    ck_assert_int_eq(allow_add(&list, "10.0.0.8", NULL), 0); /* beside the networks */
+    ck_assert_int_eq(allow_add(&list, "10.0.0.8", NULL), 0); /* in addition to the networks */
     ck_assert(allow_has(&list, &address));
     ck_assert_int_eq(allow_set_hosts(&list, NULL, 0), 0);
     ck_assert_int_eq(address_parse("10.0.0.7", 0, &address), 0);

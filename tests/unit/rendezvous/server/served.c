@@ -18,7 +18,7 @@
 struct served {
     uv_loop_t loop;
     uv_async_t stop;
-    uv_async_t look; /* makes the loop tell its number of clients */
+    uv_async_t look; /* makes the loop report its number of clients */
     struct server *server;
     uint16_t port;
     pthread_t thread;
@@ -87,7 +87,7 @@ void served_stop(struct served *s)
 {
     uv_async_send(&s->stop);
     pthread_join(s->thread, NULL);
-    ck_assert_int_eq(uv_loop_close(&s->loop), 0); /* no handle is left behind */
+    ck_assert_int_eq(uv_loop_close(&s->loop), 0); /* no open handle remains */
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     free(s);
@@ -98,7 +98,7 @@ uint16_t served_port(const struct served *s)
     return s->port;
 }
 
-/* A moment for the server's thread to go on; returns false when the deadline has passed. */
+/* Gives the server's thread a moment to continue; returns false when the deadline has passed. */
 static bool wait_for_change(struct served *s, uint64_t deadline_ms)
 {
     struct timespec until;

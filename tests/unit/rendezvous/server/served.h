@@ -20,7 +20,7 @@ struct served *served_start(const struct server_opts *opts);
 void served_stop(struct served *s); /* with all its connections */
 uint16_t served_port(const struct served *s);
 
-/* Wait until a refusal that contains `text` was told. */
+/* Waits until the server reports a refusal that contains `text`. */
 void served_await_refused(struct served *s, const char *text);
 void served_await_n_clients(struct served *s, uint32_t n);
 

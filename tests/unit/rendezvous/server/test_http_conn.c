@@ -82,12 +82,12 @@ START_TEST(pages_are_served_beside_the_store)
     get(fd, "/metrics");
     expect(fd, 200, "ddp_rendezvous_http_requests_total 5\n");
     int another = raw_connect(served_port(s));
-    get(another, "/metrics"); /* who asks is no client, from the first request on */
+    get(another, "/metrics"); /* an HTTP client does not count, from its first request */
     expect(another, 200, "ddp_rendezvous_clients 1\n");
     close(another);
     get(fd, "/keys");
     expect(fd, 404, "404 Not Found");
-    get(fd, "/healthz"); /* a wrong path is no reason to hang up */
+    get(fd, "/healthz"); /* the server does not hang up after a wrong path */
     expect(fd, 200, "ok\n");
     close(fd);
     close(store);
@@ -163,7 +163,7 @@ START_TEST(a_head_without_end_is_answered_and_not_kept)
     static char head[3 * HTTP_MAX_HEAD_BYTES];
     memset(head, 'x', sizeof head);
     memcpy(head, "GET /", 5);
-    raw_send(fd, head, sizeof head); /* more than is read: the reply comes through all the same */
+    raw_send(fd, head, sizeof head); /* more than the server reads: the reply still arrives */
     expect(fd, 431, "431");
     raw_expect_end(fd);
     close(fd);
@@ -280,7 +280,7 @@ START_TEST(closing_the_server_cuts_these_connections_too)
     expect(idle, 200, "ok\n");
     int half = raw_connect(served_port(s));
     say(half, "GET /heal");
-    get(idle, "/healthz"); /* whose answer says that the other's bytes were seen, too */
+    get(idle, "/healthz"); /* its answer shows that the server has also seen the other's bytes */
     expect(idle, 200, "ok\n");
     served_stop(s);
     raw_expect_end(idle);

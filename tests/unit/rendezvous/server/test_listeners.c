@@ -1,4 +1,4 @@
-/* Where a server listens, and whom it lets in. */
+/* Where a server listens, and which peers it accepts. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/net/address.h"
@@ -33,7 +33,7 @@ static void tear_down(void)
 {
     server_close(server, NULL, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(uv_loop_close(&loop), 0); /* no handle is left behind */
+    ck_assert_int_eq(uv_loop_close(&loop), 0); /* no open handle remains */
 }
 
 static int connect_at(const struct sockaddr_storage *to)
@@ -109,7 +109,7 @@ START_TEST(a_socket_that_listens_already_is_taken_over)
 }
 END_TEST
 
-/* --- who is let in --- */
+/* --- accepted peers --- */
 
 /* An address of this machine that is not loopback. returns whether there is one */
 static bool find_own_address(struct sockaddr_storage *ret)

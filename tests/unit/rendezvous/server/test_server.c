@@ -126,7 +126,7 @@ START_TEST(a_client_that_dies_in_mid_request_stores_nothing)
     served_await_n_clients(s, 0);
     int fd = connect_c(s);
     expect_n_keys(fd, 0);
-    raw_send_hex(fd, set_k); /* nobody is left to be woken */
+    raw_send_hex(fd, set_k); /* no waiting client is left to wake */
     expect_n_keys(fd, 1);
     close(fd);
     served_stop(s);
@@ -253,7 +253,7 @@ START_TEST(a_request_must_be_complete_in_time_but_silence_is_fine)
     raw_expect_end(slow);
     served_await_refused(s, "timed out after 100 ms waiting for the rest of a request");
     int again = raw_connect(served_port(s));
-    raw_send_hex(again, "00"); /* an opcode is the beginning of a request, too */
+    raw_send_hex(again, "00"); /* an opcode alone also begins a request */
     raw_expect_end(again);
     expect_n_keys(idle, 0);
     ck_assert(raw_is_silent(silent));

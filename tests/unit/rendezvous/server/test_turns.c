@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 enum {
-    N_MANY = 60000 /* more than a client's share of a turn, and than that of all who are late */
+    /* more than a client's share of a turn, and than the share of all late clients */
+    N_MANY = 60000
 };
 
 static uv_loop_t loop;

@@ -175,7 +175,7 @@ static bool play_line(const char *line, enum cut cut, const char *where)
     return true;
 }
 
-/* In a conversation that was sent at once the replies are all there, one behind the other. */
+/* In a conversation that was sent at once, all replies are there, one after the other. */
 static void expect_all(FILE *in, const char *path)
 {
     char line[2048];
@@ -292,7 +292,7 @@ START_TEST(a_request_that_is_more_than_a_share_runs_alone_after_a_pause)
     send_c(c, check_4);
     ck_assert_int_eq(c->state, SESSION_LATE);
     ck_assert_uint_eq(co_buf_len(&c->session.out), 0);
-    send_c(c, "0c"); /* feeds again; what came behind waits in its turn */
+    send_c(c, "0c"); /* feeds again; the bytes after it wait for their turn */
     ck_assert_int_eq(c->state, SESSION_LATE);
     ck_assert_uint_eq(co_buf_len(&c->session.out), 1);
     feed(c);

@@ -75,7 +75,7 @@ START_TEST(values_grow_shrink_and_come_back_whole)
     uint64_t n_bytes_large = store_n_bytes(s);
     set("k", "small again");
     assert_value("k", "small again");
-    ck_assert_uint_lt(store_n_bytes(s), n_bytes_large / 2); /* the room was given back */
+    ck_assert_uint_lt(store_n_bytes(s), n_bytes_large / 2); /* the store returned the memory */
     set("k", "");
     assert_value("k", "");
     ck_assert_uint_eq(store_n_keys(s), 1);

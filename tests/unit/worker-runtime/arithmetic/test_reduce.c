@@ -20,7 +20,7 @@ static const struct reduce_kernels *kernels_at(int i)
     return reduce_choose(caps[i], &known);
 }
 
-/* Equal to the bit, but for NaNs: which of them a sum gives is not specified. */
+/* Equal to the bit, except for NaNs: which NaN a sum returns is not specified. */
 static bool same_f32(const float *a, const float *b, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -196,7 +196,7 @@ START_TEST(an_average_of_integers_goes_towards_zero)
 }
 END_TEST
 
-/* Every bit pattern of a 16-bit float, added to 0: what comes out is what went in, but for NaNs,
+/* Adds 0 to every bit pattern of a 16-bit float: the result equals the input, except for NaNs,
  * which become quiet. */
 START_TEST(sixteen_bit_floats_survive_the_way_to_float32_and_back)
 {

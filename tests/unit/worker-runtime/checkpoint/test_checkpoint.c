@@ -18,7 +18,7 @@ enum {
     WEIGHTS = 50
 }; /* elements of the sharded item, which no number of ranks divides */
 
-/* --- a state of which everybody knows what is in it ------------------------------------------- */
+/* --- a state whose content every rank knows --------------------------------------------------- */
 
 struct state {
     float weights[WEIGHTS];
@@ -307,7 +307,7 @@ START_TEST(a_damaged_checkpoint_is_not_loaded)
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), 0);
 
     checkpoint_dir_path(folder, 3, true, path, NULL);
-    damage(path, 20); /* now it says another step */
+    damage(path, 20); /* now it names another step */
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "manifest"));
     ddp_finalize(g);
@@ -320,7 +320,7 @@ START_TEST(what_a_killed_job_left_behind_is_no_checkpoint)
     static const char *const left[] = {
         "step-000000000009.safetensors",          /* no manifest yet */
         "step-000000000009.safetensors.tmp-12.0", /* half written */
-        "step-000000000009.manifest.tmp-12.1",    /* likewise */
+        "step-000000000009.manifest.tmp-12.1",    /* also half written */
         "step-9.manifest",
         "step-00000000000x.manifest",
         "notes.txt",

@@ -22,12 +22,13 @@ static void write_map(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)!write(fd, text, strlen(text)); /* without it mount() fails, and says so */
+        (void)!write(fd, text, strlen(text)); /* without it mount() fails and reports the error */
         close(fd);
     }
 }
 
-/* Room for two checkpoints of N floats, but not for three. NULL, or why there is none. */
+/* A disk for two checkpoints of N floats, but not for three. returns NULL, or why it cannot be
+ * made */
 static const char *make_disk(void)
 {
     char uid[64], gid[64];
@@ -89,7 +90,7 @@ static int run_out_of_room(int rank, void *arg)
         RANK_CHECK(rank, ddp_checkpoint_save(c, k, &item, 1) == 0, "step %d", k);
         RANK_CHECK(rank, ddp_checkpoint_wait(c) == 0, "step %d", k);
     }
-    for (int k = 3; k >= 2; k--) { /* a new one, then one in the place of an old one */
+    for (int k = 3; k >= 2; k--) { /* a new one, then one that replaces an old one */
         fill(9);
         int rc = ddp_checkpoint_save(c, k, &item, 1);
         if (opts.async) {
@@ -116,7 +117,7 @@ START_TEST(a_full_disk_leaves_all_older_checkpoints_intact)
     ck_assert_int_eq(system(command), 0);
     ranks_start(&r, 2, run_out_of_room, &async);
     ranks_expect_success(&r);
-    ck_assert_uint_eq(n_temporary(), 0); /* the room is free again */
+    ck_assert_uint_eq(n_temporary(), 0); /* the space is free again */
 }
 END_TEST
 

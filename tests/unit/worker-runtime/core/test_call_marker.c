@@ -1,4 +1,4 @@
-/* What ranks say of themselves in their progress pages, as another process would read it. */
+/* What ranks write into their progress pages, as another process reads it. */
 #include "segments/control.h"
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/core/group.h"
@@ -81,7 +81,8 @@ START_TEST(an_asynchronous_call_is_begun_before_it_is_waited_for)
 }
 END_TEST
 
-/* Marks and numbers are the same on all ranks of a group, or what waits for whom cannot be told. */
+/* Marks and numbers must be the same on all ranks of a group: they show which rank waits for
+ * which. */
 static int run_groups(int rank, void *arg)
 {
     (void)arg;
@@ -116,7 +117,8 @@ START_TEST(groups_are_told_apart_the_same_way_on_all_ranks)
 }
 END_TEST
 
-/* More groups than there are places: the others work, and say when they wait. */
+/* More groups than the page has places: the groups without a place also work, and show when they
+ * wait. */
 static int run_many(int rank, void *arg)
 {
     (void)arg;

@@ -171,7 +171,7 @@ START_TEST(unmatched_messages_wait_up_to_a_bound)
 }
 END_TEST
 
-/* What one rank has begun goes on while it waits in something else. */
+/* A transfer that a rank has begun continues while the rank waits in another call. */
 static int run_progress(int rank, void *arg)
 {
     (void)arg;

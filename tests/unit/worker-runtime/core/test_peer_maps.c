@@ -119,7 +119,7 @@ START_TEST(signals_are_for_the_programs_own_threads)
     sigprocmask(SIG_BLOCK, &usr1, NULL);
     peer_maps_give_back(&m, take(0));
     peer_maps_sweep(&m);
-    kill(getpid(), SIGUSR1); /* nobody else may take it */
+    kill(getpid(), SIGUSR1); /* no other thread may take it */
     peer_maps_fini(&m);
     ck_assert_int_eq(n_signals, 0);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -136,12 +136,12 @@ START_TEST(without_a_thread_the_caller_unmaps_and_keeps_its_priority)
     uint8_t *gone = take(0);
     peer_maps_give_back(&m, gone);
     ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &none), 0);
-    become_nobody(); /* whom the limit holds for */
+    become_nobody(); /* the limit does not hold for root */
     peer_maps_sweep(&m);
     ck_assert_ptr_null(m.sweeps);
     ck_assert(!is_mapped(gone));
     ck_assert_int_eq(getpriority(PRIO_PROCESS, 0), before);
-    setrlimit(RLIMIT_NPROC, &usual); /* who looks for leaks starts a thread */
+    setrlimit(RLIMIT_NPROC, &usual); /* the leak checker starts a thread */
     prctl(PR_SET_DUMPABLE, 1);       /* that looks at this process */
 }
 END_TEST

@@ -93,7 +93,7 @@ static int run_many(int rank, void *arg)
     for (uint32_t round = 0; round < 12; round++) {
         for (uint32_t k = 0; k < IN_FLIGHT; k++)
             begin(&flight[k], g, round * IN_FLIGHT + k);
-        if (round % 3 == 1) { /* a blocking call comes behind them */
+        if (round % 3 == 1) { /* a blocking call follows them */
             double one = 1, sum;
             RANK_CHECK(rank, ddp_all_reduce(g, &one, &sum, 1, DDP_FLOAT64, DDP_SUM, NULL) == DDP_OK,
                        "behind");
@@ -285,7 +285,7 @@ static int run_unwaited(int rank, void *arg)
     return 0;
 }
 
-/* One that the other rank never meets. */
+/* A request that the other rank never matches. */
 static int run_unmet(int rank, void *arg)
 {
     struct ddp_request *r = NULL;
@@ -310,7 +310,7 @@ START_TEST(a_request_whose_group_has_ended_fails)
 {
     struct unwaited u = {.n = 1 + _i / 8, .thread = _i & 1, .sub = _i & 2, .is_message = _i & 4};
     struct ranks r;
-    if (u.n == 1 && u.is_message) /* there is none to send to */
+    if (u.n == 1 && u.is_message) /* a single rank has no peer to send to */
         return;
     ranks_start(&r, u.n, run_unwaited, &u);
     ranks_expect_success(&r);

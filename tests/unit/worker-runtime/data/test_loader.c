@@ -83,7 +83,7 @@ START_TEST(tokens_come_in_blocks_with_one_behind_them)
     struct ddp_dataset *d;
     int32_t out[2][11];
     ck_assert_int_eq(ddp_tokens_open(path, &(struct ddp_tokens_opts){.block = 10}, &d), 0);
-    ck_assert_int_eq(ddp_dataset_count(d), 9); /* the tenth block has none behind it */
+    ck_assert_int_eq(ddp_dataset_count(d), 9); /* no token follows the tenth block */
     ck_assert_int_eq(ddp_dataset_read(d, (const int64_t[]){8, 3}, 2, out), 0);
     for (int i = 0; i < 11; i++)
         ck_assert(out[0][i] == (80 + i) * 7 && out[1][i] == (30 + i) * 7);
@@ -312,7 +312,7 @@ START_TEST(a_batch_larger_than_the_epoch_is_all_of_it)
 }
 END_TEST
 
-/* The child's own memory of the loader is of no use to it, and its end waits for nobody. */
+/* The child cannot use its copy of the loader, and its exit waits for no other process. */
 static void use_in_child(struct ddp_group *g, struct ddp_loader *l)
 {
     struct ddp_batch b;

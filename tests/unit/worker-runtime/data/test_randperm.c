@@ -70,7 +70,7 @@ static uint32_t *filled(fill_fn fill, uint32_t n, uint64_t seed)
 {
     uint32_t *perm = malloc(((size_t)n + 1) * sizeof(*perm));
     ck_assert_ptr_nonnull(perm);
-    perm[n] = 0x5ca1ab1e; /* a guard behind the end */
+    perm[n] = 0x5ca1ab1e; /* a guard after the end */
     fill(perm, n, seed);
     ck_assert_uint_eq(perm[n], 0x5ca1ab1e);
     return perm;

@@ -18,7 +18,7 @@ static struct ddp_sampler *sampler_of(struct world *w, int world_size, int rank,
     return s;
 }
 
-/* All indices of the epoch the sampler stands in, taken in batches; the caller frees them. */
+/* All indices of the sampler's present epoch, taken in batches; the caller frees them. */
 static int64_t *take_all(struct ddp_sampler *s, size_t batch, size_t *ret_n)
 {
     size_t length = (size_t)ddp_sampler_length(s);

@@ -64,7 +64,7 @@ START_TEST(the_ranks_of_a_node_share_one_permutation)
 }
 END_TEST
 
-/* Rank 0 runs ahead of all others, further than there is room for. */
+/* Rank 0 runs ahead of all others, by more epochs than the shared memory has space for. */
 static int run_ahead(int rank, void *arg)
 {
     (void)arg;
@@ -296,7 +296,8 @@ START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
         ck_assert_int_eq(index[0], epoch == 1 ? 4 : 0);
     }
     ck_assert(!ddp_sampler_next_epoch(s, 3));
-    ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0); /* who takes first has entered it */
+    /* a rank that takes indices first has entered the epoch */
+    ck_assert_int_eq(ddp_sampler_resume(s, 1, 4), 0);
     ck_assert_uint_eq(ddp_sampler_next(s, 1, &index), 1);
     ck_assert(ddp_sampler_next_epoch(s, 3));
     ck_assert_int_eq(ddp_sampler_epoch(s), 2);
@@ -304,7 +305,7 @@ START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
     ddp_sampler_set_epoch(s, 0);
     ck_assert(ddp_sampler_next_epoch(s, 3));
     ck_assert_int_eq(ddp_sampler_epoch(s), 1);
-    ck_assert_int_eq(ddp_sampler_resume(s, 3, 0), 0); /* behind the last one */
+    ck_assert_int_eq(ddp_sampler_resume(s, 3, 0), 0); /* after the last one */
     ck_assert(!ddp_sampler_next_epoch(s, 3));
     ddp_sampler_destroy(s);
 }

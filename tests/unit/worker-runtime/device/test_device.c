@@ -1,5 +1,5 @@
-/* Calls with a stream where there is no GPU to be had: what they say, and what becomes of the
- * group. Where there is one, tests/nccl has more. */
+/* Calls with a stream where no GPU is available: their errors, and the state of the group
+ * afterwards. tests/nccl has more, for machines with a GPU. */
 #include "tests/unit/worker-runtime/ranks.h"
 
 #include "worker-runtime/core/group.h"
@@ -20,7 +20,7 @@ static void expect_text(int rank, const char *text)
     RANK_CHECK(rank, strstr(ddp_last_error(), text) != NULL, "no '%s'", text);
 }
 
-/* The group goes on as if nothing had been. */
+/* The group continues as if nothing had happened. */
 static void expect_whole(int rank, struct ddp_group *g)
 {
     int32_t one = 1;
@@ -112,7 +112,7 @@ static int variable_is_wrong(int rank, void *arg)
     (void)arg;
     int index;
     struct ddp_group *g = rank_init(rank, 60000);
-    setenv("DDP_BACKEND", "tpu", 1); /* behind what ddp_init() looks at */
+    setenv("DDP_BACKEND", "tpu", 1); /* after ddp_init() has read the environment */
     RANK_CHECK(rank, ddp_device(g, &index) == DDP_EENV, "device");
     expect_text(rank, "invalid value 'tpu' for DDP_BACKEND: expected cpu or nccl");
     setenv("DDP_BACKEND", "nccl", 1);

@@ -1,4 +1,4 @@
-/* How ranks come to a communicator: from what all of them say to one plan. */
+/* How ranks agree on a communicator: from the requests of all of them to one plan. */
 #include "tests/support/suite.h"
 #include "worker-runtime/device/device_plan.h"
 

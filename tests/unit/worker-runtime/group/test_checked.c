@@ -1,4 +1,4 @@
-/* test_checked.c - all_reduce that says whether its result is finite: in each shape, of each
+/* test_checked.c - all_reduce that reports whether its result is finite: in each shape, of each
  * type. */
 #include "tests/unit/worker-runtime/nodes.h"
 

@@ -42,7 +42,8 @@ static int ask(int rank, struct ddp_group *g)
     return pending;
 }
 
-/* Only rank 1 was told: both know, and after both have saved neither is asked again. */
+/* Only rank 1 received the request: both ranks learn of it, and after both have saved, it is
+ * over. */
 static int run_told(int rank, void *arg)
 {
     (void)arg;
@@ -72,7 +73,7 @@ START_TEST(one_rank_that_was_asked_is_enough_and_each_answers)
 }
 END_TEST
 
-/* A step of training tells all ranks: the question is then answered without another call. */
+/* A step of training informs all ranks: after it, a rank answers without another call. */
 static int run_steps(int rank, void *arg)
 {
     float param = 0;
@@ -86,7 +87,7 @@ static int run_steps(int rank, void *arg)
         RANK_CHECK(rank, send(ours[1], "\n", 1, 0) == 1, "the question");
     RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
     RANK_CHECK(rank, ddp_model_sync(m) == 0, "a step");
-    if (rank == 0) { /* alone: it has been told */
+    if (rank == 0) { /* in no collective: it already knows */
         RANK_CHECK(rank, ask(rank, g) == 1, "somebody waits");
         RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
     } else {
@@ -109,7 +110,7 @@ START_TEST(the_end_of_a_step_tells_all_ranks_that_somebody_waits)
 }
 END_TEST
 
-/* Nobody reads the answers, for long: the rank must not wait for that. */
+/* For a long time, no process reads the answers: the rank must not wait for that. */
 static int run_talking(int rank, void *arg)
 {
     (void)arg;

@@ -74,7 +74,7 @@ static int run_until_broken(int rank, void *arg)
     return 0;
 }
 
-/* Do that to rank 1 in the midst of case `i`, and see what the others say. */
+/* Does that to rank 1 in the midst of case `i`, and checks the errors of the other ranks. */
 static void strike(int i, int sig, struct loop loop)
 {
     const int kind = i % N_KINDS;
@@ -119,7 +119,7 @@ START_TEST(a_rank_that_is_stopped_in_a_collective_is_named_at_the_time_out)
 }
 END_TEST
 
-/* --- who is missing, and where ---------------------------------------------------------------- */
+/* --- which rank is missing, and where --------------------------------------------------------- */
 
 static int run_monitored(int rank, void *arg)
 {

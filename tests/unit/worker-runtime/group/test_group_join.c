@@ -403,7 +403,7 @@ static int run_waiter(int rank, void *arg)
         w.n_begun = i + 1;
         pthread_cond_broadcast(&w.changed);
         pthread_mutex_unlock(&w.lock);
-        /* behind what is in the queue, or, if that is empty, without the thread */
+        /* after the queued calls, or, with an empty queue, without the thread */
         RANK_CHECK(rank, i % 3 != 0 || rank_sum(rank, g, rank) == 3, "blocking %d", i);
     }
     pthread_join(thread, NULL);

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-/* --- who is in it ----------------------------------------------------------------------------- */
+/* --- members ---------------------------------------------------------------------------------- */
 
 static int run_halves(int rank, void *arg)
 {
@@ -99,7 +99,7 @@ END_TEST
 static int run_again(int rank, void *arg)
 {
     (void)arg;
-    setenv("DDP_SEGMENT_BYTES", "8M", 1); /* room for 15 groups at a time */
+    setenv("DDP_SEGMENT_BYTES", "8M", 1); /* space for 15 groups at a time */
     struct ddp_group *g = rank_init(rank, 60000);
     for (int i = 0; i < 100; i++) {
         struct ddp_group *a = rank_split(rank, g, rank < 2, rank),
@@ -278,7 +278,7 @@ END_TEST
 static int run_shrunk(int rank, void *arg)
 {
     (void)arg;
-    enum { BYTES = 1 << 20, N_TIMES = 64 }; /* together more than there would be room for */
+    enum { BYTES = 1 << 20, N_TIMES = 64 }; /* together more than there is space for */
     setenv("DDP_SEGMENT_BYTES", "16M", 1);
     for (int i = 0; i < N_TIMES; i++) {
         void *shared, *own;

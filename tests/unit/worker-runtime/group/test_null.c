@@ -83,7 +83,7 @@ static int do_nothing(struct ddp_group *w, void *arg)
 
 struct visit {
     int wanted;       /* the row to call; -1: none */
-    const char *name; /* of a call; NULL, or has_row tells whether it has a row */
+    const char *name; /* of a call, or NULL; has_row: whether it has a row */
     bool has_row;
     int n; /* rows so far */
 };

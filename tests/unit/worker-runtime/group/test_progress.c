@@ -59,7 +59,7 @@ START_TEST(control_characters_do_not_reach_the_terminal_and_long_texts_are_cut)
 }
 END_TEST
 
-/* What a report of this rank writes to stderr, which is no terminal. */
+/* What a report of this rank writes to stderr, which is not a terminal. */
 static size_t report(int rank, char *text, size_t size)
 {
     struct ddp_group g = {.rank = rank, .world_size = 2};
@@ -89,7 +89,7 @@ START_TEST(rank_0_reports_lines_to_a_file_and_the_last_state_at_the_end)
     ck_assert_ptr_nonnull(strstr(text, "steps  10/10  100 %"));
     ck_assert_ptr_nonnull(strstr(text, "loss 90\n"));
     ck_assert_ptr_null(strchr(text, '\r'));
-    ck_assert_uint_eq(report(1, text, sizeof text), 0); /* others say nothing */
+    ck_assert_uint_eq(report(1, text, sizeof text), 0); /* other ranks print nothing */
 }
 END_TEST
 

@@ -59,7 +59,7 @@ START_TEST(the_text_of_a_failure_outlives_the_group)
 }
 END_TEST
 
-/* Whether a generation can follow or not: the error comes without ddprun, too. */
+/* The error does not depend on whether a generation can follow: it also occurs without ddprun. */
 static int add_after_a_model(struct ddp_group *world, void *arg)
 {
     float param[4] = {0}, state = 0;

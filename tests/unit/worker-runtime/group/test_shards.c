@@ -1,4 +1,4 @@
-/* test_shards.c - who has which part of a state, and of which step. */
+/* test_shards.c - which rank has which part of a state, and of which step. */
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/group/shards.h"
 

@@ -284,7 +284,7 @@ static int lose_1(struct ddp_group *g, void *arg)
     return rc;
 }
 
-/* The process is a rank itself, of a job that goes on when it loses one. */
+/* The process itself is a rank, of a job that continues when it loses one. */
 START_TEST(what_threads_lose_is_no_rank_of_the_job)
 {
     struct shared *s = shared_memory();
@@ -304,7 +304,7 @@ START_TEST(what_threads_lose_is_no_rank_of_the_job)
 }
 END_TEST
 
-/* --- who was first ---------------------------------------------------------------------------- */
+/* --- the first failure ------------------------------------------------------------------------ */
 
 START_TEST(causes_come_before_what_followed_from_them)
 {

@@ -56,7 +56,7 @@ static void *run_rank(void *arg)
     struct cpu_tunings tunings = {.n_rows = 1, .row = {{.n_ranks = CPU_TUNING_MOST_RANKS}}};
     struct cpu_tuning *tuning = &tunings.row[0].tuning;
     *tuning = *cpu_tuning_for(&cpu_tunings_default, CPU_TUNING_MOST_RANKS);
-    tuning->cma_bytes = tuning->cma_sum_bytes = 100000; /* so that its turn comes here, too */
+    tuning->cma_bytes = tuning->cma_sum_bytes = 100000; /* so that this test also uses CMA */
     struct transport_shm_opts opts = {
         .control = node->control, .spin = node->spin, .timeout_ms = node->timeout_ms};
     r->result = control_join(node->control, r->rank, (uint32_t)getpid());
@@ -284,7 +284,7 @@ START_TEST(every_access_to_messages_is_ordered)
 }
 END_TEST
 
-/* --- failures: nobody touches a rank's memory once its call has returned ---------------------- */
+/* --- failures: no rank touches a rank's memory once its call has returned --------------------- */
 
 static int run_until_it_breaks(struct rank *r)
 {
@@ -376,8 +376,8 @@ START_TEST(a_rank_that_left_is_named)
 }
 END_TEST
 
-/* Rank 1 says that it touches others' memory and then stands still, as one that was stopped by a
- * signal does: rank 0 must not return memory that rank 1 may still write to. */
+/* Rank 1 reports that it touches others' memory and then stops, like a rank that a signal stopped:
+ * rank 0 must not return memory that rank 1 may still write to. */
 static int run_stuck(struct rank *r)
 {
     struct node *node = r->node;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An environment as a starter left it, "NAME=value" by "NAME=value". */
+/* An environment as a launcher passes it, "NAME=value" by "NAME=value". */
 static const char *get(void *arg, const char *name)
 {
     const char *const *lines = arg;

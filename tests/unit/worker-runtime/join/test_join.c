@@ -110,7 +110,8 @@ START_TEST(garbage_on_the_socket_keeps_nobody_out)
     memset(garbage, 0xee, sizeof garbage);
     ranks_init(&r, 2);
     ranks_start_one(&r, 0, run_sum, NULL);
-    for (int i = 0; i < 3; i++) { /* one that says nothing, one that is too long, one too short */
+    /* one that sends nothing, one that sends too much, one that sends too little */
+    for (int i = 0; i < 3; i++) {
         sock[i] = connect_to(&r);
         if (i > 0)
             ck_assert_int_gt(send(sock[i], garbage, i == 1 ? sizeof garbage : 3, MSG_NOSIGNAL), 0);
@@ -197,7 +198,7 @@ START_TEST(a_rank_that_dies_while_others_join_is_named)
     ranks_start_one(&r, 0, run_stopped_joining, NULL);
     ranks_start_one(&r, 1, run_stopped_joining, NULL);
     ranks_start_one(&r, 2, run_stopped_joining, NULL);
-    wait_for_control(r.pid[1]); /* who comes after the end finds nobody any more */
+    wait_for_control(r.pid[1]); /* a rank that joins after the end finds no other rank */
     wait_for_control(r.pid[2]);
     kill(r.pid[2], SIGKILL);
     ranks_wait(&r);
@@ -410,7 +411,7 @@ START_TEST(a_bad_variable_is_named)
         {"DDP_NODE_RANK", "one"},
     };
     struct ranks r;
-    for (int n = 1; n <= 2; n++) { /* a world of 1, too, which uses none of them */
+    for (int n = 1; n <= 2; n++) { /* also a world of 1, which uses none of them */
         ranks_start(&r, n, run_bad_environment, (void *)settings[_i]);
         ranks_expect_success(&r);
     }

@@ -1,6 +1,6 @@
-/* Ranks that find rank 0's store by PMI, from a starter that the tests play: the answers of
- * rendezvous/pmi/pmi1_server.h, or wrong ones, from a thread. Each test is a process of its own, as
- * pmi_meet() is for one meeting. */
+/* Ranks that find rank 0's store by PMI, from a launcher that the tests simulate: a thread answers
+ * as rendezvous/pmi/pmi1_server.h does, or wrongly. Each test is a process of its own, because
+ * pmi_meet() works once in a process. */
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
@@ -21,7 +21,7 @@
 enum { DEADLINE_MS = 60000 };
 
 static struct co_error err;
-static int starter_fd; /* of the starter that is played */
+static int starter_fd; /* of the simulated launcher */
 
 static struct env_who begin(int rank)
 {
@@ -33,9 +33,9 @@ static struct env_who begin(int rank)
     return (struct env_who){.rank = rank, .world_size = 2, .pmi_fd = pair[1]};
 }
 
-/* --- a starter that serves -------------------------------------------------------------------- */
+/* --- a launcher that serves ------------------------------------------------------------------- */
 
-/* Of a job of one, so that no barrier waits for anybody; `put` is what rank 0 has put. */
+/* The server of a one-rank job, so that no barrier waits; `put` is what rank 0 has put. */
 static void *serve(void *arg)
 {
     const struct pmi1_place place = {.n_local = 1, .world_size = 1, .n_nodes = 1, .name = "job"};
@@ -116,7 +116,7 @@ START_TEST(what_rank_0_says_is_looked_at)
 }
 END_TEST
 
-/* --- a starter that answers something else ---------------------------------------------------- */
+/* --- a launcher that answers something else --------------------------------------------------- */
 
 #define INIT "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
 #define NAME "cmd=my_kvsname kvsname=job\n"
@@ -184,7 +184,7 @@ START_TEST(who_says_where_a_store_is_needs_no_pmi)
 {
     struct env_who who = begin(1);
     setenv("MASTER_ADDR", "node0", 1);
-    ck_assert(pmi_meet_is_for(&who)); /* half of it says nothing */
+    ck_assert(pmi_meet_is_for(&who)); /* one of the two variables is not enough */
     setenv("MASTER_PORT", "29500", 1);
     ck_assert(!pmi_meet_is_for(&who));
     unsetenv("MASTER_PORT");

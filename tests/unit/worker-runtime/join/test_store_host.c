@@ -1,4 +1,5 @@
-/* A store that a rank serves: who says the word has all of a store, who does not has nothing. */
+/* A store that a rank serves: a client that sends the secret word can use the whole store, any
+ * other client nothing. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/client/client.h"
@@ -154,7 +155,7 @@ START_TEST(who_says_another_word_is_cut_off_without_an_answer)
     /* a greeting without a word is shorter than one: nothing comes back */
     ck_assert_int_lt(
         client_connect_once("127.0.0.1", port, co_deadline_ms(UNANSWERED_MS), &c, &err), 0);
-    client_close(enter()); /* it goes on for others */
+    client_close(enter()); /* the store still serves other clients */
 }
 END_TEST
 
@@ -195,7 +196,7 @@ START_TEST(the_word_may_come_in_pieces)
         ck_assert_int_eq(send(fd, word + i, 1, MSG_NOSIGNAL), 1);
     ck_assert_int_eq(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     ck_assert_int_eq(recv(fd, &answer, 1, 0), 1);
-    ck_assert_int_eq(answer, 1); /* to a wait that is cancelled */
+    ck_assert_int_eq(answer, 1); /* the reply to a canceled wait */
     close(fd);
 }
 END_TEST

@@ -182,7 +182,7 @@ START_TEST(runs_are_neighbours_that_no_other_bucket_of_their_type_parts)
     ck_assert_uint_eq(p.n_buckets, 4);
     const struct bucket *first = &p.bucket[p.place[6].bucket],
                         *other = &p.bucket[p.place[5].bucket];
-    ck_assert_uint_eq(first->n_runs, 2); /* 1 and 4, and 6 behind the other bucket's 5 */
+    ck_assert_uint_eq(first->n_runs, 2); /* 1 and 4; and 6, after the other bucket's 5 */
     ck_assert_uint_eq(p.place[1].run, 0);
     ck_assert_uint_eq(p.place[4].run, 0);
     ck_assert_uint_eq(p.place[6].run, 1);

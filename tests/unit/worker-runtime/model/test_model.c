@@ -33,7 +33,7 @@ static const struct {
 /* Limits that give this network several buckets. */
 static const struct ddp_model_opts small_buckets = {.first_bucket_bytes = 64, .bucket_bytes = 4096};
 
-enum whose { LIBRARY, USER, MIXED }; /* who allocates the gradients */
+enum whose { LIBRARY, USER, MIXED }; /* owner of the gradients' memory */
 
 static double element(const struct ddp_tensor *t, const void *values, size_t k)
 {
@@ -184,7 +184,7 @@ static void use_gradients_after_the_end(struct ddp_group *g, void *arg)
     ddp_model_destroy(m);
     expect_averages(&net, ddp_world_size(g), 1);
 
-    /* and go on with them in another model */
+    /* and continue with them in another model */
     rank_expect(ddp_model_create(g, net.tensor, N_TENSORS, NULL, &second) == 0);
     rank_expect(net.tensor[3].grad == grad);
     backward(&net, ddp_rank(g), 2);
@@ -418,7 +418,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
         rank_expect(ddp_model_ready(m, 4) == 0);
     }
     rank_expect(ddp_model_sync(m) == (is_bad ? DDP_EINVAL : DDP_EMISMATCH)); /* no rank waits */
-    /* the first failure is the one that is told; the others learn whose it is */
+    /* sync reports the first failure; the other ranks learn whose it is */
     rank_expect(strstr(ddp_last_error(), is_bad ? "gradient 3 'conv2.weight'" : "rank 0 ") != NULL);
     backward(&net, ddp_rank(g), 1);
     rank_expect(ddp_model_sync(m) == 0); /* a new step, a new start */

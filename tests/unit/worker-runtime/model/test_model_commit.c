@@ -7,7 +7,7 @@ START_TEST(a_step_that_was_decided_counts_for_who_failed_in_it)
 {
     _Atomic uint64_t word = 0;
     ck_assert(model_commit_decide(&word, 1));
-    ck_assert(model_commit_decide(&word, 1)); /* the next rank says the same */
+    ck_assert(model_commit_decide(&word, 1)); /* the next rank decides the same */
     ck_assert(model_commit_decide(&word, 5)); /* steps between them failed on all ranks */
     ck_assert(model_commit_give_up(&word, 5));
     ck_assert(model_commit_decide(&word, 5));

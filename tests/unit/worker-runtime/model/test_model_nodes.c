@@ -20,7 +20,7 @@ static void train(struct ddp_group *g, int n_batches)
         small_expect_sums(&s, n, step, 1.0 / n, 1e-13);
         ((double *)s.t[0].param)[0] += 1;
     }
-    if (ddp_rank(g) == 0) { /* and goes on alone */
+    if (ddp_rank(g) == 0) { /* and continues alone */
         for (size_t i = 0; i < 8; i++)
             memset(s.t[i].grad, 0, COUNT * sizeof(double));
         rank_expect(ddp_model_sync(s.m) == 0);

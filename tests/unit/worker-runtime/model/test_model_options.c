@@ -255,7 +255,7 @@ static void use_some(struct ddp_group *g, void *arg)
         rank_expect(ddp_model_is_used(s.m, 0) && ddp_model_is_used(s.m, 1) &&
                     ddp_model_is_used(s.m, 2) && !ddp_model_is_used(s.m, 3));
         rank_expect(ddp_model_is_used(s.m, 4) == (step == 1));
-        rank_expect(!ddp_model_is_used(s.m, 5)); /* there is none */
+        rank_expect(!ddp_model_is_used(s.m, 5)); /* gradient 5 does not exist */
         for (size_t k = 0; k < COUNT; k++) {
             rank_expect(small_get(&s.t[1], k) == small_value(0, step, 1, k) / 2);
             rank_expect(small_get(&s.t[2], k) == small_value(1, step, 2, k) / 2);

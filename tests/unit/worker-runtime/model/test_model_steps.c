@@ -12,7 +12,7 @@ static const struct ddp_model_opts two_a_bucket = {.bucket_bytes = 2 * COUNT * s
 
 /* --- order ------------------------------------------------------------------------------------ */
 
-/* Odd gradients before even ones: no two neighbours share a bucket. */
+/* Reports odd gradients before even ones: no two adjacent ones share a bucket. */
 static void say_odd_ones_first(struct small *s, size_t from)
 {
     for (size_t i = from; i < s->n; i += 2)
@@ -167,7 +167,7 @@ static void give_up_in_the_middle(struct ddp_group *g, void *arg)
     small_create(&s, g, &two_a_bucket);
     float word;
     if (ddp_rank(g) == 0)
-        rank_expect(ddp_model_ready_range(s.m, 4, 4) == 0); /* which nobody else comes to */
+        rank_expect(ddp_model_ready_range(s.m, 4, 4) == 0); /* no other rank makes this call */
     else
         rank_expect(ddp_recv(g, &word, 1, DDP_FLOAT32, 0, 0, NULL) == DDP_EPEER); /* it has left */
     ddp_finalize(g);
@@ -324,7 +324,7 @@ static void train_unevenly(struct ddp_group *g, void *arg)
             }
             if (u->has_buffers)
                 rank_expect(statistic == (float)(100 * (step + 1) + lowest));
-            ((float *)s.t[0].param)[0] += 1; /* what an optimiser would do */
+            ((float *)s.t[0].param)[0] += 1; /* what an optimizer would do */
         }
         rank_expect(ddp_join(s.m) == 0);
         rank_expect(((float *)s.t[0].param)[0] == (float)(most * (epoch + 1)));

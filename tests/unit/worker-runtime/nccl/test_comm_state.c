@@ -101,7 +101,7 @@ START_TEST(what_cannot_be_aborted_is_stuck_for_good)
 }
 END_TEST
 
-/* Every walk ends: no state is left by its failures for ever, and a close leads out of each. */
+/* Every path ends: failures leave no state forever, and a close leads out of each state. */
 START_TEST(from_each_state_failures_lead_to_an_end)
 {
     for (int s = COMM_MAKING; s < COMM_N_STATES; s++) {

@@ -52,8 +52,8 @@ static void all_halves(uint16_t *ret)
         ret[i] = (uint16_t)i;
 }
 
-/* float32s about which rounding decides: what each 16-bit value widens to, what lies half way to
- * the next one, and the neighbours of both. */
+/* float32s for which rounding decides: the widened 16-bit values, the midpoints between them, and
+ * the floats next to both. */
 static void around_halves(uint32_t dtype, float *ret)
 {
     for (unsigned i = 0; i < HALVES; i++) {
@@ -126,7 +126,7 @@ END_TEST
 START_TEST(every_16_bit_value_comes_off_the_wire_as_on_cpus)
 {
     static uint16_t wire[HALVES];
-    static double at[HALVES], want[HALVES]; /* room for either type */
+    static double at[HALVES], want[HALVES]; /* enough for either type */
     const uint32_t wire_dtype = halves[_i % 2], dtype = _i / 2 % 2 ? DDP_FLOAT64 : DDP_FLOAT32;
     const double factor = factors[_i / 4];
     all_halves(wire);
@@ -164,7 +164,7 @@ START_TEST(float64_goes_by_way_of_float32_as_on_cpus)
     const uint32_t dtype = halves[_i % 2];
     const double factor = factors[_i / 2];
     around_halves(dtype, floats);
-    for (size_t i = 0; i < HALVES; i++) /* between two float32s, too, and larger than all of them */
+    for (size_t i = 0; i < HALVES; i++) /* also between two float32s, and larger than all of them */
         at[i] = (double)floats[i * AROUND + i % AROUND] * (i % 7 == 0    ? 1 + 0x1p-30
                                                            : i % 11 == 0 ? 1e30
                                                                          : 1);
@@ -180,7 +180,7 @@ END_TEST
 
 /* --- onto a wire of the same type ------------------------------------------------------------- */
 
-/* All bits, of NaNs too, there and back; behind other values on the wire. */
+/* All bit patterns, including NaNs, there and back; after other values on the wire. */
 START_TEST(what_travels_as_it_is_keeps_its_bits)
 {
     static const uint32_t dtypes[] = {DDP_FLOAT16, DDP_BFLOAT16, DDP_FLOAT32, DDP_FLOAT64};
@@ -215,7 +215,7 @@ START_TEST(nothing_is_written_where_there_is_nothing_to_do)
 }
 END_TEST
 
-/* Of pieces of all sizes, none among them, where the launch is not the bucket's first. */
+/* Pieces of all sizes, including empty ones, in a launch that is not the bucket's first. */
 START_TEST(each_place_on_the_wire_is_found_in_its_piece)
 {
     struct kernel_pieces k = {.n = KERNEL_PIECES};

@@ -165,7 +165,7 @@ struct plan { /* of a grid */
 static int run_grid(int rank, void *arg)
 {
     const struct plan *plan = arg;
-    setenv("DDP_TUNING", "ranks 32: cma=256K", 1); /* so that its turn comes here, too */
+    setenv("DDP_TUNING", "ranks 32: cma=256K", 1); /* so that this test also uses CMA */
     struct grid t = {.g = rank_init(rank, 60000), .rank = rank, .n = plan->n, .sums = plan->sums};
     const bool many = t.n > 5;
     const size_t *list = many ? few_lengths : lengths;
@@ -226,8 +226,8 @@ START_TEST(long_plain_memory_gives_the_same_with_and_without_system_calls)
 }
 END_TEST
 
-/* Calls of all kinds and sizes one behind the other, nothing between them: notes and buffers change
- * hands as fast as they can. */
+/* Calls of all kinds and sizes one after the other, without a pause: notes and buffers change hands
+ * as fast as they can. */
 static int run_mixture(int rank, void *arg)
 {
     enum { N = 3000, MOST = 40000 };
@@ -352,7 +352,8 @@ static int run_difference(int rank, void *arg)
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
     int rc = call(g, rank == 1 ? &d->odd : &d->others, in.shared, out.shared);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    char low[256], high[256]; /* whoever found it first compared rank 1 with rank 0, or 2 with 1 */
+    /* the first rank to find it compared either rank 1 with rank 0, or 2 with 1 */
+    char low[256], high[256];
     snprintf(low, sizeof low, "rank 1 called %s as call #2 where rank 0 called %s", d->odd_text,
              d->others_text);
     snprintf(high, sizeof high, "rank 2 called %s as call #2 where rank 1 called %s",

@@ -1,4 +1,4 @@
-/* The table that says which way is the fastest. */
+/* The table that selects the fastest algorithm. */
 #include "common/error.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/shm/cpu_tuning.h"

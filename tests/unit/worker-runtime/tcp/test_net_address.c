@@ -114,7 +114,7 @@ START_TEST(a_connection_to_a_machine_that_vanishes_ends)
                          option(fd, IPPROTO_TCP, TCP_KEEPINTVL) *
                              option(fd, IPPROTO_TCP, TCP_KEEPCNT),
                      25); /* seconds, as documented */
-    /* later than the time-out of who waits: that one has a better story */
+    /* later than the timeout of the waiting rank, whose error explains more */
     ck_assert_int_gt(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 60000);
     net_address_tune(fd, UINT64_MAX);
     ck_assert_int_eq(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), INT32_MAX);

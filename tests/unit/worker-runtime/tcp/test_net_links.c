@@ -1,5 +1,5 @@
-/* test_net_links.c - how the end of a connection looks to who made it, and what a bad peer's
- * messages come to. The other side is a plain socket: a test double of a rank. */
+/* test_net_links.c - how the end of a connection appears to the side that made it, and the effect
+ * of a bad peer's messages. The other side is a plain socket: a test double of a rank. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "tests/support/suite.h"
@@ -119,7 +119,7 @@ START_TEST(a_connection_that_said_something_was_taken)
 }
 END_TEST
 
-/* --- meeting ---------------------------------------------------------------------------------- */
+/* --- rendezvous ------------------------------------------------------------------------------- */
 
 enum { MEET_MS = 300 };
 

@@ -1,5 +1,5 @@
-/* test_net_watch.c - the cause of a broken job: cut to what travels, checked when it has
- * arrived; and what it makes of the failure of a rank that has not met the others. */
+/* test_net_watch.c - the cause of a broken job: shortened for the wire, checked after arrival; and
+ * the cause that it yields for the failure of a rank that has not joined the others. */
 #include "common/error.h"
 #include "segments/control.h"
 #include "tests/support/suite.h"
@@ -67,7 +67,8 @@ START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
 }
 END_TEST
 
-/* Of a node whose only rank broke the job by `told` and words. */
+/* Judges the failure of a node. Its only rank broke the job with the first code and a text, and
+ * then failed with the second. */
 static int judge(int told, int own, struct co_error *err)
 {
     int fd;

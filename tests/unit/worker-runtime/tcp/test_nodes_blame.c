@@ -1,6 +1,6 @@
-/* test_nodes_blame.c - a rank dies, another one learns of it and leaves, and a third one sees no
- * more than the end of its connection to that one. It is told of the death all the same: ranks that
- * could have told it otherwise are outside of the library meanwhile. */
+/* test_nodes_blame.c - a rank dies, a second rank learns of it and leaves, and a third rank sees
+ * only the end of its connection to the second. The third rank still reports the death: meanwhile
+ * the ranks that could have informed it otherwise are outside of the library. */
 #include "tests/unit/worker-runtime/nodes.h"
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ static struct store_process store;
 
 struct gates {
     int ready[2];         /* a byte per rank that has come so far */
-    int go[RANKS_MAX][2]; /* a byte lets the rank go on */
+    int go[RANKS_MAX][2]; /* a byte lets the rank continue */
     bool is_finalized;    /* the leaver calls ddp_finalize(); else it just ends */
     bool is_inside;       /* the leaver learns of the death in the midst of a stream */
     bool is_short;        /* what comes on it then */
@@ -230,7 +230,7 @@ static int run_sender(int rank, void *arg)
     double *x = prepare(rank, g, &pair);
     int done = 0;
     if (rank == 3)
-        wait_to_go(rank, gates); /* until 0 has said what it is in */
+        wait_to_go(rank, gates); /* until rank 0 has reported its call */
     if (rank == 0 || rank == 3) {
         RANK_CHECK(rank, ddp_ibroadcast(pair, x, x, BIG, DDP_FLOAT64, 1, NULL, &request) == DDP_OK,
                    "begin");

@@ -56,7 +56,7 @@ static int run_until_broken(int rank, void *arg)
     return 0;
 }
 
-/* Do that to ranks in the midst of case `i`, and see what the others say. */
+/* Does that to ranks in the midst of case `i`, and checks the errors of the other ranks. */
 static void strike(int i, int sig, struct loop loop, int first, int n_victims)
 {
     const int kind = i % N_KINDS, end = first + n_victims;
@@ -130,7 +130,7 @@ static int run_difference(int rank, void *arg)
     char byte = 0;
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
     for (int i = 0; differs && i < rank;
-         i++) /* all are through: what breaks the job ends that, too */
+         i++) /* until all have returned: the break of the job would also end their call */
         RANK_CHECK(rank, read(pipes[0], &byte, 1) == 1, "gate");
     if (!differs)
         RANK_CHECK(rank, write(pipes[1], &byte, 1) == 1, "gate");
@@ -211,7 +211,8 @@ START_TEST(a_rank_that_leaves_early_is_told_from_one_that_died)
 }
 END_TEST
 
-/* Receivers are on another node; of two local ranks, too, of which one alone watches the victim. */
+/* The receiver is on another node than the victim. Some cases have two ranks on that node, of which
+ * only one watches the victim. */
 struct parting {
     const struct nodes *nodes;
     int victim, receiver;
@@ -219,7 +220,7 @@ struct parting {
                               receiver wait */
     bool is_late;          /* the victim has gone when the receiver begins to wait */
     bool is_killed;
-    const char *said; /* what the receiver is told */
+    const char *said; /* the receiver's error */
 };
 
 static void wait_for_byte(int rank, int pipe)
@@ -263,7 +264,8 @@ static int run_parting(int rank, void *arg)
     else if (rank != p->victim)
         let_victim_go(rank, p);
     for (int i = 1; rank == p->victim && i < ddp_world_size(g); i++)
-        wait_for_byte(rank, p->leave[0]); /* all are through: what comes would end that, too */
+        /* until all have returned: what follows would also end their call */
+        wait_for_byte(rank, p->leave[0]);
     if (rank == p->victim && p->is_killed)
         raise(SIGKILL);
     ddp_finalize(g);
@@ -360,7 +362,7 @@ END_TEST
 
 static int run_without_store(int rank, void *arg)
 {
-    setenv("MASTER_PORT", "1", 1); /* where nobody serves */
+    setenv("MASTER_PORT", "1", 1); /* no process listens there */
     return run_lonely(rank, arg);
 }
 
@@ -368,7 +370,7 @@ START_TEST(a_job_that_has_no_store_is_told_where_one_comes_from)
 {
     struct ranks r;
     ranks_init(&r, 4);
-    for (int i = 0; i < 2; i++) /* local rank 0 looks, and tells */
+    for (int i = 0; i < 2; i++) /* local rank 0 connects, and informs the other */
         nodes_start_one(&r, &grids[1], i, run_without_store,
                         "check that the job's store runs there (MASTER_ADDR, MASTER_PORT)");
     ranks_expect_success(&r);
@@ -403,7 +405,7 @@ START_TEST(what_keeps_a_node_from_joining_is_named)
 {
     static const struct nodes nodes = {.n = 2, .n_ranks = 4, .size = {2, 2}};
     struct ranks r;
-    if (strcmp(refusals[_i][0], "GROUP_WORLD_SIZE") == 0) { /* found out when all are here */
+    if (strcmp(refusals[_i][0], "GROUP_WORLD_SIZE") == 0) { /* found when all ranks have joined */
         static const struct nodes three = {.n = 2, .n_ranks = 3, .size = {2, 1}};
         nodes_start(&r, &three, run_refused, (void *)refusals[_i]);
     } else {
@@ -435,7 +437,7 @@ TEST_SUITE(nodes_failures)
                         N_CASES);
     tcase_add_loop_test(tcase, a_node_that_is_killed_in_a_collective_is_named_on_the_others, 0,
                         N_KINDS);
-    /* each waits for its time-out: all of them by hand, one always */
+    /* each waits for its timeout: all of them by hand, one always */
     const bool all_stops = getenv("TEST_STOPS") != NULL;
     tcase_add_loop_test(
         tcase, a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out,

@@ -1,8 +1,9 @@
 /* test_nodes_threads.c - ranks of two nodes as threads of one process, over the loopback interface,
  * so that the thread sanitizer sees what they share: a node's abort word, watches, and messages
- * that one thread makes beside the collectives of another. The suite "tsan" runs it under it.
+ * that one thread sends during the collectives of another. The suite "tsan" runs this test under
+ * it.
  *
- * The ranks do not join by a store: the table that it would give them is made here. */
+ * The ranks do not join through a store: the test makes the table that a store would give them. */
 #include "common/error.h"
 #include "segments/control.h"
 #include "tests/unit/worker-runtime/exchange.h"
@@ -194,7 +195,7 @@ static void job_join(struct rank *ranks)
         ck_assert_int_eq(pthread_join(ranks[i].thread, NULL), 0);
 }
 
-/* --- collectives, and messages beside them ---------------------------------------------------- */
+/* --- collectives, and messages during them ---------------------------------------------------- */
 
 enum { MOST_BYTES = 400000, MIXTURE = 60, MESSAGES = 40, LONG_COUNT = 30000 };
 
@@ -327,7 +328,7 @@ START_TEST(what_breaks_one_node_is_told_on_the_other)
 }
 END_TEST
 
-/* Rank 3 stays away: who waits for it asks, and nobody else is blamed. */
+/* Rank 3 stays away: the ranks that wait for it ask, and blame no other rank. */
 static int run_without_one(struct rank *r)
 {
     int code = 0;

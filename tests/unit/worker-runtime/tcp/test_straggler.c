@@ -1,4 +1,4 @@
-/* test_straggler.c - who is blamed for a wait between nodes, in virtual time. */
+/* test_straggler.c - which rank is blamed for a wait between nodes, in virtual time. */
 #include "tests/support/suite.h"
 #include "worker-runtime/tcp/straggler.h"
 

@@ -1,4 +1,5 @@
-/* test_syncbn.c - batch normalisation over several ranks: the same as one rank with all of it. */
+/* test_syncbn.c - batch normalization over several ranks: the same result as one rank with the
+ * whole batch. */
 #include "tests/unit/worker-runtime/model_ranks.h"
 
 enum { CHANNELS = 3, INNER = 4, MOST = 24, STEPS = 3 };

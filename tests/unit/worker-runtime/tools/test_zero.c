@@ -1,4 +1,4 @@
-/* test_zero.c - a sharded optimiser beside one that every rank has whole. */
+/* test_zero.c - a sharded optimizer compared with one whose state each rank holds in full. */
 #include "tests/unit/worker-runtime/model_ranks.h"
 #include "tests/unit/worker-runtime/nodes.h"
 #include "worker-runtime/group/recovery.h"
@@ -226,7 +226,7 @@ static void measure(struct ddp_group *g, void *arg)
     ddp_zero_get_stats(z, &stats);
     rank_expect(stats.whole_state_bytes == 2 * sizeof param);
     rank_expect(stats.state_bytes * (size_t)ddp_world_size(g) == stats.whole_state_bytes);
-    rank_expect(stats.held_bytes == stats.state_bytes); /* nobody is replaced: one version */
+    rank_expect(stats.held_bytes == stats.state_bytes); /* no rank is replaced: one version */
 }
 
 START_TEST(each_rank_of_n_holds_an_nth_of_the_state)
@@ -390,7 +390,7 @@ static void keep(struct recovery *r, struct recovery_shards *kept, int old, bool
 
 struct after {
     int n;      /* ranks that there are now */
-    int old[4]; /* who they were; -1: nobody, a new one */
+    int old[4]; /* their old ranks; -1: a new one */
     bool buddies;
     const char *lost; /* NULL: nothing is */
 };
@@ -501,7 +501,7 @@ START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
 }
 END_TEST
 
-/* It has a group of its own for copies, which is neither lost nor destroyed twice. */
+/* It has a group of its own for copies, which must not leak, nor be destroyed twice. */
 static void end_in_some_order(struct ddp_group *g, void *arg)
 {
     const int how = *(const int *)arg;
