@@ -70,8 +70,8 @@ static void end_rank_0(void)
     close(from_rank[0]);
 }
 
-/* returns   its port. If another program takes it before the store does, this tries another one, up
- * to 10 in all */
+/* returns   its port. If another program takes it before the store does, this tries another one,
+ *           up to 10 in all */
 static uint16_t start_rank_0_anywhere(void)
 {
     for (int i = 0;; i++) {
