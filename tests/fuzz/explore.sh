@@ -1,6 +1,6 @@
 #!/bin/sh
-# Let a fuzz target run for FUZZ_S seconds, 300 by default. It begins with the corpus, which stays as it is: new inputs, and the
-# one that ended it, go to the directory NAME.new beside the target.
+# Run a fuzz target for FUZZ_S seconds, 300 by default. It begins with the corpus, and does not change it: it writes new inputs,
+# and the one that made it fail, to the directory NAME.new next to the target.
 #   explore.sh FUZZ_TARGET CORPUS
 set -eu
 new=$1.new

@@ -1,5 +1,5 @@
-/* fuzz_check.c - any bytes as what a node says to ddpctl check, and as what nvidia-smi says to the
- * node: what is accepted is within the bounds, and what is shown of it moves no cursor. */
+/* fuzz_check.c - any bytes as a node's report to ddpctl check, and as the output of nvidia-smi on
+ * that node: what is accepted is within the bounds, and what ddpctl shows of it moves no cursor. */
 #include "common/error.h"
 #include "ctl/check/check_gpus.h"
 #include "ctl/check/check_report.h"
@@ -35,7 +35,7 @@ static void show(const struct check_facts *facts)
     check_report_fini(&r);
 }
 
-/* What was read is told again and read again: it is the same. */
+/* Formats what was parsed, and parses that: the result is the same. */
 static void try_facts(const json_t *json)
 {
     static struct check_facts facts, again;

@@ -1,5 +1,5 @@
-/* fuzz_control.c - one message of the control channel. What is taken for a message says the same
- * bytes when it is written again: nothing is accepted in two ways, nothing is lost. */
+/* fuzz_control.c - one message of the control channel. A message that is accepted has the same
+ * bytes when it is written again: nothing is accepted in two forms, and nothing is lost. */
 #include "common/buf.h"
 #include "common/error.h"
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-/* fuzz_elf.c - any bytes as a program whose libraries are looked for. Nothing beyond them is read,
- * and each name that is told is one. */
+/* fuzz_elf.c - any bytes as a program whose libraries are looked up. Nothing beyond the bytes is
+ * read, and each name that is reported is a valid string. */
 #include "fuzz.h"
 #include "launcher/platform/host_env.h"
 

@@ -1,5 +1,5 @@
-/* What etcd answers: the first byte says to what, the second how; the rest is the answer. Whatever
- * comes, what is believed keeps its bounds. */
+/* Answers of etcd: the first byte selects the request, the second the status; the rest is the
+ * answer. Whatever the answer, the result is within its bounds. */
 #include "rendezvous/election/etcd_wire.h"
 
 #include "common/error.h"

@@ -1,7 +1,7 @@
-/* fuzz_launch.c - any bytes as what comes by a launch channel, at either end. An order that
- * is taken comes out the same when it is sent again.
+/* fuzz_launch.c - any bytes as input of a launch channel, at either end. An order that is accepted
+ * is the same when it is sent again.
  *
- * The first byte says which end: 'l' lines of a node, 's' signals, else an order. */
+ * The first byte selects the end: 'l' lines of a node, 's' signals, else an order. */
 #include "common/error.h"
 #include "fuzz.h"
 #include "launcher/remote/launch_wire.h"

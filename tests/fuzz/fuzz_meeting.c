@@ -1,5 +1,5 @@
-/* fuzz_meeting.c - any text as what node 0 says by PMI of where it is. What is taken comes out the
- * same when it is told again. */
+/* fuzz_meeting.c - any text as the address that node 0 publishes by PMI. What is accepted is the
+ * same when it is published again. */
 #include "fuzz.h"
 #include "launcher/hosts/pmi_bootstrap.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the log gives is within its bounds, and can be told. */
+/* What the log yields is within its bounds, and can be formatted. */
 static void look_for(const struct oom_log *log, const struct oom_victim *v)
 {
     char text[OOM_GROUP_BYTES + 200];

@@ -1,8 +1,9 @@
-/* fuzz_pmi1.c - any bytes as what ranks say by PMI-1, or as what another node has put. Answers are
- * lines, bounded; barriers count right.
+/* fuzz_pmi1.c - any bytes as what ranks send by PMI-1, or as what another node has put. Answers are
+ * lines of limited length; barriers count right.
  *
- * The first byte: 2 or more: the rest is of another node. Else pieces for rank 0 and 1, by the low
- * bit of the byte in front of each; a piece ends behind a newline. */
+ * The first byte: from 2 on, the rest is what another node has put. Else the rest is pieces for
+ * ranks 0 and 1, selected by the low bit of the byte before each piece; a piece ends after a
+ * newline. */
 #include "common/buf.h"
 #include "fuzz.h"
 #include "rendezvous/pmi/pmi1_server.h"

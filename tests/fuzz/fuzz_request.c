@@ -1,5 +1,5 @@
-/* fuzz_request.c - one line on a job's socket. What is taken for a request says the same bytes when
- * it is written again: nothing can be said in two ways. */
+/* fuzz_request.c - one line on a job's socket. A line that is accepted as a request has the same
+ * bytes when it is written again: no request has two forms. */
 #include "common/error.h"
 #include "console/job_request.h"
 #include "fuzz.h"

@@ -1,8 +1,8 @@
-/* fuzz_roster.c - nodes that say anything at any time, each word of it well-formed.
+/* fuzz_roster.c - nodes that send any message at any time. Each message is well-formed.
  *
- * Who has the token may still be wrong, or old, or hostile: whatever such nodes say, the roster
- * stays whole, sends on open links only, and nothing but what its wire can carry. Ranks that it
- * gives out are dense.
+ * A node that has the token may still be wrong, or old, or hostile. Whatever such nodes send, the
+ * roster stays consistent, and sends on open links only, and only what its wire can carry. The
+ * ranks that it assigns are dense.
  *
  * The input: the terms, then turns; bytes that are missing are 0. */
 #include "common/buf.h"
@@ -49,7 +49,7 @@ static const char *draw_text(struct world *w)
     return texts[draw(w, sizeof texts / sizeof *texts)];
 }
 
-/* --- what a node says --- */
+/* --- what a node sends --- */
 
 static struct message_hello draw_hello(struct world *w)
 {
@@ -84,7 +84,7 @@ static struct message_hello draw_hello(struct world *w)
 
 static const struct message_progress progress = {.wait = MESSAGE_WAIT_NODES};
 
-/* Of any type, also of those that only a roster has to say. */
+/* A message of any type, including those that only a roster sends. */
 static struct message draw_message(struct world *w)
 {
     struct message m = {.type = (enum message_type)draw(w, MESSAGE_N_TYPES),
@@ -150,8 +150,8 @@ static void check_place(const struct world *w, const struct message_place *p)
     require(p->leads == (p->node_index == 0) && (p->first_rank == 0) == (p->node_index == 0));
 }
 
-/* returns how many ranks the members with a smaller index have, of which there is none with this
- * one's */
+/* returns how many ranks the members with a smaller index have. No other member has this one's
+ * index */
 static uint32_t count_before(const struct world *w, const struct roster_node_view *member)
 {
     uint32_t n_ranks = 0, n_same = 0;
@@ -166,7 +166,7 @@ static uint32_t count_before(const struct world *w, const struct roster_node_vie
     return n_ranks;
 }
 
-/* is_new   the ranks have just been given out; later a member whose ranks all ended well may be
+/* is_new   the ranks have just been assigned; later a member whose ranks all succeeded may be
  *          lost without harm, and leaves a hole */
 static void check_members(const struct world *w, bool is_new)
 {

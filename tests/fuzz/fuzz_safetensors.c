@@ -1,6 +1,6 @@
 /* fuzz_safetensors.c - .safetensors files of any bytes. What is accepted can be read to its last
- * byte, and written again it says the same. Manifests of checkpoints are tried with the same
- * bytes. */
+ * byte, and has the same content when it is written again. The target also parses the same bytes as
+ * manifests of checkpoints. */
 #include "common/error.h"
 #include "fuzz.h"
 #include "worker-runtime/checkpoint/checkpoint_dir.h"
@@ -28,7 +28,7 @@ static void check_header(const struct safetensors_header *h, uint64_t data_bytes
     require(sum == data_bytes);
     if (!is_ours || safetensors_header_format(h->tensors, h->n, h->texts, h->n_texts, &text, &size,
                                               &written, &err) != 0)
-        return; /* a long key, say */
+        return; /* a long key, for example */
     require(written == data_bytes && size % 8 == 0);
     require(safetensors_header_parse(text, size, written, &again, &err) == 0);
     require(again.n == h->n && again.n_texts == h->n_texts);

@@ -1,8 +1,8 @@
 /* fuzz_seal.c - bytes for one end of a control channel.
  *
- * The first byte chooses the end and whether it has a token. The rest is fed to it whole and byte
- * by byte: with the same end, how bytes are cut changes neither what is said of them nor how many
- * frames come out. Who does not know the token gets no frame through. */
+ * The first byte selects the end and whether it has a token. The end receives the rest as a whole
+ * and byte by byte: with the same end, how bytes are cut changes neither the error nor how many
+ * frames are accepted. An end that does not know the token gets no frame through. */
 #include "common/buf.h"
 #include "common/error.h"
 #include "fuzz.h"

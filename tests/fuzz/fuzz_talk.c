@@ -1,13 +1,13 @@
-/* fuzz_talk.c - several clients of one store, held against a model of it.
+/* fuzz_talk.c - several clients of one store, compared with a model of it.
  *
  * The input is a script. It makes requests of all three dialects, sends them in pieces that end
  * anywhere, lets clients read late, leave and come back, and sends what must be refused. The
  * sessions see bytes, store_model.c sees requests; every byte of every reply must be the same, and
  * in the end the store must be as small as it began.
  *
- * A step is a byte: the client in its lowest two bits, what happens in the next three, something
- * more in the last three. What it needs besides follows it. fuzz_wire.c has the opposite view:
- * bytes without a meaning, and bounds that are met all the time. */
+ * A step is a byte: the client in its lowest two bits, the action in the next three, an option in
+ * the last three. Any bytes that the action needs follow. fuzz_wire.c has the opposite view: bytes
+ * without a meaning, and bounds that hold all the time. */
 #include "common/error.h"
 #include "fuzz.h"
 #include "rendezvous/store/session.h"
@@ -24,7 +24,7 @@ enum {
     MAX_REPLY_BYTES = 600,
     MAX_KEY_BYTES = 40,
     MAX_VALUE_BYTES = 250,
-    MAX_SCRIPT_BYTES = 4096, /* a longer one is no input */
+    MAX_SCRIPT_BYTES = 4096, /* the target ignores longer ones */
     MAX_ASKED = 2048,        /* of one client, until it leaves */
 };
 
@@ -237,7 +237,7 @@ static int n_names_of(struct script *s, enum wire_op op)
 static struct model_request take_request(struct script *s, enum dialect dialect)
 {
     struct model_request r = {.op = dialects[dialect].ops[take(s) % dialects[dialect].n_ops]};
-    if (is_tight && r.op == WIRE_MULTI_SET) /* how far it came cannot be told from outside */
+    if (is_tight && r.op == WIRE_MULTI_SET) /* the client cannot see how far it came */
         r.op = WIRE_SET;
     r.n_names = n_names_of(s, r.op);
     for (int i = 0; i < r.n_names; i++)
@@ -285,8 +285,8 @@ static void compare_replies(void)
     }
 }
 
-/* Keys are listed in any order: what the session wrote behind `offset` must be the keys that the
- * model has, each once. Then the model is made to have said it the same way. */
+/* The store lists keys in any order: what the session wrote after `offset` must be the keys that
+ * the model has, each once. Then the model takes over the order of the session. */
 static void adopt_listing(struct client *c, size_t offset)
 {
     struct co_buf *expected = model_replies(model, index_of(c));
@@ -323,7 +323,7 @@ static bool run_model(struct client *c, const struct model_request *r)
     return true;
 }
 
-/* The session has run these: so does the model. */
+/* The session has run these requests: now the model runs them. */
 static void run_taken(struct client *c)
 {
     while (c->n_done < c->n_asked && c->asked[c->n_done].end <= c->n_taken) {
@@ -405,7 +405,7 @@ static void feed(struct client *c)
 
 /* --- steps --- */
 
-/* A client of A says nothing behind a DELETE_KEY before it has its answer. */
+/* After a DELETE_KEY, a client of A sends nothing before it has the answer. */
 static size_t may_send(const struct client *c, size_t len)
 {
     if (c->dialect != DIALECT_A || c->decided)

@@ -19,7 +19,7 @@ enum {
     MAX_REQUEST_BYTES = 8 << 10,
 };
 
-enum step { /* of the bits above the client's; other values send, too */
+enum step { /* of the bits above the client's; other values also send */
             STEP_PAUSE = 5,
             STEP_LEAVE = 6,
             STEP_READ = 7,

@@ -1,10 +1,10 @@
 /* replay.c - run a fuzz target over stored inputs, with any compiler.
  *
- *     fuzz_NAME_replay PATH...      files, or folders whose files are all taken
+ *     fuzz_NAME_replay PATH...      files, or directories whose files are all run
  *
  * libFuzzer brings a main() of its own; this one is for the tests, where the corpora run as they
- * are. Exit status: 0 when every input was run, 1 when one could not be read, 2 when there was
- * none. */
+ * are. Exit status: 0 when every input was run, 1 when one could not be read, 2 without any
+ * input. */
 #include "common/scope.h"
 #include "fuzz.h"
 

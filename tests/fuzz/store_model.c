@@ -68,7 +68,7 @@ static void reply_string(struct model *m, int client, struct wire_bytes value)
 
 static struct wire_bytes value_of(const struct model *m, int name)
 {
-    const struct co_buf *value = &m->keys[name].value; /* empty if there is none */
+    const struct co_buf *value = &m->keys[name].value; /* empty without a value */
     return (struct wire_bytes){co_buf_bytes(value), co_buf_len(value)};
 }
 
@@ -189,7 +189,7 @@ static bool run_compare_set(struct model *m, int client, const struct model_requ
         return false;
     if (fits)
         set(m, name, r->values[1]);
-    reply_string(m, client, answer); /* behind what the client may have waited for */
+    reply_string(m, client, answer); /* after the replies that the client may have waited for */
     return true;
 }
 

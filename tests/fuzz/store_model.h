@@ -1,8 +1,9 @@
-/* store_model.h - what clients of a store must be answered, said as simply as can be. For tests.
+/* store_model.h - what a store must answer its clients, in the simplest form. For tests.
  *
- * A reference to hold store.c and session.c against, which takes requests instead of
- * bytes: everything lies in short arrays that are searched from the front, nothing is fast, nothing
- * counts memory. docs/design/wire.md says the same in words. What cannot happen here aborts. */
+ * The fuzz targets compare store.c and session.c with this model, which takes requests instead of
+ * bytes. Everything is in short arrays that are searched from the front, nothing is fast, and
+ * nothing counts memory. docs/design/wire.md describes the same in words. What cannot happen here
+ * aborts. */
 #ifndef DDP_TESTS_FUZZ_STORE_MODEL_H
 #define DDP_TESTS_FUZZ_STORE_MODEL_H
 
