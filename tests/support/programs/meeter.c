@@ -1,6 +1,6 @@
-/* meeter - ranks that rendezvous with libddp, sum up their numbers, leave a word for each other in
- * the job's store, and exit. Each writes "met RANK of SIZE, sum SUM, heard WORD" to TEST_FIFO, or
- * to stdout. */
+/* meeter - ranks that rendezvous with libddp, sum up their numbers, exchange a word through the
+ * job's store, and exit. Each writes a line with its rank, the number of ranks, the sum, and the
+ * word to TEST_FIFO, or to stdout. */
 #include <ddp/ddp.h>
 
 #include <fcntl.h>

@@ -5,10 +5,10 @@
  *
  * EPOCHS of BATCHES steps of at least MS milliseconds each. The model has FLOATS parameters besides
  * those that count. Or, with SAMPLES, as many steps as it takes to see so many samples, whatever
- * the size of the world; or those of an IDX file, which are read ahead. With a generation's state
- * in its hands a rank writes "holds generation G pid P rank R behind STEPS"; after each step a rank
- * writes "step NUMBER PARAMETER MOMENTUM generation G pid P rank R world W took I,I,...", the
- * numbers as bits, so that what is the same looks the same; at its start "start pid P". Where
+ * the size of the world; or those of an IDX file, which are read ahead. A rank writes
+ * "start pid P" at its start, "holds generation G pid P rank R after STEPS" when it has a
+ * generation's state, and after each step "step NUMBER PARAMETER MOMENTUM generation G pid P rank R
+ * world W took I,I,...". The numbers are bits, so that equal values have equal texts. Where
  * RECOVERY_UNTIL names a file, no epoch begins once that exists. On a request to save its state the
  * rank reports that it has saved: there is nothing to save. */
 #include <ddp/ddp.h>
@@ -67,7 +67,7 @@ static void tell_state(struct ddp_group *g)
 {
     char line[128];
     put(line, snprintf(line, sizeof line,
-                       "holds generation %" PRIu64 " pid %d rank %d behind %" PRIu64 "\n",
+                       "holds generation %" PRIu64 " pid %d rank %d after %" PRIu64 "\n",
                        ddp_generation(g), getpid(), ddp_rank(g), ddp_completed_steps(g)));
 }
 
