@@ -12,12 +12,12 @@
 #include "examples/chargpt/bigram.h"
 #include "examples/chargpt/chargpt_options.h"
 #include "examples/shared/failure.h"
-#include "tests/support/folder.h"
 #include "tests/support/suite.h"
+#include "tests/support/test_dir.h"
 
 static void write_file(const char *name, const char *text)
 {
-    FILE *out = fopen(folder_path(name), "we");
+    FILE *out = fopen(test_dir_path(name), "we");
     ck_assert(out != NULL && fputs(text, out) >= 0 && fclose(out) == 0);
 }
 
@@ -28,10 +28,10 @@ START_TEST(files_and_directories_are_read_in_order_and_once)
     write_file("b", "bb");
     write_file("a", "aaa");
     write_file(".hidden", "h");
-    ck_assert_int_eq(mkdir(folder_path("deeper"), 0700), 0);
-    ck_assert_int_eq(symlink("b", folder_path("c")), 0);
-    ck_assert_int_eq(link(folder_path("a"), folder_path("d")), 0);
-    const char *paths[] = {folder, folder_path("b"), folder_path(".hidden")};
+    ck_assert_int_eq(mkdir(test_dir_path("deeper"), 0700), 0);
+    ck_assert_int_eq(symlink("b", test_dir_path("c")), 0);
+    ck_assert_int_eq(link(test_dir_path("a"), test_dir_path("d")), 0);
+    const char *paths[] = {test_dir, test_dir_path("b"), test_dir_path(".hidden")};
     ck_assert_msg(text_read(paths, 3, &t, &why) == 0, "%s", why.text);
     ck_assert_uint_eq(t.n, 6);
     ck_assert_uint_eq(t.n_files, 3);
@@ -44,13 +44,13 @@ START_TEST(what_cannot_be_read_is_named)
 {
     struct failure why = {""};
     struct text t;
-    const char *none[] = {folder_path("none")}, *device[] = {"/dev/null"};
+    const char *none[] = {test_dir_path("none")}, *device[] = {"/dev/null"};
     ck_assert_int_eq(text_read(none, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "none': No such file"));
     ck_assert_int_eq(text_read(device, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "cannot read '/dev/null': not a file or directory"));
-    ck_assert_int_eq(truncate((write_file("huge", ""), folder_path("huge")), 1L << 31), 0);
-    const char *huge[] = {folder_path("huge")};
+    ck_assert_int_eq(truncate((write_file("huge", ""), test_dir_path("huge")), 1L << 31), 0);
+    const char *huge[] = {test_dir_path("huge")};
     ck_assert_int_eq(text_read(huge, 1, &t, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "huge' exceeds the maximum of "));
 }
@@ -139,7 +139,7 @@ TEST_SUITE(text)
 {
     Suite *s = suite_create("text");
     TCase *t = tcase_create("text");
-    tcase_add_checked_fixture(t, folder_make, folder_remove);
+    tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_add_test(t, files_and_directories_are_read_in_order_and_once);
     tcase_add_test(t, what_cannot_be_read_is_named);
     tcase_add_test(t, stretches_never_touch_what_is_held_out);

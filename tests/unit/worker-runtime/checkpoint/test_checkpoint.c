@@ -1,5 +1,5 @@
 /* Checkpoints of real ranks: saved by some, taken up by others. */
-#include "tests/support/folder.h"
+#include "tests/support/test_dir.h"
 #include "tests/unit/worker-runtime/nodes.h"
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/checkpoint/checkpoint_dir.h"
@@ -89,7 +89,7 @@ static int go_on(int rank, void *arg)
 {
     const struct leg *leg = arg;
     struct ddp_group *g = rank_init(rank, 20000);
-    struct ddp_checkpoint *c = open_in(g, folder, 0, leg->async);
+    struct ddp_checkpoint *c = open_in(g, test_dir, 0, leg->async);
     struct state s = {0};
     int64_t latest;
     state_init(&s, g);
@@ -148,7 +148,7 @@ static int keep_two(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 20000);
-    struct ddp_checkpoint *c = open_in(g, folder, 2, true);
+    struct ddp_checkpoint *c = open_in(g, test_dir, 2, true);
     struct state s = {0};
     state_init(&s, g);
     static const int64_t steps[] = {10, 20, 30, 30, 5};
@@ -173,7 +173,7 @@ START_TEST(the_last_ones_are_kept)
     struct ranks r;
     ranks_start(&r, 2, keep_two, NULL);
     ranks_expect_success(&r);
-    ck_assert_int_eq(checkpoint_dir_list(folder, &steps, &n, NULL), 0);
+    ck_assert_int_eq(checkpoint_dir_list(test_dir, &steps, &n, NULL), 0);
     ck_assert_uint_eq(n, 3);
     ck_assert(steps[0] == 5 && steps[1] == 20 && steps[2] == 30);
     free(steps);
@@ -186,7 +186,7 @@ static int refuse(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 20000);
-    struct ddp_checkpoint *c = open_in(g, folder, 0, false);
+    struct ddp_checkpoint *c = open_in(g, test_dir, 0, false);
     struct state s = {0};
     state_init(&s, g);
     state_fill(&s, 7);
@@ -251,10 +251,10 @@ START_TEST(directories_that_cannot_be_used_are_refused)
     ck_assert_int_eq(ddp_checkpoint_open(g, &(struct ddp_checkpoint_opts){.directory = ""}, &c),
                      DDP_EINVAL);
     ck_assert_int_eq(
-        ddp_checkpoint_open(g, &(struct ddp_checkpoint_opts){.directory = folder, .keep_last = -1},
-                            &c),
+        ddp_checkpoint_open(
+            g, &(struct ddp_checkpoint_opts){.directory = test_dir, .keep_last = -1}, &c),
         DDP_EINVAL);
-    snprintf(path, sizeof path, "%s/no/such", folder);
+    snprintf(path, sizeof path, "%s/no/such", test_dir);
     ck_assert_int_eq(ddp_checkpoint_open(g, &(struct ddp_checkpoint_opts){.directory = path}, &c),
                      DDP_ESYSTEM);
     memset(path, 'x', sizeof path - 1);
@@ -271,7 +271,7 @@ static struct ddp_group *alone(struct ddp_checkpoint **c, struct state *s)
 {
     struct ddp_group *g;
     ck_assert_int_eq(ddp_init(NULL, &g), 0);
-    *c = open_in(g, folder, 0, false);
+    *c = open_in(g, test_dir, 0, false);
     *s = (struct state){0};
     state_init(s, g);
     return g;
@@ -295,7 +295,7 @@ START_TEST(a_damaged_checkpoint_is_not_loaded)
     struct ddp_group *g = alone(&c, &s);
     state_fill(&s, 3);
     ck_assert_int_eq(ddp_checkpoint_save(c, 3, s.items, 3), 0);
-    checkpoint_dir_path(folder, 3, false, path, NULL);
+    checkpoint_dir_path(test_dir, 3, false, path, NULL);
 
     damage(path, 400000); /* in a tensor */
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), DDP_EINVAL);
@@ -306,7 +306,7 @@ START_TEST(a_damaged_checkpoint_is_not_loaded)
     ck_assert_int_eq(ddp_checkpoint_save(c, 3, s.items, 3), 0);
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), 0);
 
-    checkpoint_dir_path(folder, 3, true, path, NULL);
+    checkpoint_dir_path(test_dir, 3, true, path, NULL);
     damage(path, 20); /* now it names another step */
     ck_assert_int_eq(ddp_checkpoint_load(c, 3, s.items, 3), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "manifest"));
@@ -331,7 +331,7 @@ START_TEST(what_a_killed_job_left_behind_is_no_checkpoint)
     char path[256];
     int64_t step;
     for (unsigned i = 0; i < sizeof left / sizeof left[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, left[i]);
+        snprintf(path, sizeof path, "%s/%s", test_dir, left[i]);
         int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         ck_assert_int_ge(fd, 0);
         close(fd);
@@ -340,7 +340,7 @@ START_TEST(what_a_killed_job_left_behind_is_no_checkpoint)
     ck_assert_int_eq(ddp_checkpoint_latest(c, &step), 0);
     ck_assert_int_eq(step, -1);
     for (unsigned i = 0; i < sizeof left / sizeof left[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, left[i]);
+        snprintf(path, sizeof path, "%s/%s", test_dir, left[i]);
         ck_assert_msg((access(path, F_OK) == 0) == (i != 1 && i != 2), "%s", left[i]);
     }
     ddp_finalize(g);
@@ -380,7 +380,7 @@ static int save_for_ever(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 20000);
-    struct ddp_checkpoint *c = open_in(g, folder, 1, true);
+    struct ddp_checkpoint *c = open_in(g, test_dir, 1, true);
     struct state s = {0};
     state_init(&s, g);
     for (int64_t step = 0;; step++) {
@@ -393,7 +393,7 @@ static int expect_whole(int rank, void *arg)
 {
     (void)arg;
     struct ddp_group *g = rank_init(rank, 20000);
-    struct ddp_checkpoint *c = open_in(g, folder, 0, false);
+    struct ddp_checkpoint *c = open_in(g, test_dir, 0, false);
     struct state s = {0};
     int64_t step;
     state_init(&s, g);
@@ -416,7 +416,7 @@ START_TEST(a_job_that_is_killed_leaves_a_whole_checkpoint)
         free(steps);
         steps = NULL;
         usleep(100 + 370 * (unsigned)_i); /* another moment each time; the deadline is above */
-        ck_assert_int_eq(checkpoint_dir_list(folder, &steps, &n, NULL), 0);
+        ck_assert_int_eq(checkpoint_dir_list(test_dir, &steps, &n, NULL), 0);
     }
     free(steps);
     kill(r.pid[0], SIGKILL);
@@ -430,7 +430,7 @@ TEST_SUITE(checkpoint)
 {
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoints");
-    tcase_add_checked_fixture(t, folder_make, folder_remove);
+    tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_set_timeout(t, 180);
     tcase_add_loop_test(t, any_number_of_ranks_takes_a_state_up, 0, 2);
     tcase_add_test(t, several_nodes_take_a_state_up);

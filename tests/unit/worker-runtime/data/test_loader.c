@@ -1,5 +1,5 @@
 /* Data sets of files, and loaders that read them ahead. */
-#include "tests/support/folder.h"
+#include "tests/support/test_dir.h"
 #include "tests/unit/worker-runtime/ranks.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/data/data_format.h"
@@ -16,7 +16,7 @@
 static const char *write_file(const char *name, const void *head, size_t n_head, const void *data,
                               size_t n_data)
 {
-    const char *path = folder_path(name);
+    const char *path = test_dir_path(name);
     FILE *out = fopen(path, "we");
     ck_assert(out != NULL && fwrite(head, 1, n_head, out) == n_head &&
               fwrite(data, 1, n_data, out) == n_data && fclose(out) == 0);
@@ -137,8 +137,8 @@ START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
     refuse_idx(ones, 16, 10, "exceeds 1073741824 bytes");
     refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 3, "truncated: 3 of 4");
     refuse_idx((const uint8_t[]){0, 0, 8, 1, 0, 0, 0, 4}, 8, 5, "longer than the 4");
-    ck_assert_int_eq(ddp_idx_open(folder_path("none"), &d), DDP_EINVAL);
-    ck_assert_int_eq(ddp_idx_open(folder, &d), DDP_EINVAL);
+    ck_assert_int_eq(ddp_idx_open(test_dir_path("none"), &d), DDP_EINVAL);
+    ck_assert_int_eq(ddp_idx_open(test_dir, &d), DDP_EINVAL);
 
     struct ddp_tokens_opts o = {.block = 10};
 #define REFUSED(magic, version, n, n_there, part)                                                  \
@@ -281,7 +281,7 @@ START_TEST(what_cannot_be_read_is_told_with_its_batch)
     struct ddp_loader *l = make_loader(s, d, 1);
     ddp_sampler_set_epoch(s, 0);
     ck_assert_int_eq(ddp_loader_next(l, &b), 0);
-    ck_assert_int_eq(truncate(folder_path("t"), 1024), 0);
+    ck_assert_int_eq(truncate(test_dir_path("t"), 1024), 0);
     int rc = 0;
     for (int i = 0; i < 3 && rc == 0; i++) /* one more may have been read before */
         rc = ddp_loader_next(l, &b);
@@ -389,7 +389,7 @@ TEST_SUITE(loader)
 {
     Suite *s = suite_create("loader");
     TCase *t = tcase_create("data sets");
-    tcase_add_checked_fixture(t, folder_make, folder_remove);
+    tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_add_test(t, idx_files_are_read_in_the_machines_order);
     tcase_add_test(t, tokens_come_in_blocks_with_one_behind_them);
     tcase_add_test(t, wide_tokens_are_read_too);
@@ -397,7 +397,7 @@ TEST_SUITE(loader)
     tcase_add_test(t, a_file_that_shrinks_is_an_error);
     suite_add_tcase(s, t);
     t = tcase_create("loaders");
-    tcase_add_checked_fixture(t, folder_make, folder_remove);
+    tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_set_timeout(t, 150);
     tcase_add_loop_test(t, batches_are_the_samplers_whatever_is_read_ahead, 0, 4);
     tcase_add_test(t, a_loader_goes_on_where_the_sampler_is_set);

@@ -3,7 +3,7 @@
 #include "worker-runtime/files/whole_file.h"
 
 #include "tests/support/cases.h"
-#include "tests/support/folder.h"
+#include "tests/support/test_dir.h"
 
 #include <check.h>
 #include <ddp/safetensors.h>
@@ -17,7 +17,7 @@
 static unsigned n_files(void)
 {
     unsigned n = 0;
-    DIR *d = opendir(folder);
+    DIR *d = opendir(test_dir);
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         n += e->d_name[0] != '.';
     closedir(d);
@@ -41,7 +41,7 @@ START_TEST(what_is_written_is_read_back)
     };
     const struct ddp_safetensors_text texts[] = {{"format", "pt"}, {"a \"key\"", "two\nlines"}};
     struct ddp_safetensors *f;
-    const char *path = folder_path("file");
+    const char *path = test_dir_path("file");
     ck_assert_msg(ddp_safetensors_write(path, tensors, 4, texts, 2) == 0, "%s", ddp_last_error());
     ck_assert_uint_eq(n_files(), 1);
     ck_assert_msg(ddp_safetensors_open(path, &f) == 0, "%s", ddp_last_error());
@@ -76,8 +76,8 @@ START_TEST(all_types_have_their_sizes)
         struct ddp_safetensors_tensor t = {
             .name = "t", .dtype = dtype, .n_dims = 1, .shape = {3}, .data = bytes};
         struct ddp_safetensors *f;
-        ck_assert_int_eq(ddp_safetensors_write(folder_path("file"), &t, 1, NULL, 0), 0);
-        ck_assert_int_eq(ddp_safetensors_open(folder_path("file"), &f), 0);
+        ck_assert_int_eq(ddp_safetensors_write(test_dir_path("file"), &t, 1, NULL, 0), 0);
+        ck_assert_int_eq(ddp_safetensors_open(test_dir_path("file"), &f), 0);
         ck_assert_int_eq(ddp_safetensors_get(f, 0)->dtype, dtype);
         ck_assert_uint_eq(ddp_safetensors_get(f, 0)->bytes, 3 * sizes[dtype]);
         ddp_safetensors_close(f);
@@ -106,11 +106,11 @@ END_TEST
 START_TEST(what_is_no_file_is_refused)
 {
     struct ddp_safetensors *f;
-    ck_assert_int_eq(ddp_safetensors_open(folder_path("none"), &f), DDP_EINVAL);
+    ck_assert_int_eq(ddp_safetensors_open(test_dir_path("none"), &f), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "No such file"));
-    ck_assert_int_eq(ddp_safetensors_open(folder, &f), DDP_EINVAL);
-    ck_assert_int_eq(mkfifo(folder_path("pipe"), 0600), 0);
-    ck_assert_int_eq(ddp_safetensors_open(folder_path("pipe"), &f),
+    ck_assert_int_eq(ddp_safetensors_open(test_dir, &f), DDP_EINVAL);
+    ck_assert_int_eq(mkfifo(test_dir_path("pipe"), 0600), 0);
+    ck_assert_int_eq(ddp_safetensors_open(test_dir_path("pipe"), &f),
                      DDP_EINVAL); /* nor waited for */
     ck_assert_int_eq(ddp_safetensors_open(NULL, &f), DDP_EINVAL);
 }
@@ -118,7 +118,7 @@ END_TEST
 
 static void refuse(const struct ddp_safetensors_tensor *t, size_t n, const char *part)
 {
-    ck_assert_int_eq(ddp_safetensors_write(folder_path("file"), t, n, NULL, 0), DDP_EINVAL);
+    ck_assert_int_eq(ddp_safetensors_write(test_dir_path("file"), t, n, NULL, 0), DDP_EINVAL);
     ck_assert_msg(strstr(ddp_last_error(), part) != NULL, "%s", ddp_last_error());
     ck_assert_uint_eq(n_files(), 0);
 }
@@ -159,12 +159,12 @@ START_TEST(a_write_that_fails_leaves_the_old_file)
 {
     const struct ddp_safetensors_tensor t = {.name = "a", .dtype = DDP_FLOAT32, .data = &t};
     struct stat before, after;
-    const char *path = folder_path("kept");
+    const char *path = test_dir_path("kept");
     ck_assert_int_eq(ddp_safetensors_write(path, &t, 1, NULL, 0), 0);
     ck_assert_int_eq(stat(path, &before), 0);
     const struct ddp_safetensors_tensor bad = {.name = "a", .dtype = 99};
     ck_assert_int_eq(ddp_safetensors_write(path, &bad, 1, NULL, 0), DDP_EINVAL);
-    ck_assert_int_eq(ddp_safetensors_write(folder_path("no/such"), &t, 1, NULL, 0), DDP_ESYSTEM);
+    ck_assert_int_eq(ddp_safetensors_write(test_dir_path("no/such"), &t, 1, NULL, 0), DDP_ESYSTEM);
     ck_assert_int_eq(stat(path, &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     ck_assert_uint_eq(n_files(), 1);
@@ -196,7 +196,7 @@ TEST_SUITE(safetensors)
 {
     Suite *s = suite_create("safetensors");
     TCase *t = tcase_create("files");
-    tcase_add_checked_fixture(t, folder_make, folder_remove);
+    tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_add_test(t, what_is_written_is_read_back);
     tcase_add_test(t, all_types_have_their_sizes);
     tcase_add_test(t, damaged_and_hostile_files_are_refused_with_the_reason);
