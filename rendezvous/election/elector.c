@@ -46,7 +46,7 @@ static bool has_roster(const struct elector *e, const struct elector_event *ev)
 }
 
 /* No other node has led meanwhile: our roster knows everything that there is to know. */
-static bool goes_on(const struct elector *e, const struct elector_event *ev)
+static bool may_continue(const struct elector *e, const struct elector_event *ev)
 {
     (void)ev;
     return e->has_roster && (!e->has_record || e->record_mod_revision == e->known_mod_revision);
@@ -80,7 +80,7 @@ static void nothing(struct elector *e, const struct elector_event *ev)
     (void)ev;
 }
 
-static void tell_vacant(struct elector *e, const struct elector_event *ev)
+static void report_no_leader(struct elector *e, const struct elector_event *ev)
 {
     (void)ev;
     e->orders.vacant = true;
@@ -90,7 +90,7 @@ static void tell_vacant(struct elector *e, const struct elector_event *ev)
 /* A lease that an earlier claim has left is as good as a new one. */
 static void prepare_lease(struct elector *e, const struct elector_event *ev)
 {
-    tell_vacant(e, ev);
+    report_no_leader(e, ev);
     if (!elector_is_in_lease(e, ev->now_ms))
         e->lease = 0;
 }
@@ -142,17 +142,17 @@ static void begin(struct elector *e, const struct elector_event *ev)
     e->written = e->record;
 }
 
-static void tell_certain(struct elector *e, const struct elector_event *ev)
+static void report_certain(struct elector *e, const struct elector_event *ev)
 {
     (void)ev;
     e->orders.certain = true;
     e->commit_waits |= e->has_written && !e->has_record; /* etcd has lost it */
 }
 
-static void go_on(struct elector *e, const struct elector_event *ev)
+static void continue_leading(struct elector *e, const struct elector_event *ev)
 {
     note_key(e, ev);
-    tell_certain(e, ev);
+    report_certain(e, ev);
 }
 
 static void note_written(struct elector *e, const struct elector_event *ev)
@@ -177,13 +177,13 @@ static void lose_lease(struct elector *e, const struct elector_event *ev)
     e->is_ours = false;
 }
 
-static void doubt(struct elector *e, const struct elector_event *ev)
+static void report_doubt(struct elector *e, const struct elector_event *ev)
 {
     (void)ev;
     e->orders.doubt = true;
 }
 
-static void say_last_words(struct elector *e, const struct elector_event *ev)
+static void write_last(struct elector *e, const struct elector_event *ev)
 {
     elector_ask(e, ELECTOR_GIVE_UP, ev->now_ms);
 }
@@ -210,92 +210,91 @@ struct row {
 
 /* clang-format off */
 static const struct row rows[] = {
-    /*  in         on       only if     does            then      */
-    ROW(SEEKING,   VACANT,  may_claim,  prepare_lease,  PREPARING),
-    ROW(SEEKING,   VACANT,  always,     tell_vacant,    SEEKING),
-    ROW(SEEKING,   OTHER,   always,     follow,         FOLLOWING),
-    ROW(SEEKING,   OURS,    is_late,    nothing,        SEEKING),
-    ROW(SEEKING,   OURS,    always,     begin,          LEADING), /* a claim's answer was lost */
-    ROW(SEEKING,   FAILED,  always,     nothing,        SEEKING),
-    ROW(SEEKING,   RESIGN,  always,     nothing,        OVER),
+    /*  in         on           only if       does              then */
+    ROW(LOOKING,   NO_LEADER,   may_claim,    prepare_lease,    PREPARING),
+    ROW(LOOKING,   NO_LEADER,   always,       report_no_leader, LOOKING),
+    ROW(LOOKING,   OTHER_LEADS, always,       follow,           FOLLOWING),
+    ROW(LOOKING,   THIS_LEADS,  is_late,      nothing,          LOOKING),
+    ROW(LOOKING,   THIS_LEADS,  always,       begin,            LEADING), /* lost answer */
+    ROW(LOOKING,   FAILED,      always,       nothing,          LOOKING),
+    ROW(LOOKING,   RESIGN,      always,       nothing,          ENDED),
 
-    ROW(FOLLOWING, VACANT,  may_claim,  prepare_lease,  PREPARING),
-    ROW(FOLLOWING, VACANT,  always,     tell_vacant,    SEEKING),
-    ROW(FOLLOWING, OTHER,   always,     follow,         FOLLOWING),
-    ROW(FOLLOWING, OURS,    is_late,    nothing,        SEEKING),
-    ROW(FOLLOWING, OURS,    always,     begin,          LEADING),
-    ROW(FOLLOWING, FAILED,  always,     nothing,        FOLLOWING),
-    ROW(FOLLOWING, RESIGN,  always,     nothing,        OVER),
+    ROW(FOLLOWING, NO_LEADER,   may_claim,    prepare_lease,    PREPARING),
+    ROW(FOLLOWING, NO_LEADER,   always,       report_no_leader, LOOKING),
+    ROW(FOLLOWING, OTHER_LEADS, always,       follow,           FOLLOWING),
+    ROW(FOLLOWING, THIS_LEADS,  is_late,      nothing,          LOOKING),
+    ROW(FOLLOWING, THIS_LEADS,  always,       begin,            LEADING),
+    ROW(FOLLOWING, FAILED,      always,       nothing,          FOLLOWING),
+    ROW(FOLLOWING, RESIGN,      always,       nothing,          ENDED),
 
-    ROW(PREPARING, GRANTED, has_leases, nothing,        CLAIMING),
-    ROW(PREPARING, GRANTED, always,     nothing,        PREPARING),
-    ROW(PREPARING, FAILED,  has_roster, nothing,        DOUBTING),
-    ROW(PREPARING, FAILED,  always,     nothing,        SEEKING),
-    ROW(PREPARING, RESIGN,  always,     nothing,        OVER),
+    ROW(PREPARING, GRANTED,     has_leases,   nothing,          CLAIMING),
+    ROW(PREPARING, GRANTED,     always,       nothing,          PREPARING),
+    ROW(PREPARING, FAILED,      has_roster,   nothing,          IN_DOUBT),
+    ROW(PREPARING, FAILED,      always,       nothing,          LOOKING),
+    ROW(PREPARING, RESIGN,      always,       nothing,          ENDED),
 
-    ROW(CLAIMING,  OURS,    is_late,    drop_roster,    SEEKING),
-    ROW(CLAIMING,  OURS,    goes_on,    go_on,          LEADING),
-    ROW(CLAIMING,  OURS,    always,     begin,          LEADING),
-    ROW(CLAIMING,  OTHER,   always,     step_back,      FOLLOWING),
-    ROW(CLAIMING,  FAILED,  has_roster, nothing,        DOUBTING),
-    ROW(CLAIMING,  FAILED,  always,     nothing,        SEEKING),
-    ROW(CLAIMING,  RESIGN,  always,     nothing,        OVER),
+    ROW(CLAIMING,  THIS_LEADS,  is_late,      drop_roster,      LOOKING),
+    ROW(CLAIMING,  THIS_LEADS,  may_continue, continue_leading, LEADING),
+    ROW(CLAIMING,  THIS_LEADS,  always,       begin,            LEADING),
+    ROW(CLAIMING,  OTHER_LEADS, always,       step_back,        FOLLOWING),
+    ROW(CLAIMING,  FAILED,      has_roster,   nothing,          IN_DOUBT),
+    ROW(CLAIMING,  FAILED,      always,       nothing,          LOOKING),
+    ROW(CLAIMING,  RESIGN,      always,       nothing,          ENDED),
 
-    ROW(LEADING,   KEPT,    always,     nothing,        LEADING),
-    ROW(LEADING,   EXPIRED, always,     lose_lease,     DOUBTING),
-    ROW(LEADING,   LATE,    always,     nothing,        DOUBTING),
-    ROW(LEADING,   GRANTED, always,     nothing,        LEADING), /* the record's */
-    ROW(LEADING,   WRITTEN, always,     note_written,   LEADING),
-    ROW(LEADING,   DEPOSED, always,     drop_roster,    SEEKING),
-    ROW(LEADING,   FAILED,  always,     nothing,        LEADING),
-    ROW(LEADING,   RESIGN,  always,     nothing,        RESIGNING),
+    ROW(LEADING,   RENEWED,     always,       nothing,          LEADING),
+    ROW(LEADING,   EXPIRED,     always,       lose_lease,       IN_DOUBT),
+    ROW(LEADING,   LAPSED,      always,       nothing,          IN_DOUBT),
+    ROW(LEADING,   GRANTED,     always,       nothing,          LEADING), /* the record's */
+    ROW(LEADING,   WRITTEN,     always,       note_written,     LEADING),
+    ROW(LEADING,   DEPOSED,     always,       drop_roster,      LOOKING),
+    ROW(LEADING,   FAILED,      always,       nothing,          LEADING),
+    ROW(LEADING,   RESIGN,      always,       nothing,          RESIGNING),
 
-    ROW(DOUBTING,  KEPT,    is_in_time, tell_certain,   LEADING),
-    ROW(DOUBTING,  KEPT,    always,     nothing,        DOUBTING),
-    ROW(DOUBTING,  EXPIRED, always,     lose_lease,     DOUBTING),
-    ROW(DOUBTING,  VACANT,  may_claim,  prepare_again,  PREPARING),
-    ROW(DOUBTING,  VACANT,  always,     nothing,        DOUBTING),
-    ROW(DOUBTING,  OURS,    is_late,    nothing,        DOUBTING),
-    ROW(DOUBTING,  OURS,    goes_on,    go_on,          LEADING),
-    ROW(DOUBTING,  OURS,    always,     begin,          LEADING),
-    ROW(DOUBTING,  OTHER,   always,     step_back,      FOLLOWING),
-    ROW(DOUBTING,  GRANTED, always,     nothing,        DOUBTING),
-    ROW(DOUBTING,  WRITTEN, always,     note_late_write, DOUBTING),
-    ROW(DOUBTING,  DEPOSED, always,     drop_roster,    SEEKING),
-    ROW(DOUBTING,  FAILED,  always,     nothing,        DOUBTING),
-    ROW(DOUBTING,  RESIGN,  holds_key,  nothing,        RESIGNING),
-    ROW(DOUBTING,  RESIGN,  always,     nothing,        OVER),
+    ROW(IN_DOUBT,  RENEWED,     is_in_time,   report_certain,   LEADING),
+    ROW(IN_DOUBT,  RENEWED,     always,       nothing,          IN_DOUBT),
+    ROW(IN_DOUBT,  EXPIRED,     always,       lose_lease,       IN_DOUBT),
+    ROW(IN_DOUBT,  NO_LEADER,   may_claim,    prepare_again,    PREPARING),
+    ROW(IN_DOUBT,  NO_LEADER,   always,       nothing,          IN_DOUBT),
+    ROW(IN_DOUBT,  THIS_LEADS,  is_late,      nothing,          IN_DOUBT),
+    ROW(IN_DOUBT,  THIS_LEADS,  may_continue, continue_leading, LEADING),
+    ROW(IN_DOUBT,  THIS_LEADS,  always,       begin,            LEADING),
+    ROW(IN_DOUBT,  OTHER_LEADS, always,       step_back,        FOLLOWING),
+    ROW(IN_DOUBT,  GRANTED,     always,       nothing,          IN_DOUBT),
+    ROW(IN_DOUBT,  WRITTEN,     always,       note_late_write,  IN_DOUBT),
+    ROW(IN_DOUBT,  DEPOSED,     always,       drop_roster,      LOOKING),
+    ROW(IN_DOUBT,  FAILED,      always,       nothing,          IN_DOUBT),
+    ROW(IN_DOUBT,  RESIGN,      holds_key,    nothing,          RESIGNING),
+    ROW(IN_DOUBT,  RESIGN,      always,       nothing,          ENDED),
 
-    ROW(RESIGNING, SAID,    always,     nothing,        OVER),
+    ROW(RESIGNING, RESIGNED,    always,       nothing,          ENDED),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {ELECTOR_##in, ELECTOR_EV_##on}
     /* only what was asked is answered */
-    IGNORE(SEEKING, GRANTED), IGNORE(SEEKING, KEPT), IGNORE(SEEKING, EXPIRED),
-    IGNORE(SEEKING, WRITTEN), IGNORE(SEEKING, DEPOSED), IGNORE(SEEKING, SAID),
-    IGNORE(FOLLOWING, GRANTED), IGNORE(FOLLOWING, KEPT), IGNORE(FOLLOWING, EXPIRED),
-    IGNORE(FOLLOWING, WRITTEN), IGNORE(FOLLOWING, DEPOSED), IGNORE(FOLLOWING, SAID),
-    IGNORE(PREPARING, VACANT), IGNORE(PREPARING, OTHER), IGNORE(PREPARING, OURS),
-    IGNORE(PREPARING, KEPT), IGNORE(PREPARING, EXPIRED), IGNORE(PREPARING, WRITTEN),
-    IGNORE(PREPARING, DEPOSED), IGNORE(PREPARING, SAID),
-    IGNORE(CLAIMING, VACANT), IGNORE(CLAIMING, GRANTED), IGNORE(CLAIMING, KEPT),
-    IGNORE(CLAIMING, EXPIRED), IGNORE(CLAIMING, WRITTEN), IGNORE(CLAIMING, DEPOSED),
-    IGNORE(CLAIMING, SAID),
-    IGNORE(LEADING, VACANT), IGNORE(LEADING, OTHER), IGNORE(LEADING, OURS), IGNORE(LEADING, SAID),
-    IGNORE(DOUBTING, SAID),
+    IGNORE(LOOKING, GRANTED), IGNORE(LOOKING, RENEWED), IGNORE(LOOKING, EXPIRED),
+    IGNORE(LOOKING, WRITTEN), IGNORE(LOOKING, DEPOSED), IGNORE(LOOKING, RESIGNED),
+    IGNORE(FOLLOWING, GRANTED), IGNORE(FOLLOWING, RENEWED), IGNORE(FOLLOWING, EXPIRED),
+    IGNORE(FOLLOWING, WRITTEN), IGNORE(FOLLOWING, DEPOSED), IGNORE(FOLLOWING, RESIGNED),
+    IGNORE(PREPARING, NO_LEADER), IGNORE(PREPARING, OTHER_LEADS), IGNORE(PREPARING, THIS_LEADS),
+    IGNORE(PREPARING, RENEWED), IGNORE(PREPARING, EXPIRED), IGNORE(PREPARING, WRITTEN),
+    IGNORE(PREPARING, DEPOSED), IGNORE(PREPARING, RESIGNED), IGNORE(CLAIMING, NO_LEADER),
+    IGNORE(CLAIMING, GRANTED), IGNORE(CLAIMING, RENEWED), IGNORE(CLAIMING, EXPIRED),
+    IGNORE(CLAIMING, WRITTEN), IGNORE(CLAIMING, DEPOSED), IGNORE(CLAIMING, RESIGNED),
+    IGNORE(LEADING, NO_LEADER), IGNORE(LEADING, OTHER_LEADS), IGNORE(LEADING, THIS_LEADS),
+    IGNORE(LEADING, RESIGNED), IGNORE(IN_DOUBT, RESIGNED),
     /* only a leader can be late */
-    IGNORE(SEEKING, LATE), IGNORE(FOLLOWING, LATE), IGNORE(PREPARING, LATE),
-    IGNORE(CLAIMING, LATE), IGNORE(DOUBTING, LATE),
-    /* nothing more is wanted than to have written the last words */
-    IGNORE(RESIGNING, VACANT), IGNORE(RESIGNING, OTHER), IGNORE(RESIGNING, OURS),
-    IGNORE(RESIGNING, GRANTED), IGNORE(RESIGNING, KEPT), IGNORE(RESIGNING, EXPIRED),
+    IGNORE(LOOKING, LAPSED), IGNORE(FOLLOWING, LAPSED), IGNORE(PREPARING, LAPSED),
+    IGNORE(CLAIMING, LAPSED), IGNORE(IN_DOUBT, LAPSED),
+    /* only the answer to the last write counts */
+    IGNORE(RESIGNING, NO_LEADER), IGNORE(RESIGNING, OTHER_LEADS), IGNORE(RESIGNING, THIS_LEADS),
+    IGNORE(RESIGNING, GRANTED), IGNORE(RESIGNING, RENEWED), IGNORE(RESIGNING, EXPIRED),
     IGNORE(RESIGNING, WRITTEN), IGNORE(RESIGNING, DEPOSED), IGNORE(RESIGNING, FAILED),
-    IGNORE(RESIGNING, LATE), IGNORE(RESIGNING, RESIGN),
-    IGNORE(OVER, VACANT), IGNORE(OVER, OTHER), IGNORE(OVER, OURS), IGNORE(OVER, GRANTED),
-    IGNORE(OVER, KEPT), IGNORE(OVER, EXPIRED), IGNORE(OVER, WRITTEN), IGNORE(OVER, DEPOSED),
-    IGNORE(OVER, FAILED), IGNORE(OVER, LATE), IGNORE(OVER, SAID), IGNORE(OVER, RESIGN),
+    IGNORE(RESIGNING, LAPSED), IGNORE(RESIGNING, RESIGN), IGNORE(ENDED, NO_LEADER),
+    IGNORE(ENDED, OTHER_LEADS), IGNORE(ENDED, THIS_LEADS), IGNORE(ENDED, GRANTED),
+    IGNORE(ENDED, RENEWED), IGNORE(ENDED, EXPIRED), IGNORE(ENDED, WRITTEN), IGNORE(ENDED, DEPOSED),
+    IGNORE(ENDED, FAILED), IGNORE(ENDED, LAPSED), IGNORE(ENDED, RESIGNED), IGNORE(ENDED, RESIGN),
 #undef IGNORE
 };
 /* clang-format on */

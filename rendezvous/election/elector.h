@@ -42,28 +42,28 @@ struct elector_address {
 };
 
 #define ELECTOR_STATES(X) /* name, on entry, meaning */                                            \
-    X(SEEKING, nothing, "who leads is being asked; nobody is known to")                            \
+    X(LOOKING, nothing, "no leader is known; the elector asks etcd for one")                       \
     X(FOLLOWING, nothing, "another node leads")                                                    \
-    X(PREPARING, nothing, "nobody leads: leases are asked for")                                    \
-    X(CLAIMING, nothing, "the leader's key is asked for")                                          \
-    X(LEADING, nothing, "this node leads, and etcd has said so within the lease")                  \
-    X(DOUBTING, doubt, "this node led, and its lease may be over")                                 \
-    X(RESIGNING, say_last_words, "the last words are on their way")                                \
-    X(OVER, finish, "nothing is asked any more")
+    X(PREPARING, nothing, "there is no leader; the elector requests leases")                       \
+    X(CLAIMING, nothing, "the elector requests the leader's key")                                  \
+    X(LEADING, nothing, "this node leads, confirmed by etcd within the lease")                     \
+    X(IN_DOUBT, report_doubt, "this node led, and its lease may have expired")                     \
+    X(RESIGNING, write_last, "the last write is in progress")                                      \
+    X(ENDED, finish, "no more requests")
 
 #define ELECTOR_EVENTS(X) /* name, meaning */                                                      \
-    X(VACANT, "etcd says that nobody leads")                                                       \
-    X(OTHER, "etcd says that another node leads")                                                  \
-    X(OURS, "etcd says that this node leads")                                                      \
-    X(GRANTED, "a lease was granted")                                                              \
-    X(KEPT, "the lease was renewed")                                                               \
+    X(NO_LEADER, "etcd reports that no node leads")                                                \
+    X(OTHER_LEADS, "etcd reports that another node leads")                                         \
+    X(THIS_LEADS, "etcd reports that this node leads")                                             \
+    X(GRANTED, "etcd granted a lease")                                                             \
+    X(RENEWED, "etcd renewed the lease")                                                           \
     X(EXPIRED, "etcd does not know the lease any more")                                            \
-    X(WRITTEN, "the record was written")                                                           \
-    X(DEPOSED, "a write was refused, since the leader's key is not ours")                          \
-    X(FAILED, "there was no answer, or an error")                                                  \
-    X(LATE, "the lease is over by our clock")                                                      \
-    X(SAID, "the last words are said, or nobody has heard them in time")                           \
-    X(RESIGN, "this node does not want to lead any more, nor to know who does")
+    X(WRITTEN, "etcd wrote the record")                                                            \
+    X(DEPOSED, "etcd refused a write, since the leader's key is not ours")                         \
+    X(FAILED, "etcd did not answer, or answered with an error")                                    \
+    X(LAPSED, "the lease is over by our clock")                                                    \
+    X(RESIGNED, "etcd has answered the last write, or not in time")                                \
+    X(RESIGN, "this node stops leading, and stops asking for the leader")
 
 enum elector_state {
 #define X(name, on_entry, meaning) ELECTOR_##name,

@@ -77,7 +77,7 @@ void elector_ask_next(struct elector *e, uint64_t now_ms)
 {
     e->out_is_record = false;
     switch (e->state) {
-    case ELECTOR_SEEKING:
+    case ELECTOR_LOOKING:
     case ELECTOR_FOLLOWING:
         elector_ask(e, ELECTOR_READ, now_ms);
         break;
@@ -90,7 +90,7 @@ void elector_ask_next(struct elector *e, uint64_t now_ms)
     case ELECTOR_LEADING:
         ask_as_leader(e, now_ms);
         break;
-    case ELECTOR_DOUBTING:
+    case ELECTOR_IN_DOUBT:
         elector_ask(e, e->is_ours ? ELECTOR_KEEP : ELECTOR_READ, now_ms);
         break;
     default:

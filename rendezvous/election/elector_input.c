@@ -28,8 +28,9 @@ static enum elector_event_type event_of_keys(struct elector *e, const struct ele
 {
     note_keys(e, a, now_ms);
     if (!a->has_leader)
-        return e->out == ELECTOR_READ ? ELECTOR_EV_VACANT : ELECTOR_EV_FAILED;
-    return e->lease != 0 && a->leader_lease == e->lease ? ELECTOR_EV_OURS : ELECTOR_EV_OTHER;
+        return e->out == ELECTOR_READ ? ELECTOR_EV_NO_LEADER : ELECTOR_EV_FAILED;
+    return e->lease != 0 && a->leader_lease == e->lease ? ELECTOR_EV_THIS_LEADS
+                                                        : ELECTOR_EV_OTHER_LEADS;
 }
 
 static enum elector_event_type note_grant(struct elector *e, const struct elector_answer *a)
@@ -60,7 +61,7 @@ static enum elector_event_type note_keep(struct elector *e, const struct elector
     if (a->ttl_s == 0)
         return ELECTOR_EV_EXPIRED;
     e->kept_ms = e->out_ms;
-    return ELECTOR_EV_KEPT;
+    return ELECTOR_EV_RENEWED;
 }
 
 static enum elector_event_type note_failure(struct elector *e, const struct elector_answer *a)
@@ -80,7 +81,7 @@ static enum elector_event_type event_of(struct elector *e, const struct elector_
                                         uint64_t now_ms)
 {
     if (e->out == ELECTOR_GIVE_UP)
-        return ELECTOR_EV_SAID;
+        return ELECTOR_EV_RESIGNED;
     if (a->failed)
         return note_failure(e, a);
     e->trouble[0] = '\0';
@@ -99,7 +100,7 @@ static enum elector_event_type event_of(struct elector *e, const struct elector_
 
 static uint64_t pause_ms(const struct elector *e, enum elector_event_type type)
 {
-    if (type == ELECTOR_EV_FAILED || e->state == ELECTOR_SEEKING || e->state == ELECTOR_DOUBTING)
+    if (type == ELECTOR_EV_FAILED || e->state == ELECTOR_LOOKING || e->state == ELECTOR_IN_DOUBT)
         return e->limits.hurry_ms;
     if (e->state == ELECTOR_FOLLOWING)
         return e->hurries ? e->limits.hurry_ms : e->limits.ask_ms;
@@ -123,7 +124,7 @@ static void take_hurry(struct elector *e, const struct elector_input *in)
 {
     bool begins = in->hurries && !e->hurries;
     e->hurries = in->hurries;
-    if (begins && (e->state == ELECTOR_FOLLOWING || e->state == ELECTOR_SEEKING))
+    if (begins && (e->state == ELECTOR_FOLLOWING || e->state == ELECTOR_LOOKING))
         e->next_ms = in->now_ms;
 }
 
@@ -164,10 +165,10 @@ void elector_step(struct elector *e, const struct elector_input *in, struct elec
     e->orders = (struct elector_orders){0};
     bool may_renew = in->type == ELECTOR_ANSWER && e->out == ELECTOR_KEEP;
     if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms) && !may_renew)
-        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
+        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LAPSED, .now_ms = in->now_ms});
     input_take(e, in);
     if (e->state == ELECTOR_LEADING && !elector_is_in_lease(e, in->now_ms))
-        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LATE, .now_ms = in->now_ms});
+        elector_apply(e, &(struct elector_event){.type = ELECTOR_EV_LAPSED, .now_ms = in->now_ms});
     if (!e->is_out && in->now_ms >= elector_ask_at_ms(e))
         elector_ask_next(e, in->now_ms);
     *ret = e->orders;

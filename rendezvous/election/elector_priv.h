@@ -42,7 +42,7 @@ struct elector {
     int64_t known_mod_revision; /* of the record that our roster knows; 0: it knows no record */
     bool has_written, commit_waits;
     struct elector_record written; /* the last record of our roster */
-    bool leaves_record;            /* OVER: `written` is for the next leader */
+    bool leaves_record;            /* RESIGNING: `written` is for the next leader */
 
     struct elector_orders orders;
 };
@@ -50,7 +50,7 @@ struct elector {
 struct elector_event {
     enum elector_event_type type;
     uint64_t now_ms;
-    const struct elector_answer *answer; /* NULL: LATE, RESIGN */
+    const struct elector_answer *answer; /* NULL: LAPSED, RESIGN */
 };
 
 /* --- elector.c --- */

@@ -170,7 +170,7 @@ START_TEST(who_never_leads_only_says_that_nobody_does)
 {
     create(true);
     answer(keys(0, 3, 45));
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
     ck_assert(o.vacant);
     ck_assert_uint_eq(o.asked_ms, now_ms);
     ck_assert(!o.request);
@@ -185,7 +185,7 @@ START_TEST(without_an_address_nobody_leads)
     ck_assert_ptr_nonnull(e);
     time_goes_on(0);
     answer(keys(0, 0, 0));
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
 }
 END_TEST
 
@@ -195,11 +195,11 @@ START_TEST(where_the_record_is_lost_too_who_has_the_roster_goes_first)
     answer(keys(9, 3, 45));
     time_goes_on(1000);
     answer(keys(0, 0, 0));
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
     for (int i = 0; i < 7; i++) {
         time_goes_on(200);
         answer(keys(0, 0, 0));
-        assert_state(ELECTOR_SEEKING);
+        assert_state(ELECTOR_LOOKING);
     }
     time_goes_on(200);
     answer(keys(0, 0, 0));
@@ -213,7 +213,7 @@ START_TEST(who_hears_the_roster_well_lets_it_have_the_key_again)
     answer(keys(9, 3, 45));
     time_goes_on(1000);
     answer(keys(0, 3, 45)); /* etcd was stopped, and its leases were over */
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
     step((struct elector_input){.type = ELECTOR_HURRY, .hurries = true});
     assert_asked(ELECTOR_READ);
     answer(keys(0, 3, 45));
@@ -250,7 +250,7 @@ START_TEST(a_refused_write_deposes)
     answer((struct elector_answer){.succeeded = false, .revision = 51});
     ck_assert(o.give_up);
     ck_assert(!o.committed);
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
 }
 END_TEST
 
@@ -288,7 +288,7 @@ START_TEST(without_an_answer_it_doubts_before_etcd_could_have_let_another_one_le
     assert_state(ELECTOR_LEADING);
     time_goes_on(1);
     ck_assert_uint_lt(now_ms, kept_ms + 2000);
-    assert_state(ELECTOR_DOUBTING);
+    assert_state(ELECTOR_IN_DOUBT);
     ck_assert(o.doubt);
     answer((struct elector_answer){.lease = 7, .ttl_s = 2}); /* late, but it was sent in time */
     assert_state(ELECTOR_LEADING);
@@ -301,7 +301,7 @@ static void create_doubting(void)
     create_leading();
     time_goes_on(500);
     kept(0);
-    assert_state(ELECTOR_DOUBTING);
+    assert_state(ELECTOR_IN_DOUBT);
     ck_assert(o.doubt);
     time_goes_on(200);
     assert_asked(ELECTOR_READ);
@@ -349,7 +349,7 @@ START_TEST(a_claim_whose_answer_was_lost_is_recognised)
     lease_granted(7);
     lease_granted(77);
     fails();
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
     time_goes_on(200);
     answer(keys(7, 0, 0));
     ck_assert(o.make);
@@ -365,7 +365,7 @@ START_TEST(a_claim_answered_when_the_lease_is_over_is_none)
     lease_granted(77);
     now_ms += 1900;
     answer(keys(7, 0, 0));
-    assert_state(ELECTOR_SEEKING);
+    assert_state(ELECTOR_LOOKING);
     ck_assert(!o.make);
 }
 END_TEST
@@ -380,7 +380,7 @@ START_TEST(who_resigns_leaves_the_record_and_takes_the_key_away)
     ck_assert_int_eq(o.ask.record.gone, 1);
     fails(); /* nothing more can be done */
     ck_assert(o.over);
-    assert_state(ELECTOR_OVER);
+    assert_state(ELECTOR_ENDED);
     ck_assert_uint_eq(elector_deadline_ms(e), CO_NEVER_MS);
 }
 END_TEST
