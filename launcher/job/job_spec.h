@@ -90,12 +90,12 @@ struct job_world {
     struct etcd_settings *etcd; /* owned; etcd is used, and decides which node has the roster; NULL:
                                  * no etcd */
     enum job_host host;
-    uint64_t heartbeat_ms; /* for a roster in this process, and how long a lease is; 0: the
+    uint64_t keep_alive_ms; /* for a roster in this process, and how long a lease is; 0: the
                             * default */
-    uint64_t lease_ms;     /* more than heartbeat_ms; both are 0, or none is */
-    char *token_file;      /* owned; --token-file; NULL: none */
-    struct seal_key *key;  /* owned; of a token, set by secret_find(); NULL: in the clear */
-    bool require_token;    /* no token, no job */
+    uint64_t lease_ms;      /* more than keep_alive_ms; both are 0, or none is */
+    char *token_file;       /* owned; --token-file; NULL: none */
+    struct seal_key *key;   /* owned; of a token, set by secret_find(); NULL: in the clear */
+    bool require_token;     /* no token, no job */
     struct allow_list *store_allow; /* owned; the addresses that may also use the store; NULL:
                                      * none */
     bool keeps_rank_0;              /* MASTER_ADDR is this node's, by the command line */

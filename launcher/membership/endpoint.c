@@ -237,7 +237,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
     const struct jobs_opts opts = {
         .keys = e->world->key,
         .n_keys = e->world->key != NULL ? 1 : 0,
-        .limits = {.heartbeat_ms = e->world->heartbeat_ms, .lease_ms = e->world->lease_ms},
+        .limits = {.keep_alive_ms = e->world->keep_alive_ms, .lease_ms = e->world->lease_ms},
         .only_run_id = e->spec->run_id,
         .terms = &e->terms,
         .on_note = on_refused,

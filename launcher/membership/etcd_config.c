@@ -85,18 +85,18 @@ int etcd_config_make(const struct job_spec *spec, char password[ETCD_SETTING_BYT
 
 /* The nodes are waited for as long as they, or those that stay with another roster, may run: a node
  * that looks for a new leader finds one in the time between two questions; an old leader that has
- * lost etcd misses the nodes that have left it after a heartbeat and a half; and then a lease has
+ * lost etcd misses the nodes that have left it after a keep-alive and a half; and then a lease has
  * to end. */
 static uint64_t absent_ms(const struct roster_limits *limits)
 {
-    return ASK_MS + limits->heartbeat_ms * 3 / 2 + limits->lease_ms + LEASE_MARGIN_MS;
+    return ASK_MS + limits->keep_alive_ms * 3 / 2 + limits->lease_ms + LEASE_MARGIN_MS;
 }
 
 struct roster_limits etcd_config_limits(const struct job_world *w, uint32_t leader_ttl_s)
 {
     uint64_t least_ms = (uint64_t)leader_ttl_s * 1000 + LEADER_GRACE_MS;
     struct roster_limits limits = {
-        .heartbeat_ms = w->heartbeat_ms > 0 ? w->heartbeat_ms : LEASE_HEARTBEAT_MS,
+        .keep_alive_ms = w->keep_alive_ms > 0 ? w->keep_alive_ms : LEASE_KEEP_ALIVE_MS,
         .lease_ms = w->lease_ms > least_ms ? w->lease_ms : least_ms,
         .confirm_ms = w->rejoin_timeout_ms > CONFIRM_MIN_MS ? w->rejoin_timeout_ms : CONFIRM_MIN_MS,
     };

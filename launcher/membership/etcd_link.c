@@ -182,7 +182,7 @@ static void on_message(void *arg, const struct message *m)
 {
     struct etcd_link *l = arg;
     if (m->type == MESSAGE_WELCOME)
-        l->silence_ms = m->welcome.heartbeat_ms * 3 / 2;
+        l->silence_ms = m->welcome.keep_alive_ms * 3 / 2;
     if (m->type == MESSAGE_SEALED) {
         l->own_generation = m->generation;
         l->own_index = m->sealed.node_index;

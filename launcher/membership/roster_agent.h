@@ -27,7 +27,8 @@ struct roster_agent {
     bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are parked */
     bool holds_gone;    /* the caller's: not to be reported yet, because an answer of the roster may
                          * arrive */
-    bool saved; /* the caller's: each rank has reported, after PENDING, that its state is saved */
+    bool
+        saved; /* the caller's: each rank has reported, after CHECKPOINT_REQUEST, that its state is saved */
     bool told_done, told_end, told_saved;
     int told_parked; /* so many for the next generation */
     int told_rank;   /* local, whose failure was reported; -1: none */

@@ -75,7 +75,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
                      const struct roster_link_callbacks *callbacks, void **ret,
                      struct co_error *err)
 {
-    const struct roster_limits limits = {.heartbeat_ms = LONG_MS,
+    const struct roster_limits limits = {.keep_alive_ms = LONG_MS,
                                          .lease_ms = MESSAGE_MAX_MS,
                                          .ready_ms = LONG_MS,
                                          .slack_ms = LONG_MS};

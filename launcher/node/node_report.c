@@ -98,9 +98,9 @@ static void finish_if_all_in(struct node_report *p)
 static void on_timer(uv_timer_t *timer)
 {
     struct node_report *p = timer->data;
-    const struct message m = {.type = MESSAGE_HEARTBEAT,
+    const struct message m = {.type = MESSAGE_KEEP_ALIVE,
                               .generation = MESSAGE_NO_GENERATION,
-                              .heartbeat = {.sent_ms = co_now_ms()}};
+                              .keep_alive = {.sent_ms = co_now_ms()}};
     if (co_now_ms() >= p->deadline_ms)
         finish(p);
     else
@@ -113,7 +113,7 @@ static void await_others(struct node_report *p, void (*on_done)(void *arg), void
     p->arg = arg;
     p->deadline_ms = co_now_ms() + p->link.stop_ms + SLACK_MS;
     uv_update_time(p->n->loop);
-    uv_timer_start(&p->timer, on_timer, LEASE_HEARTBEAT_MS, LEASE_HEARTBEAT_MS);
+    uv_timer_start(&p->timer, on_timer, LEASE_KEEP_ALIVE_MS, LEASE_KEEP_ALIVE_MS);
     finish_if_all_in(p);
 }
 

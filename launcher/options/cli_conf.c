@@ -15,16 +15,16 @@
 enum {
     VALUE_BYTES = ETCD_SETTING_BYTES,
     WHAT_BYTES = 128,
-    ATTEMPTS_MIN = 2, /* one heartbeat that is late must not cost a node */
+    ATTEMPTS_MIN = 2, /* one keep-alive that is late must not cost a node */
     ATTEMPTS_MAX = 1000,
 };
-#define INTERVAL_MIN_MS     100
-#define INTERVAL_MAX_MS     1000000000
-#define START_TIMEOUT_MS    600000
-#define FAILOVER_TIMEOUT_MS 60000
-#define WINDOW_MS           3000
-#define TORCHRUN_WINDOW_MS  30000
-#define LEASE_IN_HEARTBEATS (LEASE_MS / LEASE_HEARTBEAT_MS)
+#define INTERVAL_MIN_MS      100
+#define INTERVAL_MAX_MS      1000000000
+#define START_TIMEOUT_MS     600000
+#define FAILOVER_TIMEOUT_MS  60000
+#define WINDOW_MS            3000
+#define TORCHRUN_WINDOW_MS   30000
+#define LEASE_IN_KEEP_ALIVES (LEASE_MS / LEASE_KEEP_ALIVE_MS)
 
 enum kind { TIME, LAST_CALL, INTERVAL, ATTEMPTS, IS_HOST, PROTOCOL, TEXT, PREFIX, IGNORED };
 
@@ -220,8 +220,8 @@ static void set_lease(const struct cli_conf *conf, struct job_world *w)
     uint32_t n_attempts = conf->keep_alive_max_attempt;
     if (interval_ms == 0 && n_attempts == 0)
         return;
-    w->heartbeat_ms = interval_ms > 0 ? interval_ms : LEASE_HEARTBEAT_MS;
-    w->lease_ms = w->heartbeat_ms * (n_attempts > 0 ? n_attempts : LEASE_IN_HEARTBEATS);
+    w->keep_alive_ms = interval_ms > 0 ? interval_ms : LEASE_KEEP_ALIVE_MS;
+    w->lease_ms = w->keep_alive_ms * (n_attempts > 0 ? n_attempts : LEASE_IN_KEEP_ALIVES);
 }
 
 int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,

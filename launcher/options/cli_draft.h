@@ -212,7 +212,7 @@ struct cli_conf {                    /* 0: not given, unless noted otherwise */
     uint64_t timeout_ms;             /* static: the same */
     uint64_t last_call_timeout_ms;   /* c10d: the join window */
     bool has_last_call_timeout;      /* it may be 0 */
-    uint64_t keep_alive_interval_ms; /* c10d: between heartbeats */
+    uint64_t keep_alive_interval_ms; /* c10d: between keep-alives */
     uint32_t keep_alive_max_attempt; /* and how many may be missed, 2 or more */
     enum cli_conf_host is_host;      /* c10d: is this node the endpoint's? */
     struct etcd_settings etcd;

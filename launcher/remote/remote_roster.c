@@ -271,7 +271,7 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
     const struct jobs_opts opts = {
         .keys = w->key,
         .n_keys = w->key != NULL ? 1 : 0,
-        .limits = {.heartbeat_ms = w->heartbeat_ms, .lease_ms = w->lease_ms},
+        .limits = {.keep_alive_ms = w->keep_alive_ms, .lease_ms = w->lease_ms},
         .only_run_id = r->spec->run_id,
         .terms = &r->terms,
         .expected = r->names,

@@ -372,7 +372,7 @@ static void pass_verdict(struct pass *p, struct message_verdict *v)
 static void pass_welcome(struct pass *p, struct message_welcome *w)
 {
     pass_u64(p, "the time", &w->sent_ms, 0, UINT64_MAX);
-    pass_u64(p, "the keep-alive interval", &w->heartbeat_ms, 1, MESSAGE_MAX_MS);
+    pass_u64(p, "the keep-alive interval", &w->keep_alive_ms, 1, MESSAGE_MAX_MS);
     pass_u64(p, "the lease", &w->lease_ms, 1, MESSAGE_MAX_MS);
     pass_flag(p, "resumed", &w->resumed);
     pass_text(p, "the note", &w->note);
@@ -494,8 +494,8 @@ static void pass_body(struct pass *p, struct message *m)
     case MESSAGE_HELLO:
         pass_hello(p, &m->hello);
         break;
-    case MESSAGE_HEARTBEAT:
-        pass_u64(p, "the time", &m->heartbeat.sent_ms, 0, UINT64_MAX);
+    case MESSAGE_KEEP_ALIVE:
+        pass_u64(p, "the time", &m->keep_alive.sent_ms, 0, UINT64_MAX);
         break;
     case MESSAGE_READY:
         pass_ready(p, &m->ready);

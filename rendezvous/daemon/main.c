@@ -116,9 +116,9 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
 }
 
 /* Some may be late before a lease is over. */
-static uint64_t heartbeat_ms(uint64_t lease_ms)
+static uint64_t keep_alive_ms(uint64_t lease_ms)
 {
-    return lease_ms < LEASE_MS ? lease_ms / (LEASE_MS / LEASE_HEARTBEAT_MS) : LEASE_HEARTBEAT_MS;
+    return lease_ms < LEASE_MS ? lease_ms / (LEASE_MS / LEASE_KEEP_ALIVE_MS) : LEASE_KEEP_ALIVE_MS;
 }
 
 static int open_jobs(struct daemon *d, struct co_error *err)
@@ -127,7 +127,7 @@ static int open_jobs(struct daemon *d, struct co_error *err)
     const struct jobs_opts opts = {
         .keys = &d->key,
         .n_keys = d->has_key ? 1 : 0,
-        .limits = {.heartbeat_ms = heartbeat_ms(spec->lease_ms), .lease_ms = spec->lease_ms},
+        .limits = {.keep_alive_ms = keep_alive_ms(spec->lease_ms), .lease_ms = spec->lease_ms},
         .max_jobs = spec->max_jobs,
         .max_conns = d->max_nodes,
         .max_buffer_bytes = spec->max_node_bytes,

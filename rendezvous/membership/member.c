@@ -61,7 +61,7 @@ void member_drop_link(struct member *m)
  * runs, the lease protects nothing. */
 uint64_t member_lapse_ms(const struct member *m)
 {
-    if (m->lease_is_off || m->kills || m->lease.heartbeat_ms == 0)
+    if (m->lease_is_off || m->kills || m->lease.keep_alive_ms == 0)
         return CO_NEVER_MS;
     if (m->holds || m->parks)
         return m->told_lease_ms;
@@ -123,11 +123,11 @@ static void say_report(struct member *m, enum member_report what)
     case REPORT_FAILED:
         member_say(m, MESSAGE_FAILED, generation)->failed = m->failed;
         break;
-    case REPORT_DONE:
-        member_say(m, MESSAGE_DONE, generation);
+    case REPORT_SUCCEEDED:
+        member_say(m, MESSAGE_SUCCEEDED, generation);
         break;
-    case REPORT_YIELD:
-        member_say(m, MESSAGE_YIELD, generation);
+    case REPORT_SAVED:
+        member_say(m, MESSAGE_SAVED, generation);
         break;
     case REPORT_RESTART:
         member_say(m, MESSAGE_RESTART, generation);
@@ -329,13 +329,13 @@ static void say_failed(struct member *m, const struct member_event *e)
 static void say_done(struct member *m, const struct member_event *e)
 {
     (void)e;
-    member_report(m, REPORT_DONE);
+    member_report(m, REPORT_SUCCEEDED);
 }
 
 static void say_yield(struct member *m, const struct member_event *e)
 {
     (void)e;
-    member_report(m, REPORT_YIELD);
+    member_report(m, REPORT_SAVED);
 }
 
 static void say_restart(struct member *m, const struct member_event *e)

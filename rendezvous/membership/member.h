@@ -64,7 +64,7 @@ enum member_event_type { /* of the table; what the caller feeds is an enum membe
 
 enum member_input_type {
     MEMBER_LINK_UP,     /* the connection asked for is there, its token proved. `local`: the roster
-                           is in this process, and stays there: no lease. A HEARTBEAT is only
+                           is in this process, and stays there: no lease. A KEEP_ALIVE is only
                            a question what is waited for */
     MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` has the reason; `final`: a retry is
                            useless (wrong token), with `exit_code` */
@@ -90,7 +90,7 @@ enum member_input_type {
                           --timeout. As LEAVE */
     MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and reports
                            that no process has the roster. The lease continues, as if that were the
-                           answer to a heartbeat, for at most failover_timeout_ms after the first
+                           answer to a keep_alive, for at most failover_timeout_ms after the first
                            such report. Feed this input again for each report */
     MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
 };

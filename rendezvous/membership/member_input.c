@@ -1,7 +1,7 @@
 /* member_input.c - inputs of the member: messages, facts about ranks, the link, and the time.
  *
  * Read member_step() first. It stores the facts of the input, makes an event of it, and applies the
- * table of member.c. Time comes last: it may reconnect, send a heartbeat, or end the lease. An
+ * table of member.c. Time comes last: it may reconnect, send a keep-alive, or end the lease. An
  * input that does not fit the state is dropped here or ignored by the table; it is never an error,
  * because a message can cross an order on the wire.
  *
@@ -52,14 +52,14 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
 {
     struct co_error err;
     if (!m->is_local &&
-        lease_begin(&m->lease, w->sent_ms, w->heartbeat_ms, w->lease_ms, &err) < 0) {
+        lease_begin(&m->lease, w->sent_ms, w->keep_alive_ms, w->lease_ms, &err) < 0) {
         break_link(m, now_ms, err.text);
         return;
     }
     m->is_welcome = m->was_welcome = true;
     m->vacant_ms = CO_NEVER_MS;
-    m->ask_every_ms = w->heartbeat_ms;
-    m->ask_at_ms = now_ms + w->heartbeat_ms;
+    m->ask_every_ms = w->keep_alive_ms;
+    m->ask_at_ms = now_ms + w->keep_alive_ms;
     m->n_attempts = 0;
     snprintf(m->note, sizeof m->note, "%s", w->note);
     if (w->resumed)
@@ -166,7 +166,7 @@ static void hear_of_generation(struct member *m, const struct member_input *in)
         feed(m, MEMBER_EV_STOP, in, in->now_ms);
     else if (t->type == MESSAGE_STOP && !m->holds && m->is_welcome)
         hear_stop_of_unknown(m, t);
-    else if (t->type == MESSAGE_PENDING && is_ours)
+    else if (t->type == MESSAGE_CHECKPOINT_REQUEST && is_ours)
         feed(m, MEMBER_EV_PENDING, in, in->now_ms);
     else if (t->type == MESSAGE_MEMBERS && is_new(m, t->generation))
         hear_members(m, &t->members, in->now_ms);
@@ -207,7 +207,7 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
     return member_lapse_ms(m) <= now_ms;
 }
 
-/* When to send the next heartbeat although there is no lease. The member on the node that has the
+/* When to send the next keep-alive although there is no lease. The member on the node that has the
  * roster needs no lease, but while it waits, the answers name the nodes that the roster waits
  * for. */
 static uint64_t ask_ms(const struct member *m)
@@ -228,11 +228,11 @@ static void take_time(struct member *m, uint64_t now_ms)
     if (m->connect_at_ms <= now_ms)
         member_connect(m);
     if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
-        member_say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        member_say(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
         lease_sent(&m->lease, now_ms);
     }
     if (ask_ms(m) <= now_ms) {
-        member_say(m, MESSAGE_HEARTBEAT, MESSAGE_NO_GENERATION)->heartbeat.sent_ms = now_ms;
+        member_say(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
         m->ask_at_ms = now_ms + m->ask_every_ms;
     }
 }

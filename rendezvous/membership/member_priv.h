@@ -11,8 +11,8 @@
 enum member_report {
     REPORT_READY,
     REPORT_FAILED,
-    REPORT_DONE,
-    REPORT_YIELD,
+    REPORT_SUCCEEDED,
+    REPORT_SAVED,
     REPORT_RESTART,
     REPORT_STOPPING,
     REPORT_STOPPED,
@@ -21,7 +21,7 @@ enum member_report {
     REPORT_N
 };
 
-enum { MEMBER_MAX_MESSAGES = REPORT_N + 4 }; /* a step sends: HELLO or HEARTBEAT, and reports */
+enum { MEMBER_MAX_MESSAGES = REPORT_N + 4 }; /* a step sends: HELLO or KEEP_ALIVE, and reports */
 
 struct member {
     struct member_limits limits;

@@ -18,27 +18,27 @@
 
 #define MESSAGE_TYPES(X) /* name, meaning */                                                       \
     /* a node to the roster */                                                                     \
-    X(HELLO, "the first on a connection: who is this, and what is asked for")                      \
-    X(HEARTBEAT, "the node is alive; asks for its lease to be renewed")                            \
+    X(HELLO, "the first on a connection: which node it is, and what it requests")                  \
+    X(KEEP_ALIVE, "the node runs, and requests the renewal of its lease")                          \
     X(READY, "the generation's store is open (the node with rank 0)")                              \
     X(FAILED, "a rank of this node failed, or could not be started")                               \
-    X(DONE, "all ranks of this node ended well")                                                   \
-    X(STOPPING, "the STOP has come; until then the node may be thought lost")                      \
+    X(SUCCEEDED, "all ranks of this node succeeded")                                               \
+    X(STOPPING, "STOP has arrived; until this answer the node may be lost")                        \
     X(STOPPED, "nothing of this node takes part any more; how many ranks it has for the next one") \
-    X(YIELD, "the ranks have saved their state: the generation may end")                           \
-    X(LEAVE, "the node goes away on purpose")                                                      \
+    X(SAVED, "the ranks have saved their state: the generation may end")                           \
+    X(LEAVE, "the node leaves on purpose")                                                         \
     X(END, "the job is to end with this verdict")                                                  \
     /* the roster to a node */                                                                     \
     X(WELCOME, "the node is known; its lease begins")                                              \
-    X(REFUSED, "the node is not let in; why, and whether to come again")                           \
-    X(SEALED, "a generation is made, and this is the node's place in it")                          \
+    X(REFUSED, "the node is not admitted; why, and whether it may try again")                      \
+    X(SEALED, "a generation is sealed, and this is the node's place in it")                        \
     X(MEMBERS, "some of the addresses of the generation's nodes (to the node with rank 0)")        \
-    X(PENDING, "somebody waits to join: ask the ranks to save their state")                        \
+    X(CHECKPOINT_REQUEST, "a node waits for admission: ask the ranks to save their state")         \
     X(STOP, "the generation ends: stop its ranks, or take them out of it")                         \
-    X(LEASE, "answer to a HEARTBEAT: the lease runs from when that was sent")                      \
+    X(LEASE, "answer to KEEP_ALIVE: the lease runs from when that was sent")                       \
     X(VERDICT, "the job is over")                                                                  \
     /* a node to the roster */                                                                     \
-    X(RESTART, "somebody asked this node to start all ranks of the job again")                     \
+    X(RESTART, "a user requested on this node that all ranks of the job start again")              \
     /* both ways, without the roster and the member: rendezvous/jobs/results.h */                  \
     X(RESULT, "what became of a node's ranks, for the job's report")
 
@@ -72,7 +72,7 @@ enum {
 
 enum message_admit_at { MESSAGE_ADMIT_NOW, MESSAGE_ADMIT_AT_CHECKPOINT };
 
-/* What the whole job agreed to on its command line. Those of the first node that comes hold. */
+/* What the whole job agreed to on its command line. Those of the first node that joins hold. */
 struct message_terms {
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; the same on all nodes */
     uint64_t window_ms;            /* wait for late nodes once min_nodes have joined */
@@ -126,16 +126,16 @@ struct message_hello {
     bool keeps_rank_0;  /* MASTER_ADDR is this node's, by the command line: it is the first */
     bool reports;       /* it may write the job's report (--report) */
     uint64_t stop_ms;   /* from a STOP to nothing left this node takes so long at most */
-    uint64_t sent_ms;   /* as in a heartbeat */
+    uint64_t sent_ms;   /* as in KEEP_ALIVE */
     size_t n_addresses; /* 0 .. MESSAGE_MAX_ADDRESSES: from which its ranks connect to the store */
     const struct message_address *addresses;
     struct message_terms terms;
-    bool returns; /* a roster has known this stay: others may have ranks by it */
+    bool returns; /* a roster has welcomed this session: other nodes may have ranks from it */
     struct message_was was;
 };
 
-struct message_heartbeat { /* and LEASE, which gives it back */
-    uint64_t sent_ms;      /* by the node's clock; means nothing to anybody else */
+struct message_keep_alive { /* and LEASE, which gives it back */
+    uint64_t sent_ms;       /* by the node's clock; the roster only returns it */
 };
 
 /* What the roster waits for; the waiting node prints it on its terminal. */
@@ -161,17 +161,17 @@ struct message_progress {
 };
 
 struct message_welcome {
-    uint64_t sent_ms;      /* of the HELLO */
-    uint64_t heartbeat_ms; /* send one at this interval */
-    uint64_t lease_ms;     /* the lease is over so long after the answered heartbeat was sent */
-    bool resumed;          /* this session continues; else it has just begun */
-    const char *note;      /* which of the terms differ from those that hold; empty: none do */
-    bool replaced;         /* resumed: by a new roster, which has learned of the generation from its
+    uint64_t sent_ms;       /* of the HELLO */
+    uint64_t keep_alive_ms; /* send one at this interval */
+    uint64_t lease_ms;      /* the lease is over so long after the answered KEEP_ALIVE was sent */
+    bool resumed;           /* this session continues; else it has just begun */
+    const char *note;       /* which of the terms differ from those that hold; empty: none do */
+    bool replaced; /* resumed: by a new roster, which has learned of the generation from its
                       members */
 };
 
 struct message_lease {
-    uint64_t sent_ms;                        /* of the HEARTBEAT */
+    uint64_t sent_ms;                        /* of the KEEP_ALIVE */
     const struct message_progress *progress; /* lent; NULL: nothing is waited for */
 };
 
@@ -241,7 +241,7 @@ enum message_outcome {
     MESSAGE_WELL,        /* each rank ended with 0 */
     MESSAGE_RANK_FAILED, /* and no restart was left, or allowed */
     MESSAGE_TOO_FEW,     /* nodes left */
-    MESSAGE_MISSING,     /* nodes did not come before the deadline */
+    MESSAGE_MISSING,     /* nodes did not join before the deadline */
     MESSAGE_ENDED,       /* a node sent END */
     MESSAGE_EXCLUDED,    /* the job continues without this node, whose ranks failed too often */
 };
@@ -287,11 +287,11 @@ struct message_result { /* of the message's generation */
 
 struct message {
     enum message_type type;
-    uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, HEARTBEAT, LEAVE, END, WELCOME,
+    uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, KEEP_ALIVE, LEAVE, END, WELCOME,
                             REFUSED, LEASE, VERDICT */
     union {
         struct message_hello hello;
-        struct message_heartbeat heartbeat;
+        struct message_keep_alive keep_alive;
         struct message_ready ready;
         struct message_failed failed;
         struct message_stopped stopped;

@@ -119,8 +119,8 @@ struct roster_actions {                /* in this order */
 };
 
 struct roster_limits {
-    uint32_t max_nodes;    /* here at a time, spares too; 0: MESSAGE_MAX_NODES */
-    uint64_t heartbeat_ms; /* 0: LEASE_HEARTBEAT_MS, and so on */
+    uint32_t max_nodes;     /* here at a time, spares too; 0: MESSAGE_MAX_NODES */
+    uint64_t keep_alive_ms; /* 0: LEASE_KEEP_ALIVE_MS, and so on */
     uint64_t lease_ms;
     uint64_t margin_ms;
     uint64_t return_ms;

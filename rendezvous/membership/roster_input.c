@@ -52,7 +52,7 @@ static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
     roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
 }
 
-/* It does not do what it was ordered to do, and still sends heartbeats: from now on no lease is
+/* It does not do what it was ordered to do, and still sends keep-alives: from now on no lease is
  * renewed. When the last one is over, it is lost like any silent node; its ranks cannot run any
  * more then. A node in this process has no lease. */
 static void condemn_node(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
@@ -230,7 +230,7 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t
         *ret_why = MESSAGE_REFUSED_NODE_RANK;
         *ret_again =
             n->link == 0 || (n->in == LIST_HEARD &&
-                             now_ms - n->since_ms > r->limits.heartbeat_ms + r->limits.margin_ms);
+                             now_ms - n->since_ms > r->limits.keep_alive_ms + r->limits.margin_ms);
         snprintf(r->note, sizeof r->note,
                  "%s and %s were both started with --node-rank=%" PRId32 ": give each node its own",
                  n->name, h->name, h->node_rank);
@@ -373,7 +373,7 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
         if (r->state == ROSTER_STOPPING) /* it halts, and is not what killed the other one's rank */
             roster_set_part(r, slot, PART_HALTING);
         feed(r, slot, ROSTER_EV_FAILED, now_ms, m);
-    } else if (m->type == MESSAGE_DONE && !n->done && r->state == ROSTER_RUNNING) {
+    } else if (m->type == MESSAGE_SUCCEEDED && !n->done && r->state == ROSTER_RUNNING) {
         roster_set_done(r, slot);
         r->is_ending = true;
         feed(r, slot, ROSTER_EV_DONE, now_ms, m);
@@ -384,7 +384,7 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
         struct roster_event e = event_of(r, slot, ROSTER_EV_STOPPED, now_ms, m);
         roster_set_part(r, slot, PART_STOPPED);
         roster_apply(r, &e);
-    } else if (m->type == MESSAGE_YIELD && !n->yielded) {
+    } else if (m->type == MESSAGE_SAVED && !n->yielded) {
         roster_set_yielded(r, slot);
         feed(r, slot, ROSTER_EV_YIELD, now_ms, m);
     } else if (m->type == MESSAGE_RESTART) {
@@ -421,9 +421,9 @@ static void message_take(struct roster *r, const struct roster_input *in)
         return;
     roster_hear(r, slot, in->now_ms);
     note_ranks(r, slot, m);
-    if (m->type == MESSAGE_HEARTBEAT) {
+    if (m->type == MESSAGE_KEEP_ALIVE) {
         if (roster_may_renew(r, slot, in->now_ms))
-            roster_tell_lease(r, slot, m->heartbeat.sent_ms, in->now_ms);
+            roster_tell_lease(r, slot, m->keep_alive.sent_ms, in->now_ms);
     } else if (m->type == MESSAGE_LEAVE) {
         hear_leave(r, slot, m, in->now_ms);
     } else if (m->type == MESSAGE_END) {
@@ -531,7 +531,7 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
     r->limits = *limits;
     if (r->limits.max_nodes == 0 || r->limits.max_nodes > MESSAGE_MAX_NODES)
         r->limits.max_nodes = MESSAGE_MAX_NODES;
-    set_default(&r->limits.heartbeat_ms, LEASE_HEARTBEAT_MS);
+    set_default(&r->limits.keep_alive_ms, LEASE_KEEP_ALIVE_MS);
     set_default(&r->limits.lease_ms, LEASE_MS);
     set_default(&r->limits.margin_ms, LEASE_MARGIN_MS);
     set_default(&r->limits.return_ms, LEASE_RETURN_MS);
@@ -542,7 +542,7 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
 
 static int terms_check(const struct roster *r, const struct message_terms *t, struct co_error *err)
 {
-    if (r->limits.heartbeat_ms >= r->limits.lease_ms)
+    if (r->limits.keep_alive_ms >= r->limits.lease_ms)
         return co_fail(err, -EINVAL,
                        "a lease of %" PRIu64 " ms is shorter than the keep-alive interval",
                        r->limits.lease_ms);

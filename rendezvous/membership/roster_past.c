@@ -212,7 +212,7 @@ static bool hears_all(const struct roster *r, uint64_t now_ms)
     uint32_t oldest = r->lists[LIST_HEARD].first;
     return r->lists[LIST_AWAY].first == ROSTER_NO_SLOT && r->n_absent == 0 &&
            (oldest == ROSTER_NO_SLOT ||
-            now_ms - r->nodes[oldest].since_ms <= r->limits.heartbeat_ms * 3 / 2);
+            now_ms - r->nodes[oldest].since_ms <= r->limits.keep_alive_ms * 3 / 2);
 }
 
 /* The other roster waits until our leases are over, but it does not wait forever. A node that runs

@@ -52,7 +52,7 @@ void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_h
 {
     add_message(r, r->nodes[slot].link, MESSAGE_WELCOME, MESSAGE_NO_GENERATION)->welcome =
         (struct message_welcome){.sent_ms = hello->sent_ms,
-                                 .heartbeat_ms = r->limits.heartbeat_ms,
+                                 .keep_alive_ms = r->limits.keep_alive_ms,
                                  .lease_ms = r->limits.lease_ms,
                                  .resumed = resumed,
                                  .note = r->note,
@@ -107,7 +107,7 @@ void roster_tell_leader(struct roster *r)
 
 void roster_tell_pending(struct roster *r, uint32_t slot)
 {
-    add_message(r, r->nodes[slot].link, MESSAGE_PENDING, r->generation);
+    add_message(r, r->nodes[slot].link, MESSAGE_CHECKPOINT_REQUEST, r->generation);
 }
 
 void roster_tell_stop(struct roster *r, uint32_t slot)

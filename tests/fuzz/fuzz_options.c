@@ -38,8 +38,8 @@ static void check_world(const struct job_spec *spec)
     if (!w->has_others)
         return;
     require(w->min_nodes >= 1 && w->min_nodes <= w->max_nodes && w->max_nodes <= MESSAGE_MAX_NODES);
-    require(w->start_timeout_ms > 0 && (w->heartbeat_ms == 0) == (w->lease_ms == 0));
-    require(w->lease_ms == 0 || w->lease_ms > w->heartbeat_ms);
+    require(w->start_timeout_ms > 0 && (w->keep_alive_ms == 0) == (w->lease_ms == 0));
+    require(w->lease_ms == 0 || w->lease_ms > w->keep_alive_ms);
     require(w->node_rank >= MESSAGE_NO_RANK && w->node_rank < (int32_t)w->max_nodes);
     require(w->endpoint_host[0] != '\0' && strlen(w->endpoint_host) < MESSAGE_HOST_BYTES);
     require(w->endpoint_port != 0 && strlen(spec->run_id) < MESSAGE_RUN_ID_BYTES);

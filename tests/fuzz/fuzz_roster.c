@@ -112,7 +112,7 @@ static struct message draw_message(struct world *w)
     else if (m.type == MESSAGE_REFUSED)
         m.refused.text = draw_text(w);
     else if (m.type == MESSAGE_WELCOME)
-        m.welcome = (struct message_welcome){.heartbeat_ms = 1, .lease_ms = 2, .note = ""};
+        m.welcome = (struct message_welcome){.keep_alive_ms = 1, .lease_ms = 2, .note = ""};
     else if (m.type == MESSAGE_SEALED)
         m.sealed = (struct message_place){.n_nodes = 1,
                                           .world_size = 1,

@@ -236,7 +236,7 @@ static void run(struct big *b, uint32_t n, const struct message_terms *terms)
 
     begin_change(b);
     beat_hearts(b);
-    end_change(b, "heartbeats");
+    end_change(b, "keep-alives");
 
     begin_change(b);
     start_node(b, n - 1, terms);

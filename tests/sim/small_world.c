@@ -30,14 +30,14 @@ void world_init(struct world *w, const struct config *c)
                                   .rejoin_timeout_ms = 10000,
                                   .max_restarts = c->max_restarts,
                                   .admit_at = c->admit_at};
-    struct roster_limits limits = {.heartbeat_ms = 1000,
+    struct roster_limits limits = {.keep_alive_ms = 1000,
                                    .lease_ms = 2000,
                                    .margin_ms = 500,
                                    .return_ms = 500,
                                    .ready_ms = 1000,
                                    .slack_ms = 500};
     if (!c->leases) { /* longer than anything else */
-        limits.heartbeat_ms = NO_LEASE_MS;
+        limits.keep_alive_ms = NO_LEASE_MS;
         limits.lease_ms = 2 * (uint64_t)NO_LEASE_MS;
     }
     *w = (struct world){.config = c, .now_ms = 1};
@@ -250,7 +250,7 @@ static void put_member(struct digest *d, const struct member *m)
     put_age(d, m->lease.last_sent_ms);
     put_age(d, m->heard_ms);
     put_time(d, m->told_lease_ms);
-    put(d, m->lease.heartbeat_ms);
+    put(d, m->lease.keep_alive_ms);
 }
 
 static void put_node(struct digest *d, const struct node *n)
@@ -354,8 +354,8 @@ struct mail mail_pack(const struct message *m)
         p.numbers[1] = m->hello.n_local;
         p.sent_ms = m->hello.sent_ms;
         break;
-    case MESSAGE_HEARTBEAT:
-        p.sent_ms = m->heartbeat.sent_ms;
+    case MESSAGE_KEEP_ALIVE:
+        p.sent_ms = m->keep_alive.sent_ms;
         break;
     case MESSAGE_LEASE:
         p.sent_ms = m->lease.sent_ms;
@@ -413,14 +413,14 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
         m.hello.n_local = p->numbers[1];
         m.hello.sent_ms = p->sent_ms;
         break;
-    case MESSAGE_HEARTBEAT:
-        m.heartbeat.sent_ms = p->sent_ms;
+    case MESSAGE_KEEP_ALIVE:
+        m.keep_alive.sent_ms = p->sent_ms;
         break;
     case MESSAGE_LEASE:
         m.lease.sent_ms = p->sent_ms;
         break;
     case MESSAGE_WELCOME:
-        m.welcome = (struct message_welcome){p->sent_ms, limits->heartbeat_ms, limits->lease_ms,
+        m.welcome = (struct message_welcome){p->sent_ms, limits->keep_alive_ms, limits->lease_ms,
                                              p->flag, ""};
         break;
     case MESSAGE_REFUSED:

@@ -292,7 +292,7 @@ static int open_link(uv_loop_t *loop, const struct job_spec *spec,
     snprintf(p->run_id, sizeof p->run_id, "%s", spec->run_id);
     if (lease != NULL) {
         limits.lease_ms = (uint64_t)atoi(lease);
-        limits.heartbeat_ms = limits.lease_ms / 5;
+        limits.keep_alive_ms = limits.lease_ms / 5;
     }
     job_spec_terms(spec, &p->terms);
     int rc = roster_create(&limits, &p->terms, NULL, 0, co_now_ms(), &p->roster, err);

@@ -11,7 +11,7 @@
  *     kill NAME         it fails
  *     deaf              the process's own node no longer receives or sends messages
  *
- * PAPER_LEASE_MS is the lease, with a heartbeat in each fifth of it; 3000 without it. */
+ * PAPER_LEASE_MS is the lease, with a keep-alive in each fifth of it; 3000 without it. */
 #ifndef DDP_TESTS_SUPPORT_PAPER_ROSTER_H
 #define DDP_TESTS_SUPPORT_PAPER_ROSTER_H
 

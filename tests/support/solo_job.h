@@ -112,7 +112,7 @@ static inline int solo_job_begin(struct solo_job *j, const struct supervisor_lim
                                   .node_rank = MESSAGE_NO_RANK,
                                   .n_local = (uint32_t)limits->n_ranks,
                                   .stop_ms = 1};
-    const struct roster_limits long_ones = {.heartbeat_ms = SOLO_JOB_LONG_MS,
+    const struct roster_limits long_ones = {.keep_alive_ms = SOLO_JOB_LONG_MS,
                                             .lease_ms = MESSAGE_MAX_MS,
                                             .ready_ms = SOLO_JOB_LONG_MS,
                                             .slack_ms = SOLO_JOB_LONG_MS};

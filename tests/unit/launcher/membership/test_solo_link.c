@@ -60,7 +60,7 @@ START_TEST(more_than_is_kept_breaks_the_link_and_a_new_one_goes_on)
     static struct job_spec spec = {.world = {.min_nodes = 1, .max_nodes = 1}};
     const struct roster_link_callbacks callbacks = {
         .on_up = on_up, .on_message = on_message, .on_down = on_down};
-    const struct message beat = {.type = MESSAGE_HEARTBEAT, .generation = MESSAGE_NO_GENERATION};
+    const struct message beat = {.type = MESSAGE_KEEP_ALIVE, .generation = MESSAGE_NO_GENERATION};
     struct co_error err;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_int_eq(solo_link_ops.open(&loop, &spec, &callbacks, &link_, &err), 0);

@@ -133,7 +133,7 @@ START_TEST(times_have_defaults)
     ck_assert_uint_eq(w->failover_timeout_ms, 60000);
     ck_assert_int_eq(w->admit_at, MESSAGE_ADMIT_NOW);
     ck_assert_uint_eq(w->admit_timeout_ms, 0);
-    ck_assert_uint_eq(w->heartbeat_ms, 0);
+    ck_assert_uint_eq(w->keep_alive_ms, 0);
     ck_assert_uint_eq(w->lease_ms, 0);
     JOB("torchrun", "-N2", "--rdzv-backend=c10d", C10D, "train.py");
     ck_assert_uint_eq(w->window_ms, 30000);
@@ -206,7 +206,7 @@ START_TEST(torchruns_settings_are_understood)
     ck_assert_uint_eq(w->start_timeout_ms, 60000);
     ck_assert_uint_eq(w->rejoin_timeout_ms, 60000);
     ck_assert_uint_eq(w->window_ms, 1500);
-    ck_assert_uint_eq(w->heartbeat_ms, 2000);
+    ck_assert_uint_eq(w->keep_alive_ms, 2000);
     ck_assert_uint_eq(w->lease_ms, 8000);
     ck_assert_int_eq(w->host, JOB_HOST_HERE);
     JOB("ddprun", "-N2", C10D, "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=0",
@@ -215,10 +215,10 @@ START_TEST(torchruns_settings_are_understood)
     ck_assert_uint_eq(w->start_timeout_ms, 70000); /* the option wins */
     ck_assert_uint_eq(w->window_ms, 2000);
     JOB("ddprun", "-N2", C10D, "--rdzv-conf=keep_alive_max_attempt=5", "train.py");
-    ck_assert_uint_eq(w->heartbeat_ms, 1000);
+    ck_assert_uint_eq(w->keep_alive_ms, 1000);
     ck_assert_uint_eq(w->lease_ms, 5000);
     JOB("ddprun", "-N2", C10D, "--rdzv-conf=keep_alive_interval=500ms", "train.py");
-    ck_assert_uint_eq(w->heartbeat_ms, 500);
+    ck_assert_uint_eq(w->keep_alive_ms, 500);
     ck_assert_uint_eq(w->lease_ms, 1500);
 }
 END_TEST

@@ -93,8 +93,8 @@ static struct message make(enum message_type type)
     case MESSAGE_HELLO:
         m.hello = make_hello();
         break;
-    case MESSAGE_HEARTBEAT:
-        m.heartbeat.sent_ms = 123456789012345;
+    case MESSAGE_KEEP_ALIVE:
+        m.keep_alive.sent_ms = 123456789012345;
         break;
     case MESSAGE_READY:
         m.ready = (struct message_ready){"fe80::1", 29500, true};

@@ -340,7 +340,7 @@ START_TEST(a_connection_that_says_nothing_good_is_closed_and_told)
     make_node(&nodes[0], "127.0.0.1", server_port(server), NULL);
     channel_link_connect(nodes[0].link);
     AWAIT(nodes[0].n_up > 0);
-    channel_link_send(nodes[0].link, &(struct message){.type = MESSAGE_DONE});
+    channel_link_send(nodes[0].link, &(struct message){.type = MESSAGE_SUCCEEDED});
     AWAIT(nodes[0].n_down > 0);
     AWAIT(strstr(notes, "HELLO") != NULL);
 }

@@ -203,9 +203,9 @@ static int join(const char *name)
 static size_t make_heartbeats(uint8_t *bytes, size_t n)
 {
     struct co_buf frame = {0};
-    const struct message heartbeat = {.type = MESSAGE_HEARTBEAT,
-                                      .generation = MESSAGE_NO_GENERATION};
-    ck_assert_int_eq(channel_wire_encode(&heartbeat, &frame, &err), 0);
+    const struct message keep_alive = {.type = MESSAGE_KEEP_ALIVE,
+                                       .generation = MESSAGE_NO_GENERATION};
+    ck_assert_int_eq(channel_wire_encode(&keep_alive, &frame, &err), 0);
     size_t len = co_buf_len(&frame), used = 0;
     while (used + 4 + len <= n) {
         memcpy(bytes + used, (const uint8_t[4]){(uint8_t)len}, 4);

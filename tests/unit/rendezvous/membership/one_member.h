@@ -82,7 +82,7 @@ static inline void welcomed(bool resumed)
     hear((struct message){.type = MESSAGE_WELCOME,
                           .generation = MESSAGE_NO_GENERATION,
                           .welcome = {.sent_ms = now_ms,
-                                      .heartbeat_ms = 1000,
+                                      .keep_alive_ms = 1000,
                                       .lease_ms = 3000,
                                       .resumed = resumed,
                                       .note = ""}});

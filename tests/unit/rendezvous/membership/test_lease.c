@@ -15,7 +15,7 @@ static void begin(uint64_t sent_ms)
 {
     l = (struct lease){0};
     lease_sent(&l, sent_ms);
-    ck_assert_int_eq(lease_begin(&l, sent_ms, LEASE_HEARTBEAT_MS, LEASE_MS, &err), 0);
+    ck_assert_int_eq(lease_begin(&l, sent_ms, LEASE_KEEP_ALIVE_MS, LEASE_MS, &err), 0);
 }
 
 START_TEST(without_a_welcome_there_is_none)

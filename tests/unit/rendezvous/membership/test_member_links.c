@@ -17,7 +17,7 @@ START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
     assert_did(" HELLO");
     ck_assert_uint_eq(o.messages[0].hello.resumes, 0);
     welcomed(true);
-    assert_did(" DONE");
+    assert_did(" SUCCEEDED");
     assert_state(MEMBER_RUNNING);
 }
 END_TEST
@@ -68,7 +68,7 @@ START_TEST(heartbeats_renew_the_lease_from_when_they_were_sent)
     create_running();
     ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
     time_goes_on(1000);
-    assert_did(" HEARTBEAT");
+    assert_did(" KEEP_ALIVE");
     uint64_t sent_ms = now_ms;
     now_ms += 700;
     answered(sent_ms);
@@ -83,7 +83,7 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
     time_goes_on(1000);
     time_goes_on(1000);
     time_goes_on(1000);
-    assert_did(" HEARTBEAT kill");
+    assert_did(" KEEP_ALIVE kill");
     event(MEMBER_RANKS_GONE);
     assert_did(" disconnect end");
     ck_assert_int_eq(member_get_end(m)->exit_code, 75);
@@ -237,7 +237,7 @@ START_TEST(who_waits_beside_the_roster_asks_what_for)
     assert_did("");
     for (int i = 0; i < 2; i++) {
         time_goes_on(i == 0 ? 1 : 1000);
-        assert_did(" HEARTBEAT");
+        assert_did(" KEEP_ALIVE");
         hear((struct message){
             .type = MESSAGE_LEASE,
             .generation = MESSAGE_NO_GENERATION,

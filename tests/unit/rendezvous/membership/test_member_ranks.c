@@ -81,7 +81,7 @@ START_TEST(what_comes_late_or_twice_means_nothing)
     sealed(1, false);
     hears(MESSAGE_STOP, 0);
     assert_did("");
-    hears(MESSAGE_PENDING, 0);
+    hears(MESSAGE_CHECKPOINT_REQUEST, 0);
     assert_did("");
 }
 END_TEST
@@ -273,7 +273,7 @@ START_TEST(the_end_is_told_and_waited_for)
 {
     create_running();
     event(MEMBER_RANKS_DONE);
-    assert_did(" DONE");
+    assert_did(" SUCCEEDED");
     assert_state(MEMBER_RUNNING);
     verdict(0);
     assert_did(" stop");
@@ -286,10 +286,10 @@ END_TEST
 START_TEST(a_newcomer_at_a_checkpoint_is_told_to_the_ranks)
 {
     create_running();
-    hears(MESSAGE_PENDING, 0);
+    hears(MESSAGE_CHECKPOINT_REQUEST, 0);
     assert_did(" tell");
     event(MEMBER_YIELDED);
-    assert_did(" YIELD");
+    assert_did(" SAVED");
 }
 END_TEST
 

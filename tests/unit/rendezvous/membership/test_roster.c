@@ -71,7 +71,7 @@ START_TEST(the_window_closes_when_too_few_are_left_and_opens_again)
     now_ms += 2000;
     join(3);
     assert_state(ROSTER_OPEN);
-    say(1, MESSAGE_HEARTBEAT);
+    say(1, MESSAGE_KEEP_ALIVE);
     time_goes_on(2999);
     assert_state(ROSTER_OPEN);
     time_goes_on(1);
@@ -86,8 +86,8 @@ START_TEST(nodes_that_do_not_come_end_the_job)
     join(2);
     for (int i = 0; i < 600; i++) {
         ck_assert_uint_le(roster_deadline_ms(r), 601000);
-        say(1, MESSAGE_HEARTBEAT);
-        say(2, MESSAGE_HEARTBEAT);
+        say(1, MESSAGE_KEEP_ALIVE);
+        say(2, MESSAGE_KEEP_ALIVE);
         time_goes_on(1000);
     }
     assert_state(ROSTER_CLOSED);
@@ -169,7 +169,8 @@ START_TEST(two_nodes_with_one_node_rank_are_both_named)
     h.node_rank = 3;
     assert_refused(h, MESSAGE_REFUSED_NODE_RANK, false,
                    "node1 and node2 were both started with --node-rank=3: give each node its own");
-    now_ms += LEASE_HEARTBEAT_MS + LEASE_MARGIN_MS + 1; /* is it gone, and this one in its place? */
+    now_ms +=
+        LEASE_KEEP_ALIVE_MS + LEASE_MARGIN_MS + 1; /* is it gone, and this one in its place? */
     assert_refused(h, MESSAGE_REFUSED_NODE_RANK, true,
                    "node1 and node2 were both started with --node-rank=3: give each node its own");
     gone(1);
@@ -209,7 +210,7 @@ END_TEST
 
 START_TEST(limits_that_contradict_each_other_are_refused)
 {
-    struct roster_limits limits = {.lease_ms = 1000, .heartbeat_ms = 1000};
+    struct roster_limits limits = {.lease_ms = 1000, .keep_alive_ms = 1000};
     struct co_error err;
     create(1, 1, 0);
     ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, 0, &(struct roster *){NULL}, &err),
@@ -245,7 +246,7 @@ START_TEST(who_waits_is_told_who_is_missing)
     join(1);
     join(3);
     now_ms += 200;
-    say(1, MESSAGE_HEARTBEAT);
+    say(1, MESSAGE_KEEP_ALIVE);
     const struct message_progress *p = told(1, MESSAGE_LEASE)->lease.progress;
     ck_assert_int_eq(p->wait, MESSAGE_WAIT_NODES);
     ck_assert_uint_eq(p->n_here, 2);
@@ -265,7 +266,7 @@ START_TEST(missing_node_ranks_are_named_when_names_are_unknown)
     h.node_rank = 1;
     say_hello(1, h, false);
     now_ms += 200;
-    say(1, MESSAGE_HEARTBEAT);
+    say(1, MESSAGE_KEEP_ALIVE);
     const struct message_progress *p = told(1, MESSAGE_LEASE)->lease.progress;
     ck_assert_uint_eq(p->n_all_names, 19);
     ck_assert_uint_eq(p->n_names, MESSAGE_MAX_NAMES);
@@ -280,7 +281,7 @@ START_TEST(who_waits_for_a_stop_is_told_for_whom)
     join(3);
     stops(1);
     now_ms += 200;
-    say(3, MESSAGE_HEARTBEAT);
+    say(3, MESSAGE_KEEP_ALIVE);
     const struct message_progress *p = told(3, MESSAGE_LEASE)->lease.progress;
     ck_assert_int_eq(p->wait, MESSAGE_WAIT_STOP);
     ck_assert_uint_eq(p->n_names, 1);

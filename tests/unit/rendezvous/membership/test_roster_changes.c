@@ -27,7 +27,7 @@ static void beat(uint32_t n_nodes)
 {
     time_goes_on(1000);
     for (uint32_t i = 1; i <= n_nodes; i++)
-        say(i, MESSAGE_HEARTBEAT);
+        say(i, MESSAGE_KEEP_ALIVE);
 }
 
 /* One to three nodes, two of which run. */
@@ -50,12 +50,12 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
     create_at_checkpoint(0);
     say(1, MESSAGE_READY);
     join(3);
-    assert_said(" 3<WELCOME 1<PENDING 2<PENDING");
-    say(1, MESSAGE_YIELD);
+    assert_said(" 3<WELCOME 1<CHECKPOINT_REQUEST 2<CHECKPOINT_REQUEST");
+    say(1, MESSAGE_SAVED);
     assert_state(ROSTER_RUNNING);
-    say(1, MESSAGE_YIELD);
+    say(1, MESSAGE_SAVED);
     assert_state(ROSTER_RUNNING);
-    say(2, MESSAGE_YIELD);
+    say(2, MESSAGE_SAVED);
     assert_state(ROSTER_STOPPING);
 }
 END_TEST
@@ -66,11 +66,11 @@ START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
 {
     create_at_checkpoint(0);
     join(3);
-    assert_said(" 3<WELCOME 1<PENDING");
+    assert_said(" 3<WELCOME 1<CHECKPOINT_REQUEST");
     say(1, MESSAGE_READY);
-    assert_said(" 2<SEALED 1<PENDING 2<PENDING");
-    say(1, MESSAGE_YIELD);
-    say(2, MESSAGE_YIELD);
+    assert_said(" 2<SEALED 1<CHECKPOINT_REQUEST 2<CHECKPOINT_REQUEST");
+    say(1, MESSAGE_SAVED);
+    say(2, MESSAGE_SAVED);
     assert_state(ROSTER_STOPPING);
 }
 END_TEST
@@ -81,7 +81,7 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
     join(3); /* the store is not open yet, which takes a second */
     beat(3);
     say(1, MESSAGE_READY);
-    say(1, MESSAGE_YIELD);
+    say(1, MESSAGE_SAVED);
     beat(3);
     ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->elapsed_ms, 2000);
     ck_assert_uint_eq(told(3, MESSAGE_LEASE)->lease.progress->left_ms, 2000);
@@ -106,9 +106,9 @@ START_TEST(a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_tim
         beat(2);
     assert_state(ROSTER_RUNNING);
     join(4);
-    assert_said(" 4<WELCOME 1<PENDING 2<PENDING");
+    assert_said(" 4<WELCOME 1<CHECKPOINT_REQUEST 2<CHECKPOINT_REQUEST");
     beat(2);
-    say(4, MESSAGE_HEARTBEAT);
+    say(4, MESSAGE_KEEP_ALIVE);
     ck_assert_uint_eq(told(4, MESSAGE_LEASE)->lease.progress->left_ms, 3000);
 }
 END_TEST
@@ -118,7 +118,7 @@ START_TEST(nobody_is_let_in_by_the_clock_when_some_are_done)
     create_at_checkpoint(2000);
     say(1, MESSAGE_READY);
     join(3);
-    say(2, MESSAGE_DONE);
+    say(2, MESSAGE_SUCCEEDED);
     for (int i = 0; i < 4; i++)
         beat(3);
     assert_state(ROSTER_RUNNING);
@@ -130,7 +130,7 @@ START_TEST(who_comes_when_all_places_are_taken_is_a_spare)
     create_running(2, 2, 2, 0);
     join(3);
     assert_said(" 3<WELCOME");
-    say(3, MESSAGE_HEARTBEAT);
+    say(3, MESSAGE_KEEP_ALIVE);
     ck_assert_int_eq(told(3, MESSAGE_LEASE)->lease.progress->wait, MESSAGE_WAIT_PLACE);
     gone(2);
     time_goes_on(50);
@@ -145,10 +145,10 @@ END_TEST
 START_TEST(nobody_joins_when_some_are_done)
 {
     create_running(1, 3, 2, 0);
-    say(2, MESSAGE_DONE);
+    say(2, MESSAGE_SUCCEEDED);
     join(3);
     assert_said(" 3<WELCOME");
-    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_SUCCEEDED);
     assert_said(" 1<VERDICT 2<VERDICT 3<VERDICT CLOSED");
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 0);
 }
@@ -177,7 +177,7 @@ START_TEST(a_new_link_of_a_node_replaces_the_one_it_had)
     say_hello(12, hello_of(2), false);
     assert_said(" 2 closed 12<WELCOME 12<SEALED");
     gone(2); /* late news */
-    say(2, MESSAGE_DONE);
+    say(2, MESSAGE_SUCCEEDED);
     assert_said("");
     assert_state(ROSTER_RUNNING);
 }
@@ -208,12 +208,12 @@ START_TEST(a_silent_node_is_lost_when_its_lease_is_over)
 {
     create_running(1, 2, 2, 0);
     time_goes_on(1000);
-    say(1, MESSAGE_HEARTBEAT);
+    say(1, MESSAGE_KEEP_ALIVE);
     ck_assert_ptr_null(told(1, MESSAGE_LEASE)->lease.progress);
     uint64_t lost_ms = roster_deadline_ms(r);
     ck_assert_uint_eq(lost_ms, now_ms - 1000 + LEASE_MS + LEASE_MARGIN_MS);
     now_ms = lost_ms - 1;
-    say(1, MESSAGE_HEARTBEAT);
+    say(1, MESSAGE_KEEP_ALIVE);
     time_goes_on(1);
     assert_said(" 2<REFUSED 2 closed 1<STOP STOPPING");
     ck_assert_str_eq(roster_change(r), "lost node2: no keep-alive for 3500 ms");
@@ -281,7 +281,7 @@ START_TEST(a_wait_for_others_ends_too)
     time_goes_on(50);
     stops(1);
     for (int i = 0; i < 60; i++) {
-        say(1, MESSAGE_HEARTBEAT);
+        say(1, MESSAGE_KEEP_ALIVE);
         time_goes_on(1000);
     }
     assert_state(ROSTER_CLOSED);
@@ -292,11 +292,11 @@ END_TEST
 START_TEST(a_done_node_may_be_lost_unless_it_has_the_store)
 {
     create_running(1, 3, 3, 0);
-    say(2, MESSAGE_DONE);
+    say(2, MESSAGE_SUCCEEDED);
     gone(2);
     time_goes_on(50);
     assert_state(ROSTER_RUNNING);
-    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_SUCCEEDED);
     gone(1);
     time_goes_on(50);
     assert_state(ROSTER_STOPPING);
@@ -337,7 +337,7 @@ static void keep_alive(int link, int seconds)
 {
     for (int i = 0; i < seconds; i++) {
         time_goes_on(1000);
-        say(link, MESSAGE_HEARTBEAT);
+        say(link, MESSAGE_KEEP_ALIVE);
     }
 }
 
@@ -347,12 +347,12 @@ START_TEST(a_node_that_does_not_stop_is_given_up_with_its_lease)
     fails(1, 1, false);
     say(1, MESSAGE_STOPPED);
     for (int i = 0; i < 10; i++) {
-        say(1, MESSAGE_HEARTBEAT);
-        say(2, MESSAGE_HEARTBEAT);
+        say(1, MESSAGE_KEEP_ALIVE);
+        say(2, MESSAGE_KEEP_ALIVE);
         time_goes_on(1000);
     }
     assert_said(" 2<REFUSED 2 closed");
-    say(2, MESSAGE_HEARTBEAT);
+    say(2, MESSAGE_KEEP_ALIVE);
     assert_said("");
     keep_alive(1, 2);
     assert_state(ROSTER_STOPPING);
@@ -367,8 +367,8 @@ START_TEST(a_node_given_up_that_comes_again_is_not_waited_for)
     join(1);
     join(2);
     for (int i = 0; i < 10; i++) {
-        say(1, MESSAGE_HEARTBEAT);
-        say(2, MESSAGE_HEARTBEAT);
+        say(1, MESSAGE_KEEP_ALIVE);
+        say(2, MESSAGE_KEEP_ALIVE);
         time_goes_on(1000);
     }
     assert_said(" 1<REFUSED 1 closed"); /* it did not open the store */
@@ -462,7 +462,7 @@ END_TEST
 START_TEST(a_closed_job_answers_with_its_verdict)
 {
     create_running(1, 1, 1, 0);
-    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_SUCCEEDED);
     join(2);
     assert_said(" 2<VERDICT 2 closed");
     say_hello(11, hello_of(1), false);

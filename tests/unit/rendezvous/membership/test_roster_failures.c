@@ -434,7 +434,7 @@ START_TEST(failures_that_lie_far_apart_exclude_nobody)
     go_on();
     for (int i = 0; i < 60; i++) {
         for (int link = 1; link <= 3; link++)
-            say(link, MESSAGE_HEARTBEAT);
+            say(link, MESSAGE_KEEP_ALIVE);
         time_goes_on(1000);
     }
     fails_and_all_stop(2, 3);
@@ -489,7 +489,7 @@ END_TEST
 START_TEST(a_failure_starts_those_that_were_done_again)
 {
     create_running(2, 2, 2, 1);
-    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_SUCCEEDED);
     fails(2, 1, false);
     assert_said(" 1<STOP 2<STOP STOPPING");
     stops(1);
@@ -528,7 +528,7 @@ END_TEST
 START_TEST(a_restart_is_for_those_that_were_done_too)
 {
     create_running(2, 2, 2, 0);
-    say(1, MESSAGE_DONE);
+    say(1, MESSAGE_SUCCEEDED);
     say(1, MESSAGE_RESTART);
     assert_said(" 1<STOP 2<STOP STOPPING");
 }

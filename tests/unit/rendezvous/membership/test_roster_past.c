@@ -21,7 +21,7 @@ static bool was_told(int link, enum message_type type)
 static void heartbeat(int link)
 {
     say_message(link,
-                (struct message){.type = MESSAGE_HEARTBEAT, .generation = MESSAGE_NO_GENERATION});
+                (struct message){.type = MESSAGE_KEEP_ALIVE, .generation = MESSAGE_NO_GENERATION});
 }
 
 /* Node 1, 2, ... has 2 ranks, and took part with index 0, 1, ... if `was`. */
