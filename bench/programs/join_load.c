@@ -91,7 +91,7 @@ static void note_state(struct node *node)
     enum member_state state = member_get_state(node->member);
     if (state == MEMBER_ENDED)
         die("a node ended: %s", member_get_end(node->member)->text);
-    if (state != MEMBER_SEEKING && !node->is_welcome) {
+    if (state != MEMBER_JOINING && !node->is_welcome) {
         node->is_welcome = true;
         if (++l->n_welcome == l->n)
             l->welcome_ns = co_now_ns();

@@ -7,7 +7,7 @@
  * the caller repeats the call until it returns false. roster_agent_obey() is the way back; a new
  * generation resets the flags there.
  *
- * Invariant: each order to stop or kill is answered once, by RANKS_GONE or RANKS_PARKED
+ * Invariant: each order to stop or kill is answered once, by RANKS_STOPPED or RANKS_PARKED
  * (owes_gone). The roster starts no generation before that. */
 #include "roster_agent.h"
 
@@ -133,7 +133,7 @@ static bool hear_done(struct roster_agent *g, const struct supervisor *s, struct
     if (!g->has_ranks || g->told_done || supervisor_get_verdict(s)->outcome != OUTCOME_WELL)
         return false;
     g->told_done = true;
-    ret->type = MEMBER_RANKS_DONE;
+    ret->type = MEMBER_RANKS_SUCCEEDED;
     return true;
 }
 
@@ -143,7 +143,7 @@ static bool hear_saved(struct roster_agent *g, struct member_input *ret)
     if (!g->has_ranks || g->told_saved || !g->saved)
         return false;
     g->told_saved = true;
-    ret->type = MEMBER_YIELDED;
+    ret->type = MEMBER_RANKS_SAVED;
     return true;
 }
 
@@ -156,7 +156,7 @@ static bool hear_gone(struct roster_agent *g, const struct supervisor *s, struct
         (!g->owes_gone && !by_spawner))
         return false;
     g->has_ranks = g->owes_gone = false;
-    ret->type = MEMBER_RANKS_GONE;
+    ret->type = MEMBER_RANKS_STOPPED;
     ret->hangs = v->some_hang;
     return true;
 }

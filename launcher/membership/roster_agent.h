@@ -40,7 +40,7 @@ void roster_agent_init(struct roster_agent *g, const char *name, const char *pat
 
 /* The next input for the member.
  *
- * ret       without the time; its text is lent until the next call. RANKS_GONE, RANKS_PARKED: the
+ * ret       without the time; its text is lent until the next call. RANKS_STOPPED, RANKS_PARKED: the
  *           generation's store is to be closed before it is fed
  * returns   whether there is something */
 bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,

@@ -278,7 +278,7 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
         open_store(g);
     for (int i = 0; i < n; i++)
         node_post(g->node, &events[i]);
-    if (o.tell_pending)
+    if (o.request_checkpoint)
         ask_to_save(g);
 }
 
@@ -359,11 +359,11 @@ static void note_news(struct node_roster *g, const struct member_input *in)
 {
     if (in->type == MEMBER_RANK_FAILED)
         note_failure(g, in);
-    else if (in->type == MEMBER_RANKS_GONE || in->type == MEMBER_RANKS_PARKED)
+    else if (in->type == MEMBER_RANKS_STOPPED || in->type == MEMBER_RANKS_PARKED)
         note_gone(g);
     else if (in->type == MEMBER_LEAVE || in->type == MEMBER_END_JOB)
         events_leave(g->node->events, generation(g), in->text);
-    else if (in->type == MEMBER_YIELDED)
+    else if (in->type == MEMBER_RANKS_SAVED)
         events_save(g->node->events, generation(g), "done");
 }
 
@@ -373,7 +373,7 @@ static void hear_input(struct node_roster *g, struct member_input *in)
         note_news(g, in);
     step_member(g, in);
     const struct roster_restart *restart = node_roster_get_restart(g);
-    if (in->type == MEMBER_RANKS_GONE && restart != NULL)
+    if (in->type == MEMBER_RANKS_STOPPED && restart != NULL)
         g->opts.on_restart(g->opts.callbacks.arg, restart);
 }
 
@@ -499,7 +499,7 @@ static void on_down(void *arg, const char *text, int exit_code)
 static void on_vacant(void *arg, uint64_t asked_ms)
 {
     struct node_roster *g = arg;
-    step_member(g, &(struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = asked_ms});
+    step_member(g, &(struct member_input){.type = MEMBER_COORDINATOR_LOST, .asked_ms = asked_ms});
     node_queue_drain(g->node->queue);
 }
 

@@ -45,7 +45,7 @@ static void draw_line(struct node_wait *w)
 static void print_wait(struct node_wait *w, const struct message_progress *p)
 {
     const struct job_world *world = &w->node->spec->world;
-    const bool seeks = member_get_state(w->member) == MEMBER_SEEKING;
+    const bool seeks = member_get_state(w->member) == MEMBER_JOINING;
     const uint64_t elapsed_ms = co_now_ms() - w->from_ms, most_ms = world->start_timeout_ms;
     if (seeks)
         wait_text_seek(&w->text, w->daemon, w->trouble, elapsed_ms,
@@ -65,7 +65,7 @@ static void show_wait(struct node_wait *w)
     enum wait_news news = wait_line_look(&w->shown, &w->text, co_now_ms());
     if (news == WAIT_CHANGED && p != NULL)
         events_wait(w->node->events, supervisor_generation(w->node->supervisor), p);
-    if (is_led(w) && member_get_state(w->member) != MEMBER_SEEKING)
+    if (is_led(w) && member_get_state(w->member) != MEMBER_JOINING)
         return; /* one node reports for all nodes what the roster waits for */
     if (news != WAIT_NOTHING && w->on_terminal)
         draw_line(w);
@@ -91,7 +91,7 @@ static void on_line_timer(uv_timer_t *timer)
 
 static bool waits(enum member_state state)
 {
-    return state == MEMBER_SEEKING || state == MEMBER_WAITING || state == MEMBER_PARKED;
+    return state == MEMBER_JOINING || state == MEMBER_WAITING || state == MEMBER_PARKED;
 }
 
 /* A wait that is short is not worth a word. */
@@ -117,7 +117,7 @@ void node_wait_note(struct node_wait *w, enum member_state from)
     if (w->node->spec->verbose > 0)
         node_say(w->node, CO_NOTE, "member %s -> %s", member_state_name(from),
                  member_state_name(to));
-    if (from == MEMBER_SEEKING && to == MEMBER_WAITING && member_get_note(w->member)[0] != '\0')
+    if (from == MEMBER_JOINING && to == MEMBER_WAITING && member_get_note(w->member)[0] != '\0')
         node_say(w->node, CO_WARNING,
                  "using the job's %s, set by its first node; this node's own is ignored",
                  member_get_note(w->member));

@@ -73,7 +73,7 @@ uint64_t member_lapse_ms(const struct member *m)
 
 /* --- Messages to the roster --- */
 
-struct message *member_say(struct member *m, enum message_type type, uint32_t generation)
+struct message *member_send(struct member *m, enum message_type type, uint32_t generation)
 {
     struct message *out = &m->messages[m->orders.n_messages];
     if (m->orders.n_messages < MEMBER_MAX_MESSAGES)
@@ -88,7 +88,7 @@ struct message *member_say(struct member *m, enum message_type type, uint32_t ge
  * was lost: a roster that does not know it may belong to another run of the job. */
 static struct message_was find_was(const struct member *m, uint64_t now_ms)
 {
-    bool has_stopped = member_has_said(m, REPORT_STOPPED) && m->stopped == m->place.generation;
+    bool has_stopped = member_has_reported(m, REPORT_STOPPED) && m->stopped == m->place.generation;
     if (m->place.generation == MESSAGE_NO_GENERATION || m->kills || member_lapse_ms(m) <= now_ms ||
         !(m->holds || m->parks || has_stopped))
         return (struct message_was){.is_known = false};
@@ -96,9 +96,9 @@ static struct message_was find_was(const struct member *m, uint64_t now_ms)
         .is_known = true, .generation = m->place.generation, .place = m->place.place};
 }
 
-void member_say_hello(struct member *m, uint64_t now_ms)
+void member_send_hello(struct member *m, uint64_t now_ms)
 {
-    struct message *out = member_say(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
+    struct message *out = member_send(m, MESSAGE_HELLO, MESSAGE_NO_GENERATION);
     out->hello = m->hello;
     out->hello.sent_ms = now_ms;
     out->hello.resumes = m->holds || m->parks ? m->place.generation : MESSAGE_NO_GENERATION;
@@ -107,42 +107,42 @@ void member_say_hello(struct member *m, uint64_t now_ms)
     lease_sent(&m->lease, now_ms);
 }
 
-void member_say_stopped(struct member *m, uint32_t generation)
+void member_send_stopped(struct member *m, uint32_t generation)
 {
-    member_say(m, MESSAGE_STOPPED, generation)->stopped.n_local = m->hello.n_local;
+    member_send(m, MESSAGE_STOPPED, generation)->stopped.n_local = m->hello.n_local;
 }
 
-static void say_report(struct member *m, enum member_report what)
+static void send_report(struct member *m, enum member_report what)
 {
     uint32_t generation = m->place.generation;
     switch (what) {
     case REPORT_READY:
-        member_say(m, MESSAGE_READY, generation)->ready =
+        member_send(m, MESSAGE_READY, generation)->ready =
             (struct message_ready){m->host, m->place.place.port, m->place.place.agent_store};
         break;
     case REPORT_FAILED:
-        member_say(m, MESSAGE_FAILED, generation)->failed = m->failed;
+        member_send(m, MESSAGE_FAILED, generation)->failed = m->failed;
         break;
     case REPORT_SUCCEEDED:
-        member_say(m, MESSAGE_SUCCEEDED, generation);
+        member_send(m, MESSAGE_SUCCEEDED, generation);
         break;
     case REPORT_SAVED:
-        member_say(m, MESSAGE_SAVED, generation);
+        member_send(m, MESSAGE_SAVED, generation);
         break;
     case REPORT_RESTART:
-        member_say(m, MESSAGE_RESTART, generation);
+        member_send(m, MESSAGE_RESTART, generation);
         break;
     case REPORT_STOPPING:
-        member_say(m, MESSAGE_STOPPING, m->stopped);
+        member_send(m, MESSAGE_STOPPING, m->stopped);
         break;
     case REPORT_STOPPED:
-        member_say_stopped(m, m->stopped);
+        member_send_stopped(m, m->stopped);
         break;
     case REPORT_LEAVE:
-        member_say(m, MESSAGE_LEAVE, MESSAGE_NO_GENERATION)->leave.text = m->end_text;
+        member_send(m, MESSAGE_LEAVE, MESSAGE_NO_GENERATION)->leave.text = m->end_text;
         break;
     default:
-        member_say(m, MESSAGE_END, MESSAGE_NO_GENERATION)->verdict =
+        member_send(m, MESSAGE_END, MESSAGE_NO_GENERATION)->verdict =
             (struct message_verdict){.outcome = MESSAGE_ENDED,
                                      .exit_code = (uint8_t)m->end.exit_code,
                                      .rank = MESSAGE_NO_RANK,
@@ -152,7 +152,7 @@ static void say_report(struct member *m, enum member_report what)
     }
 }
 
-bool member_has_said(const struct member *m, enum member_report what)
+bool member_has_reported(const struct member *m, enum member_report what)
 {
     for (uint32_t i = 0; i < m->n_reports; i++)
         if (m->reports[i] == what)
@@ -162,17 +162,17 @@ bool member_has_said(const struct member *m, enum member_report what)
 
 void member_report(struct member *m, enum member_report what)
 {
-    if (!member_has_said(m, what))
+    if (!member_has_reported(m, what))
         m->reports[m->n_reports++] = what;
     if (m->is_welcome)
-        say_report(m, what);
+        send_report(m, what);
 }
 
 /* The link that had them may have lost them. */
 void member_report_again(struct member *m)
 {
     for (uint32_t i = 0; i < m->n_reports; i++)
-        say_report(m, m->reports[i]);
+        send_report(m, m->reports[i]);
 }
 
 /* --- Conditions --- */
@@ -186,7 +186,7 @@ static bool always(const struct member *m, const struct member_event *e)
     return true;
 }
 
-static bool may_come_again(const struct member *m, const struct member_event *e)
+static bool may_retry(const struct member *m, const struct member_event *e)
 {
     (void)m;
     return e->message->refused.again;
@@ -216,10 +216,10 @@ static bool knows_its_end(const struct member *m, const struct member_event *e)
     return m->knows_end;
 }
 
-static bool was_given_up(const struct member *m, const struct member_event *e)
+static bool was_lost(const struct member *m, const struct member_event *e)
 {
     (void)e;
-    return m->was_given_up;
+    return m->was_lost;
 }
 
 /* The roster has answered since: it never missed us. */
@@ -228,10 +228,10 @@ static bool has_a_lease_again(const struct member *m, const struct member_event 
     return m->is_welcome && lease_end_ms(&m->lease) > e->now_ms;
 }
 
-static bool said_failed(const struct member *m, const struct member_event *e)
+static bool has_reported_failure(const struct member *m, const struct member_event *e)
 {
     (void)e;
-    return member_has_said(m, REPORT_FAILED);
+    return member_has_reported(m, REPORT_FAILED);
 }
 
 static bool is_consequence(const struct member *m, const struct member_event *e)
@@ -250,9 +250,9 @@ static void nothing(struct member *m, const struct member_event *e)
     (void)e;
 }
 
-static void seek(struct member *m, const struct member_event *e)
+static void begin_joining(struct member *m, const struct member_event *e)
 {
-    m->holds = m->parks = m->kills = m->was_given_up = m->was_welcome = false;
+    m->holds = m->parks = m->kills = m->was_lost = m->was_welcome = false;
     m->n_reports = 0;
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
@@ -262,7 +262,7 @@ static void seek(struct member *m, const struct member_event *e)
 }
 
 /* Also drop the link: the roster would not answer another HELLO on it. */
-static void come_again_later(struct member *m, const struct member_event *e)
+static void retry_later(struct member *m, const struct member_event *e)
 {
     snprintf(m->link_text, sizeof m->link_text, "%s", e->message->refused.text);
     m->was_refused = true;
@@ -303,7 +303,7 @@ static void take_place(struct member *m, const struct member_event *e)
     m->stop_text[0] = '\0';
 }
 
-static void say_ready(struct member *m, const struct member_event *e)
+static void report_ready(struct member *m, const struct member_event *e)
 {
     snprintf(m->host, sizeof m->host, "%s", e->input->host);
     m->place.place.port = e->input->port;
@@ -311,7 +311,7 @@ static void say_ready(struct member *m, const struct member_event *e)
     member_report(m, REPORT_READY);
 }
 
-static void say_failed(struct member *m, const struct member_event *e)
+static void report_failed(struct member *m, const struct member_event *e)
 {
     const struct member_input *in = e->input;
     snprintf(m->failed_text, sizeof m->failed_text, "%s", in->text);
@@ -326,28 +326,28 @@ static void say_failed(struct member *m, const struct member_event *e)
     member_report(m, REPORT_FAILED);
 }
 
-static void say_done(struct member *m, const struct member_event *e)
+static void report_success(struct member *m, const struct member_event *e)
 {
     (void)e;
     member_report(m, REPORT_SUCCEEDED);
 }
 
-static void say_yield(struct member *m, const struct member_event *e)
+static void report_saved(struct member *m, const struct member_event *e)
 {
     (void)e;
     member_report(m, REPORT_SAVED);
 }
 
-static void say_restart(struct member *m, const struct member_event *e)
+static void report_restart(struct member *m, const struct member_event *e)
 {
     (void)e;
     member_report(m, REPORT_RESTART);
 }
 
-static void tell_pending(struct member *m, const struct member_event *e)
+static void request_checkpoint(struct member *m, const struct member_event *e)
 {
     (void)e;
-    m->orders.tell_pending = true;
+    m->orders.request_checkpoint = true;
 }
 
 static void note_stop(struct member *m, const struct member_event *e)
@@ -381,7 +381,7 @@ static void kill_unlinked(struct member *m, const struct member_event *e)
     kill_ranks(m, e);
 }
 
-static void say_no_part(struct member *m, uint32_t n_next)
+static void report_no_part(struct member *m, uint32_t n_next)
 {
     m->holds = m->parks = m->kills = false;
     m->hello.n_local = n_next;
@@ -389,16 +389,16 @@ static void say_no_part(struct member *m, uint32_t n_next)
     member_report(m, REPORT_STOPPED);
 }
 
-static void say_stopped(struct member *m, const struct member_event *e)
+static void report_stopped(struct member *m, const struct member_event *e)
 {
     (void)e;
-    say_no_part(m, m->n_ranks);
+    report_no_part(m, m->n_ranks);
 }
 
 /* To the roster nothing changes, except the number of ranks. */
-static void say_parked(struct member *m, const struct member_event *e)
+static void report_parked(struct member *m, const struct member_event *e)
 {
-    say_no_part(m, e->input->n_ranks);
+    report_no_part(m, e->input->n_ranks);
     m->parks = true;
 }
 
@@ -408,10 +408,10 @@ static void decline(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPED);
 }
 
-static void note_given_up(struct member *m, const struct member_event *e)
+static void note_loss(struct member *m, const struct member_event *e)
 {
     (void)e;
-    m->was_given_up = true;
+    m->was_lost = true;
     member_drop_link(m);
 }
 
@@ -484,12 +484,12 @@ static void take_own_end(struct member *m, const struct member_event *e, enum me
     member_report(m, say);
 }
 
-static void say_leave(struct member *m, const struct member_event *e)
+static void report_leave(struct member *m, const struct member_event *e)
 {
     take_own_end(m, e, REPORT_LEAVE);
 }
 
-static void say_end(struct member *m, const struct member_event *e)
+static void report_end(struct member *m, const struct member_event *e)
 {
     take_own_end(m, e, REPORT_END);
 }
@@ -512,7 +512,7 @@ static void end_by_link(struct member *m, const struct member_event *e)
             e->input->text);
 }
 
-static void end_late(struct member *m, const struct member_event *e)
+static void end_timed_out(struct member *m, const struct member_event *e)
 {
     char text[MESSAGE_TEXT_BYTES];
     (void)e;
@@ -546,7 +546,7 @@ static void end_without_lease(struct member *m, const struct member_event *e)
 }
 
 /* Something of ours hangs in the kernel: this node is of no use to the job any more. */
-static void leave_hanging(struct member *m, const struct member_event *e)
+static void leave_with_hung_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     set_end(m,
@@ -572,143 +572,144 @@ struct row {
 
 /* clang-format off */
 static const struct row rows[] = {
-    /*  in        on           only if            does               then     */
-    ROW(SEEKING,  WELCOME,     always,            nothing,           WAITING),
-    ROW(SEEKING,  REFUSED,     may_come_again,    come_again_later,  SEEKING),
-    ROW(SEEKING,  REFUSED,     always,            end_by_refusal,    ENDED),
-    ROW(SEEKING,  VERDICT,     always,            take_verdict,      ENDED),
-    ROW(SEEKING,  LINK_LOST,   always,            end_by_link,       ENDED),
-    ROW(SEEKING,  LATE,        always,            end_late,          ENDED),
-    ROW(SEEKING,  LEAVE,       always,            say_leave,         ENDED),
-    ROW(SEEKING,  END_JOB,     always,            say_end,           ENDED),
+    /*  in            on                  only if            does                then */
+    ROW(JOINING,      WELCOME,            always,            nothing,            WAITING),
+    ROW(JOINING,      REFUSED,            may_retry,         retry_later,        JOINING),
+    ROW(JOINING,      REFUSED,            always,            end_by_refusal,     ENDED),
+    ROW(JOINING,      VERDICT,            always,            take_verdict,       ENDED),
+    ROW(JOINING,      LINK_REFUSED,       always,            end_by_link,        ENDED),
+    ROW(JOINING,      TIMED_OUT,          always,            end_timed_out,      ENDED),
+    ROW(JOINING,      LEAVE,              always,            report_leave,       ENDED),
+    ROW(JOINING,      END_JOB,            always,            report_end,         ENDED),
 
-    ROW(WAITING,  WELCOME,     always,            nothing,           WAITING),
-    ROW(WAITING,  REFUSED,     may_come_again,    drop_link,         SEEKING),
-    ROW(WAITING,  REFUSED,     always,            end_by_refusal,    ENDED),
-    ROW(WAITING,  SEALED,      has_no_lease,      decline,           WAITING),
-    ROW(WAITING,  SEALED,      leads,             take_place,        LEADING),
-    ROW(WAITING,  SEALED,      always,            take_place,        RUNNING),
-    ROW(WAITING,  VERDICT,     always,            take_verdict,      ENDED),
-    ROW(WAITING,  LEAVE,       always,            say_leave,         ENDED),
-    ROW(WAITING,  END_JOB,     always,            say_end,           ENDED),
-    ROW(WAITING,  LAPSED,      always,            end_without_lease, ENDED),
+    ROW(WAITING,      WELCOME,            always,            nothing,            WAITING),
+    ROW(WAITING,      REFUSED,            may_retry,         drop_link,          JOINING),
+    ROW(WAITING,      REFUSED,            always,            end_by_refusal,     ENDED),
+    ROW(WAITING,      SEALED,             has_no_lease,      decline,            WAITING),
+    ROW(WAITING,      SEALED,             leads,             take_place,         OPENING_STORE),
+    ROW(WAITING,      SEALED,             always,            take_place,         RUNNING),
+    ROW(WAITING,      VERDICT,            always,            take_verdict,       ENDED),
+    ROW(WAITING,      LEAVE,              always,            report_leave,       ENDED),
+    ROW(WAITING,      END_JOB,            always,            report_end,         ENDED),
+    ROW(WAITING,      LEASE_EXPIRED,      always,            end_without_lease,  ENDED),
 
-    ROW(PARKED,   WELCOME,     always,            nothing,           PARKED),
-    ROW(PARKED,   REFUSED,     always,            note_given_up,     KILLING),
-    ROW(PARKED,   SEALED,      has_no_lease,      decline,           PARKED),
-    ROW(PARKED,   SEALED,      leads,             take_place,        LEADING),
-    ROW(PARKED,   SEALED,      always,            take_place,        RUNNING),
-    ROW(PARKED,   RANKS_PARKED, always,           say_parked,        PARKED),
-    ROW(PARKED,   VERDICT,     always,            take_verdict,      ENDING),
-    ROW(PARKED,   LEAVE,       always,            say_leave,         ENDING),
-    ROW(PARKED,   END_JOB,     always,            say_end,           ENDING),
-    ROW(PARKED,   LAPSED,      always,            nothing,           KILLING),
+    ROW(PARKED,       WELCOME,            always,            nothing,            PARKED),
+    ROW(PARKED,       REFUSED,            always,            note_loss,          KILLING),
+    ROW(PARKED,       SEALED,             has_no_lease,      decline,            PARKED),
+    ROW(PARKED,       SEALED,             leads,             take_place,         OPENING_STORE),
+    ROW(PARKED,       SEALED,             always,            take_place,         RUNNING),
+    ROW(PARKED,       RANKS_PARKED,       always,            report_parked,      PARKED),
+    ROW(PARKED,       VERDICT,            always,            take_verdict,       ENDING),
+    ROW(PARKED,       LEAVE,              always,            report_leave,       ENDING),
+    ROW(PARKED,       END_JOB,            always,            report_end,         ENDING),
+    ROW(PARKED,       LEASE_EXPIRED,      always,            nothing,            KILLING),
 
-    ROW(LEADING,  WELCOME,     always,            nothing,           LEADING),
-    ROW(LEADING,  REFUSED,     always,            note_given_up,     KILLING),
-    ROW(LEADING,  STORE_OPEN,  always,            say_ready,         RUNNING),
-    ROW(LEADING,  RANK_FAILED, always,            say_failed,        STOPPING),
-    ROW(LEADING,  STOP,        always,            note_stop,         STOPPING),
-    ROW(LEADING,  VERDICT,     always,            take_verdict,      ENDING),
-    ROW(LEADING,  LEAVE,       always,            say_leave,         ENDING),
-    ROW(LEADING,  END_JOB,     always,            say_end,           ENDING),
-    ROW(LEADING,  LAPSED,      always,            nothing,           KILLING),
+    ROW(OPENING_STORE, WELCOME,           always,            nothing,            OPENING_STORE),
+    ROW(OPENING_STORE, REFUSED,           always,            note_loss,          KILLING),
+    ROW(OPENING_STORE, STORE_OPEN,        always,            report_ready,       RUNNING),
+    ROW(OPENING_STORE, RANK_FAILED,       always,            report_failed,      STOPPING),
+    ROW(OPENING_STORE, STOP,              always,            note_stop,          STOPPING),
+    ROW(OPENING_STORE, VERDICT,           always,            take_verdict,       ENDING),
+    ROW(OPENING_STORE, LEAVE,             always,            report_leave,       ENDING),
+    ROW(OPENING_STORE, END_JOB,           always,            report_end,         ENDING),
+    ROW(OPENING_STORE, LEASE_EXPIRED,     always,            nothing,            KILLING),
 
-    ROW(RUNNING,  WELCOME,     always,            nothing,           RUNNING),
-    ROW(RUNNING,  REFUSED,     always,            note_given_up,     KILLING),
-    ROW(RUNNING,  RANK_FAILED, always,            say_failed,        STOPPING),
-    ROW(RUNNING,  RANKS_DONE,  always,            say_done,          RUNNING),
-    ROW(RUNNING,  RANKS_GONE,  always,            say_stopped,       WAITING),
-    ROW(RUNNING,  PENDING,     always,            tell_pending,      RUNNING),
-    ROW(RUNNING,  YIELDED,     always,            say_yield,         RUNNING),
-    ROW(RUNNING,  RESTART,     always,            say_restart,       RUNNING),
-    ROW(RUNNING,  STOP,        always,            note_stop,         STOPPING),
-    ROW(RUNNING,  VERDICT,     always,            take_verdict,      ENDING),
-    ROW(RUNNING,  LEAVE,       always,            say_leave,         ENDING),
-    ROW(RUNNING,  END_JOB,     always,            say_end,           ENDING),
-    ROW(RUNNING,  LAPSED,      always,            nothing,           KILLING),
+    ROW(RUNNING,      WELCOME,            always,            nothing,            RUNNING),
+    ROW(RUNNING,      REFUSED,            always,            note_loss,          KILLING),
+    ROW(RUNNING,      RANK_FAILED,        always,            report_failed,      STOPPING),
+    ROW(RUNNING,      RANKS_SUCCEEDED,    always,            report_success,     RUNNING),
+    ROW(RUNNING,      RANKS_STOPPED,      always,            report_stopped,     WAITING),
+    ROW(RUNNING,      CHECKPOINT_REQUEST, always,            request_checkpoint, RUNNING),
+    ROW(RUNNING,      RANKS_SAVED,        always,            report_saved,       RUNNING),
+    ROW(RUNNING,      RESTART,            always,            report_restart,     RUNNING),
+    ROW(RUNNING,      STOP,               always,            note_stop,          STOPPING),
+    ROW(RUNNING,      VERDICT,            always,            take_verdict,       ENDING),
+    ROW(RUNNING,      LEAVE,              always,            report_leave,       ENDING),
+    ROW(RUNNING,      END_JOB,            always,            report_end,         ENDING),
+    ROW(RUNNING,      LEASE_EXPIRED,      always,            nothing,            KILLING),
 
-    ROW(STOPPING, WELCOME,     always,            nothing,           STOPPING),
-    ROW(STOPPING, REFUSED,     always,            note_given_up,     KILLING),
-    ROW(STOPPING, STOP,        always,            note_stop,         STOPPING),
-    ROW(STOPPING, RANK_FAILED, said_failed,       say_failed,        STOPPING),
-    ROW(STOPPING, RANK_FAILED, is_consequence,    nothing,           STOPPING),
-    ROW(STOPPING, RANK_FAILED, always,            say_failed,        STOPPING),
-    ROW(STOPPING, RANKS_GONE,  hangs,             leave_hanging,     ENDED),
-    ROW(STOPPING, RANKS_GONE,  always,            say_stopped,       WAITING),
-    ROW(STOPPING, RANKS_PARKED, always,           say_parked,        PARKED),
-    ROW(STOPPING, VERDICT,     always,            take_verdict,      ENDING),
-    ROW(STOPPING, LEAVE,       always,            say_leave,         ENDING),
-    ROW(STOPPING, END_JOB,     always,            say_end,           ENDING),
-    ROW(STOPPING, LAPSED,      always,            nothing,           KILLING),
+    ROW(STOPPING,     WELCOME,            always,            nothing,            STOPPING),
+    ROW(STOPPING,     REFUSED,            always,            note_loss,          KILLING),
+    ROW(STOPPING,     STOP,               always,            note_stop,          STOPPING),
+    ROW(STOPPING,     RANK_FAILED,        has_reported_failure, report_failed,   STOPPING),
+    ROW(STOPPING,     RANK_FAILED,        is_consequence,    nothing,            STOPPING),
+    ROW(STOPPING,     RANK_FAILED,        always,            report_failed,      STOPPING),
+    ROW(STOPPING,     RANKS_STOPPED,      hangs,             leave_with_hung_ranks, ENDED),
+    ROW(STOPPING,     RANKS_STOPPED,      always,            report_stopped,     WAITING),
+    ROW(STOPPING,     RANKS_PARKED,       always,            report_parked,      PARKED),
+    ROW(STOPPING,     VERDICT,            always,            take_verdict,       ENDING),
+    ROW(STOPPING,     LEAVE,              always,            report_leave,       ENDING),
+    ROW(STOPPING,     END_JOB,            always,            report_end,         ENDING),
+    ROW(STOPPING,     LEASE_EXPIRED,      always,            nothing,            KILLING),
 
-    ROW(KILLING,  WELCOME,     always,            nothing,           KILLING),
-    ROW(KILLING,  REFUSED,     always,            note_given_up,     KILLING),
-    ROW(KILLING,  VERDICT,     always,            take_verdict,      KILLING),
-    ROW(KILLING,  LEAVE,       always,            say_leave,         KILLING),
-    ROW(KILLING,  END_JOB,     always,            say_end,           KILLING),
-    ROW(KILLING,  RANKS_GONE,  knows_its_end,     say_stopped,       ENDED),
-    ROW(KILLING,  RANKS_GONE,  hangs,             leave_hanging,     ENDED),
-    ROW(KILLING,  RANKS_GONE,  was_given_up,      nothing,           SEEKING),
-    ROW(KILLING,  RANKS_GONE,  has_a_lease_again, say_stopped,       WAITING),
-    ROW(KILLING,  RANKS_GONE,  always,            end_without_lease, ENDED),
+    ROW(KILLING,      WELCOME,            always,            nothing,            KILLING),
+    ROW(KILLING,      REFUSED,            always,            note_loss,          KILLING),
+    ROW(KILLING,      VERDICT,            always,            take_verdict,       KILLING),
+    ROW(KILLING,      LEAVE,              always,            report_leave,       KILLING),
+    ROW(KILLING,      END_JOB,            always,            report_end,         KILLING),
+    ROW(KILLING,      RANKS_STOPPED,      knows_its_end,     report_stopped,     ENDED),
+    ROW(KILLING,      RANKS_STOPPED,      hangs,             leave_with_hung_ranks, ENDED),
+    ROW(KILLING,      RANKS_STOPPED,      was_lost,          nothing,            JOINING),
+    ROW(KILLING,      RANKS_STOPPED,      has_a_lease_again, report_stopped,     WAITING),
+    ROW(KILLING,      RANKS_STOPPED,      always,            end_without_lease,  ENDED),
 
-    ROW(ENDING,   WELCOME,     always,            nothing,           ENDING),
-    ROW(ENDING,   REFUSED,     always,            kill_unlinked,       ENDING),
-    ROW(ENDING,   STOP,        always,            note_stop,         ENDING),
-    ROW(ENDING,   VERDICT,     always,            take_verdict,      ENDING),
-    ROW(ENDING,   RANKS_GONE,  always,            say_stopped,       ENDED),
-    ROW(ENDING,   LAPSED,      always,            kill_ranks,        ENDING),
+    ROW(ENDING,       WELCOME,            always,            nothing,            ENDING),
+    ROW(ENDING,       REFUSED,            always,            kill_unlinked,      ENDING),
+    ROW(ENDING,       STOP,               always,            note_stop,          ENDING),
+    ROW(ENDING,       VERDICT,            always,            take_verdict,       ENDING),
+    ROW(ENDING,       RANKS_STOPPED,      always,            report_stopped,     ENDED),
+    ROW(ENDING,       LEASE_EXPIRED,      always,            kill_ranks,         ENDING),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {MEMBER_##in, MEMBER_EV_##on}
     /* a link that cannot be had any more ends a job that runs by its lease, and no sooner */
-    IGNORE(WAITING, LINK_LOST), IGNORE(PARKED, LINK_LOST), IGNORE(LEADING, LINK_LOST), IGNORE(RUNNING, LINK_LOST),
-    IGNORE(STOPPING, LINK_LOST), IGNORE(KILLING, LINK_LOST), IGNORE(ENDING, LINK_LOST),
-    /* only a member that seeks can be late, only one that the roster knows has a lease */
-    IGNORE(WAITING, LATE), IGNORE(PARKED, LATE), IGNORE(LEADING, LATE), IGNORE(RUNNING, LATE), IGNORE(STOPPING, LATE),
-    IGNORE(KILLING, LATE), IGNORE(ENDING, LATE),
-    IGNORE(SEEKING, LAPSED), IGNORE(KILLING, LAPSED),
+    IGNORE(WAITING, LINK_REFUSED), IGNORE(PARKED, LINK_REFUSED),
+    IGNORE(OPENING_STORE, LINK_REFUSED), IGNORE(RUNNING, LINK_REFUSED),
+    IGNORE(STOPPING, LINK_REFUSED), IGNORE(KILLING, LINK_REFUSED), IGNORE(ENDING, LINK_REFUSED),
+    /* only a member that joins can time out, only one that the roster knows has a lease */
+    IGNORE(WAITING, TIMED_OUT), IGNORE(PARKED, TIMED_OUT), IGNORE(OPENING_STORE, TIMED_OUT),
+    IGNORE(RUNNING, TIMED_OUT), IGNORE(STOPPING, TIMED_OUT), IGNORE(KILLING, TIMED_OUT),
+    IGNORE(ENDING, TIMED_OUT), IGNORE(JOINING, LEASE_EXPIRED), IGNORE(KILLING, LEASE_EXPIRED),
     /* about a generation that this node does not have, or already has */
-    IGNORE(SEEKING, SEALED), IGNORE(SEEKING, STOP), IGNORE(SEEKING, PENDING),
-    IGNORE(WAITING, STOP), IGNORE(WAITING, PENDING), IGNORE(PARKED, STOP), IGNORE(PARKED, PENDING),
-    IGNORE(LEADING, SEALED), IGNORE(RUNNING, SEALED), IGNORE(STOPPING, SEALED),
-    IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
+    IGNORE(JOINING, SEALED), IGNORE(JOINING, STOP), IGNORE(JOINING, CHECKPOINT_REQUEST),
+    IGNORE(WAITING, STOP), IGNORE(WAITING, CHECKPOINT_REQUEST), IGNORE(PARKED, STOP),
+    IGNORE(PARKED, CHECKPOINT_REQUEST), IGNORE(OPENING_STORE, SEALED), IGNORE(RUNNING, SEALED),
+    IGNORE(STOPPING, SEALED), IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
     /* there are no ranks */
-    IGNORE(SEEKING, STORE_OPEN), IGNORE(SEEKING, RANK_FAILED), IGNORE(SEEKING, RANKS_DONE),
-    IGNORE(SEEKING, RANKS_GONE), IGNORE(SEEKING, YIELDED),
-    IGNORE(WAITING, STORE_OPEN), IGNORE(WAITING, RANK_FAILED), IGNORE(WAITING, RANKS_DONE),
-    IGNORE(WAITING, RANKS_GONE), IGNORE(WAITING, YIELDED),
-    IGNORE(SEEKING, RANKS_PARKED), IGNORE(WAITING, RANKS_PARKED),
-    IGNORE(LEADING, RANKS_PARKED), IGNORE(LEADING, RANKS_DONE), IGNORE(LEADING, RANKS_GONE), IGNORE(LEADING, PENDING),
-    IGNORE(LEADING, YIELDED),
-    IGNORE(RUNNING, STORE_OPEN),
+    IGNORE(JOINING, STORE_OPEN), IGNORE(JOINING, RANK_FAILED), IGNORE(JOINING, RANKS_SUCCEEDED),
+    IGNORE(JOINING, RANKS_STOPPED), IGNORE(JOINING, RANKS_SAVED), IGNORE(WAITING, STORE_OPEN),
+    IGNORE(WAITING, RANK_FAILED), IGNORE(WAITING, RANKS_SUCCEEDED), IGNORE(WAITING, RANKS_STOPPED),
+    IGNORE(WAITING, RANKS_SAVED), IGNORE(JOINING, RANKS_PARKED), IGNORE(WAITING, RANKS_PARKED),
+    IGNORE(OPENING_STORE, RANKS_PARKED), IGNORE(OPENING_STORE, RANKS_SUCCEEDED),
+    IGNORE(OPENING_STORE, RANKS_STOPPED), IGNORE(OPENING_STORE, CHECKPOINT_REQUEST),
+    IGNORE(OPENING_STORE, RANKS_SAVED), IGNORE(RUNNING, STORE_OPEN),
     /* they take part in nothing, and how one of them ends is known when the next generation has
      * begun */
-    IGNORE(PARKED, STORE_OPEN), IGNORE(PARKED, RANK_FAILED), IGNORE(PARKED, RANKS_DONE),
-    IGNORE(PARKED, RANKS_GONE), IGNORE(PARKED, YIELDED),
+    IGNORE(PARKED, STORE_OPEN), IGNORE(PARKED, RANK_FAILED), IGNORE(PARKED, RANKS_SUCCEEDED),
+    IGNORE(PARKED, RANKS_STOPPED), IGNORE(PARKED, RANKS_SAVED),
     /* parked is what was to be stopped, and only where a generation may follow */
     IGNORE(RUNNING, RANKS_PARKED), IGNORE(KILLING, RANKS_PARKED), IGNORE(ENDING, RANKS_PARKED),
     IGNORE(ENDED, RANKS_PARKED),
     /* there is nothing to be started again, or it will be as it is */
-    IGNORE(SEEKING, RESTART), IGNORE(WAITING, RESTART), IGNORE(PARKED, RESTART), IGNORE(LEADING, RESTART),
-    IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART), IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
+    IGNORE(JOINING, RESTART), IGNORE(WAITING, RESTART), IGNORE(PARKED, RESTART),
+    IGNORE(OPENING_STORE, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART),
+    IGNORE(ENDING, RESTART), IGNORE(ENDED, RESTART),
     /* the ranks are being stopped: how they exit means nothing */
-    IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_DONE), IGNORE(STOPPING, YIELDED),
-    IGNORE(STOPPING, PENDING),
-    IGNORE(KILLING, STORE_OPEN), IGNORE(KILLING, RANK_FAILED), IGNORE(KILLING, RANKS_DONE),
-    IGNORE(KILLING, YIELDED), IGNORE(KILLING, PENDING), IGNORE(KILLING, STOP),
-    IGNORE(ENDING, STORE_OPEN), IGNORE(ENDING, RANK_FAILED), IGNORE(ENDING, RANKS_DONE),
-    IGNORE(ENDING, YIELDED), IGNORE(ENDING, PENDING),
+    IGNORE(STOPPING, STORE_OPEN), IGNORE(STOPPING, RANKS_SUCCEEDED), IGNORE(STOPPING, RANKS_SAVED),
+    IGNORE(STOPPING, CHECKPOINT_REQUEST), IGNORE(KILLING, STORE_OPEN), IGNORE(KILLING, RANK_FAILED),
+    IGNORE(KILLING, RANKS_SUCCEEDED), IGNORE(KILLING, RANKS_SAVED),
+    IGNORE(KILLING, CHECKPOINT_REQUEST), IGNORE(KILLING, STOP), IGNORE(ENDING, STORE_OPEN),
+    IGNORE(ENDING, RANK_FAILED), IGNORE(ENDING, RANKS_SUCCEEDED), IGNORE(ENDING, RANKS_SAVED),
+    IGNORE(ENDING, CHECKPOINT_REQUEST),
     /* it ends already: a second signal is the supervisor's business */
-    IGNORE(ENDING, LEAVE), IGNORE(ENDING, END_JOB),
-    IGNORE(ENDED, LINK_LOST), IGNORE(ENDED, WELCOME), IGNORE(ENDED, REFUSED),
-    IGNORE(ENDED, SEALED), IGNORE(ENDED, STOP), IGNORE(ENDED, PENDING), IGNORE(ENDED, VERDICT),
-    IGNORE(ENDED, STORE_OPEN), IGNORE(ENDED, RANK_FAILED), IGNORE(ENDED, RANKS_DONE),
-    IGNORE(ENDED, RANKS_GONE), IGNORE(ENDED, YIELDED), IGNORE(ENDED, LEAVE),
-    IGNORE(ENDED, END_JOB), IGNORE(ENDED, LAPSED), IGNORE(ENDED, LATE),
+    IGNORE(ENDING, LEAVE), IGNORE(ENDING, END_JOB), IGNORE(ENDED, LINK_REFUSED),
+    IGNORE(ENDED, WELCOME), IGNORE(ENDED, REFUSED), IGNORE(ENDED, SEALED), IGNORE(ENDED, STOP),
+    IGNORE(ENDED, CHECKPOINT_REQUEST), IGNORE(ENDED, VERDICT), IGNORE(ENDED, STORE_OPEN),
+    IGNORE(ENDED, RANK_FAILED), IGNORE(ENDED, RANKS_SUCCEEDED), IGNORE(ENDED, RANKS_STOPPED),
+    IGNORE(ENDED, RANKS_SAVED), IGNORE(ENDED, LEAVE), IGNORE(ENDED, END_JOB),
+    IGNORE(ENDED, LEASE_EXPIRED), IGNORE(ENDED, TIMED_OUT),
 #undef IGNORE
 };
 /* clang-format on */
@@ -729,8 +730,8 @@ static void state_enter(struct member *m, enum member_state state, const struct 
 
 void member_enter_first(struct member *m, uint64_t now_ms)
 {
-    state_enter(m, MEMBER_SEEKING,
-                &(struct member_event){.type = MEMBER_EV_LATE, .now_ms = now_ms});
+    state_enter(m, MEMBER_JOINING,
+                &(struct member_event){.type = MEMBER_EV_TIMED_OUT, .now_ms = now_ms});
 }
 
 void member_apply(struct member *m, const struct member_event *e)

@@ -18,35 +18,35 @@ struct co_machine;
 struct member; /* opaque */
 
 #define MEMBER_STATES(X) /* name, on entry, meaning */                                             \
-    X(SEEKING, seek, "the roster does not know us; nothing runs here")                             \
-    X(WAITING, nothing, "the roster knows us; nothing runs here")                                  \
+    X(JOINING, begin_joining, "the coordinator has not welcomed us; nothing runs on this node")    \
+    X(WAITING, nothing, "the coordinator has welcomed us; nothing runs on this node")              \
     X(PARKED, nothing, "the ranks live on between two generations")                                \
-    X(LEADING, open_store, "rank 0 will be here; the generation's store is being opened")          \
-    X(RUNNING, start_ranks, "the ranks run, or have all ended well")                               \
+    X(OPENING_STORE, open_store, "this node will have rank 0; it opens the generation's store")    \
+    X(RUNNING, start_ranks, "the ranks run, or have all succeeded")                                \
     X(STOPPING, stop_ranks, "the generation ends; the ranks are given time for it")                \
-    X(KILLING, kill_ranks, "the lease is over, or we were counted lost: the ranks are killed")     \
+    X(KILLING, kill_ranks, "the lease is over, or we were declared lost: the ranks are killed")    \
     X(ENDING, stop_ranks, "the job is over, or we leave it; the ranks are given time for it")      \
-    X(ENDED, end_session, "nothing runs here, the end is known")
+    X(ENDED, end_session, "nothing runs on this node, the end is known")
 
 #define MEMBER_EVENTS(X) /* name, meaning */                                                       \
-    X(LINK_LOST, "there will be no connection to the roster: no use to try again")                 \
-    X(WELCOME, "the roster knows us")                                                              \
-    X(REFUSED, "the roster does not let us in, or has given us up")                                \
+    X(LINK_REFUSED, "a connection to the coordinator is not possible: a retry is useless")         \
+    X(WELCOME, "the coordinator knows us")                                                         \
+    X(REFUSED, "the coordinator does not admit us, or has declared us lost")                       \
     X(SEALED, "we have a place in a generation")                                                   \
     X(STOP, "the generation is to be stopped")                                                     \
-    X(PENDING, "somebody waits for a checkpoint")                                                  \
+    X(CHECKPOINT_REQUEST, "a node waits for a checkpoint to join")                                 \
     X(VERDICT, "the job is over")                                                                  \
     X(STORE_OPEN, "the generation's store is open")                                                \
-    X(RANK_FAILED, "a rank failed, or what the generation needs could not be had")                 \
-    X(RANKS_DONE, "all ranks succeeded")                                                           \
-    X(RANKS_GONE, "nothing of the generation runs here any more")                                  \
+    X(RANK_FAILED, "a rank failed, or the generation lacks something that it needs")               \
+    X(RANKS_SUCCEEDED, "all ranks succeeded")                                                      \
+    X(RANKS_STOPPED, "nothing of the generation runs on this node any more")                       \
     X(RANKS_PARKED, "the ranks have left the generation, and wait for the next one; or fewer do")  \
-    X(YIELDED, "the ranks have saved their state")                                                 \
+    X(RANKS_SAVED, "the ranks have saved their state")                                             \
     X(RESTART, "all ranks of the job are to be started again")                                     \
     X(LEAVE, "this node is to leave the job")                                                      \
     X(END_JOB, "the whole job is to end")                                                          \
-    X(LAPSED, "the lease is over")                                                                 \
-    X(LATE, "the time to find the roster is over")
+    X(LEASE_EXPIRED, "the lease is over")                                                          \
+    X(TIMED_OUT, "the time to find the coordinator is over")
 
 enum member_state {
 #define X(name, on_entry, meaning) MEMBER_##name,
@@ -73,26 +73,26 @@ enum member_input_type {
     MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
                            `recovers`; also for the store that cannot be opened. A second one
                            corrects the first: its cause was found */
-    MEMBER_RANKS_DONE,  /* each rank ended with 0 */
-    MEMBER_RANKS_GONE,  /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
+    MEMBER_RANKS_SUCCEEDED, /* each rank ended with 0 */
+    MEMBER_RANKS_STOPPED, /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
                           no leftover, and the store is closed. All of them begin again if a
                           generation follows. `hangs`: some processes outlived SIGKILL */
     MEMBER_RANKS_PARKED, /* the other answer to stop_ranks, where may_park is set: they live on, but
                            take part in nothing until start_ranks. The store is closed. `n_ranks` of
                            this node are for the next generation: fewer than it began with where
                            some have died and are not replaced. Again when that number changes */
-    MEMBER_YIELDED,      /* every rank has reported it */
+    MEMBER_RANKS_SAVED,  /* every rank has reported it */
     MEMBER_RESTART, /* a request to start all ranks of the job again: stop_ranks follows when the
                        roster has received it, without may_park. In RUNNING only */
     MEMBER_LEAVE,   /* this node leaves: a signal, or it cannot work any more. `exit_code`,
                        `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
                           --timeout. As LEAVE */
-    MEMBER_DAEMON_LOST, /* a back end that replaces its daemon was asked at asked_ms, and reports
+    MEMBER_COORDINATOR_LOST, /* a back end that replaces its coordinator was asked at asked_ms, and reports
                            that no process has the roster. The lease continues, as if that were the
                            answer to a keep_alive, for at most failover_timeout_ms after the first
                            such report. Feed this input again for each report */
-    MEMBER_TIME         /* member_deadline_ms() has come. Feed all that was received before */
+    MEMBER_TIME              /* member_deadline_ms() has come. Feed all that was received before */
 };
 
 struct member_input {
@@ -108,7 +108,7 @@ struct member_input {
     int exit_code;
     int signal;
     uint32_t n_ranks;  /* 1 .. the number in the HELLO */
-    uint64_t asked_ms; /* DAEMON_LOST; not later than now_ms */
+    uint64_t asked_ms; /* COORDINATOR_LOST; not later than now_ms */
     bool local, final, progressed, consequence, recovers, hangs;
 };
 
@@ -124,12 +124,13 @@ struct member_orders {
                             or RANK_FAILED with `final` */
     bool start_ranks;  /* the ranks of member_get_place(): as many as it has; parked ones continue
                           in it. It has more than were reported last if that report came too late */
-    bool tell_pending; /* ask the ranks to save their state, and feed YIELDED when all have */
-    bool stop_ranks;   /* in the time that `why` deserves; close the store; feed RANKS_GONE.
+    bool
+        request_checkpoint; /* ask the ranks to save their state, and feed RANKS_SAVED when all have */
+    bool stop_ranks;        /* in the time that `why` deserves; close the store; feed RANKS_STOPPED.
                           Asked for again when there is another `why` */
-    bool may_park;     /* stop_ranks: or take them out of the generation, and feed RANKS_PARKED */
-    bool kill_ranks;   /* now; the same */
-    bool ended;        /* see member_get_end() */
+    bool may_park;   /* stop_ranks: or take them out of the generation, and feed RANKS_PARKED */
+    bool kill_ranks; /* now; the same */
+    bool ended;      /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */
     uint64_t lease_end_ms;          /* CO_NEVER_MS: do not kill any more */
     enum message_why why;           /* of stop_ranks */
@@ -137,7 +138,7 @@ struct member_orders {
 
 struct member_limits {
     uint64_t start_timeout_ms;    /* to find the roster */
-    uint64_t failover_timeout_ms; /* see MEMBER_DAEMON_LOST */
+    uint64_t failover_timeout_ms; /* see MEMBER_COORDINATOR_LOST */
     bool may_be_spare;            /* more nodes than the job needs are started, on purpose */
 };
 

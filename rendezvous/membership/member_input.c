@@ -6,7 +6,7 @@
  * because a message can cross an order on the wire.
  *
  * Invariant: after the lease has ended, no rank of this node runs (is_lapsed() gives the event
- * LAPSED, which kills), even if no message arrives any more. */
+ * LEASE_EXPIRED, which kills), even if no message arrives any more. */
 #include "member_priv.h"
 
 #include "common/clock.h"
@@ -39,7 +39,7 @@ static void break_link(struct member *m, uint64_t now_ms, const char *why)
  * mean nothing to it. */
 static void begin_stay(struct member *m)
 {
-    bool leaves = member_has_said(m, REPORT_LEAVE), ends = member_has_said(m, REPORT_END);
+    bool leaves = member_has_reported(m, REPORT_LEAVE), ends = member_has_reported(m, REPORT_END);
     m->n_reports = 0;
     m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
     if (leaves)
@@ -133,8 +133,8 @@ static void hear_stop_of_unknown(struct member *m, const struct message *t)
         m->stopped = generation;
     if (generation == m->place.generation)
         snprintf(m->stop_text, sizeof m->stop_text, "%s", t->stop.text);
-    member_say(m, MESSAGE_STOPPING, generation);
-    member_say_stopped(m, generation);
+    member_send(m, MESSAGE_STOPPING, generation);
+    member_send_stopped(m, generation);
 }
 
 static void feed(struct member *m, enum member_event_type type, const struct member_input *in,
@@ -167,7 +167,7 @@ static void hear_of_generation(struct member *m, const struct member_input *in)
     else if (t->type == MESSAGE_STOP && !m->holds && m->is_welcome)
         hear_stop_of_unknown(m, t);
     else if (t->type == MESSAGE_CHECKPOINT_REQUEST && is_ours)
-        feed(m, MEMBER_EV_PENDING, in, in->now_ms);
+        feed(m, MEMBER_EV_CHECKPOINT_REQUEST, in, in->now_ms);
     else if (t->type == MESSAGE_MEMBERS && is_new(m, t->generation))
         hear_members(m, &t->members, in->now_ms);
 }
@@ -220,19 +220,19 @@ static uint64_t ask_ms(const struct member *m)
 static void take_time(struct member *m, uint64_t now_ms)
 {
     if (is_lapsed(m, now_ms))
-        feed(m, MEMBER_EV_LAPSED, NULL, now_ms);
-    if (m->state == MEMBER_SEEKING && now_ms >= m->late_at_ms)
-        feed(m, MEMBER_EV_LATE, NULL, now_ms);
+        feed(m, MEMBER_EV_LEASE_EXPIRED, NULL, now_ms);
+    if (m->state == MEMBER_JOINING && now_ms >= m->late_at_ms)
+        feed(m, MEMBER_EV_TIMED_OUT, NULL, now_ms);
     if (m->state == MEMBER_ENDED)
         return;
     if (m->connect_at_ms <= now_ms)
         member_connect(m);
     if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
-        member_say(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
+        member_send(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
         lease_sent(&m->lease, now_ms);
     }
     if (ask_ms(m) <= now_ms) {
-        member_say(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
+        member_send(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
         m->ask_at_ms = now_ms + m->ask_every_ms;
     }
 }
@@ -247,7 +247,7 @@ uint64_t member_deadline_ms(const struct member *m)
     uint64_t deadline_ms = m->connect_at_ms;
     if (m->state == MEMBER_ENDED)
         return CO_NEVER_MS;
-    if (m->state == MEMBER_SEEKING)
+    if (m->state == MEMBER_JOINING)
         deadline_ms = sooner(deadline_ms, m->late_at_ms);
     if (m->is_welcome)
         deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
@@ -271,7 +271,7 @@ static void take_link_up(struct member *m, const struct member_input *in)
     m->is_linked = true;
     m->is_local = in->local;
     m->is_welcome = false;
-    member_say_hello(m, in->now_ms);
+    member_send_hello(m, in->now_ms);
 }
 
 static void input_take(struct member *m, const struct member_input *in)
@@ -279,10 +279,10 @@ static void input_take(struct member *m, const struct member_input *in)
     static const enum member_event_type events[] = {
         [MEMBER_STORE_OPEN] = MEMBER_EV_STORE_OPEN,
         [MEMBER_RANK_FAILED] = MEMBER_EV_RANK_FAILED,
-        [MEMBER_RANKS_DONE] = MEMBER_EV_RANKS_DONE,
-        [MEMBER_RANKS_GONE] = MEMBER_EV_RANKS_GONE,
+        [MEMBER_RANKS_SUCCEEDED] = MEMBER_EV_RANKS_SUCCEEDED,
+        [MEMBER_RANKS_STOPPED] = MEMBER_EV_RANKS_STOPPED,
         [MEMBER_RANKS_PARKED] = MEMBER_EV_RANKS_PARKED,
-        [MEMBER_YIELDED] = MEMBER_EV_YIELDED,
+        [MEMBER_RANKS_SAVED] = MEMBER_EV_RANKS_SAVED,
         [MEMBER_RESTART] = MEMBER_EV_RESTART,
         [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
         [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
@@ -294,12 +294,12 @@ static void input_take(struct member *m, const struct member_input *in)
     case MEMBER_LINK_DOWN:
         lose_link(m, in->now_ms, in->text);
         if (in->final)
-            feed(m, MEMBER_EV_LINK_LOST, in, in->now_ms);
+            feed(m, MEMBER_EV_LINK_REFUSED, in, in->now_ms);
         break;
     case MEMBER_MESSAGE:
         message_take(m, in);
         break;
-    case MEMBER_DAEMON_LOST:
+    case MEMBER_COORDINATOR_LOST:
         take_vacancy(m, in);
         break;
     case MEMBER_TIME:
@@ -342,7 +342,7 @@ void member_step(struct member *m, const struct member_input *in, struct member_
     begin_step(m);
     /* what the spawner killed when the lease was over neither failed nor heard the STOP */
     if ((m->holds || m->parks) && is_lapsed(m, in->now_ms))
-        feed(m, MEMBER_EV_LAPSED, NULL, in->now_ms);
+        feed(m, MEMBER_EV_LEASE_EXPIRED, NULL, in->now_ms);
     input_take(m, in);
     end_step(m, in->now_ms, ret);
 }

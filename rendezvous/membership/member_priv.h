@@ -39,12 +39,12 @@ struct member {
     bool is_connecting;                 /* the caller makes one */
     bool is_linked;                     /* there is one, and the HELLO went out on it */
     bool is_welcome;                    /* and was answered */
-    bool was_welcome;                   /* since this node began to seek, on whatever link */
+    bool was_welcome;                   /* since this node began to join, on whatever link */
     bool is_local;                      /* it does not leave this process */
     uint64_t ask_every_ms, ask_at_ms;   /* local: what is waited for */
     uint64_t connect_at_ms;             /* CO_NEVER_MS: there is a link, or one is being made */
     uint32_t n_attempts;                /* since the last link, or since the start */
-    uint64_t late_at_ms;                /* SEEKING: give up */
+    uint64_t late_at_ms;                /* JOINING: give up */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link */
     bool was_refused;                   /* ... because the roster refused this node, for now */
     uint64_t heard_ms;                  /* anything of the roster */
@@ -71,7 +71,7 @@ struct member {
     char stop_text[MESSAGE_TEXT_BYTES];
     enum message_why why;
     bool kills;                        /* the order to kill the ranks was given */
-    bool was_given_up;                 /* KILLING: the roster declared this node lost: join again */
+    bool was_lost;                     /* KILLING: the roster declared this node lost: join again */
     struct message_address *addresses; /* owned */
     uint32_t n_addresses, cap_addresses;
 
@@ -97,7 +97,7 @@ struct member {
 struct member_event {
     enum member_event_type type;
     uint64_t now_ms;
-    const struct member_input *input; /* NULL: LAPSED, LATE */
+    const struct member_input *input; /* NULL: LEASE_EXPIRED, TIMED_OUT */
     const struct message *message;    /* of the input; NULL: none */
 };
 
@@ -116,12 +116,12 @@ void member_drop_link(struct member *m);
 uint64_t member_lapse_ms(const struct member *m);
 
 /* A message of this step, to be filled in. */
-struct message *member_say(struct member *m, enum message_type type, uint32_t generation);
-void member_say_hello(struct member *m, uint64_t now_ms);
-void member_say_stopped(struct member *m, uint32_t generation);
+struct message *member_send(struct member *m, enum message_type type, uint32_t generation);
+void member_send_hello(struct member *m, uint64_t now_ms);
+void member_send_stopped(struct member *m, uint32_t generation);
 
 void member_report(struct member *m, enum member_report what); /* now, and again on a new link */
 void member_report_again(struct member *m);                    /* all: the link is new */
-bool member_has_said(const struct member *m, enum member_report what);
+bool member_has_reported(const struct member *m, enum member_report what);
 
 #endif

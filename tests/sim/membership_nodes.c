@@ -124,7 +124,7 @@ static void carry_out_ranks(struct world *w, struct node *n, const struct member
     }
     if (o->start_ranks)
         start_processes(w, n);
-    if (o->tell_pending && n->phase == RANKS_RUN)
+    if (o->request_checkpoint && n->phase == RANKS_RUN)
         n->yield_at_ms = w->now_ms + draw(w, 500);
     if (o->stop_ranks && n->gone_at_ms == CO_NEVER_MS) {
         n->fail_at_ms = n->done_at_ms = n->yield_at_ms = n->open_at_ms = CO_NEVER_MS;
@@ -225,8 +225,9 @@ static void answer_connect(struct world *w, struct node *n)
     struct link *l = link_by_id(w, 0);
     if (w->is_moving && w->now_ms < w->roster_frozen_until_ms && !is_cut_off(w, n)) {
         if (!w->is_blind) /* only an election knows that another one comes */
-            node_feed(w, n,
-                      (struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = w->now_ms});
+            node_feed(
+                w, n,
+                (struct member_input){.type = MEMBER_COORDINATOR_LOST, .asked_ms = w->now_ms});
         node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "nobody leads"});
         return;
     }
@@ -292,7 +293,7 @@ static void finish_ranks(struct world *w, struct node *n)
     n->done_at_ms = n->fail_at_ms = CO_NEVER_MS;
     n->runs = false;
     n->phase = RANKS_DONE;
-    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_DONE});
+    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_SUCCEEDED});
 }
 
 static void rid_ranks(struct world *w, struct node *n)
@@ -301,7 +302,7 @@ static void rid_ranks(struct world *w, struct node *n)
     n->gone_at_ms = CO_NEVER_MS;
     stop_processes(n);
     n->phase = RANKS_NONE;
-    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_GONE, .hangs = hangs});
+    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_STOPPED, .hangs = hangs});
 }
 
 static void leave(struct world *w, struct node *n)
@@ -351,7 +352,7 @@ static void power_off(struct world *w, struct node *n)
 static void yield(struct world *w, struct node *n)
 {
     n->yield_at_ms = CO_NEVER_MS;
-    node_feed(w, n, (struct member_input){.type = MEMBER_YIELDED});
+    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_SAVED});
 }
 
 typedef void happening(struct world *w, struct node *n);

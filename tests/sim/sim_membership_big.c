@@ -100,7 +100,7 @@ static void feed_node(struct big *b, uint32_t i, struct member_input in)
                 .type = MEMBER_STORE_OPEN, .host = "node1", .port = 4242, .agent_store = true});
     if (o.stop_ranks) {
         n->runs = false;
-        feed_node(b, i, (struct member_input){.type = MEMBER_RANKS_GONE});
+        feed_node(b, i, (struct member_input){.type = MEMBER_RANKS_STOPPED});
     }
 }
 

@@ -353,16 +353,16 @@ void act_do(struct world *w, struct act act)
     case FINISH:
         n->runs = n->yields = n->recovers = n->has_met = false;
         n->n_steps = 0;
-        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_DONE});
+        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_SUCCEEDED});
         break;
     case RID:
         end_ranks(w, n);
         n->stops = false;
-        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_GONE});
+        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_STOPPED});
         break;
     case SAVE:
         n->yields = false;
-        feed_node(w, n, (struct member_input){.type = MEMBER_YIELDED});
+        feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_SAVED});
         break;
     case KEEP:
         park(w, n);

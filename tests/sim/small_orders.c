@@ -148,7 +148,7 @@ void carry_out_node(struct world *w, struct node *n, const struct member_orders 
     n->opens |= o->open_store;
     if (o->start_ranks)
         start_ranks(w, n);
-    n->yields |= o->tell_pending && n->runs;
+    n->yields |= o->request_checkpoint && n->runs;
     if (o->kill_ranks)
         end_ranks(w, n);
     n->stops |= o->stop_ranks || o->kill_ranks;

@@ -231,11 +231,11 @@ static void put_member(struct digest *d, const struct member *m)
 {
     put(d, m->state);
     put(d, m->is_connecting | m->is_linked << 1 | m->is_welcome << 2 | m->holds << 3 |
-               m->kills << 4 | m->parks << 8 | m->was_given_up << 5 | m->lease_is_off << 6 |
+               m->kills << 4 | m->parks << 8 | m->was_lost << 5 | m->lease_is_off << 6 |
                m->knows_end << 7);
     put_time(d, m->connect_at_ms);
     put(d, m->n_attempts);
-    put_time(d, m->state == MEMBER_SEEKING ? m->late_at_ms : CO_NEVER_MS);
+    put_time(d, m->state == MEMBER_JOINING ? m->late_at_ms : CO_NEVER_MS);
     put_generation(d, m->place.generation);
     put_generation(d, m->stopped);
     put(d, m->place.place.first_rank | (uint64_t)m->place.place.world_size << 32);

@@ -256,7 +256,7 @@ static void follow(struct nodes *w, int node, const struct member_orders *orders
     int n_events = roster_agent_obey(&n->agent, n->member, &o, events);
     for (int i = 0; i < n_events; i++)
         feed(w, node, events[i]);
-    n->view.is_asked |= o.tell_pending;
+    n->view.is_asked |= o.request_checkpoint;
 }
 
 static void look(struct nodes *w, int node)

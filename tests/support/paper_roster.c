@@ -105,7 +105,7 @@ static void follow(struct paper *p, int node, const struct member_orders *orders
         step_node(p, node,
                   (struct member_input){.type = MEMBER_STORE_OPEN, .host = "paper", .port = 1});
     if (o.stop_ranks || o.kill_ranks)
-        step_node(p, node, (struct member_input){.type = MEMBER_RANKS_GONE});
+        step_node(p, node, (struct member_input){.type = MEMBER_RANKS_STOPPED});
 }
 
 static void step_node(struct paper *p, int node, struct member_input in)
@@ -169,7 +169,7 @@ static void obey(struct paper *p, const char *line)
     } else {
         int node = find_node(p, name);
         if (strcmp(what, "done") == 0)
-            step_node(p, node, (struct member_input){.type = MEMBER_RANKS_DONE});
+            step_node(p, node, (struct member_input){.type = MEMBER_RANKS_SUCCEEDED});
         else if (strcmp(what, "fail") == 0)
             step_node(
                 p, node,

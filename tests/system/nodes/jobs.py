@@ -130,7 +130,7 @@ class Jobs(unittest.TestCase):
                     self.assertEqual(sorted(node.hear(1)[0] for node in work), ["0 up", "1 up"])
                     # in the middle, and when it is over
                     with Node(*at(daemon, "job7", "-v", nodes=nodes), "true") as spare:
-                        spare.read_until("SEEKING -> WAITING")
+                        spare.read_until("JOINING -> WAITING")
                         for node in work:
                             for pid in node.processes():
                                 if pid != node.process.pid:
@@ -146,7 +146,7 @@ class Jobs(unittest.TestCase):
     def test_a_job_that_nobody_waits_for_any_more_is_forgotten(self):
         with jobs_daemon() as daemon:
             with Node(*at(daemon, "job7", "-v", nodes="3"), "true") as a:
-                a.read_until("SEEKING -> WAITING")
+                a.read_until("JOINING -> WAITING")
                 self.assertEqual(jobs_of(daemon)["job7"]["state"], "GATHERING")
                 a.signal(signal.SIGTERM)
                 self.assertEqual(a.finish()[0], -signal.SIGTERM)
@@ -212,7 +212,7 @@ class Refusals(unittest.TestCase):
         for first, second, more, text in (("2", "2:3", (), "127.0.0.2 was started with --nnodes=2:3, 127.0.0.1 with --nnodes=2:2"),
                                           ("3", "3", ("--node-rank", "1"), "127.0.0.1 and 127.0.0.2 were both started with --node-rank=1")):
             with jobs_daemon() as daemon, Node(*at(daemon, "job7", *local(1), *more, "-v", nodes=first), "true") as a:
-                a.read_until("SEEKING -> WAITING")
+                a.read_until("JOINING -> WAITING")
                 code, _, err = finish(*at(daemon, "job7", *local(2), *more, nodes=second), "true")
                 self.assertEqual(code, 78)
                 self.assertIn(text, err)
@@ -230,7 +230,7 @@ class Refusals(unittest.TestCase):
 
     def test_one_job_more_than_may_be_waits(self):
         with jobs_daemon("--max-jobs", "1") as daemon, Node(*at(daemon, "job7", "-v"), "true") as a:
-            a.read_until("SEEKING -> WAITING")
+            a.read_until("JOINING -> WAITING")
             with Node(*at(daemon, "job8", "--join-window", "0", nodes="1:2"), "true") as b:
                 b.read_until("the rendezvous endpoint already manages 1 jobs, its maximum: raise ddp-rendezvous --max-jobs")
                 daemon.await_log("the rendezvous endpoint already manages 1 jobs, its maximum: raise ddp-rendezvous --max-jobs")

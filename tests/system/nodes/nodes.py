@@ -98,7 +98,7 @@ class Meeting(unittest.TestCase):
     def test_the_endpoint_answers_probes(self):
         port = free_port()
         with Node(*c10d(port, "-v"), "true") as node:
-            node.read_until("SEEKING -> WAITING")
+            node.read_until("JOINING -> WAITING")
             for page, start in (("healthz", b"ok"), ("status", b'{"version": "0')):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=DEADLINE_S) as answer:
                     self.assertTrue(answer.read().startswith(start))
@@ -303,7 +303,7 @@ class Refusals(unittest.TestCase):
     def test_the_same_node_rank_twice(self):
         port = free_port()
         with Node(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.1", "-v", nodes="3"), "true") as a:
-            a.read_until("SEEKING -> WAITING")
+            a.read_until("JOINING -> WAITING")
             code, _, err = finish(*c10d(port, "--node-rank", "1", "--local-addr", "127.0.0.2", nodes="3"), "true")
             self.assertEqual(code, 78)
             self.assertIn("127.0.0.1", err)
@@ -313,7 +313,7 @@ class Refusals(unittest.TestCase):
     def test_another_job_at_the_endpoint(self):
         port = free_port()
         with Node(*c10d(port, "-v"), "true") as a:
-            a.read_until("SEEKING -> WAITING")
+            a.read_until("JOINING -> WAITING")
             words = [word if word != "job7" else "job8" for word in c10d(port)]
             code, _, err = finish(*words, "true")
             self.assertEqual(code, 78)
@@ -325,7 +325,7 @@ class Refusals(unittest.TestCase):
     def test_unequal_numbers_of_nodes(self):
         port = free_port()
         with Node(*c10d(port, "-v", nodes="2"), "true") as a:
-            a.read_until("SEEKING -> WAITING")
+            a.read_until("JOINING -> WAITING")
             code, _, err = finish(*c10d(port, nodes="2:3"), "true")
             self.assertEqual(code, 78)
             self.assertIn("--nnodes", err)

@@ -145,7 +145,7 @@ class OrderedNode(unittest.TestCase):
     def test_a_signal_ends_the_wait_for_nodes(self):
         for sig in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
             with Node("2:2", "-v", "-n", "1", RANK, *UP) as node:
-                node.read_until("SEEKING -> WAITING")
+                node.read_until("JOINING -> WAITING")
                 node.signal(sig)
                 code, _, err = node.finish()
                 self.assertEqual((code, node.processes()), (-sig, []))

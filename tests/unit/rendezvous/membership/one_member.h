@@ -43,7 +43,7 @@ static inline void note_orders(void)
     add_did(o.connect, "connect");
     add_did(o.open_store, "open");
     add_did(o.start_ranks, "start");
-    add_did(o.tell_pending, "tell");
+    add_did(o.request_checkpoint, "tell");
     add_did(o.stop_ranks, "stop");
     add_did(o.kill_ranks, "kill");
     add_did(o.ended, "end");

@@ -42,7 +42,7 @@ END_TEST
 START_TEST(a_daemon_that_is_never_there_ends_the_wait)
 {
     create();
-    while (member_get_state(m) == MEMBER_SEEKING) {
+    while (member_get_state(m) == MEMBER_JOINING) {
         step((struct member_input){.type = MEMBER_LINK_DOWN, .text = "connection refused"});
         time_goes_on(member_deadline_ms(m) - now_ms);
     }
@@ -113,7 +113,7 @@ START_TEST(a_leave_is_told_before_ranks_stop_and_ends_of_its_signal)
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING");
     verdict(75);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED disconnect end");
     ck_assert_int_eq(member_get_end(m)->signal, 15);
     ck_assert(!member_get_end(m)->by_roster);
@@ -145,7 +145,7 @@ START_TEST(the_end_of_the_job_is_told)
     step((struct member_input){.type = MEMBER_END_JOB, .exit_code = 124, .text = "out of time"});
     assert_did(" END stop");
     ck_assert_int_eq(o.messages[0].verdict.exit_code, 124);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     ck_assert_int_eq(member_get_end(m)->exit_code, 124);
 }
 END_TEST
@@ -154,7 +154,7 @@ START_TEST(a_node_on_which_something_hangs_leaves)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    step((struct member_input){.type = MEMBER_RANKS_GONE, .hangs = true});
+    step((struct member_input){.type = MEMBER_RANKS_STOPPED, .hangs = true});
     assert_did(" LEAVE disconnect end");
     ck_assert_int_eq(member_get_end(m)->exit_code, 70);
 }

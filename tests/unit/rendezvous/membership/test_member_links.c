@@ -9,7 +9,7 @@
 START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
 {
     create_running();
-    event(MEMBER_RANKS_DONE);
+    event(MEMBER_RANKS_SUCCEEDED);
     event(MEMBER_LINK_DOWN);
     assert_did(" connect");
     now_ms += 3;
@@ -42,7 +42,7 @@ START_TEST(a_new_roster_begins_to_count_again)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     event(MEMBER_LINK_DOWN);
     event(MEMBER_LINK_UP);
     ck_assert_uint_eq(o.messages[0].hello.resumes, MESSAGE_NO_GENERATION);
@@ -84,7 +84,7 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
     time_goes_on(1000);
     time_goes_on(1000);
     assert_did(" KEEP_ALIVE kill");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" disconnect end");
     ck_assert_int_eq(member_get_end(m)->exit_code, 75);
     ck_assert_str_eq(member_get_end(m)->text,
@@ -103,9 +103,9 @@ START_TEST(what_the_spawner_killed_is_no_failure)
     assert_did("");
     refused(true);
     assert_did(" disconnect");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" connect");
-    assert_state(MEMBER_SEEKING);
+    assert_state(MEMBER_JOINING);
 }
 END_TEST
 
@@ -118,7 +118,7 @@ START_TEST(a_lease_that_comes_back_says_that_the_ranks_are_gone)
     time_goes_on(100);
     assert_state(MEMBER_KILLING);
     answered(sent_ms);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED");
     assert_state(MEMBER_WAITING);
 }
@@ -129,7 +129,7 @@ START_TEST(who_was_given_up_comes_again)
     create_running();
     refused(true);
     assert_did(" disconnect kill");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" connect");
     event(MEMBER_LINK_UP);
     ck_assert_uint_eq(o.messages[0].hello.resumes, MESSAGE_NO_GENERATION);
@@ -156,7 +156,7 @@ END_TEST
 
 static void nobody_has_the_roster(uint64_t asked_ms_ago)
 {
-    step((struct member_input){.type = MEMBER_DAEMON_LOST, .asked_ms = now_ms - asked_ms_ago});
+    step((struct member_input){.type = MEMBER_COORDINATOR_LOST, .asked_ms = now_ms - asked_ms_ago});
 }
 
 START_TEST(a_lease_runs_on_while_nobody_has_the_roster)

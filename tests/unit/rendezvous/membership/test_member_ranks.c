@@ -36,7 +36,7 @@ START_TEST(a_store_that_cannot_be_opened_is_a_failure)
     step((struct member_input){
         .type = MEMBER_RANK_FAILED, .exit_code = 70, .final = true, .text = "no port"});
     assert_did(" FAILED stop");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED");
     assert_state(MEMBER_WAITING);
 }
@@ -48,7 +48,7 @@ START_TEST(a_stop_is_answered_at_once_and_when_it_is_done)
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING stop");
     ck_assert_str_eq(member_stop_text(m), "x");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED");
     sealed(1, false);
     assert_did(" start");
@@ -59,7 +59,7 @@ START_TEST(the_reason_of_a_stop_may_turn_out_when_it_is_done)
 {
     create_running();
     event(MEMBER_RANK_FAILED);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_state(MEMBER_WAITING);
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING STOPPED");
@@ -75,7 +75,7 @@ START_TEST(what_comes_late_or_twice_means_nothing)
     sealed(0, false);
     assert_did("");
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     sealed(0, false);
     assert_did("");
     sealed(1, false);
@@ -111,7 +111,7 @@ START_TEST(a_failed_rank_is_told_and_the_others_are_stopped)
     assert_did(" FAILED");
     hears(MESSAGE_STOP, 0);
     assert_did(" STOPPING");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED");
 }
 END_TEST
@@ -163,7 +163,7 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
     expect_stopped(1, 1);
     sealed(2, false);
     hears(MESSAGE_STOP, 2);
-    event(MEMBER_RANKS_GONE); /* all of them begin again */
+    event(MEMBER_RANKS_STOPPED); /* all of them begin again */
     expect_stopped(2, 2);
 }
 END_TEST
@@ -213,8 +213,8 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
     parked(2);
     refused(true);
     assert_did(" disconnect kill");
-    event(MEMBER_RANKS_GONE);
-    assert_state(MEMBER_SEEKING);
+    event(MEMBER_RANKS_STOPPED);
+    assert_state(MEMBER_JOINING);
     member_destroy(m);
 
     create_running();
@@ -225,7 +225,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
     ck_assert(!o.may_park);
     parked(2); /* late */
     assert_state(MEMBER_ENDING);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED disconnect end");
 }
 END_TEST
@@ -241,7 +241,7 @@ START_TEST(a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence)
         .type = MEMBER_RANK_FAILED, .rank = 3, .exit_code = 9, .text = "exited with 9"});
     assert_did(" FAILED");
     ck_assert(!o.messages[0].failed.consequence);
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED");
 }
 END_TEST
@@ -264,7 +264,7 @@ START_TEST(that_stopped_ranks_end_well_is_nobodys_business)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
-    event(MEMBER_RANKS_DONE);
+    event(MEMBER_RANKS_SUCCEEDED);
     assert_did("");
 }
 END_TEST
@@ -272,12 +272,12 @@ END_TEST
 START_TEST(the_end_is_told_and_waited_for)
 {
     create_running();
-    event(MEMBER_RANKS_DONE);
+    event(MEMBER_RANKS_SUCCEEDED);
     assert_did(" SUCCEEDED");
     assert_state(MEMBER_RUNNING);
     verdict(0);
     assert_did(" stop");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     assert_did(" STOPPED disconnect end");
     ck_assert_int_eq(member_get_end(m)->exit_code, 0);
 }
@@ -288,7 +288,7 @@ START_TEST(a_newcomer_at_a_checkpoint_is_told_to_the_ranks)
     create_running();
     hears(MESSAGE_CHECKPOINT_REQUEST, 0);
     assert_did(" tell");
-    event(MEMBER_YIELDED);
+    event(MEMBER_RANKS_SAVED);
     assert_did(" SAVED");
 }
 END_TEST
@@ -309,7 +309,7 @@ START_TEST(a_restart_is_asked_for_and_stops_ranks_that_could_be_kept)
     ck_assert_int_eq(o.why, MESSAGE_WHY_RESTART);
     event(MEMBER_RESTART);
     assert_did("");
-    event(MEMBER_RANKS_GONE);
+    event(MEMBER_RANKS_STOPPED);
     sealed(1, false);
     assert_did(" start");
 }
