@@ -64,7 +64,7 @@ uint64_t member_lapse_ms(const struct member *m)
     if (m->lease_is_off || m->kills || m->lease.keep_alive_ms == 0)
         return CO_NEVER_MS;
     if (m->holds || m->parks)
-        return m->told_lease_ms;
+        return m->spawner_lease_ms;
     if (m->state != MEMBER_WAITING)
         return CO_NEVER_MS;
     uint64_t end_ms = m->heard_ms + m->lease.lease_ms;

@@ -322,8 +322,8 @@ static void end_step(struct member *m, uint64_t now_ms, struct member_orders *re
         break_link(m, now_ms, "too many unacknowledged messages for the coordinator");
     m->is_over_full = false;
     uint64_t lease_ms = m->lease_is_off ? CO_NEVER_MS : lease_end_ms(&m->lease);
-    m->orders.set_lease = lease_ms != m->told_lease_ms;
-    m->orders.lease_end_ms = m->told_lease_ms = lease_ms;
+    m->orders.set_lease = lease_ms != m->spawner_lease_ms;
+    m->orders.lease_end_ms = m->spawner_lease_ms = lease_ms;
     *ret = m->orders;
 }
 
@@ -406,7 +406,7 @@ int member_create(const struct member_limits *limits, const struct message_hello
     m->hello.name = m->name;
     m->hello.addresses = m->own_addresses;
     m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
-    m->told_lease_ms = m->connect_at_ms = m->vacant_ms = CO_NEVER_MS;
+    m->spawner_lease_ms = m->connect_at_ms = m->vacant_ms = CO_NEVER_MS;
     *ret_member = m;
     return 0;
 }

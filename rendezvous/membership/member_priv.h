@@ -49,9 +49,9 @@ struct member {
     bool was_refused;                   /* ... because the roster refused this node, for now */
     uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
-    uint64_t told_lease_ms; /* the lease end that the spawner received last */
-    bool lease_is_off;      /* the job is over: nothing can be sealed any more */
-    uint64_t vacant_ms;     /* since when no process has the roster; CO_NEVER_MS: a process has
+    uint64_t spawner_lease_ms; /* the lease end that the spawner received last */
+    bool lease_is_off;         /* the job is over: nothing can be sealed any more */
+    uint64_t vacant_ms;        /* since when no process has the roster; CO_NEVER_MS: a process has
                                it */
     char note[MESSAGE_TEXT_BYTES];
 

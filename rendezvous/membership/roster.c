@@ -3,7 +3,7 @@
  * Read roster_step() (roster_input.c) first, then the table, then roster_apply(). An input changes
  * facts about nodes (roster_nodes.c) and becomes an event; the first row of the table that has the
  * state and the event, and whose condition holds, gives the action and the next state. An action
- * sends messages (roster_tell.c) and sets deadlines. No other code writes the state. */
+ * sends messages (roster_send.c) and sets deadlines. No other code writes the state. */
 #include "roster_priv.h"
 
 #include "common/clock.h"
@@ -22,7 +22,7 @@ _Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are coun
 /* Of the members; the others are lost. */
 static uint32_t n_left(const struct roster *r)
 {
-    return r->n_part[PART_UNTOLD] + roster_n_busy(r) + r->n_part[PART_STOPPED];
+    return r->n_part[PART_UNASSIGNED] + roster_n_busy(r) + r->n_part[PART_STOPPED];
 }
 
 /* --- Conditions --- */
@@ -68,10 +68,10 @@ static bool has_no_place(const struct roster *r, const struct roster_event *e)
 }
 
 /* Not before all is certain again: what is ended now could not be followed by anything. */
-static bool lets_wait(const struct roster *r, const struct roster_event *e)
+static bool must_postpone(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return roster_lets_wait(r);
+    return roster_postpones_join(r);
 }
 
 static bool is_unconfirmed(const struct roster *r, const struct roster_event *e)
@@ -86,7 +86,7 @@ static bool at_checkpoint(const struct roster *r, const struct roster_event *e)
     return r->terms.admit_at == MESSAGE_ADMIT_AT_CHECKPOINT;
 }
 
-static bool takes_the_roster_along(const struct roster *r, const struct roster_event *e)
+static bool hosts_roster(const struct roster *r, const struct roster_event *e)
 {
     (void)r;
     return e->who->local;
@@ -111,20 +111,20 @@ static bool leaves_too_few(const struct roster *r, const struct roster_event *e)
     return r->n_here + r->n_away < r->terms.min_nodes && !may_wait(r, e);
 }
 
-static bool all_done(const struct roster *r, const struct roster_event *e)
+static bool all_succeeded(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
     return r->n_done == n_left(r);
 }
 
-static bool all_yielded(const struct roster *r, const struct roster_event *e)
+static bool all_saved(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->pending && r->n_yielded == n_left(r) && !r->is_ending;
+    return r->pending && r->n_saved == n_left(r) && !r->is_ending;
 }
 
-/* Those who waited for a checkpoint have gone again, or the job is about to end. */
-static bool lets_nobody_in(const struct roster *r, const struct roster_event *e)
+/* The nodes that waited for a checkpoint have left, or the job is about to end. */
+static bool has_no_candidate(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
     for (uint32_t i = 0; i < r->n_slots; i++) {
@@ -141,7 +141,7 @@ static bool believed_for_good(const struct roster *r, const struct roster_event 
 {
     (void)e;
     return r->cause.why == MESSAGE_WHY_FAILURE && r->cause.for_good &&
-           (r->cause.consequence ? roster_n_busy(r) : r->n_part[PART_TOLD]) == 0;
+           (r->cause.consequence ? roster_n_busy(r) : r->n_part[PART_ASSIGNED]) == 0;
 }
 
 /* The failure for which the budget is asked. A node that follows --restart-after-progress reports
@@ -161,7 +161,7 @@ static bool is_for_good(const struct roster *r, const struct roster_event *e)
 }
 
 /* The failed node is the only one that ran anything. Asked before it is noted. */
-static bool alone_for_good(const struct roster *r, const struct roster_event *e)
+static bool fails_alone(const struct roster *r, const struct roster_event *e)
 {
     return roster_n_busy(r) == 1 && !e->message->failed.consequence && is_for_good(r, e);
 }
@@ -182,7 +182,7 @@ static bool is_better(const struct roster *r, const struct roster_event *e)
 static bool is_better_for_good(const struct roster *r, const struct roster_event *e)
 {
     return is_better(r, e) && !e->message->failed.consequence && is_for_good(r, e) &&
-           r->n_part[PART_TOLD] == 0;
+           r->n_part[PART_ASSIGNED] == 0;
 }
 
 /* The failure is certainly of the node's own ranks, and the job may continue: without the roster it
@@ -282,7 +282,7 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
                 MESSAGE_NO_RANK, "");
 }
 
-static void blame_silence(struct roster *r, const struct roster_event *e)
+static void blame_etcd(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     explain_change(r,
@@ -299,7 +299,7 @@ static void take_verdict(struct roster *r, const struct roster_event *e)
     set_verdict(r, MESSAGE_ENDED, v->exit_code, v->rank, e->who != NULL ? e->who->name : v->node);
 }
 
-static void praise(struct roster *r, const struct roster_event *e)
+static void end_succeeded(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     explain_change(r, "all ranks succeeded");
@@ -342,7 +342,7 @@ static void note_no_checkpoint(struct roster *r, const struct roster_event *e)
     set_cause(r, MESSAGE_WHY_JOIN);
 }
 
-static void let_wait(struct roster *r, const struct roster_event *e)
+static void postpone_join(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     r->join_waits = true;
@@ -376,13 +376,13 @@ static void note_gone_ranks(struct roster *r, const struct roster_event *e)
 }
 
 /* To those whose ranks may run, and to those whose ranks have ended if `all`. */
-static void tell_cause(struct roster *r, bool all)
+static void send_cause(struct roster *r, bool all)
 {
     snprintf(r->stop_text, sizeof r->stop_text, "%s", r->change);
     for (uint32_t i = 0; i < r->n_slots; i++) {
         enum roster_part part = r->nodes[i].part;
-        if (part == PART_TOLD || part == PART_HALTING || (all && part == PART_STOPPED))
-            roster_tell_stop(r, i);
+        if (part == PART_ASSIGNED || part == PART_HALTING || (all && part == PART_STOPPED))
+            roster_send_stop(r, i);
     }
 }
 
@@ -398,7 +398,7 @@ static void note_late_loss(struct roster *r, const struct roster_event *e)
     if (!was_the_cause(r, e))
         return;
     note_loss(r, e);
-    tell_cause(r, true);
+    send_cause(r, true);
 }
 
 static void note_late_stop(struct roster *r, const struct roster_event *e)
@@ -406,7 +406,7 @@ static void note_late_stop(struct roster *r, const struct roster_event *e)
     if (!was_the_cause(r, e))
         return;
     note_gone_ranks(r, e);
-    tell_cause(r, true);
+    send_cause(r, true);
 }
 
 /* This also becomes the verdict if no restart follows. A node that reports its own failure is
@@ -438,7 +438,7 @@ static void correct_failure(struct roster *r, const struct roster_event *e)
     bool was_consequence = r->cause.consequence;
     note_failure(r, e);
     if (was_consequence && !r->cause.consequence)
-        tell_cause(r, true);
+        send_cause(r, true);
 }
 
 /* Of a generation whose store is open. */
@@ -457,23 +457,23 @@ static void ask_to_save(struct roster *r, const struct roster_event *e)
     if (r->ready)
         set_admit_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++)
-        if (r->nodes[i].part == PART_TOLD)
-            roster_tell_pending(r, i);
+        if (r->nodes[i].part == PART_ASSIGNED)
+            roster_send_checkpoint_request(r, i);
 }
 
-static void tell_others(struct roster *r, const struct roster_event *e)
+static void send_to_others(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     set_admit_deadline(r);
     for (uint32_t i = 0; i < r->n_slots; i++) {
-        if (r->nodes[i].part != PART_UNTOLD)
+        if (r->nodes[i].part != PART_UNASSIGNED)
             continue;
-        roster_set_part(r, i, PART_TOLD);
-        roster_tell_place(r, i);
+        roster_set_part(r, i, PART_ASSIGNED);
+        roster_send_place(r, i);
     }
     for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
-        if (r->nodes[i].part == PART_TOLD)
-            roster_tell_pending(r, i);
+        if (r->nodes[i].part == PART_ASSIGNED)
+            roster_send_checkpoint_request(r, i);
 }
 
 static void charge(struct roster *r, const struct roster_event *e)
@@ -512,7 +512,7 @@ static void count_for_its_node(struct roster *r, const struct roster_event *e)
     const uint64_t link = n->link;
     const struct roster_past_excluded *x =
         roster_exclude(r, slot, (uint8_t)r->cause.failure.exit_code);
-    roster_tell_excluded(r, link, x);
+    roster_send_excluded(r, link, x);
     memcpy(r->newly_excluded, x->name, sizeof r->newly_excluded);
     add_exclusion(r);
 }
@@ -552,11 +552,11 @@ static void open_window(struct roster *r, const struct roster_event *e)
 }
 
 /* The generation may begin, with its leader. */
-static void tell_leader(struct roster *r, const struct roster_event *e)
+static void send_to_leader(struct roster *r, const struct roster_event *e)
 {
     r->confirmed = true;
-    roster_set_part(r, r->leader, PART_TOLD);
-    roster_tell_leader(r);
+    roster_set_part(r, r->leader, PART_ASSIGNED);
+    roster_send_leader(r);
     r->deadline_ms = e->now_ms + r->limits.ready_ms;
 }
 
@@ -591,7 +591,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     roster_give_places(r);
     r->deadline_ms = e->now_ms + r->limits.confirm_ms;
     if (r->limits.confirm_ms == 0)
-        tell_leader(r, e);
+        send_to_leader(r, e);
     explain_change(r,
                    "generation %" PRIu32 ": %" PRIu32 " ranks on %" PRIu32 " nodes, rank 0 on %s",
                    r->generation, r->world_size, r->n_members, r->nodes[r->leader].name);
@@ -604,16 +604,16 @@ static void stop_ranks(struct roster *r, const struct roster_event *e)
     end_hold(r, e);
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
     r->newly_excluded[0] = '\0';
-    tell_cause(r, false);
+    send_cause(r, false);
 }
 
-static void say_goodbye(struct roster *r, const struct roster_event *e)
+static void send_verdict(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     r->deadline_ms = CO_NEVER_MS;
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].used)
-            roster_tell_verdict(r, r->nodes[i].link);
+            roster_send_verdict(r, r->nodes[i].link);
 }
 
 /* --- The table: read from the top, the first row that fits is it --- */
@@ -631,110 +631,108 @@ struct row {
 
 /* clang-format off */
 static const struct row rows[] = {
-    /*  in         on        only if                does             then     */
-    ROW(GATHERING, JOIN,     expects_members,       nothing,         OPEN),
-    ROW(GATHERING, JOIN,     makes_max,             nothing,         RUNNING),
-    ROW(GATHERING, JOIN,     makes_min,             nothing,         OPEN),
-    ROW(GATHERING, JOIN,     always,                nothing,         GATHERING),
-    ROW(GATHERING, ADOPT,    always,                adopt,           RUNNING),
-    ROW(GATHERING, AWAY,     always,                nothing,         GATHERING),
-    ROW(GATHERING, LOST,     always,                nothing,         GATHERING),
-    ROW(GATHERING, LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
-    ROW(GATHERING, LEAVE,    always,                nothing,         GATHERING),
-    ROW(GATHERING, TIME,     always,                blame_missing,   CLOSED),
-    ROW(GATHERING, END,      always,                take_verdict,    CLOSED),
+    /*  in         on            only if            does                then */
+    ROW(GATHERING, JOIN,         expects_members,   nothing,            OPEN),
+    ROW(GATHERING, JOIN,         makes_max,         nothing,            RUNNING),
+    ROW(GATHERING, JOIN,         makes_min,         nothing,            OPEN),
+    ROW(GATHERING, JOIN,         always,            nothing,            GATHERING),
+    ROW(GATHERING, ADOPT,        always,            adopt,              RUNNING),
+    ROW(GATHERING, DISCONNECTED, always,            nothing,            GATHERING),
+    ROW(GATHERING, LOST,         always,            nothing,            GATHERING),
+    ROW(GATHERING, LEAVE,        hosts_roster,      blame_host,         CLOSED),
+    ROW(GATHERING, LEAVE,        always,            nothing,            GATHERING),
+    ROW(GATHERING, DEADLINE,     always,            blame_missing,      CLOSED),
+    ROW(GATHERING, END,          always,            take_verdict,       CLOSED),
 
-    ROW(OPEN,      JOIN,     expects_members,       hold_window,     OPEN),
-    ROW(OPEN,      JOIN,     makes_max,             nothing,         RUNNING),
-    ROW(OPEN,      JOIN,     always,                nothing,         OPEN),
-    ROW(OPEN,      ADOPT,    always,                adopt,           RUNNING),
-    ROW(OPEN,      AWAY,     under_min,             nothing,         GATHERING),
-    ROW(OPEN,      AWAY,     always,                nothing,         OPEN),
-    ROW(OPEN,      LOST,     under_min,             nothing,         GATHERING),
-    ROW(OPEN,      LOST,     always,                nothing,         OPEN),
-    ROW(OPEN,      LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
-    ROW(OPEN,      LEAVE,    under_min,             nothing,         GATHERING),
-    ROW(OPEN,      LEAVE,    always,                nothing,         OPEN),
-    ROW(OPEN,      TIME,     always,                nothing,         RUNNING),
-    ROW(OPEN,      END,      always,                take_verdict,    CLOSED),
+    ROW(OPEN,      JOIN,         expects_members,   hold_window,        OPEN),
+    ROW(OPEN,      JOIN,         makes_max,         nothing,            RUNNING),
+    ROW(OPEN,      JOIN,         always,            nothing,            OPEN),
+    ROW(OPEN,      ADOPT,        always,            adopt,              RUNNING),
+    ROW(OPEN,      DISCONNECTED, under_min,         nothing,            GATHERING),
+    ROW(OPEN,      DISCONNECTED, always,            nothing,            OPEN),
+    ROW(OPEN,      LOST,         under_min,         nothing,            GATHERING),
+    ROW(OPEN,      LOST,         always,            nothing,            OPEN),
+    ROW(OPEN,      LEAVE,        hosts_roster,      blame_host,         CLOSED),
+    ROW(OPEN,      LEAVE,        under_min,         nothing,            GATHERING),
+    ROW(OPEN,      LEAVE,        always,            nothing,            OPEN),
+    ROW(OPEN,      DEADLINE,     always,            nothing,            RUNNING),
+    ROW(OPEN,      END,          always,            take_verdict,       CLOSED),
 
-    ROW(RUNNING,   JOIN,     has_no_place,          nothing,         RUNNING),
-    ROW(RUNNING,   JOIN,     lets_wait,             let_wait,        RUNNING),
-    ROW(RUNNING,   JOIN,     at_checkpoint,         ask_to_save,     RUNNING),
-    ROW(RUNNING,   JOIN,     always,                note_join,       STOPPING),
-    ROW(RUNNING,   AWAY,     always,                nothing,         RUNNING),
-    ROW(RUNNING,   LOST,     is_harmless,           nothing,         RUNNING),
-    ROW(RUNNING,   LOST,     leaves_too_few,        blame_loss,      CLOSED),
-    ROW(RUNNING,   LOST,     always,                note_loss,       STOPPING),
-    ROW(RUNNING,   LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
-    ROW(RUNNING,   LEAVE,    is_harmless,           nothing,         RUNNING),
-    ROW(RUNNING,   LEAVE,    leaves_too_few,        blame_loss,      CLOSED),
-    ROW(RUNNING,   LEAVE,    always,                note_loss,       STOPPING),
-    ROW(RUNNING,   CONFIRMED, always,               tell_leader,     RUNNING),
-    ROW(RUNNING,   READY,    always,                tell_others,     RUNNING),
-    ROW(RUNNING,   FAILED,   alone_for_good,        blame_alone,     CLOSED),
-    ROW(RUNNING,   FAILED,   always,                note_failure,    STOPPING),
-    ROW(RUNNING,   DONE,     all_done,              praise,          CLOSED),
-    ROW(RUNNING,   DONE,     always,                nothing,         RUNNING),
-    ROW(RUNNING,   STOPPED,  always,                note_gone_ranks, STOPPING),
-    ROW(RUNNING,   YIELD,    all_yielded,           note_checkpoint, STOPPING),
-    ROW(RUNNING,   YIELD,    always,                nothing,         RUNNING),
-    ROW(RUNNING,   RESTART,  always,                note_restart,    STOPPING),
-    ROW(RUNNING,   TIME,     is_unconfirmed,        blame_silence,   CLOSED),
-    ROW(RUNNING,   TIME,     lets_nobody_in,        stop_asking,     RUNNING),
-    ROW(RUNNING,   TIME,     always,                note_no_checkpoint, STOPPING),
-    ROW(RUNNING,   END,      always,                take_verdict,    CLOSED),
+    ROW(RUNNING,   JOIN,         has_no_place,      nothing,            RUNNING),
+    ROW(RUNNING,   JOIN,         must_postpone,     postpone_join,      RUNNING),
+    ROW(RUNNING,   JOIN,         at_checkpoint,     ask_to_save,        RUNNING),
+    ROW(RUNNING,   JOIN,         always,            note_join,          STOPPING),
+    ROW(RUNNING,   DISCONNECTED, always,            nothing,            RUNNING),
+    ROW(RUNNING,   LOST,         is_harmless,       nothing,            RUNNING),
+    ROW(RUNNING,   LOST,         leaves_too_few,    blame_loss,         CLOSED),
+    ROW(RUNNING,   LOST,         always,            note_loss,          STOPPING),
+    ROW(RUNNING,   LEAVE,        hosts_roster,      blame_host,         CLOSED),
+    ROW(RUNNING,   LEAVE,        is_harmless,       nothing,            RUNNING),
+    ROW(RUNNING,   LEAVE,        leaves_too_few,    blame_loss,         CLOSED),
+    ROW(RUNNING,   LEAVE,        always,            note_loss,          STOPPING),
+    ROW(RUNNING,   CONFIRMED,    always,            send_to_leader,     RUNNING),
+    ROW(RUNNING,   READY,        always,            send_to_others,     RUNNING),
+    ROW(RUNNING,   FAILED,       fails_alone,       blame_alone,        CLOSED),
+    ROW(RUNNING,   FAILED,       always,            note_failure,       STOPPING),
+    ROW(RUNNING,   SUCCEEDED,    all_succeeded,     end_succeeded,      CLOSED),
+    ROW(RUNNING,   SUCCEEDED,    always,            nothing,            RUNNING),
+    ROW(RUNNING,   STOPPED,      always,            note_gone_ranks,    STOPPING),
+    ROW(RUNNING,   SAVED,        all_saved,         note_checkpoint,    STOPPING),
+    ROW(RUNNING,   SAVED,        always,            nothing,            RUNNING),
+    ROW(RUNNING,   RESTART,      always,            note_restart,       STOPPING),
+    ROW(RUNNING,   DEADLINE,     is_unconfirmed,    blame_etcd,         CLOSED),
+    ROW(RUNNING,   DEADLINE,     has_no_candidate,  stop_asking,        RUNNING),
+    ROW(RUNNING,   DEADLINE,     always,            note_no_checkpoint, STOPPING),
+    ROW(RUNNING,   END,          always,            take_verdict,       CLOSED),
 
-    ROW(STOPPING,  JOIN,     always,                nothing,         STOPPING),
-    ROW(STOPPING,  AWAY,     always,                nothing,         STOPPING),
-    ROW(STOPPING,  LOST,     always,                note_late_loss,  STOPPING),
-    ROW(STOPPING,  LEAVE,    takes_the_roster_along, blame_host,     CLOSED),
-    ROW(STOPPING,  LEAVE,    always,                note_late_loss,  STOPPING),
-    ROW(STOPPING,  FAILED,   is_better_for_good,    blame_alone,     CLOSED),
-    ROW(STOPPING,  FAILED,   is_better,             correct_failure, STOPPING),
-    ROW(STOPPING,  FAILED,   always,                nothing,         STOPPING),
-    ROW(STOPPING,  STOPPING, believed_for_good,     blame_rank,      CLOSED),
-    ROW(STOPPING,  STOPPING, always,                nothing,         STOPPING),
-    ROW(STOPPING,  STOPPED,  always,                note_late_stop,  STOPPING),
-    ROW(STOPPING,  FOUND,    is_for_its_node,       count_for_its_node, STOPPING),
-    ROW(STOPPING,  FOUND,    always,                nothing,         STOPPING),
+    ROW(STOPPING,  JOIN,         always,            nothing,            STOPPING),
+    ROW(STOPPING,  DISCONNECTED, always,            nothing,            STOPPING),
+    ROW(STOPPING,  LOST,         always,            note_late_loss,     STOPPING),
+    ROW(STOPPING,  LEAVE,        hosts_roster,      blame_host,         CLOSED),
+    ROW(STOPPING,  LEAVE,        always,            note_late_loss,     STOPPING),
+    ROW(STOPPING,  FAILED,       is_better_for_good, blame_alone,       CLOSED),
+    ROW(STOPPING,  FAILED,       is_better,         correct_failure,    STOPPING),
+    ROW(STOPPING,  FAILED,       always,            nothing,            STOPPING),
+    ROW(STOPPING,  STOPPING,     believed_for_good, blame_rank,         CLOSED),
+    ROW(STOPPING,  STOPPING,     always,            nothing,            STOPPING),
+    ROW(STOPPING,  STOPPED,      always,            note_late_stop,     STOPPING),
+    ROW(STOPPING,  ALL_STOPPED,  is_for_its_node,   count_for_its_node, STOPPING),
+    ROW(STOPPING,  ALL_STOPPED,  always,            nothing,            STOPPING),
     /* all failed at once */
-    ROW(STOPPING,  CLEAR,    believed_for_good,     blame_rank,      CLOSED),
-    ROW(STOPPING,  CLEAR,    must_pause,            pause_first,     STOPPING),
-    ROW(STOPPING,  CLEAR,    makes_min,             charge,          RUNNING),
-    ROW(STOPPING,  CLEAR,    may_wait,              wait_for_others, GATHERING),
-    ROW(STOPPING,  CLEAR,    always,                blame_loss,      CLOSED),
-    ROW(STOPPING,  END,      always,                take_verdict,    CLOSED),
+    ROW(STOPPING,  PAUSE_OVER,   believed_for_good, blame_rank,         CLOSED),
+    ROW(STOPPING,  PAUSE_OVER,   must_pause,        pause_first,        STOPPING),
+    ROW(STOPPING,  PAUSE_OVER,   makes_min,         charge,             RUNNING),
+    ROW(STOPPING,  PAUSE_OVER,   may_wait,          wait_for_others,    GATHERING),
+    ROW(STOPPING,  PAUSE_OVER,   always,            blame_loss,         CLOSED),
+    ROW(STOPPING,  END,          always,            take_verdict,       CLOSED),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
 static const struct co_machine_pair ignored[] = {
 #define IGNORE(in, on) {ROSTER_##in, ROSTER_EV_##on}
     /* there is no generation that these could be about */
-    IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, DONE),
-    IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, YIELD),
-    IGNORE(GATHERING, RESTART),
-    IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, DONE),
-    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, YIELD), IGNORE(OPEN, RESTART),
+    IGNORE(GATHERING, READY), IGNORE(GATHERING, FAILED), IGNORE(GATHERING, SUCCEEDED),
+    IGNORE(GATHERING, STOPPING), IGNORE(GATHERING, STOPPED), IGNORE(GATHERING, SAVED),
+    IGNORE(GATHERING, RESTART), IGNORE(OPEN, READY), IGNORE(OPEN, FAILED), IGNORE(OPEN, SUCCEEDED),
+    IGNORE(OPEN, STOPPING), IGNORE(OPEN, STOPPED), IGNORE(OPEN, SAVED), IGNORE(OPEN, RESTART),
     IGNORE(GATHERING, CONFIRMED), IGNORE(OPEN, CONFIRMED),
     /* only a roster that has made no generation adopts one */
     IGNORE(RUNNING, ADOPT), IGNORE(STOPPING, ADOPT), IGNORE(CLOSED, ADOPT),
     /* nothing was stopped */
-    IGNORE(GATHERING, CLEAR), IGNORE(OPEN, CLEAR), IGNORE(RUNNING, CLEAR),
-    IGNORE(GATHERING, FOUND), IGNORE(OPEN, FOUND), IGNORE(RUNNING, FOUND),
+    IGNORE(GATHERING, PAUSE_OVER), IGNORE(OPEN, PAUSE_OVER), IGNORE(RUNNING, PAUSE_OVER),
+    IGNORE(GATHERING, ALL_STOPPED), IGNORE(OPEN, ALL_STOPPED), IGNORE(RUNNING, ALL_STOPPED),
     IGNORE(RUNNING, STOPPING),
-    /* what is over for a node that is late comes as LOST, what is over for all as CLEAR */
-    IGNORE(STOPPING, TIME),
+    /* the end of a late node is LOST, that of all nodes is PAUSE_OVER */
+    IGNORE(STOPPING, DEADLINE),
     /* the generation is already ending, and what follows it begins again */
-    IGNORE(STOPPING, CONFIRMED),
-    IGNORE(STOPPING, READY), IGNORE(STOPPING, DONE), IGNORE(STOPPING, YIELD),
-    IGNORE(STOPPING, RESTART),
+    IGNORE(STOPPING, CONFIRMED), IGNORE(STOPPING, READY), IGNORE(STOPPING, SUCCEEDED),
+    IGNORE(STOPPING, SAVED), IGNORE(STOPPING, RESTART),
     /* the job is over */
-    IGNORE(CLOSED, JOIN), IGNORE(CLOSED, AWAY), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
-    IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, DONE), IGNORE(CLOSED, STOPPING),
-    IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, YIELD), IGNORE(CLOSED, RESTART), IGNORE(CLOSED, FOUND),
-    IGNORE(CLOSED, CLEAR), IGNORE(CLOSED, TIME), IGNORE(CLOSED, END),
-    IGNORE(CLOSED, CONFIRMED),
+    IGNORE(CLOSED, JOIN), IGNORE(CLOSED, DISCONNECTED), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
+    IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, SUCCEEDED),
+    IGNORE(CLOSED, STOPPING), IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, SAVED),
+    IGNORE(CLOSED, RESTART), IGNORE(CLOSED, ALL_STOPPED), IGNORE(CLOSED, PAUSE_OVER),
+    IGNORE(CLOSED, DEADLINE), IGNORE(CLOSED, END), IGNORE(CLOSED, CONFIRMED),
 #undef IGNORE
 };
 /* clang-format on */
@@ -753,7 +751,7 @@ static void state_enter(struct roster *r, enum roster_state state, const struct 
     r->state = state;
     r->entered_ms = e->now_ms;
     entries[state](r, e);
-    roster_tell_changed(r, from);
+    roster_add_change(r, from);
 }
 
 void roster_apply(struct roster *r, const struct roster_event *e)

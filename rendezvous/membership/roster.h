@@ -8,14 +8,14 @@
  * the rules and why; docs/design/roster.dot is the drawing, made from the table in roster.c and
  * compared with it by a test.
  *
- * Words:
+ * Terms:
  *   link         one connection of a node. The caller numbers them, and never uses a number twice
- *   stay         of a node, from its first HELLO until it leaves or is lost. A new link with the
+ *   session      of a node, from its first HELLO until it leaves or is lost. A new link with the
  *                same instance id continues it
- *   here         it has a link and is not leaving: it counts for the next generation
+ *   here         present: it has a link and is not leaving. It counts for the next generation
  *   away         its link ended less than return_ms ago
- *   lost         it did not come back, or sent nothing for longer than its lease
- *   member       a node of the current generation; `untold` until it was sent its place
+ *   lost         it did not connect again, or sent nothing for longer than its lease
+ *   member       a node of the current generation; `unassigned` until its place was sent to it
  *   spare        here, but all places are taken
  *   leader       the member with rank 0: it opens the store before the others get their places
  *   absent       a member of a generation that another roster has made, no message from it here yet
@@ -32,30 +32,31 @@ struct co_machine;
 struct roster; /* opaque */
 
 #define ROSTER_STATES(X) /* name, on entry, meaning */                                             \
-    X(GATHERING, begin_gathering, "fewer nodes than the minimum are here")                         \
-    X(OPEN, open_window, "enough are here; the join window is open")                               \
-    X(RUNNING, give_ranks, "ranks are given out, workers run")                                     \
+    X(GATHERING, begin_gathering, "fewer nodes than the minimum are present")                      \
+    X(OPEN, open_window, "enough nodes are present; the join window is open")                      \
+    X(RUNNING, give_ranks, "ranks are assigned, workers run")                                      \
     X(STOPPING, stop_ranks, "the generation ends; waiting for its last rank")                      \
-    X(CLOSED, say_goodbye, "the job is over, nobody may join")
+    X(CLOSED, send_verdict, "the job is over, no node may join")
 
 #define ROSTER_EVENTS(X) /* name, meaning */                                                       \
-    X(JOIN, "a node is here that was not")                                                         \
-    X(ADOPT, "a member of a generation is here that a roster before this one has made")            \
-    X(AWAY, "a node's link has ended")                                                             \
+    X(JOIN, "a node joins")                                                                        \
+    X(ADOPT, "a member of a generation of an earlier coordinator sends HELLO")                     \
+    X(DISCONNECTED, "the connection of a node has ended")                                          \
     X(LOST, "a node is lost")                                                                      \
-    X(LEAVE, "a node goes away on purpose")                                                        \
-    X(CONFIRMED, "the generation may begin: whoever has a say in it has agreed")                   \
+    X(LEAVE, "a node leaves on purpose")                                                           \
+    X(CONFIRMED, "the generation may begin: the back end has confirmed it")                        \
     X(READY, "the leader has opened the store")                                                    \
-    X(FAILED, "a member's rank failed")                                                            \
-    X(DONE, "a member's ranks all ended well")                                                     \
-    X(STOPPING, "a member has heard that it is to stop")                                           \
+    X(FAILED, "a rank of a member failed")                                                         \
+    X(SUCCEEDED, "all ranks of a member succeeded")                                                \
+    X(STOPPING, "a member has received STOP")                                                      \
     X(STOPPED, "nothing of the generation runs on a member")                                       \
-    X(YIELD, "a member's ranks have saved their state")                                            \
-    X(FOUND, "nothing of the generation runs anywhere: what ended it is known for good")           \
-    X(RESTART, "a member was asked to start all ranks of the job again")                           \
-    X(CLEAR, "nothing of the generation runs anywhere, and no pause is left")                      \
-    X(TIME, "the state's deadline has come")                                                       \
-    X(END, "somebody ends the job")
+    X(SAVED, "the ranks of a member have saved their state")                                       \
+    X(ALL_STOPPED,                                                                                 \
+      "nothing of the generation runs on any node: its cause does not change any more")            \
+    X(RESTART, "a user requested on a member that all ranks start again")                          \
+    X(PAUSE_OVER, "nothing of the generation runs on any node, and no pause is left")              \
+    X(DEADLINE, "the deadline of the state has passed")                                            \
+    X(END, "a node or the caller ends the job")
 
 enum roster_state {
 #define X(name, on_entry, meaning) ROSTER_##name,

@@ -2,7 +2,7 @@
  *
  * Read roster_step() first. An input changes facts about nodes (roster_nodes.c); feed() then gives
  * the table of roster.c an event. settle() comes last in each step: it feeds what follows from the
- * facts, for example CLEAR when no node has ranks of a stopping generation any more. As time
+ * facts, for example PAUSE_OVER when no node has ranks of a stopping generation any more. As time
  * passes, silent or absent nodes are declared lost, and leases of nodes that are too slow are not
  * renewed. The messages of the roster are collected as actions and lent to the caller until the
  * next step.
@@ -37,19 +37,19 @@ static void lose_node(struct roster *r, uint32_t slot, uint64_t now_ms, const ch
                              .slot = ROSTER_NO_SLOT,
                              .who = &was,
                              .led = r->leader == slot,
-                             .unheard = was.part == PART_TOLD,
+                             .unheard = was.part == PART_ASSIGNED,
                              .text = text};
     roster_forget(r, slot);
     roster_apply(r, &e);
 }
 
 /* Its link may still exist, but the node is declared lost: it receives that, if it still can. */
-static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
+static void send_lost(struct roster *r, uint32_t slot, const char *why)
 {
     if (r->nodes[slot].link == 0)
         return;
     snprintf(r->note, sizeof r->note, "node %s was evicted: %s", r->nodes[slot].name, why);
-    roster_tell_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
+    roster_send_refused(r, r->nodes[slot].link, MESSAGE_REFUSED_LOST, true, r->note);
 }
 
 /* It does not do what it was ordered to do, and still sends keep-alives: from now on no lease is
@@ -57,7 +57,7 @@ static void tell_given_up(struct roster *r, uint32_t slot, const char *why)
  * more then. A node in this process has no lease. */
 static void condemn_node(struct roster *r, uint32_t slot, uint64_t now_ms, const char *why)
 {
-    tell_given_up(r, slot, why);
+    send_lost(r, slot, why);
     if (r->nodes[slot].local)
         lose_node(r, slot, now_ms, why);
     else
@@ -91,7 +91,7 @@ static void lose_the_silent(struct roster *r, uint64_t now_ms)
         char why[64];
         snprintf(why, sizeof why, "no keep-alive for %" PRIu64 " ms",
                  now_ms - r->nodes[slot].since_ms);
-        tell_given_up(r, slot, why);
+        send_lost(r, slot, why);
         lose_node(r, slot, now_ms, why);
     }
 }
@@ -113,7 +113,7 @@ static void condemn_the_slow(struct roster *r, uint64_t now_ms)
 {
     r->deadline_ms = CO_NEVER_MS; /* theirs is their lease */
     for (uint32_t i = 0; i < r->n_slots; i++)
-        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+        if (r->nodes[i].part == PART_ASSIGNED || r->nodes[i].part == PART_HALTING)
             condemn_node(r, i, now_ms, "timed out waiting for its ranks to stop");
 }
 
@@ -137,7 +137,7 @@ static void take_time(struct roster *r, uint64_t now_ms)
         condemn_the_slow(r, now_ms);
     else
         roster_apply(r, &(struct roster_event){
-                            .type = ROSTER_EV_TIME, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
+                            .type = ROSTER_EV_DEADLINE, .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
 }
 
 /* One waiting node asks for all: the others are admitted with it. */
@@ -158,8 +158,8 @@ static void let_in_who_waits(struct roster *r, uint64_t now_ms)
 /* The input may have been what a stop, or a node that joined, waited for. */
 static void settle(struct roster *r, uint64_t now_ms)
 {
-    static const enum roster_event_type both[] = {ROSTER_EV_FOUND, ROSTER_EV_CLEAR};
-    if (r->join_waits && r->state == ROSTER_RUNNING && !roster_lets_wait(r))
+    static const enum roster_event_type both[] = {ROSTER_EV_ALL_STOPPED, ROSTER_EV_PAUSE_OVER};
+    if (r->join_waits && r->state == ROSTER_RUNNING && !roster_postpones_join(r))
         let_in_who_waits(r, now_ms);
     if (r->state != ROSTER_STOPPING || roster_n_busy(r) != 0 || now_ms < r->pause_until_ms)
         return;
@@ -179,7 +179,7 @@ static struct roster_event event_of(const struct roster *r, uint32_t slot,
                                  .slot = slot,
                                  .who = &r->nodes[slot],
                                  .led = slot == r->leader,
-                                 .unheard = r->nodes[slot].part == PART_TOLD,
+                                 .unheard = r->nodes[slot].part == PART_ASSIGNED,
                                  .text = type == ROSTER_EV_LEAVE ? m->leave.text : "",
                                  .message = m};
 }
@@ -195,11 +195,11 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
                       uint64_t now_ms)
 {
     r->note[0] = '\0';
-    roster_tell_close(r, r->nodes[slot].link); /* this link is dead, although its end was not
+    roster_send_close(r, r->nodes[slot].link); /* this link is dead, although its end was not
                                                   reported */
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, &m->hello, true, false);
-    roster_tell_again(r, slot);
+    roster_send_welcome(r, slot, &m->hello, true, false);
+    roster_send_again(r, slot);
     if (r->nodes[slot].part == PART_NONE && roster_is_here(&r->nodes[slot]))
         feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
@@ -266,13 +266,13 @@ static bool come_over(struct roster *r, uint64_t link, bool local, const struct 
     if (rc == -ENOENT)
         return false;
     if (rc < 0) {
-        roster_tell_close(r, link); /* it comes again */
+        roster_send_close(r, link); /* it comes again */
         return true;
     }
     note_founder(r, &m->hello);
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, &m->hello, true, r->has_adopted);
-    roster_tell_again(r, slot);
+    roster_send_welcome(r, slot, &m->hello, true, r->has_adopted);
+    roster_send_again(r, slot);
     return true;
 }
 
@@ -285,20 +285,20 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
     bool again;
     uint32_t slot;
     if (excluded != NULL) {
-        roster_tell_excluded(r, link, excluded);
+        roster_send_excluded(r, link, excluded);
         return;
     }
     if (!is_welcome(r, h, now_ms, &why, &again)) {
-        roster_tell_refused(r, link, why, again, r->note);
+        roster_send_refused(r, link, why, again, r->note);
         return;
     }
     if (roster_admit(r, h, local, now_ms, &slot) < 0) {
-        roster_tell_refused(r, link, MESSAGE_REFUSED_FULL, true, "out of memory");
+        roster_send_refused(r, link, MESSAGE_REFUSED_FULL, true, "out of memory");
         return;
     }
     note_founder(r, h);
     roster_attach(r, slot, link, now_ms);
-    roster_tell_welcome(r, slot, h, false, false);
+    roster_send_welcome(r, slot, h, false, false);
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
@@ -335,8 +335,8 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
     if (slot != ROSTER_NO_SLOT) {
         come_back(r, slot, in->link, in->message, in->now_ms);
     } else if (r->state == ROSTER_CLOSED) {
-        roster_tell_verdict(r, in->link);
-        roster_tell_close(r, in->link);
+        roster_send_verdict(r, in->link);
+        roster_send_close(r, in->link);
     } else {
         adopt(r, in);
         if (!come_over(r, in->link, in->local, in->message, in->now_ms))
@@ -349,7 +349,7 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
 static bool is_of_generation(const struct roster *r, const struct roster_node *n,
                              const struct message *m)
 {
-    return m->generation == r->generation && (n->part == PART_TOLD || n->part == PART_HALTING);
+    return m->generation == r->generation && (n->part == PART_ASSIGNED || n->part == PART_HALTING);
 }
 
 static void hear_ready(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
@@ -376,7 +376,7 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     } else if (m->type == MESSAGE_SUCCEEDED && !n->done && r->state == ROSTER_RUNNING) {
         roster_set_done(r, slot);
         r->is_ending = true;
-        feed(r, slot, ROSTER_EV_DONE, now_ms, m);
+        feed(r, slot, ROSTER_EV_SUCCEEDED, now_ms, m);
     } else if (m->type == MESSAGE_STOPPING && r->state == ROSTER_STOPPING) {
         roster_set_part(r, slot, PART_HALTING);
         feed(r, slot, ROSTER_EV_STOPPING, now_ms, m);
@@ -384,9 +384,9 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
         struct roster_event e = event_of(r, slot, ROSTER_EV_STOPPED, now_ms, m);
         roster_set_part(r, slot, PART_STOPPED);
         roster_apply(r, &e);
-    } else if (m->type == MESSAGE_SAVED && !n->yielded) {
-        roster_set_yielded(r, slot);
-        feed(r, slot, ROSTER_EV_YIELD, now_ms, m);
+    } else if (m->type == MESSAGE_SAVED && !n->saved) {
+        roster_set_saved(r, slot);
+        feed(r, slot, ROSTER_EV_SAVED, now_ms, m);
     } else if (m->type == MESSAGE_RESTART) {
         feed(r, slot, ROSTER_EV_RESTART, now_ms, m);
     }
@@ -423,7 +423,7 @@ static void message_take(struct roster *r, const struct roster_input *in)
     note_ranks(r, slot, m);
     if (m->type == MESSAGE_KEEP_ALIVE) {
         if (roster_may_renew(r, slot, in->now_ms))
-            roster_tell_lease(r, slot, m->keep_alive.sent_ms, in->now_ms);
+            roster_send_lease(r, slot, m->keep_alive.sent_ms, in->now_ms);
     } else if (m->type == MESSAGE_LEAVE) {
         hear_leave(r, slot, m, in->now_ms);
     } else if (m->type == MESSAGE_END) {
@@ -441,13 +441,13 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
     if (slot == ROSTER_NO_SLOT)
         return;
     const struct roster_node *n = &r->nodes[slot];
-    bool may_run = n->part == PART_TOLD || n->part == PART_HALTING;
+    bool may_run = n->part == PART_ASSIGNED || n->part == PART_HALTING;
     if (r->state == ROSTER_CLOSED || (n->leaves && !may_run)) {
         lose_node(r, slot, now_ms, "it left");
         return;
     }
     roster_detach(r, slot, now_ms);
-    feed(r, slot, ROSTER_EV_AWAY, now_ms, NULL);
+    feed(r, slot, ROSTER_EV_DISCONNECTED, now_ms, NULL);
 }
 
 /* One input, in order: facts and the event of the input itself; then settle(), since the input may

@@ -148,7 +148,7 @@ static void node_count(struct roster *r, uint32_t slot, int by)
     r->n_away += counts_as_away(n) ? one : 0;
     r->n_part[n->part] += n->used ? one : 0;
     r->n_done += roster_is_member(n) && n->done ? one : 0;
-    r->n_yielded += roster_is_member(n) && n->yielded ? one : 0;
+    r->n_saved += roster_is_member(n) && n->saved ? one : 0;
     r->progress_stale = true;
 }
 
@@ -210,10 +210,10 @@ void roster_set_done(struct roster *r, uint32_t slot)
     node_count(r, slot, 1);
 }
 
-void roster_set_yielded(struct roster *r, uint32_t slot)
+void roster_set_saved(struct roster *r, uint32_t slot)
 {
     node_count(r, slot, -1);
-    r->nodes[slot].yielded = true;
+    r->nodes[slot].saved = true;
     node_count(r, slot, 1);
 }
 
@@ -357,7 +357,7 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
                               .node_rank = MESSAGE_NO_RANK,
                               .expected = ROSTER_ORDER_NONE,
                               .arrival = r->n_arrivals++,
-                              .part = PART_TOLD,
+                              .part = PART_ASSIGNED,
                               .seat = (int32_t)seat};
     snprintf(n->name, sizeof n->name, "GROUP_RANK=%" PRIu32, seat);
     list_append(r, LIST_ABSENT, slot, since_ms);
@@ -444,7 +444,7 @@ static void take_place(struct roster *r, uint32_t i)
     n->seat = (int32_t)i;
     n->first_rank = r->world_size;
     n->n_local = n->n_next;
-    roster_set_part(r, slot, PART_UNTOLD);
+    roster_set_part(r, slot, PART_UNASSIGNED);
     r->seats[i] = (struct roster_order_seat){.key = r->entries[i].key, .index = (int32_t)i};
     r->world_size += n->n_local;
     if (n->n_addresses > 0)
@@ -476,7 +476,7 @@ void roster_clear_places(struct roster *r)
             continue;
         node_count(r, i, -1);
         r->nodes[i].part = PART_NONE;
-        r->nodes[i].done = r->nodes[i].yielded = false;
+        r->nodes[i].done = r->nodes[i].saved = false;
         node_count(r, i, 1);
     }
     r->leader = ROSTER_NO_SLOT;

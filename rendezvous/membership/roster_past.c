@@ -220,6 +220,6 @@ static bool hears_all(const struct roster *r, uint64_t now_ms)
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms)
 {
     enum roster_part part = r->nodes[slot].part;
-    bool may_run = part == PART_TOLD || part == PART_HALTING;
+    bool may_run = part == PART_ASSIGNED || part == PART_HALTING;
     return !r->doubts || !may_run || (!r->lost_in_doubt && hears_all(r, now_ms));
 }

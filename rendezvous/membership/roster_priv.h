@@ -2,7 +2,7 @@
  *   roster_input.c   inputs, turned into events
  *   roster.c         the table: what an event does in which state
  *   roster_past.c    taking another roster's place
- *   roster_tell.c    messages to nodes, and answers to the caller
+ *   roster_send.c    messages to nodes, and answers to the caller
  *   roster_nodes.c   the nodes that are known
  * A simulator that compares whole states may also use it. */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_PRIV_H
@@ -15,11 +15,11 @@
 
 /* How far a node is in the current generation. */
 enum roster_part {
-    PART_NONE,    /* it does not take part */
-    PART_UNTOLD,  /* it has a place, and waits for the leader's READY */
-    PART_TOLD,    /* it knows its place: its ranks may run */
-    PART_HALTING, /* it knows that its ranks are to stop, or reported it itself */
-    PART_STOPPED, /* nothing of the generation runs there */
+    PART_NONE,       /* it does not take part */
+    PART_UNASSIGNED, /* it has a place, and waits for the leader's READY */
+    PART_ASSIGNED,   /* it knows its place: its ranks may run */
+    PART_HALTING,    /* it knows that its ranks are to stop, or reported it itself */
+    PART_STOPPED,    /* nothing of the generation runs there */
     PART_N
 };
 
@@ -58,7 +58,7 @@ struct roster_node {
     bool absent;    /* only its seat is known */
 
     enum roster_part part;
-    bool done, yielded;
+    bool done, saved;
     int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
     uint32_t first_rank;
     struct restart_strikes strikes; /* failures of its ranks that ended generations */
@@ -99,7 +99,7 @@ struct roster {
     uint64_t n_arrivals;
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
-    uint32_t n_done, n_yielded;              /* members */
+    uint32_t n_done, n_saved;                /* members */
     struct roster_past_excluded *excluded;   /* owned; a ring; NULL: no node can be excluded */
     uint32_t n_excluded;                     /* ever */
     char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
@@ -171,7 +171,7 @@ struct roster {
 struct roster_event {
     enum roster_event_type type;
     uint64_t now_ms;
-    uint32_t slot;                 /* ROSTER_NO_SLOT: LOST, CLEAR, TIME, END from elsewhere */
+    uint32_t slot; /* ROSTER_NO_SLOT: LOST, PAUSE_OVER, DEADLINE, END from elsewhere */
     const struct roster_node *who; /* NULL if no node is meant; LOST: as it was known */
     bool led;                      /* LOST, LEAVE: it is, or was, the leader */
     bool unheard;                  /* its ranks may run, and it has not answered a STOP */
@@ -184,12 +184,12 @@ void roster_apply(struct roster *r, const struct roster_event *e);
 /* Members whose ranks may run. */
 static inline uint32_t roster_n_busy(const struct roster *r)
 {
-    return r->n_part[PART_TOLD] + r->n_part[PART_HALTING];
+    return r->n_part[PART_ASSIGNED] + r->n_part[PART_HALTING];
 }
 
 /* A node that joins now has to wait: a generation that is stopped for it might have no
  * successor. */
-static inline bool roster_lets_wait(const struct roster *r)
+static inline bool roster_postpones_join(const struct roster *r)
 {
     return r->doubts || r->n_absent > 0;
 }
@@ -220,7 +220,7 @@ void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and abs
 void roster_set_leaving(struct roster *r, uint32_t slot);
 void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part);
 void roster_set_done(struct roster *r, uint32_t slot);
-void roster_set_yielded(struct roster *r, uint32_t slot);
+void roster_set_saved(struct roster *r, uint32_t slot);
 void roster_forget(struct roster *r, uint32_t slot);
 
 /* Forget a node, and remember its name.
@@ -277,26 +277,26 @@ static inline bool roster_is_member(const struct roster_node *n)
     return n->used && n->part != PART_NONE;
 }
 
-/* --- roster_tell.c --- */
+/* --- roster_send.c --- */
 
-void roster_tell_changed(struct roster *r, enum roster_state from);
-void roster_tell_close(struct roster *r, uint64_t link);
-void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
+void roster_add_change(struct roster *r, enum roster_state from);
+void roster_send_close(struct roster *r, uint64_t link);
+void roster_send_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
                          bool resumed, bool replaced);
-void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
+void roster_send_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
                          const char *text);
-void roster_tell_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms);
-void roster_tell_leader(struct roster *r); /* its place, and the members' addresses */
-void roster_tell_place(struct roster *r, uint32_t slot);
-void roster_tell_pending(struct roster *r, uint32_t slot);
-void roster_tell_stop(struct roster *r, uint32_t slot);
-void roster_tell_verdict(struct roster *r, uint64_t link);
+void roster_send_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms);
+void roster_send_leader(struct roster *r); /* its place, and the members' addresses */
+void roster_send_place(struct roster *r, uint32_t slot);
+void roster_send_checkpoint_request(struct roster *r, uint32_t slot);
+void roster_send_stop(struct roster *r, uint32_t slot);
+void roster_send_verdict(struct roster *r, uint64_t link);
 
 /* All that matters of the generation, to a node that has come back. */
-void roster_tell_again(struct roster *r, uint32_t slot);
+void roster_send_again(struct roster *r, uint32_t slot);
 
 /* The job's end for one node. */
-void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who);
+void roster_send_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who);
 
 /* Which of these terms differ from those that hold: into r->note. */
 void roster_note_terms(struct roster *r, const struct message_terms *terms);

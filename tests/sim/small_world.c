@@ -249,7 +249,7 @@ static void put_member(struct digest *d, const struct member *m)
     put_age(d, m->lease.from_ms);
     put_age(d, m->lease.last_sent_ms);
     put_age(d, m->heard_ms);
-    put_time(d, m->told_lease_ms);
+    put_time(d, m->spawner_lease_ms);
     put(d, m->lease.keep_alive_ms);
 }
 
@@ -279,8 +279,8 @@ static void put_roster_node(struct digest *d, const struct roster_node *n)
     const struct node *owner = &d->w->nodes[owner_of(n)];
     put(d, (uint64_t)owner_of(n) + 100);
     put(d, link_name(owner, n->link));
-    put(d, n->part | (uint64_t)n->done << 8 | (uint64_t)n->yielded << 9 |
-               (uint64_t)n->leaves << 10 | (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12);
+    put(d, n->part | (uint64_t)n->done << 8 | (uint64_t)n->saved << 9 | (uint64_t)n->leaves << 10 |
+               (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12);
     put(d, (uint32_t)n->seat | (uint64_t)n->first_rank << 32);
     put(d, n->n_local | (uint64_t)n->n_next << 32);
     if (n->in == LIST_AWAY)

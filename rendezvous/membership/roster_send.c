@@ -1,4 +1,4 @@
-/* roster_tell.c - messages to nodes, as actions; what is waited for; answers to the caller. Decides
+/* roster_send.c - messages to nodes, as actions; what is waited for; answers to the caller. Decides
  * nothing. */
 #include "roster_priv.h"
 
@@ -21,8 +21,8 @@ static struct roster_action *add_action(struct roster *r, enum roster_action_typ
     return a;
 }
 
-/* A node that is away hears it when it comes back: roster_tell_again(). Then what this returns is
- * not sent. */
+/* A node that is away receives it when it connects again: roster_send_again(). Then what this
+ * returns is not sent. */
 static struct message *add_message(struct roster *r, uint64_t link, enum message_type type,
                                    uint32_t generation)
 {
@@ -34,20 +34,20 @@ static struct message *add_message(struct roster *r, uint64_t link, enum message
     return &a->message;
 }
 
-void roster_tell_changed(struct roster *r, enum roster_state from)
+void roster_add_change(struct roster *r, enum roster_state from)
 {
     struct roster_action *a = add_action(r, ROSTER_CHANGED, 0);
     a->from = from;
     a->to = r->state;
 }
 
-void roster_tell_close(struct roster *r, uint64_t link)
+void roster_send_close(struct roster *r, uint64_t link)
 {
     if (link != 0)
         add_action(r, ROSTER_CLOSE, link);
 }
 
-void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
+void roster_send_welcome(struct roster *r, uint32_t slot, const struct message_hello *hello,
                          bool resumed, bool replaced)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_WELCOME, MESSAGE_NO_GENERATION)->welcome =
@@ -59,17 +59,17 @@ void roster_tell_welcome(struct roster *r, uint32_t slot, const struct message_h
                                  .replaced = replaced};
 }
 
-void roster_tell_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
+void roster_send_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
                          const char *text)
 {
     add_message(r, link, MESSAGE_REFUSED, MESSAGE_NO_GENERATION)->refused =
         (struct message_refused){.why = why, .again = again, .text = text};
-    roster_tell_close(r, link);
+    roster_send_close(r, link);
 }
 
 /* --- The generation --- */
 
-void roster_tell_place(struct roster *r, uint32_t slot)
+void roster_send_place(struct roster *r, uint32_t slot)
 {
     const struct roster_node *n = &r->nodes[slot];
     bool leads = slot == r->leader;
@@ -87,7 +87,7 @@ void roster_tell_place(struct roster *r, uint32_t slot)
 }
 
 /* The addresses come first: the store is opened with all of them known. */
-void roster_tell_leader(struct roster *r)
+void roster_send_leader(struct roster *r)
 {
     uint64_t link = r->nodes[r->leader].link;
     uint32_t first = 0;
@@ -102,26 +102,26 @@ void roster_tell_leader(struct roster *r)
                                      .addresses = n > 0 ? &r->addresses[first] : NULL};
         first += n;
     } while (first < r->n_addresses);
-    roster_tell_place(r, r->leader);
+    roster_send_place(r, r->leader);
 }
 
-void roster_tell_pending(struct roster *r, uint32_t slot)
+void roster_send_checkpoint_request(struct roster *r, uint32_t slot)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_CHECKPOINT_REQUEST, r->generation);
 }
 
-void roster_tell_stop(struct roster *r, uint32_t slot)
+void roster_send_stop(struct roster *r, uint32_t slot)
 {
     add_message(r, r->nodes[slot].link, MESSAGE_STOP, r->generation)->stop =
         (struct message_stop){.why = r->cause.why, .text = r->stop_text};
 }
 
-void roster_tell_verdict(struct roster *r, uint64_t link)
+void roster_send_verdict(struct roster *r, uint64_t link)
 {
     add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict = r->verdict;
 }
 
-void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who)
+void roster_send_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who)
 {
     if (r->terms.exclude_window_ms > 0)
         snprintf(r->farewell, sizeof r->farewell,
@@ -140,23 +140,24 @@ void roster_tell_excluded(struct roster *r, uint64_t link, const struct roster_p
                                  .node = who->name,
                                  .text = r->farewell,
                                  .n_restarts = roster_n_restarts(r)};
-    roster_tell_close(r, link);
+    roster_send_close(r, link);
 }
 
-void roster_tell_again(struct roster *r, uint32_t slot)
+void roster_send_again(struct roster *r, uint32_t slot)
 {
     const struct roster_node *n = &r->nodes[slot];
     if (r->state == ROSTER_CLOSED) {
-        roster_tell_verdict(r, n->link);
-    } else if (r->state == ROSTER_RUNNING && n->part == PART_TOLD) {
+        roster_send_verdict(r, n->link);
+    } else if (r->state == ROSTER_RUNNING && n->part == PART_ASSIGNED) {
         if (slot == r->leader)
-            roster_tell_leader(r);
+            roster_send_leader(r);
         else
-            roster_tell_place(r, slot);
+            roster_send_place(r, slot);
         if (r->pending)
-            roster_tell_pending(r, slot);
-    } else if (r->state == ROSTER_STOPPING && (n->part == PART_TOLD || n->part == PART_HALTING)) {
-        roster_tell_stop(r, slot);
+            roster_send_checkpoint_request(r, slot);
+    } else if (r->state == ROSTER_STOPPING &&
+               (n->part == PART_ASSIGNED || n->part == PART_HALTING)) {
+        roster_send_stop(r, slot);
     }
 }
 
@@ -193,7 +194,7 @@ static void name_missing(struct roster *r)
 static void name_busy(struct roster *r)
 {
     for (uint32_t i = 0; i < r->n_slots; i++)
-        if (r->nodes[i].part == PART_TOLD || r->nodes[i].part == PART_HALTING)
+        if (r->nodes[i].part == PART_ASSIGNED || r->nodes[i].part == PART_HALTING)
             add_name(r, r->nodes[i].name);
 }
 
@@ -244,10 +245,11 @@ static const struct message_progress *find_progress(struct roster *r, uint64_t n
     return p;
 }
 
-void roster_tell_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms)
+void roster_send_lease(struct roster *r, uint32_t slot, uint64_t sent_ms, uint64_t now_ms)
 {
     const struct roster_node *n = &r->nodes[slot];
-    bool waits = r->state != ROSTER_CLOSED && (n->part != PART_TOLD || r->state != ROSTER_RUNNING);
+    bool waits =
+        r->state != ROSTER_CLOSED && (n->part != PART_ASSIGNED || r->state != ROSTER_RUNNING);
     add_message(r, n->link, MESSAGE_LEASE, MESSAGE_NO_GENERATION)->lease = (struct message_lease){
         .sent_ms = sent_ms, .progress = waits ? find_progress(r, now_ms) : NULL};
 }
@@ -346,7 +348,7 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .is_done = n->done,
                                      .is_stopped = n->part == PART_STOPPED,
                                      .leaves = n->leaves,
-                                     .has_saved = n->yielded,
+                                     .has_saved = n->saved,
                                      .is_absent = n->absent};
     return true;
 }
