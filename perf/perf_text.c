@@ -22,7 +22,7 @@ void perf_text_head(FILE *out, const struct perf_spec *spec, unsigned n_ranks, u
     fprintf(out, "# %s of %u ranks on %u node%s, %s memory, %s\n#\n",
             perf_work_name(spec->collective), n_ranks, n_nodes, n_nodes == 1 ? "" : "s",
             perf_cli_buffer_name(spec->buffer),
-            spec->rewrite ? "written before each call" : "calls at once behind each other");
+            spec->rewrite ? "written before each call" : "calls without a pause");
     fprintf(out, "# %10s %12s %9s %6s %5s %50s %50s\n", "", "", "", "", "",
             "out-of-place                ", "in-place                  ");
     fprintf(out, "# %10s %12s %9s %6s %5s", "size", "count", "type", "redop", "root");

@@ -78,8 +78,8 @@ static void judge_clock(struct judge *j, size_t i)
     uint64_t off = (uint64_t)(n->offset_ns < 0 ? -n->offset_ns : n->offset_ns);
     if (n->has_clock && off > n->error_ns && off - n->error_ns > CHECK_CLOCK_MAX_NS)
         find(j, i, CHECK_CLOCK, fails, "set it with chrony or another NTP daemon",
-             "its clock is %.3f s %s the clock of this node (uncertainty %.3f s)",
-             (double)off / 1e9, n->offset_ns < 0 ? "behind" : "ahead of",
+             "its clock is %.3f s %s than the clock of this node (uncertainty %.3f s)",
+             (double)off / 1e9, n->offset_ns < 0 ? "earlier" : "later",
              (double)n->error_ns / 1e9);
 }
 
@@ -148,7 +148,7 @@ static void judge_gpus(struct judge *j, size_t i)
 {
     const struct check_facts *f = &j->report->nodes[i].facts;
     if (f->gpu_trouble[0] != '\0')
-        find(j, i, CHECK_GPUS, fails, "run nvidia-smi there; `dmesg | grep -i xid` may say more",
+        find(j, i, CHECK_GPUS, fails, "run nvidia-smi there; `dmesg | grep -i xid` may show the reason",
              "the driver does not list its GPUs: %s", f->gpu_trouble);
     for (size_t k = 0; k < f->n_described; k++)
         if (f->gpus[k].ecc_errors != CHECK_UNKNOWN && f->gpus[k].ecc_errors > 0)

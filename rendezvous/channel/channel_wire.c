@@ -251,7 +251,7 @@ static void pass_address(struct pass *p, struct message_address *a)
         is_well = memcmp(a->bytes + 4, none, sizeof none) == 0;
     }
     if (!is_well)
-        pass_fail(p, "the address family is neither IPv4 nor IPv6");
+        pass_fail(p, "invalid address family: expected IPv4 or IPv6");
 }
 
 static void pass_addresses(struct pass *p, const struct message_address **addresses, size_t *n,

@@ -125,7 +125,7 @@ START_TEST(a_clock_is_off_only_if_it_is_so_for_certain)
     r.nodes[0].offset_ns = -1300000000;
     r.nodes[0].error_ns = 290000000;
     expect_one(0, CHECK_CLOCK, true,
-               "its clock is 1.300 s behind the clock of this node (uncertainty 0.290 s)");
+               "its clock is 1.300 s earlier than the clock of this node (uncertainty 0.290 s)");
 }
 END_TEST
 
