@@ -25,7 +25,7 @@ struct net { /* the same one twice. A "backward pass" copies gradients from `in`
     int but; /* a gradient that this network does not use; -1: none */
 };
 
-struct remote_shell {
+struct net_options {
     struct ddp_model_opts opts;
     bool owns;              /* gradients are the program's */
     int but;                /* see struct net */
@@ -45,11 +45,11 @@ static inline void fill(void *at, int i, int seed)
         gpu_put(at, shapes[i].dtype, k, 1 + (double)((k * 31 + (size_t)seed * 17) % 64) / 64);
 }
 
-static inline void open_net(struct net *n, int rank, const struct remote_shell *way)
+static inline void open_net(struct net *n, int rank, const struct net_options *options)
 {
     static char values[MOST * 8];
-    struct ddp_model_opts opts = way->opts;
-    *n = (struct net){.g = gpu_rank_init(rank), .rank = rank, .but = way->but};
+    struct ddp_model_opts opts = options->opts;
+    *n = (struct net){.g = gpu_rank_init(rank), .rank = rank, .but = options->but};
     opts.bucket_bytes = 16 << 10;
     GPU_CHECK(rank, cudaStreamCreate(&n->stream));
     for (int i = 0; i < N_TENSORS; i++) {
@@ -61,8 +61,8 @@ static inline void open_net(struct net *n, int rank, const struct remote_shell *
         n->gpu[i] = n->cpu[i];
         n->gpu[i].param = gpu_copy_of(rank, values, bytes, n->stream);
         n->in[i] = gpu_memory(rank, bytes);
-        n->cpu[i].grad = way->owns ? malloc(bytes) : NULL;
-        n->gpu[i].grad = way->owns ? gpu_memory(rank, bytes) : NULL;
+        n->cpu[i].grad = options->owns ? malloc(bytes) : NULL;
+        n->gpu[i].grad = options->owns ? gpu_memory(rank, bytes) : NULL;
     }
     struct ddp_model_opts on_cpus = opts;
     on_cpus.nccl_memory = false;
@@ -73,12 +73,12 @@ static inline void open_net(struct net *n, int rank, const struct remote_shell *
 }
 
 /* The input of a step; on the GPU after the queued work. */
-static inline void put_batch(struct net *n, const struct remote_shell *way, int step)
+static inline void put_batch(struct net *n, const struct net_options *options, int step)
 {
     static char values[MOST * 8];
     for (int i = 0; i < N_TENSORS; i++) {
         fill(values, i, n->rank * 7 + step);
-        if (i == 2 && step == way->bad_step && n->rank == way->bad_rank)
+        if (i == 2 && step == options->bad_step && n->rank == options->bad_rank)
             memcpy(values + 4 * (MOST - 3), &(float){HUGE_VALF}, 4);
         GPU_CHECK(n->rank, cudaMemcpyAsync(n->in[i], values, bytes_of(i), cudaMemcpyHostToDevice,
                                            n->stream));
@@ -164,16 +164,16 @@ static inline void expect_alike(const struct net *n, int gpu, const char *gpu_te
                    "is %zu used?", i);
 }
 
-static inline void run_both(struct net *n, const struct remote_shell *way, int step,
+static inline void run_both(struct net *n, const struct net_options *options, int step,
                             cudaGraphExec_t exec)
 {
     char text[512];
-    n->but = step == way->plain_step ? -1 : way->but;
-    put_batch(n, way, step);
-    const int gpu = exec != NULL && step != way->plain_step ? replay(n, exec) : run_plain(n);
+    n->but = step == options->plain_step ? -1 : options->but;
+    put_batch(n, options, step);
+    const int gpu = exec != NULL && step != options->plain_step ? replay(n, exec) : run_plain(n);
     snprintf(text, sizeof text, "%s", ddp_last_error());
     expect_alike(n, gpu, text, run_cpu_step(n));
-    RANK_CHECK(n->rank, (gpu == 0) == (!way->opts.check_finite || step != way->bad_step),
+    RANK_CHECK(n->rank, (gpu == 0) == (!options->opts.check_finite || step != options->bad_step),
                "step %d: %d [%s]", step, gpu, text);
     if (gpu == 0) /* else gradients are undefined */
         compare(n, exec != NULL ? "a replay" : "a plain step");

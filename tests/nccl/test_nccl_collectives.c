@@ -128,7 +128,7 @@ static void check_counts(int rank, struct ddp_group *g, struct buffers *b, size_
     BOTH(ddp_all_to_all_v, all, type, g, in, to, out, from, type, stream);
 }
 
-struct remote_shell {
+struct buffer_options {
     cudaStream_t stream; /* NULL: one of its own */
     bool is_of_host;     /* memory of the host that CUDA knows stands for the GPU's */
 };
@@ -141,24 +141,24 @@ static void get_memory(int rank, bool is_of_host, char **ret, size_t bytes)
         GPU_CHECK(rank, cudaMalloc((void **)ret, bytes));
 }
 
-static void open_buffers(int rank, const struct remote_shell *way, struct buffers *b)
+static void open_buffers(int rank, const struct buffer_options *options, struct buffers *b)
 {
     const size_t bytes = (size_t)MOST_RANKS * ROOM;
     b->in = malloc(bytes);
     b->out = malloc(bytes);
     RANK_CHECK(rank, b->in != NULL && b->out != NULL, "memory");
-    get_memory(rank, way->is_of_host, &b->gpu_in, bytes);
-    get_memory(rank, way->is_of_host, &b->gpu_out, bytes);
-    b->stream = way->stream;
+    get_memory(rank, options->is_of_host, &b->gpu_in, bytes);
+    get_memory(rank, options->is_of_host, &b->gpu_out, bytes);
+    b->stream = options->stream;
     if (b->stream == NULL)
         GPU_CHECK(rank, cudaStreamCreate(&b->stream));
 }
 
-static void close_buffers(int rank, const struct remote_shell *way, struct buffers *b)
+static void close_buffers(int rank, const struct buffer_options *options, struct buffers *b)
 {
-    GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_in) : cudaFree(b->gpu_in));
-    GPU_CHECK(rank, way->is_of_host ? cudaFreeHost(b->gpu_out) : cudaFree(b->gpu_out));
-    if (way->stream == NULL)
+    GPU_CHECK(rank, options->is_of_host ? cudaFreeHost(b->gpu_in) : cudaFree(b->gpu_in));
+    GPU_CHECK(rank, options->is_of_host ? cudaFreeHost(b->gpu_out) : cudaFree(b->gpu_out));
+    if (options->stream == NULL)
         GPU_CHECK(rank, cudaStreamDestroy(b->stream));
     free(b->in);
     free(b->out);
@@ -166,11 +166,11 @@ static void close_buffers(int rank, const struct remote_shell *way, struct buffe
 
 static int run_all(int rank, void *arg)
 {
-    static const struct remote_shell usual = {NULL, false};
-    const struct remote_shell *way = arg != NULL ? arg : &usual;
+    static const struct buffer_options usual = {NULL, false};
+    const struct buffer_options *options = arg != NULL ? arg : &usual;
     struct buffers b;
     struct ddp_group *g = gpu_rank_init(rank);
-    open_buffers(rank, way, &b);
+    open_buffers(rank, options, &b);
     check_reductions(rank, g, &b, 0);
     check_reductions(rank, g, &b, 1);
     check_reductions(rank, g, &b, 1021);
@@ -179,7 +179,7 @@ static int run_all(int rank, void *arg)
     check_copies(rank, g, &b, ROOM - 1);
     check_counts(rank, g, &b, 1);
     check_counts(rank, g, &b, 1111);
-    close_buffers(rank, way, &b);
+    close_buffers(rank, options, &b);
     ddp_finalize(g);
     return 0;
 }
@@ -200,15 +200,15 @@ END_TEST
 START_TEST(a_threads_own_default_stream_is_as_good_as_another)
 {
     setenv("NCCL_DOUBLE_FAULTS", _i == 0 ? "" : "lazy", 1);
-    struct remote_shell way = {cudaStreamPerThread, false};
-    gpu_expect_ranks(3, run_all, &way);
+    struct buffer_options options = {cudaStreamPerThread, false};
+    gpu_expect_ranks(3, run_all, &options);
 }
 END_TEST
 
 START_TEST(memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus)
 {
-    struct remote_shell way = {NULL, true};
-    gpu_expect_ranks(3, run_all, &way);
+    struct buffer_options options = {NULL, true};
+    gpu_expect_ranks(3, run_all, &options);
 }
 END_TEST
 

@@ -7,17 +7,18 @@ enum { STEPS = 6, FAILED = 10 };
 
 static int run_replays(int rank, void *arg)
 {
-    const struct remote_shell *way = arg;
+    const struct net_options *options = arg;
     struct ddp_model_stats stats;
     struct net n;
-    open_net(&n, rank, way);
-    run_both(&n, way, 1, NULL);
+    open_net(&n, rank, options);
+    run_both(&n, options, 1, NULL);
     cudaGraphExec_t exec = capture(&n);
     for (int step = 2; step <= STEPS; step++)
-        run_both(&n, way, step, exec);
+        run_both(&n, options, step, exec);
     ddp_model_get_stats(n.gpu_model, &stats);
     RANK_CHECK(rank,
-               stats.n_steps == (uint64_t)(STEPS - (way->opts.check_finite && way->bad_step > 0)),
+               stats.n_steps ==
+                   (uint64_t)(STEPS - (options->opts.check_finite && options->bad_step > 0)),
                "%d steps are counted", (int)stats.n_steps);
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
     GPU_CHECK(rank, cudaGetLastError()); /* no call leaves an error for the program's own */
@@ -29,8 +30,8 @@ static int run_replays(int rank, void *arg)
 
 START_TEST(replays_give_the_bits_of_plain_steps)
 {
-    struct remote_shell way = {.but = -1, .owns = _i % 2, .plain_step = 4};
-    gpu_expect_ranks(1 + _i / 2, run_replays, &way);
+    struct net_options options = {.but = -1, .owns = _i % 2, .plain_step = 4};
+    gpu_expect_ranks(1 + _i / 2, run_replays, &options);
 }
 END_TEST
 
@@ -57,45 +58,45 @@ enum { N_OPTS = sizeof all_opts / sizeof *all_opts };
 
 START_TEST(all_options_hold_in_replays)
 {
-    struct remote_shell way = {.opts = all_opts[_i], .but = -1, .plain_step = 3};
-    gpu_expect_ranks(3, run_replays, &way);
+    struct net_options options = {.opts = all_opts[_i], .but = -1, .plain_step = 3};
+    gpu_expect_ranks(3, run_replays, &options);
 }
 END_TEST
 
 START_TEST(what_was_not_used_in_the_capture_counts_as_zeros)
 {
-    struct remote_shell way = {
+    struct net_options options = {
         .opts.allow_unused = true, .but = 2, .plain_step = 4}; /* with all of them */
-    gpu_expect_ranks(_i, run_replays, &way);
+    gpu_expect_ranks(_i, run_replays, &options);
 }
 END_TEST
 
 START_TEST(what_is_not_finite_in_one_replay_is_not_in_the_next)
 {
-    struct remote_shell way = {.but = -1, .bad_step = 3, .bad_rank = 0};
-    way.opts.check_finite = _i % 2;
-    way.opts.tell_nonfinite = !way.opts.check_finite;
-    way.opts.compress = _i / 2 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
-    gpu_expect_ranks(_i < 4 ? 1 : 3, run_replays, &way);
+    struct net_options options = {.but = -1, .bad_step = 3, .bad_rank = 0};
+    options.opts.check_finite = _i % 2;
+    options.opts.tell_nonfinite = !options.opts.check_finite;
+    options.opts.compress = _i / 2 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
+    gpu_expect_ranks(_i < 4 ? 1 : 3, run_replays, &options);
 }
 END_TEST
 
 START_TEST(calls_in_progress_are_waited_for_in_a_capture)
 {
-    struct remote_shell way = {.opts.compress = DDP_COMPRESS_FLOAT16, .but = -1};
+    struct net_options options = {.opts.compress = DDP_COMPRESS_FLOAT16, .but = -1};
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    gpu_expect_ranks(2, run_replays, &way);
+    gpu_expect_ranks(2, run_replays, &options);
 }
 END_TEST
 
 /* A pass without averages is a graph of its own, and the last one also. */
 static int run_accumulate(int rank, void *arg)
 {
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
     (void)arg;
-    open_net(&n, rank, &way);
-    run_both(&n, &way, 1, NULL);
+    open_net(&n, rank, &options);
+    run_both(&n, &options, 1, NULL);
     RANK_CHECK(rank, ddp_model_accumulate(n.gpu_model, true) == 0, "on");
     begin_capture(&n);
     run_backward(&n);
@@ -106,7 +107,7 @@ static int run_accumulate(int rank, void *arg)
     RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "the average alone");
     cudaGraphExec_t last = end_capture(&n);
     for (int step = 2; step < 5; step++) {
-        put_batch(&n, &way, step);
+        put_batch(&n, &options, step);
         GPU_CHECK(rank, cudaGraphLaunch(pass, n.stream));
         RANK_CHECK(rank, replay(&n, last) == 0, "%s", ddp_last_error());
         RANK_CHECK(rank, run_cpu_step(&n) == 0, "on CPUs");
@@ -126,14 +127,14 @@ END_TEST
 
 static int run_two_graphs(int rank, void *arg)
 {
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
     (void)arg;
-    open_net(&n, rank, &way);
-    run_both(&n, &way, 1, NULL);
+    open_net(&n, rank, &options);
+    run_both(&n, &options, 1, NULL);
     cudaGraphExec_t exec[] = {capture(&n), capture(&n)};
     for (int step = 2; step < 8; step++)
-        run_both(&n, &way, step, exec[step / 2 % 2]);
+        run_both(&n, &options, step, exec[step / 2 % 2]);
     GPU_CHECK(rank, cudaGraphExecDestroy(exec[0]));
     GPU_CHECK(rank, cudaGraphExecDestroy(exec[1]));
     ddp_finalize(n.g);
@@ -152,7 +153,7 @@ static int run_buffers(int rank, void *arg)
     float value = (float)rank, got;
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     void *grad = gpu_copy_of(rank, &value, sizeof value, n.stream);
     struct ddp_tensor buffer = {"b", gpu_copy_of(rank, &value, sizeof value, n.stream), NULL, 1,
                                 DDP_FLOAT32},
@@ -189,11 +190,11 @@ END_TEST
 static int run_clip(int rank, void *arg)
 {
     static char got[MOST * 8];
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
     (void)arg;
-    open_net(&n, rank, &way);
-    run_both(&n, &way, 1, NULL);
+    open_net(&n, rank, &options);
+    run_both(&n, &options, 1, NULL);
     begin_capture(&n);
     run_backward(&n);
     RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "%s", ddp_last_error());
@@ -201,7 +202,7 @@ static int run_clip(int rank, void *arg)
     cudaGraphExec_t exec = end_capture(&n);
     for (int step = 2; step < 5; step++) {
         double sum = 0;
-        put_batch(&n, &way, step);
+        put_batch(&n, &options, step);
         RANK_CHECK(rank, replay(&n, exec) == 0, "%s", ddp_last_error());
         gpu_wait(rank, n.g, n.stream);
         for (int i = 0; i < N_TENSORS; i++) {
@@ -225,15 +226,15 @@ END_TEST
 /* Another stream captures, which the model's has joined: it is part of that graph. */
 static int run_joined(int rank, void *arg)
 {
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
     cudaStream_t origin;
     cudaEvent_t event;
     (void)arg;
-    open_net(&n, rank, &way);
+    open_net(&n, rank, &options);
     GPU_CHECK(rank, cudaStreamCreate(&origin));
     GPU_CHECK(rank, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    run_both(&n, &way, 1, NULL);
+    run_both(&n, &options, 1, NULL);
     GPU_CHECK(rank, cudaStreamBeginCapture(origin, cudaStreamCaptureModeGlobal));
     GPU_CHECK(rank, cudaEventRecord(event, origin));
     GPU_CHECK(rank, cudaStreamWaitEvent(n.stream, event, 0));
@@ -242,8 +243,8 @@ static int run_joined(int rank, void *arg)
     GPU_CHECK(rank, cudaEventRecord(event, n.stream));
     GPU_CHECK(rank, cudaStreamWaitEvent(origin, event, 0));
     cudaGraphExec_t exec = gpu_end_capture(rank, origin);
-    run_both(&n, &way, 2, exec);
-    run_both(&n, &way, 3, exec);
+    run_both(&n, &options, 2, exec);
+    run_both(&n, &options, 3, exec);
     GPU_CHECK(rank, cudaGraphExecDestroy(exec));
     ddp_finalize(n.g);
     return 0;
@@ -260,15 +261,15 @@ END_TEST
 /* All come to their ends together, or do so in plain steps. */
 static int run_join(int rank, void *arg)
 {
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     const int n_plain = arg != NULL ? rank : 0;
     struct net n;
-    open_net(&n, rank, &way);
-    run_both(&n, &way, 1, NULL);
+    open_net(&n, rank, &options);
+    run_both(&n, &options, 1, NULL);
     cudaGraphExec_t exec = capture(&n);
-    run_both(&n, &way, 2, exec);
+    run_both(&n, &options, 2, exec);
     for (int step = 0; step < n_plain; step++) {
-        put_batch(&n, &way, 3 + step);
+        put_batch(&n, &options, 3 + step);
         RANK_CHECK(rank, run_plain(&n) == 0, "%s", ddp_last_error());
     }
     RANK_CHECK(rank, ddp_join(n.gpu_model) == 0, "%s", ddp_last_error());
@@ -287,13 +288,13 @@ END_TEST
 static int run_apart(int rank, void *arg)
 {
     const bool joins = *(bool *)arg;
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
-    open_net(&n, rank, &way);
-    run_both(&n, &way, 1, NULL);
+    open_net(&n, rank, &options);
+    run_both(&n, &options, 1, NULL);
     cudaGraphExec_t exec = capture(&n);
-    run_both(&n, &way, 2, exec);
-    put_batch(&n, &way, 3);
+    run_both(&n, &options, 2, exec);
+    put_batch(&n, &options, 3);
     int rc;
     if (rank != 1)
         rc = replay(&n, exec);
@@ -324,13 +325,13 @@ END_TEST
 static int run_until_death(int rank, void *arg)
 {
     const int want = *(int *)arg;
-    const struct remote_shell way = {.but = -1};
+    const struct net_options options = {.but = -1};
     struct net n;
-    open_net(&n, rank, &way);
+    open_net(&n, rank, &options);
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     cudaGraphExec_t exec = capture(&n);
     for (int step = 0; step < 1000; step++) {
-        put_batch(&n, &way, step);
+        put_batch(&n, &options, step);
         const int rc = replay(&n, exec);
         if (rc == 0)
             continue;

@@ -19,10 +19,10 @@ static void drop_capture(const struct net *n)
 /* Steps continue after everything that was refused. */
 static void expect_whole(struct net *n)
 {
-    const struct remote_shell way = {.but = -1};
-    run_both(n, &way, 1, NULL);
+    const struct net_options options = {.but = -1};
+    run_both(n, &options, 1, NULL);
     cudaGraphExec_t exec = capture(n);
-    run_both(n, &way, 2, exec);
+    run_both(n, &options, 2, exec);
     GPU_CHECK(n->rank, cudaGraphExecDestroy(exec));
     GPU_CHECK(n->rank, cudaGetLastError());
     ddp_finalize(n->g);
@@ -32,7 +32,7 @@ static int run_too_early(int rank, void *arg)
 {
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     begin_capture(&n);
     expect(rank, ddp_model_ready(n.gpu_model, 3), DDP_EINVAL, "first step");
     expect(rank, ddp_model_ready(n.gpu_model, 2), DDP_EINVAL, "first step");
@@ -55,7 +55,7 @@ static int run_weighted(int rank, void *arg)
 {
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1, .opts.weighted = true});
+    open_net(&n, rank, &(struct net_options){.but = -1, .opts.weighted = true});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     begin_capture(&n);
     expect(rank, ddp_model_sync(n.gpu_model), DDP_EUNSUPPORTED, "weighted");
@@ -77,7 +77,7 @@ static int run_ended_early(int rank, void *arg)
     const bool is_launched = *(bool *)arg; /* a bucket went into the graph */
     cudaGraph_t graph;
     struct net n;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     begin_capture(&n);
     for (size_t i = is_launched ? 4 : 1; i-- > 0;)
@@ -108,7 +108,7 @@ static int run_begun_plain(int rank, void *arg)
 {
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 2) == 0, "ready");
@@ -138,7 +138,7 @@ static int run_misplaced(int rank, void *arg)
 {
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1, .opts.check_finite = true});
+    open_net(&n, rank, &(struct net_options){.but = -1, .opts.check_finite = true});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     cudaGraphExec_t exec = capture(&n);
     expect(rank, ddp_model_replayed(n.gpu_model), DDP_EINVAL, "no graph with a step of the model");
@@ -170,7 +170,7 @@ static int run_incomplete(int rank, void *arg)
 {
     struct net n;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     begin_capture(&n);
     RANK_CHECK(rank, ddp_model_ready(n.gpu_model, 3) == 0, "ready");
@@ -196,7 +196,7 @@ static int run_spoiled(int rank, void *arg)
     const bool in_a_step = *(bool *)arg;
     cudaGraph_t graph;
     struct net n;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     begin_capture(&n);
     if (in_a_step) /* its bucket is in the graph */
@@ -237,7 +237,7 @@ static int run_spoiled_by_hook(int rank, void *arg)
     struct net n;
     (void)arg;
     open_net(&n, rank,
-             &(struct remote_shell){
+             &(struct net_options){
                  .but = -1,
                  .opts = {.hook = average_and_spoil, .hook_arg = &spoils, .tell_nonfinite = true}});
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
@@ -266,7 +266,7 @@ static int run_beside(int rank, void *arg)
     cudaStream_t other;
     cudaGraph_t graph;
     (void)arg;
-    open_net(&n, rank, &(struct remote_shell){.but = -1});
+    open_net(&n, rank, &(struct net_options){.but = -1});
     GPU_CHECK(rank, cudaStreamCreate(&other));
     RANK_CHECK(rank, run_plain(&n) == 0, "a plain step");
     GPU_CHECK(rank, cudaStreamBeginCapture(other, cudaStreamCaptureModeGlobal));

@@ -151,19 +151,19 @@ static void compare(int rank, const struct net *n, int step)
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-struct remote_shell {
+struct net_options {
     bool ours;
     struct ddp_model_opts opts;
 };
 
 static int run_steps(int rank, void *arg)
 {
-    const struct remote_shell *way = arg;
+    const struct net_options *options = arg;
     static struct net n;
     struct ddp_group *g = gpu_rank_init(rank);
     struct ddp_model_stats stats;
     size_t n_calls = 0;
-    open_net(rank, g, &n, way->ours, way->opts);
+    open_net(rank, g, &n, options->ours, options->opts);
     for (int step = 0; step < STEPS; step++) {
         backward_gpu(rank, &n, step);
         ddp_model_get_stats(n.gpu_model, &stats);
@@ -176,18 +176,18 @@ static int run_steps(int rank, void *arg)
         compare(rank, &n, step);
     }
     RANK_CHECK(rank, stats.n_buckets > 3, "%zu buckets", stats.n_buckets);
-    RANK_CHECK(rank, !way->opts.nccl_memory || stats.is_registered == (ddp_world_size(g) > 1), "%s",
-               stats.unregistered);
+    RANK_CHECK(rank, !options->opts.nccl_memory || stats.is_registered == (ddp_world_size(g) > 1),
+               "%s", stats.unregistered);
     ddp_finalize(g);
     return 0;
 }
 
 static void expect_steps(int n, bool ours, struct ddp_model_opts opts)
 {
-    struct remote_shell way = {ours, opts};
-    way.opts.hook = opts.hook != NULL ? opts.hook : sum_up;
-    way.opts.bucket_bytes = 8000;
-    gpu_expect_ranks(n, run_steps, &way);
+    struct net_options options = {ours, opts};
+    options.opts.hook = opts.hook != NULL ? opts.hook : sum_up;
+    options.opts.bucket_bytes = 8000;
+    gpu_expect_ranks(n, run_steps, &options);
 }
 
 START_TEST(a_hook_gives_the_bits_of_the_same_one_on_cpus)

@@ -108,7 +108,7 @@ static void backward(int rank, struct net *n, int step, int but)
             RANK_CHECK(rank, ddp_model_ready(n->cpu_model, (size_t)i) == 0, "ready");
 }
 
-struct remote_shell {
+struct net_options {
     bool ours;
     struct ddp_model_opts opts;
     int but;                /* a gradient that this network does not use; -1: none */
@@ -116,10 +116,10 @@ struct remote_shell {
 };
 
 /* Gradients of this rank, on both; what is to be infinite is so. */
-static void fill_for(const struct remote_shell *way, int rank, char *at, int i, int step)
+static void fill_for(const struct net_options *options, int rank, char *at, int i, int step)
 {
     fill(at, i, rank * 7 + step);
-    if (i == 4 && step + 1 == way->bad_step && rank == way->bad_rank)
+    if (i == 4 && step + 1 == options->bad_step && rank == options->bad_rank)
         memcpy(at + 4 * (MOST - 3), &(float){HUGE_VALF}, 4);
 }
 
@@ -142,20 +142,20 @@ static void expect_alike(int rank, struct net *n, int gpu, const char *gpu_text,
 /* The two take turns: the calls of one group have one order on all ranks. */
 static int run_steps(int rank, void *arg)
 {
-    const struct remote_shell *way = arg;
+    const struct net_options *options = arg;
     struct net n = {0};
     struct ddp_group *g = gpu_rank_init(rank);
-    open_net(rank, g, &n, way->ours, way->opts);
+    open_net(rank, g, &n, options->ours, options->opts);
     for (int step = 0; step < STEPS; step++) {
         static char values[MOST * 8];
         char text[512];
-        if (way->opts.weighted)
+        if (options->opts.weighted)
             set_weights(rank, &n, step);
         for (int k = N_TENSORS; k-- > 0;) {
             const int i = step % 2 == 0 ? k : (k + 3) % N_TENSORS;
-            if (i == way->but)
+            if (i == options->but)
                 continue;
-            fill_for(way, rank, values, i, step);
+            fill_for(options, rank, values, i, step);
             GPU_CHECK(rank, cudaMemcpyAsync(n.gpu[i].grad, values, bytes_of(i),
                                             cudaMemcpyHostToDevice, n.stream));
             RANK_CHECK(rank, ddp_model_ready(n.gpu_model, (size_t)i) == 0, "ready on the GPU");
@@ -163,13 +163,14 @@ static int run_steps(int rank, void *arg)
         const int gpu = ddp_model_sync(n.gpu_model);
         snprintf(text, sizeof text, "%s", ddp_last_error());
         for (int i = N_TENSORS; i-- > 0;) {
-            if (i == way->but)
+            if (i == options->but)
                 continue;
-            fill_for(way, rank, n.cpu[i].grad, i, step);
+            fill_for(options, rank, n.cpu[i].grad, i, step);
             RANK_CHECK(rank, ddp_model_ready(n.cpu_model, (size_t)i) == 0, "ready");
         }
         expect_alike(rank, &n, gpu, text, ddp_model_sync(n.cpu_model));
-        RANK_CHECK(rank, (gpu == 0) == (!way->opts.check_finite || step + 1 != way->bad_step),
+        RANK_CHECK(rank,
+                   (gpu == 0) == (!options->opts.check_finite || step + 1 != options->bad_step),
                    "step %d: %d [%s]", step, gpu, text);
         if (gpu == 0) /* else gradients are undefined */
             compare(rank, g, &n, "after a step");
@@ -178,33 +179,33 @@ static int run_steps(int rank, void *arg)
     return 0;
 }
 
-static void expect_steps(int n, struct remote_shell way)
+static void expect_steps(int n, struct net_options options)
 {
-    gpu_expect_ranks(n, run_steps, &way);
+    gpu_expect_ranks(n, run_steps, &options);
 }
 
 START_TEST(gradients_of_the_library_become_the_average_on_cpus)
 {
-    expect_steps(_i, (struct remote_shell){.ours = true, .but = -1});
+    expect_steps(_i, (struct net_options){.ours = true, .but = -1});
 }
 END_TEST
 
 START_TEST(gradients_here_and_there_are_averaged_where_they_are)
 {
-    expect_steps(_i, (struct remote_shell){.but = -1});
+    expect_steps(_i, (struct net_options){.but = -1});
 }
 END_TEST
 
 START_TEST(an_unused_gradient_counts_as_zeros)
 {
-    expect_steps(3, (struct remote_shell){.opts.allow_unused = true, .but = 4});
+    expect_steps(3, (struct net_options){.opts.allow_unused = true, .but = 4});
 }
 END_TEST
 
 START_TEST(calls_in_progress_are_waited_for_between_buckets)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    expect_steps(2, (struct remote_shell){.ours = true, .but = -1});
+    expect_steps(2, (struct net_options){.ours = true, .but = -1});
 }
 END_TEST
 
@@ -223,25 +224,25 @@ enum { N_KERNEL_OPTS = sizeof kernel_opts / sizeof *kernel_opts };
 
 START_TEST(other_types_and_factors_give_the_bits_of_those_on_cpus)
 {
-    const struct remote_shell way = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
-    expect_steps(3, way);
+    const struct net_options options = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
+    expect_steps(3, options);
 }
 END_TEST
 
 START_TEST(kernels_wait_for_calls_in_progress)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
-    expect_steps(2, (struct remote_shell){.opts = kernel_opts[5], .but = -1});
+    expect_steps(2, (struct net_options){.opts = kernel_opts[5], .but = -1});
 }
 END_TEST
 
 START_TEST(what_is_not_finite_is_told_as_on_cpus)
 {
-    struct remote_shell way = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
-    way.opts.check_finite = _i / 2 % 2;
-    way.opts.tell_nonfinite = !way.opts.check_finite;
-    way.opts.compress = _i / 4 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
-    expect_steps(_i < 8 ? 1 : 3, way);
+    struct net_options options = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
+    options.opts.check_finite = _i / 2 % 2;
+    options.opts.tell_nonfinite = !options.opts.check_finite;
+    options.opts.compress = _i / 4 % 2 ? DDP_COMPRESS_BFLOAT16 : DDP_COMPRESS_NONE;
+    expect_steps(_i < 8 ? 1 : 3, options);
 }
 END_TEST
 
@@ -276,10 +277,10 @@ END_TEST
 
 START_TEST(registered_memory_gives_the_same_averages)
 {
-    struct remote_shell way = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
-    way.opts.compress = _i % 2 ? DDP_COMPRESS_FLOAT16 : DDP_COMPRESS_NONE;
-    way.opts.bucket_bytes = 64 << 10;
-    expect_steps(3, way);
+    struct net_options options = {.ours = true, .but = -1, .opts = {.nccl_memory = true}};
+    options.opts.compress = _i % 2 ? DDP_COMPRESS_FLOAT16 : DDP_COMPRESS_NONE;
+    options.opts.bucket_bytes = 64 << 10;
+    expect_steps(3, options);
 }
 END_TEST
 

@@ -7,7 +7,7 @@
 
 enum { CHANNELS = 3, INNER = 700, MOST = 6, STEPS = 3, VALUES = MOST * CHANNELS * INNER };
 
-struct remote_shell {
+struct net_options {
     enum ddp_dtype dtype;
     bool is_bare;     /* no weights, no running moments */
     bool is_in_place; /* y is x, dx is dy */
@@ -18,33 +18,33 @@ struct side { /* a layer and its memory, of the host or of the GPU */
     struct ddp_syncbn *bn;
 };
 
-static size_t size_of(const struct remote_shell *way)
+static size_t size_of(const struct net_options *options)
 {
-    return ddp_dtype_size(way->dtype);
+    return ddp_dtype_size(options->dtype);
 }
 
-static void set(const struct remote_shell *way, void *at, size_t i, double x)
+static void set(const struct net_options *options, void *at, size_t i, double x)
 {
-    if (way->dtype == DDP_FLOAT64)
+    if (options->dtype == DDP_FLOAT64)
         ((double *)at)[i] = x;
     else
         ((float *)at)[i] = (float)x;
 }
 
-static double get(const struct remote_shell *way, const void *at, size_t i)
+static double get(const struct net_options *options, const void *at, size_t i)
 {
-    return way->dtype == DDP_FLOAT64 ? ((const double *)at)[i] : (double)((const float *)at)[i];
+    return options->dtype == DDP_FLOAT64 ? ((const double *)at)[i] : (double)((const float *)at)[i];
 }
 
-static void fill(const struct remote_shell *way, struct side *s, int seed)
+static void fill(const struct net_options *options, struct side *s, int seed)
 {
     for (size_t i = 0; i < VALUES; i++) {
-        set(way, s->x, i, 100 + sin((double)i * 0.7 + seed));
-        set(way, s->dy, i, cos((double)i * 1.3 + seed));
+        set(options, s->x, i, 100 + sin((double)i * 0.7 + seed));
+        set(options, s->dy, i, cos((double)i * 1.3 + seed));
     }
     for (size_t c = 0; c < CHANNELS; c++) {
-        set(way, s->weight, c, 0.5 + (double)c);
-        set(way, s->bias, c, (double)c - 1);
+        set(options, s->weight, c, 0.5 + (double)c);
+        set(options, s->bias, c, (double)c - 1);
     }
 }
 
@@ -55,35 +55,35 @@ static void **parts_of(struct side *s, size_t *ret_counts)
     return &s->x;
 }
 
-static void open_host(const struct remote_shell *way, struct side *s)
+static void open_host(const struct net_options *options, struct side *s)
 {
     size_t counts[10];
     void **part = parts_of(s, counts);
     for (size_t i = 0; i < 10; i++)
-        part[i] = calloc(counts[i], size_of(way));
+        part[i] = calloc(counts[i], size_of(options));
     for (size_t c = 0; c < CHANNELS; c++)
-        set(way, s->var, c, 1);
+        set(options, s->var, c, 1);
 }
 
 /* The host's bytes, in memory of the GPU. */
-static void copy_to_gpu(int rank, const struct remote_shell *way, struct side *host,
+static void copy_to_gpu(int rank, const struct net_options *options, struct side *host,
                         struct side *gpu, cudaStream_t stream)
 {
     size_t counts[10];
     void **from = parts_of(host, counts), **to = parts_of(gpu, counts);
     for (size_t i = 0; i < 10; i++) {
         if (to[i] == NULL)
-            GPU_CHECK(rank, cudaMalloc(&to[i], counts[i] * size_of(way)));
-        GPU_CHECK(rank, cudaMemcpyAsync(to[i], from[i], counts[i] * size_of(way),
+            GPU_CHECK(rank, cudaMalloc(&to[i], counts[i] * size_of(options)));
+        GPU_CHECK(rank, cudaMemcpyAsync(to[i], from[i], counts[i] * size_of(options),
                                         cudaMemcpyHostToDevice, stream));
     }
 }
 
-static void open_layer(int rank, struct ddp_group *g, const struct remote_shell *way,
+static void open_layer(int rank, struct ddp_group *g, const struct net_options *options,
                        struct side *s, cudaStream_t stream)
 {
-    struct ddp_syncbn_opts opts = {.channels = CHANNELS, .dtype = way->dtype, .stream = stream};
-    if (!way->is_bare) {
+    struct ddp_syncbn_opts opts = {.channels = CHANNELS, .dtype = options->dtype, .stream = stream};
+    if (!options->is_bare) {
         opts.weight = s->weight;
         opts.bias = s->bias;
         opts.running_mean = s->mean;
@@ -92,11 +92,11 @@ static void open_layer(int rank, struct ddp_group *g, const struct remote_shell 
     RANK_CHECK(rank, ddp_syncbn_create(g, &opts, &s->bn) == 0, "create");
 }
 
-static void run_layer(int rank, const struct remote_shell *way, struct side *s, size_t outer)
+static void run_layer(int rank, const struct net_options *options, struct side *s, size_t outer)
 {
     const struct ddp_syncbn_shape shape = {outer, INNER};
-    void *y = way->is_in_place ? s->x : s->y, *dx = way->is_in_place ? s->dy : s->dx;
-    RANK_CHECK(rank, way->is_bare || ddp_syncbn_infer(s->bn, &shape, s->x, s->y) == 0, "infer");
+    void *y = options->is_in_place ? s->x : s->y, *dx = options->is_in_place ? s->dy : s->dx;
+    RANK_CHECK(rank, options->is_bare || ddp_syncbn_infer(s->bn, &shape, s->x, s->y) == 0, "infer");
     RANK_CHECK(rank, ddp_syncbn_forward(s->bn, &shape, s->x, y) == 0, "forward");
     /* of a layer in place the output stands for what a program would have kept */
     RANK_CHECK(rank, ddp_syncbn_backward(s->bn, &shape, s->x, s->dy, dx, s->dweight, s->dbias) == 0,
@@ -104,18 +104,20 @@ static void run_layer(int rank, const struct remote_shell *way, struct side *s, 
 }
 
 /* A float32 value is the same or an adjacent one; float64 differs by the order of summation. */
-static void compare(int rank, const struct remote_shell *way, struct side *host, struct side *gpu)
+static void compare(int rank, const struct net_options *options, struct side *host,
+                    struct side *gpu)
 {
     static const char *const names[] = {"x",    "y",    "dy",  "dx",      "weight",
                                         "bias", "mean", "var", "dweight", "dbias"};
     static char got[VALUES * 8];
-    const double bound = way->dtype == DDP_FLOAT64 ? 1e-9 : 2e-5;
+    const double bound = options->dtype == DDP_FLOAT64 ? 1e-9 : 2e-5;
     size_t counts[10];
     void **want = parts_of(host, counts), **at = parts_of(gpu, counts);
     for (size_t i = 0; i < 10; i++) {
-        GPU_CHECK(rank, cudaMemcpy(got, at[i], counts[i] * size_of(way), cudaMemcpyDeviceToHost));
+        GPU_CHECK(rank,
+                  cudaMemcpy(got, at[i], counts[i] * size_of(options), cudaMemcpyDeviceToHost));
         for (size_t k = 0; k < counts[i]; k++) {
-            const double a = get(way, got, k), b = get(way, want[i], k);
+            const double a = get(options, got, k), b = get(options, want[i], k);
             RANK_CHECK(rank, fabs(a - b) <= bound * (1 + fabs(b)), "%s[%zu] is %.17g, not %.17g",
                        names[i], k, a, b);
         }
@@ -125,49 +127,49 @@ static void compare(int rank, const struct remote_shell *way, struct side *host,
 /* Rank r has r samples; one alone has some. */
 static int run_steps(int rank, void *arg)
 {
-    const struct remote_shell *way = arg;
+    const struct net_options *options = arg;
     struct ddp_group *g = gpu_rank_init(rank);
     const int n = ddp_world_size(g);
     struct side host = {0}, gpu = {0};
     cudaStream_t stream;
     GPU_CHECK(rank, cudaStreamCreate(&stream));
-    open_host(way, &host);
-    copy_to_gpu(rank, way, &host, &gpu, stream);
-    open_layer(rank, g, way, &host, NULL);
-    open_layer(rank, g, way, &gpu, stream);
+    open_host(options, &host);
+    copy_to_gpu(rank, options, &host, &gpu, stream);
+    open_layer(rank, g, options, &host, NULL);
+    open_layer(rank, g, options, &gpu, stream);
     for (int step = 0; step < STEPS; step++) {
         const size_t outer = n == 1 ? MOST : (size_t)((rank + step) % n) * 2;
-        fill(way, &host, rank * 31 + step);
-        copy_to_gpu(rank, way, &host, &gpu, stream);
-        run_layer(rank, way, &host, outer);
-        run_layer(rank, way, &gpu, outer);
+        fill(options, &host, rank * 31 + step);
+        copy_to_gpu(rank, options, &host, &gpu, stream);
+        run_layer(rank, options, &host, outer);
+        run_layer(rank, options, &gpu, outer);
         gpu_wait(rank, g, stream);
-        compare(rank, way, &host, &gpu);
+        compare(rank, options, &host, &gpu);
     }
     ddp_finalize(g);
     return 0;
 }
 
-static void expect_steps(int n, struct remote_shell way)
+static void expect_steps(int n, struct net_options options)
 {
-    gpu_expect_ranks(n, run_steps, &way);
+    gpu_expect_ranks(n, run_steps, &options);
 }
 
 START_TEST(a_layer_on_gpus_gives_what_it_gives_on_cpus)
 {
-    expect_steps(1 + _i / 2, (struct remote_shell){.dtype = _i % 2 ? DDP_FLOAT64 : DDP_FLOAT32});
+    expect_steps(1 + _i / 2, (struct net_options){.dtype = _i % 2 ? DDP_FLOAT64 : DDP_FLOAT32});
 }
 END_TEST
 
 START_TEST(without_weights_and_running_moments_it_does_so_too)
 {
-    expect_steps(2, (struct remote_shell){.dtype = DDP_FLOAT32, .is_bare = true});
+    expect_steps(2, (struct net_options){.dtype = DDP_FLOAT32, .is_bare = true});
 }
 END_TEST
 
 START_TEST(it_works_in_place)
 {
-    expect_steps(2, (struct remote_shell){.dtype = DDP_FLOAT64, .is_in_place = true});
+    expect_steps(2, (struct net_options){.dtype = DDP_FLOAT64, .is_in_place = true});
 }
 END_TEST
 
