@@ -7,7 +7,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/etcd_link.h"
-#include "launcher/membership/pmi_meeting.h"
+#include "launcher/membership/pmi_rendezvous.h"
 #include "launcher/membership/secret.h"
 #include "launcher/membership/solo_link.h"
 #include "launcher/node/node.h"
@@ -339,7 +339,7 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     co_autofree char *name = NULL;
     co_autofree char **words = NULL;
 
-    world.meet_by_pmi = pmi_meeting_join;
+    world.meet_by_pmi = pmi_rendezvous_join;
     world.assignment = channel != NULL ? &channel->assignment : NULL;
     fix_own_path(argc, argv, &name, &words);
     int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);

@@ -3,7 +3,7 @@
  *
  * They exchange, by PMI, where node 0 is, and a secret made for this job, so that no host, port or
  * token has to be chosen. Node 0 publishes all its addresses; the first one that all nodes reach
- * counts. Pure: launcher/membership/pmi_meeting.h does it. */
+ * counts. Pure: launcher/membership/pmi_rendezvous.h does it. */
 #ifndef DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 #define DDP_LAUNCHER_HOSTS_PMI_BOOTSTRAP_H
 

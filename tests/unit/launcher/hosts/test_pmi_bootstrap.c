@@ -18,7 +18,7 @@ static struct co_error err;
 static struct pmi_place place;
 static int n_meetings;
 
-/* A TEST DOUBLE of pmi_meeting_join(): the others are there. */
+/* A TEST DOUBLE of pmi_rendezvous_join(): the others are there. */
 static int meet(const struct pmi_place *p, struct pmi_bootstrap *ret, struct co_error *e)
 {
     (void)e;

@@ -1,4 +1,4 @@
-#include "pmi_meeting.h"
+#include "pmi_rendezvous.h"
 
 #include "launcher/hosts/pmi_bootstrap.h"
 #include "launcher/platform/own_addresses.h"
@@ -218,7 +218,8 @@ static int agree(struct pmi1_client *c, const struct pmi_place *p,
     return pmi1_client_finalize(c, deadline_ms, err);
 }
 
-int pmi_meeting_join(const struct pmi_place *place, struct pmi_bootstrap *ret, struct co_error *err)
+int pmi_rendezvous_join(const struct pmi_place *place, struct pmi_bootstrap *ret,
+                        struct co_error *err)
 {
     const uint64_t deadline_ms = co_deadline_ms(MEET_MS);
     struct pmi_bootstrap_meeting m;

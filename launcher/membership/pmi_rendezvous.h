@@ -1,7 +1,7 @@
-/* pmi_meeting.h - rendezvous of the ddpruns of a job, one for each node, by PMI-1
+/* pmi_rendezvous.h - rendezvous of the ddpruns of a job, one for each node, by PMI-1
  * (pmi_bootstrap.h). */
-#ifndef DDP_LAUNCHER_MEMBERSHIP_PMI_MEETING_H
-#define DDP_LAUNCHER_MEMBERSHIP_PMI_MEETING_H
+#ifndef DDP_LAUNCHER_MEMBERSHIP_PMI_RENDEZVOUS_H
+#define DDP_LAUNCHER_MEMBERSHIP_PMI_RENDEZVOUS_H
 
 struct co_error;
 struct pmi_bootstrap;
@@ -15,7 +15,7 @@ struct pmi_place;
  *           -EHOSTUNREACH   the rendezvous failed: node 0 has no address that all others reach, or
  *                           PMI failed; err has the reason
  *           -ENOMEM */
-int pmi_meeting_join(const struct pmi_place *place, struct pmi_bootstrap *ret,
-                     struct co_error *err);
+int pmi_rendezvous_join(const struct pmi_place *place, struct pmi_bootstrap *ret,
+                        struct co_error *err);
 
 #endif
