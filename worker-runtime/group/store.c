@@ -5,7 +5,7 @@
 #include "rendezvous/client/client.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/join/env.h"
-#include "worker-runtime/join/pmi_meet.h"
+#include "worker-runtime/join/pmi_store.h"
 
 #include <ddp/env.h>
 #include <ddp/store.h>
@@ -61,8 +61,8 @@ static int open_link(struct ddp_group *g, uint64_t deadline_ms, struct co_error 
     if (link == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     int code = 0;
-    if (g->world->store_host[0] == '\0' && pmi_meet_is_over())
-        code = pmi_meet_connect(deadline_ms, &link->client, err);
+    if (g->world->store_host[0] == '\0' && pmi_store_is_known())
+        code = pmi_store_connect(deadline_ms, &link->client, err);
     else if ((code = find_store(g->world, &host, &port, err)) == 0)
         code = client_connect(host, port, deadline_ms, &link->client, err);
     if (code != 0)

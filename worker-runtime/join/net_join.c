@@ -14,7 +14,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "env.h"
-#include "pmi_meet.h"
+#include "pmi_store.h"
 #include "rendezvous/client/client.h"
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
@@ -171,8 +171,8 @@ static int reach_store(struct joining *j, struct co_error *err)
     struct co_error why;
     const char *host;
     uint16_t port;
-    if (pmi_meet_is_for(j->who))
-        return pmi_meet_connect(j->deadline_ms, &j->store, err);
+    if (pmi_store_is_for(j->who))
+        return pmi_store_connect(j->deadline_ms, &j->store, err);
     int code = env_find_store(j->who->store_host, j->who->store_port, &host, &port, err);
     if (code == 0)
         return co_fail(err, -ENOEXEC,
@@ -502,8 +502,8 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     int code = 0;
     if (to == NULL || node == NULL)
         code = co_fail(err, -ENOMEM, "out of memory");
-    if (code == 0 && pmi_meet_is_for(who))
-        code = pmi_meet(who, deadline_ms, err);
+    if (code == 0 && pmi_store_is_for(who))
+        code = pmi_store_find(who, deadline_ms, err);
     if (code == 0)
         code = agree_on_address(j, err);
     if (code == 0)

@@ -1,5 +1,5 @@
 /* store_host.h - a store that a rank serves to the peers in its job, from a thread of its own, if
- * the launcher provides none (pmi_meet.h).
+ * the launcher provides none (pmi_store.h).
  *
  * The same keys and bytes as of ddprun's (store.h, session.h), protected by a word that only
  * the job's ranks know: a connection that does not begin with it gets no answer. */

@@ -1,6 +1,6 @@
 /* Ranks that find rank 0's store by PMI, from a launcher that the tests simulate: a thread answers
  * as rendezvous/pmi/pmi1_server.h does, or wrongly. Each test is a process of its own, because
- * pmi_meet() works once in a process. */
+ * pmi_store_find() works once in a process. */
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
@@ -8,7 +8,7 @@
 #include "rendezvous/pmi/pmi1_server.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/join/env.h"
-#include "worker-runtime/join/pmi_meet.h"
+#include "worker-runtime/join/pmi_store.h"
 
 #include <check.h>
 #include <errno.h>
@@ -64,12 +64,13 @@ START_TEST(rank_0_serves_a_store_that_it_reaches_itself)
     const struct env_who who = begin(0);
     struct store_client *c;
     pthread_t thread;
-    ck_assert(pmi_meet_is_for(&who));
+    ck_assert(pmi_store_is_for(&who));
     ck_assert_int_eq(pthread_create(&thread, NULL, serve, NULL), 0);
-    ck_assert_msg(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err) == 0, "%s", err.text);
-    ck_assert(pmi_meet_is_over());
-    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), 0); /* again: nothing */
-    ck_assert_msg(pmi_meet_connect(co_deadline_ms(DEADLINE_MS), &c, &err) == 0, "%s", err.text);
+    ck_assert_msg(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err) == 0, "%s", err.text);
+    ck_assert(pmi_store_is_known());
+    ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err),
+                     0); /* again: nothing */
+    ck_assert_msg(pmi_store_connect(co_deadline_ms(DEADLINE_MS), &c, &err) == 0, "%s", err.text);
     ck_assert_int_eq(client_set(c, "a", 1, "b", 1, co_deadline_ms(DEADLINE_MS), &err), 0);
     client_close(c);
     close(who.pmi_fd);
@@ -108,9 +109,9 @@ START_TEST(what_rank_0_says_is_looked_at)
     const struct env_who who = begin(1);
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, serve, (void *)told[_i].put), 0);
-    ck_assert_int_lt(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), 0);
+    ck_assert_int_lt(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err), 0);
     ck_assert_str_eq(err.text, told[_i].error);
-    ck_assert(!pmi_meet_is_over());
+    ck_assert(!pmi_store_is_known());
     close(who.pmi_fd);
     pthread_join(thread, NULL);
 }
@@ -147,7 +148,7 @@ START_TEST(a_starter_that_speaks_otherwise_is_told_apart)
     const size_t n = strlen(wrong[_i].answers);
     ck_assert_int_eq(send(starter_fd, wrong[_i].answers, n, MSG_NOSIGNAL), (ssize_t)n);
     shutdown(starter_fd, SHUT_WR);
-    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), wrong[_i].code);
+    ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err), wrong[_i].code);
     ck_assert_str_eq(err.text, wrong[_i].error);
 }
 END_TEST
@@ -158,7 +159,7 @@ START_TEST(a_line_without_end_is_refused)
     static char line[PMI1_LINE_BYTES + 1];
     memset(line, 'x', sizeof line);
     ck_assert_int_eq(send(starter_fd, line, sizeof line, MSG_NOSIGNAL), sizeof line);
-    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), -EPROTO);
+    ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err), -EPROTO);
     ck_assert_str_eq(err.text, "PMI: a line has more than 4096 bytes");
 }
 END_TEST
@@ -167,7 +168,7 @@ START_TEST(a_starter_that_has_gone_does_not_kill_who_asks)
 {
     const struct env_who who = begin(1);
     close(starter_fd);
-    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(DEADLINE_MS), &err), -EPIPE);
+    ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(DEADLINE_MS), &err), -EPIPE);
     ck_assert_str_eq(err.text, "PMI: Broken pipe");
 }
 END_TEST
@@ -175,7 +176,7 @@ END_TEST
 START_TEST(a_starter_that_is_silent_is_waited_for_until_the_deadline)
 {
     const struct env_who who = begin(1);
-    ck_assert_int_eq(pmi_meet(&who, co_deadline_ms(20), &err), -ETIMEDOUT);
+    ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(20), &err), -ETIMEDOUT);
     ck_assert_str_eq(err.text, "PMI: timed out waiting for an answer");
 }
 END_TEST
@@ -184,19 +185,19 @@ START_TEST(who_says_where_a_store_is_needs_no_pmi)
 {
     struct env_who who = begin(1);
     setenv("MASTER_ADDR", "node0", 1);
-    ck_assert(pmi_meet_is_for(&who)); /* one of the two variables is not enough */
+    ck_assert(pmi_store_is_for(&who)); /* one of the two variables is not enough */
     setenv("MASTER_PORT", "29500", 1);
-    ck_assert(!pmi_meet_is_for(&who));
+    ck_assert(!pmi_store_is_for(&who));
     unsetenv("MASTER_PORT");
     who.pmi_fd = -1;
-    ck_assert(!pmi_meet_is_for(&who));
+    ck_assert(!pmi_store_is_for(&who));
 }
 END_TEST
 
-TEST_SUITE(pmi_meet)
+TEST_SUITE(pmi_store)
 {
-    Suite *suite = suite_create("pmi_meet");
-    TCase *t = tcase_create("pmi_meet");
+    Suite *suite = suite_create("pmi_store");
+    TCase *t = tcase_create("pmi_store");
     tcase_add_test(t, rank_0_serves_a_store_that_it_reaches_itself);
     tcase_add_loop_test(t, what_rank_0_says_is_looked_at, 0, sizeof told / sizeof *told);
     tcase_add_loop_test(t, a_starter_that_speaks_otherwise_is_told_apart, 0,

@@ -1,9 +1,9 @@
-/* pmi_meet.c - rank 0 serves a store, and publishes its address by PMI.
+/* pmi_store.c - rank 0 serves a store, and publishes its address by PMI.
  *
- * pmi_meet() runs on all ranks: rank 0 opens a store and puts its addresses into the key-value
- * space of PMI, tell_meeting(); after a barrier each rank reads it, hear_meeting().
- * pmi_meet_connect() tries the addresses one after the other. */
-#include "pmi_meet.h"
+ * pmi_store_find() runs on all ranks: rank 0 opens a store and puts its addresses into the key-value
+ * space of PMI, publish_endpoint(); after a barrier each rank reads it, receive_endpoint().
+ * pmi_store_connect() tries the addresses one after the other. */
+#include "pmi_store.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -35,25 +35,25 @@ enum {
 
 #define KEY "ddp-store"
 
-static struct meeting { /* of this process */
-    bool is_over;
+static struct endpoint { /* of this process */
+    bool is_known;
     size_t n_addresses;
     char addresses[MOST_ADDRESSES][INET6_ADDRSTRLEN];
     uint16_t port;
     uint8_t word[STORE_HOST_WORD_BYTES];
     struct store_host *host; /* rank 0: for the life of the process */
-} meeting;
+} endpoint;
 
-bool pmi_meet_is_for(const struct env_who *who)
+bool pmi_store_is_for(const struct env_who *who)
 {
     const char *host;
     uint16_t port;
     return who->pmi_fd >= 0 && env_find_store(who->store_host, 0, &host, &port, NULL) == 0;
 }
 
-bool pmi_meet_is_over(void)
+bool pmi_store_is_known(void)
 {
-    return meeting.is_over;
+    return endpoint.is_known;
 }
 
 /* --- rank 0 ----------------------------------------------------------------------------------- */
@@ -67,14 +67,14 @@ static bool is_useful(const struct ifaddrs *i, int family)
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
 }
 
-static void add_address(struct meeting *m, int family, const void *bytes)
+static void add_address(struct endpoint *m, int family, const void *bytes)
 {
     if (m->n_addresses < MOST_ADDRESSES &&
         inet_ntop(family, bytes, m->addresses[m->n_addresses], INET6_ADDRSTRLEN) != NULL)
         m->n_addresses++;
 }
 
-static void add_addresses(struct meeting *m, const struct ifaddrs *list, int family)
+static void add_addresses(struct endpoint *m, const struct ifaddrs *list, int family)
 {
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
         if (!is_useful(i, family))
@@ -88,7 +88,7 @@ static void add_addresses(struct meeting *m, const struct ifaddrs *list, int fam
 
 /* All addresses of this machine by which others may reach it; of one family, since a socket listens
  * for one. Without any the job is on this machine. ret_listen   for store_host_open() */
-static int find_addresses(struct meeting *m, struct net_address *ret_listen, struct co_error *err)
+static int find_addresses(struct endpoint *m, struct net_address *ret_listen, struct co_error *err)
 {
     const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
     struct ifaddrs *list;
@@ -113,7 +113,7 @@ static int find_addresses(struct meeting *m, struct net_address *ret_listen, str
     return 0;
 }
 
-static int serve_store(struct meeting *m, const struct env_who *who, struct co_error *err)
+static int serve_store(struct endpoint *m, const struct env_who *who, struct co_error *err)
 {
     struct net_address listen;
     int rc = find_addresses(m, &listen, err);
@@ -126,7 +126,7 @@ static int serve_store(struct meeting *m, const struct env_who *who, struct co_e
 }
 
 /* "PORT;WORD;ADDRESS,ADDRESS": no blanks. */
-static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
+static void print_endpoint(const struct endpoint *m, char text[PMI1_VALUE_BYTES])
 {
     char word[WORD_TEXT_BYTES];
     co_print_hex(m->word, sizeof m->word, word);
@@ -138,7 +138,7 @@ static void print_meeting(const struct meeting *m, char text[PMI1_VALUE_BYTES])
 
 /* --- what rank 0 has published ---------------------------------------------------------------- */
 
-static bool read_meeting(char *text, struct meeting *m)
+static bool parse_endpoint(char *text, struct endpoint *m)
 {
     char *word, *addresses, *rest = text;
     int64_t port;
@@ -160,20 +160,20 @@ static bool read_meeting(char *text, struct meeting *m)
 
 /* --- all ranks -------------------------------------------------------------------------------- */
 
-static int tell_meeting(const struct env_who *who, struct pmi1_client *c, struct meeting *m,
-                        uint64_t deadline_ms, struct co_error *err)
+static int publish_endpoint(const struct env_who *who, struct pmi1_client *c, struct endpoint *m,
+                            uint64_t deadline_ms, struct co_error *err)
 {
     char text[PMI1_VALUE_BYTES];
     struct co_error why;
     if (serve_store(m, who, &why) == 0)
-        print_meeting(m, text);
+        print_endpoint(m, text);
     else
         pmi1_print_failure(&why, text);
     return pmi1_client_put(c, KEY, text, deadline_ms, err);
 }
 
-static int hear_meeting(struct pmi1_client *c, struct meeting *m, uint64_t deadline_ms,
-                        struct co_error *err)
+static int receive_endpoint(struct pmi1_client *c, struct endpoint *m, uint64_t deadline_ms,
+                            struct co_error *err)
 {
     char text[PMI1_VALUE_BYTES];
     int rc = pmi1_client_get(c, KEY, text, sizeof text, deadline_ms, err);
@@ -183,55 +183,55 @@ static int hear_meeting(struct pmi1_client *c, struct meeting *m, uint64_t deadl
     if (text[0] == '!')
         return co_fail(err, -EIO, "rank 0 cannot serve a store: %.400s", text + 1);
     m->n_addresses = 0;
-    return read_meeting(text, m)
+    return parse_endpoint(text, m)
                ? 0
                : co_fail(err, -EPROTO,
                          "invalid PMI value from rank 0 for the address of its store");
 }
 
-static int meet_by_pmi(const struct env_who *who, struct meeting *m, uint64_t deadline_ms,
-                       struct co_error *err)
+static int exchange_endpoint(const struct env_who *who, struct endpoint *m, uint64_t deadline_ms,
+                             struct co_error *err)
 {
     struct pmi1_client c;
     int rc = pmi1_client_open(&c, who->pmi_fd, deadline_ms, err);
     if (rc == 0 && who->rank == 0)
-        rc = tell_meeting(who, &c, m, deadline_ms, err);
+        rc = publish_endpoint(who, &c, m, deadline_ms, err);
     if (rc == 0)
         rc = pmi1_client_barrier(&c, deadline_ms, err);
     if (rc == 0)
-        rc = hear_meeting(&c, m, deadline_ms, err);
+        rc = receive_endpoint(&c, m, deadline_ms, err);
     if (rc == 0)
         rc = pmi1_client_finalize(&c, deadline_ms, err);
     return rc;
 }
 
-int pmi_meet(const struct env_who *who, uint64_t deadline_ms, struct co_error *err)
+int pmi_store_find(const struct env_who *who, uint64_t deadline_ms, struct co_error *err)
 {
-    struct meeting m = {.is_over = true};
-    if (meeting.is_over)
+    struct endpoint m = {.is_known = true};
+    if (endpoint.is_known)
         return 0;
     if (dlsym(RTLD_DEFAULT, "MPI_Init") != NULL)
         return co_fail(err, -ENOTSUP,
                        "the job's store: this program uses an MPI library, which owns PMI_FD: set "
                        "%s and %s on all ranks to the address and port of a ddp-rendezvous",
                        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT);
-    int rc = meet_by_pmi(who, &m, deadline_ms, err);
+    int rc = exchange_endpoint(who, &m, deadline_ms, err);
     if (rc < 0) {
         store_host_close(m.host);
         return rc;
     }
-    meeting = m;
+    endpoint = m;
     return 0;
 }
 
-int pmi_meet_connect(uint64_t deadline_ms, struct store_client **ret, struct co_error *err)
+int pmi_store_connect(uint64_t deadline_ms, struct store_client **ret, struct co_error *err)
 {
     int rc = -ETIMEDOUT;
     do {
-        for (size_t i = 0; i < meeting.n_addresses; i++) {
+        for (size_t i = 0; i < endpoint.n_addresses; i++) {
             const uint64_t soon_ms = co_deadline_ms(ATTEMPT_MS);
-            rc = client_connect_by_word(meeting.addresses[i], meeting.port, meeting.word,
-                                        sizeof meeting.word,
+            rc = client_connect_by_word(endpoint.addresses[i], endpoint.port, endpoint.word,
+                                        sizeof endpoint.word,
                                         soon_ms < deadline_ms ? soon_ms : deadline_ms, ret, err);
             if (rc == 0 || rc == -ENOMEM)
                 return rc;
