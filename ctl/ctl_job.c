@@ -97,7 +97,7 @@ static int print_list(const struct work *w)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct job *job = &w->jobs.list[i];
-        rows[i] = (struct job_print_row){job->status, job->folder, job->pid, job->uid};
+        rows[i] = (struct job_print_row){job->status, job->directory, job->pid, job->uid};
     }
     return job_print_list(rows, n, w->task->all_users, find_width(), stdout);
 }

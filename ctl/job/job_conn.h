@@ -14,7 +14,7 @@ struct job_request;
 
 /* Send a request; job_conn_hear() waits for the answer, so that many jobs can be asked at once.
  *
- * fd        of job_folder_connect(), borrowed
+ * fd        of job_directory_connect(), borrowed
  * returns   0, -EPIPE (the job is gone), -EAGAIN */
 int job_conn_say(int fd, const struct job_request *r, struct co_error *err);
 

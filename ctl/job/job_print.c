@@ -133,7 +133,7 @@ static void add_silent_job(struct table *t, const struct job_print_row *row)
     table_add(t, "no answer");
     for (int i = 0; i < 4; i++)
         table_add(t, "-");
-    table_add(t, "%s", row->folder != NULL ? row->folder : "-");
+    table_add(t, "%s", row->directory != NULL ? row->directory : "-");
 }
 
 static void add_user(struct table *t, uid_t uid)

@@ -14,10 +14,10 @@
 enum { JOB_TEXT_BYTES = 32 };
 
 struct job_print_row {
-    const json_t *status; /* all lent; NULL: it does not answer, and the rest is shown */
-    const char *folder;   /* NULL: not known */
-    int pid;              /* 0: not known */
-    uid_t uid;            /* -1: not known */
+    const json_t *status;  /* all lent; NULL: it does not answer, and the rest is shown */
+    const char *directory; /* NULL: not known */
+    int pid;               /* 0: not known */
+    uid_t uid;             /* -1: not known */
 };
 
 /* A line for each.

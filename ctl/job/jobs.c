@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/process.h"
-#include "console/job_folder.h"
+#include "console/job_directory.h"
 #include "console/job_request.h"
 #include "job_conn.h"
 
@@ -20,24 +20,24 @@
 #include <unistd.h>
 
 /* returns   whether a ddprun is, or may be, there */
-static bool begin_to_ask(struct job *job, const char *folder, enum job_folder_owner owner)
+static bool begin_to_ask(struct job *job, const char *directory, enum job_directory_owner owner)
 {
     struct co_error err;
     const struct job_request status = {.type = JOB_REQUEST_STATUS};
-    *job = (struct job){.fd = job_folder_connect(folder, owner, &err), .uid = (uid_t)-1};
+    *job = (struct job){.fd = job_directory_connect(directory, owner, &err), .uid = (uid_t)-1};
     if (job->fd == -ECONNREFUSED)
-        job_folder_remove_dead(folder);
+        job_directory_remove_dead(directory);
     if (job->fd < 0 && job->fd != -EAGAIN)
         return false;
     if (job->fd < 0) { /* too many clients already */
         job->trouble = -EAGAIN;
         job->fd = -1;
     } else {
-        job->pid = job_folder_peer(job->fd);
-        job->uid = job_folder_peer_uid(job->fd);
+        job->pid = job_directory_peer(job->fd);
+        job->uid = job_directory_peer_uid(job->fd);
         job->trouble = job_conn_say(job->fd, &status, &err);
     }
-    job->folder = strdup(folder);
+    job->directory = strdup(directory);
     return true;
 }
 
@@ -53,7 +53,7 @@ static void job_fini(struct job *job)
     if (job->fd >= 0)
         close(job->fd);
     json_decref(job->status);
-    free(job->folder);
+    free(job->directory);
 }
 
 static void drop_all(struct jobs *jobs)
@@ -114,19 +114,19 @@ static void drop_ended(struct jobs *jobs)
 
 /* Find all, and ask each for its status. The list includes those that do not answer by the
  * deadline. */
-static int find_all(struct jobs *jobs, enum job_folder_owner owner, uint64_t deadline_ms,
+static int find_all(struct jobs *jobs, enum job_directory_owner owner, uint64_t deadline_ms,
                     struct co_error *err)
 {
-    struct job_folders folders;
-    int rc = job_folders_find(owner, &folders, err);
-    if (rc == 0 && folders.n > 0) {
-        jobs->list = calloc(folders.n, sizeof *jobs->list);
+    struct job_directories directories;
+    int rc = job_directories_find(owner, &directories, err);
+    if (rc == 0 && directories.n > 0) {
+        jobs->list = calloc(directories.n, sizeof *jobs->list);
         if (jobs->list == NULL)
             rc = co_fail(err, -ENOMEM, "out of memory");
     }
-    for (size_t i = 0; rc == 0 && i < folders.n; i++)
-        jobs->n += begin_to_ask(&jobs->list[jobs->n], folders.paths[i], owner);
-    job_folders_fini(&folders);
+    for (size_t i = 0; rc == 0 && i < directories.n; i++)
+        jobs->n += begin_to_ask(&jobs->list[jobs->n], directories.paths[i], owner);
+    job_directories_fini(&directories);
     for (size_t i = 0; i < jobs->n; i++)
         end_asking(&jobs->list[i], deadline_ms);
     drop_ended(jobs);
@@ -197,7 +197,7 @@ static void add_usage(struct jobs *jobs, json_t *status, uint64_t now_ms)
 int jobs_poll(struct jobs *jobs, bool all_users, uint64_t timeout_ms, struct co_error *err)
 {
     drop_all(jobs);
-    int rc = find_all(jobs, all_users ? JOB_FOLDER_ANY : JOB_FOLDER_OURS,
+    int rc = find_all(jobs, all_users ? JOB_DIRECTORY_ANY : JOB_DIRECTORY_OURS,
                       co_deadline_ms(timeout_ms), err);
     uint64_t now_ms = co_now_ms();
     for (size_t i = 0; i < jobs->n; i++)
@@ -306,6 +306,6 @@ int jobs_poll_one(struct jobs *jobs, const char *name, bool all_users, uint64_t 
             rc = co_fail(err, -ETIMEDOUT,
                          "timed out waiting for the ddprun of %s: it may be stopped, or its "
                          "machine very busy; try a longer --timeout",
-                         jobs->list[i].folder != NULL ? jobs->list[i].folder : "?");
+                         jobs->list[i].directory != NULL ? jobs->list[i].directory : "?");
     return rc;
 }

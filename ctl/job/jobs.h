@@ -19,12 +19,12 @@
 struct co_error;
 
 struct job {
-    int fd;         /* the connection, for more requests; -1: it was lost */
-    json_t *status; /* its answer, with what its ranks use; NULL: none */
-    char *folder;   /* owned */
-    pid_t pid;      /* of the process that listens, also if it does not answer; 0: not known */
-    uid_t uid;      /* of that process; -1: not known */
-    int trouble;    /* why there is no answer, as job_conn_hear(); 0: there is one */
+    int fd;          /* the connection, for more requests; -1: it was lost */
+    json_t *status;  /* its answer, with what its ranks use; NULL: none */
+    char *directory; /* owned */
+    pid_t pid;       /* of the process that listens, also if it does not answer; 0: not known */
+    uid_t uid;       /* of that process; -1: not known */
+    int trouble;     /* why there is no answer, as job_conn_hear(); 0: there is one */
 };
 
 struct jobs {         /* zeroed: not asked yet */

@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "common/listener.h"
-#include "console/job_folder.h"
+#include "console/job_directory.h"
 #include "console/job_request.h"
 
 #include <errno.h>
@@ -288,7 +288,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         set_heard(c, false);
         uv_timer_start(&c->pause, on_pause_over, CO_LISTENER_REST_MS, 0);
     }
-    if (fd >= 0 && job_folder_knows_peer(fd))
+    if (fd >= 0 && job_directory_knows_peer(fd))
         client_open(c, place, fd);
     else if (fd >= 0)
         close(fd);
@@ -304,7 +304,7 @@ int console_open(uv_loop_t *loop, const char *dir, const struct console_opts *op
     if (c->opts.idle_ms == 0)
         c->opts.idle_ms = CONSOLE_IDLE_MS;
     c->loop = loop;
-    c->fd = job_folder_listen(dir, err);
+    c->fd = job_directory_listen(dir, err);
     int rc = c->fd < 0 ? c->fd : uv_poll_init(loop, &c->poll, c->fd);
     if (rc < 0) {
         if (c->fd >= 0)

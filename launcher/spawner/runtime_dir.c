@@ -32,14 +32,14 @@ static int draw_mark(char mark[MARK_CHARACTERS + 1], struct co_error *err)
 
 int runtime_dir_choose(struct runtime_dir_names *ret, struct co_error *err)
 {
-    const char *parents[JOB_FOLDER_MAX_PARENTS];
+    const char *parents[JOB_DIRECTORY_MAX_PARENTS];
     char mark[MARK_CHARACTERS + 1];
-    const size_t n = job_folder_parents(parents);
+    const size_t n = job_directory_parents(parents);
     *ret = (struct runtime_dir_names){0};
     int rc = draw_mark(mark, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         char *path = NULL;
-        if (asprintf(&path, "%s/" JOB_FOLDER_PREFIX "%s", parents[i], mark) < 0)
+        if (asprintf(&path, "%s/" JOB_DIRECTORY_PREFIX "%s", parents[i], mark) < 0)
             return co_fail(err, -ENOMEM, "out of memory");
         if (strlen(path) < PATH_MAX)
             ret->paths[ret->n++] = path;
@@ -90,13 +90,13 @@ void runtime_dir_forget_ranks(const char *dir)
 
 void runtime_dir_remove(const char *dir)
 {
-    job_folder_remove(dir);
+    job_directory_remove(dir);
 }
 
 void runtime_dir_remove_any(const struct runtime_dir_names *names)
 {
     for (size_t i = 0; names != NULL && i < names->n; i++)
-        job_folder_remove(names->paths[i]);
+        job_directory_remove(names->paths[i]);
 }
 
 char *runtime_dir_error_file(const char *dir, int rank, char *buf, size_t n)

@@ -1,11 +1,11 @@
 /* runtime_dir.h - the job's own directory for small files, readable by its owner only.
  *
  * Flat: RANK.json, the error file of a rank, the socket for ddpctl and the file that identifies its
- * host (console/job_folder.h), what --warm needs (warm.h), and nothing that is not ours. */
+ * host (console/job_directory.h), what --warm needs (warm.h), and nothing that is not ours. */
 #ifndef DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 
-#include "console/job_folder.h"
+#include "console/job_directory.h"
 
 #include <stddef.h>
 
@@ -14,11 +14,11 @@ struct co_error;
 /* Where it may be, chosen before it is made: the process that removes it when its maker is killed
  * knows the names first. */
 struct runtime_dir_names {
-    char *paths[JOB_FOLDER_MAX_PARENTS]; /* owned; absolute, in order; none of them exists yet */
+    char *paths[JOB_DIRECTORY_MAX_PARENTS]; /* owned; absolute, in order; none of them exists yet */
     size_t n;
 };
 
-/* One in each of job_folder_parents().
+/* One in each of job_directory_parents().
  *
  * returns   0; -ENOMEM; -EIO without random bytes; -ENAMETOOLONG, if all of them are.
  *           runtime_dir_forget_names() in any case */

@@ -1,6 +1,6 @@
 /* The job's socket, over a real one: good clients, slow ones, and too many. */
 #include "common/error.h"
-#include "console/job_folder.h"
+#include "console/job_directory.h"
 #include "console/job_request.h"
 #include "launcher/node/console.h"
 #include "tests/support/suite.h"
@@ -77,13 +77,13 @@ static void tear_down(void)
     console_close(console);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
-    job_folder_remove(folder);
+    job_directory_remove(folder);
 }
 
 static int connect_one(void)
 {
     struct co_error err = {0};
-    int fd = job_folder_connect(folder, JOB_FOLDER_OURS, &err);
+    int fd = job_directory_connect(folder, JOB_DIRECTORY_OURS, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     return fd;
 }
@@ -300,7 +300,7 @@ START_TEST(it_closes_with_clients_in_every_state)
     console = NULL;
     ck_assert_int_eq(n_gone, 0);
     uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(job_folder_connect(folder, JOB_FOLDER_OURS, NULL), -ECONNREFUSED);
+    ck_assert_int_eq(job_directory_connect(folder, JOB_DIRECTORY_OURS, NULL), -ECONNREFUSED);
     close(silent);
     close(waits);
     close(slow);

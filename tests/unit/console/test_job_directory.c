@@ -1,6 +1,6 @@
 /* Directories of ddpruns, and the sockets in them: real ones, in a directory made for the test. */
 #include "common/error.h"
-#include "console/job_folder.h"
+#include "console/job_directory.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -26,26 +26,26 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    job_folder_remove(path);
+    job_directory_remove(path);
     rmdir(parent);
 }
 
 /* How many of those found are in this test's parent. */
 static size_t count_found(void)
 {
-    struct job_folders found;
+    struct job_directories found;
     size_t n = 0;
-    ck_assert_int_eq(job_folders_find(JOB_FOLDER_OURS, &found, NULL), 0);
+    ck_assert_int_eq(job_directories_find(JOB_DIRECTORY_OURS, &found, NULL), 0);
     for (size_t i = 0; i < found.n; i++)
         n += strncmp(found.paths[i], parent, strlen(parent)) == 0;
-    job_folders_fini(&found);
+    job_directories_fini(&found);
     return n;
 }
 
 static int connect_error(void)
 {
     struct co_error err = {0};
-    int fd = job_folder_connect(path, JOB_FOLDER_OURS, &err);
+    int fd = job_directory_connect(path, JOB_DIRECTORY_OURS, &err);
     ck_assert_int_lt(fd, 0);
     ck_assert_str_ne(err.text, "");
     return fd;
@@ -54,15 +54,15 @@ static int connect_error(void)
 START_TEST(who_listens_is_found_and_reached)
 {
     struct co_error err = {0};
-    int server = job_folder_listen(path, &err);
+    int server = job_directory_listen(path, &err);
     ck_assert_msg(server >= 0, "%s", err.text);
     ck_assert_uint_eq(count_found(), 1);
-    int client = job_folder_connect(path, JOB_FOLDER_OURS, &err);
+    int client = job_directory_connect(path, JOB_DIRECTORY_OURS, &err);
     ck_assert_msg(client >= 0, "%s", err.text);
     int accepted = accept(server, NULL, NULL);
     ck_assert_int_ge(accepted, 0);
-    ck_assert(job_folder_knows_peer(accepted));
-    ck_assert_int_eq(job_folder_peer(client), getpid());
+    ck_assert(job_directory_knows_peer(accepted));
+    ck_assert_int_eq(job_directory_peer(client), getpid());
     close(accepted);
     close(client);
     close(server);
@@ -78,15 +78,15 @@ END_TEST
 
 START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
 {
-    close(job_folder_listen(path, NULL));
+    close(job_directory_listen(path, NULL));
     ck_assert_uint_eq(count_found(), 1);
     ck_assert_int_eq(connect_error(), -ECONNREFUSED);
-    job_folder_remove_dead(path);
+    job_directory_remove_dead(path);
     ck_assert_int_lt(access(path, F_OK), 0);
     ck_assert_int_eq(connect_error(), -ENOENT);
-    job_folder_remove_dead(path); /* again */
-    job_folder_remove(path);
-    job_folder_remove(NULL);
+    job_directory_remove_dead(path); /* again */
+    job_directory_remove(path);
+    job_directory_remove(NULL);
 }
 END_TEST
 
@@ -95,29 +95,29 @@ START_TEST(one_of_another_host_is_left_alone)
 {
     char boot[128];
     snprintf(boot, sizeof boot, "%s/boot", path);
-    close(job_folder_listen(path, NULL));
+    close(job_directory_listen(path, NULL));
     FILE *out = fopen(boot, "r+");
     ck_assert_ptr_nonnull(out);
     fputc('x', out);
     fclose(out);
-    job_folder_remove_dead(path);
+    job_directory_remove_dead(path);
     ck_assert_uint_eq(count_found(), 1);
     ck_assert_int_eq(truncate(boot, 0), 0);
-    job_folder_remove_dead(path);
+    job_directory_remove_dead(path);
     ck_assert_uint_eq(count_found(), 1);
     ck_assert_int_eq(unlink(boot), 0);
-    job_folder_remove_dead(path);
+    job_directory_remove_dead(path);
     ck_assert_uint_eq(count_found(), 1);
 }
 END_TEST
 
 START_TEST(a_folder_open_to_others_is_not_ours)
 {
-    close(job_folder_listen(path, NULL));
+    close(job_directory_listen(path, NULL));
     ck_assert_int_eq(chmod(path, 0750), 0);
     ck_assert_uint_eq(count_found(), 0);
     ck_assert_int_eq(connect_error(), -EACCES);
-    ck_assert_int_lt(job_folder_listen(path, NULL), 0);
+    ck_assert_int_lt(job_directory_listen(path, NULL), 0);
     ck_assert_int_eq(chmod(path, 0700), 0);
 }
 END_TEST
@@ -126,10 +126,10 @@ START_TEST(a_link_to_a_folder_is_not_followed)
 {
     char link[128];
     snprintf(link, sizeof link, "%s/ddprun-ghijkl", parent);
-    close(job_folder_listen(path, NULL));
+    close(job_directory_listen(path, NULL));
     ck_assert_int_eq(symlink(path, link), 0);
     ck_assert_uint_eq(count_found(), 1);
-    ck_assert_int_lt(job_folder_connect(link, JOB_FOLDER_OURS, NULL), 0);
+    ck_assert_int_lt(job_directory_connect(link, JOB_DIRECTORY_OURS, NULL), 0);
     unlink(link);
 }
 END_TEST
@@ -146,7 +146,7 @@ static int listen_as(uid_t owner, uid_t listener)
     ck_assert_int_eq(chmod(parent, 0711), 0);
     ck_assert_int_eq(chown(path, listener, (gid_t)-1), 0);
     ck_assert_int_eq(seteuid(listener), 0);
-    int fd = job_folder_listen(path, &err);
+    int fd = job_directory_listen(path, &err);
     ck_assert_int_eq(seteuid(0), 0);
     ck_assert_msg(fd >= 0, "%s", err.text);
     ck_assert_int_eq(chown(path, owner, (gid_t)-1), 0);
@@ -155,12 +155,12 @@ static int listen_as(uid_t owner, uid_t listener)
 
 static size_t count_of_all(void)
 {
-    struct job_folders found;
+    struct job_directories found;
     size_t n = 0;
-    ck_assert_int_eq(job_folders_find(JOB_FOLDER_ANY, &found, NULL), 0);
+    ck_assert_int_eq(job_directories_find(JOB_DIRECTORY_ANY, &found, NULL), 0);
     for (size_t i = 0; i < found.n; i++)
         n += strncmp(found.paths[i], parent, strlen(parent)) == 0;
-    job_folders_fini(&found);
+    job_directories_fini(&found);
     return n;
 }
 
@@ -172,15 +172,15 @@ START_TEST(root_reaches_another_users_only_when_it_asks_for_that)
     ck_assert_uint_eq(count_found(), 0);
     ck_assert_int_eq(connect_error(), -EACCES);
     ck_assert_uint_eq(count_of_all(), 1);
-    const int client = job_folder_connect(path, JOB_FOLDER_ANY, NULL);
+    const int client = job_directory_connect(path, JOB_DIRECTORY_ANY, NULL);
     ck_assert_int_ge(client, 0);
-    ck_assert_uint_eq(job_folder_peer_uid(client), 65534);
+    ck_assert_uint_eq(job_directory_peer_uid(client), 65534);
     ck_assert_int_eq(chmod(path, 0701), 0);
     ck_assert_uint_eq(count_of_all(), 0);
-    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    ck_assert_int_eq(job_directory_connect(path, JOB_DIRECTORY_ANY, NULL), -EACCES);
     close(client);
     close(server);
-    job_folder_remove_dead(path); /* is not root's to remove */
+    job_directory_remove_dead(path); /* is not root's to remove */
     ck_assert_int_eq(access(path, F_OK), 0);
 }
 END_TEST
@@ -190,7 +190,7 @@ START_TEST(root_is_not_led_to_a_socket_that_is_not_the_folders_owners)
     const int server = listen_as(65533, 65534); /* as by a link to it */
     if (server < 0)
         return;
-    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    ck_assert_int_eq(job_directory_connect(path, JOB_DIRECTORY_ANY, NULL), -EACCES);
     close(server);
 }
 END_TEST
@@ -200,7 +200,7 @@ START_TEST(root_is_not_led_to_its_own_socket_by_another_users_folder)
     const int server = listen_as(65533, 0);
     if (server < 0)
         return;
-    ck_assert_int_eq(job_folder_connect(path, JOB_FOLDER_ANY, NULL), -EACCES);
+    ck_assert_int_eq(job_directory_connect(path, JOB_DIRECTORY_ANY, NULL), -EACCES);
     close(server);
 }
 END_TEST
@@ -210,8 +210,8 @@ START_TEST(no_more_than_the_backlog_wait_unheard)
     enum { MANY = 64 };
     int fds[MANY];
     int n = 0;
-    int server = job_folder_listen(path, NULL);
-    while (n < MANY && (fds[n] = job_folder_connect(path, JOB_FOLDER_OURS, NULL)) >= 0)
+    int server = job_directory_listen(path, NULL);
+    while (n < MANY && (fds[n] = job_directory_connect(path, JOB_DIRECTORY_OURS, NULL)) >= 0)
         n++;
     ck_assert_int_lt(n, MANY);
     ck_assert_int_eq(fds[n], -EAGAIN);
@@ -232,38 +232,38 @@ START_TEST(a_path_of_any_length_has_room_for_its_socket)
     snprintf(folder, sizeof folder, "%s/ddprun-abcdef", deep);
     ck_assert_int_eq(mkdir(folder, 0700), 0);
     struct co_error err = {0};
-    int server = job_folder_listen(folder, &err);
+    int server = job_directory_listen(folder, &err);
     ck_assert_msg(server >= 0, "%s", err.text);
-    int client = job_folder_connect(folder, JOB_FOLDER_OURS, &err);
+    int client = job_directory_connect(folder, JOB_DIRECTORY_OURS, &err);
     ck_assert_msg(client >= 0, "%s", err.text);
     close(client);
     close(server);
-    job_folder_remove(folder);
+    job_directory_remove(folder);
     rmdir(deep);
 }
 END_TEST
 
 START_TEST(parents_are_absolute_and_named_once)
 {
-    const char *parents[JOB_FOLDER_MAX_PARENTS];
+    const char *parents[JOB_DIRECTORY_MAX_PARENTS];
     setenv("XDG_RUNTIME_DIR", "/tmp", 1);
     setenv("TMPDIR", "relative", 1);
-    size_t n = job_folder_parents(parents);
+    size_t n = job_directory_parents(parents);
     ck_assert_uint_eq(n, 2);
     ck_assert_str_eq(parents[0], "/tmp");
     ck_assert_str_eq(parents[1], "/dev/shm");
     unsetenv("XDG_RUNTIME_DIR");
     setenv("TMPDIR", "/var/tmp", 1);
-    n = job_folder_parents(parents);
+    n = job_directory_parents(parents);
     ck_assert_uint_eq(n, 3);
     ck_assert_str_eq(parents[2], "/tmp");
 }
 END_TEST
 
-TEST_SUITE(job_folder)
+TEST_SUITE(job_directory)
 {
-    Suite *suite = suite_create("job_folder");
-    TCase *tc = tcase_create("job_folder");
+    Suite *suite = suite_create("job_directory");
+    TCase *tc = tcase_create("job_directory");
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, who_listens_is_found_and_reached);
     tcase_add_test(tc, a_folder_without_a_socket_is_no_job);
