@@ -1,4 +1,4 @@
-"""What is done to the job, drawn from a seed. Something always lives on: the state of a job is gone with the last rank that has it."""
+"""The failures of the job, drawn from a seed. At least one rank always survives: the state of a job is lost with the last rank that has it."""
 import collections
 import signal
 
@@ -6,26 +6,26 @@ SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]
 
 
 class Chaos:
-    """Each act is done to a job that is whole, and returns what it was, in words."""
+    """Each act needs a job with all its ranks, and returns a description of what it did."""
 
     def __init__(self, training, draw):
         self.training, self.draw = training, draw
         self.bag = []
-        self.came_last = False
+        self.joined_last = False
 
     def act(self):
         return self.next_act()()
 
-    # --- what comes next ---
+    # --- the next act ---
 
     def next_act(self):
         down = self.down()
         up = self.training.nodes
         # not twice in a row, lest nodes that are down stay a rarity
-        if down and (len(up) == 1 or not self.came_last and self.draw.random() < 0.6):
-            self.came_last = True
-            return self.come
-        self.came_last = False
+        if down and (len(up) == 1 or not self.joined_last and self.draw.random() < 0.6):
+            self.joined_last = True
+            return self.join
+        self.joined_last = False
         if not self.bag:
             self.bag = [self.kill_rank, self.kill_rank, self.kill_two, self.kill_launcher, self.switch_off, self.leave]
             self.draw.shuffle(self.bag)
@@ -38,7 +38,7 @@ class Chaos:
             n_killed = self.training.n_local if act in needs_node else 2 if act == self.kill_two else 1
             if n_killed < self.training.n_ranks() and (act not in needs_node or len(self.training.nodes) > 1):
                 return self.bag.pop(i)
-        return self.come
+        return self.join
 
     def down(self):
         return [host for host in range(1, self.training.n_hosts + 1) if host not in self.training.nodes]
@@ -71,14 +71,14 @@ class Chaos:
     def switch_off(self):
         host = self.some_host()
         self.training.switch_off(host)
-        return f"node {host} loses its power" if self.training.place.has_power else f"node {host}: all of it is killed"
+        return f"node {host}: power off" if self.training.place.has_power else f"node {host}: kill -9 of all its processes"
 
     def leave(self):
         host = self.some_host()
         self.training.leave(host)
-        return f"node {host} gets the signal to leave"
+        return f"node {host}: SIGTERM, it leaves the job"
 
-    def come(self):
+    def join(self):
         host = self.draw.choice(self.down())
         self.training.switch_on(host)
-        return f"node {host} comes"
+        return f"node {host} joins"

@@ -23,7 +23,7 @@ is_whole() {
     [ "$(sha256sum <"$1")" = "$digest  -" ];
 };
 
-# Not by a #: on a file system without execution this one cannot be started, either; elsewhere the shell reads it.
+# Not by a #: on a file system without execution this one cannot be started; elsewhere the shell reads it.
 may_execute() {
     echo : >"$1" && chmod 700 "$1" && "$1" </dev/null;
 };
@@ -61,7 +61,7 @@ program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" mask=$(umask);
     if suits "$file"; then become "$file"; fi;
 done;
 for tool in sha256sum head mktemp; do
-    command -v $tool >/dev/null || give_up "there is none of this version, and without $tool none can be sent";
+    command -v $tool >/dev/null || give_up "ddprun of this version is not installed, and cannot be copied without $tool; install one of them on this host";
 done;
 umask 077;
 # The last one is in a directory shared with other users.
@@ -80,8 +80,8 @@ for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_
         echo "ddprun-launch wants $(uname -m)";
         head -c "$size" >"$new" && is_whole "$new" && keep && become "$file";
         drop;
-        give_up "the ddprun that was sent did not come to $file whole";
+        give_up "the copy of ddprun in $file is incomplete; check the disk space of this host";
     fi;
     drop;
 done;
-give_up "there is none of this version, and none can be sent: no folder can be written to and executed from:$tried";
+give_up "ddprun of this version is not installed, and no directory can be written to and executed from:$tried; install ddprun on this host, or set TMPDIR there";

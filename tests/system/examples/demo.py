@@ -45,7 +45,7 @@ class Demo(unittest.TestCase):
         demo = self.start("--disturbances", "7")
         said = demo.process.communicate(timeout=DEADLINE_S)[0].decode()
         self.assertEqual(demo.process.returncode, 0, said)
-        for kind in "a rank of node .: SIG", "its ddprun", "gets the signal to leave", "comes", "loses its power|all of it":
+        for kind in "a rank of node .: SIG", "its ddprun", "it leaves the job", "joins", "power off|all its processes":
             self.assertRegex(said, rf"\n *[\d.]+ s +\d+ +[\d.]+ +[\d.]+ m?s  .*({kind})")
         fell = re.search(r"the loss fell: ([\d.]+) at first, ([\d.]+) at last\nnothing is left running\n$", said)
         self.assertIsNotNone(fell, said)

@@ -200,8 +200,8 @@ class Sent(unittest.TestCase):
     def test_where_no_folder_will_do_the_folders_are_named(self):
         code, out, err = self.finish("-H", "n1,n4", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: error: n4: there is none of this version, and none can be sent: no folder can be written to and "
-                         rf"executed from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}\n")
+        self.assertRegex(err, rf"^ddprun: error: n4: ddprun of this version is not installed, and no directory can be written to and executed "
+                         rf"from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}; install ddprun on this host, or set TMPDIR there\n")
 
     def test_it_is_sent_to_nobody_if_so_asked(self):
         code, out, err = self.finish("--bcast", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
@@ -281,7 +281,7 @@ class Ways(unittest.TestCase):
     def test_what_does_not_arrive_whole_is_not_kept(self):
         code, out, err = self.finish('head -c 100000 | sh -c "$2"\n', "true")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: error: there: the ddprun that was sent did not come to {self.cache}/ddprun/\S*/ddprun whole\n")
+        self.assertRegex(err, rf"^ddprun: error: there: the copy of ddprun in {self.cache}/ddprun/\S*/ddprun is incomplete; check the disk space of this host\n")
         self.assertEqual(found(self.cache), [])
 
     def test_another_kind_of_machine_is_not_sent_what_it_cannot_execute(self):
@@ -307,7 +307,7 @@ class Ways(unittest.TestCase):
         os.symlink(os.path.join(self.dir, "elsewhere"), os.path.join(self.dir, f"ddprun-{os.getuid()}"))
         code, _, err = self.finish('export XDG_CACHE_HOME=/dev/null\nunset XDG_RUNTIME_DIR\nexec sh -c "$2"\n', "true")
         self.assertEqual(code, 69)
-        self.assertRegex(err, r"^ddprun: error: there: there is none of this version, and none can be sent: no folder can be written to")
+        self.assertRegex(err, r"^ddprun: error: there: ddprun of this version is not installed, and no directory can be written to")
         self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
 
     def test_a_folder_that_others_may_write_to_is_left_alone(self):
