@@ -99,9 +99,8 @@ static inline uint8_t *exchange_put_block(const struct exchange *x, int from, ui
 {
     const size_t size = ddp_dtype_size(x->dtype), first = exchange_first(x, from, x->rank);
     const size_t count = exchange_between(x, from, x->rank);
-    for (size_t i = 0; i < count; i++, to += size)
-        value_put(to, x->dtype, x->salt, from, first + i);
-    return to;
+    values_fill_from(to, x->dtype, x->salt, from, first, count);
+    return to + count * size;
 }
 
 /* What this rank must get. free() it. */
