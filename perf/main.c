@@ -48,8 +48,9 @@ int main(int argc, char **argv)
     if (wish != PERF_RUN)
         return fflush(stdout) == 0 ? PERF_EXIT_OK : PERF_EXIT_FAILED;
     if (spec.tune)
-        return perf_tune(spec.n_ranks, stdout, &err) < 0 ? tell(&err, PERF_EXIT_FAILED)
-                                                         : PERF_EXIT_OK;
+        return perf_tune(spec.n_ranks, spec.n_iterations, stdout, &err) < 0
+                   ? tell(&err, PERF_EXIT_FAILED)
+                   : PERF_EXIT_OK;
     if (spec.n_ranks == 0)
         return perf_run(&spec, stdout);
     int status = perf_ranks_run(spec.n_ranks, 0, rank_main, &spec, &err);

@@ -53,9 +53,10 @@ static int rank_main(void *arg)
 }
 
 struct tuner {
-    unsigned n;      /* ranks */
-    struct job *job; /* shared memory */
-    unsigned n_jobs; /* so far */
+    unsigned n;            /* ranks */
+    unsigned n_iterations; /* 0: as many as suit the size */
+    struct job *job;       /* shared memory */
+    unsigned n_jobs;       /* so far */
     struct co_error *err;
 };
 
@@ -66,6 +67,7 @@ static int time_with(struct tuner *t, const struct task *task, const char *row, 
     snprintf(table, sizeof table, "ranks %u: %s", t->n, row);
     setenv(DDP_ENV_TUNING, table, 1);
     t->job->task = *task;
+    t->job->task.spec.n_iterations = t->n_iterations;
     int status = perf_ranks_run(t->n, t->n_jobs++, rank_main, t->job, t->err);
     if (status != 0)
         return status < 0 ? status
@@ -178,9 +180,9 @@ static int tune_row(struct tuner *t, FILE *out)
                : co_fail(t->err, -errno, "cannot write the tuning table: %s", strerror(errno));
 }
 
-int perf_tune(unsigned n_ranks, FILE *out, struct co_error *err)
+int perf_tune(unsigned n_ranks, unsigned n_iterations, FILE *out, struct co_error *err)
 {
-    struct tuner t = {.err = err};
+    struct tuner t = {.n_iterations = n_iterations, .err = err};
     double load[2] = {0};
     t.job = mmap(NULL, sizeof *t.job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.job == MAP_FAILED)

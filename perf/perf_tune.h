@@ -12,7 +12,8 @@ struct co_error;
 
 /* Measure with 2, 4, 8 ... ranks, and n_ranks, and print a row for each.
  *
- * returns   0; -EIO: ranks failed, and have reported why; -errno */
-int perf_tune(unsigned n_ranks, FILE *out, struct co_error *err);
+ * n_iterations   calls for each size; 0: more where they are short
+ * returns        0; -EIO: ranks failed, and have reported why; -errno */
+int perf_tune(unsigned n_ranks, unsigned n_iterations, FILE *out, struct co_error *err);
 
 #endif
