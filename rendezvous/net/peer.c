@@ -39,8 +39,8 @@ struct question {
 };
 
 /* Without a socket of these addresses the kernel offers one that listens on the port: its owner
- * means nothing. Neither does a socket without an inode: no process holds it, and its uid reads
- * 0. */
+ * means nothing. Neither does that of a socket without an inode: no process holds it, and its uid
+ * reads 0. */
 static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t their_port,
                        in_port_t our_port, struct peer_owner *ret)
 {
@@ -57,9 +57,10 @@ static int read_answer(const struct nlmsghdr *header, size_t len, in_port_t thei
         header->nlmsg_len < NLMSG_LENGTH(sizeof *found))
         return -EBADMSG;
     if (found->id.idiag_sport != their_port || found->id.idiag_dport != our_port ||
-        found->idiag_state == TCP_LISTEN || found->idiag_state == TCP_SYN_SENT ||
-        found->idiag_inode == 0)
+        found->idiag_state == TCP_LISTEN || found->idiag_state == TCP_SYN_SENT)
         return -ENOENT;
+    if (found->idiag_inode == 0)
+        return -ESRCH;
     *ret = (struct peer_owner){.uid = found->idiag_uid, .inode = found->idiag_inode};
     return 0;
 }
@@ -151,8 +152,10 @@ static int search_file(const char *path, const struct end *from, const struct en
         struct line line;
         if (!parse_line(text, &line) || !same_end(&line.local, from) || !same_end(&line.remote, to))
             continue;
-        if (line.owner.inode == 0 || line.state == TCP_SYN_SENT)
+        if (line.state == TCP_SYN_SENT)
             return -ENOENT;
+        if (line.owner.inode == 0)
+            return -ESRCH;
         *ret = line.owner;
         return 0;
     }
@@ -246,7 +249,7 @@ int peer_find(struct peer *p, const struct sockaddr_storage *ours,
         rc = ask_netlink(p->netlink_fd, ++p->sequence, ours, theirs, ret);
     else if (p->method == PEER_BY_PROC)
         rc = search_proc(ours, theirs, ret);
-    if (rc == -ENOENT)
+    if (rc == -ENOENT || rc == -ESRCH)
         return co_fail(err, rc, "the process at the other end of the connection has exited");
     if (rc < 0)
         return co_fail(err, rc, "cannot determine the user at the other end of the connection: %s",

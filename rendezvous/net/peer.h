@@ -1,4 +1,4 @@
-/* peer.h - whose process is at the other end of a loopback TCP connection, or has a port?
+/* peer.h - whose process is at the other end of a TCP connection within this machine, or has a port?
  *
  * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is
  * asked by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist
@@ -38,8 +38,9 @@ void peer_fini(struct peer *p);
 /* The owner of the other end of a TCP connection.
  *
  * ours, theirs   the addresses of the two ends as our socket has them
- * returns        0; -ENOENT no process holds that end (any more); -ENOSYS with PEER_BY_NOTHING;
- *                -errno */
+ * returns        0; -ENOENT: this machine (this network namespace) does not have that end (any
+ *                more); -ESRCH: it does, but no process holds it any more; -ENOSYS with
+ *                PEER_BY_NOTHING; -errno */
 int peer_find(struct peer *p, const struct sockaddr_storage *ours,
               const struct sockaddr_storage *theirs, struct peer_owner *ret, struct co_error *err);
 
