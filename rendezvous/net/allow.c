@@ -76,12 +76,20 @@ static bool is_in(const struct in6_addr *address, const struct allow_net *net)
     return (address->s6_addr[n_whole] ^ net->address.s6_addr[n_whole]) >> (8 - n_rest) == 0;
 }
 
-bool allow_has(const struct allow_list *l, const struct sockaddr_storage *address)
+bool allow_has_in_net(const struct allow_list *l, const struct sockaddr_storage *address)
 {
     struct in6_addr v6 = address_as_v6(address);
     for (size_t i = 0; i < l->n; i++)
         if (is_in(&v6, &l->nets[i]))
             return true;
+    return false;
+}
+
+bool allow_has(const struct allow_list *l, const struct sockaddr_storage *address)
+{
+    struct in6_addr v6 = address_as_v6(address);
+    if (allow_has_in_net(l, address))
+        return true;
     return l->n_hosts > 0 &&
            bsearch(&v6, l->hosts, l->n_hosts, sizeof *l->hosts, compare_hosts) != NULL;
 }

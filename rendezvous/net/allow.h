@@ -47,4 +47,7 @@ void allow_fini(struct allow_list *l); /* only needed after allow_set_hosts() */
  * ::/0 does not let the whole of the old internet in. */
 bool allow_has(const struct allow_list *l, const struct sockaddr_storage *address);
 
+/* The same for the networks alone, which a user has named. */
+bool allow_has_in_net(const struct allow_list *l, const struct sockaddr_storage *address);
+
 #endif

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 enum {
     KEEP_BYTES = 4096,             /* an empty buffer larger than this is given back */
@@ -55,7 +56,9 @@ struct conn {
     struct conn *prev_late, *next_late;
     enum timer_use timer_use;
     uint64_t since_ms;
-    uint64_t n_buffer_bytes; /* our part of the host's */
+    uint64_t n_buffer_bytes;  /* our part of the host's */
+    struct newcomer newcomer; /* until its first bytes are here */
+    struct conn_origin origin;
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */
     bool choked;   /* not read from, until enough was sent */
@@ -138,6 +141,7 @@ void conn_close(struct conn *c)
     struct conn_host *h = c->host;
     h->n_closing++;
     h->n_clients -= c->is_store;
+    newcomers_remove(&h->newcomers, &c->newcomer);
     session_fini(&c->session);
     unmark_unsent(c);
     leave_late(c);
@@ -166,6 +170,12 @@ void conn_drop(struct conn *c, const char *format, ...)
     snprintf(text, sizeof text, "client %s: %s", client, why);
     conn_close(c);
     c->host->on_dropped(c->host, text);
+}
+
+void conn_drop_other_user(struct conn *c, uid_t uid)
+{
+    conn_drop(c, "refused: it belongs to user ID %u, the store to user ID %u", (unsigned)uid,
+              (unsigned)geteuid());
 }
 
 /* --- memory --- */
@@ -310,27 +320,32 @@ static void hand_over(struct conn *c, enum protocol protocol, const uint8_t *byt
         conn_drop(c, "out of file descriptors; raise the limit with ulimit -n");
         return;
     }
+    struct conn_origin origin = c->origin;
     conn_close(c);
-    h->on_foreign(h, protocol, copy, bytes, len);
+    h->on_foreign(h, protocol, copy, &origin, bytes, len);
 }
 
 static void become_client(struct conn *c)
 {
     c->is_store = true;
     c->host->n_clients++;
+    newcomers_remove(&c->host->newcomers, &c->newcomer);
 }
 
 /* Look at a connection's first bytes. Returns whether they are for the store; if not, they are too
  * few to decide, or c is closing. */
 static bool decide_protocol(struct conn *c, const uint8_t *bytes, size_t len)
 {
-    enum protocol protocol = conn_protocol(bytes, len);
+    bool is_any = c->host->on_foreign != NULL;
+    enum protocol protocol = is_any ? conn_protocol(bytes, len) : PROTOCOL_STORE;
     if (protocol == PROTOCOL_UNDECIDED)
         follow_state(c, SESSION_MORE, false);
     else if (protocol != PROTOCOL_STORE)
         hand_over(c, protocol, bytes, len);
     else if (c->host->max_clients == 0)
         conn_drop(c, "refused: a store client, but this port serves no store");
+    else if (c->origin.is_other_user)
+        conn_drop_other_user(c, c->origin.uid);
     else if (c->host->n_clients >= c->host->max_clients)
         conn_drop(c, "refused: %u clients are connected, the maximum", c->host->max_clients);
     else
@@ -445,6 +460,9 @@ static void on_timer(uv_timer_t *timer)
         c->timer_use = TIMER_OFF;
         session_decide_a(&c->session);
         feed_kept(c);
+    } else if (co_buf_len(&c->in) == 0) {
+        conn_drop(c, "timed out after %" PRIu64 " ms waiting for the first bytes",
+                  c->host->mid_frame_ms);
     } else {
         conn_drop(c,
                   "timed out after %" PRIu64
@@ -545,8 +563,6 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
         c->next->prev = c;
     h->first = c;
     h->n_conns++;
-    if (h->on_foreign == NULL)
-        become_client(c);
     int rc = uv_accept(listener, (uv_stream_t *)&c->tcp);
     if (rc < 0) {
         conn_close(c);
@@ -556,9 +572,31 @@ int conn_accept(struct conn_host *h, uv_stream_t *listener, struct conn **ret_co
     return 0;
 }
 
-void conn_start(struct conn *c)
+/* The newest one is chosen only if all others have shown what they are. */
+static void keep_to_limit(struct conn_host *h, const struct conn *newest)
 {
+    while (h->n_conns - h->n_closing > h->max_conns) {
+        struct newcomer *chosen = newcomers_choose(&h->newcomers);
+        struct conn *c = (struct conn *)((char *)chosen - offsetof(struct conn, newcomer));
+        if (c == newest)
+            conn_drop(c, "refused: %u clients are connected, the maximum", h->max_clients);
+        else
+            conn_drop(c, "closed: it has sent nothing, and %u connections are open, the maximum",
+                      h->max_conns);
+    }
+}
+
+void conn_start(struct conn *c, const struct sockaddr_storage *from,
+                const struct conn_origin *origin)
+{
+    c->origin = *origin;
+    newcomers_add(&c->host->newcomers, &c->newcomer, from);
+    keep_to_limit(c->host, c);
+    if (c->closing)
+        return;
     uv_tcp_nodelay(&c->tcp, 1);
     uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S); /* clients may be silent for days */
     uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    if (c->host->max_clients == 0) /* a store's client may stay silent: torch 1.13's second one */
+        set_timer(c, TIMER_MID_FRAME);
 }

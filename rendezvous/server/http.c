@@ -112,6 +112,21 @@ static void read_connection(struct text value, struct http_request *r)
     } while (more);
 }
 
+/* Other schemes are ignored. returns 0 or 400 */
+static int read_authorization(struct text value, struct http_request *r)
+{
+    struct text scheme;
+    text_split(&value, ' ', &scheme);
+    if (!is_word(scheme, "Bearer"))
+        return 0;
+    if (r->bearer != NULL)
+        return 400;
+    value = trim(value);
+    r->bearer = value.at;
+    r->bearer_len = value.len;
+    return 0;
+}
+
 static bool is_zero(struct text value)
 {
     for (size_t i = 0; i < value.len; i++)
@@ -131,6 +146,8 @@ static int read_field(struct text line, struct http_request *r, int *n_hosts)
         (*n_hosts)++;
     else if (is_word(name, "Connection"))
         read_connection(value, r);
+    else if (is_word(name, "Authorization"))
+        return read_authorization(value, r);
     else if (is_word(name, "Transfer-Encoding") ||
              (is_word(name, "Content-Length") && !is_zero(value)))
         return 400; /* where the next request begins would be a matter of opinion */
@@ -219,6 +236,8 @@ static const char *reason_of(int status)
         return "OK";
     case 400:
         return "Bad Request";
+    case 401:
+        return "Unauthorized";
     case 404:
         return "Not Found";
     case 405:
@@ -247,7 +266,9 @@ int http_reply(struct co_buf *out, const struct http_request *r, int status, con
                             "Connection: %s\r\n"
                             "\r\n",
                             status, reason_of(status), type, body_len,
-                            status == 405 ? "Allow: GET, HEAD\r\n" : "",
+                            status == 405   ? "Allow: GET, HEAD\r\n"
+                            : status == 401 ? "WWW-Authenticate: Bearer\r\n"
+                                            : "",
                             r->keep_alive ? "keep-alive" : "close");
     int rc = co_buf_append(out, head, (size_t)head_len);
     if (rc < 0 || r->is_head)

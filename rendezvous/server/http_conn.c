@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_OPEN = 64,
     READ_BYTES = 4096,
     REQUEST_MS = 10000, /* from the first byte of a request to its last, and for its reply */
     IDLE_MS = 75000,    /* between two requests; scrapers come once a minute */
@@ -27,8 +26,9 @@ struct http_conn {
     struct co_buf out;  /* lent to `write` while that is under way, empty otherwise */
     size_t n_looked_at; /* of `in`, in search of a head's end */
     size_t n_request;   /* the head that is being answered */
-    bool keep_alive;    /* after this reply */
-    bool is_lingering;  /* everything was sent; what still arrives is discarded */
+    bool is_trusted;
+    bool keep_alive;   /* after this reply */
+    bool is_lingering; /* everything was sent; what still arrives is discarded */
     bool closing;
     int n_handles;
 };
@@ -145,9 +145,9 @@ static int make_reply(struct http_conn *c, const struct http_request *r)
     int status = r->status;
     int rc = 0;
     if (status == 0)
-        rc = c->host->on_page(c->host, r->path, r->path_len, &body, &type);
+        rc = c->host->on_page(c->host, r, c->is_trusted, &body, &type);
     if (status == 0)
-        status = rc == 0 ? 200 : rc == -ENOENT ? 404 : 500;
+        status = rc == 0 ? 200 : rc == -ENOENT ? 404 : rc == -EACCES ? 401 : 500;
     if (status == 200)
         rc = http_reply(&c->out, r, status, type, &body);
     else
@@ -221,9 +221,10 @@ static struct http_conn *create(struct http_host *h)
     return c;
 }
 
-void http_conn_start(struct http_host *h, int fd, const uint8_t *bytes, size_t len)
+void http_conn_start(struct http_host *h, int fd, bool is_trusted, const uint8_t *bytes, size_t len)
 {
-    if (h->n_open == MAX_OPEN) /* drop the connection that was quiet for the longest time */
+    if (h->n_open >= h->max_open &&
+        h->oldest != NULL) /* drop the connection that was quiet for the longest time */
         close_conn(h->oldest);
     struct http_conn *c = create(h);
     if (c == NULL || uv_tcp_open(&c->tcp, fd) < 0) {
@@ -232,6 +233,7 @@ void http_conn_start(struct http_host *h, int fd, const uint8_t *bytes, size_t l
             close_conn(c);
         return;
     }
+    c->is_trusted = is_trusted;
     start_timer(c, REQUEST_MS);
     if (co_buf_append(&c->in, bytes, len) < 0 ||
         uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0) {

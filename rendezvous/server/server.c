@@ -11,6 +11,7 @@
 #include "common/buf.h"
 #include "common/error.h"
 #include "conn.h"
+#include "http.h"
 #include "http_conn.h"
 #include "page.h"
 #include "rendezvous/net/address.h"
@@ -36,8 +37,9 @@ enum {
     MAX_ACCEPTS = 128, /* in a turn of the loop: some milliseconds */
     MAX_WORK = 8192,   /* of one client in a turn of the loop: less than a millisecond */
     REFUSED_EVERY_MS = 1000,
-    SPARE_FOR_HTTP = 16, /* accepted in addition to the clients: a full server can still be asked
-                            for its status */
+    SPARE_FOR_OTHERS = 16, /* accepted in addition to the clients: a full store's port still serves
+                              nodes, and can be asked for its status */
+    MAX_HTTP = 64,
 };
 #define MIB ((uint64_t)1 << 20)
 
@@ -61,8 +63,10 @@ struct server {
     uint64_t n_connections, n_refused; /* so far */
     uint64_t refused_next_ms;
     unsigned n_refused_untold;
-    unsigned n_accepted; /* in this turn of the loop */
-    int n_handles;       /* listeners, prepare and idle */
+    unsigned n_accepted;  /* in this turn of the loop */
+    unsigned max_accepts; /* that is at most half of the newcomers that fit: each one is read from
+                             before it can be displaced */
+    int n_handles;        /* listeners, prepare and idle */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -99,27 +103,6 @@ static void on_dropped(struct conn_host *h, const char *text)
     report_text(s, text);
 }
 
-/* Torch's clients cannot authenticate themselves, but on this machine the kernel knows their user.
- * Returns whether the connection may stay. */
-static bool is_of_ours(struct server *s, struct conn *c, const struct sockaddr_storage *ours,
-                       const struct sockaddr_storage *theirs)
-{
-    struct co_error err = {0};
-    struct peer_owner owner;
-    if (s->peer.method == PEER_BY_NOTHING)
-        return true;
-    if (peer_find(&s->peer, ours, theirs, &owner, &err) < 0) {
-        conn_drop(c, "refused: %s", err.text);
-        return false;
-    }
-    if (owner.uid != geteuid() && owner.uid != 0) {
-        conn_drop(c, "refused: it belongs to user ID %u, the store to user ID %u",
-                  (unsigned)owner.uid, (unsigned)geteuid());
-        return false;
-    }
-    return true;
-}
-
 static bool find_ends(const struct conn *c, struct sockaddr_storage *ours,
                       struct sockaddr_storage *theirs)
 {
@@ -128,20 +111,54 @@ static bool find_ends(const struct conn *c, struct sockaddr_storage *ours,
            uv_tcp_getsockname(conn_tcp(c), (struct sockaddr *)ours, &our_len) == 0;
 }
 
-static bool may_stay(struct server *s, struct conn *c)
+/* Torch's clients cannot authenticate themselves, but on this machine the kernel knows their user.
+ * A peer need not use loopback for that: it may connect by any other address of this machine, and
+ * from yet another one.
+ *
+ * returns   whether the connection may stay */
+static bool find_owner(struct server *s, struct conn *c, const struct sockaddr_storage *ours,
+                       const struct sockaddr_storage *theirs, struct conn_origin *origin)
 {
-    struct sockaddr_storage ours, theirs;
-    if (!find_ends(c, &ours, &theirs)) {
+    const struct in6_addr here = address_as_v6(ours), there = address_as_v6(theirs);
+    const bool is_loopback = address_is_loopback(theirs);
+    const bool is_near = is_loopback || memcmp(&here, &there, sizeof here) == 0;
+    struct co_error err = {0};
+    struct peer_owner owner;
+    if (s->peer.method == PEER_BY_NOTHING || (s->peer.method == PEER_BY_PROC && !is_near))
+        return true; /* or it would read a long file for each connection from elsewhere */
+    int rc = peer_find(&s->peer, ours, theirs, &owner, &err);
+    if (rc < 0 && (is_near || rc == -ESRCH)) {
+        conn_drop(c, "refused: %s", err.text);
+        return false;
+    }
+    if (rc < 0)
+        return true;
+    origin->is_trusted = owner.uid == geteuid() || owner.uid == 0;
+    origin->is_other_user = !origin->is_trusted;
+    origin->uid = owner.uid;
+    if (is_loopback && origin->is_other_user)
+        conn_drop_other_user(c, owner.uid);
+    return !is_loopback || origin->is_trusted;
+}
+
+/* returns whether the connection may stay */
+static bool find_origin(struct server *s, struct conn *c, struct sockaddr_storage *theirs,
+                        struct conn_origin *origin)
+{
+    const struct allow_list *allow = s->opts.allow;
+    struct sockaddr_storage ours;
+    if (!find_ends(c, &ours, theirs)) {
         conn_close(c); /* gone already */
         return false;
     }
-    if (s->opts.allow != NULL && allow_has(s->opts.allow, &theirs))
+    *origin = (struct conn_origin){.is_trusted = allow != NULL && allow_has(allow, theirs)};
+    if (origin->is_trusted && allow_has_in_net(allow, theirs))
         return true;
-    if (address_is_loopback(&theirs))
-        return is_of_ours(s, c, &ours, &theirs);
-    if (s->opts.allow != NULL)
+    if (allow != NULL && !origin->is_trusted && !address_is_loopback(theirs)) {
         conn_drop(c, "refused: its address is not in --allow");
-    return s->opts.allow == NULL;
+        return false;
+    }
+    return find_owner(s, c, &ours, theirs, origin);
 }
 
 /* --- connections --- */
@@ -156,6 +173,8 @@ static void report_not_accepted(struct server *s, int rc)
 static void accept_one(struct listener *l)
 {
     struct server *s = l->server;
+    struct sockaddr_storage from;
+    struct conn_origin origin;
     struct conn *c;
     int rc = conn_accept(&s->host, (uv_stream_t *)&l->tcp, &c);
     l->has_waiting = rc == -ENOMEM; /* nothing was taken: again next turn */
@@ -165,11 +184,8 @@ static void accept_one(struct listener *l)
     }
     s->n_accepted++;
     s->n_connections++;
-    uint32_t n_spare = s->opts.http ? SPARE_FOR_HTTP : 0;
-    if (s->host.n_conns > s->opts.max_clients + n_spare)
-        conn_drop(c, "refused: %u clients are connected, the maximum", s->opts.max_clients);
-    else if (may_stay(s, c))
-        conn_start(c);
+    if (find_origin(s, c, &from, &origin))
+        conn_start(c, &from, &origin);
 }
 
 /* libuv calls this as long as connections come, and they can come as fast as we take them. */
@@ -178,7 +194,7 @@ static void on_connection(uv_stream_t *stream, int status)
     struct listener *l = stream->data;
     if (status < 0)
         report_not_accepted(l->server, status);
-    else if (l->server->n_accepted >= MAX_ACCEPTS)
+    else if (l->server->n_accepted >= l->server->max_accepts)
         l->has_waiting = true;
     else
         accept_one(l);
@@ -213,14 +229,14 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_idle_stop(&s->idle);
 }
 
-static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, const uint8_t *bytes,
-                       size_t len)
+static void on_foreign(struct conn_host *h, enum protocol protocol, int fd,
+                       const struct conn_origin *origin, const uint8_t *bytes, size_t len)
 {
     struct server *s = server_of(h);
     if (protocol == PROTOCOL_CONTROL && s->opts.on_control != NULL) {
         s->opts.on_control(s->opts.arg, fd, bytes, len);
     } else if (protocol == PROTOCOL_HTTP && s->opts.http) {
-        http_conn_start(&s->http, fd, bytes, len);
+        http_conn_start(&s->http, fd, origin->is_trusted, bytes, len);
     } else {
         close(fd);
         s->n_refused++;
@@ -230,9 +246,15 @@ static void on_foreign(struct conn_host *h, enum protocol protocol, int fd, cons
     }
 }
 
-static bool is_path(const char *path, size_t len, const char *wanted)
+static bool is_path(const struct http_request *r, const char *wanted)
 {
-    return len == strlen(wanted) && memcmp(path, wanted, len) == 0;
+    return r->path_len == strlen(wanted) && memcmp(r->path, wanted, r->path_len) == 0;
+}
+
+static bool may_read(const struct server *s, const struct http_request *r, bool is_trusted)
+{
+    return is_trusted || s->opts.may_read == NULL ||
+           (r->bearer != NULL && s->opts.may_read(s->opts.arg, r->bearer, r->bearer_len));
 }
 
 static int print_metrics(struct server *s, const struct stats *stats, struct co_buf *body)
@@ -251,23 +273,21 @@ static int print_status(struct server *s, const struct stats *stats, struct co_b
     return rc;
 }
 
-static int on_page(struct http_host *h, const char *path, size_t path_len, struct co_buf *body,
-                   const char **ret_type)
+static int on_page(struct http_host *h, const struct http_request *r, bool is_trusted,
+                   struct co_buf *body, const char **ret_type)
 {
     struct server *s = (struct server *)((char *)h - offsetof(struct server, http));
+    const bool is_metrics = is_path(r, "/metrics");
     struct stats stats;
-    server_get_stats(s, &stats);
-    if (is_path(path, path_len, "/metrics")) {
-        *ret_type = "text/plain; version=0.0.4; charset=utf-8";
-        return print_metrics(s, &stats, body);
-    }
-    if (is_path(path, path_len, "/status")) {
-        *ret_type = "application/json";
-        return print_status(s, &stats, body);
-    }
-    if (is_path(path, path_len, "/healthz"))
+    if (is_path(r, "/healthz"))
         return co_buf_append(body, "ok\n", 3);
-    return -ENOENT;
+    if (!is_metrics && !is_path(r, "/status"))
+        return -ENOENT;
+    if (!may_read(s, r, is_trusted))
+        return -EACCES;
+    server_get_stats(s, &stats);
+    *ret_type = is_metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json";
+    return is_metrics ? print_metrics(s, &stats, body) : print_status(s, &stats, body);
 }
 
 /* --- in figures --- */
@@ -397,7 +417,7 @@ static int fill_opts(struct server_opts *opts, struct co_error *err)
     if (opts->max_value_bytes == 0)
         opts->max_value_bytes = 64 * MIB;
     if (opts->mid_frame_ms == 0)
-        opts->mid_frame_ms = 30000;
+        opts->mid_frame_ms = opts->no_store ? 10000 : 30000;
     if (opts->max_value_bytes < SERVER_MIN_VALUE_BYTES)
         return co_fail(
             err, -EINVAL,
@@ -423,6 +443,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
         free(scratch);
         return co_fail(err, -ENOMEM, "out of memory");
     }
+    const bool has_others = opts->http || opts->on_control != NULL;
     s->opts = *opts;
     s->host = (struct conn_host){
         .sessions = {.limits = {.max_key_bytes = MAX_KEY_BYTES,
@@ -441,9 +462,17 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
         .max_buffer_bytes = opts->max_buffer_bytes,
         .on_dropped = on_dropped,
         .on_gone = on_conn_gone,
-        .on_foreign = opts->http || opts->on_control != NULL ? on_foreign : NULL,
+        .on_foreign = has_others ? on_foreign : NULL,
+        .max_conns = opts->max_clients + (has_others ? SPARE_FOR_OTHERS : 0),
+        .newcomers = {.seed = random_seed()},
     };
-    s->http = (struct http_host){.loop = loop, .on_page = on_page, .on_gone = on_http_gone};
+    s->max_accepts =
+        s->host.max_conns < 2 * MAX_ACCEPTS ? (s->host.max_conns + 1) / 2 : MAX_ACCEPTS;
+    s->http = (struct http_host){
+        .loop = loop,
+        .max_open = opts->no_store && opts->max_clients < MAX_HTTP ? opts->max_clients : MAX_HTTP,
+        .on_page = on_page,
+        .on_gone = on_http_gone};
     s->started_ms = uv_now(loop);
     peer_init(&s->peer);
     struct store_limits limits = {.max_bytes = opts->max_bytes, .max_names = MAX_NAMES};

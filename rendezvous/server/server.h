@@ -27,14 +27,17 @@ struct stats;
 struct server_opts {
     const char *bind_addr; /* of server_start(): a numeric address; NULL: "127.0.0.1" */
     uint16_t port;         /* of server_start(); 0: any free one */
-    uint32_t max_clients;  /* 0: 65536 */
+    uint32_t max_clients;  /* 0: 65536. With no_store: connections without their first bytes */
     uint64_t max_bytes;    /* keys and values together, with what is kept about them; 0: 1 GiB */
     uint64_t max_buffer_bytes; /* requests and replies on their way; 0: as max_bytes */
     uint64_t max_value_bytes;  /* 0: 64 MiB; not less than SERVER_MIN_VALUE_BYTES */
-    uint64_t mid_frame_ms;     /* a request that was begun must be complete after this; 0: 30 000 */
+    uint64_t mid_frame_ms;     /* a request that was begun must be complete after this; 0: 30 000,
+                                  or with no_store, where it runs from the connection's beginning,
+                                  10 000 */
 
     /* Hosts that are served in addition to loopback peers of our own uid, and root's. NULL: all
-     * other machines, and no other user on this one. Borrowed until server_close(). */
+     * other machines. Other users of this machine are served only if a network of the list has the
+     * address that they come from. Borrowed until server_close(). */
     const struct allow_list *allow;
 
     bool no_store;       /* clients of the store are refused: for the other protocols only */
@@ -44,6 +47,11 @@ struct server_opts {
     /* A connection of the control channel: takes its descriptor over. The bytes, lent, were read
      * from it already. NULL: such are refused */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+
+    /* /metrics and /status are for trusted peers (our own user and root on this machine, addresses
+     * of `allow`), and for requests with an "Authorization: Bearer" that this accepts; text: lent.
+     * NULL: for all that are served */
+    bool (*may_read)(void *arg, const char *text, size_t len);
 
     /* More for the pages: append metrics to the one of /metrics, members of the JSON object, each
      * after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
@@ -59,8 +67,9 @@ struct server_opts {
 /* Make a server that does not listen yet.
  *
  * Peers that connect over loopback and are not in `allow` are served only if they run under our own
- * uid, or root's. Where the system does not report the owner of a connection (neither
- * NETLINK_SOCK_DIAG nor /proc/net/tcp), all of them are served, and on_refused reports it once.
+ * uid, or root's; those that connect by another address of this machine have the store only then.
+ * Where the system does not report the owner of a connection (neither NETLINK_SOCK_DIAG nor
+ * /proc/net/tcp), all of them are served, and on_refused reports it once.
  *
  * ret_server   server_close() it
  * returns      0, -EINVAL (limits), -ENOMEM */

@@ -20,6 +20,8 @@ static void check_request(const struct http_request *r, const uint8_t *bytes, si
     require(is_root || (r->path >= (const char *)bytes &&
                         r->path + r->path_len <= (const char *)bytes + r->len_bytes));
     require(*r->path == '/' && memchr(r->path, '?', r->path_len) == NULL);
+    require(r->bearer == NULL || (r->bearer >= (const char *)bytes &&
+                                  r->bearer + r->bearer_len <= (const char *)bytes + r->len_bytes));
     struct co_buf out = {0};
     require(http_reply(&out, r, 404, "text/plain", NULL) == 0);
     co_buf_fini(&out);

@@ -2,10 +2,12 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "rendezvous/net/address.h"
 
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -141,6 +143,31 @@ int raw_connect(uint16_t port)
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
+}
+
+int raw_connect_at(const struct sockaddr_storage *to)
+{
+    int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t len =
+        to->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)to, len), 0);
+    return fd;
+}
+
+bool find_own_address(struct sockaddr_storage *ret)
+{
+    struct ifaddrs *list;
+    bool found = false;
+    ck_assert_int_eq(getifaddrs(&list), 0);
+    for (struct ifaddrs *i = list; i != NULL && !found; i = i->ifa_next) {
+        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET)
+            continue;
+        *ret = (struct sockaddr_storage){0};
+        memcpy(ret, i->ifa_addr, sizeof(struct sockaddr_in));
+        found = !address_is_loopback(ret);
+    }
+    freeifaddrs(list);
+    return found;
 }
 
 static void await(int fd, short events)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 enum {
     SERVED_DEADLINE_MS = 20000,
@@ -24,8 +25,12 @@ uint16_t served_port(const struct served *s);
 void served_await_refused(struct served *s, const char *text);
 void served_await_n_clients(struct served *s, uint32_t n);
 
+/* An IPv4 address of this machine that is not loopback. returns whether there is one */
+bool find_own_address(struct sockaddr_storage *ret);
+
 /* Raw clients. */
 int raw_connect(uint16_t port);
+int raw_connect_at(const struct sockaddr_storage *to);
 void raw_send(int fd, const void *bytes, size_t n);
 void raw_send_hex(int fd, const char *hex);
 void raw_receive(int fd, void *bytes, size_t n); /* exactly n */

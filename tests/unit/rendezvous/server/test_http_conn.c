@@ -1,9 +1,11 @@
 /* HTTP on the store's port, by real connections. */
 #include "common/error.h"
+#include "rendezvous/net/allow.h"
 #include "rendezvous/server/http.h"
 #include "served.h"
 #include "tests/support/suite.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct server_opts with_http = {.http = true, .version = "1.2.3"};
@@ -208,6 +211,128 @@ START_TEST(a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time)
 }
 END_TEST
 
+START_TEST(without_a_store_the_first_byte_has_a_deadline)
+{
+    struct server_opts opts = with_http;
+    opts.no_store = true;
+    opts.mid_frame_ms = 100;
+    struct served *s = served_start(&opts);
+    int silent = raw_connect(served_port(s));
+    raw_expect_end(silent);
+    served_await_refused(s, "timed out after 100 ms waiting for the first bytes");
+    int slow = raw_connect(served_port(s)); /* each byte is in time, all of them are not */
+    struct pollfd p = {.fd = slow, .events = POLLIN};
+    for (const char *at = "DDP"; poll(&p, 1, 10) == 0; at += *at != '\0')
+        send(slow, at, *at != '\0', MSG_NOSIGNAL);
+    raw_expect_end(slow);
+    close(silent);
+    close(slow);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(a_silent_connection_makes_way_for_a_new_one)
+{
+    enum { N = 3 + 16 }; /* clients, and connections that may be something else */
+    struct server_opts opts = with_http;
+    opts.max_clients = 3;
+    struct served *s = served_start(&opts);
+    int fds[N];
+    int store = connect_store(s);
+    raw_expect_hex(store, "01 02 03 04");
+    for (int i = 1; i < N; i++)
+        fds[i] = raw_connect(served_port(s));
+    served_await_n_clients(s, N);
+    for (int i = 1; i < N; i++)
+        ck_assert(raw_is_silent(fds[i]));
+    int late = connect_store(s);
+    raw_expect_hex(late, "01 02 03 04");
+    raw_expect_end(fds[1]);
+    served_await_refused(s, "closed: it has sent nothing, and 19 connections are open");
+    ck_assert(raw_is_silent(fds[2])); /* it may be the second one of a client of torch 1.13 */
+    for (int i = 1; i < N; i++)
+        close(fds[i]);
+    close(store);
+    close(late);
+    served_stop(s);
+}
+END_TEST
+
+/* "key" is what the pages need. */
+static bool has_key(void *arg, const char *text, size_t len)
+{
+    (void)arg;
+    return len == 3 && memcmp(text, "key", 3) == 0;
+}
+
+static void ask(int fd, const char *path, const char *field, int status)
+{
+    char text[256];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, field);
+    say(fd, text);
+    expect(fd, status, "");
+    close(fd);
+}
+
+START_TEST(pages_that_need_a_key_are_for_our_user_and_for_whom_the_list_names)
+{
+    struct allow_list list = {0};
+    struct server_opts opts = with_http;
+    opts.may_read = has_key;
+    struct served *s = served_start(&opts);
+    ask(raw_connect(served_port(s)), "/status", "", 200);
+    served_stop(s);
+    ck_assert_int_eq(allow_add(&list, "127.0.0.0/8", NULL), 0);
+    opts.allow = &list;
+    s = served_start(&opts);
+    ask(raw_connect(served_port(s)), "/status", "", 200);
+    served_stop(s);
+}
+END_TEST
+
+START_TEST(pages_that_need_a_key_are_refused_to_others)
+{
+    struct server_opts opts = with_http;
+    struct sockaddr_storage own;
+    opts.may_read = has_key;
+    opts.bind_addr = "0.0.0.0";
+    if (geteuid() != 0 || !find_own_address(&own)) {
+        printf("skipped: needs root, to become another user, and an address beside loopback\n");
+        return;
+    }
+    struct served *s = served_start(&opts);
+    ((struct sockaddr_in *)&own)->sin_port = htons(served_port(s));
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        if (setuid(65534) != 0)
+            _exit(2);
+        static const struct {
+            const char *path, *field;
+            int status;
+        } cases[] = {
+            {"/status", "", 401},
+            {"/metrics", "", 401},
+            {"/metrics", "Authorization: Basic key\r\n", 401},
+            {"/metrics", "Authorization: Bearer kez\r\n", 401},
+            {"/metrics", "Authorization: Bearer\r\n", 401},
+            {"/metrics", "authorization:  bearer  key \r\n", 200},
+            {"/status", "Authorization: Bearer key\r\n", 200},
+            {"/status", "Authorization: Bearer key\r\nAuthorization: Bearer no\r\n", 400},
+            {"/healthz", "", 200},
+            {"/nothing", "", 404},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            ask(raw_connect_at(&own), cases[i].path, cases[i].field, cases[i].status);
+        _exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    served_stop(s);
+}
+END_TEST
+
 START_TEST(channel_connections_are_refused_by_name)
 {
     struct served *s = served_start(&with_http);
@@ -302,6 +427,10 @@ TEST_SUITE(http_conn)
     tcase_add_test(tc, a_head_without_end_is_answered_and_not_kept);
     tcase_add_test(tc, the_first_bytes_may_come_alone);
     tcase_add_test(tc, a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time);
+    tcase_add_test(tc, without_a_store_the_first_byte_has_a_deadline);
+    tcase_add_test(tc, a_silent_connection_makes_way_for_a_new_one);
+    tcase_add_test(tc, pages_that_need_a_key_are_for_our_user_and_for_whom_the_list_names);
+    tcase_add_test(tc, pages_that_need_a_key_are_refused_to_others);
     tcase_add_test(tc, channel_connections_are_refused_by_name);
     tcase_add_test(tc, a_full_server_can_still_be_asked_how_it_is);
     tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);

@@ -10,7 +10,6 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,19 +35,10 @@ static void tear_down(void)
     ck_assert_int_eq(uv_loop_close(&loop), 0); /* no open handle remains */
 }
 
-static int connect_at(const struct sockaddr_storage *to)
-{
-    int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t len =
-        to->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    ck_assert_int_eq(connect(fd, (const struct sockaddr *)to, len), 0);
-    return fd;
-}
-
 /* The store's number of keys, by a client of this address. */
 static uint64_t ask_n_keys(const struct sockaddr_storage *at, const char *first_hex)
 {
-    int fd = connect_at(at);
+    int fd = raw_connect_at(at);
     raw_send_hex(fd, first_hex);
     raw_send_hex(fd, "07");
     uint8_t answer[8];
@@ -111,28 +101,11 @@ END_TEST
 
 /* --- accepted peers --- */
 
-/* An address of this machine that is not loopback. returns whether there is one */
-static bool find_own_address(struct sockaddr_storage *ret)
-{
-    struct ifaddrs *list;
-    bool found = false;
-    ck_assert_int_eq(getifaddrs(&list), 0);
-    for (struct ifaddrs *i = list; i != NULL && !found; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET)
-            continue;
-        *ret = (struct sockaddr_storage){0};
-        memcpy(ret, i->ifa_addr, sizeof(struct sockaddr_in));
-        found = !address_is_loopback(ret);
-    }
-    freeifaddrs(list);
-    return found;
-}
-
 /* A client at an address of this machine's own network card, of a server with this list. */
 static void meet(struct served *s, struct sockaddr_storage *at, bool is_served)
 {
     ((struct sockaddr_in *)at)->sin_port = htons(served_port(s));
-    int fd = connect_at(at);
+    int fd = raw_connect_at(at);
     raw_send_hex(fd, "00 ce f7 85 3c 07");
     if (is_served) {
         raw_expect_hex(fd, "0000000000000000");
@@ -205,6 +178,55 @@ START_TEST(a_list_lets_other_users_of_this_machine_in)
 }
 END_TEST
 
+/* A client of another user, by an address of this machine that is not loopback. */
+static void meet_as_another_user(const struct server_opts *opts, bool is_served)
+{
+    struct sockaddr_storage at;
+    int status;
+    if (geteuid() != 0 || !find_own_address(&at)) {
+        printf("skipped: needs root, to become another user, and an address beside loopback\n");
+        return;
+    }
+    struct served *s = served_start(opts);
+    ((struct sockaddr_in *)&at)->sin_port = htons(served_port(s));
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        if (setuid(65534) != 0)
+            _exit(2);
+        int fd = raw_connect_at(&at);
+        raw_send_hex(fd, "00 ce f7 85 3c 07");
+        if (is_served)
+            raw_expect_hex(fd, "0000000000000000");
+        else
+            raw_expect_end(fd);
+        _exit(0);
+    }
+    if (!is_served)
+        served_await_refused(s, "belongs to user ID 65534, the store to user ID 0");
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    served_stop(s);
+}
+
+START_TEST(other_users_are_refused_by_all_addresses_of_this_machine)
+{
+    struct allow_list list = {0};
+    struct server_opts opts = {.bind_addr = "0.0.0.0"};
+    struct sockaddr_storage own;
+    meet_as_another_user(&opts, false);
+    if (!find_own_address(&own))
+        return;
+    struct in6_addr host = address_as_v6(&own); /* a node of the job: its other users are not */
+    ck_assert_int_eq(allow_set_hosts(&list, &host, 1), 0);
+    opts.allow = &list;
+    meet_as_another_user(&opts, false);
+    allow_fini(&list);
+    ck_assert_int_eq(allow_add(&list, "0.0.0.0/0", NULL), 0); /* as a user has said */
+    meet_as_another_user(&opts, true);
+}
+END_TEST
+
 TEST_SUITE(listeners)
 {
     Suite *suite = suite_create("listeners");
@@ -218,6 +240,7 @@ TEST_SUITE(listeners)
     tcase_set_timeout(allowed, 60);
     tcase_add_test(allowed, other_addresses_are_served_unless_a_list_leaves_them_out);
     tcase_add_test(allowed, our_own_processes_need_no_list);
+    tcase_add_test(allowed, other_users_are_refused_by_all_addresses_of_this_machine);
     tcase_add_test(allowed, a_list_lets_other_users_of_this_machine_in);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, allowed);
