@@ -121,6 +121,8 @@ static int do_multi_get(struct session *s, const struct codec_request *r, struct
         n_bytes += 8 + value.len;
     }
     int rc = check_reply_bytes(s, n_bytes, err);
+    if (rc == 0 && n_bytes > 0 && co_buf_room(&s->out, (size_t)n_bytes) == NULL)
+        rc = no_memory(-ENOMEM, err);
     at = r->items;
     for (uint64_t i = 0; rc == 0 && i < r->n_items; i++) {
         store_get(s->host->store, codec_item_take(&at), &value);
