@@ -113,6 +113,7 @@ static void end_now(struct channel_conn *c)
     if (c->stage == STAGE_CLOSING)
         return;
     c->stage = STAGE_CLOSING;
+    c->host->n_open--;
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
     uv_close((uv_handle_t *)&c->timer, on_handle_closed); /* the last one frees c */
 }
@@ -315,6 +316,7 @@ static size_t take_all(struct channel_conn *c, const uint8_t *bytes, size_t len)
         more = take_next(c, bytes + n_used, len - n_used, &n);
         n_used += n;
     }
+    seal_trim(c->seal); /* it is not counted in n_buffer_bytes: only one at a time has it */
     follow_mid_frame(c);
     return n_used;
 }
@@ -380,6 +382,7 @@ static int create(struct channel_conn_host *h, struct seal *seal,
     uv_tcp_init(h->loop, &c->tcp);
     uv_timer_init(h->loop, &c->timer);
     h->n_conns++;
+    h->n_open++;
     *ret_conn = c;
     return 0;
 }

@@ -28,6 +28,7 @@ struct channel_conn_host {
     struct channel_wire_scratch *wire; /* to decode into */
     struct co_buf *frame;              /* to encode into */
     uint32_t n_conns;                  /* including those in mid-close */
+    uint32_t n_open;                   /* without these */
     uint64_t mid_frame_ms;             /* from channel_conn_host_init() CHANNEL_CONN_MID_FRAME_MS */
     uint64_t n_buffer_bytes;           /* that all of them hold of incomplete frames, and unsent */
     uint64_t max_buffer_bytes; /* beyond this, a connection that holds more than the mean and asks

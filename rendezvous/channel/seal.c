@@ -28,6 +28,7 @@ enum {
     ANSWER_BYTES = 8 + NONCE_BYTES, /* in the clear; when sealed, it continues with: */
     OPENING_BYTES = PROOF_BYTES + STREAM_HEADER_BYTES,
     LENGTH_BYTES = 4,
+    KEEP_BYTES = 1024, /* most messages are shorter */
 };
 
 static const uint8_t magic[4] = {'D', 'D', 'P', '1'};
@@ -67,6 +68,20 @@ struct seal {
 static const char secret_label[] = "ddp control token 1";
 static const char id_label[] = "ddp control key id 1";
 
+static void make_page_key(struct seal_key *k, const void *token, size_t len)
+{
+    crypto_hash_sha256_state hash;
+    uint8_t digest[crypto_hash_sha256_BYTES];
+    char hex[sizeof k->page + 1];
+    crypto_hash_sha256_init(&hash);
+    crypto_hash_sha256_update(&hash, (const uint8_t *)SEAL_PAGE_LABEL, sizeof SEAL_PAGE_LABEL - 1);
+    crypto_hash_sha256_update(&hash, token, len);
+    crypto_hash_sha256_final(&hash, digest);
+    sodium_memzero(&hash, sizeof hash);
+    sodium_bin2hex(hex, sizeof hex, digest, sizeof digest);
+    memcpy(k->page, hex, sizeof k->page);
+}
+
 int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err)
 {
     uint8_t id[crypto_generichash_BYTES_MIN];
@@ -80,7 +95,13 @@ int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_e
     crypto_generichash(id, sizeof id, (const uint8_t *)id_label, sizeof id_label - 1, k->secret,
                        sizeof k->secret);
     memcpy(k->id, id, sizeof k->id);
+    make_page_key(k, token, len);
     return 0;
+}
+
+bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len)
+{
+    return len == sizeof k->page && sodium_memcmp(k->page, text, sizeof k->page) == 0;
 }
 
 void seal_key_fini(struct seal_key *k)
@@ -436,6 +457,12 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
     if (rc < 0)
         s->phase = BROKEN;
     return rc;
+}
+
+void seal_trim(struct seal *s)
+{
+    if (s->frame.cap > KEEP_BYTES)
+        co_buf_fini(&s->frame);
 }
 
 struct co_buf *seal_output(struct seal *s)

@@ -35,14 +35,23 @@ enum {
                                      connection */
 };
 
+enum { SEAL_PAGE_KEY_BYTES = 64 };
+
 struct seal_key { /* made of a token; wipe it with seal_key_fini() */
     uint8_t id[8];
     uint8_t secret[32];
+    char page[SEAL_PAGE_KEY_BYTES]; /* the page key: hex digits, without NUL */
 };
 
 /* returns   0; -EINVAL: too short or too long; -ENOSYS: libsodium does not work here */
 int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err);
 void seal_key_fini(struct seal_key *k);
+
+/* Is this the page key: the SHA-256, in lower-case hex digits, of SEAL_PAGE_LABEL and the token?
+ * It opens the pages of a coordinator, and nothing else: it crosses the network in the clear, and
+ * the token cannot be computed from it. The time that this takes does not depend on the text. */
+#define SEAL_PAGE_LABEL "ddp pages 1\n"
+bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len);
 
 /* Do these first bytes of a connection, 1 to 4 of them, begin a greeting? A port may also serve
  * other protocols.
@@ -90,6 +99,9 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
  *
  * returns   0; -ENOMEM; -EINVAL: empty or over the bound; -ENOTCONN: before SEAL_OPENED */
 int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err);
+
+/* Give back the memory of a large frame, which is not read any more. */
+void seal_trim(struct seal *s);
 
 /* What is to be sent; the caller consumes it. */
 struct co_buf *seal_output(struct seal *s);

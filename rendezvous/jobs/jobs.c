@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -77,6 +78,7 @@ static void free_peer(struct peer *p)
 {
     struct jobs *j = p->jobs;
     results_forget(p);
+    newcomers_remove(&j->unproven, &p->unproven);
     j->peers[p->link & ((1u << SLOT_BITS) - 1)] = NULL;
     j->n_peers--;
     if (j->local == p)
@@ -422,6 +424,8 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         free(j);
         return rc;
     }
+    if (getrandom(&j->unproven.seed, sizeof j->unproven.seed, GRND_NONBLOCK) < 0)
+        j->unproven.seed = uv_hrtime();
     j->conns.on_gone = on_conn_gone;
     j->conns.max_buffer_bytes = opts->max_buffer_bytes;
     if (opts->mid_frame_ms != 0)
@@ -628,7 +632,8 @@ void jobs_local_down(struct jobs *j)
 
 static void on_open(void *arg)
 {
-    (void)arg; /* the node speaks first */
+    struct peer *p = arg; /* the node speaks first */
+    newcomers_remove(&p->jobs->unproven, &p->unproven);
 }
 
 static void on_message(void *arg, const struct message *m)
@@ -649,17 +654,39 @@ static void on_end(void *arg, int code, const char *text)
     lose_peer(p);
 }
 
+/* Nodes that have proved that they know the token stay; of the others, one makes way. */
+static bool has_slot(struct jobs *j)
+{
+    char text[CO_ERROR_TEXT_BYTES], from[CHANNEL_CONN_PEER_BYTES];
+    while (!j->closing && j->conns.n_open >= j->opts.max_conns) {
+        struct newcomer *chosen = newcomers_choose(&j->unproven);
+        if (chosen == NULL)
+            return false;
+        struct peer *p = (struct peer *)((char *)chosen - offsetof(struct peer, unproven));
+        channel_conn_peer(p->conn, from);
+        snprintf(text, sizeof text,
+                 "control connection from %s: closed: it has not authenticated, and %u connections "
+                 "are open, the maximum",
+                 from, j->opts.max_conns);
+        note_text(j, text);
+        end_peer(p);
+    }
+    return !j->closing;
+}
+
 void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
 {
     struct co_error err = {0};
     struct seal *seal;
-    bool may_come = !j->closing && j->conns.n_conns < j->opts.max_conns;
-    struct peer *p = may_come ? make_peer(j) : NULL;
+    struct sockaddr_storage from = {0};
+    socklen_t from_len = sizeof from;
+    struct peer *p = has_slot(j) ? make_peer(j) : NULL;
     if (p == NULL) {
         note_text(j, "refused a control connection: too many connections, or out of memory");
         close(fd);
         return;
     }
+    getpeername(fd, (struct sockaddr *)&from, &from_len); /* gone: of no network */
     const struct channel_conn_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_end = on_end, .arg = p};
     int rc = seal_create_roster(j->opts.keys, j->opts.n_keys, CHANNEL_WIRE_VERSION,
@@ -671,5 +698,7 @@ void jobs_adopt(struct jobs *j, int fd, const uint8_t *bytes, size_t len)
     if (rc < 0) {
         note_text(j, err.text);
         free_peer(p);
+    } else {
+        newcomers_add(&j->unproven, &p->unproven, &from);
     }
 }

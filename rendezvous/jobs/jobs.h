@@ -22,7 +22,8 @@ struct jobs_opts {
     size_t n_keys;
     struct roster_limits limits;
     uint32_t max_jobs;         /* 0: 1024; one more is refused */
-    uint32_t max_conns;        /* 0: JOBS_MAX_CONNS; one more is closed at once */
+    uint32_t max_conns;        /* 0: JOBS_MAX_CONNS. For one more, an unproven one is closed, or it
+                                  is refused */
     uint64_t max_buffer_bytes; /* of struct channel_conn_host; 0: no common bound */
     uint64_t mid_frame_ms;     /* of struct channel_conn_host; 0: its own */
 

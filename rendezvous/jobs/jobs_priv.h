@@ -3,6 +3,7 @@
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
 #include "jobs.h"
+#include "rendezvous/net/newcomers.h"
 
 /* The nodes that have heard that a job is over. A run id is used again: a job fails, its script is
  * fixed, and it starts once more under the same name. A node that comes late to the job that is
@@ -41,8 +42,9 @@ struct peer { /* a connection, or the node in this process */
     struct job *job;           /* NULL: before its HELLO */
     struct channel_conn *conn; /* NULL: the local one */
     uint64_t link;
-    bool reports;     /* it has --report */
-    bool owes_result; /* counted in its job's n_owed */
+    struct newcomer unproven; /* until it has proved that it knows the token */
+    bool reports;             /* it has --report */
+    bool owes_result;         /* counted in its job's n_owed */
 };
 
 struct jobs {
@@ -53,6 +55,7 @@ struct jobs {
     uint32_t n_jobs;
     struct peer **peers; /* by slot; owned */
     uint32_t n_slots, n_peers;
+    struct newcomers unproven;
     uint64_t n_links; /* ever: links are never named alike */
     struct channel_pipe pipe;
     struct peer *local; /* its roster's end; NULL: closed */
