@@ -43,9 +43,11 @@ static int find_free_port(uint16_t *ret_port, struct co_error *err)
     return 0;
 }
 
-static struct server_opts store_opts(const struct generation_callbacks *callbacks)
+static struct server_opts store_opts(const struct job_spec *spec,
+                                     const struct generation_callbacks *callbacks)
 {
-    return (struct server_opts){.on_refused = callbacks->on_store_refused,
+    return (struct server_opts){.max_clients = listen_limits(spec).n_clients,
+                                .on_refused = callbacks->on_store_refused,
                                 .on_control = callbacks->on_control,
                                 .arg = callbacks->arg};
 }
@@ -70,7 +72,7 @@ static int open_store(const struct job_spec *spec, uv_loop_t *loop,
     int rc = choose_port(spec, (uint32_t)spec->n_local, g, err);
     if (rc < 0 || !g->agent_store)
         return rc;
-    struct server_opts opts = store_opts(callbacks);
+    struct server_opts opts = store_opts(spec, callbacks);
     opts.port = spec->master_port;
     rc = server_start(loop, &opts, &g->store, err);
     if (rc < 0)
@@ -199,7 +201,7 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
         rc = make_allow(spec, reach, &g->allow, err);
     if (rc < 0 || !g->agent_store)
         return rc;
-    struct server_opts opts = store_opts(callbacks);
+    struct server_opts opts = store_opts(spec, callbacks);
     opts.allow = g->allow;
     rc = server_create(loop, &opts, &g->store, err)
              ?: listen_for(g->store, reach->host, spec->master_port, err);

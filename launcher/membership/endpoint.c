@@ -34,7 +34,8 @@
 #include <unistd.h>
 
 enum {
-    MAX_HELD = 1024, /* connections that wait until it is known whether we are the endpoint */
+    MAX_HELD = 1024, /* connections that wait until it is known whether we are the endpoint, and no
+                        more than the roster would take */
     TEXT_BYTES = 1500,
 };
 
@@ -60,7 +61,7 @@ struct endpoint {
     bool was_lent;                  /* the port, to a store */
     struct sockaddr_storage led_to; /* where the endpoint's name leads; family 0: not to us */
     struct held *held;              /* owned */
-    size_t n_held;
+    size_t n_held, max_held;
 
     bool is_up;
     bool is_welcome;      /* a roster elsewhere has known us */
@@ -141,7 +142,7 @@ static void hold(struct endpoint *e, int fd, const uint8_t *bytes, size_t len)
 {
     if (e->held == NULL)
         e->held = calloc(MAX_HELD, sizeof *e->held);
-    if (e->held == NULL || e->n_held == MAX_HELD || len > sizeof e->held->bytes) {
+    if (e->held == NULL || e->n_held >= e->max_held || len > sizeof e->held->bytes) {
         close(fd); /* it comes again */
         return;
     }
@@ -182,14 +183,21 @@ static int on_status(void *arg, struct co_buf *page)
     return e->own != NULL ? jobs_page_status(local_roster_jobs(e->own), page) : 0;
 }
 
+static bool may_read(void *arg, const char *text, size_t len)
+{
+    const struct endpoint *e = arg;
+    return seal_key_opens_pages(e->world->key, text, len);
+}
+
 static int open_server(struct endpoint *e, struct co_error *err)
 {
     const struct server_opts callbacks = {.on_control = on_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
+                                          .may_read = e->world->key != NULL ? may_read : NULL,
                                           .on_refused = on_refused,
                                           .arg = e};
-    int rc = listen_open_roster(e->loop, &callbacks, e->world->endpoint_host,
+    int rc = listen_open_roster(e->loop, e->spec, &callbacks, e->world->endpoint_host,
                                 e->world->endpoint_port, &e->server, err);
     if (rc < 0)
         close_group_close_server(&e->close_group, &e->server);
@@ -238,6 +246,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .keys = e->world->key,
         .n_keys = e->world->key != NULL ? 1 : 0,
         .limits = {.keep_alive_ms = e->world->keep_alive_ms, .lease_ms = e->world->lease_ms},
+        .max_conns = listen_limits(e->spec).n_nodes,
         .only_run_id = e->spec->run_id,
         .terms = &e->terms,
         .on_note = on_refused,
@@ -466,6 +475,8 @@ int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
     e->world = world;
     e->callbacks = *callbacks;
     e->later.data = e;
+    const uint32_t n_nodes = listen_limits(spec).n_nodes;
+    e->max_held = n_nodes < MAX_HELD ? n_nodes : MAX_HELD;
     job_spec_terms(spec, &e->terms);
     uv_timer_init(loop, &e->later);
     const struct channel_link_callbacks link_callbacks = {

@@ -21,6 +21,7 @@
 #include "local_roster.h"
 
 #include "common/error.h"
+#include "rendezvous/channel/seal.h"
 #include "rendezvous/etcd/etcd_plugin.h"
 #include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
@@ -246,6 +247,7 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
         .keys = l->world->key,
         .n_keys = l->world->key != NULL ? 1 : 0,
         .limits = etcd_config_limits(l->world, l->plugin->ttl_s(l->etcd)),
+        .max_conns = listen_limits(l->spec).n_nodes,
         .only_run_id = l->spec->run_id,
         .terms = &l->terms,
         .past = past,
@@ -423,14 +425,21 @@ static int on_status(void *arg, struct co_buf *page)
     return l->local_roster != NULL ? jobs_page_status(local_roster_jobs(l->local_roster), page) : 0;
 }
 
+static bool may_read(void *arg, const char *text, size_t len)
+{
+    const struct etcd_link *l = arg;
+    return seal_key_opens_pages(l->world->key, text, len);
+}
+
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
     const struct server_opts callbacks = {.on_control = on_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
+                                          .may_read = l->world->key != NULL ? may_read : NULL,
                                           .on_refused = on_refused,
                                           .arg = l};
-    return listen_open_roster(l->loop, &callbacks, etcd_config_listen_where(l->world), 0,
+    return listen_open_roster(l->loop, l->spec, &callbacks, etcd_config_listen_where(l->world), 0,
                               &l->server, err);
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "rendezvous/channel/seal.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/server/server.h"
@@ -272,6 +273,7 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
         .keys = w->key,
         .n_keys = w->key != NULL ? 1 : 0,
         .limits = {.keep_alive_ms = w->keep_alive_ms, .lease_ms = w->lease_ms},
+        .max_conns = listen_limits(r->spec).n_nodes,
         .only_run_id = r->spec->run_id,
         .terms = &r->terms,
         .expected = r->names,
@@ -285,14 +287,22 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
     return jobs_create(loop, &opts, &r->jobs, err);
 }
 
+static bool may_read(void *arg, const char *text, size_t len)
+{
+    const struct remote_roster *r = arg;
+    return seal_key_opens_pages(r->spec->world.key, text, len);
+}
+
 static int open_listener(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
 {
     const struct server_opts callbacks = {.on_control = on_jobs_control,
                                           .on_metrics = on_metrics,
                                           .on_status = on_status,
+                                          .may_read = r->spec->world.key != NULL ? may_read : NULL,
                                           .on_refused = on_jobs_note,
                                           .arg = r};
-    return listen_open_roster(loop, &callbacks, r->spec->world.endpoint_host, 0, &r->server, err);
+    return listen_open_roster(loop, r->spec, &callbacks, r->spec->world.endpoint_host, 0,
+                              &r->server, err);
 }
 
 int remote_roster_open(uv_loop_t *loop, const struct job_spec *spec,

@@ -107,6 +107,12 @@ static int on_status(void *arg, struct co_buf *page)
     return jobs_page_status(d->jobs, page);
 }
 
+static bool may_read(void *arg, const char *text, size_t len)
+{
+    const struct daemon *d = arg;
+    return seal_key_opens_pages(&d->key, text, len);
+}
+
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
@@ -353,6 +359,7 @@ static int open_server(struct daemon *d, struct co_error *err)
         .http = true,
         .version = DDPRUN_VERSION,
         .on_control = d->jobs != NULL ? on_control : NULL,
+        .may_read = d->has_key ? may_read : NULL,
         .on_metrics = d->jobs != NULL ? on_metrics : NULL,
         .on_status = d->jobs != NULL ? on_status : NULL,
         .on_refused = on_refused,
