@@ -82,6 +82,22 @@ static void assert_talk(struct seal *from, struct seal *to, size_t piece, const 
     co_buf_fini(&frames);
 }
 
+START_TEST(the_page_key_is_a_digest_of_the_token)
+{
+    static const char token[] = "0123456789abcdef0123456789abcdef";
+    /* { printf 'ddp pages 1\n'; printf TOKEN; } | sha256sum */
+    static const char page[] = "97dd334e1f362e33a1463dade50571c960dbd7ff5dce511d28939a8f56c4900d";
+    struct seal_key k;
+    struct co_error e;
+    ck_assert_int_eq(seal_key_init(&k, token, sizeof token - 1, &e), 0);
+    ck_assert(seal_key_opens_pages(&k, page, sizeof page - 1));
+    ck_assert(!seal_key_opens_pages(&k, page, sizeof page - 2));
+    ck_assert(!seal_key_opens_pages(&k, page, 0));
+    ck_assert(!seal_key_opens_pages(&k, token, sizeof token - 1));
+    seal_key_fini(&k);
+}
+END_TEST
+
 START_TEST(both_ends_with_one_token_talk_however_bytes_are_cut)
 {
     const struct seal_key keys[2] = {other_key, key};
@@ -358,6 +374,7 @@ TEST_SUITE(seal)
     Suite *suite = suite_create("seal");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_test(all, the_page_key_is_a_digest_of_the_token);
     tcase_add_test(all, both_ends_with_one_token_talk_however_bytes_are_cut);
     tcase_add_test(all, without_tokens_frames_go_in_the_clear);
     tcase_add_test(all, what_is_sealed_cannot_be_read);

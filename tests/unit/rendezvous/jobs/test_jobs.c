@@ -166,6 +166,12 @@ END_TEST
 
 /* --- memory --- */
 
+static void count_nodes(void *arg, const char *run_id, const struct roster *r)
+{
+    (void)run_id;
+    *(uint32_t *)arg = roster_n_nodes(r);
+}
+
 /* A node that is there, in the clear: the greeting and a HELLO are on their way. */
 static int join(const char *name)
 {
@@ -244,6 +250,59 @@ START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off
 }
 END_TEST
 
+/* --- slots --- */
+
+static int connect_to_server(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons(server_port(server))};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+static bool has_ended(int fd)
+{
+    char byte;
+    uv_run(&loop, UV_RUN_NOWAIT);
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+START_TEST(an_unproven_connection_makes_way_for_a_node_and_a_node_stays)
+{
+    struct jobs_opts opts = {.max_conns = 3, .on_note = on_note};
+    struct server_opts server_opts = {.on_control = on_control};
+    struct jobs_figures f = {0};
+    int fds[4];
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
+    int node = join("node");
+    uint64_t end_ms = co_deadline_ms(DEADLINE_MS);
+    for (; f.n_jobs < 1; jobs_get_figures(jobs, &f)) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_msg(co_now_ms() < end_ms, "it does not join: %s", notes);
+    }
+    for (int i = 0; i < 4; i++) {
+        fds[i] = connect_to_server();
+        ck_assert_int_eq(send(fds[i], "DDP1", 4, 0), 4);
+        while (i >= 2 && !has_ended(fds[i - 2])) /* the oldest of those that have said no more */
+            ck_assert_msg(co_now_ms() < end_ms, "connection %d stays: %s", i - 2, notes);
+    }
+    ck_assert_ptr_nonnull(strstr(notes, "it has not authenticated, and 3 connections are open"));
+    int another = join("other");
+    do {
+        ck_assert_msg(co_now_ms() < end_ms, "it is kept out: %s", notes);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        jobs_each(jobs, count_nodes, &f.n_jobs);
+    } while (f.n_jobs < 2);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    close(node);
+    close(another);
+}
+END_TEST
+
 TEST_SUITE(jobs)
 {
     Suite *suite = suite_create("jobs");
@@ -255,6 +314,7 @@ TEST_SUITE(jobs)
     tcase_add_test(t, a_node_that_is_late_does_not);
     tcase_add_loop_test(t, the_status_is_json_whatever_a_job_is_called, 0, 5);
     tcase_add_test(t, the_metrics_count_jobs_by_state);
+    tcase_add_test(t, an_unproven_connection_makes_way_for_a_node_and_a_node_stays);
     tcase_add_test(t, of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off);
     suite_add_tcase(suite, t);
     return suite;
