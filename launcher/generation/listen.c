@@ -12,7 +12,8 @@
 enum {
     FILES_BESIDE = 96, /* the loop's, the spawner's, those of ranks that are being started, logs */
     FILES_A_CHILD = 4, /* sockets and pipes of a rank, or of a remote shell */
-    SPARE_NODES = 16,  /* connections beside two of each node: it may connect again before the old
+    SPARE_NODES =
+        16, /* connections in addition to two of each node: it may connect again before the old
                            connection is known to be lost */
     MIN_NEWCOMERS = 4,
     MAX_NEWCOMERS = 1024,

@@ -10,9 +10,8 @@ struct job_spec;
 struct server;
 struct server_opts;
 
-/* How many connections this process holds: as many as it has descriptors beside those that it needs
- * for its ranks, or for the hosts that it starts ddprun on. Peers that no token has proved cannot
- * take these. */
+/* How many connections this process holds: as many as it has descriptors that it does not need for
+ * its ranks, or for the hosts that it starts ddprun on. Unproven peers cannot take these. */
 struct listen_limits {
     uint32_t n_newcomers; /* of a roster's listener: connections that have sent nothing; and HTTP */
     uint32_t n_nodes;     /* of the control channel */

@@ -24,7 +24,7 @@ struct newcomer {
     uint32_t network;
 };
 
-/* Zeroed, but for the seed, there are none. */
+/* Zeroed, except for the seed: empty. */
 struct newcomers {
     uint64_t seed;
     uint64_t n_ever;
@@ -39,7 +39,7 @@ void newcomers_remove(struct newcomers *all, struct newcomer *c); /* in no list:
 
 /* Which one to close first.
  *
- * returns   NULL: there are none */
+ * returns   NULL: all is empty */
 struct newcomer *newcomers_choose(const struct newcomers *all);
 
 #endif

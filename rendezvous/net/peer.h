@@ -1,4 +1,5 @@
-/* peer.h - whose process is at the other end of a TCP connection within this machine, or has a port?
+/* peer.h - whose process is at the other end of a TCP connection within this machine, or has a
+ * port?
  *
  * TCP has no SO_PEERCRED, but the kernel knows the owner of each socket of this machine: it is
  * asked by NETLINK_SOCK_DIAG (some microseconds a question), or, where that does not exist

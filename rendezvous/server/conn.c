@@ -57,7 +57,7 @@ struct conn {
     enum timer_use timer_use;
     uint64_t since_ms;
     uint64_t n_buffer_bytes;  /* our part of the host's */
-    struct newcomer newcomer; /* until its first bytes are here */
+    struct newcomer newcomer; /* until its first bytes have arrived */
     struct conn_origin origin;
     int n_handles;
     bool is_store; /* decided: these bytes are the store's */

@@ -3,7 +3,7 @@
 
 #include <check.h>
 
-START_TEST(strangers_leave_the_descriptors_that_ranks_need)
+START_TEST(connections_leave_the_descriptors_that_ranks_need)
 {
     static const uint64_t n_files[] = {256, 512, 1024, 4096, 65536, 1 << 20};
     for (size_t i = 0; i < sizeof n_files / sizeof *n_files; i++) {
@@ -42,7 +42,7 @@ TEST_SUITE(listen)
 {
     Suite *suite = suite_create("listen");
     TCase *tc = tcase_create("listen");
-    tcase_add_test(tc, strangers_leave_the_descriptors_that_ranks_need);
+    tcase_add_test(tc, connections_leave_the_descriptors_that_ranks_need);
     tcase_add_test(tc, a_large_job_may_connect_all_of_its_nodes_and_ranks);
     tcase_add_test(tc, with_too_few_descriptors_some_connections_are_still_taken);
     suite_add_tcase(suite, tc);

@@ -286,7 +286,7 @@ START_TEST(an_unproven_connection_makes_way_for_a_node_and_a_node_stays)
     for (int i = 0; i < 4; i++) {
         fds[i] = connect_to_server();
         ck_assert_int_eq(send(fds[i], "DDP1", 4, 0), 4);
-        while (i >= 2 && !has_ended(fds[i - 2])) /* the oldest of those that have said no more */
+        while (i >= 2 && !has_ended(fds[i - 2])) /* the oldest one that has sent no more */
             ck_assert_msg(co_now_ms() < end_ms, "connection %d stays: %s", i - 2, notes);
     }
     ck_assert_ptr_nonnull(strstr(notes, "it has not authenticated, and 3 connections are open"));

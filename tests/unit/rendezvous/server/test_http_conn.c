@@ -274,7 +274,7 @@ static void ask(int fd, const char *path, const char *field, int status)
     close(fd);
 }
 
-START_TEST(pages_that_need_a_key_are_for_our_user_and_for_whom_the_list_names)
+START_TEST(pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses)
 {
     struct allow_list list = {0};
     struct server_opts opts = with_http;
@@ -429,7 +429,7 @@ TEST_SUITE(http_conn)
     tcase_add_test(tc, a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time);
     tcase_add_test(tc, without_a_store_the_first_byte_has_a_deadline);
     tcase_add_test(tc, a_silent_connection_makes_way_for_a_new_one);
-    tcase_add_test(tc, pages_that_need_a_key_are_for_our_user_and_for_whom_the_list_names);
+    tcase_add_test(tc, pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses);
     tcase_add_test(tc, pages_that_need_a_key_are_refused_to_others);
     tcase_add_test(tc, channel_connections_are_refused_by_name);
     tcase_add_test(tc, a_full_server_can_still_be_asked_how_it_is);

@@ -222,7 +222,7 @@ START_TEST(other_users_are_refused_by_all_addresses_of_this_machine)
     opts.allow = &list;
     meet_as_another_user(&opts, false);
     allow_fini(&list);
-    ck_assert_int_eq(allow_add(&list, "0.0.0.0/0", NULL), 0); /* as a user has said */
+    ck_assert_int_eq(allow_add(&list, "0.0.0.0/0", NULL), 0); /* by --allow */
     meet_as_another_user(&opts, true);
 }
 END_TEST

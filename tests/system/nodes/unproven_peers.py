@@ -2,10 +2,10 @@
 """Peers without the token, of another user on another machine, hold many connections to a coordinator: nodes with the token still
 rendezvous, and restart.
 
-Each machine is a network namespace. A file limit makes descriptors short: the flood is larger than it.
+Each machine is a network namespace. A file limit makes descriptors short: the flood exceeds it.
 
-usage: strangers.py [unittest's arguments]
-       strangers.py flood KIND N ADDRESS PORT     the flood, until standard input ends
+usage: unproven_peers.py [unittest's arguments]
+       unproven_peers.py flood KIND N ADDRESS PORT     the flood, until standard input ends
 
 Covers: rendezvous/server, rendezvous/jobs, rendezvous/net, rendezvous/daemon, launcher/membership, launcher/generation
 """
@@ -32,7 +32,7 @@ KINDS = {  # what is sent at once, what is sent each second
 }
 
 
-class Stranger:
+class Peer:
     """A connection of the flood."""
 
     def __init__(self, kind, to):
@@ -70,45 +70,45 @@ class Flood:
 
     def fill(self):
         while len(self.open) < self.n:
-            stranger = Stranger(self.kinds[self.n_ever % len(self.kinds)], self.to)
+            peer = Peer(self.kinds[self.n_ever % len(self.kinds)], self.to)
             self.n_ever += 1
-            self.open[stranger.socket.fileno()] = stranger
-            self.poll.register(stranger.socket, select.POLLOUT | select.POLLRDHUP)
+            self.open[peer.socket.fileno()] = peer
+            self.poll.register(peer.socket, select.POLLOUT | select.POLLRDHUP)
 
     def look(self):
         for fd, events in self.poll.poll(100):
-            stranger = self.open[fd]
-            if events & select.POLLOUT and not stranger.is_begun:
-                stranger.begin()
+            peer = self.open[fd]
+            if events & select.POLLOUT and not peer.is_begun:
+                peer.begin()
                 self.n_begun += 1
                 self.poll.modify(fd, select.POLLRDHUP)
             if events & (select.POLLHUP | select.POLLERR | select.POLLRDHUP):
                 self.poll.unregister(fd)
                 del self.open[fd]
-                stranger.socket.close()
+                peer.socket.close()
 
     def tick(self):
-        for stranger in self.open.values():
-            stranger.tick()
+        for peer in self.open.values():
+            peer.tick()
 
 
 def flood(kinds, n, address, port):
     resource.setrlimit(resource.RLIMIT_NOFILE, (n + 100, n + 100))
     os.setgroups([])
     os.setuid(OTHER_UID)
-    strangers, is_told = Flood(kinds, n, (address, port)), False
+    flooding, is_told = Flood(kinds, n, (address, port)), False
     next_tick = next_fill = time.monotonic()
     while not select.select([0], [], [], 0)[0]:
         if time.monotonic() >= next_fill:
             next_fill += 0.1
-            strangers.fill()
-        strangers.look()
-        if not is_told and strangers.n_begun >= n:
+            flooding.fill()
+        flooding.look()
+        if not is_told and flooding.n_begun >= n:
             print("all have connected", flush=True)
             is_told = True
         if time.monotonic() >= next_tick:
             next_tick += 1
-            strangers.tick()
+            flooding.tick()
 
 
 if sys.argv[1:2] == ["flood"]:
@@ -120,7 +120,7 @@ from harness import DDPRUN, DEADLINE_S, await_true, main  # noqa: E402
 from node import TOKEN, Node, c10d  # noqa: E402
 from places import Namespaces, NoPlace  # noqa: E402
 
-SERVER, A, B, STRANGERS = 1, 2, 3, 4  # hosts
+SERVER, A, B, FLOODING = 1, 2, 3, 4  # hosts
 FAIL_ONCE = 'echo $RANK $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0\n' \
             'test $RANK = 1 || exec sleep 1000\nwhile test ! -e "$GO"; do sleep 0.05; done; exit 7'
 PAGE_KEY = "{ printf 'ddp pages 1\\n'; tr -d '\\n' < \"$0\"; } | sha256sum | cut -c -64"  # as in docs/how-to/monitor-jobs.md
@@ -169,10 +169,10 @@ class Flooded(unittest.TestCase):
 
     def await_port(self, host):
         code = "import socket, sys; print(socket.socket().connect_ex((sys.argv[1], 29400)))"
-        await_true(lambda: self.run_in(STRANGERS, code, self.place.address(host))[0] == "0")
+        await_true(lambda: self.run_in(FLOODING, code, self.place.address(host))[0] == "0")
 
     def flood(self, kind, n, host):
-        process = self.start(STRANGERS, [sys.executable, __file__, "flood", kind, str(n), self.place.address(host), "29400"],
+        process = self.start(FLOODING, [sys.executable, __file__, "flood", kind, str(n), self.place.address(host), "29400"],
                              stdout=subprocess.PIPE)
         self.assertTrue(select.select([process.stdout], [], [], DEADLINE_S)[0], "the flood has not begun")
         self.assertEqual(process.stdout.readline(), b"all have connected\n")
@@ -218,7 +218,7 @@ class Flooded(unittest.TestCase):
         code = "import os, socket, sys\nos.setuid(65534)\ns = socket.socket()\n" \
                "s.connect((sys.argv[1], 29400))\n" \
                "s.sendall('\\r\\n'.join(sys.argv[2:]).encode() + b'\\r\\n\\r\\n')\nprint(s.recv(12).split()[1].decode())"
-        out, err = self.run_in(STRANGERS, code, self.place.address(SERVER), f"GET {path} HTTP/1.1", "Host: x", *fields)
+        out, err = self.run_in(FLOODING, code, self.place.address(SERVER), f"GET {path} HTTP/1.1", "Host: x", *fields)
         self.assertNotEqual(out, "", err)
         return int(out)
 
