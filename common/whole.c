@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,14 +64,21 @@ static int write_to(const char *path, int flags, const void *bytes, size_t n)
     return rc;
 }
 
+/* In a directory that other users can write to, a file or a link that has the name of the draft
+ * would be theirs: the name cannot be guessed, and O_EXCL opens neither. */
 static int replace(const char *path, const void *bytes, size_t n)
 {
+    uint64_t mark;
+    if (getrandom(&mark, sizeof mark, 0) != (ssize_t)sizeof mark)
+        return -EIO;
     co_autofree char *draft = NULL;
-    if (asprintf(&draft, "%s.%ld.tmp", path, (long)getpid()) < 0) {
+    if (asprintf(&draft, "%s.%016" PRIx64 ".tmp", path, mark) < 0) {
         draft = NULL;
         return -ENOMEM;
     }
-    int rc = write_to(draft, O_CREAT | O_TRUNC | O_NOFOLLOW, bytes, n);
+    int rc = write_to(draft, O_CREAT | O_EXCL, bytes, n);
+    if (rc == -EEXIST)
+        return rc;
     if (rc == 0 && rename(draft, path) < 0)
         rc = -errno;
     if (rc < 0)

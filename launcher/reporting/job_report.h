@@ -81,8 +81,7 @@ void job_report_fini(struct job_report *j);
  * returns   0, -ENOMEM */
 int job_report_add(struct job_report *j, const struct message *result);
 
-/* Write it to path, whole or not at all: through path.PID.tmp in the same directory. Sorts the
- * ranks.
+/* Write it to path, whole or not at all: through a draft in the same directory. Sorts the ranks.
  *
  * returns   0, -ENOMEM, -errno (the text names the file) */
 int job_report_write(struct job_report *j, const struct job_report_end *end, const char *path,

@@ -94,6 +94,28 @@ START_TEST(a_pipe_is_written_to_and_stays)
 }
 END_TEST
 
+/* What another user may have put into a directory that is open to all: a file that has the name of
+ * the draft, or a link. */
+START_TEST(a_file_that_another_user_laid_out_is_not_written_to)
+{
+    char draft[96];
+    struct stat laid, made;
+    snprintf(draft, sizeof draft, "%s.%ld.tmp", in_dir("file"), (long)getpid());
+    int fd = open(draft, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    ck_assert_int_ge(fd, 0);
+    if (geteuid() == 0)
+        ck_assert_int_eq(fchown(fd, 65534, 65534), 0);
+    ck_assert_int_eq(co_write_whole(in_dir("file"), "text", 4, NULL), 0);
+    ck_assert_int_eq(fstat(fd, &laid), 0);
+    ck_assert_int_eq(stat(in_dir("file"), &made), 0);
+    ck_assert_int_eq(laid.st_size, 0);
+    ck_assert_uint_ne(laid.st_ino, made.st_ino);
+    ck_assert_uint_eq(made.st_uid, geteuid());
+    close(fd);
+    unlink(draft);
+}
+END_TEST
+
 /* As /dev/stdout is, when output goes to a file. */
 START_TEST(behind_a_link_in_dev_what_was_written_stays)
 {
@@ -151,6 +173,7 @@ TEST_SUITE(whole)
     tcase_add_test(t, a_file_is_made_and_then_replaced);
     tcase_add_test(t, who_reads_the_old_file_goes_on_reading_it);
     tcase_add_test(t, a_pipe_is_written_to_and_stays);
+    tcase_add_test(t, a_file_that_another_user_laid_out_is_not_written_to);
     tcase_add_test(t, behind_a_link_in_dev_what_was_written_stays);
     tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
