@@ -20,6 +20,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
@@ -45,8 +46,26 @@ int prefork_start(struct prefork *s, struct spawn_order *order)
         close(pair[0]);
         return -order->error;
     }
-    *s = (struct prefork){.parent = order->pid, .sock = pair[0], .wish_fd = co_take_fd(&wish_fd)};
+    *s = (struct prefork){.parent = order->pid,
+                          .session = getsid(order->pid),
+                          .sock = pair[0],
+                          .wish_fd = co_take_fd(&wish_fd)};
     return 0;
+}
+
+/* Only we reap our children: such a pid cannot be that of another process. */
+static bool is_child(pid_t pid)
+{
+    siginfo_t info;
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* A pid in a message may be one of another PID namespace, or wrong. A preforked process that has
+ * not become our child yet ends by itself when it finds the socket closed. */
+static void kill_seed(pid_t pid)
+{
+    if (is_child(pid))
+        kill(pid, SIGKILL);
 }
 
 void prefork_close(struct prefork *s)
@@ -54,7 +73,7 @@ void prefork_close(struct prefork *s)
     if (s->parent > 0)
         kill(s->parent, SIGKILL);
     for (int i = 0; i < s->n; i++)
-        kill(s->of[i].pid, SIGKILL);
+        kill_seed(s->of[i].pid);
     if (s->sock >= 0)
         close(s->sock);
     if (s->wish_fd >= 0)
@@ -92,19 +111,24 @@ static void kill_older(struct prefork *s)
     for (int i = 0; i < s->n; i++) {
         if (s->of[i].batch == s->batch || s->of[i].batch == DYING)
             continue;
-        kill(s->of[i].pid, SIGKILL);
+        kill_seed(s->of[i].pid);
         s->of[i].batch = DYING;
     }
 }
 
+/* Ranks and what they start have other sessions than the parent and what it forks. One that is not
+ * believed counts as arrived: it is not waited for. */
 static void note_seed(struct prefork *s, const struct prefork_word *w)
 {
-    if (s->n == 2 * PREFORK_MAX) {
-        kill(w->pid, SIGKILL);
+    const int32_t batch = w->value & INT32_MAX;
+    const bool is_seed = getsid(w->pid) == s->session;
+    if (is_seed && s->n == 2 * PREFORK_MAX) {
+        kill_seed(w->pid);
         return;
     }
-    s->of[s->n++] = (struct seed){.pid = w->pid, .batch = w->value & INT32_MAX};
-    if (s->of[s->n - 1].batch != s->batch || s->n_awaited == 0 || --s->n_awaited > 0)
+    if (is_seed)
+        s->of[s->n++] = (struct seed){.pid = w->pid, .batch = batch};
+    if (batch != s->batch || s->n_awaited == 0 || --s->n_awaited > 0)
         return;
     s->complete = true;
     kill_older(s);
@@ -252,7 +276,7 @@ static int await_answers(struct prefork *s, int first_rank, struct spawn_order *
             take_in(s, &w);
             int i = w.value - first_rank;
             int at = w.type == PREFORK_TAKEN ? find_child(s, w.pid) : -1;
-            if (at < 0 || i < 0 || i >= n || orders[i].pid != 0)
+            if (at < 0 || !is_child(w.pid) || i < 0 || i >= n || orders[i].pid != 0)
                 continue;
             forget_at(s, at);
             orders[i].pid = w.pid;

@@ -5,8 +5,9 @@
  * preforked processes: each with another process in between that ends at once, so that the
  * preforked process is the spawner's own child. All of them hold one end of a socket pair; an order
  * written to the other end is read by one preforked process, which makes itself the rank and
- * reports it. The parent is the user's own process, so its messages are checked for form, and
- * trusted.
+ * reports it. The parent is the user's own process, which may run user code or be in another PID
+ * namespace: a pid that it reports counts only if it belongs to its session, and only our own
+ * children are killed or become ranks.
  *
  * Only for the spawner. Only prefork_take() waits, and it has a deadline. */
 #ifndef DDP_LAUNCHER_SPAWNER_PREFORK_H
@@ -27,9 +28,10 @@ struct seed {
 };
 
 struct prefork {
-    pid_t parent; /* 0: no parent */
-    int sock;     /* -1: closed, and no preforked process can be reached */
-    int wish_fd;  /* by which the parent is asked for another batch; -1: it cannot be */
+    pid_t parent;  /* 0: no parent */
+    pid_t session; /* its session, in which it forks preforked processes */
+    int sock;      /* -1: closed, and no preforked process can be reached */
+    int wish_fd;   /* by which the parent is asked for another batch; -1: it cannot be */
     int n;
     struct seed of[2 * PREFORK_MAX]; /* of the newest batch and of the one before */
     int32_t batch;                   /* the newest */

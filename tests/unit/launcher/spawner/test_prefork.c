@@ -38,6 +38,7 @@ static void set_up(void)
     prefork_init(&s);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     s.parent = sleeper();
+    s.session = getsid(0);
     s.sock = pair[0];
     theirs = pair[1];
 }
@@ -136,7 +137,7 @@ START_TEST(more_seeds_than_there_is_room_for_are_killed)
 {
     say(PREFORK_PROMISE, 1 << 30, 1);
     for (int i = 0; i < 2 * PREFORK_MAX; i++) {
-        say(PREFORK_SEED, 1000000000 + i, 1); /* no process has such a number */
+        say(PREFORK_SEED, sleeper(), 1);
         prefork_hear(&s);
     }
     pid_t pid = sleeper();
@@ -144,6 +145,82 @@ START_TEST(more_seeds_than_there_is_room_for_are_killed)
     prefork_hear(&s);
     ck_assert_int_eq(s.n, 2 * PREFORK_MAX);
     await_killed(pid);
+}
+END_TEST
+
+/* As a rank is: our child, in a session of its own. */
+static pid_t sleeper_elsewhere(void)
+{
+    int ends[2];
+    char byte;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setsid();
+        close(ends[0]);
+        close(ends[1]);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
+    return pid;
+}
+
+START_TEST(a_pid_outside_the_session_of_the_parent_is_not_believed)
+{
+    int status;
+    pid_t pid = sleeper_elsewhere();
+    say(PREFORK_PROMISE, 1, 1);
+    say(PREFORK_SEED, pid, 1);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, 0);
+    ck_assert_int_eq(s.n_awaited, 0);
+    prefork_close(&s);
+    kill(pid, SIGUSR1);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+}
+END_TEST
+
+/* A process between us and a sleeper, which sends the sleeper's pid and then exits with the signal
+ * that ended the sleeper. */
+static pid_t between(int pid_fd)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    pid_t below = fork();
+    if (below == 0)
+        for (;;)
+            pause();
+    if (write(pid_fd, &below, sizeof below) != sizeof below || waitpid(below, &status, 0) != below)
+        _exit(0);
+    _exit(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+START_TEST(only_a_child_is_killed_or_made_a_rank)
+{
+    struct spawn_order order = plain_order();
+    int ends[2], status;
+    pid_t pid;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t above = between(ends[1]);
+    ck_assert_int_eq(read(ends[0], &pid, sizeof pid), sizeof pid);
+    say_batch(1, &pid, 1);
+    say(PREFORK_TAKEN, pid, 4);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, 1); /* it may become a child */
+    say(PREFORK_TAKEN, pid, 4);
+    ck_assert_int_eq(take(&order, 1, SOON_MS), PREFORK_NO_ANSWER); /* closes everything */
+    ck_assert_int_eq(order.pid, 0);
+    kill(pid, SIGUSR1);
+    ck_assert_int_eq(waitpid(above, &status, 0), above);
+    ck_assert_int_eq(WEXITSTATUS(status), SIGUSR1);
+    close(ends[0]);
+    close(ends[1]);
 }
 END_TEST
 
@@ -390,6 +467,8 @@ TEST_SUITE(prefork)
     tcase_add_test(tests, words_of_another_form_are_ignored);
     tcase_add_test(tests, a_whole_newer_batch_ends_the_one_before);
     tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
+    tcase_add_test(tests, a_pid_outside_the_session_of_the_parent_is_not_believed);
+    tcase_add_test(tests, only_a_child_is_killed_or_made_a_rank);
     tcase_add_test(tests, too_few_seeds_are_left_alone);
     tcase_add_test(tests, each_order_makes_one_seed_a_rank);
     tcase_add_test(tests, where_seeds_are_used_up_the_parent_is_asked_for_others);
