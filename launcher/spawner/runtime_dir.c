@@ -1,11 +1,13 @@
 #include "runtime_dir.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,17 +61,48 @@ void runtime_dir_forget_names(struct runtime_dir_names *names)
     *names = (struct runtime_dir_names){0};
 }
 
+/* In a user namespace without a mapping for root, what root owns seems to belong to another user,
+ * as "/" does. */
+static bool is_of_root(uid_t uid)
+{
+    struct stat top;
+    return uid == 0 || (stat("/", &top) == 0 && uid == top.st_uid);
+}
+
+/* Can no other user rename or remove what we make in this directory? */
+static bool is_safe_parent(const struct stat *st)
+{
+    return (st->st_uid == geteuid() || is_of_root(st->st_uid)) &&
+           ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
+}
+
+static int make_at(const char *path, struct co_error *err)
+{
+    struct stat st;
+    char parent[PATH_MAX];
+    const char *name = strrchr(path, '/') + 1;
+    snprintf(parent, sizeof parent, "%.*s", (int)(name - path), path);
+    co_autoclose_fd int fd = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && !is_safe_parent(&st))
+        return co_fail(err, -EACCES,
+                       "cannot make directory '%s': other users can replace it; set "
+                       "XDG_RUNTIME_DIR to a directory that only you can write to",
+                       path);
+    if (fd < 0 || mkdirat(fd, name, 0700) < 0)
+        return co_fail(err, -errno, "cannot make directory '%s': %s", path, strerror(errno));
+    return 0;
+}
+
 int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir,
                      struct co_error *err)
 {
     int code = -ENOENT;
     for (size_t i = 0; i < names->n; i++) {
-        if (mkdir(names->paths[i], 0700) == 0) {
+        code = make_at(names->paths[i], err);
+        if (code == 0) {
             *ret_dir = names->paths[i];
             return 0;
         }
-        code = co_fail(err, -errno, "cannot make directory '%s': %s", names->paths[i],
-                       strerror(errno));
     }
     return code;
 }

@@ -25,7 +25,8 @@ struct runtime_dir_names {
 int runtime_dir_choose(struct runtime_dir_names *ret, struct co_error *err);
 void runtime_dir_forget_names(struct runtime_dir_names *names); /* zeroed ones are fine */
 
-/* Make it, mode 0700, under the first name that can be made.
+/* Make it, mode 0700, under the first name that can be made, and in a directory in which no other
+ * user can rename it: one of ours or of root's, sticky if others can write to it.
  *
  * ret_dir   lent by names
  * returns   0, -errno (the text names the last place tried) */
