@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -524,8 +525,8 @@ void stack_tool_cancel(struct stack_tool *t)
 /* --- Its beginning --- */
 
 /* No signal of ours is blocked in it, nor ignored; nothing but its output is ours: our descriptors
- * are close-on-exec. */
-static _Noreturn void become(const struct stack_tool_opts *opts, int out_fd)
+ * are close-on-exec. It dies with us: nothing else would end a debugger that hangs. */
+static _Noreturn void become(const struct stack_tool_opts *opts, pid_t ddprun, int out_fd)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -533,6 +534,8 @@ static _Noreturn void become(const struct stack_tool_opts *opts, int out_fd)
         signal(sig, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     int null_fd = open("/dev/null", O_RDONLY);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != ddprun)
+        _exit(127);
     if (setsid() >= 0 && null_fd >= 0 && dup2(null_fd, STDIN_FILENO) >= 0 &&
         dup2(out_fd, STDOUT_FILENO) >= 0 && dup2(out_fd, STDERR_FILENO) >= 0)
         execv(opts->path, opts->argv);
@@ -541,9 +544,10 @@ static _Noreturn void become(const struct stack_tool_opts *opts, int out_fd)
 
 static int spawn(struct stack_tool *t, int out_fd)
 {
+    const pid_t ddprun = getpid();
     t->pid = fork();
     if (t->pid == 0)
-        become(&t->opts, out_fd);
+        become(&t->opts, ddprun, out_fd);
     return t->pid < 0 ? -errno : 0;
 }
 

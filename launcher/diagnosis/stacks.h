@@ -70,7 +70,7 @@ void stacks_cancel(struct stacks *s);
 /* --- a debugger that looks at a rank --- */
 
 /* Run it, keep its output, make sure that it ends. It is a child of ddprun, in a session of its
- * own; ddprun's loop runs meanwhile. */
+ * own, and is killed when ddprun dies; ddprun's loop runs meanwhile. */
 
 struct stack_tool_opts {
     const char *path;    /* of the program */

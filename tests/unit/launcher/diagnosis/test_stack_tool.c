@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,31 @@ START_TEST(it_may_be_cancelled)
 }
 END_TEST
 
+START_TEST(it_ends_with_the_process_that_started_it)
+{
+    int ends[2];
+    char script[64], text[32] = "";
+    ck_assert_int_eq(pipe(ends), 0); /* both inherit it: its end is the end of both */
+    snprintf(script, sizeof script, "echo $$ >/proc/self/fd/%d; exec sleep 1000", ends[1]);
+    const pid_t starter = fork();
+    if (starter == 0) {
+        begin("/bin/sh", script, 60000);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        _exit(1);
+    }
+    close(ends[1]);
+    ck_assert_int_gt(read(ends[0], text, sizeof text - 1), 0);
+    kill(starter, SIGKILL);
+    ck_assert_int_eq(waitpid(starter, NULL, 0), starter);
+    struct pollfd p = {.fd = ends[0], .events = POLLIN};
+    const bool has_ended = poll(&p, 1, 20000) == 1 && read(ends[0], text, 1) == 0;
+    if (!has_ended)
+        kill((pid_t)strtol(text, NULL, 10), SIGKILL);
+    ck_assert(has_ended);
+    close(ends[0]);
+}
+END_TEST
+
 /* returns what the script makes of a process that it stops: its state afterwards */
 static int stop_and(const char *then, bool is_cancelled)
 {
@@ -200,6 +226,7 @@ TEST_SUITE(stack_tool)
     tcase_add_test(tc, signals_are_as_they_are_for_any_program);
     tcase_add_test(tc, one_that_is_not_there_says_nothing);
     tcase_add_test(tc, it_may_be_cancelled);
+    tcase_add_test(tc, it_ends_with_the_process_that_started_it);
     tcase_add_test(tc, what_it_looked_at_goes_on_unless_it_ended_well);
     tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
     tcase_add_test(tc, programs_are_found_by_the_path);
