@@ -73,16 +73,19 @@ static const char *said(const char *(*get)(const char *), const char *variable)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Where torch writes by default. */
+/* Where torch writes by default. Without a home directory that is below /tmp/.cache, which any user
+ * may have made: dumps there are not read. */
 static bool set_usual_name(char name[PATH_MAX], const char *(*get)(const char *))
 {
     static const char last[] = "/torch/comm_lib_trace_rank_";
     const char *cache = said(get, "XDG_CACHE_HOME"), *home = said(get, "HOME");
     char text[PATH_MAX + sizeof last + 8];
+    if (cache == NULL && home == NULL)
+        return false;
     if (cache != NULL)
         snprintf(text, sizeof text, "%s%s", cache, last);
     else
-        snprintf(text, sizeof text, "%s/.cache%s", home != NULL ? home : "/tmp", last);
+        snprintf(text, sizeof text, "%s/.cache%s", home, last);
     return set_name(name, text);
 }
 
@@ -121,10 +124,16 @@ static void give_up(struct flight *flight, const char *why)
     snprintf(flight->note, sizeof flight->note, "%s", why);
 }
 
+/* In a world-writable directory any user may lay out a file or a link: neither is a dump. */
+static bool is_dump(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid();
+}
+
 static struct mark stat_dump(const char *path)
 {
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+    if (lstat(path, &st) < 0 || !is_dump(&st))
         return (struct mark){.size = -1};
     return (struct mark){st.st_ino, st.st_size, st.st_mtim};
 }
@@ -240,10 +249,12 @@ static bool is_one_file(int a, int b)
 static void open_copy(const struct flights *f, struct flight *flight)
 {
     char path[PATH_MAX];
-    flight->from = open(file_name(f, flight->rank, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (flight->from >= 0)
+    struct stat st;
+    flight->from =
+        open(file_name(f, flight->rank, path), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (flight->from >= 0 && fstat(flight->from, &st) == 0 && is_dump(&st))
         flight->to = open(copy_name(f, flight->rank, path),
-                          O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+                          O_WRONLY | O_CREAT | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (flight->to >= 0 && is_one_file(flight->from, flight->to))
         end_copy(f, flight, true);
     else if (flight->to < 0 || ftruncate(flight->to, 0) < 0)

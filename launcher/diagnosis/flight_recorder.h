@@ -6,7 +6,8 @@
  * that name followed by the rank and ".pipe". A byte in it makes torch write what it keeps to a
  * file, TORCH_FR_DUMP_TEMP_FILE (or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or a name in the user's cache)
  * followed by the rank. This module writes the byte, waits for a new file that no longer grows, and
- * copies it to a directory of the job, as rank_N: what torch's fr_trace takes.
+ * copies it to a directory of the job, as rank_N: what torch's fr_trace takes. Links and files of
+ * other users are left alone.
  *
  * Torch writes the same file by itself before it ends a rank whose call took too long: this module
  * finds it when the ranks have ended.
@@ -37,7 +38,7 @@ enum {
 /* Where the ranks have their pipes and write their files: the beginnings of the names. */
 struct flight_recorder_names {
     char pipe[PATH_MAX]; /* "": torch has no pipes */
-    char file[PATH_MAX]; /* "": its name would be too long */
+    char file[PATH_MAX]; /* "": its name would be too long, or below /tmp for want of HOME */
     bool is_chosen;      /* the job configures where files are written; else torch's default */
 };
 

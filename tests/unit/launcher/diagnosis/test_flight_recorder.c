@@ -133,6 +133,11 @@ static const char *no_pipe(const char *variable)
     return strcmp(variable, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == 0 ? "" : new_name(variable);
 }
 
+static const char *no_home(const char *variable)
+{
+    return strcmp(variable, "HOME") == 0 ? NULL : only_pipe(variable);
+}
+
 static const char *long_name(const char *variable)
 {
     static char path[PATH_MAX - 16];
@@ -160,6 +165,9 @@ START_TEST(names_are_torch_s)
     flight_recorder_find_names(&found, long_name);
     ck_assert_str_eq(found.pipe, "");
     ck_assert(!found.is_chosen);
+    flight_recorder_find_names(&found, no_home);
+    ck_assert_str_eq(found.file, "");
+    ck_assert_str_eq(found.pipe, "");
 }
 END_TEST
 
@@ -230,6 +238,45 @@ START_TEST(what_is_no_pipe_is_left_alone)
     ck_assert_int_lt(read(pipe, &byte, 1), 1);
     assert_told("torch's flight recorder:\n  rank 4: cannot write to its pipe\n  rank 5: cannot "
                 "write to its pipe\n");
+    close(pipe);
+}
+END_TEST
+
+START_TEST(a_link_and_a_file_of_another_user_are_not_copied)
+{
+    int pipes[] = {make_pipe("pipe_4.pipe"), make_pipe("pipe_5.pipe")};
+    if (geteuid() != 0)
+        fprintf(stderr, "skipped in part: only root can give a file to another user\n");
+    begin(2, gathered);
+    write_file("secret", "text");
+    ck_assert_int_eq(symlink(path_of("secret"), text_of("%s/dump_4")), 0);
+    write_file("dump_5", "text");
+    ck_assert_int_eq(
+        geteuid() == 0 ? chown(path_of("dump_5"), 65534, 65534) : unlink(path_of("dump_5")), 0);
+    ck_assert(look_after(50));
+    ck_assert(look_after(FLIGHTS_QUIET_MS));
+    ck_assert(!look_after(FLIGHTS_WAIT_MS));
+    ck_assert_str_eq(read_file("gathered/rank_4"), "none");
+    ck_assert_str_eq(read_file("gathered/rank_5"), "none");
+    assert_told("torch's flight recorder:\n  rank 4: it wrote no dump\n  rank 5: it wrote no "
+                "dump\n");
+    close(pipes[0]);
+    close(pipes[1]);
+}
+END_TEST
+
+START_TEST(no_copy_is_written_through_a_link)
+{
+    int pipe = make_pipe("pipe_4.pipe");
+    begin(1, gathered);
+    write_file("dump_4", "text");
+    write_file("secret", "secret");
+    ck_assert_int_eq(mkdir(gathered, 0700), 0);
+    ck_assert_int_eq(symlink(path_of("secret"), text_of("%s/gathered/rank_4")), 0);
+    ck_assert(look_after(50));
+    ck_assert(!look_after(FLIGHTS_QUIET_MS));
+    ck_assert_str_eq(read_file("secret"), "secret");
+    assert_told(text_of("torch's flight recorder:\n  rank 4: %s/dump_4\n"));
     close(pipe);
 }
 END_TEST
@@ -308,6 +355,8 @@ TEST_SUITE(flight_recorder)
     tcase_add_test(tc, a_dump_of_earlier_is_none_and_without_a_folder_it_stays_where_it_is);
     tcase_add_test(tc, who_does_not_answer_is_named_in_time);
     tcase_add_test(tc, what_is_no_pipe_is_left_alone);
+    tcase_add_test(tc, a_link_and_a_file_of_another_user_are_not_copied);
+    tcase_add_test(tc, no_copy_is_written_through_a_link);
     tcase_add_test(tc, a_folder_that_cannot_be_made_costs_no_dump);
     tcase_add_test(tc, a_dump_in_the_folder_itself_is_gathered_as_it_is);
     tcase_add_test(tc, a_copy_that_did_not_become_whole_is_removed);
