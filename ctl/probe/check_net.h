@@ -25,7 +25,8 @@ enum {
     CHECK_IDLE_MS = 2000,    /* a connection on which nothing moves for so long is abandoned */
 };
 
-/* Listen at any port that is free, of all addresses, by threads of its own.
+/* Listen at any port that is free, of all addresses, by threads of its own. A connection that has
+ * not sent the secret after a quarter of a second is closed if others wait.
  *
  * returns   0; -errno: there is no port, no thread */
 int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_server **ret,

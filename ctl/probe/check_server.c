@@ -16,11 +16,16 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-enum { BACKLOG = 1024, MESSAGE_BYTES = 8 };
+enum {
+    BACKLOG = 1024,
+    MESSAGE_BYTES = 8,
+    GREETING_MS = 250, /* where others wait for its seat, a connection has so long to begin */
+};
 
 struct seat { /* of a connection */
     struct check_server *server;
-    int fd; /* -1: it is free */
+    int fd;                 /* -1: it is free */
+    uint64_t greeted_by_ms; /* CO_NEVER_MS: it has sent the secret, or is being closed */
 };
 
 struct check_server {
@@ -64,13 +69,25 @@ static void swallow(int fd, uint8_t *chunk)
     check_stream_send(fd, &n_bytes, sizeof n_bytes, CO_NEVER_MS);
 }
 
-static void client_serve(const struct check_server *s, int fd)
+static void keep_seat(struct seat *seat)
 {
+    pthread_mutex_lock(&seat->server->mutex);
+    seat->greeted_by_ms = CO_NEVER_MS;
+    pthread_mutex_unlock(&seat->server->mutex);
+}
+
+static void client_serve(struct seat *seat)
+{
+    const struct check_server *s = seat->server;
+    const int fd = seat->fd;
     uint8_t hello[CHECK_SECRET_BYTES + 1];
     co_autofree uint8_t *chunk = NULL;
     check_stream_be_patient(fd, CHECK_IDLE_MS);
-    if (check_stream_receive(fd, hello, sizeof hello, CO_NEVER_MS) < 0 ||
-        !is_secret(hello, s->secret) || check_stream_send(fd, "k", 1, CO_NEVER_MS) < 0)
+    if (check_stream_receive(fd, hello, sizeof hello, co_deadline_ms(CHECK_IDLE_MS)) < 0 ||
+        !is_secret(hello, s->secret))
+        return;
+    keep_seat(seat);
+    if (check_stream_send(fd, "k", 1, CO_NEVER_MS) < 0)
         return;
     char what = (char)hello[CHECK_SECRET_BYTES];
     if (what == 's' || what == 'g')
@@ -87,10 +104,11 @@ static void *run_connection(void *arg)
 {
     struct seat *seat = arg;
     struct check_server *s = seat->server;
-    client_serve(s, seat->fd);
+    client_serve(seat);
     pthread_mutex_lock(&s->mutex);
     close(seat->fd); /* under the lock: closing the server shuts down what is open */
     seat->fd = -1;
+    seat->greeted_by_ms = CO_NEVER_MS;
     s->n_taken--;
     pthread_cond_broadcast(&s->left);
     pthread_mutex_unlock(&s->mutex);
@@ -99,18 +117,51 @@ static void *run_connection(void *arg)
 
 /* --- all of them --- */
 
+/* Processes that do not know the secret must not hold all seats: close the connections whose time
+ * is over.
+ *
+ * returns   when the next one's is */
+static uint64_t close_silent(struct check_server *s)
+{
+    const uint64_t now_ms = co_now_ms();
+    uint64_t next_ms = CO_NEVER_MS;
+    for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++) {
+        struct seat *seat = &s->seats[i];
+        if (seat->greeted_by_ms <= now_ms) {
+            shutdown(seat->fd, SHUT_RDWR);
+            seat->greeted_by_ms = CO_NEVER_MS;
+        }
+        if (seat->greeted_by_ms < next_ms)
+            next_ms = seat->greeted_by_ms;
+    }
+    return next_ms;
+}
+
+/* A connection ends, or the time of one is over. */
+static void await_seat(struct check_server *s)
+{
+    const uint64_t until_ms = close_silent(s);
+    if (until_ms == CO_NEVER_MS) {
+        pthread_cond_wait(&s->left, &s->mutex);
+        return;
+    }
+    const struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+                                   .tv_nsec = (long)(until_ms % 1000 * 1000000)};
+    pthread_cond_timedwait(&s->left, &s->mutex, &until);
+}
+
 /* returns   NULL: the server is being closed */
 static struct seat *take_seat(struct check_server *s, int fd)
 {
     struct seat *seat = NULL;
     pthread_mutex_lock(&s->mutex);
     while (!s->is_closing && s->n_taken == CHECK_CONNECTIONS_MAX)
-        pthread_cond_wait(&s->left, &s->mutex);
+        await_seat(s);
     for (size_t i = 0; !s->is_closing && seat == NULL; i++)
         if (s->seats[i].fd < 0)
             seat = &s->seats[i];
     if (seat != NULL) {
-        *seat = (struct seat){.server = s, .fd = fd};
+        *seat = (struct seat){.server = s, .fd = fd, .greeted_by_ms = co_deadline_ms(GREETING_MS)};
         s->n_taken++;
     }
     pthread_mutex_unlock(&s->mutex);
@@ -187,14 +238,18 @@ static void free_server(struct check_server *s)
 int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_server **ret,
                       uint16_t *ret_port, struct co_error *err)
 {
+    pthread_condattr_t clock;
     struct check_server *s = calloc(1, sizeof *s);
     if (s == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     memcpy(s->secret, secret, sizeof s->secret);
     for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++)
-        s->seats[i].fd = -1;
+        s->seats[i] = (struct seat){.fd = -1, .greeted_by_ms = CO_NEVER_MS};
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->left, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* as co_now_ms() */
+    pthread_cond_init(&s->left, &clock);
+    pthread_condattr_destroy(&clock);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->listener.fd = listen_at_any_port(ret_port);
     int rc = s->listener.fd < 0 ? s->listener.fd : s->stop_fd < 0 ? -errno : 0;

@@ -326,6 +326,39 @@ START_TEST(many_come_at_once)
 }
 END_TEST
 
+static int connect_to_server(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&peer, sizeof(struct sockaddr_in)), 0);
+    return fd;
+}
+
+START_TEST(silent_connections_do_not_keep_a_peer_out)
+{
+    enum { N = 3 * CHECK_CONNECTIONS_MAX }; /* each could hold a seat for CHECK_IDLE_MS */
+    int fds[N];
+    enum check_reach reach;
+    for (int i = 0; i < N; i++)
+        fds[i] = connect_to_server();
+    check_net_reach(secret, &peer, 1, 60000, &reach);
+    ck_assert_int_eq(reach, CHECK_REACH_OK);
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+}
+END_TEST
+
+START_TEST(a_greeting_byte_by_byte_does_not_keep_its_connection)
+{
+    int fd = connect_to_server();
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n_sent = 0;
+    while (n_sent < CHECK_SECRET_BYTES && poll(&p, 1, CHECK_IDLE_MS / 5) == 0)
+        n_sent += (int)send(fd, &secret[n_sent], 1, MSG_NOSIGNAL);
+    ck_assert_int_lt(n_sent, CHECK_SECRET_BYTES);
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_way_is_measured_in_both_directions)
 {
     struct check_pair pair = {.a = 0};
@@ -386,9 +419,7 @@ START_TEST(a_server_ends_with_connections_on_which_nothing_moves)
     int fds[N];
     for (int i = 0; i < N; i++) {
         uint8_t hello[CHECK_SECRET_BYTES + 1], byte;
-        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ck_assert_int_eq(
-            connect(fds[i], (const struct sockaddr *)&peer, sizeof(struct sockaddr_in)), 0);
+        fds[i] = connect_to_server();
         memcpy(hello, secret, sizeof secret);
         hello[CHECK_SECRET_BYTES] = 's';
         ck_assert_int_eq(send(fds[i], hello, i % 2 == 0 ? sizeof hello : 3, 0),
@@ -429,6 +460,8 @@ TEST_SUITE(check_node)
     tcase_add_test(net, ports_answer_are_refused_or_are_silent);
     tcase_add_test(net, a_peer_without_the_secret_is_the_wrong_service);
     tcase_add_test(net, many_come_at_once);
+    tcase_add_test(net, silent_connections_do_not_keep_a_peer_out);
+    tcase_add_test(net, a_greeting_byte_by_byte_does_not_keep_its_connection);
     tcase_add_test(net, a_way_is_measured_in_both_directions);
     tcase_add_test(net, a_stream_that_does_not_end_is_left_in_time);
     tcase_add_test(net, what_comes_or_goes_by_and_by_is_left_in_time);
