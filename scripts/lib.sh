@@ -48,6 +48,11 @@ use_build_tools() {
 }
 use_build_tools
 
+# The directory where scripts/install-deps puts the linters from PyPI.
+lint_tools_dir() {
+    printf '%s/lint\n' "$(cache_dir)"
+}
+
 # The directory of CUDA 13's libraries, if this machine has them: torch 2.11 then does not need its own copies.
 cuda_lib_dir() {
     local dir=/usr/local/cuda/lib64

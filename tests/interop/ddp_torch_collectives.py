@@ -213,7 +213,7 @@ def asynchronous(rank, n):
     future = dist.all_reduce(tensor, async_op=True).get_future()
     doubled = future.then(lambda f: torch.flatten(torch.stack(list(f.value()))) * 2)
     same("future", doubled.wait(), 2 * sum(values(torch.float32, 3000, r) for r in range(n)))
-    for i in range(600):  # nothing waits for them
+    for _ in range(600):  # nothing waits for them
         dist.all_reduce(torch.ones(1), async_op=True)
     dist.barrier()
     work = dist.barrier(async_op=True)

@@ -11,7 +11,7 @@ RANDOM = r"[A-Za-z0-9_]{6,8}"  # Python's mkdtemp makes 8, libc's 6
 def read_logs(run_dir, run_id):
     """{path: (mode, content)}; the content of a directory is None. A path is in the form of place()."""
     found = {}
-    for top in os.path.join(run_dir, "logs"), *unnamed(run_dir):
+    for top in (os.path.join(run_dir, "logs"), *unnamed(run_dir)):
         for path, folders, files in os.walk(top):
             for name in folders + files:
                 full = os.path.join(path, name)

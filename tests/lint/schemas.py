@@ -13,7 +13,7 @@ import sys
 ROOT = sys.argv[1]
 os.environ["SOURCE_ROOT"] = ROOT
 sys.path.insert(0, os.path.join(ROOT, "tests/system/lib"))
-from json_schema import EVENTS, REPORT  # pylint: disable=wrong-import-position
+from json_schema import EVENTS, REPORT  # noqa: E402 (found by the path above)
 
 EVENT_SOURCES = ["launcher/reporting/events.c", "launcher/diagnosis/hang_report.c", "launcher/diagnosis/oom_report.c"]
 REPORT_SOURCES = ["launcher/reporting/job_report.c", "launcher/reporting/node_result.c", *EVENT_SOURCES[1:]]

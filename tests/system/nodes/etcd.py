@@ -225,7 +225,7 @@ class Takeover(unittest.TestCase):
         with Etcd() as etcd, Party(etcd, "1:3") as party:
             names = party.start(draw.randint(2, 3))
             if draw.randrange(3):
-                ranks = party.hear(0, names)
+                party.hear(0, names)
             old = party.await_leader()
             how = draw.choice(("kill", "term", "stop"))
             node = party.nodes[old]
