@@ -253,7 +253,8 @@ static int block_mark(struct device_group *g, const struct telling *c, struct co
 }
 
 /* With the mutex held: whether there is memory to register, and which.
- * returns   0, and c->comm is NULL if NCCL knows it; -ENOTSUP; -errno of a broken group */
+ * returns   0, and c->comm is NULL if NCCL knows it or the communicator has gone; -ENOTSUP;
+ *           -errno of a broken group */
 static int mark_prepare(struct device_group *g, const void *at, struct telling *c,
                         struct co_error *err)
 {
@@ -265,7 +266,7 @@ static int mark_prepare(struct device_group *g, const void *at, struct telling *
                        b == NULL           ? "they are in memory that the program allocated"
                        : b->why[0] != '\0' ? b->why
                                            : "they were allocated without nccl_memory");
-    if (*find_mark(g, b->at) != NULL)
+    if (g->comm == NULL || *find_mark(g, b->at) != NULL)
         return 0;
     c->mark = calloc(1, sizeof *c->mark);
     if (c->mark == NULL)
