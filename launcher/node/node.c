@@ -239,6 +239,8 @@ static int open_loop(struct node *n, struct co_error *err)
     n->timeout.data = n;
     uv_timer_init(&n->loop, &n->settled);
     n->settled.data = n;
+    uv_timer_init(&n->loop, &n->drain_timer);
+    n->drain_timer.data = n;
     uv_prepare_init(&n->loop, &n->prepare);
     n->prepare.data = n;
     rc = watch_fd(n, &n->spawner_poll, n->spawner.sock, node_on_spawner, err);
@@ -396,6 +398,7 @@ static void close_handles(struct node *n)
     close_handle((uv_handle_t *)&n->timer);
     close_handle((uv_handle_t *)&n->timeout);
     close_handle((uv_handle_t *)&n->settled);
+    close_handle((uv_handle_t *)&n->drain_timer);
     close_handle((uv_handle_t *)&n->warm_poll);
     close_handle((uv_handle_t *)&n->prepare);
 }

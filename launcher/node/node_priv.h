@@ -53,7 +53,7 @@ struct node {
     uv_loop_t loop;
     bool has_loop;
     uv_poll_t spawner_poll, signal_poll, warm_poll; /* zeroed: not there */
-    uv_timer_t timer, timeout, settled;
+    uv_timer_t timer, timeout, settled, drain_timer;
     uv_prepare_t prepare;
 };
 

@@ -179,6 +179,25 @@ static void set_timer(struct node *n)
     uv_timer_start(&n->timer, on_timer, deadline_ms > now_ms ? deadline_ms - now_ms : 0, 0);
 }
 
+/* As a further stop signal does. */
+static void on_drain_time(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SIGNAL,
+                                            .sig = supervisor_stop_signal(n->supervisor)});
+}
+
+static void set_drain_timer(struct node *n)
+{
+    const bool drains = supervisor_get_state(n->supervisor) == SUPERVISOR_DRAINING;
+    if (!drains || supervisor_stop_signal(n->supervisor) == 0) {
+        uv_timer_stop(&n->drain_timer);
+    } else if (!uv_is_active((uv_handle_t *)&n->drain_timer)) {
+        uv_update_time(&n->loop);
+        uv_timer_start(&n->drain_timer, on_drain_time, OUTPUT_STOPPED_MS, 0);
+    }
+}
+
 static void carry_out(struct node *n, const struct supervisor_orders *o)
 {
     int rc = 0;
@@ -303,6 +322,7 @@ void node_consume(void *arg, struct supervisor_event *e)
         node_warm_up(n);
     }
     set_timer(n);
+    set_drain_timer(n);
     carry_out(n, &orders);
     node_features_on_step(&n->view);
     node_roster_look(n->parts.roster);

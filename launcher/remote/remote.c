@@ -346,17 +346,32 @@ static void stop(struct remote *r, int sig)
     set_last(r);
 }
 
+/* Nothing runs any more: what is left is to write, and a job that went well was stopped before its
+ * output was written. */
+static void hurry(struct remote *r, int sig)
+{
+    r->is_hurried = true;
+    if (r->stop_signal == 0 && r->has_verdict && r->verdict_code == 0)
+        r->stop_signal = sig;
+}
+
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct remote *r = poll->data;
     struct signalfd_siginfo info;
     (void)status, (void)events;
-    while (!r->ended && read(r->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        int sig = (int)info.ssi_signo;
+    while (read(r->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        const int sig = (int)info.ssi_signo;
+        const bool stops = (r->spec->stop_signals >> sig & 1) != 0;
+        if (r->ended) {
+            if (stops)
+                hurry(r, sig);
+            continue;
+        }
         for (size_t i = 0; i < r->n_hosts; i++)
             if (may_have_ranks(r, i))
                 remote_host_signal(&r->hosts[i], sig);
-        if ((r->spec->stop_signals >> sig & 1) != 0)
+        if (stops)
             stop(r, sig);
     }
 }
@@ -468,6 +483,12 @@ static void remote_close(struct remote *r)
 
 /* --- the verdict --- */
 
+static void on_drain_time(uv_timer_t *timer)
+{
+    struct remote *r = timer->data;
+    r->is_hurried = true;
+}
+
 static void on_drained(void *arg)
 {
     *(bool *)arg = true;
@@ -496,7 +517,8 @@ static struct node_end the_end(const struct remote *r)
     return end;
 }
 
-/* What the nodes wrote last, and then why it ended. */
+/* What the nodes wrote last, and then why it ended. A reader that stands still is waited for until
+ * a stop signal arrives; if one has stopped the job, for OUTPUT_STOPPED_MS at most. */
 static void say_last(struct remote *r)
 {
     char took[REPORT_DURATION_BYTES], name[REPORT_SIGNAL_BYTES];
@@ -523,7 +545,11 @@ static void say_last(struct remote *r)
                  "--local-addr to pass another one",
                  r->guessed);
     output_drain(r->output, on_drained, &drained);
-    while (!drained)
+    uv_update_time(&r->loop);
+    if (r->stop_signal != 0 || r->is_hurried)
+        uv_timer_start(&r->last, on_drain_time, OUTPUT_STOPPED_MS, 0);
+    r->is_hurried = false;
+    while (!drained && !r->is_hurried)
         uv_run(&r->loop, UV_RUN_ONCE);
 }
 
@@ -553,6 +579,8 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
         follow_bringup(&r);
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);
+        uv_timer_stop(&r.last);
+        uv_poll_stop(&r.spawner_poll); /* nothing reads it any more */
         *ret_end = the_end(&r);
         write_report(&r, ret_end);
         say_last(&r);

@@ -90,6 +90,7 @@ struct remote {
     struct remote_same same[REMOTE_SAME_WHYS];
     size_t n_same;
     int stop_signal;  /* the first that stops us; 0: none */
+    bool is_hurried;  /* a stop signal since the end, or the time of the last output is over */
     int refusal_code; /* what the first ddprun exited with that did not take the order; 0: none */
     bool has_verdict, ended;
     int verdict_code;

@@ -23,6 +23,10 @@
 
 #define OUTPUT_CHUNK 65536
 
+/* How long a reader that stands still holds the last output of a job that a signal has stopped. A
+ * further stop signal ends it earlier; a job that was not stopped waits until one arrives. */
+#define OUTPUT_STOPPED_MS 5000
+
 /* With which ddprun ends where all else went well (output_has_loss()). */
 #define OUTPUT_EXIT_LOST 74
 

@@ -1,17 +1,18 @@
 """stdin, stdout, stderr, and the report.
 
-Covers: launcher/stdio, launcher/reporting
+Covers: launcher/stdio, launcher/reporting, launcher/node, launcher/remote
 """
 import fcntl
 import json
 import os
+import signal
 import struct
 import subprocess
 import tempfile
 import termios
 import unittest
 
-from harness import RANK, Job, await_true, main, run
+from harness import DEADLINE_S, RANK, Job, await_true, main, name_of, run
 
 
 def unread(pipe):
@@ -75,14 +76,6 @@ class Stdio(unittest.TestCase):
             self.assertEqual(code, -15)
             self.assertGreater(err.count(b"\0"), 65536)
 
-    def test_a_second_signal_ends_the_wait_for_a_reader(self):
-        with Job("-n", "1", "sh", "-c", "exec head -c 1000000 /dev/zero >&2") as job:
-            await_true(lambda: unread(job.process.stderr) == 65536)
-            job.signal(15)
-            await_true(lambda: job.processes() == [job.process.pid])
-            job.signal(15)
-            self.assertEqual(job.process.wait(30), -15)
-
     def test_without_a_reader_the_job_goes_on(self):
         read_end, write_end = os.pipe()
         with Job("-n", "2", RANK, "tell", "up", "err", "lost", "tell", "done", stderr=write_end) as job:
@@ -90,6 +83,54 @@ class Stdio(unittest.TestCase):
             os.close(read_end)
             self.assertEqual(job.hear(4), ["0 done", "0 up", "1 done", "1 up"])
             self.assertEqual(job.process.wait(30), 0)
+
+
+class PausedReader:
+    """Standard output is a pipe that is not read. FORM: where the ranks run."""
+
+    def start(self, script):
+        return Job(*self.FORM, "sh", "-c", script)
+
+    @staticmethod
+    def await_drain(job):
+        """Until the ranks and their node are gone, and ddprun has output that it cannot write."""
+        await_true(lambda: unread(job.process.stdout) == 65536
+                   and sorted(map(name_of, set(job.processes()) - set(job.named("ddp-spawner")))) == ["ddprun"])
+
+    def test_a_stop_signal_ends_the_wait_for_the_reader(self):
+        with self.start("head -c 100000 /dev/zero") as job:
+            self.await_drain(job)
+            self.assertIsNone(job.process.poll())  # a job that has ended by itself waits
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.process.wait(DEADLINE_S), -signal.SIGTERM)
+
+    def test_after_a_stop_signal_the_wait_for_the_reader_has_a_deadline(self):
+        with self.start("head -c 1000000 /dev/zero; exec sleep 1000") as job:
+            await_true(lambda: unread(job.process.stdout) == 65536)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.process.wait(DEADLINE_S), -signal.SIGTERM)
+
+    def test_further_stop_signals_end_the_wait_for_the_reader(self):
+        with self.start("head -c 1000000 /dev/zero; exec sleep 1000") as job:
+            await_true(lambda: unread(job.process.stdout) == 65536)
+            job.signal(signal.SIGTERM)
+            self.await_drain(job)
+            job.signal(signal.SIGINT)
+            self.assertEqual(job.process.wait(DEADLINE_S), -signal.SIGTERM)
+
+    def test_a_reader_that_reads_again_gets_all_output(self):
+        with self.start("head -c 300000 /dev/zero") as job:
+            await_true(lambda: unread(job.process.stdout) == 65536)
+            code, out, _ = job.end()
+        self.assertEqual((code, out.count(b"\0")), (0, 300000))
+
+
+class PausedReaderOfOneNode(PausedReader, unittest.TestCase):
+    FORM = ("--label", "-n", "1")
+
+
+class PausedReaderOfTheLaunchingHost(PausedReader, unittest.TestCase):
+    FORM = ("-H", "localhost")
 
 
 class Report(unittest.TestCase):
