@@ -46,7 +46,7 @@ struct node {
     uint32_t n_charged;    /* restarts, of a job of this node alone */
     uint64_t heard_ms[32]; /* node_hears_again(): by signal; 0: not yet */
     int n_started;         /* ranks asked for: the next one's number */
-    bool ended;
+    bool ended, has_reported;
     struct node_queue queue;
     struct node_parts parts; /* owned */
     struct node_view view;   /* a view of all this, for the features */

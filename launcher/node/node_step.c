@@ -110,23 +110,28 @@ static void on_reported(void *arg)
     output_drain(n->output, on_all_said, n);
 }
 
+static void report_final(struct node *n, void (*on_done)(void *arg))
+{
+    n->has_reported = true;
+    report(n, NULL);
+    node_stacks_tell_flights(&n->view);
+    event_log_end(&n->event_log, n->supervisor);
+    node_report_finish(&n->view, on_done, n);
+}
+
 /* The ranks' last output is written, or kept: ours comes after it, on the same way. It waits until
  * the roster has decided what follows. */
 static void on_drained(void *arg)
 {
     struct node *n = arg;
-    bool ends = !goes_on(n);
     node_steps_tell_pace(&n->view);
-    if (ends)
-        report(n, NULL);
-    if (ends || n->spec->world.has_others)
+    if (!goes_on(n)) {
+        report_final(n, on_reported);
+        return;
+    }
+    if (n->spec->world.has_others)
         node_stacks_tell_flights(&n->view);
-    if (ends)
-        event_log_end(&n->event_log, n->supervisor);
-    if (ends)
-        node_report_finish(&n->view, on_reported, n);
-    else
-        on_all_said(n);
+    on_all_said(n);
 }
 
 static void dismiss_spawner(struct node *n)
@@ -198,6 +203,11 @@ static void set_drain_timer(struct node *n)
     }
 }
 
+static void on_late_report(void *arg)
+{
+    (void)arg;
+}
+
 static void carry_out(struct node *n, const struct supervisor_orders *o)
 {
     int rc = 0;
@@ -221,8 +231,11 @@ static void carry_out(struct node *n, const struct supervisor_orders *o)
     else if (o->drain) {
         dismiss_spawner(n); /* it goes while we pass on and clean up */
         output_drain(n->output, on_drained, n);
-    } else if (o->ended)
+    } else if (o->ended) {
         n->ended = true;
+        if (!n->has_reported) /* a signal has ended the wait for a reader */
+            report_final(n, on_late_report);
+    }
 }
 
 static void say_replacement(struct node *n, const struct roster_restart *restart)

@@ -88,8 +88,8 @@ class Stdio(unittest.TestCase):
 class PausedReader:
     """Standard output is a pipe that is not read. FORM: where the ranks run."""
 
-    def start(self, script):
-        return Job(*self.FORM, "sh", "-c", script)
+    def start(self, script, *more):
+        return Job(*self.FORM, *more, "sh", "-c", script)
 
     @staticmethod
     def await_drain(job):
@@ -109,6 +109,16 @@ class PausedReader:
             await_true(lambda: unread(job.process.stdout) == 65536)
             job.signal(signal.SIGTERM)
             self.assertEqual(job.process.wait(DEADLINE_S), -signal.SIGTERM)
+
+    def test_the_report_is_written_without_the_reader(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "report.json")
+            with self.start("head -c 1000000 /dev/zero; exec sleep 1000", "--report", path) as job:
+                await_true(lambda: unread(job.process.stdout) == 65536)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.process.wait(DEADLINE_S), -signal.SIGTERM)
+            with open(path, encoding="utf-8") as f:
+                self.assertEqual(json.load(f)["outcome"], "signal")
 
     def test_further_stop_signals_end_the_wait_for_the_reader(self):
         with self.start("head -c 1000000 /dev/zero; exec sleep 1000") as job:
