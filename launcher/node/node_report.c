@@ -4,6 +4,7 @@
 #include "node_report.h"
 
 #include "launcher/job/job_spec.h"
+#include "launcher/stdio/output.h"
 #include "launcher/supervisor/supervisor.h"
 #include "node_view.h"
 
@@ -64,12 +65,16 @@ static void collect(struct node_report *p, const struct message *result)
 static void write_file(struct node_report *p)
 {
     const struct message *m = &p->own.message;
+    struct job_report_end *end = &p->own.end;
     co_autofree char *path = job_report_path(p->n->spec->report, m->result.node_index);
     struct co_error err;
     collect(p, m);
+    if (end->exit_code == 0 && output_has_loss(p->n->output) && !p->n->spec->as_torchrun)
+        end->exit_code = OUTPUT_EXIT_LOST;
+    end->output_error = output_error(p->n->output);
     if (path == NULL)
         co_fail(&err, -ENOMEM, "out of memory");
-    if (path == NULL || job_report_write(&p->collected, &p->own.end, path, &err) < 0)
+    if (path == NULL || job_report_write(&p->collected, end, path, &err) < 0)
         node_say(p->n, CO_WARNING, "%s", err.text);
 }
 

@@ -567,6 +567,7 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
                        .signal_fd = -1,
                        .spawner = {.sock = -1},
                        .on_host = on_host};
+    bool drained;
     int rc = remote_plan_make(&r, &spec->world, err)
         ?: make_hosts(&r, err)
         ?: listen_to_signals(&r, err)
@@ -580,7 +581,8 @@ int remote_run(struct job_spec *spec, int null_fd, struct node_end *ret_end, str
         while (!r.ended)
             uv_run(&r.loop, UV_RUN_ONCE);
         uv_timer_stop(&r.last);
-        uv_poll_stop(&r.spawner_poll); /* nothing reads it any more */
+        output_drain(r.output, on_drained, &drained); /* what is lost belongs into the report */
+        uv_poll_stop(&r.spawner_poll);                /* nothing reads it any more */
         *ret_end = the_end(&r);
         write_report(&r, ret_end);
         say_last(&r);

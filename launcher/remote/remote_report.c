@@ -1,6 +1,7 @@
 /* remote_report.c - --report of a job on other hosts: the nodes' results come to the roster
  * here. */
 #include "launcher/job/job_spec.h"
+#include "launcher/stdio/output.h"
 #include "remote_priv.h"
 #include "remote_roster.h"
 
@@ -60,6 +61,7 @@ int remote_report_write(struct remote *r, int exit_code, int signal, struct co_e
         .n_restarts = v != NULL ? v->n_restarts : remote_roster_n_restarts(r->roster),
         .n_generations = remote_roster_generation(r->roster) + 1,
         .duration_ms = co_now_ms() - r->begun_ms,
+        .output_error = output_error(r->output),
     };
     return job_report_write(&r->report, &all, spec->report, err);
 }

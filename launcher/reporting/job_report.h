@@ -54,6 +54,7 @@ struct job_report_end {
     int64_t n_restarts;      /* -1: not known */
     uint32_t n_generations;
     uint64_t duration_ms;
+    const char *output_error; /* see output_error(); NULL: none */
 };
 
 /* "rank_failed", ... */

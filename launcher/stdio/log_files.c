@@ -139,13 +139,14 @@ static int give_up(int *fd, int code, struct co_error *err)
 /* Later writes may succeed. */
 static bool is_full_disk(int code)
 {
-    return code == -ENOSPC || code == -EDQUOT;
+    return code == -ENOSPC || code == -EDQUOT || code == -EIO;
 }
 
 /* A line marks the place where bytes are missing, once it can be written. returns   0, -errno */
 static int mark_hole(int fd, bool *has_hole)
 {
-    static const char text[] = "\nddprun: warning: output is missing here: the disk was full\n";
+    static const char text[] =
+        "\nddprun: warning: output is missing here: the file could not be written\n";
     int rc = *has_hole ? co_write_all(fd, text, sizeof text - 1) : 0;
     *has_hole = *has_hole && rc < 0;
     return rc;

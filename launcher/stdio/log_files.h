@@ -56,7 +56,7 @@ struct log_copy {
     int filter_fd;                  /* owned; gets lines with one of these words; -1: none */
     char *const *words;             /* borrowed, NULL-terminated; NULL: no line is looked at */
     bool in_match;                  /* a long line that goes to filter_fd is not over */
-    bool has_hole, filter_has_hole; /* bytes are missing at their ends: the disk was full */
+    bool has_hole, filter_has_hole; /* bytes are missing at their ends */
 };
 
 void log_copy_close(struct log_copy *l); /* may be called again */

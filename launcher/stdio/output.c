@@ -62,7 +62,7 @@ struct exit_to { /* a writer, and whose turn it is */
     bool holds_old;               /* it was full when the streams before these were retired */
     int next;                     /* the stream whose turn comes first */
     bool has_bar;                 /* one is drawn: what comes next takes its place */
-    bool loss_is_said;
+    bool error_is_said;
     int line_of; /* the stream whose line is not over; -2: a dead one's (below); -1: none is
                   * open */
 };
@@ -84,6 +84,7 @@ struct output {
     bool draining;
     bool is_drawn;             /* see output_draw() */
     uint64_t last_ms;          /* see output_last_ms() */
+    struct co_error error;     /* see output_error() */
     struct co_error log_error; /* the first failure of a log file; "": none, or already reported */
     bool log_failed;
     int n_handles;
@@ -213,30 +214,36 @@ static void note_log(struct output *o, int rc, const struct co_error *err)
 {
     if (rc < 0 && !o->log_failed)
         o->log_error = *err;
+    if (rc < 0 && o->error.text[0] == '\0')
+        o->error = *err;
     o->log_failed |= rc < 0;
 }
 
-/* The warning itself is lost if the lost sink is standard error. */
-static void say_loss(struct output *o, int sink)
+/* On the other one. If that cannot be written, either, the report and the exit status show it. */
+static void say_error(struct output *o, int sink)
 {
-    struct exit_to *e = &o->exits[sink];
-    const int loss = stream_writer_loss(e->writer);
-    char text[256];
-    if (loss == 0 || e->loss_is_said)
+    struct exit_to *e = &o->exits[sink], *other = &o->exits[o->sink_of[!sink]];
+    const int error = stream_writer_error(e->writer);
+    struct co_error err;
+    char text[CO_ERROR_TEXT_BYTES + 64];
+    if (error == 0 || e->error_is_said)
         return;
-    e->loss_is_said = true;
-    snprintf(text, sizeof text,
-             "ddprun: warning: cannot write standard %s: %s: output of the ranks is lost\n",
-             sink == OUTPUT_TO_STDOUT ? "output" : "error", strerror(-loss));
-    output_say(o, text);
+    e->error_is_said = true;
+    co_fail(&err, error, "cannot write standard %s: %s",
+            sink == OUTPUT_TO_STDOUT ? "output" : "error", strerror(-error));
+    if (o->error.text[0] == '\0')
+        o->error = err;
+    snprintf(text, sizeof text, "ddprun: warning: %s: output of the ranks may be lost\n", err.text);
+    if (!is_full(other))
+        write_line(other, text, strlen(text));
 }
 
 /* Not in the middle of a turn: a line of ours belongs between them. */
 static void say_trouble(struct output *o)
 {
     char text[CO_ERROR_TEXT_BYTES + 32];
-    say_loss(o, OUTPUT_TO_STDOUT);
-    say_loss(o, OUTPUT_TO_STDERR);
+    say_error(o, OUTPUT_TO_STDOUT);
+    say_error(o, OUTPUT_TO_STDERR);
     if (o->log_error.text[0] == '\0')
         return;
     snprintf(text, sizeof text, "ddprun: warning: %s\n", o->log_error.text);
@@ -623,6 +630,8 @@ static void try_drain(struct output *o)
         waits = waits || must_wait(o, s);
     }
     flush_folded(o);
+    for (int i = 0; i < 2; i++)
+        stream_writer_finish(o->exits[i].writer);
     if (waits || is_full(&o->exits[0]) || is_full(&o->exits[1]))
         return;
     say_trouble(o);
@@ -661,6 +670,11 @@ void output_catch_up(struct output *o, int rank)
             break;
     check_rest(s);
     say_trouble(o);
+}
+
+const char *output_error(const struct output *o)
+{
+    return o->error.text[0] != '\0' ? o->error.text : NULL;
 }
 
 bool output_has_loss(const struct output *o)

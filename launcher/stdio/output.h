@@ -108,9 +108,14 @@ void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);
  * what a pipe holds (another process may have it, and write on), while the sink takes it. */
 void output_catch_up(struct output *o, int rank);
 
+/* What could not be written first, and why: standard output, standard error or a log file. The
+ * other stream gets a line about it. Output that has no reader any more is not counted.
+ *
+ * returns   a text without newline, until o is closed; NULL: all was written at once */
+const char *output_error(const struct output *o);
+
 /* Did ddprun lose output of the ranks, because standard output or standard error could not be
- * written? A line of ours reports it the first time. Output that has no reader any more is not
- * counted. */
+ * written even later? */
 bool output_has_loss(const struct output *o);
 
 /* When a rank last wrote to its standard output, as far as that comes through here by a stream of

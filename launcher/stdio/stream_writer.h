@@ -30,12 +30,19 @@ bool stream_writer_is_full(const struct stream_writer *w);
 
 /* Pass bytes on after those that wait. A sink that can't be waited for, or for which nothing can be
  * kept for want of memory, is abandoned: all bytes for it are discarded from then on. A sink
- * without a reader, or with an error, is also abandoned. A disk that is full loses what it does not
- * take, and is tried again with the next bytes; the line that it tore is ended then. */
+ * without a reader is also abandoned. After an error of a disk (ENOSPC, EDQUOT, EIO), up to 256 KiB
+ * wait, and are tried again each second; the writer is not full meanwhile. More is lost, and the
+ * line that it would have continued is ended. */
 void stream_writer_write(struct stream_writer *w, const char *bytes, size_t n);
 
-/* Why bytes were lost the first time, -errno; 0: none were, except in a pipe or socket without a
- * reader, or a terminal that is closed. */
+/* Nothing follows for now: what a disk still does not take is lost. */
+void stream_writer_finish(struct stream_writer *w);
+
+/* Why bytes could not be written the first time, -errno; 0: all were, except into a pipe or socket
+ * without a reader, or a terminal that is closed. */
+int stream_writer_error(const struct stream_writer *w);
+
+/* The same for bytes that are lost. */
 int stream_writer_loss(const struct stream_writer *w);
 
 #endif

@@ -122,21 +122,32 @@ class FullDisk(unittest.TestCase):
         self.assertRegex(note, r"^ddprun: warning: cannot write log file /.*/small/logs/.*/attempt_0/0/stdout\.log: "
                                r"No space left on device: output is missing there$")
 
-    def test_output_goes_on_when_there_is_room_again(self):
-        script = ("dd if=/dev/zero of=small/blob 2>/dev/null; echo lost; "
+    def test_output_arrives_when_the_disk_has_space_again(self):
+        script = ("dd if=/dev/zero of=small/blob 2>/dev/null; echo first; "
                   "until grep -q 'cannot write standard output' said && grep -q 'cannot write log file' said; do sleep 0.05; done; "
-                  "rm small/blob; echo kept; echo also")
-        with self.job("--label", "-n", "1", "-t", "3", "--log-dir", "small/logs", "sh", "-c", script,
+                  "echo second >&2; rm small/blob; echo third; until grep -q third small/out; do sleep 0.05; done; echo fourth")
+        with self.job("--label", "-n", "1", "-t", "3", "--log-dir", "small/logs", "--report", "report", "sh", "-c", script,
                       outside="mkdir -p small/logs; exec > small/out 2> said",
-                      inside="cat small/out small/logs/*/*/0/stdout.log said >&3") as job:
+                      inside="cat small/out small/logs/*/*/0/stdout.log said report >&3") as job:
             code, out, _ = job.end()
-        lines = out.decode().splitlines()
-        self.assertEqual(code, 74, lines)
+        text, _, report = out.decode().partition("{\n")
+        lines = text.splitlines()
+        self.assertEqual(code, 0, lines)
         said = [line for line in lines if line.startswith("ddprun: ") and "cannot write" in line]
         self.assertEqual(len(said), 2, lines)
-        self.assertIn("ddprun: warning: cannot write standard output: No space left on device: output of the ranks is lost", said)
+        self.assertIn(LostOutput.WARNING, said)
         rest = [line for line in lines if line not in said and not line.startswith("ddprun: note: log files")]
-        self.assertRegex("|".join(rest), r"^[^|]*: kept\|[^|]*: also\|+ddprun: warning: output is missing here: the disk was full\|kept\|also$")
+        self.assertRegex("|".join(rest), r"^[^|]*: first\|[^|]*: third\|[^|]*: fourth\|+"
+                         r"ddprun: warning: output is missing here: the file could not be written\|third\|fourth\|[^|]*: second$")
+        self.assertRegex(json.loads("{" + report)["output_error"], "^cannot write .*: No space left on device")
+
+    def test_a_disk_that_stays_full_holds_no_rank(self):
+        script = ("dd if=/dev/zero of=small/blob 2>/dev/null; yes a line of the rank | head -n 50000; echo end >&2; "
+                  "until grep -q end said; do sleep 0.05; done; rm small/blob; until echo end && grep -q end small/out; do sleep 0.05; done")
+        with self.job("--label", "-n", "1", "sh", "-c", script, size="2m", outside="exec > small/out 2> said",
+                      inside="tail -n 1 small/out >&3; grep -v end said >&3") as job:
+            code, out, _ = job.end()
+        self.assertEqual((code, out.decode().splitlines()), (74, [f"{os.uname().nodename}:0: end", LostOutput.WARNING]))
 
     def test_a_log_folder_that_cannot_be_made(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "true", size="64k,nr_inodes=1") as job:
@@ -159,7 +170,7 @@ class FullDisk(unittest.TestCase):
 
 class LostOutput(unittest.TestCase):
     """What ddprun writes for the ranks does not get out."""
-    WARNING = "ddprun: warning: cannot write standard output: No space left on device: output of the ranks is lost"
+    WARNING = "ddprun: warning: cannot write standard output: No space left on device: output of the ranks may be lost"
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
@@ -187,9 +198,22 @@ class LostOutput(unittest.TestCase):
                                  name="torchrun")
         self.assertEqual((code, err.count(self.WARNING)), (0, 1), err)
 
-    def test_standard_error_is_told_by_the_exit_status(self):
-        with open("/dev/full", "wb") as full, Job("--label", "-n", "1", "sh", "-c", "echo x >&2", stderr=full) as job:
-            self.assertEqual(job.process.wait(DEADLINE_S), 74)
+    def test_a_loss_of_standard_error_is_reported_on_standard_output(self):
+        with open("/dev/full", "wb") as full, Job("--label", "-n", "1", "sh", "-c", "echo x >&2; echo y", stderr=full) as job:
+            code, out, _ = job.end()
+        self.assertEqual(code, 74)
+        self.assertEqual(sorted(line.rpartition(": y")[1] or line for line in out.decode().splitlines()),
+                         [": y", self.WARNING.replace("standard output", "standard error")])
+
+    def test_the_report_has_the_exit_status_and_the_reason(self):
+        path = os.path.join(self.logs, "report.json")
+        for form in ("-n", "1"), ("-H", "localhost:2"):
+            code, err = self.run_job("--label", *form, "--report", path, "sh", "-c", "echo x")
+            self.assertEqual((code, err), (74, [self.WARNING]), form)
+            with open(path, encoding="utf-8") as f:
+                report = json.load(f)
+            self.assertEqual((report["outcome"], report["exit_code"], report["output_error"]),
+                             ("ok", 74, "cannot write standard output: No space left on device"))
 
     def test_a_pipe_that_nobody_reads_is_no_loss(self):
         reader, writer = os.pipe()

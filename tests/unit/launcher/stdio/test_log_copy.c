@@ -86,8 +86,9 @@ START_TEST(what_a_full_disk_does_not_take_shifts_no_older_file)
     close(l.fd);
     l.fd = file;
     add("on\n");
-    ck_assert_str_eq(content(""),
-                     "no\n\nddprun: warning: output is missing here: the disk was full\non\n");
+    ck_assert_str_eq(
+        content(""),
+        "no\n\nddprun: warning: output is missing here: the file could not be written\non\n");
     ck_assert_str_eq(content(".1"), "one\ntwo\n");
     ck_assert_str_eq(content(".2"), "none");
 }

@@ -208,6 +208,38 @@ START_TEST(a_sink_without_reader_swallows)
 }
 END_TEST
 
+START_TEST(a_full_disk_holds_no_rank_and_what_it_does_not_take_is_lost)
+{
+    static const char bytes[16384] = {'x'};
+    reader_fd = -1;
+    open_on(open("/dev/full", O_WRONLY | O_CLOEXEC));
+    ck_assert_ptr_null(output_error(o));
+    for (int i = 0; i < 64; i++) {
+        ck_assert_int_eq(write(rank_fd[0], bytes, sizeof bytes), sizeof bytes);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert(i > 0 || !output_has_loss(o)); /* some is kept */
+    }
+    ck_assert(output_has_loss(o));
+    ck_assert_str_eq(output_error(o), "cannot write standard error: No space left on device");
+    output_drain(o, on_drained, NULL);
+    ck_assert(drained);
+    close_all();
+}
+END_TEST
+
+START_TEST(what_a_full_disk_has_not_taken_at_the_end_is_lost)
+{
+    reader_fd = -1;
+    open_on(open("/dev/full", O_WRONLY | O_CLOEXEC));
+    put(0, "x\n");
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert(!output_has_loss(o));
+    output_drain(o, on_drained, NULL);
+    ck_assert(drained && output_has_loss(o));
+    close_all();
+}
+END_TEST
+
 START_TEST(a_socket_is_written_without_waiting)
 {
     int pair[2];
@@ -443,6 +475,8 @@ TEST_SUITE(output)
     tcase_add_test(c, closing_with_a_full_sink_does_not_wait);
     tcase_add_test(c, the_sinks_own_mode_is_left_alone);
     tcase_add_test(c, a_sink_without_reader_swallows);
+    tcase_add_test(c, a_full_disk_holds_no_rank_and_what_it_does_not_take_is_lost);
+    tcase_add_test(c, what_a_full_disk_has_not_taken_at_the_end_is_lost);
     tcase_add_test(c, a_socket_is_written_without_waiting);
     tcase_add_test(c, a_file_is_appended_to);
     tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
