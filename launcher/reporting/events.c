@@ -27,9 +27,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A pipe is not waited for. One without a reader keeps what is written until a reader opens it, as
+ * it is opened for reading here. */
+static int open_file(const char *path)
+{
+    static const int flags = O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, O_WRONLY | flags, 0666);
+    if (fd < 0 && errno == ENXIO)
+        fd = open(path, O_RDWR | flags, 0666);
+    return fd < 0 ? -errno : fd;
+}
 
 int events_open(struct events *e, const char *path, const char *job,
                 void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err)
@@ -40,11 +52,13 @@ int events_open(struct events *e, const char *path, const char *job,
                          .on_note = on_note,
                          .arg = arg,
                          .begun_ms = co_now_ms()};
+    struct stat st;
     if (path == NULL)
         return 0;
-    e->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    e->fd = open_file(path);
     if (e->fd < 0)
-        return co_fail(err, -errno, "cannot open events file %s: %s", path, strerror(errno));
+        return co_fail(err, e->fd, "cannot open events file %s: %s", path, strerror(-e->fd));
+    e->is_regular = fstat(e->fd, &st) == 0 && S_ISREG(st.st_mode);
     e->real_path = realpath(path, NULL);
     gethostname(e->host, sizeof e->host - 1);
     return 0;
@@ -78,8 +92,10 @@ static void write_line(struct events *e, const char *line)
     ssize_t n;
     while ((n = write(e->fd, text, len)) < 0 && errno == EINTR) {
     }
-    if (n < 0)
+    if (n < 0 && errno != EAGAIN)
         tell_missing(e, strerror(errno));
+    else if (n < 0 || ((size_t)n < len && !e->is_regular))
+        tell_missing(e, "it is full, and its reader does not read");
     else if ((size_t)n < len)
         tell_missing(e, strerror(ENOSPC)); /* only a part was written */
     if (n > 0)

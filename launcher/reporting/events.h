@@ -7,9 +7,9 @@
  * null before the first generation of a job of several nodes. t is seconds since 1970, ms the time
  * since the job's start. Each line is one write() to a file open for appending, so several jobs may
  * share one. A program that reads meanwhile may see only the beginning of a line, if the line
- * crosses a page of the file: it is complete once its newline is written. What cannot be written is
- * dropped, with one warning: a full disk must not stop a job. A line of which only a part was
- * written is ended by the next one: it is not JSON. */
+ * crosses a page of the file: it is complete once its newline is written. What cannot be written
+ * is dropped, with one warning: a full disk, or a pipe that is not read, must not stop a job. A
+ * line of which only a part was written is ended by the next one: it is not JSON. */
 #ifndef DDP_LAUNCHER_REPORTING_EVENTS_H
 #define DDP_LAUNCHER_REPORTING_EVENTS_H
 
@@ -37,6 +37,7 @@ struct events {
     void *arg;
     bool is_told; /* that events are missing */
     bool is_torn; /* the last line has no end */
+    bool is_regular;
     char host[256];
     uint64_t begun_ms;
     int node, first_rank; /* of this node in its generation; node -1: not known yet */

@@ -48,6 +48,40 @@ class Events(unittest.TestCase):
             self.assertRegex(number, r"^\d+\.\d{1,3}$")
         self.assertEqual([e["ms"] for e in events], sorted(e["ms"] for e in events))
 
+    def test_a_pipe_that_is_not_read_stops_no_job_and_gets_later_events(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "fifo")
+            os.mkfifo(path)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            n = os.write(writer, b"\n" * (1 << 20))
+            os.close(writer)
+            with Job("--events", path, "--max-restarts", "1", "-n", "1", RANK, "tell", "up", "wait") as job:
+                job.hear(1)
+                job.read_until("ddprun: warning: ")
+                os.set_blocking(reader, True)
+                while n > 0:
+                    n -= len(os.read(reader, n))
+                job.signal(signal.SIGTERM)
+                code, _, err = job.end()
+            events = [json.loads(line) for line in os.read(reader, 65536).splitlines()]
+            os.close(reader)
+        self.assertEqual(code, -signal.SIGTERM)
+        said = (job.said + err).decode()
+        self.assertEqual(said.count(f"ddprun: warning: cannot write all events to {path}: it is full, and its reader does not read\n"), 1, said)
+        self.assertEqual([e["ev"] for e in events if e["ev"] != "rank_start"], ["stop", "rank_exit", "job_end"])
+
+    def test_a_pipe_without_a_reader_stops_no_job(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "fifo")
+            os.mkfifo(path)
+            with Job("--events", path, "-n", "1", RANK, "tell", "up", "wait") as job:
+                job.hear(1)
+                with open(path, encoding="utf-8") as late:
+                    self.assertEqual(json.loads(late.readline())["ev"], "job_start")
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.end()[0], -signal.SIGTERM)
+
     def test_jobs_append_to_one_file(self):
         with Job("-n", "1", "true") as first:
             first.end()
