@@ -45,6 +45,7 @@ extern const char payload_script[];
 
 /* The arguments for a host's sh, after "sh": "-c", the script, its words.
  *
+ * p         a zeroed one: none is sent, and program is executed there
  * program   our own path of ddprun, which may also be installed there; "": whatever is installed
  *           there does not count
  * to        texts are borrowed from p, program and terms; NULL-terminated */

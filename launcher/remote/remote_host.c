@@ -75,6 +75,21 @@ void remote_host_said(struct remote_host *h, char *to, size_t n)
                            "ddprun: ", to, n);
 }
 
+/* The script there has passed over an installed ddprun. Once for all hosts: they share its path. */
+static void pass_warning_on(struct remote_host *h)
+{
+    static const char label[] = "ddprun: warning: ";
+    struct remote *r = h->remote;
+    char why[REMOTE_WHY_BYTES], line[sizeof label + HOST_NAME_BYTES + sizeof why];
+    remote_host_said(h, why, sizeof why);
+    if (r->has_warned || memmem(co_buf_bytes(&h->complaint), co_buf_len(&h->complaint), label,
+                                strlen(label)) == NULL)
+        return;
+    r->has_warned = true;
+    snprintf(line, sizeof line, "%s%s: %s\n", label, h->host->name, why);
+    output_report(r->output, line);
+}
+
 /* --- standard output, until it is a node --- */
 
 /* returns   0, -ENOMEM */
@@ -154,7 +169,8 @@ static void look_at_line(struct remote_host *h, enum launch_line which)
     } else if (rc > 0 && which == LAUNCH_UP) {
         co_buf_consume(&h->heard, co_buf_len(&h->heard)); /* it sends nothing more until it has its
                                                            * order */
-        co_buf_fini(&h->complaint);                       /* greetings, warnings of ssh */
+        pass_warning_on(h);
+        co_buf_fini(&h->complaint); /* greetings, warnings of ssh */
         h->remote->on_host(h, BRINGUP_UP, "");
     } else if (rc > 0 && pass_output_on(h) < 0) {
         give_up(h, "out of memory");
@@ -337,8 +353,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
     co_autofree char *path = NULL;
     co_autoclose_fd int image_fd = -1;
     struct co_error err = {0};
-    int rc = remote_command_make(r, h->is_here ? NULL : h->host, r->payload.bytes != NULL, &path,
-                                 &words, &err);
+    int rc = remote_command_make(r, h->is_here ? NULL : h->host, false, &path, &words, &err);
     if (rc < 0) {
         snprintf(h->why, sizeof h->why, "%s", err.text);
         return rc;

@@ -138,14 +138,14 @@ int remote_shell_env_make(char *const *environment, char ***ret)
 /* --- the command that starts a ddprun on a host --- */
 
 /* The login shell there becomes sh, which becomes ddprun: nothing is left between it and ssh. */
-static int make_command(const struct remote *r, const struct host *host, bool may_send, char ***ret,
+static int make_command(const struct remote *r, const struct host *host, bool is_shown, char ***ret,
                         struct co_error *err)
 {
     const struct remote_spec *s = r->spec->remote;
     const char *words[1 + PAYLOAD_N_ARGUMENTS] = {launch_word, NULL};
     if (host == NULL)
         return remote_shell_make(&s->way, NULL, "ddprun", words, ret, err);
-    if (!may_send)
+    if (is_shown || s->way.by_srun)
         return remote_shell_make(&s->way, host, r->program, words, ret, err);
     words[0] = "sh";
     payload_arguments(&r->payload, s->send == REMOTE_SEND_ALWAYS ? "" : r->program, launch_terms(),
@@ -153,11 +153,11 @@ static int make_command(const struct remote *r, const struct host *host, bool ma
     return remote_shell_make(&s->way, host, "exec", words, ret, err);
 }
 
-int remote_command_make(const struct remote *r, const struct host *host, bool may_send,
+int remote_command_make(const struct remote *r, const struct host *host, bool is_shown,
                         char **ret_path, char ***ret_words, struct co_error *err)
 {
     co_autofree char **words = NULL;
-    int rc = make_command(r, host, may_send, &words, err);
+    int rc = make_command(r, host, is_shown, &words, err);
     if (rc == 0 && host != NULL)
         rc = program_find(words[0], &host_env_real, ret_path, err);
     else if (rc == 0 && (*ret_path = strdup(r->program)) == NULL)
@@ -286,7 +286,7 @@ int remote_show(const struct job_spec *spec, FILE *out, struct co_error *err)
         const struct host *h = &s->hosts.hosts[i];
         co_autofree char *path = NULL;
         co_autofree char **words = NULL;
-        rc = remote_command_make(&r, remote_shell_is_here(&s->way, h) ? NULL : h, false, &path,
+        rc = remote_command_make(&r, remote_shell_is_here(&s->way, h) ? NULL : h, true, &path,
                                  &words, err);
         if (rc == 0)
             show_host(&r, h, s->shares[i], path, words, out);

@@ -101,6 +101,7 @@ struct remote {
     /* The address of this machine that hosts got which do not know from where they were started;
      * "": none needed it. */
     char guessed[INET6_ADDRSTRLEN];
+    bool has_warned; /* of a ddprun on a host that is not executed */
 
     /* remote_host.c has news of a host: it gets the payload (REACHING), has answered (UP), has
      * understood its order (READY), or was abandoned (FAILED; why, or "" if that was reported). */
@@ -139,7 +140,7 @@ void remote_plan_fini(struct remote *r);
 /* What starts a ddprun on a host: the way there (remote_shell.h), found in PATH.
  *
  * host        NULL: this machine, without ssh
- * may_send    the payload may be sent there
+ * is_shown    to users: without the script that looks whether the program there can be trusted
  * ret_path    owned by the caller: what is executed
  * ret_words   owned by the caller, one free()
  * returns     0, -ENOENT (there is no such command), -ENAMETOOLONG (the path of ours), -ENOMEM */

@@ -7,7 +7,10 @@
 # PROGRAM   path of ddprun on the launching host; "": installed ones are ignored
 # TERMS     what a compatible ddprun answers to --launch-terms
 # NAME      of the directory for the one that is sent; another program has another name
-# SIZE      of the one that is sent, in bytes; DIGEST its SHA-256
+# SIZE      of the one that is sent, in bytes; DIGEST its SHA-256; "": none can be sent, PROGRAM is executed
+#
+# A ddprun that another user can replace is not executed: it gets the token and the environment of the job. A warning
+# on standard error gives the reason; the launching host prints it.
 #
 # The request is a line of launch_wire.h on standard output; the program arrives on standard input, and nothing follows
 # it before it has answered. If this fails, the last line on standard error has the reason.
@@ -39,6 +42,28 @@ is_ours() {
     case $1 in d????-??-*) [ "$3" = "$(id -u)" ];; *) false;; esac;
 };
 
+# The file and each directory above it belong to root or to this user, and other users cannot write to them, except to
+# a directory like /tmp. Sets $at, its path without links: that is executed.
+is_safe() {
+    at=$(readlink -f "$1") || at=$1;
+    part=$at;
+    while :; do
+        # shellcheck disable=SC2046 # its words are wanted
+        set -- $(ls -ldn "${part:-/}" 2>/dev/null);
+        case $1 in d????????[tT]*|?????-??-*) ;; *) why="other users can write to ${part:-/}"; return 1;; esac;
+        case $3 in 0|"$(id -u)") ;; *) why="${part:-/} belongs to user $3"; return 1;; esac;
+        [ -n "$part" ] || return 0;
+        part=${part%/*};
+    done;
+};
+
+may_run() {
+    [ -x "$1" ] || return 1;
+    is_safe "$1" && return 0;
+    echo "ddprun: warning: $1 is not executed: $why" >&2;
+    return 1;
+};
+
 # Another start may have been faster, on another host if the directory is shared: its program runs there, and must not
 # be removed.
 keep() {
@@ -56,9 +81,14 @@ give_up() {
     exit 1;
 };
 
-program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" mask=$(umask);
-[ -z "$program" ] || for file in "$program" ddprun; do
-    if suits "$file"; then become "$file"; fi;
+program=$1 terms=$2 name=$3 size=$4 digest=$5 tried="" new="" why="" at="" part="" mask=$(umask);
+if [ -z "$name" ]; then
+    [ -x "$program" ] || give_up "cannot execute $program: it does not exist, or permission is denied";
+    if is_safe "$program"; then become "$at"; fi;
+    give_up "$program is not executed: $why";
+fi;
+[ -z "$program" ] || for file in "$program" "$(command -v ddprun)"; do
+    if may_run "$file" && suits "$at"; then become "$at"; fi;
 done;
 for tool in sha256sum head mktemp; do
     command -v $tool >/dev/null || give_up "ddprun of this version is not installed, and cannot be copied without $tool; install one of them on this host";
@@ -84,4 +114,4 @@ for dir in "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/ddprun" "${XDG_RUNTIME_
     fi;
     drop;
 done;
-give_up "ddprun of this version is not installed, and no directory can be written to and executed from:$tried; install ddprun on this host, or set TMPDIR there";
+give_up "${why:+the installed ddprun is not executed: $why; }ddprun of this version is not installed, and no directory can be written to and executed from:$tried; install ddprun on this host, or set TMPDIR there";

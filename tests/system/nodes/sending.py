@@ -206,7 +206,7 @@ class Sent(unittest.TestCase):
     def test_it_is_sent_to_nobody_if_so_asked(self):
         code, out, err = self.finish("--bcast", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
-        self.assertRegex(err, rf"^ddprun: error: n2: .*{PROGRAM}: Permission denied\n")
+        self.assertRegex(err, rf"^ddprun: error: n2: cannot execute {PROGRAM}: it does not exist, or permission is denied\n")
         self.assertEqual(found(self.caches[1]), [])
 
     def test_it_is_sent_to_all_if_so_asked(self):
@@ -244,7 +244,7 @@ class Sent(unittest.TestCase):
                 code, _, err = self.finish("-H", "n1,n2", "true", env=env)
                 self.assertEqual(code, 69)
                 self.assertIn(note, err)
-                self.assertRegex(err, rf"(?m)^ddprun: error: n2: .*{PROGRAM}: Permission denied$")
+                self.assertRegex(err, rf"(?m)^ddprun: error: n2: cannot execute {PROGRAM}: it does not exist, or permission is denied$")
                 self.assertEqual(self.finish("--bcast", "always", "-H", "n1,n2", "true", env=env), (70, "", f"ddprun: error: {why}\n"))
                 self.assertEqual(self.finish("--bcast", "never", "-H", "n1", "true", env=env), (0, "", ""))
                 shown = subprocess.run([DDPRUN, "--dry-run", "-H", "n1", "true"], env={**os.environ, **env}, capture_output=True,
@@ -337,6 +337,72 @@ class Ways(unittest.TestCase):
         paths = found(self.cache)
         self.assertEqual(len(paths), 1)
         self.assertTrue(os.path.samefile(paths[0], first))
+
+
+class Replaceable(unittest.TestCase):
+    """A ddprun that another user can replace: the job is that of user 4001, and 4002 owns some of the files."""
+    USER, OTHER_USER = 4001, 4002
+
+    def setUp(self):
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            self.skipTest("only root with setpriv can become two other users")
+        self.dir = tempfile.mkdtemp(prefix="sending-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        os.chmod(self.dir, 0o755)
+        self.cache, self.bin = (os.path.join(self.dir, name) for name in ("cache", "bin"))
+        for folder in self.cache, self.bin:
+            os.mkdir(folder, 0o755)
+        os.chown(self.cache, self.USER, self.USER)
+        self.program = shutil.copy(DDPRUN, os.path.join(self.bin, "ddprun"))
+
+    def finish(self, *words, first="", launcher=None):
+        """returns exit status, standard error, whether a ddprun was sent"""
+        script = (f"export XDG_CACHE_HOME={self.cache} SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'; unset XDG_RUNTIME_DIR; {first}\n"
+                  'exec sh -c "$2"\n')
+        with Job("--reuid", str(self.USER), "--regid", str(self.USER), "--clear-groups", launcher or self.program, "--ssh-command",
+                 stand_in(self.dir, script), *words, "--start-timeout", "20", "-C", "/", "-H", "there", "true",
+                 env={"DDP_PLUGIN_DIR": os.path.dirname(STATIC)}, launcher=shutil.which("setpriv")) as job:
+            code, _, err = job.end()
+        return code, err.decode(), found(self.cache) != []
+
+    def test_what_root_or_the_user_owns_is_executed(self):
+        self.assertEqual(self.finish(), (0, "", False))
+        for path in self.program, self.bin:
+            os.chown(path, self.USER, self.USER)
+        os.chmod(self.dir, 0o1777)  # as /tmp
+        for way in "auto", "never":
+            self.assertEqual(self.finish("--bcast", way), (0, "", False))
+
+    def expect_refusal(self, why):
+        warning = f"ddprun: warning: there: {self.program} is not executed: {why}\n"
+        for _ in "sent", "found":
+            self.assertEqual(self.finish(), (0, warning, True))
+        code, err, _ = self.finish("--bcast", "never")
+        self.assertEqual((code, err.splitlines()[0]), (69, f"ddprun: error: there: {self.program} is not executed: {why}"))
+
+    def test_what_another_user_owns_is_not_executed(self):
+        os.chown(self.program, self.OTHER_USER, self.OTHER_USER)
+        self.expect_refusal(f"{self.program} belongs to user {self.OTHER_USER}")
+
+    def test_what_lies_in_a_directory_of_another_user_is_not_executed(self):
+        os.chown(self.bin, self.OTHER_USER, self.OTHER_USER)
+        self.expect_refusal(f"{self.bin} belongs to user {self.OTHER_USER}")
+
+    def test_what_lies_below_a_directory_that_other_users_can_write_to_is_not_executed(self):
+        for mode in 0o757, 0o775:
+            os.chmod(self.dir, mode)
+            self.expect_refusal(f"other users can write to {self.dir}")
+            shutil.rmtree(os.path.join(self.cache, "ddprun"))
+
+    def test_what_another_user_put_into_PATH_is_not_executed(self):
+        os.chown(self.program, self.OTHER_USER, self.OTHER_USER)
+        hidden = os.path.join(self.dir, "hidden")
+        os.mkdir(hidden)
+        os.chown(hidden, self.USER, self.USER)
+        launcher = shutil.copy(DDPRUN, os.path.join(hidden, "ddprun"))
+        why = f"{self.program} is not executed: {self.program} belongs to user {self.OTHER_USER}"
+        self.assertEqual(self.finish(first=f"rm {launcher}; export PATH={self.bin}:$PATH", launcher=launcher),
+                         (0, f"ddprun: warning: there: {why}\n", True))
 
 
 if __name__ == "__main__":
