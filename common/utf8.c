@@ -1,5 +1,7 @@
 #include "utf8.h"
 
+#include <string.h>
+
 unsigned co_utf8_encode(uint32_t c, char *to)
 {
     static const uint8_t first[] = {0, 0x00, 0xc0, 0xe0, 0xf0};
@@ -36,4 +38,22 @@ bool co_utf8_is_valid(const char *text, size_t size)
         if ((n = co_utf8_length(text + done, size - done)) == 0)
             return false;
     return true;
+}
+
+bool co_utf8_is_control(const char *text, size_t size)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    return at[0] < ' ' || at[0] == 0x7f ||
+           (size > 1 && at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0);
+}
+
+void co_utf8_clean(char *text, size_t size)
+{
+    for (size_t done = 0, n; done < size; done += n) {
+        char *at = text + done;
+        const size_t length = co_utf8_length(at, size - done);
+        n = length > 0 ? length : 1;
+        if (length == 0 || co_utf8_is_control(at, n))
+            memset(at, '?', n);
+    }
 }

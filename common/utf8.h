@@ -15,4 +15,12 @@ size_t co_utf8_length(const char *text, size_t size);
 
 bool co_utf8_is_valid(const char *text, size_t size);
 
+/* Does a control character begin at `text`: of ASCII, or U+0080 to U+009F, two bytes, of which a
+ * terminal executes some? `size` as above. */
+bool co_utf8_is_control(const char *text, size_t size);
+
+/* Make a text of another process fit for a terminal, a log, or a message: each byte of a control
+ * character, newlines and tabs included, and each that is not UTF-8, becomes '?'. */
+void co_utf8_clean(char *text, size_t size);
+
 #endif

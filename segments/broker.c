@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/utf8.h"
 #include "control.h"
 #include "node_socket.h"
 
@@ -318,9 +319,7 @@ static int on_fetch(struct broker *b, int seat, int sock, const struct node_mess
 static void on_wait(struct member *self, const struct node_message *m)
 {
     memcpy(self->wait, m->text, sizeof self->wait);
-    for (char *at = self->wait; *at != '\0'; at++)
-        if (*at < ' ' || *at > '~')
-            *at = '?';
+    co_utf8_clean(self->wait, strlen(self->wait));
 }
 
 /* STEP, LOST, WAIT: what a rank reports about itself. */

@@ -51,8 +51,8 @@ void escape_html(const char *text, FILE *out)
     while (*at != '\0') {
         const char *entity = entity_of(*at);
         size_t n = co_utf8_length((const char *)at, strnlen((const char *)at, 4));
-        bool is_control = (*at < ' ' && *at != '\n' && *at != '\t') || *at == 0x7f ||
-                          (n == 2 && at[0] == 0xc2 && at[1] < 0xa0);
+        const bool is_control =
+            n > 0 && *at != '\n' && *at != '\t' && co_utf8_is_control((const char *)at, n);
         if (entity != NULL)
             fputs(entity, out);
         else if (n == 0 || is_control)

@@ -1,5 +1,7 @@
 #include "table.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -24,27 +26,19 @@ static const char *skip_escape(const char *at)
     return *at != '\0' ? at + 1 : at;
 }
 
-/* U+0080 to U+009F are also control characters. */
-static bool is_c1(const char *at)
-{
-    return (uint8_t)at[0] == 0xc2 && (uint8_t)at[1] >= 0x80 && (uint8_t)at[1] < 0xa0;
-}
-
 char *table_plain(char *text)
 {
     char *out = text;
     for (const char *at = text; *at != '\0';) {
         if (*at == '\033') {
             at = skip_escape(at + 1);
-        } else if (is_c1(at)) {
-            *out++ = '?';
-            at += 2;
         } else {
-            char c = *at++;
-            *out++ = (char)(c == '\t' ? ' ' : (uint8_t)c < ' ' || c == '\177' ? '?' : c);
+            *out++ = (char)(*at == '\t' ? ' ' : *at);
+            at++;
         }
     }
     *out = '\0';
+    co_utf8_clean(text, (size_t)(out - text));
     return text;
 }
 

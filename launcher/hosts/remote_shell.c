@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -163,7 +164,5 @@ void remote_shell_complaint(const char *text, size_t len, const char *own, char 
         start += label_len(text + start, end - start);
     }
     snprintf(to, n, "%.*s", (int)(end - start), end > start ? text + start : "");
-    for (char *c = to; *c != '\0'; c++) /* foreign output: nothing that moves a cursor */
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    co_utf8_clean(to, strlen(to));
 }

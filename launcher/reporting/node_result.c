@@ -8,6 +8,8 @@
 #include "rendezvous/membership/member.h"
 #include "report.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -64,18 +66,6 @@ static json_t *make_cause(const struct report *r, const struct node_result_place
                      "error", json_value_text(error), "stderr", json_value_text(tail));
 }
 
-/* No control character of ASCII, nor one of Latin-1: none may come by the channel, and JSON has
- * escaped those before the blank only. What was UTF-8 stays so. */
-static void clean(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
-        if (*c < ' ' || *c == 0x7f)
-            *c = '?';
-        if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
-            c[0] = c[1] = '?';
-    }
-}
-
 /* The last half of a text, from the beginning of a line on if there is one. */
 static const char *half(const char *text)
 {
@@ -93,7 +83,7 @@ static char *dump_cause(const struct report *r, const struct node_result_place *
     char *text = json_dumps(cause, JSON_COMPACT | JSON_VALUE_PRECISION);
     json_decref(cause);
     if (text != NULL)
-        clean(text);
+        co_utf8_clean(text, strlen(text)); /* JSON escapes those before the blank only */
     return text;
 }
 
@@ -155,7 +145,7 @@ int node_result_make(const struct report *r, const struct node_result_place *pla
     const int n = supervisor_n_ranks(r->supervisor);
     struct node_result made = {.is_made = true, .has_cause = is_cause(r)};
     snprintf(made.host, sizeof made.host, "%s", r->host);
-    clean(made.host);
+    co_utf8_clean(made.host, strlen(made.host));
     made.ranks = calloc((size_t)n, sizeof *made.ranks);
     made.cause = made.has_cause ? make_cause_text(r, place, made.host) : strdup("");
     if (made.ranks == NULL || made.cause == NULL) {

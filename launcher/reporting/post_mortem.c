@@ -23,6 +23,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/utf8.h"
 #include "rendezvous/membership/member.h"
 
 #include <ddp/env.h>
@@ -161,8 +162,8 @@ static void gather_error(const struct post_mortem *p, struct evidence *e, int ra
     co_autofree char *error = calloc(n_error + 1, 1);
     if (error == NULL)
         return;
-    for (size_t i = 0; i < n_error; i++) /* of bytes that no NUL ends */
-        error[i] = (unsigned char)t.line[i] >= ' ' && t.line[i] != '\177' ? t.line[i] : '?';
+    memcpy(error, t.line, n_error);
+    co_utf8_clean(error, n_error);
     e->others[e->n_others++] = (struct report_other){
         .rank = rank,
         .is_own = is_own,

@@ -10,6 +10,7 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -137,19 +138,11 @@ static bool is_printable(const char *text, size_t len)
     return true;
 }
 
-/* Could this byte, after the one before it, move a terminal's cursor? Control characters of ASCII,
- * and those of Latin-1 in UTF-8. */
-static bool is_control(uint8_t before, uint8_t c)
-{
-    return c < ' ' || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0);
-}
-
 /* Blanks are allowed, and anything except control characters. */
 static bool is_clean(const char *text, size_t len)
 {
-    uint8_t before = 0;
-    for (size_t i = 0; i < len; before = (uint8_t)text[i++])
-        if (is_control(before, (uint8_t)text[i]))
+    for (size_t i = 0; i < len; i++)
+        if (co_utf8_is_control(text + i, len - i))
             return false;
     return true;
 }
@@ -214,12 +207,8 @@ static void write_clean(struct pass *p, const char *text)
 {
     char clean[MESSAGE_TEXT_BYTES];
     size_t len = strnlen(text, sizeof clean - 1);
-    uint8_t before = 0;
-    for (size_t i = 0; i < len; i++) {
-        uint8_t c = (uint8_t)text[i];
-        clean[i] = is_control(before, c) ? '?' : (char)c;
-        before = c;
-    }
+    memcpy(clean, text, len);
+    co_utf8_clean(clean, len);
     write_text(p, clean, len);
 }
 

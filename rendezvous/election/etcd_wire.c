@@ -3,6 +3,7 @@
 #include "common/buf.h"
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -211,14 +212,6 @@ const char *etcd_wire_encode_login(const char *user, const char *password, struc
 
 /* --- Answers --- */
 
-/* Text of another program may go to a terminal. */
-static void clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        if (*text < ' ' || *text > '~')
-            *text = '?';
-}
-
 __attribute__((format(printf, 2, 3))) static void fail(struct elector_answer *ret,
                                                        const char *format, ...)
 {
@@ -226,7 +219,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct elector_answer *re
     va_start(args, format);
     vsnprintf(ret->text, sizeof ret->text, format, args);
     va_end(args);
-    clean(ret->text);
+    co_utf8_clean(ret->text, strlen(ret->text)); /* it may go to a terminal */
     ret->failed = true;
 }
 
@@ -485,7 +478,7 @@ int etcd_wire_decode_login(int status, const char *text, size_t len,
         snprintf(token, ETCD_WIRE_TOKEN_BYTES, "%s", found);
     } else {
         snprintf(why, sizeof why, "%.300s", error_of(json, &code));
-        clean(why);
+        co_utf8_clean(why, strlen(why));
         rc = co_fail(
             err, -EPROTO,
             "etcd denies access: %s (HTTP status %d); check user and password in --rdzv-conf", why,

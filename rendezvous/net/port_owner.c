@@ -2,6 +2,7 @@
 
 #include "common/process.h"
 #include "common/scope.h"
+#include "common/utf8.h"
 #include "peer.h"
 
 #include <dirent.h>
@@ -58,14 +59,6 @@ static pid_t find_process(const struct peer_owner *owner)
     return found;
 }
 
-/* A process gives itself its name, and another user's may do so to control a terminal. */
-static void make_plain(char *name)
-{
-    for (; *name != '\0'; name++)
-        if (*name < ' ' || *name > '~')
-            *name = '?';
-}
-
 char *port_owner_text(const struct sockaddr_storage *address, char buf[PORT_OWNER_BYTES])
 {
     struct peer_owner owner;
@@ -75,7 +68,7 @@ char *port_owner_text(const struct sockaddr_storage *address, char buf[PORT_OWNE
         return buf;
     const pid_t pid = find_process(&owner);
     if (pid > 0 && co_process_look(pid, &process, NULL) == 0) {
-        make_plain(process.name);
+        co_utf8_clean(process.name, strlen(process.name)); /* which it gave itself */
         snprintf(buf, PORT_OWNER_BYTES, " by %.64s (pid %d)", process.name, pid);
     } else {
         snprintf(buf, PORT_OWNER_BYTES, " by a process of user ID %u", owner.uid);

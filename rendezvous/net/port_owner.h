@@ -8,8 +8,8 @@
 enum { PORT_OWNER_BYTES = 128 };
 
 /* " by python3 (pid 4711)"; " by a process of user ID 0" where /proc does not show which one: only
- * root sees the sockets of other users. "" where no owner is found. Characters of the name that are
- * not printable ASCII become '?'. The search reads 65536 descriptors at most, and never waits for a
+ * root sees the sockets of other users. "" where no owner is found. Control characters of the name
+ * become '?'. The search reads 65536 descriptors at most, and never waits for a
  * process.
  *
  * returns   buf */

@@ -2,6 +2,7 @@
 #include <ddp/progress.h>
 
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "progress_line.h"
 #include "worker-runtime/core/group.h"
 
@@ -9,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { DRAW_MS = 100, LINE_MS = 5000 };
@@ -86,9 +88,7 @@ const char *progress_line(const struct progress_line *l, char text[PROGRESS_LINE
     add_speed(&o, l);
     if (l->what[0] != '\0')
         add_text(&o, "  %s", l->what);
-    for (char *c = text; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    co_utf8_clean(text, strlen(text));
     return text;
 }
 

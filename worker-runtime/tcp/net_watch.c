@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/utf8.h"
 #include "segments/control.h"
 #include "worker-runtime/shm/transport_shm.h"
 
@@ -72,9 +73,7 @@ void net_abort_set(struct net_abort *c, int code, const char *text)
 void net_abort_check(struct net_abort *c)
 {
     c->text[sizeof c->text - 1] = '\0';
-    for (char *at = c->text; *at != '\0'; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
-            *at = '?';
+    co_utf8_clean(c->text, strlen(c->text));
     if (c->text[0] == '\0')
         snprintf(c->text, sizeof c->text, "the job is broken on another node");
     if (c->code >= 0 || c->code <= -4096)

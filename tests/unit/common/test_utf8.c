@@ -48,6 +48,36 @@ START_TEST(a_character_that_is_cut_short_is_none)
 }
 END_TEST
 
+START_TEST(nothing_that_controls_a_terminal_stays_in_a_text)
+{
+    static const struct {
+        const char *from, *to;
+    } cases[] = {
+        {"", ""},
+        {"plain ~", "plain ~"},
+        {"a\tb\r\n\033[2J\177", "a?b???[2J?"},
+        {"\xc2\x9b"
+         "31m\xc2\x80\xc2\x9f",
+         "??31m????"},
+        {"\xc2\xa0\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80",
+         "\xc2\xa0\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x80"},
+        {"\x9b 31m \xff\xc2", "? 31m ??"}, /* C1 of a terminal without UTF-8; a torn character */
+        {"\xe2\x82", "??"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[64];
+        strcpy(text, cases[i].from);
+        co_utf8_clean(text, strlen(text));
+        ck_assert_str_eq(text, cases[i].to);
+    }
+    for (uint32_t c = 0; c <= 0x10ffff; c++) {
+        char text[4];
+        const unsigned n = co_utf8_encode(c, text);
+        ck_assert_int_eq(co_utf8_is_control(text, n), c < 0x20 || (c >= 0x7f && c < 0xa0));
+    }
+}
+END_TEST
+
 TEST_SUITE(utf8)
 {
     Suite *s = suite_create("utf8");
@@ -55,6 +85,7 @@ TEST_SUITE(utf8)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, utf8_is_what_the_standard_says);
     tcase_add_test(t, a_character_that_is_cut_short_is_none);
+    tcase_add_test(t, nothing_that_controls_a_terminal_stays_in_a_text);
     suite_add_tcase(s, t);
     return s;
 }

@@ -66,7 +66,7 @@ static const struct {
     {"a\tb\nc\rd\177", "a b?c?d?"},
     {"\xc3\xbc\xc2\x9b"
      "2J",
-     "\xc3\xbc?2J"},
+     "\xc3\xbc??2J"},
 };
 
 START_TEST(a_terminal_has_nothing_to_obey)

@@ -91,6 +91,15 @@ START_TEST(a_path_that_is_too_long_is_refused_and_not_cut)
 }
 END_TEST
 
+START_TEST(what_ssh_printed_last_controls_no_terminal)
+{
+    static const char text[] = "banner\nssh: \033[31mno\xc2\x9b 31m h\xc3\xb6st\n";
+    char why[64];
+    remote_shell_complaint(text, sizeof text - 1, "ddprun: ", why, sizeof why);
+    ck_assert_str_eq(why, "ssh: ?[31mno?? 31m h\xc3\xb6st");
+}
+END_TEST
+
 TEST_SUITE(remote_shell)
 {
     Suite *suite = suite_create("way");
@@ -100,6 +109,7 @@ TEST_SUITE(remote_shell)
     tcase_add_test(t, a_command_of_the_user_s_gets_the_host_and_the_program);
     tcase_add_test(t, without_a_shell_the_words_stay_as_they_are);
     tcase_add_test(t, a_path_that_is_too_long_is_refused_and_not_cut);
+    tcase_add_test(t, what_ssh_printed_last_controls_no_terminal);
     suite_add_tcase(suite, t);
     return suite;
 }

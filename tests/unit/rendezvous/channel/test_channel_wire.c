@@ -371,10 +371,10 @@ START_TEST(texts_are_cut_and_cleaned_as_they_are_sent)
 {
     char text[2 * MESSAGE_TEXT_BYTES];
     struct message m = make(MESSAGE_FAILED), back;
-    m.failed.text = "red \x1b[31m, bell \a, new\nline, C1 \xc2\x9b!, \xc3\xa9t\xc3\xa9";
+    m.failed.text = "red \x1b[31m, bell \a, new\nline, C1 \xc2\x9b, \xc3\xa9t\xc3\xa9";
     encode(&m);
     ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
-    ck_assert_str_eq(back.failed.text, "red ?[31m, bell ?, new?line, C1 \xc2?!, \xc3\xa9t\xc3\xa9");
+    ck_assert_str_eq(back.failed.text, "red ?[31m, bell ?, new?line, C1 ??, \xc3\xa9t\xc3\xa9");
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
     m.failed.text = text;
