@@ -4,14 +4,6 @@
 
 #include <netinet/in.h>
 #include <string.h>
-#include <strings.h>
-
-bool endpoint_host_is_loopback(const char *host)
-{
-    struct sockaddr_storage address;
-    return strcasecmp(host, "localhost") == 0 ||
-           (address_parse(host, 0, &address) == 0 && address_is_loopback(&address));
-}
 
 static int compare(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
@@ -35,5 +27,5 @@ bool endpoint_host_may_tell(const char *host, const struct sockaddr_storage *own
 {
     if (own->ss_family != AF_INET && own->ss_family != AF_INET6)
         return false;
-    return !address_is_loopback(own) || endpoint_host_is_loopback(host);
+    return !address_is_loopback(own) || address_host_is_loopback(host);
 }

@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* Is this the loopback interface in so many words: an address of it in figures, or "localhost"?
- * Then only processes of this machine are meant. A name may lead to it on one node only. */
-bool endpoint_host_is_loopback(const char *host);
-
 /* The one of a name's addresses that decides which node is the endpoint: the first in an order that
  * is the same on all machines, whatever order their resolvers give. IPv4 first, since a machine
  * that lacks one of the two has IPv4.

@@ -108,7 +108,7 @@ struct roster_limits etcd_config_limits(const struct job_world *w, uint32_t lead
  * that the others get. */
 const char *etcd_config_listen_where(const struct job_world *w)
 {
-    if (!endpoint_host_is_loopback(w->endpoint_host))
+    if (!address_host_is_loopback(w->endpoint_host))
         return "::";
     return w->local_addr != NULL ? w->local_addr : "localhost";
 }

@@ -1,10 +1,11 @@
 #include "secret.h"
 
-#include "endpoint_host.h"
+
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"
 #include "rendezvous/channel/token.h"
+#include "rendezvous/net/address.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -19,7 +20,7 @@ static int do_without(const struct job_world *w, char **ret_note, struct co_erro
         co_fail_in(err, "--require-token");
         return err->code = -EACCES;
     }
-    if (endpoint_host_is_loopback(w->endpoint_host))
+    if (address_host_is_loopback(w->endpoint_host))
         return 0;
     if (asprintf(ret_note,
                  "this job is not authenticated: any user who can reach %s port %u can join or "

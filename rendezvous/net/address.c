@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <uv.h>
 
 int address_parse(const char *text, uint16_t port, struct sockaddr_storage *ret)
@@ -58,4 +59,11 @@ bool address_is_loopback(const struct sockaddr_storage *address)
     if (IN6_IS_ADDR_V4MAPPED(&v6))
         return v6.s6_addr[12] == 127;
     return IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool address_host_is_loopback(const char *host)
+{
+    struct sockaddr_storage address;
+    return strcasecmp(host, "localhost") == 0 ||
+           (address_parse(host, 0, &address) == 0 && address_is_loopback(&address));
 }

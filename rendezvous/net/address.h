@@ -31,4 +31,8 @@ uint16_t address_port(const struct sockaddr_storage *address);
 struct in6_addr address_as_v6(const struct sockaddr_storage *address);
 bool address_is_loopback(const struct sockaddr_storage *address);
 
+/* Is this the loopback interface in so many words: an address of it in figures, or "localhost"?
+ * Then only processes of this machine are meant. A name may lead to it on one node only. */
+bool address_host_is_loopback(const char *host);
+
 #endif

@@ -17,14 +17,14 @@ static struct sockaddr_storage address(const char *text)
 
 START_TEST(only_so_many_words_are_the_loopback_interface)
 {
-    ck_assert(endpoint_host_is_loopback("localhost"));
-    ck_assert(endpoint_host_is_loopback("LocalHost"));
-    ck_assert(endpoint_host_is_loopback("127.1.2.3"));
-    ck_assert(endpoint_host_is_loopback("::1"));
-    ck_assert(!endpoint_host_is_loopback("node1"));
-    ck_assert(!endpoint_host_is_loopback("localhost.example"));
-    ck_assert(!endpoint_host_is_loopback("10.0.0.1"));
-    ck_assert(!endpoint_host_is_loopback("::"));
+    ck_assert(address_host_is_loopback("localhost"));
+    ck_assert(address_host_is_loopback("LocalHost"));
+    ck_assert(address_host_is_loopback("127.1.2.3"));
+    ck_assert(address_host_is_loopback("::1"));
+    ck_assert(!address_host_is_loopback("node1"));
+    ck_assert(!address_host_is_loopback("localhost.example"));
+    ck_assert(!address_host_is_loopback("10.0.0.1"));
+    ck_assert(!address_host_is_loopback("::"));
 }
 END_TEST
 
