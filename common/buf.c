@@ -5,10 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void free_data(struct co_buf *b)
+{
+    if (b->has_secrets && b->data != NULL)
+        explicit_bzero(b->data, b->cap);
+    free(b->data);
+}
+
 void co_buf_fini(struct co_buf *b)
 {
-    free(b->data);
-    *b = (struct co_buf){0};
+    free_data(b);
+    *b = (struct co_buf){.has_secrets = b->has_secrets};
 }
 
 uint8_t *co_buf_room(struct co_buf *b, size_t n)
@@ -32,8 +39,8 @@ uint8_t *co_buf_room(struct co_buf *b, size_t n)
         return NULL;
     if (len > 0)
         memcpy(data, b->data + b->start, len);
-    free(b->data);
-    *b = (struct co_buf){.data = data, .start = 0, .end = len, .cap = cap};
+    free_data(b);
+    *b = (struct co_buf){.data = data, .end = len, .cap = cap, .has_secrets = b->has_secrets};
     return data + len;
 }
 

@@ -2,12 +2,14 @@
 #ifndef DDP_COMMON_BUF_H
 #define DDP_COMMON_BUF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct co_buf {
     uint8_t *data; /* owned; the live bytes are data[start .. end) */
     size_t start, end, cap;
+    bool has_secrets; /* its memory is wiped before it is freed: set it while it is empty */
 };
 
 void co_buf_fini(struct co_buf *b); /* a zeroed co_buf is an empty one */
