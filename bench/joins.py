@@ -15,7 +15,7 @@ import time
 import results
 
 LIMIT_S = 90
-TOKEN = "a token for measuring only"
+TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 class Daemon:

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -53,10 +54,9 @@ struct seal {
     bool is_node, is_sealed, is_mid_frame;
     enum phase phase;
     uint8_t min_version, max_version, version;
-    uint8_t secret[32];          /* until the streams are made */
-    const struct seal_key *keys; /* borrowed; the roster's end */
+    const struct seal_key *keys; /* borrowed; the roster's end: those it may be */
     size_t n_keys;
-    bool has_key;                                     /* the node's end */
+    const struct seal_key *key;                       /* borrowed, until the streams are made */
     uint8_t said[SEAL_GREETING_BYTES + ANSWER_BYTES]; /* by both, up to the nonces */
     crypto_secretstream_xchacha20poly1305_state push, pull;
     struct co_buf out, frame;
@@ -64,9 +64,42 @@ struct seal {
 
 /* --- Keys --- */
 
-/* Labels of BLAKE2b's key must have 16 bytes. */
 static const char secret_label[] = "ddp control token 1";
 static const char id_label[] = "ddp control key id 1";
+static const char stretch_salt[] = "ddp token argon2";
+
+enum { STRETCH_PASSES = 2, STRETCH_BYTES = 64 << 20, RANDOM_MIN_DIGITS = 32 };
+
+_Static_assert(sizeof stretch_salt - 1 == crypto_pwhash_argon2id_SALTBYTES, "one salt");
+
+/* Whether guesses are hopeless anyway: the tokens that ddprun makes, and those of openssl. The rule
+ * must not change, since nodes that judge one token differently have different keys. */
+static bool looks_random(const uint8_t *token, size_t len)
+{
+    bool is_hex = len >= RANDOM_MIN_DIGITS;
+    for (size_t i = 0; is_hex && i < len; i++)
+        is_hex = (token[i] >= '0' && token[i] <= '9') || (token[i] >= 'a' && token[i] <= 'f') ||
+                 (token[i] >= 'A' && token[i] <= 'F');
+    return is_hex;
+}
+
+/* Make each guess at a token cost what this costs. One salt for all jobs: the key ID is needed
+ * before the peer's job is known. */
+static int stretch(const void *token, size_t len, uint8_t ret[32], struct co_error *err)
+{
+    if (crypto_pwhash_argon2id(ret, 32, token, len, (const uint8_t *)stretch_salt, STRETCH_PASSES,
+                               STRETCH_BYTES, crypto_pwhash_argon2id_ALG_ARGON2ID13) == 0)
+        return 0;
+    return co_fail(err, -ENOMEM,
+                   "cannot derive a key from the token: out of memory (%d MiB); a token of %d or "
+                   "more hexadecimal digits needs no such memory",
+                   STRETCH_BYTES >> 20, RANDOM_MIN_DIGITS);
+}
+
+static void digest_token(const void *bytes, size_t len, uint8_t ret[32])
+{
+    crypto_generichash(ret, 32, bytes, len, (const uint8_t *)secret_label, sizeof secret_label - 1);
+}
 
 static void make_page_key(struct seal_key *k, const void *token, size_t len)
 {
@@ -84,14 +117,20 @@ static void make_page_key(struct seal_key *k, const void *token, size_t len)
 
 int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err)
 {
-    uint8_t id[crypto_generichash_BYTES_MIN];
+    uint8_t stretched[32], id[crypto_generichash_BYTES_MIN];
+    int rc = 0;
     if (len < SEAL_TOKEN_MIN_BYTES || len > SEAL_TOKEN_MAX_BYTES)
         return co_fail(err, -EINVAL, "a token must have %d to %d bytes, not %zu",
                        SEAL_TOKEN_MIN_BYTES, SEAL_TOKEN_MAX_BYTES, len);
     if (sodium_init() < 0)
         return co_fail(err, -ENOSYS, "libsodium cannot be initialized on this machine");
-    crypto_generichash(k->secret, sizeof k->secret, token, len, (const uint8_t *)secret_label,
-                       sizeof secret_label - 1);
+    if (looks_random(token, len))
+        digest_token(token, len, k->secret);
+    else if ((rc = stretch(token, len, stretched, err)) == 0)
+        digest_token(stretched, sizeof stretched, k->secret);
+    sodium_memzero(stretched, sizeof stretched);
+    if (rc < 0)
+        return rc;
     crypto_generichash(id, sizeof id, (const uint8_t *)id_label, sizeof id_label - 1, k->secret,
                        sizeof k->secret);
     memcpy(k->id, id, sizeof k->id);
@@ -109,14 +148,31 @@ void seal_key_fini(struct seal_key *k)
     sodium_memzero(k, sizeof *k);
 }
 
+int seal_key_create(const void *token, size_t len, struct seal_key **ret_key, struct co_error *err)
+{
+    struct seal_key *k = co_secret_alloc(sizeof *k);
+    int rc = k == NULL ? co_fail(err, -ENOMEM, "out of memory") : seal_key_init(k, token, len, err);
+    if (rc < 0)
+        seal_key_destroy(k);
+    else
+        *ret_key = k;
+    return rc;
+}
+
+void seal_key_destroy(struct seal_key *k)
+{
+    co_secret_free(k, sizeof *k);
+}
+
 /* A value that only an owner of the secret can derive from the handshake; a label for each use. */
 static void derive(const struct seal *s, const char *label, uint8_t ret[32])
 {
     crypto_generichash_state hash;
-    crypto_generichash_init(&hash, s->secret, sizeof s->secret, 32);
+    crypto_generichash_init(&hash, s->key->secret, sizeof s->key->secret, 32);
     crypto_generichash_update(&hash, (const uint8_t *)label, strlen(label) + 1);
     crypto_generichash_update(&hash, s->said, sizeof s->said);
     crypto_generichash_final(&hash, ret, 32);
+    sodium_memzero(&hash, sizeof hash);
 }
 
 static const char *proof_label(bool of_node)
@@ -162,23 +218,22 @@ static int take_opening(struct seal *s, const uint8_t opening[OPENING_BYTES], st
 
 static int become_open(struct seal *s)
 {
-    sodium_memzero(s->secret, sizeof s->secret);
-    s->keys = NULL;
+    s->keys = s->key = NULL;
     s->phase = OPEN;
     return SEAL_OPENED;
 }
 
 /* --- The node's end --- */
 
-static int put_greeting(struct seal *s, const struct seal_key *key, struct co_error *err)
+static int put_greeting(struct seal *s, struct co_error *err)
 {
     uint8_t *greeting = s->said;
     memcpy(greeting, magic, sizeof magic);
     greeting[4] = s->min_version;
     greeting[5] = s->max_version;
-    greeting[6] = s->has_key;
-    if (s->has_key)
-        memcpy(greeting + 8, key->id, sizeof key->id);
+    greeting[6] = s->key != NULL;
+    if (s->key != NULL)
+        memcpy(greeting + 8, s->key->id, sizeof s->key->id);
     randombytes_buf(greeting + 16, NONCE_BYTES);
     return append(s, greeting, SEAL_GREETING_BYTES, err);
 }
@@ -235,12 +290,12 @@ static int take_answer(struct seal *s, const uint8_t *bytes, size_t len, size_t 
     int rc = check_answer(s, bytes, err);
     if (rc < 0)
         return rc;
-    size_t n = ANSWER_BYTES + (s->has_key ? OPENING_BYTES : 0);
+    size_t n = ANSWER_BYTES + (s->key != NULL ? OPENING_BYTES : 0);
     if (len < n)
         return SEAL_MORE;
     *ret_used = n;
     s->version = bytes[4];
-    s->is_sealed = s->has_key;
+    s->is_sealed = s->key != NULL;
     memcpy(s->said + SEAL_GREETING_BYTES, bytes, ANSWER_BYTES);
     if (s->is_sealed)
         rc = take_opening(s, bytes + ANSWER_BYTES, err);
@@ -261,8 +316,8 @@ static enum status greeting_judge(struct seal *s, const uint8_t *greeting)
     if (!s->is_sealed)
         return s->n_keys > 0 ? STATUS_NEEDS_TOKEN : STATUS_WELL;
     for (size_t i = 0; i < s->n_keys; i++) {
-        if (memcmp(s->keys[i].id, greeting + 8, sizeof s->keys[i].id) == 0) {
-            memcpy(s->secret, s->keys[i].secret, sizeof s->secret);
+        if (sodium_memcmp(s->keys[i].id, greeting + 8, sizeof s->keys[i].id) == 0) {
+            s->key = &s->keys[i];
             return STATUS_WELL;
         }
     }
@@ -508,11 +563,9 @@ int seal_create_node(const struct seal_key *key, uint8_t min_version, uint8_t ma
     if (rc < 0)
         return rc;
     s->is_node = true;
-    s->has_key = key != NULL;
+    s->key = key;
     s->phase = AWAITS_ANSWER;
-    if (key != NULL)
-        memcpy(s->secret, key->secret, sizeof s->secret);
-    rc = put_greeting(s, key, err);
+    rc = put_greeting(s, err);
     if (rc == 0)
         *ret_seal = co_take(&s);
     return rc;

@@ -15,8 +15,9 @@
  * Without a token at either end frames go in the clear, after the same greeting. A token at one end
  * only is an error at both: no end can be downgraded to frames in the clear.
  *
- * A token should be hard to guess, since any observer of a greeting can try guesses offline:
- * SEAL_TOKEN_MIN_BYTES are required, and ddprun makes its own of 32 random bytes. */
+ * Any observer of a greeting can try guesses at the token offline. A token of 32 or more
+ * hexadecimal digits counts as random, as those that ddprun makes; each guess at another one costs
+ * Argon2id with 64 MiB. */
 #ifndef DDP_RENDEZVOUS_CHANNEL_SEAL_H
 #define DDP_RENDEZVOUS_CHANNEL_SEAL_H
 
@@ -43,7 +44,9 @@ struct seal_key { /* made of a token; wipe it with seal_key_fini() */
     char page[SEAL_PAGE_KEY_BYTES]; /* the page key: hex digits, without NUL */
 };
 
-/* returns   0; -EINVAL: too short or too long; -ENOSYS: libsodium does not work here */
+/* Takes some 0.1 s, unless the token is of 32 or more hexadecimal digits.
+ *
+ * returns   0; -EINVAL: too short or too long; -ENOSYS: libsodium does not work here; -ENOMEM */
 int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_error *err);
 void seal_key_fini(struct seal_key *k);
 
@@ -53,6 +56,10 @@ void seal_key_fini(struct seal_key *k);
 #define SEAL_PAGE_LABEL "ddp pages 1\n"
 bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len);
 
+/* The same in memory of its own (common/secret_memory.h). returns   as above */
+int seal_key_create(const void *token, size_t len, struct seal_key **ret_key, struct co_error *err);
+void seal_key_destroy(struct seal_key *k); /* NULL is fine */
+
 /* Do these first bytes of a connection, 1 to 4 of them, begin a greeting? A port may also serve
  * other protocols.
  *
@@ -61,7 +68,7 @@ int seal_is_greeting(const uint8_t *bytes, size_t len);
 
 /* The node's end; its greeting is in seal_output() at once.
  *
- * key       copied; NULL: none
+ * key       borrowed until SEAL_OPENED or a failure; NULL: none
  * versions  of channel_wire.h that the caller speaks, 1 <= min <= max
  * returns   0, -ENOMEM, -ENOSYS */
 int seal_create_node(const struct seal_key *key, uint8_t min_version, uint8_t max_version,

@@ -16,7 +16,7 @@ from harness import DEADLINE_S, RANK, await_true, main
 from node import SHOW, TOKEN, UP, Node, finish
 from ports import free_port
 
-GREETING = b"DDP1" + bytes([5, 5, 0, 0]) + bytes(8) + bytes(range(32))  # docs/design/membership.md, in the clear
+GREETING = b"DDP1" + bytes([6, 6, 0, 0]) + bytes(8) + bytes(range(32))  # docs/design/membership.md, in the clear
 ANSWER_BYTES = 40
 NO_TOKEN = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""}
 WITH_TOKEN = {**NO_TOKEN, "DDP_TOKEN": TOKEN}
@@ -192,7 +192,7 @@ class Refusals(unittest.TestCase):
     def test_tokens_that_differ(self):
         with jobs_daemon(env=WITH_TOKEN) as daemon:
             for theirs in (TOKEN[::-1], ""):
-                code, _, err = finish(*at(daemon, "job7"), "true", env={"DDP_TOKEN": theirs})
+                code, _, err = finish(*at(daemon, "job7", "--start-timeout", "1"), "true", env={"DDP_TOKEN": theirs})
                 self.assertEqual(code, 77)
                 self.assertIn("token", err)
                 daemon.await_log("token")

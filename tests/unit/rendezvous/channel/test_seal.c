@@ -3,12 +3,18 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "common/parse.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#define TOKEN "0123456789abcdef0123456789abcdef" /* of digits: not stretched */
 
 static struct seal_key key, other_key;
 static struct seal *node, *roster;
@@ -16,8 +22,8 @@ static struct co_error err;
 
 static void set_up(void)
 {
-    ck_assert_int_eq(seal_key_init(&key, "a token of some length", 22, &err), 0);
-    ck_assert_int_eq(seal_key_init(&other_key, "another token, longer", 21, &err), 0);
+    ck_assert_int_eq(seal_key_init(&key, TOKEN, 32, &err), 0);
+    ck_assert_int_eq(seal_key_init(&other_key, "00" TOKEN, 34, &err), 0);
     node = roster = NULL;
 }
 
@@ -357,6 +363,145 @@ START_TEST(other_protocols_are_told_at_their_first_byte)
 }
 END_TEST
 
+/* --- the example of docs/design/membership.md --- */
+
+/* The bytes of a line of the example, or its text. */
+static size_t example(const char *name, uint8_t *ret, size_t size)
+{
+    char line[512];
+    const char *page = getenv("MEMBERSHIP_PAGE");
+    FILE *f = fopen(page != NULL ? page : "", "re");
+    const size_t len = strlen(name);
+    ck_assert_msg(f != NULL, "MEMBERSHIP_PAGE does not name the page");
+    while (fgets(line, sizeof line, f) != NULL &&
+           (strncmp(line, name, len) != 0 || strspn(line + len, " ") != 22 - len)) {
+    }
+    ck_assert_msg(!feof(f), "%s has no line '%s'", page, name);
+    fclose(f);
+    char *value = line + 22;
+    value[strcspn(value, "\n")] = '\0';
+    size_t n = strlen(value);
+    if (strstr(name, "token") == NULL) {
+        n /= 2;
+        ck_assert_uint_le(n, size);
+        ck_assert_int_eq(co_parse_hex(value, ret, n), 0);
+    } else {
+        memcpy(ret, value, n + 1);
+    }
+    return n;
+}
+
+static void assert_example(const char *name, const uint8_t *bytes, size_t n)
+{
+    uint8_t expected[256];
+    ck_assert_uint_eq(example(name, expected, sizeof expected), n);
+    ck_assert_msg(memcmp(expected, bytes, n) == 0, "%s", name);
+}
+
+/* The n-th request for random bytes gets bytes n. */
+static uint8_t n_draws;
+
+static void draw(void *to, size_t n)
+{
+    memset(to, ++n_draws, n);
+}
+
+static const char *draw_name(void)
+{
+    return "counted";
+}
+
+static uint32_t draw_number(void)
+{
+    return 0;
+}
+
+static struct randombytes_implementation counted = {
+    .implementation_name = draw_name, .random = draw_number, .buf = draw};
+
+static const uint8_t *output(struct seal *s, size_t n)
+{
+    ck_assert_uint_eq(co_buf_len(seal_output(s)), n);
+    return co_buf_bytes(seal_output(s));
+}
+
+START_TEST(the_handshake_is_the_one_of_the_design)
+{
+    uint8_t token[128];
+    const size_t len = example("token", token, sizeof token);
+    randombytes_set_implementation(&counted);
+    seal_key_fini(&key);
+    ck_assert_int_eq(seal_key_init(&key, token, len, &err), 0);
+    assert_example("secret", key.secret, sizeof key.secret);
+    assert_example("key id", key.id, sizeof key.id);
+    ck_assert_int_eq(seal_create_node(&key, 6, 6, &node, &err), 0);
+    ck_assert_int_eq(seal_create_roster(&key, 1, 6, 6, &roster, &err), 0);
+    assert_example("greeting", output(node, 48), 48);
+    carry(node, roster, 1000, NULL);
+    assert_example("answer", output(roster, 96), 40);
+    assert_example("proof of the roster", output(roster, 96) + 40, 32);
+    ck_assert_int_eq(carry(roster, node, 1000, NULL), SEAL_OPENED);
+    assert_example("proof of the node", output(node, 56), 32);
+    ck_assert_int_eq(carry(node, roster, 1000, NULL), SEAL_OPENED);
+    ck_assert_int_eq(seal_put(node, "hello", 5, &err), 0);
+    assert_example("frame", output(node, 26), 26);
+}
+END_TEST
+
+START_TEST(a_token_that_may_be_a_password_is_stretched)
+{
+    uint8_t token[128];
+    const size_t len = example("stretched token", token, sizeof token);
+    seal_key_fini(&key);
+    ck_assert_int_eq(seal_key_init(&key, token, len, &err), 0);
+    assert_example("stretched secret", key.secret, sizeof key.secret);
+    assert_example("stretched key id", key.id, sizeof key.id);
+}
+END_TEST
+
+/* ddprun must not take longer to start where a token needs no stretching, and has no 64 MiB under
+ * a limit for memory. */
+START_TEST(hexadecimal_digits_are_not_stretched)
+{
+    static const char *const digits = "0123456789abcdefABCDEF0123456789";
+    struct rlimit limit, old;
+    struct seal_key k;
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &old), 0);
+    limit = old;
+    limit.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    const int rc[] = {seal_key_init(&k, digits, 32, &err), seal_key_init(&k, digits, 31, &err)};
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &old), 0);
+    ck_assert_int_eq(rc[0], 0);
+    ck_assert_int_eq(rc[1], -ENOMEM);
+    ck_assert_ptr_nonnull(strstr(err.text, "32 or more hexadecimal digits"));
+    seal_key_fini(&k);
+}
+END_TEST
+
+START_TEST(a_key_of_its_own_is_left_out_of_core_dumps)
+{
+    struct seal_key *k;
+    char line[256];
+    bool is_in_it = false, is_left_out = false;
+    ck_assert_int_eq(seal_key_create(TOKEN, 32, &k, &err), 0);
+    ck_assert_mem_eq(k, &key, sizeof key);
+    FILE *f = fopen("/proc/self/smaps", "re");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        unsigned long start, end;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            is_in_it = start <= (uintptr_t)k && (uintptr_t)k < end;
+        else if (is_in_it && strncmp(line, "VmFlags:", 8) == 0)
+            is_left_out = strstr(line, " dd") != NULL && strstr(line, " wf") != NULL;
+    }
+    fclose(f);
+    ck_assert(is_left_out);
+    seal_key_destroy(k);
+    seal_key_destroy(NULL);
+}
+END_TEST
+
 START_TEST(tokens_have_bounds)
 {
     static const char text[SEAL_TOKEN_MAX_BYTES + 1];
@@ -391,6 +536,10 @@ TEST_SUITE(seal)
     tcase_add_test(all, a_length_over_the_bound_is_not_waited_for);
     tcase_add_test(all, the_longest_frame_passes_and_a_longer_one_is_not_put);
     tcase_add_test(all, other_protocols_are_told_at_their_first_byte);
+    tcase_add_test(all, the_handshake_is_the_one_of_the_design);
+    tcase_add_test(all, a_token_that_may_be_a_password_is_stretched);
+    tcase_add_test(all, hexadecimal_digits_are_not_stretched);
+    tcase_add_test(all, a_key_of_its_own_is_left_out_of_core_dumps);
     tcase_add_test(all, tokens_have_bounds);
     suite_add_tcase(suite, all);
     return suite;
