@@ -4,16 +4,20 @@
 #include "common/parse.h"
 #include "common/scope.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* Of file systems that several machines mount; those that linux/magic.h lacks by their own
@@ -28,6 +32,8 @@
 
 #define FOLDER "ddprun"
 #define NAME   "token"
+
+enum { ACL_MAX_ENTRIES = 32 }; /* of a list that is longer the group bits count */
 
 void token_wipe(struct token *t)
 {
@@ -52,25 +58,64 @@ static int token_check(const char *what, struct token *t, struct co_error *err)
 
 /* --- files --- */
 
+struct acl {
+    struct posix_acl_xattr_header header;
+    struct posix_acl_xattr_entry entries[ACL_MAX_ENTRIES];
+};
+
+/* With an access control list, the group bits of the mode are its mask: the most that any entry has
+ * but the owner's and that for others. systemd gives a service its credentials by an entry for the
+ * service's user, which shows as mode 0440.
+ *
+ * returns   whether users other than us and root have access by the list or, if there is no list
+ *           that we understand, by the group bits */
+static bool group_has_access(int fd, mode_t mode)
+{
+    struct acl acl;
+    const ssize_t n = fgetxattr(fd, "system.posix_acl_access", &acl, sizeof acl);
+    const size_t n_entries = n > 0 ? ((size_t)n - sizeof acl.header) / sizeof *acl.entries : 0;
+    const unsigned mask = (mode & S_IRWXG) >> 3;
+    if (n < (ssize_t)sizeof acl.header || le32toh(acl.header.a_version) != POSIX_ACL_XATTR_VERSION)
+        return mask != 0;
+    for (size_t i = 0; i < n_entries; i++) {
+        const unsigned tag = le16toh(acl.entries[i].e_tag), id = le32toh(acl.entries[i].e_id);
+        const bool is_us = tag == ACL_USER && (id == geteuid() || id == 0);
+        const bool is_for_others = tag == ACL_USER || tag == ACL_GROUP || tag == ACL_GROUP_OBJ;
+        if (is_for_others && !is_us && (le16toh(acl.entries[i].e_perm) & mask) != 0)
+            return true;
+    }
+    return false;
+}
+
 /* A user who can read the file can join as a node, and a user who can write it decides which nodes
  * can join. */
-static int check_owner(const char *path, int fd, struct co_error *err)
+static int check_owner(const char *what, const char *path, int fd, struct co_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return co_fail(err, -errno, "cannot stat '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return co_fail(err, -EINVAL, "cannot read the token '%s': not a regular file", path);
+        return co_fail(err, -EINVAL, "cannot read %s '%s': not a regular file", what, path);
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return co_fail(
             err, -EACCES,
-            "the token '%s' belongs to user %u: it must belong to the user that runs this program",
+            "%s '%s' belongs to user %u: it must belong to the user that runs this program", what,
             path, (unsigned)st.st_uid);
-    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    if ((st.st_mode & S_IRWXO) != 0 || group_has_access(fd, st.st_mode))
         return co_fail(err, -EACCES,
-                       "the token '%s' is accessible to other users (mode %04o): use chmod 600",
+                       "%s '%s' is accessible to other users (mode %04o): use chmod 600", what,
                        path, (unsigned)(st.st_mode & 07777));
     return 0;
+}
+
+int token_open_file(const char *what, const char *path, struct co_error *err)
+{
+    /* a pipe without a writer must not hold us up */
+    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return co_fail(err, -errno, "cannot open %s '%s': %s", what, path, strerror(errno));
+    int rc = check_owner(what, path, fd, err);
+    return rc < 0 ? rc : co_take_fd(&fd);
 }
 
 static int read_all(const char *path, int fd, struct token *t, struct co_error *err)
@@ -92,13 +137,8 @@ static int read_all(const char *path, int fd, struct token *t, struct co_error *
 
 static int read_file(const char *path, struct token *t, struct co_error *err)
 {
-    /* a pipe without a writer must not hold us up */
-    co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return co_fail(err, -errno, "cannot open the token '%s': %s", path, strerror(errno));
-    int rc = check_owner(path, fd, err);
-    if (rc == 0)
-        rc = read_all(path, fd, t, err);
+    co_autoclose_fd int fd = token_open_file("the token", path, err);
+    int rc = fd < 0 ? fd : read_all(path, fd, t, err);
     if (rc < 0)
         return rc;
     char what[PATH_MAX];
@@ -114,7 +154,6 @@ static int read_variable(const struct token_places *places, struct token *t, str
     bool fits = len <= sizeof t->bytes;
     t->len = fits ? len : 0;
     memcpy(t->bytes, places->variable, t->len);
-    explicit_bzero(places->variable, len);
     if (!fits)
         return co_fail(err, -EINVAL, "the token in %s is longer than %zu bytes: use a shorter one",
                        places->variable_by, sizeof t->bytes);
@@ -209,12 +248,22 @@ static int make_at_home(const struct token_places *places, char *dir, const char
     return token_make(folder, path);
 }
 
+/* Only a file that certainly does not exist counts as none: a job must not go without one because
+ * its directory is closed to us, or a file server fails for a moment. */
 static int read_home(const struct token_places *places, struct token *t, struct co_error *err)
 {
     char dir[PATH_MAX], path[PATH_MAX];
+    struct stat st;
     int rc = find_config(places, dir, path);
-    if (rc == 0 && access(path, F_OK) < 0)
+    if (rc == 0 && stat(path, &st) < 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return co_fail(
+                err, -EACCES,
+                "cannot find out whether there is a token '%s': %s; if the file does not exist, "
+                "set XDG_CONFIG_HOME to a directory that can be read",
+                path, strerror(errno));
         rc = make_at_home(places, dir, path);
+    }
     if (rc == 0)
         return read_file(path, t, err);
     return co_fail(

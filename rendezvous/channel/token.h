@@ -15,6 +15,8 @@
 
 struct co_error;
 
+#define TOKEN_VARIABLE "DDP_TOKEN" /* include/ddp/env.h has it for ddprun */
+
 enum { TOKEN_MADE_BYTES = 32 }; /* random ones, in a token that we make; written as hex digits */
 
 struct token {
@@ -30,7 +32,7 @@ enum token_make {
 
 struct token_places {
     const char *file;        /* that was named; NULL: none */
-    char *variable;          /* the variable's value; wiped once it is read; NULL: none */
+    const char *variable;    /* the variable's value; NULL: none */
     const char *variable_by; /* its name, for messages */
     const char *config;      /* $XDG_CONFIG_HOME; NULL, empty or relative: HOME/.config */
     const char *home;        /* $HOME; NULL, empty or relative: none */
@@ -42,7 +44,8 @@ struct token_places {
  * ret       token_wipe() it, also after a failure
  * returns   0
  *           -ENOENT   no token exists, and none was made: the text has how to get one
- *           -EACCES   a file that cannot be read, that others can read or write, or that belongs to
+ *           -EACCES   a file that cannot be read, or whose directory cannot; one that others can
+ *                     read or write (an access control list may name us), or that belongs to
  *                     another user (root's are fine)
  *           -EINVAL   shorter than SEAL_TOKEN_MIN_BYTES, longer than SEAL_TOKEN_MAX_BYTES, or no
  *                     regular file
@@ -50,5 +53,11 @@ struct token_places {
 int token_find(const struct token_places *places, struct token *ret, struct co_error *err);
 
 void token_wipe(struct token *t);
+
+/* Open another file with a secret, whose owner and mode are judged like a token's.
+ *
+ * what      "the token": for messages
+ * returns   a descriptor; -EACCES, -EINVAL, -errno as above */
+int token_open_file(const char *what, const char *path, struct co_error *err);
 
 #endif

@@ -6,6 +6,7 @@ Covers: launcher/options, launcher/job, rendezvous/daemon
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -180,6 +181,28 @@ class Unit(unittest.TestCase):
         done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", self.unit],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    @unittest.skipIf(os.geteuid() != 0, "not root")
+    def test_a_credential_is_read_by_the_user_that_its_access_control_list_names(self):
+        """systemd 255 and later leave the file to root, and name the service's user in a list: the mode shows as 0440."""
+        folder, uid = os.path.dirname(self.unit), 61234
+        program, token = (os.path.join(folder, name) for name in ("ddp-rendezvous", "token"))
+        os.chmod(folder, 0o711)
+        shutil.copy(DDP_RENDEZVOUS, program)
+        with open(token, "w", encoding="ascii") as f:
+            f.write("0123456789abcdef" * 4)
+        os.chmod(token, 0o400)
+        command = [program, "-b", "127.0.0.1:0", "--token-file", token]
+        for mask in (4, 0):  # ACL_USER_OBJ, ACL_USER, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER
+            entries = ((1, 4, 2**32 - 1), (2, 4, uid), (4, 0, 2**32 - 1), (16, mask, 2**32 - 1), (32, 0, 2**32 - 1))
+            try:
+                os.setxattr(token, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries))
+            except OSError as e:
+                self.skipTest(f"{folder} has no access control lists: {e.strerror}")
+            with subprocess.Popen(command, user=uid, group=uid, extra_groups=[], stderr=subprocess.PIPE, env={}) as daemon:
+                line = daemon.stderr.readline().decode()
+                self.assertIn("serving on 127.0.0.1" if mask else "Permission denied", line)
+                daemon.terminate()
 
 
 if __name__ == "__main__":
