@@ -6,6 +6,7 @@
  * node. */
 #include "common/error.h"
 #include "common/options.h"
+#include "common/secret_memory.h"
 #include "ctl/base/ctl.h"
 #include "ctl/probe/check_agent.h"
 #include "ctl_commands.h"
@@ -43,6 +44,8 @@ static enum ctl_exit run_check(int argc, char **argv)
 
 static enum ctl_exit run_command(enum ctl_command command, int argc, char **argv)
 {
+    if (command != CTL_CHECK && co_secret_env_take("DDP_TOKEN") == 0)
+        co_secret_env_drop(); /* srun passes it on to the agents of a check */
     switch (command) {
     case CTL_STORE:
         return ctl_store(argc, argv);

@@ -24,6 +24,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -157,6 +158,7 @@ static int run_job(struct job_spec *spec, int null_fd)
                                                                     : &endpoint_link_ops;
     bool lacks_key = spec->world.has_others && spec->world.key == NULL && spec->remote == NULL;
     int code = lacks_key ? find_secret(spec) : 0;
+    co_secret_env_drop();
     if (code != 0)
         return code;
     int rc = spec->remote != NULL ? remote_run(spec, null_fd, &end, &err)
@@ -386,6 +388,10 @@ static int do_as_launch_tells(int null_fd)
 
 int main(int argc, char **argv)
 {
+    if (co_secret_env_take(DDP_ENV_TOKEN) < 0) {
+        say(CO_ERROR, "out of memory");
+        return EXIT_INTERNAL;
+    }
     linkage_init();
     title_init(argc, argv);
     int null_fd = open_null();

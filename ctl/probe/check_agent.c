@@ -8,6 +8,8 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/secret_memory.h"
+#include "rendezvous/channel/token.h"
 #include "rendezvous/net/address.h"
 
 #include <errno.h>
@@ -198,9 +200,11 @@ enum ctl_exit check_agent(void)
 {
     struct here h = {.wire = {.n_ignored = 0}};
     struct co_error err = {0};
+    int rc = co_secret_env_take(TOKEN_VARIABLE);
     find_way(&h);
-    int rc =
-        line_send(json_pack("{s:i, s:s, s:s}", "v", CHECK_PROTOCOL, "from", h.from, "to", h.to));
+    if (rc == 0)
+        rc = line_send(
+            json_pack("{s:i, s:s, s:s}", "v", CHECK_PROTOCOL, "from", h.from, "to", h.to));
     if (rc < 0)
         co_fail(&err, rc, "cannot send the greeting: %s", strerror(-rc));
     while (rc >= 0 && (rc = read_some(&h)) > 0)

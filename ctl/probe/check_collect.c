@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 #include "launcher/platform/resources.h"
 #include "rendezvous/channel/seal.h"
 #include "rendezvous/channel/token.h"
@@ -138,8 +139,8 @@ void check_collect_version(const char *ddprun, uint64_t timeout_ms, struct check
 
 void check_collect_token(struct check_facts *f)
 {
-    const struct token_places places = {.variable = getenv("DDP_TOKEN"),
-                                        .variable_by = "DDP_TOKEN",
+    const struct token_places places = {.variable = co_secret_env_get(),
+                                        .variable_by = TOKEN_VARIABLE,
                                         .config = getenv("XDG_CONFIG_HOME"),
                                         .home = getenv("HOME"),
                                         .make = TOKEN_MAKE_NEVER};

@@ -168,11 +168,9 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.endpoint_host,
         spec->world.etcd,
         spec->world.token_file,
-        spec->world.key,
         spec->world.store_allow,
     };
-    if (spec->world.key != NULL)
-        explicit_bzero(spec->world.key, sizeof *spec->world.key);
+    seal_key_destroy(spec->world.key);
     if (spec->world.etcd != NULL)
         explicit_bzero(spec->world.etcd, sizeof *spec->world.etcd); /* a password may be in it */
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

@@ -7,11 +7,11 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/pmi/pmi1_client.h"
 
 #include <arpa/inet.h>
-#include <ddp/env.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -112,7 +112,10 @@ static int tell(struct pmi1_client *c, int *ret_listener, uint64_t deadline_ms,
         pmi1_print_failure(&why, text);
     else
         pmi_bootstrap_print(&m, text, sizeof text);
-    return pmi1_client_put(c, KEY, text, deadline_ms, err);
+    rc = pmi1_client_put(c, KEY, text, deadline_ms, err);
+    explicit_bzero(text, sizeof text);
+    explicit_bzero(&m, sizeof m);
+    return rc;
 }
 
 /* --- the others --- */
@@ -248,7 +251,7 @@ int pmi_rendezvous_join(const struct pmi_place *place, struct pmi_bootstrap *ret
                                                .endpoint = ret->endpoint,
                                                .run_id = ret->run_id,
                                                .has_roster = place->rank == 0};
-    rc = setenv(DDP_ENV_TOKEN, m.token, 0);
+    rc = co_secret_env_put(m.token);
     explicit_bzero(&m, sizeof m);
     return rc == 0 ? 0 : co_fail(err, -ENOMEM, "out of memory");
 }

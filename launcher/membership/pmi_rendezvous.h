@@ -7,8 +7,9 @@ struct co_error;
 struct pmi_bootstrap;
 struct pmi_place;
 
-/* Rendezvous with the others. The secret is put into the environment (DDP_TOKEN), unless it has
- * one. Takes at most ten minutes, the time limit of a rendezvous.
+/* Rendezvous with the others. The secret is kept as if it were DDP_TOKEN
+ * (common/secret_memory.h), unless that was given. Takes at most ten minutes, the time limit of a
+ * rendezvous.
  *
  * ret       this node's place
  * returns   0

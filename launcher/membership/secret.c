@@ -1,9 +1,9 @@
 #include "secret.h"
 
-
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"
+#include "common/secret_memory.h"
 #include "rendezvous/channel/token.h"
 #include "rendezvous/net/address.h"
 
@@ -32,24 +32,12 @@ static int do_without(const struct job_world *w, char **ret_note, struct co_erro
     return 0;
 }
 
-static int make_key(struct job_world *w, const struct token *token, struct co_error *err)
-{
-    w->key = calloc(1, sizeof *w->key);
-    if (w->key == NULL)
-        return co_fail(err, -ENOMEM, "out of memory");
-    int rc = seal_key_init(w->key, token->bytes, token->len, err);
-    if (rc < 0) {
-        free(w->key);
-        w->key = NULL;
-    }
-    return rc;
-}
-
 int secret_find(struct job_world *w, char **ret_note, struct co_error *err)
 {
+    co_secret_env_take(DDP_ENV_TOKEN); /* main() has, but -x may have set it since */
     const struct token_places places = {
         .file = w->token_file,
-        .variable = getenv(DDP_ENV_TOKEN),
+        .variable = co_secret_env_get(),
         .variable_by = DDP_ENV_TOKEN,
         .config = getenv("XDG_CONFIG_HOME"),
         .home = getenv("HOME"),
@@ -61,9 +49,9 @@ int secret_find(struct job_world *w, char **ret_note, struct co_error *err)
     if (err == NULL)
         err = &local;
     int rc = token_find(&places, &token, err);
-    unsetenv(DDP_ENV_TOKEN);
+    co_secret_env_drop();
     if (rc == 0)
-        rc = make_key(w, &token, err);
+        rc = seal_key_create(token.bytes, token.len, &w->key, err);
     else if (rc == -ENOENT && w->token_file == NULL)
         rc = do_without(w, ret_note, err);
     else

@@ -10,8 +10,8 @@ struct job_world;
 
 enum { SECRET_EXIT_NO_ACCESS = 77 };
 
-/* Find the token of a job of several nodes and make a key of it. Called once, before another
- * process or thread exists: DDP_TOKEN is wiped, so that none of them has it.
+/* Find the token of a job of several nodes and make a key of it. Called once. DDP_TOKEN was
+ * taken out of the environment (common/secret_memory.h), and is dropped.
  *
  * w          its key is set, or left NULL: not encrypted
  * ret_note   a line for the terminal, owned by the caller; NULL: none

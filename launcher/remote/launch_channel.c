@@ -140,7 +140,7 @@ static int obey(struct launch_channel *l, const char *from, struct co_error *err
 int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err)
 {
     char from[LAUNCH_FROM_BYTES];
-    struct co_buf in = {0};
+    struct co_buf in = {.has_secrets = true};
     struct launch_channel l = {.fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)};
     if (l.fd < 0 || dup2(null_fd, STDIN_FILENO) < 0)
         return co_fail(err, -errno, "cannot take over standard input: %s", strerror(errno));
@@ -155,8 +155,6 @@ int launch_open(int null_fd, struct launch_channel *ret, struct co_error *err)
         l.n_bytes = len;
         rc = launch_take_order(l.bytes, len, &l.order, err);
     }
-    if (in.data != NULL)
-        explicit_bzero(in.data, in.cap); /* the token */
     co_buf_fini(&in);
     if (rc == 0)
         rc = obey(&l, from, err);
@@ -184,20 +182,10 @@ void launch_close(struct launch_channel *l)
 
 int launch_make_key(struct launch_channel *l, struct job_world *w, struct co_error *err)
 {
-    uint8_t token[SEAL_TOKEN_MAX_BYTES];
     char *digits = (char *)l->order.token;
-    size_t n = strlen(digits);
-    if (n / 2 > sizeof token || co_parse_hex(digits, token, n / 2) < 0)
-        return co_fail(err, -EPROTO, "protocol error: invalid token in the launch request");
-    w->key = calloc(1, sizeof *w->key);
-    int rc = w->key != NULL ? seal_key_init(w->key, token, n / 2, err)
-                            : co_fail(err, -ENOMEM, "out of memory");
-    explicit_bzero(token, sizeof token);
+    const size_t n = strlen(digits);
+    int rc = seal_key_create(digits, n, &w->key, err);
     explicit_bzero(digits, n);
-    if (rc < 0) {
-        free(w->key);
-        w->key = NULL;
-    }
     return rc;
 }
 

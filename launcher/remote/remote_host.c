@@ -303,6 +303,7 @@ int remote_host_tell(struct remote_host *h)
                                        .n_ranks = h->n_ranks != UINT32_MAX ? h->n_ranks : 0,
                                        .argv = r->argv,
                                        .env = r->env};
+    h->to_write.has_secrets = true;
     int rc = launch_put_order(&order, &h->to_write);
     h->is_told = true;
     if (rc == 0)
@@ -414,8 +415,6 @@ void remote_host_close(struct remote_host *h)
     close_fd(&h->out_poll, &h->out_fd);
     close_fd(&h->err_poll, &h->err_fd);
     co_close_fd(&h->pidfd);
-    if (h->to_write.data != NULL)
-        explicit_bzero(h->to_write.data, h->to_write.cap); /* the token */
     co_buf_fini(&h->to_write);
     co_buf_fini(&h->heard);
     co_buf_fini(&h->complaint);

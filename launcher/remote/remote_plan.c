@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 #include "rendezvous/channel/seal.h"
 
 #include <ddp/env.h>
@@ -173,16 +174,14 @@ int remote_command_make(const struct remote *r, const struct host *host, bool is
 static int make_token(struct remote *r, struct job_world *w, struct co_error *err)
 {
     uint8_t token[TOKEN_BYTES];
-    r->token = malloc(2 * TOKEN_BYTES + 1);
-    w->key = calloc(1, sizeof *w->key);
-    if (r->token == NULL || w->key == NULL)
+    r->token = co_secret_alloc(2 * TOKEN_BYTES + 1);
+    if (r->token == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
         return co_fail(err, -EIO, "cannot get random bytes for a token: %s", strerror(errno));
     co_print_hex(token, sizeof token, r->token);
-    int rc = seal_key_init(w->key, token, sizeof token, err);
     explicit_bzero(token, sizeof token);
-    return rc;
+    return seal_key_create(r->token, strlen(r->token), &w->key, err);
 }
 
 /* The words that we were started with; on a terminal lines of several ranks have labels, and the
@@ -243,9 +242,8 @@ int remote_plan_make(struct remote *r, struct job_world *world, struct co_error 
 
 void remote_plan_fini(struct remote *r)
 {
-    void *owned[] = {r->program, r->dir, r->token, r->nodes, r->env, r->argv, r->shell_env};
-    if (r->token != NULL)
-        explicit_bzero(r->token, strlen(r->token));
+    void *owned[] = {r->program, r->dir, r->nodes, r->env, r->argv, r->shell_env};
+    co_secret_free(r->token, 2 * TOKEN_BYTES + 1);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     payload_close(&r->payload);

@@ -67,7 +67,7 @@ struct remote {
     struct payload payload;              /* zeroed: none is sent */
     char note[CO_ERROR_TEXT_BYTES + 64]; /* "", or why there is one and it is not sent */
     char *dir;                           /* owned; where to start */
-    char *token;                         /* owned; hexadecimal digits */
+    char *token;                         /* owned, secret memory; hexadecimal digits */
     char *nodes;                         /* owned; as of --nnodes */
     char **env;                          /* owned; for the hosts */
     char **argv;                         /* owned; for the hosts */

@@ -9,6 +9,7 @@
 #include "common/listener.h"
 #include "common/parse.h"
 #include "common/scope.h"
+#include "common/secret_memory.h"
 #include "common/whole.h"
 #include "daemon_cli.h"
 #include "rendezvous/channel/seal.h"
@@ -34,8 +35,6 @@
 #error "the build gives the version"
 #endif
 
-#define TOKEN_VARIABLE "DDP_TOKEN" /* include/ddp/env.h has it for ddprun */
-
 enum daemon_exit {
     DAEMON_EXIT_OK = 0,
     DAEMON_EXIT_USAGE = 2,
@@ -60,8 +59,7 @@ struct daemon {
     uv_signal_t signals[N_SIGNALS];
     struct server *server; /* NULL: not made, or closed */
     struct jobs *jobs;     /* NULL: none are managed, or closed */
-    struct seal_key key;
-    bool has_key;
+    struct seal_key *key;  /* NULL: no token */
     uint32_t max_clients, max_nodes;
     size_t n_bound;
     struct sockaddr_storage bound[MAX_ADDRESSES];
@@ -110,7 +108,7 @@ static int on_status(void *arg, struct co_buf *page)
 static bool may_read(void *arg, const char *text, size_t len)
 {
     const struct daemon *d = arg;
-    return seal_key_opens_pages(&d->key, text, len);
+    return seal_key_opens_pages(d->key, text, len);
 }
 
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
@@ -131,8 +129,8 @@ static int open_jobs(struct daemon *d, struct co_error *err)
 {
     const struct daemon_spec *spec = d->spec;
     const struct jobs_opts opts = {
-        .keys = &d->key,
-        .n_keys = d->has_key ? 1 : 0,
+        .keys = d->key,
+        .n_keys = d->key != NULL ? 1 : 0,
         .limits = {.keep_alive_ms = keep_alive_ms(spec->lease_ms), .lease_ms = spec->lease_ms},
         .max_jobs = spec->max_jobs,
         .max_conns = d->max_nodes,
@@ -232,18 +230,18 @@ static int count_inherited(void)
 /* --- the beginning --- */
 
 /* The token by which nodes are authenticated. It is searched for where ddprun does
- * (rendezvous/channel/token.h). DDP_TOKEN is wiped.
+ * (rendezvous/channel/token.h).
  *
  * file       --token-file; NULL: not given
- * ret_key    seal_key_fini() it, if there is one
+ * ret_key    seal_key_destroy() it, if there is one
  * returns    1; 0: no token exists, and err has how to get one
  *            -EACCES   it cannot be read, is not to be trusted, or is not a token
  *            -ENOSYS   libsodium does not work here */
-static int find_token(const char *file, struct seal_key *ret_key, struct co_error *err)
+static int find_token(const char *file, struct seal_key **ret_key, struct co_error *err)
 {
     const struct token_places places = {
         .file = file,
-        .variable = getenv(TOKEN_VARIABLE),
+        .variable = co_secret_env_get(),
         .variable_by = TOKEN_VARIABLE,
         .config = getenv("XDG_CONFIG_HOME"),
         .home = getenv("HOME"),
@@ -251,9 +249,8 @@ static int find_token(const char *file, struct seal_key *ret_key, struct co_erro
     };
     struct token token;
     int rc = token_find(&places, &token, err);
-    unsetenv(TOKEN_VARIABLE);
     if (rc == 0)
-        rc = seal_key_init(ret_key, token.bytes, token.len, err);
+        rc = seal_key_create(token.bytes, token.len, ret_key, err);
     else if (rc != -ENOENT || file != NULL)
         rc = -EACCES;
     token_wipe(&token);
@@ -314,7 +311,7 @@ static bool is_open(const struct daemon *d)
 /* err   why there is no token, if there is not */
 static int require_token(const struct daemon *d, struct co_error *err)
 {
-    if (d->jobs == NULL || d->has_key || !is_open(d))
+    if (d->jobs == NULL || d->key != NULL || !is_open(d))
         return 0;
     return co_fail(err, -EACCES,
                    "refusing to manage jobs without a token on addresses that other users can "
@@ -359,7 +356,7 @@ static int open_server(struct daemon *d, struct co_error *err)
         .http = true,
         .version = DDPRUN_VERSION,
         .on_control = d->jobs != NULL ? on_control : NULL,
-        .may_read = d->has_key ? may_read : NULL,
+        .may_read = d->key != NULL ? may_read : NULL,
         .on_metrics = d->jobs != NULL ? on_metrics : NULL,
         .on_status = d->jobs != NULL ? on_status : NULL,
         .on_refused = on_refused,
@@ -382,8 +379,8 @@ static void tell_limits(struct daemon *d)
     jobs_get_figures(d->jobs, &f);
     tell_line(CO_NOTE, "limits: %u jobs, %u nodes, %" PRIu64 " MiB of messages; nodes %s",
               f.max_jobs, f.max_conns, f.max_buffer_bytes >> 20,
-              d->has_key ? "must authenticate with the token"
-                         : "must belong to this user; connections are not encrypted");
+              d->key != NULL ? "must authenticate with the token"
+                             : "must belong to this user; connections are not encrypted");
 }
 
 /* The ports are not published before everything is certain to work.
@@ -407,11 +404,11 @@ static enum daemon_exit daemon_start(struct daemon *d)
 {
     struct co_error err = {0};
     int rc = d->spec->no_jobs ? 0 : find_token(d->spec->token_file, &d->key, &err);
+    co_secret_env_drop();
     if (rc < 0) {
         tell_line(CO_ERROR, "%s", err.text);
         return rc == -EACCES ? DAEMON_EXIT_NO_ACCESS : DAEMON_EXIT_INTERNAL;
     }
-    d->has_key = rc == 1;
     fit_descriptors(d);
     enum daemon_exit code = open_all(d, &err);
     if (code != DAEMON_EXIT_OK) {
@@ -440,7 +437,7 @@ static enum daemon_exit daemon_serve(const struct daemon_spec *spec)
         close_all(&d);
     uv_run(&d.loop, UV_RUN_DEFAULT);
     uv_loop_close(&d.loop);
-    seal_key_fini(&d.key);
+    seal_key_destroy(d.key);
     if (d.has_port_file && co_may_replace(spec->port_file))
         unlink(spec->port_file);
     return code;
@@ -451,6 +448,10 @@ int main(int argc, char **argv)
     struct daemon_spec spec;
     struct co_error err = {0};
     enum daemon_wish wish;
+    if (co_secret_env_take(TOKEN_VARIABLE) < 0) {
+        tell_line(CO_ERROR, "out of memory");
+        return DAEMON_EXIT_INTERNAL;
+    }
     if (daemon_cli_parse(argc, argv, &wish, &spec, &err) < 0) {
         tell_line(CO_ERROR, "%s", err.text);
         return DAEMON_EXIT_USAGE;

@@ -18,8 +18,7 @@ struct channel_link {
     struct jobs *jobs; /* borrowed; NULL: over TCP */
     char *host;        /* owned */
     uint16_t port;
-    bool has_key;
-    struct seal_key key;
+    const struct seal_key *key; /* borrowed; NULL: in the clear */
     struct channel_conn_host conns;
     struct resolve *resolve;   /* while the name is looked up */
     struct channel_conn *conn; /* NULL: none */
@@ -122,8 +121,7 @@ static void try_next(struct channel_link *l)
     struct co_error err = {0};
     struct seal *seal;
     const struct sockaddr_storage *to = &l->addresses[l->next_address++];
-    int rc = seal_create_node(l->has_key ? &l->key : NULL, CHANNEL_WIRE_VERSION,
-                              CHANNEL_WIRE_VERSION, &seal, &err);
+    int rc = seal_create_node(l->key, CHANNEL_WIRE_VERSION, CHANNEL_WIRE_VERSION, &seal, &err);
     if (rc == 0)
         rc = channel_conn_connect(&l->conns, seal, (const struct sockaddr *)to,
                                   CHANNEL_LINK_CONNECT_MS, &callbacks, &l->conn, &err);
@@ -205,7 +203,6 @@ static void destroy_if_closed(struct channel_link *l)
     void (*on_closed)(void *arg) = l->on_closed;
     void *arg = l->on_closed_arg;
     channel_conn_host_fini(&l->conns);
-    seal_key_fini(&l->key);
     free(l->host);
     free(l);
     if (on_closed != NULL)
@@ -267,9 +264,7 @@ int channel_link_create(uv_loop_t *loop, const char *host, uint16_t port,
         return rc;
     l->host = strdup(host);
     l->port = port;
-    l->has_key = key != NULL;
-    if (key != NULL)
-        l->key = *key;
+    l->key = key;
     rc = l->host == NULL ? co_fail(err, -ENOMEM, "out of memory")
                          : channel_conn_host_init(&l->conns, loop, err);
     l->conns.on_gone = on_conn_gone;

@@ -28,7 +28,8 @@ struct channel_link_callbacks {
     void *arg;
 };
 
-/* host    a name or a numeric address; copied, as `key` (NULL: in the clear) and notes are
+/* host    a name or a numeric address; copied, as notes are
+ * key     borrowed until the link is closed; NULL: in the clear
  * returns 0, -ENOMEM */
 int channel_link_create(uv_loop_t *loop, const char *host, uint16_t port,
                         const struct seal_key *key, const struct channel_link_callbacks *callbacks,

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 from harness import DDPRUN, RANK, Job, describe, kill_all, main
+from node import TOKEN, leaks
 from ssh_hosts import SshHosts, SshJob, stand_in
 
 HYDRA = shutil.which("mpiexec.hydra")
@@ -99,6 +100,13 @@ class Hosts(unittest.TestCase):
     def test_a_variable_as_long_as_the_kernel_takes_goes_along(self):
         longest = "A=" + "a" * (131071 - len("A="))
         self.assertEqual(finish("-H", "n1,n2", "-x", longest, "sh", "-c", "test ${#A} = 131069"), (0, "", ""))
+
+    def test_the_token_of_the_user_is_in_no_process(self):
+        with Remote("-H", "n1,n2", RANK, *UP, env={"DDP_TOKEN": TOKEN}) as job:
+            job.hear(2)
+            self.assertEqual(leaks(job.processes(), TOKEN), [])
+            job.signal(signal.SIGTERM)
+            job.finish()
 
     def test_no_secret_is_seen_from_outside(self):
         with Remote("-H", "n1,n2", RANK, *UP) as job:

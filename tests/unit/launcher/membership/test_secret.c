@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOKEN "0123456789abcdef"
+#define TOKEN "0123456789abcdef0123456789abcdef"
 
 static char home[64];
 static struct job_spec spec;
