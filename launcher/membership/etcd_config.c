@@ -5,12 +5,14 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "rendezvous/channel/token.h"
 #include "rendezvous/membership/lease.h"
 #include "rendezvous/net/address.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     LEADER_TTL_S = 2,       /* the least that etcd gives with its usual settings */
@@ -37,11 +39,14 @@ static int read_password(const struct etcd_settings *s, char line[ETCD_SETTING_B
     snprintf(line, ETCD_SETTING_BYTES, "%s", s->password);
     if (s->password_file[0] == '\0')
         return 0;
-    co_autoclose FILE *in = fopen(s->password_file, "re");
-    if (in == NULL || fgets(line, ETCD_SETTING_BYTES, in) == NULL)
-        return co_fail(err, in == NULL ? -errno : -EIO,
-                       "cannot read the etcd password from '%s': %s", s->password_file,
-                       in == NULL ? strerror(errno) : "the file is empty");
+    co_autoclose_fd int fd = token_open_file("the etcd password", s->password_file, err);
+    ssize_t n = fd < 0 ? fd : read(fd, line, ETCD_SETTING_BYTES - 1);
+    if (fd < 0)
+        return fd;
+    if (n <= 0)
+        return co_fail(err, n < 0 ? -errno : -EIO, "cannot read the etcd password from '%s': %s",
+                       s->password_file, n < 0 ? strerror(errno) : "the file is empty");
+    line[n] = '\0';
     line[strcspn(line, "\r\n")] = '\0';
     return 0;
 }

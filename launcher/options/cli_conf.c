@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 #include "rendezvous/membership/lease.h"
+#include "rendezvous/net/address.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -224,6 +225,22 @@ static void set_lease(const struct cli_conf *conf, struct job_world *w)
     w->lease_ms = w->keep_alive_ms * (n_attempts > 0 ? n_attempts : LEASE_IN_KEEP_ALIVES);
 }
 
+static int set_etcd(const struct etcd_settings *s, const struct given *g, struct job_spec *spec,
+                    struct co_error *err)
+{
+    struct job_world *w = &spec->world;
+    const bool has_password = s->password[0] != '\0' || s->password_file[0] != '\0';
+    *w->etcd = *s;
+    if (s->prefix[0] == '\0')
+        strcpy(w->etcd->prefix, "/ddprun");
+    if (!has_password || s->is_https || address_host_is_loopback(w->endpoint_host))
+        return 0;
+    return cli_note(spec, err,
+                    "%s: the password for etcd is sent to %s without encryption; use "
+                    "protocol=https",
+                    g->by, w->endpoint_host);
+}
+
 int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
                   struct co_error *err)
 {
@@ -237,11 +254,8 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     rc = rc ?: set_times(d, &conf, is_static, spec, err);
     if (rc < 0)
         return rc;
-    if (w->etcd != NULL) {
-        *w->etcd = conf.etcd;
-        if (w->etcd->prefix[0] == '\0')
-            strcpy(w->etcd->prefix, "/ddprun");
-    }
+    if (w->etcd != NULL && (rc = set_etcd(&conf.etcd, g, spec, err)) < 0)
+        return rc;
     set_lease(&conf, w);
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)

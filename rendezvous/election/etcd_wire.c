@@ -206,8 +206,13 @@ const char *etcd_wire_encode(const struct etcd_wire_keys *keys, const struct ele
 
 const char *etcd_wire_encode_login(const char *user, const char *password, struct co_buf *body)
 {
-    json_t *json = json_pack("{s:s,s:s}", "name", user, "password", password);
-    return append_json(body, json) < 0 ? NULL : "/v3/auth/authenticate";
+    json_t *text = json_string(password);
+    json_t *json = json_pack("{s:s,s:O}", "name", user, "password", text);
+    int rc = append_json(body, json);
+    if (text != NULL)
+        explicit_bzero((char *)json_string_value(text), json_string_length(text));
+    json_decref(text);
+    return rc < 0 ? NULL : "/v3/auth/authenticate";
 }
 
 /* --- Answers --- */

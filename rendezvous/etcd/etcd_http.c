@@ -2,6 +2,7 @@
 
 #include "rendezvous/election/etcd_wire.h"
 
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
 
@@ -20,6 +21,7 @@ struct etcd_http {
     CURL *easy;
     bool is_out;
     struct curl_slist *headers; /* owned; of the request that is out */
+    struct co_buf body;         /* of the same request; a password may be in it */
     char base[URL_BYTES];
     uint64_t alarm_ms;
     char why[CURL_ERROR_SIZE];
@@ -71,6 +73,7 @@ static void give_up(struct etcd_http *h)
         curl_multi_remove_handle(h->multi, h->easy);
     curl_slist_free_all(h->headers);
     h->headers = NULL;
+    co_buf_fini(&h->body);
     h->is_out = false;
     h->len = 0;
 }
@@ -129,14 +132,15 @@ int etcd_http_post(struct etcd_http *h, const char *path, const char *token, con
     give_up(h);
     snprintf(url, sizeof url, "%s%s", h->base, path);
     snprintf(line, sizeof line, "Authorization: %s", token);
-    if (add_header(h, "Content-Type: application/json") < 0 || add_header(h, "Expect:") < 0 ||
+    if (co_buf_append(&h->body, body, len) < 0 ||
+        add_header(h, "Content-Type: application/json") < 0 || add_header(h, "Expect:") < 0 ||
         (*token != '\0' && add_header(h, line) < 0))
         return -ENOMEM;
     h->why[0] = '\0';
     if (curl_easy_setopt(h->easy, CURLOPT_URL, url) != CURLE_OK ||
         curl_easy_setopt(h->easy, CURLOPT_HTTPHEADER, h->headers) != CURLE_OK ||
         curl_easy_setopt(h->easy, CURLOPT_POSTFIELDSIZE, (long)len) != CURLE_OK ||
-        curl_easy_setopt(h->easy, CURLOPT_COPYPOSTFIELDS, body) != CURLE_OK ||
+        curl_easy_setopt(h->easy, CURLOPT_POSTFIELDS, co_buf_bytes(&h->body)) != CURLE_OK ||
         curl_easy_setopt(h->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms) != CURLE_OK ||
         curl_multi_add_handle(h->multi, h->easy) != CURLM_OK)
         return -ENOMEM;
@@ -209,6 +213,7 @@ int etcd_http_open(const struct etcd_config *config, const struct etcd_host *hos
         return co_fail(err, -ENOMEM, "out of memory");
     h->host = *host;
     h->callbacks = *callbacks;
+    h->body.has_secrets = true;
     h->alarm_ms = CO_NEVER_MS;
     int n = snprintf(h->base, sizeof h->base, "%s://%s%s%s:%u", config->is_https ? "https" : "http",
                      is_v6 ? "[" : "", config->host, is_v6 ? "]" : "", config->port);

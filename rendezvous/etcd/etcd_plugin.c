@@ -66,7 +66,7 @@ static bool post(struct etcd *e, const char *path, const struct co_buf *body)
 
 static void request_send(struct etcd *e)
 {
-    struct co_buf body = {0};
+    struct co_buf body = {.has_secrets = true};
     const char *path;
     e->is_logging_in = e->user[0] != '\0' && e->token[0] == '\0';
     path = e->is_logging_in ? etcd_wire_encode_login(e->user, e->password, &body)

@@ -346,8 +346,14 @@ class ComingIn(unittest.TestCase):
     def test_as_a_user(self):
         with Etcd() as etcd:
             etcd.require_users("secret")
-            with open(etcd.file("password"), "w") as f:
+            with open(os.open(etcd.file("password"), os.O_WRONLY | os.O_CREAT, 0o644), "w") as f:
                 f.write("secret\n")
+            with Party(etcd, "2", conf=("user=root", f"password_file={etcd.file('password')}")) as party:
+                party.start(1)
+                code, _, err = party.nodes["a"].finish()
+                self.assertEqual(code, 70)
+                self.assertIn("is accessible to other users (mode 0644): use chmod 600", err)
+            os.chmod(etcd.file("password"), 0o600)
             with Party(etcd, "2", conf=("user=root", f"password_file={etcd.file('password')}")) as party:
                 party.hear(0, party.start(2))
                 party.finish()

@@ -189,6 +189,8 @@ START_TEST(how_to_come_in_at_etcd_has_both_of_torchruns_names)
     ck_assert_str_eq(w->etcd->password, "p");
     JOB("ddprun", "-N2", "--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd1", "--rdzv-id=job7",
         "--rdzv-conf=ca_cert=ca,ssl_cert=c,ssl_cert_key=k,password_file=f", "train.py");
+    ck_assert_str_eq(spec.notes, "--rdzv-conf: the password for etcd is sent to etcd1 without "
+                                 "encryption; use protocol=https\n");
     ck_assert_str_eq(w->etcd->ca_cert, "ca");
     ck_assert_str_eq(w->etcd->cert, "c");
     ck_assert_str_eq(w->etcd->key, "k");
