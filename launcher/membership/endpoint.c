@@ -102,7 +102,7 @@ static void go_up(void *arg)
 static void go_down(struct endpoint *e, int exit_code)
 {
     e->is_up = false;
-    e->callbacks.on_down(e->callbacks.arg, e->why, exit_code);
+    e->callbacks.on_down(e->callbacks.arg, e->why, exit_code, false);
 }
 
 static void on_down_due(uv_timer_t *timer)
@@ -373,8 +373,10 @@ static void on_remote_down(void *arg, const char *text, int code)
     bool may_be_us = e->world->host == JOB_HOST_FOUND_OUT && !e->is_welcome && !e->is_up;
     snprintf(e->why, sizeof e->why, "%s", text);
     e->is_up = false;
-    if (code != 0 || !may_be_us || resolve(e, on_resolved, &err) < 0)
-        go_down(e, roster_link_exit_code(code));
+    if (code != 0)
+        e->callbacks.on_down(e->callbacks.arg, e->why, roster_link_exit_code(code), true);
+    else if (!may_be_us || resolve(e, on_resolved, &err) < 0)
+        go_down(e, 0);
 }
 
 /* --- the link --- */

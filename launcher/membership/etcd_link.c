@@ -125,13 +125,13 @@ static void go_up(void *arg)
     l->callbacks.on_up(l->callbacks.arg, false); /* also here: this node has a lease like all */
 }
 
-static void go_down(struct etcd_link *l, const char *text, int exit_code)
+static void go_down(struct etcd_link *l, const char *text, int exit_code, bool rejected)
 {
     l->is_up = l->wants_link = false;
     uv_timer_stop(&l->later);
     uv_timer_stop(&l->silence);
     hurry(l, true);
-    l->callbacks.on_down(l->callbacks.arg, text, exit_code);
+    l->callbacks.on_down(l->callbacks.arg, text, exit_code, rejected);
 }
 
 /* No node has the roster yet. Find the reason, unless etcd reports just that. */
@@ -147,7 +147,7 @@ static void on_later(uv_timer_t *timer)
     struct etcd_link *l = timer->data;
     if (l->why[0] == '\0')
         find_reason(l);
-    go_down(l, l->why, l->exit_code);
+    go_down(l, l->why, l->exit_code, false);
 }
 
 /* From the loop, since the caller may be within a call. */
@@ -170,13 +170,13 @@ __attribute__((format(printf, 2, 3))) static void go_down_soon(struct etcd_link 
 
 static void on_remote_down(void *arg, const char *text, int code)
 {
-    go_down(arg, text, roster_link_exit_code(code));
+    go_down(arg, text, roster_link_exit_code(code), code != 0);
 }
 
 static void on_local_down(void *arg, const char *text, int code)
 {
     (void)code;
-    go_down(arg, text, 0);
+    go_down(arg, text, 0, false);
 }
 
 static void on_message(void *arg, const struct message *m)

@@ -22,9 +22,10 @@ struct roster_link_callbacks {
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
     /* It has ended, or could not be made. Not after disconnect().
-     * exit_code   0; else a retry would fail in the same way (another token), and this is the exit
-     *             status */
-    void (*on_down)(void *arg, const char *text, int exit_code);
+     * exit_code   0; else a retry would fail in the same way, and this is the exit status
+     * rejected    with exit_code: the other end rejected this node (another token), without any
+     *             proof */
+    void (*on_down)(void *arg, const char *text, int exit_code, bool rejected);
 
     /* The service that knows which node has the roster was asked at asked_ms, and answered that no
      * node has it: another one will follow. NULL: not needed */

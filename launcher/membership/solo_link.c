@@ -125,7 +125,7 @@ static void break_link(struct solo_link *l)
     l->is_over_full = false;
     l->n = 0;
     l->callbacks.on_down(l->callbacks.arg,
-                         "the coordinator sent more messages than this node can hold", 0);
+                         "the coordinator sent more messages than this node can hold", 0, false);
 }
 
 static bool link_deliver(void *link)

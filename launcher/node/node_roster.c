@@ -46,10 +46,11 @@ struct node_roster {
     const struct roster_link_ops *ops;
     void *link; /* owned: ops->close() it */
     uv_timer_t timer, hold_timer;
-    bool is_looking; /* node_roster_look() is under way, and comes to what is new by itself */
-    bool is_up;      /* the link */
-    bool keeps_link; /* the member has ended, and node_report.h still needs it */
-    bool is_due;     /* the member's deadline has come; what was received before it is read first */
+    bool is_looking;   /* node_roster_look() is under way, and comes to what is new by itself */
+    bool is_up;        /* the link */
+    bool was_rejected; /* and a warning was printed */
+    bool keeps_link;   /* the member has ended, and node_report.h still needs it */
+    bool is_due; /* the member's deadline has come; what was received before it is read first */
     char name[MESSAGE_NAME_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
     char host[MESSAGE_HOST_BYTES]; /* by which others reach this node */
@@ -479,7 +480,18 @@ static void on_message(void *arg, const struct message *m)
     node_queue_drain(g->node->queue);
 }
 
-static void on_down(void *arg, const char *text, int exit_code)
+/* Once, and early: most likely this node has another token than the others. */
+static void warn_of_rejection(struct node_roster *g)
+{
+    if (member_get_state(g->member) != MEMBER_ENDED && !g->was_rejected)
+        node_say(g->node, CO_WARNING,
+                 "%s; any process at that address can answer this, so this node keeps trying%s\n",
+                 g->wait.trouble,
+                 member_get_state(g->member) == MEMBER_JOINING ? " for up to 10 s" : "");
+    g->was_rejected = true;
+}
+
+static void on_down(void *arg, const char *text, int exit_code, bool rejected)
 {
     struct node_roster *g = arg;
     const bool was_kept = g->keeps_link;
@@ -491,8 +503,11 @@ static void on_down(void *arg, const char *text, int exit_code)
     snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", text);
     step_member(g, &(struct member_input){.type = MEMBER_LINK_DOWN,
                                           .text = g->wait.trouble,
-                                          .final = exit_code != 0,
+                                          .final = exit_code != 0 && !rejected,
+                                          .rejected = rejected,
                                           .exit_code = exit_code});
+    if (rejected)
+        warn_of_rejection(g);
     node_queue_drain(g->node->queue);
 }
 

@@ -257,6 +257,7 @@ static void begin_joining(struct member *m, const struct member_event *e)
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
     m->late_at_ms = e->now_ms + m->limits.start_timeout_ms;
+    m->rejected_at_ms = CO_NEVER_MS;
     m->n_attempts = 0;
     member_connect_soon(m, e->now_ms);
 }
@@ -515,16 +516,18 @@ static void end_by_link(struct member *m, const struct member_event *e)
 static void end_timed_out(struct member *m, const struct member_event *e)
 {
     char text[MESSAGE_TEXT_BYTES];
+    const bool was_rejected = m->rejected_at_ms != CO_NEVER_MS;
     (void)e;
     snprintf(text, sizeof text,
              "timed out after %" PRIu64 " s waiting for the rendezvous endpoint %s: %.600s%s",
              m->limits.start_timeout_ms / 1000, m->daemon,
              m->link_text[0] != '\0' ? m->link_text : "no answer",
-             m->was_refused ? ""
-                            : "; check that ddprun or ddp-rendezvous runs there and that this node "
-                              "can reach the address");
+             m->was_refused || was_rejected
+                 ? ""
+                 : "; check that ddprun or ddp-rendezvous runs there and that this node "
+                   "can reach the address");
     set_end(m,
-            (struct member_end){.exit_code = MEMBER_EXIT_MISSING,
+            (struct member_end){.exit_code = was_rejected ? m->rejected_code : MEMBER_EXIT_MISSING,
                                 .outcome = MESSAGE_MISSING,
                                 .rank = MESSAGE_NO_RANK},
             text);

@@ -67,7 +67,8 @@ enum member_input_type {
                            is in this process, and stays there: no lease. A KEEP_ALIVE is only
                            a question what is waited for */
     MEMBER_LINK_DOWN,   /* it ended or could not be made: `text` has the reason; `final`: a retry is
-                           useless (wrong token), with `exit_code` */
+                           useless, with `exit_code`; `rejected`: by the other end (wrong
+                           token), as any process there can do, with `exit_code` */
     MEMBER_MESSAGE,     /* `message` came on it */
     MEMBER_STORE_OPEN,  /* at host:port; answer to open_store */
     MEMBER_RANK_FAILED, /* `rank` (global), `exit_code`, `text`, and what else is known: `final` to
@@ -109,7 +110,7 @@ struct member_input {
     int signal;
     uint32_t n_ranks;  /* 1 .. the number in the HELLO */
     uint64_t asked_ms; /* COORDINATOR_LOST; not later than now_ms */
-    bool local, final, progressed, consequence, recovers, hangs;
+    bool local, final, rejected, progressed, consequence, recovers, hangs;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
@@ -172,6 +173,11 @@ struct member_place {
 #define MEMBER_SOON_MS     20   /* then, */
 #define MEMBER_SOON_FOR_MS 1000 /* until so long after the first one */
 #define MEMBER_AGAIN_MS    500  /* later, at most */
+
+/* A node that only rejections answer gives up after so long. A shorter time would let any process
+ * that has the endpoint's port for a moment end the nodes that join; a wrong token need not wait
+ * for the start timeout. */
+#define MEMBER_REJECTED_MS 10000
 
 /* hello     copied, texts and addresses too; within the bounds of message.h; `sent_ms` and
  *           `resumes` are the member's to fill in

@@ -265,6 +265,24 @@ static void take_vacancy(struct member *m, const struct member_input *in)
                                    m->vacant_ms + m->limits.failover_timeout_ms));
 }
 
+/* A rejection has no proof, so it is final only if nothing else answers for a time. A node that the
+ * roster knows ignores LINK_REFUSED: its lease decides. */
+static void take_link_down(struct member *m, const struct member_input *in)
+{
+    lose_link(m, in->now_ms, in->text);
+    if (!in->rejected) {
+        m->rejected_at_ms = CO_NEVER_MS;
+    } else {
+        if (m->rejected_at_ms == CO_NEVER_MS)
+            m->rejected_at_ms = in->now_ms;
+        m->rejected_code = in->exit_code;
+        if (!m->is_connecting)
+            m->connect_at_ms = in->now_ms + MEMBER_AGAIN_MS;
+    }
+    if (in->final || (in->rejected && in->now_ms >= m->rejected_at_ms + MEMBER_REJECTED_MS))
+        feed(m, MEMBER_EV_LINK_REFUSED, in, in->now_ms);
+}
+
 static void take_link_up(struct member *m, const struct member_input *in)
 {
     m->is_connecting = false;
@@ -292,9 +310,7 @@ static void input_take(struct member *m, const struct member_input *in)
         take_link_up(m, in);
         break;
     case MEMBER_LINK_DOWN:
-        lose_link(m, in->now_ms, in->text);
-        if (in->final)
-            feed(m, MEMBER_EV_LINK_REFUSED, in, in->now_ms);
+        take_link_down(m, in);
         break;
     case MEMBER_MESSAGE:
         message_take(m, in);

@@ -47,6 +47,8 @@ struct member {
     uint64_t late_at_ms;                /* JOINING: give up */
     char link_text[MESSAGE_TEXT_BYTES]; /* why there is no link */
     bool was_refused;                   /* ... because the roster refused this node, for now */
+    uint64_t rejected_at_ms;            /* since then, each attempt was rejected; CO_NEVER_MS */
+    int rejected_code;                  /* the exit status for that */
     uint64_t heard_ms;                  /* anything of the roster */
     struct lease lease;
     uint64_t spawner_lease_ms; /* the lease end that the spawner received last */

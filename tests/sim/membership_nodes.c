@@ -101,6 +101,8 @@ static void note_end(struct world *w, struct node *n)
     n->end = *member_get_end(n->member);
     n->has_ended = true;
     schedules_tell(w->now_ms, "  %s ends: %d, %s", n->name, n->end.exit_code, n->end.text);
+    check(w, n->end.exit_code != REJECTED_CODE || strncmp(n->end.text, "timed out", 9) == 0,
+          "a moment of rejections ended a node");
     check(w, !n->runs, "ddprun ends before its ranks");
     if (node_is_excluded(n))
         check(w, w->terms.exclude_after > 0 && n->n_failures >= w->terms.exclude_after,
@@ -233,6 +235,15 @@ static void answer_connect(struct world *w, struct node *n)
     }
     if (is_cut_off(w, n) || l == NULL || finds_nobody(w, n)) {
         node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "unreachable"});
+        return;
+    }
+    if (w->now_ms < FAULTS_END_MS &&
+        chance(w, 30)) { /* another process has the port for a moment */
+        node_feed(w, n,
+                  (struct member_input){.type = MEMBER_LINK_DOWN,
+                                        .rejected = true,
+                                        .exit_code = REJECTED_CODE,
+                                        .text = "another token"});
         return;
     }
     *l = (struct link){.id = ++w->n_links, .node = (int)(n - w->nodes), .has_end = {true, true}};

@@ -26,6 +26,7 @@ enum {
     FAULTS_END_MS = 30000,
     STOP_MS = 2000,       /* the maximum that a node states */
     CONSEQUENCE_CODE = 1, /* with which ranks fail of another one's end */
+    REJECTED_CODE = 77,   /* of a link that another process answers */
 };
 
 enum direction { TO_ROSTER, TO_NODE };

@@ -1,6 +1,7 @@
 /* sim_membership - one roster and its members in a simulated world: connections that are slow, cut,
- * reset or go silent, messages that arrive twice, nodes that join late, leave, are killed or
- * stopped, ranks that fail, take others along, or exit with 0, and requested restarts.
+ * reset, rejected by another process or go silent, messages that arrive twice, nodes that join
+ * late, leave, are killed or stopped, ranks that fail, take others along, or exit with 0, and
+ * requested restarts.
  *
  * Roster, members and the bytes between them are the real ones; time, connections and processes are
  * simulated. Each schedule is drawn from a seed. Checked at every step:
@@ -11,6 +12,7 @@
  *     than a lease ago
  *   - no wait of the roster lasts longer than its limits allow
  *   - the effect of another node's loss on a rank never becomes the verdict or uses up budget
+ *   - a rejection that does not last ends no node
  *   - a node that is excluded had as many failures as that takes, and participates in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was recorded when its generation was confirmed (docs/design/etcd.md): the same

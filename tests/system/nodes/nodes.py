@@ -7,13 +7,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import unittest
 import urllib.request
 
 from ctl import DDPCTL
 from facilities import lacks_network_namespaces
 from harness import DDPRUN, DEADLINE_S, RANK, await_true, main
-from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, end, finish, static
+from node import SHOW, TOKEN, UP, Node, await_endpoint, c10d, end, finish, leaks, static
 from ports import free_port
 
 SCALER = os.environ["CHECKPOINTER_PROGRAM"]
@@ -265,7 +266,7 @@ class Refusals(unittest.TestCase):
 
     def test_another_program_is_the_endpoint(self):
         with socket.create_server(("127.0.0.1", 0)) as s:
-            with Node(*static(s.getsockname()[1], 1), "true") as node:
+            with Node(*static(s.getsockname()[1], 1, "--start-timeout", "1"), "true") as node:
                 conn = s.accept()[0]
                 conn.sendall(b"220 mail.example ESMTP\r\n")
                 code, _, err = node.finish()
@@ -277,12 +278,38 @@ class Refusals(unittest.TestCase):
         for ours, theirs in ((TOKEN, TOKEN[::-1]), (TOKEN, ""), ("", TOKEN)):
             port = free_port()
             with Node(*static(port, 0), "true", env={"DDP_TOKEN": ours}) as a:
-                code, _, err = finish(*static(port, 1), "true", env={"DDP_TOKEN": theirs})
+                code, _, err = finish(*static(port, 1, "--start-timeout", "1"), "true", env={"DDP_TOKEN": theirs})
                 self.assertEqual(code, 77)
-                self.assertIn("token", err)
+                self.assertRegex(err, "warning: .* token.*; any process at that address can answer this, so this node keeps trying")
+                self.assertRegex(err, "error: timed out after 1 s waiting for the rendezvous endpoint .* token")
                 a.read_until("token")  # the other terminal has it, too
                 a.signal(signal.SIGTERM)
                 self.assertEqual(a.finish()[0], -signal.SIGTERM)
+
+    def test_a_node_that_another_process_rejects_joins_once_that_is_gone(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+            with Node(*static(port, 1), "true", env={"DDP_TOKEN": TOKEN}) as node:
+                with s.accept()[0] as conn:
+                    versions = conn.recv(48, socket.MSG_WAITALL)[4:6]
+                    conn.sendall(b"DDP1\0\3" + versions + bytes(32))  # another token
+                    node.read_until("keeps trying")
+                s.close()
+                with Node(*static(port, 0), "true", env={"DDP_TOKEN": TOKEN}) as host:
+                    self.assertEqual((host.finish()[0], node.finish()[0]), (0, 0))
+
+    def test_a_node_of_another_version_receives_our_versions(self):
+        port = free_port()
+        with Node(*static(port, 0), "true", env={"DDP_TOKEN": TOKEN}) as host:
+            await_endpoint(port)
+            with socket.create_connection(("127.0.0.1", port)) as s:  # its key is made in another way
+                s.sendall(b"DDP1\5\5\1\0" + b"another!" + bytes(range(32)))
+                answer = s.recv(40, socket.MSG_WAITALL)
+            self.assertEqual(answer[:6], b"DDP1\0\1")
+            self.assertGreater(answer[6], 5)
+            host.read_until("use the same version of ddprun on all nodes")
+            host.signal(signal.SIGTERM)
+            host.finish()
 
     def test_no_token_where_one_is_required(self):
         code, _, err = finish(*static(free_port(), 0, "--require-token"), "true")
@@ -343,14 +370,27 @@ class Secrets(unittest.TestCase):
             for node in (a, b):
                 pids = node.processes()
                 self.assertEqual(len(pids), 3)  # ddprun, spawner, rank
-                for pid in pids:
-                    for name in ("environ", "cmdline"):
-                        with open(f"/proc/{pid}/{name}", "rb") as f:
-                            self.assertNotIn(TOKEN.encode(), f.read())
+                self.assertEqual(leaks(pids, TOKEN), [])
             a.signal(signal.SIGTERM)
             b.signal(signal.SIGTERM)
             a.finish()
             b.finish()
+
+    def test_a_token_that_is_not_used_is_in_no_process_either(self):
+        other = TOKEN[::-1]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "token")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+                f.write(other + "\n")
+            for args in (("-n", "1"), c10d(free_port(), "--token-file", path, nodes="1"),
+                         c10d(free_port(), "--token-file", path, nodes="1:2")):
+                with Node(*args, RANK, *UP, env={"DDP_TOKEN": TOKEN}) as node:
+                    node.hear(1)
+                    pids = node.processes()
+                    self.assertEqual(len(pids), 3)
+                    self.assertEqual(leaks(pids, TOKEN) + leaks(pids, other), [])
+                    node.signal(signal.SIGTERM)
+                    node.finish()
 
     def test_a_token_at_home_is_found(self):
         port = free_port()

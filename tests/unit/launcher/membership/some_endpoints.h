@@ -29,7 +29,7 @@ struct node { /* a TEST DOUBLE of what launcher/node/node_roster.c makes of an e
     struct job_spec spec;
     struct endpoint *endpoint; /* NULL: closed */
     int n_up, n_down, n_notes, exit_code;
-    bool is_welcome, is_refused;
+    bool is_welcome, is_refused, is_rejected;
     char text[1500], note[1500];
 };
 
@@ -57,11 +57,12 @@ static inline void on_message(void *arg, const struct message *m)
     uv_stop(&loop);
 }
 
-static inline void on_down(void *arg, const char *text, int exit_code)
+static inline void on_down(void *arg, const char *text, int exit_code, bool rejected)
 {
     struct node *n = arg;
     n->n_down++;
     n->exit_code = exit_code;
+    n->is_rejected = rejected;
     snprintf(n->text, sizeof n->text, "%s", text);
     uv_stop(&loop);
 }
@@ -160,8 +161,8 @@ static inline void set_up(void)
 {
     memset(nodes, 0, sizeof nodes);
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_int_eq(seal_key_init(&keys[0], "0123456789abcdef", 16, &err), 0);
-    ck_assert_int_eq(seal_key_init(&keys[1], "fedcba9876543210", 16, &err), 0);
+    ck_assert_int_eq(seal_key_init(&keys[0], "0123456789abcdef0123456789abcdef", 32, &err), 0);
+    ck_assert_int_eq(seal_key_init(&keys[1], "fedcba9876543210fedcba9876543210", 32, &err), 0);
     /* a port that is free now */
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;

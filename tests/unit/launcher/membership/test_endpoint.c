@@ -137,7 +137,7 @@ START_TEST(whose_predecessor_has_the_port_waits_for_it)
 }
 END_TEST
 
-START_TEST(another_protocol_there_is_final)
+START_TEST(another_protocol_there_is_a_rejection)
 {
     struct descendant s;
     begin_descendant(&s, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
@@ -145,6 +145,7 @@ START_TEST(another_protocol_there_is_final)
     begin(n);
     AWAIT(n->n_down == 1);
     ck_assert_int_eq(n->exit_code, ROSTER_LINK_UNAVAILABLE);
+    ck_assert(n->is_rejected);
     close_now((uv_handle_t *)&s.tcp);
 }
 END_TEST
@@ -202,7 +203,7 @@ START_TEST(by_order_a_taken_port_is_final)
     ck_assert_int_eq(n->n_down, 0); /* never from within a call */
     AWAIT(n->n_down == 1);
     snprintf(part, sizeof part, "127.0.0.1 port %u: address already in use", (unsigned)port);
-    ck_assert_int_eq(n->exit_code, ROSTER_LINK_UNAVAILABLE);
+    ck_assert(n->exit_code == ROSTER_LINK_UNAVAILABLE && !n->is_rejected);
     ck_assert_msg(strstr(n->text, "this node is the rendezvous endpoint") == n->text, "%s",
                   n->text);
     ck_assert_msg(strstr(n->text, part) != NULL, "%s", n->text);
@@ -265,7 +266,7 @@ START_TEST(the_same_token_lets_in)
 }
 END_TEST
 
-START_TEST(another_token_or_none_is_final)
+START_TEST(another_token_or_none_is_a_rejection)
 {
     struct seal_key *const theirs[][2] = {{&keys[0], &keys[1]}, {&keys[0], NULL}, {NULL, &keys[0]}};
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -276,7 +277,7 @@ START_TEST(another_token_or_none_is_final)
     AWAIT(a->n_up == 1);
     begin(b);
     AWAIT(b->n_down == 1);
-    ck_assert_msg(b->exit_code == ROSTER_LINK_NO_ACCESS, "%s", b->text);
+    ck_assert_msg(b->exit_code == ROSTER_LINK_NO_ACCESS && b->is_rejected, "%s", b->text);
     ck_assert_msg(strstr(b->text, "token") != NULL, "%s", b->text);
     ck_assert_int_eq(b->n_up, 0);
 }
@@ -295,14 +296,14 @@ TEST_SUITE(endpoint)
     tcase_add_test(t, a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach);
     tcase_add_test(t, a_name_that_leads_nowhere_is_told);
     tcase_add_test(t, whose_predecessor_has_the_port_waits_for_it);
-    tcase_add_test(t, another_protocol_there_is_final);
+    tcase_add_test(t, another_protocol_there_is_a_rejection);
     tcase_add_test(t, who_was_welcome_elsewhere_does_not_become_the_endpoint);
     tcase_add_test(t, who_was_refused_may_become_it_later);
     tcase_add_test(t, by_order_a_taken_port_is_final);
     tcase_add_test(t, by_order_it_begins_wherever_the_name_leads_and_tells);
     tcase_add_test(t, by_order_and_where_it_should_nothing_is_told);
     tcase_add_test(t, the_same_token_lets_in);
-    tcase_add_loop_test(t, another_token_or_none_is_final, 0, 3);
+    tcase_add_loop_test(t, another_token_or_none_is_a_rejection, 0, 3);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, endpoint_port_cases());
     suite_add_tcase(suite, self_probe_cases());

@@ -133,9 +133,10 @@ static inline void assert_state(enum member_state state)
     ck_assert_msg(member_get_state(m) == state, "in %s", member_state_name(member_get_state(m)));
 }
 
-static inline void create(void)
+static inline void create_with_start_timeout(uint64_t start_timeout_ms)
 {
-    struct member_limits limits = {.start_timeout_ms = 10000, .failover_timeout_ms = 60000};
+    struct member_limits limits = {.start_timeout_ms = start_timeout_ms,
+                                   .failover_timeout_ms = 60000};
     struct message_hello hello = {.run_id = "job",
                                   .name = "node1",
                                   .n_local = 2,
@@ -147,6 +148,11 @@ static inline void create(void)
     member_begin(m, now_ms, &o);
     note_orders();
     assert_did(" connect");
+}
+
+static inline void create(void)
+{
+    create_with_start_timeout(10000);
 }
 
 static inline void create_waiting(void)

@@ -56,14 +56,69 @@ START_TEST(a_daemon_that_is_never_there_ends_the_wait)
 }
 END_TEST
 
-START_TEST(a_wrong_token_ends_it_at_once)
+START_TEST(a_link_that_cannot_be_made_here_ends_it_at_once)
 {
     create();
     step((struct member_input){
-        .type = MEMBER_LINK_DOWN, .final = true, .exit_code = 77, .text = "another token"});
+        .type = MEMBER_LINK_DOWN, .final = true, .exit_code = 69, .text = "the port is taken"});
     assert_did(" end");
+    ck_assert_int_eq(member_get_end(m)->exit_code, 69);
+    ck_assert_str_eq(member_get_end(m)->text, "the port is taken");
+}
+END_TEST
+
+static void reject(void)
+{
+    step((struct member_input){
+        .type = MEMBER_LINK_DOWN, .rejected = true, .exit_code = 77, .text = "another token"});
+}
+
+START_TEST(a_wrong_token_ends_it_after_some_seconds)
+{
+    create_with_start_timeout(60000);
+    const uint64_t begin_ms = now_ms;
+    reject();
+    assert_did("");
+    while (member_get_state(m) == MEMBER_JOINING) {
+        time_goes_on(MEMBER_AGAIN_MS);
+        assert_did(" connect");
+        reject();
+    }
+    assert_did(" end");
+    ck_assert_uint_eq(now_ms - begin_ms, MEMBER_REJECTED_MS);
     ck_assert_int_eq(member_get_end(m)->exit_code, 77);
     ck_assert_str_eq(member_get_end(m)->text, "another token");
+}
+END_TEST
+
+/* Another process had the port for a while. */
+START_TEST(rejections_that_end_are_forgotten)
+{
+    create_with_start_timeout(60000);
+    for (int i = 0; i < 3; i++) {
+        reject();
+        time_goes_on(MEMBER_REJECTED_MS - 1);
+        reject();
+        step((struct member_input){.type = MEMBER_LINK_DOWN, .text = "connection refused"});
+        time_goes_on(MEMBER_AGAIN_MS);
+    }
+    assert_state(MEMBER_JOINING);
+    reject();
+    time_goes_on(60000);
+    assert_state(MEMBER_ENDED); /* late: the reason is the rejection */
+    ck_assert_int_eq(member_get_end(m)->exit_code, 77);
+    ck_assert_str_eq(member_get_end(m)->text, "timed out after 60 s waiting for the rendezvous "
+                                              "endpoint head:29400: another token");
+}
+END_TEST
+
+START_TEST(a_node_that_the_roster_knows_outlives_rejections)
+{
+    create_running();
+    reject();
+    time_goes_on(MEMBER_AGAIN_MS);
+    reject();
+    assert_state(MEMBER_RUNNING);
 }
 END_TEST
 
@@ -181,7 +236,10 @@ TEST_SUITE(member)
     tcase_add_test(t, the_drawing_is_the_table);
     tcase_add_test(t, a_daemon_that_is_not_there_yet_is_tried_again_quickly_then_slowly);
     tcase_add_test(t, a_daemon_that_is_never_there_ends_the_wait);
-    tcase_add_test(t, a_wrong_token_ends_it_at_once);
+    tcase_add_test(t, a_link_that_cannot_be_made_here_ends_it_at_once);
+    tcase_add_test(t, a_wrong_token_ends_it_after_some_seconds);
+    tcase_add_test(t, rejections_that_end_are_forgotten);
+    tcase_add_test(t, a_node_that_the_roster_knows_outlives_rejections);
     tcase_add_test(t, a_refusal_for_good_ends_it_and_says_why);
     tcase_add_test(t, a_refusal_for_now_is_tried_again_later);
     tcase_add_test(t, who_comes_to_a_closed_job_hears_its_verdict);
