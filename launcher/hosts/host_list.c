@@ -322,7 +322,7 @@ int host_list_add_file(struct host_list *l, const char *path, const char *text, 
     if (rc < 0)
         co_fail_in(err, "%s:%u", path, number - 1);
     else if (l->n == 0)
-        rc = co_fail(err, -EINVAL, "%s lists no hosts", path);
+        rc = co_fail(err, -EINVAL, "%s lists no hosts; add a line for each host", path);
     return rc;
 }
 

@@ -215,11 +215,16 @@ static int fail_forbidden(const char *name, enum file_kind kind, struct co_error
     const char *here = strchr(name, '/') == NULL ? "./" : "";
     switch (kind) {
     case FILE_DIRECTORY:
-        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program", name);
+        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program; give the file to run",
+                       name);
     case FILE_SPECIAL:
-        return co_fail(err, -EACCES, "'%.400s' is a device or a pipe, not a program", name);
+        return co_fail(err, -EACCES,
+                       "'%.400s' is a device or a pipe, not a program; give the file to run", name);
     case FILE_UNREADABLE:
-        return co_fail(err, -EACCES, "no permission to read or execute '%.400s'", name);
+        return co_fail(err, -EACCES,
+                       "no permission to read or execute '%.400s'; check its mode and those of its "
+                       "directories",
+                       name);
     case FILE_PYTHON_APP:
         return co_fail(err, -EACCES, "'%.400s' is a Python script; leave out --no-python", name);
     case FILE_BINARY:
@@ -238,7 +243,7 @@ static int make_script(enum program_rule rule, char *const *words, const struct 
 {
     enum file_kind kind = world->look_at(world->arg, words[0]);
     if (kind == FILE_MISSING && strchr(words[0], '$') == NULL) /* else each rank has its own */
-        return co_fail(err, -ENOENT, "no such script: '%.400s'", words[0]);
+        return co_fail(err, -ENOENT, "no such script: '%.400s'; check its path", words[0]);
     if (kind == FILE_UNREADABLE)
         return fail_forbidden(words[0], kind, err);
     return make_python(rule, words, world, spec, err);
@@ -270,8 +275,11 @@ static int make_searched(enum program_rule rule, char *const *words, const struc
     if (here != FILE_MISSING)
         return fail_forbidden(name, here, err);
     if (rc == -EACCES)
-        return co_fail(err, -EACCES, "the only '%.400s' in PATH is not executable", name);
-    return co_fail(err, -ENOENT, "no program '%.400s' in PATH", name);
+        return co_fail(err, -EACCES, "the only '%.400s' in PATH is not executable; use chmod +x",
+                       name);
+    return co_fail(err, -ENOENT,
+                   "no program '%.400s' in PATH; give its path, or add its directory to PATH",
+                   name);
 }
 
 int program_make(enum program_rule rule, char *const *words, const struct host_env *world,
@@ -294,7 +302,7 @@ int program_make(enum program_rule rule, char *const *words, const struct host_e
 
     enum file_kind kind = world->look_at(world->arg, name);
     if (kind == FILE_MISSING)
-        return co_fail(err, -ENOENT, "no such program: '%.400s'", name);
+        return co_fail(err, -ENOENT, "no such program: '%.400s'; check its path", name);
     if (is_for_python(kind) && rule == PROGRAM_BY_FILE)
         return make_python(PROGRAM_SCRIPT, words, world, spec, err);
     if (kind != FILE_EXECUTABLE)
@@ -315,7 +323,7 @@ int program_find(const char *name, const struct host_env *world, char **ret_path
              : kind == FILE_MISSING    ? -ENOENT
                                        : -EACCES;
     if (rc == -EACCES)
-        return co_fail(err, rc, "'%.200s' is not executable", name);
+        return co_fail(err, rc, "'%.200s' is not executable; use chmod +x", name);
     if (rc == -ENOENT)
         return co_fail(err, rc, "no program '%.200s'%s", name, is_searched ? " in PATH" : "");
     if (rc == 0 && !is_searched)

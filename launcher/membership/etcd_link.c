@@ -319,7 +319,7 @@ static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
     if (o->doubt && !l->told_trouble && *trouble != '\0') {
         note(l, CO_WARNING,
              "lost contact with etcd: %s; ranks keep running, but no node can join and failures "
-             "cannot be recovered until etcd is back",
+             "cannot be recovered until etcd is back; check that it runs and is reachable",
              trouble);
         l->told_trouble = true;
     }

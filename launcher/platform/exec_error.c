@@ -35,11 +35,11 @@ static int explain_interpreter(const char *path, const char *line, int error, st
         return co_fail(
             err, -ENOENT,
             "cannot execute '%.400s': its first line names the interpreter '%.*s', which "
-            "cannot be found",
+            "cannot be found; install it, or correct the line",
             path, n, name);
     return co_fail(err, -EACCES,
                    "cannot execute '%.400s': its first line names the interpreter '%.*s', which is "
-                   "not executable",
+                   "not executable; use chmod +x on it",
                    path, n, name);
 }
 
@@ -51,7 +51,8 @@ int exec_error_explain(const char *path, int error, struct co_error *err)
         return co_fail(err, error == EACCES ? -EACCES : -ENOENT, "cannot execute '%.400s': %s",
                        path, strerror(errno));
     if (S_ISDIR(file.st_mode))
-        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program", path);
+        return co_fail(err, -EACCES, "'%.400s' is a directory, not a program; give the file to run",
+                       path);
     read_first_line(path, line, sizeof line);
     bool named = strncmp(line, "#!", 2) == 0;
     bool executable = access(path, X_OK) == 0;
@@ -60,20 +61,24 @@ int exec_error_explain(const char *path, int error, struct co_error *err)
     switch (error) {
     case ENOENT:
         return co_fail(err, -ENOENT,
-                       "cannot execute '%.400s': its dynamic loader is missing; was it built for "
-                       "another system?",
+                       "cannot execute '%.400s': its dynamic loader is missing; build it on this "
+                       "system, or install the loader",
                        path);
     case EACCES:
         return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
-                       executable ? "permission denied" : "no execute permission: try chmod +x");
+                       executable ? "permission denied" : "no execute permission; use chmod +x");
     case ENOEXEC:
-        return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path,
-                       strncmp(line, "\177ELF", 4) == 0
-                           ? "it was built for another machine architecture"
-                           : "it is not a binary program, and has no first line such as #!/bin/sh");
+        return co_fail(
+            err, -EACCES, "cannot execute '%.400s': %s", path,
+            strncmp(line, "\177ELF", 4) == 0
+                ? "it was built for another machine architecture; build it for this one"
+                : "it is not a binary program, and has no first line such as #!/bin/sh; add one");
     case E2BIG:
-        return co_fail(err, -EACCES,
-                       "cannot execute '%.400s': its arguments and environment are too long", path);
+        return co_fail(
+            err, -EACCES,
+            "cannot execute '%.400s': its arguments and environment are too long; pass long "
+            "lists in a file",
+            path);
     default:
         return co_fail(err, -EACCES, "cannot execute '%.400s': %s", path, strerror(error));
     }

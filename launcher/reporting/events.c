@@ -57,7 +57,8 @@ int events_open(struct events *e, const char *path, const char *job,
         return 0;
     e->fd = open_file(path);
     if (e->fd < 0)
-        return co_fail(err, e->fd, "cannot open events file %s: %s", path, strerror(-e->fd));
+        return co_fail(err, e->fd, "cannot open events file %s: %s; check the path of --events",
+                       path, strerror(-e->fd));
     e->is_regular = fstat(e->fd, &st) == 0 && S_ISREG(st.st_mode);
     e->real_path = realpath(path, NULL);
     gethostname(e->host, sizeof e->host - 1);

@@ -538,7 +538,8 @@ static void end_without_lease(struct member *m, const struct member_event *e)
     char text[MESSAGE_TEXT_BYTES];
     snprintf(text, sizeof text,
              "lost contact with the rendezvous endpoint %s: %.600s%sno reply for %" PRIu64
-             " ms; stopping the ranks of this node",
+             " ms; stopping the ranks of this node; check that the endpoint's host runs and is "
+             "reachable",
              m->daemon, m->is_linked ? "" : m->link_text, m->is_linked ? "" : "; ",
              e->now_ms - m->heard_ms);
     set_end(m,

@@ -256,8 +256,10 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
         explain_loss(r, e);
     size_t n = strlen(r->change);
     snprintf(r->change + n, sizeof r->change - n,
-             "; %" PRIu32 " of at least %" PRIu32 " nodes remain", r->n_here + r->n_away,
-             r->terms.min_nodes);
+             "; %" PRIu32 " of at least %" PRIu32
+             " nodes remain; to let a job wait for nodes, use --nnodes MIN:MAX or "
+             "--max-restarts",
+             r->n_here + r->n_away, r->terms.min_nodes);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
                 e->who != NULL ? e->who->name : "");
 }
@@ -287,7 +289,7 @@ static void blame_etcd(struct roster *r, const struct roster_event *e)
     (void)e;
     explain_change(r,
                    "generation %" PRIu32 " could not start: timed out after %" PRIu64
-                   " s waiting for its confirmation by etcd",
+                   " s waiting for its confirmation by etcd; check that etcd runs and is reachable",
                    r->generation, r->limits.confirm_ms / 1000);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK, "");
 }

@@ -87,7 +87,9 @@ int checkpoint_agree_on_items(const char *name, struct ddp_checkpoint *c, int64_
     if (rc == 0)
         rc = collective_compare(c->group, digest_of(items, n), &is_same);
     if (rc == 0 && !is_same)
-        rc = rt_fail(DDP_EMISMATCH, "%s: the ranks' items differ in number, names, types or shapes",
+        rc = rt_fail(DDP_EMISMATCH,
+                     "%s: the ranks' items differ in number, names, types or shapes; "
+                     "pass the same items on all ranks",
                      name);
     return rc;
 }

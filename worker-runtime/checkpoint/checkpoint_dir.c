@@ -49,7 +49,7 @@ int checkpoint_manifest_parse(const char *text, size_t size, struct checkpoint_m
     /* there is one way to write it: whatever sscanf() was lenient about looks different now */
     if (m.step < 0 || checkpoint_manifest_format(&m, again) != size ||
         memcmp(again, text, size) != 0)
-        return co_fail(err, -EINVAL, "the manifest is missing or damaged");
+        return co_fail(err, -EINVAL, "the manifest is missing or damaged; load an earlier step");
     *ret = m;
     return 0;
 }
@@ -258,8 +258,10 @@ static int compare_file(const struct ddp_safetensors *f, const struct checkpoint
     size_t bytes;
     const void *map = safetensors_mapped(f, &bytes);
     if (bytes != m->bytes)
-        return co_fail(err, -EINVAL, "'%s' has %zu bytes, but its manifest records %" PRIu64, path,
-                       bytes, m->bytes);
+        return co_fail(err, -EINVAL,
+                       "'%s' has %zu bytes, but its manifest records %" PRIu64
+                       "; load an earlier step",
+                       path, bytes, m->bytes);
     whole_digest_init(&digest);
     whole_digest_add(&digest, map, bytes);
     if (whole_digest_end(&digest) != m->digest)
@@ -283,7 +285,9 @@ int checkpoint_dir_open(const char *directory, int64_t step, struct ddp_safetens
     if (code == 0)
         code = checkpoint_dir_path(directory, step, false, path, err);
     if (code == 0 && m.step != step)
-        code = co_fail(err, -EINVAL, "the manifest of '%s' belongs to step %" PRId64, path, m.step);
+        code = co_fail(err, -EINVAL,
+                       "the manifest of '%s' belongs to step %" PRId64 "; load another step", path,
+                       m.step);
     if (code == 0)
         code = safetensors_open(path, &f, err);
     if (code == 0)

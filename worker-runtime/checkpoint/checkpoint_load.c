@@ -31,7 +31,9 @@ static int look_up(const struct ddp_safetensors *f, const struct ddp_checkpoint_
         checkpoint_describe(&items[i], &want, &elements, NULL);
         const struct ddp_safetensors_tensor *have = ddp_safetensors_find(f, items[i].name);
         if (have == NULL)
-            return co_fail(err, -EINVAL, "the checkpoint has no item '%.100s'", items[i].name);
+            return co_fail(err, -EINVAL,
+                           "the checkpoint has no item '%.100s'; pass the items that were saved",
+                           items[i].name);
         if (have->dtype != want.dtype || have->n_dims != want.n_dims ||
             memcmp(have->shape, want.shape, want.n_dims * sizeof want.shape[0]) != 0) {
             char has[200], wanted[200];

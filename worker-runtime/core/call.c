@@ -46,7 +46,7 @@ int call_fail_mismatch(const struct call_side *a, const struct call_side *b, str
     char text_a[CALL_TEXT_BYTES], text_b[CALL_TEXT_BYTES], number[32] = "";
     const char *hint = call_same(a->call, b->call)
                            ? ": the same call, so several threads of a rank may be using the group"
-                           : "";
+                           : "; make the same calls in the same order on all ranks";
     if (a->number != b->number)
         snprintf(number, sizeof number, " as call #%" PRIu32, b->number);
     return co_fail(err, -EPROTO, "%s called %s as call #%" PRIu32 " where %s called %s%s%s",

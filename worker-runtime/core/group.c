@@ -49,7 +49,9 @@ int group_check(const char *name, const struct ddp_group *g)
         return rt_fail_null(name, "group");
     rt_set_apart(g->is_apart);
     if (process_is_forked() && g->backend != NULL)
-        return rt_fail(DDP_EINVAL, "%s: this process was forked from the one that joined", name);
+        return rt_fail(DDP_EINVAL,
+                       "%s: this process was forked from the one that joined; call it in that one",
+                       name);
     return DDP_OK;
 }
 
@@ -58,7 +60,9 @@ int group_check_here(const struct ddp_group *g, struct co_error *err)
     if (g == NULL)
         return co_fail(err, -EINVAL, "the group is NULL");
     return process_is_forked()
-               ? co_fail(err, -EINVAL, "this process was forked from the one that joined")
+               ? co_fail(
+                     err, -EINVAL,
+                     "this process was forked from the one that joined; call libddp in that one")
                : 0;
 }
 

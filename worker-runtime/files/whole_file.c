@@ -51,7 +51,12 @@ uint64_t whole_digest_end(const struct whole_digest *d)
 
 static int fail_write(const struct whole_file *f, int error, struct co_error *err)
 {
-    return co_fail(err, -error, "cannot write '%s': %s", f->path, strerror(error));
+    const char *next = error == ENOSPC || error == EDQUOT ? "; free disk space"
+                       : error == EACCES || error == EROFS
+                           ? "; check the permissions of its directory"
+                       : error == ENOENT || error == ENOTDIR ? "; create its directory"
+                                                             : "";
+    return co_fail(err, -error, "cannot write '%s': %s%s", f->path, strerror(error), next);
 }
 
 int whole_file_open(struct whole_file *f, const char *path, struct co_error *err)

@@ -290,8 +290,9 @@ static int read_report(struct joining *j, const uint8_t *bytes, size_t length, u
         if (r.world_size != (uint32_t)j->who->world_size || m.rank >= r.world_size)
             return co_fail(
                 err, -ENOEXEC,
-                "the environment: rank %u (%s) has a world size of %u, but rank %d has %d", m.rank,
-                m.host, r.world_size, j->who->rank, j->who->world_size);
+                "the environment: rank %u (%s) has a world size of %u, but rank %d has %d; "
+                "set WORLD_SIZE to the same number on all nodes",
+                m.rank, m.host, r.world_size, j->who->rank, j->who->world_size);
         if (j->to->member[m.rank].address.family != 0)
             return co_fail(err, -ENOEXEC,
                            "the environment: two processes are rank %u, on %s and %s: give each "
@@ -414,7 +415,9 @@ static int get_table(struct joining *j, struct table *ret, struct co_error *err)
     if (ret->magic != JOIN_MAGIC || ret->code > 0 ||
         (ret->code == 0 &&
          (n != sizeof *ret + members || ret->world_size != (uint32_t)j->who->world_size)))
-        return co_fail(err, -EIO, "the table of ranks in the store belongs to another job");
+        return co_fail(err, -EIO,
+                       "the table of ranks in the store belongs to another job; use a store of its "
+                       "own for each job");
     if (ret->code == 0)
         memcpy(j->to->member, bytes + sizeof *ret, members);
     return 0;
@@ -517,8 +520,10 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     if (code == 0)
         code = order_members(j, err);
     if (code == 0 && who->n_nodes > 0 && (unsigned)who->n_nodes != to->map.n_nodes)
-        code = co_fail(err, -ENOEXEC, "the environment gives %d nodes, but %u joined", who->n_nodes,
-                       to->map.n_nodes);
+        code = co_fail(
+            err, -ENOEXEC,
+            "the environment gives %d nodes, but %u joined; check the variables of the nodes",
+            who->n_nodes, to->map.n_nodes);
     client_close(j->store);
     if (code != 0) {
         net_join_destroy(to);

@@ -104,7 +104,9 @@ static int fail_late(struct joiner *j, struct co_error *err)
             (struct control_abort){.cause = CONTROL_TIMEOUT, .rank = (uint16_t)j->local_rank});
     if (n_missing == 0)
         return co_fail(err, -ETIMEDOUT,
-                       "timed out waiting for all %u ranks to map each other's memory", j->n_local);
+                       "timed out waiting for all %u ranks to map each other's memory; check that "
+                       "none is suspended",
+                       j->n_local);
     return co_fail(err, -ETIMEDOUT, "timed out waiting for rank %s%s of %u to join%s%s%s", names,
                    more, j->n_local, trouble[0] != '\0' ? ": " : "", trouble, hint);
 }
@@ -113,18 +115,24 @@ static int fail_aborted(struct control_abort why, struct co_error *err)
 {
     switch (why.cause) {
     case CONTROL_RANK_DIED:
-        return co_fail(err, -ECONNRESET, "rank %u died before all ranks had joined", why.rank);
+        return co_fail(err, -ECONNRESET,
+                       "rank %u died before all ranks had joined; check its output", why.rank);
     case CONTROL_RANK_LEFT:
-        return co_fail(err, -ECONNRESET, "rank %u left before all ranks had joined", why.rank);
+        return co_fail(err, -ECONNRESET,
+                       "rank %u left before all ranks had joined; check its output", why.rank);
     case CONTROL_TIMEOUT:
-        return co_fail(err, -ETIMEDOUT, "rank %u timed out waiting for its peers to join",
-                       why.rank);
+        return co_fail(
+            err, -ETIMEDOUT,
+            "rank %u timed out waiting for its peers to join; check the output of the peers",
+            why.rank);
     case CONTROL_JOB_STOPPING:
         return co_fail(err, -ECONNRESET, "ddprun is stopping the job");
     case CONTROL_RENEWED:
         return co_fail(err, -ECONNRESET, "another generation started before all ranks had joined");
     default:
-        return co_fail(err, -ECONNRESET, "the job broke before all ranks had joined");
+        return co_fail(
+            err, -ECONNRESET,
+            "the job broke before all ranks had joined; check the output of the other ranks");
     }
 }
 

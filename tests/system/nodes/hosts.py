@@ -120,7 +120,7 @@ class Hosts(unittest.TestCase):
 
     def test_programs_that_are_not_there(self):
         code, out, err = finish("-H", "n1", "no-such-program")
-        self.assertEqual((code, out, err), (127, "", "ddprun: error: n1: no program 'no-such-program' in PATH\n"))
+        self.assertEqual((code, out, err), (127, "", "ddprun: error: n1: no program 'no-such-program' in PATH; give its path, or add its directory to PATH\n"))
         code, out, err = finish("-H", "n1", "-C", "/no/such/folder", "true")
         self.assertEqual((code, out), (70, ""))
         self.assertRegex(err, r"^ddprun: error: n1: cannot change to directory '/no/such/folder': No such file.*\n$")

@@ -244,7 +244,7 @@ class Programs(unittest.TestCase):
         code, _, err = run("-n", "2", self.write(b"#!/nowhere/interpreter\n", 0o644 | stat.S_IXUSR))
         self.assertEqual(code, 127)
         self.assertEqual(err, f"ddprun: error: cannot execute '{self.folder}/program': its first line names the interpreter "
-                              "'/nowhere/interpreter', which cannot be found\n")
+                              "'/nowhere/interpreter', which cannot be found; install it, or correct the line\n")
 
     def test_a_script_without_an_interpreter_line_runs_in_the_shell(self):
         script = self.write(b'echo "$0 $1 $RANK"\n')

@@ -106,7 +106,8 @@ START_TEST(what_cannot_be_is_refused)
     REFUSED(-EINVAL, "no program given; try --help", "ddprun", "true", ":");
     REFUSED(-EINVAL, "no program given; try --help", "ddprun", ":", "true");
     REFUSED(-EINVAL, "no program given; try --help", "ddprun", "true", ":", ":", "true");
-    REFUSED(-ENOENT, "no program 'nothing' in PATH", "ddprun", "true", ":", "nothing");
+    REFUSED(-ENOENT, "no program 'nothing' in PATH; give its path, or add its directory to PATH",
+            "ddprun", "true", ":", "nothing");
     REFUSED(-EINVAL, "--help and --version are allowed before the first program only", "ddprun",
             "true", ":", "--help");
     REFUSED(-EINVAL,

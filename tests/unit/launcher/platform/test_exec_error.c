@@ -66,7 +66,7 @@ START_TEST(a_missing_interpreter_is_told_from_a_missing_file)
     put("file", "#! /no/such/sh -e\n", 18, 0755);
     ck_assert_str_eq(refused("./file"),
                      "ENOENT cannot execute './file': its first line names the interpreter "
-                     "'/no/such/sh', which cannot be found");
+                     "'/no/such/sh', which cannot be found; install it, or correct the line");
     put("file", "#!/bin/sh\r\nexit 3\r\n", 19, 0755);
     ck_assert_str_eq(
         refused("./file"),
@@ -76,17 +76,18 @@ START_TEST(a_missing_interpreter_is_told_from_a_missing_file)
     put("file", "#!./inner", 9, 0755);
     ck_assert_str_eq(refused("./file"),
                      "EACCES cannot execute './file': its first line names the interpreter "
-                     "'./inner', which is not executable");
+                     "'./inner', which is not executable; use chmod +x on it");
 }
 END_TEST
 
 START_TEST(missing_permission_is_told)
 {
     put("file", "#!/bin/sh\n", 10, 0644);
-    ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': no execute permission: "
-                                        "try chmod +x");
+    ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': no execute permission; "
+                                        "use chmod +x");
     ck_assert_int_eq(mkdir("inner", 0755), 0);
-    ck_assert_str_eq(refused("./inner"), "EACCES './inner' is a directory, not a program");
+    ck_assert_str_eq(refused("./inner"), "EACCES './inner' is a directory, not a program; give "
+                                         "the file to run");
 }
 END_TEST
 
@@ -94,14 +95,15 @@ START_TEST(unknown_formats_are_told)
 {
     put("file", "exit 3\n", 7, 0755);
     ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': it is not a binary "
-                                        "program, and has no first line such as #!/bin/sh");
+                                        "program, and has no first line such as "
+                                        "#!/bin/sh; add one");
     char header[64] = "\177ELF\2\1\1";
     header[16] = 2;
     header[18] = 0x7f; /* no machine's number */
     put("file", header, sizeof header, 0755);
-    ck_assert_str_eq(
-        refused("./file"),
-        "EACCES cannot execute './file': it was built for another machine architecture");
+    ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': it was built for another "
+                                        "machine architecture; build it for "
+                                        "this one");
 }
 END_TEST
 
@@ -109,12 +111,13 @@ START_TEST(other_refusals_keep_the_systems_words)
 {
     put("file", "\177ELF", 4, 0755);
     ck_assert_int_eq(exec_error_explain("./file", ENOENT, &err), -ENOENT);
-    ck_assert_str_eq(
-        err.text,
-        "cannot execute './file': its dynamic loader is missing; was it built for another system?");
+    ck_assert_str_eq(err.text, "cannot execute './file': its dynamic loader is missing; build it "
+                               "on this system, or install "
+                               "the loader");
     ck_assert_int_eq(exec_error_explain("./file", E2BIG, &err), -EACCES);
     ck_assert_str_eq(err.text,
-                     "cannot execute './file': its arguments and environment are too long");
+                     "cannot execute './file': its arguments and environment are too long; "
+                     "pass long lists in a file");
     ck_assert_int_eq(exec_error_explain("./file", ETXTBSY, &err), -EACCES);
     ck_assert_str_eq(err.text, "cannot execute './file': Text file busy");
     ck_assert_int_eq(exec_error_explain("./file", EACCES, &err), -EACCES);

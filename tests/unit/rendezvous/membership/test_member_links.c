@@ -89,7 +89,8 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
     ck_assert_int_eq(member_get_end(m)->exit_code, 75);
     ck_assert_str_eq(member_get_end(m)->text,
                      "lost contact with the rendezvous endpoint head:29400: no reply for 3000 ms; "
-                     "stopping the ranks of this node");
+                     "stopping the ranks of this node; check that the endpoint's host runs and is "
+                     "reachable");
 }
 END_TEST
 

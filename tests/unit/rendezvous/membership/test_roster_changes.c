@@ -240,7 +240,9 @@ START_TEST(too_few_left_end_a_job_that_may_not_wait)
     assert_said(" 1<VERDICT 3<VERDICT CLOSED");
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 75);
     ck_assert_str_eq(roster_get_verdict(r)->text,
-                     "lost node2: its connection was lost; 2 of at least 3 nodes remain");
+                     "lost node2: its connection was lost; 2 of at least 3 nodes remain; to let a "
+                     "job wait for nodes, "
+                     "use --nnodes MIN:MAX or --max-restarts");
 }
 END_TEST
 

@@ -226,7 +226,8 @@ static int refuse(int rank, void *arg)
     REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL,
             "'weights' is F32 [10, 5] in the checkpoint");
     s.items[0].name = "bias";
-    REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL, "the checkpoint has no item 'bias'");
+    REFUSED(ddp_checkpoint_load(c, 7, s.items, 3), DDP_EINVAL,
+            "the checkpoint has no item 'bias'; pass the items that were saved");
     RANK_CHECK(rank, ddp_checkpoint_load(c, 7, s.items + 1, 2) == 0, "some of the items");
     state_expect(&s, rank, 7);
     ddp_finalize(g);

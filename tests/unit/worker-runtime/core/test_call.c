@@ -23,10 +23,11 @@ START_TEST(a_mismatch_names_both_calls)
 {
     ck_assert_str_eq(mismatch(&sum, 7, &barrier, 7),
                      "rank 1 called ddp_all_reduce(int32, sum, 1) as call #7 where rank 0 called "
-                     "ddp_barrier()");
+                     "ddp_barrier(); make the same calls in the same order on all ranks");
     ck_assert_str_eq(mismatch(&sum, 8, &barrier, 7),
                      "rank 1 called ddp_all_reduce(int32, sum, 1) as call #8 where rank 0 called "
-                     "ddp_barrier() as call #7");
+                     "ddp_barrier() as call #7; make the same calls in the same order on all "
+                     "ranks");
 }
 END_TEST
 

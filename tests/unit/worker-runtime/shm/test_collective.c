@@ -352,12 +352,12 @@ static int run_difference(int rank, void *arg)
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
     int rc = call(g, rank == 1 ? &d->odd : &d->others, in.shared, out.shared);
     RANK_CHECK(rank, rc == DDP_EMISMATCH, "got %s", ddp_strerror(rc));
-    /* the first rank to find it compared either rank 1 with rank 0, or 2 with 1 */
-    char low[256], high[256];
-    snprintf(low, sizeof low, "rank 1 called %s as call #2 where rank 0 called %s", d->odd_text,
-             d->others_text);
-    snprintf(high, sizeof high, "rank 2 called %s as call #2 where rank 1 called %s",
-             d->others_text, d->odd_text);
+    static const char next[] = "make the same calls in the same order on all ranks";
+    char low[384], high[384]; /* the first rank that finds it compares ranks 1 and 0, or 2 and 1 */
+    snprintf(low, sizeof low, "rank 1 called %s as call #2 where rank 0 called %s; %s", d->odd_text,
+             d->others_text, next);
+    snprintf(high, sizeof high, "rank 2 called %s as call #2 where rank 1 called %s; %s",
+             d->others_text, d->odd_text, next);
     RANK_CHECK(rank, strcmp(ddp_last_error(), low) == 0 || strcmp(ddp_last_error(), high) == 0,
                "expected: %s", low);
     char first[1024];
