@@ -1,30 +1,30 @@
-/* sim_membership_all - every state that a roster and three members can come to.
+/* sim_membership_all - every state that a roster and three members can reach.
  *
- * Roster and members are the real ones. From the beginning of a job each thing that could happen
- * next is tried, breadth first: any message at the head of any connection is delivered, a
- * connection is reset or goes silent, a ddprun is killed, leaves, starts late, its ranks fail, end
- * well, stop, or time goes on to the next deadline of anybody. What goes wrong is bounded by a
- * budget for each kind, and so is how often time goes on although a message could be delivered.
- * States are compared by a hash of all that decides what can follow, with times and generations as
- * seen from now.
+ * Roster and members are the real ones. The search is breadth first. From the beginning of a job it
+ * tries each thing that could happen next: the message at the head of any connection is delivered;
+ * a connection is reset or becomes silent; a ddprun is killed, leaves, or starts late; the ranks of
+ * a node fail, succeed, or stop; the time advances to the next deadline of any of them. A budget
+ * for each kind of fault bounds how often it happens. Another budget bounds how often the time
+ * advances although a message could be delivered. States are compared by a hash of everything that
+ * decides what can follow, with times and generations relative to the present ones.
  *
- * A state that is met again is not gone on from, so the promises of docs/design/membership.md hold
- * for every schedule within the budgets, however long. Checked in each state: as in
- * sim_membership.c; and that something can happen as long as not all is over.
+ * The search continues from each state only once. So the promises of docs/design/membership.md hold
+ * for every schedule within the budgets, of any length. Each state is checked as in
+ * sim_membership.c, and for something that can happen next, unless all has ended.
  *
- * Where ranks outlive the end of a generation (config.recovers), their steps are counted, too. A
- * generation's ranks meet, and have the most steps that one of them had. A step is completed by one
- * node after the other, once all have come to its end, so that some may have done it when the
- * generation breaks and others not. Checked besides: no step is completed in a generation when
- * ranks have met in a later one; where ranks meet, nobody that lives has completed more than they
- * have now. So none is lost, and none counts twice.
+ * If ranks survive the end of a generation (config.recovers), their steps are counted. The ranks of
+ * a generation rendezvous, and continue from the highest step that one of them has completed. When
+ * all have reached the end of a step, the nodes complete it one after the other: if the generation
+ * breaks meanwhile, some have completed the step and others have not. Two more checks: no step is
+ * completed in a generation after ranks have joined a later one; and where ranks rendezvous, no
+ * rank that lives has completed more steps than they have now. So no step is lost or counted twice.
  *
- * Where the job goes on without ranks that die (config.drops), some may die between generations,
- * too. Checked besides: a node is given as many ranks as it has, or one more for each that died so
- * late.
+ * If the job continues without ranks that die (config.drops), some may also die between
+ * generations. One more check: a node is assigned as many ranks as it has, or one more for each
+ * rank that died too late to be reported.
  *
- * small_world.h is a state, small_acts.h what can happen in it, small_orders.h what roster and
- * members answer, small_promises.h what is checked; here is the search, and what it begins with. */
+ * small_world.h is a state, small_acts.h has what can happen in it, small_orders.h what roster and
+ * members answer, small_promises.h the checks. This file has the search, and where it begins. */
 #include "small_acts.h"
 #include "small_promises.h"
 #include "small_world.h"
@@ -209,7 +209,7 @@ static void expand(struct search *s, uint32_t state)
     }
 }
 
-/* returns whether no state is left that was not gone on from */
+/* returns whether the search has continued from every state */
 static bool explore(const struct config *config, size_t max_states)
 {
     struct search *s = &search;

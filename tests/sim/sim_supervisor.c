@@ -1,26 +1,25 @@
-/* sim_supervisor - one node in a simulated world: a spawner, ranks that end when and how
- * they like, processes that they leave behind, signals from outside, a clock that jumps.
+/* sim_supervisor - one node in a simulated world: a spawner, ranks that end at any time and in any
+ * way, processes that outlive them, signals from outside, a clock that jumps.
  *
  * Each schedule is drawn from a seed. Checked at its end:
- *   - nothing of the job runs, unless it hangs in the kernel, and then that is said
- *   - the verdict is the first failure that the supervisor was told of, or the signal that came
- * before it; a failure of a rank that had lost a peer gives way to the first one of another kind,
- * if that is heard before any rank is told to stop, or had been told of before
- *   - the job ended within the time its limits allow
- *   - a restart came if and only if the budget allowed it, which a failure after progress does not
- *     use up where that is asked for, nothing told the job to stop meanwhile and the spawner was
- *     there, and nothing of the generation before was left
+ *   - no process of the job runs, unless it hangs in the kernel; then the supervisor reports it
+ *   - the verdict is the first failure that the supervisor has received, or the signal that came
+ *     before it. A failure of a rank that had lost a peer gives way to the first failure of another
+ *     kind, if the supervisor receives that one before it stops any rank, or had received it before
+ *   - the job ended within the time that its limits allow
+ *   - a restart happened if and only if the budget allowed it, no signal or order had ended the
+ *     job, the spawner was alive, and nothing of the previous generation was left. With
+ *     after_progress, a failure after progress does not use up the budget
  *   - ranks were started in order, never more at a time than the window, none after a stop
- *   - a failed rank was replaced if and only if that was asked for, the budget allowed it, all
- *     others ran and were known to outlive it, and nothing told the job to stop; and one that was
- *     called to the next generation and did not come in time made all start again
- * In these the node is alone, and the roster in its process decides (tests/support/solo_job.h). In
- * the other half of the schedules any orders come, at any time. Checked then, whenever the
- * supervisor waits for orders:
- *   - nothing of the generation runs; what ended it is the first failure, signal or order
- *   - it came to that within the time its limits allow
- * and that a signal, the end of the job's time and a lost spawner are kept for the roster agent to
- * see. */
+ *   - a failed rank was replaced if and only if replacement was requested, the budget allowed it,
+ *     all other ranks ran and were known to survive it, and nothing had ended the job. If a rank
+ *     that was called to the next generation did not join it in time, all ranks started again
+ * In these schedules the node is alone, and the roster in its process decides
+ * (tests/support/solo_job.h). In the other half of the schedules any order comes at any time.
+ * Checked then, whenever the supervisor waits for orders:
+ *   - nothing of the generation runs; the first failure, signal or order ended it
+ *   - this took no more time than its limits allow
+ *   - a signal, the end of the job's time and a lost spawner are kept for the roster agent */
 #include "schedules.h"
 
 #include "launcher/supervisor/supervisor.h"
@@ -40,8 +39,10 @@
 enum { MAX_RANKS = 12, MAX_DESCENDANTS = 24, MAX_STEPS = 5000, MAX_ORDERED = 5 };
 
 enum {
-    CODE_ORDERED = 1000, /* beside exit codes: what ended a generation was an order ... */
-    CODE_LATE = 1001     /* ... or a rank that did not come: its code, or 70 if it ended well */
+    /* not an exit status: an order ended the generation ... */
+    CODE_ORDERED = 1000,
+    /* ... or a rank that did not join: its exit status, or 70 if it succeeded */
+    CODE_LATE = 1001
 };
 
 #define EXIT_STATUS(code) ((code) << 8)
@@ -50,7 +51,7 @@ struct process { /* a rank or a descendant */
     bool runs;
     bool hangs; /* not even SIGKILL ends it */
     int obeys;  /* this long after SIGTERM it ends, in ms; -1: it ignores all but SIGKILL */
-    uint64_t ends_at_ms; /* by itself, or because it was told */
+    uint64_t ends_at_ms; /* by itself, or because of a signal */
     int status;
 };
 
@@ -59,12 +60,12 @@ struct rank {
     bool asked, answered;
     uint64_t answer_at_ms;
     int start_error;      /* 0: it starts */
-    int n_descendants;    /* that it leaves behind */
+    int n_descendants;    /* that outlive it */
     uint64_t joins_at_ms; /* after its start, and when it is called; CO_NEVER_MS: not */
     bool has_joined;      /* in any generation */
     bool is_called;       /* to a generation that it has not joined yet */
     bool is_plain;        /* it does not outlive others */
-    bool is_dropped;      /* it has ended, and the others go on without it */
+    bool is_dropped;      /* it has ended, and its peers continue without it */
     bool loses_peer;      /* if it fails, then since another one was gone */
     bool tells_early;     /* of its error, long before it ends */
 };
@@ -98,7 +99,7 @@ struct world {
     int n_restarts, n_counted;
     uint64_t first_step_ms; /* when this generation completes its first; CO_NEVER_MS: none */
     bool failed_after_progress;
-    bool has_progressed; /* as told with the last end of a rank */
+    bool has_progressed; /* as reported with the last end of a rank */
     bool was_replaced;   /* the rank that has just ended */
     bool is_late;        /* a rank that was called has not come */
     int stop_code;       /* of what came first and forbids a restart; -1: nothing */
@@ -281,8 +282,8 @@ static bool is_to_be_replaced(const struct world *w, int i)
     return any_joined && any_runs;
 }
 
-/* Rank i is gone, and the others come to another generation. */
-static void go_on(struct world *w, int i)
+/* Rank i has ended, and the other ranks join another generation. */
+static void continue_without(struct world *w, int i)
 {
     const struct rank *r = &w->ranks[i];
     bool is_free = w->after_progress && w->now_ms >= w->first_step_ms;
@@ -296,7 +297,7 @@ static void go_on(struct world *w, int i)
                 draw(w, 10) == 0 ? CO_NEVER_MS : w->now_ms + draw(w, w->limits.recovery_ms);
     w->first_step_ms = draw(w, 2) == 0 ? w->now_ms + draw(w, 6000) : CO_NEVER_MS;
     w->was_replaced = true;
-    w->expected_code = w->culprit = -1; /* it was no cause */
+    w->expected_code = w->culprit = -1; /* it was not a cause */
     w->rank_failed = w->is_consequence = w->failed_after_progress = w->has_progressed = false;
     w->stopped_at_ms = CO_NEVER_MS;
 }
@@ -305,7 +306,7 @@ static void replace(struct world *w, int i)
 {
     struct rank *r = &w->ranks[i];
     r->has_joined = false;
-    go_on(w, i);
+    continue_without(w, i);
     *r = (struct rank){.asked = true, .joins_at_ms = CO_NEVER_MS, .p = make_process(w)};
     r->p.runs = false;
     r->p.status = draw(w, 2) == 0 ? 0 : SIGSEGV;
@@ -317,7 +318,7 @@ static void drop(struct world *w, int i)
 {
     w->ranks[i].is_dropped = true;
     w->ranks[i].has_joined = false;
-    go_on(w, i);
+    continue_without(w, i);
 }
 
 static void feed(struct world *w, struct supervisor_event e);
@@ -383,7 +384,7 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
     w->ended |= o->ended;
 }
 
-/* The first cause decides; it counts from when the supervisor is told. */
+/* The first cause decides; it counts from when the supervisor receives it. */
 static void note_cause(struct world *w, int code)
 {
     if (w->expected_code < 0) {
@@ -481,7 +482,7 @@ static void join(struct world *w, int i)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_JOINED, .rank = i, .recovers = !r->is_plain});
 }
 
-/* Now and then a rank fails because another one is dying, as its shared memory tells it. returns
+/* Sometimes a rank fails because it reads in its shared memory that another one is dying. returns
  * that one, or -1 */
 static int make_culprit(struct world *w)
 {
@@ -497,8 +498,8 @@ static int make_culprit(struct world *w)
     return i;
 }
 
-/* The end of one that fails is told while the kernel still frees its memory: until it can be reaped
- * there is a process more, which hears no signal. */
+/* The end of a failed rank is reported while the kernel still frees its memory: until it can be
+ * reaped, there is one more process, which receives no signal. */
 static void leave_dying(struct world *w)
 {
     if (w->n_descendants < MAX_DESCENDANTS)
