@@ -111,7 +111,7 @@ c_program_runs() {
         fail "expected two sums, got: $said"
 }
 
-# venv_flags VENV: what it says that a compiler needs
+# venv_flags VENV: the flags that it prints for a compiler
 venv_flags() {
     inside "$1/bin/python" -m ddp_torch --cflags --libs
 }

@@ -420,7 +420,7 @@ def torchruns_agents_meet_at_the_daemon(program, version, python, env, folder):
     with daemon(program, folder) as port:
         agent = [python, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
                  "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
-                 "--rdzv-id", "job", script("meet.py"), folder]
+                 "--rdzv-id", "job", script("join.py"), folder]
         logs = [os.path.join(folder, f"agent{i}") for i in range(2)]
         agents = [start(agent, env, log) for log in logs]
         try:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each header compiles alone; public ones as plain C11, too, and all of them together as older C and as C++.
+# Each header compiles alone; public ones also as plain C11, and all of them together as older C and as C++.
 #   headers.sh SOURCE_ROOT [CC]
 set -eu
 cd "$1"

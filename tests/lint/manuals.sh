@@ -22,7 +22,7 @@ if ! command -v mandoc >/dev/null; then
     echo "mandoc is missing"
     exit 77
 fi
-# what it says of its own database of pages goes to stderr
+# its messages about its own database of pages go to stderr
 said=$(mandoc -Tlint man/*.[1378] 2>/dev/null |
     grep -vE 'referenced manual not found|longer than 80 bytes|operating system explicitly specified' || :)
 if [ -n "$said" ]; then

@@ -46,7 +46,7 @@ for manager in apt-get dnf zypper pacman apk; do
     rm "$work/bin/$manager"
 done
 
-# A script that began without meson finds the one that scripts/install-deps has put into the cache folder.
+# A script that began without meson finds the one that scripts/install-deps has put into the cache directory.
 # shellcheck disable=SC2016 # expanded by the shell inside
 found=$(env -u XDG_CACHE_HOME HOME="$work" bash -c '. scripts/lib.sh && bin=$(build_tools_dir)/bin && mkdir -p "$bin" &&
     printf "#!/bin/sh\n" >"$bin/meson" && chmod +x "$bin/meson" && use_build_tools && command -v meson' scripts/check)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each function of libddp has a text in its header that says how it fails, and a manual page; and who looks for that would notice.
+# Each function of libddp has a manual page, and a text in its header that lists its failures. The checks find it if one is missing.
 #   reference.sh SOURCE_ROOT
 set -eu
 cd "$1"
@@ -11,7 +11,7 @@ bad=0
 scripts/api-reference --check "$map" include/ddp/*.h || bad=1
 scripts/man-aliases --check "$map" man/*.3 || bad=1
 
-# expect WORDS COMMAND...: it complains, and says that
+# expect WORDS COMMAND...: COMMAND fails, and prints WORDS
 expect() {
     words=$1
     shift

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ShellCheck has nothing to say about the shell scripts.
+# ShellCheck has no findings in the shell scripts.
 #   shell.sh SOURCE_ROOT
 set -eu
 cd "$1"
@@ -9,5 +9,5 @@ if ! command -v shellcheck >/dev/null; then
 fi
 scripts=$(git ls-files -z 2>/dev/null | xargs -0 grep -lE '^#!.*(/| )(sh|bash)$' ||
     grep -rlE '^#!.*(/| )(sh|bash)$' --exclude-dir='build*' .)
-# a script's own folder is where it sources from
+# scripts source files of their own directory
 echo "$scripts" | xargs shellcheck --severity=warning --external-sources --source-path=SCRIPTDIR

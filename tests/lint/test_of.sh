@@ -1,5 +1,5 @@
 #!/bin/sh
-# Each component and each module has a test that scripts/test-of finds; and it finds the right ones, and says what is wrong.
+# Each component and each module has a test that scripts/test-of finds. scripts/test-of finds the right tests, and reports what is wrong.
 #   test_of.sh SOURCE_ROOT BUILD_ROOT
 set -eu
 cd "$1"
@@ -31,7 +31,7 @@ prints system_perf perf/perf_run                               # which no other 
 prints launcher/job/program launcher/job --system              # a component
 grep -qx system_options "$work/names" || bad=1
 
-# fails STATUS WORDS COMMAND...: it ends with that status, and says that
+# fails STATUS WORDS COMMAND...: COMMAND exits with STATUS, and prints WORDS
 fails() {
     status=$1 words=$2 code=0
     shift 2

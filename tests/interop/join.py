@@ -1,7 +1,7 @@
-"""A rank of a job whose agents use ddp-rendezvous: it sums up with the others, and the last rank of the
-first attempt is killed in between.
+"""A rank of a job whose agents use ddp-rendezvous. It sums a value over all ranks twice; in the first attempt, the
+last rank is killed between the two sums.
 
-usage: meet.py DIRECTORY
+usage: join.py DIRECTORY
 """
 import os
 import signal
