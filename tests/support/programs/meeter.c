@@ -1,6 +1,6 @@
-/* meeter - ranks that rendezvous with libddp, sum up their numbers, exchange a word through the
- * job's store, and exit. Each writes a line with its rank, the number of ranks, the sum, and the
- * word to TEST_FIFO, or to stdout. */
+/* meeter - ranks that rendezvous with libddp, sum up their numbers, pass a word to each other through
+ * the job's store, and exit. Each writes "joined RANK of SIZE, sum SUM, received WORD" to TEST_FIFO,
+ * or to stdout. */
 #include <ddp/ddp.h>
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ int main(void)
     if (ddp_all_reduce(g, &sum, &sum, 1, DDP_INT32, DDP_SUM, NULL) != 0 ||
         leave_word(g, word, sizeof word) != 0)
         ddp_fatal("meeter");
-    tell(line, snprintf(line, sizeof line, "met %d of %d, sum %d, heard %s\n", ddp_rank(g),
+    tell(line, snprintf(line, sizeof line, "joined %d of %d, sum %d, received %s\n", ddp_rank(g),
                         ddp_world_size(g), sum, word));
     ddp_finalize(g);
     return 0;

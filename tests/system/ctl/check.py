@@ -35,7 +35,7 @@ def tearDownModule():
 
 
 def environment(**more):
-    """ddprun is found in PATH: it is not beside ddpctl where both are built."""
+    """ddprun is found in PATH: in a build directory, ddpctl and ddprun are in different directories."""
     return {**os.environ, "PATH": os.path.dirname(os.path.abspath(DDPRUN)) + ":" + os.environ["PATH"], **more}
 
 
@@ -48,7 +48,7 @@ def check(*args, netns=True, **env):
 
 
 def look(*args, **kw):
-    """(exit status, what --json says)"""
+    """(exit status, the output of --json)"""
     code, out, err = check("--json", *args, **kw)
     assert err == "" and out.count("\n") == 1, (code, out, err)
     return code, json.loads(out)
@@ -77,7 +77,7 @@ class Hosts(unittest.TestCase):
             self.assertEqual((facts["reverse"], facts["reverse_to"]), ("own", node["node"]))
             self.assertEqual(facts["addresses"], [{"interface": "eth0", "address": hosts.address(i)}])
             self.assertEqual(node["address"], hosts.address(i))
-            # they share our clock: what is told of it must hold
+            # the agents share our clock: the reported offset must be within the reported error
             self.assertLessEqual(abs(node["clock"]["offset_ns"]), node["clock"]["error_ns"])
         self.assertEqual([(l["from"], l["to"], l["result"]) for l in report["links"]],
                          [(a, b, "ok") for a in ("n1", "n2", "n3") for b in ("n1", "n2", "n3") if a != b])

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What bash offers behind a cursor, from the completion as it is installed; and that the other shells,
-# where they are, can read theirs.
+# What bash offers at a cursor, from the installed completion. Other shells that are installed can read their
+# completions.
 #   completion.sh BASH_FILE ZSH_FILE FISH_FILE DDPRUN
 # Covers: ctl/completion, launcher/options
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What bash offers for ddp-rendezvous, ddpctl and ddp-perf, from the completions as they are installed; and that
-# the other shells, where they are, can read theirs.
-#   completion_tools.sh FOLDER DDP_RENDEZVOUS DDPCTL DDP_PERF
+# What bash offers for ddp-rendezvous, ddpctl and ddp-perf, from the installed completions. Other shells that are
+# installed can read their completions.
+#   completion_tools.sh DIRECTORY DDP_RENDEZVOUS DDPCTL DDP_PERF
 # Covers: ctl/completion, ctl, perf, rendezvous/daemon
 set -euo pipefail
 folder=$1

@@ -84,7 +84,7 @@ class Seeing(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             events = os.path.join(folder, ".", "events")
             with Job("-n", "1", "--log-dir", folder, "-r", "3", "--events", events, RANK, "err", "hello", "pid", "wait") as job:
-                job.hear(1)  # behind what it wrote
+                job.hear(1)  # after its output
                 await_socket(job)
                 self.assertIn("standard error is in", ctl(job, "logs", "0", *TIMEOUT)[2])
                 (node,) = status(job)
@@ -139,7 +139,7 @@ class Steering(unittest.TestCase):
             self.assertIn(b"restarting all ranks as requested; restart 1", err)
 
 
-# As torch's scripts do behind their imports; rank 1 comes last, and through a shell.
+# As torch's scripts do after their imports; rank 1 is the last, and a shell starts it.
 COMES = """
 import os, socket, sys, time
 if os.environ["RANK"] == "1":

@@ -56,7 +56,7 @@ class Nodes(unittest.TestCase):
         port = free_port()
         words = c10d(port, "--join-window", "0", nodes="1:2")
         a = self.enterContext(Node(*words, *RUN))
-        a.hear(1)  # alone: the others meet at this one, whichever node goes
+        a.hear(1)  # alone: the others rendezvous at this node, whichever node leaves
         b = self.enterContext(Node(*words, *RUN))
         b.hear(1)
         a.hear(1)
@@ -116,7 +116,7 @@ class Nodes(unittest.TestCase):
 
 
 class StandIn:
-    """In the place of a ddprun, by a test double: a node of a job that answers a request for stacks when it is let."""
+    """A mock of a ddprun: a node of a job that answers a request for stacks when the test allows it."""
 
     def __init__(self, parent, node, run_id):
         folder = os.path.join(parent, "ddprun-stand" + str(node))
@@ -143,7 +143,7 @@ class StandIn:
 
 
 class LargeAnswer(StandIn):
-    """One whose answer is larger than a socket holds: it can be given only to who reads it."""
+    """A mock whose answer is larger than a socket buffer: only a client that reads can receive all of it."""
 
     def serve(self):
         self.is_taken = threading.Event()

@@ -1,4 +1,4 @@
-"""ddpctl report: a job's page, read by a parser and looked at in Chromium. With SCREENSHOTS=FOLDER its picture is
+"""ddpctl report: a job's page, read by a parser and shown in Chromium. With SCREENSHOTS=DIRECTORY, its picture is
 written there.
 
 Covers: ctl/history, ctl, launcher/reporting

@@ -1,4 +1,4 @@
-"""ddpctl stack: who hangs, and where, whatever the ranks are.
+"""ddpctl stack: which rank hangs, and where, for every kind of program.
 
 Covers: ctl/job, ctl, launcher/diagnosis
 """
@@ -60,7 +60,7 @@ class CPrograms(unittest.TestCase):
             self.assertEqual([r["steps"] for r in node["ranks"]], [2, 2, 2])
             self.assertEqual([r["waits"] for r in node["ranks"]], [True, False, True])
             self.assertEqual(node["pace"]["steps"], 2)
-            for rank in node["ranks"]:  # a rank may be faster than what is heard of its start
+            for rank in node["ranks"]:  # a rank may be faster than the report of its start
                 for stage in "started_ms", "came_ms", "joined_ms", "first_step_ms":
                     self.assertGreaterEqual(rank[stage], 0)
             self.assertRegex(ctl(job, "status", "--start", *TIMEOUT)[1],
@@ -91,7 +91,7 @@ class CPrograms(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertRegex(out, rf"(?m)^rank 0 \(pid {pids[0]}, rank\): sleeps")
             self.assertRegex(out, rf"(?m)^rank 1 \(pid {pids[1]}, rank\): is stopped by a signal")
-            (stopped,) = stacks(job, "1")  # with tools: it is left alone, and nobody waits for it
+            (stopped,) = stacks(job, "1")  # with tools: ddprun does not touch it, and does not wait for it
             self.assertEqual((stopped["state"], stopped["stack"]), ("T", None))
 
     def test_a_rank_that_ended_is_no_rank_to_look_at(self):
@@ -142,7 +142,7 @@ class Scripts(unittest.TestCase):
 
 
 class FlightRecorder(unittest.TestCase):
-    """Of torch's process group for NCCL a test double stands here: tests/system/lib/recorder.py. Real records:
+    """tests/system/lib/recorder.py is a mock of torch's process group for NCCL. Real records:
     tests/interop/flight_recorder.py."""
 
     @contextlib.contextmanager
@@ -207,7 +207,7 @@ class Others(unittest.TestCase):
             self.assertEqual((code, err), (1, "ddpctl: error: another ddpctl command is in progress; try again\n"))
             looker.kill()
             looker.wait(DEADLINE_S)
-            # nobody waits for the tool any more: it is gone, and the next one may look
+            # ddprun does not wait for the tool any more: it has exited, and the next one may run
             await_true(lambda: ctl(job, "stack", "0", "-n")[0] == 0)
             self.assertEqual(ctl(job, "stop", *TIMEOUT)[0], 0)
             self.assertEqual(job.end()[0], -signal.SIGTERM)

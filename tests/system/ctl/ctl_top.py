@@ -1,4 +1,4 @@
-"""ddpctl top, in a terminal that tmux plays. With SCREENSHOTS=FOLDER its pictures are written there, as text.
+"""ddpctl top, in a terminal that tmux provides. With SCREENSHOTS=DIRECTORY, its pictures are written there, as text.
 
 Covers: ctl/top, ctl
 """
@@ -15,7 +15,7 @@ from ctl import await_running
 from harness import DEADLINE_S, RANK, Job, await_true, main
 
 DDPCTL = os.environ["DDPCTL"]
-STEPPER = os.environ["HANGER_PROGRAM"]  # tests/support/programs/hanger.c: ranks of libddp, one of them slow
+STEPPER = os.environ["HANGER_PROGRAM"]  # tests/support/programs/hanger.c: libddp ranks, one of them slow
 TMUX = shutil.which("tmux")
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The full training, with its figures: accuracy on 1, 2 and 4 ranks, a linear classifier beside it, exact
-# losses over 100 steps, and the speed of two ranks against one. Speed is printed, not judged.
+# The full training, with its figures: accuracy on 1, 2 and 4 ranks, a linear classifier for comparison, exact
+# losses over 100 steps, and the speed of two ranks against one. The speed is printed, not checked.
 # Covers: examples
 . "$(dirname "$0")/common.sh"
 

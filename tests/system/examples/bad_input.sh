@@ -3,7 +3,7 @@
 # Covers: examples
 . "$(dirname "$0")/common.sh"
 
-# refuses WHAT TEXT N ARG...: the training on N ranks ends with a failure, and says TEXT once.
+# refuses WHAT TEXT N ARG...: the training on N ranks fails, and prints TEXT once.
 refuses() {
     what=$1 text=$2 ranks=$3
     shift 3

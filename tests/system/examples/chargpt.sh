@@ -1,5 +1,5 @@
 #!/bin/sh
-# A GPT learns, is stopped, and goes on with other numbers of ranks as if nothing had been.
+# A GPT learns, is stopped, and continues with other numbers of ranks and the same results.
 # Covers: examples
 . "$(dirname "$0")/common.sh"
 

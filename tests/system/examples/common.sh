@@ -1,9 +1,9 @@
-# common.sh - sourced by the tests beside it.
+# common.sh - sourced by the tests of this directory.
 #
 #   TEST.sh --mnist PROGRAM --double PROGRAM --chargpt PROGRAM --chargpt-double PROGRAM --hello PROGRAM
 #       --reinforce PROGRAM --dataparallel PROGRAM --bench-1-vs-n PROGRAM [--launcher DDPRUN]
 #
-# Without a launcher the ranks are started by hand, as a user's shell script may.
+# Without a launcher, the script starts the ranks itself, as a shell script of a user does.
 set -u
 
 launcher=
@@ -26,7 +26,7 @@ done
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' INT TERM
-# The tests say how many ranks there are, and nobody else.
+# Only the tests set the number of ranks.
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE DDP_NODE_FD DDP_JOB_ID MASTER_ADDR MASTER_PORT
 
 # start N PROGRAM ARG...: run the program on N ranks; the status is 0 if all of theirs were.

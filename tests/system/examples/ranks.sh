@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 
 # losses N FILE OPTION...: train the double build on N ranks, exactly 100 steps, and keep the losses. Without
-# norm, unless told otherwise.
+# norm, unless an option requests it.
 losses() {
     ranks=$1 file=$2
     shift 2

@@ -1,6 +1,6 @@
-"""A training with ranks that are killed, and replaced, ends with the bits of one without. EXAMPLE is the built mnist_double or
-chargpt_double, KILLS how many ranks are killed, EXAMPLE_OPTIONS what it is told besides. Of mnist batch normalisation is left out:
-its running averages are each rank's own.
+"""A training whose ranks are killed and replaced has the same result, bit for bit, as one without failures. EXAMPLE is the built
+mnist_double or chargpt_double, KILLS the number of ranks that are killed, EXAMPLE_OPTIONS further options. mnist runs without batch
+normalization, because each rank has running averages of its own.
 
 Covers: examples, worker-runtime/group, worker-runtime/tools
 """
@@ -31,7 +31,7 @@ def rank_of(pid):
 
 
 def words_of(folder, network):
-    """-> the example's command line: a short training that tells each step and keeps its network there."""
+    """-> the example's command line: a short training that prints each step and writes its network to that path."""
     if IS_MNIST:
         return [EXAMPLE, "--data", os.path.join(folder, "data"), "--draw", "640", "--batch", "64", "--epochs", "1000", "--steps",
                 str(STEPS), "--print-loss-every", "1", "--checkpoint", network, "--norm", "none", *OPTIONS]
@@ -41,7 +41,7 @@ def words_of(folder, network):
 
 
 def read_network(network):
-    """Of mnist it is a file, of chargpt a folder with the last checkpoint, optimiser included."""
+    """For mnist, it is a file; for chargpt, a directory with the last checkpoint, including the optimizer."""
     path, = [network] if IS_MNIST else glob.glob(os.path.join(network, "*.safetensors"))
     with open(path, "rb") as f:
         return f.read()

@@ -27,7 +27,7 @@ class Resume(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def train(self, name, steps=STEPS, kill_at=(), *words):
-        """-> what rank 0 said: at each of these lines the rank with that number is killed. [(start of a line, rank)]"""
+        """-> the output of rank 0. kill_at: [(start of a line, rank)]: when the line appears, that rank is killed"""
         said, kill_at = [], list(kill_at)
         with Job("-n", RANKS, *words, EXAMPLE, self.path(name), str(steps)) as job:
             for line in job.process.stdout:
@@ -48,7 +48,7 @@ class Resume(unittest.TestCase):
             said = self.train(on_failure, STEPS, [("step 500:", 0), ("step 1", 2), ("step 2", 1)],
                               "--max-restarts", "3", "--on-failure", on_failure)
             self.assertEqual(said[-1], expected)
-        self.train("ended", 1050)  # 50 steps behind its last checkpoint
+        self.train("ended", 1050)  # 50 steps after its last checkpoint
         said = self.train("ended", STEPS, [("continues", 1), ("step", 0)], "--max-restarts", "2")
         self.assertEqual(said[0], "continues after step 1000\n")
         self.assertEqual(said[-1], expected)

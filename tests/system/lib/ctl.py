@@ -1,4 +1,4 @@
-"""ddpctl beside a job of the tests."""
+"""ddpctl for a job of the tests."""
 import json
 import os
 import subprocess
@@ -10,8 +10,8 @@ TIMEOUT = ("-t", str(DEADLINE_S))
 
 
 def ctl(job, *words):
-    """ddpctl beside a job, where its folder is: (exit status, stdout, stderr). Jobs of others may be on the machine, so
-    the job is always named, by its pid."""
+    """ddpctl with the directory of a job: (exit status, stdout, stderr). The machine may run other jobs, so the pid
+    always names the job."""
     env = {**os.environ, "XDG_RUNTIME_DIR": job.runtime}
     name = () if words[0] == "ps" else (str(job.process.pid),)
     done = subprocess.run([DDPCTL, *words, *name], env=env, stdin=subprocess.DEVNULL, capture_output=True,
@@ -36,6 +36,6 @@ def status(job):
 
 
 def await_running(job):
-    """Until ddprun has heard that all ranks were started: a rank may tell us sooner."""
+    """Wait until ddprun knows that all ranks have started: a rank may report to the test earlier."""
     await_socket(job)
     await_true(lambda: all(r["state"] == "running" for r in status(job)[0]["ranks"]))

@@ -63,7 +63,7 @@ class Client:
 
 
 class Daemon:
-    """A ddp-rendezvous under way, on a free port of loopback unless the words say otherwise."""
+    """A running ddp-rendezvous, on a free port of loopback unless the arguments set another address."""
 
     def __init__(self, *words, bind=("--bind", "127.0.0.1:0"), **kw):
         self.dir = tempfile.TemporaryDirectory()

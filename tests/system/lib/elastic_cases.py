@@ -1,8 +1,8 @@
-"""What may happen to the nodes of a job: a function each, the same for every launcher, kind of workers and place.
-elastic.py and tests/interop/elastic_gloo.py hold ddprun to them, bench/elastic.py shows them for ddprun and torchrun.
+"""What may happen to the nodes of a job: one function for each case, the same for every launcher, kind of workers and place.
+elastic.py and tests/interop/elastic_gloo.py check ddprun with them, bench/elastic.py shows them for ddprun and torchrun.
 
-Each looks at who has which rank in a world of which size, at a sum of all ranks in each generation, at exit statuses, and at
-what is left running. Hosts are numbers: node a is where the nodes meet, at host 2, unless it says otherwise.
+Each checks the rank of each process and the world size, a sum over all ranks in each generation, exit statuses, and what still runs
+at the end. Hosts are numbers. Unless a function states otherwise, the nodes rendezvous at node a, which is on host 2.
 """
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from places import Namespaces
 
 ENDPOINT = 2
 # for ddprun, for torchrun:
-WINDOW_S = (30, 5)  # all nodes of the first generation are here before it is over; torchrun waits for it again
+WINDOW_S = (30, 5)  # all nodes of the first generation have joined before it is over; torchrun waits for it again
 SOON_S = (0, 1)  # torchrun's least
 NONE_FAILS = (0, 3)  # restarts: torchrun needs one where a node is lost
 
@@ -37,7 +37,7 @@ def of_generation(begin_ns, generation, **more):
 
 
 def expect_told(trial, names, host):
-    """ddprun says on these nodes' terminals, and in their events, that the node of that host was lost."""
+    """ddprun reports the loss of the node of that host on these nodes' terminals and in their events."""
     text = f"lost {trial.place.address(host)}: "
     for name in names if trial.launcher.is_ours else ():
         why, told = trial.stops(name)[-1]
@@ -142,8 +142,8 @@ def node_of_rank_0_is_killed(trial):
 
 
 def node_fails_for_good(trial):
-    """All launchers end with the same status. With ranks that tell of what they fail it is 3, whoever is heard first; else
-    it may be that of the ranks that failed of it."""
+    """All launchers exit with the same status. If the ranks report why they fail, it is 3, whichever report is the first;
+    otherwise it may be that of the ranks that failed in consequence."""
     two_running(trial)
     nodes = list(trial.nodes.values())
     begin_ns = time.monotonic_ns()
@@ -158,7 +158,7 @@ def node_fails_for_good(trial):
 
 
 def launcher_is_killed(trial):
-    """Nothing is left of its node, daemons included; the others go on."""
+    """Nothing of its node is left, including daemons; the other nodes continue."""
     two_running(trial)
     b = trial.nodes["b"]
     trial.await_daemons(b)
@@ -170,7 +170,7 @@ def launcher_is_killed(trial):
 
 
 def nodes_that_wait_get_sigterm(trial):
-    """First one that joins, then the one where they meet."""
+    """First a node that joins, then the node of the rendezvous endpoint."""
     a = trial.start_endpoint("a")
     b = trial.start("b", 3)
     for node in a, b:
@@ -249,7 +249,7 @@ def is_possible(case, place):
 
 
 def try_case(case, launcher, workers, place, limit_s):
-    """limit_s: for each wait, until a generation has made its first step, say."""
+    """limit_s: for each wait, for example until a generation has made its first step."""
     plan = Plan(case.nodes, workers.n_local, case.restarts, case.window_s, case.has_child)
     with Trial(launcher, workers, place, plan, ENDPOINT, limit_s) as trial:
         try:

@@ -1,4 +1,4 @@
-"""A job of several nodes whose workers say what they see: tests/support/programs/elastic_rank.c, or tests/interop/elastic_steps.py
+"""A job of several nodes whose workers report what they observe: tests/support/programs/elastic_rank.c, or tests/interop/elastic_steps.py
 with torch. The launcher is ddprun or torchrun, with the same options. Used by elastic_cases.py."""
 import dataclasses
 import json
@@ -29,7 +29,7 @@ class Launcher:
     is_ours: bool  # it is held to what docs/design/membership.md promises, beyond what any launcher should do
 
     def options(self, place, host, endpoint, port, plan):
-        """endpoint: the number of the host where the nodes meet."""
+        """endpoint: the number of the host of the rendezvous endpoint."""
         which = 0 if self.is_ours else 1
         conf = [f"last_call_timeout={plan.window_s[which]}"]
         if not self.is_ours:  # it looks for its host name, and all of these have the same
@@ -129,7 +129,7 @@ class Node(Job):
 
 
 class Ends(threading.Thread):
-    """When these processes end, whoever their parent is."""
+    """The exits of these processes, whatever their parent is."""
 
     def __init__(self, pids):
         super().__init__(daemon=True)
@@ -181,7 +181,7 @@ class Trial:
         return node
 
     def start_endpoint(self, name):
-        """The first node, so far that the others find it; torchrun is told who it is (is_host)."""
+        """Start the first node, until the others can find it; torchrun needs is_host for it."""
         node = self.start(name, self.endpoint)
         if self.launcher.is_ours:
             self.await_at_endpoint(node)
@@ -192,7 +192,7 @@ class Trial:
             pass
 
     def stops(self, name):
-        """Why a ddprun says that its generations have ended, each with what it said last: [(why, text)]."""
+        """The reasons that a ddprun reports for the ends of its generations, each with its last message: [(why, text)]."""
         with open(os.path.join(self.folder, name + ".json"), encoding="utf-8") as f:
             events = [json.loads(line) for line in f]
         for event in events:
@@ -280,7 +280,7 @@ class Trial:
         return time.monotonic_ns()
 
     def finish(self):
-        """All ranks end well after the same step, and so do the launchers."""
+        """All ranks exit with 0 after the same step, and all launchers with 0."""
         self.tell("stop")
         nodes = [n for n in self.nodes.values() if n.process.returncode is None and not n.is_killed]
         self.await_ends(nodes)
@@ -296,7 +296,7 @@ class Trial:
             if self.launcher.is_ours and os.listdir(node.runtime):
                 raise Failed(f"{node.name} left {os.listdir(node.runtime)} in the runtime folder")
 
-    # --- What the ranks say ---
+    # --- What the ranks report ---
 
     def listen(self, seconds):
         if not select.select([self.fifo_fd], [], [], seconds)[0]:

@@ -53,8 +53,8 @@ def answers(port):
 
 @dataclasses.dataclass
 class TwoNodes(Launcher):
-    """Two ddpruns of one job, each with half of the ranks. What the ranks of both tell is heard at the first, which has the
-    roster: the second starts when the endpoint is there."""
+    """Two ddpruns of one job, each with half of the ranks. The reports of all ranks arrive at the first, which has the
+    roster: the second starts when the endpoint listens."""
 
     def start(self, words, n, env, **kw):
         port = free_port()
@@ -72,14 +72,14 @@ class TwoNodes(Launcher):
 @dataclasses.dataclass
 class Seen:
     status: int = None  # as a shell has it; None: it ran on, or the launchers of a job end in different ways
-    died: bool = False  # of a signal; a shell then stops a script, too
+    died: bool = False  # of a signal; a shell then also stops a script
     after_s: float = None  # from what happened to the last launcher's end, or the ranks'; None: of no interest
     headline: str = None  # what matters instead of the status
     notes: list = dataclasses.field(default_factory=list)
     output: str = ""
     left: list = dataclasses.field(default_factory=list)  # processes and files of the job, when its launchers had ended
     codes: tuple = ()  # how each launcher ended, as subprocess has it
-    pids: dict = dataclasses.field(default_factory=dict)  # of the ranks that told them
+    pids: dict = dataclasses.field(default_factory=dict)  # of the ranks that reported them
 
 
 class Trial:
@@ -125,7 +125,7 @@ class Trial:
         return processes + [name for job in self.jobs for name in os.listdir(job.runtime)]
 
     def hear_pids(self, n_lines):
-        """So many lines, in which ranks tell their pids, those of their daemons, and that they are up."""
+        """So many lines, in which ranks report their pids, those of their daemons, and that they are up."""
         for _ in range(n_lines):
             rank, what, *number = self.job.hear(1, START_LIMIT_S)[0].split()
             if what == "pid":
@@ -134,7 +134,7 @@ class Trial:
                 self.daemons[int(rank)] = int(number[0])
 
     def hear_all(self):
-        """What the ranks told up to now."""
+        """What the ranks have reported so far."""
         lines = []
         with contextlib.suppress(AssertionError):
             while True:
@@ -199,7 +199,7 @@ def launcher_gets(launcher, sig):
     with ranks_up(launcher, "note", str(int(signal.SIGCONT)), "on", "15", "0", "on", "2", "0") as trial:
         seen = trial.await_end(send(trial.job.process.pid, sig))
         got = dict.fromkeys(signal.Signals(int(line.split()[2])).name for line in trial.hear_all())
-        nothing = "nothing" if seen.status is None else "SIGKILL"  # they tell every other signal, and wait for ever
+        nothing = "nothing" if seen.status is None else "SIGKILL"  # they report every other signal, and wait forever
         seen.notes.append(f"ranks got {', '.join(got) or nothing}")
         return seen
 
@@ -319,14 +319,14 @@ ROWS = {
 }
 
 
-# --- Cases: rows with what ddprun is to do, and jobs whose ranks do as they are told ---
+# --- Cases: rows with what ddprun is to do, and jobs whose ranks follow commands ---
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     status: object  # of each launcher, as subprocess has it: negative, it dies of that signal; a tuple if they end differently
     words: tuple = ()  # what each rank does, in the language of rank.c
-    steps: tuple = ()  # what is done from outside, and what the ranks are to tell: functions of a trial
+    steps: tuple = ()  # what is done from outside, and what the ranks are to report: functions of a trial
     n: int = 2  # ranks
     options: tuple = ()  # of ddprun
     program: str = None  # instead of rank.c
@@ -336,7 +336,7 @@ class Case:
 
 
 def hear(*lines):
-    """All ranks together tell this next."""
+    """All ranks together report this next."""
     def step(trial):
         heard = trial.job.hear(len(lines), DEADLINE_S)
         if heard != sorted(lines):
@@ -345,7 +345,7 @@ def hear(*lines):
 
 
 def both(*texts):
-    """Each of two ranks tells this next."""
+    """Each of two ranks reports this next."""
     return hear(*(f"{rank} {text}" for rank in range(2) for text in texts))
 
 
@@ -360,7 +360,7 @@ def sends_until_end(sig):
 
 
 def rank_gets(rank, sig):
-    """A rank that has told its pid gets a signal."""
+    """A rank that has reported its pid gets a signal."""
     return lambda trial: os.kill(trial.pids[rank], sig)
 
 

@@ -1,4 +1,4 @@
-"""An etcd of the tests' own, with what is asked of it: certificates, users, signals. Says None where it is not installed."""
+"""An etcd that a test starts, with the certificates, users and signals that the test needs. None if it is not installed."""
 import base64
 import contextlib
 import http.server

@@ -24,7 +24,7 @@ def attempt(*words):
 
 @functools.cache
 def lacks_namespaces(*options):
-    """unshare(1) with these options. As root of a chroot it fails, too: the root is not a mount point, and propagation cannot change."""
+    """unshare(1) with these options. It also fails as root of a chroot: the root is not a mount point, and propagation cannot change."""
     why = attempt("unshare", *options, "true")
     kinds = " and ".join(UNSHARED[option] for option in options if option in UNSHARED)
     return why and f"no {kinds} namespaces: {why}"

@@ -1,4 +1,4 @@
-"""What the system tests share: start ddprun, hear from its ranks through a FIFO, look for leftovers.
+"""What the system tests share: start ddprun, receive reports of its ranks through a FIFO, look for leftovers.
 
 No test waits for time to pass: each waits for an event, with a deadline that only a failure reaches.
 """
@@ -26,7 +26,7 @@ NAME_MAX = 15  # bytes of a process's name that the kernel keeps
 for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"):
     os.environ.pop(name, None)
 
-# Nor that somebody went home while the tests run: ddprun leaves an ignored SIGHUP ignored.
+# Nor may a hangup of the terminal matter while the tests run: ddprun leaves an ignored SIGHUP ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # meson ends a test that takes too long with SIGTERM: the log then has the line where each thread waits.
@@ -89,7 +89,7 @@ class Job:
         self.process.send_signal(sig)
 
     def hear(self, n_lines, deadline_s=DEADLINE_S):
-        """The next n lines that ranks told, sorted."""
+        """The next n lines that ranks report, sorted."""
         end = time.monotonic() + deadline_s
         while self.heard.count(b"\n") < n_lines:
             if not select.select([self.fifo_fd], [], [], max(0, end - time.monotonic()))[0]:
@@ -100,14 +100,14 @@ class Job:
         return sorted(line.decode() for line in lines[:n_lines])
 
     def unheard(self):
-        """What ranks told beyond the lines that hear() returned, so far."""
+        """What ranks have reported after the lines that hear() returned, so far."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self.heard += os.read(self.fifo_fd, 65536)
         return self.heard
 
     def read_stderr(self, deadline_s=DEADLINE_S):
-        """What ddprun says next; b"": no more."""
+        """What ddprun prints next; b"": no more."""
         if not select.select([self.process.stderr], [], [], max(0, deadline_s))[0]:
             raise AssertionError(f"ddprun says no more; what was read is {self.said!r}")
         return os.read(self.process.stderr.fileno(), 65536)
@@ -122,7 +122,7 @@ class Job:
             self.said += some
 
     def said_so_far(self):
-        """All that ddprun has said."""
+        """All that ddprun has printed."""
         while select.select([self.process.stderr], [], [], 0)[0]:
             some = os.read(self.process.stderr.fileno(), 65536)
             if not some:
@@ -181,7 +181,7 @@ def name_of(pid):
 
 
 def is_gone(pid):
-    """A zombie is gone, too."""
+    """A zombie also counts as gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
             return f.read().rpartition(")")[2].split()[0] in "ZX"

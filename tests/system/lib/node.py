@@ -19,7 +19,7 @@ class Node(Job):
         super().__init__(*args, env={"HOME": "/nonexistent", "DDP_TOKEN": "", **(env or {})}, **kw)
 
     def hear_nothing(self):
-        """Of ranks, which would have told by now."""
+        """Whether no rank has reported. A rank that ran would have reported by now."""
         return select.select([self.fifo_fd], [], [], 0)[0] == []
 
     def finish(self):

@@ -7,10 +7,10 @@ _taken = []
 
 
 def free_port():
-    """One that is free now, and that no other process which asks here is given while this one runs.
+    """A port that is free now. No other caller of this function gets it while this process runs.
 
-    A job listens some time after its port was chosen, and others may choose in between. So the port's name is taken, too: a
-    socket in the abstract name space, which the kernel gives back when this process ends, however it ends.
+    A job listens some time after its port was chosen, and others may choose in between. So this process also takes the port's
+    name: a socket in the abstract name space, which the kernel removes when this process ends for any reason.
     """
     while True:
         port = random.randint(_FIRST, _LAST)

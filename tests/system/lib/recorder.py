@@ -1,6 +1,5 @@
-"""A rank that hangs and has a flight recorder: in the place of torch's process group for NCCL, which needs GPUs, and by a test
-double. It has the same pipe, named by the same variable, looks at it again and again, and writes a file of the same name;
-what is in the file is not torch's."""
+"""A rank that hangs and has a flight recorder: a mock of torch's process group for NCCL, which needs GPUs. It has the same pipe,
+named by the same variable, polls it, and writes a file of the same name. The content of the file is not torch's."""
 import os
 import threading
 import time

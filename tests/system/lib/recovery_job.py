@@ -1,5 +1,5 @@
-"""Jobs of which ranks die and others live on, and what the ranks tell. They are tests/support/programs/recovery_rank.c: each tells
-each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without.
+"""Jobs of which some ranks die and others survive, and what the ranks report. They are tests/support/programs/recovery_rank.c: each
+reports each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without.
 """
 import contextlib
 import itertools
@@ -19,13 +19,13 @@ N_SAMPLES, BATCH = 300, 3  # where the world changes its size
 
 
 class Ranks:
-    """What the ranks of a job have told so far."""
+    """What the ranks of a job have reported so far."""
 
     def __init__(self, job):
         self.stream = job.process.stdout
-        self.steps = {}  # number -> what the ranks say of it
+        self.steps = {}  # number -> what the ranks report of it
         self.pids = {}  # rank -> its last
-        self.killed = set()  # pids, by us: what they told before may be heard later
+        self.killed = set()  # pids, by us: their earlier reports may arrive later
         self.started = []  # pids
         self.generation = 0
         self.took = []  # samples
@@ -78,7 +78,7 @@ class Step:
 
 
 class Nodes:
-    """ddpruns of one job, and what their ranks tell."""
+    """ddpruns of one job, and what their ranks report."""
 
     numbers = itertools.count()  # of jobs: the daemon may still have the one before
 
@@ -93,11 +93,11 @@ class Nodes:
         self.readers = []
         self.lines = queue.SimpleQueue()
         self.steps = {}
-        self.pids = {}  # node -> {pid}, of the newest generation it was heard of
-        self.ranks = {}  # rank -> (node, pid), likewise
+        self.pids = {}  # node -> {pid}, of the newest generation that it reported
+        self.ranks = {}  # rank -> (node, pid), of the same
         self.generation = -1
         self.n_starts = {}  # node -> number
-        self.logs_in = None  # a folder for their stderr, a file each; None: it is ours
+        self.logs_in = None  # a directory for their stderr, a file each; None: it is ours
 
     def __enter__(self):
         return self
@@ -219,8 +219,8 @@ class Checked(unittest.TestCase):
         self.assertEqual({number: step.results for number, step in nodes.steps.items()}, expected)
 
     def check_steps(self, nodes):
-        """Each step was made once, the same on all ranks. Of each epoch no sample was left out nor seen twice, but for those
-        that fill the last batch up, and those of a rank that died when it had no time to tell."""
+        """Each step was made once, the same on all ranks. No sample of an epoch was left out or used twice, except those that fill
+        the last batch, and those of a rank that died before it could report them."""
         self.assertEqual(sorted(nodes.steps), list(range(1, max(nodes.steps) + 1)))
         self.assertEqual({len(step.results) for step in nodes.steps.values()}, {1})
         seen = [i for step in nodes.steps.values() for took in step.took.values() for i in took]

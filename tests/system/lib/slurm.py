@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A private Slurm on this machine: munged, slurmctld, and a slurmd for each node, all of them as the user who
-starts it, in a folder of their own, on loopback ports that nobody else has. Standard library only.
+starts it, in a directory of their own, on free loopback ports. Standard library only.
 
 usage: slurm.py [--nodes N] COMMAND [ARGUMENT]...
 
 Runs COMMAND with SLURM_CONF set: `slurm.py srun -n 2 hostname`. Nodes are called n1, n2, ... and claim 64 CPUs
-each. Exits with COMMAND's status, or with 77 and the reason if Slurm is not here or does not start.
+each. Exits with COMMAND's status, or with 77 and the reason if Slurm is not installed or does not start.
 
 It is for tests and measurements, not for work: no accounting, no cgroups, no limits. Jobs of the partition "low" are preempted by those of "urgent".
 """
@@ -62,7 +62,7 @@ NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=
 
 
 class NoSlurm(Exception):
-    """Why there is none."""
+    """Why Slurm cannot be used."""
 
 
 def path_of(program):
@@ -153,7 +153,7 @@ def count_idle(env):
 
 
 def serve(nodes, folder):
-    """Start all, say so, and wait until nobody wants us any more."""
+    """Start all, report it, and wait until the parent closes the pipe."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's step daemon detaches itself
     conf = write_conf(folder, nodes)
     env = {**os.environ, "SLURM_CONF": conf}
@@ -197,7 +197,7 @@ def main():
     args = parser.parse_args()
     try:
         if args.serve:
-            # one that every user may reach: munge refuses a socket below a folder of mode 0700
+            # every user must be able to enter it: munge refuses a socket below a directory of mode 0700
             with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
                 os.chmod(folder, 0o755)
                 try:

@@ -54,7 +54,7 @@ def stand_in(folder, script):
 class SshHosts:
     """n1, n2, ... by number; `netns` is the namespace of the tests' side, `ssh` the command that reaches them.
 
-    has_names: each has an /etc/hosts of its own, in which it finds all of them, until set_names() says otherwise.
+    has_names: each has an /etc/hosts of its own, with the names of all of them, until set_names() changes it.
     mounts: by number, what a host's shell does first, so that it sees other files than the rest.
     variables: by number, what its sshd puts into the environment of all that is started there."""
 

@@ -1,5 +1,5 @@
-"""How Python ranks end, and how users end a job: the exit status is right, the other ranks go, nothing is left. One table is of what a
-rank does, one of what ends a job whose ranks have started processes of their own.
+"""How Python ranks end, and how users end a job: the exit status is right, the other ranks end, nothing is left. One table lists what a
+rank does; the other lists what ends a job whose ranks have started processes of their own.
 
 Covers: launcher/node, launcher/supervisor, launcher/spawner, launcher/reporting
 """
@@ -19,7 +19,7 @@ from harness import DEADLINE_S, RANK, Job, await_true, main, run
 
 ADDRESS_SPACE = 2 << 30
 
-# What rank 1 does while rank 0 sleeps: (Python, exit status, what ddprun or the rank says)
+# What rank 1 does while rank 0 sleeps: (Python, exit status, what ddprun or the rank prints)
 ENDS = {
     "an exception": ("raise ValueError('batch 17')", 1, "ValueError: batch 17"),
     "sys.exit(7)": ("sys.exit(7)", 7, "exit status 7"),

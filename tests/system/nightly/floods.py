@@ -120,7 +120,7 @@ class Ways(unittest.TestCase):
 
 class Sinks(unittest.TestCase):
     def test_a_reader_that_goes_away_early(self):
-        """As with `| head`: ranks that write on end by SIGPIPE or go on, and ddprun ends."""
+        """As with `| head`: ranks that continue to write end by SIGPIPE or continue, and ddprun exits."""
         for words in ((), ("-t", "3"), (LABEL,), (LABEL, "--fold")):
             with self.subTest(words), tempfile.TemporaryDirectory() as folder:
                 logs = ("--log-dir", folder) if "-t" in words else ()

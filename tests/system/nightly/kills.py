@@ -1,6 +1,6 @@
-"""Ranks of libddp are killed one by one and in bursts, in every way in which a job goes on; ddprun is killed and the job started again
-from its checkpoint; ranks on three machines. In the end the bits are those of a job in which nothing happened. SEED says which
-ranks; a failure tells it. KILLS is how often in each way.
+"""libddp ranks are killed one by one and in bursts, with each kind of recovery; ddprun is killed and the job is started again from its
+checkpoint; ranks run on three machines. The result has the same bits as that of a job without failures. SEED selects the ranks; the
+report of a failed test has it. KILLS is the number of kills for each kind of recovery.
 
 Covers: launcher/supervisor, launcher/node, worker-runtime/group, worker-runtime/checkpoint, rendezvous/membership
 """
@@ -39,7 +39,7 @@ WAYS = {
 
 
 class Told:
-    """What the ranks of a job tell of their steps: the bits of each, and who is alive in the newest generation."""
+    """What the ranks of a job report of their steps: the bits of each, and which ranks are alive in the newest generation."""
 
     def __init__(self, job):
         self.stream = job.process.stdout.fileno()
@@ -79,7 +79,7 @@ class Told:
 
 class OneNode(unittest.TestCase):
     def kill_on(self, n, most, words, env, draw):
-        """-> what was told, when the job has succeeded"""
+        """-> what the ranks have reported, when the job has succeeded"""
         with tempfile.TemporaryDirectory() as folder:
             until = os.path.join(folder, "until")
             with open(os.path.join(folder, "stderr"), "wb") as err, \
@@ -146,7 +146,7 @@ class OneNode(unittest.TestCase):
         draw = random.Random(SEED)
 
         def train(folder, kill_after):
-            """kill_after: so many lines. -> (exit status, what rank 0 said)"""
+            """kill_after: so many lines. -> (exit status, the output of rank 0)"""
             said = []
             with Job("-n", "3", RESUME, folder, RESUME_STEPS) as job:
                 for line in job.process.stdout:

@@ -1,5 +1,5 @@
-"""Machines that lack something: folders that are read-only, little shared memory, few descriptors, little address space. The job
-runs, or says what is missing. In namespaces of mounts, so that the machine itself keeps all it has.
+"""Machines that lack something: read-only directories, little shared memory, few descriptors, little address space. The job runs, or
+reports what is missing. The tests run in mount namespaces, so that the machine itself does not change.
 
 Covers: launcher/node, launcher/generation, launcher/spawner, launcher/membership, segments
 """
@@ -54,7 +54,7 @@ class Mounts(unittest.TestCase):
                 self.assertGreaterEqual(out.count(b"\nstep "), 2)
 
     def test_nothing_is_left_in_shared_memory(self):
-        """Of a job that ends well, of one whose ranks crash."""
+        """For a job that succeeds, and for one whose ranks crash."""
         for name, words, status in (("well", TRAIN, 0), ("crash", (RANK, "die", str(int(signal.SIGKILL))), 137)):
             with self.subTest(name), self.job("mount -t tmpfs none /dev/shm", "-n", "2", *words, after="ls -A /dev/shm >$D/left;") as job:
                 self.assertEqual(job.end()[0], status)
@@ -74,7 +74,7 @@ class Limits(unittest.TestCase):
         self.assertIn("ulimit -n", err)
 
     def test_little_address_space(self):
-        """Too little for what ranks ask for is their failure, too little for ddprun is its error: neither hangs or crashes."""
+        """If it is too little for the ranks, they fail; if it is too little for ddprun, that is its error. Neither hangs or crashes."""
         for limit in 8 << 20, 32 << 20, 128 << 20, 1 << 30:
             with self.subTest(limit):
                 code, _, err = self.limited(resource.RLIMIT_AS, limit, "-n", "2", *TRAIN)

@@ -1,5 +1,5 @@
-"""Ranks of PyTorch 2.11 that end in ways of their own, begin again from a checkpoint, are many, or start others: a table of jobs; and
-jobs to which something is done meanwhile. PyTorch's features: tests/interop/programs.
+"""A table of jobs with PyTorch 2.11: ranks that end in special ways, begin again from a checkpoint, are many, or start other processes;
+and jobs that are disturbed while they run. PyTorch's features: tests/interop/programs.
 
 Covers: launcher/node, launcher/warm, launcher/supervisor, launcher/membership, launcher/stdio
 """
@@ -100,7 +100,7 @@ class Disturbed(Torch):
             await_true(lambda: job.processes() == [])
 
     def test_nodes_with_warm_ranks_come_and_go(self):
-        """A rank is killed, then a ddprun, and another one comes: ranks of all nodes meet again each time."""
+        """A rank is killed, then a ddprun, and another node joins: each time, the ranks of all nodes rendezvous again."""
         python, env = self.environment()
         words = c10d(free_port(), "--join-window", "0", "--max-restarts", "9", "--warm", nodes="1:2")
 

@@ -1,4 +1,4 @@
-"""C and C++ programs of users, built against an installed libddp in each way that README tells of, and started by ddprun: they run; and
+"""C and C++ programs of users, built against an installed libddp in each way that README describes, and started by ddprun: they run, and
 each way in which such a program ends has its status. ddp-perf over a wire.
 
 Covers: include/ddp, worker-runtime/group, launcher/supervisor, perf

@@ -1,9 +1,9 @@
-"""Chaos, seeded: ranks, spawners and ddpruns of a job of several nodes are killed, stopped, told to leave, and others
-come, at any time and on top of each other. In the end each step was made once and in one way, or the job has ended with one
-verdict, and nothing is left. SEED says which jobs, FIRST the first of them, CHAOS_S for how long; a failure tells both, and
-what was done. The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py.
+"""Seeded chaos: ranks, spawners and ddpruns of a job of several nodes are killed, suspended, or signaled to leave, and other nodes
+join, at any time, also several at once. In the end each step was made once and has one result, or the job has ended with one
+verdict, and nothing is left. SEED selects the jobs, FIRST the first of them, CHAOS_S the duration. The report of a failed test
+has SEED, FIRST, and what was done. The ranks are tests/support/programs/recovery_rank.c, as in recovery_nodes.py.
 
-Of KILLS jobs of one node processes of any kind are killed, their ranks' children included: rank.c.
+In KILLS jobs of one node, processes of any kind are killed, also children of ranks (rank.c).
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, launcher/spawner, rendezvous/jobs, worker-runtime/group
 """
@@ -38,8 +38,8 @@ def draw_shape(draw):
 
 
 class Chaos(Nodes):
-    """A job, and what is done to it. Of each moment's ranks one is the keeper: it lives, and so does its node, since the
-    state of a job dies with the last rank that has it."""
+    """A job, and what is done to it. At each moment one rank is the keeper: it and its node are not killed, since the state
+    of a job is lost with the last rank that has it."""
 
     def __init__(self, daemon, draw, shape, *more):
         self.draw, self.shape = draw, shape
@@ -48,7 +48,7 @@ class Chaos(Nodes):
         super().__init__(daemon, nodes, shape.n_local, "--join-window", "0", "--admit-at", shape.admit_at,
                          "--shutdown-timeout", "200ms", *more, samples=0 if self.is_fixed else N_SAMPLES)
         self.condemned = {}  # node -> why
-        self.done = []  # for who reads a failure
+        self.done = []  # for the report of a failed test
         self.keeper = None  # node, pid
         self.doomed = set()  # pids of ranks that were sent a deadly signal
         self.logs_in = self.dir.name
@@ -99,7 +99,7 @@ class Chaos(Nodes):
         return next(iter(self.jobs[name].named("ddp-spawner")), None)
 
     def condemn(self, what, act):
-        """Of a node that has a spawner: before, there is nobody to clean up (docs/design/launcher.md)."""
+        """Kill a node that has a spawner: without one, nothing cleans up (docs/design/launcher.md)."""
         others = [name for name in self.other_nodes() if self.spawner_of(name) is not None]
         if others:
             name = self.draw.choice(others)
@@ -157,7 +157,7 @@ class Chaos(Nodes):
     def disturb(self, may_stop=True):
         kinds = [self.kill_some_rank] * 4 + [self.kill_ranks_at_once, self.kill_ddprun, self.kill_spawner, self.leave]
         if self.keeper is not None:
-            kinds += [self.join] * 2  # who comes when the job is over would begin it again
+            kinds += [self.join] * 2  # a node that joins when the job is over would begin it again
         if may_stop:
             kinds += [self.stop_rank, self.stop_ddprun]
         if FREEZES and self.keeper is not None:
@@ -167,7 +167,7 @@ class Chaos(Nodes):
     # --- a job's life ---
 
     def fill_up(self):
-        """As many nodes as the job needs to go on."""
+        """As many nodes as the job needs to continue."""
         while len(self.standing()) < self.shape.least:
             self.start_another()
 
@@ -178,7 +178,7 @@ class Chaos(Nodes):
                 raise AssertionError(f"node {name} has ended with {code}")
 
     def is_whole(self):
-        """All ranks that there can be have made a step in the newest generation that was heard of, and none is about to end."""
+        """All possible ranks have made a step in the newest generation that was reported, and none is about to end."""
         nodes = collections.Counter(name for name, _ in self.ranks.values())
         return nodes == {name: self.shape.n_local for name in self.standing()} and \
             self.doomed.isdisjoint(pid for _, pid in self.ranks.values())
@@ -276,8 +276,8 @@ class ChaosRuns(Seeded, Checked):
                        f"node {name} left {os.listdir(job.runtime)}")
 
     def check_samples(self, nodes):
-        """Each sample was used as often as any other, but for those that fill batches up, and those of ranks that died when
-        they had no time to tell."""
+        """Each sample was used as often as any other, except those that fill batches, and those of ranks that died before they
+        could report them."""
         seen = collections.Counter(i for step in nodes.steps.values() for took in step.took.values() for i in took)
         untold = BATCH * sum(step.world - len(step.took) for step in nodes.steps.values())
         n_epochs = round((sum(seen.values()) + untold) / N_SAMPLES)
@@ -294,7 +294,7 @@ class ChaosRuns(Seeded, Checked):
         self.assertEqual({number: step.results for number, step in nodes.steps.items()}, expected)
 
     def go_on(self, draw):
-        """A job with restarts enough, of which a rank always lives: it ends well, with each step made once. -> what was done"""
+        """A job with enough restarts, of which one rank always lives: it succeeds, with each step made once. -> what was done"""
         with Chaos(self.daemon, draw, draw_shape(draw), "--max-restarts", "1000000") as nodes:
             try:
                 nodes.live()
@@ -306,7 +306,7 @@ class ChaosRuns(Seeded, Checked):
             return len(nodes.done)
 
     def end_somehow(self, draw):
-        """A job that may fail: all ddpruns that were left alone say the same of it."""
+        """A job that may fail: all ddpruns that were not disturbed report the same outcome."""
         more = ["--max-restarts", str(draw.randint(0, 3)), "--rejoin-timeout", "200ms", "--start-timeout", "3s"]
         with Chaos(self.daemon, draw, draw_shape(draw), *more) as nodes:
             try:
@@ -332,7 +332,7 @@ class OneNode(Seeded):
         stubborn = ("ignore", "15") if draw.random() < 0.5 else ()
         options = ("--shutdown-timeout", "50ms", "--max-restarts", str(draw.randint(0, 2)))
         n_killed = 0
-        # LeakSanitizer's tracer has the job's mark, too: killed, it leaves ddprun waiting for it
+        # LeakSanitizer's tracer also has the job's mark: if it is killed, ddprun waits for it
         no_tracer = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
         with Job(*options, "-n", str(n_ranks), RANK, *stubborn, *family, "tell", "up", "wait", env=no_tracer) as job:
             # at a random point of the start: after that many lines were heard
@@ -347,7 +347,7 @@ class OneNode(Seeded):
                 send(draw.choice(alive), signal.SIGKILL)
                 n_killed += 1
             if job.process.poll() is None:
-                job.signal(signal.SIGTERM)  # a rank's child may have been the victim: the job goes on
+                job.signal(signal.SIGTERM)  # a rank's child may have been the victim: the job continues
             job.await_gone()
         return n_killed
 

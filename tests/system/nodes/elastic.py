@@ -1,4 +1,4 @@
-"""Nodes come, go and die, and the job goes on: elastic_cases.py with ddprun and C workers, on addresses of the loopback
+"""Nodes join, leave and die, and the job continues: elastic_cases.py with ddprun and C workers, on addresses of the loopback
 interface and in network namespaces. Torch's workers: tests/interop/elastic_gloo.py.
 
 Covers: launcher/node, launcher/membership, rendezvous/membership, rendezvous/channel

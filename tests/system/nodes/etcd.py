@@ -1,4 +1,4 @@
-"""Nodes meet at a real etcd: docs/design/etcd.md. The one that has the roster is killed, leaves, is stopped; etcd is killed, stopped,
+"""Rendezvous of nodes at a real etcd: docs/design/etcd.md. The coordinator is killed, leaves, is suspended; etcd is killed, suspended,
 restarted, has users and certificates. All nodes are on this host.
 
 Covers: rendezvous/etcd, launcher/membership, launcher/node
@@ -39,7 +39,7 @@ class Rank:
 
 
 class Party:
-    """The nodes of a job, each with a rank that tells its place and ends when it is told to."""
+    """The nodes of a job, each with a rank that reports its place and exits on request."""
 
     def __init__(self, etcd, nodes, *more, conf=(), port=None):
         self.etcd, self.more, self.names = etcd, more, nodes
@@ -48,7 +48,7 @@ class Party:
         self.nodes = {}
         self.end_file = etcd.file("end")
         self.n_names = 0
-        self.told = {}  # name -> Rank, the last that was heard of
+        self.told = {}  # name -> Rank, the last that was reported
 
     def __enter__(self):
         return self
@@ -71,7 +71,7 @@ class Party:
         return names
 
     def hear(self, generation, names):
-        """Where the ranks of a generation are, all of them: name -> Rank. Older generations may have been told in between."""
+        """Where all ranks of a generation are: name -> Rank. Reports of older generations may arrive in between."""
         found = self.hear_some(generation, names)
         ranks = {name: rank.rank for name, rank in found.items()}
         assert sorted(ranks.values()) == list(range(len(names))), f"ranks {ranks}"
@@ -85,20 +85,20 @@ class Party:
                 rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
             found[name] = self.told[name] = rank
         newest = {rank.generation for rank in found.values()}
-        if len(newest) > 1:  # another one came behind it
+        if len(newest) > 1:  # another one followed it
             return self.hear_some(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
                 {n: r for n, r in found.items() if r.generation == max(newest)}
         return found
 
     def newest(self):
-        """Where the ranks are that were told last, of what was not heard yet: name -> Rank."""
+        """Where the ranks of the last unread report are: name -> Rank."""
         for name, node in self.nodes.items():
             while b"\n" in node.heard or select.select([node.fifo_fd], [], [], 0)[0]:
                 self.told[name] = Rank(node.hear(1)[0])
         return self.told
 
     def leader(self):
-        """The name of the node that has the roster; None: nobody has it now."""
+        """The name of the node that has the roster; None: no node has it now."""
         address = self.etcd.get("/ddprun/job/leader")
         for name, node in self.nodes.items():
             if address is not None and node.process.poll() is None and listens(node.process.pid, address["port"]):
@@ -122,7 +122,7 @@ class Party:
         os.rename(self.end_file + ".new", self.end_file)
 
     def finish(self, code=0):
-        """All end well, and leave nothing at etcd."""
+        """All exit with 0, and leave nothing at etcd."""
         self.end(code)
         for name, node in self.nodes.items():
             found, _, err = node.finish()
@@ -215,7 +215,7 @@ class Takeover(unittest.TestCase):
             party.finish(7)
 
     def test_takeovers(self):
-        """As many as TEST_TAKEOVERS, of seeds from TEST_SEED on: how many are there, who goes, and how, and when."""
+        """TEST_TAKEOVERS jobs, with seeds from TEST_SEED on: how many nodes there are, which one ends, how, and when."""
         first = int(SEED) if SEED else random.randrange(1 << 32)
         for seed in range(first, first + N_TAKEOVERS):
             with self.subTest(seed=seed):

@@ -1,5 +1,5 @@
-"""What goes wrong around a job: a ddprun that stands still, a clock that jumps, a disk that is full, a terminal that
-is closed, descriptors that are used up. Nothing hangs, nothing crashes, and who and what is said.
+"""What goes wrong around a job: a suspended ddprun, a clock that jumps, a full disk, a closed terminal, no free
+descriptors. Nothing hangs or crashes, and the messages name the process and the reason.
 
 Covers: launcher/node, launcher/membership, launcher/stdio, launcher/reporting
 """

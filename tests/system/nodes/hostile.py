@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A store among hostile clients: it goes on, stays within its memory, and answers the honest one.
+"""A store with hostile clients: it continues, stays within its memory, and answers the honest one.
 
 usage: hostile.py [--conversations N] [--seed N] [--max-wait-ms MS] --memory-mb MB HOSTILE SERVER ARGUMENT...
 
 HOSTILE is tests/support/hostile. SERVER serves a store on 127.0.0.1: "{port_file}" among its arguments stands
 for a file that it writes the port to; without that it prints the port as the last word of its first line. It is
-to keep within MB of memory in the end, all told. How long the honest client had to wait is printed, and
+to keep within MB of memory in the end, in total. How long the honest client had to wait is printed, and
 compared only with --max-wait-ms: for a machine that has nothing else to do.
 
 Covers: rendezvous/server, rendezvous/store, rendezvous/net, rendezvous/daemon

@@ -169,7 +169,7 @@ class Unreachable(unittest.TestCase):
 
 
 class Wrapper(unittest.TestCase):
-    """A command that reaches hosts and does not say from where, as kubectl exec and docker exec."""
+    """A command that reaches hosts and does not pass on from where, as kubectl exec and docker exec."""
 
     def run_by(self, script, *words, **kw):
         with tempfile.TemporaryDirectory() as folder:
@@ -259,7 +259,7 @@ class Ends(unittest.TestCase):
         self.assertEqual(job.hear(2), ["0 up", "1 up"])
         job.signal(signal.SIGTERM)
         self.assertEqual(job.hear(4), ["0 asked", "0 has saved", "1 asked", f"1 awaits {int(signal.SIGUSR1)}"])
-        for _ in range(2):  # round trips by the node's loop, which has heard of rank 0 before
+        for _ in range(2):  # round trips by the node's loop, which already has rank 0's report
             job.signal(usr2)
             self.assertEqual(job.hear(2), [f"0 got {usr2}", f"1 got {usr2}"])
 
@@ -273,7 +273,7 @@ class Ends(unittest.TestCase):
         with self.saver("600s", "-H", "n1,n2") as job:
             self.save_one_by_one(job)
             job.signal(signal.SIGUSR1)
-            heard = []  # one by one, as they came; rank 0 may tell of SIGUSR1, too
+            heard = []  # one by one, as they came; rank 0 may also report SIGUSR1
             while not {"0 got 15", "1 got 15"} <= set(heard):
                 heard += job.hear(1)
             self.assertEqual(set(heard) - {f"0 got {int(signal.SIGUSR1)}"}, {"0 got 15", "1 got 15", "1 has saved"})

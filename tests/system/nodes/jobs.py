@@ -310,7 +310,7 @@ class Faults(unittest.TestCase):
                     for path, log in zip(words, logs)]
             with a, b:
                 self.assertEqual(sorted(a.hear(1) + b.hear(1)), ["0 0 up", "1 0 up"])
-                for n in (1, 2):  # a second time: the budget is the members' to tell
+                for n in (1, 2):  # a second time: the members report the budget
                     daemon.process.kill()
                     daemon.process.wait()
                     daemon = jobs_daemon(bind=bind).__enter__()

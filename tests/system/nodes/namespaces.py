@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """libddp between two machines: network namespaces joined by veth, ranks started by hand as torchrun would.
 
-Each job adds up until rank 3 kills itself (tests/support/programs/adder.c): so that it works is seen, and that all others
-are told who died, and where.
+Each job sums until rank 3 kills itself (tests/support/programs/adder.c). This shows that the job works, and that all other
+ranks learn which rank died, and on which node.
 
 Covers: worker-runtime/tcp, worker-runtime/join
 """

@@ -1,4 +1,4 @@
-"""Several nodes, each a ddprun of its own, on this host: they meet, or are told why they don't.
+"""Several nodes, each a ddprun of its own, on this host: they rendezvous, or report why not.
 
 Covers: launcher/membership, launcher/node, launcher/generation, rendezvous/membership, rendezvous/channel, rendezvous/net
 """
@@ -47,7 +47,7 @@ class Meeting(unittest.TestCase):
 
     def test_with_static_the_store_has_the_given_port_in_each_generation(self):
         port = free_port()
-        # all of a generation have told before one of them fails
+        # all ranks of a generation have reported before one of them fails
         script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
                  f"{DDPCTL} store -t 20 add here$RANK 1 >/dev/null && {DDPCTL} store -t 20 wait here0 here1 || exit 9\n" \
                  "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
@@ -152,7 +152,7 @@ def exe_of(pid):
 class Scaling(unittest.TestCase):
     """A node joins a job that runs, with --admit-at checkpoint."""
     SAVES = (*UP[:2], "note", str(int(signal.SIGURG)), "asked", "await", str(int(signal.SIGUSR1)), "tell", "saved", "saved",
-             "wait")  # told first: who has saved may be stopped
+             "wait")  # reported first: a rank that has saved may be stopped
     SAVES_IN_PYTHON = python_of("how-to/checkpoint-on-signal.md") + """
 fifo = open(os.environ["TEST_FIFO"], "w", buffering=1)
 print(os.environ["RANK"], "up", file=fifo)
@@ -282,7 +282,7 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(code, 77)
                 self.assertRegex(err, "warning: .* token.*; any process at that address can answer this, so this node keeps trying")
                 self.assertRegex(err, "error: timed out after 1 s waiting for the rendezvous endpoint .* token")
-                a.read_until("token")  # the other terminal has it, too
+                a.read_until("token")  # the other terminal also has it
                 a.signal(signal.SIGTERM)
                 self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
@@ -318,7 +318,7 @@ class Refusals(unittest.TestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_a_token_that_others_can_read(self):
-        with Node("true") as any_job:  # for a folder
+        with Node("true") as any_job:  # for a directory
             path = os.path.join(any_job.dir, "token")
             with open(path, "w", encoding="ascii") as f:
                 f.write(TOKEN)
@@ -433,7 +433,7 @@ class Namespaces(unittest.TestCase):
         subprocess.run(["ip", *words], check=True, capture_output=True)
 
     def hosts(self, i, *lines):
-        """What machine i's /etc/hosts says."""
+        """The content of machine i's /etc/hosts."""
         os.makedirs(f"/etc/netns/{self.names[i]}", exist_ok=True)
         with open(f"/etc/netns/{self.names[i]}/hosts", "w", encoding="ascii") as f:
             f.write("127.0.0.1 localhost\n" + "".join(line + "\n" for line in lines))
@@ -445,7 +445,7 @@ class Namespaces(unittest.TestCase):
     STORE = ("sh", "-c", f"{DDPCTL} store -t 20 add here 1 >/dev/null && echo $RANK $MASTER_ADDR > $TEST_FIFO")
 
     def meet(self, args, n_nodes=2):
-        """Ranks of nodes 1 to n use the store; what they say of it."""
+        """Ranks of nodes 1 to n use the store; -> their reports"""
         nodes = [self.node(i, *args(i), *self.STORE) for i in range(n_nodes, 0, -1)]
         try:
             for node in nodes:
@@ -517,7 +517,7 @@ class Namespaces(unittest.TestCase):
                                        "10.77.0.1:29500", "add", "n"], capture_output=True)
                 self.assertEqual(done.returncode == 0, code == 0, done.stderr)
                 if code != 0:
-                    a.read_until("10.77.0.3")  # who was refused is told
+                    a.read_until("10.77.0.3")  # ddprun reports the refused address
                 for node in (a, b):
                     node.signal(signal.SIGTERM)
                     node.finish()

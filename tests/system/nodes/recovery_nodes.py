@@ -1,4 +1,4 @@
-"""Nodes and their ranks come, go and die; the ranks that live are the same processes before and after: docs/design/recovery.md.
+"""Nodes and their ranks join, leave and die; the survivors are the same processes before and after: docs/design/recovery.md.
 The ranks are tests/support/programs/recovery_rank.c, as in recovery.py.
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, rendezvous/membership, worker-runtime/group

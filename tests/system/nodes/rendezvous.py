@@ -1,4 +1,4 @@
-"""ddp-rendezvous as it is built: signals, addresses, limits, HTTP beside the store.
+"""ddp-rendezvous as it is built: signals, addresses, limits, HTTP on the port of the store.
 
 Covers: rendezvous/daemon, rendezvous/server, rendezvous/net
 """
@@ -167,7 +167,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(other.get(b"/mine"), b"1")
             self.assertLess(daemon.metric("store_bytes"), 32 << 20)
             self.assertGreater(daemon.metric("keys"), 30)
-            other.set(b"/0", b"")  # room is made by those who have some
+            other.set(b"/0", b"")  # the store frees the memory of clients that have some
             other.set(b"/more", bytes(1 << 19))
             self.assertEqual(len(other.get(b"/more")), 1 << 19)
 

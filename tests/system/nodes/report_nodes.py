@@ -1,4 +1,4 @@
-"""--report of a job of several nodes: one file for the whole job, whichever node the failure is on, and who writes it.
+"""--report of a job of several nodes: one file for the whole job, whichever node fails or writes the file.
 
 Covers: launcher/node, launcher/remote, launcher/reporting, rendezvous/jobs
 """
@@ -47,7 +47,7 @@ class Folder(unittest.TestCase):
 
 class OneFile(Folder):
     def run_job(self, rank, file, arguments):
-        """arguments: of each node, behind its --report."""
+        """arguments: of each node, after its --report."""
         nodes = [Node("-p", "2", *(("--report", name) if name else ()), *words, "sh", "-c", FAILS.format(rank))
                  for name, words in zip(file, arguments)]
         try:

@@ -22,7 +22,7 @@ from ssh_hosts import SshHosts, SshJob, stand_in
 STATIC = os.path.abspath(os.environ["DDPRUN_STATIC"])
 PROGRAM = os.path.abspath(DDPRUN)
 SHOW = ("sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) > $TEST_FIFO")
-# A test double of an installed ddprun of another version: it says no terms that suit, and starts nothing.
+# A mock of an installed ddprun of another version: its terms do not match, and it must not be started.
 OTHER = '#!/bin/sh\n[ "$1" = --launch-terms ] && echo 0.0.9/1/1 || echo started all the same\n'
 
 
@@ -37,7 +37,7 @@ def write(path, content):
 
 
 def found(folder):
-    """All files below a folder."""
+    """All files below a directory."""
     return sorted(os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
 
 
@@ -94,8 +94,8 @@ class Sender(SshJob):
 
 
 class Sent(unittest.TestCase):
-    """n1 has ddprun. n2 has none. n3 has another version, and a cache that nothing can be executed from. n4 has none, and no
-    folder that anything can be executed from."""
+    """n1 has ddprun. n2 does not. n3 has another version, and a cache that does not allow execution. n4 has neither ddprun nor a
+    directory that allows execution."""
 
     @classmethod
     def setUpClass(cls):
@@ -182,7 +182,7 @@ class Sent(unittest.TestCase):
                 sent, = set(found(shelf)) - set(programs)
                 self.assertEqual(set(found(shelf)), {sent, *programs[:2], programs[-1]})
                 self.assertEqual(len(os.listdir(shelf)), 4)
-                with open(sent, "rb") as f:  # as a ddprun would on another host of those that share the folder
+                with open(sent, "rb") as f:  # as a ddprun would on another host that shares the directory
                     self.assertRaises(BlockingIOError, fcntl.flock, f, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.finish()[0], -signal.SIGTERM)

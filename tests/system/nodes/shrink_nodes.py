@@ -1,4 +1,4 @@
-"""With --on-failure shrink a rank that dies on one of several nodes is left out: those of all nodes go on, with new numbers,
+"""With --on-failure shrink, a rank that dies on one of several nodes is dropped: its peers on all nodes continue, with new numbers,
 as the same processes (docs/design/recovery.md). The ranks are tests/support/programs/recovery_rank.c.
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, rendezvous/membership, worker-runtime/group

@@ -89,7 +89,7 @@ class Submitted(Job):
     """A program of Slurm's, which starts ddprun."""
 
     def __init__(self, program, *args, env=None, **kw):
-        quiet = ("--quiet",) if program != "sbatch" else ()  # it tells when it has to wait
+        quiet = ("--quiet",) if program != "sbatch" else ()  # it prints a message when it has to wait
         super().__init__(*quiet, *args, launcher=shutil.which(program), env={**slurm.env, "HOME": "/nonexistent", **(env or {})}, **kw)
 
     def finish(self):
@@ -99,7 +99,7 @@ class Submitted(Job):
 
 
 def warned(err):
-    """Without the one line that says that nodes have no token."""
+    """Without the line that warns of a missing token."""
     return "".join(line for line in err.splitlines(True) if "can take part in this job" not in line)
 
 
@@ -157,7 +157,7 @@ class Tasks(unittest.TestCase):
                     self.assertEqual(job.finish(), (0, "", ""))
                     total = tasks * (tasks - 1) // 2
                     self.assertEqual(job.hear(tasks),
-                                     [f"met {i} of {tasks}, sum {total}, heard hello-from-{(i + 1) % tasks}" for i in range(tasks)])
+                                     [f"joined {i} of {tasks}, sum {total}, received hello-from-{(i + 1) % tasks}" for i in range(tasks)])
 
     @unittest.skipIf(MNIST is None, "the examples are not built")
     def test_a_training_of_libddp_runs(self):
@@ -212,12 +212,12 @@ class Tasks(unittest.TestCase):
 
 
 class Pmi(unittest.TestCase):
-    """Ranks of libddp without ddprun, on two nodes."""
+    """libddp ranks without ddprun, on two nodes."""
 
     def test_nodes_meet_without_a_store_of_anybody_s(self):
         with Submitted("srun", "--mpi=pmi2", "-N2", "-n4", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
             self.assertEqual(job.finish(), (0, "", ""))
-            self.assertEqual(job.hear(4), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+            self.assertEqual(job.hear(4), [f"joined {i} of 4, sum 6, received hello-from-{(i + 1) % 4}" for i in range(4)])
 
     def test_ddp_perf_measures_on_two_nodes(self):
         words = (os.environ["DDP_PERF"], "all_reduce", "-b", "8", "-e", "8", "-n", "2", "-w", "1", "--json")
@@ -278,7 +278,7 @@ class Allocation(unittest.TestCase):
                      and b"--launch-channel" not in describe(pid)[1]]
             self.assertEqual(len(heads), 1, [describe(p) for p in heads])
             os.kill(heads[0], signal.SIGINT)
-            err = job.finish()[2]  # salloc's status does not tell
+            err = job.finish()[2]  # salloc's status does not show it
             self.assertIn("ddprun: note: stopped by SIGINT after ", err)
 
 
@@ -315,7 +315,7 @@ class Cancelled(unittest.TestCase):
             subprocess.run([shutil.which("scontrol"), "requeue", number], env=slurm.env, check=True)
 
             def has_begun():
-                """Slurm would wait two minutes; while the old step ends it forgets what it is told."""
+                """Slurm would wait two minutes, and it ignores requests while the old step ends."""
                 subprocess.run([shutil.which("scontrol"), "update", f"JobId={number}", "StartTime=now"], env=slurm.env, check=False,
                                stderr=subprocess.DEVNULL)
                 return select.select([job.fifo_fd], [], [], 0)[0] != []
@@ -325,7 +325,7 @@ class Cancelled(unittest.TestCase):
             job.finish()
 
 
-# A rank that tells of each signal as it comes, and ends by SIGUSR2.
+# A rank that reports each signal when it arrives, and ends by SIGUSR2.
 TELL_SIGNALS = """
 import os, signal, sys
 def tell(text):

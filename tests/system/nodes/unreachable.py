@@ -102,7 +102,7 @@ class Unreachable(unittest.TestCase):
             self.nodes.append(Ddprun(self.names[i], folder, [*where, *options], **env))
 
     def await_true(self, condition, what):
-        """What the nodes say is read meanwhile."""
+        """The output of the nodes is read meanwhile."""
         end = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > end:
@@ -137,7 +137,7 @@ class Unreachable(unittest.TestCase):
                    rf"from {NETWORK}\.([23]) for 5 s; check routes and firewalls between the two")
         self.await_true(lambda: self.find(warning), "the pair is named")
         self.assertEqual({self.find(warning)[1], self.find(warning)[2]}, {"2", "3"})
-        # the time is over, the ranks are started again, and cannot meet
+        # after the timeout the ranks are started again, and cannot connect
         again = rf"ddprun: warning: rank 1 cannot connect to rank 2 on node 2 \(.*?\) at {NETWORK}\.3 port"
         self.await_true(lambda: self.find(again), "the pair is named in the next generation")
         self.assertIsNone(self.find("waiting for rank"))

@@ -163,7 +163,7 @@ class Defaults(unittest.TestCase):
         try:
             while True:
                 text += os.read(ours, 4096)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # no process has the other end open any more
             os.close(ours)
         self.assertEqual(re.split(rb"\r?\n", text), [b"word", b"word", b""])
 

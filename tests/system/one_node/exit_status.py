@@ -1,4 +1,4 @@
-"""The exit status of ddprun tells how the job ended, on one node and on two: a table of cases, which lib/endings.py runs. They
+"""The exit status of ddprun shows how the job ended, on one node and on two: a table of cases, which lib/endings.py runs. They
 include SIGKILL of each part of a job. After each case nothing of the job is left.
 
 Covers: launcher/node, launcher/supervisor, launcher/reporting, launcher/spawner, launcher/stdio, launcher/membership
@@ -88,7 +88,7 @@ def of_families(status, kill, words=(), n_nodes=1, says=()):
 
 
 FAILS_FIRST = ("only", "2", "exit", "5", "end", "on", "15", "7", "wait")
-IS_LATE = ("only", "1", "note", "15", *UP, "end", "pid", "on", "10", "6", *UP)  # which of both has a CPU to tell of it
+IS_LATE = ("only", "1", "note", "15", *UP, "end", "pid", "on", "10", "6", *UP)  # which of the two gets a CPU to report it
 
 # What is the same on any number of nodes.
 ANYWHERE = {

@@ -13,7 +13,7 @@ from harness import DDPRUN, RANK, Job, await_true, describe, main
 
 SPACE = ["--fork", "--pid", "--mount-proc", "--kill-child"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
 N_ORPHANS = 20
-# each one is left behind by a shell that has ended, and ends itself when it is told to
+# each is an orphan of a shell that has exited, and exits on request
 LEAVE = f"for i in $(seq {N_ORPHANS}); do sh -c 'echo orphan > $TEST_FIFO; read x < $1' sh \"$1\" & done"
 
 
@@ -56,7 +56,7 @@ class FirstProcess(unittest.TestCase):
             with open(gate, "w", encoding="utf-8") as f:
                 f.write("\n" * N_ORPHANS)
                 f.flush()
-                # a process that has ended and is not reaped keeps its folder
+                # a process that has ended and is not reaped keeps its directory in /proc
                 await_true(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in orphans),
                            lambda: [describe(pid) for pid in orphans])
             os.kill(first, signal.SIGTERM)

@@ -15,7 +15,7 @@ from harness import RANK, Job, await_true, run
 
 HANGER = os.environ["HANGER_PROGRAM"]
 RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib/recorder.py")
-TIMEOUT_MS = 2000  # long beside what a busy machine keeps a process from running
+TIMEOUT_MS = 2000  # longer than a busy machine keeps a process from running
 TIMEOUT = ("--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "60s")
 
 
@@ -48,7 +48,7 @@ class FlightRecorder(unittest.TestCase):
             self.assertRegex(err, r"(?ms)^ddprun: error: rank 0 failed: .*^torch's flight recorder:\n  dumps of [12] ranks?; ")
             self.assertIn("kept by 0\n", map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?")))
             code, _, err = run("-n", "1", "sh", "-c", "exit 1", env=env)
-            self.assertNotIn("flight recorder", err)  # an old file says nothing
+            self.assertNotIn("flight recorder", err)  # an old file does not count
 
 
 class Libddp(unittest.TestCase):
@@ -104,7 +104,7 @@ class Libddp(unittest.TestCase):
         self.assertIn("rank 1 has not joined its peers; ranks 0 and 2 have waited for it for", err)
 
     def test_where_it_is_comes_before_its_end(self):
-        """The debugger here is one of ours that says one frame: stand-in for gdb."""
+        """The debugger is a mock of gdb that prints one frame."""
         with tempfile.TemporaryDirectory() as tools:
             path = os.path.join(tools, "gdb")
             with open(path, "w", encoding="utf-8") as f:
@@ -116,8 +116,8 @@ class Libddp(unittest.TestCase):
                               r"hanger\.c:28\n.*rank 1 failed: killed by SIGABRT")
 
     def test_a_debugger_that_is_killed_does_not_leave_the_rank_stopped(self):
-        """The debugger here stops the rank as one does that attaches to it, and never ends: stand-in for gdb. Without
-        the symbols of libraries it says one frame."""
+        """The debugger is a mock of gdb that stops the rank, as attaching does, and never exits. Without the symbols of
+        libraries it prints one frame."""
         for quick, found in ("exec sleep 1000", r" \(gdb timed out after 5 s\):\n"), (
                 "echo '#0  sleep_for_good ()'; exit", r" \(without symbols of shared libraries, .*\):\n"
                 r"    \| #0  sleep_for_good \(\)\n"):
@@ -177,7 +177,7 @@ class Slow(unittest.TestCase):
 
 
 class Others(unittest.TestCase):
-    """Programs that say nothing of themselves are heard when they write."""
+    """For programs without a rank status, ddprun uses the time of their last output."""
 
     def test_silent_ranks_are_ended_and_the_guess_is_called_one(self):
         code, _, err = run("-n", "2", *TIMEOUT, RANK, "say", "hello", "wait")

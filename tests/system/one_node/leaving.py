@@ -14,7 +14,7 @@ from harness import RANK, Job, await_true, run
 SCALER = os.environ["CHECKPOINTER_PROGRAM"]
 TERM, USR1 = str(int(signal.SIGTERM)), str(int(signal.SIGUSR1))
 LONG = ("--on-term", "600s", "--shutdown-timeout", "600s")
-UP = ("on", TERM, "7", "tell", "up")  # which tells of a SIGTERM, and ends of it
+UP = ("on", TERM, "7", "tell", "up")  # reports a SIGTERM, and exits after it
 
 
 def is_scaler(pid):

@@ -10,7 +10,7 @@ import unittest
 from harness import DEADLINE_S, RANK, Job, await_true, kill_all, main
 
 FAMILY = ("child", "daemon", "daemon", "tell", "up")  # four lines on the FIFO
-UNTIL_USR1 = ("on", "10", "0")  # a rank that ends well when the test says so: before it tells that it is up
+UNTIL_USR1 = ("on", "10", "0")  # a rank that exits with 0 at a signal of the test; set before it reports that it is up
 
 
 class Leftovers(unittest.TestCase):
@@ -111,7 +111,7 @@ class Leftovers(unittest.TestCase):
         with Job("-n", "2", "sh", "-c", "ls /proc/self/fd", pass_fds=(read_end, write_end)) as job:
             code, out, _ = job.end()
             self.assertEqual(code, 0)
-            self.assertEqual(sorted(out.split()), sorted(b"0 1 2 3 4".split() * 2))  # 4: ls reads the folder
+            self.assertEqual(sorted(out.split()), sorted(b"0 1 2 3 4".split() * 2))  # 4: ls reads the directory
         os.close(read_end)
         os.close(write_end)
 

@@ -1,4 +1,4 @@
-"""Programs of MPI under ddprun: MPICH's ranks find each other by PMI-1, on one node and on two; those of Open MPI are
+"""MPI programs under ddprun: MPICH's ranks find each other by PMI-1, on one node and on two; Open MPI programs are
 refused. Skipped without MPICH.
 
 Covers: rendezvous/pmi, launcher/generation, launcher/node
@@ -22,7 +22,7 @@ os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
 
 
 def two_nodes(words, n_ranks=(2, 2), more=()):
-    """Each node's (exit status, stdout, stderr), and what the ranks told."""
+    """Each node's (exit status, stdout, stderr), and what the ranks reported."""
     port = free_port()
     with Node(*static(port, 0, "-p", str(n_ranks[0]), *more), *words) as a, \
             Node(*static(port, 1, "-p", str(n_ranks[1]), *more), *words, env={"TEST_FIFO": a.fifo}) as b:
@@ -31,7 +31,7 @@ def two_nodes(words, n_ranks=(2, 2), more=()):
 
 
 def told(job):
-    """All lines that ranks have told by now, sorted."""
+    """All lines that ranks have reported by now, sorted."""
     try:
         text = os.read(job.fifo_fd, 65536).decode()
     except BlockingIOError:
@@ -163,13 +163,13 @@ NO_STORE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
 
 @unittest.skipIf(HYDRA is None, "there is no mpiexec.hydra")
 class Hydra(unittest.TestCase):
-    """Ranks of libddp that mpiexec.hydra starts, on two nodes that are this machine."""
+    """libddp ranks that mpiexec.hydra starts, on two nodes that are this machine."""
 
     def test_nodes_meet_without_a_store_of_anybody_s(self):
         with Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "2", "-n", "4", MEETER, launcher=HYDRA,
                  env=NO_STORE) as job:
             self.assertEqual(job.end(), (0, b"", b""))
-            self.assertEqual(told(job), [f"met {i} of 4, sum 6, heard hello-from-{(i + 1) % 4}" for i in range(4)])
+            self.assertEqual(told(job), [f"joined {i} of 4, sum 6, received hello-from-{(i + 1) % 4}" for i in range(4)])
 
     def ddpruns(self, *words):
         return Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2", DDPRUN, *words, launcher=HYDRA)

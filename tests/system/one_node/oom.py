@@ -12,7 +12,7 @@ import unittest
 from harness import DEADLINE_S, RANK, Job, await_true, main
 
 MIB = 1 << 20
-LIMIT_MIB = 192  # ddprun, the spawner and idle ranks fit in, with sanitizers, too
+LIMIT_MIB = 192  # enough for ddprun, the spawner and idle ranks, also with sanitizers
 USED_MIB = "600"
 
 
@@ -102,7 +102,7 @@ class OutOfMemory(unittest.TestCase):
         self.groups = Groups(self)
 
     def run_job(self, *args, n_told=1, n_generations=1):
-        """A job whose ranks tell n_told lines and await a signal, which they get when ddprun counts OOM kills:
+        """A job whose ranks report n_told lines and await a signal, which they get when ddprun counts OOM kills:
         (exit status, report, events, stderr)."""
         with Job("-v", "--report", "report.json", "--events", "events", *args, preexec_fn=self.groups.enter,
                  cwd=self.make_folder()) as job:
@@ -162,7 +162,7 @@ class OutOfMemory(unittest.TestCase):
                       f"    limit of control group {group}: {LIMIT_MIB}.0 MiB", err)
         self.assertIn("; 1 OOM kill since the ranks' start\n", err)
         self.assertIn("    try: a higher limit (memory.", err)
-        if log_is_readable():  # of another process than a rank it may say too little: lines are rationed
+        if log_is_readable():  # it may lack lines about processes other than ranks: the kernel limits their rate
             self.assertEqual(root["oom"]["victim"]["pid"], root["pid"])
             self.assertIn(f"    pid {root['pid']} (rank) held ", err)
         event = next(e for e in events if e["ev"] == "oom")

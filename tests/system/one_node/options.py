@@ -1,4 +1,4 @@
-"""What a rank's words and variables come to, and what ddprun says instead of starting any.
+"""The arguments and variables that a rank receives, and the errors of ddprun when it does not start any.
 
 Covers: launcher/options, launcher/job
 """

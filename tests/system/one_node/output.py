@@ -28,7 +28,7 @@ def unread(pipe):
 
 
 def tree(folder):
-    """Path below the job's folder -> content."""
+    """Path below the job's directory -> content."""
     (job,) = os.listdir(folder)
     found = {}
     for path, _, names in os.walk(os.path.join(folder, job)):

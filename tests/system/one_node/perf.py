@@ -94,7 +94,7 @@ class Perf(unittest.TestCase):
         done = run(DDPRUN, "-n", "2", PERF, "reduce", "-r", "2", "-e", "4")
         self.assertNotEqual(done.returncode, 0)
         told = re.findall(r"(?m)^ddp-perf: error: rank \d: invalid value '2' for --root: expected one of 2 ranks$", done.stderr)
-        self.assertEqual(len(told), 1, done.stderr)  # ddprun's report may have it again, behind a margin
+        self.assertEqual(len(told), 1, done.stderr)  # ddprun's report may repeat it, after a margin
 
     def test_help_and_version_go_to_stdout(self):
         self.assertIn("all_to_all", run(PERF, "--help").stdout)

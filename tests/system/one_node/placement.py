@@ -1,4 +1,4 @@
-"""Ranks on their CPUs, as the kernel tells: on whatever machine this is, with whatever it allows us.
+"""Ranks on their CPUs, as the kernel reports them: on any machine, with the CPUs that it allows us.
 
 Covers: launcher/placement, launcher/platform
 """
@@ -11,7 +11,7 @@ import unittest
 from harness import Job, main, numbers_of, run
 
 ALLOWED = os.sched_getaffinity(0)
-# What a rank finds out about itself: rank, CPUs, the memory node it is told, the nodes of a large array's pages.
+# What a rank finds out about itself: rank, CPUs, the memory node in its environment, the nodes of a large array's pages.
 LOOK = r"""
 import os, re
 fill = bytearray(b"x") * (16 << 20)
@@ -61,7 +61,7 @@ def nodes():
 
 class Placement(unittest.TestCase):
     def look(self, *words, **kw):
-        """What the ranks found: rank -> (CPUs, told node, nodes of pages, threads)."""
+        """What the ranks found: rank -> (CPUs, node in its environment, nodes of pages, threads)."""
         with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
             script.write(LOOK)
             script.flush()

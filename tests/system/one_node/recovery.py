@@ -1,4 +1,4 @@
-"""A rank that dies is replaced, the others stay: docs/design/recovery.md. The ranks are tests/support/programs/recovery_rank.c, which tell
+"""A rank that dies is replaced, the others stay: docs/design/recovery.md. The ranks are tests/support/programs/recovery_rank.c, which report
 each step with the bits of a parameter and of a momentum, so that a run with deaths can be compared with one without.
 
 Covers: launcher/supervisor, launcher/node, worker-runtime/group, worker-runtime/data, segments
@@ -33,7 +33,7 @@ class Replaced(unittest.TestCase):
         return err.decode()
 
     def hold_end_of(self, pid):
-        """What is traced is reaped by nobody before its tracer has waited for it: as with much memory to free."""
+        """A traced process is not reaped before its tracer has waited for it: as if it had much memory to free."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.ptrace(PTRACE_SEIZE, pid, None, None) != 0:
             self.skipTest(f"processes may not be traced here: {os.strerror(ctypes.get_errno())}")
@@ -54,30 +54,30 @@ class Replaced(unittest.TestCase):
                     self.assertIn("replacing it, restart 1 of 1", err)
 
     def test_ranks_know_how_many_steps_are_completed(self):
-        """A checkpoint is loaded where there are none: before the first step, also of a later generation."""
+        """A checkpoint is loaded where no step was made: before the first step, also in a later generation."""
         with Job("-n", "2", "--max-restarts", "2", RECOVERY_RANK, "1", "20", "100") as job:
             told = 0  # steps that rank 0 has completed
-            pids, behind = {}, []
+            pids, completed = {}, []
             for line in job.process.stdout:
                 words = line.decode().split()
                 if words[0] == "step" and words[9] == "0":
                     told = int(words[1])
-                    if told > 3 and len(behind) == 4 and 1 in pids:
+                    if told > 3 and len(completed) == 4 and 1 in pids:
                         os.kill(pids.pop(1), signal.SIGKILL)
                 if words[0] == "holds":
                     pids[int(words[6])] = int(words[4])
-                    behind.append(int(words[8]))
+                    completed.append(int(words[8]))
                     if words[6] == "0":
-                        self.assertEqual(behind[-1], told)
-                    if len(behind) == 2:
+                        self.assertEqual(completed[-1], told)
+                    if len(completed) == 2:
                         os.kill(pids.pop(1), signal.SIGKILL)  # in its first step
             code, _, err = job.end()
         self.assertEqual(code, 0, err)
-        self.assertEqual(len(behind), 6)
-        self.assertEqual(behind[:2], [0, 0])
-        self.assertEqual(behind[2], behind[3])
-        self.assertEqual(behind[4], behind[5])
-        self.assertGreater(behind[4], 3)
+        self.assertEqual(len(completed), 6)
+        self.assertEqual(completed[:2], [0, 0])
+        self.assertEqual(completed[2], completed[3])
+        self.assertEqual(completed[4], completed[5])
+        self.assertGreater(completed[4], 3)
 
     def test_with_shrink_the_others_go_on_without_a_killed_rank(self):
         n_samples, batch = 300, 3
@@ -109,7 +109,7 @@ class Replaced(unittest.TestCase):
                 self.assertEqual(len(ranks.started), 4)
                 n_epochs = round(len(ranks.took) / n_samples)
                 times = [ranks.took.count(i) for i in range(n_samples)]
-                self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), 3 * batch)  # the dead had no time to tell
+                self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), 3 * batch)  # the dead ranks could not report
                 self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
                 self.assertIn(b"continuing without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])

@@ -13,7 +13,7 @@ import unittest
 
 from harness import RANK, Job, await_true, main
 
-# Tells what a restart changes; counts a key of the store up by one, over the protocol of torch 2.2 and later.
+# Reports what a restart changes; counts a key of the store up by one, over the protocol of torch 2.2 and later.
 PROBE = """
 import os, signal, socket, struct, sys
 env = os.environ
@@ -115,7 +115,7 @@ class Restarts(unittest.TestCase):
             os.kill(rank, signal.SIGKILL)
             heard = job.hear(2)
             self.assertFalse(os.path.exists(f"/proc/{daemon}"))
-            # the sweep of the old generation must not go on in the new one
+            # the sweep of the old generation must not continue in the new one
             self.assertEqual(len(job.processes()), 4)
             job.signal(signal.SIGINT)
             job.signal(signal.SIGINT)
@@ -138,7 +138,7 @@ class Restarts(unittest.TestCase):
                  "ignore", "10", "note", "15", "tell", "up", "wait") as job:
             job.hear(2)
             job.signal(signal.SIGUSR1)
-            self.assertEqual(job.hear(2), ["0 got 15", "1 got 10"])  # rank 0 was told to stop and does not
+            self.assertEqual(job.hear(2), ["0 got 15", "1 got 10"])  # rank 0 got the signal to stop and does not
             job.signal(signal.SIGINT)
             job.signal(signal.SIGINT)
             code, _, err = job.end()
@@ -240,7 +240,7 @@ class Output(unittest.TestCase):
                 self.assertEqual(heard[3:], ["up"] * 3)
                 pids = {rank: int(pid) for pid, rank in map(str.split, heard[:3])}
                 os.kill(pids["2"], signal.SIGKILL)
-                self.assertEqual(job.hear(3), ["up"] * 3)  # though nobody has read a byte
+                self.assertEqual(job.hear(3), ["up"] * 3)  # though no process has read a byte
                 code, out, err = job.end()
                 self.assertEqual(code, 0)
                 lines = out.decode().splitlines() + (err or b"").decode().splitlines()

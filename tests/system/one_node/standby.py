@@ -1,5 +1,5 @@
 """--standby: a process that waits takes the place of a rank that fails. The ranks are tests/support/programs/recovery_rank.c, as in
-recovery.py: each tells its pid and the bits of its state after each step.
+recovery.py: each reports its pid and the bits of its state after each step.
 
 Covers: launcher/supervisor, launcher/node, launcher/spawner, worker-runtime/group
 """
@@ -38,7 +38,7 @@ class Standby(unittest.TestCase):
         self.assertEqual(job.processes(), [])
 
     def await_standbys(self, job, ranks, n):
-        """-> their pids. The ranks go on meanwhile: what they write fits into the pipe."""
+        """-> their pids. The ranks continue meanwhile: what they write fits into the pipe."""
         found = set()
 
         def are_there():
@@ -178,7 +178,7 @@ class Options(unittest.TestCase):
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
             self.assertEqual(job.end()[0], -signal.SIGTERM)
-            self.assertEqual(job.unheard(), b"")  # no third one has told
+            self.assertEqual(job.unheard(), b"")  # no third one has reported
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Stdio(unittest.TestCase):
     def test_a_reader_that_stands_still_holds_ranks_but_not_ddprun(self):
         with Job("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exec head -c 1000000 /dev/zero >&2; exec sleep 1000") as job:
             await_true(lambda: unread(job.process.stderr) == 65536)  # rank 0 has filled what holds anything
-            job.signal(15)  # ddprun listens all the same, and the ranks end
+            job.signal(15)  # ddprun still handles the signal, and the ranks end
             await_true(lambda: job.processes() == [job.process.pid])
             self.assertIsNone(job.process.poll())  # what it was given it keeps for the reader
             code, _, err = job.end()

@@ -1,4 +1,4 @@
-"""Arguments in braces: programs that take who they are as flags need no wrapper.
+"""Arguments in braces: programs that take their rank as an option do not need a wrapper.
 
 Covers: launcher/job
 """

@@ -1,4 +1,4 @@
-"""--warm: ranks of a restart are forked, and whatever is in the way of that, the job goes on with ranks that are executed.
+"""--warm: ranks of a restart are forked. If that is not possible for any reason, the job continues with executed ranks.
 
 Covers: launcher/warm, launcher/spawner, launcher/node
 """
@@ -18,7 +18,7 @@ import unittest
 
 from harness import DEADLINE_S, Job, await_true, main, run
 
-# Tells its pid; in each generation but the last rank 1 waits to be killed, and the others for the end.
+# Reports its pid; in each generation but the last rank 1 waits to be killed, and the others for the end.
 SCRIPT = """
 import json, os, sys
 {imports}
@@ -38,7 +38,7 @@ for _ in range(3):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 17, 0x4206, 0x40
-WALL = 0x40000000  # of waitpid(): threads, too
+WALL = 0x40000000  # of waitpid(): also threads
 
 
 class Warm(Job):
@@ -175,7 +175,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual(job.ways(), [True, True])
 
     def test_seeds_that_are_used_up_are_asked_for(self):
-        """By itself the parent forks others when nobody has imported anything for a while: here that never comes."""
+        """By itself, the parent forks others when no rank has imported anything for a while: in this test, that never happens."""
         is_over = threading.Event()
 
         def import_on(path):
@@ -199,7 +199,7 @@ class Restarts(unittest.TestCase):
 
     @unittest.skipUnless(knows_ends_of_threads(), "this kernel does not tell when a thread ends")
     def test_the_others_are_stopped_while_a_dead_rank_cannot_be_reaped_yet(self):
-        env = {"CUDA_VISIBLE_DEVICES": ""}  # where there are GPUs, who is dead must have let go of them
+        env = {"CUDA_VISIBLE_DEVICES": ""}  # on a machine with GPUs, dead processes must have released them
         with Warm(self.folder, "--warm", imports=THREADS, env=env).begin() as job:
             job.await_ready()
             alive, dead = (int(line.split()[1]) for line in job.ranks)

@@ -12,7 +12,7 @@ import unittest
 
 from harness import main, run
 
-# name: (options of ddprun, words behind the script, the script)
+# name: (options of ddprun, arguments of the script, the script)
 SCRIPTS = {
     "arguments": ([], ["--lr", "0.1", "", "a b", "$local_rank", "$$x", "ä"], """
 import sys

@@ -14,19 +14,19 @@ ROOT = os.environ["SOURCE_ROOT"]
 PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp-rendezvous": os.environ["DDP_RENDEZVOUS"],
             "ddp-perf": os.environ["DDP_PERF"]}
 
-# What ddprun says to itself on other hosts
+# The options that ddprun passes to itself on other hosts
 OF_OUR_OWN = ["--launch-channel"]
 
 # The directories whose files the pages name
 TREE = "|".join(["bench", "common", "console", "ctl", "docs", "examples", "include", "launcher", "man", "packaging", "perf", "python",
                  "rendezvous", "schemas", "scripts", "segments", "tests", "worker-runtime"])
 
-# What a line has before the program: variables, a scheduler's starter
+# What a line has before the program: variables, a scheduler's launcher
 BEFORE = re.compile(r"^(?:\w+=\S+ +)*(?:srun(?: +-\S+(?: +\d\S*)?)* +)?(?:\S*/)?(ddprun|ddpctl|ddp-rendezvous|ddp-perf)(?= |$)")
 
 
 def code_of(text):
-    """The lines of its shell blocks, those behind a prompt in blocks of what a terminal shows, and those that are indented as code:
+    """The lines of its shell blocks, those after a prompt in blocks of terminal output, and those that are indented as code:
     (number, line)"""
     inside = None
     for number, line in enumerate(text.split("\n"), 1):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_plugin.sh LIBDDP HELLO - what a program is told whose libddp-nccl.so is missing, or no good: the thing that is wrong.
+# gpu_plugin.sh LIBDDP HELLO - a program whose libddp-nccl.so is missing or invalid prints what is wrong.
 # Covers: worker-runtime/device
 set -u
 work=$(mktemp -d) || exit 99
@@ -7,8 +7,8 @@ trap 'rm -rf "$work"' EXIT
 cp -L "$1" "$work/libddp.so.0" || exit 99
 unset RANK WORLD_SIZE
 
-# says TEXT: with DDP_BACKEND=nccl the program ends with 1, and says so
-says() {
+# prints TEXT: with DDP_BACKEND=nccl the program exits with 1, and prints TEXT
+prints() {
     LD_LIBRARY_PATH=$work DDP_BACKEND=nccl "$hello" >"$work/out" 2>&1
     status=$?
     cat "$work/out"
@@ -20,8 +20,8 @@ hello=$2
 if ldconfig -p | grep -q libddp-nccl; then
     echo "one is installed here, so none can be missing"
 else
-    says "build it with -Dnccl=enabled and install it next to libddp.so"
+    prints "build it with -Dnccl=enabled and install it next to libddp.so"
 fi
 echo "this is no library" >"$work/libddp-nccl.so"
-says "$work/libddp-nccl.so: file too short"
-says "set LD_LIBRARY_PATH to the directories of libnccl and libcudart"
+prints "$work/libddp-nccl.so: file too short"
+prints "set LD_LIBRARY_PATH to the directories of libnccl and libcudart"

@@ -1,5 +1,5 @@
-"""An installed tree: each of its programs starts from where it was installed to, with nothing in the environment that says where
-libraries are; and links between its pages lead to files.
+"""An installed tree: each of its programs starts from its place there, without variables that point to libraries; links between its
+pages lead to files.
 
 Covers: perf, ctl, launcher, rendezvous/daemon
 """

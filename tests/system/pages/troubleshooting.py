@@ -1,4 +1,4 @@
-"""docs/how-to/troubleshooting.md quotes what is really said: each message with a star is provoked, and compared.
+"""docs/how-to/troubleshooting.md quotes real messages: each message with a star is provoked, and compared.
 
 Covers: launcher/reporting, launcher/diagnosis, worker-runtime/core, worker-runtime/join
 """
@@ -36,7 +36,7 @@ def free_port():
 
 
 def by_hand(how):
-    """What rank 0 of two says, where no launcher stops it when the other one fails."""
+    """The output of rank 0 of two, where no launcher stops it when the other one fails."""
     env = {k: v for k, v in os.environ.items() if k not in STARTERS} | {"WORLD_SIZE": "2", "DDP_JOB_ID": f"misfit {os.getpid()} {how}"}
     with subprocess.Popen([MISFIT, how], env=env | {"RANK": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         return subprocess.run([MISFIT, how], env=env | {"RANK": "0"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -81,7 +81,7 @@ def quoted():
 
 
 def as_pattern(message):
-    """Numbers of ports and processes are others each time, and times are no less than it says."""
+    """Numbers of ports and processes differ each time, and times may be longer than the page has them."""
     pattern = re.sub(r"(port|process|pid) \d+", r"\1 \\d+", re.escape(message).replace("\\ ", " "))
     pattern = pattern.replace("by python3", r"by python[\d.]*")
     pattern = re.sub(r"127\\\.0\\\.0\\\.1:\d+", r"127\\.0\\.0\\.1:\\d+", pattern)
