@@ -20,10 +20,10 @@ import tokenize
 LIMITS = {
     "docs": (0, "Markdown files"),
     "man": (0, "manual pages"),
-    "messages": (45, "string literals of the programs: messages, help, JSON values"),
+    "messages": (0, "string literals of the programs: messages, help, JSON values"),
     "headers": (0, "include/ddp"),
-    "comments": (6, "comments of all source files except tests"),
-    "test comments": (671, "comments of tests"),
+    "comments": (0, "comments of all source files except tests"),
+    "test comments": (0, "comments of tests"),
     "test names": (835, "names of test functions"),
 }
 MAX_EXCEPTIONS = 30
