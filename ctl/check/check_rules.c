@@ -79,8 +79,7 @@ static void judge_clock(struct judge *j, size_t i)
     if (n->has_clock && off > n->error_ns && off - n->error_ns > CHECK_CLOCK_MAX_NS)
         find(j, i, CHECK_CLOCK, fails, "set it with chrony or another NTP daemon",
              "its clock is %.3f s %s than the clock of this node (uncertainty %.3f s)",
-             (double)off / 1e9, n->offset_ns < 0 ? "earlier" : "later",
-             (double)n->error_ns / 1e9);
+             (double)off / 1e9, n->offset_ns < 0 ? "earlier" : "later", (double)n->error_ns / 1e9);
 }
 
 static void judge_limits(struct judge *j, size_t i)
@@ -148,7 +147,7 @@ static void judge_gpus(struct judge *j, size_t i)
 {
     const struct check_facts *f = &j->report->nodes[i].facts;
     if (f->gpu_trouble[0] != '\0')
-        find(j, i, CHECK_GPUS, fails, "run nvidia-smi there; `dmesg | grep -i xid` may show the reason",
+        find(j, i, CHECK_GPUS, fails, "run nvidia-smi there; `dmesg | grep -i xid` may show why",
              "the driver does not list its GPUs: %s", f->gpu_trouble);
     for (size_t k = 0; k < f->n_described; k++)
         if (f->gpus[k].ecc_errors != CHECK_UNKNOWN && f->gpus[k].ecc_errors > 0)

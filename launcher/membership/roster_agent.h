@@ -27,8 +27,7 @@ struct roster_agent {
     bool owes_gone;     /* the member waits to hear that nothing runs, or that ranks are parked */
     bool holds_gone;    /* the caller's: not to be reported yet, because an answer of the roster may
                          * arrive */
-    bool
-        saved; /* the caller's: each rank has reported, after CHECKPOINT_REQUEST, that its state is saved */
+    bool saved;         /* the caller's: after CHECKPOINT_REQUEST, each rank has saved its state */
     bool told_done, told_end, told_saved;
     int told_parked; /* so many for the next generation */
     int told_rank;   /* local, whose failure was reported; -1: none */
@@ -40,8 +39,8 @@ void roster_agent_init(struct roster_agent *g, const char *name, const char *pat
 
 /* The next input for the member.
  *
- * ret       without the time; its text is lent until the next call. RANKS_STOPPED, RANKS_PARKED: the
- *           generation's store is to be closed before it is fed
+ * ret       without the time; its text is lent until the next call. RANKS_STOPPED, RANKS_PARKED:
+ *           the generation's store is to be closed before it is fed
  * returns   whether there is something */
 bool roster_agent_hear(struct roster_agent *g, const struct supervisor *s, const struct member *m,
                        struct member_input *ret);

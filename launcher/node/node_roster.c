@@ -56,7 +56,7 @@ struct node_roster {
     char host[MESSAGE_HOST_BYTES]; /* by which others reach this node */
     struct node_wait wait;
 
-    /* whether this process was stopped: the member steps in each keep-alive, a third of its lease */
+    /* whether this process was stopped: the member steps at each keep-alive, 3 in a lease */
     uint64_t lease_ms; /* how long it is; 0: none */
     uint64_t stepped_ms;
     uint64_t stood_ms, woke_ms; /* the last time that it was: for so long, until then */

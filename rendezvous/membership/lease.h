@@ -18,7 +18,7 @@ struct co_error;
 #define LEASE_KEEP_ALIVE_MS 1000
 #define LEASE_MS            3000
 #define LEASE_MARGIN_MS     500
-#define LEASE_RETURN_MS     50 /* after a reset a node may come back so long, and nothing happened */
+#define LEASE_RETURN_MS     50 /* a node may connect again so long after a reset */
 
 /* The node's side. Plain data, so that it can be passed to the spawner. Zeroed: no lease, and
  * nothing to send. Times are the node's own clock. */

@@ -75,9 +75,10 @@ enum member_input_type {
                            `recovers`; also for the store that cannot be opened. A second one
                            corrects the first: its cause was found */
     MEMBER_RANKS_SUCCEEDED, /* each rank ended with 0 */
-    MEMBER_RANKS_STOPPED, /* answer to stop_ranks or kill_ranks, at once if there is nothing: no rank,
-                          no leftover, and the store is closed. All of them begin again if a
-                          generation follows. `hangs`: some processes outlived SIGKILL */
+    /* Answer to stop_ranks or kill_ranks, at once if nothing runs: no rank, no leftover, and the
+     * store is closed. All ranks begin again if a generation follows. `hangs`: some processes
+     * outlived SIGKILL. */
+    MEMBER_RANKS_STOPPED,
     MEMBER_RANKS_PARKED, /* the other answer to stop_ranks, where may_park is set: they live on, but
                            take part in nothing until start_ranks. The store is closed. `n_ranks` of
                            this node are for the next generation: fewer than it began with where
@@ -89,11 +90,11 @@ enum member_input_type {
                        `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or
                           --timeout. As LEAVE */
-    MEMBER_COORDINATOR_LOST, /* a back end that replaces its coordinator was asked at asked_ms, and reports
-                           that no process has the roster. The lease continues, as if that were the
-                           answer to a keep_alive, for at most failover_timeout_ms after the first
-                           such report. Feed this input again for each report */
-    MEMBER_TIME              /* member_deadline_ms() has come. Feed all that was received before */
+    /* A back end that replaces its coordinator was asked at asked_ms, and reports that no process
+     * has the roster. The lease continues, as if that were the answer to a keep-alive, for at most
+     * failover_timeout_ms after the first such report. Feed this input again for each report. */
+    MEMBER_COORDINATOR_LOST,
+    MEMBER_TIME /* member_deadline_ms() has come. Feed all that was received before */
 };
 
 struct member_input {
@@ -125,9 +126,8 @@ struct member_orders {
                             or RANK_FAILED with `final` */
     bool start_ranks;  /* the ranks of member_get_place(): as many as it has; parked ones continue
                           in it. It has more than were reported last if that report came too late */
-    bool
-        request_checkpoint; /* ask the ranks to save their state, and feed RANKS_SAVED when all have */
-    bool stop_ranks;        /* in the time that `why` deserves; close the store; feed RANKS_STOPPED.
+    bool request_checkpoint; /* ask the ranks to save, and feed RANKS_SAVED when all have */
+    bool stop_ranks; /* in the time that `why` deserves; close the store; feed RANKS_STOPPED.
                           Asked for again when there is another `why` */
     bool may_park;   /* stop_ranks: or take them out of the generation, and feed RANKS_PARKED */
     bool kill_ranks; /* now; the same */

@@ -1,7 +1,8 @@
 /* pmi_store.c - rank 0 serves a store, and publishes its address by PMI.
  *
- * pmi_store_find() runs on all ranks: rank 0 opens a store and puts its addresses into the key-value
- * space of PMI, publish_endpoint(); after a barrier each rank reads it, receive_endpoint().
+ * pmi_store_find() runs on all ranks: rank 0 opens a store and puts its addresses into the
+ * key-value space of PMI, publish_endpoint(); after a barrier each rank reads it,
+ * receive_endpoint().
  * pmi_store_connect() tries the addresses one after the other. */
 #include "pmi_store.h"
 

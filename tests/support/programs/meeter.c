@@ -1,6 +1,6 @@
-/* meeter - ranks that rendezvous with libddp, sum up their numbers, pass a word to each other through
- * the job's store, and exit. Each writes "joined RANK of SIZE, sum SUM, received WORD" to TEST_FIFO,
- * or to stdout. */
+/* meeter - ranks that rendezvous with libddp, sum up their numbers, pass a word to each other
+ * through the job's store, and exit. Each writes "joined RANK of SIZE, sum SUM, received WORD" to
+ * TEST_FIFO, or to stdout. */
 #include <ddp/ddp.h>
 
 #include <fcntl.h>
