@@ -1,12 +1,14 @@
 #include "control.h"
 
 #include "common/error.h"
+#include "common/scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,6 +18,10 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+#ifndef __GLIBC__
+#error "only the layout of glibc's robust mutexes is known: see alive_word()"
+#endif
+
 static size_t round_to_page(size_t n)
 {
     return (n + 4095) & ~(size_t)4095;
@@ -23,7 +29,7 @@ static size_t round_to_page(size_t n)
 
 static size_t mailboxes_at(unsigned n_local)
 {
-    return round_to_page(sizeof(struct control) + n_local * sizeof(struct control_line));
+    return round_to_page(sizeof(struct control_head) + n_local * sizeof(struct control_line));
 }
 
 size_t control_bytes(unsigned n_local)
@@ -46,6 +52,30 @@ static int init_mutex(pthread_mutex_t *m)
     return -rc;
 }
 
+static int init_segment(struct control_head *head, unsigned n_local, uint32_t generation,
+                        size_t bytes, struct co_error *err)
+{
+    *head = (struct control_head){
+        .version = CONTROL_VERSION, .n_local = n_local, .generation = generation, .bytes = bytes};
+    for (unsigned i = 0; i < n_local; i++) {
+        int code = init_mutex(&head->line[i].alive);
+        if (code != 0)
+            return co_fail(err, code, "cannot create a robust mutex: %s", strerror(-code));
+    }
+    head->magic = CONTROL_MAGIC;
+    return 0;
+}
+
+static void fill_handle(struct control *c, struct control_head *head, unsigned n_local,
+                        uint32_t generation, size_t bytes)
+{
+    *c = (struct control){.shared = head,
+                          .line = head->line,
+                          .n_local = n_local,
+                          .generation = generation,
+                          .bytes = bytes};
+}
+
 int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct control **ret,
                    struct co_error *err)
 {
@@ -53,81 +83,87 @@ int control_create(unsigned n_local, uint32_t generation, int *ret_fd, struct co
         return co_fail(err, -EINVAL,
                        "invalid number of ranks on this node: expected 1 to %d, not %u",
                        CONTROL_MAX_LOCAL, n_local);
+    co_autofree struct control *c = malloc(sizeof *c);
+    if (c == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
     size_t bytes = control_bytes(n_local);
-    int fd = memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    co_autoclose_fd int fd = memfd_create("ddp-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return co_fail(err, -errno,
                        "cannot create the control segment of %zu bytes: memfd_create: %s", bytes,
                        strerror(errno));
-    struct control *c = MAP_FAILED;
+    struct control_head *head = MAP_FAILED;
     if (ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0)
-        c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (c == MAP_FAILED) {
-        int code = -errno;
-        close(fd);
-        return co_fail(err, code, "cannot create the control segment of %zu bytes: %s", bytes,
-                       strerror(-code));
+        head = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (head == MAP_FAILED)
+        return co_fail(err, -errno, "cannot create the control segment of %zu bytes: %s", bytes,
+                       strerror(errno));
+    int code = init_segment(head, n_local, generation, bytes, err);
+    if (code != 0) {
+        munmap(head, bytes);
+        return code;
     }
-    *c = (struct control){
-        .version = CONTROL_VERSION, .n_local = n_local, .generation = generation, .bytes = bytes};
-    for (unsigned i = 0; i < n_local; i++) {
-        int code = init_mutex(&c->line[i].alive);
-        if (code != 0) {
-            munmap(c, bytes);
-            close(fd);
-            return co_fail(err, code, "cannot create a robust mutex: %s", strerror(-code));
-        }
-    }
-    c->magic = CONTROL_MAGIC;
-    *ret_fd = fd;
-    *ret = c;
+    fill_handle(c, head, n_local, generation, bytes);
+    *ret_fd = co_take_fd(&fd);
+    *ret = co_take(&c);
+    return 0;
+}
+
+/* The head has been copied: what is checked here is what is used afterwards. */
+static int check_head(const struct control_head *h, size_t bytes, struct co_error *err)
+{
+    if (h->magic != CONTROL_MAGIC)
+        return co_fail(err, -EPROTO, "the control segment has a wrong magic number");
+    if (h->version != CONTROL_VERSION)
+        return co_fail(err, -EPROTO,
+                       "the control segment has version %u, this libddp %d: use ddprun and libddp "
+                       "of the same release",
+                       h->version, CONTROL_VERSION);
+    if (h->n_local < 1 || h->n_local > CONTROL_MAX_LOCAL || h->bytes != bytes ||
+        control_bytes(h->n_local) != bytes)
+        return co_fail(err, -EPROTO, "the control segment's sizes are inconsistent");
     return 0;
 }
 
 int control_map(int fd, struct control **ret, struct co_error *err)
 {
     struct stat st;
+    struct control_head copy;
     if (fstat(fd, &st) != 0)
         return co_fail(err, -errno, "cannot stat the control segment: %s", strerror(errno));
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
         return co_fail(err, -EPROTO, "the control segment is not sealed: ddprun did not create it");
-    if (st.st_size < (off_t)sizeof(struct control))
+    if (pread(fd, &copy, sizeof copy, 0) != (ssize_t)sizeof copy)
         return co_fail(err, -EPROTO, "the control segment is too small: %lld bytes",
                        (long long)st.st_size);
     size_t bytes = (size_t)st.st_size;
-    struct control *c = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (c == MAP_FAILED)
-        return co_fail(err, -errno, "cannot map the control segment: %s", strerror(errno));
-
-    int code = 0;
-    if (c->magic != CONTROL_MAGIC)
-        code = co_fail(err, -EPROTO, "the control segment has a wrong magic number");
-    else if (c->version != CONTROL_VERSION)
-        code = co_fail(err, -EPROTO,
-                       "the control segment has version %u, this libddp %d: use ddprun and libddp "
-                       "of the same release",
-                       c->version, CONTROL_VERSION);
-    else if (c->n_local < 1 || c->n_local > CONTROL_MAX_LOCAL || c->bytes != bytes ||
-             control_bytes(c->n_local) != bytes)
-        code = co_fail(err, -EPROTO, "the control segment's sizes are inconsistent");
-    if (code != 0) {
-        munmap(c, bytes);
+    int code = check_head(&copy, bytes, err);
+    if (code != 0)
         return code;
-    }
-    *ret = c;
+    co_autofree struct control *c = malloc(sizeof *c);
+    if (c == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    struct control_head *head = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (head == MAP_FAILED)
+        return co_fail(err, -errno, "cannot map the control segment: %s", strerror(errno));
+    fill_handle(c, head, copy.n_local, copy.generation, bytes);
+    *ret = co_take(&c);
     return 0;
 }
 
 void control_unmap(struct control *c)
 {
-    if (c != NULL)
-        munmap(c, c->bytes);
+    if (c == NULL)
+        return;
+    munmap(c->shared, c->bytes);
+    free(c);
 }
 
 uint8_t *control_mailbox(struct control *c, unsigned local_rank)
 {
-    return (uint8_t *)c + mailboxes_at(c->n_local) + (size_t)local_rank * CONTROL_MAILBOX_BYTES;
+    return (uint8_t *)c->shared + mailboxes_at(c->n_local) +
+           (size_t)local_rank * CONTROL_MAILBOX_BYTES;
 }
 
 static void futex_wake_all(_Atomic uint32_t *word)
@@ -156,7 +192,7 @@ void control_leave(struct control *c, unsigned local_rank)
 /* The half of the abort word that holds the cause: it changes when the word is set. */
 static _Atomic uint32_t *abort_futex(struct control *c)
 {
-    return (_Atomic uint32_t *)&c->abort + (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+    return (_Atomic uint32_t *)&c->shared->abort + (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 }
 
 static uint64_t abort_pack(struct control_abort why)
@@ -167,7 +203,7 @@ static uint64_t abort_pack(struct control_abort why)
 void control_abort_set(struct control *c, struct control_abort why)
 {
     uint64_t none = 0;
-    if (!atomic_compare_exchange_strong(&c->abort, &none, abort_pack(why)))
+    if (!atomic_compare_exchange_strong(&c->shared->abort, &none, abort_pack(why)))
         return;
     futex_wake_all(abort_futex(c));
     for (unsigned i = 0; i < c->n_local; i++) /* a rank may be able to sleep on one word only */
@@ -187,9 +223,17 @@ void control_abort_tell(struct control *c, unsigned local_rank, int code, const 
 
 struct control_abort control_abort_get(const struct control *c)
 {
-    uint64_t word = atomic_load_explicit(&c->abort, memory_order_acquire);
+    uint64_t word = atomic_load_explicit(&c->shared->abort, memory_order_acquire);
     return (struct control_abort){
         .cause = (uint16_t)(word >> 48), .rank = (uint16_t)(word >> 32), .detail = (uint32_t)word};
+}
+
+/* A robust mutex of glibc begins with the word by which the kernel knows its owner: the owner's
+ * thread ID; 0 once it has unlocked the mutex; FUTEX_OWNER_DIED once the kernel has ended it. */
+static _Atomic uint32_t *alive_word(struct control_line *line)
+{
+    _Static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "the futex of a mutex");
+    return (_Atomic uint32_t *)&line->alive;
 }
 
 enum control_state control_look(struct control *c, unsigned local_rank)
@@ -197,22 +241,13 @@ enum control_state control_look(struct control *c, unsigned local_rank)
     struct control_line *line = &c->line[local_rank];
     if (atomic_load(&line->left))
         return CONTROL_LEFT;
-    if (atomic_load(&line->dead))
-        return CONTROL_DEAD;
     if (!atomic_load(&line->joined))
         return CONTROL_NOT_JOINED;
-    switch (pthread_mutex_trylock(&line->alive)) {
-    case EBUSY:
+    const uint32_t alive = atomic_load(alive_word(line));
+    if ((alive & FUTEX_TID_MASK) != 0)
         return CONTROL_ALIVE;
-    case 0: /* it left since we looked at `left` */
-        pthread_mutex_unlock(&line->alive);
+    if ((alive & FUTEX_OWNER_DIED) == 0) /* it left since we looked at `left` */
         return CONTROL_LEFT;
-    default: /* EOWNERDEAD. `dead` keeps others off the mutex: a mutex given up unrepaired looks
-                taken to every second pthread_mutex_trylock() of glibc 2.36 */
-        atomic_store(&line->dead, 1);
-        pthread_mutex_unlock(&line->alive);
-        break;
-    }
     control_abort_set(
         c, (struct control_abort){.cause = CONTROL_RANK_DIED, .rank = (uint16_t)local_rank});
     return CONTROL_DEAD;
@@ -269,14 +304,10 @@ void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us)
 
 /* --- sleeping on several words ---------------------------------------------------------------- */
 
-#if defined(SYS_futex_waitv) && defined(__GLIBC__)
+#ifdef SYS_futex_waitv
 
-/* A robust mutex of glibc begins with the word by which the kernel knows its owner. If the word is
- * marked as having sleepers, the kernel wakes one when the owner dies, and the owner wakes one when
- * it releases the mutex. */
-_Static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "the futex of a mutex");
-
-/* Mark a rank's `alive` as having a sleeper. returns what to sleep on; 0: no thread holds it */
+/* Mark a rank's `alive` as having a sleeper: the kernel then wakes one when the owner dies, and the
+ * owner wakes one when it releases the mutex. returns what to sleep on; 0: no thread holds it */
 static uint32_t announce_sleeper(_Atomic uint32_t *alive)
 {
     uint32_t is = atomic_load(alive);
@@ -331,7 +362,7 @@ static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uin
 void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
                        uint32_t seen, uint32_t max_us)
 {
-    _Atomic uint32_t *alive = (_Atomic uint32_t *)&c->line[local_rank].alive;
+    _Atomic uint32_t *alive = alive_word(&c->line[local_rank]);
     atomic_fetch_add(&line->sleepers, 1);
     if (!wait_for_any(c, alive, &line->arrived, seen, max_us))
         futex_wait(&line->arrived, seen, max_us);

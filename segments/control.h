@@ -9,7 +9,7 @@
  *
  * Words:
  *   alive     a robust mutex each rank holds from joining to leaving; when the rank dies the kernel
- *             marks it, and the next process that tries to lock it learns of the death
+ *             marks the mutex's futex word, which other processes only read
  *   abort     one word for the node: 0 while all is well, else why no collective of this generation
  *             can complete. Written once, by compare-and-swap: all ranks see the same cause
  *   arrived   how far a rank has come, a counter that others wait on
@@ -30,7 +30,7 @@
 struct co_error;
 
 #define CONTROL_MAGIC         0x31504444u /* "DDP1" */
-#define CONTROL_VERSION       5
+#define CONTROL_VERSION       6
 #define CONTROL_MAX_LOCAL     1024          /* ranks on one node */
 #define CONTROL_MAILBOX_BYTES (512u * 1024) /* per rank: staging area of the collectives */
 #define CONTROL_WHY_BYTES     256
@@ -61,7 +61,6 @@ struct control_line { /* one local rank's own line: only that rank writes it, ex
     _Atomic uint32_t sleepers;             /* how many sleep on `arrived` */
     _Atomic uint32_t joined;               /* 1 from joining on */
     _Atomic uint32_t left;                 /* 1 once it left in good order */
-    _Atomic uint32_t dead;                 /* 1 once a process found it dead */
     _Atomic uint32_t pid;
     _Atomic uint32_t cpu;         /* where the rank ran when it last arrived, counted from 1; a hint
                                      for those who wait for it; 0: not known */
@@ -69,8 +68,9 @@ struct control_line { /* one local rank's own line: only that rank writes it, ex
                                      worker-runtime */
     _Atomic uint32_t outside; /* 1 while it waits for another node: ranks of this node that wait for
                                  it are not the first to time out */
-    uint32_t padding_[6];
-    _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes */
+    uint32_t padding_[7];
+    _Alignas(64) pthread_mutex_t alive; /* robust, shared between processes; locked only by its
+                                           rank: to lock a mutex is to follow its pointers */
     _Atomic uint64_t where;             /* the rank's last call, laid out by worker-runtime: for
                                            messages; not next to `arrived`, which others wait on */
     _Atomic uint64_t outbox;            /* also laid out by worker-runtime: where its messages are,
@@ -84,7 +84,7 @@ struct control_line { /* one local rank's own line: only that rank writes it, ex
     struct rank_status_page progress;
 };
 
-struct control {
+struct control_head { /* the segment, as it lies in memory; any rank can write any of it */
     uint32_t magic;
     uint32_t version;
     uint32_t n_local;
@@ -92,6 +92,14 @@ struct control {
     uint64_t bytes; /* of the whole segment */
     _Alignas(64) _Atomic uint64_t abort;
     _Alignas(64) struct control_line line[]; /* n_local of them, then the mailboxes, page-aligned */
+};
+
+struct control {                 /* a mapped segment: this process's own memory, and constant */
+    struct control_head *shared; /* its sizes are checked once and never read again: */
+    struct control_line *line;   /* n_local of them */
+    unsigned n_local;            /* 1 .. CONTROL_MAX_LOCAL */
+    uint32_t generation;
+    size_t bytes;
 };
 
 /* Size of a segment for n_local ranks (1 .. CONTROL_MAX_LOCAL). */
@@ -133,8 +141,7 @@ void control_abort_tell(struct control *c, unsigned local_rank, int code, const 
 
 enum control_state { CONTROL_NOT_JOINED, CONTROL_ALIVE, CONTROL_LEFT, CONTROL_DEAD };
 
-/* Look at a rank: a load or two while it lives; tries its mutex. Finding it dead sets the abort
- * word. */
+/* Look at a rank: a few loads, and no lock. Finding it dead sets the abort word. */
 enum control_state control_look(struct control *c, unsigned local_rank);
 
 /* The most steps that any rank has completed in this generation. */

@@ -318,8 +318,8 @@ static int on_control(struct joiner *j, const struct node_message *m, int fd, st
         return code;
     j->node->control = c;
     j->node->generation = c->generation;
-    madvise(c, c->bytes, MADV_DONTFORK); /* a child is not a rank */
-    madvise(c, c->bytes, MADV_DONTDUMP);
+    madvise(c->shared, c->bytes, MADV_DONTFORK); /* a child is not a rank */
+    madvise(c->shared, c->bytes, MADV_DONTDUMP);
     code = note_generation(j, m, err);
     if (code != 0)
         return code;

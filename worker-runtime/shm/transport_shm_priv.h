@@ -70,7 +70,7 @@ static inline const union transport_shm_note *transport_shm_note(const struct tr
 /* Sequentially consistent, unlike control_abort_get(): it pairs with control_line.touching. */
 static inline bool transport_shm_is_broken(const struct transport_shm *t)
 {
-    return atomic_load(&t->control->abort) != 0;
+    return atomic_load(&t->control->shared->abort) != 0;
 }
 
 /* Whether a rank has come to the open step. A rendezvous is first recorded where the call is. */

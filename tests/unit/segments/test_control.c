@@ -1,5 +1,6 @@
 #include "common/error.h"
 #include "segments/control.h"
+#include "tests/support/chance.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -113,11 +114,11 @@ START_TEST(what_is_no_control_segment_is_refused)
     ck_assert_ptr_nonnull(strstr(err.text, "magic"));
     close(other);
 
-    c->version++;
+    c->shared->version++;
     ck_assert_int_eq(control_map(fd, &p, &err), -EPROTO);
     ck_assert_ptr_nonnull(strstr(err.text, "version"));
-    c->version--;
-    c->n_local = 2;
+    c->shared->version--;
+    c->shared->n_local = 2;
     ck_assert_int_eq(control_map(fd, &p, &err), -EPROTO);
     ck_assert_ptr_nonnull(strstr(err.text, "sizes"));
 }
@@ -175,6 +176,43 @@ START_TEST(the_first_cause_of_an_abort_stays)
     ck_assert_int_eq(why.cause, CONTROL_RANK_DIED);
     ck_assert_int_eq(why.rank, 2);
     ck_assert_uint_eq(why.detail, 9);
+}
+END_TEST
+
+static void fill_segment(struct chance *chance, int pattern)
+{
+    uint64_t *words = (uint64_t *)c->shared;
+    for (size_t i = 0; i < c->bytes / sizeof *words; i++)
+        words[i] = pattern == 0   ? UINT64_MAX
+                   : pattern == 1 ? (uint64_t)(uintptr_t)words
+                   : pattern == 2 ? chance_draw(chance, 8) << 32 | chance_draw(chance, 8)
+                                  : chance_draw(chance, UINT64_MAX);
+}
+
+/* Without the process's own copy of the sizes this reads and writes far outside of the segment; if
+ * it locked a mutex of such words, that would follow their pointers. */
+START_TEST(control_look_stays_inside_the_segment_and_locks_nothing)
+{
+    struct chance chance = chance_from((uint64_t)_i);
+    for (int i = 0; i < 20; i++) {
+        uint8_t alive[3][sizeof(pthread_mutex_t)];
+        fill_segment(&chance, i % 4);
+        for (unsigned r = 0; r < 3; r++)
+            memcpy(alive[r], &c->line[r].alive, sizeof alive[r]);
+        for (unsigned r = 0; r < 3; r++) {
+            control_look(c, r);
+            atomic_store(&c->line[r].left, 0);
+            control_look(c, r);
+            ck_assert_mem_eq(alive[r], &c->line[r].alive, sizeof alive[r]);
+        }
+        control_most_steps(c);
+        control_abort_get(c);
+        atomic_store(&c->shared->abort, 0);
+        control_abort_set(c, (struct control_abort){.cause = CONTROL_RENEWED});
+        ck_assert_int_eq(control_abort_get(c).cause, CONTROL_RENEWED);
+        ck_assert_ptr_eq(control_mailbox(c, 2) + CONTROL_MAILBOX_BYTES,
+                         (uint8_t *)c->shared + control_bytes(3));
+    }
 }
 END_TEST
 
@@ -353,6 +391,7 @@ TEST_SUITE(control)
     tcase_add_test(t, leaving_is_told_from_dying);
     tcase_add_test(t, a_killed_rank_is_seen_dead_by_all_who_look);
     tcase_add_test(t, the_first_cause_of_an_abort_stays);
+    tcase_add_loop_test(t, control_look_stays_inside_the_segment_and_locks_nothing, 0, 10);
     tcase_add_test(t, the_steps_of_dead_ranks_stay_counted);
     tcase_add_test(t, arriving_wakes_who_sleeps);
     tcase_add_test(t, a_death_wakes_those_who_sleep_for_that_rank);

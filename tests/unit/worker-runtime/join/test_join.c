@@ -85,6 +85,45 @@ START_TEST(a_rank_that_never_comes_is_named)
 }
 END_TEST
 
+/* As /proc/self/smaps has them: "dc", no copy for children, and "dd", not in core dumps. */
+static bool has_control_flags(void)
+{
+    char line[512];
+    bool is_control = false, has_flags = false;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        is_control = is_control || strstr(line, "ddp-control") != NULL;
+        if (!is_control || strncmp(line, "VmFlags:", strlen("VmFlags:")) != 0)
+            continue;
+        has_flags = strstr(line, " dc") != NULL && strstr(line, " dd") != NULL;
+        break;
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return has_flags;
+}
+
+/* Local rank 0 serves the others: it has the segment mapped as ddprun has. */
+static int run_and_look_at_maps(int rank, void *arg)
+{
+    struct ddp_group *g;
+    (void)arg;
+    RANK_CHECK(rank, ddp_init(NULL, &g) == 0, "%s", ddp_last_error());
+    RANK_CHECK(rank, rank == 0 || has_control_flags(), "the mapping does not have the flags");
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(children_and_core_dumps_do_not_have_the_control_segment)
+{
+    struct ranks r;
+    ranks_init(&r, 2);
+    for (int i = 0; i < 2; i++)
+        ranks_start_one(&r, i, run_and_look_at_maps, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 /* --- others on the abstract socket ------------------------------------------------------------ */
 
 static int connect_to(const struct ranks *r)
@@ -449,6 +488,7 @@ TEST_SUITE(join)
     tcase_set_timeout(tcase, 150);
     tcase_add_loop_test(tcase, ranks_find_each_other_whoever_comes_first, 0, 4);
     tcase_add_loop_test(tcase, a_rank_that_never_comes_is_named, 0, 2);
+    tcase_add_test(tcase, children_and_core_dumps_do_not_have_the_control_segment);
     tcase_add_test(tcase, garbage_on_the_socket_keeps_nobody_out);
     tcase_add_test(tcase, a_socket_that_is_taken_is_waited_for);
     tcase_add_test(tcase, a_socket_that_stays_taken_is_said_to_be);
