@@ -85,6 +85,12 @@ static bool is_call(uint64_t word)
     return word != 0 && (word & RANK_STATUS_STATE_MASK) <= RANK_STATUS_WAITS;
 }
 
+/* For counts, not times: readers add two of them, and write them as signed numbers. */
+static uint64_t limit_count(uint64_t count)
+{
+    return count < RANK_STATUS_MOST ? count : RANK_STATUS_MOST;
+}
+
 /* returns whether there is one. The bytes belong to the call if the word is the same afterwards:
  * those of the next one go elsewhere. */
 static bool read_place(const struct rank_status_place *place, struct rank_status_call *ret)
@@ -98,7 +104,7 @@ static bool read_place(const struct rank_status_place *place, struct rank_status
                                          .group = (uint16_t)(word >> 16),
                                          .kind = word >> RANK_STATUS_KIND_SHIFT & 63,
                                          .dtype = word >> RANK_STATUS_DTYPE_SHIFT & 31,
-                                         .bytes = bytes,
+                                         .bytes = limit_count(bytes),
                                          .state = word & RANK_STATUS_STATE_MASK};
         if (again == word)
             return is_call(word);
@@ -110,8 +116,8 @@ static bool read_place(const struct rank_status_place *place, struct rank_status
 
 void rank_status_read(const struct rank_status_page *page, struct progress *ret)
 {
-    *ret = (struct progress){.steps = get(&page->steps),
-                             .steps_before = get(&page->steps_before),
+    *ret = (struct progress){.steps = limit_count(get(&page->steps)),
+                             .steps_before = limit_count(get(&page->steps_before)),
                              .step_ns = get(&page->step_ns),
                              .first_ns = get(&page->first_ns),
                              .ready_ns = get(&page->ready_ns),

@@ -22,6 +22,8 @@
 
 #define RANK_STATUS_GROUPS 8 /* at the same time; of others only waiting calls are counted */
 
+#define RANK_STATUS_MOST (UINT64_MAX / 4)
+
 enum rank_status_state { RANK_STATUS_OUTSIDE, RANK_STATUS_BEGUN, RANK_STATUS_WAITS };
 
 struct rank_status_call { /* the last one that was entered in a group */
@@ -120,7 +122,8 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
 };
 
 /* Never waits. A reader cannot detect what a rank has written wrongly: kinds and types may be
- * unknown ones. States may not: a call in a state that does not exist is left out. */
+ * unknown ones. States may not: a call in a state that does not exist is left out. Numbers of steps
+ * and bytes are at most RANK_STATUS_MOST, so that the sum of two fits int64_t. */
 void rank_status_read(const struct rank_status_page *page, struct progress *ret);
 
 /* A number that is another one once the rank has completed a step, entered or left a call. */

@@ -101,7 +101,7 @@ START_TEST(the_largest_numbers_are_told)
                                            .group = UINT16_MAX,
                                            .kind = 63,
                                            .dtype = 31,
-                                           .bytes = UINT64_MAX,
+                                           .bytes = RANK_STATUS_MOST,
                                            .state = RANK_STATUS_BEGUN};
     rank_status_enter(rank_status_open(&page), &large);
     const struct rank_status_call is = read_page().call[0];
@@ -124,6 +124,20 @@ START_TEST(a_call_in_a_state_that_does_not_exist_is_not_told)
     const struct progress p = read_page();
     ck_assert_uint_eq(p.n_calls, 1);
     ck_assert_int_eq(p.call[0].state, reduction.state);
+}
+END_TEST
+
+/* Readers add two of these numbers, and write them as signed ones. */
+START_TEST(numbers_that_no_rank_reaches_are_limited)
+{
+    memset(&page, 0xfd, sizeof page); /* 1 of 4 states */
+    const struct progress p = read_page();
+    ck_assert_uint_eq(p.steps, RANK_STATUS_MOST);
+    ck_assert_uint_eq(p.steps_before, RANK_STATUS_MOST);
+    ck_assert_uint_le(p.steps + p.steps_before, INT64_MAX);
+    ck_assert_uint_eq(p.n_calls, RANK_STATUS_GROUPS);
+    for (unsigned i = 0; i < p.n_calls; i++)
+        ck_assert_uint_eq(p.call[i].bytes, RANK_STATUS_MOST);
 }
 END_TEST
 
@@ -238,6 +252,7 @@ TEST_SUITE(rank_status)
     tcase_add_test(tc, the_last_call_is_told_inside_and_outside);
     tcase_add_test(tc, the_largest_numbers_are_told);
     tcase_add_test(tc, a_call_in_a_state_that_does_not_exist_is_not_told);
+    tcase_add_test(tc, numbers_that_no_rank_reaches_are_limited);
     tcase_add_test(tc, each_group_has_a_place_until_they_are_taken);
     tcase_add_test(tc, waiting_without_a_place_is_told);
     tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);
