@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/listener.h"
 #include "common/scope.h"
+#include "common/secret.h"
 #include "rendezvous/store/session.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/tcp/net_address.h"
@@ -96,22 +97,12 @@ static void accept_guest(struct store_host *h)
 
 /* --- what they ask ---------------------------------------------------------------------------- */
 
-/* All of it, and in the same time wherever they differ: neither an early answer nor a clock may
- * reveal how much of a guess is right. */
-static bool is_the_word(const uint8_t *word, const uint8_t *guess)
-{
-    uint8_t differs = 0;
-    for (size_t i = 0; i < STORE_HOST_WORD_BYTES; i++)
-        differs |= word[i] ^ guess[i];
-    return differs == 0;
-}
-
 /* Once it is there. returns   whether the guest may stay */
 static bool take_word(const struct store_host *h, struct guest *g)
 {
     if (co_buf_len(&g->in) < STORE_HOST_WORD_BYTES)
         return true;
-    if (!is_the_word(h->word, co_buf_bytes(&g->in)))
+    if (!co_is_same_secret(h->word, co_buf_bytes(&g->in), sizeof h->word))
         return false;
     co_buf_consume(&g->in, STORE_HOST_WORD_BYTES);
     g->is_known = true;
