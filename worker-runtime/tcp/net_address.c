@@ -19,6 +19,7 @@ enum {
     KEEPALIVE_IDLE_S = 10,
     KEEPALIVE_EVERY_S = 5,
     KEEPALIVE_TIMES = 3,
+    SILENT_S = 10, /* a connection without a byte is accepted after this time, or a little later */
     /* a process that is stopped does not read: those who wait for it find that out first, and know
        more (straggler.h) */
     USER_TIMEOUT_MORE_MS = 30000
@@ -100,6 +101,12 @@ bool net_address_is_loopback(const struct net_address *a)
     return a->family == AF_INET6 && memcmp(a->bytes, v6, sizeof v6) == 0;
 }
 
+bool net_address_is_same(const struct net_address *a, const struct net_address *b)
+{
+    return a->family == b->family &&
+           memcmp(a->bytes, b->bytes, a->family == AF_INET ? 4 : sizeof a->bytes) == 0;
+}
+
 const char *net_address_format(const struct net_address *a, uint16_t port,
                                char text[NET_ADDRESS_TEXT_BYTES])
 {
@@ -139,6 +146,11 @@ static socklen_t sockaddr_fill(struct sockaddr_storage *s, const struct net_addr
     return sizeof *v6;
 }
 
+static void option_set(int fd, int level, int name, int value)
+{
+    setsockopt(fd, level, name, &value, sizeof value); /* a failure does no harm */
+}
+
 int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,
                        struct co_error *err)
 {
@@ -151,6 +163,7 @@ int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret
         getsockname(fd, (struct sockaddr *)&s, &length) != 0)
         return co_fail(err, -errno, "cannot listen at %s: %s", net_address_format(a, 0, text),
                        strerror(errno));
+    option_set(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, SILENT_S);
     *ret_port = ntohs(s.ss_family == AF_INET ? ((struct sockaddr_in *)&s)->sin_port
                                              : ((struct sockaddr_in6 *)&s)->sin6_port);
     *ret_fd = co_take_fd(&fd);
@@ -174,11 +187,6 @@ int net_address_connect(const struct net_address *own, const struct net_address 
         return -errno;
     *ret_fd = co_take_fd(&fd);
     return 0;
-}
-
-static void option_set(int fd, int level, int name, int value)
-{
-    setsockopt(fd, level, name, &value, sizeof value); /* a failure does no harm */
 }
 
 void net_address_tune(int fd, uint64_t timeout_ms)

@@ -35,8 +35,11 @@ const char *net_address_format(const struct net_address *a, uint16_t port,
 /* The same without a port. Returns text. */
 const char *net_address_format_host(const struct net_address *a, char text[NET_ADDRESS_TEXT_BYTES]);
 
+bool net_address_is_same(const struct net_address *a, const struct net_address *b); /* but scope */
+
 /* Listen on a free port of `a`; `a` of the loopback interface stands for all addresses: it is what
- * the machine that has the store sees of itself.
+ * the machine that has the store sees of itself. Whatever connects must send first: the system
+ * keeps silent connections from accept() for a while.
  *
  * returns   0, -errno */
 int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,

@@ -91,6 +91,7 @@ START_TEST(a_byte_goes_from_one_socket_to_the_other)
     char byte = 'x';
     if (net_address_listen(&a, &port, &listener, NULL) != 0)
         return; /* a machine without IPv6 */
+    ck_assert_int_ne(option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT), 0);
     ck_assert_int_eq(net_address_connect(&a, &a, port, &out), 0);
     ck_assert_int_eq(poll(&(struct pollfd){.fd = out, .events = POLLOUT}, 1, 10000), 1);
     ck_assert_int_eq(send(out, &byte, 1, MSG_NOSIGNAL), 1);
