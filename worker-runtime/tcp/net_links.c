@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/listener.h"
+#include "common/secret.h"
 #include "segments/control.h"
 #include "worker-runtime/core/process.h"
 
@@ -23,7 +24,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { UNPROVEN_PEERS = 32, HELLO_MS = 10000, TURN_MS = 20, TELL_EVERY_MS = 1000 };
+enum {
+    UNPROVEN_PEERS = 32,
+    ACCEPTS = 64, /* in one turn: a flood of connections must not keep this rank from its work */
+    HELLO_MS = 10000,
+    TURN_MS = 20,
+    TELL_EVERY_MS = 1000
+};
 
 struct hello { /* the first bytes of a connection */
     uint32_t magic, version;
@@ -36,6 +43,7 @@ struct hello { /* the first bytes of a connection */
 
 struct newcomer { /* has connected, and not sent its hello yet */
     int fd;
+    bool is_foreign; /* no member has its address */
     size_t n_here;
     struct hello hello;
     uint64_t deadline_ms;
@@ -56,7 +64,7 @@ struct net_links {
     uint8_t cookie[NET_COOKIE_BYTES];
     struct co_error refusal; /* why the last newcomer was sent away */
     unsigned n_newcomers, n_new;
-    struct newcomer newcomer[UNPROVEN_PEERS];
+    struct newcomer newcomer[UNPROVEN_PEERS]; /* the oldest first */
     struct link link[];
 };
 
@@ -146,7 +154,7 @@ static int check_hello(const struct net_links *l, const struct hello *h, struct 
 {
     if (h->magic != HELLO_MAGIC || h->version != HELLO_VERSION)
         return co_fail(why, -EPROTO, "refused a connection: not a rank of this version of libddp");
-    if (memcmp(h->cookie, l->cookie, sizeof l->cookie) != 0)
+    if (!co_is_same_secret(l->cookie, h->cookie, sizeof l->cookie))
         return co_fail(why, -EACCES, "refused a connection: a process of another job");
     if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
         h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
@@ -176,29 +184,73 @@ static bool newcomer_hear(struct net_links *l, struct newcomer *c)
     return false;
 }
 
-static void accept_all(struct net_links *l)
+static void hear_all(struct net_links *l)
 {
-    for (;;) {
-        int fd = co_listener_accept(&l->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
-            return;
-        process_own_socket(fd);
-        if (l->n_newcomers == UNPROVEN_PEERS) { /* the oldest has had its time */
-            close_socket(l->newcomer[0].fd);
-            l->newcomer[0] = l->newcomer[--l->n_newcomers];
-        }
-        net_address_tune(fd, l->opts.timeout_ms);
-        l->newcomer[l->n_newcomers++] =
-            (struct newcomer){.fd = fd, .deadline_ms = co_deadline_ms(HELLO_MS)};
-    }
+    unsigned n = 0;
+    for (unsigned i = 0; i < l->n_newcomers; i++)
+        if (newcomer_hear(l, &l->newcomer[i]))
+            l->newcomer[n++] = l->newcomer[i];
+    l->n_newcomers = n;
 }
 
+/* A rank may connect from another address than it listens at: a foreign one is only the first to
+ * be dropped. */
+static bool is_foreign(const struct net_links *l, int fd)
+{
+    struct sockaddr_storage socket = {0};
+    socklen_t size = sizeof socket;
+    if (getpeername(fd, (struct sockaddr *)&socket, &size) != 0)
+        return true;
+    const struct net_address from = net_address_of(&socket);
+    for (unsigned i = 0; i < l->opts.n; i++)
+        if (net_address_is_same(&l->opts.member[i].address, &from))
+            return false;
+    return true;
+}
+
+/* The oldest foreign one goes, else the oldest. */
+static void keep_newcomer(struct net_links *l, const struct newcomer *c)
+{
+    unsigned at = 0;
+    if (l->n_newcomers == UNPROVEN_PEERS)
+        hear_all(l); /* a hello may have arrived since */
+    if (l->n_newcomers == UNPROVEN_PEERS) {
+        while (at < UNPROVEN_PEERS && !l->newcomer[at].is_foreign)
+            at++;
+        if (at == UNPROVEN_PEERS && c->is_foreign) {
+            close_socket(c->fd);
+            return;
+        }
+        at = at < UNPROVEN_PEERS ? at : 0;
+        close_socket(l->newcomer[at].fd);
+        memmove(l->newcomer + at, l->newcomer + at + 1,
+                (--l->n_newcomers - at) * sizeof l->newcomer[0]);
+    }
+    l->newcomer[l->n_newcomers++] = *c;
+}
+
+/* As a rule a rank's hello is there when its connection is accepted. returns whether one was */
+static bool accept_one(struct net_links *l)
+{
+    struct newcomer c = {.fd = co_listener_accept(&l->listener, SOCK_CLOEXEC | SOCK_NONBLOCK),
+                         .deadline_ms = co_deadline_ms(HELLO_MS)};
+    if (c.fd < 0)
+        return false;
+    process_own_socket(c.fd);
+    net_address_tune(c.fd, l->opts.timeout_ms);
+    if (!newcomer_hear(l, &c))
+        return true;
+    c.is_foreign = is_foreign(l, c.fd);
+    keep_newcomer(l, &c);
+    return true;
+}
+
+/* What is not accepted in this turn keeps the listener readable. */
 static void newcomers_serve(struct net_links *l)
 {
-    accept_all(l);
-    for (unsigned i = l->n_newcomers; i-- > 0;)
-        if (!newcomer_hear(l, &l->newcomer[i]))
-            l->newcomer[i] = l->newcomer[--l->n_newcomers];
+    for (int i = 0; i < ACCEPTS && accept_one(l); i++) {
+    }
+    hear_all(l);
 }
 
 /* --- ranks to which this one connects --------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include <check.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -139,6 +140,8 @@ START_TEST(a_rank_that_is_not_reached_is_named_with_both_addresses)
     struct co_error err;
     char end[64];
     int fill[FILLING];
+    const int any = 0; /* connections without a byte also fill it */
+    ck_assert_int_eq(setsockopt(other, IPPROTO_TCP, TCP_DEFER_ACCEPT, &any, sizeof any), 0);
     ck_assert_int_eq(listen(other, 0), 0);
     for (int i = 0; i < FILLING; i++)
         fill[i] = connect_to(member[1].port[NET_MESSAGES]);
@@ -177,6 +180,142 @@ START_TEST(a_rank_that_does_not_connect_is_named_with_where_it_should)
         "timed out waiting for rank 0 on node 0 () to connect to this rank at 127.0.0.1 port %u",
         member[1].port[NET_MESSAGES]);
     ck_assert_msg(strstr(err.text, text) == err.text, "%s", err.text);
+    net_links_destroy(l);
+}
+END_TEST
+
+/* --- connections of other processes ----------------------------------------------------------- */
+
+enum { MANY = 70 /* more than one turn accepts, and more than two tables hold */ };
+
+/* From an address of the loopback network, with some bytes: the system keeps those that are silent
+ * away from accept(). */
+static int connect_from(uint32_t address, const void *bytes, size_t n)
+{
+    const struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address)},
+                             to = {.sin_family = AF_INET,
+                                   .sin_port = htons(member[0].port[NET_MESSAGES]),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&from, sizeof from), 0);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    ck_assert_int_eq(send(fd, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
+    return fd;
+}
+
+static void connect_many(uint32_t address, int fds[MANY])
+{
+    for (int i = 0; i < MANY; i++)
+        fds[i] = connect_from(address, "D", 1);
+}
+
+static void close_many(const int fds[MANY])
+{
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+}
+
+static bool is_ended(int fd)
+{
+    char byte;
+    const ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* Rank 1's, as rank 0 sends it: its last two words are from and to. */
+static void copy_hello(struct net_links *l, uint8_t hello[HELLO_BYTES])
+{
+    uint8_t first[HELLO_BYTES];
+    connect_to_other(l);
+    ck_assert_int_eq(recv(taken, first, sizeof first, MSG_WAITALL), sizeof first);
+    memcpy(hello, first, sizeof first);
+    memcpy(hello + HELLO_BYTES - 8, first + HELLO_BYTES - 4, 4);
+    memcpy(hello + HELLO_BYTES - 4, first + HELLO_BYTES - 8, 4);
+}
+
+/* Until no connection waits at the listener. returns whether rank 1 is among them */
+static bool take_all(struct net_links *l)
+{
+    struct pollfd p = net_links_watch_new(l);
+    unsigned peer = 0;
+    while (poll(&p, 1, 0) > 0)
+        if (net_links_take_new(l, &peer))
+            return peer == 1;
+    return net_links_take_new(l, &peer);
+}
+
+START_TEST(a_rank_among_many_connections_without_a_hello_is_accepted)
+{
+    struct net_links *l = links_to_other();
+    uint8_t hello[HELLO_BYTES];
+    int before[MANY], after[MANY];
+    copy_hello(l, hello);
+    connect_many(INADDR_LOOPBACK, before);
+    const int rank = connect_from(INADDR_LOOPBACK, hello, sizeof hello);
+    connect_many(INADDR_LOOPBACK, after);
+    ck_assert(take_all(l));
+    take_all(l);
+    ck_assert(!is_ended(rank));
+    ck_assert(is_ended(before[0])); /* the oldest makes way, not the newest */
+    ck_assert(!is_ended(after[MANY - 1]));
+    close(rank);
+    close_many(before);
+    close_many(after);
+    close_other();
+    net_links_destroy(l);
+}
+END_TEST
+
+START_TEST(connections_from_other_addresses_do_not_displace_one_from_a_rank_s_address)
+{
+    struct net_links *l = links_to_other();
+    uint8_t hello[HELLO_BYTES];
+    int before[MANY], after[MANY];
+    unsigned peer;
+    copy_hello(l, hello);
+    connect_many(INADDR_LOOPBACK + 1, before);
+    const int rank = connect_from(INADDR_LOOPBACK, hello, 1);
+    connect_many(INADDR_LOOPBACK + 1, after);
+    ck_assert(!take_all(l));
+    ck_assert(!is_ended(rank));
+    ck_assert_int_eq(send(rank, hello + 1, sizeof hello - 1, MSG_NOSIGNAL), sizeof hello - 1);
+    ck_assert(net_links_take_new(l, &peer) && peer == 1);
+    close(rank);
+    close_many(before);
+    close_many(after);
+    close_other();
+    net_links_destroy(l);
+}
+END_TEST
+
+START_TEST(a_turn_accepts_some_connections_and_the_next_one_the_others)
+{
+    struct net_links *l = links_to_other();
+    struct pollfd p = net_links_watch_new(l);
+    int fds[MANY];
+    unsigned peer;
+    connect_many(INADDR_LOOPBACK, fds);
+    ck_assert(!net_links_take_new(l, &peer));
+    ck_assert_int_eq(poll(&p, 1, 0), 1);
+    ck_assert(!net_links_take_new(l, &peer));
+    ck_assert_int_eq(poll(&p, 1, 0), 0);
+    close_many(fds);
+    close(other);
+    net_links_destroy(l);
+}
+END_TEST
+
+START_TEST(a_hello_with_another_cookie_is_refused)
+{
+    struct net_links *l = links_to_other();
+    uint8_t hello[HELLO_BYTES];
+    copy_hello(l, hello);
+    hello[8 + NET_COOKIE_BYTES - 1] ^= 1;
+    const int fd = connect_from(INADDR_LOOPBACK, hello, sizeof hello);
+    ck_assert(!take_all(l));
+    ck_assert(is_ended(fd));
+    close(fd);
+    close_other();
     net_links_destroy(l);
 }
 END_TEST
@@ -234,6 +373,11 @@ TEST_SUITE(net_links)
     tcase_add_test(tcase, a_connection_that_said_something_was_taken);
     tcase_add_test(tcase, a_rank_that_is_not_reached_is_named_with_both_addresses);
     tcase_add_test(tcase, a_rank_that_does_not_connect_is_named_with_where_it_should);
+    tcase_add_test(tcase, a_rank_among_many_connections_without_a_hello_is_accepted);
+    tcase_add_test(tcase,
+                   connections_from_other_addresses_do_not_displace_one_from_a_rank_s_address);
+    tcase_add_test(tcase, a_turn_accepts_some_connections_and_the_next_one_the_others);
+    tcase_add_test(tcase, a_hello_with_another_cookie_is_refused);
     tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     return suite;
