@@ -14,6 +14,8 @@
 
 #define SEGMENT_MAX_BYTES (UINT64_C(1) << 46)
 
+enum { MESSAGES = 64 /* of a rank in one turn: the others are answered between */ };
+
 struct asked { /* for a generation that does not exist yet */
     int fd;    /* its user segment; -1: it has not */
     uint64_t bytes;
@@ -355,7 +357,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
 {
     struct co_error local_err = {0};
     struct co_error *e = err != NULL ? err : &local_err;
-    for (;;) {
+    for (int i = 0; i < MESSAGES; i++) {
         struct node_message m;
         co_autoclose_fd int fd = -1;
         int rc = node_message_receive(sock, &m, &fd, e);
@@ -384,6 +386,7 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
         }
         *ret_seat = seat;
     }
+    return 1;
 }
 
 void broker_rank_gone(struct broker *b, unsigned seat)

@@ -20,8 +20,9 @@ struct broker; /* opaque */
 int broker_create(unsigned n_local, int control_fd, struct broker **ret, struct co_error *err);
 void broker_destroy(struct broker *b); /* NULL is fine; does not close the ranks' sockets */
 
-/* Read and answer all messages on a seat's socket (made non-blocking by the owner). With seat -1
- * the rank is not known yet (abstract socket); its HELLO then has the number, and *ret_seat is set.
+/* Read and answer messages on a seat's socket (made non-blocking by the owner), 64 at most: if more
+ * wait, the socket stays readable. With seat -1 the rank is not known yet (abstract socket); its
+ * HELLO then has the number, and *ret_seat is set.
  *
  * returns   1 more may come; 0 the rank closed its end; -EPROTO and the like: refuse and close
  *           it, err has the reason (REFUSED was sent already) */

@@ -26,6 +26,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { LAST_TURNS = 16 /* of the broker: more messages than a socket holds */ };
+
 struct rank_memory {
     struct rank_line *line; /* NULL: none, or closed */
     bool gone;              /* the rank has ended ... */
@@ -204,12 +206,16 @@ int node_memory_add(struct node_memory *m, int rank, int *ret_worker_fd)
     return open_line(m, rank, -1, ret_worker_fd);
 }
 
-/* The last messages of a rank, which the loop has not received yet. */
+static bool has_message(const struct rank_line *line)
+{
+    char byte;
+    return line != NULL && recv(rank_line_fd(line), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* The last messages of a rank, which the loop has not received yet. Its children may still send. */
 static void hear_last_words(struct node_memory *m, int rank)
 {
-    const struct rank_line *line = m->ranks[rank].line;
-    char byte;
-    if (line != NULL && recv(rank_line_fd(line), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    for (int i = 0; i < LAST_TURNS && has_message(m->ranks[rank].line); i++)
         serve_rank(m, rank);
 }
 

@@ -27,7 +27,11 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-enum { READ_BYTES = 16 << 10, NOBODY = -1 };
+enum {
+    READ_BYTES = 16 << 10,
+    LAST_READS = 64, /* of a rank that is gone: more than a socket holds; its children may send */
+    NOBODY = -1
+};
 
 struct host_rank {
     struct rank_line *line; /* owned; NULL: none, or closed */
@@ -234,8 +238,8 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
 int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)
 {
     struct host_rank *r = &h->ranks[local_rank];
-    while (r->line != NULL && read_rank(h, local_rank))
-        ;
+    for (int i = 0; i < LAST_READS && r->line != NULL && read_rank(h, local_rank); i++) {
+    }
     rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
     if (rank->aborted)

@@ -287,11 +287,12 @@ static void hear_parent(struct warm *w, const char *text, size_t n)
 
 bool warm_on_note(struct warm *w)
 {
+    enum { READS = 64 /* as much as a pipe holds: the fork parent may write faster */ };
     char text[1024];
-    ssize_t n;
-    while ((n = read(w->notes_fd, text, sizeof text)) > 0)
+    ssize_t n = 1;
+    for (int i = 0; i < READS && (n = read(w->notes_fd, text, sizeof text)) > 0; i++)
         hear_parent(w, text, (size_t)n);
-    return n < 0 && (errno == EAGAIN || errno == EINTR);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void say_way(const struct warm *w, const struct spawner_report *r)

@@ -112,9 +112,11 @@ const char *join_host_last_refusal(const struct join_host *h)
     return h->refusal.text;
 }
 
-static void accept_all(struct join_host *h)
+/* What is not accepted in this turn keeps the listener readable. */
+static void accept_some(struct join_host *h)
 {
-    for (;;) {
+    enum { ACCEPTS = 64 };
+    for (int i = 0; i < ACCEPTS; i++) {
         int sock = co_listener_accept(&h->listener, SOCK_CLOEXEC | SOCK_NONBLOCK);
         struct ucred peer;
         socklen_t size = sizeof peer;
@@ -167,6 +169,6 @@ int join_host_turn(struct join_host *h, int also, int timeout_ms, struct co_erro
             drop_peer(h, i);
     }
     if (h->watch[n].revents != 0)
-        accept_all(h);
+        accept_some(h);
     return 0;
 }

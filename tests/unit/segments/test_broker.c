@@ -647,11 +647,25 @@ START_TEST(the_memory_of_the_largest_segment_is_known)
 }
 END_TEST
 
+START_TEST(a_turn_reads_some_messages_of_a_rank_and_the_next_one_the_others)
+{
+    enum { TURN = 64, SENT = TURN + 6 };
+    int seat;
+    for (int i = 0; i < SENT; i++)
+        ck_assert_int_eq(node_message_notify(theirs[0], NODE_STEP, 0, 0), 0);
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &seat, NULL), 1);
+    ck_assert_uint_eq(broker_n_steps(b), TURN);
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &seat, NULL), 1);
+    ck_assert_uint_eq(broker_n_steps(b), SENT);
+}
+END_TEST
+
 TEST_SUITE(broker)
 {
     Suite *s = suite_create("broker");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, a_turn_reads_some_messages_of_a_rank_and_the_next_one_the_others);
     tcase_add_test(t, a_segment_is_fetched_from_who_came_before);
     tcase_add_test(t, a_fetch_waits_for_who_comes_later);
     tcase_add_test(t, a_fetch_of_a_rank_that_ends_is_refused);

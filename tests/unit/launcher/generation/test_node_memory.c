@@ -215,6 +215,24 @@ START_TEST(what_a_rank_cannot_reach_is_told_once_and_not_without_end)
 }
 END_TEST
 
+START_TEST(the_last_of_many_messages_is_read_when_the_rank_is_gone)
+{
+    enum { MANY = 100 /* more than the broker reads in a turn */ };
+    int fds[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(node_memory_add(m, i, &fds[i]), 0);
+    struct control *c = join_as(fds[0], 0);
+    for (int i = 0; i < MANY; i++)
+        ck_assert_int_eq(node_message_notify(fds[0], NODE_STEP, 0, 0), 0);
+    ck_assert_int_eq(node_message_notify(fds[0], NODE_LOST, 0, 0), 0);
+    node_memory_rank_gone(m, 0, 1 << 8);
+    ck_assert(node_memory_has_lost_peer(m, 0));
+    control_unmap(c);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
+}
+END_TEST
+
 TEST_SUITE(node_memory)
 {
     Suite *suite = suite_create("node_memory");
@@ -229,6 +247,7 @@ TEST_SUITE(node_memory)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
     tcase_add_test(t, what_a_rank_cannot_reach_is_told_once_and_not_without_end);
+    tcase_add_test(t, the_last_of_many_messages_is_read_when_the_rank_is_gone);
     tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
     suite_add_tcase(suite, t);
     return suite;
