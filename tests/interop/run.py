@@ -136,7 +136,7 @@ def exception_reaches_the_report(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
-def error_behind_a_lost_peer_is_named(program, version, python, env, folder):
+def error_that_caused_a_lost_peer_is_named(program, version, python, env, folder):
     """Rank 0 fails of the end of rank 1, and may end before it."""
     for way in "raises", "cleans_up":
         for place in (), ("-r", "3", "--log-dir", os.path.join(folder, way)):
@@ -192,7 +192,7 @@ def py_spy_names_the_line_of_each_rank(program, version, python, env, folder):
                   ["stack", "all", run_id], env)
 
 
-def flight_recorders_dumps_are_gathered(program, version, python, env, folder):
+def flight_recorder_dumps_are_collected(program, version, python, env, folder):
     """And torch's own fr_trace finds and loads them. (That of 2.11 then does not know gloo's group, which has no name in its
     records.)"""
     more = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_", "TORCH_FR_DUMP_TEMP_FILE": folder + "/dump_"}
@@ -206,7 +206,7 @@ def flight_recorders_dumps_are_gathered(program, version, python, env, folder):
     require(out, r"(?m)^rank 1 \[\('gloo:all_reduce', True\)\]$", "rank 1's dump")
 
 
-def start_tells_who_came_late(program, version, python, env, folder):
+def start_names_the_late_rank(program, version, python, env, folder):
     """ddpctl, whose path $DDPCTL has: torch's first connection to the store is seen."""
     with job_that_hangs(program, env, folder, "stack.py") as run_id:
         ctl_until(r"(?m)^     0 +[0-9.]+ s +[0-9.]+ s +([0-9.]+ s) +-.*\n     1 +[0-9.]+ s +[0-9.]+ s +\1 ", ["status", "--start", run_id], env)
@@ -226,7 +226,7 @@ def error_file_reaches_the_report(program, version, python, env, folder):
     require(report, r"(?m)^ +error: ValueError: batch 17 has 3 labels for 4 images$", "the report")
 
 
-def killed_rank_comes_back(program, version, python, env, folder):
+def killed_rank_is_restarted(program, version, python, env, folder):
     """Every generation reaches its first step: none finds keys of the previous one."""
     out, err = run([program, "--max-restarts", "3", "-n", "2", script("restart.py"), "4"], env)
     for generation in range(4):
@@ -255,7 +255,7 @@ def read_env(path):
         return dict(entry.split("=", 1) for entry in f.read().split("\0") if entry)
 
 
-def environment_is_torchruns(program, version, python, env, folder):
+def environment_equals_torchruns(program, version, python, env, folder):
     """Both launchers pass the same to their workers, under the same names and in the same form."""
     # Values that are random or a matter of taste: both must have this form, and need not be equal.
     forms = {
@@ -298,29 +298,29 @@ def sampler_draws_as_torch_does(program, version, python, env, folder):
     require(out, "all the same", "stdout")
 
 
-def scaler_goes_torchs_way(program, version, python, env, folder):
+def scaler_equals_torchs(program, version, python, env, folder):
     out, _ = run([python, script("scaler_vs_torch.py"), program], env)
     require(out, "all the same", "stdout")
 
 
-def syncbn_is_torchs_over_the_whole_batch(program, version, python, env, folder):
+def syncbn_equals_torchs_over_the_whole_batch(program, version, python, env, folder):
     out, _ = run([python, script("syncbn_vs_torch.py"), program], env)
     require(out, "all within the bounds", "stdout")
 
 
-def tensors_go_both_ways(program, version, python, env, folder):
+def tensors_are_exchanged_both_ways(program, version, python, env, folder):
     if subprocess.run([python, "-c", "import safetensors"], env=env, stderr=subprocess.DEVNULL).returncode != 0:
         skip(f"{python} has no safetensors")
     out, _ = run([python, script("safetensors_both_ways.py"), program], env)
     require(out, r"\d+ tensors went both ways", "stdout")
 
 
-def buckets_are_torchs_after_its_rebuild(program, version, python, env, folder):
+def buckets_equal_torchs_after_its_rebuild(program, version, python, env, folder):
     out, _ = run([python, script("buckets_vs_torch.py"), program], env)
     require(out, rf"torch {version}\S*: all 10 plans are the same", "stdout")
 
 
-def store_answers_as_torchs_own(program, version, python, env, folder):
+def store_answers_like_torchs_store(program, version, python, env, folder):
     """Each operation of torch's own client on the store alone, and on the store of the same torch."""
     command = [python, script("store_ops.py"), "--server"]
     theirs, _ = run(command + ["torch"], env)
@@ -340,20 +340,20 @@ def with_ddp_torch(env):
     return dict(env, PYTHONPATH=":".join(filter(None, [source, env.get("PYTHONPATH")])), PYTHONDONTWRITEBYTECODE="1")
 
 
-def ddp_torch_gives_what_gloo_gives(program, version, python, env, folder):
+def ddp_torch_equals_gloo(program, version, python, env, folder):
     out, _ = run([program, "-n", "3", script("ddp_torch_collectives.py")], with_ddp_torch(env))
     for rank in range(3):
         require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
 
 
-def ddp_torch_trains_as_gloo_does(program, version, python, env, folder):
+def ddp_torch_trains_like_gloo(program, version, python, env, folder):
     ways = ["ddp"] + (["fsdp"] if version != "2.1" else []) + (["fsdp2", "dtensor"] if version == "2.11" else [])
     out, _ = run([program, "-n", "2", script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
     for way in ways:
         require(out, rf"torch {version}\S*: {way}: losses", "stdout")
 
 
-def ddp_torch_tells_who_failed(program, version, python, env, folder):
+def ddp_torch_names_the_failed_rank(program, version, python, env, folder):
     # the survivors have time to detect everything: they ignore the SIGTERM that ddprun sends at once
     command = [program, "-n", "3", "--shutdown-timeout", "60s", script("ddp_torch_fails.py")]
     out, _ = run(command, with_ddp_torch(env), expect=(128 + signal.SIGKILL,))
@@ -361,13 +361,13 @@ def ddp_torch_tells_who_failed(program, version, python, env, folder):
         require(out, f"rank {rank} has heard of all", "stdout")
 
 
-def ddp_torch_has_ddprun_say_who_hangs(program, version, python, env, folder):
+def ddp_torch_lets_ddprun_name_a_hung_rank(program, version, python, env, folder):
     command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
     _, err = run(command, with_ddp_torch(env), expect=(134,))
     require(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 have waited in it", "stderr")
 
 
-def ddp_torch_meets_by_any_store(program, version, python, env, folder):
+def ddp_torch_joins_through_any_store(program, version, python, env, folder):
     out, _ = run([python, script("ddp_torch_meets.py"), folder], with_ddp_torch(env))
     for how in ["file, on 1", "tcp, on 1"] + (["tcp, on 2"] if version != "2.1" else []):
         require(out, f"4 ranks met by {how} nodes", "stdout")
@@ -410,7 +410,7 @@ def daemon(program, folder):
         child.wait()
 
 
-def torchruns_agents_meet_at_the_daemon(program, version, python, env, folder):
+def torchruns_agents_rendezvous_at_the_daemon(program, version, python, env, folder):
     """Two agents, two workers each; a worker is killed, and all start again and exit with 0.
 
     torchrun 2.11 leaves the addresses of the first attempt in the store that it makes for its workers,
@@ -450,29 +450,29 @@ CASES = {
         ddp_tutorial_trains_alone,
         mp_spawn_tutorial_chooses_its_own_port,
         exception_reaches_the_report,
-        error_behind_a_lost_peer_is_named,
+        error_that_caused_a_lost_peer_is_named,
         error_file_reaches_the_report,
-        killed_rank_comes_back,
+        killed_rank_is_restarted,
         forked_ranks_train_again,
         rank_that_hangs_is_named,
         stack_names_the_line_of_each_rank,
         py_spy_names_the_line_of_each_rank,
-        flight_recorders_dumps_are_gathered,
-        start_tells_who_came_late,
-        environment_is_torchruns,
+        flight_recorder_dumps_are_collected,
+        start_names_the_late_rank,
+        environment_equals_torchruns,
         sampler_draws_as_torch_does,
-        scaler_goes_torchs_way,
-        syncbn_is_torchs_over_the_whole_batch,
-        tensors_go_both_ways,
-        buckets_are_torchs_after_its_rebuild,
-        store_answers_as_torchs_own,
-        torchruns_agents_meet_at_the_daemon,
+        scaler_equals_torchs,
+        syncbn_equals_torchs_over_the_whole_batch,
+        tensors_are_exchanged_both_ways,
+        buckets_equal_torchs_after_its_rebuild,
+        store_answers_like_torchs_store,
+        torchruns_agents_rendezvous_at_the_daemon,
         ddpctl_works_on_torchs_store,
-        ddp_torch_gives_what_gloo_gives,
-        ddp_torch_trains_as_gloo_does,
-        ddp_torch_tells_who_failed,
-        ddp_torch_has_ddprun_say_who_hangs,
-        ddp_torch_meets_by_any_store,
+        ddp_torch_equals_gloo,
+        ddp_torch_trains_like_gloo,
+        ddp_torch_names_the_failed_rank,
+        ddp_torch_lets_ddprun_name_a_hung_rank,
+        ddp_torch_joins_through_any_store,
     )
 }
 

@@ -29,7 +29,7 @@ class Harness(unittest.TestCase):
         deadline_s = harness.DEADLINE_S
         self.addCleanup(lambda: setattr(harness, "DEADLINE_S", deadline_s))
 
-    def test_a_process_that_a_job_left_is_killed_and_not_waited_for(self):
+    def test_a_process_that_outlives_its_job_is_killed(self):
         with Job(*LEAVES, launcher="/bin/sh") as job:
             left = int(job.process.stdout.readline())
         await_true(lambda: is_gone(left))

@@ -34,7 +34,7 @@ def verdict(column, number, argument=0, architecture=None):
 
 
 class Filter(unittest.TestCase):
-    def test_it_refuses_what_containers_refuse_and_nothing_else(self):
+    def test_it_refuses_only_what_containers_refuse(self):
         for column in 0, 1:
             refused = {numbers[column] for numbers in confine.REFUSED.values()}
             special = {pair[column] for pair in (confine.CLONE, confine.CLONE3, confine.PERSONALITY)}

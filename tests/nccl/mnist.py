@@ -86,39 +86,39 @@ class Mnist(unittest.TestCase):
         self.assertEqual(len(gpu.losses), 9)
         self.assert_same(gpu, Job(options, n=n))
 
-    def test_alone(self):
+    def test_one_rank_trains_as_on_cpus(self):
         self.compare()
 
-    def test_on_two_ranks(self):
+    def test_two_ranks_train_as_on_cpus(self):
         self.compare(n=2)
 
-    def test_on_three_ranks_without_normalisation_in_parts(self):
+    def test_three_ranks_train_in_parts_without_normalization(self):
         self.compare("--norm", "none", "--accumulate", "3", n=3)
 
-    def test_normalised_over_one_two_and_three_ranks(self):
+    def test_one_two_and_three_ranks_normalize_over_the_ranks(self):
         for n in 1, 2, 3:
             self.compare("--sync-bn", n=n)
 
-    def test_normalised_in_parts(self):
+    def test_batches_in_parts_are_normalized(self):
         self.compare("--accumulate", "2", n=2)
         self.compare("--sync-bn", "--accumulate", "2", n=2)
 
-    def test_a_linear_classifier_in_parts_larger_than_it_has_images(self):
+    def test_a_linear_classifier_trains_with_parts_larger_than_its_data(self):
         self.compare("--model", "linear", "--accumulate", "7", n=2)
 
     def compare_graph(self, *options, n):
         gpu = Job(["--device", "cuda", "--graph", *options], n=n)
         self.assert_same(gpu, Job(options, n=n))
 
-    def test_steps_of_a_graph_are_those_without_it(self):
+    def test_steps_of_a_graph_equal_plain_steps(self):
         for n in 1, 2, 3:
             with self.subTest(n=n):
                 self.compare_graph(n=n)
 
-    def test_a_graph_normalises_over_the_ranks(self):
+    def test_a_graph_normalizes_over_the_ranks(self):
         self.compare_graph("--sync-bn", n=2)
 
-    def test_a_batch_that_is_smaller_than_the_graphs_is_a_plain_step(self):
+    def test_a_batch_smaller_than_the_graphs_is_a_plain_step(self):
         self.compare_graph("--samples", "40", "--steps", "9", "--batch", "24", n=2)
 
     def test_a_rank_that_dies_in_a_replay_is_replaced_and_nothing_is_lost(self):
@@ -132,7 +132,7 @@ class Mnist(unittest.TestCase):
         self.assertIn("SIGKILL", gpu.said)
         self.assert_same(gpu, Job(["--norm", "none"], n=2))
 
-    def test_a_rank_that_dies_in_a_normalisation_is_replaced(self):
+    def test_a_rank_that_dies_in_a_normalization_is_replaced(self):
         gpu = Job(["--device", "cuda", "--sync-bn"], n=2, faults="r1g0:kill@20", launcher=["--max-restarts", "1"])
         self.assertIn("SIGKILL", gpu.said)
         self.assertEqual((gpu.status, gpu.report), (0, ""), gpu.said)
@@ -144,7 +144,7 @@ class Mnist(unittest.TestCase):
         self.assertEqual(gpu.status, 0, gpu.said)
         self.assert_near(gpu.losses, Job(["--norm", "none"], n=2).losses, "losses")
 
-    def test_without_a_gpu_it_says_so_and_fails(self):
+    def test_without_a_gpu_it_fails_with_the_reason(self):
         job = Job(["--device", "cuda"], n=2, NCCL_DOUBLE_DEVICES="no driver")
         self.assertEqual(job.status, 1)
         lines = [line for line in job.said.splitlines() if line.startswith("mnist: ")]
@@ -152,21 +152,21 @@ class Mnist(unittest.TestCase):
         self.assertIn("no GPU: cannot load the CUDA driver", lines[0])
         self.assertEqual(job.losses, [])
 
-    def test_without_the_part_for_cuda_it_says_so_and_fails(self):
+    def test_without_its_cuda_part_it_fails_with_the_reason(self):
         with tempfile.TemporaryDirectory(prefix="nccl-mnist-lonely-") as folder:
             program = shutil.copy(args.mnist, folder)
             job = Job(["--device", "cuda"], program=program, LD_LIBRARY_PATH=args.libddp_dir)
         self.assertEqual(job.status, 1)
         self.assertIn("mnist: no GPU: cannot load the CUDA part: libmnist", job.said)
 
-    def test_auto_takes_cpus_where_one_rank_has_no_gpu(self):
+    def test_auto_selects_cpus_if_one_rank_has_no_gpu(self):
         job = Job(["--device", "auto"], n=3, NCCL_DOUBLE_DEVICES="2")
         self.assertNotIn("on GPUs", job.out)
         self.assertIn("mnist: rank 2: no GPU: this process sees 2 GPUs", job.said)
         self.assert_same(job, Job([], n=3))
         self.assertIn("on GPUs", Job(["--device", "auto"], n=3).out)
 
-    def test_what_is_not_for_gpus_is_refused(self):
+    def test_options_for_cpus_only_are_refused(self):
         for options in (["--amp", "O1"], ["--zero1"], ["--pipeline"]):
             job = Job(["--device", "cuda", *options])
             self.assertEqual(job.status, 2, job.said)

@@ -53,7 +53,7 @@ class Recovery(unittest.TestCase):
         self.assertEqual(job.report, "")
         return job
 
-    def test_without_a_failure_one_communicator_is_made_and_ended_in_good_order(self):
+    def test_without_a_failure_one_communicator_is_made_and_destroyed(self):
         job = self.run_job("")
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0"])
         self.assertEqual(job.who_called("ncclCommDestroy"), ["0", "1", "2"])
@@ -71,22 +71,22 @@ class Recovery(unittest.TestCase):
         self.assertEqual(job.who_called("ncclCommShrink"), ["0", "1", "1"])
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0"])
 
-    def test_where_a_rank_was_replaced_a_new_one_is_made(self):
+    def test_a_replaced_rank_costs_a_new_communicator(self):
         job = self.run_job("r1g0:kill@3")
         self.assertEqual(job.who_called("ncclCommShrink"), [])
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
         self.assertEqual(job.who_called("ncclCommAbort"), ["0", "2"])
 
-    def test_what_cannot_be_revoked_is_aborted_and_made_again(self):
+    def test_a_communicator_that_cannot_be_revoked_is_aborted_and_made_again(self):
         job = self.run_job("r1g0:kill@3;revoke_error", "--on-failure", "shrink")
         self.assertEqual(job.who_called("ncclCommShrink"), [])
         self.assertEqual(job.who_called("ncclGetUniqueId"), ["0", "0"])
 
-    def test_a_rank_that_cannot_abort_is_replaced_and_the_job_goes_on(self):
+    def test_a_rank_that_cannot_abort_is_replaced_and_the_job_continues(self):
         job = self.run_job("r1g0:kill@3;r0g0:revoke_error@1;r0g0:abort_error@1")
         self.assertIn("exit status 75", job.said)
 
-    def test_a_death_in_a_replay_is_as_one_in_a_plain_step_and_graphs_are_captured_again(self):
+    def test_after_a_death_in_a_replay_graphs_are_captured_again(self):
         job = self.run_job("r1g0:kill@8", way=["graph"])
         self.assertIn("SIGKILL", job.said)
         self.assertIn("generation 1", job.out)
@@ -95,7 +95,7 @@ class Recovery(unittest.TestCase):
         job = self.run_job("r1g0:kill@8", "--on-failure", "shrink", way=["graph"])
         self.assertEqual(job.who_called("ncclCommShrink"), ["0", "2"])
 
-    def test_where_nccl_cannot_revoke_a_death_costs_all_that_have_graphs(self):
+    def test_without_revoke_a_death_costs_all_ranks_that_have_graphs(self):
         faults = "r1g0:kill@8;r0g0:revoke_error;r2g0:revoke_error"
         job = self.run_job(faults, "--max-restarts", "3", way=["graph"], abort_timeout="0.5")
         self.assertEqual(job.said.count("exit status 75"), 2)

@@ -123,7 +123,7 @@ static int look_until_broken(struct device_group *g)
     return code;
 }
 
-START_TEST(who_breaks_a_group_does_not_wait_for_memory_that_is_deregistered)
+START_TEST(breaking_a_group_does_not_wait_for_a_deregistration)
 {
     struct co_error err;
     cudaStream_t stream;
@@ -142,7 +142,7 @@ START_TEST(who_breaks_a_group_does_not_wait_for_memory_that_is_deregistered)
 }
 END_TEST
 
-START_TEST(an_abort_waits_for_memory_that_is_deregistered_until_its_time_is_over)
+START_TEST(an_abort_waits_for_a_deregistration_until_its_timeout)
 {
     cudaStream_t stream;
     open_plugin("deregister_hang;revoke_error");
@@ -173,7 +173,7 @@ START_TEST(a_registration_that_hangs_breaks_the_group)
 }
 END_TEST
 
-START_TEST(one_that_was_revoked_and_is_not_kept_ends_without_registered_memory)
+START_TEST(a_revoked_communicator_ends_without_registered_memory)
 {
     struct co_error err;
     cudaStream_t stream;
@@ -194,7 +194,7 @@ START_TEST(one_that_was_revoked_and_is_not_kept_ends_without_registered_memory)
 }
 END_TEST
 
-START_TEST(a_revoke_that_hangs_keeps_no_other_communicator_from_its_own)
+START_TEST(a_revoke_that_hangs_does_not_block_other_communicators)
 {
     open_plugin("revoke_hang@1");
     struct device_group *g = make_group(false), *other = make_group(false);
@@ -277,7 +277,7 @@ static void *clip_by_thread(void *arg)
     return NULL;
 }
 
-START_TEST(a_thread_that_has_chosen_no_device_uses_the_ranks)
+START_TEST(a_thread_without_a_device_uses_the_ranks_device)
 {
     static void *(*const calls[])(void *arg) = {average_by_thread, reduce_by_thread,
                                                 normalise_by_thread, clip_by_thread};
@@ -300,7 +300,7 @@ START_TEST(a_thread_that_has_chosen_no_device_uses_the_ranks)
 }
 END_TEST
 
-START_TEST(a_device_that_cannot_be_used_gives_no_index)
+START_TEST(an_unusable_device_has_no_index)
 {
     struct co_error err;
     int index = -7;
@@ -336,14 +336,14 @@ int main(void)
     TCase *t = tcase_create("calls");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_test(t, who_breaks_a_group_does_not_wait_for_memory_that_is_deregistered);
-    tcase_add_test(t, an_abort_waits_for_memory_that_is_deregistered_until_its_time_is_over);
+    tcase_add_test(t, breaking_a_group_does_not_wait_for_a_deregistration);
+    tcase_add_test(t, an_abort_waits_for_a_deregistration_until_its_timeout);
     tcase_add_test(t, a_registration_that_hangs_breaks_the_group);
-    tcase_add_test(t, one_that_was_revoked_and_is_not_kept_ends_without_registered_memory);
-    tcase_add_test(t, a_revoke_that_hangs_keeps_no_other_communicator_from_its_own);
-    tcase_add_test(t, a_device_that_cannot_be_used_gives_no_index);
+    tcase_add_test(t, a_revoked_communicator_ends_without_registered_memory);
+    tcase_add_test(t, a_revoke_that_hangs_does_not_block_other_communicators);
+    tcase_add_test(t, an_unusable_device_has_no_index);
     tcase_add_test(t, an_operation_that_does_not_exist_is_refused);
-    tcase_add_loop_test(t, a_thread_that_has_chosen_no_device_uses_the_ranks, 0, 4);
+    tcase_add_loop_test(t, a_thread_without_a_device_uses_the_ranks_device, 0, 4);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -208,7 +208,7 @@ static int run_bad_arguments(int rank, void *arg)
     return 0;
 }
 
-START_TEST(bad_arguments_and_buckets_on_their_way_are_told)
+START_TEST(bad_arguments_and_pending_buckets_are_refused)
 {
     gpu_expect_ranks(2, run_bad_arguments, NULL);
 }
@@ -231,7 +231,7 @@ static int run_old_gpu(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_gpu_that_there_are_no_kernels_for_has_models_but_does_not_clip)
+START_TEST(a_gpu_without_kernels_has_models_but_does_not_clip)
 {
     setenv("NCCL_DOUBLE_OLD_GPU", "1", 1);
     gpu_expect_ranks(2, run_old_gpu, NULL);
@@ -267,7 +267,7 @@ static int run_graph(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_graph_clips_whatever_gradients_there_are_when_it_is_launched)
+START_TEST(a_graph_clips_the_gradients_at_its_launch)
 {
     gpu_expect_ranks(1 + _i, run_graph, NULL);
 }
@@ -336,7 +336,7 @@ static int run_late(int rank, void *arg)
     return 0;
 }
 
-START_TEST(alone_the_clock_ends_the_wait_for_the_norm)
+START_TEST(on_a_single_rank_the_timeout_ends_the_wait_for_the_norm)
 {
     gpu_expect_ranks(1, run_late, NULL);
 }
@@ -418,7 +418,7 @@ static int run_death_before(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_death_ends_the_wait_for_what_stands_before_the_kernels)
+START_TEST(a_death_ends_the_wait_for_work_queued_before_the_kernels)
 {
     gpu_expect_death(2, run_death_before, NULL, W_EXITCODE(DEAD, 0), 0);
 }
@@ -432,13 +432,13 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_loop_test(t, gradients_are_clipped_as_on_cpus, 1, 5);
     tcase_add_test(t, a_norm_that_is_not_finite_scales_nothing);
-    tcase_add_test(t, bad_arguments_and_buckets_on_their_way_are_told);
-    tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_has_models_but_does_not_clip);
-    tcase_add_loop_test(t, a_graph_clips_whatever_gradients_there_are_when_it_is_launched, 0, 2);
-    tcase_add_test(t, alone_the_clock_ends_the_wait_for_the_norm);
+    tcase_add_test(t, bad_arguments_and_pending_buckets_are_refused);
+    tcase_add_test(t, a_gpu_without_kernels_has_models_but_does_not_clip);
+    tcase_add_loop_test(t, a_graph_clips_the_gradients_at_its_launch, 0, 2);
+    tcase_add_test(t, on_a_single_rank_the_timeout_ends_the_wait_for_the_norm);
     tcase_add_test(t, a_gpu_that_has_failed_takes_no_kernels);
     tcase_add_test(t, a_death_ends_the_wait_for_the_norm);
-    tcase_add_test(t, a_death_ends_the_wait_for_what_stands_before_the_kernels);
+    tcase_add_test(t, a_death_ends_the_wait_for_work_queued_before_the_kernels);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -184,20 +184,20 @@ static int run_all(int rank, void *arg)
     return 0;
 }
 
-START_TEST(all_collectives_give_the_bits_of_those_on_cpus)
+START_TEST(all_collectives_give_the_same_bits_as_on_cpus)
 {
     gpu_expect_ranks(_i, run_all, NULL);
 }
 END_TEST
 
-START_TEST(calls_that_are_in_progress_first_are_waited_for)
+START_TEST(calls_wait_for_earlier_calls_in_progress)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     gpu_expect_ranks(3, run_all, NULL);
 }
 END_TEST
 
-START_TEST(a_threads_own_default_stream_is_as_good_as_another)
+START_TEST(a_per_thread_default_stream_works_like_any_stream)
 {
     setenv("NCCL_DOUBLE_FAULTS", _i == 0 ? "" : "lazy", 1);
     struct buffer_options options = {cudaStreamPerThread, false};
@@ -205,7 +205,7 @@ START_TEST(a_threads_own_default_stream_is_as_good_as_another)
 }
 END_TEST
 
-START_TEST(memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus)
+START_TEST(registered_host_memory_works_like_gpu_memory)
 {
     struct buffer_options options = {NULL, true};
     gpu_expect_ranks(3, run_all, &options);
@@ -249,7 +249,7 @@ static int run_in_place(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_may_be_in_place_is)
+START_TEST(collectives_work_in_place)
 {
     gpu_expect_ranks(_i, run_in_place, NULL);
 }
@@ -342,7 +342,7 @@ static int run_groups(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_are_split_with_or_without_a_communicator_before)
+START_TEST(groups_are_split_with_or_without_an_existing_communicator)
 {
     bool first = _i == 1;
     gpu_expect_ranks(SPLIT_RANKS, run_groups, &first);
@@ -413,7 +413,7 @@ static int run_refused(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_nccl_cannot_do_is_refused_and_breaks_nothing)
+START_TEST(unsupported_calls_are_refused_and_break_nothing)
 {
     gpu_expect_ranks(2, run_refused, NULL);
 }
@@ -430,7 +430,7 @@ static int run_too_few(int rank, void *arg)
     return 0;
 }
 
-START_TEST(fewer_gpus_than_ranks_are_told_by_all_ranks)
+START_TEST(all_ranks_report_fewer_gpus_than_ranks)
 {
     struct ranks r;
     setenv("NCCL_DOUBLE_DEVICES", "2", 1);
@@ -452,7 +452,7 @@ static int run_no_driver(int rank, void *arg)
     return 0;
 }
 
-START_TEST(without_a_driver_there_is_the_cpu_back_end)
+START_TEST(without_a_driver_the_cpu_back_end_is_used)
 {
     struct ranks r;
     setenv("NCCL_DOUBLE_DEVICES", "no driver", 1);
@@ -558,17 +558,17 @@ int main(void)
     TCase *t = tcase_create("collectives");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, all_collectives_give_the_bits_of_those_on_cpus, 1, MOST_RANKS + 1);
-    tcase_add_test(t, calls_that_are_in_progress_first_are_waited_for);
-    tcase_add_loop_test(t, a_threads_own_default_stream_is_as_good_as_another, 0, 2);
-    tcase_add_test(t, memory_of_the_host_that_cuda_knows_is_as_good_as_the_gpus);
-    tcase_add_loop_test(t, what_may_be_in_place_is, 1, 5);
+    tcase_add_loop_test(t, all_collectives_give_the_same_bits_as_on_cpus, 1, MOST_RANKS + 1);
+    tcase_add_test(t, calls_wait_for_earlier_calls_in_progress);
+    tcase_add_loop_test(t, a_per_thread_default_stream_works_like_any_stream, 0, 2);
+    tcase_add_test(t, registered_host_memory_works_like_gpu_memory);
+    tcase_add_loop_test(t, collectives_work_in_place, 1, 5);
     tcase_add_loop_test(t, messages_go_round_in_the_order_of_streams, 0, 2);
-    tcase_add_loop_test(t, groups_are_split_with_or_without_a_communicator_before, 0, 2);
+    tcase_add_loop_test(t, groups_are_split_with_or_without_an_existing_communicator, 0, 2);
     tcase_add_loop_test(t, a_thread_of_another_device_waits_for_the_ranks_default_stream, 0, 2);
-    tcase_add_test(t, what_nccl_cannot_do_is_refused_and_breaks_nothing);
-    tcase_add_test(t, fewer_gpus_than_ranks_are_told_by_all_ranks);
-    tcase_add_test(t, without_a_driver_there_is_the_cpu_back_end);
+    tcase_add_test(t, unsupported_calls_are_refused_and_break_nothing);
+    tcase_add_test(t, all_ranks_report_fewer_gpus_than_ranks);
+    tcase_add_test(t, without_a_driver_the_cpu_back_end_is_used);
     tcase_add_test(t, collectives_may_be_captured_in_a_graph);
     tcase_add_test(t, the_double_finds_a_graph_that_outlives_its_group);
     tcase_add_loop_test(t, the_double_finds_a_program_that_forgets_an_event, 0, 2);

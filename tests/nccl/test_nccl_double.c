@@ -114,7 +114,7 @@ static int run_rules(int rank, void *arg)
     return 0;
 }
 
-START_TEST(the_double_finds_what_a_capture_forbids)
+START_TEST(the_double_detects_calls_that_a_capture_forbids)
 {
     struct ranks r;
     int which = _i;
@@ -131,7 +131,7 @@ int main(void)
     TCase *t = tcase_create("captures");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, the_double_finds_what_a_capture_forbids, 0, N_BROKEN);
+    tcase_add_loop_test(t, the_double_detects_calls_that_a_capture_forbids, 0, N_BROKEN);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -108,7 +108,7 @@ static void set_up(void)
     setenv("DDP_NCCL_ABORT_TIMEOUT", "60", 1);
 }
 
-START_TEST(without_faults_all_goes_well)
+START_TEST(without_faults_all_calls_succeed)
 {
     expect("", (struct counts){.well = RANKS});
 }
@@ -120,32 +120,32 @@ START_TEST(a_death_in_a_collective_ends_the_kernels_of_the_others)
 }
 END_TEST
 
-START_TEST(a_death_while_the_communicator_is_made_ends_that)
+START_TEST(a_death_ends_the_creation_of_the_communicator)
 {
     expect("r2g0:kill_init@1", (struct counts){.killed = 1, .peer = RANKS - 1});
 }
 END_TEST
 
-START_TEST(a_slow_start_is_waited_for)
+START_TEST(ranks_wait_for_a_slow_start)
 {
     expect("r0g0:slow_init@1=300", (struct counts){.well = RANKS});
 }
 END_TEST
 
-START_TEST(an_error_of_the_start_is_told_to_all_and_costs_one_process)
+START_TEST(a_start_error_reaches_all_ranks_and_costs_one_process)
 {
     expect("r1g0:fail_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
 }
 END_TEST
 
-START_TEST(a_start_that_hangs_is_given_up_by_one_for_all)
+START_TEST(a_start_that_hangs_costs_one_process)
 {
     setenv("DDP_TIMEOUT", "5", 1);
     expect("r1g0:hang_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
 }
 END_TEST
 
-START_TEST(an_asynchronous_error_that_is_nobodys_death_costs_one_process)
+START_TEST(an_asynchronous_error_without_a_death_costs_one_process)
 {
     expect("r2g0:async@2", (struct counts){.respawn = 1, .peer = RANKS - 1});
 }
@@ -170,7 +170,7 @@ START_TEST(a_kernel_that_never_ends_is_a_timeout_for_all)
 }
 END_TEST
 
-START_TEST(what_cannot_be_revoked_is_aborted)
+START_TEST(a_communicator_that_cannot_be_revoked_is_aborted)
 {
     expect("r1g0:kill@2;revoke_error@1", (struct counts){.killed = 1, .peer = RANKS - 1});
 }
@@ -183,14 +183,14 @@ START_TEST(a_revoke_that_hangs_is_followed_by_an_abort)
 }
 END_TEST
 
-START_TEST(who_cannot_abort_has_to_be_replaced)
+START_TEST(a_rank_that_cannot_abort_must_be_replaced)
 {
     expect("r1g0:kill@2;r0g0:revoke_error@1;r0g0:abort_error@1",
            (struct counts){.killed = 1, .respawn = 1, .peer = RANKS - 2});
 }
 END_TEST
 
-START_TEST(who_hangs_in_an_abort_has_to_be_replaced)
+START_TEST(a_rank_that_hangs_in_an_abort_must_be_replaced)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
     expect("r1g0:kill@2;r0g0:revoke_error@1;r0g0:abort_hang@1",
@@ -204,20 +204,20 @@ int main(void)
     TCase *t = tcase_create("failures");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, set_up, gpu_tear_down);
-    tcase_add_test(t, without_faults_all_goes_well);
+    tcase_add_test(t, without_faults_all_calls_succeed);
     tcase_add_test(t, a_death_in_a_collective_ends_the_kernels_of_the_others);
-    tcase_add_test(t, a_death_while_the_communicator_is_made_ends_that);
-    tcase_add_test(t, a_slow_start_is_waited_for);
-    tcase_add_test(t, an_error_of_the_start_is_told_to_all_and_costs_one_process);
-    tcase_add_test(t, a_start_that_hangs_is_given_up_by_one_for_all);
-    tcase_add_test(t, an_asynchronous_error_that_is_nobodys_death_costs_one_process);
+    tcase_add_test(t, a_death_ends_the_creation_of_the_communicator);
+    tcase_add_test(t, ranks_wait_for_a_slow_start);
+    tcase_add_test(t, a_start_error_reaches_all_ranks_and_costs_one_process);
+    tcase_add_test(t, a_start_that_hangs_costs_one_process);
+    tcase_add_test(t, an_asynchronous_error_without_a_death_costs_one_process);
     tcase_add_test(t, an_asynchronous_error_of_all_ranks_costs_one_process);
     tcase_add_test(t, an_error_of_cuda_costs_the_process_that_has_it);
     tcase_add_test(t, a_kernel_that_never_ends_is_a_timeout_for_all);
-    tcase_add_test(t, what_cannot_be_revoked_is_aborted);
+    tcase_add_test(t, a_communicator_that_cannot_be_revoked_is_aborted);
     tcase_add_test(t, a_revoke_that_hangs_is_followed_by_an_abort);
-    tcase_add_test(t, who_cannot_abort_has_to_be_replaced);
-    tcase_add_test(t, who_hangs_in_an_abort_has_to_be_replaced);
+    tcase_add_test(t, a_rank_that_cannot_abort_must_be_replaced);
+    tcase_add_test(t, a_rank_that_hangs_in_an_abort_must_be_replaced);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -28,7 +28,7 @@ static int run_replays(int rank, void *arg)
 
 /* --- replays ---------------------------------------------------------------------------------- */
 
-START_TEST(replays_give_the_bits_of_plain_steps)
+START_TEST(replays_give_the_same_bits_as_plain_steps)
 {
     struct net_options options = {.but = -1, .owns = _i % 2, .plain_step = 4};
     gpu_expect_ranks(1 + _i / 2, run_replays, &options);
@@ -63,7 +63,7 @@ START_TEST(all_options_hold_in_replays)
 }
 END_TEST
 
-START_TEST(what_was_not_used_in_the_capture_counts_as_zeros)
+START_TEST(gradients_unused_in_the_capture_count_as_zeros)
 {
     struct net_options options = {
         .opts.allow_unused = true, .but = 2, .plain_step = 4}; /* with all of them */
@@ -71,7 +71,7 @@ START_TEST(what_was_not_used_in_the_capture_counts_as_zeros)
 }
 END_TEST
 
-START_TEST(what_is_not_finite_in_one_replay_is_not_in_the_next)
+START_TEST(a_nonfinite_value_affects_only_its_own_replay)
 {
     struct net_options options = {.but = -1, .bad_step = 3, .bad_rank = 0};
     options.opts.check_finite = _i % 2;
@@ -81,7 +81,7 @@ START_TEST(what_is_not_finite_in_one_replay_is_not_in_the_next)
 }
 END_TEST
 
-START_TEST(calls_in_progress_are_waited_for_in_a_capture)
+START_TEST(a_capture_waits_for_calls_in_progress)
 {
     struct net_options options = {.opts.compress = DDP_COMPRESS_FLOAT16, .but = -1};
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
@@ -119,7 +119,7 @@ static int run_accumulate(int rank, void *arg)
     return 0;
 }
 
-START_TEST(passes_that_add_up_are_captured_as_they_are)
+START_TEST(accumulated_passes_are_captured)
 {
     gpu_expect_ranks(2, run_accumulate, NULL);
 }
@@ -180,7 +180,7 @@ static int run_buffers(int rank, void *arg)
     return 0;
 }
 
-START_TEST(buffers_become_those_of_rank_0_behind_each_replay)
+START_TEST(buffers_equal_those_of_rank_0_after_each_replay)
 {
     gpu_expect_ranks(2, run_buffers, NULL);
 }
@@ -278,7 +278,7 @@ static int run_join(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_join_behind_replays_together_or_in_plain_steps)
+START_TEST(ranks_join_after_replays_together_or_in_plain_steps)
 {
     gpu_expect_ranks(3, run_join, _i == 1 ? "plain" : NULL);
 }
@@ -313,7 +313,7 @@ static int run_apart(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_that_does_not_replay_is_told_by_all)
+START_TEST(all_ranks_report_a_rank_that_does_not_replay)
 {
     bool joins = _i == 1;
     gpu_expect_ranks(3, run_apart, &joins);
@@ -361,7 +361,7 @@ START_TEST(a_death_in_a_replay_fails_it_on_all_others)
 }
 END_TEST
 
-START_TEST(what_a_revoke_does_not_end_an_abort_does)
+START_TEST(an_abort_ends_a_kernel_that_a_revoke_does_not_end)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "0.5", 1);
     expect_death("r1g0:kill@13;revoke_graph", DDP_EPEER);
@@ -370,7 +370,7 @@ START_TEST(what_a_revoke_does_not_end_an_abort_does)
 END_TEST
 
 /* An abort waits for the program's graphs, and times out. */
-START_TEST(where_nccl_cannot_revoke_a_death_costs_a_process_that_has_a_graph)
+START_TEST(without_revoke_a_death_costs_a_process_that_has_a_graph)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "0.5", 1);
     expect_death("r1g0:kill@13;revoke_error", DDP_ERESPAWN);
@@ -384,20 +384,20 @@ int main(void)
     TCase *t = tcase_create("graph");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, replays_give_the_bits_of_plain_steps, 0, 8);
+    tcase_add_loop_test(t, replays_give_the_same_bits_as_plain_steps, 0, 8);
     tcase_add_loop_test(t, all_options_hold_in_replays, 0, N_OPTS);
-    tcase_add_loop_test(t, what_was_not_used_in_the_capture_counts_as_zeros, 1, 4);
-    tcase_add_loop_test(t, what_is_not_finite_in_one_replay_is_not_in_the_next, 0, 8);
-    tcase_add_test(t, calls_in_progress_are_waited_for_in_a_capture);
-    tcase_add_test(t, passes_that_add_up_are_captured_as_they_are);
+    tcase_add_loop_test(t, gradients_unused_in_the_capture_count_as_zeros, 1, 4);
+    tcase_add_loop_test(t, a_nonfinite_value_affects_only_its_own_replay, 0, 8);
+    tcase_add_test(t, a_capture_waits_for_calls_in_progress);
+    tcase_add_test(t, accumulated_passes_are_captured);
     tcase_add_test(t, a_model_may_have_several_graphs);
-    tcase_add_test(t, buffers_become_those_of_rank_0_behind_each_replay);
+    tcase_add_test(t, buffers_equal_those_of_rank_0_after_each_replay);
     tcase_add_loop_test(t, gradients_are_clipped_in_the_graph, 1, 3);
-    tcase_add_loop_test(t, ranks_join_behind_replays_together_or_in_plain_steps, 0, 2);
-    tcase_add_loop_test(t, a_rank_that_does_not_replay_is_told_by_all, 0, 2);
+    tcase_add_loop_test(t, ranks_join_after_replays_together_or_in_plain_steps, 0, 2);
+    tcase_add_loop_test(t, all_ranks_report_a_rank_that_does_not_replay, 0, 2);
     tcase_add_loop_test(t, a_death_in_a_replay_fails_it_on_all_others, 0, 4);
-    tcase_add_test(t, what_a_revoke_does_not_end_an_abort_does);
-    tcase_add_test(t, where_nccl_cannot_revoke_a_death_costs_a_process_that_has_a_graph);
+    tcase_add_test(t, an_abort_ends_a_kernel_that_a_revoke_does_not_end);
+    tcase_add_test(t, without_revoke_a_death_costs_a_process_that_has_a_graph);
     tcase_add_test(t, a_model_may_be_part_of_the_capture_of_another_stream);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -213,7 +213,7 @@ static int run_spoiled(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing)
+START_TEST(a_capture_that_cuda_invalidates_breaks_nothing)
 {
     bool in_a_step = _i == 1;
     gpu_expect_report(2, run_spoiled, &in_a_step, "while a graph is captured");
@@ -279,7 +279,7 @@ static int run_beside(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_capture_of_another_stream_is_told)
+START_TEST(a_call_during_a_capture_of_another_stream_reports_it)
 {
     gpu_expect_report(2, run_beside, NULL, "while a graph is captured");
 }
@@ -297,9 +297,9 @@ int main(void)
     tcase_add_test(t, a_step_that_begins_outside_ends_there);
     tcase_add_test(t, calls_at_the_wrong_time_are_refused_and_break_nothing);
     tcase_add_test(t, a_step_with_a_mistake_is_not_captured);
-    tcase_add_loop_test(t, a_capture_that_cuda_gives_up_has_no_step_and_breaks_nothing, 0, 2);
+    tcase_add_loop_test(t, a_capture_that_cuda_invalidates_breaks_nothing, 0, 2);
     tcase_add_test(t, a_hook_that_spoils_a_capture_breaks_nothing);
-    tcase_add_test(t, a_capture_of_another_stream_is_told);
+    tcase_add_test(t, a_call_during_a_capture_of_another_stream_reports_it);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

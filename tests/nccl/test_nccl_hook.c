@@ -190,13 +190,13 @@ static void expect_steps(int n, bool ours, struct ddp_model_opts opts)
     gpu_expect_ranks(n, run_steps, &options);
 }
 
-START_TEST(a_hook_gives_the_bits_of_the_same_one_on_cpus)
+START_TEST(a_hook_gives_the_same_bits_as_on_cpus)
 {
     expect_steps(1 + _i / 2, _i % 2, (struct ddp_model_opts){0});
 }
 END_TEST
 
-START_TEST(a_hook_is_behind_calls_in_progress)
+START_TEST(a_hook_runs_after_calls_in_progress)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     expect_steps(2, _i, (struct ddp_model_opts){0});
@@ -256,7 +256,7 @@ static int run_places(int rank, void *arg)
     return 0;
 }
 
-START_TEST(gradients_side_by_side_are_not_copied)
+START_TEST(adjacent_gradients_are_not_copied)
 {
     size_t gap = (size_t)_i;
     gpu_expect_ranks(2, run_places, &gap);
@@ -281,7 +281,7 @@ static int run_empty(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_hook_hears_of_a_bucket_of_nothing)
+START_TEST(a_hook_is_called_for_an_empty_bucket)
 {
     gpu_expect_ranks(2, run_empty, NULL);
 }
@@ -379,7 +379,7 @@ static int run_nonfinite(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_is_not_finite_is_found_before_a_hook_and_behind_it)
+START_TEST(nonfinite_values_are_found_before_and_after_a_hook)
 {
     struct ddp_model_opts opts = {.check_finite = _i % 2, .tell_nonfinite = _i % 2 == 0};
     opts.delay_allreduce = true; /* gradients may be written until then */
@@ -420,15 +420,15 @@ int main(void)
     TCase *t = tcase_create("hook");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, a_hook_gives_the_bits_of_the_same_one_on_cpus, 0, 8);
-    tcase_add_loop_test(t, a_hook_is_behind_calls_in_progress, 0, 2);
+    tcase_add_loop_test(t, a_hook_gives_the_same_bits_as_on_cpus, 0, 8);
+    tcase_add_loop_test(t, a_hook_runs_after_calls_in_progress, 0, 2);
     tcase_add_loop_test(t, a_hook_may_wait_on_the_host, 0, 2);
     tcase_add_loop_test(t, a_hook_sees_memory_that_nccl_knows, 0, 2);
-    tcase_add_loop_test(t, gradients_side_by_side_are_not_copied, 0, 2);
-    tcase_add_test(t, a_hook_hears_of_a_bucket_of_nothing);
+    tcase_add_loop_test(t, adjacent_gradients_are_not_copied, 0, 2);
+    tcase_add_test(t, a_hook_is_called_for_an_empty_bucket);
     tcase_add_loop_test(t, a_hook_in_a_broken_group_is_not_called_again, 0, 3);
     tcase_add_test(t, a_hook_that_fails_on_one_rank_fails_the_step_on_all);
-    tcase_add_loop_test(t, what_is_not_finite_is_found_before_a_hook_and_behind_it, 0, 3);
+    tcase_add_loop_test(t, nonfinite_values_are_found_before_and_after_a_hook, 0, 3);
     tcase_add_test(t, a_death_ends_a_hooks_sum);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -165,7 +165,7 @@ static int run_epochs(int rank, void *arg)
     return 0;
 }
 
-START_TEST(batches_are_on_the_gpu_when_the_stream_comes_to_them)
+START_TEST(batches_are_on_the_gpu_when_the_stream_reaches_them)
 {
     unsigned depths[] = {0, 1, 7};
     gpu_expect_ranks(1, run_epochs, &depths[_i]);
@@ -206,7 +206,7 @@ static int run_standstill(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_stream_that_stands_still_is_not_overtaken)
+START_TEST(the_loader_does_not_overtake_a_stalled_stream)
 {
     gpu_expect_ranks(1, run_standstill, NULL);
 }
@@ -329,7 +329,7 @@ static int run_reset(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_was_read_ahead_can_be_forgotten)
+START_TEST(batches_read_ahead_can_be_discarded)
 {
     gpu_expect_ranks(1, run_reset, NULL);
 }
@@ -354,7 +354,7 @@ static int run_refused(int rank, void *arg)
     return 0;
 }
 
-START_TEST(without_a_gpu_a_loader_to_it_is_refused_with_the_reason)
+START_TEST(without_a_gpu_a_gpu_loader_is_refused_with_the_reason)
 {
     setenv("NCCL_DOUBLE_DEVICES", "no driver", 1);
     run_alone(run_refused, (void *)"cannot load the CUDA driver");
@@ -383,7 +383,7 @@ static int run_cuda_failure(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_cuda_fails_with_is_returned_and_the_loader_ends)
+START_TEST(a_cuda_error_is_returned_and_ends_the_loader)
 {
     run_alone(run_cuda_failure, NULL);
 }
@@ -467,20 +467,20 @@ int main(void)
     TCase *t = tcase_create("order");
     tcase_add_checked_fixture(t, set_up, gpu_tear_down);
     tcase_set_timeout(t, 150);
-    tcase_add_loop_test(t, batches_are_on_the_gpu_when_the_stream_comes_to_them, 0, 3);
-    tcase_add_test(t, a_stream_that_stands_still_is_not_overtaken);
+    tcase_add_loop_test(t, batches_are_on_the_gpu_when_the_stream_reaches_them, 0, 3);
+    tcase_add_test(t, the_loader_does_not_overtake_a_stalled_stream);
     tcase_add_test(t, a_graph_may_be_captured_while_batches_are_read_ahead);
     tcase_add_test(t, another_stream_may_use_a_batch_if_the_loaders_waits_for_it);
 #ifndef __SANITIZE_THREAD__
     tcase_add_test(t, the_double_finds_a_stream_that_nothing_waits_for);
 #endif
-    tcase_add_test(t, what_was_read_ahead_can_be_forgotten);
+    tcase_add_test(t, batches_read_ahead_can_be_discarded);
     suite_add_tcase(s, t);
     t = tcase_create("failures");
     tcase_add_checked_fixture(t, set_up, gpu_tear_down);
     tcase_set_timeout(t, 150);
-    tcase_add_test(t, without_a_gpu_a_loader_to_it_is_refused_with_the_reason);
-    tcase_add_test(t, what_cuda_fails_with_is_returned_and_the_loader_ends);
+    tcase_add_test(t, without_a_gpu_a_gpu_loader_is_refused_with_the_reason);
+    tcase_add_test(t, a_cuda_error_is_returned_and_ends_the_loader);
     tcase_add_test(t, a_file_that_shrinks_is_an_error);
     tcase_add_loop_test(t, a_death_ends_the_wait_for_a_batch, 0, 2);
     suite_add_tcase(s, t);

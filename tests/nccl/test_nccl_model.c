@@ -184,13 +184,13 @@ static void expect_steps(int n, struct net_options options)
     gpu_expect_ranks(n, run_steps, &options);
 }
 
-START_TEST(gradients_of_the_library_become_the_average_on_cpus)
+START_TEST(library_gradients_become_the_same_average_as_on_cpus)
 {
     expect_steps(_i, (struct net_options){.ours = true, .but = -1});
 }
 END_TEST
 
-START_TEST(gradients_here_and_there_are_averaged_where_they_are)
+START_TEST(scattered_gradients_are_averaged_in_place)
 {
     expect_steps(_i, (struct net_options){.but = -1});
 }
@@ -202,7 +202,7 @@ START_TEST(an_unused_gradient_counts_as_zeros)
 }
 END_TEST
 
-START_TEST(calls_in_progress_are_waited_for_between_buckets)
+START_TEST(buckets_wait_for_calls_in_progress)
 {
     setenv("NCCL_DOUBLE_FAULTS", "lazy", 1);
     expect_steps(2, (struct net_options){.ours = true, .but = -1});
@@ -222,7 +222,7 @@ static const struct ddp_model_opts kernel_opts[] = {
 };
 enum { N_KERNEL_OPTS = sizeof kernel_opts / sizeof *kernel_opts };
 
-START_TEST(other_types_and_factors_give_the_bits_of_those_on_cpus)
+START_TEST(other_types_and_factors_give_the_same_bits_as_on_cpus)
 {
     const struct net_options options = {.ours = _i % 2, .opts = kernel_opts[_i / 2], .but = -1};
     expect_steps(3, options);
@@ -236,7 +236,7 @@ START_TEST(kernels_wait_for_calls_in_progress)
 }
 END_TEST
 
-START_TEST(what_is_not_finite_is_told_as_on_cpus)
+START_TEST(nonfinite_gradients_are_reported_as_on_cpus)
 {
     struct net_options options = {.ours = _i % 2, .but = -1, .bad_step = 2, .bad_rank = 0};
     options.opts.check_finite = _i / 2 % 2;
@@ -265,7 +265,7 @@ static int run_old_gpu(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_gpu_that_there_are_no_kernels_for_is_told)
+START_TEST(a_gpu_without_kernels_is_reported)
 {
     setenv("NCCL_DOUBLE_OLD_GPU", "1", 1);
     gpu_expect_ranks(2, run_old_gpu, NULL);
@@ -319,25 +319,25 @@ static void expect_registered(const char *fault, const char *why)
     gpu_expect_ranks(2, run_registered, (void *)why);
 }
 
-START_TEST(memory_is_registered_while_it_is_there)
+START_TEST(memory_is_registered_while_it_exists)
 {
     expect_registered("", "");
 }
 END_TEST
 
-START_TEST(without_memory_of_nccls_averages_go_on_and_say_why)
+START_TEST(without_nccl_memory_averaging_continues_and_reports_why)
 {
     expect_registered("no_memory", "ncclMemAlloc: NCCL reports");
 }
 END_TEST
 
-START_TEST(what_cannot_be_registered_is_averaged_all_the_same)
+START_TEST(memory_that_cannot_be_registered_is_still_averaged)
 {
     expect_registered("no_register", "ncclCommRegister: NCCL reports");
 }
 END_TEST
 
-START_TEST(alone_there_is_nobody_to_register_for)
+START_TEST(a_single_rank_registers_nothing)
 {
     gpu_expect_ranks(1, run_registered, (void *)"the group has only one rank");
 }
@@ -350,7 +350,7 @@ static int run_one_unregistered(int rank, void *arg)
     return run_registered(rank, rank == 1 ? "ncclCommRegister: NCCL reports" : "another rank");
 }
 
-START_TEST(one_rank_that_cannot_register_has_all_do_without)
+START_TEST(if_one_rank_cannot_register_no_rank_does)
 {
     setenv("NCCL_DOUBLE_FAULTS", "r1g0:no_register", 1);
     gpu_expect_ranks(2, run_one_unregistered, NULL);
@@ -417,7 +417,7 @@ static int run_join(int rank, void *arg)
     return 0;
 }
 
-START_TEST(who_has_no_more_batches_takes_part_with_zeros)
+START_TEST(a_rank_without_more_batches_contributes_zeros)
 {
     gpu_expect_ranks(3, run_join, NULL);
 }
@@ -480,7 +480,7 @@ static int run_refused(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_a_model_on_gpus_cannot_do_is_refused)
+START_TEST(unsupported_options_of_a_gpu_model_are_refused)
 {
     gpu_expect_ranks(2, run_refused, NULL);
 }
@@ -492,25 +492,25 @@ int main(void)
     TCase *t = tcase_create("model");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, gradients_of_the_library_become_the_average_on_cpus, 1, 5);
-    tcase_add_loop_test(t, gradients_here_and_there_are_averaged_where_they_are, 1, 5);
+    tcase_add_loop_test(t, library_gradients_become_the_same_average_as_on_cpus, 1, 5);
+    tcase_add_loop_test(t, scattered_gradients_are_averaged_in_place, 1, 5);
     tcase_add_test(t, an_unused_gradient_counts_as_zeros);
-    tcase_add_test(t, calls_in_progress_are_waited_for_between_buckets);
-    tcase_add_loop_test(t, other_types_and_factors_give_the_bits_of_those_on_cpus, 0,
+    tcase_add_test(t, buckets_wait_for_calls_in_progress);
+    tcase_add_loop_test(t, other_types_and_factors_give_the_same_bits_as_on_cpus, 0,
                         2 * N_KERNEL_OPTS);
     tcase_add_test(t, kernels_wait_for_calls_in_progress);
-    tcase_add_loop_test(t, what_is_not_finite_is_told_as_on_cpus, 0, 16);
-    tcase_add_test(t, a_gpu_that_there_are_no_kernels_for_is_told);
+    tcase_add_loop_test(t, nonfinite_gradients_are_reported_as_on_cpus, 0, 16);
+    tcase_add_test(t, a_gpu_without_kernels_is_reported);
     tcase_add_loop_test(t, registered_memory_gives_the_same_averages, 0, 2);
-    tcase_add_test(t, memory_is_registered_while_it_is_there);
-    tcase_add_test(t, alone_there_is_nobody_to_register_for);
-    tcase_add_test(t, without_memory_of_nccls_averages_go_on_and_say_why);
-    tcase_add_test(t, what_cannot_be_registered_is_averaged_all_the_same);
-    tcase_add_test(t, one_rank_that_cannot_register_has_all_do_without);
+    tcase_add_test(t, memory_is_registered_while_it_exists);
+    tcase_add_test(t, a_single_rank_registers_nothing);
+    tcase_add_test(t, without_nccl_memory_averaging_continues_and_reports_why);
+    tcase_add_test(t, memory_that_cannot_be_registered_is_still_averaged);
+    tcase_add_test(t, if_one_rank_cannot_register_no_rank_does);
     tcase_add_test(t, memory_of_the_program_is_not_registered);
-    tcase_add_test(t, who_has_no_more_batches_takes_part_with_zeros);
+    tcase_add_test(t, a_rank_without_more_batches_contributes_zeros);
     tcase_add_test(t, a_death_in_a_step_fails_it_on_all_others);
-    tcase_add_test(t, what_a_model_on_gpus_cannot_do_is_refused);
+    tcase_add_test(t, unsupported_options_of_a_gpu_model_are_refused);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -155,13 +155,13 @@ static void expect_steps(int n, struct net_options options)
     gpu_expect_ranks(n, run_steps, &options);
 }
 
-START_TEST(a_layer_on_gpus_gives_what_it_gives_on_cpus)
+START_TEST(a_layer_on_gpus_equals_the_layer_on_cpus)
 {
     expect_steps(1 + _i / 2, (struct net_options){.dtype = _i % 2 ? DDP_FLOAT64 : DDP_FLOAT32});
 }
 END_TEST
 
-START_TEST(without_weights_and_running_moments_it_does_so_too)
+START_TEST(a_layer_without_weights_and_running_moments_equals_it)
 {
     expect_steps(2, (struct net_options){.dtype = DDP_FLOAT32, .is_bare = true});
 }
@@ -199,7 +199,7 @@ static int run_refused(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_a_layer_on_a_gpu_cannot_do_is_refused)
+START_TEST(unsupported_options_of_a_gpu_layer_are_refused)
 {
     gpu_expect_ranks(1, run_refused, NULL);
 }
@@ -233,7 +233,7 @@ static int run_one_value(int rank, void *arg)
     return 0;
 }
 
-START_TEST(of_one_value_the_bias_is_left_and_nothing_follows_it)
+START_TEST(a_single_value_gives_the_bias_and_moves_no_moments)
 {
     gpu_expect_ranks(2, run_one_value, NULL);
 }
@@ -261,7 +261,7 @@ static int run_behind_a_death(int rank, void *arg)
     return 0;
 }
 
-START_TEST(kernels_are_not_loaded_behind_what_waits_for_a_dead_peer)
+START_TEST(kernels_load_before_a_wait_for_a_dead_peer)
 {
     setenv("NCCL_DOUBLE_FAULTS", "r1g0:kill@1", 1);
     gpu_expect_death(2, run_behind_a_death, NULL, SIGKILL, 0);
@@ -274,12 +274,12 @@ int main(void)
     TCase *t = tcase_create("syncbn");
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, gpu_set_up, gpu_tear_down);
-    tcase_add_loop_test(t, a_layer_on_gpus_gives_what_it_gives_on_cpus, 0, 6);
-    tcase_add_test(t, without_weights_and_running_moments_it_does_so_too);
+    tcase_add_loop_test(t, a_layer_on_gpus_equals_the_layer_on_cpus, 0, 6);
+    tcase_add_test(t, a_layer_without_weights_and_running_moments_equals_it);
     tcase_add_test(t, it_works_in_place);
-    tcase_add_test(t, what_a_layer_on_a_gpu_cannot_do_is_refused);
-    tcase_add_test(t, of_one_value_the_bias_is_left_and_nothing_follows_it);
-    tcase_add_test(t, kernels_are_not_loaded_behind_what_waits_for_a_dead_peer);
+    tcase_add_test(t, unsupported_options_of_a_gpu_layer_are_refused);
+    tcase_add_test(t, a_single_value_gives_the_bias_and_moves_no_moments);
+    tcase_add_test(t, kernels_load_before_a_wait_for_a_dead_peer);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -65,7 +65,7 @@ def findings(report, *fields):
 
 
 class Hosts(unittest.TestCase):
-    def test_nodes_that_are_fit_reach_each_other(self):
+    def test_healthy_nodes_reach_each_other(self):
         code, report = look_by_ssh("-H", "n1,n2,n3", "--net")
         self.assertEqual(findings(report, "reach", "version", "clock", "name", "ports", "token"), [])
         self.assertEqual(code, 69 if any(f["level"] == "failed" for f in report["findings"]) else 0)
@@ -87,7 +87,7 @@ class Hosts(unittest.TestCase):
             self.assertTrue(pair["bytes_per_s"] > 0 and pair["bytes_per_s_back"] > 0, pair)
         hosts.await_empty()
 
-    def test_a_row_for_each_and_what_to_try_next(self):
+    def test_the_report_has_a_row_for_each_node_and_next_steps(self):
         with tempfile.NamedTemporaryFile("w", suffix=".hosts") as f:
             f.write("# hosts\nn1 slots=8\nnowhere\n")
             f.flush()
@@ -101,14 +101,14 @@ class Hosts(unittest.TestCase):
                               r"    try: log in as ddprun does \(`ssh -oBatchMode=yes HOST true`\), and check that ddpctl")
         self.assertRegex(lines[-1], r"^2 nodes, \d failed, \d with warnings$")
 
-    def test_hosts_that_cannot_be_reached_do_not_keep_the_others_from_being_looked_at(self):
+    def test_unreachable_hosts_do_not_stop_the_check_of_the_others(self):
         code, report = look_by_ssh("-H", "n1,no-such-name,n3")
         self.assertEqual(code, 69)
         self.assertEqual([n["up"] for n in report["nodes"]], [True, False, True])
         self.assertEqual([(f[0], f[1]) for f in findings(report)], [("no-such-name", "reach")])
         self.assertEqual([l["result"] for l in report["links"]], ["ok", "ok"])
 
-    def test_a_name_that_leads_elsewhere_is_found(self):
+    def test_a_name_that_resolves_to_another_host_is_found(self):
         hosts.set_names(1, f"{NETWORK}.250 n2\n{hosts.address(1)} printer\n{NETWORK}.251 printer\n")
         self.addCleanup(hosts.set_names, 1)
         code, report = look_by_ssh("-H", "n1,n2")
@@ -134,7 +134,7 @@ class Hosts(unittest.TestCase):
         run(*space, "add", "pref", priority, *rule)
         self.addCleanup(run, *space, "delete", "pref", priority, *rule)
 
-    def test_ports_that_are_dropped_look_like_a_firewall_and_forbidden_ways_do_not(self):
+    def test_dropped_ports_suggest_a_firewall_but_forbidden_routes_do_not(self):
         """n3 drops what comes for ports that are not well known, also what answers to it; n1 sends none of that to n2."""
         self.block("n3", "0", "iif", "eth0", "ipproto", "tcp", "dport", "1024-65534", "blackhole")
         self.block("n1", "1", "to", hosts.address(1), "ipproto", "tcp", "dport", "1024-65534", "prohibit")
@@ -147,7 +147,7 @@ class Hosts(unittest.TestCase):
         self.assertRegex(of_n3["text"], r"^a connection to its port \d+ at 10\.121\.0\.3 gets no answer, from 2 nodes: n1, n2$")
         self.assertIn("firewall", of_n3["hint"])
 
-    def test_an_interface_can_be_picked(self):
+    def test_an_interface_can_be_selected(self):
         report = look_by_ssh("-H", "n1,n2", "--interface", "eth0")[1]
         self.assertEqual(findings(report), [])
         code, report = look_by_ssh("-H", "n1,n2", "-i", "ib0")
@@ -188,22 +188,22 @@ class StandIns(unittest.TestCase):
         self.assertEqual(len(found), 1, report)
         self.assertRegex(found[0][3], why)
 
-    def test_a_host_that_never_answers_is_given_up_in_time(self):
+    def test_a_host_that_never_answers_times_out(self):
         self.fails("exec sleep 1000\n", r"^cannot be reached: timed out after 0\.3 s waiting for a reply$", "-t", "0.3")
         self.fails("echo one >&2; echo srun: queued >&2; exec sleep 1000\n",
                    r"^cannot be reached: timed out after 2\.0 s waiting for a reply; last output: srun: queued$", "-t", "2")
 
-    def test_the_last_words_of_a_way_are_told(self):
+    def test_the_last_output_of_the_remote_shell_is_reported(self):
         self.fails("echo one >&2; echo ': not \033[31mfound' >&2; exit 127\n", r"^cannot be reached: : not \?\[31mfound$")
         self.fails("exit 5\n", r"^cannot be reached: ssh exited with status 5$")
 
-    def test_a_host_that_talks_without_end_is_given_up(self):
+    def test_endless_output_of_a_host_is_an_error(self):
         too_long = "too long; make sure that login scripts print nothing in non-interactive shells$"
         self.fails("yes hello\n", too_long)
         self.fails("tr '\\0' x < /dev/zero\n", too_long)
         self.fails("sh -c \"$2\" & yes 'ddpctl-check {}'\n", r"has another version;|unexpected reply without a request$|invalid time$")
 
-    def test_a_node_that_answers_wrongly_is_given_up(self):
+    def test_a_wrong_answer_of_a_node_is_an_error(self):
         hello = "echo 'ddpctl-check {\"v\":1}'; read x; "
         time = "for i in 1 2 3 4 5 6 7 8; do echo 'ddpctl-check {\"time_ns\":1}'; read x; done; "
         self.fails("echo 'ddpctl-check {\"v\":2}'; read x\n", "ddpctl there has another version; install the same one on all nodes$")
@@ -214,14 +214,14 @@ class StandIns(unittest.TestCase):
         self.fails(hello + time + "echo bye >&2; exit 1\n", "bye")
         self.fails(hello + time + "exec sleep 1000\n", r"^timed out after 10\.0 s waiting for the rest of the reply$", "-t", "3")
 
-    def test_a_node_that_lies_about_whom_it_reached_is_given_up(self):
+    def test_a_false_list_of_reached_nodes_is_an_error(self):
         ssh = ("if [ $1 = b ]; then exec sh -c \"$2\"; fi\n"
                "sh -c \"$2\" | sed -u 's/\"reach\":\\[.*\\]/\"reach\":[\"ok\",\"ok\",\"ok\"]/'\n")
         code, report = self.look(ssh, *PATIENT, "-H", "a,b")
         self.assertEqual(code, 69)
         self.assertIn(("a", "reach", "failed", "unexpected reply: no list of reached nodes"), findings(report, "reach"))
 
-    def test_an_answer_that_cannot_be_written_is_told(self):
+    def test_a_report_that_cannot_be_written_is_an_error(self):
         """Of so many nodes that it is more than a buffer."""
         ssh = self.write("ssh", "exit 1\n")
         for form in ("--json",), ():
@@ -264,7 +264,7 @@ class StandIns(unittest.TestCase):
         self.assertEqual((code, findings(report, "version")),
                          (69, [("a", "version", "failed", "no ddprun: ddprun: No such file or directory")]))
 
-    def test_gpus_and_nccl_are_told(self):
+    def test_gpus_and_nccl_are_reported(self):
         """By test doubles of nvidia-smi and of NCCL."""
         gpu = "NVIDIA H100 80GB HBM3, 535.104.05, "
         self.write("bin/nvidia-smi", f"#!/bin/sh\necho '{gpu}0'; echo '{gpu}[N/A]'; echo '{gpu}4'\n")
@@ -281,7 +281,7 @@ class StandIns(unittest.TestCase):
 
 
 class Here(unittest.TestCase):
-    def test_without_hosts_it_is_this_machine(self):
+    def test_without_hosts_it_checks_this_machine(self):
         code, report = look(*PATIENT, netns=False, SLURM_JOB_ID="", PBS_NODEFILE="", LSB_MCPU_HOSTS="", PE_HOSTFILE="")
         (node,) = report["nodes"]
         self.assertEqual(node["node"], os.uname().nodename)
@@ -289,12 +289,12 @@ class Here(unittest.TestCase):
         self.assertEqual((report["links"], report["pairs"]), ([], []))
         self.assertEqual(code, 0 if report["ok"] else 69)
 
-    def test_the_hosts_of_a_manager_are_found(self):
+    def test_the_hosts_of_a_scheduler_are_found(self):
         code, report = look(*PATIENT, "--ssh-command", "false", netns=False, SLURM_JOB_ID="", LSB_MCPU_HOSTS="x1 4 x2 4")
         self.assertEqual((code, [n["node"] for n in report["nodes"]]), (69, ["x1", "x2"]))
         self.assertEqual({n["why"] for n in report["nodes"]}, {"ssh exited with status 1"})
 
-    def test_wrong_words_are_refused(self):
+    def test_invalid_arguments_are_refused(self):
         for args, error in ((("-H", "a:b"), "--hosts: "), (("--hostfile", "/no/such"), "--hostfile: cannot read '/no/such': No such file"),
                             (("-H", "a", "--ssh-command", " "), "--ssh-command requires a command"), (("x",), "check: too many arguments")):
             with self.subTest(args):

@@ -42,7 +42,7 @@ class Seeing(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertIn("  last: rank", out)
 
-    def test_a_stopped_rank_and_a_stopped_ddprun_are_seen(self):
+    def test_a_stopped_rank_and_a_stopped_ddprun_are_shown(self):
         with Job("-n", "2", RANK, "pid", "wait") as job:
             pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
             await_running(job)
@@ -56,7 +56,7 @@ class Seeing(unittest.TestCase):
             job.signal(signal.SIGCONT)
             self.assertEqual(status(job)[0]["state"], "running")
 
-    def test_what_a_rank_wrote_is_shown_and_followed(self):
+    def test_the_output_of_a_rank_is_shown_and_followed(self):
         with Job("-n", "2", RANK, "err", "first", "only", "1", "pid", "await", str(signal.SIGUSR1), "err", "second", "tell",
                  "said", "end", "wait") as job:
             pid = int(next(line for line in job.hear(2) if "pid" in line).split()[2])
@@ -80,7 +80,7 @@ class Seeing(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertRegex(err, rf"its standard output is in {folder}/.*/0/stdout.log")
 
-    def test_no_log_file_is_read_for_a_status(self):
+    def test_status_reads_no_log_file(self):
         with tempfile.TemporaryDirectory() as folder:
             events = os.path.join(folder, ".", "events")
             with Job("-n", "1", "--log-dir", folder, "-r", "3", "--events", events, RANK, "err", "hello", "pid", "wait") as job:
@@ -91,7 +91,7 @@ class Seeing(unittest.TestCase):
                 self.assertIsNone(node["ranks"][0]["last_line"])
                 self.assertEqual(node["events"], os.path.realpath(events))
 
-    def test_what_is_not_there_is_said(self):
+    def test_a_missing_rank_is_reported(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_socket(job)
@@ -100,14 +100,14 @@ class Seeing(unittest.TestCase):
             self.assertIn("rank 7 of job", err)
 
 
-    def test_a_job_that_is_not_there_is_said(self):
+    def test_a_missing_job_is_reported(self):
         done = subprocess.run([DDPCTL, "status", "no such job"], capture_output=True, timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, b"ddpctl: error: no such job: 'no such job'; see ddpctl ps\n")
 
 
 class Steering(unittest.TestCase):
-    def test_stop_is_a_signal(self):
+    def test_stop_sends_a_signal(self):
         for words, code in ((), -signal.SIGTERM), (("--signal", "INT"), -signal.SIGINT):
             with Job("-n", "2", RANK, "pid", "wait") as job:
                 job.hear(2)
@@ -116,7 +116,7 @@ class Steering(unittest.TestCase):
                 self.assertEqual(job.end()[0], code)
                 self.assertEqual(os.listdir(job.runtime), [])
 
-    def test_a_signal_that_stops_nothing_is_refused(self):
+    def test_stop_refuses_a_signal_that_stops_nothing(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_socket(job)
@@ -152,7 +152,7 @@ time.sleep(3600)
 
 
 class Start(unittest.TestCase):
-    def test_who_comes_to_the_store_late_is_named(self):
+    def test_a_rank_that_reaches_the_store_late_is_named(self):
         script = f"{sys.executable} -c \"$0\"; exit"
         with Job("-n", "2", "--stdin", "1", "sh", "-c", script, COMES, stdin=subprocess.PIPE) as job:
             job.hear(1)
@@ -171,7 +171,7 @@ class Start(unittest.TestCase):
 
 
 class Leftovers(unittest.TestCase):
-    def test_the_socket_goes_with_a_killed_ddprun(self):
+    def test_the_socket_of_a_killed_ddprun_is_removed(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_socket(job)
@@ -179,7 +179,7 @@ class Leftovers(unittest.TestCase):
             job.await_gone()
             self.assertEqual(os.listdir(job.runtime), [])
 
-    def test_what_a_kill_of_both_leaves_is_removed_by_who_finds_it(self):
+    def test_ddpctl_removes_the_socket_of_a_killed_ddprun_and_spawner(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_socket(job)
@@ -244,7 +244,7 @@ class OtherUsers(unittest.TestCase):
         self.assertEqual(self.ctl("stop", "other1")[0], 0)
         self.assertEqual(job.wait(DEADLINE_S), -signal.SIGTERM)
 
-    def test_jobs_of_one_name_are_told_apart(self):
+    def test_jobs_with_the_same_name_are_distinguished(self):
         jobs = [self.start("other2", user) for user in (NOBODY, ANOTHER)]
         code, _, err = self.ctl("stop", "other2")
         self.assertEqual(code, 1)

@@ -35,7 +35,7 @@ class Nodes(unittest.TestCase):
         self.addCleanup(context.__exit__, None, None, None)
         return result
 
-    def test_each_node_says_its_place(self):
+    def test_each_node_reports_its_place(self):
         a, b = self.open()
         (first,), (second,) = status(a), status(b)
         self.assertEqual([(n["node"], n["nodes"], n["world"]) for n in (first, second)], [(0, 2, 2), (1, 2, 2)])
@@ -52,7 +52,7 @@ class Nodes(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("was stopped by SIGTERM", err)
 
-    def test_stop_of_a_node_lets_the_others_go_on(self):
+    def test_the_others_continue_when_one_node_is_stopped(self):
         port = free_port()
         words = c10d(port, "--join-window", "0", nodes="1:2")
         a = self.enterContext(Node(*words, *RUN))
@@ -67,7 +67,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual(ctl(a, "stop", *TIMEOUT)[0], 0)
         self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
-    def test_a_restart_on_one_node_starts_the_ranks_of_all_again(self):
+    def test_a_restart_on_one_node_restarts_the_ranks_of_all(self):
         """Nothing is counted: there is no --max-restarts here."""
         a, b = self.open()
         before = [status(node)[0]["ranks"][0]["pid"] for node in (a, b)]
@@ -91,14 +91,14 @@ class Nodes(unittest.TestCase):
             self.assertEqual((code, err),
                              (1, "ddpctl: error: no ranks are running on this node, or they are being stopped\n"))
 
-    def test_who_waits_for_others_says_so(self):
+    def test_a_node_that_waits_for_others_reports_it(self):
         port = free_port()
         with Node(*c10d(port), *RUN) as a:
             await_socket(a)
             await_true(lambda: "waiting" in (status(a)[0]["waiting"] or ""))
             self.assertIn("\nwaiting for ", ctl(a, "status", *TIMEOUT)[1])
 
-    def test_nodes_of_one_folder_are_one_job(self):
+    def test_nodes_that_share_a_directory_are_one_job(self):
         """Both are found: then the job is named by its run id, and a node by its pid."""
         a, b = self.open()
         shared = os.path.join(a.dir, "shared")
@@ -159,7 +159,7 @@ class LargeAnswer(StandIn):
 
 
 class StandIns(unittest.TestCase):
-    def test_an_answer_is_taken_while_another_one_is_awaited(self):
+    def test_ddpctl_takes_an_answer_while_it_waits_for_another(self):
         """As a ddprun gives up a client that does not take its answer in 30 s."""
         with tempfile.TemporaryDirectory() as parent:
             run_id = "stand-in-" + os.path.basename(parent)
@@ -175,7 +175,7 @@ class StandIns(unittest.TestCase):
                 node.thread.join()
                 node.server.close()
 
-    def test_all_nodes_are_asked_for_stacks_before_the_first_answers(self):
+    def test_ddpctl_requests_all_stacks_before_the_first_answer(self):
         with tempfile.TemporaryDirectory() as parent:
             run_id = "stand-in-" + os.path.basename(parent)
             nodes = [StandIn(parent, i, run_id) for i in range(3)]
@@ -190,7 +190,7 @@ class StandIns(unittest.TestCase):
                 node.thread.join()
                 node.server.close()
 
-    def test_the_name_of_a_job_does_not_reach_the_terminal_as_a_command(self):
+    def test_a_job_name_sends_no_control_sequence_to_the_terminal(self):
         with tempfile.TemporaryDirectory() as parent:
             nodes = [StandIn(parent, i, f"job\x1b[2J{i}\n") for i in range(2)]
             done = subprocess.run([DDPCTL, "status", *TIMEOUT, str(os.getpid())], stdin=subprocess.DEVNULL, capture_output=True,

@@ -68,7 +68,7 @@ def report(*words):
 
 
 class Pages(unittest.TestCase):
-    def test_a_page_is_whole_and_needs_nothing_else(self):
+    def test_a_page_is_complete_and_loads_nothing_else(self):
         with tempfile.TemporaryDirectory() as folder:
             code, text, err = report(record(folder))
         self.assertEqual((code, err), (0, ""))
@@ -84,7 +84,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(whole.count("rank 2 failed: stopping its peers"), 4)  # in the picture and in the list
         self.assertIsNone(re.search(r"https?:|url\(|@import", text))
 
-    def test_of_a_job_that_runs_it_knows_where_its_events_are(self):
+    def test_it_finds_the_events_of_a_running_job(self):
         with tempfile.TemporaryDirectory() as folder, \
                 Job("--events", "events.jsonl", "-n", "2", RANK, "pid", "wait", cwd=folder) as job:
             job.hear(2)
@@ -99,7 +99,7 @@ class Pages(unittest.TestCase):
             self.assertEqual((code, err),
                              (1, "ddpctl: error: this job was started without --events, so no events were recorded; start it with --events FILE\n"))
 
-    def test_of_several_jobs_one_is_chosen(self):
+    def test_one_of_several_jobs_is_selected(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "events")
             for name in "first", "second":
@@ -111,7 +111,7 @@ class Pages(unittest.TestCase):
             code, _, err = report(path, "-r", "third")
             self.assertEqual((code, err), (1, "ddpctl: error: the file contains no events of third\n"))
 
-    def test_files_that_are_none_are_said(self):
+    def test_a_file_without_events_is_an_error(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bytes")
             with open(path, "wb") as f:
@@ -148,7 +148,7 @@ class InABrowser(unittest.TestCase):
                                "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile", "--window-size=1100,1000",
                                *words], capture_output=True, text=True, timeout=120, cwd=folder)
 
-    def test_it_is_drawn_and_asks_for_nothing(self):
+    def test_a_browser_draws_the_page_without_requests(self):
         with tempfile.TemporaryDirectory() as folder:
             events = os.path.join(folder, "events.jsonl")
             os.symlink(HANGER, os.path.join(folder, "digits"))  # no page shows where it was built

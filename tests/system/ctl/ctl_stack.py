@@ -47,7 +47,7 @@ class CPrograms(unittest.TestCase):
             return [c[0]["state"] for c in calls if c]
         await_true(lambda: found() == ["waits", "outside", "waits"], lambda: ctl(job, "status", *TIMEOUT))
 
-    def test_who_is_missing_in_a_collective_is_named(self):
+    def test_a_rank_missing_in_a_collective_is_named(self):
         with Job("-n", "3", HANGER, "sleep") as job:
             await_socket(job)
             self.await_wait(job)
@@ -69,7 +69,7 @@ class CPrograms(unittest.TestCase):
 
     @unittest.skipUnless(GDB, "gdb is not installed; install it")
     @unittest.skipIf("SANITIZED" in os.environ, "gdb is slow with so many symbols")
-    def test_gdb_says_where_it_is(self):
+    def test_gdb_shows_where_a_rank_is(self):
         with Job("-n", "3", HANGER, "sleep") as job:
             await_socket(job)
             self.await_wait(job)
@@ -81,7 +81,7 @@ class CPrograms(unittest.TestCase):
             self.assertEqual(job.process.poll(), None)  # and it lives on
             await_true(lambda: stacks(job, "1", "-n")[0]["state"] == "S")
 
-    def test_a_plain_sleep_and_a_stopped_one(self):
+    def test_a_sleeping_and_a_stopped_rank_are_shown(self):
         with Job("-n", "2", RANK, "pid", "wait") as job:
             pids = {int(line.split()[0]): int(line.split()[2]) for line in job.hear(2)}
             await_running(job)
@@ -94,7 +94,7 @@ class CPrograms(unittest.TestCase):
             (stopped,) = stacks(job, "1")  # with tools: ddprun does not touch it, and does not wait for it
             self.assertEqual((stopped["state"], stopped["stack"]), ("T", None))
 
-    def test_a_rank_that_ended_is_no_rank_to_look_at(self):
+    def test_an_ended_rank_has_no_stack(self):
         with Job("-n", "2", RANK, "only", "1", "exit", "0", "end", "tell", "here", "wait") as job:
             job.hear(1)
             await_socket(job)
@@ -105,7 +105,7 @@ class CPrograms(unittest.TestCase):
 
 
 class Scripts(unittest.TestCase):
-    def test_a_python_rank_says_where_it_is_when_it_gets_its_signal(self):
+    def test_a_python_rank_prints_its_stack_on_its_signal(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "train.py")
             with open(path, "w", encoding="utf-8") as f:
@@ -120,7 +120,7 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(code, 0)
                 self.assertRegex(out, r'(?m)^    File ".*train.py", line \d+ in read_a_batch_from_a_dead_disk$')
 
-    def test_who_has_no_handler_is_not_killed_by_the_signal(self):
+    def test_a_rank_without_a_handler_is_not_signaled(self):
         with Job("-n", "2", RANK, "note", str(int(signal.SIGUSR1)), "pid", "wait") as job:
             job.hear(2)
             await_running(job)
@@ -155,7 +155,7 @@ class FlightRecorder(unittest.TestCase):
                 await_running(job)
                 yield job, folder
 
-    def test_dumps_are_gathered_in_the_log_folder(self):
+    def test_dumps_are_collected_in_the_log_directory(self):
         with tempfile.TemporaryDirectory() as logs, self.job("--log-dir", logs) as (job, _):
             code, out, err = ctl(job, "stack", "all", "-n")
             self.assertEqual(code, 0, err)
@@ -166,13 +166,13 @@ class FlightRecorder(unittest.TestCase):
                 with open(f"{folder}/rank_{rank}", encoding="utf-8") as dump:
                     self.assertEqual(dump.read(), f"what rank {rank} has kept")
 
-    def test_without_a_log_folder_it_is_said_where_they_are(self):
+    def test_without_a_log_directory_the_report_names_the_dumps(self):
         with self.job() as (job, folder):
             code, out, err = ctl(job, "stack", "--json", "1", "-n")
             self.assertEqual(code, 0, err)
             self.assertEqual(json.loads(out)["dumps"], [{"rank": 1, "file": folder + "/dump_1", "note": None}])
 
-    def test_who_has_no_such_pipe_is_not_waited_for(self):
+    def test_ddpctl_does_not_wait_for_a_rank_without_a_dump_pipe(self):
         env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/nonexistent/pipe_"}
         with Job("-n", "2", RANK, "pid", "wait", env=env) as job:
             job.hear(2)
@@ -200,7 +200,7 @@ class Others(unittest.TestCase):
                     await_true(lambda: os.path.exists(begun))
                     yield job, looker
 
-    def test_ddprun_goes_on_while_tools_run(self):
+    def test_ddprun_continues_while_tools_run(self):
         with self.looked_at() as (job, looker):
             self.assertEqual(status(job)[0]["state"], "running")
             code, _, err = ctl(job, "stack", "0", "-n")
@@ -213,7 +213,7 @@ class Others(unittest.TestCase):
             self.assertEqual(job.end()[0], -signal.SIGTERM)
             job.await_gone()
 
-    def test_a_job_that_ends_meanwhile_leaves_no_tool(self):
+    def test_no_tool_outlives_its_job(self):
         with self.looked_at() as (job, looker):
             job.signal(signal.SIGTERM)
             self.assertEqual(job.end()[0], -signal.SIGTERM)

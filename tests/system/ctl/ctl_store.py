@@ -37,7 +37,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(done.stderr.decode(), f"ddpctl: {'error' if code else 'note'}: {err}\n" if err else "")
         return done.stdout
 
-    def test_what_is_set_is_got(self):
+    def test_get_returns_the_value_that_was_set(self):
         self.assertEqual(self.store("set", "k", "value"), b"")
         self.assertEqual(self.store("get", "k"), b"value")
         self.assertEqual(self.store("get", "--raw", "/k"), b"value")
@@ -45,7 +45,7 @@ class StoreTest(unittest.TestCase):
         self.store("set", "empty", "")
         self.assertEqual(self.store("get", "empty"), b"")
 
-    def test_values_of_any_bytes_go_through_pipes(self):
+    def test_values_of_any_bytes_pass_through_pipes(self):
         value = bytes(range(256)) * 4096
         self.store("set", "k", "-", input=value)
         self.assertEqual(self.store("get", "k"), value)
@@ -67,7 +67,7 @@ class StoreTest(unittest.TestCase):
         self.store("add", "text", code=69,
                    err="lost the connection to the store: is the value of '/text' a number?")
 
-    def test_a_wait_ends_when_the_last_key_comes(self):
+    def test_a_wait_ends_when_the_last_key_is_set(self):
         self.store("set", "a", "1")
         waiter = subprocess.Popen([DDPCTL, "store", "wait", "-e", f"127.0.0.1:{self.daemon.port}", "a", "b"])
         await_true(lambda: 'requests_total{op="WAIT"} 2' in self.daemon.http("/metrics")[1])
@@ -81,7 +81,7 @@ class StoreTest(unittest.TestCase):
         waiter.send_signal(signal.SIGINT)
         self.assertEqual(waiter.wait(DEADLINE_S), -signal.SIGINT)
 
-    def test_keys_are_deleted_by_name_and_by_their_beginning(self):
+    def test_keys_are_deleted_by_name_and_by_prefix(self):
         for key in "job1.a", "job1.b", "job2.a":
             self.store("set", key, "1")
         self.store("delete", "job1.a")
@@ -112,7 +112,7 @@ class StoreTest(unittest.TestCase):
         done = self.run_ctl("store", "get", "k", env=env)
         self.assertEqual((done.returncode, done.stdout), (0, b"value"))
 
-    def test_where_no_store_is_69_is_the_answer(self):
+    def test_without_a_store_the_exit_status_is_69(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))  # and does not listen
             port = s.getsockname()[1]
@@ -125,7 +125,7 @@ class StoreTest(unittest.TestCase):
             self.assertEqual(done.returncode, 69)
             self.assertIn(b"timed out waiting for the store to answer", done.stderr)
 
-    def test_wrong_usage_is_2(self):
+    def test_wrong_usage_exits_with_2(self):
         for words in [], ["stroe"], ["store"], ["store", "get"], ["--nope"], ["store", "set", "-x", "k", "v"]:
             done = self.run_ctl(*words)
             self.assertEqual((done.returncode, done.stdout), (2, b""), words)
@@ -138,7 +138,7 @@ class StoreTest(unittest.TestCase):
         self.assertIn(b"dump   [PREFIX]", self.run_ctl("store", "--help").stdout)
         self.assertRegex(self.run_ctl("-V").stdout, rb"\Addpctl \d+\.\d+\.\d+\n\Z")
 
-    def test_an_output_that_is_full_is_74(self):
+    def test_a_full_output_exits_with_74(self):
         self.store("set", "k", "value")
         with open("/dev/full", "w") as full:
             done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{self.daemon.port}", "k"],

@@ -65,7 +65,7 @@ class InATerminal(unittest.TestCase):
                 with open(os.path.join(os.environ["SCREENSHOTS"], "ddpctl-top.txt"), "w", encoding="utf-8") as f:
                     f.write("\n".join(line.rstrip() for line in screen.rstrip().splitlines()) + "\n")
 
-    def test_keys_change_the_order_and_end_it(self):
+    def test_keys_change_the_order_and_quit(self):
         with Job("-n", "3", RANK, "only", "2", "use", "64", "end", "pid", "wait") as job:
             job.hear(3)
             await_running(job)
@@ -76,7 +76,7 @@ class InATerminal(unittest.TestCase):
             terminal.tmux("send-keys", "q")
             await_true(lambda: terminal.tmux("list-sessions", check=False).returncode != 0)
 
-    def test_it_fits_a_terminal_that_is_made_smaller(self):
+    def test_a_frame_fits_a_terminal_that_shrinks(self):
         with Job("-n", "8", RANK, "pid", "wait") as job:
             job.hear(8)
             await_running(job)
@@ -91,7 +91,7 @@ class InATerminal(unittest.TestCase):
             terminal.tmux("resize-window", "-x", "110", "-y", "20")
             terminal.await_screen(r"(?m)^ +7 +\d+ +running")
 
-    def test_the_end_of_the_job_is_its_end(self):
+    def test_top_ends_with_the_job(self):
         with Job("-n", "1", RANK, "pid", "wait") as job:
             job.hear(1)
             await_running(job)
@@ -114,7 +114,7 @@ class ElseWhere(unittest.TestCase):
             self.assertNotIn("\033", done.stdout)
             self.assertRegex(done.stdout, r"(?m)^ +1 +\d+ +running")
 
-    def test_what_is_no_terminal_is_said(self):
+    def test_an_output_that_is_not_a_terminal_is_an_error(self):
         done = subprocess.run([DDPCTL, "top"], stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stdout), (74, b""))
         self.assertIn(b"stdin and stdout are not terminals; use --once", done.stderr)

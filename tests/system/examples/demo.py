@@ -41,7 +41,7 @@ class Demo(unittest.TestCase):
                 return
         self.fail(said)
 
-    def test_a_network_learns_while_ranks_and_nodes_come_and_go(self):
+    def test_a_network_learns_while_ranks_and_nodes_join_and_leave(self):
         demo = self.start("--disturbances", "7")
         said = demo.process.communicate(timeout=DEADLINE_S)[0].decode()
         self.assertEqual(demo.process.returncode, 0, said)
@@ -52,7 +52,7 @@ class Demo(unittest.TestCase):
         self.assertLess(float(fell[2]), float(fell[1]))
         self.assertEqual(demo.processes(), [])
 
-    def test_interrupted_it_leaves_nothing(self):
+    def test_an_interrupted_demo_leaves_nothing(self):
         demo = self.start("--loopback")
         self.await_training(demo)
         demo.signal(signal.SIGINT)
@@ -61,13 +61,13 @@ class Demo(unittest.TestCase):
         self.assertEqual(demo.process.returncode, 128 + signal.SIGINT)
         self.assertEqual(demo.processes(), [])
 
-    def test_killed_it_leaves_nothing(self):
+    def test_a_killed_demo_leaves_nothing(self):
         demo = self.start()
         self.await_training(demo)
         demo.process.kill()
         demo.await_gone()
 
-    def test_it_says_what_is_not_built(self):
+    def test_a_missing_build_is_reported(self):
         done = subprocess.run([DEMO, "--build", "/nonexistent"], stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no launcher/ddprun in /nonexistent: build first", done.stderr)

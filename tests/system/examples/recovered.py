@@ -82,7 +82,7 @@ class Recovered(unittest.TestCase):
         self.assertGreaterEqual(len(losses), STEPS - KILLS)
 
     @unittest.skipUnless(IS_MNIST and "--zero1" in OPTIONS, "of mnist's sharded optimiser")
-    def test_a_rank_that_dies_with_its_buddy_is_told_as_lost(self):
+    def test_a_rank_that_dies_with_the_holder_of_its_copy_is_lost(self):
         with tempfile.TemporaryDirectory() as folder:
             with Job("-n", str(RANKS), "--max-restarts", "2", EXAMPLE, "--data", os.path.join(folder, "data"), "--draw",
                      "640", "--batch", "64", "--epochs", "1000", "--steps", "2000", "--print-loss-every", "1", *OPTIONS) as job:

@@ -41,7 +41,7 @@ class Resume(unittest.TestCase):
         self.assertEqual(kill_at, [])
         return said
 
-    def test_ranks_that_die_and_jobs_that_end_change_nothing(self):
+    def test_deaths_and_restarts_do_not_change_the_result(self):
         expected = self.train("undisturbed")[-1]
         self.assertRegex(expected, f"^{STEPS} steps, weights ")
         for on_failure in "replace", "restart":
@@ -53,7 +53,7 @@ class Resume(unittest.TestCase):
         self.assertEqual(said[0], "continues after step 1000\n")
         self.assertEqual(said[-1], expected)
 
-    def test_it_says_how_it_is_used(self):
+    def test_wrong_arguments_print_the_usage(self):
         done = subprocess.run([EXAMPLE, self.path("x")], capture_output=True, timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"usage", done.stderr)

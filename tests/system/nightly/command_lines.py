@@ -62,14 +62,14 @@ class Folder(unittest.TestCase):
 
 
 class Words(Folder):
-    def test_a_program_gets_its_words(self):
+    def test_a_program_gets_its_arguments(self):
         for name, (words, files, told) in TAKEN.items():
             with self.subTest(name):
                 for path in files:
                     self.write(path, "" if path.endswith("__init__.py") else SHOW)
                 self.expect(words, told)
 
-    def test_what_cannot_be_is_refused_by_name(self):
+    def test_impossible_options_are_refused_by_name(self):
         for name, (words, status, named) in REFUSED.items():
             with self.subTest(name):
                 code, out, err = run(*words, cwd=self.folder)
@@ -127,7 +127,7 @@ class Environment(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         return [dict(zip(VARIABLES, line.split())) for line in sorted(out.splitlines())]
 
-    def test_what_a_job_around_it_has_set_is_replaced(self):
+    def test_variables_of_an_outer_job_are_replaced(self):
         around = {"RANK": "7", "LOCAL_RANK": "7", "WORLD_SIZE": "9", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "5",
                   "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "outer", "OMP_NUM_THREADS": "3"}
         seen = self.shown("-n", "2", "--rdzv-id", "inner", env=around)

@@ -92,7 +92,7 @@ class Hosts(unittest.TestCase):
         code, out, err = run(*self.ssh(), "-H", f"h[1-{N_HOSTS}]", "sh", "-c", "echo $RANK of $WORLD_SIZE")
         self.assertEqual((code, sorted(out.splitlines())), (0, sorted(f"{rank} of {N_HOSTS}" for rank in range(N_HOSTS))), err)
 
-    def test_a_banner_of_the_login_is_no_answer(self):
+    def test_a_login_banner_does_not_count_as_an_answer(self):
         banner = "echo 'Welcome to node 7!' >&2; printf '\\n*** maintenance on Monday ***\\n' >&2; echo 'Last login: today'\n"
         code, out, err = run(*self.ssh(banner), "-H", "h1,h2", "sh", "-c", "echo $RANK")
         self.assertEqual((code, sorted(out.split())), (0, ["0", "1"]), err)
@@ -128,7 +128,7 @@ def read_events(path):
 
 
 class Events(unittest.TestCase):
-    def test_of_ddpruns_that_are_killed_in_between(self):
+    def test_events_of_killed_ddpruns_are_complete_lines(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             path = os.path.join(folder, "events")
             words = ("-n", "1", "--max-restarts", "1000", "--events", path, "sh", "-c", "exit 3")
@@ -147,7 +147,7 @@ class Events(unittest.TestCase):
 
 
 class Still(unittest.TestCase):
-    def test_a_node_that_stands_still_for_less_than_a_lease_is_not_lost(self):
+    def test_a_node_stopped_for_less_than_a_lease_is_not_lost(self):
         port = free_port()
         words = c10d(port, "--join-window", "30s", nodes="2:3")
         with Node(*words, "--local-addr", "127.0.0.1", RANK, "pid", "tell", "up", "wait") as a, \
@@ -167,7 +167,7 @@ class Still(unittest.TestCase):
             self.assertNotIn("lost ", err)
             self.assertNotIn("generation 1", err)
 
-    def test_a_stop_that_was_not_answered_is_not_done_later(self):
+    def test_a_stop_request_that_timed_out_is_not_executed_later(self):
         with Job("-n", "2", RANK, "pid", "tell", "up", "wait") as job:
             pids = [int(line.split()[-1]) for line in job.hear(4) if "pid" in line]
             await_socket(job)

@@ -69,7 +69,7 @@ def state_of(pid):
 
 
 class Ranks(unittest.TestCase):
-    def test_of_one_rank_all_are_told_and_end(self):
+    def test_the_end_of_one_rank_ends_all_with_its_cause(self):
         for name, (body, status, said) in ENDS.items():
             limit = (lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))) if "memory" in name else None
             with self.subTest(name), Job("-n", "3", *python(body), preexec_fn=limit) as job:
@@ -78,7 +78,7 @@ class Ranks(unittest.TestCase):
                 self.assertIn(said, err.decode())
                 self.assertIn("rank 1 ", err.decode())
 
-    def test_a_rank_that_succeeds_while_another_fails_is_told_apart(self):
+    def test_a_rank_that_succeeds_while_another_fails_is_distinguished(self):
         # rank 0 fails only when rank 1 has been reaped
         body = "open(os.environ['TEST_FIFO'], 'w').write(f'{os.getpid()}\\n')\nsys.exit(0)"
         others = ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\nopen(os.environ['TEST_FIFO'], 'w').write('0\\n')\n"
@@ -91,12 +91,12 @@ class Ranks(unittest.TestCase):
         self.assertEqual(code, 5, err)
         self.assertRegex(err.decode(), r"rank 1: succeeded\n")
 
-    def test_a_world_that_only_ends_well(self):
+    def test_a_successful_job_prints_nothing(self):
         self.assertEqual(run("-n", "3", "python3", "-c", "import sys; sys.exit()"), (0, "", ""))
 
 
 class Signals(unittest.TestCase):
-    def test_ranks_save_and_the_status_is_the_signal_s(self):
+    def test_ranks_save_and_ddprun_dies_of_the_signal(self):
         for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
             with self.subTest(sig), Job("-n", "2", "python3", "-c", SAVES) as job:
                 job.hear(2)
@@ -116,7 +116,7 @@ class Signals(unittest.TestCase):
             job.signal(signal.SIGCONT)
             self.assertEqual(job.end()[0], 0)
 
-    def test_what_ranks_have_started_goes_with_the_job(self):
+    def test_processes_started_by_ranks_end_with_the_job(self):
         for name, (words, sig, status) in FAMILIES.items():
             words = (*words, "only", "0", "note", "10", "end") if "rank fails" in name else words
             with self.subTest(name), Job("-n", "2", "sh", "-c", FAMILY, RANK, *words, "tell", "up", "wait", stdout=subprocess.DEVNULL,

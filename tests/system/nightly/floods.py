@@ -119,7 +119,7 @@ class Ways(unittest.TestCase):
 
 
 class Sinks(unittest.TestCase):
-    def test_a_reader_that_goes_away_early(self):
+    def test_a_reader_that_closes_early(self):
         """As with `| head`: ranks that continue to write end by SIGPIPE or continue, and ddprun exits."""
         for words in ((), ("-t", "3"), (LABEL,), (LABEL, "--fold")):
             with self.subTest(words), tempfile.TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ class Sinks(unittest.TestCase):
             self.assertEqual(report["exit_code"], 3)
             self.assertEqual(len(report["ranks"]), 2)
 
-    def test_a_log_file_that_is_renamed_is_written_on(self):
+    def test_ddprun_keeps_writing_to_a_renamed_log_file(self):
         body = "put(b'before\\n')\nopen(os.environ['TEST_FIFO'], 'w').write('up\\n')\nos.read(0, 1)\nput(b'after\\n')\n"
         for words in ("-t", "-r"):
             with self.subTest(words), tempfile.TemporaryDirectory() as folder, \
@@ -158,7 +158,7 @@ class Sinks(unittest.TestCase):
                 with open(path + ".old", encoding="utf-8") as f:
                     self.assertEqual(f.read(), "before\nafter\n")
 
-    def test_a_log_of_a_gigabyte_that_is_turned_over(self):
+    def test_a_log_of_a_gigabyte_is_rotated(self):
         disk = os.statvfs(tempfile.gettempdir())
         if disk.f_bavail * disk.f_frsize < GIB:
             self.skipTest(f"less than 1 GiB is free below {tempfile.gettempdir()}")

@@ -107,7 +107,7 @@ class OneNode(unittest.TestCase):
                 self.assertEqual(code, 0, f.read()[-4000:])
         return told
 
-    def test_the_bits_are_those_of_a_job_without_kills(self):
+    def test_the_bits_equal_those_of_a_job_without_kills(self):
         n = 4
         for name, (words, most, env) in WAYS.items():
             with self.subTest(name, SEED=SEED):
@@ -116,7 +116,7 @@ class OneNode(unittest.TestCase):
                 self.assertEqual([number for number in sorted(expected) if steps.get(number) != expected[number]], [])
                 self.assertEqual(len(steps), len(expected))
 
-    def test_ranks_that_are_left_agree(self):
+    def test_the_remaining_ranks_agree(self):
         """Of eight ranks seven die, one by one and two at once."""
         draw = random.Random(SEED)
         with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ class OneNode(unittest.TestCase):
                 self.assertEqual({len(results) for results in told.steps.values()}, {1})
 
     @unittest.skipIf(RESUME is None, "the examples are not built")
-    def test_a_job_whose_ddprun_is_killed_goes_on_from_its_checkpoint(self):
+    def test_a_job_whose_ddprun_is_killed_resumes_from_its_checkpoint(self):
         draw = random.Random(SEED)
 
         def train(folder, kill_after):

@@ -46,7 +46,7 @@ class Mounts(unittest.TestCase):
         env = {name: value.replace("$D", self.folder) for name, value in (env or {}).items()}
         return Job(*self.unshare[1:], "sh", "-c", script, DDPRUN, *args, env=env, launcher=shutil.which("unshare"))
 
-    def test_ranks_of_libddp_train_without(self):
+    def test_libddp_ranks_train_in_restricted_environments(self):
         for name, (mounts, env) in WITHOUT.items():
             with self.subTest(name), self.job(mounts, "-n", "2", *TRAIN, env=env) as job:
                 code, out, err = job.end()
@@ -90,7 +90,7 @@ class Sizes(unittest.TestCase):
             self.assertEqual(job.end()[0], -signal.SIGTERM)
             await_true(lambda: not job.processes())
 
-    def test_64_ranks_of_libddp(self):
+    def test_64_libddp_ranks(self):
         code, out, err = run("-n", "64", RECOVERY_RANK, "1", "2", "0", env={"DDP_SEGMENT_BYTES": "16M"})
         self.assertEqual(code, 0, err)
         self.assertEqual(out.count("step 1 "), 64)

@@ -72,7 +72,7 @@ class Torch(unittest.TestCase):
 
 
 class Jobs(Torch):
-    def test_each_ends_as_it_should(self):
+    def test_each_program_ends_as_expected(self):
         for name, (words, status, patterns, *environment) in JOBS.items():
             with self.subTest(name):
                 python, env = self.environment(*environment)
@@ -99,7 +99,7 @@ class Disturbed(Torch):
             self.assertEqual(job.process.returncode, -signal.SIGINT)
             await_true(lambda: job.processes() == [])
 
-    def test_nodes_with_warm_ranks_come_and_go(self):
+    def test_nodes_with_warm_ranks_join_and_leave(self):
         """A rank is killed, then a ddprun, and another node joins: each time, the ranks of all nodes rendezvous again."""
         python, env = self.environment()
         words = c10d(free_port(), "--join-window", "0", "--max-restarts", "9", "--warm", nodes="1:2")

@@ -205,13 +205,13 @@ class Installed(unittest.TestCase):
         self.execute(os.path.join(self.folder, "loader"), self.libdir + "/libddp.so")
 
     @unittest.skipIf(shutil.which("mpicc.mpich") is None, "no MPICH: scripts/install-deps --hosts")
-    def test_one_program_of_mpi_and_libddp(self):
+    def test_one_program_uses_mpi_and_libddp(self):
         self.write("mpi.c", WITH_MPI)
         program = os.path.join(self.folder, "mpi")
         self.execute("mpicc.mpich", "-I", self.prefix + "/include", "-o", program, "mpi.c", self.libdir + "/libddp.a", "-pthread", "-lm")
         self.assertEqual(run("-n", "3", program), (0, "same\n" * 3, ""))
 
-    def test_each_end_has_its_status(self):
+    def test_each_way_to_end_has_its_status(self):
         program = os.path.join(self.folder, "user-ends")
         self.execute("cc", "-I", self.prefix + "/include", "-o", program, "user.c", self.libdir + "/libddp.a", "-pthread", "-lm")
         for how, (status, n_sums, said) in ENDS.items():
@@ -226,7 +226,7 @@ class Installed(unittest.TestCase):
 
 
 class Perf(unittest.TestCase):
-    def test_each_collective_over_a_wire(self):
+    def test_each_collective_works_over_a_network(self):
         try:
             place = self.enterContext(Namespaces())
         except NoPlace as error:

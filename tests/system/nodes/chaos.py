@@ -318,10 +318,10 @@ class ChaosRuns(Seeded, Checked):
                 raise AssertionError(f"{failure}\n{nodes.explain()}") from None
             return len(nodes.done)
 
-    def test_no_step_is_lost_or_made_twice_whatever_happens(self):
+    def test_no_fault_loses_or_repeats_a_step(self):
         self.repeat(self.go_on, for_seconds(CHAOS_S * 0.7), "disturbances")
 
-    def test_all_nodes_tell_the_same_end(self):
+    def test_all_nodes_report_the_same_outcome(self):
         self.repeat(self.end_somehow, for_seconds(CHAOS_S * 0.3), "disturbances")
 
 
@@ -351,7 +351,7 @@ class OneNode(Seeded):
             job.await_gone()
         return n_killed
 
-    def test_nothing_is_left_whatever_is_killed(self):
+    def test_no_kill_leaves_anything(self):
         self.repeat(self.kill_some, range(KILLS), "kills")
 
 

@@ -132,7 +132,7 @@ class Party:
 
 @unittest.skipUnless(INSTALLED, WHY_NOT)
 class Takeover(unittest.TestCase):
-    def test_nodes_meet_and_leave_nothing_behind(self):
+    def test_nodes_rendezvous_and_leave_nothing(self):
         with Etcd() as etcd, Party(etcd, "3") as party:
             names = party.start(3)
             ranks = party.hear(0, names)
@@ -142,7 +142,7 @@ class Takeover(unittest.TestCase):
             self.assertTrue(all(r.lives() for r in ranks.values()))
             party.finish()
 
-    def test_the_node_with_the_roster_is_killed_then_a_node_joins_and_a_rank_fails(self):
+    def test_the_job_survives_a_killed_coordinator_a_join_and_a_failure(self):
         with Etcd() as etcd, Party(etcd, "2:3", "--max-restarts", "1") as party:
             names = party.start(3)
             ranks = party.hear(0, names)
@@ -161,7 +161,7 @@ class Takeover(unittest.TestCase):
             self.assertEqual(etcd.get("/ddprun/job/record")["restarts"], 1)
             party.finish()
 
-    def test_the_node_with_the_roster_leaves_and_nobody_waits_for_it(self):
+    def test_no_node_waits_for_a_coordinator_that_leaves(self):
         with Etcd() as etcd, Party(etcd, "2:3") as party:
             names = party.start(3)
             party.hear(0, names)
@@ -173,7 +173,7 @@ class Takeover(unittest.TestCase):
             self.assertEqual(party.hear(1, names)[names[0]].world, 2)
             party.finish()
 
-    def test_a_stopped_roster_is_replaced_and_its_node_comes_back_as_any_other(self):
+    def test_a_stopped_coordinator_is_replaced_and_its_node_rejoins(self):
         with Etcd() as etcd, Party(etcd, "2:3") as party:
             names = party.start(3)
             party.hear(0, names)
@@ -189,7 +189,7 @@ class Takeover(unittest.TestCase):
             self.assertEqual(ranks[old].world, 3)
             party.finish()
 
-    def test_who_was_excluded_takes_no_part_with_the_next_roster_either(self):
+    def test_an_excluded_node_stays_excluded_after_a_failover(self):
         excluded = "excluded: 1 rank failures (--exclude-node-after); continuing without it\n"
         with Etcd() as etcd, Party(etcd, "1:3", "--max-restarts", "9", "--exclude-node-after", "1") as party:
             names = [party.start(1, "--local-addr", f"127.0.0.{i}")[0] for i in (2, 3)]
@@ -209,7 +209,7 @@ class Takeover(unittest.TestCase):
                 self.assertEqual(party.await_leader(but=old), names[0])
             party.finish()
 
-    def test_a_failure_ends_all_nodes_with_its_code(self):
+    def test_a_failure_ends_all_nodes_with_its_exit_status(self):
         with Etcd() as etcd, Party(etcd, "2") as party:
             party.hear(0, party.start(2))
             party.finish(7)
@@ -279,13 +279,13 @@ class Away(unittest.TestCase):
             self.assertEqual(party.hear(ranks[names[0]].generation + 1, names)[names[0]].world, 3)
             party.finish()
 
-    def test_it_is_stopped(self):
+    def test_etcd_is_stopped(self):
         self.while_away(Etcd.stop, Etcd.go_on)
 
-    def test_it_is_killed_and_restarted(self):
+    def test_etcd_is_killed_and_restarted(self):
         self.while_away(Etcd.kill, Etcd.start)
 
-    def test_it_is_restarted_without_its_data(self):
+    def test_etcd_restarts_without_its_data(self):
         def restart(etcd):
             etcd.forget()
             etcd.start()
@@ -304,7 +304,7 @@ class Away(unittest.TestCase):
         names.remove(lost)
         return leader, names
 
-    def test_a_node_is_lost_meanwhile_and_the_others_go_on_when_it_is_back(self):
+    def test_after_an_etcd_outage_the_others_continue_without_a_lost_node(self):
         with Etcd() as etcd, Party(etcd, "1:3") as party:
             _, names = self.lose_a_node(etcd, party)
             etcd.go_on()
@@ -312,12 +312,12 @@ class Away(unittest.TestCase):
             self.assertEqual(ranks[names[0]].world, 2)
             party.finish()
 
-    def test_a_node_is_lost_meanwhile_and_it_does_not_come_back(self):
+    def test_a_node_is_lost_and_etcd_does_not_return(self):
         with Etcd() as etcd, Party(etcd, "1:3", "--rejoin-timeout", "10s") as party:
             leader, names = self.lose_a_node(etcd, party)
             self.assertEqual({name: party.nodes[name].finish()[0] for name in names}, {name: 75 for name in names}, leader)
 
-    def test_ranks_that_end_well_meanwhile_end_the_job(self):
+    def test_ranks_that_succeed_during_an_etcd_outage_end_the_job(self):
         with Etcd() as etcd, Party(etcd, "2") as party:
             party.hear(0, party.start(2))
             leader = party.await_leader()
@@ -391,7 +391,7 @@ class ComingIn(unittest.TestCase):
 
 
 class Without(unittest.TestCase):
-    def test_where_nothing_is_it_says_so(self):
+    def test_a_missing_etcd_is_reported(self):
         with Node(
                 "--nnodes", "2", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "127.0.0.1:9", "--rdzv-id", "a",
                 "--start-timeout", "1", "true", env={"DDP_PLUGIN_DIR": PLUGINS}) as node:
@@ -399,7 +399,7 @@ class Without(unittest.TestCase):
             self.assertEqual(code, 69)
             self.assertIn("timed out after 1 s waiting for the rendezvous endpoint 127.0.0.1:9: ", err)
 
-    def test_without_the_plug_in_it_says_how_to_come_by_it(self):
+    def test_a_missing_plug_in_is_reported_with_how_to_build_it(self):
         with Node("--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "127.0.0.1:9", "--rdzv-id", "a", "true",
                   env={"DDP_PLUGIN_DIR": "/nonexistent"}) as node:
             code, _, err = node.finish()

@@ -46,7 +46,7 @@ class Stopped(unittest.TestCase):
             except subprocess.TimeoutExpired:
                 pass
 
-    def test_a_node_whose_ranks_die_before_others_go_on_and_that_comes_back(self):
+    def test_a_stopped_nodes_ranks_die_before_others_continue(self):
         port = free_port()
         with self.node(port, "127.0.0.1") as a:
             a.hear(2)
@@ -63,7 +63,7 @@ class Stopped(unittest.TestCase):
                 b.read_until(": its lease expired, and all ranks on this node were killed; generation 3: 2 nodes, 2 ranks\n")
                 end(self, b, a)
 
-    def test_the_node_that_has_the_roster(self):
+    def test_nodes_exit_if_the_coordinator_is_stopped(self):
         port = free_port()
         with self.node(port, "127.0.0.1") as a:
             a.hear(2)
@@ -82,7 +82,7 @@ class Stopped(unittest.TestCase):
 
 @unittest.skipIf("SANITIZED" in os.environ, "the sanitizers want to be loaded first")
 class Clock(unittest.TestCase):
-    def test_nobody_is_lost_by_a_wall_clock_that_jumps(self):
+    def test_a_jump_of_the_wall_clock_loses_no_node(self):
         port = free_port()
         env = {"LD_PRELOAD": os.environ["JUMPING_CLOCK"]}
         args = c10d(port, "--max-restarts", "5", *SHORT_LEASE)
@@ -111,7 +111,7 @@ class FullDisk(unittest.TestCase):
         script = f'cd "${{TEST_FIFO%/*}}" && mkdir small && mount -t tmpfs -o size={size} none small && exec 3>&1 && {{ {outside}; }} && {run}'
         return Job(*self.unshare[1:], "sh", "-c", script, DDPRUN, *args, launcher=shutil.which("unshare"))
 
-    def test_a_log_file_has_a_hole_and_the_job_goes_on(self):
+    def test_a_full_disk_leaves_a_hole_in_the_log_file(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "sh", "-c",
                       "head -c 200000 /dev/zero | tr '\\0' x; echo; echo done; echo well >&2") as job:
             code, out, err = job.end()
@@ -141,7 +141,7 @@ class FullDisk(unittest.TestCase):
                          r"ddprun: warning: output is missing here: the file could not be written\|third\|fourth\|[^|]*: second$")
         self.assertRegex(json.loads("{" + report)["output_error"], "^cannot write .*: No space left on device")
 
-    def test_a_disk_that_stays_full_holds_no_rank(self):
+    def test_a_disk_that_stays_full_blocks_no_rank(self):
         script = ("dd if=/dev/zero of=small/blob 2>/dev/null; yes a line of the rank | head -n 50000; echo end >&2; "
                   "until grep -q end said; do sleep 0.05; done; rm small/blob; until echo end && grep -q end small/out; do sleep 0.05; done")
         with self.job("--label", "-n", "1", "sh", "-c", script, size="2m", outside="exec > small/out 2> said",
@@ -149,7 +149,7 @@ class FullDisk(unittest.TestCase):
             code, out, _ = job.end()
         self.assertEqual((code, out.decode().splitlines()), (74, [f"{os.uname().nodename}:0: end", LostOutput.WARNING]))
 
-    def test_a_log_folder_that_cannot_be_made(self):
+    def test_a_log_directory_that_cannot_be_made(self):
         with self.job("-n", "1", "-t", "3", "--log-dir", "small/logs", "true", size="64k,nr_inodes=1") as job:
             code, _, err = job.end()
         self.assertEqual(code, 70)
@@ -182,18 +182,18 @@ class LostOutput(unittest.TestCase):
             code, _, err = job.end()
         return code, err.decode().splitlines()
 
-    def test_it_is_told_once_and_by_the_exit_status(self):
+    def test_it_is_reported_once_and_by_the_exit_status(self):
         script = ("sh", "-c", "seq 1000; echo well >&2")
         for way in ("--label",), ("-t", "1", "--log-dir", self.logs), ("--label", "--fold"):
             code, err = self.run_job(*way, "-n", "2", *script)
             self.assertEqual((code, err.count(self.WARNING)), (74, 1), (way, err))
             self.assertEqual(sum("cannot write" in line for line in err), 1, err)
 
-    def test_a_rank_that_fails_counts_more(self):
+    def test_the_status_of_a_failed_rank_counts_more(self):
         code, err = self.run_job("--label", "-n", "1", "sh", "-c", "echo x; exit 3")
         self.assertEqual((code, err.count(self.WARNING)), (3, 1))
 
-    def test_torchrun_ends_well(self):
+    def test_torchrun_still_succeeds(self):
         code, err = self.run_job("--nproc-per-node", "1", "--tee", "3", "--log-dir", self.logs, "--no-python", "echo", "x",
                                  name="torchrun")
         self.assertEqual((code, err.count(self.WARNING)), (0, 1), err)
@@ -215,7 +215,7 @@ class LostOutput(unittest.TestCase):
             self.assertEqual((report["outcome"], report["exit_code"], report["output_error"]),
                              ("ok", 74, "cannot write standard output: No space left on device"))
 
-    def test_a_pipe_that_nobody_reads_is_no_loss(self):
+    def test_a_closed_pipe_is_not_an_error(self):
         reader, writer = os.pipe()
         os.close(reader)
         with Job("--label", "-n", "1", "seq", "1000", stdout=writer) as job:
@@ -261,7 +261,7 @@ class Terminal(unittest.TestCase):
                 a.signal(signal.SIGTERM)
                 a.finish()
 
-    def test_with_nohup_it_goes_on(self):
+    def test_with_nohup_the_job_continues(self):
         words = ("say", "before", "tell", "up", "await", str(int(signal.SIGUSR1)), "say", "after", "exit", "3")
         with self.job("-n", "1", RANK, *words, sig=signal.SIG_IGN) as job:
             job.hear(2)
@@ -271,7 +271,7 @@ class Terminal(unittest.TestCase):
 
 
 class Descriptors(unittest.TestCase):
-    def test_too_few_at_the_start(self):
+    def test_too_few_descriptors_at_the_start(self):
         for nodes in (), c10d(free_port(), "--join-window", "0", nodes="1:2"):
             n_refused = 0
             for limit in range(5, 80):

@@ -58,7 +58,7 @@ class Hosts(unittest.TestCase):
                 "0/5 0/1 0/3 n2 10.121.0.2", "1/5 0/2 1/3 n1 10.121.0.2", "2/5 1/2 1/3 n1 10.121.0.2",
                 "3/5 0/2 2/3 n3 10.121.0.2", "4/5 1/2 2/3 n3 10.121.0.2"])
 
-    def test_a_host_file_says_where(self):
+    def test_a_host_file_places_the_ranks(self):
         with tempfile.NamedTemporaryFile("w", suffix=".hosts") as f:
             f.write("# three hosts\nn3 slots=2\nroot@n1 slots=2 port=22\n\nn2 slots=2 max-slots=4\n")
             f.flush()
@@ -78,18 +78,18 @@ class Hosts(unittest.TestCase):
             self.assertEqual((code, err), (0, ""))
             self.assertIn("epoch 1", out)
 
-    def test_the_report_is_the_root_cause_s_and_comes_once(self):
+    def test_the_root_cause_is_reported_once(self):
         code, out, err = finish("-H", "n1:2,n2:2,n3:2", RANK, "only", "3", "err", "oh dear", "exit", "7", "end", "wait")
         self.assertEqual((code, out), (7, ""))
         self.assertEqual(err.count("failed"), 1, err)
         self.assertIn("oh dear\n", err)
         self.assertRegex(err, r"ddprun: error: rank 3 failed: exit status 7, .*\n  host n2, local rank 1, ")
 
-    def test_nothing_that_ranks_write_is_lost_however_short_they_live(self):
+    def test_output_of_short_lived_ranks_is_not_lost(self):
         code, out, err = finish("-H", "n1:2,n2:2,n3:2", "sh", "-c", "echo out; echo err >&2")
         self.assertEqual((code, out, err), (0, "out\n" * 6, "err\n" * 6))
 
-    def test_variables_and_the_folder_go_along(self):
+    def test_variables_and_the_directory_reach_the_hosts(self):
         script = "echo $A $B $C $(pwd) ${DDP_TOKEN-none} > $TEST_FIFO"
         with tempfile.TemporaryDirectory() as folder:
             with Remote("-H", "n1,n2", "-x", "A=1 'x'", "-x", "C", "-C", folder, "sh", "-c", script,
@@ -97,7 +97,7 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(job.finish(), (0, "", ""))
                 self.assertEqual(job.hear(2), [f"1 'x' $two three {folder} none"] * 2)
 
-    def test_a_variable_as_long_as_the_kernel_takes_goes_along(self):
+    def test_the_longest_variable_reaches_the_hosts(self):
         longest = "A=" + "a" * (131071 - len("A="))
         self.assertEqual(finish("-H", "n1,n2", "-x", longest, "sh", "-c", "test ${#A} = 131069"), (0, "", ""))
 
@@ -108,7 +108,7 @@ class Hosts(unittest.TestCase):
             job.signal(signal.SIGTERM)
             job.finish()
 
-    def test_no_secret_is_seen_from_outside(self):
+    def test_no_command_line_shows_a_secret(self):
         with Remote("-H", "n1,n2", RANK, *UP) as job:
             job.hear(2)
             lines = [str(describe(pid)[1]) for pid in job.processes()]
@@ -118,14 +118,14 @@ class Hosts(unittest.TestCase):
             job.signal(signal.SIGTERM)
             self.assertEqual(job.finish()[0], -signal.SIGTERM)
 
-    def test_programs_that_are_not_there(self):
+    def test_missing_programs_are_reported(self):
         code, out, err = finish("-H", "n1", "no-such-program")
         self.assertEqual((code, out, err), (127, "", "ddprun: error: n1: no program 'no-such-program' in PATH; give its path, or add its directory to PATH\n"))
         code, out, err = finish("-H", "n1", "-C", "/no/such/folder", "true")
         self.assertEqual((code, out), (70, ""))
         self.assertRegex(err, r"^ddprun: error: n1: cannot change to directory '/no/such/folder': No such file.*\n$")
 
-    def test_a_dry_run_shows_the_way_to_each_host(self):
+    def test_a_dry_run_shows_how_each_host_is_reached(self):
         code, out, err = finish("--dry-run", "-H", "n1:4,bob@n2", "-C", "/", "true")
         self.assertEqual((code, err), (0, ""))
         lines = out.splitlines()
@@ -141,7 +141,7 @@ class Unreachable(unittest.TestCase):
             self.assertEqual(sorted(line.split(":")[2].strip() for line in err.splitlines()), ["no-such-name", "not enough hosts", "nowhere"])
             self.assertRegex(err, r"ddprun: error: nowhere: ssh: .*(No route to host|timed out)")
 
-    def test_a_host_that_never_answers_is_given_up_in_time(self):
+    def test_a_host_that_never_answers_times_out(self):
         for before, time, said in (("", "0.3", "timed out after 0.30 s waiting for ssh and ddprun to answer (--connect-timeout)"),
                                    ("echo one >&2; echo srun: job 7 queued >&2; ", "2",
                                     "timed out after 2.00 s waiting for ssh and ddprun to answer (--connect-timeout); last output: srun: job 7 queued")):
@@ -151,7 +151,7 @@ class Unreachable(unittest.TestCase):
                 self.assertEqual((code, out), (69, ""))
                 self.assertEqual(err, f"ddprun: error: n1: {said}\nddprun: error: not enough hosts: 1 node required, but 1 of 1 hosts failed to start; fix them or lower --nnodes MIN:MAX\n")
 
-    def test_a_host_that_talks_without_end_is_given_up(self):
+    def test_endless_output_of_a_host_is_an_error(self):
         for before in "", "echo ddprun-launch 1 127.0.0.1; ":
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
                 ssh = stand_in(folder, f"{before}head -c 1000000 /dev/zero | tr '\\0' x\nexec sleep 1000\n")
@@ -159,7 +159,7 @@ class Unreachable(unittest.TestCase):
                 self.assertEqual((code, out), (75 if before else 69, ""))
                 self.assertRegex(err, r"^ddprun: error: n1: unexpected output from the remote shell; make sure that login scripts print nothing in non-interactive shells\n")
 
-    def test_others_begin_without_it_if_they_may(self):
+    def test_the_others_start_without_it_if_allowed(self):
         with Remote("-H", "n1,no-such-name,n3", "--nnodes", "1:3", "--join-window", "0", *SHOW) as job:
             code, _, err = job.finish()
             self.assertEqual(code, 0, err)
@@ -175,23 +175,23 @@ class Wrapper(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             return finish("--ssh-command", stand_in(folder, script), *words, **kw)
 
-    def test_hosts_that_do_not_know_from_where_they_are_started_find_this_one(self):
+    def test_hosts_without_an_ssh_address_find_the_launching_host(self):
         self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,n2", "sh", "-c", "exit 0"), (0, "", ""))
         self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,n2", "--local-addr", "127.0.0.1", "sh", "-c",
                                      "test $MASTER_ADDR = 127.0.0.1"), (0, "", ""))
 
-    def test_the_session_of_ddprun_itself_says_nothing_about_hosts(self):
+    def test_the_ssh_session_of_ddprun_itself_is_ignored(self):
         env = {"SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22"}
         self.assertEqual(self.run_by('exec sh -c "$2"\n', "-H", "n1,localhost", "sh", "-c", "exit 0", env=env), (0, "", ""))
         self.assertEqual(finish("-H", "localhost", "sh", "-c", "exit 0", env=env), (0, "", ""))
 
-    def test_where_they_do_not_reach_it_the_option_is_named(self):
+    def test_an_unreachable_launching_ddprun_is_reported_with_the_option(self):
         code, _, err = self.run_by('exec unshare -n sh -c "$2"\n', "-H", "n1,n2", "--start-timeout", "1s", "sh", "-c", "exit 0")
         self.assertEqual(code, 69, err)
         self.assertRegex(err, r"(?m)^ddprun: note: the hosts do not know how they reach this one, and got the address [^ ]+: "
                               r"give another one by --local-addr$")
 
-    def test_one_reason_of_many_hosts_is_given_once_for_the_first_and_once_for_the_others(self):
+    def test_a_shared_reason_is_printed_for_the_first_host_and_the_rest(self):
         code, _, err = self.run_by('exec sh -c "$2"\n', "-H", "n[1-300]", "--wdir", "/nowhere", "sh", "-c", "exit 0")
         self.assertEqual(code, 70, err)
         lines = err.splitlines()
@@ -223,7 +223,7 @@ class Ends(unittest.TestCase):
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.finish()[0], -signal.SIGTERM)
 
-    def test_ranks_hear_the_signals_that_are_theirs(self):
+    def test_ranks_receive_user_signals(self):
         usr1 = str(int(signal.SIGUSR1))
         with Remote("-H", "n1,n2", RANK, "await", usr1, "tell", "heard") as job:
             job.hear(2)
@@ -244,7 +244,7 @@ class Ends(unittest.TestCase):
                 open(go, "w").close()
                 self.assertEqual(job.finish(), (0, "", ""))
 
-    def test_ranks_save_before_they_hear_a_signal_that_ends_them(self):
+    def test_ranks_save_before_they_receive_a_signal_that_ends_them(self):
         with Remote("-H", "n1:2", *ON_TERM, "asked", "saved", "wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
@@ -269,7 +269,7 @@ class Ends(unittest.TestCase):
                       RANK, "only", "0", "note", usr1, "end", "note", usr2, "on", term, "7", "tell", "up",
                       "asked", "only", "1", "await", usr1, "end", "tell", "has saved", "saved", "wait")
 
-    def test_no_node_ends_the_job_while_others_save(self):
+    def test_no_node_ends_the_job_while_other_nodes_save(self):
         with self.saver("600s", "-H", "n1,n2") as job:
             self.save_one_by_one(job)
             job.signal(signal.SIGUSR1)
@@ -282,7 +282,7 @@ class Ends(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM, err)
             self.assertNotIn("is over", err)
 
-    def test_nodes_that_have_saved_wait_for_others_as_long_as_was_said(self):
+    def test_nodes_that_have_saved_wait_for_others_until_the_timeout(self):
         with self.saver("1s", "-H", "n1,n2") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
@@ -303,7 +303,7 @@ class Ends(unittest.TestCase):
             kill_all([hosts.ddprun(1)])
             self.assertEqual(job.finish()[0], -signal.SIGTERM)
 
-    def test_ranks_that_end_well_when_they_are_asked_to_save_end_the_job_well(self):
+    def test_the_job_succeeds_if_ranks_exit_with_0_when_asked_to_save(self):
         with Remote("-H", "n1,n2", *ON_TERM, "asked", "exit", "0") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)
@@ -311,7 +311,7 @@ class Ends(unittest.TestCase):
             code, _, err = job.finish()
             self.assertEqual(code, 0, err)
 
-    def test_nothing_is_left_when_the_head_is_killed(self):
+    def test_nothing_is_left_when_the_launching_ddprun_is_killed(self):
         with Remote("-H", "n1:2,n2:2", RANK, *UP) as job:
             job.hear(4)
             job.signal(signal.SIGKILL)
@@ -331,7 +331,7 @@ class Ends(unittest.TestCase):
 
 
 class Losses(unittest.TestCase):
-    def test_a_node_that_is_killed_is_done_without(self):
+    def test_the_job_continues_without_a_killed_node(self):
         with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
             job.hear(3)
             kill_all([hosts.ddprun(0)])
@@ -341,7 +341,7 @@ class Losses(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM)
             self.assertRegex(err, r"ddprun: note: .*lost n1.*; generation 1: 2 nodes, 2 ranks\n")
 
-    def test_a_host_whose_ranks_fail_again_and_again_is_done_without(self):
+    def test_the_job_continues_without_a_host_whose_ranks_keep_failing(self):
         script = "echo $(hostname) $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test $(hostname) = n2 && exit 7; exec sleep 1000"
         with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", "--max-restarts", "9", "--exclude-node-after", "2", "sh", "-c",
                     script) as job:
@@ -356,7 +356,7 @@ class Losses(unittest.TestCase):
             self.assertRegex(err, r"ddprun: note: rank \d on n2: .*; n2 is excluded; generation \d: 2 nodes, 2 ranks\n")
             self.assertEqual(len(generations["n2"]), 2)
 
-    def test_too_few_that_are_left_end_the_job(self):
+    def test_too_few_remaining_nodes_end_the_job(self):
         with Remote("-H", "n1,n2,n3", RANK, *UP) as job:
             job.hear(3)
             kill_all([hosts.ddprun(1)])
@@ -367,7 +367,7 @@ class Losses(unittest.TestCase):
 
 @unittest.skipIf(HYDRA is None, "there is no mpiexec.hydra")
 class Hydra(unittest.TestCase):
-    def test_ddpruns_that_it_starts_on_hosts_are_one_job(self):
+    def test_ddpruns_started_on_hosts_are_one_job(self):
         with tempfile.TemporaryDirectory() as folder:
             ssh = os.path.join(folder, "ssh")
             with open(ssh, "w", encoding="utf-8") as f:
@@ -383,7 +383,7 @@ class Hydra(unittest.TestCase):
 
 
 class Cut(unittest.TestCase):
-    def test_a_host_whose_network_is_gone_is_done_without(self):
+    def test_the_job_continues_without_a_host_whose_network_fails(self):
         with Remote("-H", "n1,n2,n3", "--nnodes", "2:3", RANK, *UP) as job:
             job.hear(3)
             hosts.cut(1)

@@ -63,7 +63,7 @@ class Guest:
 
 
 class Jobs(unittest.TestCase):
-    def test_nodes_meet_by_the_name_of_their_job(self):
+    def test_nodes_rendezvous_by_their_run_id(self):
         with jobs_daemon() as daemon:
             nodes = [Node(*at(daemon, f"job{i % 3}"), *SHOW) for i in range(6)]
             try:
@@ -80,7 +80,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual(daemon.stop(), 0)
             self.assertNotIn("refused", daemon.log())
 
-    def test_the_pages_have_the_jobs_and_the_store_is_beside_them(self):
+    def test_the_daemon_serves_pages_and_the_store_on_one_port(self):
         with jobs_daemon() as daemon:
             self.assertEqual(jobs_of(daemon), {})
             with Node(*at(daemon, 'a "job" ü'), RANK, *UP) as a, Node(*at(daemon, 'a "job" ü'), RANK, *UP) as b, \
@@ -96,7 +96,7 @@ class Jobs(unittest.TestCase):
                     node.signal(signal.SIGTERM)
                 self.assertEqual(sorted(node.finish()[0] for node in (a, b))[0], -signal.SIGTERM)
 
-    def test_a_failed_rank_starts_all_again_with_another_store(self):
+    def test_a_failed_rank_restarts_all_with_another_store(self):
         script = "echo $RANK $MASTER_PORT $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n" \
                  f"{DDPCTL} store -t 20 add here$RANK 1 >/dev/null && {DDPCTL} store -t 20 wait here0 here1 || exit 9\n" \
                  "test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 3\n" \
@@ -108,7 +108,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(sorted((rank, count) for rank, _, count in lines), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")])
         self.assertEqual(len({port for _, port, _ in lines}), 2)
 
-    def test_who_comes_late_hears_the_verdict_and_who_heard_it_may_begin_again(self):
+    def test_a_late_node_receives_the_outcome_and_a_new_job_may_begin(self):
         with jobs_daemon() as daemon:
             names = [("--local-addr", f"127.0.0.{i}") for i in range(1, 4)]
             for code in (3, 4):
@@ -121,7 +121,7 @@ class Jobs(unittest.TestCase):
             self.assertIn("127.0.0.1", err)
             self.assertEqual(daemon.metric("jobs_total"), 2)
 
-    def test_a_node_more_than_a_job_needs_says_so(self):
+    def test_a_node_that_was_not_needed_reports_it(self):
         for nodes, code, said in (("2", 69, "was not needed: job 'job7' succeeded on 2 other nodes"),
                                   ("1:2", 0, "this node was a spare: the job succeeded without it")):
             with self.subTest(nodes), jobs_daemon() as daemon:
@@ -143,7 +143,7 @@ class Jobs(unittest.TestCase):
                 self.assertEqual(ended, code)
                 self.assertIn(said, err)
 
-    def test_a_job_that_nobody_waits_for_any_more_is_forgotten(self):
+    def test_a_job_without_waiting_nodes_is_forgotten(self):
         with jobs_daemon() as daemon:
             with Node(*at(daemon, "job7", "-v", nodes="3"), "true") as a:
                 a.read_until("JOINING -> WAITING")
@@ -154,7 +154,7 @@ class Jobs(unittest.TestCase):
             with Node(*at(daemon, "job7"), "true") as a, Node(*at(daemon, "job7"), "true") as b:
                 self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
 
-    def test_verbose_tells_what_becomes_of_jobs(self):
+    def test_verbose_prints_the_states_of_jobs(self):
         with jobs_daemon("-v") as daemon:
             self.assertEqual(finish(*at(daemon, "job7", "--join-window", "0", nodes="1:2"), "false")[0], 1)
             daemon.await_log("job 'job7': RUNNING -> ")
@@ -162,7 +162,7 @@ class Jobs(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    def test_without_a_token_none_but_our_own_processes_are_let_in(self):
+    def test_without_a_token_only_own_processes_are_admitted(self):
         for words in (("-b", "0.0.0.0:0"), ("-b", "[::]:0"), ("-b", "127.0.0.1:0", "--allow", "127.0.0.1"),
                       ("-b", "127.0.0.1:0", "--allow", "10.0.0.0/8")):
             code, out, err = run(*words, env=NO_TOKEN)
@@ -176,7 +176,7 @@ class Refusals(unittest.TestCase):
                 with jobs_daemon(*words, bind=("-b", "0.0.0.0:0")) as daemon:
                     self.assertEqual(daemon.http("/healthz")[0], 200)
 
-    def test_a_token_that_is_none(self):
+    def test_an_invalid_token_is_refused(self):
         with tempfile.NamedTemporaryFile() as token:
             token.write(b"short")
             token.flush()
@@ -189,7 +189,7 @@ class Refusals(unittest.TestCase):
             self.assertIn("chmod 600", err)
         self.assertEqual(run("-b", "127.0.0.1:0", "--token-file", token.name, env=NO_TOKEN)[0], 77)
 
-    def test_tokens_that_differ(self):
+    def test_different_tokens_are_refused(self):
         with jobs_daemon(env=WITH_TOKEN) as daemon:
             for theirs in (TOKEN[::-1], ""):
                 code, _, err = finish(*at(daemon, "job7", "--start-timeout", "1"), "true", env={"DDP_TOKEN": theirs})
@@ -200,12 +200,12 @@ class Refusals(unittest.TestCase):
                     Node(*at(daemon, "job7"), "true", env={"DDP_TOKEN": TOKEN}) as b:
                 self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
 
-    def test_the_token_is_not_in_the_environment(self):
+    def test_the_environment_of_the_daemon_has_no_token(self):
         with jobs_daemon(env=WITH_TOKEN) as daemon:
             with open(f"/proc/{daemon.process.pid}/environ", "rb") as f:
                 self.assertNotIn(TOKEN.encode(), f.read())
 
-    def test_terms_that_contradict_are_told_at_both_ends(self):
+    def test_conflicting_terms_are_reported_at_both_ends(self):
         def local(i):
             return "--local-addr", f"127.0.0.{i}"
 
@@ -228,7 +228,7 @@ class Refusals(unittest.TestCase):
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
-    def test_one_job_more_than_may_be_waits(self):
+    def test_a_job_above_the_limit_waits(self):
         with jobs_daemon("--max-jobs", "1") as daemon, Node(*at(daemon, "job7", "-v"), "true") as a:
             a.read_until("JOINING -> WAITING")
             with Node(*at(daemon, "job8", "--join-window", "0", nodes="1:2"), "true") as b:
@@ -238,7 +238,7 @@ class Refusals(unittest.TestCase):
                 self.assertEqual(a.finish()[0], -signal.SIGTERM)
                 self.assertEqual(b.finish()[0], 0)
 
-    def test_one_node_more_than_may_be_is_closed(self):
+    def test_a_connection_above_the_limit_is_closed(self):
         with jobs_daemon("--max-nodes", "1") as daemon, Guest(daemon) as first, Guest(daemon) as second:
             first.greet()
             second.socket.sendall(GREETING)
@@ -261,7 +261,7 @@ class Faults(unittest.TestCase):
         os.write(fd, line.encode() + b"\n")
         os.close(fd)
 
-    def test_a_guest_that_stalls(self):
+    def test_a_guest_that_stalls_is_closed(self):
         for sent, said in ((b"", "timed out waiting for the peer's answer to the handshake"), (struct.pack("<I", 100) + b"x", "timed out waiting for the rest of a frame")):
             with jobs_daemon("--mid-frame-timeout", "100ms") as daemon, Guest(daemon) as guest:
                 if sent:
@@ -273,7 +273,7 @@ class Faults(unittest.TestCase):
                 daemon.await_log(said)
                 self.meet(daemon)
 
-    def test_a_guest_that_says_nonsense(self):
+    def test_a_guest_that_sends_garbage_is_closed(self):
         for frame in (struct.pack("<I", 65537), struct.pack("<I", 0), struct.pack("<I", 3) + b"\xff\xff\xff",
                       struct.pack("<I", 5) + b"\x01" + bytes(4)):
             with jobs_daemon() as daemon, Guest(daemon) as guest:
@@ -296,7 +296,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(err.count(f"lost contact with the rendezvous endpoint 127.0.0.1:{daemon.port}: "), 1)
                 self.assertEqual(node.processes(), [])
 
-    def test_ranks_go_on_when_another_daemon_takes_the_place_of_one_that_was_killed(self):
+    def test_ranks_continue_when_a_new_daemon_replaces_a_killed_one(self):
         # A rank that prints its number, and again with each line that it reads; 9 fails it. It is a writer of the FIFO as well: it
         # reads no end of file when the test closes it.
         script = "exec 3<>$0; echo $RANK $TORCHELASTIC_RESTART_COUNT up > $TEST_FIFO\n" \

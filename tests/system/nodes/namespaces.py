@@ -80,10 +80,10 @@ class Namespaces(unittest.TestCase):
     def test_ranks_use_the_address_by_which_they_reach_the_store(self):
         self.expect_death_to_be_told("10.119.1.1", ["10.119.1.1"] * 2)
 
-    def test_ipv6_will_do(self):
+    def test_ipv6_is_enough(self):
         self.expect_death_to_be_told("fd00:119:1::1", ["fd00:119:1::1"] * 2)
 
-    def test_the_store_s_own_node_may_know_itself_by_loopback(self):
+    def test_the_stores_own_node_may_resolve_to_loopback(self):
         self.expect_death_to_be_told("0.0.0.0", ["127.0.0.1", "10.119.1.1"])
 
     def test_an_interface_can_be_named(self):

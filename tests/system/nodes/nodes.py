@@ -21,7 +21,7 @@ SCALER = os.environ["CHECKPOINTER_PROGRAM"]
 
 
 class Meeting(unittest.TestCase):
-    def test_ranks_count_through_nodes_of_different_size(self):
+    def test_ranks_are_numbered_across_nodes_of_different_size(self):
         port = free_port()
         with Node(*c10d(port, "-p", "2", "--node-rank", "1"), *SHOW) as b, \
                 Node(*c10d(port, "-p", "1", "--node-rank", "0"), *SHOW) as a:
@@ -34,7 +34,7 @@ class Meeting(unittest.TestCase):
         self.assertEqual(len(master), 1)
         self.assertRegex(master.pop(), r"127\.0\.0\.1:\d+")
 
-    def test_a_node_says_whom_it_waits_for_where_the_nodes_meet_and_elsewhere(self):
+    def test_every_node_reports_which_nodes_it_waits_for(self):
         port = free_port()
         with Node(*c10d(port, nodes="3"), RANK) as a:
             await_endpoint(port)
@@ -45,7 +45,7 @@ class Meeting(unittest.TestCase):
                     node.signal(signal.SIGTERM)
                     self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
-    def test_with_static_the_store_has_the_given_port_in_each_generation(self):
+    def test_a_static_store_has_the_given_port_in_each_generation(self):
         port = free_port()
         # all ranks of a generation have reported before one of them fails
         script = 'echo $RANK $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO\n' \
@@ -71,7 +71,7 @@ class Meeting(unittest.TestCase):
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
-    def test_a_node_whose_ranks_fail_again_and_again_is_done_without(self):
+    def test_the_job_continues_without_a_node_whose_ranks_keep_failing(self):
         port = free_port()
         script = 'echo $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT > $TEST_FIFO; test -n "$BAD" && exit 7; exec sleep 1000'
         words = ("--max-restarts", "9", "--exclude-node-after", "2", "--join-window", "0", "sh", "-c", script)
@@ -118,7 +118,7 @@ class Meeting(unittest.TestCase):
             with Node(*c10d(port, host="127.0.0.1"), *SHOW) as b:
                 self.assertEqual((a.finish(), b.finish()), ((0, "", ""), (0, "", "")))
 
-    def test_many_that_begin_together(self):
+    def test_many_nodes_start_together(self):
         port = free_port()
         nodes = [Node(*c10d(port, nodes="8"), *SHOW) for _ in range(8)]
         try:
@@ -166,7 +166,7 @@ select.select([], [], [])
     def job(port, *more, nodes="2:3"):
         return c10d(port, "--admit-at", "checkpoint", "--join-window", "0", *more, nodes=nodes)
 
-    def test_a_node_is_let_in_when_the_ranks_have_saved(self):
+    def test_a_node_is_admitted_when_the_ranks_have_saved(self):
         port = free_port()
         with Node(*self.job(port, "-p", "2", "--node-rank", "0"), RANK, *self.SAVES) as a:
             await_endpoint(port)
@@ -183,7 +183,7 @@ select.select([], [], [])
                     a.read_until("the ranks have saved their state; admitting new nodes; generation 1: 3 nodes, 4 ranks\n")
                     end(self, c, b, a)
 
-    def test_programs_of_libddp_save_once_and_together(self):
+    def test_libddp_programs_save_once_and_together(self):
         port = free_port()
         with Node(*self.job(port, "-p", "2", "-v", "--node-rank", "0", nodes="1:2"), SCALER) as a:
             a.read_until("generation 0: 1 node, 2 ranks\n")
@@ -192,7 +192,7 @@ select.select([], [], [])
                 self.assertEqual(b.hear(1), ["2 of 3"])
                 self.assertEqual((a.finish()[0], b.finish()[0]), (0, 0))
 
-    def test_ranks_that_know_of_no_question_run_on(self):
+    def test_ranks_that_do_not_know_the_request_continue(self):
         port = free_port()
         with Node(*self.job(port, nodes="1:2"), RANK, "note", "10", *UP) as a:
             self.assertEqual(a.hear(1), ["0 up"])
@@ -203,7 +203,7 @@ select.select([], [], [])
             self.assertEqual(a.hear(1), ["0 got 10"])
             end(self, a)
 
-    def test_a_node_that_is_told_to_end_leaves_when_all_have_saved(self):
+    def test_a_node_that_gets_a_signal_leaves_when_all_have_saved(self):
         port = free_port()
         both = c10d(port, "--join-window", "600s", nodes="1:2")
         with Node(*both, "-p", "2", "--node-rank", "0", SCALER) as a:
@@ -215,7 +215,7 @@ select.select([], [], [])
                 self.assertEqual(b.hear(1), ["2 saved"])
                 self.assertEqual((a.finish()[0], b.finish()[0]), (0, -signal.SIGTERM))
 
-    def test_without_a_checkpoint_a_node_is_let_in_when_its_time_is_over(self):
+    def test_without_a_checkpoint_a_node_is_admitted_after_the_timeout(self):
         port = free_port()
         with Node(*self.job(port, "--admit-timeout", "300ms", nodes="1:2"), RANK, *UP) as a:
             self.assertEqual(a.hear(1), ["0 up"])
@@ -226,7 +226,7 @@ select.select([], [], [])
 
 
 class Refusals(unittest.TestCase):
-    def test_an_endpoint_where_nobody_is(self):
+    def test_an_endpoint_that_refuses_connections_is_reported(self):
         port = free_port()
         with Node(*static(port, 1), "true") as node:
             node.read_until(f"ddprun: note: waiting for the rendezvous endpoint 127.0.0.1:{port}, 1 s of 600 s: "
@@ -234,7 +234,7 @@ class Refusals(unittest.TestCase):
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
-    def test_where_nobody_said_where_this_machine_is_meant(self):
+    def test_without_master_addr_this_machine_is_the_endpoint(self):
         port, hint = free_port(), "; without --master-addr, only nodes on this machine can join\n"
         args = ("--nnodes", "2", "--master-port", str(port), "true")
         with Node("--node-rank", "1", *args) as node:
@@ -246,13 +246,13 @@ class Refusals(unittest.TestCase):
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
-    def test_a_name_that_has_no_address(self):
+    def test_a_name_without_an_address_is_reported(self):
         with Node(*c10d(29400, host="no-such-node.invalid"), "true", env={"DDP_TOKEN": TOKEN}) as node:
             node.read_until("cannot resolve 'no-such-node.invalid'")
             node.signal(signal.SIGINT)
             self.assertEqual(node.finish()[0], -signal.SIGINT)
 
-    def test_nobody_comes_in_time(self):
+    def test_no_node_joins_in_time(self):
         code, _, err = finish(*c10d(free_port(), "--start-timeout", "100ms"), "true")
         self.assertEqual(code, 69)
         self.assertIn("waiting for nodes: 1 of at least 2 have joined", err)
@@ -349,7 +349,7 @@ class Refusals(unittest.TestCase):
             a.signal(signal.SIGTERM)
             self.assertEqual(a.finish()[0], -signal.SIGTERM)
 
-    def test_unequal_numbers_of_nodes(self):
+    def test_conflicting_numbers_of_nodes(self):
         port = free_port()
         with Node(*c10d(port, "-v", nodes="2"), "true") as a:
             a.read_until("JOINING -> WAITING")
@@ -392,7 +392,7 @@ class Secrets(unittest.TestCase):
                     node.signal(signal.SIGTERM)
                     node.finish()
 
-    def test_a_token_at_home_is_found(self):
+    def test_a_token_in_the_home_directory_is_found(self):
         port = free_port()
         with Node("true") as any_job:
             folder = os.path.join(any_job.dir, ".config", "ddprun")
@@ -458,7 +458,7 @@ class Namespaces(unittest.TestCase):
             for node in nodes:
                 node.__exit__()
 
-    def test_the_address_on_the_wire_is_told(self):
+    def test_nodes_publish_the_address_of_their_connection(self):
         for host, shown in (("10.77.0.1", "10.77.0.1"), ("[fd77::1]", "fd77::1")):
             said = self.meet(lambda i, host=host: c10d(29400, "--node-rank", str(i - 1), nodes="3", host=host), 3)
             self.assertEqual(said, [f"{rank} {shown}" for rank in range(3)])
@@ -486,7 +486,7 @@ class Namespaces(unittest.TestCase):
         said = self.meet(lambda i: static(29500, i - 1, host="node1"))
         self.assertEqual(said, ["0 node1", "1 node1"])
 
-    def test_each_thinks_that_the_name_is_its_own(self):
+    def test_a_name_that_each_node_takes_for_its_own(self):
         self.hosts(1, "10.77.0.1 head", "127.0.1.1 node1")
         self.hosts(2, "10.77.0.1 head", "127.0.1.1 node2")
         said = self.meet(lambda i: c10d(29400, "--node-rank", str(i - 1), host="head"))
@@ -522,7 +522,7 @@ class Namespaces(unittest.TestCase):
                     node.signal(signal.SIGTERM)
                     node.finish()
 
-    def test_a_machine_that_is_not_there(self):
+    def test_an_absent_machine_is_reported(self):
         with self.node(2, *c10d(29400, host="10.77.0.9"), "true") as node:
             node.read_until("ddprun: note: waiting for the rendezvous endpoint 10.77.0.9:29400")
             node.read_until(": 10.77.0.9:29400: ")

@@ -49,14 +49,14 @@ def is_open(port):
 
 
 class OrderedNode(unittest.TestCase):
-    def test_a_node_that_is_enough_runs_at_once(self):
+    def test_a_single_required_node_runs_at_once(self):
         with Node("1:1", "-n", "2", "sh", "-c", "echo $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
                   "$MASTER_ADDR $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_USE_AGENT_STORE") as node:
             code, out, err = node.finish()
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(sorted(out.splitlines()), ["0/2 0/1 127.0.0.1 0 True", "1/2 0/1 127.0.0.1 0 True"])
 
-    def test_ranks_are_numbered_through_the_job(self):
+    def test_ranks_are_numbered_across_the_job(self):
         words = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR"
         with Node("2:2", "-n", "2", "sh", "-c", words + "; echo up > $TEST_FIFO") as node:
             node.tell("start a-first")  # its name sorts first: it leads
@@ -66,7 +66,7 @@ class OrderedNode(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertEqual(sorted(out.splitlines()), ["2/4 0/2 1/2 paper", "3/4 1/2 1/2 paper"])
 
-    def test_it_says_whom_it_waits_for(self):
+    def test_it_reports_which_nodes_it_waits_for(self):
         with Node("2:2", "-n", "1", RANK, *UP) as node:
             node.read_until("ddprun: note: waiting for 1 of 2 nodes, 1 s of 60 s\n")
             node.tell("start zed")
@@ -76,7 +76,7 @@ class OrderedNode(unittest.TestCase):
         self.assertEqual(code, 9)
         self.assertIn("ddprun: error: rank 1 on zed: failed on paper\n  rank 0: stopped by ddprun (SIGTERM)\n", err)
 
-    def test_a_failure_here_starts_all_again_with_another_store(self):
+    def test_a_failure_here_restarts_all_with_another_store(self):
         script = 'echo $TORCHELASTIC_RESTART_COUNT $MASTER_PORT; test $RANK = 0 && exit 3; sleep 1000'
         with Node("2:2", "--max-restarts", "1", "-n", "2", "sh", "-c", script) as node:
             node.tell("start zed")
@@ -90,7 +90,7 @@ class OrderedNode(unittest.TestCase):
         self.assertRegex(err, r"ddprun: error: rank 0 failed: exit status 3.*\n  host .*, local rank 0")
         self.assertIn("rank 1: stopped by ddprun (SIGTERM)", err)
 
-    def test_a_failure_elsewhere_stops_the_ranks_and_starts_them_again(self):
+    def test_a_failure_elsewhere_restarts_the_ranks(self):
         with Node("2:2", "--max-restarts", "1", "-n", "2", RANK, "on", "15", "0", *UP) as node:
             node.tell("start zed")
             self.assertEqual(node.hear(2), ["0 up", "1 up"])
@@ -103,7 +103,7 @@ class OrderedNode(unittest.TestCase):
         self.assertIn("ddprun: note: rank 2 on zed: failed on paper; generation 1: 2 nodes, 4 ranks\n", err)
         self.assertIn("ranks 0-1: exit status 0 after SIGTERM from ddprun", err)
 
-    def test_the_others_end_well_first_and_then_one_fails(self):
+    def test_one_rank_fails_after_the_others_have_succeeded(self):
         with Node("2:2", "--max-restarts", "1", "-n", "1", RANK, "on", "10", "0", *UP) as node:
             node.tell("start zed")
             node.hear(1)
@@ -116,7 +116,7 @@ class OrderedNode(unittest.TestCase):
             node.tell("done zed")
             self.assertEqual(node.finish()[0], 0)
 
-    def test_a_node_that_goes_or_comes_changes_the_world(self):
+    def test_a_node_that_leaves_or_joins_changes_the_world(self):
         with Node("1:2", "-n", "1", RANK, *UP, env={"NODE_WINDOW_MS": "600000"}) as node:
             node.tell("start zed")
             node.hear(1)
@@ -151,7 +151,7 @@ class OrderedNode(unittest.TestCase):
                 self.assertEqual((code, node.processes()), (-sig, []))
                 self.assertIn(f"ddprun: note: stopped by {sig.name} after", err)
 
-    def test_a_signal_while_ranks_run_is_theirs_first(self):
+    def test_a_signal_reaches_running_ranks_first(self):
         with Node("1:2", "-n", "2", RANK, "on", "2", "7", *UP, env={"NODE_WINDOW_MS": "1"}) as node:
             node.hear(2)
             node.signal(signal.SIGINT)
@@ -160,7 +160,7 @@ class OrderedNode(unittest.TestCase):
         self.assertEqual(code, -signal.SIGINT)
         self.assertIn("ranks 0-1: exit status 7 after SIGINT from ddprun", err)
 
-    def test_ranks_that_do_not_listen_are_killed(self):
+    def test_ranks_that_ignore_the_signal_are_killed(self):
         with Node("2:2", "--shutdown-timeout", "100ms", "-n", "2", RANK, "ignore", "15", *UP) as node:
             node.tell("start zed")
             node.hear(2)
@@ -169,25 +169,25 @@ class OrderedNode(unittest.TestCase):
             self.assertEqual((code, node.processes()), (4, []))
         self.assertIn("some ranks did not stop in time", err)
 
-    def test_who_started_the_others_ends_the_job(self):
+    def test_the_launching_node_ends_the_job(self):
         with Node("1:2", "-n", "1", RANK, *UP, env={"NODE_ENDS_JOB": "1", "NODE_WINDOW_MS": "1"}) as node:
             node.hear(1)
             node.signal(signal.SIGTERM)
             self.assertEqual(node.finish()[0], -signal.SIGTERM)
 
-    def test_the_time_is_over(self):
+    def test_the_job_times_out(self):
         with Node("2:2", "--timeout", "50ms", "-n", "1", RANK, *UP) as node:
             code, _, err = node.finish()
         self.assertEqual(code, 124)
         self.assertIn("the job timed out on own (--timeout)", err)
 
-    def test_nodes_that_do_not_come(self):
+    def test_nodes_that_do_not_join(self):
         with Node("2:2", "-n", "1", RANK, *UP, env={"NODE_TIMEOUT_MS": "50"}) as node:
             code, _, err = node.finish()
         self.assertEqual(code, 69)
         self.assertIn("waiting for nodes: 1 of at least 2 have joined", err)
 
-    def test_what_cannot_be_executed_ends_the_job_at_once(self):
+    def test_a_program_that_cannot_be_executed_ends_the_job_at_once(self):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "script")
             with open(script, "w", encoding="utf-8") as f:
@@ -199,14 +199,14 @@ class OrderedNode(unittest.TestCase):
         self.assertEqual(code, 127)
         self.assertIn(f"cannot execute '{script}'", err)
 
-    def test_a_port_that_is_taken_ends_the_job(self):
+    def test_a_taken_port_ends_the_job(self):
         with socket.create_server(("127.0.0.1", 0)) as s, \
                 Node("1:1", "--master-port", str(s.getsockname()[1]), "-n", "2", RANK, *UP) as node:
             code, _, err = node.finish()
         self.assertEqual(code, 69)
         self.assertIn("cannot open the store", err)
 
-    def test_the_store_goes_with_its_generation(self):
+    def test_the_store_ends_with_its_generation(self):
         for fixed in (), ("--master-port", "0"):
             with Node("2:2", "--max-restarts", "9", *fixed, "-n", "2", RANK, *UP) as node:
                 node.tell("start zed")
@@ -230,7 +230,7 @@ class OrderedNode(unittest.TestCase):
 
 
 class Lease(unittest.TestCase):
-    def test_a_node_that_is_cut_off_kills_its_ranks_and_ends(self):
+    def test_a_disconnected_node_kills_its_ranks_and_ends(self):
         with Node("1:1", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP, env={"PAPER_LEASE_MS": "300"}) as node:
             node.hear(6)
             node.tell("deaf")
@@ -238,7 +238,7 @@ class Lease(unittest.TestCase):
             self.assertEqual((code, node.processes()), (75, []))
         self.assertIn("ddprun: error: lost contact with the rendezvous endpoint paper:29400", err)
 
-    def test_the_ranks_of_a_stopped_ddprun_die_and_it_comes_again(self):
+    def test_the_ranks_of_a_stopped_ddprun_die_and_it_joins_again(self):
         with Node("1:2", "--shutdown-timeout", "1s", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP,
                   env={"PAPER_LEASE_MS": "300", "NODE_WINDOW_MS": "1"}) as node:
             node.hear(6)

@@ -28,7 +28,7 @@ class Lives(Checked):
             self.check_left(nodes)
         self.check_results(nodes, without_faults(self.daemon, 2, 2, max(nodes.steps)))
 
-    def test_a_node_whose_only_rank_dies_starts_another_and_the_others_live_on(self):
+    def test_a_node_whose_only_rank_dies_starts_another(self):
         with Nodes(self.daemon, "2", 1, "--max-restarts", "2") as nodes:
             for i in range(2):
                 nodes.start(i)
@@ -44,7 +44,7 @@ class Lives(Checked):
             self.check_left(nodes)
         self.check_results(nodes, without_faults(self.daemon, 2, 1, max(nodes.steps)))
 
-    def test_when_a_node_is_killed_the_others_go_on_without_it_as_the_same_processes(self):
+    def test_the_same_processes_continue_without_a_killed_node(self):
         for nodes_word, n_nodes, n_local, victim_rank in ("1:2", 2, 2, 0), ("2:3", 3, 1, 2), ("2:3", 3, 2, 0), ("1:2", 2, 1, 1):
             with self.subTest(nodes=nodes_word, n_local=n_local, victim_rank=victim_rank), \
                     Nodes(self.daemon, nodes_word, n_local, samples=N_SAMPLES) as nodes:
@@ -80,7 +80,7 @@ class Lives(Checked):
                     self.check_steps(nodes)
                     self.check_left(nodes)
 
-    def test_a_node_may_come_while_the_others_meet_for_the_first_time(self):
+    def test_a_node_may_join_during_the_first_rendezvous(self):
         for _ in range(6):
             with Nodes(self.daemon, "2:3", 1, "--join-window", "0", samples=N_SAMPLES) as nodes:
                 for i in range(3):
@@ -123,7 +123,7 @@ class Lives(Checked):
             self.assertEqual(nodes.n_starts[0], len(before[0]))
             self.check_left(nodes)
 
-    def test_when_the_budget_is_spent_the_failure_is_the_verdict_of_all_nodes(self):
+    def test_after_the_budget_the_failure_is_the_outcome_of_all_nodes(self):
         with Nodes(self.daemon, "2", 2, "--max-restarts", "1", samples=N_SAMPLES) as nodes:
             for i in range(2):
                 nodes.start(i)

@@ -17,7 +17,7 @@ from daemon import DAEMON, SET, Client, Daemon, run, string
 from harness import DEADLINE_S, await_true, main
 
 class Serving(unittest.TestCase):
-    def test_keys_stay_when_clients_go(self):
+    def test_keys_remain_when_clients_leave(self):
         with Daemon() as daemon:
             with Client(daemon.port) as client:
                 client.set(b"/k", b"value")
@@ -25,7 +25,7 @@ class Serving(unittest.TestCase):
             with Client(daemon.port) as client:
                 self.assertEqual(client.get(b"/k"), b"value")
 
-    def test_a_signal_ends_it_well_and_leaves_nothing(self):
+    def test_it_exits_with_0_on_a_signal_and_leaves_nothing(self):
         for sig in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
             with self.subTest(sig), Daemon() as daemon, Client(daemon.port) as client:
                 self.assertEqual(client.num_keys(), 0)
@@ -33,7 +33,7 @@ class Serving(unittest.TestCase):
                 self.assertEqual(os.listdir(daemon.dir.name), ["log"])
                 self.assertTrue(client.is_closed())
 
-    def test_the_pages_are_there(self):
+    def test_it_serves_its_pages(self):
         with Daemon() as daemon, Client(daemon.port) as client:
             client.set(b"/k", b"value")
             self.assertEqual(client.num_keys(), 1)
@@ -55,7 +55,7 @@ class Serving(unittest.TestCase):
                 self.assertEqual(one.num_keys(), 1)
                 self.assertEqual(two.num_keys(), 1)
 
-    def test_sockets_of_a_service_manager_are_taken(self):
+    def test_sockets_of_a_service_manager_are_used(self):
         with socket.socket() as listener, tempfile.TemporaryDirectory() as folder:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -77,7 +77,7 @@ class Serving(unittest.TestCase):
                     process.kill()
                     process.wait()
 
-    def test_an_open_address_is_warned_of_and_a_list_is_the_remedy(self):
+    def test_an_open_address_causes_a_warning_that_names_allow(self):
         with Daemon("--no-jobs", bind=("--bind", "0.0.0.0:0")) as daemon:
             daemon.await_log("with --allow ADDR/BITS")
         with Daemon("--no-jobs", "--allow", "10.0.0.0/8", bind=("--bind", "0.0.0.0:0")) as daemon:
@@ -87,7 +87,7 @@ class Serving(unittest.TestCase):
             self.assertEqual(daemon.stop(), 0)
             self.assertNotIn("warning", daemon.log())
 
-    def test_verbose_tells_limits_and_figures(self):
+    def test_verbose_prints_limits_and_figures(self):
         with Daemon("--verbose", "--max-memory", "512M") as daemon, Client(daemon.port) as client:
             self.assertEqual(client.num_keys(), 0)
             self.assertEqual(daemon.stop(), 0)
@@ -97,13 +97,13 @@ class Serving(unittest.TestCase):
 
 
 class Failing(unittest.TestCase):
-    def test_wrong_usage_is_2(self):
+    def test_wrong_usage_exits_with_2(self):
         for words in ["--bind"], ["--bind", "localhost:1"], ["--max-memory", "1K"], ["extra"], ["--nope"]:
             code, out, err = run(*words)
             self.assertEqual((code, out), (2, ""), words)
             self.assertRegex(err, r"\Addp-rendezvous: error: .*\n\Z")
 
-    def test_a_port_that_is_taken_is_69_and_named(self):
+    def test_a_taken_port_exits_with_69_and_is_named(self):
         with Daemon() as daemon:
             code, _, err = run("--bind", f"127.0.0.1:{daemon.port}")
             self.assertEqual(code, 69)
@@ -112,7 +112,7 @@ class Failing(unittest.TestCase):
         self.assertEqual(code, 69)
         self.assertIn("192.0.2.1", err)
 
-    def test_a_port_file_that_cannot_be_written_is_73(self):
+    def test_a_port_file_that_cannot_be_written_exits_with_73(self):
         code, _, err = run("--bind", "127.0.0.1:0", "--port-file", "/nonexistent/ports")
         self.assertEqual(code, 73)
         self.assertIn("--port-file: cannot write /nonexistent/ports: No such file or directory", err)
@@ -205,7 +205,7 @@ class Limits(unittest.TestCase):
                 client.socket.close()
             await_true(lambda: daemon.metric("clients") == 1)
 
-    def test_refusals_are_told_once_a_second(self):
+    def test_refusals_are_printed_once_a_second(self):
         begin = time.monotonic()
         with Daemon() as daemon, Client(daemon.port) as other:
             for _ in range(300):

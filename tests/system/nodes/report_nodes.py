@@ -57,32 +57,32 @@ class OneFile(Folder):
             for node in nodes:
                 node.__exit__()
 
-    def test_of_static_nodes_the_first_writes_it(self):
+    def test_the_first_static_node_writes_the_report(self):
         for rank in 0, 3:
             port = free_port()
             self.run_job(rank, [self.path("r.json")] * 2, [static(port, 0), static(port, 1)])
             self.check_failure(self.read("r.json"), rank, 4, [0, 0, 1, 1])
             self.assertEqual(os.listdir(self.temporary.name), ["r.json"])
 
-    def test_on_disks_of_their_own_one_node_has_it(self):
+    def test_on_separate_disks_one_node_has_the_report(self):
         port = free_port()
         self.run_job(3, [self.path("r0.json"), self.path("r1.json")], [static(port, 0), static(port, 1)])
         self.assertEqual(os.listdir(self.temporary.name), ["r0.json"])
         self.check_failure(self.read("r0.json"), 3, 4, [0, 0, 1, 1])
 
-    def test_a_node_that_alone_has_the_option_writes_it(self):
+    def test_the_only_node_with_the_option_writes_the_report(self):
         port = free_port()
         self.run_job(0, [None, self.path("r.json")], [static(port, 0), static(port, 1)])
         self.check_failure(self.read("r.json"), 0, 4, [0, 0, 1, 1])
 
-    def test_with_a_daemon_the_node_of_rank_0_writes_it(self):
+    def test_with_a_daemon_the_node_of_rank_0_writes_the_report(self):
         with Daemon() as daemon:
             files = [self.path("r0.json"), self.path("r1.json")]
             self.run_job(3, files, [c10d(daemon.port, "--node-rank", "0"), c10d(daemon.port, "--node-rank", "1")])
         self.assertEqual(os.listdir(self.temporary.name), ["r0.json"])
         self.check_failure(self.read("r0.json"), 3, 4, [0, 0, 1, 1])
 
-    def test_each_node_has_one_if_its_name_says_so(self):
+    def test_each_node_writes_a_report_if_the_name_has_the_node_rank(self):
         port = free_port()
         self.run_job(3, [self.path("r.{node_rank}.json")] * 2, [static(port, 0), static(port, 1)])
         self.assertEqual(sorted(os.listdir(self.temporary.name)), ["r.0.json", "r.1.json"])
@@ -91,7 +91,7 @@ class OneFile(Folder):
         self.assertEqual(second["root_cause"]["stderr"], "oops\n")
         self.assertEqual((first["root_cause"]["rank"], first["root_cause"]["stderr"]), (3, None))
 
-    def test_a_node_that_is_killed_is_in_the_verdict(self):
+    def test_a_killed_node_is_in_the_outcome(self):
         port = free_port()
         with Node(*static(port, 0, "--report", self.path("r.json")), RANK, *UP) as a, \
                 Node(*static(port, 1, "--report", self.path("r.json")), RANK, *UP) as b:
@@ -104,7 +104,7 @@ class OneFile(Folder):
         self.assertEqual([one["rank"] for one in report["ranks"]], [0])
         self.assertIn("lost ", report["verdict"]["text"])
 
-    def test_without_the_coordinator_a_node_writes_its_own(self):
+    def test_without_the_coordinator_a_node_writes_its_own_report(self):
         port = free_port()
         with Node(*static(port, 0, "--report", self.path("r.json")), RANK, *UP) as a, \
                 Node(*static(port, 1, "--report", self.path("r.json")), RANK, *UP) as b:
@@ -116,7 +116,7 @@ class OneFile(Folder):
         self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("too_few", 75, None))
         self.assertEqual([one["rank"] for one in report["ranks"]], [1])
 
-    def test_restarts_are_those_that_were_charged(self):
+    def test_the_report_counts_only_charged_restarts(self):
         port = free_port()
         file = self.path("r.json")
         with Node(*static(port, 0, "--join-window", "0", "--max-restarts", "3", "--report", file, nodes="1:2"), RANK, *UP) as a:

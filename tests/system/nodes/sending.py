@@ -64,12 +64,12 @@ class Alone(unittest.TestCase):
                               env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def test_it_needs_nothing_of_its_host(self):
+    def test_it_needs_no_file_of_its_host(self):
         code, out, err = self.run_there("/ddprun", "-n", "2", "/ddprun", "--version")
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"^(ddprun \S+\n)\1$")
 
-    def test_names_are_found_in_files_whatever_the_host_would_ask(self):
+    def test_the_static_program_resolves_names_from_files(self):
         self.write("hosts", "127.0.0.1 localhost meeting\n")
         self.write("nsswitch.conf", "hosts: resolve [!UNAVAIL=return] myhostname\n")
         words = ("/ddprun", "--nnodes", "1:2", "--join-window", "0", "--rdzv-id", "j", "--rdzv-backend", "c10d", "--rdzv-endpoint")
@@ -80,7 +80,7 @@ class Alone(unittest.TestCase):
         self.assertEqual((code, out), (69, ""))
         self.assertIn("elsewhere", err)
 
-    def test_what_it_cannot_do_it_says(self):
+    def test_an_unsupported_option_is_reported(self):
         code, out, err = self.run_there("/ddprun", "--bind-to", "core", "/ddprun", "--version")
         self.assertNotEqual(code, 0)
         self.assertEqual(out, "")
@@ -142,7 +142,7 @@ class Sent(unittest.TestCase):
             self.assertEqual(code, 0, err)
             return job.hear(2), err.count(": sending ddprun ")
 
-    def test_a_host_that_has_none_becomes_a_node_by_the_one_that_is_sent(self):
+    def test_a_host_without_ddprun_joins_with_the_payload(self):
         with Sender(self.hosts, "-H", "n1,n2", RANK, "tell", "up", "wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             paths = found(self.caches[1])
@@ -155,7 +155,7 @@ class Sent(unittest.TestCase):
         for path in (paths[0], os.path.dirname(paths[0])):
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o700)
 
-    def test_it_is_sent_once_and_again_only_if_it_is_damaged(self):
+    def test_the_payload_is_sent_again_only_if_it_is_damaged(self):
         self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
         path = found(self.caches[1])[0]
         before = os.stat(path).st_ino
@@ -167,7 +167,7 @@ class Sent(unittest.TestCase):
         self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 1))
         self.assertEqual(digest(path), digest(STATIC))
 
-    def test_old_ones_that_nobody_runs_are_removed_from_the_host(self):
+    def test_old_unused_payloads_are_removed_from_the_host(self):
         shelf, now = os.path.join(self.caches[1], "ddprun"), time.time()
         programs = [os.path.join(shelf, f"0.0.{age}-{age:016x}", "ddprun") for age in range(1, 7)]  # days
         for age, program in enumerate(programs, 1):
@@ -191,29 +191,29 @@ class Sent(unittest.TestCase):
         self.assertEqual(self.expect_two_ranks("-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 0))
         self.assertEqual(set(found(shelf)), {sent, *programs[:2]})
 
-    def test_another_version_does_not_count_nor_a_folder_nothing_can_be_executed_from(self):
+    def test_another_version_or_a_noexec_directory_is_not_used(self):
         self.assertEqual(self.expect_two_ranks("-H", "n3:2"), (["0/2 n3", "1/2 n3"], 1))
         paths = found(os.path.join(self.dir, "2", "tmp"))
         self.assertEqual([digest(path) for path in paths], [digest(STATIC)])
         self.assertRegex(paths[0], rf"/tmp/ddprun-{os.getuid()}/[^/]*/ddprun$")
 
-    def test_where_no_folder_will_do_the_folders_are_named(self):
+    def test_if_no_directory_works_all_are_named(self):
         code, out, err = self.finish("-H", "n1,n4", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
         self.assertRegex(err, rf"^ddprun: error: n4: ddprun of this version is not installed, and no directory can be written to and executed "
                          rf"from: {self.caches[3]}/ddprun .* {self.dir}/3/tmp/ddprun-{os.getuid()}; install ddprun on this host, or set TMPDIR there\n")
 
-    def test_it_is_sent_to_nobody_if_so_asked(self):
+    def test_bcast_never_sends_no_payload(self):
         code, out, err = self.finish("--bcast", "never", "-H", "n1,n2", RANK, "tell", "up", "wait")
         self.assertEqual((code, out), (69, ""))
         self.assertRegex(err, rf"^ddprun: error: n2: cannot execute {PROGRAM}: it does not exist, or permission is denied\n")
         self.assertEqual(found(self.caches[1]), [])
 
-    def test_it_is_sent_to_all_if_so_asked(self):
+    def test_bcast_always_sends_the_payload_to_all_hosts(self):
         self.assertEqual(self.expect_two_ranks("--bcast", "always", "-H", "n1,n2"), (["0/2 n1", "1/2 n2"], 2))
         self.assertEqual([digest(path) for path in found(self.caches[0])], [digest(STATIC)])
 
-    def test_where_there_is_none_to_send_nothing_changes_unless_it_was_asked_for(self):
+    def test_a_missing_payload_matters_only_with_bcast_always(self):
         nowhere = {"DDP_PLUGIN_DIR": self.dir}
         code, _, err = self.finish("-H", "n1", "true", env=nowhere)
         self.assertEqual((code, err), (0, ""))
@@ -222,7 +222,7 @@ class Sent(unittest.TestCase):
                                        "with -Dstatic_program=enabled, or use --bcast never\n"))
 
 
-    def test_one_that_is_no_use_is_told_of_and_what_is_installed_does(self):
+    def test_an_unusable_payload_is_reported_and_the_installed_one_runs(self):
         folder = tempfile.mkdtemp(dir=self.dir)
         self.addCleanup(shutil.rmtree, folder)
         path = os.path.join(folder, "ddprun-static")
@@ -268,7 +268,7 @@ class Ways(unittest.TestCase):
             code, out, err = job.end()
             return code, out.decode(), err.decode()
 
-    def test_login_shells_of_every_kind_take_it(self):
+    def test_every_kind_of_login_shell_takes_the_payload(self):
         for shell in "sh", "dash", "bash", "busybox sh", "ksh", "mksh", "zsh", "tcsh", "csh", "fish":
             if shutil.which(shell.split()[0]) is None:
                 continue
@@ -278,30 +278,30 @@ class Ways(unittest.TestCase):
                 self.assertEqual([digest(path) for path in found(self.cache)], [digest(STATIC)])
                 shutil.rmtree(self.cache)
 
-    def test_what_does_not_arrive_whole_is_not_kept(self):
+    def test_an_incomplete_payload_is_not_kept(self):
         code, out, err = self.finish('head -c 100000 | sh -c "$2"\n', "true")
         self.assertEqual((code, out), (69, ""))
         self.assertRegex(err, rf"^ddprun: error: there: the copy of ddprun in {self.cache}/ddprun/\S*/ddprun is incomplete; check the disk space of this host\n")
         self.assertEqual(found(self.cache), [])
 
-    def test_another_kind_of_machine_is_not_sent_what_it_cannot_execute(self):
+    def test_a_host_of_another_architecture_gets_no_payload(self):
         code, _, err = self.finish("echo ddprun-launch wants s390x\nexec cat\n", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: error: there: no ddprun of this version is installed there, and ddprun-static here is for "
                          rf"{os.uname().machine}, not s390x; install ddprun there\n")
 
-    def test_who_does_not_take_what_it_asked_for_is_given_up(self):
+    def test_a_host_that_does_not_read_the_payload_times_out(self):
         code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nexec sleep 1000\n", "--connect-timeout", "0.3", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: error: there: timed out after 0.30 s waiting for ssh and ddprun to answer \(--connect-timeout\)\n")
 
-    def test_who_asks_again_is_given_up(self):
+    def test_a_second_request_for_the_payload_is_an_error(self):
         code, _, err = self.finish(f"echo ddprun-launch wants {os.uname().machine}\nhead -c {os.path.getsize(STATIC)} > /dev/null\n"
                                    f"echo ddprun-launch wants {os.uname().machine}\nexec cat\n", "true")
         self.assertEqual(code, 69)
         self.assertRegex(err, r"^ddprun: error: there: ddprun there has another version; install the same one on all hosts\n")
 
-    def test_a_folder_that_somebody_else_could_change_is_left_alone(self):
+    def test_a_directory_that_another_user_could_replace_is_not_used(self):
         for name in ("elsewhere", "home"):
             os.mkdir(os.path.join(self.dir, name))
         os.symlink(os.path.join(self.dir, "elsewhere"), os.path.join(self.dir, f"ddprun-{os.getuid()}"))
@@ -310,7 +310,7 @@ class Ways(unittest.TestCase):
         self.assertRegex(err, r"^ddprun: error: there: ddprun of this version is not installed, and no directory can be written to")
         self.assertEqual(os.listdir(os.path.join(self.dir, "elsewhere")), [])
 
-    def test_a_folder_that_others_may_write_to_is_left_alone(self):
+    def test_a_directory_that_others_can_write_is_not_used(self):
         folder = os.path.join(self.cache, "ddprun")
         os.makedirs(folder)
         for mode, is_taken in (0o702, False), (0o720, False), (0o755, True):
@@ -324,7 +324,7 @@ class Ways(unittest.TestCase):
             code, out, err = self.finish('umask 027\nexec sh -c "$2"\n', "sh", "-c", "umask")
             self.assertEqual((code, int(out, 8), err), (0, 0o027, ""))
 
-    def test_what_a_faster_start_has_put_there_stays_where_it_is(self):
+    def test_a_payload_from_a_concurrent_start_is_kept(self):
         bin_dir, first = os.path.join(self.dir, "bin"), os.path.join(self.dir, "first")
         os.mkdir(bin_dir)
         head = os.path.join(bin_dir, "head")

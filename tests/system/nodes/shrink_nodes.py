@@ -64,7 +64,7 @@ class OfSeveralNodes(Checked):
         self.check_steps(nodes)
         self.check_left(nodes)
 
-    def test_the_others_go_on_without_a_killed_rank_on_all_nodes(self):
+    def test_all_nodes_continue_without_a_killed_rank(self):
         with Shrinking(self.daemon, "2", 3, "--max-restarts", "9") as nodes:
             for i in range(2):
                 nodes.start(i)
@@ -78,7 +78,7 @@ class OfSeveralNodes(Checked):
                 self.assertEqual([e["world"] for e in nodes.events(name, "rdzv")], [6, 5, 4, 3, 2])
             self.assertEqual([nodes.events(i, "rdzv")[-1]["ranks"] for i in range(2)], [1, 1])
 
-    def test_a_node_whose_last_rank_dies_begins_again_with_all_of_its_ranks(self):
+    def test_a_node_whose_last_rank_dies_restarts_all_of_its_ranks(self):
         with Shrinking(self.daemon, "2", 2, "--max-restarts", "9") as nodes:
             for i in range(2):
                 nodes.start(i)
@@ -90,7 +90,7 @@ class OfSeveralNodes(Checked):
             self.assertEqual(after[1 - victim], before[1 - victim])
             self.check_end(nodes, range(2), 6)
 
-    def test_ranks_that_die_while_others_are_waited_for_are_not_waited_for(self):
+    def test_a_wait_for_survivors_skips_ranks_that_die_meanwhile(self):
         with Shrinking(self.daemon, "2", 3, "--max-restarts", "9") as nodes:
             for i in range(2):
                 nodes.start(i)
@@ -105,7 +105,7 @@ class OfSeveralNodes(Checked):
             self.assertEqual(after[0], before[0] - dead)
             self.check_end(nodes, (0, 2), 9)
 
-    def test_when_the_budget_is_spent_the_failure_is_the_verdict(self):
+    def test_after_the_budget_the_failure_is_the_outcome(self):
         with Shrinking(self.daemon, "2", 2, "--max-restarts", "1") as nodes:
             for i in range(2):
                 nodes.start(i)

@@ -111,12 +111,12 @@ class Step(unittest.TestCase):
             self.assertEqual(job.hear(4), [
                 "0/4 0/2 0/2 n1 True none", "1/4 1/2 0/2 n1 True none", "2/4 0/2 1/2 n2 True none", "3/4 1/2 1/2 n2 True none"])
 
-    def test_on_one_node_it_is_a_ddprun_like_any_other(self):
+    def test_on_one_node_ddprun_works_as_usual(self):
         with Submitted("srun", "-N1", "-n1", DDPRUN, "-p", "2", *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual([line.split()[:3] for line in job.hear(2)], [["0/2", "0/2", "0/1"], ["1/2", "1/2", "0/1"]])
 
-    def test_a_failure_is_the_step_s_status(self):
+    def test_the_step_has_the_status_of_the_failed_rank(self):
         with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 7)
@@ -144,13 +144,13 @@ class Check(unittest.TestCase):
 
 
 class Tasks(unittest.TestCase):
-    def test_each_of_several_tasks_becomes_its_rank(self):
+    def test_each_task_becomes_a_rank(self):
         with Submitted("srun", "-N2", "-n3", DDPRUN, *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(job.hear(3), [
                 "0/3 0/2 0/2 n1 True none", "1/3 1/2 0/2 n1 True none", "2/3 0/1 1/2 n2 True none"])
 
-    def test_ranks_of_libddp_meet_on_one_node_and_on_several(self):
+    def test_libddp_ranks_rendezvous_on_one_node_and_on_several(self):
         for _ in range(TIMES):
             for nodes, tasks in ((1, 2), (2, 4), (2, 3)):
                 with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, MEETER) as job:
@@ -160,7 +160,7 @@ class Tasks(unittest.TestCase):
                                      [f"joined {i} of {tasks}, sum {total}, received hello-from-{(i + 1) % tasks}" for i in range(tasks)])
 
     @unittest.skipIf(MNIST is None, "the examples are not built")
-    def test_a_training_of_libddp_runs(self):
+    def test_a_libddp_training_runs(self):
         with tempfile.TemporaryDirectory() as folder:
             for nodes, tasks in (1, 2), (2, 4):
                 with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, MNIST, "--device", "cpu", "--data", folder, "--draw", "400", "--epochs", "1") as job:
@@ -169,7 +169,7 @@ class Tasks(unittest.TestCase):
                     self.assertIn(f"{tasks} ranks, ", out)
 
     @unittest.skipIf(TORCH_PYTHON is None, "no PyTorch is named by TORCH_2_11_PYTHON")
-    def test_ranks_of_pytorch_meet(self):
+    def test_pytorch_ranks_rendezvous(self):
         for nodes, tasks in (1, 2), (2, 4):
             for store in ("agent", "worker"):
                 with Submitted("srun", f"-N{nodes}", f"-n{tasks}", DDPRUN, "--store", store, TORCH_PYTHON, "-c", TORCH) as job:
@@ -185,7 +185,7 @@ class Tasks(unittest.TestCase):
                 self.assertEqual([a[:2] for a in answers], [[str(i), "answered"] for i in range(tasks)])
                 self.assertEqual(len({a[2] for a in answers}), 1, "a run id for each")
 
-    def test_a_port_that_is_taken_is_an_error_of_rank_0(self):
+    def test_a_taken_port_is_an_error_of_rank_0(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             with Submitted("srun", "-N1", "-n2", "--kill-on-bad-exit=1", DDPRUN, "--master-port", port, RANK, "wait") as job:
@@ -194,16 +194,16 @@ class Tasks(unittest.TestCase):
                 self.assertRegex(err, rf"port {port}: address already in use by python[^ ]* \(pid {os.getpid()}\); "
                                       r"--master-port PORT, the same on all ranks, is for another")
 
-    def test_what_needs_a_supervisor_is_told(self):
+    def test_options_that_need_a_supervisor_cause_a_warning(self):
         with Submitted("srun", "-N1", "-n2", DDPRUN, "--on-term", "5s", "true") as job:
             code, _, err = job.finish()
             self.assertEqual((code, err.count("ddprun: warning: --on-term ignored: Slurm started each rank")), (0, 1), err)
 
-    def test_its_status_is_the_program_s(self):
+    def test_its_exit_status_is_that_of_the_program(self):
         with Submitted("srun", "-N2", "-n4", "--kill-on-bad-exit=1", DDPRUN, RANK, "only", "2", "exit", "9", "end", "exit", "0") as job:
             self.assertEqual(job.finish()[0], 9)
 
-    def test_ranks_are_not_asked_for_twice(self):
+    def test_a_number_of_ranks_is_not_needed_twice(self):
         with Submitted("srun", "-N1", "-n2", DDPRUN, "-p", "2", "true") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 2)
@@ -214,7 +214,7 @@ class Tasks(unittest.TestCase):
 class Pmi(unittest.TestCase):
     """libddp ranks without ddprun, on two nodes."""
 
-    def test_nodes_meet_without_a_store_of_anybody_s(self):
+    def test_nodes_rendezvous_without_an_external_store(self):
         with Submitted("srun", "--mpi=pmi2", "-N2", "-n4", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(job.hear(4), [f"joined {i} of 4, sum 6, received hello-from-{(i + 1) % 4}" for i in range(4)])
@@ -227,13 +227,13 @@ class Pmi(unittest.TestCase):
             rows = [json.loads(line) for line in out.splitlines()]
             self.assertEqual({(row["ranks"], row["wrong"]) for row in rows}, {(4, 0)})
 
-    def test_without_pmi_they_are_told_how(self):
+    def test_without_pmi_the_error_names_the_srun_option(self):
         with Submitted("srun", "--mpi=none", "-N2", "-n2", MEETER, env={"MASTER_ADDR": "", "MASTER_PORT": ""}) as job:
             code, _, err = job.finish()
             self.assertNotEqual(code, 0)
             self.assertIn("rank 0 does by srun --mpi=pmi2", err)
 
-    def test_a_program_of_mpich_under_ddprun_s_nodes(self):
+    def test_an_mpich_program_runs_on_the_nodes_of_ddprun(self):
         if MPICH is None:
             self.skipTest("there is no mpicc.mpich")
         with Submitted("srun", "-N2", "--ntasks-per-node=1", DDPRUN, "-p", "2", MPICH, "hello", "ring") as job:
@@ -250,12 +250,12 @@ class Allocation(unittest.TestCase):
             self.assertEqual(job.hear(4), [
                 "0/4 0/2 0/2 n1 True none", "1/4 1/2 0/2 n1 True none", "2/4 0/2 1/2 n2 True none", "3/4 1/2 1/2 n2 True none"])
 
-    def test_tasks_that_were_asked_for_are_ranks(self):
+    def test_requested_tasks_become_ranks(self):
         with Submitted("salloc", "-N2", "-n5", DDPRUN, *SHOW) as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual([line.split()[0] for line in job.hear(5)], [f"{rank}/5" for rank in range(5)])
 
-    def test_a_batch_script_does(self):
+    def test_a_batch_script_starts_the_nodes(self):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "out")
             with Submitted("sbatch", "--wait", "-N2", "--ntasks-per-node=1", "-o", out, "--wrap",
@@ -265,7 +265,7 @@ class Allocation(unittest.TestCase):
                 with open(out, encoding="utf-8") as f:
                     self.assertEqual(f.read(), "hello\nhello\n")
 
-    def test_a_failure_is_told_once(self):
+    def test_a_failure_is_reported_once(self):
         with Submitted("salloc", "-N2", "--ntasks-per-node=1", DDPRUN, RANK, "only", "1", "exit", "7", "end", "wait") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 7)
@@ -306,7 +306,7 @@ class Cancelled(unittest.TestCase):
             subprocess.run([shutil.which("scancel"), number], env=slurm.env, check=True)
             job.finish()  # sbatch's status is Slurm's affair
 
-    def test_a_job_that_is_requeued_begins_again_on_all_nodes(self):
+    def test_a_requeued_job_restarts_on_all_nodes(self):
         script = '[ "${SLURM_RESTART_COUNT-0}" = 1 ] && say=again || say=up; exec "$0" tell $say wait'
         with Submitted("sbatch", "--wait", "--parsable", "--requeue", "-N2", "--ntasks-per-node=1", "-o", "/dev/null", "--wrap",
                        shlex.join(["exec", DDPRUN, "sh", "-c", script, RANK])) as job:
@@ -376,7 +376,7 @@ class Signals(unittest.TestCase):
                 return False
         await_true(lambda: sum(is_one(pid) for pid in job.processes()) == 2)
 
-    def test_a_rank_gets_each_once(self):
+    def test_a_rank_gets_each_signal_once(self):
         for form in self.FORMS * TIMES:
             with self.submitted(form, DDPRUN, sys.executable, "-c", TELL_SIGNALS) as (job, number, _):
                 job.hear(2)  # they are up
@@ -386,7 +386,7 @@ class Signals(unittest.TestCase):
                 job.finish()
                 self.assertEqual(job.unheard(), b"")
 
-    def test_scancel_is_announced_once_and_no_rank_hears_of_it_again(self):
+    def test_scancel_reaches_each_rank_once(self):
         """Without --on-term a node may stop its ranks because of the other one, before Slurm's SIGTERM comes to them."""
         for form in self.FORMS * TIMES:
             with self.submitted(form, DDPRUN, "--on-term", "600s", sys.executable, "-c", TELL_SIGNALS) as (job, number, _):
@@ -409,7 +409,7 @@ class Signals(unittest.TestCase):
                 self.assertIn("ddprun: note: SIGUSR1: asking the ranks to save their state within 600 s\n", said())
                 self.assertNotIn(self.LATE, said())
 
-    def test_a_signal_for_the_batch_step_reaches_the_ranks_by_ddprun_alone(self):
+    def test_a_signal_for_the_batch_step_reaches_ranks_only_by_ddprun(self):
         for _ in range(TIMES):
             with self.submitted("", *self.ANNOUNCED, CHECKPOINTER) as (job, number, said):
                 self.await_checkpointers(job)
@@ -431,7 +431,7 @@ class Signals(unittest.TestCase):
                 self.assertIn("ddprun: note: stopped by SIGUSR1", said())
                 self.assertNotIn(self.LATE, said())
 
-    def test_scancel_leaves_ranks_that_ignore_sigterm_their_time(self):
+    def test_scancel_gives_ranks_that_ignore_sigterm_their_time(self):
         for form in self.FORMS * TIMES:
             with self.submitted(form, *self.ANNOUNCED, "--shutdown-timeout", "500ms", "sh", "-c", "trap '' TERM; exec \"$0\"",
                                 CHECKPOINTER) as (job, number, said):

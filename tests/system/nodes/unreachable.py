@@ -115,7 +115,7 @@ class Unreachable(unittest.TestCase):
     def find(self, pattern):
         return next((found for node in self.nodes for found in [re.search(pattern, node.said)] if found), None)
 
-    def test_a_pair_that_cannot_meet_is_named_and_meets_once_the_path_is_there(self):
+    def test_an_unconnected_pair_is_named_and_connects_later(self):
         self.cut()
         self.start()
         warning = (rf"ddprun: warning: rank 1 cannot connect to rank 2 on node 2 \(.*?\) at {NETWORK}\.3 port \d+, "
@@ -143,7 +143,7 @@ class Unreachable(unittest.TestCase):
         self.assertIsNone(self.find("waiting for rank"))
 
 
-    def test_a_node_that_does_not_reach_the_store_or_a_rank_is_named_with_what_it_wants_to_reach(self):
+    def test_a_node_that_cannot_connect_is_named_with_its_target(self):
         self.cut()
         self.start(is_static=False)  # which node has the store is up to the order in which they come
         warning = (rf"ddprun: warning: rank \d (cannot connect to rank \d on node \d \(.*?\) at {NETWORK}\.[23] port \d+"

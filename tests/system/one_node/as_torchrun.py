@@ -43,7 +43,7 @@ class Name(unittest.TestCase):
         return subprocess.run([program, "--no-python", "sh", "-c", "exit 7"], stdin=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, timeout=60, **kw).returncode
 
-    def test_the_last_part_of_the_path_counts(self):
+    def test_the_last_part_of_the_path_selects_torchrun(self):
         os.symlink("torchrun", self.dir + "/other")
         os.mkdir(self.dir + "/deep")
         os.symlink("../torchrun", self.dir + "/deep/torchrun")
@@ -57,19 +57,19 @@ class Name(unittest.TestCase):
 
 
 class ExitStatus(unittest.TestCase):
-    def test_a_rank_that_fails_makes_it_1(self):
+    def test_a_failed_rank_exits_with_1(self):
         for how in ("exit 2", "exit 3", "exit 124", "exit 127", "exit 255", "kill -9 $$", "kill -15 $$", "kill -11 $$"):
             code, _, err = torchrun(*SHELL, "ulimit -c 0; " + how)
             self.assertEqual(code, 1, how)
             self.assertIn("rank 0 failed", err)
 
-    def test_what_cannot_be_started_makes_it_1(self):
+    def test_a_program_that_cannot_start_exits_with_1(self):
         for words in (["/nowhere.py"], ["--no-python", "/nowhere"], ["--no-python", "/etc/passwd"], ["--no-python", "/"],
                       ["--run-path", "/nowhere.py"]):
             code, _, err = torchrun(*words)
             self.assertEqual((code, err.count("\n")), (1, 1), err)
 
-    def test_a_job_that_cannot_be_makes_it_1(self):
+    def test_an_impossible_job_exits_with_1(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
@@ -78,7 +78,7 @@ class ExitStatus(unittest.TestCase):
         self.assertEqual(torchrun("--log-dir", "/proc/none", *SHELL, ":")[0], 1)
         self.assertEqual(torchrun("--timeout", "50ms", "--no-python", RANK, "wait")[0], 1)
 
-    def test_an_internal_error_makes_it_1(self):
+    def test_an_internal_error_exits_with_1(self):
         with Job("--no-python", RANK, "tell", "up", "wait", name="torchrun") as job:
             job.hear(1)
             os.kill(job.spawner(), signal.SIGKILL)
@@ -86,21 +86,21 @@ class ExitStatus(unittest.TestCase):
         with open("/dev/full", "wb") as full, Job("--dry-run", "x.py", stdout=full, name="torchrun") as job:
             self.assertEqual(job.end()[0], 1)
 
-    def test_restarts_that_are_used_up_make_it_1(self):
+    def test_used_up_restarts_exit_with_1(self):
         code, _, err = torchrun("--max-restarts", "1", *SHELL, "exit 9")
         self.assertEqual(code, 1)
         self.assertIn("restart 1 of 1", err)
 
-    def test_wrong_usage_makes_it_2(self):
+    def test_wrong_usage_exits_with_2(self):
         for words in (["--nonsense", "x.py"], [], ["--nproc-per-node"], ["--nnodes", "x", "x.py"]):
             self.assertEqual(torchrun(*words)[0], 2, words)
 
-    def test_success_is_0(self):
+    def test_success_exits_with_0(self):
         self.assertEqual(torchrun("--nproc-per-node", "2", *SHELL, ":")[0], 0)
         self.assertEqual(torchrun("--help")[0], 0)
         self.assertEqual(torchrun("--version")[0], 0)
 
-    def test_a_signal_makes_it_1_though_all_ranks_end_well(self):
+    def test_a_signal_exits_with_1_although_all_ranks_exit_with_0(self):
         for sig in STOPPING:
             n = str(int(sig))
             with self.subTest(sig=sig.name), Job("--nproc-per-node", "2", "--no-python", RANK, "on", n, "0", "tell", "up",

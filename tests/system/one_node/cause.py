@@ -82,7 +82,7 @@ class Cause(unittest.TestCase):
     def run_ranks(self, way, *options, n=2):
         return run("-n", str(n), "--log-dir", os.path.join(self.folder, "logs"), *options, *self.words(way))
 
-    def test_the_error_behind_a_lost_peer_is_the_cause_wherever_stderr_goes(self):
+    def test_the_error_that_caused_a_lost_peer_is_the_root_cause(self):
         for name, options in PLACES.items():
             with self.subTest(name):
                 code, _, err = self.run_ranks("ends", *options)
@@ -99,7 +99,7 @@ class Cause(unittest.TestCase):
         self.assertIn(CAUSE, err)
         self.assertIn("ranks 2-3: stopped by ddprun (SIGTERM)", err)
 
-    def test_a_rank_that_does_not_come_to_its_end_is_the_cause_by_what_it_wrote(self):
+    def test_the_output_of_a_rank_that_does_not_exit_names_the_cause(self):
         path = os.path.join(self.folder, "report.json")
         code, _, err = self.run_ranks("stays", "--report", path)
         self.assertEqual(code, 1)
@@ -110,7 +110,7 @@ class Cause(unittest.TestCase):
         self.assertEqual((report["root_cause"]["rank"], report["exit_code"]), (1, 1))
         self.assertEqual([(rank["lost_peer"], rank["was_failing"]) for rank in report["ranks"]], [(True, False), (False, True)])
 
-    def test_a_lost_peer_is_the_cause_where_no_rank_tells_of_another_error(self):
+    def test_a_lost_peer_is_the_cause_if_no_other_error_is_known(self):
         for way in ("silent", "handles"):
             with self.subTest(way):
                 code, _, err = self.run_ranks(way)
@@ -143,7 +143,7 @@ class Cause(unittest.TestCase):
         self.assertNotIn("may be incomplete", err)
         self.assertNotIn("its standard error is in", self.run_ranks("ends")[2])
 
-    def test_the_report_says_that_the_log_disk_is_full(self):
+    def test_the_report_names_a_full_log_disk(self):
         disk = os.path.join(self.folder, "disk")
         os.mkdir(disk)
         enter = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() != 0 else []), "sh", "-ec",

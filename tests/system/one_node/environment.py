@@ -35,17 +35,17 @@ class Environment(unittest.TestCase):
                            "int(os.environ['MASTER_PORT'])), 10).close()")
         self.assertEqual(code, 0, err)
 
-    def test_a_world_of_one_gets_a_port_that_nobody_has(self):
+    def test_a_world_of_one_gets_a_free_port(self):
         ranks = environments("-n", "1")
         with socket.socket() as s:
             s.bind(("127.0.0.1", int(ranks[0]["MASTER_PORT"])))
 
-    def test_a_port_can_be_asked_for(self):
+    def test_a_port_can_be_requested(self):
         port = free_port()
         code, out, _ = run("-n", "2", "--master-port", str(port), "sh", "-c", "echo $MASTER_PORT")
         self.assertEqual((code, out), (0, f"{port}\n" * 2))
 
-    def test_a_port_that_is_taken_is_named(self):
+    def test_a_taken_port_is_named(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
@@ -54,7 +54,7 @@ class Environment(unittest.TestCase):
         self.assertEqual(code, 69)
         self.assertIn(str(port), err)
 
-    def test_garbage_on_the_store_port_harms_nobody(self):
+    def test_garbage_on_the_store_port_does_no_harm(self):
         with Job("-n", "2", "sh", "-c", 'trap "exit 0" USR1; echo "$RANK $MASTER_PORT" >"$TEST_FIFO"; '
                  'while :; do sleep 0.01; done') as job:
             port = int(job.hear(2)[0].split()[1])
@@ -71,7 +71,7 @@ class Environment(unittest.TestCase):
             job.signal(10)
             self.assertEqual(job.end()[0], 0)
 
-    def test_a_path_in_an_environment_names_its_python_wherever_ranks_start(self):
+    def test_a_path_in_a_virtual_environment_selects_its_python(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "venv", "bin")
             os.makedirs(path)
@@ -85,11 +85,11 @@ class Environment(unittest.TestCase):
                     code, out, err = run(*words, "-m", "train", launcher="venv/bin/ddprun", cwd=folder)
                     self.assertEqual((code, out), (0, "-u -m train\n"), err)
 
-    def test_the_error_file_is_in_a_folder_of_our_own(self):
+    def test_the_error_file_is_in_a_private_directory(self):
         code, out, _ = run("-n", "1", "sh", "-c", 'stat -c "%a %u" "$(dirname "$TORCHELASTIC_ERROR_FILE")"')
         self.assertEqual((code, out), (0, f"700 {os.geteuid()}\n"))
 
-    def test_a_misspelt_variable_is_told_and_passed_on(self):
+    def test_a_misspelled_variable_causes_a_warning_and_is_passed_on(self):
         code, out, err = run("-n", "1", "sh", "-c", "echo $DDP_TIMOUT", env={**os.environ, "DDP_TIMOUT": "5"})
         self.assertEqual((code, out), (0, "5\n"))
         self.assertIn("ddprun: warning: unknown environment variable DDP_TIMOUT: did you mean DDP_TIMEOUT?\n", err)

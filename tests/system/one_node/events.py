@@ -130,17 +130,17 @@ class EventLog(unittest.TestCase):
         self.assertEqual(died["exit_code"], [-9])
         self.assertEqual(str(died["worker_pid"][0]), records[7]["metadata"]["worker_id"])
 
-    def test_a_very_long_error_file_is_told_by_its_message(self):
+    def test_a_very_long_error_file_is_reduced_to_its_message(self):
         script = ("import json, os; json.dump({'message': 'm', 'extra': 'x' * 100000},"
                   "open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); os._exit(3)")
         _, records = self.run_job("-n", "1", sys.executable, "-c", script)
         self.assertEqual(json.loads(records[-2]["metadata"]["raw_error"]), {"message": "m"})
 
-    def test_an_error_file_that_is_none_is_no_error_of_the_log(self):
+    def test_a_malformed_error_file_does_not_break_the_event_log(self):
         _, records = self.run_job("-n", "1", RANK, "error", "{", "exit", "3")
         self.assertEqual(json.loads(records[-2]["metadata"]["raw_error"])["message"], "<NONE>")
 
-    def test_a_signal_is_the_agents_failure(self):
+    def test_a_signal_is_a_failure_of_the_agent(self):
         def stop(job):
             job.hear(1)
             job.signal(signal.SIGTERM)
@@ -148,7 +148,7 @@ class EventLog(unittest.TestCase):
         self.assertEqual(self.told(records)[3:], [("AGENT", "FAILED", 0, None)])
         self.assertEqual(records[-1]["metadata"]["raw_error"], "stopped by signal 15: Terminated")
 
-    def test_what_cannot_be_executed_is_the_agents_failure(self):
+    def test_a_program_that_cannot_be_executed_is_a_failure_of_the_agent(self):
         with tempfile.NamedTemporaryFile("w") as script:
             script.write("#!/nowhere\n")
             script.flush()
@@ -156,7 +156,7 @@ class EventLog(unittest.TestCase):
             _, records = self.run_job("-n", "2", "--no-python", script.name)
         self.assertEqual(self.told(records)[2:], [("AGENT", "FAILED", 0, None)])
 
-    def test_nothing_is_said_unless_asked_for(self):
+    def test_without_the_option_no_events_are_printed(self):
         for words in [], ["--event-log-handler", "null"]:
             with Job(*words, "-n", "1", RANK, "exit", "0") as job:
                 self.assertEqual(job.end(), (0, b"", b""))

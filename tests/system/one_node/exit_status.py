@@ -250,7 +250,7 @@ class Programs(unittest.TestCase):
         script = self.write(b'echo "$0 $1 $RANK"\n')
         self.assertEqual(run("-n", "1", script, "word")[:2], (0, f"{script} word 0\n"))
 
-    def test_arguments_that_are_too_long_are_said_to_be(self):
+    def test_too_long_arguments_are_reported(self):
         code, _, err = run("-n", "1", RANK, env={"TOO_LONG": "x" * 100_000, **{f"V{i}": "y" * 100_000 for i in range(19)}})
         if code != 0:  # the limit depends on the stack's: both ends are fine, a hang is not
             self.assertEqual(code, 126)
@@ -265,7 +265,7 @@ def allow_core():
 class Ends(unittest.TestCase):
     """What no other launcher and no table has."""
 
-    def test_the_report_tells_who_failed_since_a_peer_was_lost(self):
+    def test_the_report_names_ranks_that_failed_after_a_lost_peer(self):
         with tempfile.TemporaryDirectory() as d:
             path = os.path.join(d, "report.json")
             code, _, err = run("-n", "3", "--report", path, ADDER, "2", "9")
@@ -275,7 +275,7 @@ class Ends(unittest.TestCase):
         self.assertEqual([rank["lost_peer"] for rank in report["ranks"]], [True, True, False])
         self.assertIn("ranks 0-1: exit status 5 after a peer was lost", err)
 
-    def test_no_core_is_left_by_sigquit(self):
+    def test_sigquit_leaves_no_core_file(self):
         with Job("-n", "1", RANK, "on", "3", "0", *UP, preexec_fn=allow_core) as job:
             job.hear(1)
             job.signal(signal.SIGQUIT)

@@ -62,7 +62,7 @@ class FirstProcess(unittest.TestCase):
             os.kill(first, signal.SIGTERM)
             self.assertEqual(job.end()[0], 143)
 
-    def test_a_signal_ends_it_with_orphans_about(self):
+    def test_a_signal_ends_it_although_orphans_remain(self):
         with self.container(RANK, "tell", "up", "wait") as job:
             self.assertEqual(job.hear(1), ["0 up"])
             first = self.first_of(job)
@@ -71,7 +71,7 @@ class FirstProcess(unittest.TestCase):
             self.assertEqual(job.end()[0], 143)
             job.await_gone()
 
-    def test_its_status_is_the_job_s(self):
+    def test_its_exit_status_is_that_of_the_job(self):
         with self.container("-n", "2", RANK, "only", "1", "exit", "7", "end", "wait") as job:
             self.assertEqual(job.end()[0], 7)
 

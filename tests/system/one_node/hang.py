@@ -25,7 +25,7 @@ def read(path):
 
 
 class FlightRecorder(unittest.TestCase):
-    def test_before_a_rank_is_ended_the_dumps_of_all_are_gathered(self):
+    def test_all_dumps_are_collected_before_a_rank_is_ended(self):
         """The recorder is a test double, see there."""
         with tempfile.TemporaryDirectory() as folder:
             env = {"PYTHON_EXEC": sys.executable, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": folder + "/pipe_",
@@ -37,7 +37,7 @@ class FlightRecorder(unittest.TestCase):
                              ["what rank 0 has kept", "what rank 1 has kept"])
 
 
-    def test_what_torch_writes_by_itself_when_a_call_takes_too_long_is_gathered(self):
+    def test_dumps_of_torchs_own_timeout_are_collected(self):
         """In its place the ranks write such a file, and end as it ends them."""
         with tempfile.TemporaryDirectory() as folder:
             script = 'echo "kept by $RANK" >$TORCH_FR_DUMP_TEMP_FILE$RANK; test $RANK = 0 || exec sleep 1000; ' \
@@ -61,7 +61,7 @@ class Libddp(unittest.TestCase):
             with open(report) as f:
                 return code, out, err, [e for e in events if e["ev"] == "hang"], json.load(f)
 
-    def test_a_rank_outside_of_calls_is_named_with_the_call_that_it_is_missing_in(self):
+    def test_a_rank_outside_of_calls_is_named_with_its_missing_call(self):
         code, _, err, hangs, report = self.hang("sleep")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertRegex(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 is missing in all_reduce #\d+ \(\d[^)]*, float32\); "
@@ -78,7 +78,7 @@ class Libddp(unittest.TestCase):
         self.assertEqual(report["root_cause"]["rank"], 1)
         self.assertEqual(report["root_cause"]["hang"]["call"], hang["call"])
 
-    def test_a_call_that_was_begun_and_is_not_gone_on_with_is_no_excuse(self):
+    def test_a_rank_that_stalls_inside_a_call_is_blamed(self):
         code, _, err, hangs, _ = self.hang("inside")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "missing"))
@@ -91,7 +91,7 @@ class Libddp(unittest.TestCase):
         self.assertIn("it is stopped by a signal", err)
         self.assertRegex(err, r"(?m)^  rank 1: pid \d+, is stopped")
 
-    def test_a_rank_that_waits_for_what_never_comes_is_named(self):
+    def test_a_rank_that_waits_forever_is_named(self):
         code, _, err, hangs, _ = self.hang("deadlock")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "all_wait"))
@@ -103,7 +103,7 @@ class Libddp(unittest.TestCase):
         self.assertEqual((hangs[0]["rank"], hangs[0]["kind"]), (1, "not_joined"))
         self.assertIn("rank 1 has not joined its peers; ranks 0 and 2 have waited for it for", err)
 
-    def test_where_it_is_comes_before_its_end(self):
+    def test_the_stack_is_printed_before_the_rank_ends(self):
         """The debugger is a mock of gdb that prints one frame."""
         with tempfile.TemporaryDirectory() as tools:
             path = os.path.join(tools, "gdb")
@@ -131,14 +131,14 @@ class Libddp(unittest.TestCase):
                 self.assertEqual(code, 128 + signal.SIGABRT, err)
                 self.assertRegex(err, r"\n  where rank 1 is(?: in the kernel)?" + found)
 
-    def test_a_rank_that_survives_sigabrt_is_killed_and_that_is_said(self):
+    def test_a_rank_that_survives_sigabrt_is_killed_with_a_warning(self):
         code, _, err = run("-n", "1", *TIMEOUT[:2], "--shutdown-timeout", "100ms", "sh", "-c",
                            "trap '' ABRT; while :; do sleep 1000; done")
         self.assertEqual(code, 128 + signal.SIGKILL, err)
         self.assertRegex(err, r"(?m)^ddprun: warning: rank 0 did not end within 0\.1 s of SIGABRT, it sleeps.*: "
                               r"ddprun kills it$")
 
-    def test_the_rank_that_hung_is_replaced_where_failures_are(self):
+    def test_a_hung_rank_is_replaced_like_a_failed_one(self):
         for way in "sleep", "stop":
             with self.subTest(way):
                 code, out, err, hangs, _ = self.hang(way, "--max-restarts", "1")
@@ -147,13 +147,13 @@ class Libddp(unittest.TestCase):
                 self.assertEqual([e["rank"] for e in hangs], [1])
                 self.assertIn("replacing it, restart 1 of 1", err)
 
-    def test_or_all_are_started_again(self):
+    def test_a_hung_rank_restarts_all_ranks(self):
         code, out, err, hangs, _ = self.hang("sleep", "--max-restarts", "1", "--on-failure", "restart")
         self.assertEqual(code, 0, err)
         self.assertEqual(out.count("end\n"), 3)
         self.assertEqual(len(hangs), 1)
 
-    def test_without_the_option_nobody_is_ended(self):
+    def test_without_the_option_no_rank_is_ended(self):
         with Job("-n", "2", HANGER, "sleep") as job:
             lines = [job.process.stdout.readline() for _ in range(4)]
             self.assertEqual(sorted(lines), [b"step 0\n", b"step 0\n", b"step 1\n", b"step 1\n"])
@@ -179,7 +179,7 @@ class Slow(unittest.TestCase):
 class Others(unittest.TestCase):
     """For programs without a rank status, ddprun uses the time of their last output."""
 
-    def test_silent_ranks_are_ended_and_the_guess_is_called_one(self):
+    def test_silent_ranks_are_ended_and_the_report_marks_the_guess(self):
         code, _, err = run("-n", "2", *TIMEOUT, RANK, "say", "hello", "wait")
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertIn("no rank made progress for", err)
@@ -207,7 +207,7 @@ class Others(unittest.TestCase):
         code, out, err = run("-n", "2", *TIMEOUT, "sh", "-c", script)
         self.assertEqual((code, out.count("\n")), (0, 30), err)
 
-    def test_output_to_log_files_is_heard_too(self):
+    def test_output_to_log_files_also_counts(self):
         with tempfile.TemporaryDirectory() as logs:
             with Job("-n", "2", "--hang-timeout", "60s", "-r", "3", "--log-dir", logs, RANK, "say", "hello", "tell", "said", "wait") as job:
                 job.hear(2)
@@ -218,7 +218,7 @@ class Others(unittest.TestCase):
 
 
 class BadInput(unittest.TestCase):
-    def test_a_time_of_nothing_or_no_time_is_refused(self):
+    def test_a_zero_or_invalid_time_is_refused(self):
         for word in "0", "soon", "-1", "":
             with self.subTest(word):
                 code, _, err = run("--hang-timeout", word, RANK)

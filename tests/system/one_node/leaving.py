@@ -29,7 +29,7 @@ def of_all(*words, n=2):
 
 
 class Announced(unittest.TestCase):
-    def test_the_signal_comes_when_the_last_rank_has_saved(self):
+    def test_the_signal_follows_the_last_save(self):
         with Job("-n", "2", *LONG, RANK, "only", "1", "ignore", USR1, "end", *UP, "asked", "only", "0", "await", USR1, "end",
                  "saved", "wait") as job:
             self.assertEqual(job.hear(2), of_all("up"))
@@ -43,7 +43,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM, err)
             self.assertIn(b"ddprun: note: SIGTERM: asking the ranks to save their state within 600 s\n", err)
 
-    def test_ranks_hear_it_by_the_socket_and_a_signal_that_disturbs_nobody(self):
+    def test_ranks_are_asked_through_the_socket_and_a_harmless_signal(self):
         with Job("-n", "2", *LONG, RANK, "note", str(int(signal.SIGURG)), *UP, "asked", "saved", "wait") as job:
             self.assertEqual(job.hear(2), of_all("up"))
             job.signal(signal.SIGTERM)
@@ -52,14 +52,14 @@ class Announced(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM, err)
             self.assertIn(b"ddprun: note: stopped by SIGTERM", err)
 
-    def test_programs_of_libddp_save_in_the_same_step(self):
+    def test_libddp_programs_save_in_the_same_step(self):
         with Job("-n", "3", *LONG, SCALER) as job:
             await_true(lambda: sum(is_scaler(pid) for pid in job.processes()) == 3)
             job.signal(signal.SIGTERM)
             self.assertEqual(job.hear(3), of_all("saved", n=3))
             self.assertEqual(job.end()[0], -signal.SIGTERM)
 
-    def test_who_does_not_save_gets_the_signal_when_the_time_is_over(self):
+    def test_a_rank_that_does_not_save_gets_the_signal_after_the_timeout(self):
         with Job("-n", "2", "--on-term", "200ms", RANK, *UP, "wait") as job:
             self.assertEqual(job.hear(2), of_all("up"))
             job.signal(signal.SIGTERM)
@@ -68,7 +68,7 @@ class Announced(unittest.TestCase):
             self.assertEqual(code, -signal.SIGTERM, err)
             self.assertIn(b"waiting for all ranks to save their state (--on-term)", err)
 
-    def test_what_was_saved_before_does_not_count(self):
+    def test_an_earlier_save_does_not_count(self):
         with Job("-n", "1", "--on-term", "200ms", RANK, *UP, "saved", "tell", "saved", "wait") as job:
             self.assertEqual(job.hear(2), ["0 saved", "0 up"])
             job.signal(signal.SIGTERM)
@@ -94,14 +94,14 @@ class Announced(unittest.TestCase):
             self.assertEqual(code, -signal.SIGINT)
             self.assertNotIn(b"asking the ranks to save", err)
 
-    def test_a_schedulers_signal_is_announced_too(self):
+    def test_a_schedulers_signal_is_also_announced(self):
         with Job("-n", "2", *LONG, "--signals-to-handle", "SIGUSR1", RANK, "on", USR1, "7", "tell", "up", "asked", "saved", "wait") as job:
             self.assertEqual(job.hear(2), of_all("up"))
             job.signal(signal.SIGUSR1)
             self.assertEqual(job.hear(4), of_all("asked", "got 10"))
             self.assertEqual(job.end()[0], -signal.SIGUSR1)
 
-    def test_a_failure_meanwhile_is_not_followed_by_a_restart(self):
+    def test_a_failure_while_ranks_save_causes_no_restart(self):
         with Job("-n", "2", *LONG, "--max-restarts", "5", RANK, "only", "0", "ignore", USR1, "end", *UP, "asked",
                  "only", "1", "await", USR1, "exit", "3", "end", "wait") as job:
             self.assertEqual(job.hear(2), of_all("up"))
@@ -111,14 +111,14 @@ class Announced(unittest.TestCase):
             self.assertEqual(job.hear(1), ["0 got 15"])
             self.assertEqual(job.end()[0], -signal.SIGTERM)
 
-    def test_ranks_that_all_end_well_instead_end_the_job_well(self):
+    def test_the_job_succeeds_if_all_ranks_exit_with_0_instead(self):
         with Job("-n", "2", *LONG, RANK, *UP, "asked", "exit", "0") as job:
             self.assertEqual(job.hear(2), of_all("up"))
             job.signal(signal.SIGTERM)
             self.assertEqual(job.hear(2), of_all("asked"))
             self.assertEqual(job.end()[0], 0)
 
-    def test_watchers_are_told(self):
+    def test_the_events_show_the_request(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "events")
             with Job("-n", "2", *LONG, "--events", path, RANK, *UP, "asked", "saved", "wait") as job:
@@ -133,11 +133,11 @@ class Announced(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    def test_without_it_nobody_is_asked(self):
+    def test_without_the_option_no_rank_is_asked(self):
         code, out, _ = run("-n", "1", "sh", "-c", "echo fd=$DDP_CHECKPOINT_FD")
         self.assertEqual((code, out), (0, "fd=\n"))
 
-    def test_a_time_of_nothing_or_no_time_is_refused(self):
+    def test_a_zero_or_invalid_time_is_refused(self):
         for word in "0", "soon", "-1", "":
             with self.subTest(word):
                 code, _, err = run("--on-term", word, RANK)

@@ -14,7 +14,7 @@ UNTIL_USR1 = ("on", "10", "0")  # a rank that exits with 0 at a signal of the te
 
 
 class Leftovers(unittest.TestCase):
-    def test_kill_9_of_ddprun_as_soon_as_it_has_its_folder(self):
+    def test_kill_9_of_ddprun_as_soon_as_it_has_its_directory(self):
         for _ in range(30):
             with Job("-n", "2", RANK, "wait") as job:
                 deadline = time.monotonic() + DEADLINE_S
@@ -67,7 +67,7 @@ class Leftovers(unittest.TestCase):
             self.assertEqual(job.end()[0], 0)
             self.assertEqual(job.processes(), [])
 
-    def test_children_that_do_not_listen_are_killed(self):
+    def test_children_that_ignore_the_signal_are_killed(self):
         with Job("-n", "2", "--shutdown-timeout", "100ms", RANK, "ignore", "15", *UNTIL_USR1, *FAMILY, "wait") as job:
             job.hear(8)
             job.signal(signal.SIGUSR1)

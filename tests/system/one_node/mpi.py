@@ -51,14 +51,14 @@ class OneNode(unittest.TestCase):
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(told(job), hello([(i, 4) for i in range(4)], 4) + ["ring 6", "sum 2004000"])
 
-    def test_the_code_of_an_abort_is_kept(self):
+    def test_the_exit_status_of_an_abort_is_kept(self):
         for code, status in (77, 77), (1, 1), (255, 255):
             with self.subTest(code):
                 end, out, err = run("-n", "4", MPICH, "only", "2", "abort", str(code), "wait")
                 self.assertEqual((end, out), (status, ""))
                 self.assertRegex(err, rf"rank 2 failed: exit status {code}\b")
 
-    def test_an_abort_is_no_success_whatever_its_code(self):
+    def test_an_abort_is_a_failure_whatever_its_code(self):
         for code in "0", "256":
             with self.subTest(code):
                 end, _, err = run("-n", "2", MPICH, "only", "1", "abort", code, "wait")
@@ -70,18 +70,18 @@ class OneNode(unittest.TestCase):
         self.assertEqual(code, 128 + signal.SIGABRT)
         self.assertIn("rank 1 failed: killed by SIGABRT", err)
 
-    def test_who_leaves_without_finalize_has_failed(self):
+    def test_a_rank_that_exits_without_finalize_has_failed(self):
         code, _, err = run("-n", "2", MPICH, "only", "0", "leave", "wait")
         self.assertEqual(code, 1)
         self.assertIn("ddprun: warning: MPI: rank 0 exited with 0 without calling MPI_Finalize; ddprun treats this as a failure\n", err)
         self.assertIn("rank 0 failed: exit status 1", err)
 
-    def test_who_waits_for_a_rank_that_never_comes_is_told(self):
+    def test_a_rank_that_waits_for_an_exited_rank_causes_a_warning(self):
         code, _, err = run("-n", "2", MPICH, "early")
         self.assertNotEqual(code, 0)
         self.assertIn("ddprun: warning: MPI: rank 0 waits for rank 1, which has already exited\n", err)
 
-    def test_spawning_is_refused_and_the_job_goes_on(self):
+    def test_spawning_is_refused_and_the_job_continues(self):
         # as some builds of MPICH ask for it; Debian's refuses by itself
         script = ("printf 'mcmd=spawn\\nnprocs=1\\nexecname=true\\nendcmd\\n' >&$PMI_FD; read -r line <&$PMI_FD; "
                   f"echo \"$line\" > $TEST_FIFO; exec {MPICH} hello")
@@ -111,17 +111,17 @@ class OneNode(unittest.TestCase):
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(told(job), ["hello 0 of 1, 0 of 1, program -1"] * 2)
 
-    def test_other_programs_have_none_of_it(self):
+    def test_other_programs_get_no_pmi(self):
         with Job("-n", "2", "sh", "-c", "echo ${PMI_FD-none} > $TEST_FIFO") as job:
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(told(job), ["none", "none"])
 
-    def test_ranks_that_make_no_use_of_it_are_told_apart(self):
+    def test_ranks_that_do_not_use_pmi_cause_a_warning(self):
         code, _, err = run("-n", "2", "--mpi", "pmi1", "true")
         self.assertEqual(code, 0)
         self.assertEqual(err.count("exited without using PMI-1: if it is an MPI program, its MPI is not derived from MPICH and it ran as a singleton"), 1, err)
 
-    def test_bytes_that_are_no_pmi_cost_the_line_and_are_told(self):
+    def test_garbage_on_the_pmi_socket_closes_it_with_a_warning(self):
         code, _, err = run("-n", "2", "--mpi", "pmi1", "bash", "-c",
                            "if [ $RANK = 1 ]; then printf 'GET / HTTP/1.1\\n' >&$PMI_FD; read -r line <&$PMI_FD; exit 0; fi")
         self.assertEqual(code, 0)
@@ -130,7 +130,7 @@ class OneNode(unittest.TestCase):
 
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
 class TwoNodes(unittest.TestCase):
-    def test_ranks_find_those_of_the_other_node(self):
+    def test_ranks_find_the_ranks_of_the_other_node(self):
         ends, lines = two_nodes([MPICH, "hello", "ring", "sum"])
         self.assertEqual(ends, ((0, "", ""), (0, "", "")))
         self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
@@ -140,19 +140,19 @@ class TwoNodes(unittest.TestCase):
         self.assertEqual(ends, ((0, "", ""), (0, "", "")))
         self.assertEqual(lines, hello([(0, 1), (0, 3), (1, 3), (2, 3)], 4) + ["ring 6"])
 
-    def test_the_code_of_an_abort_is_kept_on_both(self):
+    def test_the_exit_status_of_an_abort_is_kept_on_both_nodes(self):
         for rank in "0", "3":
             with self.subTest(rank=rank):
                 ends, _ = two_nodes([MPICH, "only", rank, "abort", "77", "wait"])
                 self.assertEqual([end[0] for end in ends], [77, 77], ends)
 
-    def test_a_restart_is_of_all_nodes(self):
+    def test_a_restart_restarts_all_nodes(self):
         script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {MPICH} only 3 abort 7 wait; else exec {MPICH} hello; fi'
         ends, lines = two_nodes(["sh", "-c", script], more=("--mpi", "pmi1", "--max-restarts", "1"))
         self.assertEqual([end[0] for end in ends], [0, 0], ends)
         self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
 
-    def test_without_a_store_of_ddprun_s_it_cannot_work(self):
+    def test_it_needs_the_store_of_ddprun(self):
         code, _, err = run(*static(free_port(), 0, "--store", "worker"), MPICH)
         self.assertEqual(code, 2)
         self.assertIn("--store worker cannot be used with MPI programs on several nodes, which use ddprun's store; use --store agent", err)
@@ -165,7 +165,7 @@ NO_STORE = {"MASTER_ADDR": "", "MASTER_PORT": ""}
 class Hydra(unittest.TestCase):
     """libddp ranks that mpiexec.hydra starts, on two nodes that are this machine."""
 
-    def test_nodes_meet_without_a_store_of_anybody_s(self):
+    def test_nodes_rendezvous_without_an_external_store(self):
         with Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "2", "-n", "4", MEETER, launcher=HYDRA,
                  env=NO_STORE) as job:
             self.assertEqual(job.end(), (0, b"", b""))
@@ -180,14 +180,14 @@ class Hydra(unittest.TestCase):
             self.assertEqual(job.end(), (0, b"", b""))
             self.assertEqual(job.hear(4), [f"{rank}/4 {rank // 2} no no no" for rank in range(4)])
 
-    def test_its_verdict_is_the_starter_s(self):
+    def test_mpiexec_returns_the_exit_status_of_ddprun(self):
         with self.ddpruns("-p", "2", RANK, "only", "3", "exit", "7", "end", "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 7, err)
             self.assertIn(b"rank 3 failed: exit status 7", err)
 
     @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
-    def test_its_ranks_may_be_of_mpi_themselves(self):
+    def test_its_ranks_may_be_mpi_ranks(self):
         with self.ddpruns("-p", "2", MPICH, "hello", "sum") as job:
             code, _, err = job.end()
             self.assertEqual((code, err), (0, b""))
@@ -205,7 +205,7 @@ class Hydra(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertIn(b"the job has no store", err)
 
-    def test_an_interface_that_is_not_there_is_told_to_all(self):
+    def test_a_missing_interface_is_reported_to_all_nodes(self):
         with Job("-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2", MEETER, launcher=HYDRA,
                  env={**NO_STORE, "DDP_SOCKET_IFNAME": "nonesuch0"}) as job:
             code, _, err = job.end()
@@ -221,7 +221,7 @@ class OpenMpi(unittest.TestCase):
         self.assertRegex(err, r"ddprun: error: '.*' is linked against Open MPI \(libmpi\.so\.40\), which requires "
                               r"PMIx; ddprun supports PMI-1")
 
-    def test_with_none_it_runs_as_it_is(self):
+    def test_with_mpi_none_it_runs_without_pmi(self):
         with Job("-n", "2", "--mpi", "none", RANK, "tell", "up") as job:
             self.assertEqual(job.end()[0], 0)
             self.assertEqual(job.hear(2), ["0 up", "1 up"])

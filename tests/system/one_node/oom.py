@@ -180,7 +180,7 @@ class OutOfMemory(unittest.TestCase):
         self.assertIn("  out of memory: while it ran, the kernel's OOM killer killed 1 process of its control group", err)
         self.assertEqual([(e["gen"], e["kills"]) for e in events if e["ev"] == "oom"], [(0, 1), (1, 1)])
 
-    def test_a_sigkill_of_somebody_is_no_oom_kill(self):
+    def test_a_sigkill_by_a_user_is_not_an_oom_kill(self):
         code, report, events, err = self.run_job("-n", "1", RANK, "await", "10", "die", "9")
         self.assertEqual(code, 137)
         self.assertIsNone(report["root_cause"]["oom"])

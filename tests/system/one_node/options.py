@@ -10,7 +10,7 @@ from harness import RANK, Job, main, run
 
 
 class Options(unittest.TestCase):
-    def test_a_dry_run_shows_all_and_starts_nothing(self):
+    def test_a_dry_run_shows_everything_and_starts_nothing(self):
         code, out, err = run("--dry-run", "-n", "2", "--timeout", "1", "touch", "never it's ${local_rank}")
         self.assertEqual((code, err), (0, ""))
         self.assertFalse(os.path.exists("never it's 0"))
@@ -20,7 +20,7 @@ class Options(unittest.TestCase):
         self.assertEqual(lines.count("    WORLD_SIZE=2"), 2)
         self.assertEqual(lines.count("    MASTER_PORT=<free port>"), 2)
 
-    def test_the_local_rank_is_an_argument_if_asked_for(self):
+    def test_the_local_rank_is_an_argument_on_request(self):
         for words in (["--local-rank-arg=--local_rank"], ["--local-rank-arg=--local_rank", "--no-python"]):
             code, out, err = run("-n", "2", *words, "echo", "$local_rank", "$$", "$HOME")
             self.assertEqual((code, sorted(out.splitlines())),
@@ -39,7 +39,7 @@ class Options(unittest.TestCase):
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"\Addprun: (error: )?invalid value 'host' for --help: expected one of launch, hosts, ")
 
-    def test_a_shell_s_own_process_id_is_no_template(self):
+    def test_the_process_id_of_a_shell_is_not_a_template(self):
         code, out, err = run("-n", "2", "sh", "-c", "echo $$ $${local_rank}", env={"local_rank": "kept"})
         self.assertEqual(code, 0, err)
         self.assertRegex(out, r"\A([0-9]+ kept\n){2}\Z")
@@ -65,7 +65,7 @@ class Options(unittest.TestCase):
         code, _, err = run("--max-restarts", "1", "sh", "-c", "exit $((1 - TORCHELASTIC_RESTART_COUNT))", ":", "true")
         self.assertEqual(code, 0, err)
 
-    def test_a_script_by_run_path_is_main(self):
+    def test_a_script_started_by_run_path_is_main(self):
         path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"ddprun-run-path-{os.getpid()}.py")
         with open(path, "w") as f:
             f.write("import sys\nprint(__name__, sys.argv)\n")
@@ -80,7 +80,7 @@ class Options(unittest.TestCase):
                            "echo $RANK $LOCAL_RANK $CUDA_VISIBLE_DEVICES", env={"CUDA_VISIBLE_DEVICES": "5, 3"})
         self.assertEqual((code, sorted(out.splitlines())), (0, ["0 0 5", "1 0 3"]))
 
-    def test_a_signal_that_is_none_is_wrong_usage_and_to_torchrun_a_warning(self):
+    def test_an_unknown_signal_is_an_error_and_for_torchrun_a_warning(self):
         words = ("--signals-to-handle", "SIGTERM,SIGNONE", "--no-python", "sh", "-c", "echo $TORCHELASTIC_SIGNALS_TO_HANDLE")
         code, _, err = run(*words)
         self.assertEqual((code, err.splitlines()[0]),
@@ -120,7 +120,7 @@ class Options(unittest.TestCase):
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.end()[0], -signal.SIGTERM)
 
-    def test_what_cannot_be_done_is_refused_by_name(self):
+    def test_impossible_options_are_refused_by_name(self):
         for words in (["--rdzv-backend", "zookeeper"], ["--logs-specs", "mine"], ["--node-rank", "1"]):
             for name in (None, "torchrun"):
                 code, out, err = run(*words, RANK, name=name)
@@ -128,7 +128,7 @@ class Options(unittest.TestCase):
                 self.assertIn(words[0], err)
                 self.assertEqual(err.count("\n"), 1)
 
-    def test_torchruns_codes_are_1_and_2(self):
+    def test_torchrun_exits_with_1_or_2(self):
         self.assertEqual(run("--no-python", "/nowhere", name="torchrun")[0], 1)
         self.assertEqual(run("--no-python", "/nowhere")[0], 127)
         self.assertEqual(run("--nonsense", name="torchrun")[0], 2)

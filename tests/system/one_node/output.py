@@ -46,7 +46,7 @@ class LogFiles(unittest.TestCase):
     def tearDown(self):
         self.holder.cleanup()
 
-    def test_tee_goes_both_ways(self):
+    def test_tee_writes_to_both_outputs(self):
         code, out, err = run("-n", "2", "-t", "3", "--log-dir", self.dir, "--rdzv-id", "a/b", RANK, "say", "o",
                              "err", "e")
         self.assertEqual((code, sorted(out.splitlines())), (0, ["[default0]:o", "[default1]:o"]))
@@ -61,7 +61,7 @@ class LogFiles(unittest.TestCase):
         self.assertEqual(tree(self.dir), {"attempt_0/11/stdout.log": "o\n", "attempt_0/3/stdout.log": "o\n",
                                           "attempt_0/3/stderr.log": "e\n"})
 
-    def test_files_are_turned_over(self):
+    def test_log_files_are_rotated(self):
         script = 'i=0; while [ $i -lt 3000 ]; do echo "line $i"; i=$((i+1)); done'
         for words in (["-r", "3"], ["-t", "3"]):
             with tempfile.TemporaryDirectory() as dir:
@@ -81,7 +81,7 @@ class LogFiles(unittest.TestCase):
         self.assertEqual(code, 4)
         self.assertIn("    | why\n", err)
 
-    def test_error_files_lie_there_by_absolute_paths(self):
+    def test_error_files_have_absolute_paths_in_the_log_directory(self):
         text = '{"message": {"message": "E", "extraInfo": {"timestamp": "1"}}}'
         os.makedirs(self.dir)
         code, _, err = run("-n", "2", "--log-dir", "logs", RANK, "only", "1", "error", text, "exit", "4", "end",
@@ -93,7 +93,7 @@ class LogFiles(unittest.TestCase):
                         cwd=os.path.dirname(self.dir))
         self.assertRegex(out, f"^{re.escape(os.path.realpath(self.dir))}/[^/]+/attempt_0/0/error.json\n$")
 
-    def test_without_a_log_dir_a_new_folder_is_told(self):
+    def test_without_log_dir_ddprun_prints_the_new_directory(self):
         code, _, err = run("-n", "1", "-r", "1", RANK, "say", "o", env={"TMPDIR": self.holder.name})
         self.assertEqual(code, 0)
         (folder,) = os.listdir(self.holder.name)
@@ -101,11 +101,11 @@ class LogFiles(unittest.TestCase):
         self.assertEqual(tree(os.path.join(self.holder.name, folder)), {"attempt_0/0/stdout.log": "o\n"})
         self.assertIn(os.path.join(self.holder.name, folder), err)
 
-    def test_dev_null_is_no_log_dir(self):
+    def test_dev_null_as_log_dir_writes_no_files(self):
         code, out, _ = run("-n", "1", "-t", "3", "--log-dir", "/dev/null", RANK, "say", "o")
         self.assertEqual((code, out), (0, "o\n"))
 
-    def test_a_log_dir_that_cannot_be_is_an_error(self):
+    def test_an_impossible_log_dir_is_an_error(self):
         code, _, err = run("-n", "1", "--log-dir", "/proc/none", RANK)
         self.assertEqual(code, 70)
         self.assertIn("/proc/none", err)
@@ -124,7 +124,7 @@ class LogFiles(unittest.TestCase):
                          ["[default0]:loss,x 1", "[default1]:loss,x 1"])
         self.assertEqual(sorted(files["attempt_0/filtered_stderr.log"].splitlines()), ["[default0]:bad", "[default1]:bad"])
 
-    def test_files_of_filtered_lines_are_there_without_a_line(self):
+    def test_files_of_filtered_lines_exist_even_without_a_line(self):
         run("-n", "2", "-r", "1", "--duplicate-stdout-filters", "loss", "--duplicate-stderr-filters", "bad", "--log-dir",
             self.dir, RANK, "say", "loss")
         files = tree(self.dir)
@@ -144,7 +144,7 @@ class Lines(unittest.TestCase):
         self.assertEqual(sorted(out.splitlines()), ["0{0} o", "1{0} o"])
         self.assertEqual(sorted(err.splitlines()), ["0{0} e", "1{0} e"])
 
-    def test_a_last_line_without_newline_does_not_glue(self):
+    def test_a_last_line_without_newline_stays_separate(self):
         _, out, _ = run("-n", "4", "--label={rank}:", "sh", "-c", "printf part")
         self.assertEqual(sorted(out.split("\n")), ["0:part", "1:part", "2:part", "3:part"])
 
@@ -183,7 +183,7 @@ class Lines(unittest.TestCase):
             for files in tree(folder).values():
                 self.assertIn(files.count("\n"), (0, n))
 
-    def test_a_flood_into_a_slow_sink_lets_others_through(self):
+    def test_a_flood_into_a_slow_sink_does_not_block_others(self):
         """Once rank 1 has written its line, only what lies in ddprun and in the sink's pipe comes before it."""
         script = ("if [ $RANK = 1 ]; then while read x; do echo mine; echo said >$TEST_FIFO; done; "
                   "else exec yes flood; fi")
@@ -245,14 +245,14 @@ class OnATerminal(unittest.TestCase):
         with Terminal("-n", "2", "sh", "-c", "test -t 1 && test -t 2 && stty size <&1 && echo e >&2", size=(33, 99)) as t:
             self.assertEqual(sorted(t.read().splitlines()), sorted(f"{HOST}:{r}: {x}" for r in (0, 1) for x in ("33 99", "e")))
 
-    def test_each_rank_has_a_colour(self):
+    def test_each_rank_has_a_color(self):
         for words, env, colored in (([], {}, True), (["--color", "never"], {}, False), ([], {"NO_COLOR": "1"}, False),
                                     ([], {"TERM": "dumb"}, False), (["--color", "always"], {"NO_COLOR": "1"}, True)):
             with self.subTest((words, env)), Terminal("-n", "2", *words, "echo", "x", env={"TERM": "xterm", **env}) as t:
                 expected = [f"\x1b[{c}m{HOST}:{r}: \x1b[0mx" if colored else f"{HOST}:{r}: x" for r, c in ((0, 36), (1, 32))]
                 self.assertEqual(sorted(t.read().splitlines()), sorted(expected))
 
-    def test_a_progress_bar_of_rank_0_is_drawn_while_it_goes_on(self):
+    def test_a_progress_bar_of_rank_0_is_drawn_while_it_moves(self):
         script = ("import os\nrank = os.environ['RANK']\ngo = os.open(os.environ['BAR_FIFO'] + rank, os.O_RDONLY)\n"
                   "for step in range(2):\n    os.write(2, f'\\r{rank} at {step}'.encode())\n    os.read(go, 1)\n"
                   "os.write(2, b'\\rdone\\n')\n")
@@ -280,7 +280,7 @@ class OnATerminal(unittest.TestCase):
         with Terminal("-n", "1", "sh", "-c", "test -t 2 && printf 'a\\r50%%\\r\\033[1mb'") as t:
             self.assertEqual(t.read(), "a\r50%\r\x1b[1mb")
 
-    def test_progress_is_told_from_complaints(self):
+    def test_progress_is_distinguished_from_error_output(self):
         """With --restart-after-progress each stream has a terminal of its own."""
         for stream, expected in ((1, "; restart 1 (after progress)\n"), (2, "rank 0 failed: killed by SIGKILL")):
             script = f"test -t 1 && test -t 2 && sleep 0.01 && echo g$DDP_GENERATION $$. >&{stream}; exec sleep 1000"
@@ -295,11 +295,11 @@ class OnATerminal(unittest.TestCase):
                 else:
                     self.assertNotIn("; restart", t.read())
 
-    def test_labels_can_be_without(self):
+    def test_labels_can_be_turned_off(self):
         with Terminal("-n", "2", "--label=", "sh", "-c", "test -t 1 && echo x") as t:
             self.assertEqual(t.read(), "x\nx\n")
 
-    def test_a_new_size_is_passed_on(self):
+    def test_a_new_terminal_size_is_passed_on(self):
         script = "trap 'stty size <&1; exit 0' WINCH; echo ready; while :; do sleep 0.01; done"
         with Terminal("-n", "1", "sh", "-c", script) as t:
             t.read("ready")
@@ -320,20 +320,20 @@ class Fold(unittest.TestCase):
         told = "".join(line.split(":")[1] + "," for line in lines if line.endswith(": end"))
         self.assertEqual(sorted(numbers_of(told.rstrip(","))), list(range(8)))
 
-    def test_a_line_is_shown_when_its_time_is_over(self):
+    def test_a_held_line_is_shown_after_its_time(self):
         with Terminal("-n", "2", "--fold=50ms", "--color", "always", "sh", "-c", '[ $RANK = 0 ] || { echo here; exec sleep 60; }; exec sleep 60') as t:
             t.read(f"\x1b[32m{HOST}:1: \x1b[0mhere")
             t.process.send_signal(signal.SIGTERM)
             t.read()
 
-    def test_the_report_comes_behind_what_was_held(self):
+    def test_the_report_follows_the_held_lines(self):
         code, out, err = run("-n", "2", "--fold=60s", "sh", "-c", "echo why >&2; exit 5")
         self.assertEqual(code, 5)
         self.assertLess(err.index(": why\n"), err.index("ddprun: "))
 
 
 class Stdin(unittest.TestCase):
-    def test_who_is_named_has_the_terminal(self):
+    def test_the_rank_of_stdin_has_the_terminal(self):
         script = '[ $RANK = 1 ] && printf "name? " && read name && echo "hello $name"; [ $RANK = 1 ] || cat'
         with Terminal("-n", "3", "--stdin", "1", "sh", "-c", script, stdin=True) as t:
             self.assertEqual(t.read("name? "), "name? ")  # no label, and it does not wait for a newline
@@ -351,7 +351,7 @@ class Stdin(unittest.TestCase):
             t.read()
             self.assertEqual(t.process.wait(DEADLINE_S), 0)
 
-    def test_goes_to_the_rank_that_is_named(self):
+    def test_stdin_goes_to_the_named_rank(self):
         for who, expected in (("1", ["0 stdin 0", "1 stdin 5"]), ("none", ["0 stdin 0", "1 stdin 0"])):
             with Job("-n", "2", "--stdin", who, RANK, "stdin", stdin=subprocess.PIPE) as job:
                 job.process.stdin.write(b"12345")

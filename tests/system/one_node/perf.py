@@ -33,7 +33,7 @@ class Perf(unittest.TestCase):
         self.assertEqual(done.stderr, "")
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def test_every_collective_comes_out_right_in_both_kinds_of_memory(self):
+    def test_every_collective_is_correct_in_both_kinds_of_memory(self):
         for collective in COLLECTIVES:
             for buffer in ("segment", "plain"):
                 rows = self.measured(PERF, collective, "--ranks", "3", "-b", "4", "-e", "1M", "-f", "64", "--buffer",
@@ -42,7 +42,7 @@ class Perf(unittest.TestCase):
                 wrong = {row["wrong"] for row in rows}
                 self.assertEqual(wrong, {None} if collective == "barrier" else {0}, collective)
 
-    def test_every_type_and_operation_comes_out_right(self):
+    def test_every_type_and_operation_is_correct(self):
         for dtype in ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "uint32", "int64",
                       "uint64"):
             for op in ("sum", "avg", "min", "max", "prod", "band", "bor"):
@@ -52,7 +52,7 @@ class Perf(unittest.TestCase):
                                      op)
                 self.assertEqual([row["wrong"] for row in rows], [0, 0], (dtype, op))
 
-    def test_a_line_tells_what_was_measured(self):
+    def test_a_line_describes_the_measurement(self):
         out, in_place = self.measured(PERF, "all_reduce", "--ranks", "2", "-b", "4K", "-e", "4K", "--rewrite")
         self.assertEqual((out["in_place"], in_place["in_place"]), (False, True))
         for row in (out, in_place):
@@ -87,7 +87,7 @@ class Perf(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^ +16 +4 +float32 +sum +0 ")
         self.assertRegex(done.stdout, r"(?m)^# Out of bounds values : 0 OK$")
 
-    def test_wrong_usage_is_told_once(self):
+    def test_wrong_usage_is_reported_once(self):
         done = run(PERF, "all_reduce", "-b", "0")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, r"^ddp-perf: error: invalid value '0' for -b: expected a size from")
@@ -104,18 +104,18 @@ class Perf(unittest.TestCase):
         self.assertNotIn("--warmup-iters", short)
         self.assertRegex(run(PERF, "-V").stdout, r"^ddp-perf \d+\.\d+\.\d+\n$")
 
-    def test_ranks_with_another_table_do_not_begin(self):
+    def test_ranks_with_another_table_do_not_start(self):
         script = 'DDP_TUNING="ranks 2: one_shot=$RANK"K; export DDP_TUNING; exec "$0" all_reduce -e 4'
         done = run(DDPRUN, "-n", "2", "sh", "-c", script, PERF)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("rank 1 and rank 0 have different values of DDP_TUNING: set the same on all ranks", done.stderr)
 
-    def test_a_bad_table_is_told_with_its_line(self):
+    def test_a_bad_table_is_reported_with_its_line(self):
         done = run(PERF, "all_reduce", "--ranks", "2", "-e", "4", DDP_TUNING="ranks 2: one_shot=1K; ranks 2:")
         self.assertEqual(done.returncode, 1)
         self.assertIn("DDP_TUNING: line 1: invalid value '2' for ranks: expected a number from 3 to 1024", done.stderr)
 
-    def test_what_tuning_prints_is_what_libddp_reads(self):
+    def test_libddp_reads_the_table_that_tuning_prints(self):
         done = run(PERF, "--tune", "--ranks", "2", "-n", "1", deadline_s=2 * DEADLINE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^ranks 2: one_shot=\w+ piece=\w+ cma=\w+ cma_sum=\w+\n# load average")

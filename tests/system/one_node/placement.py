@@ -86,7 +86,7 @@ class Placement(unittest.TestCase):
             for core in cores():
                 self.assertIn(len(core & cpus), (0, len(core)))
 
-    def test_a_node_is_whole_and_memory_comes_from_it(self):
+    def test_numa_binding_covers_the_node_and_its_memory(self):
         n = 2 * len(nodes())
         for words in (["--bind-to", "numa"], ["--numa-binding", "node"]):
             found, _ = self.look("-n", str(n), *words)
@@ -94,13 +94,13 @@ class Placement(unittest.TestCase):
                 self.assertEqual(cpus, nodes()[int(own)])
                 self.assertEqual(pages, own)
 
-    def test_nobody_is_bound_who_did_not_ask(self):
+    def test_without_the_option_no_rank_is_bound(self):
         for words in ([], ["--bind-to", "none"]):
             found, err = self.look("-n", "2", *words, env={"DDP_NUMA_NODES": "7,7"})
             self.assertEqual([f[:2] for f in found.values()], [(ALLOWED, "-")] * 2)
             self.assertEqual(err, "")
 
-    def test_what_we_may_not_use_ranks_may_not(self):
+    def test_ranks_get_no_cpus_that_ddprun_may_not_use(self):
         one = {max(ALLOWED)}
         for mode in "core", "cache", "numa", "socket":
             found, _ = self.look("-n", "1", "--bind-to", mode, preexec_fn=lambda: os.sched_setaffinity(0, one))
@@ -109,7 +109,7 @@ class Placement(unittest.TestCase):
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"^ddprun: error: --bind-to core: NUMA node \d+ has 1 usable core for 2 ranks, ")
 
-    def test_the_report_and_the_dry_run_say_it_before(self):
+    def test_the_report_and_the_dry_run_show_the_binding(self):
         found, err = self.look("-n", "1", "--bind-to", "core", "--report-bindings")
         line = re.fullmatch(r"ddprun: note: rank 0: bound to (CPUs? (\S+) \(\d+ cores?, .*\))\n", err)
         self.assertEqual(numbers_of(line[2]), found[0][0])
@@ -119,19 +119,19 @@ class Placement(unittest.TestCase):
         code, out, err = run("-n", "1", "--report-bindings", "true")
         self.assertRegex(err, r"^ddprun: note: rank 0: not bound: CPU")
 
-    def test_who_is_started_again_is_bound_again(self):
+    def test_a_restarted_rank_is_bound_again(self):
         script = 'grep Cpus_allowed_list /proc/self/status; exit $((1 - TORCHELASTIC_RESTART_COUNT))'
         code, out, _ = run("-n", "1", "--bind-to", "core", "--max-restarts", "1", "sh", "-c", script,
                            preexec_fn=lambda: os.sched_setaffinity(0, {max(ALLOWED)}))
         self.assertEqual((code, out), (0, f"Cpus_allowed_list:\t{max(ALLOWED)}\n" * 2))
 
-    def test_threads_that_were_asked_for_are_left(self):
+    def test_a_requested_number_of_threads_is_kept(self):
         for words, env in ((["--omp", "3"], {}), ([], {"OMP_NUM_THREADS": "3"})):
             found, _ = self.look("-n", "1", "--bind-to", "core", *words, env=env,
                                  preexec_fn=lambda: os.sched_setaffinity(0, {max(ALLOWED)}))
             self.assertEqual(found[0][3], 3)
 
-    def test_hwloc_is_loaded_by_who_asks_only(self):
+    def test_hwloc_is_loaded_only_on_request(self):
         with Job("-n", "1", "sh", "-c", 'echo up >"$TEST_FIFO"; read _', stdin=-1) as job:
             job.hear(1)
             with open(f"/proc/{job.process.pid}/maps") as f:

@@ -42,7 +42,7 @@ class Pods(unittest.TestCase):
         if lacks_namespaces("--mount", "--uts"):
             self.skipTest(lacks_namespaces("--mount", "--uts"))
 
-    def test_the_first_one_s_name_is_looked_up_until_it_is_there(self):
+    def test_the_first_pods_name_is_looked_up_until_it_resolves(self):
         args = ("--nnodes", "2", RANK, "tell", "up", "wait")
         with Pod(1, *args) as b:
             b.read_until(f"train-0.{DOMAIN}")  # what it waits for, and why
@@ -53,7 +53,7 @@ class Pods(unittest.TestCase):
                 b.end()
                 self.assertEqual(a.end()[0], 75)
 
-    def test_a_pod_without_a_domain_says_what_it_lacks(self):
+    def test_a_pod_without_a_domain_reports_what_is_missing(self):
         with Pod(1, "--nnodes", "2", "true", domain="") as pod:
             code, _, err = pod.end()
             self.assertEqual(code, 2)

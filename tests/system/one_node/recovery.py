@@ -79,7 +79,7 @@ class Replaced(unittest.TestCase):
         self.assertEqual(completed[4], completed[5])
         self.assertGreater(completed[4], 3)
 
-    def test_with_shrink_the_others_go_on_without_a_killed_rank(self):
+    def test_with_shrink_the_others_continue_without_a_killed_rank(self):
         n_samples, batch = 300, 3
         with tempfile.TemporaryDirectory() as folder:
             until = os.path.join(folder, "until")
@@ -114,7 +114,7 @@ class Replaced(unittest.TestCase):
                 self.assertIn(b"continuing without it, restart 3 of 5", err)
                 self.assertEqual(job.processes(), [])
 
-    def test_nobody_waits_until_the_dead_can_be_reaped(self):
+    def test_no_rank_waits_until_the_dead_rank_is_reaped(self):
         for word in "replace", "shrink":
             with self.subTest(word), Job("-n", "3", "--max-restarts", "1", "--on-failure", word, RECOVERY_RANK, "1000000", "40",
                                          STEP_MS) as job:
@@ -135,7 +135,7 @@ class Replaced(unittest.TestCase):
                 self.assertEqual(len(ranks.started), 4 if word == "replace" else 3)
                 self.assertEqual(job.processes(), [])
 
-    def test_after_a_shrink_nobody_waits_for_the_dead_to_save(self):
+    def test_after_a_shrink_ddprun_does_not_wait_for_the_dead_rank_to_save(self):
         with Job("-n", "3", "--max-restarts", "1", "--on-failure", "shrink", "--on-term", "600s", RECOVERY_RANK, "1000000", "40",
                  STEP_MS) as job:
             ranks = Ranks(job)
@@ -171,7 +171,7 @@ class Replaced(unittest.TestCase):
             expected = alone(2, max(steps) // 40, 40)  # the same samples, and nothing is read ahead
             self.assertEqual(steps, expected)
 
-    def test_many_deaths_one_after_the_other_lose_no_step(self):
+    def test_many_deaths_in_a_row_lose_no_step(self):
         draw = random.Random(1)
         with self.begin("--max-restarts", "20", n=3, epochs=3, batches=60) as job:
             ranks = Ranks(job)
@@ -181,7 +181,7 @@ class Replaced(unittest.TestCase):
                 ranks.kill(draw.randrange(3), draw.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
             self.check_end(job, ranks, 23)
 
-    def test_a_death_while_another_rank_is_replaced_is_recovered_too(self):
+    def test_a_death_during_a_replacement_is_also_recovered(self):
         draw = random.Random(2)
         with self.begin("--max-restarts", "40", n=4, epochs=3, batches=60) as job:
             ranks = Ranks(job)
@@ -196,7 +196,7 @@ class Replaced(unittest.TestCase):
                 ranks.kill(second)
             self.check_end(job, ranks, 20)
 
-    def test_when_the_budget_is_spent_the_failure_is_the_verdict(self):
+    def test_after_the_budget_the_failure_is_the_outcome(self):
         with self.begin("--max-restarts", "1") as job:
             ranks = Ranks(job)
             for generation in range(2):
@@ -207,7 +207,7 @@ class Replaced(unittest.TestCase):
             self.assertEqual(code, 137, err)
             self.assertEqual(len(ranks.started), 3)
 
-    def test_restart_and_abort_can_be_asked_for(self):
+    def test_restart_and_abort_can_be_requested(self):
         for word, n_starts, code in ("restart", 4, 0), ("abort", 2, 137):
             with self.subTest(word), self.begin("--max-restarts", "1", "--on-failure", word) as job:
                 ranks = Ranks(job)
@@ -217,7 +217,7 @@ class Replaced(unittest.TestCase):
                 self.assertEqual(job.end()[0], code)
                 self.assertEqual(len(ranks.started), n_starts)
 
-    def test_a_survivor_that_does_not_answer_makes_all_start_again(self):
+    def test_a_survivor_that_does_not_answer_restarts_all_ranks(self):
         with self.begin("--max-restarts", "2", "--recovery-timeout", "1s", "--shutdown-timeout", "100ms", n=3) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 3)
@@ -230,7 +230,7 @@ class Replaced(unittest.TestCase):
             self.assertEqual(len(ranks.started), 3 + 1 + 3)
             self.assertIn(b"timed out after 1 s waiting for rank 2 to join its peers (--recovery-timeout); stopping all ranks", err)
 
-    def test_watchers_are_told(self):
+    def test_the_events_show_the_recovery(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "events")
             with self.begin("--max-restarts", "1", "--events", path) as job:

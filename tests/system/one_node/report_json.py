@@ -32,7 +32,7 @@ class Report(unittest.TestCase):
         self.path = temporary.name
         return self.path
 
-    def test_a_job_that_went_well(self):
+    def test_a_successful_job(self):
         report = self.run_job(RANK, "exit", "0")
         self.assertEqual((report["outcome"], report["exit_code"], report["restarts"]), ("ok", 0, 0))
         self.assertEqual(report["generations"], 1)
@@ -69,7 +69,7 @@ class Report(unittest.TestCase):
         self.assertEqual((root["signal"], root["forwarded"]), (signal.SIGUSR1, False))
         self.assertNotIn(b"forwarded", self.err)
 
-    def test_the_time_is_over(self):
+    def test_a_job_that_times_out(self):
         report = self.run_job("--timeout", "50ms", RANK, "wait")
         self.assertEqual((report["outcome"], report["exit_code"]), ("timeout", 124))
 

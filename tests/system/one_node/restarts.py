@@ -39,7 +39,7 @@ def pids(lines):
 
 
 class Restarts(unittest.TestCase):
-    def test_both_ranks_come_back_with_an_empty_store(self):
+    def test_both_ranks_restart_with_an_empty_store(self):
         with Job("--max-restarts", "2", "-n", "2", sys.executable, "-c", PROBE) as job:
             ports = set()
             old = {}
@@ -70,7 +70,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual(job.processes(), [])
             self.assertEqual(os.listdir(job.runtime), [])
 
-    def test_the_budget_ends_with_the_root_causes_code(self):
+    def test_after_the_budget_ddprun_returns_the_root_causes_status(self):
         with Job("--max-restarts", "1", "-n", "3", RANK, "only", "2", "exit", "5", "end", "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 5)
@@ -93,20 +93,20 @@ class Restarts(unittest.TestCase):
             job.signal(signal.SIGTERM)
             self.assertEqual(job.end()[0], -signal.SIGTERM)
 
-    def test_some_exit_codes_are_final(self):
+    def test_some_exit_statuses_are_final(self):
         with Job("--max-restarts", "3", "--no-restart-on", "5,137", "-n", "2", RANK, "only", "1", "exit", "5", "end",
                  "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 5)
             self.assertNotIn(b"; restart", err)
 
-    def test_a_program_that_cannot_be_executed_is_not_tried_again(self):
+    def test_a_program_that_cannot_be_executed_is_not_restarted(self):
         with Job("--max-restarts", "3", "-n", "2", "--no-python", "/dev/null") as job:
             code, _, err = job.end()
             self.assertEqual(code, 126)
             self.assertNotIn(b"; restart", err)
 
-    def test_what_the_old_ranks_left_is_gone_first(self):
+    def test_leftovers_of_old_ranks_are_removed_first(self):
         with Job("--max-restarts", "1", "-n", "1", "--shutdown-timeout", "20ms", RANK, "ignore", "15", "daemon",
                  "tell", "up", "wait") as job:
             heard = job.hear(2)
@@ -145,7 +145,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual(code, -signal.SIGINT)
             self.assertNotIn(b"; restart", err)
 
-    def test_the_same_port_if_it_is_fixed(self):
+    def test_a_fixed_port_stays_the_same(self):
         with Job("-n", "2", sys.executable, "-c", PROBE) as job:
             port = job.hear(2)[0].split()[5]
             job.signal(signal.SIGTERM)
@@ -181,12 +181,12 @@ class AfterProgress(unittest.TestCase):
             self.assertEqual(self.end("-n", n, "--restart-after-progress", self.STEPPER, "1", "3"),
                              (0, ["1 (after progress)", "2 (after progress) in 0.10 s", "3 (after progress) in 0.20 s"]))
 
-    def test_a_step_that_was_not_completed_is_none(self):
+    def test_an_incomplete_step_does_not_count(self):
         for n in "1", "2":
             self.assertEqual(self.end("-n", n, "--restart-after-progress", "--max-restarts", "2", self.STEPPER, "0", "9"),
                              (137, ["1 (1 of 2 without progress)", "2 (2 of 2 without progress) in 0.10 s"]))
 
-    def test_without_the_option_they_are_counted(self):
+    def test_without_the_option_such_failures_count(self):
         self.assertEqual(self.end("-n", "2", "--max-restarts", "2", self.STEPPER, "5", "9"), (137, ["1 of 2", "2 of 2 in 0.10 s"]))
 
     def test_a_crash_loop_ends(self):
@@ -214,7 +214,7 @@ class AfterProgress(unittest.TestCase):
             _, _, err = job.end()
             self.assertEqual(re.findall(r"; restart 1 \((.*)\)", err.decode()), [expected])
 
-    def test_late_output_counts_wherever_it_goes(self):
+    def test_late_output_counts_at_any_destination(self):
         with tempfile.TemporaryDirectory() as folder:
             for words in ([], ["--label={rank}:"], ["-r", "1"], ["-t", "1"], ["--local-ranks-filter", "1"]):
                 self.check_output("1ms", 1, "after progress", "--log-dir", folder, *words)
@@ -227,7 +227,7 @@ class AfterProgress(unittest.TestCase):
 class Output(unittest.TestCase):
     LINES = 400  # of about 100 bytes; two ranks' fill the sink's pipe and more
 
-    def test_nothing_is_lost_while_nobody_reads(self):
+    def test_no_output_is_lost_while_it_is_not_read(self):
         """The sink takes nothing from the start of generation 0 until all ranks of generation 1 are up."""
         script = (f"[ $RANK = 1 ] && s=2 || s=1; echo up >$TEST_FIFO; i=0; while [ $i -lt {self.LINES} ]; do "
                   "echo $DDP_GENERATION $i $(printf '%090d' $i) >&$s; i=$((i + 1)); done; "
@@ -254,7 +254,7 @@ class Output(unittest.TestCase):
 
 
 class Timeout(unittest.TestCase):
-    def test_the_job_is_stopped_and_it_is_said(self):
+    def test_the_job_is_stopped_with_a_message(self):
         with Job("--timeout", "50ms", "-n", "2", RANK, "wait") as job:
             code, _, err = job.end()
             self.assertEqual(code, 124)
@@ -265,12 +265,12 @@ class Timeout(unittest.TestCase):
         with Job("--timeout", "300ms", "--max-restarts", "1000000", "-n", "1", RANK, "exit", "3") as job:
             self.assertEqual(job.end()[0], 124)
 
-    def test_it_kills_what_does_not_stop(self):
+    def test_it_kills_ranks_that_do_not_stop(self):
         with Job("--timeout", "50ms", "--shutdown-timeout", "20ms", "-n", "1", RANK, "ignore", "15", "wait") as job:
             self.assertEqual(job.end()[0], 124)
             self.assertEqual(job.processes(), [])
 
-    def test_a_job_in_time_is_not_touched(self):
+    def test_a_job_that_ends_in_time_is_not_stopped(self):
         with Job("--timeout", "1h", "-n", "2", RANK, "exit", "0") as job:
             self.assertEqual(job.end()[0], 0)
 

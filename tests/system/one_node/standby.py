@@ -61,7 +61,7 @@ class Standby(unittest.TestCase):
                 self.assertEqual(ranks.pids, {**before, victim: standby})
                 self.check_end(job, ranks)
 
-    def test_another_one_waits_after_it_and_steps_in_at_the_next_death(self):
+    def test_a_new_standby_waits_and_takes_over_at_the_next_death(self):
         with self.begin(2) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 2)
@@ -71,7 +71,7 @@ class Standby(unittest.TestCase):
                 ranks.hear_until(lambda: ranks.pids[generation % 2] == standby)
             self.check_end(job, ranks)
 
-    def test_a_rank_is_started_where_none_waits(self):
+    def test_a_rank_is_started_if_no_standby_waits(self):
         with self.begin(3) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 3)
@@ -96,7 +96,7 @@ class Standby(unittest.TestCase):
                 ranks.hear_until(lambda: 1 in ranks.pids and ranks.pids[1] != victim)
             self.check_end(job, ranks)
 
-    def test_what_it_writes_comes_under_its_rank(self):
+    def test_its_output_has_the_label_of_its_rank(self):
         with tempfile.TemporaryDirectory() as logs, \
                 self.begin(2, "--log-dir", logs, "-t", "1") as job:
             ranks = Ranks(job)
@@ -123,7 +123,7 @@ class Standby(unittest.TestCase):
             self.assertEqual(job.end()[0], -signal.SIGTERM)
             self.assertEqual(job.processes(), [])
 
-    def test_all_ranks_started_again_get_a_new_one(self):
+    def test_restarted_ranks_get_a_new_standby(self):
         with self.begin(2, "--recovery-timeout", "300ms", "--shutdown-timeout", "200ms") as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 2)
@@ -161,7 +161,7 @@ def open_and_read(path):
 
 
 class Options(unittest.TestCase):
-    def test_it_needs_ranks_that_are_replaced_and_words_without_numbers(self):
+    def test_standby_needs_replaceable_ranks_and_arguments_without_ranks(self):
         for words in (["--standby", "1"], ["--standby", "1", "--max-restarts", "1", "--on-failure", "restart"],
                       ["--standby", "-1"], ["--standby", "65"], ["--standby", "x"],
                       ["--standby", "1", "--max-restarts", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "--rdzv-id", "x"],
@@ -173,7 +173,7 @@ class Options(unittest.TestCase):
         code, _, err = run("--standby", "1", "--max-restarts", "1", RANK, "say", "{rank}")
         self.assertEqual(code, 2, err)
 
-    def test_programs_without_libddp_get_none(self):
+    def test_programs_without_libddp_get_no_standby(self):
         with Job("-n", "2", "--max-restarts", "1", "--standby", "1", RANK, "tell", "up", "wait") as job:
             self.assertEqual(job.hear(2), ["0 up", "1 up"])
             job.signal(signal.SIGTERM)

@@ -20,14 +20,14 @@ def unread(pipe):
 
 
 class Stdio(unittest.TestCase):
-    def test_rank_0_has_stdin_and_the_others_nothing(self):
+    def test_only_rank_0_has_stdin(self):
         with Job("-n", "3", RANK, "stdin", stdin=subprocess.PIPE) as job:
             job.process.stdin.write(b"x" * 100_000)
             job.process.stdin.close()
             self.assertEqual(job.hear(3), ["0 stdin 100000", "1 stdin 0", "2 stdin 0"])
             job.process.wait(30)
 
-    def test_closed_standard_descriptors_are_no_trouble(self):
+    def test_closed_standard_descriptors_do_no_harm(self):
         for closed in ((0,), (0, 1), (0, 1, 2), (1,), (2,)):
             def close_them(numbers=closed):
                 for n in numbers:
@@ -66,7 +66,7 @@ class Stdio(unittest.TestCase):
             f.seek(0)
             self.assertEqual(f.read(), b"before\nnow\n")
 
-    def test_a_reader_that_stands_still_holds_ranks_but_not_ddprun(self):
+    def test_a_stalled_reader_blocks_ranks_but_not_ddprun(self):
         with Job("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exec head -c 1000000 /dev/zero >&2; exec sleep 1000") as job:
             await_true(lambda: unread(job.process.stderr) == 65536)  # rank 0 has filled what holds anything
             job.signal(15)  # ddprun still handles the signal, and the ranks end
@@ -76,7 +76,7 @@ class Stdio(unittest.TestCase):
             self.assertEqual(code, -15)
             self.assertGreater(err.count(b"\0"), 65536)
 
-    def test_without_a_reader_the_job_goes_on(self):
+    def test_without_a_reader_the_job_continues(self):
         read_end, write_end = os.pipe()
         with Job("-n", "2", RANK, "tell", "up", "err", "lost", "tell", "done", stderr=write_end) as job:
             os.close(write_end)
@@ -179,7 +179,7 @@ class Report(unittest.TestCase):
                     self.assertTrue(message.pop("extraInfo")["timestamp"].isdigit())
                 self.assertEqual(message, expected)
 
-    def test_says_nothing_when_all_went_well(self):
+    def test_prints_nothing_after_success(self):
         self.assertEqual(run("-n", "2", RANK), (0, "", ""))
 
 

@@ -11,7 +11,7 @@ LLMC = os.environ.get("TRAIN_GPT2CU")  # tests/support/programs/train_gpt2cu.c
 
 
 class Templates(unittest.TestCase):
-    def test_llmcs_command_line_starts_eight_ranks(self):
+    def test_the_command_line_of_llmc_starts_eight_ranks(self):
         code, out, err = run("-n", "8", LLMC, "-i", "dev/data/train_*.bin", "-j", "dev/data/val_*.bin", "-o", "log124M",
                              "-e", "d12", "-b", "64", "-t", "1024", "-d", "524288", "-r", "1", "-z", "1", "-c", "0.1",
                              "-l", "0.0006", "-q", "0.0", "-u", "700", "-n", "5000", "-v", "250", "-s", "20000", "-h", "1",
@@ -20,13 +20,13 @@ class Templates(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(sorted(out.splitlines()), [f"rank {r} of 8, 8 per node, 127.0.0.1" for r in range(8)])
 
-    def test_a_master_that_is_a_name_has_an_address(self):
+    def test_a_master_name_is_resolved_to_an_address(self):
         code, out, err = run("-n", "2", "--rdzv-backend", "static", "--master-addr", "localhost", "echo", "{master_addr}",
                              "{master_ip}")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(out.splitlines(), ["localhost 127.0.0.1"] * 2)
 
-    def test_all_that_is_filled_in_is_what_the_variables_say(self):
+    def test_templates_have_the_values_of_the_variables(self):
         names = {"{rank}": "RANK", "{local_rank}": "LOCAL_RANK", "{world_size}": "WORLD_SIZE",
                  "{local_world_size}": "LOCAL_WORLD_SIZE", "{node_rank}": "GROUP_RANK", "{nnodes}": "GROUP_WORLD_SIZE",
                  "{master_addr}": "MASTER_ADDR", "{master_port}": "MASTER_PORT", "{run_id}": "TORCHELASTIC_RUN_ID",
@@ -34,12 +34,12 @@ class Templates(unittest.TestCase):
         script = "[ \"$*\" = \"" + " ".join(f"${v}" for v in names.values()) + "\" ] || echo \"$*\""
         self.assertEqual(run("-n", "3", "sh", "-c", script, "sh", *names), (0, "", ""))
 
-    def test_a_restart_counts_the_generation_up(self):
+    def test_a_restart_increments_the_generation(self):
         code, out, _ = run("-n", "1", "--max-restarts", "1", "--on-failure", "restart", "sh", "-c",
                            'echo "$1"; exit $((1 - $1))', "sh", "{generation}")
         self.assertEqual((code, out), (0, "0\n1\n"))
 
-    def test_scripts_keep_their_braces_unless_asked(self):
+    def test_scripts_keep_their_braces_by_default(self):
         code = "import sys; print(sys.argv[1:])"
         path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"ddprun-templates-{os.getpid()}.py")
         with open(path, "w") as f:

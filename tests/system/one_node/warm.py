@@ -174,7 +174,7 @@ class Restarts(unittest.TestCase):
             job.end_well(self)
             self.assertEqual(job.ways(), [True, True])
 
-    def test_seeds_that_are_used_up_are_asked_for(self):
+    def test_used_up_seeds_are_requested(self):
         """By itself, the parent forks others when no rank has imported anything for a while: in this test, that never happens."""
         is_over = threading.Event()
 
@@ -198,7 +198,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual([job.ways(generation) for generation in (1, 2, 3)], [[True, True]] * 3)
 
     @unittest.skipUnless(knows_ends_of_threads(), "this kernel does not tell when a thread ends")
-    def test_the_others_are_stopped_while_a_dead_rank_cannot_be_reaped_yet(self):
+    def test_other_ranks_are_stopped_before_a_dead_rank_can_be_reaped(self):
         env = {"CUDA_VISIBLE_DEVICES": ""}  # on a machine with GPUs, dead processes must have released them
         with Warm(self.folder, "--warm", imports=THREADS, env=env).begin() as job:
             job.await_ready()
@@ -236,7 +236,7 @@ class Restarts(unittest.TestCase):
             self.assertNotIn(parent, ranks)
             self.assertEqual(job.ways(), [True, True])
 
-    def test_a_parent_that_is_killed_is_not_missed(self):
+    def test_a_killed_parent_does_no_harm(self):
         with Warm(self.folder, "--warm").begin() as job:
             parent, prefork = job.await_ready()
             os.kill(parent, signal.SIGKILL)
@@ -246,7 +246,7 @@ class Restarts(unittest.TestCase):
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
 
-    def test_seeds_that_stand_still_are_killed_and_replaced(self):
+    def test_stalled_seeds_are_killed_and_replaced(self):
         with Warm(self.folder, "--warm").begin() as job:
             _, prefork = job.await_ready()
             self.assertEqual(len(prefork), 2)
@@ -257,7 +257,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual(job.ways(), [False, False])
             self.assertIn("did not answer", said)
 
-    def test_a_seed_that_dies_is_not_waited_for(self):
+    def test_ddprun_does_not_wait_for_a_dead_seed(self):
         with Warm(self.folder, "--warm").begin() as job:
             parent, prefork = job.await_ready()
             os.kill(parent, signal.SIGSTOP)  # no new ones
@@ -268,7 +268,7 @@ class Restarts(unittest.TestCase):
             self.assertEqual(job.ways(), [False, False])
             self.assertIn("starts normally: the fork parent has too few processes ready", said)
 
-    def test_a_parent_that_hangs_in_an_import_is_not_waited_for(self):
+    def test_ddprun_does_not_wait_for_a_parent_that_hangs_in_an_import(self):
         env = self.package("endless", "import os, time\nif 'RANK' in dict(os.environ):\n    pass\nelse:\n"
                            "    open(os.environ['TEST_FIFO'], 'a').write('hangs x x\\n')\n    time.sleep(3600)\n")
         with Warm(self.folder, "--warm", imports="import endless", env=env).begin() as job:
@@ -324,7 +324,7 @@ class Restarts(unittest.TestCase):
             job.end_well(self)
             self.assertEqual(job.ways(), [False, False])
 
-    def test_what_ranks_leave_is_swept_and_their_parent_is_not(self):
+    def test_leftovers_of_ranks_are_swept_but_not_their_parent(self):
         leave = "import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True, stderr=subprocess.DEVNULL)"
         with Warm(self.folder, "--warm", imports=leave).begin() as job:
             parent, _ = job.await_ready()
@@ -370,7 +370,7 @@ class Restarts(unittest.TestCase):
 
 
 class NotPython(unittest.TestCase):
-    def test_a_program_is_executed_as_always(self):
+    def test_a_program_is_executed_normally(self):
         for words in ["sh", "-c", "exit 0"], ["--no-python", "true"]:
             code, _, err = run("-v", "--warm=start", "-n", "2", *words)
             self.assertEqual(code, 0)
@@ -388,7 +388,7 @@ class NotPython(unittest.TestCase):
         self.assertEqual((code, sorted(out.splitlines())), (0, ["ran as 0", "ran as 1"]), err)
         self.assertIn("starting ranks normally: the fork parent exited with status 70", err)
 
-    def test_other_words_than_start_and_restarts_are_wrong_usage(self):
+    def test_values_other_than_start_and_restarts_are_refused(self):
         code, _, err = run("--warm=always", "true")
         self.assertEqual((code, "expected one of restarts, start" in err), (2, True), err)
 

@@ -104,7 +104,7 @@ class Pages(unittest.TestCase):
         return subprocess.run([PROGRAMS["ddprun"], "--dry-run", *words], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=60)
 
-    def test_each_command_line_of_ddprun_is_one_that_it_takes(self):
+    def test_ddprun_accepts_each_command_line(self):
         n = 0
         for page in pages():
             for number, program, words in lines_of(page):
@@ -128,13 +128,13 @@ class Pages(unittest.TestCase):
                 if option and option[0] not in OF_OUR_OWN:
                     self.assertIsNotNone(re.search(rf"(?<![\w-]){re.escape(option[0])}(?![\w-])", help_text.stdout), option[0])
 
-    def test_the_other_programs_have_the_options_that_are_given_to_them(self):
+    def test_the_other_programs_have_the_options_of_their_command_lines(self):
         for page in pages():
             for number, program, words in lines_of(page):
                 if program != "ddprun":
                     self.has_options(page, number, program, words)
 
-    def test_what_is_said_in_passing_names_options_that_there_are(self):
+    def test_options_in_running_text_exist(self):
         n = 0
         for page in pages():
             for number, program, words in spans_of(page):
@@ -168,7 +168,7 @@ class Pages(unittest.TestCase):
                     with self.subTest(f"{os.path.relpath(page, ROOT)}: {target}"):
                         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(page), target)))
 
-    def test_files_that_are_named_are_there(self):
+    def test_named_files_exist(self):
         for page in pages():
             with open(page, encoding="utf-8") as f:
                 text = f.read()

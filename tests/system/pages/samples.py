@@ -54,7 +54,7 @@ class Hosts(unittest.TestCase):
 
 
 class Batch(unittest.TestCase):
-    def test_the_batch_scripts_run_lines_that_ddprun_takes(self):
+    def test_ddprun_accepts_the_lines_of_the_batch_scripts(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in DOUBLES.items():
                 path = os.path.join(folder, name)
@@ -118,7 +118,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(command[command.index("--nnodes") + 1], str(job["spec"]["completions"]))
         self.dry_run(command, JOB_COMPLETION_INDEX="1")
 
-    def test_an_elastic_job_meets_where_the_other_manifest_says(self):
+    def test_an_elastic_job_uses_the_endpoint_of_the_other_manifest(self):
         parts, place = self.documents("elastic.yaml"), self.documents("rendezvous.yaml")
         service, pods = parts["Service"], parts["StatefulSet"]
         self.assertEqual(pods["spec"]["serviceName"], service["metadata"]["name"])
@@ -129,7 +129,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(command[command.index("--nnodes") + 1].split(":")[1], str(pods["spec"]["replicas"]))
         self.dry_run(command, KUBERNETES_SERVICE_HOST="10.0.0.1")
 
-    def test_the_place_to_meet_listens_where_it_is_looked_for(self):
+    def test_the_rendezvous_listens_at_its_service_port(self):
         parts = self.documents("rendezvous.yaml")
         service, deployment = parts["Service"]["spec"], parts["Deployment"]["spec"]
         self.assertEqual(service["selector"], deployment["template"]["metadata"]["labels"])
@@ -155,7 +155,7 @@ class Manifests(unittest.TestCase):
             self.dry_run(self.check_pod(part["template"], []), PET_NNODES=str(n_nodes), PET_NODE_RANK="1",
                          PET_NPROC_PER_NODE=job["nprocPerNode"], PET_MASTER_ADDR="train-master-0", PET_MASTER_PORT="23456")
 
-    def test_no_manifest_is_left_out(self):
+    def test_every_manifest_is_tested(self):
         self.assertEqual({name for name in os.listdir(SAMPLES) if name.endswith(".yaml")},
                          {"job.yaml", "elastic.yaml", "rendezvous.yaml", "pytorchjob.yaml"})
 
@@ -177,7 +177,7 @@ class Unit(unittest.TestCase):
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", self.unit], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_it_is_hardened(self):
+    def test_the_unit_is_hardened(self):
         done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", self.unit],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout)

@@ -89,7 +89,7 @@ def as_pattern(message):
 
 
 class Troubleshooting(unittest.TestCase):
-    def test_each_message_with_a_star_is_what_is_said(self):
+    def test_each_starred_message_is_the_real_message(self):
         messages = quoted()
         self.assertEqual(len(messages), len(CASES))
         for message in messages:

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(bytes_come_out_as_they_went_in)
+START_TEST(bytes_are_read_as_they_were_written)
 {
     struct co_buf b = {0};
     ck_assert_uint_eq(co_buf_len(&b), 0);
@@ -25,7 +25,7 @@ START_TEST(bytes_come_out_as_they_went_in)
 }
 END_TEST
 
-START_TEST(lent_room_counts_only_as_far_as_it_was_written)
+START_TEST(lent_space_counts_only_as_far_as_it_was_written)
 {
     struct co_buf b = {0};
     uint8_t *room = co_buf_room(&b, 100);
@@ -38,7 +38,7 @@ START_TEST(lent_room_counts_only_as_far_as_it_was_written)
 }
 END_TEST
 
-START_TEST(an_emptied_buffer_begins_at_its_start_again)
+START_TEST(an_emptied_buffer_restarts_at_its_start)
 {
     struct co_buf b = {0};
     co_buf_append(&b, "abc", 3);
@@ -67,7 +67,7 @@ START_TEST(a_stream_passes_through_in_bounded_memory)
 }
 END_TEST
 
-START_TEST(growing_keeps_what_is_in_it)
+START_TEST(growing_keeps_the_content)
 {
     struct co_buf b = {0};
     for (int i = 0; i < 5000; i++) {
@@ -83,7 +83,7 @@ START_TEST(growing_keeps_what_is_in_it)
 }
 END_TEST
 
-START_TEST(impossible_sizes_are_refused_and_harm_nothing)
+START_TEST(impossible_sizes_are_refused_and_do_no_harm)
 {
     struct co_buf b = {0};
     co_buf_append(&b, "abc", 3);
@@ -100,12 +100,12 @@ TEST_SUITE(buf)
 {
     Suite *suite = suite_create("buf");
     TCase *c = tcase_create("buf");
-    tcase_add_test(c, bytes_come_out_as_they_went_in);
-    tcase_add_test(c, lent_room_counts_only_as_far_as_it_was_written);
-    tcase_add_test(c, an_emptied_buffer_begins_at_its_start_again);
+    tcase_add_test(c, bytes_are_read_as_they_were_written);
+    tcase_add_test(c, lent_space_counts_only_as_far_as_it_was_written);
+    tcase_add_test(c, an_emptied_buffer_restarts_at_its_start);
     tcase_add_test(c, a_stream_passes_through_in_bounded_memory);
-    tcase_add_test(c, growing_keeps_what_is_in_it);
-    tcase_add_test(c, impossible_sizes_are_refused_and_harm_nothing);
+    tcase_add_test(c, growing_keeps_the_content);
+    tcase_add_test(c, impossible_sizes_are_refused_and_do_no_harm);
     suite_add_tcase(suite, c);
     return suite;
 }

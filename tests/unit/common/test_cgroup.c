@@ -30,7 +30,7 @@ static const struct {
     {"1:,cpu,:/a\n", "cpu", "1 /a"},
 };
 
-START_TEST(the_controllers_own_line_counts_else_that_of_version_2)
+START_TEST(the_controllers_line_counts_or_else_the_line_of_version_2)
 {
     struct co_cgroup_entry e;
     char found[64] = "";
@@ -169,7 +169,7 @@ START_TEST(names_that_are_too_long_are_errors)
 }
 END_TEST
 
-START_TEST(a_file_is_cut_to_what_is_wanted)
+START_TEST(a_file_is_cut_to_the_requested_size)
 {
     struct co_cgroup g;
     char text[8];
@@ -204,13 +204,13 @@ TEST_SUITE(cgroup)
 {
     Suite *suite = suite_create("cgroup");
     TCase *c = tcase_create("list");
-    tcase_add_loop_test(c, the_controllers_own_line_counts_else_that_of_version_2, 0,
+    tcase_add_loop_test(c, the_controllers_line_counts_or_else_the_line_of_version_2, 0,
                         sizeof lists / sizeof *lists);
     suite_add_tcase(suite, c);
     c = tcase_create("way up");
     tcase_add_test(c, the_way_up_ends_at_the_mount_point);
     tcase_add_test(c, a_containers_groups_are_found_below_the_path_of_the_host);
-    tcase_add_test(c, a_file_is_cut_to_what_is_wanted);
+    tcase_add_test(c, a_file_is_cut_to_the_requested_size);
     tcase_add_test(c, the_real_group_is_a_directory_somewhere_on_the_way_up);
     suite_add_tcase(suite, c);
     c = tcase_create("bounds");

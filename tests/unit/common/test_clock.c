@@ -16,7 +16,7 @@ START_TEST(time_does_not_run_backwards)
 }
 END_TEST
 
-START_TEST(both_units_tell_the_same_time)
+START_TEST(both_units_give_the_same_time)
 {
     uint64_t before = co_now_ns() / 1000000u;
     uint64_t ms = co_now_ms();
@@ -37,7 +37,7 @@ START_TEST(a_deadline_lies_its_timeout_ahead)
 }
 END_TEST
 
-START_TEST(never_stays_never)
+START_TEST(an_infinite_deadline_stays_infinite)
 {
     ck_assert_uint_eq(co_deadline_ms(CO_NEVER_MS), CO_NEVER_MS);
     ck_assert_uint_eq(co_deadline_ms(CO_NEVER_MS - 1), CO_NEVER_MS); /* the sum would wrap */
@@ -52,7 +52,7 @@ START_TEST(nothing_is_left_once_a_deadline_has_passed)
 }
 END_TEST
 
-START_TEST(far_deadlines_fit_into_what_poll_takes)
+START_TEST(far_deadlines_fit_into_the_range_of_poll)
 {
     ck_assert_int_eq(co_left_ms(CO_NEVER_MS - 1), INT_MAX);
     ck_assert_int_eq(co_left_ms(co_deadline_ms((uint64_t)INT_MAX * 4)), INT_MAX);
@@ -64,11 +64,11 @@ TEST_SUITE(clock)
     Suite *suite = suite_create("clock");
     TCase *c = tcase_create("clock");
     tcase_add_test(c, time_does_not_run_backwards);
-    tcase_add_test(c, both_units_tell_the_same_time);
+    tcase_add_test(c, both_units_give_the_same_time);
     tcase_add_test(c, a_deadline_lies_its_timeout_ahead);
-    tcase_add_test(c, never_stays_never);
+    tcase_add_test(c, an_infinite_deadline_stays_infinite);
     tcase_add_test(c, nothing_is_left_once_a_deadline_has_passed);
-    tcase_add_test(c, far_deadlines_fit_into_what_poll_takes);
+    tcase_add_test(c, far_deadlines_fit_into_the_range_of_poll);
     suite_add_tcase(suite, c);
     return suite;
 }

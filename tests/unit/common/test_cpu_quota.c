@@ -39,7 +39,7 @@ static const struct {
     {"99999999999999999999 100000\n", -EINVAL, 0, 0},
 };
 
-START_TEST(a_text_is_a_quota_or_none_or_nonsense)
+START_TEST(a_text_is_a_quota_or_no_quota_or_invalid)
 {
     struct co_cpu_quota q = {0};
     ck_assert_int_eq(co_cpu_quota_parse(texts[_i].text, &q), texts[_i].rc);
@@ -76,7 +76,7 @@ static const struct {
     {"none", -ENOENT, 0},
 };
 
-START_TEST(the_tightest_on_the_way_up_counts)
+START_TEST(the_smallest_quota_of_all_groups_counts)
 {
     char root[512];
     struct co_cpu_quota q = {0};
@@ -86,7 +86,7 @@ START_TEST(the_tightest_on_the_way_up_counts)
 }
 END_TEST
 
-START_TEST(the_real_one_is_sound)
+START_TEST(the_quota_of_this_machine_is_valid)
 {
     struct co_cpu_quota q;
     int rc = co_cpu_quota_read("", &q);
@@ -100,10 +100,12 @@ TEST_SUITE(cpu_quota)
 {
     Suite *suite = suite_create("cpu_quota");
     TCase *c = tcase_create("cpu_quota");
-    tcase_add_loop_test(c, a_text_is_a_quota_or_none_or_nonsense, 0, sizeof texts / sizeof *texts);
+    tcase_add_loop_test(c, a_text_is_a_quota_or_no_quota_or_invalid, 0,
+                        sizeof texts / sizeof *texts);
     tcase_add_test(c, a_part_of_a_cpu_is_rounded_down_or_up);
-    tcase_add_loop_test(c, the_tightest_on_the_way_up_counts, 0, sizeof trees / sizeof *trees);
-    tcase_add_test(c, the_real_one_is_sound);
+    tcase_add_loop_test(c, the_smallest_quota_of_all_groups_counts, 0,
+                        sizeof trees / sizeof *trees);
+    tcase_add_test(c, the_quota_of_this_machine_is_valid);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -16,7 +16,7 @@ START_TEST(failing_writes_code_and_text)
 }
 END_TEST
 
-START_TEST(callers_put_in_front_what_they_know)
+START_TEST(callers_add_a_prefix)
 {
     struct co_error err = {0};
     co_fail(&err, -EINVAL, "slots 'eight' is no number");
@@ -26,14 +26,14 @@ START_TEST(callers_put_in_front_what_they_know)
 }
 END_TEST
 
-START_TEST(without_an_error_only_the_code_is_told)
+START_TEST(without_an_error_object_only_the_code_is_returned)
 {
     ck_assert_int_eq(co_fail(NULL, -ENOMEM, "no memory for %d ranks", 4), -ENOMEM);
     ck_assert_int_eq(co_fail_in(NULL, "here"), -EIO);
 }
 END_TEST
 
-START_TEST(an_error_that_nobody_filled_is_an_io_error)
+START_TEST(an_empty_error_is_an_io_error)
 {
     struct co_error err = {0};
     ck_assert_int_eq(co_fail_in(&err, "here"), -EIO);
@@ -41,7 +41,7 @@ START_TEST(an_error_that_nobody_filled_is_an_io_error)
 }
 END_TEST
 
-START_TEST(a_text_may_be_made_of_the_old_one)
+START_TEST(a_text_may_contain_the_old_one)
 {
     struct co_error err = {0};
     co_fail(&err, -EINVAL, "no number");
@@ -72,10 +72,10 @@ TEST_SUITE(error)
     Suite *suite = suite_create("error");
     TCase *c = tcase_create("error");
     tcase_add_test(c, failing_writes_code_and_text);
-    tcase_add_test(c, callers_put_in_front_what_they_know);
-    tcase_add_test(c, without_an_error_only_the_code_is_told);
-    tcase_add_test(c, an_error_that_nobody_filled_is_an_io_error);
-    tcase_add_test(c, a_text_may_be_made_of_the_old_one);
+    tcase_add_test(c, callers_add_a_prefix);
+    tcase_add_test(c, without_an_error_object_only_the_code_is_returned);
+    tcase_add_test(c, an_empty_error_is_an_io_error);
+    tcase_add_test(c, a_text_may_contain_the_old_one);
     tcase_add_test(c, long_texts_are_cut_and_end);
     suite_add_tcase(suite, c);
     return suite;

@@ -18,7 +18,7 @@ START_TEST(texts_have_the_published_digests)
 }
 END_TEST
 
-START_TEST(a_text_may_come_in_parts)
+START_TEST(a_text_may_be_added_in_parts)
 {
     ck_assert_uint_eq(co_hash_bytes(of("foo"), "bar", 3), of("foobar"));
 }
@@ -37,7 +37,7 @@ TEST_SUITE(hash)
     Suite *s = suite_create("hash");
     TCase *t = tcase_create("hash");
     tcase_add_test(t, texts_have_the_published_digests);
-    tcase_add_test(t, a_text_may_come_in_parts);
+    tcase_add_test(t, a_text_may_be_added_in_parts);
     tcase_add_test(t, the_order_of_numbers_counts);
     suite_add_tcase(s, t);
     return s;

@@ -60,7 +60,7 @@ static int await(void)
     return -1;
 }
 
-START_TEST(who_comes_is_taken_and_nobody_else)
+START_TEST(each_connection_is_accepted_once)
 {
     ck_assert_int_eq(co_listener_accept(&listener, 0), -EAGAIN);
     ck_assert_int_eq(co_listener_poll(&listener).fd, listener.fd);
@@ -73,7 +73,7 @@ START_TEST(who_comes_is_taken_and_nobody_else)
 }
 END_TEST
 
-START_TEST(without_a_descriptor_left_it_rests)
+START_TEST(it_rests_without_a_free_descriptor)
 {
     struct rlimit before;
     const int there = come();
@@ -89,7 +89,7 @@ START_TEST(without_a_descriptor_left_it_rests)
 }
 END_TEST
 
-START_TEST(who_came_meanwhile_is_taken_after_the_rest)
+START_TEST(a_connection_during_the_rest_is_accepted_later)
 {
     struct rlimit before;
     const int there = come();
@@ -107,7 +107,7 @@ START_TEST(who_came_meanwhile_is_taken_after_the_rest)
 }
 END_TEST
 
-START_TEST(it_rests_for_what_passes_only)
+START_TEST(it_rests_only_for_temporary_errors)
 {
     ck_assert(co_is_shortage(EMFILE) && co_is_shortage(ENFILE));
     ck_assert(co_is_shortage(ENOBUFS) && co_is_shortage(ENOMEM));
@@ -118,7 +118,7 @@ START_TEST(it_rests_for_what_passes_only)
 }
 END_TEST
 
-START_TEST(the_limit_of_descriptors_becomes_the_most_that_is_allowed)
+START_TEST(the_descriptor_limit_is_raised_to_its_maximum)
 {
     struct rlimit before, now;
     allow_no_more(&before);
@@ -136,11 +136,11 @@ TEST_SUITE(listener)
     TCase *t = tcase_create("listener");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, who_comes_is_taken_and_nobody_else);
-    tcase_add_test(t, without_a_descriptor_left_it_rests);
-    tcase_add_test(t, who_came_meanwhile_is_taken_after_the_rest);
-    tcase_add_test(t, it_rests_for_what_passes_only);
-    tcase_add_test(t, the_limit_of_descriptors_becomes_the_most_that_is_allowed);
+    tcase_add_test(t, each_connection_is_accepted_once);
+    tcase_add_test(t, it_rests_without_a_free_descriptor);
+    tcase_add_test(t, a_connection_during_the_rest_is_accepted_later);
+    tcase_add_test(t, it_rests_only_for_temporary_errors);
+    tcase_add_test(t, the_descriptor_limit_is_raised_to_its_maximum);
     suite_add_tcase(s, t);
     return s;
 }

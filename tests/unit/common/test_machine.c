@@ -64,14 +64,14 @@ START_TEST(each_state_has_its_action_on_entry)
 }
 END_TEST
 
-START_TEST(what_has_a_row_without_condition_is_covered)
+START_TEST(a_row_without_condition_covers_its_event)
 {
     ck_assert(co_machine_covers(&door, OPEN, WIND));
     ck_assert(co_machine_covers(&door, SHUT, PUSH));
 }
 END_TEST
 
-START_TEST(what_is_ignored_is_covered)
+START_TEST(an_ignored_event_is_covered)
 {
     ck_assert(co_machine_covers(&door, SHUT, WIND));
     ck_assert(co_machine_ignores(&door, SHUT, WIND));
@@ -80,27 +80,27 @@ START_TEST(what_is_ignored_is_covered)
 }
 END_TEST
 
-START_TEST(what_nobody_thought_of_is_not_covered)
+START_TEST(an_event_without_a_row_is_not_covered)
 {
     ck_assert(!co_machine_covers(&door, LOCKED, WIND));
     ck_assert(!co_machine_covers(&door, OPEN, KEY));
 }
 END_TEST
 
-START_TEST(what_has_only_rows_with_conditions_is_not_covered)
+START_TEST(rows_with_conditions_alone_do_not_cover_an_event)
 {
     ck_assert(!co_machine_covers(&door, SHUT, KEY));
 }
 END_TEST
 
-START_TEST(what_has_a_row_and_is_ignored_is_not_covered)
+START_TEST(an_ignored_event_must_have_no_row)
 {
     ck_assert(!co_machine_covers(&door, OPEN, PUSH));
     ck_assert(!co_machine_covers(&door, LOCKED, KEY));
 }
 END_TEST
 
-START_TEST(a_drawing_names_its_table_and_its_test_and_says_what_there_is_to_be_said)
+START_TEST(a_drawing_names_its_table_and_its_test)
 {
     char *text;
     size_t n;
@@ -130,12 +130,12 @@ TEST_SUITE(machine)
     Suite *s = suite_create("machine");
     TCase *t = tcase_create("machine");
     tcase_add_test(t, each_state_has_its_action_on_entry);
-    tcase_add_test(t, what_has_a_row_without_condition_is_covered);
-    tcase_add_test(t, what_is_ignored_is_covered);
-    tcase_add_test(t, what_nobody_thought_of_is_not_covered);
-    tcase_add_test(t, what_has_only_rows_with_conditions_is_not_covered);
-    tcase_add_test(t, what_has_a_row_and_is_ignored_is_not_covered);
-    tcase_add_test(t, a_drawing_names_its_table_and_its_test_and_says_what_there_is_to_be_said);
+    tcase_add_test(t, a_row_without_condition_covers_its_event);
+    tcase_add_test(t, an_ignored_event_is_covered);
+    tcase_add_test(t, an_event_without_a_row_is_not_covered);
+    tcase_add_test(t, rows_with_conditions_alone_do_not_cover_an_event);
+    tcase_add_test(t, an_ignored_event_must_have_no_row);
+    tcase_add_test(t, a_drawing_names_its_table_and_its_test);
     suite_add_tcase(s, t);
     return s;
 }

@@ -62,7 +62,7 @@ static const char *walk(int argc, const char *const *argv)
     walk(sizeof((const char *[]){"prog", __VA_ARGS__}) / sizeof(char *),                           \
          (const char *[]){"prog", __VA_ARGS__})
 
-START_TEST(weak_options_yield_a_prefix_that_they_share)
+START_TEST(weak_options_yield_a_shared_prefix)
 {
     ck_assert_str_eq(WALK("--coun=3"), "count(--count)=3 |");
     ck_assert_str_eq(WALK("--count=3"), "count(--count)=3 |");
@@ -71,7 +71,7 @@ START_TEST(weak_options_yield_a_prefix_that_they_share)
 }
 END_TEST
 
-START_TEST(a_value_that_may_be_left_out_never_follows)
+START_TEST(an_optional_value_is_never_the_next_word)
 {
     ck_assert_str_eq(WALK("--shade", "x"), "shade(--shade) | x");
     ck_assert_str_eq(WALK("--shade=x", "y"), "shade(--shade)=x | y");
@@ -114,7 +114,7 @@ START_TEST(flags_share_a_dash)
 }
 END_TEST
 
-START_TEST(prefixes_of_one_option_are_taken)
+START_TEST(a_prefix_of_one_option_is_accepted)
 {
     ck_assert_str_eq(WALK("--cou", "3"), "count(--count)=3 |");
     ck_assert_str_eq(WALK("--q"), "quiet(--quiet) |");
@@ -124,7 +124,7 @@ START_TEST(prefixes_of_one_option_are_taken)
 }
 END_TEST
 
-START_TEST(prefixes_of_several_options_are_told_apart)
+START_TEST(a_prefix_of_several_options_is_ambiguous)
 {
     ck_assert_str_eq(
         WALK("--co", "3"),
@@ -132,7 +132,7 @@ START_TEST(prefixes_of_several_options_are_told_apart)
 }
 END_TEST
 
-START_TEST(the_walk_ends_at_the_first_other_word)
+START_TEST(parsing_ends_at_the_first_other_word)
 {
     ck_assert_str_eq(WALK("-q", "x", "-q"), "quiet(-q) | x -q");
     ck_assert_str_eq(WALK("-", "-q"), "| - -q");
@@ -144,7 +144,7 @@ START_TEST(the_walk_ends_at_the_first_other_word)
 }
 END_TEST
 
-START_TEST(an_ended_walk_stays_where_it_is)
+START_TEST(parsing_that_has_ended_stays_where_it_is)
 {
     char *argv[] = {"prog", "--", "-q"};
     struct co_option_walk w;
@@ -171,7 +171,7 @@ START_TEST(unknown_options_name_the_nearest)
 }
 END_TEST
 
-START_TEST(a_long_name_behind_one_dash_is_noticed)
+START_TEST(a_long_name_after_one_dash_is_an_error)
 {
     ck_assert_str_eq(WALK("-count", "3"), "unknown option '-count': did you mean '--count'?");
     ck_assert_str_eq(WALK("-count=3"), "unknown option '-count': did you mean '--count'?");
@@ -305,17 +305,17 @@ TEST_SUITE(options)
 {
     Suite *suite = suite_create("options");
     TCase *c = tcase_create("options");
-    tcase_add_test(c, weak_options_yield_a_prefix_that_they_share);
-    tcase_add_test(c, a_value_that_may_be_left_out_never_follows);
+    tcase_add_test(c, weak_options_yield_a_shared_prefix);
+    tcase_add_test(c, an_optional_value_is_never_the_next_word);
     tcase_add_test(c, values_are_attached_or_follow);
     tcase_add_test(c, dashes_and_underscores_are_alike);
     tcase_add_test(c, flags_share_a_dash);
-    tcase_add_test(c, prefixes_of_one_option_are_taken);
-    tcase_add_test(c, prefixes_of_several_options_are_told_apart);
-    tcase_add_test(c, the_walk_ends_at_the_first_other_word);
-    tcase_add_test(c, an_ended_walk_stays_where_it_is);
+    tcase_add_test(c, a_prefix_of_one_option_is_accepted);
+    tcase_add_test(c, a_prefix_of_several_options_is_ambiguous);
+    tcase_add_test(c, parsing_ends_at_the_first_other_word);
+    tcase_add_test(c, parsing_that_has_ended_stays_where_it_is);
     tcase_add_test(c, unknown_options_name_the_nearest);
-    tcase_add_test(c, a_long_name_behind_one_dash_is_noticed);
+    tcase_add_test(c, a_long_name_after_one_dash_is_an_error);
     tcase_add_test(c, missing_values_are_named);
     tcase_add_test(c, flags_take_no_value);
     tcase_add_test(c, lengths_are_bounded);

@@ -22,7 +22,7 @@ static const struct {
     {"-9223372036854775808", INT64_MIN, INT64_MAX, INT64_MIN},
 };
 
-START_TEST(integers_within_bounds_are_taken)
+START_TEST(integers_within_bounds_are_accepted)
 {
     int64_t value = 99;
     struct co_error err = {0};
@@ -268,7 +268,7 @@ START_TEST(edits_are_counted_up_to_the_limit)
 }
 END_TEST
 
-START_TEST(very_long_words_are_never_near)
+START_TEST(very_long_words_are_never_suggested)
 {
     char word[200];
     memset(word, 'a', sizeof word - 1);
@@ -279,7 +279,7 @@ START_TEST(very_long_words_are_never_near)
 }
 END_TEST
 
-START_TEST(words_are_parted_by_blanks)
+START_TEST(words_are_separated_by_blanks)
 {
     char **words = co_parse_words("  ssh -F\ta/b \n");
     ck_assert_str_eq(words[0], "ssh");
@@ -327,7 +327,7 @@ TEST_SUITE(parse)
 {
     Suite *suite = suite_create("parse");
     TCase *c = tcase_create("parse");
-    tcase_add_loop_test(c, integers_within_bounds_are_taken, 0, N(integers));
+    tcase_add_loop_test(c, integers_within_bounds_are_accepted, 0, N(integers));
     tcase_add_loop_test(c, other_integers_are_refused_by_name, 0, N(bad_integers));
     tcase_add_loop_test(c, durations_have_units_and_fractions, 0, N(durations));
     tcase_add_loop_test(c, other_durations_are_refused_by_name, 0, N(bad_durations));
@@ -337,8 +337,8 @@ TEST_SUITE(parse)
     tcase_add_loop_test(c, other_endpoints_are_refused_by_name, 0, N(bad_endpoints));
     tcase_add_test(c, long_texts_are_shown_in_part);
     tcase_add_test(c, edits_are_counted_up_to_the_limit);
-    tcase_add_test(c, very_long_words_are_never_near);
-    tcase_add_test(c, words_are_parted_by_blanks);
+    tcase_add_test(c, very_long_words_are_never_suggested);
+    tcase_add_test(c, words_are_separated_by_blanks);
     tcase_add_test(c, lists_of_words_are_joined_in_order);
     tcase_add_test(c, digits_are_bytes);
     suite_add_tcase(suite, c);

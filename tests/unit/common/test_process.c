@@ -39,7 +39,7 @@ END_TEST
     " 4 5 0 -1 " flags " 100 200 0 0 150 50 7 3 20 0 3 0 987654 1000000 250 18446744073709551615 " \
     "1 2 3 4 5 0 0 0 8 9 10 11 17 1 0 0 12 13 14 15 16 17 18 19 20 21 " exit_code "\n"
 
-START_TEST(one_that_ends_and_what_it_ends_with_are_seen)
+START_TEST(an_exit_and_its_status_are_seen)
 {
     struct co_process p;
     ck_assert_int_eq(parse("123 (a b) S 77" DYING("4194560", "9"), &p), 0);
@@ -59,7 +59,7 @@ START_TEST(one_that_ends_and_what_it_ends_with_are_seen)
 }
 END_TEST
 
-START_TEST(a_name_may_hold_anything)
+START_TEST(a_name_may_contain_anything)
 {
     struct co_process p;
     ck_assert_int_eq(parse("123 (a) R 1 (b\n) S 77" REST, &p), 0);
@@ -81,7 +81,7 @@ static const char *const bad[] = {
     "123 (x) S 77 4 5 0 -1 4194560 100 200 0 0 150 x 7 3 20 0 3 0 987654 1000000 250\n",
 };
 
-START_TEST(what_is_no_such_line_is_refused)
+START_TEST(an_invalid_line_is_refused)
 {
     struct co_process p = {.parent = 7};
     ck_assert_int_eq(parse(bad[_i], &p), -EINVAL);
@@ -124,7 +124,7 @@ START_TEST(a_living_process_is_seen_and_an_ended_one_is_not)
 }
 END_TEST
 
-START_TEST(the_status_is_there_before_the_process_is_waited_for)
+START_TEST(the_status_is_known_before_the_process_is_reaped)
 {
     struct co_process p;
     siginfo_t info;
@@ -145,7 +145,7 @@ START_TEST(the_status_is_there_before_the_process_is_waited_for)
 }
 END_TEST
 
-START_TEST(a_file_is_read_as_far_as_there_is_room)
+START_TEST(a_file_is_read_as_far_as_the_buffer_allows)
 {
     char name[4];
     ck_assert_int_eq(co_process_read(getpid(), "comm", name, sizeof name), 3);
@@ -159,13 +159,13 @@ TEST_SUITE(process)
     Suite *suite = suite_create("process");
     TCase *tc = tcase_create("process");
     tcase_add_test(tc, the_fields_are_found);
-    tcase_add_test(tc, one_that_ends_and_what_it_ends_with_are_seen);
-    tcase_add_test(tc, a_name_may_hold_anything);
-    tcase_add_loop_test(tc, what_is_no_such_line_is_refused, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, an_exit_and_its_status_are_seen);
+    tcase_add_test(tc, a_name_may_contain_anything);
+    tcase_add_loop_test(tc, an_invalid_line_is_refused, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(tc, long_lines_and_nuls_are_refused);
     tcase_add_test(tc, a_living_process_is_seen_and_an_ended_one_is_not);
-    tcase_add_test(tc, the_status_is_there_before_the_process_is_waited_for);
-    tcase_add_test(tc, a_file_is_read_as_far_as_there_is_room);
+    tcase_add_test(tc, the_status_is_known_before_the_process_is_reaped);
+    tcase_add_test(tc, a_file_is_read_as_far_as_the_buffer_allows);
     suite_add_tcase(suite, tc);
     return suite;
 }

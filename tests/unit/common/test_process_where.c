@@ -22,7 +22,7 @@ START_TEST(a_system_call_has_a_number)
 }
 END_TEST
 
-START_TEST(a_status_tells_the_tracer_and_the_handlers)
+START_TEST(a_status_gives_the_tracer_and_the_handlers)
 {
     pid_t tracer = 7;
     struct co_process_where w = {0};
@@ -67,7 +67,7 @@ static void on_signal(int sig)
     (void)sig;
 }
 
-START_TEST(a_process_that_waits_is_found_where_it_waits)
+START_TEST(a_waiting_process_is_found_in_its_system_call)
 {
     struct co_process_where w;
     struct co_process p;
@@ -112,9 +112,9 @@ TEST_SUITE(process_where)
     TCase *tc = tcase_create("process_where");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_system_call_has_a_number);
-    tcase_add_test(tc, a_status_tells_the_tracer_and_the_handlers);
+    tcase_add_test(tc, a_status_gives_the_tracer_and_the_handlers);
     tcase_add_test(tc, a_kernel_stack_becomes_names);
-    tcase_add_test(tc, a_process_that_waits_is_found_where_it_waits);
+    tcase_add_test(tc, a_waiting_process_is_found_in_its_system_call);
     suite_add_tcase(suite, tc);
     return suite;
 }

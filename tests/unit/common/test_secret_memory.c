@@ -51,7 +51,7 @@ START_TEST(a_variable_is_taken_and_its_bytes_are_wiped)
 }
 END_TEST
 
-START_TEST(an_empty_variable_is_none)
+START_TEST(an_empty_variable_does_not_count)
 {
     setenv("SECRET", "", 1);
     ck_assert_int_eq(co_secret_env_take("SECRET"), 0);
@@ -66,7 +66,7 @@ TEST_SUITE(secret_memory)
     TCase *c = tcase_create("all");
     tcase_add_test(c, a_forked_child_does_not_have_it);
     tcase_add_test(c, a_variable_is_taken_and_its_bytes_are_wiped);
-    tcase_add_test(c, an_empty_variable_is_none);
+    tcase_add_test(c, an_empty_variable_does_not_count);
     suite_add_tcase(suite, c);
     return suite;
 }

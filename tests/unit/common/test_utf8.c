@@ -5,7 +5,7 @@
 #include <check.h>
 #include <string.h>
 
-START_TEST(utf8_is_what_the_standard_says)
+START_TEST(utf8_follows_the_standard)
 {
     static const char *const good[] = {"",
                                        "a",
@@ -38,7 +38,7 @@ START_TEST(utf8_is_what_the_standard_says)
 }
 END_TEST
 
-START_TEST(a_character_that_is_cut_short_is_none)
+START_TEST(a_truncated_character_is_invalid)
 {
     ck_assert_uint_eq(co_utf8_length("a", 1), 1);
     ck_assert_uint_eq(co_utf8_length("\xe2\x82\xac", 3), 3);
@@ -83,8 +83,8 @@ TEST_SUITE(utf8)
     Suite *s = suite_create("utf8");
     TCase *t = tcase_create("utf8");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, utf8_is_what_the_standard_says);
-    tcase_add_test(t, a_character_that_is_cut_short_is_none);
+    tcase_add_test(t, utf8_follows_the_standard);
+    tcase_add_test(t, a_truncated_character_is_invalid);
     tcase_add_test(t, nothing_that_controls_a_terminal_stays_in_a_text);
     suite_add_tcase(s, t);
     return s;

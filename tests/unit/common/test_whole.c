@@ -56,7 +56,7 @@ static void expect_content(const char *path, const char *text)
     ck_assert_str_eq(got, text);
 }
 
-START_TEST(a_file_is_made_and_then_replaced)
+START_TEST(a_file_is_created_and_then_replaced)
 {
     struct co_error err = {0};
     ck_assert_int_eq(co_write_whole(in_dir("file"), "one", 3, &err), 0);
@@ -67,7 +67,7 @@ START_TEST(a_file_is_made_and_then_replaced)
 }
 END_TEST
 
-START_TEST(who_reads_the_old_file_goes_on_reading_it)
+START_TEST(a_reader_keeps_the_old_file)
 {
     ck_assert_int_eq(co_write_whole(in_dir("file"), "old", 3, NULL), 0);
     FILE *old = fopen(in_dir("file"), "r");
@@ -117,7 +117,7 @@ START_TEST(a_file_that_another_user_laid_out_is_not_written_to)
 END_TEST
 
 /* As /dev/stdout is, when output goes to a file. */
-START_TEST(behind_a_link_in_dev_what_was_written_stays)
+START_TEST(writing_through_a_link_in_dev_keeps_earlier_content)
 {
     char path[32];
     int fd = open(in_dir("file"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -130,7 +130,7 @@ START_TEST(behind_a_link_in_dev_what_was_written_stays)
 }
 END_TEST
 
-START_TEST(a_device_may_not_be_replaced_and_what_is_missing_may)
+START_TEST(a_missing_file_may_be_replaced_but_a_device_may_not)
 {
     ck_assert(!co_may_replace("/dev/null"));
     ck_assert(!co_may_replace(dir));
@@ -148,7 +148,7 @@ START_TEST(a_failure_names_the_file_and_leaves_no_draft)
 }
 END_TEST
 
-START_TEST(all_is_read_up_to_a_bound_or_to_the_end)
+START_TEST(a_file_is_read_to_a_bound_or_to_its_end)
 {
     char text[8];
     int fds[2];
@@ -170,14 +170,14 @@ TEST_SUITE(whole)
     Suite *s = suite_create("whole");
     TCase *t = tcase_create("files");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_file_is_made_and_then_replaced);
-    tcase_add_test(t, who_reads_the_old_file_goes_on_reading_it);
+    tcase_add_test(t, a_file_is_created_and_then_replaced);
+    tcase_add_test(t, a_reader_keeps_the_old_file);
     tcase_add_test(t, a_pipe_is_written_to_and_stays);
     tcase_add_test(t, a_file_that_another_user_laid_out_is_not_written_to);
-    tcase_add_test(t, behind_a_link_in_dev_what_was_written_stays);
-    tcase_add_test(t, a_device_may_not_be_replaced_and_what_is_missing_may);
+    tcase_add_test(t, writing_through_a_link_in_dev_keeps_earlier_content);
+    tcase_add_test(t, a_missing_file_may_be_replaced_but_a_device_may_not);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
-    tcase_add_test(t, all_is_read_up_to_a_bound_or_to_the_end);
+    tcase_add_test(t, a_file_is_read_to_a_bound_or_to_its_end);
     suite_add_tcase(s, t);
     return s;
 }

@@ -51,7 +51,7 @@ static int connect_error(void)
     return fd;
 }
 
-START_TEST(who_listens_is_found_and_reached)
+START_TEST(a_listening_job_is_found_and_reached)
 {
     struct co_error err = {0};
     int server = job_directory_listen(path, &err);
@@ -69,14 +69,14 @@ START_TEST(who_listens_is_found_and_reached)
 }
 END_TEST
 
-START_TEST(a_folder_without_a_socket_is_no_job)
+START_TEST(a_directory_without_a_socket_is_not_a_job)
 {
     ck_assert_uint_eq(count_found(), 0);
     ck_assert_int_eq(connect_error(), -ENOENT);
 }
 END_TEST
 
-START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
+START_TEST(a_directory_whose_socket_refuses_is_removed)
 {
     close(job_directory_listen(path, NULL));
     ck_assert_uint_eq(count_found(), 1);
@@ -91,7 +91,7 @@ START_TEST(a_dead_one_is_known_by_its_refusal_and_removed)
 END_TEST
 
 /* A ddprun of another host refuses connections from here even while it runs. */
-START_TEST(one_of_another_host_is_left_alone)
+START_TEST(a_directory_of_another_host_is_kept)
 {
     char boot[128];
     snprintf(boot, sizeof boot, "%s/boot", path);
@@ -111,7 +111,7 @@ START_TEST(one_of_another_host_is_left_alone)
 }
 END_TEST
 
-START_TEST(a_folder_open_to_others_is_not_ours)
+START_TEST(a_directory_that_others_can_open_is_ignored)
 {
     close(job_directory_listen(path, NULL));
     ck_assert_int_eq(chmod(path, 0750), 0);
@@ -122,7 +122,7 @@ START_TEST(a_folder_open_to_others_is_not_ours)
 }
 END_TEST
 
-START_TEST(a_link_to_a_folder_is_not_followed)
+START_TEST(a_link_to_a_directory_is_not_followed)
 {
     char link[128];
     snprintf(link, sizeof link, "%s/ddprun-ghijkl", parent);
@@ -164,7 +164,7 @@ static size_t count_of_all(void)
     return n;
 }
 
-START_TEST(root_reaches_another_users_only_when_it_asks_for_that)
+START_TEST(root_reaches_jobs_of_other_users_only_on_request)
 {
     const int server = listen_as(65534, 65534);
     if (server < 0)
@@ -185,7 +185,7 @@ START_TEST(root_reaches_another_users_only_when_it_asks_for_that)
 }
 END_TEST
 
-START_TEST(root_is_not_led_to_a_socket_that_is_not_the_folders_owners)
+START_TEST(root_refuses_a_socket_of_another_owner_than_the_directory)
 {
     const int server = listen_as(65533, 65534); /* as by a link to it */
     if (server < 0)
@@ -195,7 +195,7 @@ START_TEST(root_is_not_led_to_a_socket_that_is_not_the_folders_owners)
 }
 END_TEST
 
-START_TEST(root_is_not_led_to_its_own_socket_by_another_users_folder)
+START_TEST(root_refuses_its_own_socket_in_another_users_directory)
 {
     const int server = listen_as(65533, 0);
     if (server < 0)
@@ -205,7 +205,7 @@ START_TEST(root_is_not_led_to_its_own_socket_by_another_users_folder)
 }
 END_TEST
 
-START_TEST(no_more_than_the_backlog_wait_unheard)
+START_TEST(no_more_than_the_backlog_wait_unaccepted)
 {
     enum { MANY = 64 };
     int fds[MANY];
@@ -221,7 +221,7 @@ START_TEST(no_more_than_the_backlog_wait_unheard)
 }
 END_TEST
 
-START_TEST(a_path_of_any_length_has_room_for_its_socket)
+START_TEST(a_long_path_can_have_a_socket)
 {
     char deep[300], folder[320];
     snprintf(deep, sizeof deep, "%s/", parent);
@@ -265,17 +265,17 @@ TEST_SUITE(job_directory)
     Suite *suite = suite_create("job_directory");
     TCase *tc = tcase_create("job_directory");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, who_listens_is_found_and_reached);
-    tcase_add_test(tc, a_folder_without_a_socket_is_no_job);
-    tcase_add_test(tc, a_dead_one_is_known_by_its_refusal_and_removed);
-    tcase_add_test(tc, one_of_another_host_is_left_alone);
-    tcase_add_test(tc, a_folder_open_to_others_is_not_ours);
-    tcase_add_test(tc, a_link_to_a_folder_is_not_followed);
-    tcase_add_test(tc, root_reaches_another_users_only_when_it_asks_for_that);
-    tcase_add_test(tc, root_is_not_led_to_a_socket_that_is_not_the_folders_owners);
-    tcase_add_test(tc, root_is_not_led_to_its_own_socket_by_another_users_folder);
-    tcase_add_test(tc, no_more_than_the_backlog_wait_unheard);
-    tcase_add_test(tc, a_path_of_any_length_has_room_for_its_socket);
+    tcase_add_test(tc, a_listening_job_is_found_and_reached);
+    tcase_add_test(tc, a_directory_without_a_socket_is_not_a_job);
+    tcase_add_test(tc, a_directory_whose_socket_refuses_is_removed);
+    tcase_add_test(tc, a_directory_of_another_host_is_kept);
+    tcase_add_test(tc, a_directory_that_others_can_open_is_ignored);
+    tcase_add_test(tc, a_link_to_a_directory_is_not_followed);
+    tcase_add_test(tc, root_reaches_jobs_of_other_users_only_on_request);
+    tcase_add_test(tc, root_refuses_a_socket_of_another_owner_than_the_directory);
+    tcase_add_test(tc, root_refuses_its_own_socket_in_another_users_directory);
+    tcase_add_test(tc, no_more_than_the_backlog_wait_unaccepted);
+    tcase_add_test(tc, a_long_path_can_have_a_socket);
     tcase_add_test(tc, parents_are_absolute_and_named_once);
     suite_add_tcase(suite, tc);
     return suite;

@@ -69,7 +69,7 @@ static const struct {
     {"stop job 65", "invalid value '65' for the signal: expected a number from 0 to 64"},
 };
 
-START_TEST(what_is_no_request_is_named)
+START_TEST(an_invalid_request_is_refused_with_its_reason)
 {
     struct job_request r = {.rank = 7};
     struct co_error err = {0};
@@ -79,7 +79,7 @@ START_TEST(what_is_no_request_is_named)
 }
 END_TEST
 
-START_TEST(a_line_of_any_length_is_bounded)
+START_TEST(long_lines_are_bounded)
 {
     char line[4096];
     struct job_request r;
@@ -100,8 +100,9 @@ TEST_SUITE(job_request)
     TCase *tc = tcase_create("job_request");
     tcase_add_loop_test(tc, a_request_is_read_as_it_was_written, 0,
                         (int)(sizeof good / sizeof *good));
-    tcase_add_loop_test(tc, what_is_no_request_is_named, 0, (int)(sizeof bad / sizeof *bad));
-    tcase_add_test(tc, a_line_of_any_length_is_bounded);
+    tcase_add_loop_test(tc, an_invalid_request_is_refused_with_its_reason, 0,
+                        (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, long_lines_are_bounded);
     suite_add_tcase(suite, tc);
     return suite;
 }

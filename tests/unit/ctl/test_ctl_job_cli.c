@@ -72,7 +72,7 @@ START_TEST(each_command_has_its_operands)
 }
 END_TEST
 
-START_TEST(options_stand_anywhere)
+START_TEST(options_may_be_anywhere)
 {
     struct ctl_job_task task = parsed("logs --json 3 -f job7 -t 1.5s");
     ck_assert(task.json && task.follow);
@@ -142,7 +142,7 @@ START_TEST(wrong_usage_is_named)
 }
 END_TEST
 
-START_TEST(help_needs_nothing_else_to_be_right)
+START_TEST(help_works_with_invalid_arguments)
 {
     struct ctl_job_task task;
     ck_assert_int_eq(parse("logs --help", &task, NULL), 0);
@@ -157,10 +157,10 @@ TEST_SUITE(ctl_job_cli)
     Suite *suite = suite_create("ctl_job_cli");
     TCase *tc = tcase_create("ctl_job_cli");
     tcase_add_test(tc, each_command_has_its_operands);
-    tcase_add_test(tc, options_stand_anywhere);
+    tcase_add_test(tc, options_may_be_anywhere);
     tcase_add_test(tc, a_signal_has_a_name_or_a_number);
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
-    tcase_add_test(tc, help_needs_nothing_else_to_be_right);
+    tcase_add_test(tc, help_works_with_invalid_arguments);
     suite_add_tcase(suite, tc);
     return suite;
 }

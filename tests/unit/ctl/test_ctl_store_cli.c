@@ -66,7 +66,7 @@ START_TEST(each_action_has_its_operands)
 }
 END_TEST
 
-START_TEST(options_stand_in_front_of_the_action_or_behind_it)
+START_TEST(options_may_precede_or_follow_the_action)
 {
     struct ctl_store_task task = parsed("-e node7:1 --raw delete -t 1.5s --prefix torch.");
     ck_assert_str_eq(task.host, "node7");
@@ -147,7 +147,7 @@ START_TEST(wrong_usage_is_named)
 }
 END_TEST
 
-START_TEST(an_environment_that_makes_no_sense_is_named)
+START_TEST(an_invalid_environment_is_named)
 {
     struct ctl_store_task task;
     struct co_error err = {0};
@@ -166,7 +166,7 @@ START_TEST(an_environment_that_makes_no_sense_is_named)
 }
 END_TEST
 
-START_TEST(help_needs_nothing_else_to_be_right)
+START_TEST(help_works_with_invalid_arguments)
 {
     struct ctl_store_task task;
     ck_assert_int_eq(parse("--help", &task, NULL), 0);
@@ -182,12 +182,12 @@ TEST_SUITE(ctl_store_cli)
     TCase *tc = tcase_create("ctl_store_cli");
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_add_test(tc, each_action_has_its_operands);
-    tcase_add_test(tc, options_stand_in_front_of_the_action_or_behind_it);
+    tcase_add_test(tc, options_may_precede_or_follow_the_action);
     tcase_add_test(tc, the_endpoint_has_defaults);
     tcase_add_test(tc, a_wait_has_more_time);
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
-    tcase_add_test(tc, an_environment_that_makes_no_sense_is_named);
-    tcase_add_test(tc, help_needs_nothing_else_to_be_right);
+    tcase_add_test(tc, an_invalid_environment_is_named);
+    tcase_add_test(tc, help_works_with_invalid_arguments);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -68,7 +68,7 @@ START_TEST(a_file_appears_when_it_is_committed)
 }
 END_TEST
 
-START_TEST(what_is_discarded_leaves_the_old_file)
+START_TEST(a_discarded_file_leaves_the_old_one)
 {
     struct atomic_file f;
 
@@ -83,7 +83,7 @@ START_TEST(what_is_discarded_leaves_the_old_file)
 }
 END_TEST
 
-START_TEST(a_name_that_is_taken_by_a_directory_is_refused)
+START_TEST(the_name_of_a_directory_is_refused)
 {
     struct atomic_file f;
     char want[128];
@@ -97,7 +97,7 @@ START_TEST(a_name_that_is_taken_by_a_directory_is_refused)
 }
 END_TEST
 
-START_TEST(a_full_disk_is_told)
+START_TEST(a_full_disk_is_reported)
 {
     struct atomic_file f;
 
@@ -113,7 +113,7 @@ START_TEST(a_full_disk_is_told)
 }
 END_TEST
 
-START_TEST(names_without_end_are_refused)
+START_TEST(too_long_names_are_refused)
 {
     struct atomic_file f;
     char *name = malloc(ATOMIC_FILE_MAX_PATH + 2);
@@ -135,10 +135,10 @@ TEST_SUITE(atomic_file)
 
     tcase_add_checked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, a_file_appears_when_it_is_committed);
-    tcase_add_test(tests, what_is_discarded_leaves_the_old_file);
-    tcase_add_test(tests, a_name_that_is_taken_by_a_directory_is_refused);
-    tcase_add_test(tests, a_full_disk_is_told);
-    tcase_add_test(tests, names_without_end_are_refused);
+    tcase_add_test(tests, a_discarded_file_leaves_the_old_one);
+    tcase_add_test(tests, the_name_of_a_directory_is_refused);
+    tcase_add_test(tests, a_full_disk_is_reported);
+    tcase_add_test(tests, too_long_names_are_refused);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -145,7 +145,7 @@ START_TEST(testing_looks_at_each_image_alone)
 END_TEST
 
 /* A pipeline computes its forward pass a second time before it goes back. */
-START_TEST(running_averages_follow_a_batch_once_though_its_parts_are_computed_again)
+START_TEST(running_averages_follow_each_batch_once)
 {
     struct convnet *whole = make(CONVNET_CONV, true), *parts = make(CONVNET_CONV, true);
     real *between = calloc(BATCH * convnet_cut_count(parts), sizeof(real));
@@ -280,7 +280,7 @@ TEST_SUITE(convnet)
     tcase_add_test(tests, gradients_are_slopes_of_the_linear_classifier);
     tcase_add_test(tests, the_gradient_of_a_batch_is_the_mean_of_its_images);
     tcase_add_test(tests, testing_looks_at_each_image_alone);
-    tcase_add_test(tests, running_averages_follow_a_batch_once_though_its_parts_are_computed_again);
+    tcase_add_test(tests, running_averages_follow_each_batch_once);
     tcase_add_test(tests, plain_descent_learns_a_handful_of_images);
     tcase_add_test(tests, a_seed_decides_the_first_weights);
     tcase_add_test(tests, tensors_are_copied_in_the_order_of_pytorch);

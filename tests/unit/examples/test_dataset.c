@@ -63,7 +63,7 @@ START_TEST(an_empty_directory_gets_drawn_digits)
 }
 END_TEST
 
-START_TEST(what_is_there_is_not_drawn_again)
+START_TEST(existing_files_are_not_drawn_again)
 {
     char path[256];
     struct stat before, after;
@@ -181,7 +181,7 @@ START_TEST(labels_above_nine_are_refused)
 }
 END_TEST
 
-START_TEST(images_in_place_of_labels_are_refused)
+START_TEST(images_instead_of_labels_are_refused)
 {
     check_refused(3, (uint32_t[]){10, 28, 28}, 3, "3 dimensions, expected 1");
 }
@@ -194,7 +194,7 @@ TEST_SUITE(dataset)
 
     tcase_add_checked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, an_empty_directory_gets_drawn_digits);
-    tcase_add_test(tests, what_is_there_is_not_drawn_again);
+    tcase_add_test(tests, existing_files_are_not_drawn_again);
     tcase_add_test(tests, compressed_files_are_found);
     tcase_add_test(tests, a_part_of_a_data_set_is_not_completed_with_other_images);
     tcase_add_test(tests, a_directory_that_cannot_be_made_or_written_is_named);
@@ -202,7 +202,7 @@ TEST_SUITE(dataset)
     tcase_add_test(tests, more_labels_than_images_are_refused);
     tcase_add_test(tests, images_of_another_size_are_refused);
     tcase_add_test(tests, labels_above_nine_are_refused);
-    tcase_add_test(tests, images_in_place_of_labels_are_refused);
+    tcase_add_test(tests, images_instead_of_labels_are_refused);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -36,7 +36,7 @@ START_TEST(the_images_never_change)
 }
 END_TEST
 
-START_TEST(every_digit_comes_about_as_often)
+START_TEST(every_digit_is_about_equally_frequent)
 {
     int seen[10] = {0};
     uint8_t pixels[PIXELS];
@@ -74,7 +74,7 @@ TEST_SUITE(digits)
 
     tcase_add_test(tests, a_seed_and_an_index_decide_the_image);
     tcase_add_test(tests, the_images_never_change);
-    tcase_add_test(tests, every_digit_comes_about_as_often);
+    tcase_add_test(tests, every_digit_is_about_equally_frequent);
     tcase_add_test(tests, every_image_has_ink_and_more_paper);
     suite_add_tcase(suite, tests);
     return suite;

@@ -71,7 +71,7 @@ static void compare_grid(void)
                     compare(sides[i], sides[j], depths[p], flags & 1, flags & 2, flags & 4);
 }
 
-START_TEST(the_kernel_that_is_taken_unasked_equals_the_plain_loops)
+START_TEST(the_default_kernel_equals_the_plain_loops)
 {
     compare(196, 32, 400, false, false, true); /* the second layer's products, forward and back */
     compare(400, 32, 196, true, false, true);
@@ -103,7 +103,7 @@ TEST_SUITE(gemm)
     TCase *tests = tcase_create("gemm");
 
     tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, the_kernel_that_is_taken_unasked_equals_the_plain_loops);
+    tcase_add_test(tests, the_default_kernel_equals_the_plain_loops);
     tcase_add_test(tests, every_kernel_of_this_processor_equals_the_plain_loops);
     tcase_add_test(tests, an_unknown_instruction_set_is_refused);
     suite_add_tcase(suite, tests);

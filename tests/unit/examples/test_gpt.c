@@ -63,7 +63,7 @@ START_TEST(gradients_are_the_slopes_of_the_loss)
 }
 END_TEST
 
-START_TEST(nothing_is_seen_of_what_comes_later)
+START_TEST(attention_does_not_see_later_tokens)
 {
     uint8_t inputs[N * CONTEXT];
     int targets[N * CONTEXT];
@@ -112,7 +112,7 @@ START_TEST(tensors_fill_the_parameters_without_gaps)
 }
 END_TEST
 
-START_TEST(shapes_that_are_none_are_refused)
+START_TEST(invalid_shapes_are_refused)
 {
     const struct gpt_shape bad[] = {{0, 8, 2, 4}, {1, 8, 3, 4}, {1, 8, 0, 4},
                                     {1, 0, 2, 4}, {1, 8, 2, 0}, {GPT_MAX_LAYERS + 1, 8, 2, 4}};
@@ -125,7 +125,7 @@ START_TEST(shapes_that_are_none_are_refused)
 }
 END_TEST
 
-START_TEST(exponentials_are_those_of_the_library)
+START_TEST(exponentials_equal_those_of_the_math_library)
 {
     for (double x = -60; x < 60; x += 0.0137) {
         ck_assert(fabs((double)exponential((real)x) / exp(x) - 1) < 4e-15 * (1 + fabs(x)));
@@ -136,7 +136,7 @@ START_TEST(exponentials_are_those_of_the_library)
 }
 END_TEST
 
-START_TEST(adamw_steps_as_it_is_defined)
+START_TEST(adamw_steps_follow_the_definition)
 {
     struct adamw a;
     real params[] = {1, -2}, grads[] = {0.25, -2};
@@ -159,12 +159,12 @@ TEST_SUITE(gpt)
     TCase *t = tcase_create("network");
     tcase_set_timeout(t, 100);
     tcase_add_test(t, gradients_are_the_slopes_of_the_loss);
-    tcase_add_test(t, nothing_is_seen_of_what_comes_later);
+    tcase_add_test(t, attention_does_not_see_later_tokens);
     tcase_add_test(t, a_batch_is_the_sum_of_its_parts);
     tcase_add_test(t, tensors_fill_the_parameters_without_gaps);
-    tcase_add_test(t, shapes_that_are_none_are_refused);
-    tcase_add_test(t, exponentials_are_those_of_the_library);
-    tcase_add_test(t, adamw_steps_as_it_is_defined);
+    tcase_add_test(t, invalid_shapes_are_refused);
+    tcase_add_test(t, exponentials_equal_those_of_the_math_library);
+    tcase_add_test(t, adamw_steps_follow_the_definition);
     suite_add_tcase(s, t);
     return s;
 }

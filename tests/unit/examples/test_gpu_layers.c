@@ -44,7 +44,7 @@ static void expect(const real *got, const real *want, size_t n)
         ck_assert_double_eq_tol(got[i], want[i], 1e-12);
 }
 
-START_TEST(a_convolution_is_the_product_with_its_columns)
+START_TEST(a_convolution_equals_the_product_with_its_columns)
 {
     real want[N_Y];
 
@@ -63,7 +63,7 @@ START_TEST(a_convolution_is_the_product_with_its_columns)
 }
 END_TEST
 
-START_TEST(its_gradients_are_those_of_the_columns)
+START_TEST(its_gradients_equal_those_of_the_columns)
 {
     static real d_x[N_X], want_x[N_X], d_cols[PIXELS * ROWS], got[N_WEIGHTS + C_OUT];
     static real want[N_WEIGHTS + C_OUT];
@@ -93,7 +93,7 @@ START_TEST(its_gradients_are_those_of_the_columns)
 }
 END_TEST
 
-START_TEST(moments_of_many_images_are_the_layers)
+START_TEST(moments_of_many_images_equal_those_of_the_layers)
 {
     double part[PARTS * C_OUT], mean[C_OUT], var[C_OUT], want_mean[C_OUT] = {0},
                                                          want_m2[C_OUT] = {0};
@@ -111,7 +111,7 @@ START_TEST(moments_of_many_images_are_the_layers)
 END_TEST
 
 /* Some of the four are equal, some are below 0: which one is picked matters. */
-START_TEST(pooling_picks_what_the_layers_pick_and_gives_it_the_gradient)
+START_TEST(pooling_picks_the_same_pixel_as_the_layers)
 {
     real scale[C_OUT], shift[C_OUT], slope[C_OUT], d[C_OUT], center[C_OUT], d_out[N_OUT];
     real out[N_OUT], want_out[N_OUT], want_pick[N_OUT], got[N_Y], want[N_Y];
@@ -149,7 +149,7 @@ START_TEST(pooling_picks_what_the_layers_pick_and_gives_it_the_gradient)
 }
 END_TEST
 
-START_TEST(the_loss_and_its_gradient_are_the_layers)
+START_TEST(the_loss_and_its_gradient_equal_those_of_the_layers)
 {
     real logits[N * CLASSES], got[N * CLASSES], want[N * CLASSES];
     double loss[N], mean;
@@ -171,11 +171,11 @@ TEST_SUITE(gpu_layers)
     Suite *s = suite_create("gpu_layers");
     TCase *t = tcase_create("gpu_layers");
     tcase_add_checked_fixture(t, draw_all, NULL);
-    tcase_add_test(t, a_convolution_is_the_product_with_its_columns);
-    tcase_add_test(t, its_gradients_are_those_of_the_columns);
-    tcase_add_test(t, moments_of_many_images_are_the_layers);
-    tcase_add_test(t, pooling_picks_what_the_layers_pick_and_gives_it_the_gradient);
-    tcase_add_test(t, the_loss_and_its_gradient_are_the_layers);
+    tcase_add_test(t, a_convolution_equals_the_product_with_its_columns);
+    tcase_add_test(t, its_gradients_equal_those_of_the_columns);
+    tcase_add_test(t, moments_of_many_images_equal_those_of_the_layers);
+    tcase_add_test(t, pooling_picks_the_same_pixel_as_the_layers);
+    tcase_add_test(t, the_loss_and_its_gradient_equal_those_of_the_layers);
     suite_add_tcase(s, t);
     return s;
 }

@@ -54,7 +54,7 @@ END_TEST
 
 static const uint8_t data[24] = "abcdefghijklmnopqrstuvw";
 
-START_TEST(what_is_written_is_read_again)
+START_TEST(written_files_are_read_back)
 {
     static const uint32_t dims[] = {2, 3, 4};
     struct failure why = {""};
@@ -72,7 +72,7 @@ START_TEST(what_is_written_is_read_again)
 }
 END_TEST
 
-START_TEST(the_bytes_are_those_of_mnist)
+START_TEST(the_bytes_equal_those_of_mnist)
 {
     static const uint8_t want[] = {0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 'a', 'b'};
     uint8_t got[sizeof(want) + 1];
@@ -87,7 +87,7 @@ START_TEST(the_bytes_are_those_of_mnist)
 }
 END_TEST
 
-START_TEST(compressed_files_are_read_whatever_their_name)
+START_TEST(compressed_files_of_any_name_are_read)
 {
     static const uint8_t header[] = {0, 0, 8, 1, 0, 0, 0, 24};
     struct failure why = {""};
@@ -125,9 +125,9 @@ TEST_SUITE(idx)
 
     tcase_add_unchecked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, every_bad_file_is_refused_by_name_and_reason);
-    tcase_add_test(tests, what_is_written_is_read_again);
-    tcase_add_test(tests, the_bytes_are_those_of_mnist);
-    tcase_add_test(tests, compressed_files_are_read_whatever_their_name);
+    tcase_add_test(tests, written_files_are_read_back);
+    tcase_add_test(tests, the_bytes_equal_those_of_mnist);
+    tcase_add_test(tests, compressed_files_of_any_name_are_read);
     tcase_add_test(tests, a_missing_file_and_a_directory_are_named);
     suite_add_tcase(suite, tests);
     return suite;

@@ -21,7 +21,7 @@ static void draw(real *to, size_t n, uint64_t seed)
         to[i] = random_uniform(&rng, -1, 1);
 }
 
-START_TEST(im2col_shows_each_pixel_its_neighbours_and_zero_outside)
+START_TEST(im2col_gives_each_pixel_its_neighbors_and_zero_outside)
 {
     const int h = 6, w = 4, n_channels = 3;
 
@@ -173,7 +173,7 @@ TEST_SUITE(layers)
     Suite *suite = suite_create("layers");
     TCase *tests = tcase_create("layers");
 
-    tcase_add_test(tests, im2col_shows_each_pixel_its_neighbours_and_zero_outside);
+    tcase_add_test(tests, im2col_gives_each_pixel_its_neighbors_and_zero_outside);
     tcase_add_test(tests, col2im_is_the_transpose_of_im2col);
     tcase_add_test(tests, moments_of_images_merge_to_the_moments_of_the_batch);
     tcase_add_test(tests, pooling_picks_the_largest_above_zero_and_the_first_of_equals);

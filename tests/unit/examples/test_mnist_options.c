@@ -69,7 +69,7 @@ START_TEST(bad_command_lines_are_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(nothing_said_means_the_defaults)
+START_TEST(without_options_the_defaults_hold)
 {
     struct mnist_options o;
     struct failure why = {""};
@@ -81,7 +81,7 @@ START_TEST(nothing_said_means_the_defaults)
 }
 END_TEST
 
-START_TEST(options_are_taken_in_both_spellings)
+START_TEST(options_are_accepted_in_both_spellings)
 {
     struct mnist_options o;
     struct failure why = {""};
@@ -101,8 +101,8 @@ TEST_SUITE(mnist_options)
     TCase *tests = tcase_create("mnist_options");
 
     tcase_add_test(tests, bad_command_lines_are_refused_with_the_reason);
-    tcase_add_test(tests, nothing_said_means_the_defaults);
-    tcase_add_test(tests, options_are_taken_in_both_spellings);
+    tcase_add_test(tests, without_options_the_defaults_hold);
+    tcase_add_test(tests, options_are_accepted_in_both_spellings);
     suite_add_tcase(suite, tests);
     return suite;
 }

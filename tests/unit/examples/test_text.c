@@ -40,7 +40,7 @@ START_TEST(files_and_directories_are_read_in_order_and_once)
 }
 END_TEST
 
-START_TEST(what_cannot_be_read_is_named)
+START_TEST(unreadable_files_are_named)
 {
     struct failure why = {""};
     struct text t;
@@ -56,7 +56,7 @@ START_TEST(what_cannot_be_read_is_named)
 }
 END_TEST
 
-START_TEST(stretches_never_touch_what_is_held_out)
+START_TEST(samples_never_touch_the_held_out_part)
 {
     enum { BYTES = 10240 * 2 + 5000, LENGTH = 65 };
     static uint8_t bytes[BYTES];
@@ -79,7 +79,7 @@ START_TEST(stretches_never_touch_what_is_held_out)
 }
 END_TEST
 
-START_TEST(pairs_foretell_what_they_can)
+START_TEST(bigrams_give_the_expected_loss)
 {
     enum { BYTES = 10240 * 4 };
     static uint8_t bytes[BYTES];
@@ -104,7 +104,7 @@ static int parse(struct chargpt_options *o, struct failure *why, const char *con
     return chargpt_options_parse(argc, argv, o, why);
 }
 
-START_TEST(command_lines_are_understood_or_refused)
+START_TEST(command_lines_are_accepted_or_refused)
 {
     static const struct {
         const char *args[5], *text;
@@ -141,10 +141,10 @@ TEST_SUITE(text)
     TCase *t = tcase_create("text");
     tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_add_test(t, files_and_directories_are_read_in_order_and_once);
-    tcase_add_test(t, what_cannot_be_read_is_named);
-    tcase_add_test(t, stretches_never_touch_what_is_held_out);
-    tcase_add_test(t, pairs_foretell_what_they_can);
-    tcase_add_test(t, command_lines_are_understood_or_refused);
+    tcase_add_test(t, unreadable_files_are_named);
+    tcase_add_test(t, samples_never_touch_the_held_out_part);
+    tcase_add_test(t, bigrams_give_the_expected_loss);
+    tcase_add_test(t, command_lines_are_accepted_or_refused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -53,7 +53,7 @@ START_TEST(a_collective_alone_is_enough)
 }
 END_TEST
 
-START_TEST(options_stand_before_the_collective_or_behind_it)
+START_TEST(options_may_precede_or_follow_the_collective)
 {
     struct perf_spec s = parsed("-b 8 --json reduce -e1G -f 2 -r1 -d half -o max --ranks 4 -c0");
     ck_assert_int_eq(s.collective, PERF_REDUCE);
@@ -68,7 +68,7 @@ START_TEST(options_stand_before_the_collective_or_behind_it)
 }
 END_TEST
 
-START_TEST(names_of_nccl_tests_are_known)
+START_TEST(names_of_nccl_tests_are_accepted)
 {
     struct perf_spec s = parsed("broadcast --minbytes 1K --maxbytes 2K --stepbytes 512 --iters 7 "
                                 "--warmup_iters 0 --datatype float --op sum --root 0 --check 1");
@@ -87,7 +87,7 @@ START_TEST(a_least_size_above_the_default_raises_the_largest)
 }
 END_TEST
 
-START_TEST(wrong_words_are_refused_with_the_reason)
+START_TEST(invalid_arguments_are_refused_with_the_reason)
 {
     refuses("", false, "no collective given");
     refuses("all_reduced", false, "unknown collective 'all_reduced'");
@@ -110,7 +110,7 @@ START_TEST(wrong_words_are_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(ranks_are_started_by_one_only)
+START_TEST(ranks_are_not_started_under_a_launcher)
 {
     refuses("all_reduce --ranks 2", true, "cannot be used under a launcher");
     refuses("--tune", false, "--tune requires --ranks N");
@@ -121,7 +121,7 @@ START_TEST(ranks_are_started_by_one_only)
 }
 END_TEST
 
-START_TEST(help_and_version_win_over_what_follows)
+START_TEST(help_and_version_override_later_arguments)
 {
     struct perf_spec spec;
     struct co_error err = {0};
@@ -138,12 +138,12 @@ TEST_SUITE(perf_cli)
     Suite *suite = suite_create("perf_cli");
     TCase *tc = tcase_create("words");
     tcase_add_test(tc, a_collective_alone_is_enough);
-    tcase_add_test(tc, options_stand_before_the_collective_or_behind_it);
-    tcase_add_test(tc, names_of_nccl_tests_are_known);
+    tcase_add_test(tc, options_may_precede_or_follow_the_collective);
+    tcase_add_test(tc, names_of_nccl_tests_are_accepted);
     tcase_add_test(tc, a_least_size_above_the_default_raises_the_largest);
-    tcase_add_test(tc, wrong_words_are_refused_with_the_reason);
-    tcase_add_test(tc, ranks_are_started_by_one_only);
-    tcase_add_test(tc, help_and_version_win_over_what_follows);
+    tcase_add_test(tc, invalid_arguments_are_refused_with_the_reason);
+    tcase_add_test(tc, ranks_are_not_started_under_a_launcher);
+    tcase_add_test(tc, help_and_version_override_later_arguments);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-START_TEST(the_small_way_ends_where_the_large_one_is_first_faster)
+START_TEST(the_small_algorithm_ends_where_the_large_one_is_faster)
 {
     const double small[] = {1, 2, 4, 8}, large[] = {3, 3, 3, 3};
     ck_assert_uint_eq(perf_crossover_up_to(small, large, 4), 2);
@@ -13,7 +13,7 @@ START_TEST(the_small_way_ends_where_the_large_one_is_first_faster)
 }
 END_TEST
 
-START_TEST(the_large_way_begins_where_it_stays_faster)
+START_TEST(the_large_algorithm_begins_where_it_stays_faster)
 {
     const double small[] = {1, 5, 4, 8}, large[] = {3, 3, 5, 3};
     ck_assert_uint_eq(perf_crossover_from(small, large, 4), 3);
@@ -31,7 +31,7 @@ START_TEST(a_difference_within_the_noise_decides_nothing)
 }
 END_TEST
 
-START_TEST(the_best_way_is_best_over_all_sizes)
+START_TEST(the_best_algorithm_is_best_over_all_sizes)
 {
     const double us[] = {1,   600, /* best at the one size, bad at the other */
                          1.5, 210, /* good at both */
@@ -42,7 +42,7 @@ START_TEST(the_best_way_is_best_over_all_sizes)
 }
 END_TEST
 
-START_TEST(sizes_are_written_as_the_table_takes_them)
+START_TEST(sizes_have_the_form_of_the_table)
 {
     char text[PERF_CROSSOVER_SIZE_BYTES];
     ck_assert_str_eq(perf_crossover_size(0, text), "0");
@@ -57,11 +57,11 @@ TEST_SUITE(perf_crossover)
 {
     Suite *suite = suite_create("perf_crossover");
     TCase *tc = tcase_create("thresholds");
-    tcase_add_test(tc, the_small_way_ends_where_the_large_one_is_first_faster);
-    tcase_add_test(tc, the_large_way_begins_where_it_stays_faster);
+    tcase_add_test(tc, the_small_algorithm_ends_where_the_large_one_is_faster);
+    tcase_add_test(tc, the_large_algorithm_begins_where_it_stays_faster);
     tcase_add_test(tc, a_difference_within_the_noise_decides_nothing);
-    tcase_add_test(tc, the_best_way_is_best_over_all_sizes);
-    tcase_add_test(tc, sizes_are_written_as_the_table_takes_them);
+    tcase_add_test(tc, the_best_algorithm_is_best_over_all_sizes);
+    tcase_add_test(tc, sizes_have_the_form_of_the_table);
     suite_add_tcase(suite, tc);
     return suite;
 }

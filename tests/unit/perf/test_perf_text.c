@@ -62,7 +62,7 @@ START_TEST(the_table_has_the_columns_of_nccl_tests)
 }
 END_TEST
 
-START_TEST(json_has_a_line_for_each_way)
+START_TEST(json_has_a_line_for_each_measurement)
 {
     struct perf_spec spec = usual;
     struct perf_sum sum = {0};
@@ -81,7 +81,7 @@ START_TEST(json_has_a_line_for_each_way)
 }
 END_TEST
 
-START_TEST(what_was_not_checked_is_not_called_right)
+START_TEST(unchecked_results_are_not_reported_as_correct)
 {
     struct perf_spec spec = usual;
     struct perf_sum sum = {0};
@@ -97,7 +97,7 @@ START_TEST(what_was_not_checked_is_not_called_right)
 }
 END_TEST
 
-START_TEST(a_call_without_a_reduction_has_none)
+START_TEST(a_call_without_a_reduction_shows_none)
 {
     struct perf_spec spec = usual;
     struct perf_sum sum = {0};
@@ -117,9 +117,9 @@ TEST_SUITE(perf_text)
     Suite *suite = suite_create("perf_text");
     TCase *tc = tcase_create("texts");
     tcase_add_test(tc, the_table_has_the_columns_of_nccl_tests);
-    tcase_add_test(tc, json_has_a_line_for_each_way);
-    tcase_add_test(tc, what_was_not_checked_is_not_called_right);
-    tcase_add_test(tc, a_call_without_a_reduction_has_none);
+    tcase_add_test(tc, json_has_a_line_for_each_measurement);
+    tcase_add_test(tc, unchecked_results_are_not_reported_as_correct);
+    tcase_add_test(tc, a_call_without_a_reduction_shows_none);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -24,7 +24,7 @@ static void copy_block(const struct perf_values *v, unsigned from, size_t first,
     free(in);
 }
 
-START_TEST(what_copies_leave_behind_is_right)
+START_TEST(results_of_copies_are_correct)
 {
     struct perf_values v = {.dtype = all_dtypes[_i], .n = RANKS, .root = 1};
     uint8_t *out = malloc(RANKS * COUNT * ddp_dtype_size(v.dtype));
@@ -67,7 +67,7 @@ START_TEST(each_wrong_element_is_counted)
 }
 END_TEST
 
-START_TEST(blocks_in_the_wrong_order_are_wrong)
+START_TEST(blocks_in_the_wrong_order_are_counted)
 {
     const struct perf_values v = {
         .collective = PERF_ALL_GATHER, .dtype = all_dtypes[_i], .n = RANKS};
@@ -131,9 +131,9 @@ TEST_SUITE(perf_values)
 {
     Suite *suite = suite_create("perf_values");
     TCase *tc = tcase_create("answers");
-    tcase_add_loop_test(tc, what_copies_leave_behind_is_right, 0, N_DTYPES);
+    tcase_add_loop_test(tc, results_of_copies_are_correct, 0, N_DTYPES);
     tcase_add_loop_test(tc, each_wrong_element_is_counted, 0, N_DTYPES);
-    tcase_add_loop_test(tc, blocks_in_the_wrong_order_are_wrong, 0, N_DTYPES);
+    tcase_add_loop_test(tc, blocks_in_the_wrong_order_are_counted, 0, N_DTYPES);
     tcase_add_loop_test(tc, reductions_of_floats_have_known_answers, DDP_SUM, DDP_PROD + 1);
     tcase_add_loop_test(tc, reductions_of_integers_wrap_around, DDP_SUM, DDP_BOR + 1);
     suite_add_tcase(suite, tc);

@@ -21,7 +21,7 @@ static void has(enum perf_collective c, unsigned rank, size_t count, size_t n_in
     ck_assert_uint_eq(w.bytes, 4000);
 }
 
-START_TEST(bytes_are_those_of_the_larger_buffer)
+START_TEST(bytes_count_the_larger_buffer)
 {
     has(PERF_ALL_REDUCE, 2, 1000, 1000, 1000, 0);
     has(PERF_REDUCE, 1, 1000, 1000, 1000, 0);
@@ -39,7 +39,7 @@ START_TEST(bytes_are_those_of_the_larger_buffer)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_left_out_of_the_bytes)
+START_TEST(elements_that_do_not_fit_are_left_out)
 {
     const struct perf_work w = work_of(PERF_ALL_GATHER, 4007, 0, 3);
     ck_assert_uint_eq(w.count, 333);
@@ -47,7 +47,7 @@ START_TEST(what_does_not_fit_is_left_out_of_the_bytes)
 }
 END_TEST
 
-START_TEST(there_is_an_element_for_each_rank_at_least)
+START_TEST(each_rank_has_at_least_one_element)
 {
     const struct perf_work w = work_of(PERF_ALL_TO_ALL, 1, 0, 4);
     ck_assert_uint_eq(w.count, 1);
@@ -92,7 +92,7 @@ START_TEST(short_calls_are_made_more_often)
 }
 END_TEST
 
-START_TEST(bus_bandwidth_counts_what_must_be_moved)
+START_TEST(bus_bandwidth_counts_the_moved_bytes)
 {
     ck_assert_double_eq(perf_work_bus_factor(PERF_ALL_REDUCE, 4), 1.5);
     ck_assert_double_eq(perf_work_bus_factor(PERF_ALL_GATHER, 4), 0.75);
@@ -106,13 +106,13 @@ TEST_SUITE(perf_work)
 {
     Suite *suite = suite_create("perf_work");
     TCase *tc = tcase_create("sizes");
-    tcase_add_test(tc, bytes_are_those_of_the_larger_buffer);
-    tcase_add_test(tc, what_does_not_fit_is_left_out_of_the_bytes);
-    tcase_add_test(tc, there_is_an_element_for_each_rank_at_least);
+    tcase_add_test(tc, bytes_count_the_larger_buffer);
+    tcase_add_test(tc, elements_that_do_not_fit_are_left_out);
+    tcase_add_test(tc, each_rank_has_at_least_one_element);
     tcase_add_test(tc, a_barrier_has_no_bytes);
     tcase_add_test(tc, sizes_grow_by_factor_or_step_up_to_the_largest);
     tcase_add_test(tc, short_calls_are_made_more_often);
-    tcase_add_test(tc, bus_bandwidth_counts_what_must_be_moved);
+    tcase_add_test(tc, bus_bandwidth_counts_the_moved_bytes);
     suite_add_tcase(suite, tc);
     return suite;
 }

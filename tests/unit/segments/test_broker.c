@@ -114,7 +114,7 @@ static void expect_refused(int rank, const char *part_of_text)
     ck_assert_msg(strstr(m.text, part_of_text) != NULL, "%s", m.text);
 }
 
-START_TEST(a_segment_is_fetched_from_who_came_before)
+START_TEST(the_segment_of_an_earlier_rank_is_fetched)
 {
     say_hello(0);
     say_hello(1);
@@ -125,7 +125,7 @@ START_TEST(a_segment_is_fetched_from_who_came_before)
 }
 END_TEST
 
-START_TEST(a_fetch_waits_for_who_comes_later)
+START_TEST(a_fetch_waits_for_a_later_rank)
 {
     say_hello(0);
     struct node_message m = fetch(2);
@@ -155,7 +155,7 @@ START_TEST(a_fetch_of_a_rank_that_ends_is_refused)
 }
 END_TEST
 
-START_TEST(a_socket_that_closes_is_told_to_the_owner)
+START_TEST(a_socket_that_closes_is_reported_to_the_owner)
 {
     close(theirs[1]);
     ck_assert_int_eq(let_broker_read(1, NULL), 0);
@@ -163,7 +163,7 @@ START_TEST(a_socket_that_closes_is_told_to_the_owner)
 }
 END_TEST
 
-START_TEST(who_goes_without_having_read_takes_nothing_along)
+START_TEST(a_rank_that_exits_with_unread_answers_does_no_harm)
 {
     say_hello(0);
     say_hello(2);
@@ -239,7 +239,7 @@ START_TEST(a_message_of_a_wrong_size_is_refused)
 }
 END_TEST
 
-START_TEST(steps_are_counted_without_hello_and_only_ones_own)
+START_TEST(steps_of_the_rank_itself_count_even_without_hello)
 {
     struct node_message m = hello(1);
     struct co_error err;
@@ -256,7 +256,7 @@ START_TEST(steps_are_counted_without_hello_and_only_ones_own)
 }
 END_TEST
 
-START_TEST(a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only)
+START_TEST(a_rank_reports_its_own_lost_peer_at_any_time)
 {
     struct node_message m = hello(1);
     struct co_error err;
@@ -278,7 +278,7 @@ static void say_wait(unsigned rank, uint32_t generation, const char *text)
     ck_assert_int_eq(broker_on_readable(b, (int)rank, mine[rank], &(int){-1}, NULL), 1);
 }
 
-START_TEST(what_a_rank_cannot_reach_is_kept_as_it_said_last_and_fit_to_be_shown)
+START_TEST(the_last_text_about_an_unreachable_peer_is_kept_and_cleaned)
 {
     char text[2 * NODE_SOCKET_TEXT_MAX];
     struct co_error err;
@@ -416,7 +416,7 @@ static void expect_place(int seat, unsigned local_rank, unsigned n_local)
     close(fd);
 }
 
-START_TEST(who_comes_to_another_generation_is_told_its_place_in_it)
+START_TEST(a_rank_in_another_generation_gets_its_place)
 {
     broker_offer_more(b, 0);
     for (int i = 0; i < N; i++)
@@ -430,7 +430,7 @@ START_TEST(who_comes_to_another_generation_is_told_its_place_in_it)
 }
 END_TEST
 
-START_TEST(those_behind_a_rank_that_is_dropped_move_up)
+START_TEST(ranks_after_a_dropped_one_move_up)
 {
     broker_offer_more(b, 0);
     for (int i = 0; i < N; i++)
@@ -467,7 +467,7 @@ START_TEST(those_behind_a_rank_that_is_dropped_move_up)
 }
 END_TEST
 
-START_TEST(a_place_that_cannot_be_is_no_message)
+START_TEST(an_impossible_place_is_refused)
 {
     struct node_message m = hello(0);
     m.type = NODE_CONTROL;
@@ -492,7 +492,7 @@ START_TEST(a_place_that_cannot_be_is_no_message)
 }
 END_TEST
 
-START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
+START_TEST(a_rank_that_requests_the_next_generation_gets_it_when_made)
 {
     broker_offer_more(b, 0);
     for (int i = 0; i < N; i++) {
@@ -518,7 +518,7 @@ START_TEST(who_asks_for_the_next_generation_gets_it_when_it_is_made)
 }
 END_TEST
 
-START_TEST(who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation)
+START_TEST(a_rank_that_waits_for_a_lost_one_may_request_the_next)
 {
     broker_offer_more(b, 0);
     ask_again(0, 0);
@@ -536,7 +536,7 @@ START_TEST(who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation)
 }
 END_TEST
 
-START_TEST(who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one)
+START_TEST(a_peer_lost_in_an_older_generation_does_not_count)
 {
     struct node_message m = hello(1);
     m.type = NODE_LOST;
@@ -554,7 +554,7 @@ START_TEST(who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one)
 }
 END_TEST
 
-START_TEST(what_is_about_an_older_generation_is_dropped)
+START_TEST(messages_of_an_older_generation_are_dropped)
 {
     broker_offer_more(b, 0);
     say_hello(0);
@@ -578,7 +578,7 @@ START_TEST(what_is_about_an_older_generation_is_dropped)
 }
 END_TEST
 
-START_TEST(when_no_generation_follows_who_asks_is_refused)
+START_TEST(without_a_next_generation_a_request_is_refused)
 {
     broker_offer_more(b, 0);
     ask_again(0, 0);
@@ -593,7 +593,7 @@ START_TEST(when_no_generation_follows_who_asks_is_refused)
 }
 END_TEST
 
-START_TEST(who_is_gone_before_it_is_let_in_leaves_nothing)
+START_TEST(a_rank_that_exits_before_its_admission_leaves_nothing)
 {
     broker_offer_more(b, 0);
     ask_again(0, 1);
@@ -616,7 +616,7 @@ static const struct {
     uint32_t first, second; /* generations that are asked for */
 } wrong_asking[] = {{false, 0, 1}, {true, 0, 2}, {true, 0, UINT32_MAX}, {true, 1, 1}};
 
-START_TEST(who_asks_for_what_cannot_be_is_refused)
+START_TEST(an_impossible_request_is_refused)
 {
     struct co_error err = {0};
     if (wrong_asking[_i].offers)
@@ -666,30 +666,30 @@ TEST_SUITE(broker)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_turn_reads_some_messages_of_a_rank_and_the_next_one_the_others);
-    tcase_add_test(t, a_segment_is_fetched_from_who_came_before);
-    tcase_add_test(t, a_fetch_waits_for_who_comes_later);
+    tcase_add_test(t, the_segment_of_an_earlier_rank_is_fetched);
+    tcase_add_test(t, a_fetch_waits_for_a_later_rank);
     tcase_add_test(t, a_fetch_of_a_rank_that_ends_is_refused);
-    tcase_add_test(t, a_socket_that_closes_is_told_to_the_owner);
+    tcase_add_test(t, a_socket_that_closes_is_reported_to_the_owner);
     tcase_add_loop_test(t, a_bad_message_is_refused_with_its_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
-    tcase_add_test(t, a_rank_that_has_lost_a_peer_says_so_at_any_time_of_itself_only);
-    tcase_add_test(t, what_a_rank_cannot_reach_is_kept_as_it_said_last_and_fit_to_be_shown);
-    tcase_add_test(t, steps_are_counted_without_hello_and_only_ones_own);
+    tcase_add_test(t, a_rank_reports_its_own_lost_peer_at_any_time);
+    tcase_add_test(t, the_last_text_about_an_unreachable_peer_is_kept_and_cleaned);
+    tcase_add_test(t, steps_of_the_rank_itself_count_even_without_hello);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
     tcase_add_test(t, further_descriptors_of_a_message_are_closed);
-    tcase_add_test(t, who_asks_for_the_next_generation_gets_it_when_it_is_made);
-    tcase_add_test(t, who_comes_to_another_generation_is_told_its_place_in_it);
-    tcase_add_test(t, those_behind_a_rank_that_is_dropped_move_up);
-    tcase_add_test(t, a_place_that_cannot_be_is_no_message);
-    tcase_add_test(t, who_goes_without_having_read_takes_nothing_along);
-    tcase_add_test(t, who_waits_for_a_rank_that_is_gone_may_ask_for_the_next_generation);
-    tcase_add_test(t, who_lost_a_peer_in_an_older_generation_has_lost_none_in_this_one);
-    tcase_add_test(t, what_is_about_an_older_generation_is_dropped);
-    tcase_add_test(t, when_no_generation_follows_who_asks_is_refused);
-    tcase_add_test(t, who_is_gone_before_it_is_let_in_leaves_nothing);
+    tcase_add_test(t, a_rank_that_requests_the_next_generation_gets_it_when_made);
+    tcase_add_test(t, a_rank_in_another_generation_gets_its_place);
+    tcase_add_test(t, ranks_after_a_dropped_one_move_up);
+    tcase_add_test(t, an_impossible_place_is_refused);
+    tcase_add_test(t, a_rank_that_exits_with_unread_answers_does_no_harm);
+    tcase_add_test(t, a_rank_that_waits_for_a_lost_one_may_request_the_next);
+    tcase_add_test(t, a_peer_lost_in_an_older_generation_does_not_count);
+    tcase_add_test(t, messages_of_an_older_generation_are_dropped);
+    tcase_add_test(t, without_a_next_generation_a_request_is_refused);
+    tcase_add_test(t, a_rank_that_exits_before_its_admission_leaves_nothing);
     tcase_add_test(t, the_memory_of_the_largest_segment_is_known);
-    tcase_add_loop_test(t, who_asks_for_what_cannot_be_is_refused, 0,
+    tcase_add_loop_test(t, an_impossible_request_is_refused, 0,
                         (int)(sizeof wrong_asking / sizeof *wrong_asking));
     suite_add_tcase(s, t);
     return s;

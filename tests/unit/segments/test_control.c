@@ -101,7 +101,7 @@ START_TEST(a_segment_that_cannot_be_made_is_reported_with_its_size)
 }
 END_TEST
 
-START_TEST(what_is_no_control_segment_is_refused)
+START_TEST(an_invalid_control_segment_is_refused)
 {
     struct co_error err;
     struct control *p;
@@ -147,7 +147,7 @@ START_TEST(a_rank_is_seen_to_join_once)
 }
 END_TEST
 
-START_TEST(leaving_is_told_from_dying)
+START_TEST(a_leave_is_distinguished_from_a_death)
 {
     pid_t pid = start_child(join_and_leave_as_1);
     ck_assert_int_eq(control_look(c, 1), CONTROL_LEFT);
@@ -157,7 +157,7 @@ START_TEST(leaving_is_told_from_dying)
 }
 END_TEST
 
-START_TEST(a_killed_rank_is_seen_dead_by_all_who_look)
+START_TEST(a_killed_rank_is_dead_at_every_look)
 {
     pid_t pid = start_child(join_as_1);
     kill_child(pid);
@@ -231,7 +231,7 @@ START_TEST(the_steps_of_dead_ranks_stay_counted)
 }
 END_TEST
 
-START_TEST(arriving_wakes_who_sleeps)
+START_TEST(an_arrival_wakes_a_sleeper)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -308,7 +308,7 @@ static bool can_wait_for_several(void)
 #endif
 }
 
-START_TEST(a_death_wakes_those_who_sleep_for_that_rank)
+START_TEST(a_death_wakes_sleepers_of_that_rank)
 {
     if (!can_wait_for_several()) {
         printf("skipped: no futex_waitv(2) here\n");
@@ -322,7 +322,7 @@ START_TEST(a_death_wakes_those_who_sleep_for_that_rank)
 }
 END_TEST
 
-START_TEST(a_departure_wakes_who_sleeps_for_that_rank)
+START_TEST(a_departure_wakes_sleepers_of_that_rank)
 {
     if (!can_wait_for_several()) {
         printf("skipped: no futex_waitv(2) here\n");
@@ -335,7 +335,7 @@ START_TEST(a_departure_wakes_who_sleeps_for_that_rank)
 }
 END_TEST
 
-START_TEST(arriving_wakes_who_sleeps_for_a_rank)
+START_TEST(an_arrival_wakes_sleepers_of_that_rank)
 {
     join_as_0();
     const pid_t sleeper = start_sleeper(has_arrived, 1);
@@ -344,7 +344,7 @@ START_TEST(arriving_wakes_who_sleeps_for_a_rank)
 }
 END_TEST
 
-START_TEST(the_abort_word_wakes_who_sleeps_for_a_rank)
+START_TEST(the_abort_word_wakes_sleepers_of_a_rank)
 {
     join_as_0();
     const pid_t sleeper = start_sleeper(is_aborted, 1);
@@ -353,7 +353,7 @@ START_TEST(the_abort_word_wakes_who_sleeps_for_a_rank)
 }
 END_TEST
 
-START_TEST(a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost)
+START_TEST(any_ring_wakes_a_sleeper_and_no_ring_is_lost)
 {
     enum { RINGS = 100 };
     pid_t pid = fork();
@@ -386,19 +386,19 @@ TEST_SUITE(control)
     tcase_add_test(t, a_second_mapping_sees_the_same_words);
     tcase_add_test(t, sizes_out_of_bounds_are_refused);
     tcase_add_test(t, a_segment_that_cannot_be_made_is_reported_with_its_size);
-    tcase_add_test(t, what_is_no_control_segment_is_refused);
+    tcase_add_test(t, an_invalid_control_segment_is_refused);
     tcase_add_test(t, a_rank_is_seen_to_join_once);
-    tcase_add_test(t, leaving_is_told_from_dying);
-    tcase_add_test(t, a_killed_rank_is_seen_dead_by_all_who_look);
+    tcase_add_test(t, a_leave_is_distinguished_from_a_death);
+    tcase_add_test(t, a_killed_rank_is_dead_at_every_look);
     tcase_add_test(t, the_first_cause_of_an_abort_stays);
     tcase_add_loop_test(t, control_look_stays_inside_the_segment_and_locks_nothing, 0, 10);
     tcase_add_test(t, the_steps_of_dead_ranks_stay_counted);
-    tcase_add_test(t, arriving_wakes_who_sleeps);
-    tcase_add_test(t, a_death_wakes_those_who_sleep_for_that_rank);
-    tcase_add_test(t, a_departure_wakes_who_sleeps_for_that_rank);
-    tcase_add_test(t, arriving_wakes_who_sleeps_for_a_rank);
-    tcase_add_test(t, the_abort_word_wakes_who_sleeps_for_a_rank);
-    tcase_add_test(t, a_ring_by_anybody_wakes_who_sleeps_and_none_is_lost);
+    tcase_add_test(t, an_arrival_wakes_a_sleeper);
+    tcase_add_test(t, a_death_wakes_sleepers_of_that_rank);
+    tcase_add_test(t, a_departure_wakes_sleepers_of_that_rank);
+    tcase_add_test(t, an_arrival_wakes_sleepers_of_that_rank);
+    tcase_add_test(t, the_abort_word_wakes_sleepers_of_a_rank);
+    tcase_add_test(t, any_ring_wakes_a_sleeper_and_no_ring_is_lost);
     suite_add_tcase(s, t);
     return s;
 }

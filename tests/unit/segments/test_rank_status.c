@@ -21,7 +21,7 @@ static struct progress read_page(void)
     return p;
 }
 
-START_TEST(a_fresh_page_tells_of_nothing)
+START_TEST(a_new_page_is_empty)
 {
     struct progress p = read_page();
     ck_assert_uint_eq(p.steps, 0);
@@ -73,7 +73,7 @@ static const struct rank_status_call reduction = {.number = 812,
                                                   .bytes = 4 << 20,
                                                   .state = RANK_STATUS_WAITS};
 
-START_TEST(the_last_call_is_told_inside_and_outside)
+START_TEST(the_page_shows_the_last_call_inside_and_outside_of_it)
 {
     struct rank_status_place *place = rank_status_open(&page);
     rank_status_enter(place, &reduction);
@@ -95,7 +95,7 @@ START_TEST(the_last_call_is_told_inside_and_outside)
 }
 END_TEST
 
-START_TEST(the_largest_numbers_are_told)
+START_TEST(the_page_shows_the_largest_numbers)
 {
     const struct rank_status_call large = {.number = UINT32_MAX,
                                            .group = UINT16_MAX,
@@ -115,7 +115,7 @@ START_TEST(the_largest_numbers_are_told)
 END_TEST
 
 /* Readers have words for each state there is; the page is the rank's to write. */
-START_TEST(a_call_in_a_state_that_does_not_exist_is_not_told)
+START_TEST(a_call_in_an_invalid_state_is_not_shown)
 {
     struct rank_status_place *places[2] = {rank_status_open(&page), rank_status_open(&page)};
     for (int i = 0; i < 2; i++)
@@ -141,7 +141,7 @@ START_TEST(numbers_that_no_rank_reaches_are_limited)
 }
 END_TEST
 
-START_TEST(each_group_has_a_place_until_they_are_taken)
+START_TEST(each_group_has_a_place_until_all_are_taken)
 {
     struct rank_status_place *places[RANK_STATUS_GROUPS];
     for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++) {
@@ -163,7 +163,7 @@ START_TEST(each_group_has_a_place_until_they_are_taken)
 }
 END_TEST
 
-START_TEST(waiting_without_a_place_is_told)
+START_TEST(a_wait_without_a_place_is_shown)
 {
     page.n_untold = 1;
     struct progress p = read_page();
@@ -208,7 +208,7 @@ static void *make_calls(void *arg)
     return NULL;
 }
 
-START_TEST(a_call_is_never_told_with_the_bytes_of_another)
+START_TEST(a_call_is_never_shown_with_the_bytes_of_another)
 {
     struct rank_status_place *place = rank_status_open(&page);
     struct rank_status_call last = {0};
@@ -246,17 +246,17 @@ TEST_SUITE(rank_status)
     TCase *tc = tcase_create("page");
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, a_fresh_page_tells_of_nothing);
+    tcase_add_test(tc, a_new_page_is_empty);
     tcase_add_test(tc, steps_are_counted_and_timed);
     tcase_add_test(tc, the_mean_follows_slowly_in_both_directions);
-    tcase_add_test(tc, the_last_call_is_told_inside_and_outside);
-    tcase_add_test(tc, the_largest_numbers_are_told);
-    tcase_add_test(tc, a_call_in_a_state_that_does_not_exist_is_not_told);
+    tcase_add_test(tc, the_page_shows_the_last_call_inside_and_outside_of_it);
+    tcase_add_test(tc, the_page_shows_the_largest_numbers);
+    tcase_add_test(tc, a_call_in_an_invalid_state_is_not_shown);
     tcase_add_test(tc, numbers_that_no_rank_reaches_are_limited);
-    tcase_add_test(tc, each_group_has_a_place_until_they_are_taken);
-    tcase_add_test(tc, waiting_without_a_place_is_told);
+    tcase_add_test(tc, each_group_has_a_place_until_all_are_taken);
+    tcase_add_test(tc, a_wait_without_a_place_is_shown);
     tcase_add_test(tc, the_digest_changes_with_all_that_is_progress);
-    tcase_add_test(tc, a_call_is_never_told_with_the_bytes_of_another);
+    tcase_add_test(tc, a_call_is_never_shown_with_the_bytes_of_another);
     tcase_add_test(tc, calls_and_types_have_names_and_unknown_ones_too);
     suite_add_tcase(suite, tc);
     return suite;

@@ -19,7 +19,7 @@ static void check(const struct table *t, int indent, int width, const char *want
 
 static const char *const heads[] = {"NAME", ">N", "TEXT"};
 
-START_TEST(columns_are_as_wide_as_what_stands_in_them)
+START_TEST(columns_are_as_wide_as_their_content)
 {
     struct table t;
     table_init(&t, heads, 3);
@@ -69,7 +69,7 @@ static const struct {
      "\xc3\xbc??2J"},
 };
 
-START_TEST(a_terminal_has_nothing_to_obey)
+START_TEST(no_control_character_reaches_the_terminal)
 {
     char text[64];
     snprintf(text, sizeof text, "%s", texts[_i].text);
@@ -93,9 +93,10 @@ TEST_SUITE(table)
 {
     Suite *suite = suite_create("table");
     TCase *tc = tcase_create("table");
-    tcase_add_test(tc, columns_are_as_wide_as_what_stands_in_them);
+    tcase_add_test(tc, columns_are_as_wide_as_their_content);
     tcase_add_test(tc, lines_are_cut_to_the_terminal);
-    tcase_add_loop_test(tc, a_terminal_has_nothing_to_obey, 0, (int)(sizeof texts / sizeof *texts));
+    tcase_add_loop_test(tc, no_control_character_reaches_the_terminal, 0,
+                        (int)(sizeof texts / sizeof *texts));
     tcase_add_test(tc, characters_are_counted_not_bytes);
     suite_add_tcase(suite, tc);
     return suite;

@@ -33,7 +33,7 @@ static size_t play(size_t n, size_t round)
     return n_pairs;
 }
 
-START_TEST(each_pair_is_measured_once_and_no_node_is_in_two_at_a_time)
+START_TEST(each_pair_is_measured_once_and_no_node_twice_at_a_time)
 {
     for (size_t n = 0; n <= 32; n++) {
         size_t n_pairs = 0;
@@ -56,7 +56,7 @@ START_TEST(many_nodes_have_as_many_rounds_as_are_allowed)
 }
 END_TEST
 
-START_TEST(each_port_is_tried_from_as_many_others)
+START_TEST(each_port_is_tried_from_equally_many_nodes)
 {
     static size_t n_tries[1024];
     for (size_t n = 1; n <= 1024; n += n < 70 ? 1 : 159) {
@@ -92,7 +92,7 @@ static int parse(const char *line, struct check_task *task, struct co_error *err
     return check_options_parse(n, words, task, err);
 }
 
-START_TEST(options_say_which_nodes_and_how)
+START_TEST(options_select_nodes_and_tests)
 {
     struct check_task task;
     ck_assert_int_eq(parse("", &task, NULL), 0);
@@ -122,7 +122,7 @@ static const struct {
     {"-i=", "-i requires a value"},
 };
 
-START_TEST(wrong_words_are_refused_with_their_reason)
+START_TEST(invalid_arguments_are_refused_with_their_reason)
 {
     struct check_task task;
     struct co_error err = {0};
@@ -135,11 +135,11 @@ TEST_SUITE(check_plan)
 {
     Suite *suite = suite_create("check_plan");
     TCase *c = tcase_create("all");
-    tcase_add_test(c, each_pair_is_measured_once_and_no_node_is_in_two_at_a_time);
+    tcase_add_test(c, each_pair_is_measured_once_and_no_node_twice_at_a_time);
     tcase_add_test(c, many_nodes_have_as_many_rounds_as_are_allowed);
-    tcase_add_test(c, each_port_is_tried_from_as_many_others);
-    tcase_add_test(c, options_say_which_nodes_and_how);
-    tcase_add_loop_test(c, wrong_words_are_refused_with_their_reason, 0,
+    tcase_add_test(c, each_port_is_tried_from_equally_many_nodes);
+    tcase_add_test(c, options_select_nodes_and_tests);
+    tcase_add_loop_test(c, invalid_arguments_are_refused_with_their_reason, 0,
                         (int)(sizeof bad / sizeof *bad));
     suite_add_tcase(suite, c);
     return suite;

@@ -70,7 +70,7 @@ static char *print(void)
     return text;
 }
 
-START_TEST(nothing_is_wrong_with_nodes_that_are_fit)
+START_TEST(healthy_nodes_have_no_findings)
 {
     judge();
     ck_assert_uint_eq(r.n_findings, 0);
@@ -116,7 +116,7 @@ START_TEST(no_ddprun_fails)
 }
 END_TEST
 
-START_TEST(a_clock_is_off_only_if_it_is_so_for_certain)
+START_TEST(a_clock_is_off_only_beyond_the_uncertainty)
 {
     r.nodes[0].offset_ns = 1300000000;
     r.nodes[0].error_ns = 310000000; /* it may be less than a second */
@@ -136,7 +136,7 @@ START_TEST(too_few_files_fail)
 }
 END_TEST
 
-START_TEST(locked_memory_counts_where_there_is_rdma)
+START_TEST(with_rdma_the_limit_of_locked_memory_is_checked)
 {
     r.nodes[0].facts.n_rdma = 2;
     expect_one(0, CHECK_MEMLOCK, true,
@@ -166,7 +166,7 @@ START_TEST(a_container_s_usual_shared_memory_is_a_warning)
 }
 END_TEST
 
-START_TEST(names_that_lead_elsewhere_fail)
+START_TEST(names_that_resolve_to_other_hosts_fail)
 {
     struct check_facts *f = &r.nodes[0].facts;
     f->forward = CHECK_NAME_FOREIGN;
@@ -185,7 +185,7 @@ START_TEST(names_that_only_this_node_can_use_are_a_warning)
 }
 END_TEST
 
-START_TEST(an_address_with_somebody_else_s_name_fails)
+START_TEST(an_address_with_the_name_of_another_host_fails)
 {
     struct check_facts *f = &r.nodes[1].facts;
     f->reverse = CHECK_NAME_FOREIGN;
@@ -194,7 +194,7 @@ START_TEST(an_address_with_somebody_else_s_name_fails)
 }
 END_TEST
 
-START_TEST(who_has_no_token_or_another_one_fails)
+START_TEST(a_missing_or_different_token_fails)
 {
     r.nodes[1].facts.token_id[0] = '\0';
     snprintf(r.nodes[2].facts.token_id, CHECK_SHORT_BYTES, "fedcba9876543210");
@@ -206,7 +206,7 @@ START_TEST(who_has_no_token_or_another_one_fails)
 }
 END_TEST
 
-START_TEST(no_token_anywhere_is_fine)
+START_TEST(no_token_on_any_node_passes)
 {
     for (size_t i = 0; i < r.n_nodes; i++)
         r.nodes[i].facts.token_id[0] = '\0';
@@ -215,7 +215,7 @@ START_TEST(no_token_anywhere_is_fine)
 }
 END_TEST
 
-START_TEST(nodes_that_one_cannot_reach_are_told_together)
+START_TEST(unreachable_connections_are_reported_together)
 {
     r.links = calloc(3, sizeof *r.links);
     r.n_links = 3;
@@ -310,7 +310,7 @@ START_TEST(a_pair_that_was_not_measured_fails)
 }
 END_TEST
 
-START_TEST(json_has_all_of_it_but_for_what_tells_tokens_apart)
+START_TEST(json_has_everything_except_the_token_ids)
 {
     r.nodes[1] = (struct check_node){.name = "n2", .why = "no route"};
     judge();
@@ -335,29 +335,29 @@ TEST_SUITE(check_report)
     Suite *suite = suite_create("check_report");
     TCase *c = tcase_create("all");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, nothing_is_wrong_with_nodes_that_are_fit);
+    tcase_add_test(c, healthy_nodes_have_no_findings);
     tcase_add_test(c, a_node_that_cannot_be_reached_is_a_row_and_a_reason);
     tcase_add_test(c, another_version_fails);
     tcase_add_test(c, no_ddprun_fails);
-    tcase_add_test(c, a_clock_is_off_only_if_it_is_so_for_certain);
+    tcase_add_test(c, a_clock_is_off_only_beyond_the_uncertainty);
     tcase_add_test(c, too_few_files_fail);
-    tcase_add_test(c, locked_memory_counts_where_there_is_rdma);
+    tcase_add_test(c, with_rdma_the_limit_of_locked_memory_is_checked);
     tcase_add_test(c, a_short_queue_is_a_warning);
     tcase_add_test(c, shared_memory_that_is_full_fails);
     tcase_add_test(c, a_container_s_usual_shared_memory_is_a_warning);
-    tcase_add_test(c, names_that_lead_elsewhere_fail);
+    tcase_add_test(c, names_that_resolve_to_other_hosts_fail);
     tcase_add_test(c, names_that_only_this_node_can_use_are_a_warning);
-    tcase_add_test(c, an_address_with_somebody_else_s_name_fails);
-    tcase_add_test(c, who_has_no_token_or_another_one_fails);
-    tcase_add_test(c, no_token_anywhere_is_fine);
-    tcase_add_test(c, nodes_that_one_cannot_reach_are_told_together);
+    tcase_add_test(c, an_address_with_the_name_of_another_host_fails);
+    tcase_add_test(c, a_missing_or_different_token_fails);
+    tcase_add_test(c, no_token_on_any_node_passes);
+    tcase_add_test(c, unreachable_connections_are_reported_together);
     tcase_add_test(c, a_node_without_an_address_fails);
     tcase_add_test(c, fewer_gpus_than_others_are_a_warning);
     tcase_add_test(c, errors_of_a_gpu_s_memory_fail);
     tcase_add_test(c, other_drivers_and_libraries_are_warnings);
     tcase_add_test(c, a_pair_that_is_slower_than_the_others_is_a_warning);
     tcase_add_test(c, a_pair_that_was_not_measured_fails);
-    tcase_add_test(c, json_has_all_of_it_but_for_what_tells_tokens_apart);
+    tcase_add_test(c, json_has_everything_except_the_token_ids);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -36,7 +36,7 @@ static int take(const void *bytes, size_t n)
     return check_wire_take(&wire, &json, &err);
 }
 
-START_TEST(an_object_is_found_among_what_a_login_prints)
+START_TEST(an_object_is_found_in_the_output_of_a_login)
 {
     static const char text[] = "Last login: today\r\n\nddpctl-check {\"v\":1}\nmore";
     int n_taken = 0;
@@ -47,7 +47,7 @@ START_TEST(an_object_is_found_among_what_a_login_prints)
 }
 END_TEST
 
-START_TEST(several_objects_come_one_after_the_other)
+START_TEST(several_objects_are_parsed_one_after_the_other)
 {
     static const char text[] = "ddpctl-check {\"n\":1}\nddpctl-check {\"n\":2}\n";
     ck_assert_int_eq(take(text, strlen(text)), 1);
@@ -60,7 +60,7 @@ START_TEST(several_objects_come_one_after_the_other)
 }
 END_TEST
 
-START_TEST(what_is_printed_is_taken)
+START_TEST(printed_objects_are_parsed)
 {
     co_autofree char *line = check_wire_print(json_pack("{s:s}", "do", "time"));
     ck_assert_str_eq(line, "ddpctl-check {\"do\":\"time\"}\n");
@@ -69,7 +69,7 @@ START_TEST(what_is_printed_is_taken)
 }
 END_TEST
 
-START_TEST(facts_come_back_as_they_were)
+START_TEST(facts_survive_a_round_trip)
 {
     static struct check_facts f, back;
     f = (struct check_facts){.host = "n1",
@@ -98,7 +98,7 @@ START_TEST(facts_come_back_as_they_were)
 }
 END_TEST
 
-START_TEST(what_is_missing_is_not_known)
+START_TEST(missing_facts_are_unknown)
 {
     static struct check_facts f;
     json = json_object();
@@ -109,7 +109,7 @@ START_TEST(what_is_missing_is_not_known)
 }
 END_TEST
 
-START_TEST(texts_are_plain_and_cut_and_lists_have_an_end)
+START_TEST(texts_and_lists_are_cleaned_and_bounded)
 {
     static struct check_facts f;
     json = json_pack("{s:s, s:s}", "host", "a\033[31mb\nc", "version",
@@ -125,7 +125,7 @@ START_TEST(texts_are_plain_and_cut_and_lists_have_an_end)
 }
 END_TEST
 
-START_TEST(facts_that_are_no_utf8_become_json_all_the_same)
+START_TEST(facts_with_invalid_utf8_still_become_json)
 {
     static struct check_facts f;
     snprintf(f.no_version, sizeof f.no_version, "\xff said \xc3");
@@ -175,7 +175,7 @@ static size_t pour(const char *piece, size_t most)
     return n;
 }
 
-START_TEST(what_others_write_has_an_end)
+START_TEST(input_of_other_nodes_is_bounded)
 {
     static const char line[] = "Welcome!\n";
     const size_t n_lines = CHECK_CHATTER_MAX_BYTES / (sizeof line - 1);
@@ -183,7 +183,7 @@ START_TEST(what_others_write_has_an_end)
 }
 END_TEST
 
-START_TEST(a_line_has_an_end)
+START_TEST(a_line_is_bounded)
 {
     ck_assert_uint_eq(pour("x", CHECK_LINE_MAX_BYTES), CHECK_LINE_MAX_BYTES);
 }
@@ -207,15 +207,15 @@ TEST_SUITE(check_wire)
     Suite *suite = suite_create("check_wire");
     TCase *c = tcase_create("all");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, an_object_is_found_among_what_a_login_prints);
-    tcase_add_test(c, several_objects_come_one_after_the_other);
-    tcase_add_test(c, what_is_printed_is_taken);
-    tcase_add_test(c, facts_come_back_as_they_were);
-    tcase_add_test(c, what_is_missing_is_not_known);
-    tcase_add_test(c, texts_are_plain_and_cut_and_lists_have_an_end);
-    tcase_add_test(c, facts_that_are_no_utf8_become_json_all_the_same);
-    tcase_add_test(c, what_others_write_has_an_end);
-    tcase_add_test(c, a_line_has_an_end);
+    tcase_add_test(c, an_object_is_found_in_the_output_of_a_login);
+    tcase_add_test(c, several_objects_are_parsed_one_after_the_other);
+    tcase_add_test(c, printed_objects_are_parsed);
+    tcase_add_test(c, facts_survive_a_round_trip);
+    tcase_add_test(c, missing_facts_are_unknown);
+    tcase_add_test(c, texts_and_lists_are_cleaned_and_bounded);
+    tcase_add_test(c, facts_with_invalid_utf8_still_become_json);
+    tcase_add_test(c, input_of_other_nodes_is_bounded);
+    tcase_add_test(c, a_line_is_bounded);
     tcase_add_loop_test(c, an_object_is_no_longer_than_a_line, 0, 2);
     tcase_add_test(c, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, c);

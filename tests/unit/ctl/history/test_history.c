@@ -52,7 +52,7 @@ static void add_a_job_with_a_restart(void)
     event(3, "something_new", 1, "");
 }
 
-START_TEST(each_run_of_a_rank_has_its_fate)
+START_TEST(each_run_of_a_rank_has_its_outcome)
 {
     add_a_job_with_a_restart();
     ck_assert_int_eq(history_finish(&h), 0);
@@ -72,7 +72,7 @@ START_TEST(each_run_of_a_rank_has_its_fate)
 }
 END_TEST
 
-START_TEST(of_several_nodes_the_worst_end_counts)
+START_TEST(the_worst_outcome_of_several_nodes_counts)
 {
     event(5, "job_end", 0, "\"code\":0");
     event(4, "job_end", 0, "\"code\":75");
@@ -146,7 +146,7 @@ static const char *const bad[] = {
     "\xff\xfe",
 };
 
-START_TEST(what_cannot_be_read_is_counted)
+START_TEST(unreadable_lines_are_counted)
 {
     add(bad[_i]);
     ck_assert_uint_eq(h.n_unread, 1);
@@ -157,7 +157,7 @@ START_TEST(what_cannot_be_read_is_counted)
 }
 END_TEST
 
-START_TEST(events_without_number_are_bounded)
+START_TEST(the_number_of_events_is_bounded)
 {
     for (int i = 0; i < HISTORY_MAX_EVENTS + 10; i++)
         event(0, "save", 0, "\"state\":\"asked\"");
@@ -166,7 +166,7 @@ START_TEST(events_without_number_are_bounded)
 }
 END_TEST
 
-START_TEST(a_run_ends_that_was_the_last_of_its_pid_to_begin)
+START_TEST(an_exit_ends_the_latest_run_of_its_pid)
 {
     event(0, "rank_start", 0, "\"rank\":0,\"pid\":10");
     event(1, "rank_start", 1, "\"rank\":0,\"pid\":10");
@@ -186,7 +186,7 @@ START_TEST(a_run_ends_that_was_the_last_of_its_pid_to_begin)
 }
 END_TEST
 
-START_TEST(a_stop_counts_for_its_node_from_its_time_on)
+START_TEST(a_stop_counts_for_its_node_from_then_on)
 {
     char more[80];
     for (int rank = 0; rank < 3; rank++) {
@@ -208,7 +208,7 @@ START_TEST(a_stop_counts_for_its_node_from_its_time_on)
 }
 END_TEST
 
-START_TEST(what_befalls_a_node_is_put_into_words)
+START_TEST(node_events_have_texts)
 {
     event(0, "shrink", 0, "\"rank\":3,\"lrank\":3,\"counted\":false");
     event(1, "leaving", 0, "\"state\":\"announced\",\"signal\":\"SIGUSR1\",\"grace_ms\":1000");
@@ -227,7 +227,7 @@ START_TEST(what_befalls_a_node_is_put_into_words)
 END_TEST
 
 /* Each look at all runs, or at all stops, would take minutes with a sanitizer. */
-START_TEST(runs_and_stops_without_number_are_read)
+START_TEST(many_runs_and_stops_are_read)
 {
     char more[64];
     const int n = HISTORY_MAX_EVENTS / 4;
@@ -259,7 +259,7 @@ static char *print(void)
     return text;
 }
 
-START_TEST(a_page_has_all_of_it_and_needs_nothing_else)
+START_TEST(a_page_is_complete_and_loads_nothing_else)
 {
     add_a_job_with_a_restart();
     char *page = print();
@@ -277,7 +277,7 @@ START_TEST(a_page_has_all_of_it_and_needs_nothing_else)
 }
 END_TEST
 
-START_TEST(no_text_gets_out_of_its_place)
+START_TEST(no_text_leaves_its_element)
 {
     add("{\"ev\":\"job_start\",\"t\":1000,\"job\":\"</title><script>alert(1)</script>\","
         "\"host\":\"\\\"><img src=x>\",\"argv\":[\"<script>\",null,7],\"ranks\":1}");
@@ -307,7 +307,7 @@ START_TEST(pages_of_huge_jobs_are_bounded)
 }
 END_TEST
 
-START_TEST(a_page_of_one_moment_is_one)
+START_TEST(a_history_of_one_moment_makes_a_page)
 {
     event(0, "job_start", 0, "\"argv\":[],\"ranks\":1");
     char *page = print();
@@ -338,7 +338,7 @@ static const struct {
     {"line\nnext\t", "line\nnext\t"},
 };
 
-START_TEST(text_means_itself_in_html)
+START_TEST(text_is_escaped_in_html)
 {
     char *html = NULL;
     size_t n = 0;
@@ -356,21 +356,21 @@ TEST_SUITE(history)
     TCase *tc = tcase_create("history");
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, each_run_of_a_rank_has_its_fate);
-    tcase_add_test(tc, of_several_nodes_the_worst_end_counts);
+    tcase_add_test(tc, each_run_of_a_rank_has_its_outcome);
+    tcase_add_test(tc, the_worst_outcome_of_several_nodes_counts);
     tcase_add_test(tc, nodes_that_start_and_end_together_are_one_line);
     tcase_add_test(tc, events_of_other_jobs_are_left_out);
-    tcase_add_loop_test(tc, what_cannot_be_read_is_counted, 0, (int)(sizeof bad / sizeof *bad));
-    tcase_add_test(tc, events_without_number_are_bounded);
-    tcase_add_test(tc, a_run_ends_that_was_the_last_of_its_pid_to_begin);
-    tcase_add_test(tc, a_stop_counts_for_its_node_from_its_time_on);
-    tcase_add_test(tc, what_befalls_a_node_is_put_into_words);
-    tcase_add_test(tc, runs_and_stops_without_number_are_read);
-    tcase_add_test(tc, a_page_has_all_of_it_and_needs_nothing_else);
-    tcase_add_test(tc, no_text_gets_out_of_its_place);
+    tcase_add_loop_test(tc, unreadable_lines_are_counted, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_test(tc, the_number_of_events_is_bounded);
+    tcase_add_test(tc, an_exit_ends_the_latest_run_of_its_pid);
+    tcase_add_test(tc, a_stop_counts_for_its_node_from_then_on);
+    tcase_add_test(tc, node_events_have_texts);
+    tcase_add_test(tc, many_runs_and_stops_are_read);
+    tcase_add_test(tc, a_page_is_complete_and_loads_nothing_else);
+    tcase_add_test(tc, no_text_leaves_its_element);
     tcase_add_test(tc, pages_of_huge_jobs_are_bounded);
-    tcase_add_test(tc, a_page_of_one_moment_is_one);
-    tcase_add_loop_test(tc, text_means_itself_in_html, 0, (int)(sizeof texts / sizeof *texts));
+    tcase_add_test(tc, a_history_of_one_moment_makes_a_page);
+    tcase_add_loop_test(tc, text_is_escaped_in_html, 0, (int)(sizeof texts / sizeof *texts));
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -30,7 +30,7 @@ static char *print(int (*printer)(const json_t *, int, FILE *), const char *stat
     return text;
 }
 
-START_TEST(what_a_rank_cannot_reach_is_a_line_above_the_table)
+START_TEST(an_unreachable_peer_is_a_line_above_the_table)
 {
     char *text =
         print(job_print_status,
@@ -61,7 +61,7 @@ START_TEST(a_node_and_its_ranks)
 }
 END_TEST
 
-START_TEST(a_start_names_the_slowest)
+START_TEST(a_start_report_names_the_slowest_rank)
 {
     char *text = print(job_print_start, whole, 0);
     ck_assert_ptr_nonnull(
@@ -73,7 +73,7 @@ START_TEST(a_start_names_the_slowest)
 }
 END_TEST
 
-START_TEST(the_rendezvous_is_when_the_last_of_all_ranks_came)
+START_TEST(the_rendezvous_ends_when_the_last_rank_joins)
 {
     static const char start[] = "{\"v\":1,\"world\":2,\"ranks\":["
                                 "{\"rank\":0,\"started_ms\":1,\"came_ms\":4000},"
@@ -87,7 +87,7 @@ START_TEST(the_rendezvous_is_when_the_last_of_all_ranks_came)
 }
 END_TEST
 
-START_TEST(a_list_has_those_too_that_do_not_answer)
+START_TEST(a_list_includes_jobs_that_do_not_answer)
 {
     char *text = NULL;
     size_t n = 0;
@@ -115,7 +115,7 @@ static const char *const odd[] = {
     "\"rss_bytes\":9223372036854775807,\"signal\":9999,\"cpu_percent\":1e308}]}",
 };
 
-START_TEST(an_answer_that_is_odd_is_shown_as_far_as_it_goes)
+START_TEST(a_malformed_answer_is_shown_as_far_as_possible)
 {
     char *text = print(job_print_status, odd[_i], 80);
     ck_assert_ptr_null(strchr(text, '\033'));
@@ -143,11 +143,11 @@ TEST_SUITE(job_print)
     Suite *suite = suite_create("job_print");
     TCase *tc = tcase_create("job_print");
     tcase_add_test(tc, a_node_and_its_ranks);
-    tcase_add_test(tc, what_a_rank_cannot_reach_is_a_line_above_the_table);
-    tcase_add_test(tc, a_start_names_the_slowest);
-    tcase_add_test(tc, the_rendezvous_is_when_the_last_of_all_ranks_came);
-    tcase_add_test(tc, a_list_has_those_too_that_do_not_answer);
-    tcase_add_loop_test(tc, an_answer_that_is_odd_is_shown_as_far_as_it_goes, 0,
+    tcase_add_test(tc, an_unreachable_peer_is_a_line_above_the_table);
+    tcase_add_test(tc, a_start_report_names_the_slowest_rank);
+    tcase_add_test(tc, the_rendezvous_ends_when_the_last_rank_joins);
+    tcase_add_test(tc, a_list_includes_jobs_that_do_not_answer);
+    tcase_add_loop_test(tc, a_malformed_answer_is_shown_as_far_as_possible, 0,
                         (int)(sizeof odd / sizeof *odd));
     tcase_add_test(tc, durations_and_sizes);
     suite_add_tcase(suite, tc);

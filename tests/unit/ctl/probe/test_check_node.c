@@ -53,7 +53,7 @@ START_TEST(each_line_of_nvidia_smi_is_a_gpu)
 }
 END_TEST
 
-START_TEST(a_gpu_without_ecc_has_no_errors_to_be_told)
+START_TEST(a_gpu_without_ecc_has_an_unknown_error_count)
 {
     ck_assert_uint_eq(read_gpus("without-ecc"), 1);
     ck_assert(f.gpus[0].ecc_errors == CHECK_UNKNOWN);
@@ -63,7 +63,7 @@ START_TEST(a_gpu_without_ecc_has_no_errors_to_be_told)
 }
 END_TEST
 
-START_TEST(lines_that_are_no_gpu_are_left_out)
+START_TEST(other_lines_are_skipped)
 {
     ck_assert_uint_eq(read_gpus("warnings-around"), 1);
     ck_assert_str_eq(f.driver, "470.57.02");
@@ -73,7 +73,7 @@ START_TEST(lines_that_are_no_gpu_are_left_out)
 }
 END_TEST
 
-START_TEST(more_gpus_than_there_is_room_for_are_counted)
+START_TEST(gpus_above_the_limit_are_only_counted)
 {
     ck_assert_uint_eq(read_gpus("many"), 100);
     ck_assert_uint_eq(f.n_described, CHECK_GPUS_MAX);
@@ -94,7 +94,7 @@ static const struct {
     {"535", ""},
 };
 
-START_TEST(the_driver_s_file_tells_its_version)
+START_TEST(the_drivers_file_has_its_version)
 {
     char version[CHECK_SHORT_BYTES];
     check_gpus_read_version(drivers[_i].text, version, sizeof version);
@@ -102,7 +102,7 @@ START_TEST(the_driver_s_file_tells_its_version)
 }
 END_TEST
 
-START_TEST(nccl_has_two_ways_to_count)
+START_TEST(nccl_encodes_versions_in_two_ways)
 {
     char text[CHECK_SHORT_BYTES];
     check_gpus_print_nccl(22809, text, sizeof text);
@@ -139,7 +139,7 @@ static void remove_all(const char *folder)
     ck_assert_int_eq(system(command), 0);
 }
 
-START_TEST(the_kernel_s_files_are_read)
+START_TEST(the_kernels_files_are_read)
 {
     char folder[] = "/tmp/ddp-check-XXXXXX";
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -161,7 +161,7 @@ START_TEST(the_kernel_s_files_are_read)
 }
 END_TEST
 
-START_TEST(shared_memory_has_room_or_a_reason)
+START_TEST(shared_memory_has_a_size_or_an_error)
 {
     check_collect_shm("/tmp", &f);
     ck_assert_str_eq(f.no_shm, "");
@@ -180,7 +180,7 @@ START_TEST(limits_are_those_of_this_process)
 }
 END_TEST
 
-START_TEST(a_name_is_looked_up_or_was_late)
+START_TEST(a_name_is_resolved_or_times_out)
 {
     check_resolve_find("127.0.0.1", 60000, &f);
     ck_assert_str_ne(f.host, "");
@@ -190,7 +190,7 @@ START_TEST(a_name_is_looked_up_or_was_late)
 }
 END_TEST
 
-START_TEST(ddprun_says_its_version_or_there_is_none)
+START_TEST(ddprun_prints_its_version_or_there_is_an_error)
 {
     check_collect_version("/no/such/ddprun", 60000, &f);
     ck_assert_str_eq(f.version, "");
@@ -220,7 +220,7 @@ static int run(const char *script, uint64_t timeout_ms, char *text, size_t n)
     return check_run(words, timeout_ms, text, n, &err);
 }
 
-START_TEST(a_program_s_words_are_heard_from_both_ends)
+START_TEST(a_programs_stdout_and_stderr_are_read)
 {
     char text[64];
     ck_assert_int_eq(run("echo one; echo two >&2; cat", 60000, text, sizeof text), 0);
@@ -230,7 +230,7 @@ START_TEST(a_program_s_words_are_heard_from_both_ends)
 }
 END_TEST
 
-START_TEST(a_program_that_fails_says_why)
+START_TEST(a_program_that_fails_gives_its_reason)
 {
     char text[64];
     ck_assert_int_eq(run("echo bad >&2; exit 9", 60000, text, sizeof text), -EIO);
@@ -314,7 +314,7 @@ START_TEST(a_peer_without_the_secret_is_the_wrong_service)
 }
 END_TEST
 
-START_TEST(many_come_at_once)
+START_TEST(many_peers_connect_at_once)
 {
     struct sockaddr_storage peers[CHECK_CONNECTIONS_MAX];
     enum check_reach reach[CHECK_CONNECTIONS_MAX];
@@ -359,7 +359,7 @@ START_TEST(a_greeting_byte_by_byte_does_not_keep_its_connection)
 }
 END_TEST
 
-START_TEST(a_way_is_measured_in_both_directions)
+START_TEST(a_connection_is_measured_in_both_directions)
 {
     struct check_pair pair = {.a = 0};
     ck_assert_msg(check_net_measure(secret, &peer, 60000, &pair, &err) == 0, "%s", err.text);
@@ -368,7 +368,7 @@ START_TEST(a_way_is_measured_in_both_directions)
 }
 END_TEST
 
-START_TEST(a_stream_that_does_not_end_is_left_in_time)
+START_TEST(an_endless_stream_times_out)
 {
     int pair[2];
     uint64_t n_bytes;
@@ -386,7 +386,7 @@ START_TEST(a_stream_that_does_not_end_is_left_in_time)
 }
 END_TEST
 
-START_TEST(what_comes_or_goes_by_and_by_is_left_in_time)
+START_TEST(a_slow_stream_times_out)
 {
     int pair[2];
     char bytes[8];
@@ -404,7 +404,7 @@ START_TEST(what_comes_or_goes_by_and_by_is_left_in_time)
 }
 END_TEST
 
-START_TEST(a_way_to_nobody_is_not_measured)
+START_TEST(a_refused_connection_is_not_measured)
 {
     struct check_pair pair = {.a = 0};
     close_server();
@@ -413,7 +413,7 @@ START_TEST(a_way_to_nobody_is_not_measured)
 }
 END_TEST
 
-START_TEST(a_server_ends_with_connections_on_which_nothing_moves)
+START_TEST(a_server_stops_despite_idle_connections)
 {
     enum { N = 8 };
     int fds[N];
@@ -440,33 +440,33 @@ TEST_SUITE(check_node)
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_set_timeout(c, 60);
     tcase_add_test(c, each_line_of_nvidia_smi_is_a_gpu);
-    tcase_add_test(c, a_gpu_without_ecc_has_no_errors_to_be_told);
-    tcase_add_test(c, lines_that_are_no_gpu_are_left_out);
-    tcase_add_test(c, more_gpus_than_there_is_room_for_are_counted);
-    tcase_add_loop_test(c, the_driver_s_file_tells_its_version, 0,
+    tcase_add_test(c, a_gpu_without_ecc_has_an_unknown_error_count);
+    tcase_add_test(c, other_lines_are_skipped);
+    tcase_add_test(c, gpus_above_the_limit_are_only_counted);
+    tcase_add_loop_test(c, the_drivers_file_has_its_version, 0,
                         (int)(sizeof drivers / sizeof *drivers));
-    tcase_add_test(c, nccl_has_two_ways_to_count);
-    tcase_add_test(c, the_kernel_s_files_are_read);
-    tcase_add_test(c, shared_memory_has_room_or_a_reason);
+    tcase_add_test(c, nccl_encodes_versions_in_two_ways);
+    tcase_add_test(c, the_kernels_files_are_read);
+    tcase_add_test(c, shared_memory_has_a_size_or_an_error);
     tcase_add_test(c, limits_are_those_of_this_process);
-    tcase_add_test(c, a_name_is_looked_up_or_was_late);
-    tcase_add_test(c, ddprun_says_its_version_or_there_is_none);
-    tcase_add_test(c, a_program_s_words_are_heard_from_both_ends);
-    tcase_add_test(c, a_program_that_fails_says_why);
+    tcase_add_test(c, a_name_is_resolved_or_times_out);
+    tcase_add_test(c, ddprun_prints_its_version_or_there_is_an_error);
+    tcase_add_test(c, a_programs_stdout_and_stderr_are_read);
+    tcase_add_test(c, a_program_that_fails_gives_its_reason);
     tcase_add_test(c, a_program_that_does_not_end_is_killed);
     TCase *net = tcase_create("network");
     tcase_add_checked_fixture(net, open_server, close_server);
     tcase_set_timeout(net, 60);
     tcase_add_test(net, ports_answer_are_refused_or_are_silent);
     tcase_add_test(net, a_peer_without_the_secret_is_the_wrong_service);
-    tcase_add_test(net, many_come_at_once);
+    tcase_add_test(net, many_peers_connect_at_once);
     tcase_add_test(net, silent_connections_do_not_keep_a_peer_out);
     tcase_add_test(net, a_greeting_byte_by_byte_does_not_keep_its_connection);
-    tcase_add_test(net, a_way_is_measured_in_both_directions);
-    tcase_add_test(net, a_stream_that_does_not_end_is_left_in_time);
-    tcase_add_test(net, what_comes_or_goes_by_and_by_is_left_in_time);
-    tcase_add_test(net, a_way_to_nobody_is_not_measured);
-    tcase_add_test(net, a_server_ends_with_connections_on_which_nothing_moves);
+    tcase_add_test(net, a_connection_is_measured_in_both_directions);
+    tcase_add_test(net, an_endless_stream_times_out);
+    tcase_add_test(net, a_slow_stream_times_out);
+    tcase_add_test(net, a_refused_connection_is_not_measured);
+    tcase_add_test(net, a_server_stops_despite_idle_connections);
     suite_add_tcase(suite, c);
     suite_add_tcase(suite, net);
     return suite;

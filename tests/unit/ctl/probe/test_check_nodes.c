@@ -63,7 +63,7 @@ static struct check_nodes *reach(const char *script, const char *const *names, s
 }
 
 /* "late" closes its output, and writes its reason only after "good" has received the request. */
-START_TEST(last_words_are_waited_for_beside_the_other_nodes)
+START_TEST(late_error_output_is_read_while_other_nodes_answer)
 {
     static const char *const names[] = {"late", "good"};
     struct check_nodes *nodes =
@@ -78,7 +78,7 @@ START_TEST(last_words_are_waited_for_beside_the_other_nodes)
 }
 END_TEST
 
-START_TEST(who_says_nothing_at_the_end_is_told_by_its_status)
+START_TEST(without_output_the_exit_status_is_reported)
 {
     static const char *const names[] = {"a", "b"};
     struct check_nodes *nodes = reach("[ $0 = a ] && exit 7; kill -9 $$", names, 2);
@@ -89,7 +89,7 @@ START_TEST(who_says_nothing_at_the_end_is_told_by_its_status)
 END_TEST
 
 /* Its error output is closed, it runs on for a while: its status is still waited for. */
-START_TEST(who_has_closed_everything_may_still_end_with_a_status)
+START_TEST(an_exit_status_after_closed_output_is_reported)
 {
     static const char *const names[] = {"late", "good"};
     struct check_nodes *nodes =
@@ -109,9 +109,9 @@ TEST_SUITE(check_nodes)
     TCase *c = tcase_create("check_nodes");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_set_timeout(c, 240);
-    tcase_add_test(c, last_words_are_waited_for_beside_the_other_nodes);
-    tcase_add_test(c, who_says_nothing_at_the_end_is_told_by_its_status);
-    tcase_add_test(c, who_has_closed_everything_may_still_end_with_a_status);
+    tcase_add_test(c, late_error_output_is_read_while_other_nodes_answer);
+    tcase_add_test(c, without_output_the_exit_status_is_reported);
+    tcase_add_test(c, an_exit_status_after_closed_output_is_reported);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -47,7 +47,7 @@ static void check_order(enum top_order order, const char *wanted)
     ck_assert_str_eq(got, wanted);
 }
 
-START_TEST(ranks_stand_in_the_order_asked_for_and_ended_ones_last)
+START_TEST(ranks_are_sorted_and_ended_ones_are_last)
 {
     check_order(TOP_BY_CPU, "2 0 3 1 ");
     check_order(TOP_BY_MEMORY, "0 3 2 1 ");
@@ -84,7 +84,7 @@ START_TEST(a_frame_has_a_head_and_each_job)
 }
 END_TEST
 
-START_TEST(no_line_is_wider_and_no_frame_higher_than_the_terminal)
+START_TEST(a_frame_fits_the_terminal)
 {
     for (int width = 1; width < 100; width += 7) {
         for (int height = 1; height < 20; height++) {
@@ -103,7 +103,7 @@ START_TEST(no_line_is_wider_and_no_frame_higher_than_the_terminal)
 }
 END_TEST
 
-START_TEST(a_status_that_is_odd_is_no_trouble)
+START_TEST(a_malformed_status_does_no_harm)
 {
     json_t *odd =
         json_loads("{\"ranks\":[1,{},{\"rank\":\"x\"},null,{\"cpu_percent\":[]}]}", 0, NULL);
@@ -122,10 +122,10 @@ TEST_SUITE(top_frame)
     Suite *suite = suite_create("top_frame");
     TCase *tc = tcase_create("top_frame");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, ranks_stand_in_the_order_asked_for_and_ended_ones_last);
+    tcase_add_test(tc, ranks_are_sorted_and_ended_ones_are_last);
     tcase_add_test(tc, a_frame_has_a_head_and_each_job);
-    tcase_add_test(tc, no_line_is_wider_and_no_frame_higher_than_the_terminal);
-    tcase_add_test(tc, a_status_that_is_odd_is_no_trouble);
+    tcase_add_test(tc, a_frame_fits_the_terminal);
+    tcase_add_test(tc, a_malformed_status_does_no_harm);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -99,7 +99,7 @@ START_TEST(a_deep_nest_is_refused)
 }
 END_TEST
 
-START_TEST(no_file_and_an_empty_one_are_none)
+START_TEST(a_missing_or_empty_file_has_no_message)
 {
     char *message = NULL;
     ck_assert_int_eq(read_it(&message), -ENOENT);
@@ -131,7 +131,7 @@ START_TEST(a_long_message_is_cut)
 }
 END_TEST
 
-START_TEST(what_is_no_plain_file_is_refused_without_waiting)
+START_TEST(special_files_are_refused_without_waiting)
 {
     char *message = NULL;
     ck_assert_int_eq(mkfifo(path, 0600), 0);
@@ -156,7 +156,7 @@ static void check_written(const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(the_root_cause_is_written_with_its_exit_code)
+START_TEST(the_root_cause_is_written_with_its_exit_status)
 {
     ck_assert_int_eq(error_file_write(path,
                                       "{\"message\":{\"message\":\"E\",\"extraInfo\":{\"a\":1}}}",
@@ -172,7 +172,7 @@ START_TEST(the_root_cause_is_written_with_its_exit_code)
 }
 END_TEST
 
-START_TEST(a_place_that_cannot_be_written_is_named)
+START_TEST(an_unwritable_path_is_named)
 {
     struct co_error err;
     ck_assert_int_eq(error_file_write("/nowhere/error.json", NULL, "m", 1, 99, &err), -ENOENT);
@@ -188,12 +188,12 @@ TEST_SUITE(error_file)
     tcase_add_test(c, messages_are_found_in_both_forms);
     tcase_add_test(c, malformed_files_are_refused);
     tcase_add_test(c, a_deep_nest_is_refused);
-    tcase_add_test(c, no_file_and_an_empty_one_are_none);
+    tcase_add_test(c, a_missing_or_empty_file_has_no_message);
     tcase_add_test(c, a_huge_file_is_refused_unread);
     tcase_add_test(c, a_long_message_is_cut);
-    tcase_add_test(c, what_is_no_plain_file_is_refused_without_waiting);
-    tcase_add_test(c, the_root_cause_is_written_with_its_exit_code);
-    tcase_add_test(c, a_place_that_cannot_be_written_is_named);
+    tcase_add_test(c, special_files_are_refused_without_waiting);
+    tcase_add_test(c, the_root_cause_is_written_with_its_exit_status);
+    tcase_add_test(c, an_unwritable_path_is_named);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -101,7 +101,7 @@ static const struct {
      NULL},
 };
 
-START_TEST(whose_error_it_is)
+START_TEST(errors_are_own_or_of_a_lost_peer)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct error_text t = error_text_judge(cases[i].text, strlen(cases[i].text));
@@ -124,7 +124,7 @@ START_TEST(lines_after_an_exception_are_counted)
 END_TEST
 
 /* Each part of a text, and bytes that are none, in memory that ends where the text does. */
-START_TEST(any_bytes_are_judged)
+START_TEST(any_bytes_are_classified)
 {
     static const char seed[] = "[rank1]: " TRACE LOST DURING TRACE OWN
                                "terminate called after throwing\n  what():  \r\r\n\n[rank";
@@ -144,9 +144,9 @@ TEST_SUITE(error_text)
 {
     Suite *suite = suite_create("error_text");
     TCase *t = tcase_create("error_text");
-    tcase_add_test(t, whose_error_it_is);
+    tcase_add_test(t, errors_are_own_or_of_a_lost_peer);
     tcase_add_test(t, lines_after_an_exception_are_counted);
-    tcase_add_test(t, any_bytes_are_judged);
+    tcase_add_test(t, any_bytes_are_classified);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -145,7 +145,7 @@ static const char *long_name(const char *variable)
     return strcmp(variable, "TORCH_FR_DUMP_TEMP_FILE") == 0 ? path : only_pipe(variable);
 }
 
-START_TEST(names_are_torch_s)
+START_TEST(file_names_are_those_of_torch)
 {
     struct flight_recorder_names found;
     flight_recorder_find_names(&found, only_pipe);
@@ -173,7 +173,7 @@ END_TEST
 
 /* --- dumps --- */
 
-START_TEST(a_dump_that_grows_no_more_is_gathered)
+START_TEST(a_dump_is_collected_when_it_stops_growing)
 {
     char byte;
     int pipe = make_pipe("pipe_4.pipe");
@@ -194,7 +194,7 @@ START_TEST(a_dump_that_grows_no_more_is_gathered)
 }
 END_TEST
 
-START_TEST(a_dump_of_earlier_is_none_and_without_a_folder_it_stays_where_it_is)
+START_TEST(an_old_dump_is_ignored_and_without_a_directory_none_is_moved)
 {
     int pipe = make_pipe("pipe_4.pipe");
     write_file("dump_4", "old");
@@ -208,7 +208,7 @@ START_TEST(a_dump_of_earlier_is_none_and_without_a_folder_it_stays_where_it_is)
 }
 END_TEST
 
-START_TEST(who_does_not_answer_is_named_in_time)
+START_TEST(a_rank_that_does_not_answer_is_named_in_time)
 {
     int pipe = make_pipe("pipe_4.pipe");
     ck_assert_int_eq(mkfifo(path_of("pipe_5.pipe"), 0600), 0); /* no process reads it */
@@ -226,7 +226,7 @@ START_TEST(who_does_not_answer_is_named_in_time)
 }
 END_TEST
 
-START_TEST(what_is_no_pipe_is_left_alone)
+START_TEST(a_file_that_is_not_a_pipe_is_not_written)
 {
     int pipe = make_pipe("other");
     write_file("pipe_4.pipe", "a file");
@@ -281,7 +281,7 @@ START_TEST(no_copy_is_written_through_a_link)
 }
 END_TEST
 
-START_TEST(a_folder_that_cannot_be_made_costs_no_dump)
+START_TEST(a_directory_that_cannot_be_made_loses_no_dump)
 {
     int pipe = make_pipe("pipe_4.pipe");
     begin(1, "/proc/none/such");
@@ -293,7 +293,7 @@ START_TEST(a_folder_that_cannot_be_made_costs_no_dump)
 }
 END_TEST
 
-START_TEST(a_dump_in_the_folder_itself_is_gathered_as_it_is)
+START_TEST(a_dump_already_in_the_directory_is_not_copied)
 {
     int pipe = make_pipe("pipe_4.pipe");
     snprintf(names.file, sizeof names.file, "%s/rank_", gathered);
@@ -309,7 +309,7 @@ START_TEST(a_dump_in_the_folder_itself_is_gathered_as_it_is)
 }
 END_TEST
 
-START_TEST(a_copy_that_did_not_become_whole_is_removed)
+START_TEST(an_incomplete_copy_is_removed)
 {
     static const int ranks[] = {4, 5};
     struct co_error err;
@@ -328,7 +328,7 @@ START_TEST(a_copy_that_did_not_become_whole_is_removed)
 }
 END_TEST
 
-START_TEST(what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended)
+START_TEST(torchs_own_dumps_are_collected_after_the_ranks_end)
 {
     static const int ranks[] = {4, 5, 6};
     struct co_error err;
@@ -350,17 +350,17 @@ TEST_SUITE(flight_recorder)
     Suite *suite = suite_create("flights");
     TCase *tc = tcase_create("flights");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, names_are_torch_s);
-    tcase_add_test(tc, a_dump_that_grows_no_more_is_gathered);
-    tcase_add_test(tc, a_dump_of_earlier_is_none_and_without_a_folder_it_stays_where_it_is);
-    tcase_add_test(tc, who_does_not_answer_is_named_in_time);
-    tcase_add_test(tc, what_is_no_pipe_is_left_alone);
+    tcase_add_test(tc, file_names_are_those_of_torch);
+    tcase_add_test(tc, a_dump_is_collected_when_it_stops_growing);
+    tcase_add_test(tc, an_old_dump_is_ignored_and_without_a_directory_none_is_moved);
+    tcase_add_test(tc, a_rank_that_does_not_answer_is_named_in_time);
+    tcase_add_test(tc, a_file_that_is_not_a_pipe_is_not_written);
     tcase_add_test(tc, a_link_and_a_file_of_another_user_are_not_copied);
     tcase_add_test(tc, no_copy_is_written_through_a_link);
-    tcase_add_test(tc, a_folder_that_cannot_be_made_costs_no_dump);
-    tcase_add_test(tc, a_dump_in_the_folder_itself_is_gathered_as_it_is);
-    tcase_add_test(tc, a_copy_that_did_not_become_whole_is_removed);
-    tcase_add_test(tc, what_torch_writes_by_itself_is_gathered_when_the_ranks_have_ended);
+    tcase_add_test(tc, a_directory_that_cannot_be_made_loses_no_dump);
+    tcase_add_test(tc, a_dump_already_in_the_directory_is_not_copied);
+    tcase_add_test(tc, an_incomplete_copy_is_removed);
+    tcase_add_test(tc, torchs_own_dumps_are_collected_after_the_ranks_end);
     suite_add_tcase(suite, tc);
     return suite;
 }

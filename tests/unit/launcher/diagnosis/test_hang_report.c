@@ -31,7 +31,7 @@ static const char *text_of(const struct hang_finding *f)
     return hang_text(f, (struct rank_numbers){0}, buf);
 }
 
-START_TEST(a_missing_rank_is_named_with_the_call_and_who_waits)
+START_TEST(a_missing_rank_is_named_with_the_call_and_the_waiting_ranks)
 {
     struct hang_finding f = missing();
     ck_assert_str_eq(text_of(&f),
@@ -60,7 +60,7 @@ START_TEST(ranks_are_named_by_their_numbers_in_the_job)
 }
 END_TEST
 
-START_TEST(the_other_ways_to_hang_have_words_too)
+START_TEST(the_other_kinds_of_hangs_have_texts)
 {
     struct hang_finding f = missing();
     f.kind = HANG_NOT_JOINED;
@@ -96,7 +96,7 @@ START_TEST(the_other_ways_to_hang_have_words_too)
 }
 END_TEST
 
-START_TEST(a_call_is_told_with_its_size_and_group)
+START_TEST(a_call_is_described_with_its_size_and_group)
 {
     char buf[HANG_CALL_BYTES];
     struct rank_status_call c = {.number = 3, .kind = CALL_BROADCAST, .dtype = 1, .bytes = 1000};
@@ -125,7 +125,7 @@ START_TEST(the_longest_text_fits)
 }
 END_TEST
 
-START_TEST(programs_get_the_same_as_json)
+START_TEST(the_json_has_the_same_content)
 {
     struct hang_finding f = missing();
     json_t *json = hang_json_make(&f, (struct rank_numbers){.first = 10});
@@ -142,7 +142,7 @@ START_TEST(programs_get_the_same_as_json)
 }
 END_TEST
 
-START_TEST(this_process_runs)
+START_TEST(the_state_of_this_process_is_running)
 {
     struct hang_proc p;
     char text[96];
@@ -162,13 +162,13 @@ TEST_SUITE(hang_report)
 {
     Suite *suite = suite_create("hang_report");
     TCase *tc = tcase_create("texts");
-    tcase_add_test(tc, a_missing_rank_is_named_with_the_call_and_who_waits);
+    tcase_add_test(tc, a_missing_rank_is_named_with_the_call_and_the_waiting_ranks);
     tcase_add_test(tc, ranks_are_named_by_their_numbers_in_the_job);
-    tcase_add_test(tc, the_other_ways_to_hang_have_words_too);
-    tcase_add_test(tc, a_call_is_told_with_its_size_and_group);
+    tcase_add_test(tc, the_other_kinds_of_hangs_have_texts);
+    tcase_add_test(tc, a_call_is_described_with_its_size_and_group);
     tcase_add_test(tc, the_longest_text_fits);
-    tcase_add_test(tc, programs_get_the_same_as_json);
-    tcase_add_test(tc, this_process_runs);
+    tcase_add_test(tc, the_json_has_the_same_content);
+    tcase_add_test(tc, the_state_of_this_process_is_running);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(a_field_is_the_number_behind_its_whole_name)
+START_TEST(a_field_is_the_number_after_its_whole_name)
 {
     static const char events[] = "low 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 7\n";
     ck_assert_uint_eq(oom_parse_field(events, "low"), 0);
@@ -35,13 +35,13 @@ static const char *const no_fields[] = {
     "oom_kill: 9999999999999999999 kB",
 };
 
-START_TEST(no_field_is_not_known)
+START_TEST(a_missing_field_is_unknown)
 {
     ck_assert_uint_eq(oom_parse_field(no_fields[_i], "oom_kill"), OOM_UNKNOWN);
 }
 END_TEST
 
-START_TEST(a_limit_that_is_none_is_not_known)
+START_TEST(an_unlimited_group_has_an_unknown_limit)
 {
     ck_assert_uint_eq(oom_parse_bytes("0\n"), 0);
     ck_assert_uint_eq(oom_parse_bytes("67108864\n"), 67108864);
@@ -98,7 +98,7 @@ static void find(enum oom_blame blame, uint64_t n_kills, enum oom_scope scope, c
     ck_assert_str_eq(f.group, group);
 }
 
-START_TEST(a_rise_and_a_sigkill_make_a_killed_rank)
+START_TEST(a_rise_and_a_sigkill_mean_a_killed_rank)
 {
     find(OOM_BLAME_RANK, 1, OOM_SCOPE_GROUP, "/a");
     ck_assert_uint_eq(f.limit_bytes, 1000);
@@ -107,14 +107,14 @@ START_TEST(a_rise_and_a_sigkill_make_a_killed_rank)
 }
 END_TEST
 
-START_TEST(a_rise_without_a_sigkill_was_another_process)
+START_TEST(a_rise_without_a_sigkill_means_another_process)
 {
     c.killed = false;
     find(OOM_BLAME_OTHER, 1, OOM_SCOPE_GROUP, "/a");
 }
 END_TEST
 
-START_TEST(without_a_rise_nobody_was_killed)
+START_TEST(without_a_rise_no_process_was_killed)
 {
     after.levels[0].kills = 4; /* that /a counts one more is a matter of others in it */
     find(OOM_BLAME_NONE, 0, OOM_SCOPE_UNKNOWN, "");
@@ -124,7 +124,7 @@ START_TEST(without_a_rise_nobody_was_killed)
 }
 END_TEST
 
-START_TEST(without_a_baseline_it_is_a_perhaps)
+START_TEST(without_a_baseline_an_oom_kill_is_only_possible)
 {
     c.before = NULL;
     find(OOM_BLAME_PERHAPS, 5, OOM_SCOPE_GROUP, "/a");
@@ -133,7 +133,7 @@ START_TEST(without_a_baseline_it_is_a_perhaps)
 }
 END_TEST
 
-START_TEST(a_baseline_of_other_groups_is_none)
+START_TEST(a_baseline_of_other_groups_does_not_count)
 {
     strcpy(before.path, "/a/c");
     find(OOM_BLAME_PERHAPS, 5, OOM_SCOPE_GROUP, "/a");
@@ -143,7 +143,7 @@ START_TEST(a_baseline_of_other_groups_is_none)
 }
 END_TEST
 
-START_TEST(the_log_is_sure_whatever_the_counters_say)
+START_TEST(the_log_counts_more_than_the_counters)
 {
     log_victim(7, "/elsewhere", OOM_SCOPE_NODE, "");
     after = (struct oom_groups){0}; /* none count */
@@ -158,7 +158,7 @@ START_TEST(the_log_is_sure_whatever_the_counters_say)
 }
 END_TEST
 
-START_TEST(the_log_knows_whose_limit_it_was)
+START_TEST(the_log_names_the_group_whose_limit_was_hit)
 {
     after.levels[0].hits = 2; /* this limit was hit without a kill */
     after.levels[0].limit_bytes = 500;
@@ -174,7 +174,7 @@ START_TEST(the_log_knows_whose_limit_it_was)
 }
 END_TEST
 
-START_TEST(who_killed_the_rank_was_another_if_the_log_names_all_victims)
+START_TEST(a_rank_that_the_complete_log_does_not_name_was_not_oom_killed)
 {
     log_victim(8, "/a/b/c", OOM_SCOPE_GROUP, "/a");
     find(OOM_BLAME_OTHER, 1, OOM_SCOPE_GROUP, "/a");
@@ -185,7 +185,7 @@ START_TEST(who_killed_the_rank_was_another_if_the_log_names_all_victims)
 }
 END_TEST
 
-START_TEST(where_hits_go_uncounted_a_peak_at_the_limit_stands_for_one)
+START_TEST(without_hit_counts_a_peak_at_the_limit_counts_as_a_hit)
 {
     after.levels[1].hits = before.levels[1].hits;
     after.levels[1].no_swap = true;
@@ -202,7 +202,7 @@ START_TEST(where_hits_go_uncounted_a_peak_at_the_limit_stands_for_one)
 }
 END_TEST
 
-START_TEST(without_a_limit_that_was_hit_the_place_is_not_known)
+START_TEST(without_a_hit_limit_the_group_is_unknown)
 {
     after.levels[1].limit_bytes = OOM_UNKNOWN;
     find(OOM_BLAME_RANK, 1, OOM_SCOPE_UNKNOWN, "");
@@ -218,22 +218,22 @@ TEST_SUITE(oom)
 {
     Suite *suite = suite_create("oom");
     TCase *t = tcase_create("numbers");
-    tcase_add_test(t, a_field_is_the_number_behind_its_whole_name);
-    tcase_add_loop_test(t, no_field_is_not_known, 0, sizeof no_fields / sizeof *no_fields);
-    tcase_add_test(t, a_limit_that_is_none_is_not_known);
+    tcase_add_test(t, a_field_is_the_number_after_its_whole_name);
+    tcase_add_loop_test(t, a_missing_field_is_unknown, 0, sizeof no_fields / sizeof *no_fields);
+    tcase_add_test(t, an_unlimited_group_has_an_unknown_limit);
     suite_add_tcase(suite, t);
     t = tcase_create("findings");
     tcase_add_checked_fixture(t, set_up, NULL);
-    tcase_add_test(t, a_rise_and_a_sigkill_make_a_killed_rank);
-    tcase_add_test(t, a_rise_without_a_sigkill_was_another_process);
-    tcase_add_test(t, without_a_rise_nobody_was_killed);
-    tcase_add_test(t, without_a_baseline_it_is_a_perhaps);
-    tcase_add_test(t, a_baseline_of_other_groups_is_none);
-    tcase_add_test(t, the_log_is_sure_whatever_the_counters_say);
-    tcase_add_test(t, the_log_knows_whose_limit_it_was);
-    tcase_add_test(t, who_killed_the_rank_was_another_if_the_log_names_all_victims);
-    tcase_add_test(t, where_hits_go_uncounted_a_peak_at_the_limit_stands_for_one);
-    tcase_add_test(t, without_a_limit_that_was_hit_the_place_is_not_known);
+    tcase_add_test(t, a_rise_and_a_sigkill_mean_a_killed_rank);
+    tcase_add_test(t, a_rise_without_a_sigkill_means_another_process);
+    tcase_add_test(t, without_a_rise_no_process_was_killed);
+    tcase_add_test(t, without_a_baseline_an_oom_kill_is_only_possible);
+    tcase_add_test(t, a_baseline_of_other_groups_does_not_count);
+    tcase_add_test(t, the_log_counts_more_than_the_counters);
+    tcase_add_test(t, the_log_names_the_group_whose_limit_was_hit);
+    tcase_add_test(t, a_rank_that_the_complete_log_does_not_name_was_not_oom_killed);
+    tcase_add_test(t, without_hit_counts_a_peak_at_the_limit_counts_as_a_hit);
+    tcase_add_test(t, without_a_hit_limit_the_group_is_unknown);
     suite_add_tcase(suite, t);
     return suite;
 }

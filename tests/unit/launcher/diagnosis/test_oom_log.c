@@ -44,7 +44,7 @@ START_TEST(two_lines_make_a_victim)
 }
 END_TEST
 
-START_TEST(each_line_alone_says_what_it_can)
+START_TEST(each_line_alone_gives_its_own_facts)
 {
     add(CHOSEN);
     ck_assert_str_eq(oom_log_find_pid(&kernel_log, 1459)->name, "");
@@ -74,7 +74,7 @@ static const struct {
      OOM_SCOPE_NODE, 7},
 };
 
-START_TEST(the_scope_is_a_groups_or_the_nodes)
+START_TEST(the_scope_is_a_group_or_the_node)
 {
     add(scopes[_i].record);
     const struct oom_victim *v = oom_log_find_pid(&kernel_log, scopes[_i].pid);
@@ -105,7 +105,7 @@ static const char *const no_victims[] = {
     "14,1,1,-;oom-kill:constraint=CONSTRAINT_NONE,task_memcg=/u,task=x,pid=7,uid=0",
 };
 
-START_TEST(other_lines_and_those_of_others_name_nobody)
+START_TEST(other_lines_name_no_victim)
 {
     add(no_victims[_i]);
     ck_assert_uint_eq(kernel_log.n_victims, 0);
@@ -125,7 +125,7 @@ START_TEST(a_name_cannot_pass_for_another_process)
 }
 END_TEST
 
-START_TEST(a_group_holds_those_below_it)
+START_TEST(a_group_contains_the_groups_below_it)
 {
     add(CHOSEN KILLED);
     ck_assert_ptr_nonnull(oom_log_find_in(&kernel_log, "/a"));
@@ -186,12 +186,11 @@ TEST_SUITE(oom_log)
     TCase *c = tcase_create("oom_log");
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_add_test(c, two_lines_make_a_victim);
-    tcase_add_test(c, each_line_alone_says_what_it_can);
-    tcase_add_loop_test(c, the_scope_is_a_groups_or_the_nodes, 0, sizeof scopes / sizeof *scopes);
-    tcase_add_loop_test(c, other_lines_and_those_of_others_name_nobody, 0,
-                        sizeof no_victims / sizeof *no_victims);
+    tcase_add_test(c, each_line_alone_gives_its_own_facts);
+    tcase_add_loop_test(c, the_scope_is_a_group_or_the_node, 0, sizeof scopes / sizeof *scopes);
+    tcase_add_loop_test(c, other_lines_name_no_victim, 0, sizeof no_victims / sizeof *no_victims);
     tcase_add_test(c, a_name_cannot_pass_for_another_process);
-    tcase_add_test(c, a_group_holds_those_below_it);
+    tcase_add_test(c, a_group_contains_the_groups_below_it);
     tcase_add_test(c, the_last_victims_are_kept);
     tcase_add_test(c, long_lines_and_names_are_cut);
     suite_add_tcase(suite, c);

@@ -93,7 +93,7 @@ START_TEST(a_killed_rank_has_limit_figures_and_a_remedy)
 }
 END_TEST
 
-START_TEST(what_is_not_known_is_left_out)
+START_TEST(unknown_facts_are_left_out)
 {
     f.version = 2;
     f.n_kills = OOM_UNKNOWN;
@@ -118,7 +118,7 @@ START_TEST(what_is_not_known_is_left_out)
 }
 END_TEST
 
-START_TEST(the_nodes_memory_is_told_from_a_limit)
+START_TEST(exhausted_node_memory_is_distinguished_from_a_limit)
 {
     f.scope = OOM_SCOPE_NODE;
     f.group[0] = '\0';
@@ -159,7 +159,7 @@ START_TEST(another_process_is_named_if_it_is_known)
 }
 END_TEST
 
-START_TEST(a_perhaps_says_why)
+START_TEST(a_possible_oom_kill_gives_the_reason)
 {
     f.blame = OOM_BLAME_PERHAPS;
     f.scope = OOM_SCOPE_UNKNOWN;
@@ -171,7 +171,7 @@ START_TEST(a_perhaps_says_why)
 }
 END_TEST
 
-START_TEST(nothing_is_said_of_nothing)
+START_TEST(without_a_finding_nothing_is_printed)
 {
     f.blame = OOM_BLAME_NONE;
     check("");
@@ -180,7 +180,7 @@ START_TEST(nothing_is_said_of_nothing)
 }
 END_TEST
 
-START_TEST(names_that_are_no_text_are_null)
+START_TEST(names_with_invalid_utf8_are_null)
 {
     with_victim();
     strcpy(f.group, "/\xff");
@@ -199,12 +199,12 @@ TEST_SUITE(oom_report)
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_add_test(c, bytes_are_rounded_down_to_a_tenth_of_their_unit);
     tcase_add_test(c, a_killed_rank_has_limit_figures_and_a_remedy);
-    tcase_add_test(c, what_is_not_known_is_left_out);
-    tcase_add_test(c, the_nodes_memory_is_told_from_a_limit);
+    tcase_add_test(c, unknown_facts_are_left_out);
+    tcase_add_test(c, exhausted_node_memory_is_distinguished_from_a_limit);
     tcase_add_test(c, another_process_is_named_if_it_is_known);
-    tcase_add_test(c, a_perhaps_says_why);
-    tcase_add_test(c, nothing_is_said_of_nothing);
-    tcase_add_test(c, names_that_are_no_text_are_null);
+    tcase_add_test(c, a_possible_oom_kill_gives_the_reason);
+    tcase_add_test(c, without_a_finding_nothing_is_printed);
+    tcase_add_test(c, names_with_invalid_utf8_are_null);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -106,7 +106,7 @@ START_TEST(a_kill_between_start_and_failure_is_found)
 }
 END_TEST
 
-START_TEST(older_kills_are_not_this_ranks)
+START_TEST(older_kills_are_not_attributed_to_this_rank)
 {
     put("v2-limit-above", "after");
     number_processes("pid:[4026531836]");
@@ -145,7 +145,7 @@ START_TEST(the_first_failure_counts_until_other_ranks_start)
 }
 END_TEST
 
-START_TEST(a_rank_that_died_before_the_first_look_is_a_perhaps)
+START_TEST(a_death_before_the_first_reading_is_only_possible)
 {
     put("v1-limit-above", "after");
     oom_watch_note_failure(&w);
@@ -156,7 +156,7 @@ START_TEST(a_rank_that_died_before_the_first_look_is_a_perhaps)
 }
 END_TEST
 
-START_TEST(without_files_nothing_is_known)
+START_TEST(without_files_the_cause_is_unknown)
 {
     oom_watch_begin(&w);
     oom_watch_note_failure(&w);
@@ -201,10 +201,10 @@ TEST_SUITE(oom_watch)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_loop_test(c, a_kill_between_start_and_failure_is_found, 0,
                         sizeof cases / sizeof *cases);
-    tcase_add_test(c, older_kills_are_not_this_ranks);
+    tcase_add_test(c, older_kills_are_not_attributed_to_this_rank);
     tcase_add_test(c, the_first_failure_counts_until_other_ranks_start);
-    tcase_add_test(c, a_rank_that_died_before_the_first_look_is_a_perhaps);
-    tcase_add_test(c, without_files_nothing_is_known);
+    tcase_add_test(c, a_death_before_the_first_reading_is_only_possible);
+    tcase_add_test(c, without_files_the_cause_is_unknown);
     tcase_add_test(c, a_path_that_is_too_long_is_cut);
     tcase_add_test(c, the_real_files_can_be_read);
     suite_add_tcase(suite, c);

@@ -17,7 +17,7 @@ static const char gdb_said[] = "[Thread debugging using libthread_db enabled]\n"
                                "#1  0x000055 in main (argc=2) at a.c:7\n"
                                "[Inferior 1 (process 7) detached]";
 
-START_TEST(of_what_gdb_says_the_frames_are_kept)
+START_TEST(only_the_frames_of_gdbs_output_are_kept)
 {
     char text[sizeof gdb_said + 1];
     const char *trouble;
@@ -39,7 +39,7 @@ START_TEST(of_what_gdb_says_the_frames_are_kept)
 END_TEST
 
 /* The end of a text that was cut in the middle of a frame has no newline to overwrite. */
-START_TEST(a_text_that_ends_within_a_frame_has_room_for_its_newline)
+START_TEST(a_text_that_ends_within_a_frame_is_kept)
 {
     char text[] = "#0  cut\0X";
     const char *trouble;
@@ -81,7 +81,7 @@ static struct stack sleeper(void)
                           .where = {.wchan = "futex_wait_queue", .syscall = SYS_futex}};
 }
 
-START_TEST(each_state_has_words)
+START_TEST(each_state_has_a_text)
 {
     struct stack s = sleeper();
     check(&s, "rank 1 (pid 70, train): sleeps in futex_wait_queue, system call futex\n");
@@ -106,7 +106,7 @@ START_TEST(each_state_has_words)
 }
 END_TEST
 
-START_TEST(a_stack_and_what_is_to_be_said_of_it)
+START_TEST(a_stack_is_printed_with_its_note)
 {
     struct stack s = sleeper();
     s.text = strdup("Thread 1:\n  File a.py, line 3\nlast");
@@ -143,7 +143,7 @@ static void check_missing(const struct stack *list, int n, const char *wanted)
     free(text);
 }
 
-START_TEST(who_has_not_come_to_the_call_of_the_others_is_missing)
+START_TEST(a_rank_that_has_not_reached_the_call_is_missing)
 {
     struct stack list[4] = {{.rank = 4}, {.rank = 5}, {.rank = 6}, {.rank = 7}};
     check_missing(list, 4, "");
@@ -159,7 +159,7 @@ START_TEST(who_has_not_come_to_the_call_of_the_others_is_missing)
 }
 END_TEST
 
-START_TEST(who_is_through_with_a_call_is_not_missing_in_it)
+START_TEST(a_rank_that_has_completed_the_call_is_not_missing)
 {
     struct stack list[2] = {{.rank = 0}, {.rank = 1}};
     set_call(&list[0], 0, 812, 0, RANK_STATUS_WAITS);
@@ -170,7 +170,7 @@ START_TEST(who_is_through_with_a_call_is_not_missing_in_it)
 }
 END_TEST
 
-START_TEST(of_another_group_only_its_members_can_be_missing)
+START_TEST(only_members_of_a_group_can_be_missing_in_it)
 {
     struct stack list[3] = {{.rank = 0}, {.rank = 1}, {.rank = 2}};
     for (int i = 0; i < 3; i++)
@@ -182,7 +182,7 @@ START_TEST(of_another_group_only_its_members_can_be_missing)
 }
 END_TEST
 
-START_TEST(a_rank_that_says_nothing_of_itself_is_not_blamed)
+START_TEST(a_rank_without_a_progress_page_is_not_blamed)
 {
     struct stack list[2] = {{.rank = 0}, {.rank = 1, .is_there = true}};
     set_call(&list[0], 0, 1, 0, RANK_STATUS_WAITS);
@@ -194,14 +194,14 @@ TEST_SUITE(stack)
 {
     Suite *suite = suite_create("stack");
     TCase *tc = tcase_create("stack");
-    tcase_add_test(tc, of_what_gdb_says_the_frames_are_kept);
-    tcase_add_test(tc, a_text_that_ends_within_a_frame_has_room_for_its_newline);
-    tcase_add_test(tc, each_state_has_words);
-    tcase_add_test(tc, a_stack_and_what_is_to_be_said_of_it);
-    tcase_add_test(tc, who_has_not_come_to_the_call_of_the_others_is_missing);
-    tcase_add_test(tc, who_is_through_with_a_call_is_not_missing_in_it);
-    tcase_add_test(tc, of_another_group_only_its_members_can_be_missing);
-    tcase_add_test(tc, a_rank_that_says_nothing_of_itself_is_not_blamed);
+    tcase_add_test(tc, only_the_frames_of_gdbs_output_are_kept);
+    tcase_add_test(tc, a_text_that_ends_within_a_frame_is_kept);
+    tcase_add_test(tc, each_state_has_a_text);
+    tcase_add_test(tc, a_stack_is_printed_with_its_note);
+    tcase_add_test(tc, a_rank_that_has_not_reached_the_call_is_missing);
+    tcase_add_test(tc, a_rank_that_has_completed_the_call_is_not_missing);
+    tcase_add_test(tc, only_members_of_a_group_can_be_missing_in_it);
+    tcase_add_test(tc, a_rank_without_a_progress_page_is_not_blamed);
     suite_add_tcase(suite, tc);
     return suite;
 }

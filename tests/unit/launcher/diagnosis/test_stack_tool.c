@@ -66,7 +66,7 @@ static void await_done(void)
     ck_assert_int_eq(n_done, 1);
 }
 
-START_TEST(what_it_says_is_kept)
+START_TEST(its_output_is_kept)
 {
     begin("/bin/sh", "echo one; echo two >&2; read x; echo \"<$x>\"", 60000);
     await_done();
@@ -75,7 +75,7 @@ START_TEST(what_it_says_is_kept)
 }
 END_TEST
 
-START_TEST(no_more_of_it_is_kept_than_asked_for)
+START_TEST(its_output_is_bounded)
 {
     begin("/bin/sh", "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i + 1)); done", 60000);
     await_done();
@@ -83,7 +83,7 @@ START_TEST(no_more_of_it_is_kept_than_asked_for)
 }
 END_TEST
 
-START_TEST(one_that_does_not_end_is_killed_with_its_children)
+START_TEST(a_tool_that_hangs_is_killed_with_its_children)
 {
     begin("/bin/sh", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", 300);
     await_done();
@@ -91,7 +91,7 @@ START_TEST(one_that_does_not_end_is_killed_with_its_children)
 }
 END_TEST
 
-START_TEST(a_child_that_holds_its_output_does_not_hold_us)
+START_TEST(a_child_that_holds_the_output_does_not_block_ddprun)
 {
     begin("/bin/sh", "sleep 2 & echo said", 60000);
     await_done();
@@ -100,7 +100,7 @@ START_TEST(a_child_that_holds_its_output_does_not_hold_us)
 }
 END_TEST
 
-START_TEST(signals_are_as_they_are_for_any_program)
+START_TEST(the_tool_starts_with_default_signals)
 {
     sigset_t all;
     sigfillset(&all);
@@ -112,7 +112,7 @@ START_TEST(signals_are_as_they_are_for_any_program)
 }
 END_TEST
 
-START_TEST(one_that_is_not_there_says_nothing)
+START_TEST(a_missing_tool_has_no_output)
 {
     begin("/nowhere/gdb", "", 60000);
     await_done();
@@ -120,7 +120,7 @@ START_TEST(one_that_is_not_there_says_nothing)
 }
 END_TEST
 
-START_TEST(it_may_be_cancelled)
+START_TEST(it_can_be_canceled)
 {
     stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
     stack_tool_cancel(NULL);
@@ -180,7 +180,7 @@ static int stop_and(const char *then, bool is_cancelled)
     return info.si_pid != 0 ? info.si_code : CLD_STOPPED;
 }
 
-START_TEST(what_it_looked_at_goes_on_unless_it_ended_well)
+START_TEST(the_inspected_process_continues_unless_the_tool_succeeded)
 {
     ck_assert_int_eq(stop_and("sleep 1000", false), CLD_CONTINUED);
     n_done = 0;
@@ -191,7 +191,7 @@ START_TEST(what_it_looked_at_goes_on_unless_it_ended_well)
 }
 END_TEST
 
-START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
+START_TEST(canceling_does_not_wait_for_its_end)
 {
     siginfo_t ended;
     stack_tool_cancel(begin("/bin/sh", "sleep 1000", 60000));
@@ -201,7 +201,7 @@ START_TEST(whoever_cancels_it_does_not_wait_for_its_end)
 }
 END_TEST
 
-START_TEST(programs_are_found_by_the_path)
+START_TEST(programs_are_found_in_path)
 {
     setenv("PATH", "/nowhere::/bin", 1);
     char *path = stack_tool_find("sh");
@@ -219,17 +219,17 @@ TEST_SUITE(stack_tool)
     TCase *tc = tcase_create("stack_tool");
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, what_it_says_is_kept);
-    tcase_add_test(tc, no_more_of_it_is_kept_than_asked_for);
-    tcase_add_test(tc, one_that_does_not_end_is_killed_with_its_children);
-    tcase_add_test(tc, a_child_that_holds_its_output_does_not_hold_us);
-    tcase_add_test(tc, signals_are_as_they_are_for_any_program);
-    tcase_add_test(tc, one_that_is_not_there_says_nothing);
-    tcase_add_test(tc, it_may_be_cancelled);
+    tcase_add_test(tc, its_output_is_kept);
+    tcase_add_test(tc, its_output_is_bounded);
+    tcase_add_test(tc, a_tool_that_hangs_is_killed_with_its_children);
+    tcase_add_test(tc, a_child_that_holds_the_output_does_not_block_ddprun);
+    tcase_add_test(tc, the_tool_starts_with_default_signals);
+    tcase_add_test(tc, a_missing_tool_has_no_output);
+    tcase_add_test(tc, it_can_be_canceled);
     tcase_add_test(tc, it_ends_with_the_process_that_started_it);
-    tcase_add_test(tc, what_it_looked_at_goes_on_unless_it_ended_well);
-    tcase_add_test(tc, whoever_cancels_it_does_not_wait_for_its_end);
-    tcase_add_test(tc, programs_are_found_by_the_path);
+    tcase_add_test(tc, the_inspected_process_continues_unless_the_tool_succeeded);
+    tcase_add_test(tc, canceling_does_not_wait_for_its_end);
+    tcase_add_test(tc, programs_are_found_in_path);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -68,7 +68,7 @@ static bool is_asked(int rank)
     return poll(&p, 1, 0) == 1;
 }
 
-START_TEST(every_rank_is_asked_once_and_has_to_answer)
+START_TEST(every_rank_is_asked_once_and_must_answer)
 {
     add_all();
     ck_assert(!is_asked(0));
@@ -88,7 +88,7 @@ START_TEST(every_rank_is_asked_once_and_has_to_answer)
 }
 END_TEST
 
-START_TEST(what_was_saved_before_the_question_does_not_count)
+START_TEST(a_save_before_the_request_does_not_count)
 {
     add_all();
     for (int i = 0; i < N; i++)
@@ -102,7 +102,7 @@ START_TEST(what_was_saved_before_the_question_does_not_count)
 }
 END_TEST
 
-START_TEST(a_rank_that_starts_later_finds_the_question)
+START_TEST(a_rank_that_starts_later_receives_the_request)
 {
     ck_assert_int_eq(checkpoint_request_add(s, 0, &fds[0]), 0);
     checkpoint_request_ask(s);
@@ -111,7 +111,7 @@ START_TEST(a_rank_that_starts_later_finds_the_question)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_gone_has_not_answered)
+START_TEST(an_exited_rank_has_not_answered)
 {
     add_all();
     close(fds[1]);
@@ -124,7 +124,7 @@ START_TEST(a_rank_that_is_gone_has_not_answered)
 }
 END_TEST
 
-START_TEST(an_answer_just_before_the_end_counts)
+START_TEST(an_answer_just_before_the_exit_counts)
 {
     add_all();
     checkpoint_request_ask(s);
@@ -139,7 +139,7 @@ START_TEST(an_answer_just_before_the_end_counts)
 END_TEST
 
 /* The rank sends much, and does not read what it receives. */
-START_TEST(a_rank_that_talks_on_and_on_changes_nothing)
+START_TEST(endless_output_of_a_rank_changes_nothing)
 {
     static const uint8_t much[1 << 20];
     add_all();
@@ -156,14 +156,14 @@ START_TEST(a_rank_that_talks_on_and_on_changes_nothing)
 }
 END_TEST
 
-START_TEST(nobody_has_never_saved)
+START_TEST(without_ranks_nothing_is_saved)
 {
     ck_assert(!checkpoint_request_all_saved(NULL));
     checkpoint_request_close(NULL);
 }
 END_TEST
 
-START_TEST(who_takes_anothers_place_is_asked_again)
+START_TEST(a_replacement_rank_is_asked_again)
 {
     int next;
     add_all();
@@ -187,7 +187,7 @@ START_TEST(who_takes_anothers_place_is_asked_again)
 }
 END_TEST
 
-START_TEST(nobody_waits_for_a_rank_that_is_dropped)
+START_TEST(a_dropped_rank_is_not_waited_for)
 {
     add_all();
     checkpoint_request_ask(s);
@@ -210,15 +210,15 @@ TEST_SUITE(checkpoint_request)
     Suite *suite = suite_create("checkpoint_request");
     TCase *t = tcase_create("checkpoint_request");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, every_rank_is_asked_once_and_has_to_answer);
-    tcase_add_test(t, what_was_saved_before_the_question_does_not_count);
-    tcase_add_test(t, a_rank_that_starts_later_finds_the_question);
-    tcase_add_test(t, a_rank_that_is_gone_has_not_answered);
-    tcase_add_test(t, an_answer_just_before_the_end_counts);
-    tcase_add_test(t, a_rank_that_talks_on_and_on_changes_nothing);
-    tcase_add_test(t, nobody_has_never_saved);
-    tcase_add_test(t, who_takes_anothers_place_is_asked_again);
-    tcase_add_test(t, nobody_waits_for_a_rank_that_is_dropped);
+    tcase_add_test(t, every_rank_is_asked_once_and_must_answer);
+    tcase_add_test(t, a_save_before_the_request_does_not_count);
+    tcase_add_test(t, a_rank_that_starts_later_receives_the_request);
+    tcase_add_test(t, an_exited_rank_has_not_answered);
+    tcase_add_test(t, an_answer_just_before_the_exit_counts);
+    tcase_add_test(t, endless_output_of_a_rank_changes_nothing);
+    tcase_add_test(t, without_ranks_nothing_is_saved);
+    tcase_add_test(t, a_replacement_rank_is_asked_again);
+    tcase_add_test(t, a_dropped_rank_is_not_waited_for);
     suite_add_tcase(suite, t);
     return suite;
 }

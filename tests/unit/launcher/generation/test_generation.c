@@ -95,7 +95,7 @@ START_TEST(it_listens_where_others_reach_this_node)
 }
 END_TEST
 
-START_TEST(a_name_or_an_address_that_is_not_ours_means_all_addresses)
+START_TEST(a_foreign_name_or_address_means_all_addresses)
 {
     static const char *const hosts[] = {"node1", "203.0.113.7", ""};
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
@@ -108,7 +108,7 @@ START_TEST(a_name_or_an_address_that_is_not_ours_means_all_addresses)
 }
 END_TEST
 
-START_TEST(it_is_gone_at_once)
+START_TEST(it_closes_at_once)
 {
     ck_assert_int_eq(open_store(), 0);
     uint16_t port = g.master_port;
@@ -124,7 +124,7 @@ START_TEST(it_is_gone_at_once)
 }
 END_TEST
 
-START_TEST(a_fixed_port_is_taken_again_and_told_when_somebody_else_has_it)
+START_TEST(a_fixed_port_is_reused_and_a_taken_one_is_reported)
 {
     ck_assert_int_eq(open_store(), 0);
     spec.master_port = g.master_port;
@@ -157,7 +157,7 @@ START_TEST(a_world_of_one_has_a_port_and_no_store)
 }
 END_TEST
 
-START_TEST(only_the_nodes_of_the_generation_are_let_in)
+START_TEST(only_the_nodes_of_the_generation_are_admitted)
 {
     struct message_address own[MESSAGE_MAX_ADDRESSES];
     char host[INET_ADDRSTRLEN];
@@ -187,11 +187,11 @@ TEST_SUITE(generation)
     tcase_set_timeout(c, 50);
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, it_listens_where_others_reach_this_node);
-    tcase_add_test(c, a_name_or_an_address_that_is_not_ours_means_all_addresses);
-    tcase_add_test(c, it_is_gone_at_once);
-    tcase_add_test(c, a_fixed_port_is_taken_again_and_told_when_somebody_else_has_it);
+    tcase_add_test(c, a_foreign_name_or_address_means_all_addresses);
+    tcase_add_test(c, it_closes_at_once);
+    tcase_add_test(c, a_fixed_port_is_reused_and_a_taken_one_is_reported);
     tcase_add_test(c, a_world_of_one_has_a_port_and_no_store);
-    tcase_add_test(c, only_the_nodes_of_the_generation_are_let_in);
+    tcase_add_test(c, only_the_nodes_of_the_generation_are_admitted);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -151,7 +151,7 @@ static struct control *join_as(int sock, unsigned local_rank)
     return c;
 }
 
-START_TEST(a_death_that_ranks_know_of_is_told_once)
+START_TEST(a_death_that_ranks_report_is_passed_on_once)
 {
     int fds[2];
     for (int i = 0; i < 2; i++)
@@ -169,7 +169,7 @@ START_TEST(a_death_that_ranks_know_of_is_told_once)
 }
 END_TEST
 
-START_TEST(a_death_that_was_told_to_the_ranks_is_no_news)
+START_TEST(a_death_that_ranks_were_informed_of_is_not_passed_on)
 {
     int fds[2];
     for (int i = 0; i < 2; i++)
@@ -191,7 +191,7 @@ static void say_wait(int sock, unsigned rank, const char *text)
     uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-START_TEST(what_a_rank_cannot_reach_is_told_once_and_not_without_end)
+START_TEST(an_unreachable_peer_is_reported_once_and_bounded)
 {
     int sock;
     char text[32];
@@ -245,10 +245,10 @@ TEST_SUITE(node_memory)
     t = tcase_create("deaths");
     tcase_add_checked_fixture(t, set_up_to_recover, tear_down);
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_death_that_ranks_know_of_is_told_once);
-    tcase_add_test(t, what_a_rank_cannot_reach_is_told_once_and_not_without_end);
+    tcase_add_test(t, a_death_that_ranks_report_is_passed_on_once);
+    tcase_add_test(t, an_unreachable_peer_is_reported_once_and_bounded);
     tcase_add_test(t, the_last_of_many_messages_is_read_when_the_rank_is_gone);
-    tcase_add_test(t, a_death_that_was_told_to_the_ranks_is_no_news);
+    tcase_add_test(t, a_death_that_ranks_were_informed_of_is_not_passed_on);
     suite_add_tcase(suite, t);
     return suite;
 }

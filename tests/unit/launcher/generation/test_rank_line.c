@@ -64,7 +64,7 @@ static void look(void)
         uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-START_TEST(what_a_rank_says_is_heard)
+START_TEST(data_of_a_rank_is_reported)
 {
     char bytes[8];
     look();
@@ -79,7 +79,7 @@ START_TEST(what_a_rank_says_is_heard)
 }
 END_TEST
 
-START_TEST(a_rank_that_closes_its_end_is_heard)
+START_TEST(the_end_of_a_ranks_socket_is_reported)
 {
     char byte;
     close(rank_fd);
@@ -90,7 +90,7 @@ START_TEST(a_rank_that_closes_its_end_is_heard)
 }
 END_TEST
 
-START_TEST(room_in_the_socket_is_heard_while_it_is_watched_for)
+START_TEST(space_in_the_socket_is_reported_while_it_is_watched_for)
 {
     rank_line_watch(line, UV_READABLE | UV_WRITABLE);
     uv_run(&loop, UV_RUN_ONCE);
@@ -102,7 +102,7 @@ START_TEST(room_in_the_socket_is_heard_while_it_is_watched_for)
 }
 END_TEST
 
-START_TEST(a_closed_line_is_closed_at_once_and_says_nothing_more)
+START_TEST(a_closed_line_closes_at_once_and_reports_nothing_more)
 {
     char byte;
     ck_assert_int_eq(send(rank_fd, "hello", 5, 0), 5);
@@ -117,7 +117,7 @@ START_TEST(a_closed_line_is_closed_at_once_and_says_nothing_more)
 }
 END_TEST
 
-START_TEST(it_may_be_closed_by_who_hears_it)
+START_TEST(it_may_be_closed_in_its_callback)
 {
     closes = true;
     ck_assert_int_eq(send(rank_fd, "hello", 5, 0), 5);
@@ -127,7 +127,7 @@ START_TEST(it_may_be_closed_by_who_hears_it)
 }
 END_TEST
 
-START_TEST(what_cannot_be_watched_is_refused_and_closed)
+START_TEST(a_descriptor_that_cannot_be_watched_is_closed)
 {
     struct rank_line *none = NULL;
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -143,12 +143,12 @@ TEST_SUITE(rank_line)
     Suite *s = suite_create("rank_line");
     TCase *t = tcase_create("rank_line");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, what_a_rank_says_is_heard);
-    tcase_add_test(t, a_rank_that_closes_its_end_is_heard);
-    tcase_add_test(t, room_in_the_socket_is_heard_while_it_is_watched_for);
-    tcase_add_test(t, a_closed_line_is_closed_at_once_and_says_nothing_more);
-    tcase_add_test(t, it_may_be_closed_by_who_hears_it);
-    tcase_add_test(t, what_cannot_be_watched_is_refused_and_closed);
+    tcase_add_test(t, data_of_a_rank_is_reported);
+    tcase_add_test(t, the_end_of_a_ranks_socket_is_reported);
+    tcase_add_test(t, space_in_the_socket_is_reported_while_it_is_watched_for);
+    tcase_add_test(t, a_closed_line_closes_at_once_and_reports_nothing_more);
+    tcase_add_test(t, it_may_be_closed_in_its_callback);
+    tcase_add_test(t, a_descriptor_that_cannot_be_watched_is_closed);
     suite_add_tcase(s, t);
     return s;
 }

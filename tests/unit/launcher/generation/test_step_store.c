@@ -118,7 +118,7 @@ START_TEST(it_serves_until_rank_0_ends)
 }
 END_TEST
 
-START_TEST(rank_0_waits_for_no_child_that_it_has_not_started)
+START_TEST(rank_0_gets_no_child_that_it_has_not_started)
 {
     start_rank_0_anywhere();
     ck_assert_msg(result.code == 0, "%s", result.err.text);
@@ -127,7 +127,7 @@ START_TEST(rank_0_waits_for_no_child_that_it_has_not_started)
 }
 END_TEST
 
-START_TEST(a_port_that_is_taken_is_an_error)
+START_TEST(a_taken_port_is_an_error)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
@@ -148,8 +148,8 @@ TEST_SUITE(step_store)
     Suite *s = suite_create("step_store");
     TCase *t = tcase_create("step_store");
     tcase_add_test(t, it_serves_until_rank_0_ends);
-    tcase_add_test(t, rank_0_waits_for_no_child_that_it_has_not_started);
-    tcase_add_test(t, a_port_that_is_taken_is_an_error);
+    tcase_add_test(t, rank_0_gets_no_child_that_it_has_not_started);
+    tcase_add_test(t, a_taken_port_is_an_error);
     suite_add_tcase(s, t);
     return s;
 }

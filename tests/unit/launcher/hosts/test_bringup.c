@@ -26,7 +26,7 @@ static void set(size_t host, enum bringup_phase phase)
     bringup_set(m, host, phase, 0);
 }
 
-START_TEST(so_many_are_reached_for_at_a_time)
+START_TEST(the_number_of_concurrent_connections_is_bounded)
 {
     make(4, 4, 2);
     ck_assert_int_eq(bringup_next(m), 0);
@@ -39,7 +39,7 @@ START_TEST(so_many_are_reached_for_at_a_time)
 }
 END_TEST
 
-START_TEST(nobody_begins_before_all_are_up)
+START_TEST(no_host_starts_before_all_are_up)
 {
     make(2, 2, 32);
     set(0, BRINGUP_REACHING);
@@ -61,7 +61,7 @@ START_TEST(nobody_begins_before_all_are_up)
 }
 END_TEST
 
-START_TEST(all_that_are_being_reached_are_heard_before_it_is_given_up)
+START_TEST(pending_hosts_are_awaited_before_the_failure)
 {
     make(4, 4, 3);
     for (size_t i = 0; i < 3; i++)
@@ -91,7 +91,7 @@ START_TEST(a_host_that_does_not_answer_is_late)
 }
 END_TEST
 
-START_TEST(enough_wait_a_while_for_those_that_are_late)
+START_TEST(enough_hosts_wait_a_while_for_late_ones)
 {
     make(3, 2, 32);
     for (size_t i = 0; i < 3; i++)
@@ -110,7 +110,7 @@ START_TEST(enough_wait_a_while_for_those_that_are_late)
 }
 END_TEST
 
-START_TEST(who_goes_away_before_the_beginning_is_not_counted)
+START_TEST(a_host_that_fails_before_the_start_does_not_count)
 {
     make(3, 2, 32);
     for (size_t i = 0; i < 3; i++)
@@ -129,12 +129,12 @@ TEST_SUITE(bringup)
     Suite *suite = suite_create("bringup");
     TCase *c = tcase_create("bringup");
     tcase_add_checked_fixture(c, NULL, end);
-    tcase_add_test(c, so_many_are_reached_for_at_a_time);
-    tcase_add_test(c, nobody_begins_before_all_are_up);
-    tcase_add_test(c, all_that_are_being_reached_are_heard_before_it_is_given_up);
+    tcase_add_test(c, the_number_of_concurrent_connections_is_bounded);
+    tcase_add_test(c, no_host_starts_before_all_are_up);
+    tcase_add_test(c, pending_hosts_are_awaited_before_the_failure);
     tcase_add_test(c, a_host_that_does_not_answer_is_late);
-    tcase_add_test(c, enough_wait_a_while_for_those_that_are_late);
-    tcase_add_test(c, who_goes_away_before_the_beginning_is_not_counted);
+    tcase_add_test(c, enough_hosts_wait_a_while_for_late_ones);
+    tcase_add_test(c, a_host_that_fails_before_the_start_does_not_count);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -87,7 +87,7 @@ START_TEST(files_of_other_launchers_are_read)
 }
 END_TEST
 
-START_TEST(as_many_hosts_as_are_allowed_are_read)
+START_TEST(the_maximum_number_of_hosts_is_read)
 {
     ck_assert_int_eq(host_list_add(&list, "-H", "n[1-1024]", &err), 0);
     ck_assert_uint_eq(list.n, HOST_LIST_MAX);
@@ -110,13 +110,13 @@ static void check_bad(const char *path)
     host_list_fini(&list);
 }
 
-START_TEST(what_is_no_host_file_is_refused_with_line_and_reason)
+START_TEST(an_invalid_host_file_is_refused_with_line_and_reason)
 {
     ck_assert_int_ge(cases_each("hosts/bad", check_bad), 40);
 }
 END_TEST
 
-START_TEST(a_file_of_any_length_is_not_read)
+START_TEST(the_length_of_a_file_is_bounded)
 {
     size_t len = HOST_FILE_MAX_BYTES + 1;
     char *text = malloc(len);
@@ -128,7 +128,7 @@ START_TEST(a_file_of_any_length_is_not_read)
 }
 END_TEST
 
-START_TEST(a_list_names_the_option_that_it_came_by)
+START_TEST(errors_name_the_option_of_the_list)
 {
     ck_assert_int_eq(host_list_add(&list, "-H", "n1,n2:x", &err), -EINVAL);
     ck_assert_str_eq(err.text, "-H: invalid value 'x' for slots: expected a number");
@@ -163,7 +163,7 @@ START_TEST(ranks_are_shared_out_by_options_then_by_slots)
 }
 END_TEST
 
-START_TEST(shares_that_cannot_be_are_refused)
+START_TEST(impossible_shares_are_refused)
 {
     ck_assert_int_eq(share("a:4,b:4,c:4", 13, 0), -EINVAL);
     ck_assert_str_eq(err.text,
@@ -188,12 +188,12 @@ TEST_SUITE(host_list)
     tcase_add_checked_fixture(c, begin, end);
     tcase_add_test(c, each_way_to_write_hosts_is_read);
     tcase_add_test(c, files_of_other_launchers_are_read);
-    tcase_add_test(c, as_many_hosts_as_are_allowed_are_read);
-    tcase_add_test(c, what_is_no_host_file_is_refused_with_line_and_reason);
-    tcase_add_test(c, a_file_of_any_length_is_not_read);
-    tcase_add_test(c, a_list_names_the_option_that_it_came_by);
+    tcase_add_test(c, the_maximum_number_of_hosts_is_read);
+    tcase_add_test(c, an_invalid_host_file_is_refused_with_line_and_reason);
+    tcase_add_test(c, the_length_of_a_file_is_bounded);
+    tcase_add_test(c, errors_name_the_option_of_the_list);
     tcase_add_test(c, ranks_are_shared_out_by_options_then_by_slots);
-    tcase_add_test(c, shares_that_cannot_be_are_refused);
+    tcase_add_test(c, impossible_shares_are_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

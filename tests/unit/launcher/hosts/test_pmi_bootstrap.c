@@ -59,7 +59,7 @@ static int parse(const char *const *words)
 static const char *const hydra[] = {"PMI_FD=9", "PMI_RANK=2", "PMI_SIZE=3", "MPI_LOCALNRANKS=1",
                                     NULL};
 
-START_TEST(a_ddprun_for_each_node_is_a_node)
+START_TEST(one_ddprun_per_node_is_a_node)
 {
     static const char *const first[] = {"PMI_FD=9", "PMI_RANK=0", "PMI_SIZE=3", NULL};
     fake.env = hydra;
@@ -80,7 +80,7 @@ START_TEST(a_ddprun_for_each_node_is_a_node)
 }
 END_TEST
 
-START_TEST(whoever_says_where_nodes_are_need_not_meet_by_pmi)
+START_TEST(options_that_place_nodes_turn_the_pmi_bootstrap_off)
 {
     static const char *const alone[] = {"PMI_FD=9", "PMI_RANK=0", "PMI_SIZE=1", NULL};
     fake.env = hydra;
@@ -95,7 +95,7 @@ START_TEST(whoever_says_where_nodes_are_need_not_meet_by_pmi)
 }
 END_TEST
 
-START_TEST(several_on_a_node_and_what_is_malformed_are_refused)
+START_TEST(several_ddpruns_per_node_and_malformed_variables_are_refused)
 {
     static const struct {
         const char *const env[5];
@@ -121,7 +121,7 @@ START_TEST(several_on_a_node_and_what_is_malformed_are_refused)
 }
 END_TEST
 
-START_TEST(what_node_0_tells_comes_as_it_was_told)
+START_TEST(the_address_of_node_0_survives_a_round_trip)
 {
     const struct pmi_bootstrap_meeting told = {.port = 4711,
                                                .token = "00ff",
@@ -143,7 +143,7 @@ START_TEST(what_node_0_tells_comes_as_it_was_told)
 }
 END_TEST
 
-START_TEST(what_makes_no_sense_is_refused)
+START_TEST(an_invalid_address_line_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -178,11 +178,11 @@ TEST_SUITE(pmi_bootstrap)
     Suite *suite = suite_create("pmi_bootstrap");
     TCase *c = tcase_create("pmi_bootstrap");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_ddprun_for_each_node_is_a_node);
-    tcase_add_test(c, whoever_says_where_nodes_are_need_not_meet_by_pmi);
-    tcase_add_test(c, several_on_a_node_and_what_is_malformed_are_refused);
-    tcase_add_test(c, what_node_0_tells_comes_as_it_was_told);
-    tcase_add_test(c, what_makes_no_sense_is_refused);
+    tcase_add_test(c, one_ddprun_per_node_is_a_node);
+    tcase_add_test(c, options_that_place_nodes_turn_the_pmi_bootstrap_off);
+    tcase_add_test(c, several_ddpruns_per_node_and_malformed_variables_are_refused);
+    tcase_add_test(c, the_address_of_node_0_survives_a_round_trip);
+    tcase_add_test(c, an_invalid_address_line_is_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -34,7 +34,7 @@ static size_t count(void)
     return n;
 }
 
-START_TEST(over_ssh_the_program_is_one_word_for_a_shell)
+START_TEST(over_ssh_the_command_is_one_quoted_word)
 {
     const struct remote_shell way = {.reach_ms = 2500};
     ck_assert_int_eq(make(&way, &far, "/opt/my tools/it's"), 0);
@@ -46,7 +46,7 @@ START_TEST(over_ssh_the_program_is_one_word_for_a_shell)
 }
 END_TEST
 
-START_TEST(a_command_of_the_user_s_gets_the_host_and_the_program)
+START_TEST(a_custom_command_gets_the_host_and_the_program)
 {
     char *const command[] = {"rsh", "-q", NULL};
     const struct remote_shell way = {.command = command};
@@ -58,7 +58,7 @@ START_TEST(a_command_of_the_user_s_gets_the_host_and_the_program)
 }
 END_TEST
 
-START_TEST(without_a_shell_the_words_stay_as_they_are)
+START_TEST(without_a_shell_the_arguments_are_not_quoted)
 {
     ck_assert_int_eq(make(&(struct remote_shell){.by_srun = true}, &far, "/opt/my tools/x"), 0);
     ck_assert_str_eq(words[0], "srun");
@@ -71,7 +71,7 @@ START_TEST(without_a_shell_the_words_stay_as_they_are)
 }
 END_TEST
 
-START_TEST(a_path_that_is_too_long_is_refused_and_not_cut)
+START_TEST(a_too_long_path_is_refused)
 {
     char path[WAY_TEXT_BYTES + 1];
     memset(path, 'x', sizeof path - 1);
@@ -105,10 +105,10 @@ TEST_SUITE(remote_shell)
     Suite *suite = suite_create("way");
     TCase *t = tcase_create("way");
     tcase_add_checked_fixture(t, NULL, tear_down);
-    tcase_add_test(t, over_ssh_the_program_is_one_word_for_a_shell);
-    tcase_add_test(t, a_command_of_the_user_s_gets_the_host_and_the_program);
-    tcase_add_test(t, without_a_shell_the_words_stay_as_they_are);
-    tcase_add_test(t, a_path_that_is_too_long_is_refused_and_not_cut);
+    tcase_add_test(t, over_ssh_the_command_is_one_quoted_word);
+    tcase_add_test(t, a_custom_command_gets_the_host_and_the_program);
+    tcase_add_test(t, without_a_shell_the_arguments_are_not_quoted);
+    tcase_add_test(t, a_too_long_path_is_refused);
     tcase_add_test(t, what_ssh_printed_last_controls_no_terminal);
     suite_add_tcase(suite, t);
     return suite;

@@ -75,7 +75,7 @@ static int parse(const char *const *words)
 #define JOB(...)                                                                                   \
     ck_assert_msg(parse((const char *[]){"ddprun", __VA_ARGS__, NULL}) == 0, "%s", err.text)
 
-START_TEST(a_pod_of_an_indexed_job_knows_the_first_one)
+START_TEST(a_pod_of_an_indexed_job_finds_the_first_pod)
 {
     load("kubernetes-indexed-job");
     fake.own_name = "train-2.train.default.svc.cluster.local";
@@ -94,7 +94,7 @@ START_TEST(a_pod_of_an_indexed_job_knows_the_first_one)
 }
 END_TEST
 
-START_TEST(a_pod_of_a_stateful_set_does_so_too)
+START_TEST(a_pod_of_a_stateful_set_finds_the_first_pod)
 {
     load("kubernetes-stateful-set");
     fake.own_name = "my-train-11.t.ns1.svc.cluster.local";
@@ -105,7 +105,7 @@ START_TEST(a_pod_of_a_stateful_set_does_so_too)
 }
 END_TEST
 
-START_TEST(a_pod_that_others_cannot_find_says_so)
+START_TEST(a_pod_that_others_cannot_resolve_is_an_error)
 {
     load("kubernetes-indexed-job");
     fake.own_name = "train-2";
@@ -124,7 +124,7 @@ START_TEST(a_pod_that_others_cannot_find_says_so)
 }
 END_TEST
 
-START_TEST(the_training_operator_s_variables_are_options)
+START_TEST(the_training_operators_variables_are_options)
 {
     load("kubernetes-pytorchjob");
     JOB("train.py");
@@ -136,7 +136,7 @@ START_TEST(the_training_operator_s_variables_are_options)
 }
 END_TEST
 
-START_TEST(skypilot_says_all)
+START_TEST(skypilot_defines_all_nodes)
 {
     load("skypilot");
     JOB("-p", "8", "train.py");
@@ -151,7 +151,7 @@ START_TEST(skypilot_says_all)
 }
 END_TEST
 
-START_TEST(volcano_s_plugins_say_all)
+START_TEST(volcanos_plugins_define_all_nodes)
 {
     load("volcano");
     fake.own_name = "my-train-worker-2.my-train.default.svc.cluster.local";
@@ -169,7 +169,7 @@ START_TEST(volcano_s_plugins_say_all)
 }
 END_TEST
 
-START_TEST(a_master_of_volcano_s_stands_in_front_of_its_workers)
+START_TEST(a_volcano_master_precedes_its_workers)
 {
     static const char *const names[] = {"t-master-0", "t-worker-0", "t-worker-1"};
     load("volcano-master");
@@ -184,7 +184,7 @@ START_TEST(a_master_of_volcano_s_stands_in_front_of_its_workers)
 }
 END_TEST
 
-START_TEST(a_task_of_volcano_s_may_have_dashes)
+START_TEST(a_volcano_task_name_may_have_dashes)
 {
     static const char *const env[] = {
         "VC_TASK_INDEX=1", "VC_GPU_NODE_HOSTS=a-b-gpu-node-0.a-b,a-b-gpu-node-1.a-b", NULL};
@@ -196,7 +196,7 @@ START_TEST(a_task_of_volcano_s_may_have_dashes)
 }
 END_TEST
 
-START_TEST(a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own)
+START_TEST(a_volcano_pod_alone_is_a_job_of_its_own)
 {
     static const char *const none[] = {"VC_TASK_INDEX=1", NULL};
     static const char *const alone[] = {"VC_TASK_INDEX=0", "VC_WORKER_HOSTS=t-worker-0.t", NULL};
@@ -249,7 +249,7 @@ START_TEST(pbs_lsf_and_grid_engine_name_hosts)
 }
 END_TEST
 
-START_TEST(options_win)
+START_TEST(options_override_the_scheduler)
 {
     load("lsf");
     JOB("--standalone", "train.py");
@@ -264,7 +264,7 @@ START_TEST(options_win)
 }
 END_TEST
 
-START_TEST(what_is_malformed_is_refused)
+START_TEST(malformed_variables_are_refused)
 {
     static const struct {
         const char *const env[4];
@@ -299,18 +299,18 @@ TEST_SUITE(schedulers)
     Suite *suite = suite_create("managers");
     TCase *c = tcase_create("managers");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_pod_of_an_indexed_job_knows_the_first_one);
-    tcase_add_test(c, a_pod_of_a_stateful_set_does_so_too);
-    tcase_add_test(c, a_pod_that_others_cannot_find_says_so);
-    tcase_add_test(c, the_training_operator_s_variables_are_options);
-    tcase_add_test(c, skypilot_says_all);
-    tcase_add_test(c, volcano_s_plugins_say_all);
-    tcase_add_test(c, a_master_of_volcano_s_stands_in_front_of_its_workers);
-    tcase_add_test(c, a_task_of_volcano_s_may_have_dashes);
-    tcase_add_test(c, a_pod_of_volcano_s_without_lists_or_alone_is_a_job_of_its_own);
+    tcase_add_test(c, a_pod_of_an_indexed_job_finds_the_first_pod);
+    tcase_add_test(c, a_pod_of_a_stateful_set_finds_the_first_pod);
+    tcase_add_test(c, a_pod_that_others_cannot_resolve_is_an_error);
+    tcase_add_test(c, the_training_operators_variables_are_options);
+    tcase_add_test(c, skypilot_defines_all_nodes);
+    tcase_add_test(c, volcanos_plugins_define_all_nodes);
+    tcase_add_test(c, a_volcano_master_precedes_its_workers);
+    tcase_add_test(c, a_volcano_task_name_may_have_dashes);
+    tcase_add_test(c, a_volcano_pod_alone_is_a_job_of_its_own);
     tcase_add_test(c, pbs_lsf_and_grid_engine_name_hosts);
-    tcase_add_test(c, options_win);
-    tcase_add_test(c, what_is_malformed_is_refused);
+    tcase_add_test(c, options_override_the_scheduler);
+    tcase_add_test(c, malformed_variables_are_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -49,7 +49,7 @@ static int parse(const char *const *env, const char *const *words)
     return cli_words_parse(words, &world, &wish, &spec, &err);
 }
 
-START_TEST(elsewhere_nothing_is_found)
+START_TEST(outside_of_slurm_nothing_is_found)
 {
     ck_assert_int_eq(look(ENV("SLURM_CONF=/etc/slurm.conf")), 0);
     ck_assert_int_eq(s.kind, MANAGER_NONE);
@@ -91,7 +91,7 @@ START_TEST(a_task_on_each_node_is_a_node)
 }
 END_TEST
 
-START_TEST(one_node_needs_nobody)
+START_TEST(one_node_needs_no_peers)
 {
     ck_assert_int_eq(look(ENV("SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n7",
                               "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=1")),
@@ -124,7 +124,7 @@ END_TEST
     "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_STEP_NODELIST=n1", "SLURM_NODEID=0",              \
         "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_LOCALID=1", "SLURM_STEP_NUM_TASKS=2"
 
-START_TEST(tasks_of_one_node_need_no_name_of_it)
+START_TEST(tasks_on_one_node_need_no_node_name)
 {
     ck_assert_int_eq(look(ENV(TASK, "SLURM_PROCID=1")), 0);
     ck_assert_int_eq(s.kind, MANAGER_TASK);
@@ -132,7 +132,7 @@ START_TEST(tasks_of_one_node_need_no_name_of_it)
 }
 END_TEST
 
-START_TEST(all_tasks_of_a_step_have_its_name_as_run_id)
+START_TEST(all_tasks_of_a_step_have_the_same_run_id)
 {
     ck_assert_int_eq(parse(ENV(TASK, "SLURM_PROCID=1"), WORDS("true")), 0);
     ck_assert_str_eq(spec.run_id, "slurm-12.3");
@@ -142,7 +142,7 @@ START_TEST(all_tasks_of_a_step_have_its_name_as_run_id)
 }
 END_TEST
 
-START_TEST(one_task_tells_what_needs_a_supervisor)
+START_TEST(one_task_warns_of_options_that_need_a_supervisor)
 {
     ck_assert_int_eq(parse(ENV(TASK, "SLURM_PROCID=1"), WORDS("--on-term", "5s", "true")), 0);
     ck_assert_ptr_null(spec.notes);
@@ -178,7 +178,7 @@ START_TEST(an_allocation_is_a_list_of_hosts)
 }
 END_TEST
 
-START_TEST(options_that_say_where_nodes_are_win)
+START_TEST(options_that_place_nodes_override_slurm)
 {
     static const char *const words[][5] = {
         {"ddprun", "--standalone", "train.py"},
@@ -194,7 +194,7 @@ START_TEST(options_that_say_where_nodes_are_win)
 }
 END_TEST
 
-START_TEST(ranks_have_less_time_to_stop_than_slurm_gives_us)
+START_TEST(ranks_have_less_time_to_stop_than_slurm_gives)
 {
     const char *words[] = {"ddprun", "--standalone", "train.py", NULL};
     ck_assert_int_eq(parse(ENV(JOB), words), 0);
@@ -207,7 +207,7 @@ START_TEST(ranks_have_less_time_to_stop_than_slurm_gives_us)
 }
 END_TEST
 
-START_TEST(what_slurm_does_not_say_is_not_made_up)
+START_TEST(missing_slurm_variables_are_an_error)
 {
     static const struct {
         const char *const env[9];
@@ -247,18 +247,18 @@ TEST_SUITE(slurm)
     Suite *suite = suite_create("slurm");
     TCase *c = tcase_create("slurm");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, elsewhere_nothing_is_found);
+    tcase_add_test(c, outside_of_slurm_nothing_is_found);
     tcase_add_test(c, counts_of_tasks_are_read);
     tcase_add_test(c, a_task_on_each_node_is_a_node);
-    tcase_add_test(c, one_node_needs_nobody);
+    tcase_add_test(c, one_node_needs_no_peers);
     tcase_add_test(c, several_tasks_on_a_node_are_ranks);
-    tcase_add_test(c, tasks_of_one_node_need_no_name_of_it);
-    tcase_add_test(c, all_tasks_of_a_step_have_its_name_as_run_id);
-    tcase_add_test(c, one_task_tells_what_needs_a_supervisor);
+    tcase_add_test(c, tasks_on_one_node_need_no_node_name);
+    tcase_add_test(c, all_tasks_of_a_step_have_the_same_run_id);
+    tcase_add_test(c, one_task_warns_of_options_that_need_a_supervisor);
     tcase_add_test(c, an_allocation_is_a_list_of_hosts);
-    tcase_add_test(c, options_that_say_where_nodes_are_win);
-    tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives_us);
-    tcase_add_test(c, what_slurm_does_not_say_is_not_made_up);
+    tcase_add_test(c, options_that_place_nodes_override_slurm);
+    tcase_add_test(c, ranks_have_less_time_to_stop_than_slurm_gives);
+    tcase_add_test(c, missing_slurm_variables_are_an_error);
     suite_add_tcase(suite, c);
     return suite;
 }

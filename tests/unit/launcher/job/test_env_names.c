@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-START_TEST(a_misspelt_name_is_found)
+START_TEST(a_misspelled_name_is_found)
 {
     ck_assert_str_eq(env_names_nearest("DDP_TIMOUT=5"), "DDP_TIMEOUT");
     ck_assert_str_eq(env_names_nearest("DDP_PROGRES_THREAD"), "DDP_PROGRESS_THREAD");
@@ -13,7 +13,7 @@ START_TEST(a_misspelt_name_is_found)
 }
 END_TEST
 
-START_TEST(other_names_are_left_alone)
+START_TEST(other_names_are_ignored)
 {
     ck_assert_ptr_null(env_names_nearest("DDP_TIMEOUT=5"));
     ck_assert_ptr_null(env_names_nearest("DDP_CMA=9"));
@@ -54,8 +54,8 @@ TEST_SUITE(env_names)
 {
     Suite *s = suite_create("env_names");
     TCase *c = tcase_create("env_names");
-    tcase_add_test(c, a_misspelt_name_is_found);
-    tcase_add_test(c, other_names_are_left_alone);
+    tcase_add_test(c, a_misspelled_name_is_found);
+    tcase_add_test(c, other_names_are_ignored);
     tcase_add_test(c, each_name_of_the_header_is_known);
     suite_add_tcase(s, c);
     return s;

@@ -63,7 +63,7 @@ static void check_split(const char *text, const char *a, const char *b)
     free(words);
 }
 
-START_TEST(words_stand_between_commas)
+START_TEST(words_are_separated_by_commas)
 {
     check_split("a,b", "a", "b");
     check_split("a,,b", "a,b", NULL);
@@ -107,7 +107,7 @@ static void check_template(const char *format, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(templates_as_torchruns)
+START_TEST(templates_equal_those_of_torchrun)
 {
     check_template("[${role_name}${local_rank}]:", "[default1]:");
     check_template("$rank|${rank}|$$|${host}|$", "9|9|$|${host}|$");
@@ -122,9 +122,9 @@ TEST_SUITE(output_spec)
     tcase_add_test(c, streams_are_for_all_or_by_rank);
     tcase_add_test(c, bad_streams_are_refused);
     tcase_add_test(c, ranks_to_show);
-    tcase_add_test(c, words_stand_between_commas);
+    tcase_add_test(c, words_are_separated_by_commas);
     tcase_add_test(c, labels);
-    tcase_add_test(c, templates_as_torchruns);
+    tcase_add_test(c, templates_equal_those_of_torchrun);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -66,7 +66,7 @@ static const char *make_dashed(enum program_rule rule, const char *name)
         __VA_ARGS__, NULL                                                                          \
     }
 
-START_TEST(scripts_and_text_files_are_for_python)
+START_TEST(python_runs_scripts_and_text_files)
 {
     ck_assert_str_eq(make(PROGRAM_BY_FILE, "train.py"),
                      "/usr/bin/python3: /usr/bin/python3 -u train.py -a b c (train.py)");
@@ -85,7 +85,7 @@ START_TEST(scripts_and_text_files_are_for_python)
 }
 END_TEST
 
-START_TEST(a_script_whose_name_begins_with_a_dash_is_no_option_of_pythons)
+START_TEST(a_script_name_with_a_dash_is_not_a_python_option)
 {
     ck_assert_str_eq(make(PROGRAM_BY_FILE, "-dash.py"),
                      "/usr/bin/python3: /usr/bin/python3 -u ./-dash.py -a b c (-dash.py)");
@@ -106,7 +106,7 @@ START_TEST(programs_are_executed)
 }
 END_TEST
 
-START_TEST(path_comes_before_the_current_directory)
+START_TEST(path_precedes_the_current_directory)
 {
     ck_assert_str_eq(make(PROGRAM_BY_FILE, "both"), "/usr/bin/both: both -a b c (both)");
     WITH_ENV("PATH=/usr/local/bin::/usr/bin"); /* an empty part is the current directory */
@@ -116,7 +116,7 @@ START_TEST(path_comes_before_the_current_directory)
 }
 END_TEST
 
-START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
+START_TEST(python_always_runs_modules_and_torchruns_scripts)
 {
     ck_assert_str_eq(make(PROGRAM_MODULE, "a.b"),
                      "/usr/bin/python3: /usr/bin/python3 -u -m a.b -a b c (a.b)");
@@ -127,7 +127,7 @@ START_TEST(modules_and_torchruns_scripts_are_for_python_in_any_case)
 }
 END_TEST
 
-START_TEST(a_double_dash_right_behind_what_python_runs_is_dropped)
+START_TEST(a_double_dash_right_after_the_script_is_dropped)
 {
     ck_assert_str_eq(make_dashed(PROGRAM_BY_FILE, "train.py"),
                      "/usr/bin/python3: /usr/bin/python3 -u train.py -a -- (train.py)");
@@ -139,7 +139,7 @@ START_TEST(a_double_dash_right_behind_what_python_runs_is_dropped)
 }
 END_TEST
 
-START_TEST(braces_are_filled_in_for_what_is_executed)
+START_TEST(braces_of_executed_programs_are_filled_in)
 {
     static const struct {
         enum program_rule rule;
@@ -169,7 +169,7 @@ START_TEST(braces_are_filled_in_for_what_is_executed)
 }
 END_TEST
 
-START_TEST(run_path_is_pythons)
+START_TEST(run_path_uses_python)
 {
     ck_assert_str_eq(make(PROGRAM_RUN_PATH, "tool.py"),
                      "/usr/bin/python3: /usr/bin/python3 -u -c import runpy, sys; del sys.argv[0]; "
@@ -181,7 +181,7 @@ START_TEST(run_path_is_pythons)
 }
 END_TEST
 
-START_TEST(a_script_of_each_rank_is_not_looked_for)
+START_TEST(a_script_with_a_template_is_not_looked_up)
 {
     ck_assert_str_eq(make(PROGRAM_SCRIPT, "train_${local_rank}.py"),
                      "/usr/bin/python3: /usr/bin/python3 -u train_${local_rank}.py -a b c "
@@ -195,7 +195,7 @@ START_TEST(a_script_of_each_rank_is_not_looked_for)
 }
 END_TEST
 
-START_TEST(what_is_no_program_is_told_by_its_kind)
+START_TEST(an_invalid_program_is_reported_by_its_kind)
 {
     static const struct {
         enum program_rule rule;
@@ -245,7 +245,7 @@ START_TEST(what_is_no_program_is_told_by_its_kind)
 }
 END_TEST
 
-START_TEST(the_python_is_the_first_that_was_named)
+START_TEST(the_first_named_python_is_used)
 {
     static const struct fake_file files[] = {
         {"/opt/python", FILE_EXECUTABLE},       {"/venv/bin/python3", FILE_EXECUTABLE},
@@ -340,17 +340,17 @@ TEST_SUITE(program)
     Suite *suite = suite_create("program");
     TCase *c = tcase_create("rule");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, scripts_and_text_files_are_for_python);
-    tcase_add_test(c, a_script_whose_name_begins_with_a_dash_is_no_option_of_pythons);
+    tcase_add_test(c, python_runs_scripts_and_text_files);
+    tcase_add_test(c, a_script_name_with_a_dash_is_not_a_python_option);
     tcase_add_test(c, programs_are_executed);
-    tcase_add_test(c, path_comes_before_the_current_directory);
-    tcase_add_test(c, modules_and_torchruns_scripts_are_for_python_in_any_case);
-    tcase_add_test(c, a_double_dash_right_behind_what_python_runs_is_dropped);
-    tcase_add_test(c, braces_are_filled_in_for_what_is_executed);
-    tcase_add_test(c, run_path_is_pythons);
-    tcase_add_test(c, a_script_of_each_rank_is_not_looked_for);
-    tcase_add_test(c, what_is_no_program_is_told_by_its_kind);
-    tcase_add_test(c, the_python_is_the_first_that_was_named);
+    tcase_add_test(c, path_precedes_the_current_directory);
+    tcase_add_test(c, python_always_runs_modules_and_torchruns_scripts);
+    tcase_add_test(c, a_double_dash_right_after_the_script_is_dropped);
+    tcase_add_test(c, braces_of_executed_programs_are_filled_in);
+    tcase_add_test(c, run_path_uses_python);
+    tcase_add_test(c, a_script_with_a_template_is_not_looked_up);
+    tcase_add_test(c, an_invalid_program_is_reported_by_its_kind);
+    tcase_add_test(c, the_first_named_python_is_used);
     tcase_add_test(c, a_path_in_an_environment_names_its_python);
     tcase_add_test(c, very_long_names_are_cut_in_messages);
     suite_add_tcase(suite, c);

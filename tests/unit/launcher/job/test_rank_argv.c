@@ -63,7 +63,7 @@ START_TEST(words_without_a_dollar_are_not_copied)
 }
 END_TEST
 
-START_TEST(each_form_of_a_dollar_means_what_it_means_to_torchrun)
+START_TEST(each_form_of_a_dollar_works_as_in_torchrun)
 {
     /* what Python makes of the same text for local rank 12, and what ddprun makes of it if that
      * differs */
@@ -103,14 +103,14 @@ START_TEST(each_form_of_a_dollar_means_what_it_means_to_torchrun)
 }
 END_TEST
 
-START_TEST(the_programs_own_name_is_no_template)
+START_TEST(the_program_path_is_not_a_template)
 {
     ck_assert_str_eq(MAKE(3, 1, "./$local_rank", "$local_rank"), "./$local_rank|3");
     ck_assert_str_eq(MAKE(3, 3, "python", "-u", "train_$local_rank.py"), "python|-u|train_3.py");
 }
 END_TEST
 
-START_TEST(the_local_rank_stands_right_behind_the_script)
+START_TEST(the_local_rank_follows_the_script)
 {
     spec.has_templates = false;
     spec.local_rank_arg = "--local_rank";
@@ -143,7 +143,7 @@ START_TEST(a_name_in_braces_is_filled_in)
 }
 END_TEST
 
-START_TEST(braces_that_are_no_template_stay)
+START_TEST(braces_that_are_not_a_template_stay)
 {
     static const char *const words[] = {"{",        "}",      "{}",           "{ rank }",
                                         "{rank",    "rank}",  "{rank} ",      "{rank}{rank}",
@@ -168,7 +168,7 @@ START_TEST(braces_of_scripts_and_of_the_program_itself_stay)
 }
 END_TEST
 
-START_TEST(what_is_in_doubt_is_what_the_variables_say)
+START_TEST(templates_have_the_values_of_the_variables)
 {
     spec.fills_braces = true;
     spec.virtual_local_rank = true; /* LOCAL_RANK is 0, and torchrun's $local_rank is not */
@@ -178,7 +178,7 @@ START_TEST(what_is_in_doubt_is_what_the_variables_say)
 }
 END_TEST
 
-START_TEST(a_wrapped_rank_executes_something_else_in_front)
+START_TEST(a_wrapped_rank_executes_the_wrapper_first)
 {
     struct wrap *wrap;
     struct rank_values v = {.rank = 101};
@@ -202,7 +202,7 @@ START_TEST(a_wrapped_rank_executes_something_else_in_front)
 }
 END_TEST
 
-START_TEST(it_is_known_what_is_used)
+START_TEST(used_templates_are_known)
 {
     char *argv[] = {"{master_ip}", "{rank}", NULL};
     spec.argv = argv;
@@ -214,7 +214,7 @@ START_TEST(it_is_known_what_is_used)
 }
 END_TEST
 
-START_TEST(many_long_words_are_filled_in_whole)
+START_TEST(many_long_words_are_filled_in_completely)
 {
     enum { N = 200 };
     static char word[4000];
@@ -243,16 +243,16 @@ TEST_SUITE(rank_argv)
     TCase *c = tcase_create("rank_argv");
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_add_test(c, words_without_a_dollar_are_not_copied);
-    tcase_add_test(c, each_form_of_a_dollar_means_what_it_means_to_torchrun);
-    tcase_add_test(c, the_programs_own_name_is_no_template);
-    tcase_add_test(c, the_local_rank_stands_right_behind_the_script);
+    tcase_add_test(c, each_form_of_a_dollar_works_as_in_torchrun);
+    tcase_add_test(c, the_program_path_is_not_a_template);
+    tcase_add_test(c, the_local_rank_follows_the_script);
     tcase_add_test(c, a_name_in_braces_is_filled_in);
-    tcase_add_test(c, braces_that_are_no_template_stay);
+    tcase_add_test(c, braces_that_are_not_a_template_stay);
     tcase_add_test(c, braces_of_scripts_and_of_the_program_itself_stay);
-    tcase_add_test(c, what_is_in_doubt_is_what_the_variables_say);
-    tcase_add_test(c, a_wrapped_rank_executes_something_else_in_front);
-    tcase_add_test(c, it_is_known_what_is_used);
-    tcase_add_test(c, many_long_words_are_filled_in_whole);
+    tcase_add_test(c, templates_have_the_values_of_the_variables);
+    tcase_add_test(c, a_wrapped_rank_executes_the_wrapper_first);
+    tcase_add_test(c, used_templates_are_known);
+    tcase_add_test(c, many_long_words_are_filled_in_completely);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -66,7 +66,7 @@ static int count(const char *text, const char *start)
     return n;
 }
 
-START_TEST(a_worker_has_torchruns_variables_and_ours)
+START_TEST(a_worker_has_the_variables_of_torchrun_and_ddprun)
 {
     ck_assert_str_eq(MAKE("HOME=/root", "PATH=/bin"), "HOME=/root\n"
                                                       "PATH=/bin\n"
@@ -96,7 +96,7 @@ START_TEST(a_worker_has_torchruns_variables_and_ours)
 }
 END_TEST
 
-START_TEST(every_place_differs_as_it_should)
+START_TEST(every_place_has_its_own_values)
 {
     rank = (struct rank_place){.rank = 13, .local_rank = 5, .error_file = ""};
     place = (struct generation_place){
@@ -156,7 +156,7 @@ START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 }
 END_TEST
 
-START_TEST(where_nodes_may_join_a_worker_knows_how_it_will_hear_of_them)
+START_TEST(an_elastic_worker_gets_the_checkpoint_variables)
 {
     place.checkpoint_fd = 4;
     const char *text = MAKE("DDP_CHECKPOINT_FD=9");
@@ -166,7 +166,7 @@ START_TEST(where_nodes_may_join_a_worker_knows_how_it_will_hear_of_them)
 }
 END_TEST
 
-START_TEST(the_nodes_secret_is_not_the_workers)
+START_TEST(the_secret_of_the_node_is_removed)
 {
     const char *text = MAKE("DDP_TOKEN=0123456789abcdef", "DDP_TOKENS=x", "MY_DDP_TOKEN=y");
     ck_assert_int_eq(count(text, "0123456789abcdef"), 0);
@@ -175,7 +175,7 @@ START_TEST(the_nodes_secret_is_not_the_workers)
 }
 END_TEST
 
-START_TEST(what_a_starter_left_for_itself_is_removed)
+START_TEST(variables_of_other_launchers_are_removed)
 {
     const char *text = MAKE("PMI_RANK=1", "PMI_FD=5", "PMIX_NAMESPACE=x", "OMPI_COMM_WORLD_SIZE=4",
                             "MV2_COMM_WORLD_RANK=0", "HYDI_CONTROL_FD=3", "HYDRA_X=1",
@@ -195,7 +195,7 @@ START_TEST(what_a_starter_left_for_itself_is_removed)
 }
 END_TEST
 
-START_TEST(values_of_the_user_stay)
+START_TEST(values_of_the_user_are_kept)
 {
     const char *text = MAKE("OMP_NUM_THREADS=9", "TORCH_NCCL_ASYNC_ERROR_HANDLING=");
     ck_assert_int_eq(count(text, "OMP_NUM_THREADS=9\n"), 1);
@@ -207,7 +207,7 @@ START_TEST(values_of_the_user_stay)
 }
 END_TEST
 
-START_TEST(what_was_asked_for_is_told)
+START_TEST(requested_options_are_passed_as_variables)
 {
     spec.max_restarts = 3;
     spec.signals_to_handle = "SIGUSR1,SIGNONE";
@@ -244,7 +244,7 @@ START_TEST(a_virtual_local_rank_sees_one_device)
 }
 END_TEST
 
-START_TEST(gpus_that_were_chosen_are_all_ranks_see)
+START_TEST(ranks_see_only_the_chosen_gpus)
 {
     spec.gpus = "7,2";
     const char *text = MAKE("CUDA_VISIBLE_DEVICES=2,7,9");
@@ -255,7 +255,7 @@ START_TEST(gpus_that_were_chosen_are_all_ranks_see)
 }
 END_TEST
 
-START_TEST(bound_ranks_know_where_all_of_them_are)
+START_TEST(bound_ranks_know_the_places_of_all)
 {
     struct binding binding = {.is_bound = true, .node_list = "0,1"};
     ck_assert_int_eq(count(MAKE("DDP_NUMA_NODES=5"), "DDP_NUMA_NODES="), 0); /* another job's */
@@ -266,7 +266,7 @@ START_TEST(bound_ranks_know_where_all_of_them_are)
 }
 END_TEST
 
-START_TEST(threads_that_were_asked_for_are_set)
+START_TEST(a_requested_number_of_threads_is_set)
 {
     spec.omp_asked = true;
     const char *text = MAKE("OMP_NUM_THREADS=9");
@@ -284,7 +284,7 @@ START_TEST(odd_variables_pass_unchanged)
 }
 END_TEST
 
-START_TEST(large_environments_are_copied_whole)
+START_TEST(large_environments_are_copied_completely)
 {
     enum { N = 3000 };
     static char variables[N][24];
@@ -405,21 +405,21 @@ TEST_SUITE(worker_env)
     Suite *suite = suite_create("worker_env");
     TCase *c = tcase_create("worker_env");
     tcase_add_checked_fixture(c, set_up, NULL);
-    tcase_add_test(c, a_worker_has_torchruns_variables_and_ours);
-    tcase_add_test(c, every_place_differs_as_it_should);
+    tcase_add_test(c, a_worker_has_the_variables_of_torchrun_and_ddprun);
+    tcase_add_test(c, every_place_has_its_own_values);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
-    tcase_add_test(c, where_nodes_may_join_a_worker_knows_how_it_will_hear_of_them);
-    tcase_add_test(c, the_nodes_secret_is_not_the_workers);
-    tcase_add_test(c, what_a_starter_left_for_itself_is_removed);
-    tcase_add_test(c, values_of_the_user_stay);
-    tcase_add_test(c, what_was_asked_for_is_told);
+    tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
+    tcase_add_test(c, the_secret_of_the_node_is_removed);
+    tcase_add_test(c, variables_of_other_launchers_are_removed);
+    tcase_add_test(c, values_of_the_user_are_kept);
+    tcase_add_test(c, requested_options_are_passed_as_variables);
     tcase_add_test(c, a_virtual_local_rank_sees_one_device);
-    tcase_add_test(c, gpus_that_were_chosen_are_all_ranks_see);
-    tcase_add_test(c, bound_ranks_know_where_all_of_them_are);
-    tcase_add_test(c, threads_that_were_asked_for_are_set);
+    tcase_add_test(c, ranks_see_only_the_chosen_gpus);
+    tcase_add_test(c, bound_ranks_know_the_places_of_all);
+    tcase_add_test(c, a_requested_number_of_threads_is_set);
     tcase_add_test(c, odd_variables_pass_unchanged);
-    tcase_add_test(c, large_environments_are_copied_whole);
+    tcase_add_test(c, large_environments_are_copied_completely);
     tcase_add_test(c, ranks_share_all_but_their_own_variables);
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
     tcase_add_test(c, a_standby_has_no_number_and_knows_that_it_waits);

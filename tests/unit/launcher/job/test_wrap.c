@@ -46,7 +46,7 @@ static bool covers(const char *text, int rank)
     return answer;
 }
 
-START_TEST(ranks_are_those_of_the_list_or_all)
+START_TEST(the_list_selects_ranks_or_all)
 {
     ck_assert(covers("x", 0) && covers("x", 100000));
     ck_assert(covers("3:x", 3) && !covers("3:x", 2) && !covers("3:x", 4));
@@ -55,7 +55,7 @@ START_TEST(ranks_are_those_of_the_list_or_all)
 }
 END_TEST
 
-START_TEST(what_cannot_be_is_refused)
+START_TEST(invalid_values_are_refused)
 {
     static const char *const bad[] = {"",     " ",     "0:",     "0: ",  "''",      "0:''",
                                       "'a",   "a \"b", "0:a 'b", ":a",   "1-0:a",   ",:a",
@@ -96,8 +96,8 @@ TEST_SUITE(wrap)
     Suite *suite = suite_create("wrap");
     TCase *c = tcase_create("wrap");
     tcase_add_test(c, a_command_is_split_as_a_shell_splits_it);
-    tcase_add_test(c, ranks_are_those_of_the_list_or_all);
-    tcase_add_test(c, what_cannot_be_is_refused);
+    tcase_add_test(c, the_list_selects_ranks_or_all);
+    tcase_add_test(c, invalid_values_are_refused);
     tcase_add_test(c, words_and_ranges_are_bounded);
     suite_add_tcase(suite, c);
     return suite;

@@ -42,7 +42,7 @@ static const char *take(uint64_t now_ms, bool all)
     return text;
 }
 
-START_TEST(a_line_of_all_ranks_is_one_at_once)
+START_TEST(a_line_of_all_ranks_is_printed_at_once)
 {
     for (int rank = 0; rank < 4; rank++) {
         ck_assert_str_eq(take(5, false), "");
@@ -54,7 +54,7 @@ START_TEST(a_line_of_all_ranks_is_one_at_once)
 }
 END_TEST
 
-START_TEST(others_are_waited_for_as_long_as_was_said)
+START_TEST(a_line_waits_for_other_ranks_until_the_hold_time)
 {
     add(1, "a\n", 1000);
     add(3, "a\n", 1050);
@@ -78,7 +78,7 @@ START_TEST(lines_of_a_rank_stay_in_order)
 }
 END_TEST
 
-START_TEST(what_a_rank_says_twice_is_two_lines)
+START_TEST(a_line_that_a_rank_writes_twice_is_printed_twice)
 {
     add(0, "x\n", 1);
     add(0, "x\n", 1);
@@ -88,7 +88,7 @@ START_TEST(what_a_rank_says_twice_is_two_lines)
 }
 END_TEST
 
-START_TEST(nothing_overtakes_what_waits)
+START_TEST(nothing_overtakes_a_held_line)
 {
     add(0, "mine\n", 1);
     for (int rank = 0; rank < 4; rank++)
@@ -98,7 +98,7 @@ START_TEST(nothing_overtakes_what_waits)
 }
 END_TEST
 
-START_TEST(only_so_much_is_held)
+START_TEST(the_number_of_held_lines_is_bounded)
 {
     char text[40];
     int n_taken = 0;
@@ -124,7 +124,7 @@ START_TEST(only_so_much_is_held)
 }
 END_TEST
 
-START_TEST(ranks_are_counted_through_the_job_and_cut_in_between)
+START_TEST(long_lists_of_ranks_are_shortened)
 {
     struct fold_line line = {.ranks = {0x100f, 1}};
     char text[40];
@@ -142,13 +142,13 @@ TEST_SUITE(fold)
     Suite *suite = suite_create("fold");
     TCase *c = tcase_create("fold");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_line_of_all_ranks_is_one_at_once);
-    tcase_add_test(c, others_are_waited_for_as_long_as_was_said);
+    tcase_add_test(c, a_line_of_all_ranks_is_printed_at_once);
+    tcase_add_test(c, a_line_waits_for_other_ranks_until_the_hold_time);
     tcase_add_test(c, lines_of_a_rank_stay_in_order);
-    tcase_add_test(c, what_a_rank_says_twice_is_two_lines);
-    tcase_add_test(c, nothing_overtakes_what_waits);
-    tcase_add_test(c, only_so_much_is_held);
-    tcase_add_test(c, ranks_are_counted_through_the_job_and_cut_in_between);
+    tcase_add_test(c, a_line_that_a_rank_writes_twice_is_printed_twice);
+    tcase_add_test(c, nothing_overtakes_a_held_line);
+    tcase_add_test(c, the_number_of_held_lines_is_bounded);
+    tcase_add_test(c, long_lists_of_ranks_are_shortened);
     suite_add_tcase(suite, c);
     return suite;
 }

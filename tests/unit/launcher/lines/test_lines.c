@@ -32,7 +32,7 @@ static void tear_down(void)
     lines_fini(&l);
 }
 
-START_TEST(lines_are_taken_when_they_are_whole)
+START_TEST(complete_lines_are_taken)
 {
     check_taken("", true);
     add("one\ntw");
@@ -64,7 +64,7 @@ START_TEST(any_split_gives_the_same_lines)
 }
 END_TEST
 
-START_TEST(a_line_longer_than_the_bound_comes_in_pieces)
+START_TEST(a_line_longer_than_the_bound_is_split)
 {
     size_t room;
     memset(lines_room(&l, &room), 'x', LINES_BYTES);
@@ -78,7 +78,7 @@ START_TEST(a_line_longer_than_the_bound_comes_in_pieces)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_left)
+START_TEST(lines_that_do_not_fit_are_left)
 {
     add("one\ntwo\n");
     ck_assert_uint_eq(lines_take(&l, "p:", 2, out, 8, false), 6);
@@ -86,7 +86,7 @@ START_TEST(what_does_not_fit_is_left)
 }
 END_TEST
 
-START_TEST(of_a_bar_the_newest_frame_is_left)
+START_TEST(only_the_newest_frame_of_a_bar_is_left)
 {
     const char *frame;
     add("\r10%\r20%");
@@ -108,7 +108,7 @@ START_TEST(of_a_bar_the_newest_frame_is_left)
 }
 END_TEST
 
-START_TEST(line_ends_of_other_systems_are_no_bars)
+START_TEST(line_ends_of_other_systems_are_not_bars)
 {
     add("one\r\ntwo\r");
     check_taken("p:one\r\n", false);
@@ -129,7 +129,7 @@ START_TEST(a_bar_never_fills_the_buffer)
 }
 END_TEST
 
-START_TEST(bars_come_out_the_same_however_they_are_cut)
+START_TEST(any_split_gives_the_same_bars)
 {
     const char *text = "a\r\rbc\nd\re\r\nf\r";
     const char *expected = "-bc\n-e\r\n-f\r";
@@ -152,14 +152,14 @@ TEST_SUITE(lines)
     Suite *suite = suite_create("lines");
     TCase *c = tcase_create("lines");
     tcase_add_checked_fixture(c, NULL, tear_down);
-    tcase_add_test(c, lines_are_taken_when_they_are_whole);
+    tcase_add_test(c, complete_lines_are_taken);
     tcase_add_test(c, any_split_gives_the_same_lines);
-    tcase_add_test(c, a_line_longer_than_the_bound_comes_in_pieces);
-    tcase_add_test(c, what_does_not_fit_is_left);
-    tcase_add_test(c, of_a_bar_the_newest_frame_is_left);
-    tcase_add_test(c, line_ends_of_other_systems_are_no_bars);
+    tcase_add_test(c, a_line_longer_than_the_bound_is_split);
+    tcase_add_test(c, lines_that_do_not_fit_are_left);
+    tcase_add_test(c, only_the_newest_frame_of_a_bar_is_left);
+    tcase_add_test(c, line_ends_of_other_systems_are_not_bars);
     tcase_add_test(c, a_bar_never_fills_the_buffer);
-    tcase_add_test(c, bars_come_out_the_same_however_they_are_cut);
+    tcase_add_test(c, any_split_gives_the_same_bars);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -17,7 +17,7 @@ static void check_drawn(const char *prefix, const char *frame, int columns, cons
     ck_assert_mem_eq(out, whole, n);
 }
 
-START_TEST(what_fits_is_drawn_whole)
+START_TEST(a_frame_that_fits_is_drawn_completely)
 {
     check_drawn("n0:0: ", "50%|#####     |", 80, "n0:0: 50%|#####     |");
     check_drawn("", "", 80, "");
@@ -37,7 +37,7 @@ START_TEST(the_last_column_stays_free)
 }
 END_TEST
 
-START_TEST(colours_and_bytes_of_a_character_take_no_room)
+START_TEST(colors_and_continuation_bytes_take_no_columns)
 {
     check_drawn("\033[36ma\033[0m", "\033[1;31mbc", 4, "\033[36ma\033[0m\033[1;31mbc");
     check_drawn("", "\u2588\u2588\u258f \u00e9", 6, "\u2588\u2588\u258f \u00e9");
@@ -45,14 +45,14 @@ START_TEST(colours_and_bytes_of_a_character_take_no_room)
 }
 END_TEST
 
-START_TEST(nothing_moves_the_cursor_elsewhere)
+START_TEST(no_escape_sequence_moves_the_cursor)
 {
     check_drawn("", "a\tb\bc\033[2Jd\033[5", 80, "a b c [2Jd [5");
     check_drawn("", "\033[A\033\033[m", 80, " [A \033[m");
 }
 END_TEST
 
-START_TEST(a_frame_of_any_length_has_room)
+START_TEST(a_frame_of_any_length_is_bounded)
 {
     static char frame[70000];
     memset(frame, 'x', sizeof frame);
@@ -72,11 +72,11 @@ TEST_SUITE(progress_bar)
 {
     Suite *suite = suite_create("bar");
     TCase *c = tcase_create("bar");
-    tcase_add_test(c, what_fits_is_drawn_whole);
+    tcase_add_test(c, a_frame_that_fits_is_drawn_completely);
     tcase_add_test(c, the_last_column_stays_free);
-    tcase_add_test(c, colours_and_bytes_of_a_character_take_no_room);
-    tcase_add_test(c, nothing_moves_the_cursor_elsewhere);
-    tcase_add_test(c, a_frame_of_any_length_has_room);
+    tcase_add_test(c, colors_and_continuation_bytes_take_no_columns);
+    tcase_add_test(c, no_escape_sequence_moves_the_cursor);
+    tcase_add_test(c, a_frame_of_any_length_is_bounded);
     suite_add_tcase(suite, c);
     return suite;
 }

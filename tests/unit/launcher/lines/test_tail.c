@@ -31,7 +31,7 @@ static void check(const char *expected)
     free(text);
 }
 
-START_TEST(nothing_came_is_no_text)
+START_TEST(without_input_there_is_no_text)
 {
     ck_assert_ptr_null(tail_copy(&t));
     tail_add(&t, "", 0);
@@ -94,14 +94,14 @@ START_TEST(a_single_endless_line_is_cut)
 }
 END_TEST
 
-START_TEST(of_a_progress_bar_the_last_drawing_is_left)
+START_TEST(only_the_last_frame_of_a_progress_bar_is_left)
 {
     add("  1%\r 50%\r100%\nnext\r\n\r\r\n");
     check("100%\nnext\n\n");
 }
 END_TEST
 
-START_TEST(what_is_no_text_is_marked)
+START_TEST(control_bytes_are_replaced)
 {
     tail_add(&t, "a\0b\1c\177d\te\033[0mf\303\251\n", 17);
     check("a?b?c?d\te\033[0mf\303\251\n");
@@ -119,7 +119,7 @@ static void check_since(size_t from, size_t wanted_from, const char *wanted)
     free(bytes);
 }
 
-START_TEST(what_came_since_is_given_as_it_came)
+START_TEST(new_bytes_are_returned_unchanged)
 {
     check_since(0, 0, "");
     add("one\r\ntw");
@@ -130,7 +130,7 @@ START_TEST(what_came_since_is_given_as_it_came)
 }
 END_TEST
 
-START_TEST(of_what_is_kept_no_more_the_rest_is_given)
+START_TEST(of_partly_dropped_bytes_the_rest_is_returned)
 {
     static char whole[TAIL_BYTES + 1];
     memset(whole, 'a', TAIL_BYTES);
@@ -147,15 +147,15 @@ TEST_SUITE(tail)
     Suite *suite = suite_create("tail");
     TCase *c = tcase_create("tail");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, nothing_came_is_no_text);
+    tcase_add_test(c, without_input_there_is_no_text);
     tcase_add_test(c, pieces_become_lines);
     tcase_add_test(c, only_the_last_lines_are_kept);
     tcase_add_test(c, the_ring_turns_at_any_place);
     tcase_add_test(c, a_single_endless_line_is_cut);
-    tcase_add_test(c, of_a_progress_bar_the_last_drawing_is_left);
-    tcase_add_test(c, what_is_no_text_is_marked);
-    tcase_add_test(c, what_came_since_is_given_as_it_came);
-    tcase_add_test(c, of_what_is_kept_no_more_the_rest_is_given);
+    tcase_add_test(c, only_the_last_frame_of_a_progress_bar_is_left);
+    tcase_add_test(c, control_bytes_are_replaced);
+    tcase_add_test(c, new_bytes_are_returned_unchanged);
+    tcase_add_test(c, of_partly_dropped_bytes_the_rest_is_returned);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -11,7 +11,7 @@
 
 /* --- election of the endpoint --- */
 
-START_TEST(a_node_alone_needs_no_socket)
+START_TEST(a_single_node_needs_no_socket)
 {
     struct node *n = make(0, NULL, JOB_HOST_FOUND_OUT);
     begin(n);
@@ -65,7 +65,7 @@ static bool all_are_up(void)
 
 static const char *const names[] = {"127.0.0.1", "localhost", "127.0.0.7", "::1"};
 
-START_TEST(of_nodes_that_begin_together_one_is_the_endpoint)
+START_TEST(one_of_several_starting_nodes_becomes_the_endpoint)
 {
     int n_here = 0;
     for (int i = 0; i < MAX_NODES; i++) {
@@ -83,7 +83,7 @@ START_TEST(of_nodes_that_begin_together_one_is_the_endpoint)
 }
 END_TEST
 
-START_TEST(of_two_that_found_nobody_the_second_one_joins_without_a_pause)
+START_TEST(the_second_of_two_starting_nodes_joins_without_a_pause)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -94,7 +94,7 @@ START_TEST(of_two_that_found_nobody_the_second_one_joins_without_a_pause)
 }
 END_TEST
 
-START_TEST(a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach)
+START_TEST(a_node_that_may_not_be_the_endpoint_names_it)
 {
     struct node *n = make(0, "127.0.0.1", JOB_HOST_ELSEWHERE);
     char expected[100];
@@ -112,7 +112,7 @@ START_TEST(a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach)
 }
 END_TEST
 
-START_TEST(a_name_that_leads_nowhere_is_told)
+START_TEST(an_unresolvable_name_is_reported)
 {
     struct node *n = make(0, "no-such-node.invalid", JOB_HOST_FOUND_OUT);
     begin(n);
@@ -122,7 +122,7 @@ START_TEST(a_name_that_leads_nowhere_is_told)
 }
 END_TEST
 
-START_TEST(whose_predecessor_has_the_port_waits_for_it)
+START_TEST(a_node_waits_while_its_predecessor_has_the_port)
 {
     struct descendant s;
     begin_descendant(&s, NULL);
@@ -137,7 +137,7 @@ START_TEST(whose_predecessor_has_the_port_waits_for_it)
 }
 END_TEST
 
-START_TEST(another_protocol_there_is_a_rejection)
+START_TEST(another_protocol_at_the_endpoint_is_a_rejection)
 {
     struct descendant s;
     begin_descendant(&s, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
@@ -150,7 +150,7 @@ START_TEST(another_protocol_there_is_a_rejection)
 }
 END_TEST
 
-START_TEST(who_was_welcome_elsewhere_does_not_become_the_endpoint)
+START_TEST(a_node_admitted_elsewhere_does_not_become_the_endpoint)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -172,7 +172,7 @@ START_TEST(who_was_welcome_elsewhere_does_not_become_the_endpoint)
 }
 END_TEST
 
-START_TEST(who_was_refused_may_become_it_later)
+START_TEST(a_refused_node_may_become_the_endpoint_later)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -193,7 +193,7 @@ END_TEST
 
 /* --- by order --- */
 
-START_TEST(by_order_a_taken_port_is_final)
+START_TEST(for_a_designated_endpoint_a_taken_port_is_final)
 {
     struct descendant s;
     char part[100];
@@ -211,7 +211,7 @@ START_TEST(by_order_a_taken_port_is_final)
 }
 END_TEST
 
-START_TEST(by_order_it_begins_wherever_the_name_leads_and_tells)
+START_TEST(a_designated_endpoint_starts_and_reports_an_unresolvable_name)
 {
     char text[64];
     struct node *n = make(0, "no-such-node.invalid", JOB_HOST_HERE);
@@ -234,7 +234,7 @@ static void on_tick(uv_timer_t *timer)
     uv_stop(&loop);
 }
 
-START_TEST(by_order_and_where_it_should_nothing_is_told)
+START_TEST(a_designated_endpoint_at_its_own_name_reports_nothing)
 {
     struct node *n = make(0, "127.0.0.1", JOB_HOST_HERE);
     bool is_late = false; /* what must not come has no event: wait until it would have come */
@@ -252,7 +252,7 @@ END_TEST
 
 /* --- tokens --- */
 
-START_TEST(the_same_token_lets_in)
+START_TEST(the_same_token_admits_a_node)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
     struct node *b = make(1, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -266,7 +266,7 @@ START_TEST(the_same_token_lets_in)
 }
 END_TEST
 
-START_TEST(another_token_or_none_is_a_rejection)
+START_TEST(a_different_or_missing_token_is_a_rejection)
 {
     struct seal_key *const theirs[][2] = {{&keys[0], &keys[1]}, {&keys[0], NULL}, {NULL, &keys[0]}};
     struct node *a = make(0, "127.0.0.1", JOB_HOST_FOUND_OUT);
@@ -289,21 +289,21 @@ TEST_SUITE(endpoint)
     TCase *t = tcase_create("endpoint");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_node_alone_needs_no_socket);
+    tcase_add_test(t, a_single_node_needs_no_socket);
     tcase_add_test(t, the_first_on_a_host_is_the_endpoint_and_others_join);
-    tcase_add_loop_test(t, of_nodes_that_begin_together_one_is_the_endpoint, 0, 4);
-    tcase_add_test(t, of_two_that_found_nobody_the_second_one_joins_without_a_pause);
-    tcase_add_test(t, a_node_that_may_not_be_the_endpoint_says_what_it_cannot_reach);
-    tcase_add_test(t, a_name_that_leads_nowhere_is_told);
-    tcase_add_test(t, whose_predecessor_has_the_port_waits_for_it);
-    tcase_add_test(t, another_protocol_there_is_a_rejection);
-    tcase_add_test(t, who_was_welcome_elsewhere_does_not_become_the_endpoint);
-    tcase_add_test(t, who_was_refused_may_become_it_later);
-    tcase_add_test(t, by_order_a_taken_port_is_final);
-    tcase_add_test(t, by_order_it_begins_wherever_the_name_leads_and_tells);
-    tcase_add_test(t, by_order_and_where_it_should_nothing_is_told);
-    tcase_add_test(t, the_same_token_lets_in);
-    tcase_add_loop_test(t, another_token_or_none_is_a_rejection, 0, 3);
+    tcase_add_loop_test(t, one_of_several_starting_nodes_becomes_the_endpoint, 0, 4);
+    tcase_add_test(t, the_second_of_two_starting_nodes_joins_without_a_pause);
+    tcase_add_test(t, a_node_that_may_not_be_the_endpoint_names_it);
+    tcase_add_test(t, an_unresolvable_name_is_reported);
+    tcase_add_test(t, a_node_waits_while_its_predecessor_has_the_port);
+    tcase_add_test(t, another_protocol_at_the_endpoint_is_a_rejection);
+    tcase_add_test(t, a_node_admitted_elsewhere_does_not_become_the_endpoint);
+    tcase_add_test(t, a_refused_node_may_become_the_endpoint_later);
+    tcase_add_test(t, for_a_designated_endpoint_a_taken_port_is_final);
+    tcase_add_test(t, a_designated_endpoint_starts_and_reports_an_unresolvable_name);
+    tcase_add_test(t, a_designated_endpoint_at_its_own_name_reports_nothing);
+    tcase_add_test(t, the_same_token_admits_a_node);
+    tcase_add_loop_test(t, a_different_or_missing_token_is_a_rejection, 0, 3);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, endpoint_port_cases());
     suite_add_tcase(suite, self_probe_cases());

@@ -12,7 +12,7 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
     endpoint_adopt(((struct node *)arg)->endpoint, fd, bytes, len);
 }
 
-START_TEST(nodes_come_in_by_the_store_while_it_has_the_port)
+START_TEST(nodes_join_through_the_store_while_it_has_the_port)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_HERE);
     struct server *store;
@@ -41,7 +41,7 @@ START_TEST(nodes_come_in_by_the_store_while_it_has_the_port)
 }
 END_TEST
 
-START_TEST(a_store_that_takes_the_port_is_no_sign_that_the_name_leads_elsewhere)
+START_TEST(a_store_on_the_port_does_not_mean_another_host)
 {
     uint8_t greeting[SEAL_GREETING_BYTES];
     struct node *a = make(0, "127.0.0.1", JOB_HOST_HERE);
@@ -58,7 +58,7 @@ START_TEST(a_store_that_takes_the_port_is_no_sign_that_the_name_leads_elsewhere)
 }
 END_TEST
 
-START_TEST(it_is_no_store_itself)
+START_TEST(the_endpoint_itself_is_not_a_store)
 {
     struct node *a = make(0, "127.0.0.1", JOB_HOST_HERE);
     begin(a);
@@ -80,8 +80,8 @@ TCase *endpoint_port_cases(void)
     TCase *t = tcase_create("port");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, nodes_come_in_by_the_store_while_it_has_the_port);
-    tcase_add_test(t, a_store_that_takes_the_port_is_no_sign_that_the_name_leads_elsewhere);
-    tcase_add_test(t, it_is_no_store_itself);
+    tcase_add_test(t, nodes_join_through_the_store_while_it_has_the_port);
+    tcase_add_test(t, a_store_on_the_port_does_not_mean_another_host);
+    tcase_add_test(t, the_endpoint_itself_is_not_a_store);
     return t;
 }

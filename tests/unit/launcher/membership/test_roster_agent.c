@@ -24,7 +24,7 @@ START_TEST(nodes_start_together_and_end_together)
 }
 END_TEST
 
-START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
+START_TEST(a_failure_restarts_all_and_then_is_the_verdict_of_all)
 {
     begin(2, 2, 1);
     start(2);
@@ -42,7 +42,7 @@ START_TEST(a_failure_starts_all_again_and_then_is_the_verdict_of_all)
 }
 END_TEST
 
-START_TEST(the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first)
+START_TEST(a_cause_that_follows_its_consequence_is_the_verdict)
 {
     begin(2, 2, 0);
     start(2);
@@ -57,7 +57,7 @@ START_TEST(the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_firs
 }
 END_TEST
 
-START_TEST(a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better)
+START_TEST(a_consequence_without_a_known_cause_is_the_verdict)
 {
     begin(2, 2, 0);
     start(2);
@@ -67,7 +67,7 @@ START_TEST(a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better)
 }
 END_TEST
 
-START_TEST(a_consequence_is_told_when_its_cause_was_awaited)
+START_TEST(a_node_waits_for_a_cause_before_it_sends_a_consequence)
 {
     begin(2, 2, 0);
     nodes_await_cause(w, 2000);
@@ -82,7 +82,7 @@ START_TEST(a_consequence_is_told_when_its_cause_was_awaited)
 }
 END_TEST
 
-START_TEST(a_consequence_is_told_when_the_wait_is_over)
+START_TEST(a_consequence_is_sent_when_the_wait_is_over)
 {
     begin(2, 2, 0);
     nodes_await_cause(w, 2000);
@@ -107,7 +107,7 @@ START_TEST(the_death_of_a_node_ends_the_wait_for_a_cause)
 }
 END_TEST
 
-START_TEST(what_cannot_be_executed_is_not_tried_again)
+START_TEST(a_program_that_cannot_be_executed_is_not_restarted)
 {
     begin(2, 2, 5);
     nodes_start(w, 0, false);
@@ -119,7 +119,7 @@ START_TEST(what_cannot_be_executed_is_not_tried_again)
 }
 END_TEST
 
-START_TEST(nodes_whose_ranks_fail_at_once_have_one_failure)
+START_TEST(simultaneous_failures_on_nodes_count_once)
 {
     begin(2, 2, 1);
     start(2);
@@ -213,7 +213,7 @@ START_TEST(a_signal_ends_each_wait)
 }
 END_TEST
 
-START_TEST(who_started_the_others_ends_them_too)
+START_TEST(the_launching_node_ends_the_others)
 {
     begin(1, 2, 0);
     nodes_start(w, 0, true);
@@ -225,7 +225,7 @@ START_TEST(who_started_the_others_ends_them_too)
 }
 END_TEST
 
-START_TEST(the_end_of_the_time_is_the_jobs_end)
+START_TEST(the_timeout_ends_the_job)
 {
     begin(1, 2, 0);
     start(2);
@@ -236,7 +236,7 @@ START_TEST(the_end_of_the_time_is_the_jobs_end)
 }
 END_TEST
 
-START_TEST(ranks_have_the_time_that_the_reason_deserves)
+START_TEST(the_reason_decides_how_long_ranks_may_take_to_stop)
 {
     begin(1, 3, 0);
     start(2);
@@ -258,7 +258,7 @@ START_TEST(ranks_have_the_time_that_the_reason_deserves)
 }
 END_TEST
 
-START_TEST(a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again)
+START_TEST(a_restart_requested_on_one_node_restarts_all_nodes)
 {
     begin(2, 2, 0);
     start(2);
@@ -271,7 +271,7 @@ START_TEST(a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes
 }
 END_TEST
 
-START_TEST(ranks_may_save_before_a_restart_that_is_asked_for)
+START_TEST(ranks_may_save_before_a_requested_restart)
 {
     begin(2, 2, 0);
     start(2);
@@ -285,7 +285,7 @@ START_TEST(ranks_may_save_before_a_restart_that_is_asked_for)
 }
 END_TEST
 
-START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
+START_TEST(a_disconnected_node_kills_its_ranks_before_others_continue)
 {
     begin(1, 2, 0);
     start(2);
@@ -303,7 +303,7 @@ START_TEST(a_node_that_is_cut_off_kills_its_ranks_before_others_go_on)
 }
 END_TEST
 
-START_TEST(a_witness_is_reported_first_and_corrected_by_its_culprit)
+START_TEST(a_consequence_is_reported_first_and_corrected_by_its_cause)
 {
     begin(2, 2, 0);
     start(2);
@@ -330,7 +330,7 @@ START_TEST(a_node_without_its_spawner_leaves)
 }
 END_TEST
 
-START_TEST(nodes_that_do_not_come_end_the_job)
+START_TEST(nodes_that_do_not_join_end_the_job)
 {
     begin(2, 2, 0);
     start(1);
@@ -365,7 +365,7 @@ START_TEST(a_job_that_fell_below_its_minimum_waits_for_another_node)
 }
 END_TEST
 
-START_TEST(a_node_that_comes_late_is_let_in_when_all_have_saved)
+START_TEST(a_late_node_is_admitted_when_all_have_saved)
 {
     begin_at_checkpoint();
     start(2);
@@ -385,7 +385,7 @@ START_TEST(a_node_that_comes_late_is_let_in_when_all_have_saved)
 }
 END_TEST
 
-START_TEST(what_was_saved_in_one_generation_does_not_count_in_the_next)
+START_TEST(a_save_of_one_generation_does_not_count_in_the_next)
 {
     begin_at_checkpoint();
     start(2);
@@ -409,32 +409,32 @@ TEST_SUITE(roster_agent)
     TCase *t = tcase_create("roster agent");
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, nodes_start_together_and_end_together);
-    tcase_add_test(t, a_failure_starts_all_again_and_then_is_the_verdict_of_all);
-    tcase_add_test(t, the_verdict_of_all_is_the_cause_though_its_consequence_was_heard_first);
-    tcase_add_test(t, a_consequence_elsewhere_is_the_verdict_if_nobody_knows_better);
-    tcase_add_test(t, a_consequence_is_told_when_its_cause_was_awaited);
-    tcase_add_test(t, a_consequence_is_told_when_the_wait_is_over);
+    tcase_add_test(t, a_failure_restarts_all_and_then_is_the_verdict_of_all);
+    tcase_add_test(t, a_cause_that_follows_its_consequence_is_the_verdict);
+    tcase_add_test(t, a_consequence_without_a_known_cause_is_the_verdict);
+    tcase_add_test(t, a_node_waits_for_a_cause_before_it_sends_a_consequence);
+    tcase_add_test(t, a_consequence_is_sent_when_the_wait_is_over);
     tcase_add_test(t, the_death_of_a_node_ends_the_wait_for_a_cause);
-    tcase_add_test(t, what_cannot_be_executed_is_not_tried_again);
-    tcase_add_test(t, nodes_whose_ranks_fail_at_once_have_one_failure);
+    tcase_add_test(t, a_program_that_cannot_be_executed_is_not_restarted);
+    tcase_add_test(t, simultaneous_failures_on_nodes_count_once);
     tcase_add_test(t, a_failure_after_progress_costs_no_restart);
     tcase_add_test(t, the_death_of_a_node_costs_the_others_no_restart);
     tcase_add_test(t, a_node_that_gets_a_signal_leaves_and_dies_of_it);
     tcase_add_test(t, too_few_are_left_when_a_node_leaves_a_fixed_job);
     tcase_add_test(t, a_signal_ends_each_wait);
-    tcase_add_test(t, who_started_the_others_ends_them_too);
-    tcase_add_test(t, the_end_of_the_time_is_the_jobs_end);
-    tcase_add_test(t, ranks_have_the_time_that_the_reason_deserves);
-    tcase_add_test(t, a_restart_that_is_asked_for_on_one_node_starts_all_ranks_of_all_nodes_again);
-    tcase_add_test(t, ranks_may_save_before_a_restart_that_is_asked_for);
-    tcase_add_test(t, a_node_that_is_cut_off_kills_its_ranks_before_others_go_on);
-    tcase_add_test(t, a_witness_is_reported_first_and_corrected_by_its_culprit);
+    tcase_add_test(t, the_launching_node_ends_the_others);
+    tcase_add_test(t, the_timeout_ends_the_job);
+    tcase_add_test(t, the_reason_decides_how_long_ranks_may_take_to_stop);
+    tcase_add_test(t, a_restart_requested_on_one_node_restarts_all_nodes);
+    tcase_add_test(t, ranks_may_save_before_a_requested_restart);
+    tcase_add_test(t, a_disconnected_node_kills_its_ranks_before_others_continue);
+    tcase_add_test(t, a_consequence_is_reported_first_and_corrected_by_its_cause);
     tcase_add_test(t, a_node_without_its_spawner_leaves);
-    tcase_add_test(t, nodes_that_do_not_come_end_the_job);
+    tcase_add_test(t, nodes_that_do_not_join_end_the_job);
     tcase_add_test(t, a_roster_that_is_not_found_ends_the_job);
     tcase_add_test(t, a_job_that_fell_below_its_minimum_waits_for_another_node);
-    tcase_add_test(t, a_node_that_comes_late_is_let_in_when_all_have_saved);
-    tcase_add_test(t, what_was_saved_in_one_generation_does_not_count_in_the_next);
+    tcase_add_test(t, a_late_node_is_admitted_when_all_have_saved);
+    tcase_add_test(t, a_save_of_one_generation_does_not_count_in_the_next);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, roster_agent_recovery_cases());
     return suite;

@@ -8,7 +8,7 @@ static void expect_starts(int node, int n_starts)
     ck_assert_int_eq(nodes_look(w, node).n_sigterm, 0);
 }
 
-START_TEST(where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict)
+START_TEST(in_recovery_a_failure_starts_one_rank_and_then_is_the_verdict)
 {
     begin(2, 2, 3);
     nodes_recover(w);
@@ -27,7 +27,7 @@ START_TEST(where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the
 }
 END_TEST
 
-START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
+START_TEST(in_recovery_nodes_join_and_leave_without_ending_ranks)
 {
     begin(1, 3, 0);
     nodes_recover(w);
@@ -47,7 +47,7 @@ START_TEST(where_ranks_live_on_nodes_come_and_go_without_them)
 }
 END_TEST
 
-START_TEST(ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet)
+START_TEST(joined_ranks_survive_although_their_starts_are_unreported)
 {
     begin(1, 3, 0);
     nodes_recover(w);
@@ -64,7 +64,7 @@ START_TEST(ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet)
 }
 END_TEST
 
-START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
+START_TEST(parked_ranks_end_with_the_job_or_by_a_signal)
 {
     for (int i = 0; i < 2; i++) {
         begin(2, 2, 1);
@@ -84,7 +84,7 @@ START_TEST(ranks_that_are_kept_end_with_the_job_or_by_a_signal)
 }
 END_TEST
 
-START_TEST(ranks_that_are_kept_may_all_die)
+START_TEST(all_parked_ranks_may_die)
 {
     begin(2, 2, 1);
     nodes_recover(w);
@@ -100,7 +100,7 @@ START_TEST(ranks_that_are_kept_may_all_die)
 }
 END_TEST
 
-START_TEST(with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers)
+START_TEST(with_shrink_all_continue_with_new_numbers_after_a_failure)
 {
     begin(2, 2, 3);
     nodes_shrink(w);
@@ -124,7 +124,7 @@ START_TEST(with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers)
 }
 END_TEST
 
-START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
+START_TEST(with_shrink_a_rank_that_dies_between_generations_is_left_out)
 {
     begin(2, 2, 1);
     nodes_shrink(w);
@@ -141,7 +141,7 @@ START_TEST(with_shrink_a_rank_that_dies_between_generations_is_in_none)
 }
 END_TEST
 
-START_TEST(with_shrink_those_that_all_die_between_generations_begin_again)
+START_TEST(with_shrink_a_node_whose_ranks_all_die_starts_them_again)
 {
     begin(2, 2, 1);
     nodes_shrink(w);
@@ -160,7 +160,7 @@ START_TEST(with_shrink_those_that_all_die_between_generations_begin_again)
 }
 END_TEST
 
-START_TEST(after_a_restart_that_is_asked_for_all_ranks_are_there_again)
+START_TEST(after_a_requested_restart_all_ranks_run_again)
 {
     begin(2, 2, 1);
     nodes_shrink(w);
@@ -173,7 +173,7 @@ START_TEST(after_a_restart_that_is_asked_for_all_ranks_are_there_again)
 }
 END_TEST
 
-START_TEST(ranks_that_are_kept_die_with_the_lease)
+START_TEST(parked_ranks_die_with_the_lease)
 {
     begin(2, 2, 1);
     nodes_recover(w);
@@ -187,7 +187,7 @@ START_TEST(ranks_that_are_kept_die_with_the_lease)
 }
 END_TEST
 
-START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
+START_TEST(live_ranks_that_lost_each_other_join_a_new_generation)
 {
     begin(2, 2, 1);
     nodes_recover(w);
@@ -209,7 +209,7 @@ START_TEST(ranks_that_lost_each_other_while_all_live_are_brought_together_again)
 }
 END_TEST
 
-START_TEST(what_parts_ranks_is_known_as_a_rule)
+START_TEST(the_cause_of_a_lost_connection_is_usually_known)
 {
     begin(1, 2, 0);
     nodes_recover(w);
@@ -223,7 +223,7 @@ START_TEST(what_parts_ranks_is_known_as_a_rule)
 }
 END_TEST
 
-START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
+START_TEST(a_rank_that_does_not_join_the_next_generation_has_failed)
 {
     begin(2, 2, 2);
     nodes_recover(w);
@@ -240,7 +240,7 @@ START_TEST(a_rank_that_does_not_come_to_the_next_generation_is_a_failure)
 }
 END_TEST
 
-START_TEST(a_restart_that_is_asked_for_keeps_no_rank_alive)
+START_TEST(a_requested_restart_keeps_no_rank)
 {
     begin(2, 2, 0);
     nodes_recover(w);
@@ -257,20 +257,19 @@ TCase *roster_agent_recovery_cases(void)
 {
     TCase *t = tcase_create("recovery");
     tcase_add_checked_fixture(t, NULL, tear_down);
-    tcase_add_test(t,
-                   where_ranks_live_on_a_failure_starts_one_rank_at_once_and_then_is_the_verdict);
-    tcase_add_test(t, where_ranks_live_on_nodes_come_and_go_without_them);
-    tcase_add_test(t, ranks_that_have_joined_live_on_though_their_starts_were_not_told_yet);
-    tcase_add_test(t, ranks_that_are_kept_end_with_the_job_or_by_a_signal);
-    tcase_add_test(t, ranks_that_are_kept_may_all_die);
-    tcase_add_test(t, with_shrink_a_failure_starts_nothing_and_all_go_on_with_new_numbers);
-    tcase_add_test(t, with_shrink_a_rank_that_dies_between_generations_is_in_none);
-    tcase_add_test(t, with_shrink_those_that_all_die_between_generations_begin_again);
-    tcase_add_test(t, after_a_restart_that_is_asked_for_all_ranks_are_there_again);
-    tcase_add_test(t, ranks_that_are_kept_die_with_the_lease);
-    tcase_add_test(t, ranks_that_lost_each_other_while_all_live_are_brought_together_again);
-    tcase_add_test(t, what_parts_ranks_is_known_as_a_rule);
-    tcase_add_test(t, a_rank_that_does_not_come_to_the_next_generation_is_a_failure);
-    tcase_add_test(t, a_restart_that_is_asked_for_keeps_no_rank_alive);
+    tcase_add_test(t, in_recovery_a_failure_starts_one_rank_and_then_is_the_verdict);
+    tcase_add_test(t, in_recovery_nodes_join_and_leave_without_ending_ranks);
+    tcase_add_test(t, joined_ranks_survive_although_their_starts_are_unreported);
+    tcase_add_test(t, parked_ranks_end_with_the_job_or_by_a_signal);
+    tcase_add_test(t, all_parked_ranks_may_die);
+    tcase_add_test(t, with_shrink_all_continue_with_new_numbers_after_a_failure);
+    tcase_add_test(t, with_shrink_a_rank_that_dies_between_generations_is_left_out);
+    tcase_add_test(t, with_shrink_a_node_whose_ranks_all_die_starts_them_again);
+    tcase_add_test(t, after_a_requested_restart_all_ranks_run_again);
+    tcase_add_test(t, parked_ranks_die_with_the_lease);
+    tcase_add_test(t, live_ranks_that_lost_each_other_join_a_new_generation);
+    tcase_add_test(t, the_cause_of_a_lost_connection_is_usually_known);
+    tcase_add_test(t, a_rank_that_does_not_join_the_next_generation_has_failed);
+    tcase_add_test(t, a_requested_restart_keeps_no_rank);
     return t;
 }

@@ -40,7 +40,7 @@ static void tear_down(void)
     ck_assert_int_eq(rmdir(home), 0);
 }
 
-START_TEST(a_key_is_made_of_the_variable_which_is_wiped)
+START_TEST(the_key_comes_from_the_variable_which_is_wiped)
 {
     char *entry = strdup("DDP_TOKEN=" TOKEN); /* as in the block that /proc shows */
     putenv(entry);
@@ -54,7 +54,7 @@ START_TEST(a_key_is_made_of_the_variable_which_is_wiped)
 }
 END_TEST
 
-START_TEST(without_one_the_job_is_open_and_a_line_says_so)
+START_TEST(without_a_token_the_job_is_open_with_a_warning)
 {
     ck_assert_int_eq(secret_find(w, &line, &err), 0);
     ck_assert_ptr_null(w->key);
@@ -67,7 +67,7 @@ START_TEST(without_one_the_job_is_open_and_a_line_says_so)
 }
 END_TEST
 
-START_TEST(on_the_loopback_interface_nothing_is_missed)
+START_TEST(on_the_loopback_interface_a_missing_token_causes_no_warning)
 {
     free(w->endpoint_host);
     w->endpoint_host = strdup("localhost");
@@ -77,7 +77,7 @@ START_TEST(on_the_loopback_interface_nothing_is_missed)
 }
 END_TEST
 
-START_TEST(where_one_is_required_the_job_does_not_begin_without)
+START_TEST(a_job_that_requires_a_token_does_not_start_without_one)
 {
     w->require_token = true;
     ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
@@ -90,7 +90,7 @@ START_TEST(where_one_is_required_the_job_does_not_begin_without)
 }
 END_TEST
 
-START_TEST(a_token_that_is_no_good_is_not_passed_over)
+START_TEST(an_invalid_token_is_an_error)
 {
     setenv("DDP_TOKEN", "short", 1);
     ck_assert_int_eq(secret_find(w, &line, &err), -EACCES);
@@ -106,11 +106,11 @@ TEST_SUITE(secret)
     Suite *suite = suite_create("secret");
     TCase *c = tcase_create("secret");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_key_is_made_of_the_variable_which_is_wiped);
-    tcase_add_test(c, without_one_the_job_is_open_and_a_line_says_so);
-    tcase_add_test(c, on_the_loopback_interface_nothing_is_missed);
-    tcase_add_test(c, where_one_is_required_the_job_does_not_begin_without);
-    tcase_add_test(c, a_token_that_is_no_good_is_not_passed_over);
+    tcase_add_test(c, the_key_comes_from_the_variable_which_is_wiped);
+    tcase_add_test(c, without_a_token_the_job_is_open_with_a_warning);
+    tcase_add_test(c, on_the_loopback_interface_a_missing_token_causes_no_warning);
+    tcase_add_test(c, a_job_that_requires_a_token_does_not_start_without_one);
+    tcase_add_test(c, an_invalid_token_is_an_error);
     suite_add_tcase(suite, c);
     return suite;
 }

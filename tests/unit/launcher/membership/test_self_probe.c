@@ -15,7 +15,7 @@ static struct sockaddr_storage address(const char *text)
     return a;
 }
 
-START_TEST(only_so_many_words_are_the_loopback_interface)
+START_TEST(only_known_names_are_the_loopback_interface)
 {
     ck_assert(address_host_is_loopback("localhost"));
     ck_assert(address_host_is_loopback("LocalHost"));
@@ -28,7 +28,7 @@ START_TEST(only_so_many_words_are_the_loopback_interface)
 }
 END_TEST
 
-START_TEST(one_address_of_several_is_chosen_in_whatever_order_they_come)
+START_TEST(the_choice_of_an_address_does_not_depend_on_the_order)
 {
     const struct sockaddr_storage several[] = {address("fd00::1"), address("10.0.0.9"),
                                                address("10.0.0.10"), address("::1")};
@@ -44,7 +44,7 @@ START_TEST(one_address_of_several_is_chosen_in_whatever_order_they_come)
 }
 END_TEST
 
-START_TEST(a_loopback_address_is_told_only_where_all_have_one)
+START_TEST(a_loopback_address_is_published_only_for_a_loopback_name)
 {
     const struct sockaddr_storage loopback = address("127.0.1.1"), real = address("10.0.0.1");
     const struct sockaddr_storage unknown = {0};
@@ -78,7 +78,7 @@ static struct self_probe *start_probe(void)
     return p;
 }
 
-START_TEST(a_probe_tells_nobody_from_somebody_else)
+START_TEST(a_probe_distinguishes_a_free_port_from_another_program)
 {
     start_probe();
     AWAIT(n_probed == 1);
@@ -122,10 +122,10 @@ TCase *self_probe_cases(void)
     TCase *t = tcase_create("self");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, only_so_many_words_are_the_loopback_interface);
-    tcase_add_test(t, one_address_of_several_is_chosen_in_whatever_order_they_come);
-    tcase_add_test(t, a_loopback_address_is_told_only_where_all_have_one);
-    tcase_add_test(t, a_probe_tells_nobody_from_somebody_else);
+    tcase_add_test(t, only_known_names_are_the_loopback_interface);
+    tcase_add_test(t, the_choice_of_an_address_does_not_depend_on_the_order);
+    tcase_add_test(t, a_loopback_address_is_published_only_for_a_loopback_name);
+    tcase_add_test(t, a_probe_distinguishes_a_free_port_from_another_program);
     tcase_add_test(t, a_probe_claims_its_own_bytes_only);
     return t;
 }

@@ -105,7 +105,7 @@ static void tear_down(void)
     j = (struct solo_job){0};
 }
 
-START_TEST(ranks_that_all_end_well_end_the_job)
+START_TEST(ranks_that_all_succeed_end_the_job)
 {
     begin(2, 3);
     exited(0, 0, false);
@@ -114,7 +114,7 @@ START_TEST(ranks_that_all_end_well_end_the_job)
 }
 END_TEST
 
-START_TEST(failures_are_followed_by_restarts_as_long_as_the_budget_lasts)
+START_TEST(failures_cause_restarts_within_the_budget)
 {
     begin(1, 2);
     exited(0, EXIT_STATUS(3), true); /* the first one at once */
@@ -160,7 +160,7 @@ START_TEST(a_failure_after_progress_is_free)
 END_TEST
 
 /* What was heard first may be a consequence: the code of the cause decides. */
-START_TEST(the_root_cause_decides_whether_a_restart_follows)
+START_TEST(the_root_cause_decides_about_a_restart)
 {
     for (int is_final = 0; is_final < 2; is_final++) {
         struct message_terms terms = {.max_restarts = 9};
@@ -214,7 +214,7 @@ START_TEST(a_stop_prevents_a_restart_and_no_more)
 }
 END_TEST
 
-START_TEST(without_the_spawner_nothing_follows)
+START_TEST(without_the_spawner_no_restart_follows)
 {
     begin(1, 9);
     exited(0, EXIT_STATUS(3), true);
@@ -234,7 +234,7 @@ END_TEST
 
 /* --- ddpctl restart --- */
 
-START_TEST(a_restart_that_is_asked_for_costs_nothing_of_the_budget)
+START_TEST(a_requested_restart_does_not_use_the_budget)
 {
     begin(2, 0);
     solo_job_restart(&j);
@@ -251,7 +251,7 @@ START_TEST(a_restart_that_is_asked_for_costs_nothing_of_the_budget)
 }
 END_TEST
 
-START_TEST(a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it)
+START_TEST(a_failure_does_not_prevent_a_requested_restart)
 {
     begin(2, 0);
     solo_job_restart(&j);
@@ -263,7 +263,7 @@ START_TEST(a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it)
 }
 END_TEST
 
-START_TEST(a_signal_counts_more_than_a_restart_that_is_asked_for)
+START_TEST(a_signal_counts_more_than_a_requested_restart)
 {
     begin(1, 0);
     solo_job_restart(&j);
@@ -273,7 +273,7 @@ START_TEST(a_signal_counts_more_than_a_restart_that_is_asked_for)
 }
 END_TEST
 
-START_TEST(a_wait_before_a_restart_ends_when_one_is_asked_for)
+START_TEST(a_request_ends_the_wait_before_a_restart)
 {
     begin(1, 9);
     exited(0, EXIT_STATUS(1), true);
@@ -287,7 +287,7 @@ END_TEST
 
 /* --- ranks that live on --- */
 
-START_TEST(each_replacement_spends_one_of_the_budget)
+START_TEST(each_replacement_uses_the_budget_once)
 {
     begin_recoverable(2, 2, false);
     for (uint32_t i = 1; i <= 2; i++) {
@@ -326,7 +326,7 @@ START_TEST(ranks_are_left_out_while_the_budget_lasts)
 }
 END_TEST
 
-START_TEST(when_the_last_rank_fails_all_are_started_again)
+START_TEST(a_failure_of_the_last_rank_restarts_all)
 {
     begin_recoverable(2, 5, true);
     exited(0, SIGKILL, false);
@@ -338,7 +338,7 @@ START_TEST(when_the_last_rank_fails_all_are_started_again)
 }
 END_TEST
 
-START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
+START_TEST(survivors_that_do_not_join_in_time_restart_all_ranks)
 {
     begin_recoverable(3, 5, false);
     exited(0, SIGKILL, false);
@@ -359,21 +359,21 @@ TEST_SUITE(solo_job)
     Suite *suite = suite_create("solo_job");
     TCase *t = tcase_create("solo_job");
     tcase_add_checked_fixture(t, NULL, tear_down);
-    tcase_add_test(t, ranks_that_all_end_well_end_the_job);
-    tcase_add_test(t, failures_are_followed_by_restarts_as_long_as_the_budget_lasts);
+    tcase_add_test(t, ranks_that_all_succeed_end_the_job);
+    tcase_add_test(t, failures_cause_restarts_within_the_budget);
     tcase_add_test(t, a_failure_after_progress_is_free);
-    tcase_add_test(t, the_root_cause_decides_whether_a_restart_follows);
+    tcase_add_test(t, the_root_cause_decides_about_a_restart);
     tcase_add_test(t, a_signal_ends_a_pause_and_the_job);
     tcase_add_test(t, a_stop_prevents_a_restart_and_no_more);
-    tcase_add_test(t, without_the_spawner_nothing_follows);
-    tcase_add_test(t, a_restart_that_is_asked_for_costs_nothing_of_the_budget);
-    tcase_add_test(t, a_rank_that_fails_while_a_restart_is_asked_for_does_not_prevent_it);
-    tcase_add_test(t, a_signal_counts_more_than_a_restart_that_is_asked_for);
-    tcase_add_test(t, a_wait_before_a_restart_ends_when_one_is_asked_for);
-    tcase_add_test(t, each_replacement_spends_one_of_the_budget);
+    tcase_add_test(t, without_the_spawner_no_restart_follows);
+    tcase_add_test(t, a_requested_restart_does_not_use_the_budget);
+    tcase_add_test(t, a_failure_does_not_prevent_a_requested_restart);
+    tcase_add_test(t, a_signal_counts_more_than_a_requested_restart);
+    tcase_add_test(t, a_request_ends_the_wait_before_a_restart);
+    tcase_add_test(t, each_replacement_uses_the_budget_once);
     tcase_add_test(t, ranks_are_left_out_while_the_budget_lasts);
-    tcase_add_test(t, when_the_last_rank_fails_all_are_started_again);
-    tcase_add_test(t, survivors_that_do_not_come_in_time_make_all_start_again);
+    tcase_add_test(t, a_failure_of_the_last_rank_restarts_all);
+    tcase_add_test(t, survivors_that_do_not_join_in_time_restart_all_ranks);
     suite_add_tcase(suite, t);
     return suite;
 }

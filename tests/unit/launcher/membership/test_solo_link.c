@@ -55,7 +55,7 @@ static void say_hello(void)
     solo_link_ops.send(link_, &hello);
 }
 
-START_TEST(more_than_is_kept_breaks_the_link_and_a_new_one_goes_on)
+START_TEST(too_many_messages_break_the_link_and_a_new_one_continues)
 {
     static struct job_spec spec = {.world = {.min_nodes = 1, .max_nodes = 1}};
     const struct roster_link_callbacks callbacks = {
@@ -90,7 +90,7 @@ TEST_SUITE(solo_link)
 {
     Suite *suite = suite_create("solo_link");
     TCase *all = tcase_create("all");
-    tcase_add_test(all, more_than_is_kept_breaks_the_link_and_a_new_one_goes_on);
+    tcase_add_test(all, too_many_messages_break_the_link_and_a_new_one_continues);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -150,7 +150,7 @@ START_TEST(requests_are_answered_one_after_the_other)
 }
 END_TEST
 
-START_TEST(an_answer_may_come_later_and_the_next_request_waits_for_it)
+START_TEST(the_next_request_waits_for_a_late_answer)
 {
     open_console(0);
     int fd = connect_one();
@@ -166,7 +166,7 @@ START_TEST(an_answer_may_come_later_and_the_next_request_waits_for_it)
 }
 END_TEST
 
-START_TEST(who_goes_while_it_waits_is_forgotten)
+START_TEST(a_client_that_closes_while_it_waits_is_forgotten)
 {
     open_console(0);
     int fd = connect_one();
@@ -181,7 +181,7 @@ START_TEST(who_goes_while_it_waits_is_forgotten)
 }
 END_TEST
 
-START_TEST(what_is_no_request_is_answered_by_an_error)
+START_TEST(an_invalid_request_gets_an_error)
 {
     open_console(0);
     int fd = connect_one();
@@ -206,7 +206,7 @@ START_TEST(a_line_longer_than_any_request_ends_the_connection)
 }
 END_TEST
 
-START_TEST(who_says_nothing_is_dropped)
+START_TEST(a_silent_client_is_dropped)
 {
     open_console(SOON_MS);
     int silent = connect_one(), halting = connect_one();
@@ -216,7 +216,7 @@ START_TEST(who_says_nothing_is_dropped)
 }
 END_TEST
 
-START_TEST(who_does_not_take_its_answer_is_dropped)
+START_TEST(a_client_that_does_not_read_its_answer_is_dropped)
 {
     open_console(SOON_MS);
     int fd = connect_one();
@@ -242,7 +242,7 @@ START_TEST(who_does_not_take_its_answer_is_dropped)
 }
 END_TEST
 
-START_TEST(a_long_answer_comes_whole)
+START_TEST(a_long_answer_arrives_completely)
 {
     open_console(0);
     int fd = connect_one();
@@ -261,7 +261,7 @@ START_TEST(a_long_answer_comes_whole)
 }
 END_TEST
 
-START_TEST(those_above_the_limit_wait_until_a_place_is_free)
+START_TEST(clients_above_the_limit_wait_for_a_free_place)
 {
     int fds[CONSOLE_MAX_CLIENTS];
     open_console(0);
@@ -314,14 +314,14 @@ TEST_SUITE(console)
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, requests_are_answered_one_after_the_other);
-    tcase_add_test(tc, an_answer_may_come_later_and_the_next_request_waits_for_it);
-    tcase_add_test(tc, who_goes_while_it_waits_is_forgotten);
-    tcase_add_test(tc, what_is_no_request_is_answered_by_an_error);
+    tcase_add_test(tc, the_next_request_waits_for_a_late_answer);
+    tcase_add_test(tc, a_client_that_closes_while_it_waits_is_forgotten);
+    tcase_add_test(tc, an_invalid_request_gets_an_error);
     tcase_add_test(tc, a_line_longer_than_any_request_ends_the_connection);
-    tcase_add_test(tc, who_says_nothing_is_dropped);
-    tcase_add_test(tc, who_does_not_take_its_answer_is_dropped);
-    tcase_add_test(tc, a_long_answer_comes_whole);
-    tcase_add_test(tc, those_above_the_limit_wait_until_a_place_is_free);
+    tcase_add_test(tc, a_silent_client_is_dropped);
+    tcase_add_test(tc, a_client_that_does_not_read_its_answer_is_dropped);
+    tcase_add_test(tc, a_long_answer_arrives_completely);
+    tcase_add_test(tc, clients_above_the_limit_wait_for_a_free_place);
     tcase_add_test(tc, it_closes_with_clients_in_every_state);
     suite_add_tcase(suite, tc);
     return suite;

@@ -221,7 +221,7 @@ static void tear_down(void)
     close(terminal_fd);
 }
 
-START_TEST(ranks_that_end_well_end_the_job)
+START_TEST(ranks_that_succeed_end_the_job)
 {
     BEGIN("-n", "2");
     expect_start(2);
@@ -232,7 +232,7 @@ START_TEST(ranks_that_end_well_end_the_job)
 }
 END_TEST
 
-START_TEST(under_slurm_the_same_signal_once_more_is_the_same)
+START_TEST(under_slurm_a_repeated_signal_counts_once)
 {
     BEGIN("-n", "1");
     spec.under_slurm = _i != 0;
@@ -252,7 +252,7 @@ START_TEST(under_slurm_the_same_signal_once_more_is_the_same)
 }
 END_TEST
 
-START_TEST(a_failure_stops_the_others_and_a_restart_follows_as_long_as_the_budget_lasts)
+START_TEST(a_failure_restarts_all_ranks_within_the_budget)
 {
     BEGIN("-n", "2", "--max-restarts", "1");
     for (int i = 0; i < 2; i++) {
@@ -270,7 +270,7 @@ START_TEST(a_failure_stops_the_others_and_a_restart_follows_as_long_as_the_budge
 END_TEST
 
 /* Each of the failures is an event that is posted from within the step that asked for the start. */
-START_TEST(ranks_that_cannot_be_asked_for_are_answered_one_by_one)
+START_TEST(failed_requests_for_ranks_are_answered_one_by_one)
 {
     open_job((const char *[]){"ddprun", "-n", "100", "--max-restarts", "3", "true", NULL});
     n.renew_failure = -ENOMEM;
@@ -302,7 +302,7 @@ START_TEST(a_signal_is_passed_on_and_ends_the_job)
 }
 END_TEST
 
-START_TEST(what_the_ranks_left_is_swept)
+START_TEST(leftovers_of_ranks_are_swept)
 {
     BEGIN("-n", "1");
     expect_start(1);
@@ -313,7 +313,7 @@ START_TEST(what_the_ranks_left_is_swept)
 }
 END_TEST
 
-START_TEST(a_rank_that_fails_is_replaced_while_the_others_live)
+START_TEST(a_failed_rank_is_replaced_while_the_others_live)
 {
     BEGIN("-n", "2", "--max-restarts", "1", "--on-failure", "replace");
     expect_start(2);
@@ -338,7 +338,7 @@ START_TEST(a_rank_that_fails_is_replaced_while_the_others_live)
 }
 END_TEST
 
-START_TEST(a_restart_that_is_asked_for_begins_when_all_have_ended)
+START_TEST(a_requested_restart_begins_when_all_ranks_have_ended)
 {
     BEGIN("-n", "1");
     expect_start(1);
@@ -372,14 +372,14 @@ TEST_SUITE(node)
     Suite *suite = suite_create("node");
     TCase *t = tcase_create("node");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, ranks_that_end_well_end_the_job);
-    tcase_add_test(t, a_failure_stops_the_others_and_a_restart_follows_as_long_as_the_budget_lasts);
-    tcase_add_test(t, ranks_that_cannot_be_asked_for_are_answered_one_by_one);
+    tcase_add_test(t, ranks_that_succeed_end_the_job);
+    tcase_add_test(t, a_failure_restarts_all_ranks_within_the_budget);
+    tcase_add_test(t, failed_requests_for_ranks_are_answered_one_by_one);
     tcase_add_test(t, a_signal_is_passed_on_and_ends_the_job);
-    tcase_add_test(t, what_the_ranks_left_is_swept);
-    tcase_add_loop_test(t, under_slurm_the_same_signal_once_more_is_the_same, 0, 2);
-    tcase_add_test(t, a_rank_that_fails_is_replaced_while_the_others_live);
-    tcase_add_test(t, a_restart_that_is_asked_for_begins_when_all_have_ended);
+    tcase_add_test(t, leftovers_of_ranks_are_swept);
+    tcase_add_loop_test(t, under_slurm_a_repeated_signal_counts_once, 0, 2);
+    tcase_add_test(t, a_failed_rank_is_replaced_while_the_others_live);
+    tcase_add_test(t, a_requested_restart_begins_when_all_ranks_have_ended);
     tcase_add_test(t, a_feature_that_posts_steps_nothing_before_the_queue_is_drained);
     suite_add_tcase(suite, t);
     return suite;

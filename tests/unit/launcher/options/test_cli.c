@@ -45,7 +45,7 @@ START_TEST(every_spelling_of_a_number_of_ranks_is_known)
 }
 END_TEST
 
-START_TEST(without_a_number_there_is_a_rank_per_gpu_or_one)
+START_TEST(without_a_number_each_gpu_has_a_rank_or_one_rank_starts)
 {
     JOB("ddprun", "train.py");
     ck_assert_int_eq(spec.n_local, 1);
@@ -60,7 +60,7 @@ START_TEST(without_a_number_there_is_a_rank_per_gpu_or_one)
 }
 END_TEST
 
-START_TEST(words_mean_what_the_node_has)
+START_TEST(words_mean_the_devices_of_the_node)
 {
     JOB("ddprun", "-p", "auto", "train.py");
     ck_assert_int_eq(spec.n_local, 8);
@@ -91,7 +91,7 @@ START_TEST(a_word_that_means_too_many_ranks_is_refused)
 }
 END_TEST
 
-START_TEST(one_node_may_be_said_in_every_way)
+START_TEST(one_node_may_be_specified_in_every_way)
 {
     JOB("ddprun", "-N", "1", "train.py");
     JOB("ddprun", "--nnodes=1:1", "--standalone", "train.py");
@@ -101,7 +101,7 @@ START_TEST(one_node_may_be_said_in_every_way)
 }
 END_TEST
 
-START_TEST(defaults_are_those_of_the_header)
+START_TEST(defaults_equal_those_of_the_header)
 {
     JOB("/usr/bin/ddprun", "train.py", "-n", "3", "--", "--lr=1");
     ck_assert(!spec.as_torchrun);
@@ -116,7 +116,7 @@ START_TEST(defaults_are_those_of_the_header)
 }
 END_TEST
 
-START_TEST(everything_from_the_program_on_is_the_programs)
+START_TEST(the_program_gets_all_arguments_after_it)
 {
     JOB("ddprun", "--np", "2", "train.py", "-n", "3", "--", "--help", "", "${local_rank}");
     ck_assert_int_eq(spec.n_local, 2);
@@ -150,7 +150,7 @@ START_TEST(the_rule_for_the_program_follows_the_options)
 }
 END_TEST
 
-START_TEST(torchrun_is_a_name_and_nothing_else)
+START_TEST(only_the_name_torchrun_selects_torchrun)
 {
     JOB("torchrun", "train.py");
     ck_assert(spec.as_torchrun);
@@ -213,7 +213,7 @@ START_TEST(values_reach_the_job)
 }
 END_TEST
 
-START_TEST(threads_are_the_ranks_share_of_the_cpus)
+START_TEST(each_rank_gets_its_share_of_threads)
 {
     JOB("ddprun", "-n", "3", "train.py");
     ck_assert_int_eq(spec.omp_threads, 2);
@@ -247,7 +247,7 @@ START_TEST(the_environment_gives_defaults)
 }
 END_TEST
 
-START_TEST(the_command_line_beats_the_environment)
+START_TEST(the_command_line_overrides_the_environment)
 {
     WITH_ENV("PET_NPROC_PER_NODE=nonsense", "PET_RDZV_ID=", "PET_MASTER_PORT=-1", "PET_MODULE=0",
              "PET_NO_PYTHON=1");
@@ -274,7 +274,7 @@ START_TEST(help_and_version_are_wishes)
 }
 END_TEST
 
-START_TEST(what_does_nothing_on_one_node_is_accepted)
+START_TEST(options_without_effect_on_one_node_are_accepted)
 {
     JOB("torchrun", "--nnodes=1", "--node_rank=0", "--rdzv_backend", "c10d", "--rdzv-conf",
         "join_timeout=5,store_type=tcp", "--local_addr", "node7", "--monitor_interval=0.5",
@@ -328,7 +328,7 @@ START_TEST(the_local_rank_can_be_an_argument)
 }
 END_TEST
 
-START_TEST(a_double_dash_right_behind_a_script_goes)
+START_TEST(a_double_dash_right_after_a_script_is_removed)
 {
     JOB("torchrun", "train.py", "--", "a", "--");
     ck_assert_str_eq(spec.argv[2], "train.py");
@@ -344,7 +344,7 @@ START_TEST(a_double_dash_right_behind_a_script_goes)
 }
 END_TEST
 
-START_TEST(devices_are_enough_for_virtual_local_ranks)
+START_TEST(virtual_local_ranks_are_accepted_with_enough_devices)
 {
     JOB("ddprun", "-n4", "--virtual-local-rank", "train.py");
     ck_assert(spec.virtual_local_rank);
@@ -354,7 +354,7 @@ START_TEST(devices_are_enough_for_virtual_local_ranks)
 }
 END_TEST
 
-START_TEST(no_words_at_all_are_no_program)
+START_TEST(an_empty_command_line_has_no_program)
 {
     ck_assert_int_eq(cli_parse(0, (char *[]){NULL}, &world, &wish, &spec, &err), -EINVAL);
     ck_assert_str_eq(err.text, "no program given; try --help");
@@ -423,7 +423,7 @@ static void check_wrong(const char *path)
     free_lines(expected);
 }
 
-START_TEST(wrong_command_lines_are_told_what_is_wrong)
+START_TEST(invalid_command_lines_are_refused_with_the_reason)
 {
     ck_assert_int_ge(cases_each("options/bad", check_wrong), 30);
 }
@@ -435,30 +435,30 @@ TEST_SUITE(cli)
     TCase *t = tcase_create("cli");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, every_spelling_of_a_number_of_ranks_is_known);
-    tcase_add_test(t, without_a_number_there_is_a_rank_per_gpu_or_one);
-    tcase_add_test(t, words_mean_what_the_node_has);
+    tcase_add_test(t, without_a_number_each_gpu_has_a_rank_or_one_rank_starts);
+    tcase_add_test(t, words_mean_the_devices_of_the_node);
     tcase_add_test(t, a_word_that_means_too_many_ranks_is_refused);
-    tcase_add_test(t, one_node_may_be_said_in_every_way);
-    tcase_add_test(t, defaults_are_those_of_the_header);
-    tcase_add_test(t, everything_from_the_program_on_is_the_programs);
+    tcase_add_test(t, one_node_may_be_specified_in_every_way);
+    tcase_add_test(t, defaults_equal_those_of_the_header);
+    tcase_add_test(t, the_program_gets_all_arguments_after_it);
     tcase_add_test(t, the_rule_for_the_program_follows_the_options);
-    tcase_add_test(t, torchrun_is_a_name_and_nothing_else);
+    tcase_add_test(t, only_the_name_torchrun_selects_torchrun);
     tcase_add_test(t, a_job_without_a_name_gets_a_random_uuid);
     tcase_add_test(t, without_random_bytes_only_named_jobs_run);
     tcase_add_test(t, values_reach_the_job);
-    tcase_add_test(t, threads_are_the_ranks_share_of_the_cpus);
+    tcase_add_test(t, each_rank_gets_its_share_of_threads);
     tcase_add_test(t, the_environment_gives_defaults);
-    tcase_add_test(t, the_command_line_beats_the_environment);
+    tcase_add_test(t, the_command_line_overrides_the_environment);
     tcase_add_test(t, help_and_version_are_wishes);
-    tcase_add_test(t, what_does_nothing_on_one_node_is_accepted);
+    tcase_add_test(t, options_without_effect_on_one_node_are_accepted);
     tcase_add_test(t, the_endpoint_is_this_node);
     tcase_add_test(t, a_nameless_job_of_torchruns_is_called_none);
     tcase_add_test(t, the_local_rank_can_be_an_argument);
-    tcase_add_test(t, a_double_dash_right_behind_a_script_goes);
-    tcase_add_test(t, devices_are_enough_for_virtual_local_ranks);
-    tcase_add_test(t, no_words_at_all_are_no_program);
+    tcase_add_test(t, a_double_dash_right_after_a_script_is_removed);
+    tcase_add_test(t, virtual_local_ranks_are_accepted_with_enough_devices);
+    tcase_add_test(t, an_empty_command_line_has_no_program);
     tcase_add_test(t, long_names_are_refused);
-    tcase_add_test(t, wrong_command_lines_are_told_what_is_wrong);
+    tcase_add_test(t, invalid_command_lines_are_refused_with_the_reason);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, cli_table_cases());
     suite_add_tcase(suite, cli_help_cases());

@@ -48,7 +48,7 @@ static int parse(const char *const *words)
         "PATH=/usr/bin", __VA_ARGS__, NULL                                                         \
     }
 
-START_TEST(each_gpu_that_is_named_has_a_rank)
+START_TEST(each_named_gpu_has_a_rank)
 {
     JOB("ddprun", "--gpus", "2,4,7");
     ck_assert_str_eq(spec.gpus, "2,4,7");
@@ -67,7 +67,7 @@ START_TEST(each_gpu_that_is_named_has_a_rank)
 }
 END_TEST
 
-START_TEST(gpus_that_are_not_there_are_refused)
+START_TEST(missing_gpus_are_refused)
 {
     REFUSED("invalid value '2,8' for --gpus: no GPU '8'; this node has 8 GPUs, and their numbers "
             "start at 0",
@@ -94,7 +94,7 @@ START_TEST(gpus_that_are_not_there_are_refused)
 }
 END_TEST
 
-START_TEST(what_we_were_given_is_not_left)
+START_TEST(gpus_outside_of_the_allocation_are_refused)
 {
     WITH_ENV("CUDA_VISIBLE_DEVICES=4, 5,GPU-ab-12");
     fake.n_gpus = 3; /* what is visible */
@@ -120,7 +120,7 @@ START_TEST(a_virtual_local_rank_has_an_entry)
 }
 END_TEST
 
-START_TEST(torchruns_names_of_bindings_are_ours)
+START_TEST(torchruns_names_of_bindings_are_accepted)
 {
     static const struct {
         const char *option, *word;
@@ -154,11 +154,11 @@ TEST_SUITE(cli_devices)
     Suite *suite = suite_create("cli_devices");
     TCase *c = tcase_create("cli_devices");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, each_gpu_that_is_named_has_a_rank);
-    tcase_add_test(c, gpus_that_are_not_there_are_refused);
-    tcase_add_test(c, what_we_were_given_is_not_left);
+    tcase_add_test(c, each_named_gpu_has_a_rank);
+    tcase_add_test(c, missing_gpus_are_refused);
+    tcase_add_test(c, gpus_outside_of_the_allocation_are_refused);
     tcase_add_test(c, a_virtual_local_rank_has_an_entry);
-    tcase_add_test(c, torchruns_names_of_bindings_are_ours);
+    tcase_add_test(c, torchruns_names_of_bindings_are_accepted);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -105,7 +105,7 @@ START_TEST(each_option_is_in_one_topic)
 }
 END_TEST
 
-START_TEST(an_unknown_topic_is_wrong_usage_and_the_topics_are_named)
+START_TEST(an_unknown_topic_is_refused_with_the_known_ones)
 {
     ck_assert_int_eq(PARSE("ddprun", "--help", "train.py"), -EINVAL);
     ck_assert_str_eq(err.text, "invalid value 'train.py' for --help: expected one of launch, "
@@ -128,7 +128,7 @@ TCase *cli_help_cases(void)
     tcase_add_test(t, the_help_names_each_option_and_its_variable);
     tcase_add_test(t, the_short_help_fits_a_screen_and_has_common_options_topics_and_examples);
     tcase_add_test(t, each_option_is_in_one_topic);
-    tcase_add_test(t, an_unknown_topic_is_wrong_usage_and_the_topics_are_named);
+    tcase_add_test(t, an_unknown_topic_is_refused_with_the_known_ones);
     tcase_add_test(t, torchrun_has_no_topics);
     return t;
 }

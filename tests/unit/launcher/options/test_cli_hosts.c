@@ -41,7 +41,7 @@ START_TEST(hosts_are_the_nodes)
 }
 END_TEST
 
-START_TEST(a_file_may_name_them)
+START_TEST(a_file_may_name_the_hosts)
 {
     fake.host_file = "a slots=2\nb slots=3\n";
     JOB("ddprun", "--hostfile", "hosts", "--ssh-command", " rsh  -q ", "--connect-timeout", "5",
@@ -59,7 +59,7 @@ START_TEST(a_file_may_name_them)
 }
 END_TEST
 
-START_TEST(a_variable_may_be_as_long_as_the_kernel_takes_it)
+START_TEST(a_variable_may_be_as_long_as_the_kernel_allows)
 {
     static char text[JOB_VARIABLE_MAX + 2];
     memset(text, 'A', JOB_VARIABLE_MAX);
@@ -72,14 +72,14 @@ START_TEST(a_variable_may_be_as_long_as_the_kernel_takes_it)
 }
 END_TEST
 
-START_TEST(hosts_may_be_told_where_this_ddprun_is)
+START_TEST(local_addr_gives_hosts_the_address_of_ddprun)
 {
     JOB("ddprun", "-H", "a,b", "--local-addr", "10.0.0.7", "train.py");
     ck_assert_str_eq(spec.world.local_addr, "10.0.0.7");
 }
 END_TEST
 
-START_TEST(what_contradicts_hosts_is_refused)
+START_TEST(options_that_conflict_with_hosts_are_refused)
 {
     REFUSED("-H and --hostfile cannot be used together", "-H", "a", "--hostfile", "hosts", "x");
     REFUSED("-H and --node-rank cannot be used together: this ddprun sets the rendezvous of the "
@@ -103,7 +103,7 @@ START_TEST(what_contradicts_hosts_is_refused)
 }
 END_TEST
 
-START_TEST(variables_and_a_folder_are_for_one_node_too)
+START_TEST(variables_and_a_directory_also_apply_to_one_node)
 {
     JOB("ddprun", "-x", "A=1", "-x", "B", "-C", "/there", "train.py");
     ck_assert_str_eq(spec.exports[0], "A=1");
@@ -116,7 +116,7 @@ START_TEST(variables_and_a_folder_are_for_one_node_too)
 }
 END_TEST
 
-START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
+START_TEST(programs_of_an_unsupported_mpi_are_refused)
 {
     fake.mpi = "libmpi.so.40";
     REFUSED("'./program' is linked against Open MPI (libmpi.so.40), which requires PMIx; ddprun "
@@ -136,7 +136,7 @@ START_TEST(ranks_of_mpi_that_would_not_find_each_other_are_refused)
 }
 END_TEST
 
-START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
+START_TEST(programs_with_the_mpich_abi_are_served_pmi_1)
 {
     static const char *const libraries[] = {"libmpich.so.12", "libmpi.so.12", "libmpi_intel.so.12",
                                             "libmpichfort.so.12"};
@@ -158,7 +158,7 @@ START_TEST(ranks_of_mpich_and_its_kin_are_served_pmi_1)
 }
 END_TEST
 
-START_TEST(what_cannot_be_with_pmi_1_is_refused)
+START_TEST(options_that_conflict_with_pmi_1_are_refused)
 {
     REFUSED("--warm cannot be used with MPI programs", "--mpi", "pmi1", "--warm", "train.py");
     REFUSED("--standby cannot be used with MPI programs: ddprun restarts all ranks of an MPI "
@@ -171,7 +171,7 @@ START_TEST(what_cannot_be_with_pmi_1_is_refused)
 }
 END_TEST
 
-START_TEST(a_place_that_is_told_wins_over_options)
+START_TEST(a_node_assignment_overrides_options)
 {
     const struct node_assignment assignment = {.by = "the launching ddprun",
                                                .is_whole = true,
@@ -195,7 +195,7 @@ START_TEST(a_place_that_is_told_wins_over_options)
 }
 END_TEST
 
-START_TEST(a_place_may_be_the_only_one)
+START_TEST(a_node_assignment_may_be_for_a_single_node)
 {
     const struct node_assignment assignment = {.by = "the launching ddprun",
                                                .is_whole = true,
@@ -220,7 +220,7 @@ static const char *join(char **list)
     return text;
 }
 
-START_TEST(the_environment_goes_along_but_what_is_this_machine_s)
+START_TEST(the_environment_is_sent_except_machine_variables)
 {
     char *const environment[] = {"PATH=/bin",
                                  "HOME=/root",
@@ -249,17 +249,17 @@ TEST_SUITE(cli_hosts)
     TCase *c = tcase_create("cli_hosts");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, hosts_are_the_nodes);
-    tcase_add_test(c, a_file_may_name_them);
-    tcase_add_test(c, a_variable_may_be_as_long_as_the_kernel_takes_it);
-    tcase_add_test(c, hosts_may_be_told_where_this_ddprun_is);
-    tcase_add_test(c, what_contradicts_hosts_is_refused);
-    tcase_add_test(c, variables_and_a_folder_are_for_one_node_too);
-    tcase_add_test(c, ranks_of_mpi_that_would_not_find_each_other_are_refused);
-    tcase_add_test(c, ranks_of_mpich_and_its_kin_are_served_pmi_1);
-    tcase_add_test(c, what_cannot_be_with_pmi_1_is_refused);
-    tcase_add_test(c, a_place_that_is_told_wins_over_options);
-    tcase_add_test(c, a_place_may_be_the_only_one);
-    tcase_add_test(c, the_environment_goes_along_but_what_is_this_machine_s);
+    tcase_add_test(c, a_file_may_name_the_hosts);
+    tcase_add_test(c, a_variable_may_be_as_long_as_the_kernel_allows);
+    tcase_add_test(c, local_addr_gives_hosts_the_address_of_ddprun);
+    tcase_add_test(c, options_that_conflict_with_hosts_are_refused);
+    tcase_add_test(c, variables_and_a_directory_also_apply_to_one_node);
+    tcase_add_test(c, programs_of_an_unsupported_mpi_are_refused);
+    tcase_add_test(c, programs_with_the_mpich_abi_are_served_pmi_1);
+    tcase_add_test(c, options_that_conflict_with_pmi_1_are_refused);
+    tcase_add_test(c, a_node_assignment_overrides_options);
+    tcase_add_test(c, a_node_assignment_may_be_for_a_single_node);
+    tcase_add_test(c, the_environment_is_sent_except_machine_variables);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -20,7 +20,7 @@ START_TEST(restarts_have_a_number_a_window_and_exceptions)
 }
 END_TEST
 
-START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
+START_TEST(a_failed_rank_is_replaced_by_default)
 {
     JOB("ddprun", "train.py");
     ck_assert(!job_spec_recovers(&spec)); /* there is no restart at all */
@@ -54,7 +54,7 @@ START_TEST(a_failed_rank_is_replaced_unless_something_else_is_asked_for)
 }
 END_TEST
 
-START_TEST(progress_makes_restarts_free_if_asked_for)
+START_TEST(progress_makes_restarts_free_on_request)
 {
     JOB("ddprun", "train.py");
     ck_assert(!spec.restart_after_progress);
@@ -128,7 +128,7 @@ START_TEST(signals_that_end_the_job_can_be_added)
 }
 END_TEST
 
-START_TEST(the_end_can_be_timed)
+START_TEST(the_shutdown_can_be_timed)
 {
     JOB("ddprun", "--timeout", "2h", "train.py");
     ck_assert_uint_eq(spec.timeout_ms, 7200000);
@@ -153,10 +153,10 @@ TCase *cli_end_cases(void)
     TCase *t = tcase_create("end");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
-    tcase_add_test(t, a_failed_rank_is_replaced_unless_something_else_is_asked_for);
-    tcase_add_test(t, progress_makes_restarts_free_if_asked_for);
+    tcase_add_test(t, a_failed_rank_is_replaced_by_default);
+    tcase_add_test(t, progress_makes_restarts_free_on_request);
     tcase_add_test(t, python_ranks_may_be_forked);
     tcase_add_test(t, signals_that_end_the_job_can_be_added);
-    tcase_add_test(t, the_end_can_be_timed);
+    tcase_add_test(t, the_shutdown_can_be_timed);
     return t;
 }

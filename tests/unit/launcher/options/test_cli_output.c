@@ -1,7 +1,7 @@
 /* The command line's part about output, and about reports of the job. */
 #include "one_command_line.h"
 
-START_TEST(output_goes_where_it_is_sent)
+START_TEST(output_goes_to_its_destination)
 {
     const struct output_spec *o = &spec.output;
     JOB("ddprun", "-n3", "train.py");
@@ -30,7 +30,7 @@ START_TEST(output_goes_where_it_is_sent)
 }
 END_TEST
 
-START_TEST(what_is_told_of_the_job_has_its_place)
+START_TEST(reports_of_the_job_have_their_options)
 {
     JOB("ddprun", "train.py");
     ck_assert_ptr_null(spec.events);
@@ -53,7 +53,7 @@ TCase *cli_output_cases(void)
 {
     TCase *t = tcase_create("output");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, output_goes_where_it_is_sent);
-    tcase_add_test(t, what_is_told_of_the_job_has_its_place);
+    tcase_add_test(t, output_goes_to_its_destination);
+    tcase_add_test(t, reports_of_the_job_have_their_options);
     return t;
 }

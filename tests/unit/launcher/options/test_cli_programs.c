@@ -52,7 +52,7 @@ static const char *join(char *const *words)
     return text;
 }
 
-START_TEST(each_has_its_ranks_one_behind_the_other)
+START_TEST(each_program_has_consecutive_ranks)
 {
     JOB("ddprun", "-n", "2", "./program", "-a", ":", "-n", "3", "train.py", "b", ":", "true");
     ck_assert_int_eq(spec.n_local, 6);
@@ -73,7 +73,7 @@ START_TEST(each_has_its_ranks_one_behind_the_other)
 }
 END_TEST
 
-START_TEST(one_program_is_as_ever)
+START_TEST(one_program_works_as_before)
 {
     JOB("ddprun", "-n", "2", "true", "a:b", "::", "");
     ck_assert_ptr_null(spec.more);
@@ -85,7 +85,7 @@ START_TEST(one_program_is_as_ever)
 }
 END_TEST
 
-START_TEST(what_concerns_one_program_can_be_said_of_each)
+START_TEST(options_of_a_program_can_be_given_for_each)
 {
     JOB("ddprun", "-m", "a.b", "{rank}", ":", "--templates=yes", "-m", "c.d", "{rank}", ":",
         "--no-python", "-p2", "./tool.py", "{rank}", ":", "--templates", "no", "true", "{rank}");
@@ -99,7 +99,7 @@ START_TEST(what_concerns_one_program_can_be_said_of_each)
 }
 END_TEST
 
-START_TEST(what_cannot_be_is_refused)
+START_TEST(invalid_command_lines_are_refused)
 {
     REFUSED(-EINVAL, "--label after ':' applies to all programs; give it before the first program",
             "ddprun", "true", ":", "--label", "true");
@@ -136,10 +136,10 @@ TEST_SUITE(cli_programs)
     Suite *suite = suite_create("cli_programs");
     TCase *c = tcase_create("cli_programs");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, each_has_its_ranks_one_behind_the_other);
-    tcase_add_test(c, one_program_is_as_ever);
-    tcase_add_test(c, what_concerns_one_program_can_be_said_of_each);
-    tcase_add_test(c, what_cannot_be_is_refused);
+    tcase_add_test(c, each_program_has_consecutive_ranks);
+    tcase_add_test(c, one_program_works_as_before);
+    tcase_add_test(c, options_of_a_program_can_be_given_for_each);
+    tcase_add_test(c, invalid_command_lines_are_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

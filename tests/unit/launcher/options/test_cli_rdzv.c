@@ -13,7 +13,7 @@ static const struct job_world *const w = &spec.world;
 
 #define C10D "--rdzv-endpoint=node1:29401", "--rdzv-id=job7"
 
-START_TEST(one_node_needs_nobody)
+START_TEST(one_node_needs_no_peers)
 {
     JOB("ddprun", "train.py");
     ck_assert(!w->has_others);
@@ -26,7 +26,7 @@ START_TEST(one_node_needs_nobody)
 }
 END_TEST
 
-START_TEST(nodes_meet_at_the_endpoint)
+START_TEST(nodes_rendezvous_at_the_endpoint)
 {
     JOB("ddprun", "--nnodes", "2:4", "--nproc-per-node", "8", C10D, "--max-restarts", "3",
         "train.py");
@@ -89,7 +89,7 @@ START_TEST(with_static_the_node_with_rank_0_is_the_endpoint)
 }
 END_TEST
 
-START_TEST(the_backend_follows_from_what_else_is_said)
+START_TEST(the_backend_follows_from_other_options)
 {
     JOB("ddprun", "-N2", C10D, "train.py");
     ck_assert_str_eq(spec.backend, "c10d");
@@ -102,7 +102,7 @@ START_TEST(the_backend_follows_from_what_else_is_said)
 }
 END_TEST
 
-START_TEST(an_address_that_has_no_meaning_is_told)
+START_TEST(an_address_without_effect_causes_a_note)
 {
     JOB("ddprun", "-N2", C10D, "--rdzv-backend=c10d", "--master-addr=node2", "train.py");
     ck_assert_str_eq(spec.notes, "--master-addr ignored: it applies to --rdzv-backend static; the "
@@ -155,7 +155,7 @@ START_TEST(times_can_be_given)
 }
 END_TEST
 
-START_TEST(etcd_is_where_it_is_said_to_be_by_either_of_torchruns_names)
+START_TEST(etcd_has_both_of_torchruns_backend_names)
 {
     static const char *const names[] = {"--rdzv-backend=etcd", "--rdzv-backend=etcd-v2"};
     for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ START_TEST(etcd_is_where_it_is_said_to_be_by_either_of_torchruns_names)
 }
 END_TEST
 
-START_TEST(how_to_come_in_at_etcd_has_both_of_torchruns_names)
+START_TEST(etcd_credentials_have_both_of_torchruns_names)
 {
     JOB("ddprun", "-N2", "--rdzv-backend=etcd", "--rdzv-endpoint=[::1]:4001", "--rdzv-id=job7",
         "--rdzv-conf=protocol=https,cacert=ca,cert=c,key=k,etcd_prefix=/a/b//,user=u,password=p",
@@ -225,7 +225,7 @@ START_TEST(torchruns_settings_are_understood)
 }
 END_TEST
 
-START_TEST(a_setting_of_one_backend_means_nothing_to_the_other)
+START_TEST(a_setting_of_another_backend_is_ignored)
 {
     JOB("torchrun", "-N2", "--rdzv-conf=timeout=7,is_host=no,rank=1", "train.py");
     ck_assert_uint_eq(w->start_timeout_ms, 7000);
@@ -236,7 +236,7 @@ START_TEST(a_setting_of_one_backend_means_nothing_to_the_other)
 }
 END_TEST
 
-START_TEST(an_unknown_setting_costs_a_line)
+START_TEST(an_unknown_setting_causes_a_note)
 {
     JOB("torchrun", "-N2", "--rdzv-conf=joint_timeout=7,other=1", "train.py");
     ck_assert_str_eq(
@@ -264,7 +264,7 @@ START_TEST(long_settings_are_refused)
 }
 END_TEST
 
-START_TEST(a_node_may_say_its_address)
+START_TEST(a_node_may_specify_its_address)
 {
     JOB("ddprun", "-N2", C10D, "train.py");
     ck_assert_ptr_null(w->local_addr);
@@ -291,7 +291,7 @@ START_TEST(secrets_and_guests_have_their_options)
 }
 END_TEST
 
-START_TEST(variables_say_it_all_too)
+START_TEST(variables_can_specify_everything)
 {
     fake.env = (const char *[]){"PATH=/usr/bin",
                                 "PET_NNODES=1:3",
@@ -335,7 +335,7 @@ START_TEST(names_fit_into_messages)
 }
 END_TEST
 
-START_TEST(terms_are_those_of_the_command_line)
+START_TEST(terms_equal_those_of_the_command_line)
 {
     struct message_terms terms;
     JOB("ddprun", "-N2:4", C10D, "--max-restarts=3/10m", "--no-restart-on=9",
@@ -357,25 +357,25 @@ TEST_SUITE(cli_rdzv)
     Suite *suite = suite_create("cli_rdzv");
     TCase *c = tcase_create("cli_rdzv");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, one_node_needs_nobody);
-    tcase_add_test(c, nodes_meet_at_the_endpoint);
+    tcase_add_test(c, one_node_needs_no_peers);
+    tcase_add_test(c, nodes_rendezvous_at_the_endpoint);
     tcase_add_test(c, with_static_the_node_with_rank_0_is_the_endpoint);
-    tcase_add_test(c, the_backend_follows_from_what_else_is_said);
-    tcase_add_test(c, an_address_that_has_no_meaning_is_told);
+    tcase_add_test(c, the_backend_follows_from_other_options);
+    tcase_add_test(c, an_address_without_effect_causes_a_note);
     tcase_add_test(c, all_ranks_are_shared_out);
     tcase_add_test(c, times_have_defaults);
     tcase_add_test(c, times_can_be_given);
     tcase_add_test(c, torchruns_settings_are_understood);
-    tcase_add_test(c, etcd_is_where_it_is_said_to_be_by_either_of_torchruns_names);
-    tcase_add_test(c, how_to_come_in_at_etcd_has_both_of_torchruns_names);
-    tcase_add_test(c, a_setting_of_one_backend_means_nothing_to_the_other);
-    tcase_add_test(c, an_unknown_setting_costs_a_line);
+    tcase_add_test(c, etcd_has_both_of_torchruns_backend_names);
+    tcase_add_test(c, etcd_credentials_have_both_of_torchruns_names);
+    tcase_add_test(c, a_setting_of_another_backend_is_ignored);
+    tcase_add_test(c, an_unknown_setting_causes_a_note);
     tcase_add_test(c, long_settings_are_refused);
-    tcase_add_test(c, a_node_may_say_its_address);
+    tcase_add_test(c, a_node_may_specify_its_address);
     tcase_add_test(c, secrets_and_guests_have_their_options);
-    tcase_add_test(c, variables_say_it_all_too);
+    tcase_add_test(c, variables_can_specify_everything);
     tcase_add_test(c, names_fit_into_messages);
-    tcase_add_test(c, terms_are_those_of_the_command_line);
+    tcase_add_test(c, terms_equal_those_of_the_command_line);
     suite_add_tcase(suite, c);
     return suite;
 }

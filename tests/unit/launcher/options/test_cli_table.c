@@ -101,7 +101,7 @@ static int id_of(const char *spelling)
     return co_options_next(&walk, &found, NULL) > 0 ? found.option->id : 0;
 }
 
-START_TEST(every_spelling_of_torchrun_means_here_what_it_means_there)
+START_TEST(every_spelling_of_torchrun_has_its_meaning)
 {
     for (int i = 0; i < N_TORCHRUNS; i++) {
         const char *name = torchruns[i];
@@ -130,6 +130,6 @@ TCase *cli_table_cases(void)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, the_manual_page_has_each_option);
     tcase_add_test(t, every_option_has_a_help_text_and_its_variable);
-    tcase_add_test(t, every_spelling_of_torchrun_means_here_what_it_means_there);
+    tcase_add_test(t, every_spelling_of_torchrun_has_its_meaning);
     return t;
 }

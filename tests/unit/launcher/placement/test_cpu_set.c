@@ -9,7 +9,7 @@
 static const char *const lists[] = {
     "", "0", "8191", "0-8191", "0-3,8,10-11", "63-64,127-128", "0,2,4,6", "0-62,64-8190"};
 
-START_TEST(a_list_reads_as_it_was_written)
+START_TEST(a_list_survives_a_round_trip)
 {
     char text[100];
     struct cpu_set s;
@@ -30,7 +30,7 @@ START_TEST(the_kernels_line_ends_and_order_does_not_matter)
 }
 END_TEST
 
-START_TEST(what_is_no_list_is_refused_and_nothing_is_written)
+START_TEST(an_invalid_list_is_refused_and_changes_nothing)
 {
     static const char *const bad[] = {"8192", "0-8192", "3-1",  "-1",     "1-",   ",",
                                       "1,",   ",1",     "1,,2", "1 2",    "x",    "1x",
@@ -44,7 +44,7 @@ START_TEST(what_is_no_list_is_refused_and_nothing_is_written)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_cut_behind_a_number)
+START_TEST(a_list_that_does_not_fit_is_cut_after_a_number)
 {
     struct cpu_set s;
     char text[20];
@@ -62,10 +62,10 @@ TEST_SUITE(cpu_set)
 {
     Suite *suite = suite_create("cpu_set");
     TCase *c = tcase_create("cpu_set");
-    tcase_add_loop_test(c, a_list_reads_as_it_was_written, 0, sizeof lists / sizeof *lists);
+    tcase_add_loop_test(c, a_list_survives_a_round_trip, 0, sizeof lists / sizeof *lists);
     tcase_add_test(c, the_kernels_line_ends_and_order_does_not_matter);
-    tcase_add_test(c, what_is_no_list_is_refused_and_nothing_is_written);
-    tcase_add_test(c, what_does_not_fit_is_cut_behind_a_number);
+    tcase_add_test(c, an_invalid_list_is_refused_and_changes_nothing);
+    tcase_add_test(c, a_list_that_does_not_fit_is_cut_after_a_number);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -121,7 +121,7 @@ static void check_file(const char *path)
     ck_assert_int_gt(r.n_checked, 0);
 }
 
-START_TEST(ranks_get_the_cpus_that_are_written_down_for_the_machine)
+START_TEST(ranks_get_the_expected_cpus_of_each_machine)
 {
     ck_assert_int_ge(cases_each("placement", check_file), 16);
 }
@@ -143,7 +143,7 @@ static struct topology *load(const char *text)
     return t;
 }
 
-START_TEST(nobody_is_without_a_cpu_or_on_one_that_is_not_allowed)
+START_TEST(each_rank_has_an_allowed_cpu)
 {
     struct topology *t = load(shapes[_i]);
     struct placement_rank ranks[RANKS_MAX];
@@ -170,7 +170,7 @@ START_TEST(nobody_is_without_a_cpu_or_on_one_that_is_not_allowed)
 }
 END_TEST
 
-START_TEST(cores_are_nobody_elses_and_none_is_left_over)
+START_TEST(cores_are_not_shared_and_all_are_used)
 {
     struct topology *t = load(shapes[_i]);
     struct placement_rank ranks[RANKS_MAX];
@@ -194,7 +194,7 @@ START_TEST(cores_are_nobody_elses_and_none_is_left_over)
 }
 END_TEST
 
-START_TEST(a_rank_is_told_where_it_is)
+START_TEST(the_text_of_a_binding_names_its_place)
 {
     struct topology *t = load("pack:2 numa:2 core:4 pu:2");
     struct placement_rank ranks[4];
@@ -219,7 +219,7 @@ START_TEST(a_rank_is_told_where_it_is)
 }
 END_TEST
 
-START_TEST(the_real_machine_has_the_cpus_that_the_kernel_counts)
+START_TEST(the_real_machine_has_the_cpus_of_the_kernel)
 {
     struct topology *t;
     struct co_error err = {0};
@@ -230,7 +230,7 @@ START_TEST(the_real_machine_has_the_cpus_that_the_kernel_counts)
 }
 END_TEST
 
-START_TEST(no_description_is_an_error_that_shows_it)
+START_TEST(an_invalid_description_is_shown_in_the_error)
 {
     static const char *const bad[] = {"", "core", "core:0", "pack:2 core:x", "warp:9"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -250,12 +250,12 @@ TEST_SUITE(placement)
     Suite *suite = suite_create("placement");
     TCase *c = tcase_create("placement");
     tcase_set_timeout(c, 60);
-    tcase_add_test(c, ranks_get_the_cpus_that_are_written_down_for_the_machine);
-    tcase_add_loop_test(c, nobody_is_without_a_cpu_or_on_one_that_is_not_allowed, 0, N_SHAPES);
-    tcase_add_loop_test(c, cores_are_nobody_elses_and_none_is_left_over, 0, N_SHAPES);
-    tcase_add_test(c, a_rank_is_told_where_it_is);
-    tcase_add_test(c, the_real_machine_has_the_cpus_that_the_kernel_counts);
-    tcase_add_test(c, no_description_is_an_error_that_shows_it);
+    tcase_add_test(c, ranks_get_the_expected_cpus_of_each_machine);
+    tcase_add_loop_test(c, each_rank_has_an_allowed_cpu, 0, N_SHAPES);
+    tcase_add_loop_test(c, cores_are_not_shared_and_all_are_used, 0, N_SHAPES);
+    tcase_add_test(c, the_text_of_a_binding_names_its_place);
+    tcase_add_test(c, the_real_machine_has_the_cpus_of_the_kernel);
+    tcase_add_test(c, an_invalid_description_is_shown_in_the_error);
     suite_add_tcase(suite, c);
     return suite;
 }

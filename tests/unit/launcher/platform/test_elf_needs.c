@@ -52,7 +52,7 @@ static void end(void)
     free(bytes);
 }
 
-START_TEST(a_program_s_libraries_are_told)
+START_TEST(the_libraries_of_a_program_are_listed)
 {
     ck_assert_int_eq(look(size), 0);
     ck_assert_ptr_nonnull(strstr(names, "libc.so.6 "));
@@ -77,7 +77,7 @@ START_TEST(a_static_program_has_none)
 }
 END_TEST
 
-START_TEST(one_that_is_cut_short_is_no_program)
+START_TEST(a_truncated_file_is_not_a_program)
 {
     for (uint64_t n = 0; n < sizeof(Elf64_Ehdr) + 56; n++)
         ck_assert_int_eq(look(n), -ENOEXEC);
@@ -85,7 +85,7 @@ START_TEST(one_that_is_cut_short_is_no_program)
 }
 END_TEST
 
-START_TEST(what_is_no_program_of_this_kind_is_refused)
+START_TEST(another_kind_of_program_is_refused)
 {
     static const struct {
         size_t at;
@@ -101,7 +101,7 @@ START_TEST(what_is_no_program_of_this_kind_is_refused)
 }
 END_TEST
 
-START_TEST(one_that_contradicts_itself_is_refused)
+START_TEST(an_inconsistent_program_is_refused)
 {
     const Elf64_Phdr old = *dynamic();
     dynamic()->p_offset = UINT64_MAX - 8;
@@ -129,11 +129,11 @@ TEST_SUITE(elf_needs)
     Suite *suite = suite_create("elf_needs");
     TCase *c = tcase_create("elf_needs");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_add_test(c, a_program_s_libraries_are_told);
+    tcase_add_test(c, the_libraries_of_a_program_are_listed);
     tcase_add_test(c, a_static_program_has_none);
-    tcase_add_test(c, one_that_is_cut_short_is_no_program);
-    tcase_add_test(c, what_is_no_program_of_this_kind_is_refused);
-    tcase_add_test(c, one_that_contradicts_itself_is_refused);
+    tcase_add_test(c, a_truncated_file_is_not_a_program);
+    tcase_add_test(c, another_kind_of_program_is_refused);
+    tcase_add_test(c, an_inconsistent_program_is_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

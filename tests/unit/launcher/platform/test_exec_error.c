@@ -52,7 +52,7 @@ static const char *refused(const char *path)
     return text;
 }
 
-START_TEST(a_missing_file_is_told)
+START_TEST(a_missing_file_is_reported)
 {
     ck_assert_str_eq(refused("./nope"),
                      "ENOENT cannot execute './nope': No such file or directory");
@@ -61,7 +61,7 @@ START_TEST(a_missing_file_is_told)
 }
 END_TEST
 
-START_TEST(a_missing_interpreter_is_told_from_a_missing_file)
+START_TEST(a_missing_interpreter_is_named)
 {
     put("file", "#! /no/such/sh -e\n", 18, 0755);
     ck_assert_str_eq(refused("./file"),
@@ -80,7 +80,7 @@ START_TEST(a_missing_interpreter_is_told_from_a_missing_file)
 }
 END_TEST
 
-START_TEST(missing_permission_is_told)
+START_TEST(a_missing_permission_is_reported)
 {
     put("file", "#!/bin/sh\n", 10, 0644);
     ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': no execute permission; "
@@ -91,7 +91,7 @@ START_TEST(missing_permission_is_told)
 }
 END_TEST
 
-START_TEST(unknown_formats_are_told)
+START_TEST(unknown_formats_are_reported)
 {
     put("file", "exit 3\n", 7, 0755);
     ck_assert_str_eq(refused("./file"), "EACCES cannot execute './file': it is not a binary "
@@ -107,7 +107,7 @@ START_TEST(unknown_formats_are_told)
 }
 END_TEST
 
-START_TEST(other_refusals_keep_the_systems_words)
+START_TEST(other_errors_have_the_systems_text)
 {
     put("file", "\177ELF", 4, 0755);
     ck_assert_int_eq(exec_error_explain("./file", ENOENT, &err), -ENOENT);
@@ -130,11 +130,11 @@ TEST_SUITE(exec_error)
     Suite *suite = suite_create("exec_error");
     TCase *c = tcase_create("exec");
     tcase_add_checked_fixture(c, set_up_files, tear_down_files);
-    tcase_add_test(c, a_missing_file_is_told);
-    tcase_add_test(c, a_missing_interpreter_is_told_from_a_missing_file);
-    tcase_add_test(c, missing_permission_is_told);
-    tcase_add_test(c, unknown_formats_are_told);
-    tcase_add_test(c, other_refusals_keep_the_systems_words);
+    tcase_add_test(c, a_missing_file_is_reported);
+    tcase_add_test(c, a_missing_interpreter_is_named);
+    tcase_add_test(c, a_missing_permission_is_reported);
+    tcase_add_test(c, unknown_formats_are_reported);
+    tcase_add_test(c, other_errors_have_the_systems_text);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -51,7 +51,7 @@ static const char *bus_of(const char *visible, int i)
     return g != NULL ? g->bus_id : "none";
 }
 
-START_TEST(a_node_without_a_driver_has_none)
+START_TEST(a_node_without_a_driver_has_no_gpus)
 {
     ck_assert_int_eq(gpus_find(root, &gpus), 0);
     ck_assert_uint_eq(gpus->n, 0);
@@ -60,7 +60,7 @@ START_TEST(a_node_without_a_driver_has_none)
 }
 END_TEST
 
-START_TEST(devices_are_in_the_order_of_their_buses)
+START_TEST(devices_are_in_bus_order)
 {
     char near[40];
     put_node_of_four();
@@ -73,7 +73,7 @@ START_TEST(devices_are_in_the_order_of_their_buses)
 }
 END_TEST
 
-START_TEST(the_visible_list_says_which_is_whose)
+START_TEST(the_visible_list_assigns_devices)
 {
     put_node_of_four();
     ck_assert_int_eq(gpus_find(root, &gpus), 0);
@@ -91,7 +91,7 @@ START_TEST(the_visible_list_says_which_is_whose)
 }
 END_TEST
 
-START_TEST(a_container_has_those_that_it_has_files_of)
+START_TEST(a_container_has_the_gpus_of_its_device_files)
 {
     put_node_of_four();
     file_tree_put(root, "/dev/nvidiactl", "");
@@ -104,7 +104,7 @@ START_TEST(a_container_has_those_that_it_has_files_of)
 }
 END_TEST
 
-START_TEST(files_that_say_nothing_leave_the_place_unknown)
+START_TEST(empty_or_invalid_files_leave_the_place_unknown)
 {
     put_gpu("0000:3b:00.0", 0, "GPU-aaaa", NULL);
     put_gpu("0000:5e:00.0", 1, "GPU-bbbb", "nonsense\n");
@@ -126,11 +126,11 @@ TEST_SUITE(gpus)
     Suite *suite = suite_create("gpus");
     TCase *c = tcase_create("gpus");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_node_without_a_driver_has_none);
-    tcase_add_test(c, devices_are_in_the_order_of_their_buses);
-    tcase_add_test(c, the_visible_list_says_which_is_whose);
-    tcase_add_test(c, a_container_has_those_that_it_has_files_of);
-    tcase_add_test(c, files_that_say_nothing_leave_the_place_unknown);
+    tcase_add_test(c, a_node_without_a_driver_has_no_gpus);
+    tcase_add_test(c, devices_are_in_bus_order);
+    tcase_add_test(c, the_visible_list_assigns_devices);
+    tcase_add_test(c, a_container_has_the_gpus_of_its_device_files);
+    tcase_add_test(c, empty_or_invalid_files_leave_the_place_unknown);
     suite_add_tcase(suite, c);
     return suite;
 }

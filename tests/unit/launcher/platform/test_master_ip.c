@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-START_TEST(a_number_is_taken_as_it_is)
+START_TEST(a_numeric_address_is_kept)
 {
     static const char *const numbers[] = {"127.0.0.1", "::1", "fe80::1", "255.255.255.255",
                                           "2001:db8:1234:5678:9abc:def0:1234:5678"};
@@ -27,7 +27,7 @@ START_TEST(a_name_gives_its_ipv4_address)
 }
 END_TEST
 
-START_TEST(a_name_that_cannot_be_is_an_error_that_names_it)
+START_TEST(an_invalid_name_is_an_error_that_names_it)
 {
     char ip[INET6_ADDRSTRLEN];
     struct co_error err = {0};
@@ -43,9 +43,9 @@ TEST_SUITE(master_ip)
     Suite *suite = suite_create("master_ip");
     TCase *c = tcase_create("master_ip");
     tcase_set_timeout(c, 60);
-    tcase_add_test(c, a_number_is_taken_as_it_is);
+    tcase_add_test(c, a_numeric_address_is_kept);
     tcase_add_test(c, a_name_gives_its_ipv4_address);
-    tcase_add_test(c, a_name_that_cannot_be_is_an_error_that_names_it);
+    tcase_add_test(c, an_invalid_name_is_an_error_that_names_it);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -5,7 +5,7 @@
 #include <check.h>
 #include <string.h>
 
-START_TEST(they_are_few_all_different_and_none_is_loopback)
+START_TEST(own_addresses_are_different_and_not_loopback)
 {
     struct message_address list[MESSAGE_MAX_ADDRESSES];
     static const uint8_t v6_loopback[16] = {[15] = 1};
@@ -26,7 +26,7 @@ START_TEST(they_are_few_all_different_and_none_is_loopback)
 }
 END_TEST
 
-START_TEST(those_of_one_wire_only_come_last)
+START_TEST(link_local_addresses_are_last)
 {
     struct message_address list[MESSAGE_MAX_ADDRESSES];
     size_t n = own_addresses_find(list);
@@ -45,8 +45,8 @@ TEST_SUITE(own_addresses)
 {
     Suite *suite = suite_create("own_addresses");
     TCase *c = tcase_create("own_addresses");
-    tcase_add_test(c, they_are_few_all_different_and_none_is_loopback);
-    tcase_add_test(c, those_of_one_wire_only_come_last);
+    tcase_add_test(c, own_addresses_are_different_and_not_loopback);
+    tcase_add_test(c, link_local_addresses_are_last);
     suite_add_tcase(suite, c);
     return suite;
 }

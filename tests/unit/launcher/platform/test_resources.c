@@ -84,13 +84,13 @@ static void check_case(const char *path)
                   resources_n_cpus(root, affinity));
 }
 
-START_TEST(hostile_quotas_leave_what_is_written_down)
+START_TEST(hostile_quotas_give_the_expected_number)
 {
     ck_assert_int_ge(cases_each("quota", check_case), 12);
 }
 END_TEST
 
-START_TEST(version_1_has_quotas_too)
+START_TEST(quotas_of_version_1_are_read)
 {
     put("/proc/self/cgroup", "12:memory:/docker/x\n4:cpuacct,cpu:/docker/x\n0::/\n");
     put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n"); /* a container sees its own as root */
@@ -104,7 +104,7 @@ START_TEST(version_1_has_quotas_too)
 }
 END_TEST
 
-START_TEST(files_that_make_no_sense_change_nothing)
+START_TEST(invalid_files_change_nothing)
 {
     static const char *const nonsense[] = {"",      "\n",          "x y\n",      "100000\n",
                                            "0 0\n", "-5 100000\n", "100000 0\n", "max\n"};
@@ -124,7 +124,7 @@ START_TEST(files_that_make_no_sense_change_nothing)
 }
 END_TEST
 
-START_TEST(gpus_are_the_device_files)
+START_TEST(device_files_count_as_gpus)
 {
     ck_assert_int_eq(resources_n_gpus(root, NULL), 0);
     put("/dev/nvidiactl", "");
@@ -178,7 +178,7 @@ START_TEST(visible_devices_are_read_as_cuda_does)
 }
 END_TEST
 
-START_TEST(without_gpus_none_are_visible)
+START_TEST(without_gpus_no_device_is_visible)
 {
     ck_assert_int_eq(resources_n_gpus(root, "0,1"), 0);
     ck_assert_int_eq(resources_n_gpus(root, "GPU-5"), 0);
@@ -195,7 +195,7 @@ START_TEST(a_long_list_of_devices_is_bounded)
 }
 END_TEST
 
-START_TEST(the_real_node_has_a_cpu_and_files)
+START_TEST(the_real_node_has_a_cpu_and_descriptors)
 {
     const struct host_env *w = &host_env_real;
     ck_assert_int_ge(w->n_allowed_cpus(w->arg), 1);
@@ -255,14 +255,14 @@ TEST_SUITE(resources)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, without_a_quota_the_affinity_counts);
     tcase_add_test(c, the_smallest_quota_on_the_way_up_counts);
-    tcase_add_test(c, hostile_quotas_leave_what_is_written_down);
-    tcase_add_test(c, version_1_has_quotas_too);
-    tcase_add_test(c, files_that_make_no_sense_change_nothing);
-    tcase_add_test(c, gpus_are_the_device_files);
+    tcase_add_test(c, hostile_quotas_give_the_expected_number);
+    tcase_add_test(c, quotas_of_version_1_are_read);
+    tcase_add_test(c, invalid_files_change_nothing);
+    tcase_add_test(c, device_files_count_as_gpus);
     tcase_add_test(c, visible_devices_are_read_as_cuda_does);
-    tcase_add_test(c, without_gpus_none_are_visible);
+    tcase_add_test(c, without_gpus_no_device_is_visible);
     tcase_add_test(c, a_long_list_of_devices_is_bounded);
-    tcase_add_test(c, the_real_node_has_a_cpu_and_files);
+    tcase_add_test(c, the_real_node_has_a_cpu_and_descriptors);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -26,7 +26,7 @@ static int find(enum launch_line which, const char *text, size_t *used, char *fr
     return launch_find_line(which, (const uint8_t *)text, strlen(text), used, from, &err);
 }
 
-START_TEST(a_node_is_heard_behind_what_its_login_printed)
+START_TEST(a_node_is_found_after_the_output_of_its_login)
 {
     char from[LAUNCH_FROM_BYTES], line[100];
     size_t used;
@@ -42,7 +42,7 @@ START_TEST(a_node_is_heard_behind_what_its_login_printed)
 }
 END_TEST
 
-START_TEST(a_line_is_waited_for_until_it_is_whole)
+START_TEST(an_incomplete_line_is_waited_for)
 {
     char from[LAUNCH_FROM_BYTES];
     size_t used;
@@ -53,7 +53,7 @@ START_TEST(a_line_is_waited_for_until_it_is_whole)
 }
 END_TEST
 
-START_TEST(who_is_no_node_is_found_out)
+START_TEST(other_output_is_not_taken_for_a_node)
 {
     static char chatter[LAUNCH_CHATTER_MAX_BYTES + 2];
     char from[LAUNCH_FROM_BYTES];
@@ -74,7 +74,7 @@ START_TEST(who_is_no_node_is_found_out)
 }
 END_TEST
 
-START_TEST(a_host_may_ask_for_a_ddprun_of_its_kind)
+START_TEST(a_host_may_request_a_ddprun_of_its_architecture)
 {
     char machine[LAUNCH_FROM_BYTES], line[100];
     size_t used;
@@ -90,7 +90,7 @@ START_TEST(a_host_may_ask_for_a_ddprun_of_its_kind)
 }
 END_TEST
 
-START_TEST(a_kind_of_machine_is_a_name)
+START_TEST(an_architecture_is_a_plain_name)
 {
     char machine[LAUNCH_FROM_BYTES];
     size_t used;
@@ -117,7 +117,7 @@ static const struct launch_order whole = {.dir = "/home/me",
                                           .argv = (char **)words,
                                           .env = (char **)variables};
 
-START_TEST(an_order_comes_as_it_was_sent)
+START_TEST(a_launch_request_survives_a_round_trip)
 {
     struct launch_order o;
     ck_assert_int_eq(launch_put_order(&whole, &buf), 0);
@@ -144,7 +144,7 @@ END_TEST
 
 #define ORDER "d/x\0t00\0nn1\0ij\0w1:1\0h\0p1\0l0\0aprogram\0"
 
-START_TEST(what_is_no_order_is_refused)
+START_TEST(an_invalid_launch_request_is_refused)
 {
     static const struct {
         const char *bytes;
@@ -190,7 +190,7 @@ START_TEST(what_is_no_order_is_refused)
 }
 END_TEST
 
-START_TEST(an_order_without_end_is_given_up)
+START_TEST(an_endless_launch_request_is_an_error)
 {
     uint8_t *bytes = co_buf_room(&buf, LAUNCH_ORDER_MAX_BYTES + 1);
     ck_assert_ptr_nonnull(bytes);
@@ -200,7 +200,7 @@ START_TEST(an_order_without_end_is_given_up)
 }
 END_TEST
 
-START_TEST(signals_come_one_by_one)
+START_TEST(signals_arrive_one_by_one)
 {
     ck_assert_int_eq(launch_put_signal(2, &buf), 0);
     ck_assert_int_eq(launch_put_signal(15, &buf), 0);
@@ -216,7 +216,7 @@ START_TEST(signals_come_one_by_one)
 }
 END_TEST
 
-START_TEST(what_is_no_signal_is_refused)
+START_TEST(an_invalid_signal_is_refused)
 {
     static const char *const bad[] = {"s0", "s66", "s-1", "sx", "s", "x2", "", "s123456789"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -235,16 +235,16 @@ TEST_SUITE(launch_wire)
     Suite *suite = suite_create("launch_wire");
     TCase *c = tcase_create("launch_wire");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_add_test(c, a_node_is_heard_behind_what_its_login_printed);
-    tcase_add_test(c, a_line_is_waited_for_until_it_is_whole);
-    tcase_add_test(c, who_is_no_node_is_found_out);
-    tcase_add_test(c, a_host_may_ask_for_a_ddprun_of_its_kind);
-    tcase_add_test(c, a_kind_of_machine_is_a_name);
-    tcase_add_test(c, an_order_comes_as_it_was_sent);
-    tcase_add_test(c, what_is_no_order_is_refused);
-    tcase_add_test(c, an_order_without_end_is_given_up);
-    tcase_add_test(c, signals_come_one_by_one);
-    tcase_add_test(c, what_is_no_signal_is_refused);
+    tcase_add_test(c, a_node_is_found_after_the_output_of_its_login);
+    tcase_add_test(c, an_incomplete_line_is_waited_for);
+    tcase_add_test(c, other_output_is_not_taken_for_a_node);
+    tcase_add_test(c, a_host_may_request_a_ddprun_of_its_architecture);
+    tcase_add_test(c, an_architecture_is_a_plain_name);
+    tcase_add_test(c, a_launch_request_survives_a_round_trip);
+    tcase_add_test(c, an_invalid_launch_request_is_refused);
+    tcase_add_test(c, an_endless_launch_request_is_an_error);
+    tcase_add_test(c, signals_arrive_one_by_one);
+    tcase_add_test(c, an_invalid_signal_is_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

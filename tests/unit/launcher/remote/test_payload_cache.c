@@ -75,7 +75,7 @@ static void start(void)
     close(fd);
 }
 
-START_TEST(the_last_few_stay_and_older_ones_go)
+START_TEST(the_latest_payloads_stay_and_older_ones_are_removed)
 {
     put("0.1.0-0000000000000001", "ddprun", 5 * DAY_S);
     put("0.0.9-0000000000000002", "ddprun", 2 * DAY_S);
@@ -88,7 +88,7 @@ START_TEST(the_last_few_stay_and_older_ones_go)
 }
 END_TEST
 
-START_TEST(what_was_started_within_a_day_stays_however_many_there_are)
+START_TEST(payloads_used_within_a_day_stay)
 {
     char name[64];
     for (int i = 0; i < 9; i++) {
@@ -103,7 +103,7 @@ START_TEST(what_was_started_within_a_day_stays_however_many_there_are)
 }
 END_TEST
 
-START_TEST(one_that_is_held_notes_when_and_others_see_that_it_runs)
+START_TEST(a_held_payload_is_marked_as_running)
 {
     char program[256];
     struct stat st, shelf_st;
@@ -121,7 +121,7 @@ START_TEST(one_that_is_held_notes_when_and_others_see_that_it_runs)
 }
 END_TEST
 
-START_TEST(one_that_runs_stays_whoever_runs_it)
+START_TEST(a_running_payload_stays)
 {
     char path[256];
     for (int i = 0; i < 4; i++) {
@@ -140,7 +140,7 @@ START_TEST(one_that_runs_stays_whoever_runs_it)
 }
 END_TEST
 
-START_TEST(what_did_not_come_whole_goes_after_a_day)
+START_TEST(an_incomplete_payload_is_removed_after_a_day)
 {
     put("0.1.0-0000000000000001", "ddprun", 0);
     put("0.1.0-0000000000000002", "ddprun", 0);
@@ -152,7 +152,7 @@ START_TEST(what_did_not_come_whole_goes_after_a_day)
 }
 END_TEST
 
-START_TEST(what_is_not_ours_stays)
+START_TEST(foreign_files_stay)
 {
     static const char *const names[] = {
         "0.1.0",  "-0000000000000001", "0.1.0-000000000000000G", "0.1.0-00000000000000011", "notes",
@@ -177,7 +177,7 @@ START_TEST(what_is_not_ours_stays)
 }
 END_TEST
 
-START_TEST(who_was_not_sent_holds_nothing)
+START_TEST(an_installed_ddprun_holds_no_payload)
 {
     static const char *const programs[] = {
         "/usr/bin/ddprun",     "ddprun", "/ddprun", "", "/" OURS "/ddprun", "/tmp/" OURS "/other",
@@ -192,13 +192,13 @@ TEST_SUITE(payload_cache)
     Suite *suite = suite_create("payload_cache");
     TCase *t = tcase_create("payload_cache");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, the_last_few_stay_and_older_ones_go);
-    tcase_add_test(t, what_was_started_within_a_day_stays_however_many_there_are);
-    tcase_add_test(t, one_that_is_held_notes_when_and_others_see_that_it_runs);
-    tcase_add_test(t, one_that_runs_stays_whoever_runs_it);
-    tcase_add_test(t, what_did_not_come_whole_goes_after_a_day);
-    tcase_add_test(t, what_is_not_ours_stays);
-    tcase_add_test(t, who_was_not_sent_holds_nothing);
+    tcase_add_test(t, the_latest_payloads_stay_and_older_ones_are_removed);
+    tcase_add_test(t, payloads_used_within_a_day_stay);
+    tcase_add_test(t, a_held_payload_is_marked_as_running);
+    tcase_add_test(t, a_running_payload_stays);
+    tcase_add_test(t, an_incomplete_payload_is_removed_after_a_day);
+    tcase_add_test(t, foreign_files_stay);
+    tcase_add_test(t, an_installed_ddprun_holds_no_payload);
     suite_add_tcase(suite, t);
     return suite;
 }

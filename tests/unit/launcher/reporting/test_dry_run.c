@@ -70,7 +70,7 @@ START_TEST(each_rank_has_its_command_and_what_its_environment_adds)
 }
 END_TEST
 
-START_TEST(several_ranks_have_a_port_that_was_asked_for)
+START_TEST(several_ranks_have_the_requested_port)
 {
     char *argv[] = {"./train", NULL};
     const struct job_spec spec = {
@@ -130,7 +130,7 @@ START_TEST(arguments_in_braces_are_shown_as_far_as_they_are_known)
 }
 END_TEST
 
-START_TEST(of_several_nodes_is_shown_what_is_known)
+START_TEST(for_several_nodes_the_known_values_are_shown)
 {
     char *argv[] = {"./train", NULL};
     struct job_spec spec = {
@@ -182,9 +182,9 @@ TEST_SUITE(dry_run)
     TCase *c = tcase_create("dry_run");
     tcase_add_test(c, words_are_quoted_for_a_shell);
     tcase_add_test(c, each_rank_has_its_command_and_what_its_environment_adds);
-    tcase_add_test(c, several_ranks_have_a_port_that_was_asked_for);
+    tcase_add_test(c, several_ranks_have_the_requested_port);
     tcase_add_test(c, arguments_in_braces_are_shown_as_far_as_they_are_known);
-    tcase_add_test(c, of_several_nodes_is_shown_what_is_known);
+    tcase_add_test(c, for_several_nodes_the_known_values_are_shown);
     suite_add_tcase(suite, c);
     return suite;
 }

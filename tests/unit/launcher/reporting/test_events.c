@@ -77,7 +77,7 @@ static const char *lines(void)
     return kinds;
 }
 
-START_TEST(what_finds_no_room_is_told_once_and_the_rest_is_written)
+START_TEST(a_full_disk_is_reported_once_and_the_rest_is_written)
 {
     events_save(&e, 0, "asked");
     long one = size();
@@ -96,7 +96,7 @@ START_TEST(what_finds_no_room_is_told_once_and_the_rest_is_written)
 }
 END_TEST
 
-START_TEST(a_file_that_takes_nothing_is_not_torn)
+START_TEST(a_failed_write_leaves_no_partial_line)
 {
     events_save(&e, 0, "asked");
     set_room((rlim_t)size());
@@ -151,7 +151,7 @@ START_TEST(the_rank_of_oom_is_the_rank_in_the_job)
 }
 END_TEST
 
-START_TEST(without_a_file_nothing_is_written_nor_told)
+START_TEST(without_a_file_nothing_is_written_or_reported)
 {
     struct events none;
     ck_assert_int_eq(events_open(&none, NULL, "job7", on_note, &n_notes, NULL), 0);
@@ -166,11 +166,11 @@ TEST_SUITE(events)
     Suite *suite = suite_create("events");
     TCase *t = tcase_create("events");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, what_finds_no_room_is_told_once_and_the_rest_is_written);
-    tcase_add_test(t, a_file_that_takes_nothing_is_not_torn);
+    tcase_add_test(t, a_full_disk_is_reported_once_and_the_rest_is_written);
+    tcase_add_test(t, a_failed_write_leaves_no_partial_line);
     tcase_add_test(t, a_restart_for_no_rank_has_null);
     tcase_add_test(t, the_rank_of_oom_is_the_rank_in_the_job);
-    tcase_add_test(t, without_a_file_nothing_is_written_nor_told);
+    tcase_add_test(t, without_a_file_nothing_is_written_or_reported);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -94,7 +94,7 @@ static json_int_t number(const json_t *object, const char *key)
     return json_integer_value(value);
 }
 
-START_TEST(the_ranks_of_all_nodes_are_in_order_and_the_cause_is_its_nodes)
+START_TEST(ranks_of_all_nodes_are_sorted_and_the_cause_is_complete)
 {
     add(3, 1, 2, 2, "{\"rank\":2,\"stderr\":\"oops\\n\"}");
     add(3, 0, 0, 2, "");
@@ -142,7 +142,7 @@ START_TEST(no_more_ranks_are_kept_than_the_bound)
 END_TEST
 
 /* The node was lost before it could report. */
-START_TEST(without_its_node_the_cause_is_what_the_verdict_says)
+START_TEST(without_its_node_the_cause_comes_from_the_verdict)
 {
     static const char *const bad[] = {"", "x", "[]", "{", "null"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -209,7 +209,7 @@ static void make_result(const char *tail, const char *error, struct node_result 
     supervisor_destroy(s);
 }
 
-START_TEST(what_a_rank_wrote_can_be_sent_and_is_json)
+START_TEST(the_output_of_a_rank_is_sent_as_json)
 {
     struct node_result n = {0};
     make_result("caf\xc3\xa9 \x1b[31m\x7f \xc2\x9b \x01\xff\n", "it \"broke\"", &n);
@@ -249,14 +249,14 @@ TEST_SUITE(job_report)
     Suite *suite = suite_create("job_report");
     TCase *t = tcase_create("job_report");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, the_ranks_of_all_nodes_are_in_order_and_the_cause_is_its_nodes);
+    tcase_add_test(t, ranks_of_all_nodes_are_sorted_and_the_cause_is_complete);
     tcase_add_test(t, times_have_three_decimals);
     tcase_add_test(t, ranks_of_an_earlier_generation_do_not_count);
     tcase_add_test(t, no_more_ranks_are_kept_than_the_bound);
-    tcase_add_test(t, without_its_node_the_cause_is_what_the_verdict_says);
+    tcase_add_test(t, without_its_node_the_cause_comes_from_the_verdict);
     tcase_add_test(t, a_job_in_which_no_rank_failed_has_no_cause);
     tcase_add_test(t, a_file_name_may_have_the_nodes_rank);
-    tcase_add_test(t, what_a_rank_wrote_can_be_sent_and_is_json);
+    tcase_add_test(t, the_output_of_a_rank_is_sent_as_json);
     tcase_add_test(t, a_long_cause_keeps_the_last_lines);
     suite_add_tcase(suite, t);
     return suite;

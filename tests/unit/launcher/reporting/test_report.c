@@ -78,7 +78,7 @@ static void check(const char *expected)
     supervisor_destroy(s);
 }
 
-START_TEST(a_job_that_went_well_is_not_talked_about)
+START_TEST(a_successful_job_has_no_report)
 {
     begin(1);
     start_all();
@@ -87,7 +87,7 @@ START_TEST(a_job_that_went_well_is_not_talked_about)
 }
 END_TEST
 
-START_TEST(a_failed_rank_comes_first_the_others_in_groups)
+START_TEST(the_failed_rank_is_first_and_the_others_are_grouped)
 {
     begin(9);
     start_all();
@@ -103,7 +103,7 @@ START_TEST(a_failed_rank_comes_first_the_others_in_groups)
 END_TEST
 
 /* Rank 1 has a handler for it. */
-START_TEST(a_signal_that_ddprun_forwarded_is_told_as_its_own)
+START_TEST(a_forwarded_signal_is_reported_as_ddpruns)
 {
     begin(3);
     start_all();
@@ -119,7 +119,7 @@ START_TEST(a_signal_that_ddprun_forwarded_is_told_as_its_own)
 }
 END_TEST
 
-START_TEST(a_restart_names_a_rank_by_its_number_after_one_that_was_left_out)
+START_TEST(a_restart_after_a_shrink_names_the_new_number_of_a_rank)
 {
     const struct roster_restart restart = {.why = MESSAGE_WHY_FAILURE, .n_counted = 2};
     begin_shrinkable(4);
@@ -135,7 +135,7 @@ START_TEST(a_restart_names_a_rank_by_its_number_after_one_that_was_left_out)
 }
 END_TEST
 
-START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
+START_TEST(after_a_shrink_ranks_have_their_new_numbers)
 {
     begin_shrinkable(4);
     start_all();
@@ -155,7 +155,7 @@ START_TEST(ranks_are_named_by_their_numbers_behind_one_that_was_left_out)
 }
 END_TEST
 
-START_TEST(a_rank_that_was_stopped_while_it_failed_is_told_from_others)
+START_TEST(a_rank_that_was_stopped_while_it_failed_is_marked)
 {
     begin_with(&(struct supervisor_limits){.n_ranks = 4, .window = 4, .cause_ms = 2000});
     start_all();
@@ -236,7 +236,7 @@ START_TEST(a_restart_is_one_line)
 }
 END_TEST
 
-START_TEST(a_signal_is_put_in_words)
+START_TEST(a_signal_has_a_text)
 {
     begin(1);
     start_all();
@@ -275,7 +275,7 @@ START_TEST(the_error_and_the_last_lines_are_shown)
 }
 END_TEST
 
-START_TEST(want_of_memory_comes_before_the_ranks_own_words)
+START_TEST(an_oom_kill_precedes_the_ranks_output)
 {
     struct oom_finding oom = {.blame = OOM_BLAME_RANK,
                               .n_kills = 1,
@@ -295,7 +295,7 @@ START_TEST(want_of_memory_comes_before_the_ranks_own_words)
 }
 END_TEST
 
-START_TEST(few_lines_are_shown_but_a_traceback_whole)
+START_TEST(few_lines_are_shown_but_the_whole_traceback)
 {
     char tail[1024] = "";
     char expected[2048];
@@ -337,7 +337,7 @@ START_TEST(a_program_that_cannot_be_executed_takes_one_line)
 }
 END_TEST
 
-START_TEST(want_of_processes_is_explained)
+START_TEST(a_process_limit_is_explained)
 {
     begin(2);
     step((struct supervisor_event){SUPERVISOR_EV_START_FAILED, .rank = 0, .status = EAGAIN,
@@ -358,7 +358,7 @@ START_TEST(a_refused_system_call_is_explained)
 }
 END_TEST
 
-START_TEST(a_stopped_job_says_by_what_and_when)
+START_TEST(a_stopped_job_reports_its_signal_and_time)
 {
     begin(3);
     start_all();
@@ -373,7 +373,7 @@ START_TEST(a_stopped_job_says_by_what_and_when)
 }
 END_TEST
 
-START_TEST(the_spawners_end_is_our_fault)
+START_TEST(the_end_of_the_spawner_is_an_internal_error)
 {
     begin(1);
     start_all();
@@ -385,7 +385,7 @@ START_TEST(the_spawners_end_is_our_fault)
 }
 END_TEST
 
-START_TEST(what_hangs_in_the_kernel_is_said)
+START_TEST(a_process_that_hangs_in_the_kernel_is_reported)
 {
     begin(2);
     start_all();
@@ -426,7 +426,7 @@ static void exited_late(int rank, int status, bool empty)
                                    .now_ms = 500, .empty = empty});
 }
 
-START_TEST(ranks_have_the_jobs_numbers)
+START_TEST(ranks_have_their_numbers_in_the_job)
 {
     const struct member_end end = {.exit_code = 3,
                                    .by_roster = true,
@@ -444,7 +444,7 @@ START_TEST(ranks_have_the_jobs_numbers)
 }
 END_TEST
 
-START_TEST(the_verdict_of_another_node_comes_first)
+START_TEST(the_verdict_of_another_node_is_first)
 {
     const struct member_end end = {.exit_code = 9,
                                    .by_roster = true,
@@ -462,7 +462,7 @@ START_TEST(the_verdict_of_another_node_comes_first)
 }
 END_TEST
 
-START_TEST(a_node_that_leaves_says_what_made_it)
+START_TEST(a_node_that_leaves_reports_the_reason)
 {
     const struct member_end end = {.exit_code = 143,
                                    .signal = SIGTERM,
@@ -479,7 +479,7 @@ START_TEST(a_node_that_leaves_says_what_made_it)
 }
 END_TEST
 
-START_TEST(where_nothing_ran_no_rank_is_talked_about)
+START_TEST(without_a_started_rank_no_rank_is_reported)
 {
     const struct member_end end = {
         .exit_code = 69,
@@ -495,7 +495,7 @@ START_TEST(where_nothing_ran_no_rank_is_talked_about)
 }
 END_TEST
 
-START_TEST(a_job_of_several_nodes_that_went_well_is_not_talked_about)
+START_TEST(a_successful_job_of_several_nodes_has_no_report)
 {
     const struct member_end end = {
         .by_roster = true, .outcome = MESSAGE_WELL, .rank = MESSAGE_NO_RANK, .text = ""};
@@ -511,30 +511,30 @@ TEST_SUITE(report)
 {
     Suite *suite = suite_create("report");
     TCase *c = tcase_create("report");
-    tcase_add_test(c, a_job_that_went_well_is_not_talked_about);
-    tcase_add_test(c, a_failed_rank_comes_first_the_others_in_groups);
-    tcase_add_test(c, a_signal_that_ddprun_forwarded_is_told_as_its_own);
-    tcase_add_test(c, ranks_are_named_by_their_numbers_behind_one_that_was_left_out);
-    tcase_add_test(c, a_restart_names_a_rank_by_its_number_after_one_that_was_left_out);
-    tcase_add_test(c, a_rank_that_was_stopped_while_it_failed_is_told_from_others);
+    tcase_add_test(c, a_successful_job_has_no_report);
+    tcase_add_test(c, the_failed_rank_is_first_and_the_others_are_grouped);
+    tcase_add_test(c, a_forwarded_signal_is_reported_as_ddpruns);
+    tcase_add_test(c, after_a_shrink_ranks_have_their_new_numbers);
+    tcase_add_test(c, a_restart_after_a_shrink_names_the_new_number_of_a_rank);
+    tcase_add_test(c, a_rank_that_was_stopped_while_it_failed_is_marked);
     tcase_add_test(c, a_restart_for_no_rank_names_none);
     tcase_add_test(c, a_restart_is_one_line);
-    tcase_add_test(c, a_signal_is_put_in_words);
+    tcase_add_test(c, a_signal_has_a_text);
     tcase_add_test(c, unknown_signals_have_a_number);
     tcase_add_test(c, the_error_and_the_last_lines_are_shown);
-    tcase_add_test(c, want_of_memory_comes_before_the_ranks_own_words);
-    tcase_add_test(c, few_lines_are_shown_but_a_traceback_whole);
+    tcase_add_test(c, an_oom_kill_precedes_the_ranks_output);
+    tcase_add_test(c, few_lines_are_shown_but_the_whole_traceback);
     tcase_add_test(c, a_program_that_cannot_be_executed_takes_one_line);
-    tcase_add_test(c, want_of_processes_is_explained);
+    tcase_add_test(c, a_process_limit_is_explained);
     tcase_add_test(c, a_refused_system_call_is_explained);
-    tcase_add_test(c, a_stopped_job_says_by_what_and_when);
-    tcase_add_test(c, the_spawners_end_is_our_fault);
-    tcase_add_test(c, what_hangs_in_the_kernel_is_said);
-    tcase_add_test(c, ranks_have_the_jobs_numbers);
-    tcase_add_test(c, the_verdict_of_another_node_comes_first);
-    tcase_add_test(c, a_node_that_leaves_says_what_made_it);
-    tcase_add_test(c, where_nothing_ran_no_rank_is_talked_about);
-    tcase_add_test(c, a_job_of_several_nodes_that_went_well_is_not_talked_about);
+    tcase_add_test(c, a_stopped_job_reports_its_signal_and_time);
+    tcase_add_test(c, the_end_of_the_spawner_is_an_internal_error);
+    tcase_add_test(c, a_process_that_hangs_in_the_kernel_is_reported);
+    tcase_add_test(c, ranks_have_their_numbers_in_the_job);
+    tcase_add_test(c, the_verdict_of_another_node_is_first);
+    tcase_add_test(c, a_node_that_leaves_reports_the_reason);
+    tcase_add_test(c, without_a_started_rank_no_rank_is_reported);
+    tcase_add_test(c, a_successful_job_of_several_nodes_has_no_report);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -11,7 +11,7 @@
 
 static struct wait_text t;
 
-START_TEST(each_wait_is_put_in_words)
+START_TEST(each_wait_has_a_text)
 {
     static const struct {
         struct message_progress p;
@@ -48,7 +48,7 @@ START_TEST(each_wait_is_put_in_words)
 }
 END_TEST
 
-START_TEST(a_search_says_where_and_what_went_wrong)
+START_TEST(a_search_names_the_endpoint_and_the_error)
 {
     wait_text_seek(&t, "n1:29400", "", 2000, 598000);
     ck_assert_str_eq(t.line, "waiting for the rendezvous endpoint n1:29400, 2 s of 600 s");
@@ -94,7 +94,7 @@ static enum wait_news look(struct wait_line *w, uint32_t n_here, uint64_t now_ms
     return wait_line_look(w, &t, now_ms);
 }
 
-START_TEST(what_is_news_to_all_is_a_change_or_long_ago)
+START_TEST(a_line_is_printed_on_a_change_or_after_a_while)
 {
     struct wait_line w = {0};
     ck_assert_int_eq(look(&w, 1, 1000), WAIT_CHANGED);
@@ -111,10 +111,10 @@ TEST_SUITE(wait_line)
 {
     Suite *suite = suite_create("wait_line");
     TCase *c = tcase_create("wait_line");
-    tcase_add_test(c, each_wait_is_put_in_words);
-    tcase_add_test(c, a_search_says_where_and_what_went_wrong);
+    tcase_add_test(c, each_wait_has_a_text);
+    tcase_add_test(c, a_search_names_the_endpoint_and_the_error);
     tcase_add_test(c, the_longest_names_fit_or_are_cut);
-    tcase_add_test(c, what_is_news_to_all_is_a_change_or_long_ago);
+    tcase_add_test(c, a_line_is_printed_on_a_change_or_after_a_while);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -18,7 +18,7 @@
 
 enum { DEADLINE_MS = 60000, LOWEST_PRIORITY = 19 };
 
-START_TEST(looks_are_ever_further_apart_and_each_is_taken)
+START_TEST(the_intervals_between_looks_grow)
 {
     static const uint64_t looks[] = {0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023};
     struct early_exit_watch w = {0};
@@ -35,7 +35,7 @@ START_TEST(looks_are_ever_further_apart_and_each_is_taken)
 }
 END_TEST
 
-START_TEST(who_is_told_of_again_is_looked_at_from_the_beginning)
+START_TEST(a_process_that_is_reported_again_starts_over)
 {
     struct early_exit_watch w;
     early_exit_watch_begin(&w, 0);
@@ -47,7 +47,7 @@ START_TEST(who_is_told_of_again_is_looked_at_from_the_beginning)
 }
 END_TEST
 
-START_TEST(who_lives_is_not_taken_for_dead_and_who_was_killed_is)
+START_TEST(a_killed_process_counts_as_dead_and_a_live_one_does_not)
 {
     int status = 0;
     const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
@@ -78,7 +78,7 @@ static bool has_lost_its_first_thread(pid_t pid)
     return co_process_look(pid, &p, NULL) == 0 && p.is_ending;
 }
 
-START_TEST(who_goes_on_without_its_first_thread_is_not_taken_for_dead)
+START_TEST(a_process_without_its_first_thread_is_not_dead)
 {
     int status = 0;
     siginfo_t info;
@@ -120,7 +120,7 @@ static int find_lowest(pid_t pid, int n_threads)
     return n == n_threads ? lowest : -100;
 }
 
-START_TEST(all_threads_step_aside)
+START_TEST(all_threads_get_the_lowest_priority)
 {
     const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
     if (getpriority(PRIO_PROCESS, 0) == LOWEST_PRIORITY)
@@ -147,11 +147,11 @@ TEST_SUITE(early_exit)
     Suite *suite = suite_create("dying");
     TCase *t = tcase_create("dying");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, looks_are_ever_further_apart_and_each_is_taken);
-    tcase_add_test(t, who_is_told_of_again_is_looked_at_from_the_beginning);
-    tcase_add_test(t, who_lives_is_not_taken_for_dead_and_who_was_killed_is);
-    tcase_add_test(t, who_goes_on_without_its_first_thread_is_not_taken_for_dead);
-    tcase_add_test(t, all_threads_step_aside);
+    tcase_add_test(t, the_intervals_between_looks_grow);
+    tcase_add_test(t, a_process_that_is_reported_again_starts_over);
+    tcase_add_test(t, a_killed_process_counts_as_dead_and_a_live_one_does_not);
+    tcase_add_test(t, a_process_without_its_first_thread_is_not_dead);
+    tcase_add_test(t, all_threads_get_the_lowest_priority);
     suite_add_tcase(suite, t);
     return suite;
 }

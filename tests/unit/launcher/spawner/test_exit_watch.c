@@ -107,7 +107,7 @@ static bool await_sign(void)
     return poll(&p, 1, LATE_MS) == 1 && exit_watch_hear(&w, BEGUN_MS);
 }
 
-START_TEST(the_end_of_a_thread_is_heard_while_its_rank_lives)
+START_TEST(the_end_of_a_thread_is_seen_while_its_rank_lives)
 {
     struct rank r = start(2);
     look(&r.pid, 1);
@@ -122,7 +122,7 @@ START_TEST(the_end_of_a_thread_is_heard_while_its_rank_lives)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_killed_gives_a_sign)
+START_TEST(a_killed_rank_wakes_the_watch)
 {
     struct rank r = start(2);
     look(&r.pid, 1);
@@ -132,7 +132,7 @@ START_TEST(a_rank_that_is_killed_gives_a_sign)
 }
 END_TEST
 
-START_TEST(behind_the_end_of_a_thread_another_one_is_watched)
+START_TEST(after_the_end_of_a_thread_another_one_is_watched)
 {
     struct rank r = start(3);
     look(&r.pid, 1); /* the two oldest */
@@ -149,7 +149,7 @@ START_TEST(behind_the_end_of_a_thread_another_one_is_watched)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_forgotten_has_no_descriptors_left)
+START_TEST(a_forgotten_rank_has_no_descriptors_left)
 {
     struct rank r[2] = {start(2), start(2)};
     const pid_t pids[] = {r[0].pid, 0, r[1].pid};
@@ -166,7 +166,7 @@ START_TEST(a_rank_that_is_forgotten_has_no_descriptors_left)
 }
 END_TEST
 
-START_TEST(ranks_without_more_threads_are_looked_at_ever_less_often)
+START_TEST(single_threaded_ranks_are_checked_less_and_less_often)
 {
     struct rank r = start(0);
     uint64_t before_ms = BEGUN_MS, wait_ms = 0;
@@ -184,7 +184,7 @@ START_TEST(ranks_without_more_threads_are_looked_at_ever_less_often)
 }
 END_TEST
 
-START_TEST(ranks_whose_threads_are_known_are_looked_at_no_more)
+START_TEST(ranks_whose_threads_are_known_are_not_checked_again)
 {
     struct rank r = start(4);
     look(&r.pid, 1);
@@ -194,7 +194,7 @@ START_TEST(ranks_whose_threads_are_known_are_looked_at_no_more)
 }
 END_TEST
 
-START_TEST(the_first_ranks_are_watched_where_there_are_many)
+START_TEST(of_many_ranks_the_first_are_watched)
 {
     struct rank r = start(2);
     pid_t pids[EXIT_WATCH_RANKS + 1] = {0};
@@ -208,7 +208,7 @@ START_TEST(the_first_ranks_are_watched_where_there_are_many)
 }
 END_TEST
 
-START_TEST(a_rank_that_has_gone_is_no_trouble)
+START_TEST(an_exited_rank_does_no_harm)
 {
     struct rank r = start(2);
     const pid_t pid = r.pid;
@@ -228,14 +228,14 @@ TEST_SUITE(exit_watch)
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 120);
     tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_test(all, the_end_of_a_thread_is_heard_while_its_rank_lives);
-    tcase_add_test(all, a_rank_that_is_killed_gives_a_sign);
-    tcase_add_test(all, behind_the_end_of_a_thread_another_one_is_watched);
-    tcase_add_test(all, a_rank_that_is_forgotten_has_no_descriptors_left);
-    tcase_add_test(all, ranks_without_more_threads_are_looked_at_ever_less_often);
-    tcase_add_test(all, ranks_whose_threads_are_known_are_looked_at_no_more);
-    tcase_add_test(all, the_first_ranks_are_watched_where_there_are_many);
-    tcase_add_test(all, a_rank_that_has_gone_is_no_trouble);
+    tcase_add_test(all, the_end_of_a_thread_is_seen_while_its_rank_lives);
+    tcase_add_test(all, a_killed_rank_wakes_the_watch);
+    tcase_add_test(all, after_the_end_of_a_thread_another_one_is_watched);
+    tcase_add_test(all, a_forgotten_rank_has_no_descriptors_left);
+    tcase_add_test(all, single_threaded_ranks_are_checked_less_and_less_often);
+    tcase_add_test(all, ranks_whose_threads_are_known_are_not_checked_again);
+    tcase_add_test(all, of_many_ranks_the_first_are_watched);
+    tcase_add_test(all, an_exited_rank_does_no_harm);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -95,7 +95,7 @@ START_TEST(preforked_processes_are_known_once_they_are_announced)
 }
 END_TEST
 
-START_TEST(words_of_another_form_are_ignored)
+START_TEST(messages_of_another_form_are_ignored)
 {
     static const char noise[64] = "\1";
     pid_t pid = sleeper();
@@ -113,7 +113,7 @@ START_TEST(words_of_another_form_are_ignored)
 }
 END_TEST
 
-START_TEST(a_whole_newer_batch_ends_the_one_before)
+START_TEST(a_complete_newer_batch_ends_the_previous_one)
 {
     pid_t old[] = {sleeper(), sleeper()};
     pid_t new[] = {sleeper(), sleeper()};
@@ -133,7 +133,7 @@ START_TEST(a_whole_newer_batch_ends_the_one_before)
 }
 END_TEST
 
-START_TEST(more_seeds_than_there_is_room_for_are_killed)
+START_TEST(seeds_above_the_limit_are_killed)
 {
     say(PREFORK_PROMISE, 1 << 30, 1);
     for (int i = 0; i < 2 * PREFORK_MAX; i++) {
@@ -224,7 +224,7 @@ START_TEST(only_a_child_is_killed_or_made_a_rank)
 }
 END_TEST
 
-START_TEST(too_few_seeds_are_left_alone)
+START_TEST(too_few_seeds_are_not_used)
 {
     struct spawn_order orders[] = {plain_order(), plain_order()};
     pid_t pid = sleeper();
@@ -298,7 +298,7 @@ static pid_t willing_parent(pid_t seed)
         pause();
 }
 
-START_TEST(where_seeds_are_used_up_the_parent_is_asked_for_others)
+START_TEST(used_up_seeds_are_requested_from_the_parent)
 {
     struct spawn_order order = plain_order();
     pid_t pids[] = {obedient(-1), 0};
@@ -316,7 +316,7 @@ START_TEST(where_seeds_are_used_up_the_parent_is_asked_for_others)
 }
 END_TEST
 
-START_TEST(a_parent_that_promises_nothing_is_not_waited_for)
+START_TEST(the_spawner_does_not_wait_for_a_parent_without_a_promise)
 {
     struct spawn_order order = plain_order();
     pid_t pid = obedient(-1);
@@ -351,7 +351,7 @@ static pid_t overtaken(pid_t newer)
         pause();
 }
 
-START_TEST(a_newer_batch_ends_none_that_has_an_order)
+START_TEST(a_newer_batch_keeps_seeds_that_have_an_order)
 {
     struct spawn_order order = plain_order();
     pid_t newer = sleeper(), left = sleeper(), rank = overtaken(newer);
@@ -409,7 +409,7 @@ START_TEST(no_order_goes_to_a_seed_that_is_being_killed)
 }
 END_TEST
 
-START_TEST(silence_ends_the_parent_and_all_seeds)
+START_TEST(a_timeout_ends_the_parent_and_all_seeds)
 {
     struct spawn_order orders[] = {plain_order(), plain_order()};
     pid_t parent = s.parent;
@@ -424,7 +424,7 @@ START_TEST(silence_ends_the_parent_and_all_seeds)
 }
 END_TEST
 
-START_TEST(an_answer_for_another_rank_is_none)
+START_TEST(an_answer_for_another_rank_does_not_count)
 {
     struct spawn_order order = plain_order();
     pid_t pid = obedient(99);
@@ -464,19 +464,19 @@ TEST_SUITE(prefork)
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, preforked_processes_are_known_once_they_are_announced);
-    tcase_add_test(tests, words_of_another_form_are_ignored);
-    tcase_add_test(tests, a_whole_newer_batch_ends_the_one_before);
-    tcase_add_test(tests, more_seeds_than_there_is_room_for_are_killed);
+    tcase_add_test(tests, messages_of_another_form_are_ignored);
+    tcase_add_test(tests, a_complete_newer_batch_ends_the_previous_one);
+    tcase_add_test(tests, seeds_above_the_limit_are_killed);
     tcase_add_test(tests, a_pid_outside_the_session_of_the_parent_is_not_believed);
     tcase_add_test(tests, only_a_child_is_killed_or_made_a_rank);
-    tcase_add_test(tests, too_few_seeds_are_left_alone);
+    tcase_add_test(tests, too_few_seeds_are_not_used);
     tcase_add_test(tests, each_order_makes_one_seed_a_rank);
-    tcase_add_test(tests, where_seeds_are_used_up_the_parent_is_asked_for_others);
-    tcase_add_test(tests, a_parent_that_promises_nothing_is_not_waited_for);
-    tcase_add_test(tests, a_newer_batch_ends_none_that_has_an_order);
+    tcase_add_test(tests, used_up_seeds_are_requested_from_the_parent);
+    tcase_add_test(tests, the_spawner_does_not_wait_for_a_parent_without_a_promise);
+    tcase_add_test(tests, a_newer_batch_keeps_seeds_that_have_an_order);
     tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
-    tcase_add_test(tests, silence_ends_the_parent_and_all_seeds);
-    tcase_add_test(tests, an_answer_for_another_rank_is_none);
+    tcase_add_test(tests, a_timeout_ends_the_parent_and_all_seeds);
+    tcase_add_test(tests, an_answer_for_another_rank_does_not_count);
     tcase_add_test(tests, without_the_parent_there_are_no_seeds);
     tcase_add_test(tests, there_is_one_parent_at_a_time);
     suite_add_tcase(suite, tests);

@@ -11,7 +11,7 @@
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 
-START_TEST(a_worker_is_started_and_its_end_told)
+START_TEST(a_worker_is_started_and_its_exit_is_reported)
 {
     spawn_sh(3, "exit 7");
     struct spawner_report r = next();
@@ -27,7 +27,7 @@ START_TEST(a_worker_is_started_and_its_end_told)
 }
 END_TEST
 
-START_TEST(arguments_and_environment_arrive_as_they_are)
+START_TEST(arguments_and_environment_arrive_unchanged)
 {
     int out[2];
     ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
@@ -54,7 +54,7 @@ START_TEST(arguments_and_environment_arrive_as_they_are)
 }
 END_TEST
 
-START_TEST(a_failed_exec_is_told_exactly)
+START_TEST(a_failed_exec_is_reported_exactly)
 {
     static const struct {
         const char *path;
@@ -85,7 +85,7 @@ static const char *read_text(int fd)
     return text;
 }
 
-START_TEST(signals_that_come_to_all_are_not_sent_again_and_those_held_back_end_no_rank)
+START_TEST(shared_signals_are_not_sent_again_and_held_back_ones_end_no_rank)
 {
     static const char *const script[] = {"trap 'echo usr2' USR2; trap 'echo hup' HUP; echo up; "
                                          "sleep 600 <&- >&- 2>&- & while :; do wait; done"};
@@ -114,7 +114,7 @@ START_TEST(signals_that_come_to_all_are_not_sent_again_and_those_held_back_end_n
 }
 END_TEST
 
-START_TEST(workers_started_together_have_each_its_own_words)
+START_TEST(workers_started_together_have_their_own_arguments)
 {
     static const char *const scripts[SPAWN_AT_ONCE] = {
         "echo 0 $GREETING", "echo 1 $GREETING", "echo 2 $GREETING", "echo 3 $GREETING",
@@ -148,7 +148,7 @@ START_TEST(workers_started_together_have_each_its_own_words)
 }
 END_TEST
 
-START_TEST(a_failed_exec_is_told_exactly_of_many_at_once)
+START_TEST(a_failed_exec_of_many_workers_is_reported_exactly)
 {
     static const char *const scripts[SPAWN_AT_ONCE] = {"", "", "", "", "", "", "", ""};
     for (int round = 0; round < 20; round++) {
@@ -165,7 +165,7 @@ START_TEST(a_failed_exec_is_told_exactly_of_many_at_once)
 }
 END_TEST
 
-START_TEST(a_file_without_a_format_is_a_script_of_many_at_once)
+START_TEST(many_workers_run_a_file_without_a_format_as_a_script)
 {
     static const char *const arguments[4] = {"a", "b", "c", "d"};
     char path[] = "/tmp/test-spawner-XXXXXX";
@@ -186,7 +186,7 @@ START_TEST(a_file_without_a_format_is_a_script_of_many_at_once)
 }
 END_TEST
 
-START_TEST(a_signal_follows_the_starts_before_it)
+START_TEST(a_signal_reaches_ranks_that_were_requested_before_it)
 {
     static const char *const scripts[4] = {"exec sleep 1000", "exec sleep 1000", "exec sleep 1000",
                                            "exec sleep 1000"};
@@ -226,7 +226,7 @@ static void await_death(pid_t pid)
 }
 
 /* A stopped spawner sees the exit after the request, as a busy one does. */
-START_TEST(who_was_dying_before_a_signal_came_was_not_told)
+START_TEST(a_worker_that_died_before_the_signal_did_not_get_it)
 {
     spawn_sh(0, "exec sleep 1000");
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
@@ -247,7 +247,7 @@ START_TEST(who_was_dying_before_a_signal_came_was_not_told)
 }
 END_TEST
 
-START_TEST(a_signal_that_ends_nobody_tells_nobody)
+START_TEST(a_signal_that_ends_no_worker_does_not_count)
 {
     spawn_sh(0, "exec sleep 1000");
     pid_t pid = next().pid;
@@ -259,7 +259,7 @@ START_TEST(a_signal_that_ends_nobody_tells_nobody)
 }
 END_TEST
 
-START_TEST(one_rank_alone_can_be_signalled)
+START_TEST(one_rank_alone_can_be_signaled)
 {
     spawn_sh(0, "sleep 1000");
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
@@ -294,7 +294,7 @@ static bool hold_end_of(pid_t pid)
     return false;
 }
 
-START_TEST(who_is_dying_is_told_before_it_can_be_reaped)
+START_TEST(a_dying_worker_is_reported_before_it_can_be_reaped)
 {
     int status;
     spawn_sh(0, "exec sleep 1000");
@@ -328,7 +328,7 @@ START_TEST(who_is_dying_is_told_before_it_can_be_reaped)
 }
 END_TEST
 
-START_TEST(who_ends_well_is_told_when_it_is_reaped)
+START_TEST(a_successful_worker_is_reported_when_it_is_reaped)
 {
     static const char *const until_end_of_pipe[] = {"read x <&1; exit 0"};
     int pipe_fds[2], status;
@@ -357,7 +357,7 @@ START_TEST(who_ends_well_is_told_when_it_is_reaped)
 }
 END_TEST
 
-START_TEST(a_look_at_those_who_live_tells_nothing)
+START_TEST(a_look_at_live_workers_reports_nothing)
 {
     spawn_sh(0, "exec sleep 1000");
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
@@ -386,7 +386,7 @@ START_TEST(descendants_are_swept)
 }
 END_TEST
 
-START_TEST(closing_kills_what_is_left)
+START_TEST(closing_kills_the_remaining_processes)
 {
     int out[2];
     ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
@@ -403,7 +403,7 @@ START_TEST(closing_kills_what_is_left)
 }
 END_TEST
 
-START_TEST(its_death_is_seen)
+START_TEST(the_death_of_the_spawner_is_seen)
 {
     struct spawner_report r;
     struct pollfd p = {.fd = n.sock, .events = POLLIN};
@@ -415,7 +415,7 @@ START_TEST(its_death_is_seen)
 }
 END_TEST
 
-START_TEST(the_runtime_folder_is_ours_alone_and_goes)
+START_TEST(the_runtime_directory_is_private_and_removed)
 {
     struct runtime_dir_names names, others;
     const char *dir = NULL;
@@ -443,7 +443,7 @@ START_TEST(the_runtime_folder_is_ours_alone_and_goes)
 }
 END_TEST
 
-START_TEST(the_runtime_folder_goes_elsewhere_when_it_must)
+START_TEST(the_runtime_directory_moves_if_necessary)
 {
     struct runtime_dir_names names;
     const char *dir = NULL;
@@ -470,7 +470,7 @@ static _Noreturn void die_with_a_folder(const struct runtime_dir_names *names, i
     _exit(1);
 }
 
-START_TEST(the_runtime_folder_goes_with_who_was_killed_when_it_was_made)
+START_TEST(the_runtime_directory_of_a_killed_ddprun_is_removed)
 {
     struct runtime_dir_names names;
     int pipe_fds[2];
@@ -495,7 +495,7 @@ START_TEST(the_runtime_folder_goes_with_who_was_killed_when_it_was_made)
 }
 END_TEST
 
-START_TEST(a_worker_in_waiting_takes_the_number_of_one_that_ended)
+START_TEST(a_standby_takes_the_number_of_an_ended_worker)
 {
     spawn_sh(0, "exit 3");
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
@@ -519,7 +519,7 @@ START_TEST(a_worker_in_waiting_takes_the_number_of_one_that_ended)
 }
 END_TEST
 
-START_TEST(a_worker_in_waiting_that_has_ended_takes_nothing)
+START_TEST(an_ended_standby_takes_no_number)
 {
     spawn_sh(0, "exit 3");
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);
@@ -548,28 +548,28 @@ TEST_SUITE(spawner)
     TCase *t = tcase_create("spawner");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 50);
-    tcase_add_test(t, signals_that_come_to_all_are_not_sent_again_and_those_held_back_end_no_rank);
-    tcase_add_test(t, a_worker_is_started_and_its_end_told);
-    tcase_add_test(t, arguments_and_environment_arrive_as_they_are);
-    tcase_add_test(t, a_failed_exec_is_told_exactly);
-    tcase_add_test(t, workers_started_together_have_each_its_own_words);
-    tcase_add_test(t, a_failed_exec_is_told_exactly_of_many_at_once);
-    tcase_add_test(t, a_file_without_a_format_is_a_script_of_many_at_once);
-    tcase_add_test(t, a_signal_follows_the_starts_before_it);
-    tcase_add_test(t, who_was_dying_before_a_signal_came_was_not_told);
-    tcase_add_test(t, a_signal_that_ends_nobody_tells_nobody);
-    tcase_add_test(t, one_rank_alone_can_be_signalled);
-    tcase_add_test(t, who_is_dying_is_told_before_it_can_be_reaped);
-    tcase_add_test(t, who_ends_well_is_told_when_it_is_reaped);
-    tcase_add_test(t, a_look_at_those_who_live_tells_nothing);
+    tcase_add_test(t, shared_signals_are_not_sent_again_and_held_back_ones_end_no_rank);
+    tcase_add_test(t, a_worker_is_started_and_its_exit_is_reported);
+    tcase_add_test(t, arguments_and_environment_arrive_unchanged);
+    tcase_add_test(t, a_failed_exec_is_reported_exactly);
+    tcase_add_test(t, workers_started_together_have_their_own_arguments);
+    tcase_add_test(t, a_failed_exec_of_many_workers_is_reported_exactly);
+    tcase_add_test(t, many_workers_run_a_file_without_a_format_as_a_script);
+    tcase_add_test(t, a_signal_reaches_ranks_that_were_requested_before_it);
+    tcase_add_test(t, a_worker_that_died_before_the_signal_did_not_get_it);
+    tcase_add_test(t, a_signal_that_ends_no_worker_does_not_count);
+    tcase_add_test(t, one_rank_alone_can_be_signaled);
+    tcase_add_test(t, a_dying_worker_is_reported_before_it_can_be_reaped);
+    tcase_add_test(t, a_successful_worker_is_reported_when_it_is_reaped);
+    tcase_add_test(t, a_look_at_live_workers_reports_nothing);
     tcase_add_test(t, descendants_are_swept);
-    tcase_add_test(t, closing_kills_what_is_left);
-    tcase_add_test(t, its_death_is_seen);
-    tcase_add_test(t, the_runtime_folder_is_ours_alone_and_goes);
-    tcase_add_test(t, the_runtime_folder_goes_elsewhere_when_it_must);
-    tcase_add_test(t, the_runtime_folder_goes_with_who_was_killed_when_it_was_made);
-    tcase_add_test(t, a_worker_in_waiting_takes_the_number_of_one_that_ended);
-    tcase_add_test(t, a_worker_in_waiting_that_has_ended_takes_nothing);
+    tcase_add_test(t, closing_kills_the_remaining_processes);
+    tcase_add_test(t, the_death_of_the_spawner_is_seen);
+    tcase_add_test(t, the_runtime_directory_is_private_and_removed);
+    tcase_add_test(t, the_runtime_directory_moves_if_necessary);
+    tcase_add_test(t, the_runtime_directory_of_a_killed_ddprun_is_removed);
+    tcase_add_test(t, a_standby_takes_the_number_of_an_ended_worker);
+    tcase_add_test(t, an_ended_standby_takes_no_number);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, spawner_lease_cases());
     return suite;

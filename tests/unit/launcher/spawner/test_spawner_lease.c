@@ -26,7 +26,7 @@ static void expect_closed(int fd)
     close(fd);
 }
 
-START_TEST(when_the_lease_is_over_all_is_killed_then_told)
+START_TEST(an_expired_lease_kills_all_workers_then_reports_them)
 {
     int pipe_fd = spawn_holding_pipe(
         0, "trap '' TERM; (trap '' TERM; setsid sleep 1000 & sleep 1000) & sleep 1000");
@@ -51,7 +51,7 @@ START_TEST(when_the_lease_is_over_all_is_killed_then_told)
 }
 END_TEST
 
-START_TEST(a_newer_lease_that_was_sent_in_time_counts)
+START_TEST(a_newer_lease_sent_in_time_counts)
 {
     int status;
     spawn_sh(0, "exec sleep 1000");
@@ -68,7 +68,7 @@ START_TEST(a_newer_lease_that_was_sent_in_time_counts)
 }
 END_TEST
 
-START_TEST(nothing_is_started_after_the_lease_until_there_is_a_newer_one)
+START_TEST(after_the_lease_nothing_starts_before_a_newer_one)
 {
     ck_assert_int_eq(spawner_set_lease(&n, 1), 0);
     ck_assert_uint_eq(next().event, SPAWNER_LAPSED);
@@ -91,7 +91,7 @@ START_TEST(nothing_is_started_after_the_lease_until_there_is_a_newer_one)
 END_TEST
 
 /* As while ddprun is stopped: more reports than its socket holds. */
-START_TEST(the_lease_does_not_wait_for_who_reads_no_reports)
+START_TEST(the_lease_does_not_wait_for_unread_reports)
 {
     enum { N = 700 };
     char *argv[] = {(char *)"true", NULL};
@@ -134,9 +134,9 @@ TCase *spawner_lease_cases(void)
     TCase *t = tcase_create("lease");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 50);
-    tcase_add_test(t, when_the_lease_is_over_all_is_killed_then_told);
-    tcase_add_test(t, a_newer_lease_that_was_sent_in_time_counts);
-    tcase_add_test(t, nothing_is_started_after_the_lease_until_there_is_a_newer_one);
-    tcase_add_test(t, the_lease_does_not_wait_for_who_reads_no_reports);
+    tcase_add_test(t, an_expired_lease_kills_all_workers_then_reports_them);
+    tcase_add_test(t, a_newer_lease_sent_in_time_counts);
+    tcase_add_test(t, after_the_lease_nothing_starts_before_a_newer_one);
+    tcase_add_test(t, the_lease_does_not_wait_for_unread_reports);
     return t;
 }

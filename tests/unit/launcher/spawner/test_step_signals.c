@@ -51,7 +51,7 @@ static void nothing(int sig)
     (void)sig;
 }
 
-START_TEST(without_a_scheduler_all_are_sent)
+START_TEST(without_a_scheduler_all_signals_are_sent)
 {
     step_signals_hear(&s, SIGUSR1, 5000);
     const pid_t pid = start(SIGUSR1, SIG_IGN);
@@ -61,7 +61,7 @@ START_TEST(without_a_scheduler_all_are_sent)
 }
 END_TEST
 
-START_TEST(what_came_to_all_just_now_is_not_sent_again)
+START_TEST(a_signal_that_all_ranks_just_got_is_not_sent_again)
 {
     step_signals_begin(&s, 0, BIT(SIGUSR1) | BIT(SIGTERM), &heard);
     ck_assert(sigismember(&heard, SIGUSR1) && sigismember(&heard, SIGTERM));
@@ -76,7 +76,7 @@ START_TEST(what_came_to_all_just_now_is_not_sent_again)
 }
 END_TEST
 
-START_TEST(a_rank_that_still_ignores_what_was_held_back_is_ended_by_sigterm)
+START_TEST(a_rank_that_ignores_the_held_back_signal_gets_sigterm)
 {
     static void (*const dispositions[])(int) = {SIG_IGN, SIG_DFL, nothing};
     void (*old)(int) = signal(SIGUSR1, SIG_DFL);
@@ -91,7 +91,7 @@ START_TEST(a_rank_that_still_ignores_what_was_held_back_is_ended_by_sigterm)
 }
 END_TEST
 
-START_TEST(a_rank_of_a_user_with_many_groups_is_no_exception)
+START_TEST(a_user_with_many_groups_is_supported)
 {
     enum { N_GROUPS = 2000 };
     static gid_t groups[N_GROUPS];
@@ -124,10 +124,10 @@ TEST_SUITE(step_signals)
     Suite *suite = suite_create("step_signals");
     TCase *t = tcase_create("step_signals");
     tcase_add_checked_fixture(t, set_up, NULL);
-    tcase_add_test(t, without_a_scheduler_all_are_sent);
-    tcase_add_test(t, what_came_to_all_just_now_is_not_sent_again);
-    tcase_add_test(t, a_rank_that_still_ignores_what_was_held_back_is_ended_by_sigterm);
-    tcase_add_test(t, a_rank_of_a_user_with_many_groups_is_no_exception);
+    tcase_add_test(t, without_a_scheduler_all_signals_are_sent);
+    tcase_add_test(t, a_signal_that_all_ranks_just_got_is_not_sent_again);
+    tcase_add_test(t, a_rank_that_ignores_the_held_back_signal_gets_sigterm);
+    tcase_add_test(t, a_user_with_many_groups_is_supported);
     tcase_add_test(t, no_number_is_out_of_bounds);
     suite_add_tcase(suite, t);
     return suite;

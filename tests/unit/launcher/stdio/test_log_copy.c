@@ -57,7 +57,7 @@ static const char *content(const char *suffix)
     return n < 0 ? "none" : text;
 }
 
-START_TEST(files_end_at_lines_ends)
+START_TEST(files_end_at_line_ends)
 {
     turn(10, 2);
     add("one\ntwo\nthree\nfour\n");
@@ -72,7 +72,7 @@ START_TEST(files_end_at_lines_ends)
 }
 END_TEST
 
-START_TEST(what_a_full_disk_does_not_take_shifts_no_older_file)
+START_TEST(a_write_to_a_full_disk_rotates_no_file)
 {
     struct co_error err;
     turn(10, 2);
@@ -94,7 +94,7 @@ START_TEST(what_a_full_disk_does_not_take_shifts_no_older_file)
 }
 END_TEST
 
-START_TEST(lines_that_come_in_pieces_are_cut_where_they_must)
+START_TEST(long_lines_in_pieces_are_cut_at_the_limit)
 {
     turn(8, 1);
     add("abc");
@@ -108,7 +108,7 @@ START_TEST(lines_that_come_in_pieces_are_cut_where_they_must)
 }
 END_TEST
 
-START_TEST(old_ones_need_not_be_kept)
+START_TEST(zero_old_files_may_be_kept)
 {
     turn(4, 0);
     add("one\ntwo\n");
@@ -117,7 +117,7 @@ START_TEST(old_ones_need_not_be_kept)
 }
 END_TEST
 
-START_TEST(what_is_there_already_counts)
+START_TEST(existing_files_count)
 {
     add("12345\n");
     turn(8, 1);
@@ -127,7 +127,7 @@ START_TEST(what_is_there_already_counts)
 }
 END_TEST
 
-START_TEST(nothing_is_turned_over_that_was_not_asked_for)
+START_TEST(files_are_rotated_only_on_request)
 {
     turn(0, 5);
     for (int i = 0; i < 100; i++)
@@ -137,7 +137,7 @@ START_TEST(nothing_is_turned_over_that_was_not_asked_for)
 }
 END_TEST
 
-START_TEST(a_file_that_cannot_be_begun_is_given_up_and_told_once)
+START_TEST(a_file_that_cannot_be_created_is_reported_once)
 {
     struct co_error err = {0};
     turn(4, 1);
@@ -156,13 +156,13 @@ TEST_SUITE(log_copy)
     Suite *suite = suite_create("log_copy");
     TCase *c = tcase_create("log_copy");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, files_end_at_lines_ends);
-    tcase_add_test(c, what_a_full_disk_does_not_take_shifts_no_older_file);
-    tcase_add_test(c, lines_that_come_in_pieces_are_cut_where_they_must);
-    tcase_add_test(c, old_ones_need_not_be_kept);
-    tcase_add_test(c, what_is_there_already_counts);
-    tcase_add_test(c, nothing_is_turned_over_that_was_not_asked_for);
-    tcase_add_test(c, a_file_that_cannot_be_begun_is_given_up_and_told_once);
+    tcase_add_test(c, files_end_at_line_ends);
+    tcase_add_test(c, a_write_to_a_full_disk_rotates_no_file);
+    tcase_add_test(c, long_lines_in_pieces_are_cut_at_the_limit);
+    tcase_add_test(c, zero_old_files_may_be_kept);
+    tcase_add_test(c, existing_files_count);
+    tcase_add_test(c, files_are_rotated_only_on_request);
+    tcase_add_test(c, a_file_that_cannot_be_created_is_reported_once);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -113,7 +113,7 @@ START_TEST(bytes_are_passed_on_and_kept)
 }
 END_TEST
 
-START_TEST(a_drawn_line_is_erased_by_what_is_drawn_or_said_next)
+START_TEST(the_next_output_erases_a_drawn_line)
 {
     open_on_pipe();
     output_draw(o, "");
@@ -131,7 +131,7 @@ START_TEST(a_drawn_line_is_erased_by_what_is_drawn_or_said_next)
 }
 END_TEST
 
-START_TEST(draining_takes_all_that_is_in_the_pipes)
+START_TEST(draining_empties_the_pipes)
 {
     open_on_pipe();
     put(0, "a");
@@ -144,7 +144,7 @@ START_TEST(draining_takes_all_that_is_in_the_pipes)
 }
 END_TEST
 
-START_TEST(a_full_sink_holds_writers_and_loses_nothing)
+START_TEST(a_full_sink_blocks_writers_and_loses_nothing)
 {
     open_on_pipe();
     size_t sent = put_until_full(0, 'x');
@@ -184,7 +184,7 @@ START_TEST(closing_with_a_full_sink_does_not_wait)
 }
 END_TEST
 
-START_TEST(the_sinks_own_mode_is_left_alone)
+START_TEST(the_mode_of_the_sink_is_not_changed)
 {
     open_on_pipe();
     put_until_full(0, 'x');
@@ -193,7 +193,7 @@ START_TEST(the_sinks_own_mode_is_left_alone)
 }
 END_TEST
 
-START_TEST(a_sink_without_reader_swallows)
+START_TEST(output_to_a_sink_without_a_reader_is_dropped)
 {
     open_on_pipe();
     close(reader_fd);
@@ -208,7 +208,7 @@ START_TEST(a_sink_without_reader_swallows)
 }
 END_TEST
 
-START_TEST(a_full_disk_holds_no_rank_and_what_it_does_not_take_is_lost)
+START_TEST(a_full_disk_blocks_no_rank_and_loses_output)
 {
     static const char bytes[16384] = {'x'};
     reader_fd = -1;
@@ -227,7 +227,7 @@ START_TEST(a_full_disk_holds_no_rank_and_what_it_does_not_take_is_lost)
 }
 END_TEST
 
-START_TEST(what_a_full_disk_has_not_taken_at_the_end_is_lost)
+START_TEST(output_that_a_full_disk_has_not_taken_at_the_end_is_lost)
 {
     reader_fd = -1;
     open_on(open("/dev/full", O_WRONLY | O_CLOEXEC));
@@ -273,7 +273,7 @@ START_TEST(a_file_is_appended_to)
 }
 END_TEST
 
-START_TEST(a_full_sink_tears_no_line_that_came_at_once)
+START_TEST(a_full_sink_does_not_split_a_line)
 {
     enum { LINES = 3000 }; /* 21 kB a rank: more than a short turn, less than a pipe */
     char bytes[65536], line[16];
@@ -307,7 +307,7 @@ START_TEST(a_full_sink_tears_no_line_that_came_at_once)
 }
 END_TEST
 
-START_TEST(a_closed_pipe_is_let_go)
+START_TEST(a_closed_pipe_is_released)
 {
     open_on_pipe();
     put(0, "last");
@@ -322,7 +322,7 @@ START_TEST(a_closed_pipe_is_let_go)
 }
 END_TEST
 
-START_TEST(output_that_waits_for_a_sink_which_cannot_be_waited_for_is_lost_and_that_is_known)
+START_TEST(output_that_a_blocked_sink_loses_is_reported)
 {
     static const char bytes[16384] = {'x'};
     struct rlimit old, none;
@@ -344,7 +344,7 @@ START_TEST(output_that_waits_for_a_sink_which_cannot_be_waited_for_is_lost_and_t
 }
 END_TEST
 
-START_TEST(a_rank_that_has_ended_can_be_read_before_the_loop_comes_to_it)
+START_TEST(an_ended_rank_can_be_read_before_the_loop_runs)
 {
     open_on_pipe();
     put(0, "Traceback\n");
@@ -359,7 +359,7 @@ START_TEST(a_rank_that_has_ended_can_be_read_before_the_loop_comes_to_it)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_started_again_begins_again)
+START_TEST(a_restarted_rank_has_new_output)
 {
     const struct output_way labelled = {
         .to = OUTPUT_TO_STDERR, .prefix = "p:", .n_prefix = 2, .log_fd = -1, .filter_fd = -1};
@@ -420,7 +420,7 @@ static const char *read_behind(size_t n_x)
     return rest;
 }
 
-START_TEST(nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full)
+START_TEST(a_full_sink_loses_no_output_of_replaced_ranks)
 {
     open_on_pipe();
     add_labelled(1, "p:");
@@ -444,7 +444,7 @@ START_TEST(nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full)
 }
 END_TEST
 
-START_TEST(only_one_generations_last_words_are_kept)
+START_TEST(only_the_last_lines_of_one_generation_are_kept)
 {
     open_on_pipe();
     size_t sent = put_until_full(0, 'x');
@@ -469,24 +469,23 @@ TEST_SUITE(output)
     TCase *c = tcase_create("output");
     tcase_set_timeout(c, 30);
     tcase_add_test(c, bytes_are_passed_on_and_kept);
-    tcase_add_test(c, a_drawn_line_is_erased_by_what_is_drawn_or_said_next);
-    tcase_add_test(c, draining_takes_all_that_is_in_the_pipes);
-    tcase_add_test(c, a_full_sink_holds_writers_and_loses_nothing);
+    tcase_add_test(c, the_next_output_erases_a_drawn_line);
+    tcase_add_test(c, draining_empties_the_pipes);
+    tcase_add_test(c, a_full_sink_blocks_writers_and_loses_nothing);
     tcase_add_test(c, closing_with_a_full_sink_does_not_wait);
-    tcase_add_test(c, the_sinks_own_mode_is_left_alone);
-    tcase_add_test(c, a_sink_without_reader_swallows);
-    tcase_add_test(c, a_full_disk_holds_no_rank_and_what_it_does_not_take_is_lost);
-    tcase_add_test(c, what_a_full_disk_has_not_taken_at_the_end_is_lost);
+    tcase_add_test(c, the_mode_of_the_sink_is_not_changed);
+    tcase_add_test(c, output_to_a_sink_without_a_reader_is_dropped);
+    tcase_add_test(c, a_full_disk_blocks_no_rank_and_loses_output);
+    tcase_add_test(c, output_that_a_full_disk_has_not_taken_at_the_end_is_lost);
     tcase_add_test(c, a_socket_is_written_without_waiting);
     tcase_add_test(c, a_file_is_appended_to);
-    tcase_add_test(c, a_full_sink_tears_no_line_that_came_at_once);
-    tcase_add_test(c, a_closed_pipe_is_let_go);
-    tcase_add_test(
-        c, output_that_waits_for_a_sink_which_cannot_be_waited_for_is_lost_and_that_is_known);
-    tcase_add_test(c, a_rank_that_has_ended_can_be_read_before_the_loop_comes_to_it);
-    tcase_add_test(c, a_rank_that_is_started_again_begins_again);
-    tcase_add_test(c, nothing_is_lost_of_ranks_that_are_replaced_while_the_sink_is_full);
-    tcase_add_test(c, only_one_generations_last_words_are_kept);
+    tcase_add_test(c, a_full_sink_does_not_split_a_line);
+    tcase_add_test(c, a_closed_pipe_is_released);
+    tcase_add_test(c, output_that_a_blocked_sink_loses_is_reported);
+    tcase_add_test(c, an_ended_rank_can_be_read_before_the_loop_runs);
+    tcase_add_test(c, a_restarted_rank_has_new_output);
+    tcase_add_test(c, a_full_sink_loses_no_output_of_replaced_ranks);
+    tcase_add_test(c, only_the_last_lines_of_one_generation_are_kept);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -66,7 +66,7 @@ static bool pass(uint64_t ms)
     return false;
 }
 
-START_TEST(a_rank_that_others_wait_for_is_missing_after_the_time_out)
+START_TEST(a_rank_that_others_wait_for_is_missing_after_the_timeout)
 {
     everybody(call(811, 0, RANK_STATUS_OUTSIDE));
     ck_assert(!pass(STEP));
@@ -100,7 +100,7 @@ START_TEST(a_rank_that_moves_is_never_blamed)
 }
 END_TEST
 
-START_TEST(a_slow_step_of_all_is_no_hang_while_they_write)
+START_TEST(a_slow_step_with_output_is_not_a_hang)
 {
     everybody(call(1, 0, RANK_STATUS_OUTSIDE));
     for (int i = 0; i < 50; i++) {
@@ -112,7 +112,7 @@ START_TEST(a_slow_step_of_all_is_no_hang_while_they_write)
 }
 END_TEST
 
-START_TEST(output_does_not_excuse_who_keeps_others_waiting)
+START_TEST(output_does_not_excuse_a_rank_that_others_wait_for)
 {
     everybody(call(1, 0, RANK_STATUS_WAITS));
     set_call(0, call(1, 0, RANK_STATUS_OUTSIDE));
@@ -123,7 +123,7 @@ START_TEST(output_does_not_excuse_who_keeps_others_waiting)
 }
 END_TEST
 
-START_TEST(of_several_missing_ranks_the_lowest_is_named_and_the_others_are_counted)
+START_TEST(the_lowest_missing_rank_is_named_and_the_others_are_counted)
 {
     everybody(call(7, 0, RANK_STATUS_OUTSIDE));
     set_call(0, call(8, 0, RANK_STATUS_WAITS));
@@ -161,7 +161,7 @@ START_TEST(a_rank_stopped_inside_of_the_call_is_named_though_it_waits)
 }
 END_TEST
 
-START_TEST(where_all_wait_the_one_in_another_call_is_named)
+START_TEST(if_all_wait_the_rank_in_another_call_is_named)
 {
     everybody(call(8, 0, RANK_STATUS_WAITS));
     set_call(3, call(7, 0, RANK_STATUS_WAITS));
@@ -174,7 +174,7 @@ START_TEST(where_all_wait_the_one_in_another_call_is_named)
 }
 END_TEST
 
-START_TEST(where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess)
+START_TEST(if_all_wait_in_one_call_the_answer_is_marked_as_a_guess)
 {
     everybody(call(8, 0, RANK_STATUS_WAITS));
     ck_assert(pass(T + STEP));
@@ -201,7 +201,7 @@ START_TEST(a_member_of_the_group_that_waits_is_named_before_a_descendant)
 }
 END_TEST
 
-START_TEST(who_has_not_joined_keeps_those_waiting_that_have)
+START_TEST(a_rank_that_has_not_joined_is_named)
 {
     for (int i = 0; i < N; i++)
         look[i].has_page = i != 2;
@@ -212,7 +212,7 @@ START_TEST(who_has_not_joined_keeps_those_waiting_that_have)
 }
 END_TEST
 
-START_TEST(who_has_ended_is_not_looked_at)
+START_TEST(an_ended_rank_is_ignored)
 {
     everybody(call(8, 0, RANK_STATUS_WAITS));
     look[1].runs = false;
@@ -239,7 +239,7 @@ START_TEST(ranks_without_pages_hang_when_all_are_silent)
 }
 END_TEST
 
-START_TEST(of_silent_ranks_the_one_that_sleeps_elsewhere_is_named)
+START_TEST(the_silent_rank_that_sleeps_elsewhere_is_named)
 {
     for (int i = 0; i < N; i++)
         strcpy(look[i].place, i == 2 ? "hrtimer_nanosleep" : "do_epoll_wait");
@@ -264,7 +264,7 @@ static void set_act(int rank, char act)
              (act >= 'a' && act <= 'c') || act == 't', &act);
 }
 
-START_TEST(of_silent_ranks_the_one_that_differs_is_named)
+START_TEST(the_silent_rank_that_differs_is_named)
 {
     static const struct {
         char acts[N + 1];
@@ -297,7 +297,7 @@ START_TEST(of_silent_ranks_the_one_that_differs_is_named)
 }
 END_TEST
 
-START_TEST(only_the_last_looks_tell_which_rank_runs)
+START_TEST(only_the_last_looks_decide_which_rank_runs)
 {
     for (int i = 0; i < N; i++)
         set_act(i, 'R');
@@ -319,7 +319,7 @@ START_TEST(only_the_last_looks_tell_which_rank_runs)
 }
 END_TEST
 
-START_TEST(what_silent_ranks_did_before_they_hung_does_not_count)
+START_TEST(activity_before_the_hang_does_not_count)
 {
     static const struct {
         const char *before, *acts;
@@ -344,7 +344,7 @@ START_TEST(what_silent_ranks_did_before_they_hung_does_not_count)
 }
 END_TEST
 
-START_TEST(with_other_nodes_only_what_is_certain_is_said)
+START_TEST(with_other_nodes_only_certain_findings_are_reported)
 {
     hang_renew(h, true, now_ms);
     everybody(call(8, 0, RANK_STATUS_WAITS));
@@ -362,7 +362,7 @@ START_TEST(with_other_nodes_only_what_is_certain_is_said)
 }
 END_TEST
 
-START_TEST(time_begins_again_with_a_generation)
+START_TEST(a_new_generation_resets_the_time)
 {
     everybody(call(8, 0, RANK_STATUS_WAITS));
     ck_assert(!pass(T));
@@ -374,7 +374,7 @@ START_TEST(time_begins_again_with_a_generation)
 }
 END_TEST
 
-START_TEST(looks_are_often_enough_and_not_too_often)
+START_TEST(the_interval_between_looks_is_bounded)
 {
     ck_assert_uint_eq(hang_interval_ms(30000), 1000);
     ck_assert_uint_eq(hang_interval_ms(800), 100);
@@ -387,26 +387,26 @@ TEST_SUITE(hang)
     Suite *suite = suite_create("hang");
     TCase *tc = tcase_create("hang");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, a_rank_that_others_wait_for_is_missing_after_the_time_out);
+    tcase_add_test(tc, a_rank_that_others_wait_for_is_missing_after_the_timeout);
     tcase_add_test(tc, a_rank_that_moves_is_never_blamed);
-    tcase_add_test(tc, a_slow_step_of_all_is_no_hang_while_they_write);
-    tcase_add_test(tc, output_does_not_excuse_who_keeps_others_waiting);
-    tcase_add_test(tc, of_several_missing_ranks_the_lowest_is_named_and_the_others_are_counted);
+    tcase_add_test(tc, a_slow_step_with_output_is_not_a_hang);
+    tcase_add_test(tc, output_does_not_excuse_a_rank_that_others_wait_for);
+    tcase_add_test(tc, the_lowest_missing_rank_is_named_and_the_others_are_counted);
     tcase_add_test(tc, a_stopped_rank_is_named_before_others);
     tcase_add_test(tc, a_rank_stopped_inside_of_the_call_is_named_though_it_waits);
-    tcase_add_test(tc, where_all_wait_the_one_in_another_call_is_named);
-    tcase_add_test(tc, where_all_wait_in_one_call_the_answer_is_said_to_be_a_guess);
+    tcase_add_test(tc, if_all_wait_the_rank_in_another_call_is_named);
+    tcase_add_test(tc, if_all_wait_in_one_call_the_answer_is_marked_as_a_guess);
     tcase_add_test(tc, a_member_of_the_group_that_waits_is_named_before_a_descendant);
-    tcase_add_test(tc, who_has_not_joined_keeps_those_waiting_that_have);
-    tcase_add_test(tc, who_has_ended_is_not_looked_at);
+    tcase_add_test(tc, a_rank_that_has_not_joined_is_named);
+    tcase_add_test(tc, an_ended_rank_is_ignored);
     tcase_add_test(tc, ranks_without_pages_hang_when_all_are_silent);
-    tcase_add_test(tc, of_silent_ranks_the_one_that_sleeps_elsewhere_is_named);
-    tcase_add_test(tc, of_silent_ranks_the_one_that_differs_is_named);
-    tcase_add_test(tc, only_the_last_looks_tell_which_rank_runs);
-    tcase_add_test(tc, what_silent_ranks_did_before_they_hung_does_not_count);
-    tcase_add_test(tc, with_other_nodes_only_what_is_certain_is_said);
-    tcase_add_test(tc, time_begins_again_with_a_generation);
-    tcase_add_test(tc, looks_are_often_enough_and_not_too_often);
+    tcase_add_test(tc, the_silent_rank_that_sleeps_elsewhere_is_named);
+    tcase_add_test(tc, the_silent_rank_that_differs_is_named);
+    tcase_add_test(tc, only_the_last_looks_decide_which_rank_runs);
+    tcase_add_test(tc, activity_before_the_hang_does_not_count);
+    tcase_add_test(tc, with_other_nodes_only_certain_findings_are_reported);
+    tcase_add_test(tc, a_new_generation_resets_the_time);
+    tcase_add_test(tc, the_interval_between_looks_is_bounded);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -32,7 +32,7 @@ START_TEST(the_rank_that_waits_least_is_the_slowest)
 }
 END_TEST
 
-START_TEST(equal_ranks_keep_nobody_waiting)
+START_TEST(equal_ranks_cause_no_waits)
 {
     const struct pace_rank ranks[] = {rank(1000, 100), rank(1000, 100), rank(1000, 100)};
     const struct pace p = judge(ranks, 3);
@@ -41,7 +41,7 @@ START_TEST(equal_ranks_keep_nobody_waiting)
 }
 END_TEST
 
-START_TEST(one_of_two_is_compared_with_the_other)
+START_TEST(two_ranks_are_compared_with_each_other)
 {
     const struct pace_rank ranks[] = {rank(1000, 700), rank(1000, 100)};
     const struct pace p = judge(ranks, 2);
@@ -50,7 +50,7 @@ START_TEST(one_of_two_is_compared_with_the_other)
 }
 END_TEST
 
-START_TEST(ranks_that_say_nothing_are_left_out)
+START_TEST(ranks_without_data_are_left_out)
 {
     const struct pace_rank none[] = {pace_of(NULL), rank(0, 0)};
     ck_assert_int_eq(judge(none, 2).slowest, -1);
@@ -61,7 +61,7 @@ START_TEST(ranks_that_say_nothing_are_left_out)
 }
 END_TEST
 
-START_TEST(it_is_told_soon_and_then_less_and_less_often)
+START_TEST(the_pace_is_reported_soon_and_then_less_often)
 {
     uint64_t next_ms = 0, told[16];
     int n_told = 0;
@@ -81,10 +81,10 @@ TEST_SUITE(pace)
     Suite *suite = suite_create("pace");
     TCase *tc = tcase_create("pace");
     tcase_add_test(tc, the_rank_that_waits_least_is_the_slowest);
-    tcase_add_test(tc, equal_ranks_keep_nobody_waiting);
-    tcase_add_test(tc, one_of_two_is_compared_with_the_other);
-    tcase_add_test(tc, ranks_that_say_nothing_are_left_out);
-    tcase_add_test(tc, it_is_told_soon_and_then_less_and_less_often);
+    tcase_add_test(tc, equal_ranks_cause_no_waits);
+    tcase_add_test(tc, two_ranks_are_compared_with_each_other);
+    tcase_add_test(tc, ranks_without_data_are_left_out);
+    tcase_add_test(tc, the_pace_is_reported_soon_and_then_less_often);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -38,7 +38,7 @@ START_TEST(ranks_are_started_a_window_at_a_time)
 }
 END_TEST
 
-START_TEST(ranks_are_asked_for_in_batches)
+START_TEST(ranks_are_requested_in_batches)
 {
     struct supervisor_limits limits = {.n_ranks = 11, .window = 8, .batch = 4};
     create(&limits);
@@ -53,7 +53,7 @@ START_TEST(ranks_are_asked_for_in_batches)
 }
 END_TEST
 
-START_TEST(all_ended_well_is_zero)
+START_TEST(success_of_all_ranks_gives_status_0)
 {
     begin_and_start(2);
     exited(1, 0, false);
@@ -92,7 +92,7 @@ static void exited_by(int rank, int status, int culprit)
                                    .blames = true, .culprit = culprit});
 }
 
-START_TEST(a_witness_names_the_culprit_before_its_end_is_seen)
+START_TEST(a_witness_names_the_culprit_before_its_exit_is_seen)
 {
     begin_and_start(3);
     exited_by(0, EXIT_STATUS(5), 2);
@@ -118,7 +118,7 @@ START_TEST(a_culprit_may_take_longer_to_die_than_the_grace)
 }
 END_TEST
 
-START_TEST(a_culprit_that_ends_well_was_none)
+START_TEST(a_culprit_that_succeeds_is_not_blamed)
 {
     begin_and_start(2);
     exited_by(0, EXIT_STATUS(5), 1);
@@ -134,7 +134,7 @@ START_TEST(a_culprit_that_ends_well_was_none)
 }
 END_TEST
 
-START_TEST(a_failure_that_was_seen_later_beats_its_consequence)
+START_TEST(a_later_failure_overrides_its_consequence)
 {
     begin_and_start(3);
     exited_of_another(0, EXIT_STATUS(1));
@@ -236,7 +236,7 @@ static void lose_a_peer_elsewhere(bool empty)
     ck_assert_int_eq(supervisor_get_state(s), SUPERVISOR_AWAITING);
 }
 
-START_TEST(the_cause_on_another_node_is_awaited_though_no_rank_is_left)
+START_TEST(the_cause_on_another_node_is_awaited_without_local_ranks)
 {
     static const struct {
         struct supervisor_event what;
@@ -260,7 +260,7 @@ START_TEST(the_cause_on_another_node_is_awaited_though_no_rank_is_left)
 }
 END_TEST
 
-START_TEST(a_rank_that_told_of_its_error_before_it_was_stopped_is_the_cause)
+START_TEST(a_rank_that_printed_an_error_before_its_stop_is_the_cause)
 {
     begin_and_lose_a_peer(3, 2000);
     event(SUPERVISOR_EV_TIME);
@@ -279,7 +279,7 @@ START_TEST(a_rank_that_told_of_its_error_before_it_was_stopped_is_the_cause)
 }
 END_TEST
 
-START_TEST(of_two_causes_the_first_one_counts)
+START_TEST(the_first_of_two_causes_counts)
 {
     begin_and_start(3);
     exited(0, EXIT_STATUS(5), false);
@@ -307,7 +307,7 @@ START_TEST(a_culprit_that_had_lost_a_peer_itself_gives_way_to_a_cause)
 }
 END_TEST
 
-START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
+START_TEST(a_failure_during_the_start_awaits_the_requested_ranks)
 {
     begin(4);
     started(0);
@@ -326,7 +326,7 @@ START_TEST(a_failure_while_starting_asks_for_no_more_and_awaits_the_asked)
 }
 END_TEST
 
-START_TEST(what_cannot_be_executed_is_126_or_127)
+START_TEST(a_failed_exec_gives_126_or_127)
 {
     static const struct {
         int error;
@@ -394,7 +394,7 @@ START_TEST(a_signal_after_a_failure_does_not_change_the_verdict)
 }
 END_TEST
 
-START_TEST(user_signals_are_passed_on_and_tell_nobody_to_stop)
+START_TEST(user_signals_are_passed_on_and_stop_no_rank)
 {
     begin_and_start(1);
     signalled(SIGUSR1);
@@ -422,7 +422,7 @@ START_TEST(descendants_are_signaled_then_killed)
 }
 END_TEST
 
-START_TEST(what_survives_sigkill_is_swept_alone_then_left)
+START_TEST(processes_that_survive_sigkill_are_swept_then_left)
 {
     begin_and_start(3);
     exited(0, EXIT_STATUS(1), false);
@@ -493,7 +493,7 @@ START_TEST(a_node_that_is_the_whole_job_ends_by_its_own_verdict)
 }
 END_TEST
 
-START_TEST(an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_then)
+START_TEST(without_a_spawner_ended_ranks_decide_the_outcome)
 {
     begin_and_start(2);
     exited(0, EXIT_STATUS(3), false);
@@ -530,7 +530,7 @@ static bool has_progressed(struct supervisor_progress progress, uint64_t output_
     return has;
 }
 
-START_TEST(a_step_is_progress_and_so_is_output_from_its_time_on)
+START_TEST(a_step_is_progress_and_so_is_late_output)
 {
     ck_assert(!has_progressed((struct supervisor_progress){0}, 500));
     ck_assert(has_progressed((struct supervisor_progress){.n_steps = 1}, 500));
@@ -543,7 +543,7 @@ START_TEST(a_step_is_progress_and_so_is_output_from_its_time_on)
 }
 END_TEST
 
-START_TEST(an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts)
+START_TEST(an_exit_blames_the_lost_rank_or_the_aborting_one)
 {
     static const struct {
         int status, lost, aborter;
@@ -577,7 +577,7 @@ START_TEST(an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts)
 }
 END_TEST
 
-START_TEST(progress_is_that_of_one_generation_before_its_failure)
+START_TEST(progress_counts_within_a_generation_before_its_failure)
 {
     begin_and_start(2);
     step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(1),
@@ -597,7 +597,7 @@ START_TEST(progress_is_that_of_one_generation_before_its_failure)
 }
 END_TEST
 
-START_TEST(reports_that_cannot_be_true_change_nothing)
+START_TEST(impossible_reports_change_nothing)
 {
     begin(2);
     exited(0, 0, true); /* asked for, but not started */
@@ -622,37 +622,37 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, the_drawing_is_the_table);
     tcase_add_test(t, ranks_are_started_a_window_at_a_time);
-    tcase_add_test(t, ranks_are_asked_for_in_batches);
-    tcase_add_test(t, all_ended_well_is_zero);
+    tcase_add_test(t, ranks_are_requested_in_batches);
+    tcase_add_test(t, success_of_all_ranks_gives_status_0);
     tcase_add_test(t, the_first_failure_is_the_verdict);
-    tcase_add_test(t, a_witness_names_the_culprit_before_its_end_is_seen);
+    tcase_add_test(t, a_witness_names_the_culprit_before_its_exit_is_seen);
     tcase_add_test(t, a_culprit_may_take_longer_to_die_than_the_grace);
-    tcase_add_test(t, a_culprit_that_ends_well_was_none);
-    tcase_add_test(t, a_failure_that_was_seen_later_beats_its_consequence);
+    tcase_add_test(t, a_culprit_that_succeeds_is_not_blamed);
+    tcase_add_test(t, a_later_failure_overrides_its_consequence);
     tcase_add_test(t, a_consequence_is_the_verdict_if_no_cause_is_known);
     tcase_add_test(t, the_cause_of_a_lost_peer_is_awaited);
     tcase_add_test(t, the_first_failure_of_another_kind_ends_the_wait);
     tcase_add_test(t, the_wait_for_a_cause_ends_in_time_or_by_an_order);
-    tcase_add_test(t, the_cause_on_another_node_is_awaited_though_no_rank_is_left);
-    tcase_add_test(t, a_rank_that_told_of_its_error_before_it_was_stopped_is_the_cause);
-    tcase_add_test(t, of_two_causes_the_first_one_counts);
+    tcase_add_test(t, the_cause_on_another_node_is_awaited_without_local_ranks);
+    tcase_add_test(t, a_rank_that_printed_an_error_before_its_stop_is_the_cause);
+    tcase_add_test(t, the_first_of_two_causes_counts);
     tcase_add_test(t, a_culprit_that_had_lost_a_peer_itself_gives_way_to_a_cause);
-    tcase_add_test(t, a_failure_while_starting_asks_for_no_more_and_awaits_the_asked);
-    tcase_add_test(t, what_cannot_be_executed_is_126_or_127);
+    tcase_add_test(t, a_failure_during_the_start_awaits_the_requested_ranks);
+    tcase_add_test(t, a_failed_exec_gives_126_or_127);
     tcase_add_test(t, a_signal_is_passed_on_then_grace_then_kill);
     tcase_add_test(t, a_second_interrupt_kills_but_another_signal_does_not);
     tcase_add_test(t, a_signal_after_a_failure_does_not_change_the_verdict);
-    tcase_add_test(t, user_signals_are_passed_on_and_tell_nobody_to_stop);
+    tcase_add_test(t, user_signals_are_passed_on_and_stop_no_rank);
     tcase_add_test(t, descendants_are_signaled_then_killed);
-    tcase_add_test(t, what_survives_sigkill_is_swept_alone_then_left);
+    tcase_add_test(t, processes_that_survive_sigkill_are_swept_then_left);
     tcase_add_test(t, without_the_spawner_ddprun_sweeps_alone);
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
     tcase_add_test(t, a_node_that_is_the_whole_job_ends_by_its_own_verdict);
-    tcase_add_test(t, an_end_without_a_spawner_is_that_of_the_ranks_if_they_had_ended_by_then);
-    tcase_add_test(t, a_step_is_progress_and_so_is_output_from_its_time_on);
-    tcase_add_test(t, an_exit_blames_the_rank_it_has_lost_or_the_one_that_aborts);
-    tcase_add_test(t, progress_is_that_of_one_generation_before_its_failure);
-    tcase_add_test(t, reports_that_cannot_be_true_change_nothing);
+    tcase_add_test(t, without_a_spawner_ended_ranks_decide_the_outcome);
+    tcase_add_test(t, a_step_is_progress_and_so_is_late_output);
+    tcase_add_test(t, an_exit_blames_the_lost_rank_or_the_aborting_one);
+    tcase_add_test(t, progress_counts_within_a_generation_before_its_failure);
+    tcase_add_test(t, impossible_reports_change_nothing);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, supervisor_recovery_cases());
     return suite;

@@ -56,7 +56,7 @@ START_TEST(ranks_are_started_by_order_and_the_next_order_is_awaited)
 }
 END_TEST
 
-START_TEST(what_was_stopped_by_order_is_no_failure)
+START_TEST(a_rank_stopped_by_an_order_has_not_failed)
 {
     static const int statuses[] = {SIGTERM, SIGSEGV, EXIT_STATUS(3), 0};
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
@@ -74,7 +74,7 @@ START_TEST(what_was_stopped_by_order_is_no_failure)
 }
 END_TEST
 
-START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
+START_TEST(a_failure_before_the_order_to_stop_counts)
 {
     begin_waiting(2);
     start(2, 0);
@@ -92,7 +92,7 @@ START_TEST(a_failure_that_an_order_to_stop_overtook_is_one)
 }
 END_TEST
 
-START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
+START_TEST(the_reason_decides_the_time_of_an_ordered_stop)
 {
     begin_waiting(1);
     start(1, 0);
@@ -108,7 +108,7 @@ START_TEST(an_ordered_stop_has_the_time_its_reason_deserves)
 }
 END_TEST
 
-START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
+START_TEST(an_order_to_kill_kills_ranks_and_their_leftovers)
 {
     begin_waiting(1);
     start(1, 0);
@@ -132,7 +132,7 @@ START_TEST(an_order_to_kill_kills_ranks_and_what_they_left)
 }
 END_TEST
 
-START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
+START_TEST(an_order_during_the_start_awaits_the_requested_ranks)
 {
     begin_waiting(3);
     next(0);
@@ -150,7 +150,7 @@ START_TEST(an_order_while_ranks_are_started_awaits_those_that_were_asked_for)
 }
 END_TEST
 
-START_TEST(a_signal_is_noted_and_the_end_left_to_the_roster)
+START_TEST(a_signal_is_recorded_and_the_roster_decides_the_end)
 {
     begin_waiting(1);
     signalled(SIGUSR1);
@@ -177,7 +177,7 @@ START_TEST(a_signal_is_noted_and_the_end_left_to_the_roster)
 }
 END_TEST
 
-START_TEST(a_signal_ends_the_wait_for_a_reader_and_the_end_is_left_to_the_roster)
+START_TEST(a_signal_ends_the_wait_for_a_reader_and_the_roster_decides)
 {
     begin_waiting(1);
     start(1, 0);
@@ -195,7 +195,7 @@ START_TEST(a_signal_ends_the_wait_for_a_reader_and_the_end_is_left_to_the_roster
 }
 END_TEST
 
-START_TEST(the_end_of_the_time_is_left_to_the_roster_too)
+START_TEST(the_timeout_is_left_to_the_roster)
 {
     begin_waiting(1);
     event(SUPERVISOR_EV_TIMEOUT);
@@ -257,7 +257,7 @@ static void ordered_to_keep(void)
     step((struct supervisor_event){SUPERVISOR_EV_ORDER_STOP, .may_park = true});
 }
 
-START_TEST(a_rank_that_joined_before_its_start_was_told_is_parked)
+START_TEST(a_rank_that_joined_before_its_start_report_is_parked)
 {
     begin_recoverable(1);
     joined(true);
@@ -275,7 +275,7 @@ START_TEST(a_rank_that_joined_before_its_start_was_told_is_parked)
 }
 END_TEST
 
-START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped)
+START_TEST(a_rank_that_is_unknown_or_cannot_recover_is_stopped)
 {
     for (int has_joined = 0; has_joined < 2; has_joined++) {
         begin_recoverable(1);
@@ -291,7 +291,7 @@ START_TEST(a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stoppe
 }
 END_TEST
 
-START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten)
+START_TEST(a_rank_that_left_before_its_start_report_is_not_forgotten)
 {
     begin_recoverable(1);
     joined(true);
@@ -305,7 +305,7 @@ START_TEST(a_rank_that_left_its_generation_before_its_start_was_told_is_not_forg
 }
 END_TEST
 
-START_TEST(a_rank_that_asked_for_a_generation_and_ended_well_parks_no_other)
+START_TEST(a_rank_that_succeeds_after_its_request_parks_no_other)
 {
     begin_recoverable(2);
     started(0);
@@ -328,19 +328,19 @@ TEST_SUITE(supervisor_orders)
     TCase *t = tcase_create("orders");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, ranks_are_started_by_order_and_the_next_order_is_awaited);
-    tcase_add_test(t, what_was_stopped_by_order_is_no_failure);
-    tcase_add_test(t, a_failure_that_an_order_to_stop_overtook_is_one);
-    tcase_add_test(t, an_ordered_stop_has_the_time_its_reason_deserves);
-    tcase_add_test(t, an_order_to_kill_kills_ranks_and_what_they_left);
-    tcase_add_test(t, an_order_while_ranks_are_started_awaits_those_that_were_asked_for);
-    tcase_add_test(t, a_signal_is_noted_and_the_end_left_to_the_roster);
-    tcase_add_test(t, a_signal_ends_the_wait_for_a_reader_and_the_end_is_left_to_the_roster);
-    tcase_add_test(t, the_end_of_the_time_is_left_to_the_roster_too);
+    tcase_add_test(t, a_rank_stopped_by_an_order_has_not_failed);
+    tcase_add_test(t, a_failure_before_the_order_to_stop_counts);
+    tcase_add_test(t, the_reason_decides_the_time_of_an_ordered_stop);
+    tcase_add_test(t, an_order_to_kill_kills_ranks_and_their_leftovers);
+    tcase_add_test(t, an_order_during_the_start_awaits_the_requested_ranks);
+    tcase_add_test(t, a_signal_is_recorded_and_the_roster_decides_the_end);
+    tcase_add_test(t, a_signal_ends_the_wait_for_a_reader_and_the_roster_decides);
+    tcase_add_test(t, the_timeout_is_left_to_the_roster);
     tcase_add_test(t, without_its_spawner_it_waits_for_the_end);
-    tcase_add_test(t, a_rank_that_joined_before_its_start_was_told_is_parked);
-    tcase_add_test(t, a_rank_of_which_nothing_is_known_yet_or_that_cannot_live_on_is_stopped);
-    tcase_add_test(t, a_rank_that_left_its_generation_before_its_start_was_told_is_not_forgotten);
-    tcase_add_test(t, a_rank_that_asked_for_a_generation_and_ended_well_parks_no_other);
+    tcase_add_test(t, a_rank_that_joined_before_its_start_report_is_parked);
+    tcase_add_test(t, a_rank_that_is_unknown_or_cannot_recover_is_stopped);
+    tcase_add_test(t, a_rank_that_left_before_its_start_report_is_not_forgotten);
+    tcase_add_test(t, a_rank_that_succeeds_after_its_request_parks_no_other);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -93,7 +93,7 @@ START_TEST(a_failed_rank_alone_is_replaced_and_all_join_its_generation)
 }
 END_TEST
 
-START_TEST(a_failed_rank_may_be_left_out_until_one_is_left)
+START_TEST(failed_ranks_may_be_left_out_until_one_is_left)
 {
     begin_shrinkable(3);
     for (int i = 0; i < 2; i++) {
@@ -145,7 +145,7 @@ START_TEST(parked_ranks_are_stopped_when_the_job_ends)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_blamed_while_others_are_parked_dies_of_its_own_signal)
+START_TEST(a_rank_blamed_while_others_are_parked_dies_of_its_own_signal)
 {
     begin_recoverable(3);
     step((struct supervisor_event){SUPERVISOR_EV_EXITED, .rank = 0, .status = EXIT_STATUS(5),
@@ -161,7 +161,7 @@ START_TEST(a_rank_that_is_blamed_while_others_are_parked_dies_of_its_own_signal)
 }
 END_TEST
 
-START_TEST(who_has_not_come_yet_is_not_late_for_a_smaller_world)
+START_TEST(a_rank_that_has_not_joined_yet_is_not_late_after_a_shrink)
 {
     begin_shrinkable(3);
     lose(0, SIGKILL);
@@ -182,7 +182,7 @@ START_TEST(who_has_not_come_yet_is_not_late_for_a_smaller_world)
 }
 END_TEST
 
-START_TEST(another_death_while_one_is_replaced_calls_all_once_more)
+START_TEST(another_death_during_a_replacement_starts_a_new_rendezvous)
 {
     begin_recoverable(3);
     lose(0, SIGKILL);
@@ -200,7 +200,7 @@ START_TEST(another_death_while_one_is_replaced_calls_all_once_more)
 }
 END_TEST
 
-START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
+START_TEST(survivors_that_do_not_join_in_time_restart_all_ranks)
 {
     begin_recoverable(3);
     lose(0, SIGKILL);
@@ -220,7 +220,7 @@ START_TEST(survivors_that_do_not_come_in_time_make_all_start_again)
 }
 END_TEST
 
-START_TEST(who_is_not_recoverable_is_started_again_with_all_others)
+START_TEST(ranks_that_cannot_recover_are_all_restarted)
 {
     begin_recoverable(2);
     joined(1, false);
@@ -247,7 +247,7 @@ START_TEST(who_is_not_recoverable_is_started_again_with_all_others)
 }
 END_TEST
 
-START_TEST(a_rank_may_join_before_its_start_is_told)
+START_TEST(a_rank_may_join_before_its_start_report)
 {
     begin_recoverable(2);
     lose(0, SIGKILL);
@@ -272,7 +272,7 @@ START_TEST(a_replacement_that_cannot_be_executed_ends_the_job)
 }
 END_TEST
 
-START_TEST(a_signal_ends_a_job_that_is_being_recovered)
+START_TEST(a_signal_ends_a_recovering_job)
 {
     begin_recoverable(2);
     lose(0, SIGKILL);
@@ -290,16 +290,16 @@ TCase *supervisor_recovery_cases(void)
     TCase *t = tcase_create("recovery");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_failed_rank_alone_is_replaced_and_all_join_its_generation);
-    tcase_add_test(t, a_failed_rank_may_be_left_out_until_one_is_left);
+    tcase_add_test(t, failed_ranks_may_be_left_out_until_one_is_left);
     tcase_add_test(t, the_last_rank_cannot_be_left_out);
     tcase_add_test(t, parked_ranks_are_stopped_when_the_job_ends);
-    tcase_add_test(t, a_rank_that_is_blamed_while_others_are_parked_dies_of_its_own_signal);
-    tcase_add_test(t, who_has_not_come_yet_is_not_late_for_a_smaller_world);
-    tcase_add_test(t, another_death_while_one_is_replaced_calls_all_once_more);
-    tcase_add_test(t, survivors_that_do_not_come_in_time_make_all_start_again);
-    tcase_add_test(t, who_is_not_recoverable_is_started_again_with_all_others);
-    tcase_add_test(t, a_rank_may_join_before_its_start_is_told);
+    tcase_add_test(t, a_rank_blamed_while_others_are_parked_dies_of_its_own_signal);
+    tcase_add_test(t, a_rank_that_has_not_joined_yet_is_not_late_after_a_shrink);
+    tcase_add_test(t, another_death_during_a_replacement_starts_a_new_rendezvous);
+    tcase_add_test(t, survivors_that_do_not_join_in_time_restart_all_ranks);
+    tcase_add_test(t, ranks_that_cannot_recover_are_all_restarted);
+    tcase_add_test(t, a_rank_may_join_before_its_start_report);
     tcase_add_test(t, a_replacement_that_cannot_be_executed_ends_the_job);
-    tcase_add_test(t, a_signal_ends_a_job_that_is_being_recovered);
+    tcase_add_test(t, a_signal_ends_a_recovering_job);
     return t;
 }

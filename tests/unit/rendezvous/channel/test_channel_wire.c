@@ -181,7 +181,7 @@ static void assert_refused(const struct message *m, const char *why)
     ck_assert_uint_eq(co_buf_len(&out), before);
 }
 
-START_TEST(each_message_comes_back_as_it_was)
+START_TEST(each_message_survives_a_round_trip)
 {
     for (int type = 0; type < MESSAGE_N_TYPES; type++) {
         struct message m = make((enum message_type)type), back;
@@ -218,7 +218,7 @@ START_TEST(a_hello_keeps_its_fields)
 }
 END_TEST
 
-START_TEST(a_lease_keeps_what_is_waited_for)
+START_TEST(a_lease_keeps_the_progress_of_the_wait)
 {
     struct message m = make(MESSAGE_LEASE), back;
     encode(&m);
@@ -232,7 +232,7 @@ START_TEST(a_lease_keeps_what_is_waited_for)
 }
 END_TEST
 
-START_TEST(each_message_cut_short_anywhere_is_refused)
+START_TEST(each_truncated_message_is_refused)
 {
     for (int type = 0; type < MESSAGE_N_TYPES; type++) {
         struct message m = make((enum message_type)type), back;
@@ -289,7 +289,7 @@ START_TEST(the_longest_result_fits)
 END_TEST
 
 /* The coordinator's have no more fields. */
-START_TEST(a_result_that_is_asked_for_says_who_writes)
+START_TEST(a_requested_result_names_the_node_that_writes)
 {
     struct message m = {.type = MESSAGE_RESULT,
                         .generation = MESSAGE_NO_GENERATION,
@@ -325,7 +325,7 @@ START_TEST(a_result_keeps_its_fields)
 }
 END_TEST
 
-START_TEST(what_breaks_a_bound_is_not_sent)
+START_TEST(a_message_above_a_bound_is_not_sent)
 {
     char long_name[MESSAGE_NAME_BYTES + 1];
     memset(long_name, 'x', sizeof long_name);
@@ -367,7 +367,7 @@ START_TEST(what_breaks_a_bound_is_not_sent)
 END_TEST
 
 /* The text of a rank's message appears on other users' terminals. */
-START_TEST(texts_are_cut_and_cleaned_as_they_are_sent)
+START_TEST(texts_are_cut_and_cleaned_before_they_are_sent)
 {
     char text[2 * MESSAGE_TEXT_BYTES];
     struct message m = make(MESSAGE_FAILED), back;
@@ -431,16 +431,16 @@ TEST_SUITE(channel_wire)
     Suite *suite = suite_create("channel_wire");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, NULL, tear_down);
-    tcase_add_test(all, each_message_comes_back_as_it_was);
+    tcase_add_test(all, each_message_survives_a_round_trip);
     tcase_add_test(all, a_hello_keeps_its_fields);
-    tcase_add_test(all, a_lease_keeps_what_is_waited_for);
-    tcase_add_test(all, each_message_cut_short_anywhere_is_refused);
+    tcase_add_test(all, a_lease_keeps_the_progress_of_the_wait);
+    tcase_add_test(all, each_truncated_message_is_refused);
     tcase_add_test(all, the_longest_list_of_members_fits);
     tcase_add_test(all, the_longest_result_fits);
-    tcase_add_test(all, a_result_that_is_asked_for_says_who_writes);
+    tcase_add_test(all, a_requested_result_names_the_node_that_writes);
     tcase_add_test(all, a_result_keeps_its_fields);
-    tcase_add_test(all, what_breaks_a_bound_is_not_sent);
-    tcase_add_test(all, texts_are_cut_and_cleaned_as_they_are_sent);
+    tcase_add_test(all, a_message_above_a_bound_is_not_sent);
+    tcase_add_test(all, texts_are_cut_and_cleaned_before_they_are_sent);
     tcase_add_test(all, names_are_printable);
     tcase_add_test(all, bad_input_is_refused_with_its_reason);
     suite_add_tcase(suite, all);

@@ -104,7 +104,7 @@ START_TEST(the_page_key_is_a_digest_of_the_token)
 }
 END_TEST
 
-START_TEST(both_ends_with_one_token_talk_however_bytes_are_cut)
+START_TEST(ends_with_one_token_exchange_frames_in_any_pieces)
 {
     const struct seal_key keys[2] = {other_key, key};
     for (size_t piece = 1; piece < 200; piece = piece * 2 + 1) {
@@ -123,7 +123,7 @@ START_TEST(both_ends_with_one_token_talk_however_bytes_are_cut)
 }
 END_TEST
 
-START_TEST(without_tokens_frames_go_in_the_clear)
+START_TEST(without_tokens_frames_are_not_encrypted)
 {
     create(NULL, NULL, 0);
     shake_hands(7);
@@ -135,7 +135,7 @@ START_TEST(without_tokens_frames_go_in_the_clear)
 }
 END_TEST
 
-START_TEST(what_is_sealed_cannot_be_read)
+START_TEST(encrypted_frames_cannot_be_read)
 {
     create(&key, &key, 1);
     shake_hands(1000);
@@ -155,7 +155,7 @@ static void assert_refused(const char *at_roster, const char *at_node)
     ck_assert_int_eq(seal_put(node, "x", 1, &err), -ENOTCONN);
 }
 
-START_TEST(another_token_is_refused_and_both_ends_say_so)
+START_TEST(a_different_token_is_refused_and_both_ends_report_it)
 {
     create(&other_key, &key, 1);
     assert_refused("the peer has a different token: give all nodes the same token",
@@ -260,7 +260,7 @@ START_TEST(a_repeated_frame_does_not_open)
 }
 END_TEST
 
-START_TEST(a_frame_left_out_is_noticed_at_the_next_one)
+START_TEST(a_missing_frame_is_detected_at_the_next_one)
 {
     create(&key, &key, 1);
     shake_hands(1000);
@@ -286,7 +286,7 @@ START_TEST(a_frame_of_another_connection_does_not_open)
 }
 END_TEST
 
-START_TEST(a_frame_that_is_cut_short_is_waited_for)
+START_TEST(an_incomplete_frame_is_waited_for)
 {
     create(&key, &key, 1);
     shake_hands(1000);
@@ -322,7 +322,7 @@ START_TEST(a_length_over_the_bound_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(the_longest_frame_passes_and_a_longer_one_is_not_put)
+START_TEST(the_longest_frame_passes_and_a_longer_one_is_refused)
 {
     char *text = malloc(SEAL_MAX_FRAME_BYTES + 1);
     struct co_buf frames = {0};
@@ -340,7 +340,7 @@ START_TEST(the_longest_frame_passes_and_a_longer_one_is_not_put)
 }
 END_TEST
 
-START_TEST(other_protocols_are_told_at_their_first_byte)
+START_TEST(other_protocols_are_detected_at_their_first_byte)
 {
     ck_assert_int_eq(seal_is_greeting((const uint8_t *)"GET ", 4), 0);
     ck_assert_int_eq(seal_is_greeting((const uint8_t *)"\0", 1), 0);
@@ -520,22 +520,22 @@ TEST_SUITE(seal)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, the_page_key_is_a_digest_of_the_token);
-    tcase_add_test(all, both_ends_with_one_token_talk_however_bytes_are_cut);
-    tcase_add_test(all, without_tokens_frames_go_in_the_clear);
-    tcase_add_test(all, what_is_sealed_cannot_be_read);
-    tcase_add_test(all, another_token_is_refused_and_both_ends_say_so);
+    tcase_add_test(all, ends_with_one_token_exchange_frames_in_any_pieces);
+    tcase_add_test(all, without_tokens_frames_are_not_encrypted);
+    tcase_add_test(all, encrypted_frames_cannot_be_read);
+    tcase_add_test(all, a_different_token_is_refused_and_both_ends_report_it);
     tcase_add_test(all, a_token_at_one_end_only_is_refused);
     tcase_add_test(all, an_id_without_its_key_proves_nothing);
     tcase_add_test(all, a_wrong_proof_of_a_node_is_refused);
     tcase_add_test(all, versions_without_overlap_are_refused_and_named);
     tcase_add_test(all, a_changed_frame_does_not_open);
     tcase_add_test(all, a_repeated_frame_does_not_open);
-    tcase_add_test(all, a_frame_left_out_is_noticed_at_the_next_one);
+    tcase_add_test(all, a_missing_frame_is_detected_at_the_next_one);
     tcase_add_test(all, a_frame_of_another_connection_does_not_open);
-    tcase_add_test(all, a_frame_that_is_cut_short_is_waited_for);
+    tcase_add_test(all, an_incomplete_frame_is_waited_for);
     tcase_add_test(all, a_length_over_the_bound_is_not_waited_for);
-    tcase_add_test(all, the_longest_frame_passes_and_a_longer_one_is_not_put);
-    tcase_add_test(all, other_protocols_are_told_at_their_first_byte);
+    tcase_add_test(all, the_longest_frame_passes_and_a_longer_one_is_refused);
+    tcase_add_test(all, other_protocols_are_detected_at_their_first_byte);
     tcase_add_test(all, the_handshake_is_the_one_of_the_design);
     tcase_add_test(all, a_token_that_may_be_a_password_is_stretched);
     tcase_add_test(all, hexadecimal_digits_are_not_stretched);

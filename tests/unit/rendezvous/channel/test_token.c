@@ -93,7 +93,7 @@ START_TEST(a_named_file_is_read)
 }
 END_TEST
 
-START_TEST(bytes_of_every_value_may_be_in_it)
+START_TEST(a_token_may_contain_any_byte)
 {
     uint8_t bytes[256];
     for (int i = 0; i < 256; i++)
@@ -180,7 +180,7 @@ START_TEST(a_file_of_root_that_a_list_opens_to_us_is_read)
 }
 END_TEST
 
-START_TEST(a_file_of_somebody_else_is_refused)
+START_TEST(a_file_of_another_user_is_refused)
 {
     places.file = put("secret", GOOD, 32, 0600);
     if (geteuid() != 0)
@@ -210,7 +210,7 @@ START_TEST(the_length_has_bounds)
 }
 END_TEST
 
-START_TEST(what_is_no_file_is_refused)
+START_TEST(anything_but_a_regular_file_is_refused)
 {
     places.file = home;
     check_refused(-EINVAL, "not a regular file");
@@ -232,7 +232,7 @@ START_TEST(a_variable_is_read)
 }
 END_TEST
 
-START_TEST(the_named_file_comes_first_then_the_variable_then_the_home)
+START_TEST(the_named_file_precedes_the_variable_and_the_home_directory)
 {
     make_config();
     put(".config/ddprun/token", "home home home home", 19, 0600);
@@ -246,7 +246,7 @@ START_TEST(the_named_file_comes_first_then_the_variable_then_the_home)
 }
 END_TEST
 
-START_TEST(a_bad_file_at_home_is_not_passed_over)
+START_TEST(a_bad_file_in_the_home_directory_is_an_error)
 {
     make_config();
     put(".config/ddprun/token", GOOD, 32, 0644);
@@ -255,7 +255,7 @@ START_TEST(a_bad_file_at_home_is_not_passed_over)
 }
 END_TEST
 
-START_TEST(a_file_at_home_that_cannot_be_looked_at_is_not_passed_over)
+START_TEST(an_inaccessible_file_in_the_home_directory_is_an_error)
 {
     char dir[128];
     make_config();
@@ -282,7 +282,7 @@ START_TEST(a_home_without_directories_has_no_token)
 }
 END_TEST
 
-START_TEST(the_config_folder_may_be_elsewhere)
+START_TEST(the_config_directory_may_be_elsewhere)
 {
     char elsewhere[128];
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", home);
@@ -299,7 +299,7 @@ START_TEST(the_config_folder_may_be_elsewhere)
 }
 END_TEST
 
-START_TEST(without_any_the_text_says_how_to_get_one)
+START_TEST(without_a_token_the_error_names_the_ways_to_make_one)
 {
     check_refused(-ENOENT, "~/.config/ddprun/token or DDP_TOKEN, or give a file with --token-file");
     places.home = NULL;
@@ -310,7 +310,7 @@ START_TEST(without_any_the_text_says_how_to_get_one)
 }
 END_TEST
 
-START_TEST(one_that_is_made_stays)
+START_TEST(a_generated_token_is_kept)
 {
     struct stat st;
     struct token first;
@@ -334,7 +334,7 @@ START_TEST(one_that_is_made_stays)
 }
 END_TEST
 
-START_TEST(on_a_local_disk_none_is_made)
+START_TEST(on_a_local_disk_no_token_is_made)
 {
     /* where this is tested, /tmp is not a network file system */
     places.make = TOKEN_MAKE_IF_SHARED;
@@ -344,7 +344,7 @@ START_TEST(on_a_local_disk_none_is_made)
 }
 END_TEST
 
-START_TEST(none_is_made_in_the_home_of_somebody_else)
+START_TEST(no_token_is_made_in_another_users_home)
 {
     places.make = TOKEN_MAKE_ALWAYS;
     if (geteuid() != 0)
@@ -361,7 +361,7 @@ static void *find_in_thread(void *arg)
     return NULL;
 }
 
-START_TEST(nodes_that_begin_together_get_the_same)
+START_TEST(nodes_that_start_together_get_the_same_token)
 {
     enum { N = 8, ROUNDS = 20 };
     static struct token tokens[N];
@@ -393,24 +393,24 @@ TEST_SUITE(token)
     TCase *c = tcase_create("token");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, a_named_file_is_read);
-    tcase_add_test(c, bytes_of_every_value_may_be_in_it);
+    tcase_add_test(c, a_token_may_contain_any_byte);
     tcase_add_test(c, a_file_that_others_can_open_is_refused);
     tcase_add_test(c, a_file_whose_access_control_list_names_only_us_is_read);
     tcase_add_test(c, a_file_of_root_that_a_list_opens_to_us_is_read);
-    tcase_add_test(c, a_file_of_somebody_else_is_refused);
+    tcase_add_test(c, a_file_of_another_user_is_refused);
     tcase_add_test(c, the_length_has_bounds);
-    tcase_add_test(c, what_is_no_file_is_refused);
+    tcase_add_test(c, anything_but_a_regular_file_is_refused);
     tcase_add_test(c, a_variable_is_read);
-    tcase_add_test(c, the_named_file_comes_first_then_the_variable_then_the_home);
-    tcase_add_test(c, a_bad_file_at_home_is_not_passed_over);
-    tcase_add_test(c, a_file_at_home_that_cannot_be_looked_at_is_not_passed_over);
+    tcase_add_test(c, the_named_file_precedes_the_variable_and_the_home_directory);
+    tcase_add_test(c, a_bad_file_in_the_home_directory_is_an_error);
+    tcase_add_test(c, an_inaccessible_file_in_the_home_directory_is_an_error);
     tcase_add_test(c, a_home_without_directories_has_no_token);
-    tcase_add_test(c, the_config_folder_may_be_elsewhere);
-    tcase_add_test(c, without_any_the_text_says_how_to_get_one);
-    tcase_add_test(c, one_that_is_made_stays);
-    tcase_add_test(c, on_a_local_disk_none_is_made);
-    tcase_add_test(c, none_is_made_in_the_home_of_somebody_else);
-    tcase_add_test(c, nodes_that_begin_together_get_the_same);
+    tcase_add_test(c, the_config_directory_may_be_elsewhere);
+    tcase_add_test(c, without_a_token_the_error_names_the_ways_to_make_one);
+    tcase_add_test(c, a_generated_token_is_kept);
+    tcase_add_test(c, on_a_local_disk_no_token_is_made);
+    tcase_add_test(c, no_token_is_made_in_another_users_home);
+    tcase_add_test(c, nodes_that_start_together_get_the_same_token);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -38,7 +38,7 @@ static void assert_value(struct store_client *c, const char *key, const char *ex
     free(value);
 }
 
-START_TEST(what_is_stored_comes_back)
+START_TEST(a_stored_value_is_returned)
 {
     struct served *s = served_start(NULL);
     struct store_client *c = connect_to(served_port(s));
@@ -63,7 +63,7 @@ START_TEST(what_is_stored_comes_back)
 }
 END_TEST
 
-START_TEST(a_key_is_looked_at_without_waiting)
+START_TEST(a_key_is_checked_without_waiting)
 {
     struct served *s = served_start(NULL);
     struct store_client *c = connect_to(served_port(s));
@@ -123,7 +123,7 @@ START_TEST(keys_are_listed_in_order)
 }
 END_TEST
 
-START_TEST(large_values_come_back_whole)
+START_TEST(large_values_are_returned_completely)
 {
     static const size_t sizes[] = {65535, 65536, 65537, 3 << 20, (8 << 20) + 1};
     struct served *s = served_start(NULL);
@@ -213,7 +213,7 @@ START_TEST(connecting_waits_for_the_server)
 }
 END_TEST
 
-START_TEST(connecting_to_nobody_times_out_and_says_why)
+START_TEST(connecting_without_a_server_times_out_with_the_reason)
 {
     struct served *s = served_start(NULL);
     uint16_t port = served_port(s);
@@ -229,7 +229,7 @@ START_TEST(connecting_to_nobody_times_out_and_says_why)
 }
 END_TEST
 
-START_TEST(a_server_that_goes_away_is_noticed)
+START_TEST(a_server_that_closes_is_detected)
 {
     struct served *s = served_start(NULL);
     struct store_client *c = connect_to(served_port(s));
@@ -300,7 +300,7 @@ enum {
     CANCEL = 1,
 };
 
-START_TEST(a_server_of_another_kind_is_told_apart)
+START_TEST(a_server_of_another_protocol_is_refused)
 {
     struct script script;
     struct store_client *c;
@@ -312,7 +312,7 @@ START_TEST(a_server_of_another_kind_is_told_apart)
 }
 END_TEST
 
-START_TEST(a_server_that_closes_at_once_may_be_an_old_one)
+START_TEST(a_server_that_closes_at_once_is_taken_for_an_old_one)
 {
     struct script script;
     struct store_client *c;
@@ -353,7 +353,7 @@ static void assert_get_fails(const struct exchange *exchanges, int rc, const cha
     script_stop(&script);
 }
 
-START_TEST(answers_that_make_no_sense_end_the_connection)
+START_TEST(invalid_answers_end_the_connection)
 {
     assert_get_fails((struct exchange[]){{HELLO, HELLO_ANSWER}, {WAIT_K, "02"}, {0}}, -EPROTO,
                      "invalid answer of the store to a wait: 2");
@@ -370,7 +370,7 @@ START_TEST(answers_that_make_no_sense_end_the_connection)
 }
 END_TEST
 
-START_TEST(an_end_in_mid_answer_is_no_answer)
+START_TEST(an_incomplete_answer_is_an_error)
 {
     /* a GiB is promised, three bytes come: memory is not taken for a promise */
     assert_get_fails(
@@ -393,7 +393,7 @@ static void assert_list_fails(const char *answer, int rc, const char *text)
     script_stop(&script);
 }
 
-START_TEST(lists_that_make_no_sense_end_the_connection)
+START_TEST(invalid_lists_end_the_connection)
 {
     assert_list_fails("ffffffffffffffff", -EPROTO, "has 18446744073709551615 keys");
     assert_list_fails("0100000100000000", -EPROTO, "has 16777217 keys");
@@ -404,7 +404,7 @@ START_TEST(lists_that_make_no_sense_end_the_connection)
 }
 END_TEST
 
-START_TEST(a_check_that_makes_no_sense_ends_the_connection)
+START_TEST(an_invalid_check_ends_the_connection)
 {
     struct script script;
     bool is_there;
@@ -423,22 +423,22 @@ TEST_SUITE(client)
     Suite *suite = suite_create("client");
     TCase *tc = tcase_create("client");
     tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, what_is_stored_comes_back);
-    tcase_add_test(tc, a_key_is_looked_at_without_waiting);
+    tcase_add_test(tc, a_stored_value_is_returned);
+    tcase_add_test(tc, a_key_is_checked_without_waiting);
     tcase_add_test(tc, keys_are_listed_in_order);
-    tcase_add_test(tc, large_values_come_back_whole);
+    tcase_add_test(tc, large_values_are_returned_completely);
     tcase_add_test(tc, a_wait_that_timed_out_leaves_the_connection_usable);
     tcase_add_test(tc, a_get_waits_for_its_key);
     tcase_add_test(tc, connecting_waits_for_the_server);
-    tcase_add_test(tc, connecting_to_nobody_times_out_and_says_why);
-    tcase_add_test(tc, a_server_that_goes_away_is_noticed);
-    tcase_add_test(tc, a_server_of_another_kind_is_told_apart);
-    tcase_add_test(tc, a_server_that_closes_at_once_may_be_an_old_one);
+    tcase_add_test(tc, connecting_without_a_server_times_out_with_the_reason);
+    tcase_add_test(tc, a_server_that_closes_is_detected);
+    tcase_add_test(tc, a_server_of_another_protocol_is_refused);
+    tcase_add_test(tc, a_server_that_closes_at_once_is_taken_for_an_old_one);
     tcase_add_test(tc, an_answer_may_cross_its_cancellation);
-    tcase_add_test(tc, answers_that_make_no_sense_end_the_connection);
-    tcase_add_test(tc, an_end_in_mid_answer_is_no_answer);
-    tcase_add_test(tc, lists_that_make_no_sense_end_the_connection);
-    tcase_add_test(tc, a_check_that_makes_no_sense_ends_the_connection);
+    tcase_add_test(tc, invalid_answers_end_the_connection);
+    tcase_add_test(tc, an_incomplete_answer_is_an_error);
+    tcase_add_test(tc, invalid_lists_end_the_connection);
+    tcase_add_test(tc, an_invalid_check_ends_the_connection);
     suite_add_tcase(suite, tc);
     return suite;
 }

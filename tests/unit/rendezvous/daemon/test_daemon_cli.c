@@ -32,7 +32,7 @@ static struct daemon_spec parsed(const char *line)
 
 #define MIB ((uint64_t)1 << 20)
 
-START_TEST(without_options_there_are_defaults)
+START_TEST(without_options_the_defaults_hold)
 {
     struct daemon_spec spec = parsed("");
     ck_assert_uint_eq(spec.n_binds, 0);
@@ -53,7 +53,7 @@ START_TEST(without_options_there_are_defaults)
 }
 END_TEST
 
-START_TEST(options_are_taken)
+START_TEST(options_are_accepted)
 {
     struct daemon_spec spec =
         parsed("--bind 10.0.0.7:29500 -b [fd00::7]:0 --bind=[::] -b 0.0.0.0 --port-file ports "
@@ -152,7 +152,7 @@ START_TEST(wrong_usage_is_named)
 }
 END_TEST
 
-START_TEST(help_and_version_need_nothing_else_to_be_right)
+START_TEST(help_and_version_work_with_invalid_arguments)
 {
     struct daemon_spec spec;
     enum daemon_wish wish;
@@ -188,11 +188,11 @@ TEST_SUITE(daemon_cli)
 {
     Suite *suite = suite_create("daemon_cli");
     TCase *tc = tcase_create("daemon_cli");
-    tcase_add_test(tc, without_options_there_are_defaults);
-    tcase_add_test(tc, options_are_taken);
+    tcase_add_test(tc, without_options_the_defaults_hold);
+    tcase_add_test(tc, options_are_accepted);
     tcase_add_test(tc, a_value_is_an_eighth_of_the_memory_at_most);
     tcase_add_loop_test(tc, wrong_usage_is_named, 0, (int)(sizeof bad / sizeof *bad));
-    tcase_add_test(tc, help_and_version_need_nothing_else_to_be_right);
+    tcase_add_test(tc, help_and_version_work_with_invalid_arguments);
     tcase_add_test(tc, the_short_help_is_a_part_of_the_help);
     suite_add_tcase(suite, tc);
     return suite;

@@ -133,13 +133,13 @@ START_TEST(the_drawing_is_the_table)
 }
 END_TEST
 
-START_TEST(where_nobody_leads_it_takes_two_leases_and_the_key)
+START_TEST(without_a_leader_it_takes_two_leases_and_the_key)
 {
     create_leading();
 }
 END_TEST
 
-START_TEST(where_another_one_leads_it_follows_and_asks_again_after_a_while)
+START_TEST(it_follows_another_leader_and_asks_again_later)
 {
     create(false);
     answer(keys(9, 3, 45));
@@ -152,7 +152,7 @@ START_TEST(where_another_one_leads_it_follows_and_asks_again_after_a_while)
 }
 END_TEST
 
-START_TEST(who_wins_is_given_what_the_last_leader_wrote)
+START_TEST(the_winner_gets_the_record_of_the_last_leader)
 {
     create(false);
     answer(keys(0, 3, 45));
@@ -166,7 +166,7 @@ START_TEST(who_wins_is_given_what_the_last_leader_wrote)
 }
 END_TEST
 
-START_TEST(who_never_leads_only_says_that_nobody_does)
+START_TEST(an_elector_that_never_leads_only_reports_a_vacancy)
 {
     create(true);
     answer(keys(0, 3, 45));
@@ -177,7 +177,7 @@ START_TEST(who_never_leads_only_says_that_nobody_does)
 }
 END_TEST
 
-START_TEST(without_an_address_nobody_leads)
+START_TEST(without_an_address_it_does_not_lead)
 {
     const struct elector_limits limits = {.ttl_s = 2, .record_ttl_s = 60, .hurry_ms = 200};
     now_ms = 1;
@@ -189,7 +189,7 @@ START_TEST(without_an_address_nobody_leads)
 }
 END_TEST
 
-START_TEST(where_the_record_is_lost_too_who_has_the_roster_goes_first)
+START_TEST(without_a_record_the_node_with_the_roster_goes_first)
 {
     create(false);
     answer(keys(9, 3, 45));
@@ -207,7 +207,7 @@ START_TEST(where_the_record_is_lost_too_who_has_the_roster_goes_first)
 }
 END_TEST
 
-START_TEST(who_hears_the_roster_well_lets_it_have_the_key_again)
+START_TEST(a_node_that_reaches_the_coordinator_does_not_take_its_key)
 {
     create(false);
     answer(keys(9, 3, 45));
@@ -231,7 +231,7 @@ START_TEST(a_lease_is_renewed_four_times_in_its_time)
 }
 END_TEST
 
-START_TEST(a_record_is_written_under_the_key_that_is_ours)
+START_TEST(a_record_is_written_only_while_the_key_is_held)
 {
     create_leading();
     commit(0);
@@ -254,7 +254,7 @@ START_TEST(a_refused_write_deposes)
 }
 END_TEST
 
-START_TEST(a_write_that_failed_is_tried_again)
+START_TEST(a_failed_write_is_repeated)
 {
     create_leading();
     commit(0);
@@ -266,7 +266,7 @@ START_TEST(a_write_that_failed_is_tried_again)
 }
 END_TEST
 
-START_TEST(a_record_whose_lease_is_lost_gets_another_one)
+START_TEST(a_record_whose_lease_is_lost_gets_a_new_lease)
 {
     create_leading();
     commit(0);
@@ -278,7 +278,7 @@ START_TEST(a_record_whose_lease_is_lost_gets_another_one)
 }
 END_TEST
 
-START_TEST(without_an_answer_it_doubts_before_etcd_could_have_let_another_one_lead)
+START_TEST(without_an_answer_it_doubts_before_another_one_can_lead)
 {
     create_leading();
     uint64_t kept_ms = now_ms;
@@ -307,7 +307,7 @@ static void create_doubting(void)
     assert_asked(ELECTOR_READ);
 }
 
-START_TEST(whose_lease_is_over_claims_again_and_keeps_its_roster_if_nobody_has_led)
+START_TEST(after_an_expired_lease_it_claims_again_and_keeps_its_roster)
 {
     create_doubting();
     answer(keys(0, 0, 0));
@@ -320,7 +320,7 @@ START_TEST(whose_lease_is_over_claims_again_and_keeps_its_roster_if_nobody_has_l
 }
 END_TEST
 
-START_TEST(if_another_one_has_led_meanwhile_the_roster_begins_again_with_what_it_wrote)
+START_TEST(after_another_leader_the_roster_restarts_from_its_record)
 {
     create_doubting();
     answer(keys(0, 5, 60));
@@ -332,7 +332,7 @@ START_TEST(if_another_one_has_led_meanwhile_the_roster_begins_again_with_what_it
 }
 END_TEST
 
-START_TEST(if_another_one_leads_the_roster_is_given_up)
+START_TEST(the_roster_is_dropped_if_another_one_leads)
 {
     create_doubting();
     answer(keys(9, 5, 60));
@@ -342,7 +342,7 @@ START_TEST(if_another_one_leads_the_roster_is_given_up)
 }
 END_TEST
 
-START_TEST(a_claim_whose_answer_was_lost_is_recognised)
+START_TEST(a_claim_whose_answer_was_lost_is_recognized)
 {
     create(false);
     answer(keys(0, 0, 0));
@@ -357,7 +357,7 @@ START_TEST(a_claim_whose_answer_was_lost_is_recognised)
 }
 END_TEST
 
-START_TEST(a_claim_answered_when_the_lease_is_over_is_none)
+START_TEST(a_claim_answered_after_the_lease_does_not_count)
 {
     create(false);
     answer(keys(0, 0, 0));
@@ -370,7 +370,7 @@ START_TEST(a_claim_answered_when_the_lease_is_over_is_none)
 }
 END_TEST
 
-START_TEST(who_resigns_leaves_the_record_and_takes_the_key_away)
+START_TEST(a_leader_that_resigns_leaves_the_record_and_removes_the_key)
 {
     const struct elector_record r = {.generation = 4, .n_nodes = 2, .gone = 1};
     create_leading();
@@ -385,7 +385,7 @@ START_TEST(who_resigns_leaves_the_record_and_takes_the_key_away)
 }
 END_TEST
 
-START_TEST(the_last_words_do_not_wait_for_an_answer)
+START_TEST(the_last_request_does_not_wait_for_an_answer)
 {
     create_leading();
     time_goes_on(500);
@@ -396,7 +396,7 @@ START_TEST(the_last_words_do_not_wait_for_an_answer)
 }
 END_TEST
 
-START_TEST(who_does_not_lead_resigns_at_once)
+START_TEST(a_follower_resigns_at_once)
 {
     create(false);
     step((struct elector_input){.type = ELECTOR_STOP});
@@ -411,28 +411,27 @@ TEST_SUITE(elector)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(all, the_drawing_is_the_table);
-    tcase_add_test(all, where_nobody_leads_it_takes_two_leases_and_the_key);
-    tcase_add_test(all, where_another_one_leads_it_follows_and_asks_again_after_a_while);
-    tcase_add_test(all, who_wins_is_given_what_the_last_leader_wrote);
-    tcase_add_test(all, who_never_leads_only_says_that_nobody_does);
-    tcase_add_test(all, without_an_address_nobody_leads);
-    tcase_add_test(all, where_the_record_is_lost_too_who_has_the_roster_goes_first);
-    tcase_add_test(all, who_hears_the_roster_well_lets_it_have_the_key_again);
+    tcase_add_test(all, without_a_leader_it_takes_two_leases_and_the_key);
+    tcase_add_test(all, it_follows_another_leader_and_asks_again_later);
+    tcase_add_test(all, the_winner_gets_the_record_of_the_last_leader);
+    tcase_add_test(all, an_elector_that_never_leads_only_reports_a_vacancy);
+    tcase_add_test(all, without_an_address_it_does_not_lead);
+    tcase_add_test(all, without_a_record_the_node_with_the_roster_goes_first);
+    tcase_add_test(all, a_node_that_reaches_the_coordinator_does_not_take_its_key);
     tcase_add_test(all, a_lease_is_renewed_four_times_in_its_time);
-    tcase_add_test(all, a_record_is_written_under_the_key_that_is_ours);
+    tcase_add_test(all, a_record_is_written_only_while_the_key_is_held);
     tcase_add_test(all, a_refused_write_deposes);
-    tcase_add_test(all, a_write_that_failed_is_tried_again);
-    tcase_add_test(all, a_record_whose_lease_is_lost_gets_another_one);
-    tcase_add_test(all, without_an_answer_it_doubts_before_etcd_could_have_let_another_one_lead);
-    tcase_add_test(all, whose_lease_is_over_claims_again_and_keeps_its_roster_if_nobody_has_led);
-    tcase_add_test(all,
-                   if_another_one_has_led_meanwhile_the_roster_begins_again_with_what_it_wrote);
-    tcase_add_test(all, if_another_one_leads_the_roster_is_given_up);
-    tcase_add_test(all, a_claim_whose_answer_was_lost_is_recognised);
-    tcase_add_test(all, a_claim_answered_when_the_lease_is_over_is_none);
-    tcase_add_test(all, who_resigns_leaves_the_record_and_takes_the_key_away);
-    tcase_add_test(all, the_last_words_do_not_wait_for_an_answer);
-    tcase_add_test(all, who_does_not_lead_resigns_at_once);
+    tcase_add_test(all, a_failed_write_is_repeated);
+    tcase_add_test(all, a_record_whose_lease_is_lost_gets_a_new_lease);
+    tcase_add_test(all, without_an_answer_it_doubts_before_another_one_can_lead);
+    tcase_add_test(all, after_an_expired_lease_it_claims_again_and_keeps_its_roster);
+    tcase_add_test(all, after_another_leader_the_roster_restarts_from_its_record);
+    tcase_add_test(all, the_roster_is_dropped_if_another_one_leads);
+    tcase_add_test(all, a_claim_whose_answer_was_lost_is_recognized);
+    tcase_add_test(all, a_claim_answered_after_the_lease_does_not_count);
+    tcase_add_test(all, a_leader_that_resigns_leaves_the_record_and_removes_the_key);
+    tcase_add_test(all, the_last_request_does_not_wait_for_an_answer);
+    tcase_add_test(all, a_follower_resigns_at_once);
     suite_add_tcase(suite, all);
     return suite;
 }

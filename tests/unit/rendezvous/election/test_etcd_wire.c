@@ -43,7 +43,7 @@ static void decode(enum elector_request_type type, int status, const char *text)
 #define LEADER "L3Avam9iL2xlYWRlcg==" /* /p/job/leader */
 #define RECORD "L3Avam9iL3JlY29yZA==" /* /p/job/record */
 
-START_TEST(requests_are_what_the_gateway_takes)
+START_TEST(requests_have_the_form_of_the_gateway)
 {
     const struct elector_record r = {
         .generation = 3, .n_nodes = 2, .world_size = 16, .n_restarts = 1, .gone = -1};
@@ -124,7 +124,7 @@ static void read_back(const char *request)
     decode(ELECTOR_READ, 200, text);
 }
 
-START_TEST(who_is_excluded_goes_through_the_record)
+START_TEST(the_record_keeps_the_excluded_nodes)
 {
     struct elector_record r = {
         .generation = 3, .n_nodes = 2, .world_size = 16, .gone = -1, .n_excluded = 2};
@@ -147,7 +147,7 @@ START_TEST(who_is_excluded_goes_through_the_record)
 }
 END_TEST
 
-START_TEST(what_is_not_there_is_left_out)
+START_TEST(missing_fields_are_left_out)
 {
     decode(ELECTOR_CLAIM, 200,
            "{" HEADER ",\"responses\":[{\"response_range\":{\"header\":{\"revision\":\"17\"}}},"
@@ -156,7 +156,7 @@ START_TEST(what_is_not_there_is_left_out)
 }
 END_TEST
 
-START_TEST(leases_are_read_and_those_that_are_over_have_no_time)
+START_TEST(leases_are_read_and_expired_ones_have_no_time)
 {
     decode(ELECTOR_GRANT, 200, "{" HEADER ",\"ID\":\"2324035530918381829\",\"TTL\":\"2\"}");
     ck_assert(!answer.failed);
@@ -170,7 +170,7 @@ START_TEST(leases_are_read_and_those_that_are_over_have_no_time)
 }
 END_TEST
 
-START_TEST(an_unknown_lease_is_told_apart_from_other_errors)
+START_TEST(an_unknown_lease_is_distinguished_from_other_errors)
 {
     decode(ELECTOR_WRITE, 404,
            "{\"error\":\"etcdserver: requested lease not found\",\"message\":\"etcdserver: "
@@ -182,7 +182,7 @@ START_TEST(an_unknown_lease_is_told_apart_from_other_errors)
 }
 END_TEST
 
-START_TEST(a_token_that_is_not_good_any_more_is_asked_for_again)
+START_TEST(an_expired_token_is_requested_again)
 {
     static const char bad[] = "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}";
     ck_assert(etcd_wire_wants_login(401, bad, strlen(bad)));
@@ -191,7 +191,7 @@ START_TEST(a_token_that_is_not_good_any_more_is_asked_for_again)
 }
 END_TEST
 
-START_TEST(a_token_is_what_may_stand_in_a_header)
+START_TEST(a_token_that_cannot_be_in_a_header_is_refused)
 {
     char token[ETCD_WIRE_TOKEN_BYTES];
     struct co_error err;
@@ -239,15 +239,15 @@ TEST_SUITE(etcd_wire)
     Suite *suite = suite_create("etcd_wire");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_add_test(all, requests_are_what_the_gateway_takes);
+    tcase_add_test(all, requests_have_the_form_of_the_gateway);
     tcase_add_test(all, keys_that_are_too_long_are_refused);
     tcase_add_test(all, both_keys_are_read);
-    tcase_add_test(all, who_is_excluded_goes_through_the_record);
-    tcase_add_test(all, what_is_not_there_is_left_out);
-    tcase_add_test(all, leases_are_read_and_those_that_are_over_have_no_time);
-    tcase_add_test(all, an_unknown_lease_is_told_apart_from_other_errors);
-    tcase_add_test(all, a_token_that_is_not_good_any_more_is_asked_for_again);
-    tcase_add_test(all, a_token_is_what_may_stand_in_a_header);
+    tcase_add_test(all, the_record_keeps_the_excluded_nodes);
+    tcase_add_test(all, missing_fields_are_left_out);
+    tcase_add_test(all, leases_are_read_and_expired_ones_have_no_time);
+    tcase_add_test(all, an_unknown_lease_is_distinguished_from_other_errors);
+    tcase_add_test(all, an_expired_token_is_requested_again);
+    tcase_add_test(all, a_token_that_cannot_be_in_a_header_is_refused);
     tcase_add_test(all, bad_answers_are_refused_with_their_reason);
     suite_add_tcase(suite, all);
     return suite;

@@ -252,7 +252,7 @@ START_TEST(two_nodes_get_a_generation)
 }
 END_TEST
 
-START_TEST(the_node_beside_the_roster_needs_no_socket)
+START_TEST(the_node_with_the_roster_needs_no_socket)
 {
     serve(1, "job7");
     make_node(&nodes[0], NULL, 0, NULL);
@@ -264,7 +264,7 @@ START_TEST(the_node_beside_the_roster_needs_no_socket)
 }
 END_TEST
 
-START_TEST(a_wrong_token_is_told_and_final)
+START_TEST(a_wrong_token_is_reported_and_final)
 {
     serve(1, NULL);
     make_node(&nodes[0], "127.0.0.1", server_port(server), _i == 0 ? &other_key : NULL);
@@ -304,7 +304,7 @@ START_TEST(jobs_do_not_see_each_other)
 }
 END_TEST
 
-START_TEST(nobody_at_the_port_is_told)
+START_TEST(a_refused_connection_is_reported)
 {
     serve(0, NULL);
     make_node(&nodes[0], "127.0.0.1", 1, NULL);
@@ -315,7 +315,7 @@ START_TEST(nobody_at_the_port_is_told)
 }
 END_TEST
 
-START_TEST(a_name_without_an_address_is_told)
+START_TEST(a_name_without_an_address_is_reported)
 {
     make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
     channel_link_connect(nodes[0].link);
@@ -324,7 +324,7 @@ START_TEST(a_name_without_an_address_is_told)
 }
 END_TEST
 
-START_TEST(a_lookup_can_be_left_alone)
+START_TEST(a_lookup_can_be_abandoned)
 {
     make_node(&nodes[0], "no-such-host.invalid", 29400, NULL);
     channel_link_connect(nodes[0].link);
@@ -334,7 +334,7 @@ START_TEST(a_lookup_can_be_left_alone)
 }
 END_TEST
 
-START_TEST(a_connection_that_says_nothing_good_is_closed_and_told)
+START_TEST(a_connection_without_a_valid_hello_is_closed_and_reported)
 {
     serve(0, NULL);
     make_node(&nodes[0], "127.0.0.1", server_port(server), NULL);
@@ -423,7 +423,7 @@ START_TEST(the_first_node_of_a_daemon_writes_the_report)
 }
 END_TEST
 
-START_TEST(a_node_that_ends_without_a_word_is_not_waited_for)
+START_TEST(the_report_does_not_wait_for_a_disconnected_node)
 {
     begin_reporting(true, true, false);
     end_job(&nodes[1]);
@@ -433,7 +433,7 @@ START_TEST(a_node_that_ends_without_a_word_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(one_that_has_the_roster_stays_for_the_one_that_writes)
+START_TEST(the_node_with_the_roster_stays_for_the_node_that_writes)
 {
     begin_reporting(false, true, true);
     end_job(&nodes[1]);
@@ -484,18 +484,18 @@ TEST_SUITE(channel_link)
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, two_nodes_get_a_generation, 0, 3);
-    tcase_add_test(t, the_node_beside_the_roster_needs_no_socket);
-    tcase_add_loop_test(t, a_wrong_token_is_told_and_final, 0, 2);
+    tcase_add_test(t, the_node_with_the_roster_needs_no_socket);
+    tcase_add_loop_test(t, a_wrong_token_is_reported_and_final, 0, 2);
     tcase_add_test(t, another_jobs_id_is_refused_and_both_are_named);
     tcase_add_test(t, jobs_do_not_see_each_other);
-    tcase_add_test(t, nobody_at_the_port_is_told);
-    tcase_add_test(t, a_name_without_an_address_is_told);
-    tcase_add_test(t, a_lookup_can_be_left_alone);
-    tcase_add_test(t, a_connection_that_says_nothing_good_is_closed_and_told);
+    tcase_add_test(t, a_refused_connection_is_reported);
+    tcase_add_test(t, a_name_without_an_address_is_reported);
+    tcase_add_test(t, a_lookup_can_be_abandoned);
+    tcase_add_test(t, a_connection_without_a_valid_hello_is_closed_and_reported);
     tcase_add_test(t, a_verdict_arrives_although_the_roster_closes_at_once);
     tcase_add_test(t, the_first_node_of_a_daemon_writes_the_report);
-    tcase_add_test(t, a_node_that_ends_without_a_word_is_not_waited_for);
-    tcase_add_test(t, one_that_has_the_roster_stays_for_the_one_that_writes);
+    tcase_add_test(t, the_report_does_not_wait_for_a_disconnected_node);
+    tcase_add_test(t, the_node_with_the_roster_stays_for_the_node_that_writes);
     tcase_add_test(t, the_node_with_the_roster_writes_it_before_any_other);
     tcase_add_test(t, without_a_report_no_node_is_asked);
     tcase_add_test(t, closing_with_connections_open_leaves_nothing);

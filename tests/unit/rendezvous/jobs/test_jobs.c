@@ -36,7 +36,7 @@ static const struct message_terms two_nodes = {
 
 static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANCE_BYTES] = {2};
 
-START_TEST(who_has_heard_the_end_and_is_another_process_comes_again)
+START_TEST(another_process_of_an_informed_node_may_join_again)
 {
     struct verdict_log told = {0};
     ck_assert(!verdict_log_missed(&told, first, "node1"));
@@ -46,7 +46,7 @@ START_TEST(who_has_heard_the_end_and_is_another_process_comes_again)
 }
 END_TEST
 
-START_TEST(who_has_heard_the_end_and_asks_once_more_does_not)
+START_TEST(an_informed_process_that_asks_again_is_recognized)
 {
     struct verdict_log told = {0};
     verdict_log_add(&told, first, "node1");
@@ -57,7 +57,7 @@ START_TEST(who_has_heard_the_end_and_asks_once_more_does_not)
 }
 END_TEST
 
-START_TEST(a_node_that_is_late_does_not)
+START_TEST(a_node_that_was_never_informed_is_not_taken_for_a_new_process)
 {
     struct verdict_log told = {0};
     char name[16];
@@ -122,7 +122,7 @@ static json_t *status_of(const char *run_id)
     return json;
 }
 
-START_TEST(the_status_is_json_whatever_a_job_is_called)
+START_TEST(the_status_is_valid_json_for_any_job_name)
 {
     static const struct {
         const char *id, *shown;
@@ -222,7 +222,7 @@ static size_t make_heartbeats(uint8_t *bytes, size_t n)
     return used;
 }
 
-START_TEST(of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off)
+START_TEST(the_node_that_holds_most_memory_is_disconnected)
 {
     struct jobs_opts opts = {.max_buffer_bytes = 256 << 10, .on_note = on_note};
     struct server_opts server_opts = {.on_control = on_control};
@@ -309,13 +309,13 @@ TEST_SUITE(jobs)
     TCase *t = tcase_create("jobs");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, who_has_heard_the_end_and_is_another_process_comes_again);
-    tcase_add_test(t, who_has_heard_the_end_and_asks_once_more_does_not);
-    tcase_add_test(t, a_node_that_is_late_does_not);
-    tcase_add_loop_test(t, the_status_is_json_whatever_a_job_is_called, 0, 5);
+    tcase_add_test(t, another_process_of_an_informed_node_may_join_again);
+    tcase_add_test(t, an_informed_process_that_asks_again_is_recognized);
+    tcase_add_test(t, a_node_that_was_never_informed_is_not_taken_for_a_new_process);
+    tcase_add_loop_test(t, the_status_is_valid_json_for_any_job_name, 0, 5);
     tcase_add_test(t, the_metrics_count_jobs_by_state);
     tcase_add_test(t, an_unproven_connection_makes_way_for_a_node_and_a_node_stays);
-    tcase_add_test(t, of_nodes_that_need_too_much_memory_together_the_greedy_one_is_cut_off);
+    tcase_add_test(t, the_node_that_holds_most_memory_is_disconnected);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -18,7 +18,7 @@ static void begin(uint64_t sent_ms)
     ck_assert_int_eq(lease_begin(&l, sent_ms, LEASE_KEEP_ALIVE_MS, LEASE_MS, &err), 0);
 }
 
-START_TEST(without_a_welcome_there_is_none)
+START_TEST(without_a_welcome_no_lease_exists)
 {
     l = (struct lease){0};
     lease_sent(&l, 100);
@@ -27,7 +27,7 @@ START_TEST(without_a_welcome_there_is_none)
 }
 END_TEST
 
-START_TEST(it_runs_from_when_the_answered_heartbeat_was_sent)
+START_TEST(it_runs_from_the_time_of_the_answered_heartbeat)
 {
     begin(1000);
     ck_assert_uint_eq(lease_end_ms(&l), 4000);
@@ -40,7 +40,7 @@ START_TEST(it_runs_from_when_the_answered_heartbeat_was_sent)
 }
 END_TEST
 
-START_TEST(an_older_answer_takes_nothing_back)
+START_TEST(an_older_answer_does_not_shorten_it)
 {
     begin(1000);
     lease_sent(&l, 2000);
@@ -51,7 +51,7 @@ START_TEST(an_older_answer_takes_nothing_back)
 }
 END_TEST
 
-START_TEST(an_answer_to_what_was_not_sent_is_an_error)
+START_TEST(an_answer_without_a_heartbeat_is_an_error)
 {
     begin(1000);
     ck_assert_int_eq(lease_answered(&l, 1001, &err), -EPROTO);
@@ -60,7 +60,7 @@ START_TEST(an_answer_to_what_was_not_sent_is_an_error)
 }
 END_TEST
 
-START_TEST(times_that_make_no_sense_are_refused)
+START_TEST(invalid_times_are_refused)
 {
     l = (struct lease){0};
     lease_sent(&l, 10);
@@ -81,7 +81,7 @@ START_TEST(a_new_link_never_shortens_it)
 }
 END_TEST
 
-START_TEST(it_runs_on_while_the_roster_is_replaced)
+START_TEST(it_continues_while_the_roster_is_replaced)
 {
     begin(1000);
     lease_extend(&l, 60000);
@@ -93,7 +93,7 @@ START_TEST(it_runs_on_while_the_roster_is_replaced)
 }
 END_TEST
 
-START_TEST(the_roster_gives_up_after_the_node_has)
+START_TEST(the_roster_waits_longer_than_the_node)
 {
     begin(1000); /* heard at once, at the same time of another clock */
     uint64_t lost_ms = 1000 + lease_silence_ms(LEASE_MS, LEASE_MARGIN_MS);
@@ -105,14 +105,14 @@ TEST_SUITE(lease)
 {
     Suite *suite = suite_create("lease");
     TCase *all = tcase_create("all");
-    tcase_add_test(all, without_a_welcome_there_is_none);
-    tcase_add_test(all, it_runs_from_when_the_answered_heartbeat_was_sent);
-    tcase_add_test(all, an_older_answer_takes_nothing_back);
-    tcase_add_test(all, an_answer_to_what_was_not_sent_is_an_error);
-    tcase_add_test(all, times_that_make_no_sense_are_refused);
+    tcase_add_test(all, without_a_welcome_no_lease_exists);
+    tcase_add_test(all, it_runs_from_the_time_of_the_answered_heartbeat);
+    tcase_add_test(all, an_older_answer_does_not_shorten_it);
+    tcase_add_test(all, an_answer_without_a_heartbeat_is_an_error);
+    tcase_add_test(all, invalid_times_are_refused);
     tcase_add_test(all, a_new_link_never_shortens_it);
-    tcase_add_test(all, it_runs_on_while_the_roster_is_replaced);
-    tcase_add_test(all, the_roster_gives_up_after_the_node_has);
+    tcase_add_test(all, it_continues_while_the_roster_is_replaced);
+    tcase_add_test(all, the_roster_waits_longer_than_the_node);
     suite_add_tcase(suite, all);
     return suite;
 }

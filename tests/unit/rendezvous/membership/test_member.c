@@ -19,7 +19,7 @@ END_TEST
 
 /* --- Joining --- */
 
-START_TEST(a_daemon_that_is_not_there_yet_is_tried_again_quickly_then_slowly)
+START_TEST(a_missing_daemon_is_retried_quickly_then_slowly)
 {
     create();
     uint64_t begun_ms = now_ms, last_ms = 1;
@@ -39,7 +39,7 @@ START_TEST(a_daemon_that_is_not_there_yet_is_tried_again_quickly_then_slowly)
 }
 END_TEST
 
-START_TEST(a_daemon_that_is_never_there_ends_the_wait)
+START_TEST(a_daemon_that_never_starts_ends_the_wait)
 {
     create();
     while (member_get_state(m) == MEMBER_JOINING) {
@@ -56,7 +56,7 @@ START_TEST(a_daemon_that_is_never_there_ends_the_wait)
 }
 END_TEST
 
-START_TEST(a_link_that_cannot_be_made_here_ends_it_at_once)
+START_TEST(a_link_that_this_node_cannot_make_ends_it_at_once)
 {
     create();
     step((struct member_input){
@@ -122,7 +122,7 @@ START_TEST(a_node_that_the_roster_knows_outlives_rejections)
 }
 END_TEST
 
-START_TEST(a_refusal_for_good_ends_it_and_says_why)
+START_TEST(a_final_refusal_ends_it_with_the_reason)
 {
     create();
     event(MEMBER_LINK_UP);
@@ -133,7 +133,7 @@ START_TEST(a_refusal_for_good_ends_it_and_says_why)
 }
 END_TEST
 
-START_TEST(a_refusal_for_now_is_tried_again_later)
+START_TEST(a_temporary_refusal_is_retried_later)
 {
     create();
     event(MEMBER_LINK_UP);
@@ -145,7 +145,7 @@ START_TEST(a_refusal_for_now_is_tried_again_later)
 }
 END_TEST
 
-START_TEST(who_comes_to_a_closed_job_hears_its_verdict)
+START_TEST(a_node_that_joins_a_closed_job_receives_its_verdict)
 {
     create();
     event(MEMBER_LINK_UP);
@@ -159,7 +159,7 @@ END_TEST
 
 /* --- Leaving and ending --- */
 
-START_TEST(a_leave_is_told_before_ranks_stop_and_ends_of_its_signal)
+START_TEST(a_leave_is_sent_before_ranks_stop_and_ends_with_its_signal)
 {
     create_running();
     step((struct member_input){
@@ -194,7 +194,7 @@ START_TEST(a_signal_before_the_daemon_is_found_ends_at_once)
 }
 END_TEST
 
-START_TEST(the_end_of_the_job_is_told)
+START_TEST(the_end_of_the_job_is_sent)
 {
     create_running();
     step((struct member_input){.type = MEMBER_END_JOB, .exit_code = 124, .text = "out of time"});
@@ -205,7 +205,7 @@ START_TEST(the_end_of_the_job_is_told)
 }
 END_TEST
 
-START_TEST(a_node_on_which_something_hangs_leaves)
+START_TEST(a_node_with_a_hanging_process_leaves)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -215,7 +215,7 @@ START_TEST(a_node_on_which_something_hangs_leaves)
 }
 END_TEST
 
-START_TEST(what_is_waited_for_is_parked)
+START_TEST(the_progress_of_a_wait_is_kept)
 {
     create_waiting();
     struct message_progress p = {.wait = MESSAGE_WAIT_NODES, .n_names = 1, .names = {"node5"}};
@@ -234,21 +234,21 @@ TEST_SUITE(member)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, the_drawing_is_the_table);
-    tcase_add_test(t, a_daemon_that_is_not_there_yet_is_tried_again_quickly_then_slowly);
-    tcase_add_test(t, a_daemon_that_is_never_there_ends_the_wait);
-    tcase_add_test(t, a_link_that_cannot_be_made_here_ends_it_at_once);
+    tcase_add_test(t, a_missing_daemon_is_retried_quickly_then_slowly);
+    tcase_add_test(t, a_daemon_that_never_starts_ends_the_wait);
+    tcase_add_test(t, a_link_that_this_node_cannot_make_ends_it_at_once);
     tcase_add_test(t, a_wrong_token_ends_it_after_some_seconds);
     tcase_add_test(t, rejections_that_end_are_forgotten);
     tcase_add_test(t, a_node_that_the_roster_knows_outlives_rejections);
-    tcase_add_test(t, a_refusal_for_good_ends_it_and_says_why);
-    tcase_add_test(t, a_refusal_for_now_is_tried_again_later);
-    tcase_add_test(t, who_comes_to_a_closed_job_hears_its_verdict);
-    tcase_add_test(t, a_leave_is_told_before_ranks_stop_and_ends_of_its_signal);
+    tcase_add_test(t, a_final_refusal_ends_it_with_the_reason);
+    tcase_add_test(t, a_temporary_refusal_is_retried_later);
+    tcase_add_test(t, a_node_that_joins_a_closed_job_receives_its_verdict);
+    tcase_add_test(t, a_leave_is_sent_before_ranks_stop_and_ends_with_its_signal);
     tcase_add_test(t, a_leave_while_nothing_runs_ends_at_once);
     tcase_add_test(t, a_signal_before_the_daemon_is_found_ends_at_once);
-    tcase_add_test(t, the_end_of_the_job_is_told);
-    tcase_add_test(t, a_node_on_which_something_hangs_leaves);
-    tcase_add_test(t, what_is_waited_for_is_parked);
+    tcase_add_test(t, the_end_of_the_job_is_sent);
+    tcase_add_test(t, a_node_with_a_hanging_process_leaves);
+    tcase_add_test(t, the_progress_of_a_wait_is_kept);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, member_ranks_cases());
     suite_add_tcase(suite, member_links_cases());

@@ -6,7 +6,7 @@
 
 /* --- Links --- */
 
-START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
+START_TEST(a_lost_link_is_restored_at_once_and_all_is_repeated)
 {
     create_running();
     event(MEMBER_RANKS_SUCCEEDED);
@@ -22,7 +22,7 @@ START_TEST(a_lost_link_is_made_again_at_once_and_all_is_said_again)
 }
 END_TEST
 
-START_TEST(what_is_said_again_keeps_its_order)
+START_TEST(repeated_messages_keep_their_order)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
@@ -38,7 +38,7 @@ START_TEST(what_is_said_again_keeps_its_order)
 }
 END_TEST
 
-START_TEST(a_new_roster_begins_to_count_again)
+START_TEST(a_new_roster_restarts_the_count)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -53,7 +53,7 @@ START_TEST(a_new_roster_begins_to_count_again)
 }
 END_TEST
 
-START_TEST(an_answer_to_what_was_not_sent_costs_the_link)
+START_TEST(an_answer_without_a_heartbeat_closes_the_link)
 {
     create_running();
     answered(now_ms + 1);
@@ -63,7 +63,7 @@ END_TEST
 
 /* --- Leases --- */
 
-START_TEST(heartbeats_renew_the_lease_from_when_they_were_sent)
+START_TEST(heartbeats_renew_the_lease_from_their_sending_time)
 {
     create_running();
     ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
@@ -77,7 +77,7 @@ START_TEST(heartbeats_renew_the_lease_from_when_they_were_sent)
 }
 END_TEST
 
-START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
+START_TEST(an_expired_lease_kills_ranks_and_the_error_names_the_daemon)
 {
     create_running();
     time_goes_on(1000);
@@ -94,7 +94,7 @@ START_TEST(a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name)
 }
 END_TEST
 
-START_TEST(what_the_spawner_killed_is_no_failure)
+START_TEST(a_kill_by_the_spawner_is_not_a_failure)
 {
     create_running();
     now_ms += 3000; /* this ddprun was stopped */
@@ -110,7 +110,7 @@ START_TEST(what_the_spawner_killed_is_no_failure)
 }
 END_TEST
 
-START_TEST(a_lease_that_comes_back_says_that_the_ranks_are_gone)
+START_TEST(a_renewed_lease_after_the_kill_reports_that_ranks_are_gone)
 {
     create_running();
     time_goes_on(1000);
@@ -125,7 +125,7 @@ START_TEST(a_lease_that_comes_back_says_that_the_ranks_are_gone)
 }
 END_TEST
 
-START_TEST(who_was_given_up_comes_again)
+START_TEST(an_evicted_node_joins_again)
 {
     create_running();
     refused(true);
@@ -137,7 +137,7 @@ START_TEST(who_was_given_up_comes_again)
 }
 END_TEST
 
-START_TEST(who_waits_gives_a_silent_daemon_up_and_not_a_slow_one)
+START_TEST(a_waiting_node_leaves_a_silent_daemon_but_not_a_slow_one)
 {
     create_waiting();
     time_goes_on(1000);
@@ -160,7 +160,7 @@ static void nobody_has_the_roster(uint64_t asked_ms_ago)
     step((struct member_input){.type = MEMBER_COORDINATOR_LOST, .asked_ms = now_ms - asked_ms_ago});
 }
 
-START_TEST(a_lease_runs_on_while_nobody_has_the_roster)
+START_TEST(a_lease_continues_while_no_node_has_the_roster)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
@@ -174,7 +174,7 @@ START_TEST(a_lease_runs_on_while_nobody_has_the_roster)
 }
 END_TEST
 
-START_TEST(a_lease_runs_on_for_the_failover_timeout_at_most)
+START_TEST(a_lease_continues_at_most_for_the_failover_timeout)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
@@ -191,7 +191,7 @@ START_TEST(a_lease_runs_on_for_the_failover_timeout_at_most)
 }
 END_TEST
 
-START_TEST(a_hello_tells_the_place_that_the_node_still_has)
+START_TEST(a_hello_has_the_place_that_the_node_still_has)
 {
     create_running();
     event(MEMBER_LINK_DOWN);
@@ -229,7 +229,7 @@ START_TEST(a_roster_in_this_process_has_no_leases)
 }
 END_TEST
 
-START_TEST(who_waits_beside_the_roster_asks_what_for)
+START_TEST(a_node_with_the_roster_asks_what_it_waits_for)
 {
     create();
     step((struct member_input){.type = MEMBER_LINK_UP, .local = true});
@@ -257,21 +257,21 @@ TCase *member_links_cases(void)
 {
     TCase *t = tcase_create("links");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, a_lost_link_is_made_again_at_once_and_all_is_said_again);
-    tcase_add_test(t, what_is_said_again_keeps_its_order);
-    tcase_add_test(t, a_new_roster_begins_to_count_again);
-    tcase_add_test(t, an_answer_to_what_was_not_sent_costs_the_link);
-    tcase_add_test(t, heartbeats_renew_the_lease_from_when_they_were_sent);
-    tcase_add_test(t, a_lease_that_is_over_kills_and_ends_with_the_daemon_s_name);
-    tcase_add_test(t, what_the_spawner_killed_is_no_failure);
-    tcase_add_test(t, a_lease_that_comes_back_says_that_the_ranks_are_gone);
-    tcase_add_test(t, who_was_given_up_comes_again);
-    tcase_add_test(t, who_waits_gives_a_silent_daemon_up_and_not_a_slow_one);
-    tcase_add_test(t, a_lease_runs_on_while_nobody_has_the_roster);
-    tcase_add_test(t, a_lease_runs_on_for_the_failover_timeout_at_most);
-    tcase_add_test(t, a_hello_tells_the_place_that_the_node_still_has);
+    tcase_add_test(t, a_lost_link_is_restored_at_once_and_all_is_repeated);
+    tcase_add_test(t, repeated_messages_keep_their_order);
+    tcase_add_test(t, a_new_roster_restarts_the_count);
+    tcase_add_test(t, an_answer_without_a_heartbeat_closes_the_link);
+    tcase_add_test(t, heartbeats_renew_the_lease_from_their_sending_time);
+    tcase_add_test(t, an_expired_lease_kills_ranks_and_the_error_names_the_daemon);
+    tcase_add_test(t, a_kill_by_the_spawner_is_not_a_failure);
+    tcase_add_test(t, a_renewed_lease_after_the_kill_reports_that_ranks_are_gone);
+    tcase_add_test(t, an_evicted_node_joins_again);
+    tcase_add_test(t, a_waiting_node_leaves_a_silent_daemon_but_not_a_slow_one);
+    tcase_add_test(t, a_lease_continues_while_no_node_has_the_roster);
+    tcase_add_test(t, a_lease_continues_at_most_for_the_failover_timeout);
+    tcase_add_test(t, a_hello_has_the_place_that_the_node_still_has);
     tcase_add_test(t, after_the_verdict_no_lease_kills);
     tcase_add_test(t, a_roster_in_this_process_has_no_leases);
-    tcase_add_test(t, who_waits_beside_the_roster_asks_what_for);
+    tcase_add_test(t, a_node_with_the_roster_asks_what_it_waits_for);
     return t;
 }

@@ -19,7 +19,7 @@ START_TEST(the_leader_opens_the_store_before_its_ranks_start)
 }
 END_TEST
 
-START_TEST(a_list_of_addresses_with_a_gap_costs_the_link)
+START_TEST(a_list_of_addresses_with_a_gap_closes_the_link)
 {
     create_waiting();
     static const struct message_address address = {4, {10, 0, 0, 2}};
@@ -42,7 +42,7 @@ START_TEST(a_store_that_cannot_be_opened_is_a_failure)
 }
 END_TEST
 
-START_TEST(a_stop_is_answered_at_once_and_when_it_is_done)
+START_TEST(a_stop_is_answered_at_once_and_when_complete)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -55,7 +55,7 @@ START_TEST(a_stop_is_answered_at_once_and_when_it_is_done)
 }
 END_TEST
 
-START_TEST(the_reason_of_a_stop_may_turn_out_when_it_is_done)
+START_TEST(the_reason_of_a_stop_may_arrive_when_it_is_complete)
 {
     create_running();
     event(MEMBER_RANK_FAILED);
@@ -69,7 +69,7 @@ START_TEST(the_reason_of_a_stop_may_turn_out_when_it_is_done)
 }
 END_TEST
 
-START_TEST(what_comes_late_or_twice_means_nothing)
+START_TEST(late_and_repeated_messages_are_ignored)
 {
     create_running();
     sealed(0, false);
@@ -86,7 +86,7 @@ START_TEST(what_comes_late_or_twice_means_nothing)
 }
 END_TEST
 
-START_TEST(a_stop_of_what_was_never_told_is_answered)
+START_TEST(a_stop_of_an_unknown_generation_is_answered)
 {
     create_waiting();
     hears(MESSAGE_STOP, 4);
@@ -98,7 +98,7 @@ START_TEST(a_stop_of_what_was_never_told_is_answered)
 }
 END_TEST
 
-START_TEST(a_failed_rank_is_told_and_the_others_are_stopped)
+START_TEST(a_failed_rank_is_reported_and_the_others_are_stopped)
 {
     create_running();
     step((struct member_input){
@@ -116,7 +116,7 @@ START_TEST(a_failed_rank_is_told_and_the_others_are_stopped)
 }
 END_TEST
 
-START_TEST(ranks_that_are_kept_go_on_in_the_next_generation)
+START_TEST(parked_ranks_continue_in_the_next_generation)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -140,7 +140,7 @@ static void expect_stopped(uint32_t generation, uint32_t n_local)
     ck_assert_uint_eq(o.messages[0].stopped.n_local, n_local);
 }
 
-START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
+START_TEST(the_number_of_parked_ranks_is_sent_again_when_one_dies)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -168,7 +168,7 @@ START_TEST(how_many_are_kept_is_told_and_told_again_when_one_dies)
 }
 END_TEST
 
-START_TEST(a_place_for_more_ranks_than_there_are_costs_the_link)
+START_TEST(a_place_for_too_many_ranks_closes_the_link)
 {
     create_waiting();
     hear((struct message){
@@ -179,7 +179,7 @@ START_TEST(a_place_for_more_ranks_than_there_are_costs_the_link)
 }
 END_TEST
 
-START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
+START_TEST(with_parked_ranks_rank_0_may_change)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -196,7 +196,7 @@ START_TEST(where_ranks_are_kept_rank_0_may_be_another_one)
 }
 END_TEST
 
-START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
+START_TEST(parked_ranks_end_with_the_lease_or_the_verdict)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -230,7 +230,7 @@ START_TEST(ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict)
 }
 END_TEST
 
-START_TEST(a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence)
+START_TEST(a_failure_during_a_stop_is_sent_unless_it_is_a_consequence)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -246,7 +246,7 @@ START_TEST(a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence)
 }
 END_TEST
 
-START_TEST(a_consequence_is_told_as_one_until_it_is_corrected)
+START_TEST(a_consequence_is_sent_as_one_until_it_is_corrected)
 {
     create_running();
     step((struct member_input){
@@ -260,7 +260,7 @@ START_TEST(a_consequence_is_told_as_one_until_it_is_corrected)
 }
 END_TEST
 
-START_TEST(that_stopped_ranks_end_well_is_nobodys_business)
+START_TEST(stopped_ranks_that_succeed_send_nothing)
 {
     create_running();
     hears(MESSAGE_STOP, 0);
@@ -269,7 +269,7 @@ START_TEST(that_stopped_ranks_end_well_is_nobodys_business)
 }
 END_TEST
 
-START_TEST(the_end_is_told_and_waited_for)
+START_TEST(the_end_is_sent_and_its_verdict_awaited)
 {
     create_running();
     event(MEMBER_RANKS_SUCCEEDED);
@@ -283,7 +283,7 @@ START_TEST(the_end_is_told_and_waited_for)
 }
 END_TEST
 
-START_TEST(a_newcomer_at_a_checkpoint_is_told_to_the_ranks)
+START_TEST(ranks_are_informed_of_a_newcomer)
 {
     create_running();
     hears(MESSAGE_CHECKPOINT_REQUEST, 0);
@@ -293,7 +293,7 @@ START_TEST(a_newcomer_at_a_checkpoint_is_told_to_the_ranks)
 }
 END_TEST
 
-START_TEST(a_restart_is_asked_for_and_stops_ranks_that_could_be_kept)
+START_TEST(a_requested_restart_stops_ranks_that_could_be_parked)
 {
     create_running();
     event(MEMBER_RESTART);
@@ -320,23 +320,23 @@ TCase *member_ranks_cases(void)
     TCase *t = tcase_create("ranks");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, the_leader_opens_the_store_before_its_ranks_start);
-    tcase_add_test(t, a_list_of_addresses_with_a_gap_costs_the_link);
+    tcase_add_test(t, a_list_of_addresses_with_a_gap_closes_the_link);
     tcase_add_test(t, a_store_that_cannot_be_opened_is_a_failure);
-    tcase_add_test(t, a_stop_is_answered_at_once_and_when_it_is_done);
-    tcase_add_test(t, the_reason_of_a_stop_may_turn_out_when_it_is_done);
-    tcase_add_test(t, what_comes_late_or_twice_means_nothing);
-    tcase_add_test(t, a_stop_of_what_was_never_told_is_answered);
-    tcase_add_test(t, a_failed_rank_is_told_and_the_others_are_stopped);
-    tcase_add_test(t, ranks_that_are_kept_go_on_in_the_next_generation);
-    tcase_add_test(t, how_many_are_kept_is_told_and_told_again_when_one_dies);
-    tcase_add_test(t, a_place_for_more_ranks_than_there_are_costs_the_link);
-    tcase_add_test(t, where_ranks_are_kept_rank_0_may_be_another_one);
-    tcase_add_test(t, ranks_that_are_kept_are_bound_by_the_lease_and_by_the_verdict);
-    tcase_add_test(t, a_failure_that_the_stop_overtook_is_told_unless_it_is_a_consequence);
-    tcase_add_test(t, a_consequence_is_told_as_one_until_it_is_corrected);
-    tcase_add_test(t, that_stopped_ranks_end_well_is_nobodys_business);
-    tcase_add_test(t, the_end_is_told_and_waited_for);
-    tcase_add_test(t, a_newcomer_at_a_checkpoint_is_told_to_the_ranks);
-    tcase_add_test(t, a_restart_is_asked_for_and_stops_ranks_that_could_be_kept);
+    tcase_add_test(t, a_stop_is_answered_at_once_and_when_complete);
+    tcase_add_test(t, the_reason_of_a_stop_may_arrive_when_it_is_complete);
+    tcase_add_test(t, late_and_repeated_messages_are_ignored);
+    tcase_add_test(t, a_stop_of_an_unknown_generation_is_answered);
+    tcase_add_test(t, a_failed_rank_is_reported_and_the_others_are_stopped);
+    tcase_add_test(t, parked_ranks_continue_in_the_next_generation);
+    tcase_add_test(t, the_number_of_parked_ranks_is_sent_again_when_one_dies);
+    tcase_add_test(t, a_place_for_too_many_ranks_closes_the_link);
+    tcase_add_test(t, with_parked_ranks_rank_0_may_change);
+    tcase_add_test(t, parked_ranks_end_with_the_lease_or_the_verdict);
+    tcase_add_test(t, a_failure_during_a_stop_is_sent_unless_it_is_a_consequence);
+    tcase_add_test(t, a_consequence_is_sent_as_one_until_it_is_corrected);
+    tcase_add_test(t, stopped_ranks_that_succeed_send_nothing);
+    tcase_add_test(t, the_end_is_sent_and_its_verdict_awaited);
+    tcase_add_test(t, ranks_are_informed_of_a_newcomer);
+    tcase_add_test(t, a_requested_restart_stops_ranks_that_could_be_parked);
     return t;
 }

@@ -40,7 +40,7 @@ static uint64_t take(struct restart_failure f)
     return restart_policy_take(&p, &f);
 }
 
-START_TEST(none_unless_asked_for)
+START_TEST(no_restart_without_a_request)
 {
     init(0, 0, NULL);
     ck_assert(!allows(at(1000)));
@@ -50,7 +50,7 @@ START_TEST(none_unless_asked_for)
 }
 END_TEST
 
-START_TEST(a_budget_is_used_up)
+START_TEST(a_budget_limits_the_restarts)
 {
     init(2, 0, NULL);
     for (int i = 0; i < 2; i++) {
@@ -74,7 +74,7 @@ START_TEST(a_window_forgets)
 }
 END_TEST
 
-START_TEST(some_codes_are_final)
+START_TEST(some_exit_statuses_are_final)
 {
     bool final[256] = {[2] = true, [137] = true};
     struct restart_failure f = at(1000);
@@ -87,7 +87,7 @@ START_TEST(some_codes_are_final)
 }
 END_TEST
 
-START_TEST(waits_grow_to_a_limit_and_begin_again_after_a_steady_run)
+START_TEST(waits_grow_to_a_limit_and_reset_after_a_steady_run)
 {
     init(100, 0, NULL);
     ck_assert_uint_eq(take(after(10)), 0);
@@ -148,7 +148,7 @@ START_TEST(a_window_forgets_only_what_was_counted)
 }
 END_TEST
 
-START_TEST(some_codes_are_final_after_progress_too)
+START_TEST(some_exit_statuses_are_final_even_after_progress)
 {
     bool final[256] = {[1] = true};
     init(5, 0, final);
@@ -156,7 +156,7 @@ START_TEST(some_codes_are_final_after_progress_too)
 }
 END_TEST
 
-START_TEST(free_restarts_wait_like_others)
+START_TEST(free_restarts_wait_like_other_restarts)
 {
     init(1, 0, NULL);
     ck_assert_uint_eq(take(free_of(after(10))), 0);
@@ -165,7 +165,7 @@ START_TEST(free_restarts_wait_like_others)
 }
 END_TEST
 
-START_TEST(a_node_s_failures_are_counted_to_the_limit)
+START_TEST(failures_of_a_node_are_counted_to_the_limit)
 {
     for (uint32_t limit = 1; limit <= RESTART_MAX_STRIKES; limit++) {
         struct restart_strikes s = {0};
@@ -175,7 +175,7 @@ START_TEST(a_node_s_failures_are_counted_to_the_limit)
 }
 END_TEST
 
-START_TEST(a_node_s_failures_are_forgotten_behind_the_window)
+START_TEST(failures_of_a_node_are_forgotten_after_the_window)
 {
     struct restart_strikes s = {0};
     ck_assert(!restart_strikes_add(&s, 3, 1000, 5000));
@@ -188,7 +188,7 @@ START_TEST(a_node_s_failures_are_forgotten_behind_the_window)
 }
 END_TEST
 
-START_TEST(what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer)
+START_TEST(a_replacement_counts_but_does_not_extend_the_wait)
 {
     init(5, 0, NULL);
     struct restart_failure f = at(1000);
@@ -218,19 +218,19 @@ TEST_SUITE(restart_policy)
     Suite *suite = suite_create("restart_policy");
     TCase *tc = tcase_create("rules");
     tcase_add_checked_fixture(tc, NULL, tear_down);
-    tcase_add_test(tc, none_unless_asked_for);
-    tcase_add_test(tc, what_is_spent_on_a_single_rank_counts_and_makes_no_wait_longer);
-    tcase_add_test(tc, a_node_s_failures_are_counted_to_the_limit);
-    tcase_add_test(tc, a_node_s_failures_are_forgotten_behind_the_window);
-    tcase_add_test(tc, a_budget_is_used_up);
+    tcase_add_test(tc, no_restart_without_a_request);
+    tcase_add_test(tc, a_replacement_counts_but_does_not_extend_the_wait);
+    tcase_add_test(tc, failures_of_a_node_are_counted_to_the_limit);
+    tcase_add_test(tc, failures_of_a_node_are_forgotten_after_the_window);
+    tcase_add_test(tc, a_budget_limits_the_restarts);
     tcase_add_test(tc, a_window_forgets);
-    tcase_add_test(tc, some_codes_are_final);
-    tcase_add_test(tc, waits_grow_to_a_limit_and_begin_again_after_a_steady_run);
+    tcase_add_test(tc, some_exit_statuses_are_final);
+    tcase_add_test(tc, waits_grow_to_a_limit_and_reset_after_a_steady_run);
     tcase_add_test(tc, a_failure_after_progress_is_free);
     tcase_add_test(tc, a_crash_loop_ends_with_the_budget);
     tcase_add_test(tc, a_window_forgets_only_what_was_counted);
-    tcase_add_test(tc, some_codes_are_final_after_progress_too);
-    tcase_add_test(tc, free_restarts_wait_like_others);
+    tcase_add_test(tc, some_exit_statuses_are_final_even_after_progress);
+    tcase_add_test(tc, free_restarts_wait_like_other_restarts);
     suite_add_tcase(suite, tc);
     return suite;
 }

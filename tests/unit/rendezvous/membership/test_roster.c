@@ -25,7 +25,7 @@ END_TEST
 
 /* --- Gathering --- */
 
-START_TEST(a_fixed_number_of_nodes_is_sealed_when_the_last_one_comes)
+START_TEST(a_fixed_number_of_nodes_is_sealed_when_the_last_one_joins)
 {
     create(2, 2, 0);
     join(1);
@@ -79,7 +79,7 @@ START_TEST(the_window_closes_when_too_few_are_left_and_opens_again)
 }
 END_TEST
 
-START_TEST(nodes_that_do_not_come_end_the_job)
+START_TEST(nodes_that_do_not_join_end_the_job)
 {
     create(3, 3, 0);
     join(1);
@@ -102,7 +102,7 @@ END_TEST
 
 /* --- Order of ranks, through the whole --- */
 
-START_TEST(rank_0_lost_is_followed_by_the_next_and_newcomers_fill_holes)
+START_TEST(the_next_rank_follows_a_lost_rank_0_and_newcomers_fill_holes)
 {
     create_running(2, 4, 4, 0);
     gone(1);
@@ -197,7 +197,7 @@ START_TEST(rank_0_is_parked_by_one_node)
 }
 END_TEST
 
-START_TEST(other_terms_that_differ_are_only_mentioned)
+START_TEST(other_different_terms_only_cause_a_note)
 {
     create(2, 2, 0);
     struct message_hello h = hello_of(1);
@@ -208,7 +208,7 @@ START_TEST(other_terms_that_differ_are_only_mentioned)
 }
 END_TEST
 
-START_TEST(limits_that_contradict_each_other_are_refused)
+START_TEST(conflicting_limits_are_refused)
 {
     struct roster_limits limits = {.lease_ms = 1000, .keep_alive_ms = 1000};
     struct co_error err;
@@ -239,7 +239,7 @@ END_TEST
 
 /* --- What is waited for --- */
 
-START_TEST(who_waits_is_told_who_is_missing)
+START_TEST(a_waiting_node_learns_which_nodes_are_missing)
 {
     static const char *const expected[] = {"node1", "node2", "node3", "node4"};
     create_expecting(4, 4, 0, expected, 4);
@@ -275,7 +275,7 @@ START_TEST(missing_node_ranks_are_named_when_names_are_unknown)
 }
 END_TEST
 
-START_TEST(who_waits_for_a_stop_is_told_for_whom)
+START_TEST(a_node_that_waits_for_a_stop_learns_which_nodes_must_stop)
 {
     create_running(1, 3, 2, 0);
     join(3);
@@ -291,7 +291,7 @@ END_TEST
 
 /* --- Addresses --- */
 
-START_TEST(the_leader_is_told_all_addresses_in_as_many_messages_as_it_takes)
+START_TEST(the_leader_gets_all_addresses_in_several_messages)
 {
     static struct message_address many[MESSAGE_MAX_ADDRESSES];
     enum { N = 400 };
@@ -325,22 +325,22 @@ TEST_SUITE(roster)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(all, the_drawing_is_the_table);
-    tcase_add_test(all, a_fixed_number_of_nodes_is_sealed_when_the_last_one_comes);
+    tcase_add_test(all, a_fixed_number_of_nodes_is_sealed_when_the_last_one_joins);
     tcase_add_test(all, a_window_is_open_from_the_minimum_to_the_maximum);
     tcase_add_test(all, the_window_closes_when_too_few_are_left_and_opens_again);
-    tcase_add_test(all, nodes_that_do_not_come_end_the_job);
-    tcase_add_test(all, rank_0_lost_is_followed_by_the_next_and_newcomers_fill_holes);
+    tcase_add_test(all, nodes_that_do_not_join_end_the_job);
+    tcase_add_test(all, the_next_rank_follows_a_lost_rank_0_and_newcomers_fill_holes);
     tcase_add_test(all, a_host_file_orders_ranks);
     tcase_add_test(all, unequal_numbers_of_nodes_are_refused_and_both_named);
     tcase_add_test(all, two_nodes_with_one_node_rank_are_both_named);
     tcase_add_test(all, rank_0_is_parked_by_one_node);
-    tcase_add_test(all, other_terms_that_differ_are_only_mentioned);
-    tcase_add_test(all, limits_that_contradict_each_other_are_refused);
+    tcase_add_test(all, other_different_terms_only_cause_a_note);
+    tcase_add_test(all, conflicting_limits_are_refused);
     tcase_add_test(all, more_nodes_than_the_limit_are_refused);
-    tcase_add_test(all, who_waits_is_told_who_is_missing);
+    tcase_add_test(all, a_waiting_node_learns_which_nodes_are_missing);
     tcase_add_test(all, missing_node_ranks_are_named_when_names_are_unknown);
-    tcase_add_test(all, who_waits_for_a_stop_is_told_for_whom);
-    tcase_add_test(all, the_leader_is_told_all_addresses_in_as_many_messages_as_it_takes);
+    tcase_add_test(all, a_node_that_waits_for_a_stop_learns_which_nodes_must_stop);
+    tcase_add_test(all, the_leader_gets_all_addresses_in_several_messages);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -45,7 +45,7 @@ static void create_at_checkpoint(uint64_t timeout_ms)
         beat(2);
 }
 
-START_TEST(a_newcomer_waits_for_a_checkpoint_if_so_agreed)
+START_TEST(a_newcomer_waits_for_a_checkpoint_if_configured)
 {
     create_at_checkpoint(0);
     say(1, MESSAGE_READY);
@@ -62,7 +62,7 @@ END_TEST
 
 /* The leading node has no ranks before its store is open; the other nodes have none before they are
  * informed of the store. */
-START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
+START_TEST(ranks_that_start_while_a_newcomer_waits_are_asked_to_save)
 {
     create_at_checkpoint(0);
     join(3);
@@ -75,7 +75,7 @@ START_TEST(ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save)
 }
 END_TEST
 
-START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
+START_TEST(a_newcomer_waits_for_a_checkpoint_until_a_timeout)
 {
     create_at_checkpoint(4000);
     join(3); /* the store is not open yet, which takes a second */
@@ -96,7 +96,7 @@ START_TEST(a_newcomer_waits_for_a_checkpoint_only_so_long)
 }
 END_TEST
 
-START_TEST(a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time)
+START_TEST(a_newcomer_that_left_changes_nothing)
 {
     create_at_checkpoint(4000);
     say(1, MESSAGE_READY);
@@ -113,7 +113,7 @@ START_TEST(a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_tim
 }
 END_TEST
 
-START_TEST(nobody_is_let_in_by_the_clock_when_some_are_done)
+START_TEST(no_node_is_admitted_by_the_timeout_when_some_are_done)
 {
     create_at_checkpoint(2000);
     say(1, MESSAGE_READY);
@@ -125,7 +125,7 @@ START_TEST(nobody_is_let_in_by_the_clock_when_some_are_done)
 }
 END_TEST
 
-START_TEST(who_comes_when_all_places_are_taken_is_a_spare)
+START_TEST(a_node_above_the_maximum_is_a_spare)
 {
     create_running(2, 2, 2, 0);
     join(3);
@@ -142,7 +142,7 @@ START_TEST(who_comes_when_all_places_are_taken_is_a_spare)
 }
 END_TEST
 
-START_TEST(nobody_joins_when_some_are_done)
+START_TEST(no_node_joins_when_some_are_done)
 {
     create_running(1, 3, 2, 0);
     say(2, MESSAGE_SUCCEEDED);
@@ -156,7 +156,7 @@ END_TEST
 
 /* --- Losing --- */
 
-START_TEST(a_node_that_comes_back_in_time_was_never_away)
+START_TEST(a_node_that_reconnects_in_time_is_not_lost)
 {
     create_running(2, 2, 2, 0);
     gone(2);
@@ -171,7 +171,7 @@ START_TEST(a_node_that_comes_back_in_time_was_never_away)
 }
 END_TEST
 
-START_TEST(a_new_link_of_a_node_replaces_the_one_it_had)
+START_TEST(a_new_link_of_a_node_replaces_the_old_one)
 {
     create_running(2, 2, 2, 0);
     say_hello(12, hello_of(2), false);
@@ -183,7 +183,7 @@ START_TEST(a_new_link_of_a_node_replaces_the_one_it_had)
 }
 END_TEST
 
-START_TEST(a_node_that_does_not_come_back_is_lost)
+START_TEST(a_node_that_does_not_reconnect_is_lost)
 {
     create_running(2, 3, 3, 0);
     gone(2);
@@ -204,7 +204,7 @@ START_TEST(a_node_that_does_not_come_back_is_lost)
 }
 END_TEST
 
-START_TEST(a_silent_node_is_lost_when_its_lease_is_over)
+START_TEST(a_silent_node_is_lost_when_its_lease_expires)
 {
     create_running(1, 2, 2, 0);
     time_goes_on(1000);
@@ -220,7 +220,7 @@ START_TEST(a_silent_node_is_lost_when_its_lease_is_over)
 }
 END_TEST
 
-START_TEST(a_roster_that_slept_calls_nobody_silent)
+START_TEST(a_roster_that_slept_declares_no_node_silent)
 {
     create_running(1, 2, 2, 0);
     now_ms += 10000;
@@ -232,7 +232,7 @@ START_TEST(a_roster_that_slept_calls_nobody_silent)
 }
 END_TEST
 
-START_TEST(too_few_left_end_a_job_that_may_not_wait)
+START_TEST(too_few_remaining_nodes_end_a_job_that_may_not_wait)
 {
     create_running(3, 3, 3, 0);
     gone(2);
@@ -246,7 +246,7 @@ START_TEST(too_few_left_end_a_job_that_may_not_wait)
 }
 END_TEST
 
-START_TEST(a_node_that_may_come_back_counts_when_another_is_lost)
+START_TEST(a_node_that_may_reconnect_counts_when_another_is_lost)
 {
     create_running(2, 2, 2, 0);
     join(3); /* a spare */
@@ -261,7 +261,7 @@ START_TEST(a_node_that_may_come_back_counts_when_another_is_lost)
 }
 END_TEST
 
-START_TEST(too_few_left_wait_for_others_when_they_may)
+START_TEST(too_few_remaining_nodes_wait_for_others_if_allowed)
 {
     create_running(2, 2, 2, 1);
     gone(2);
@@ -276,7 +276,7 @@ START_TEST(too_few_left_wait_for_others_when_they_may)
 }
 END_TEST
 
-START_TEST(a_wait_for_others_ends_too)
+START_TEST(a_wait_for_others_times_out)
 {
     create_running(2, 2, 2, 1);
     gone(2);
@@ -317,7 +317,7 @@ START_TEST(a_leader_lost_before_its_store_is_open_leaves_nothing_to_stop)
 }
 END_TEST
 
-START_TEST(only_the_leaders_ready_of_this_generation_counts)
+START_TEST(only_ready_of_the_leader_in_this_generation_counts)
 {
     create(2, 2, 0);
     join(1);
@@ -343,7 +343,7 @@ static void keep_alive(int link, int seconds)
     }
 }
 
-START_TEST(a_node_that_does_not_stop_is_given_up_with_its_lease)
+START_TEST(a_node_that_does_not_stop_is_evicted_with_its_lease)
 {
     create_running(1, 2, 2, 0);
     fails(1, 1, false);
@@ -363,7 +363,7 @@ START_TEST(a_node_that_does_not_stop_is_given_up_with_its_lease)
 }
 END_TEST
 
-START_TEST(a_node_given_up_that_comes_again_is_not_waited_for)
+START_TEST(an_evicted_node_that_joins_again_is_not_waited_for)
 {
     create(1, 2, 0);
     join(1);
@@ -386,7 +386,7 @@ END_TEST
 
 /* --- Leaving and ending --- */
 
-START_TEST(a_leave_goes_on_without_the_node)
+START_TEST(a_job_continues_without_a_node_that_leaves)
 {
     create_running(1, 3, 3, 0);
     leaves(2);
@@ -403,7 +403,7 @@ START_TEST(a_leave_goes_on_without_the_node)
 }
 END_TEST
 
-START_TEST(who_leaves_with_ranks_has_time_to_come_back_too)
+START_TEST(a_leaving_node_with_ranks_has_time_to_reconnect)
 {
     create_running(1, 2, 2, 0);
     leaves(2);
@@ -415,7 +415,7 @@ START_TEST(who_leaves_with_ranks_has_time_to_come_back_too)
 }
 END_TEST
 
-START_TEST(the_roster_goes_with_its_own_node)
+START_TEST(the_roster_ends_with_its_own_node)
 {
     create(1, 2, 0);
     say_hello(1, hello_of(1), true);
@@ -429,7 +429,7 @@ START_TEST(the_roster_goes_with_its_own_node)
 }
 END_TEST
 
-START_TEST(the_roster_s_own_node_is_never_silent)
+START_TEST(the_node_of_the_roster_is_never_silent)
 {
     create(1, 1, 0);
     say_hello(1, hello_of(1), true);
@@ -438,7 +438,7 @@ START_TEST(the_roster_s_own_node_is_never_silent)
 }
 END_TEST
 
-START_TEST(anybody_may_end_the_job_with_a_verdict_for_all)
+START_TEST(any_node_may_end_the_job_with_a_verdict_for_all)
 {
     create_running(2, 2, 2, 0);
     say_message(2, (struct message){
@@ -480,32 +480,32 @@ TEST_SUITE(roster_changes)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_newcomer_ends_the_generation_at_once);
-    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_so_agreed);
-    tcase_add_test(all, ranks_that_start_when_a_newcomer_waits_already_are_asked_to_save);
-    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_only_so_long);
-    tcase_add_test(all, a_newcomer_that_has_gone_disturbs_nobody_and_the_next_has_its_own_time);
-    tcase_add_test(all, nobody_is_let_in_by_the_clock_when_some_are_done);
-    tcase_add_test(all, who_comes_when_all_places_are_taken_is_a_spare);
-    tcase_add_test(all, nobody_joins_when_some_are_done);
-    tcase_add_test(all, a_node_that_comes_back_in_time_was_never_away);
-    tcase_add_test(all, a_new_link_of_a_node_replaces_the_one_it_had);
-    tcase_add_test(all, a_node_that_does_not_come_back_is_lost);
-    tcase_add_test(all, a_silent_node_is_lost_when_its_lease_is_over);
-    tcase_add_test(all, a_roster_that_slept_calls_nobody_silent);
-    tcase_add_test(all, too_few_left_end_a_job_that_may_not_wait);
-    tcase_add_test(all, a_node_that_may_come_back_counts_when_another_is_lost);
-    tcase_add_test(all, too_few_left_wait_for_others_when_they_may);
-    tcase_add_test(all, a_wait_for_others_ends_too);
+    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_if_configured);
+    tcase_add_test(all, ranks_that_start_while_a_newcomer_waits_are_asked_to_save);
+    tcase_add_test(all, a_newcomer_waits_for_a_checkpoint_until_a_timeout);
+    tcase_add_test(all, a_newcomer_that_left_changes_nothing);
+    tcase_add_test(all, no_node_is_admitted_by_the_timeout_when_some_are_done);
+    tcase_add_test(all, a_node_above_the_maximum_is_a_spare);
+    tcase_add_test(all, no_node_joins_when_some_are_done);
+    tcase_add_test(all, a_node_that_reconnects_in_time_is_not_lost);
+    tcase_add_test(all, a_new_link_of_a_node_replaces_the_old_one);
+    tcase_add_test(all, a_node_that_does_not_reconnect_is_lost);
+    tcase_add_test(all, a_silent_node_is_lost_when_its_lease_expires);
+    tcase_add_test(all, a_roster_that_slept_declares_no_node_silent);
+    tcase_add_test(all, too_few_remaining_nodes_end_a_job_that_may_not_wait);
+    tcase_add_test(all, a_node_that_may_reconnect_counts_when_another_is_lost);
+    tcase_add_test(all, too_few_remaining_nodes_wait_for_others_if_allowed);
+    tcase_add_test(all, a_wait_for_others_times_out);
     tcase_add_test(all, a_done_node_may_be_lost_unless_it_has_the_store);
     tcase_add_test(all, a_leader_lost_before_its_store_is_open_leaves_nothing_to_stop);
-    tcase_add_test(all, only_the_leaders_ready_of_this_generation_counts);
-    tcase_add_test(all, a_node_that_does_not_stop_is_given_up_with_its_lease);
-    tcase_add_test(all, a_node_given_up_that_comes_again_is_not_waited_for);
-    tcase_add_test(all, a_leave_goes_on_without_the_node);
-    tcase_add_test(all, who_leaves_with_ranks_has_time_to_come_back_too);
-    tcase_add_test(all, the_roster_goes_with_its_own_node);
-    tcase_add_test(all, the_roster_s_own_node_is_never_silent);
-    tcase_add_test(all, anybody_may_end_the_job_with_a_verdict_for_all);
+    tcase_add_test(all, only_ready_of_the_leader_in_this_generation_counts);
+    tcase_add_test(all, a_node_that_does_not_stop_is_evicted_with_its_lease);
+    tcase_add_test(all, an_evicted_node_that_joins_again_is_not_waited_for);
+    tcase_add_test(all, a_job_continues_without_a_node_that_leaves);
+    tcase_add_test(all, a_leaving_node_with_ranks_has_time_to_reconnect);
+    tcase_add_test(all, the_roster_ends_with_its_own_node);
+    tcase_add_test(all, the_node_of_the_roster_is_never_silent);
+    tcase_add_test(all, any_node_may_end_the_job_with_a_verdict_for_all);
     tcase_add_test(all, its_owner_may_end_the_job);
     tcase_add_test(all, a_closed_job_answers_with_its_verdict);
     suite_add_tcase(suite, all);

@@ -5,7 +5,7 @@
 
 /* --- Failures --- */
 
-START_TEST(a_failure_is_believed_when_all_have_answered)
+START_TEST(a_failure_is_final_when_all_nodes_have_answered)
 {
     create_running(3, 3, 3, 0);
     fails(2, 9, false);
@@ -23,7 +23,7 @@ START_TEST(a_failure_is_believed_when_all_have_answered)
 }
 END_TEST
 
-START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
+START_TEST(a_node_gets_the_number_of_ranks_that_it_last_sent)
 {
     create_running(1, 3, 3, 3);
     fails(2, 9, false);
@@ -47,7 +47,7 @@ START_TEST(a_node_is_given_as_many_ranks_as_it_said_last)
 }
 END_TEST
 
-START_TEST(ranks_that_die_while_nodes_are_waited_for_are_not_counted)
+START_TEST(deaths_of_ranks_during_a_wait_for_nodes_do_not_count)
 {
     create_running(2, 2, 2, 3);
     gone(2);
@@ -61,7 +61,7 @@ START_TEST(ranks_that_die_while_nodes_are_waited_for_are_not_counted)
 }
 END_TEST
 
-START_TEST(a_node_lost_without_an_answer_was_the_cause)
+START_TEST(a_node_lost_without_an_answer_is_the_cause)
 {
     create_running(1, 3, 3, 0);
     fails(2, 9, false);
@@ -80,7 +80,7 @@ START_TEST(a_node_lost_without_an_answer_was_the_cause)
 }
 END_TEST
 
-START_TEST(a_node_that_leaves_without_an_answer_was_the_cause)
+START_TEST(a_node_that_leaves_without_an_answer_is_the_cause)
 {
     create_running(1, 3, 3, 0);
     fails(2, 9, false);
@@ -92,7 +92,7 @@ START_TEST(a_node_that_leaves_without_an_answer_was_the_cause)
 }
 END_TEST
 
-START_TEST(the_only_node_is_believed_at_once)
+START_TEST(the_failure_of_a_single_node_is_final_at_once)
 {
     create_running(1, 1, 1, 0);
     fails(1, 3, false);
@@ -101,7 +101,7 @@ START_TEST(the_only_node_is_believed_at_once)
 }
 END_TEST
 
-START_TEST(failures_are_counted_for_the_whole_job)
+START_TEST(failures_count_for_the_whole_job)
 {
     create_running(2, 2, 2, 2);
     for (int i = 0; i < 2; i++) {
@@ -123,7 +123,7 @@ START_TEST(failures_are_counted_for_the_whole_job)
 }
 END_TEST
 
-START_TEST(a_failure_that_others_outlive_is_counted_and_followed_at_once)
+START_TEST(a_failure_with_survivors_counts_and_restarts_at_once)
 {
     create_running(2, 2, 2, 2);
     for (int i = 0; i < 2; i++) {
@@ -154,7 +154,7 @@ START_TEST(a_final_failure_is_not_followed_by_a_restart)
 }
 END_TEST
 
-START_TEST(some_exit_codes_end_the_job)
+START_TEST(some_exit_statuses_end_the_job)
 {
     create(1, 1, 5);
     roster_destroy(r);
@@ -168,7 +168,7 @@ START_TEST(some_exit_codes_end_the_job)
 }
 END_TEST
 
-START_TEST(who_told_a_failure_may_correct_it)
+START_TEST(the_node_that_reported_a_failure_may_correct_it)
 {
     create_running(2, 2, 2, 0);
     fails(1, 1, false);
@@ -196,7 +196,7 @@ START_TEST(a_consequence_waits_for_its_cause_until_all_ranks_have_ended)
 }
 END_TEST
 
-START_TEST(who_was_told_of_a_consequence_hears_its_cause)
+START_TEST(nodes_that_received_a_consequence_receive_its_cause)
 {
     create_running(3, 3, 3, 0);
     fails_of_another(2, 1);
@@ -210,7 +210,7 @@ START_TEST(who_was_told_of_a_consequence_hears_its_cause)
 }
 END_TEST
 
-START_TEST(a_consequence_whose_cause_nobody_tells_is_the_verdict)
+START_TEST(a_consequence_without_a_cause_is_the_verdict)
 {
     create_running(2, 2, 2, 0);
     fails_of_another(2, 1);
@@ -247,7 +247,7 @@ START_TEST(the_only_node_may_correct_a_consequence)
 }
 END_TEST
 
-START_TEST(whether_a_restart_follows_is_for_the_cause_to_say)
+START_TEST(the_cause_decides_about_a_restart)
 {
     create_running(2, 2, 2, 1);
     fails_of_another(1, 1); /* alone it would be followed by one */
@@ -321,7 +321,7 @@ static uint32_t count_members(void)
     return n;
 }
 
-START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
+START_TEST(a_node_whose_ranks_failed_too_often_is_excluded)
 {
     create_excluding(1, 2, 0, 3);
     fails_and_all_stop(2, 3);
@@ -352,7 +352,7 @@ START_TEST(a_node_whose_ranks_failed_too_often_takes_no_part_any_more)
 }
 END_TEST
 
-START_TEST(who_comes_by_the_name_of_an_excluded_node_hears_the_same)
+START_TEST(a_node_with_the_name_of_an_excluded_one_is_refused)
 {
     create_excluding(1, 1, 0, 2);
     fails_and_all_stop(2, 2);
@@ -367,7 +367,7 @@ START_TEST(who_comes_by_the_name_of_an_excluded_node_hears_the_same)
 }
 END_TEST
 
-START_TEST(who_takes_over_knows_who_is_excluded)
+START_TEST(the_next_roster_knows_the_excluded_nodes)
 {
     const struct roster_limits limits = {0};
     struct roster_past past;
@@ -391,7 +391,7 @@ START_TEST(who_takes_over_knows_who_is_excluded)
 }
 END_TEST
 
-START_TEST(an_excluded_node_that_was_away_hears_of_it_when_it_comes_back)
+START_TEST(an_excluded_node_is_informed_when_it_reconnects)
 {
     create_excluding(1, 1, 0, 3);
     fails(2, 7, false);
@@ -405,7 +405,7 @@ START_TEST(an_excluded_node_that_was_away_hears_of_it_when_it_comes_back)
 }
 END_TEST
 
-START_TEST(a_spare_steps_in_for_an_excluded_node)
+START_TEST(a_spare_replaces_an_excluded_node)
 {
     create_excluding(3, 1, 0, 4);
     fails_and_all_stop(2, 3);
@@ -416,7 +416,7 @@ START_TEST(a_spare_steps_in_for_an_excluded_node)
 }
 END_TEST
 
-START_TEST(without_an_excluded_node_too_few_wait_for_others)
+START_TEST(too_few_nodes_after_an_exclusion_wait_for_others)
 {
     create_excluding(3, 1, 0, 3);
     fails_and_all_stop(2, 3);
@@ -427,7 +427,7 @@ START_TEST(without_an_excluded_node_too_few_wait_for_others)
 }
 END_TEST
 
-START_TEST(failures_that_lie_far_apart_exclude_nobody)
+START_TEST(failures_outside_the_window_exclude_no_node)
 {
     create_excluding(1, 2, 60000, 3);
     fails_and_all_stop(2, 3);
@@ -447,7 +447,7 @@ START_TEST(failures_that_lie_far_apart_exclude_nobody)
 }
 END_TEST
 
-START_TEST(what_follows_from_anothers_end_is_not_counted)
+START_TEST(consequences_of_another_failure_do_not_count)
 {
     create_excluding(1, 1, 0, 3);
     fails_of_another(2, 7);
@@ -459,7 +459,7 @@ START_TEST(what_follows_from_anothers_end_is_not_counted)
 }
 END_TEST
 
-START_TEST(where_the_roster_is_is_never_excluded)
+START_TEST(the_node_with_the_roster_is_never_excluded)
 {
     const struct roster_limits limits = {0};
     create_excluding(1, 1, 0, 3); /* for its terms */
@@ -475,7 +475,7 @@ START_TEST(where_the_roster_is_is_never_excluded)
 }
 END_TEST
 
-START_TEST(a_failure_that_ends_the_job_excludes_nobody)
+START_TEST(a_failure_that_ends_the_job_excludes_no_node)
 {
     create_excluding(1, 1, 0, 3);
     fails(2, 7, true);
@@ -486,7 +486,7 @@ START_TEST(a_failure_that_ends_the_job_excludes_nobody)
 }
 END_TEST
 
-START_TEST(a_failure_starts_those_that_were_done_again)
+START_TEST(a_failure_restarts_nodes_that_were_done)
 {
     create_running(2, 2, 2, 1);
     say(1, MESSAGE_SUCCEEDED);
@@ -498,7 +498,7 @@ START_TEST(a_failure_starts_those_that_were_done_again)
 }
 END_TEST
 
-START_TEST(ranks_that_are_gone_end_the_generation)
+START_TEST(lost_ranks_end_the_generation)
 {
     create_running(2, 2, 2, 0);
     say(2, MESSAGE_STOPPED);
@@ -508,7 +508,7 @@ START_TEST(ranks_that_are_gone_end_the_generation)
 }
 END_TEST
 
-START_TEST(a_restart_that_somebody_asks_for_costs_nothing)
+START_TEST(a_requested_restart_does_not_use_the_budget)
 {
     create_running(2, 2, 2, 0);
     say(2, MESSAGE_RESTART);
@@ -525,7 +525,7 @@ START_TEST(a_restart_that_somebody_asks_for_costs_nothing)
 }
 END_TEST
 
-START_TEST(a_restart_is_for_those_that_were_done_too)
+START_TEST(a_restart_includes_nodes_that_were_done)
 {
     create_running(2, 2, 2, 0);
     say(1, MESSAGE_SUCCEEDED);
@@ -534,7 +534,7 @@ START_TEST(a_restart_is_for_those_that_were_done_too)
 }
 END_TEST
 
-START_TEST(a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation)
+START_TEST(only_members_may_request_a_restart_once_in_a_generation)
 {
     create_running(1, 2, 2, 0);
     join(3); /* a spare */
@@ -558,39 +558,39 @@ TEST_SUITE(roster_failures)
     Suite *suite = suite_create("roster_failures");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_test(all, a_failure_is_believed_when_all_have_answered);
-    tcase_add_test(all, a_node_is_given_as_many_ranks_as_it_said_last);
-    tcase_add_test(all, ranks_that_die_while_nodes_are_waited_for_are_not_counted);
-    tcase_add_test(all, a_node_lost_without_an_answer_was_the_cause);
-    tcase_add_test(all, a_node_that_leaves_without_an_answer_was_the_cause);
-    tcase_add_test(all, the_only_node_is_believed_at_once);
-    tcase_add_test(all, failures_are_counted_for_the_whole_job);
-    tcase_add_test(all, a_failure_that_others_outlive_is_counted_and_followed_at_once);
+    tcase_add_test(all, a_failure_is_final_when_all_nodes_have_answered);
+    tcase_add_test(all, a_node_gets_the_number_of_ranks_that_it_last_sent);
+    tcase_add_test(all, deaths_of_ranks_during_a_wait_for_nodes_do_not_count);
+    tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause);
+    tcase_add_test(all, a_node_that_leaves_without_an_answer_is_the_cause);
+    tcase_add_test(all, the_failure_of_a_single_node_is_final_at_once);
+    tcase_add_test(all, failures_count_for_the_whole_job);
+    tcase_add_test(all, a_failure_with_survivors_counts_and_restarts_at_once);
     tcase_add_test(all, a_final_failure_is_not_followed_by_a_restart);
-    tcase_add_test(all, some_exit_codes_end_the_job);
-    tcase_add_test(all, who_told_a_failure_may_correct_it);
+    tcase_add_test(all, some_exit_statuses_end_the_job);
+    tcase_add_test(all, the_node_that_reported_a_failure_may_correct_it);
     tcase_add_test(all, a_consequence_waits_for_its_cause_until_all_ranks_have_ended);
-    tcase_add_test(all, who_was_told_of_a_consequence_hears_its_cause);
-    tcase_add_test(all, a_consequence_whose_cause_nobody_tells_is_the_verdict);
+    tcase_add_test(all, nodes_that_received_a_consequence_receive_its_cause);
+    tcase_add_test(all, a_consequence_without_a_cause_is_the_verdict);
     tcase_add_test(all, a_consequence_corrects_no_cause);
     tcase_add_test(all, the_only_node_may_correct_a_consequence);
-    tcase_add_test(all, whether_a_restart_follows_is_for_the_cause_to_say);
+    tcase_add_test(all, the_cause_decides_about_a_restart);
     tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
-    tcase_add_test(all, a_node_whose_ranks_failed_too_often_takes_no_part_any_more);
-    tcase_add_test(all, who_comes_by_the_name_of_an_excluded_node_hears_the_same);
-    tcase_add_test(all, who_takes_over_knows_who_is_excluded);
-    tcase_add_test(all, an_excluded_node_that_was_away_hears_of_it_when_it_comes_back);
-    tcase_add_test(all, a_spare_steps_in_for_an_excluded_node);
-    tcase_add_test(all, without_an_excluded_node_too_few_wait_for_others);
-    tcase_add_test(all, failures_that_lie_far_apart_exclude_nobody);
-    tcase_add_test(all, what_follows_from_anothers_end_is_not_counted);
-    tcase_add_test(all, where_the_roster_is_is_never_excluded);
-    tcase_add_test(all, a_failure_that_ends_the_job_excludes_nobody);
-    tcase_add_test(all, a_failure_starts_those_that_were_done_again);
-    tcase_add_test(all, ranks_that_are_gone_end_the_generation);
-    tcase_add_test(all, a_restart_that_somebody_asks_for_costs_nothing);
-    tcase_add_test(all, a_restart_is_for_those_that_were_done_too);
-    tcase_add_test(all, a_restart_is_for_a_member_to_ask_for_and_once_in_a_generation);
+    tcase_add_test(all, a_node_whose_ranks_failed_too_often_is_excluded);
+    tcase_add_test(all, a_node_with_the_name_of_an_excluded_one_is_refused);
+    tcase_add_test(all, the_next_roster_knows_the_excluded_nodes);
+    tcase_add_test(all, an_excluded_node_is_informed_when_it_reconnects);
+    tcase_add_test(all, a_spare_replaces_an_excluded_node);
+    tcase_add_test(all, too_few_nodes_after_an_exclusion_wait_for_others);
+    tcase_add_test(all, failures_outside_the_window_exclude_no_node);
+    tcase_add_test(all, consequences_of_another_failure_do_not_count);
+    tcase_add_test(all, the_node_with_the_roster_is_never_excluded);
+    tcase_add_test(all, a_failure_that_ends_the_job_excludes_no_node);
+    tcase_add_test(all, a_failure_restarts_nodes_that_were_done);
+    tcase_add_test(all, lost_ranks_end_the_generation);
+    tcase_add_test(all, a_requested_restart_does_not_use_the_budget);
+    tcase_add_test(all, a_restart_includes_nodes_that_were_done);
+    tcase_add_test(all, only_members_may_request_a_restart_once_in_a_generation);
     suite_add_tcase(suite, all);
     return suite;
 }

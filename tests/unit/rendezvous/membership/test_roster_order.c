@@ -55,7 +55,7 @@ static void assert_order(size_t max, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(names_are_ordered_as_people_read_them)
+START_TEST(names_with_numbers_are_in_natural_order)
 {
     static const char *const sorted[] = {"",
                                          "a",
@@ -84,7 +84,7 @@ START_TEST(names_are_ordered_as_people_read_them)
 }
 END_TEST
 
-START_TEST(the_first_order_is_natural)
+START_TEST(the_first_generation_has_the_natural_order)
 {
     add("node66", -1, -1);
     add("node7", -1, -1);
@@ -93,7 +93,7 @@ START_TEST(the_first_order_is_natural)
 }
 END_TEST
 
-START_TEST(node_ranks_go_before_names)
+START_TEST(node_ranks_precede_names)
 {
     add("a", -1, -1);
     add("c", 1, -1);
@@ -102,7 +102,7 @@ START_TEST(node_ranks_go_before_names)
 }
 END_TEST
 
-START_TEST(a_host_file_goes_before_names)
+START_TEST(a_host_file_precedes_names)
 {
     add("a", -1, -1)->expected = 2;
     add("b", -1, -1)->expected = 0;
@@ -111,7 +111,7 @@ START_TEST(a_host_file_goes_before_names)
 }
 END_TEST
 
-START_TEST(who_keeps_rank_0_is_first)
+START_TEST(the_node_that_keeps_rank_0_is_first)
 {
     add("a", 0, -1);
     add("z", 5, -1)->keeps_rank_0 = true;
@@ -119,7 +119,7 @@ START_TEST(who_keeps_rank_0_is_first)
 }
 END_TEST
 
-START_TEST(equal_names_have_an_order_too)
+START_TEST(equal_names_have_a_defined_order)
 {
     struct roster_order_entry *late = add("localhost", -1, -1), *early = add("localhost", -1, -1);
     late->instance = instances[1];
@@ -144,7 +144,7 @@ START_TEST(survivors_keep_their_order_and_newcomers_fill_holes)
 }
 END_TEST
 
-START_TEST(newcomers_go_last_when_there_is_no_hole)
+START_TEST(without_a_hole_newcomers_are_last)
 {
     add_seat("m", -1);
     add_seat("n", -1);
@@ -156,7 +156,7 @@ START_TEST(newcomers_go_last_when_there_is_no_hole)
 }
 END_TEST
 
-START_TEST(holes_that_are_left_close)
+START_TEST(remaining_holes_are_closed)
 {
     add_seat("a", -1);
     add_seat("b", -1);
@@ -168,7 +168,7 @@ START_TEST(holes_that_are_left_close)
 }
 END_TEST
 
-START_TEST(a_newcomer_is_never_rank_0_while_somebody_has_survived)
+START_TEST(a_newcomer_does_not_get_rank_0_if_a_node_survived)
 {
     add_seat("a", -1);
     add_seat("b", -1);
@@ -179,7 +179,7 @@ START_TEST(a_newcomer_is_never_rank_0_while_somebody_has_survived)
 }
 END_TEST
 
-START_TEST(who_comes_back_gets_its_place)
+START_TEST(a_returning_node_gets_its_place)
 {
     add_seat("a", -1);
     add_seat("b", -1);
@@ -193,7 +193,7 @@ START_TEST(who_comes_back_gets_its_place)
 }
 END_TEST
 
-START_TEST(a_node_rank_takes_its_place_whatever_the_name)
+START_TEST(a_node_rank_takes_its_place_for_any_name)
 {
     add_seat("a", 0);
     add_seat("b", 1);
@@ -219,7 +219,7 @@ START_TEST(many_of_one_name_take_the_places_of_that_name)
 }
 END_TEST
 
-START_TEST(survivors_go_before_newcomers_and_early_ones_before_late_ones)
+START_TEST(survivors_precede_newcomers_and_early_ones_late_ones)
 {
     add_seat("x", -1);
     add_seat("y", -1);
@@ -232,7 +232,7 @@ START_TEST(survivors_go_before_newcomers_and_early_ones_before_late_ones)
 }
 END_TEST
 
-START_TEST(nobody_left_of_the_last_generation_begins_again)
+START_TEST(without_survivors_the_order_starts_over)
 {
     add_seat("x", -1);
     add("b", -1, -1);
@@ -246,21 +246,21 @@ TEST_SUITE(roster_order)
     Suite *suite = suite_create("roster_order");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_add_test(all, names_are_ordered_as_people_read_them);
-    tcase_add_test(all, the_first_order_is_natural);
-    tcase_add_test(all, node_ranks_go_before_names);
-    tcase_add_test(all, a_host_file_goes_before_names);
-    tcase_add_test(all, who_keeps_rank_0_is_first);
-    tcase_add_test(all, equal_names_have_an_order_too);
+    tcase_add_test(all, names_with_numbers_are_in_natural_order);
+    tcase_add_test(all, the_first_generation_has_the_natural_order);
+    tcase_add_test(all, node_ranks_precede_names);
+    tcase_add_test(all, a_host_file_precedes_names);
+    tcase_add_test(all, the_node_that_keeps_rank_0_is_first);
+    tcase_add_test(all, equal_names_have_a_defined_order);
     tcase_add_test(all, survivors_keep_their_order_and_newcomers_fill_holes);
-    tcase_add_test(all, newcomers_go_last_when_there_is_no_hole);
-    tcase_add_test(all, holes_that_are_left_close);
-    tcase_add_test(all, a_newcomer_is_never_rank_0_while_somebody_has_survived);
-    tcase_add_test(all, who_comes_back_gets_its_place);
-    tcase_add_test(all, a_node_rank_takes_its_place_whatever_the_name);
+    tcase_add_test(all, without_a_hole_newcomers_are_last);
+    tcase_add_test(all, remaining_holes_are_closed);
+    tcase_add_test(all, a_newcomer_does_not_get_rank_0_if_a_node_survived);
+    tcase_add_test(all, a_returning_node_gets_its_place);
+    tcase_add_test(all, a_node_rank_takes_its_place_for_any_name);
     tcase_add_test(all, many_of_one_name_take_the_places_of_that_name);
-    tcase_add_test(all, survivors_go_before_newcomers_and_early_ones_before_late_ones);
-    tcase_add_test(all, nobody_left_of_the_last_generation_begins_again);
+    tcase_add_test(all, survivors_precede_newcomers_and_early_ones_late_ones);
+    tcase_add_test(all, without_survivors_the_order_starts_over);
     suite_add_tcase(suite, all);
     return suite;
 }

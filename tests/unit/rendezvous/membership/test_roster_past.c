@@ -84,7 +84,7 @@ static void take_over_whole(void)
         come(node, true, 7, 3);
 }
 
-START_TEST(members_that_tell_their_places_go_on_as_if_nothing_had_happened)
+START_TEST(members_that_send_their_places_continue_undisturbed)
 {
     take_over(-1);
     for (int node = 3; node >= 1; node--) {
@@ -104,7 +104,7 @@ START_TEST(members_that_tell_their_places_go_on_as_if_nothing_had_happened)
 }
 END_TEST
 
-START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind_the_last)
+START_TEST(a_member_that_does_not_return_is_lost)
 {
     take_over(-1);
     come(2, true, 7, 3);
@@ -130,7 +130,7 @@ START_TEST(a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind
 }
 END_TEST
 
-START_TEST(who_left_together_with_the_old_roster_is_not_waited_for)
+START_TEST(a_node_that_left_with_the_old_roster_is_not_waited_for)
 {
     take_over(0);
     time_goes_on(0);
@@ -140,7 +140,7 @@ START_TEST(who_left_together_with_the_old_roster_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(who_was_in_another_generation_is_no_member)
+START_TEST(a_node_of_another_generation_is_not_a_member)
 {
     take_over(-1);
     come(2, true, 6, 3);
@@ -150,7 +150,7 @@ START_TEST(who_was_in_another_generation_is_no_member)
 }
 END_TEST
 
-START_TEST(a_place_is_given_back_once)
+START_TEST(a_place_is_returned_once)
 {
     take_over_whole();
     say_message(9, (struct message){.type = MESSAGE_HELLO,
@@ -176,7 +176,7 @@ START_TEST(a_place_is_given_back_once)
 }
 END_TEST
 
-START_TEST(a_newcomer_waits_until_all_members_have_come)
+START_TEST(a_newcomer_waits_until_all_members_have_returned)
 {
     take_over(-1);
     come(1, true, 7, 3);
@@ -190,7 +190,7 @@ START_TEST(a_newcomer_waits_until_all_members_have_come)
 }
 END_TEST
 
-START_TEST(a_generation_is_told_nobody_before_it_is_confirmed)
+START_TEST(a_generation_is_not_announced_before_it_is_confirmed)
 {
     create_unconfirmed(2, 2);
     come(1, false, 0, 0);
@@ -207,7 +207,7 @@ START_TEST(a_generation_is_told_nobody_before_it_is_confirmed)
 }
 END_TEST
 
-START_TEST(a_leader_that_comes_back_before_that_is_told_nothing)
+START_TEST(a_leader_that_returns_before_that_is_not_informed)
 {
     create_unconfirmed(2, 2);
     come(1, false, 0, 0);
@@ -220,7 +220,7 @@ START_TEST(a_leader_that_comes_back_before_that_is_told_nothing)
 }
 END_TEST
 
-START_TEST(a_generation_that_nobody_confirms_ends_the_job)
+START_TEST(an_unconfirmed_generation_ends_the_job)
 {
     create_unconfirmed(1, 1);
     come(1, false, 0, 0);
@@ -235,7 +235,7 @@ START_TEST(a_generation_that_nobody_confirms_ends_the_job)
 }
 END_TEST
 
-START_TEST(in_doubt_leases_are_renewed_while_all_are_heard)
+START_TEST(in_doubt_leases_are_renewed_while_all_nodes_respond)
 {
     take_over_whole();
     step((struct roster_input){.type = ROSTER_DOUBT});
@@ -255,7 +255,7 @@ START_TEST(in_doubt_leases_are_renewed_while_all_are_heard)
 }
 END_TEST
 
-START_TEST(in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost)
+START_TEST(in_doubt_a_lost_member_stops_the_renewal_of_leases)
 {
     take_over_whole();
     step((struct roster_input){.type = ROSTER_DOUBT});
@@ -272,7 +272,7 @@ START_TEST(in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost)
 }
 END_TEST
 
-START_TEST(in_doubt_a_newcomer_does_not_end_what_runs)
+START_TEST(in_doubt_a_newcomer_does_not_end_the_generation)
 {
     take_over_whole();
     step((struct roster_input){.type = ROSTER_DOUBT});
@@ -283,7 +283,7 @@ START_TEST(in_doubt_a_newcomer_does_not_end_what_runs)
 }
 END_TEST
 
-START_TEST(what_cannot_have_been_is_not_taken_over)
+START_TEST(an_impossible_past_is_not_taken_over)
 {
     static const struct roster_past bad[] = {
         {.generation = MESSAGE_NO_GENERATION, .n_nodes = 1, .world_size = 1},
@@ -302,7 +302,7 @@ START_TEST(what_cannot_have_been_is_not_taken_over)
 }
 END_TEST
 
-START_TEST(what_another_one_has_to_know_is_what_was_taken_over)
+START_TEST(the_past_survives_a_takeover)
 {
     struct roster_past past;
     take_over_whole();
@@ -344,7 +344,7 @@ static void create_knowing_nothing(uint32_t min, uint32_t max)
     create(min, max, 3);
 }
 
-START_TEST(a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members)
+START_TEST(a_roster_learns_a_running_generation_from_its_members)
 {
     create_knowing_nothing(3, 3);
     come_back(2, 7, 2, false);
@@ -377,7 +377,7 @@ START_TEST(a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members
 }
 END_TEST
 
-START_TEST(a_member_that_does_not_return_to_it_is_lost)
+START_TEST(a_member_that_does_not_return_to_that_generation_is_lost)
 {
     create_knowing_nothing(2, 3);
     come_back(1, 7, 0, false);
@@ -396,7 +396,7 @@ START_TEST(a_member_that_does_not_return_to_it_is_lost)
 }
 END_TEST
 
-START_TEST(newcomers_that_were_faster_than_its_members_wait_for_a_place)
+START_TEST(newcomers_that_join_before_its_members_wait_for_a_place)
 {
     create_knowing_nothing(1, 4);
     join(4);
@@ -413,7 +413,7 @@ START_TEST(newcomers_that_were_faster_than_its_members_wait_for_a_place)
 }
 END_TEST
 
-START_TEST(what_has_stopped_is_followed_by_the_next_generation)
+START_TEST(the_next_generation_follows_a_stopped_one)
 {
     create_knowing_nothing(3, 3);
     for (int node = 1; node <= 3; node++) {
@@ -426,7 +426,7 @@ START_TEST(what_has_stopped_is_followed_by_the_next_generation)
 END_TEST
 
 /* For example, in a generation of two nodes whose ranks run by a lease of the old roster. */
-START_TEST(a_spare_that_comes_first_does_not_begin_the_job_again)
+START_TEST(a_spare_that_returns_first_does_not_restart_the_job)
 {
     struct message_hello h;
     create_knowing_nothing(1, 1);
@@ -443,7 +443,7 @@ START_TEST(a_spare_that_comes_first_does_not_begin_the_job_again)
 }
 END_TEST
 
-START_TEST(nodes_that_are_all_here_wait_for_no_member_of_a_generation_that_has_ended)
+START_TEST(all_nodes_together_do_not_wait_for_an_ended_generation)
 {
     struct message_hello h;
     create_knowing_nothing(3, 3);
@@ -465,7 +465,7 @@ START_TEST(nodes_that_are_all_here_wait_for_no_member_of_a_generation_that_has_e
 }
 END_TEST
 
-START_TEST(what_it_cannot_go_on_with_counts_as_a_generation)
+START_TEST(a_generation_that_cannot_continue_still_counts)
 {
     static const struct {
         uint32_t max_absent, min, n_nodes, world_size;
@@ -515,28 +515,27 @@ TEST_SUITE(roster_past)
     Suite *suite = suite_create("roster_past");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_test(all, members_that_tell_their_places_go_on_as_if_nothing_had_happened);
-    tcase_add_test(all,
-                   a_member_that_does_not_come_is_lost_and_the_next_generation_is_behind_the_last);
-    tcase_add_test(all, who_left_together_with_the_old_roster_is_not_waited_for);
-    tcase_add_test(all, who_was_in_another_generation_is_no_member);
-    tcase_add_test(all, a_place_is_given_back_once);
-    tcase_add_test(all, a_newcomer_waits_until_all_members_have_come);
-    tcase_add_test(all, a_generation_is_told_nobody_before_it_is_confirmed);
-    tcase_add_test(all, a_leader_that_comes_back_before_that_is_told_nothing);
-    tcase_add_test(all, a_generation_that_nobody_confirms_ends_the_job);
-    tcase_add_test(all, in_doubt_leases_are_renewed_while_all_are_heard);
-    tcase_add_test(all, in_doubt_no_lease_of_ranks_is_renewed_once_a_member_is_lost);
-    tcase_add_test(all, in_doubt_a_newcomer_does_not_end_what_runs);
-    tcase_add_test(all, what_cannot_have_been_is_not_taken_over);
-    tcase_add_test(all, what_another_one_has_to_know_is_what_was_taken_over);
-    tcase_add_test(all, a_generation_goes_on_with_a_roster_that_learns_of_it_from_its_members);
-    tcase_add_test(all, a_member_that_does_not_return_to_it_is_lost);
-    tcase_add_test(all, newcomers_that_were_faster_than_its_members_wait_for_a_place);
-    tcase_add_test(all, what_has_stopped_is_followed_by_the_next_generation);
-    tcase_add_test(all, a_spare_that_comes_first_does_not_begin_the_job_again);
-    tcase_add_test(all, nodes_that_are_all_here_wait_for_no_member_of_a_generation_that_has_ended);
-    tcase_add_test(all, what_it_cannot_go_on_with_counts_as_a_generation);
+    tcase_add_test(all, members_that_send_their_places_continue_undisturbed);
+    tcase_add_test(all, a_member_that_does_not_return_is_lost);
+    tcase_add_test(all, a_node_that_left_with_the_old_roster_is_not_waited_for);
+    tcase_add_test(all, a_node_of_another_generation_is_not_a_member);
+    tcase_add_test(all, a_place_is_returned_once);
+    tcase_add_test(all, a_newcomer_waits_until_all_members_have_returned);
+    tcase_add_test(all, a_generation_is_not_announced_before_it_is_confirmed);
+    tcase_add_test(all, a_leader_that_returns_before_that_is_not_informed);
+    tcase_add_test(all, an_unconfirmed_generation_ends_the_job);
+    tcase_add_test(all, in_doubt_leases_are_renewed_while_all_nodes_respond);
+    tcase_add_test(all, in_doubt_a_lost_member_stops_the_renewal_of_leases);
+    tcase_add_test(all, in_doubt_a_newcomer_does_not_end_the_generation);
+    tcase_add_test(all, an_impossible_past_is_not_taken_over);
+    tcase_add_test(all, the_past_survives_a_takeover);
+    tcase_add_test(all, a_roster_learns_a_running_generation_from_its_members);
+    tcase_add_test(all, a_member_that_does_not_return_to_that_generation_is_lost);
+    tcase_add_test(all, newcomers_that_join_before_its_members_wait_for_a_place);
+    tcase_add_test(all, the_next_generation_follows_a_stopped_one);
+    tcase_add_test(all, a_spare_that_returns_first_does_not_restart_the_job);
+    tcase_add_test(all, all_nodes_together_do_not_wait_for_an_ended_generation);
+    tcase_add_test(all, a_generation_that_cannot_continue_still_counts);
     suite_add_tcase(suite, all);
     return suite;
 }

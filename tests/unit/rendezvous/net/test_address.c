@@ -17,7 +17,7 @@ static struct sockaddr_storage address_of(const char *text)
     return address;
 }
 
-START_TEST(addresses_are_printed_as_they_are_typed)
+START_TEST(addresses_are_printed_in_their_usual_form)
 {
     static const char *const cases[][2] = {
         {"10.0.0.7", "10.0.0.7:29400"},   {"0.0.0.0", "0.0.0.0:29400"},
@@ -38,7 +38,7 @@ START_TEST(addresses_are_printed_as_they_are_typed)
 }
 END_TEST
 
-START_TEST(names_are_no_addresses)
+START_TEST(names_are_not_addresses)
 {
     static const char *const cases[] = {"",          "localhost", "node7",     "1.2.3", "1.2.3.4.5",
                                         "256.1.1.1", "::g",       "10.0.0.1 ", "[::1]", "::1::2"};
@@ -49,7 +49,7 @@ START_TEST(names_are_no_addresses)
 }
 END_TEST
 
-START_TEST(loopback_is_all_of_127_and_1)
+START_TEST(loopback_is_all_of_127_and_ipv6_1)
 {
     static const struct {
         const char *text;
@@ -123,7 +123,7 @@ START_TEST(any_of_several_networks_is_enough)
 }
 END_TEST
 
-START_TEST(what_is_no_network_is_refused)
+START_TEST(an_invalid_network_is_refused)
 {
     static const char *const cases[][2] = {
         {"node7", "invalid value 'node7': expected a numeric ADDR or ADDR/BITS"},
@@ -162,7 +162,7 @@ START_TEST(a_list_is_bounded)
 }
 END_TEST
 
-START_TEST(hosts_are_let_in_however_many_there_are)
+START_TEST(a_list_admits_many_hosts)
 {
     enum { N = 10000 };
     static struct in6_addr hosts[N];
@@ -195,14 +195,14 @@ TEST_SUITE(address)
 {
     Suite *suite = suite_create("address");
     TCase *tc = tcase_create("address");
-    tcase_add_test(tc, addresses_are_printed_as_they_are_typed);
-    tcase_add_test(tc, names_are_no_addresses);
-    tcase_add_test(tc, loopback_is_all_of_127_and_1);
+    tcase_add_test(tc, addresses_are_printed_in_their_usual_form);
+    tcase_add_test(tc, names_are_not_addresses);
+    tcase_add_test(tc, loopback_is_all_of_127_and_ipv6_1);
     tcase_add_test(tc, a_list_has_the_addresses_of_its_networks);
     tcase_add_test(tc, any_of_several_networks_is_enough);
-    tcase_add_test(tc, what_is_no_network_is_refused);
+    tcase_add_test(tc, an_invalid_network_is_refused);
     tcase_add_test(tc, a_list_is_bounded);
-    tcase_add_test(tc, hosts_are_let_in_however_many_there_are);
+    tcase_add_test(tc, a_list_admits_many_hosts);
     suite_add_tcase(suite, tc);
     return suite;
 }

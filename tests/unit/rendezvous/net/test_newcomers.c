@@ -21,7 +21,7 @@ static void add(int i, const char *from)
     newcomers_add(&all, &list[i], &address);
 }
 
-START_TEST(the_oldest_one_of_a_network_is_chosen)
+START_TEST(the_oldest_connection_of_a_network_is_chosen)
 {
     ck_assert_ptr_null(newcomers_choose(&all));
     for (int i = 0; i < 3; i++)
@@ -36,7 +36,7 @@ START_TEST(the_oldest_one_of_a_network_is_chosen)
 }
 END_TEST
 
-START_TEST(the_network_that_has_most_pays)
+START_TEST(the_network_with_the_most_connections_is_chosen)
 {
     add(0, "192.0.2.1");
     add(1, "192.0.2.2");
@@ -62,7 +62,7 @@ START_TEST(addresses_of_an_ipv6_network_count_together)
 }
 END_TEST
 
-START_TEST(a_peer_that_opens_many_displaces_its_own)
+START_TEST(a_peer_with_many_connections_displaces_its_own)
 {
     char from[64];
     for (int i = 0; i < 20; i++) { /* an honest one each */
@@ -85,10 +85,10 @@ TEST_SUITE(newcomers)
     Suite *suite = suite_create("newcomers");
     TCase *tc = tcase_create("newcomers");
     tcase_add_checked_fixture(tc, set_up, NULL);
-    tcase_add_test(tc, the_oldest_one_of_a_network_is_chosen);
-    tcase_add_test(tc, the_network_that_has_most_pays);
+    tcase_add_test(tc, the_oldest_connection_of_a_network_is_chosen);
+    tcase_add_test(tc, the_network_with_the_most_connections_is_chosen);
     tcase_add_test(tc, addresses_of_an_ipv6_network_count_together);
-    tcase_add_test(tc, a_peer_that_opens_many_displaces_its_own);
+    tcase_add_test(tc, a_peer_with_many_connections_displaces_its_own);
     suite_add_tcase(suite, tc);
     return suite;
 }

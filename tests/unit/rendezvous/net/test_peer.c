@@ -117,7 +117,7 @@ START_TEST(an_ipv6_socket_with_an_ipv4_address_is_found)
 }
 END_TEST
 
-START_TEST(an_end_that_nobody_holds_has_no_owner)
+START_TEST(a_closed_end_has_no_owner)
 {
     for (enum peer_method method = p.method; method <= PEER_BY_PROC; method++) {
         use(method);
@@ -152,7 +152,7 @@ TEST_SUITE(peer)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, the_owner_of_the_other_end_is_found);
     tcase_add_test(tc, an_ipv6_socket_with_an_ipv4_address_is_found);
-    tcase_add_test(tc, an_end_that_nobody_holds_has_no_owner);
+    tcase_add_test(tc, a_closed_end_has_no_owner);
     tcase_add_test(tc, a_listener_on_the_port_is_not_the_other_end);
     suite_add_tcase(suite, tc);
     return suite;

@@ -53,7 +53,7 @@ START_TEST(the_process_that_listens_is_named)
 }
 END_TEST
 
-START_TEST(of_several_that_share_the_socket_one_is_named)
+START_TEST(one_of_several_processes_that_share_the_socket_is_named)
 {
     set_up_at("127.0.0.1");
     const pid_t child = fork();
@@ -68,7 +68,7 @@ START_TEST(of_several_that_share_the_socket_one_is_named)
 }
 END_TEST
 
-START_TEST(the_name_of_a_process_does_not_reach_the_terminal_as_a_command)
+START_TEST(a_process_name_sends_no_control_sequence_to_the_terminal)
 {
     char text[PORT_OWNER_BYTES], expected[PORT_OWNER_BYTES];
     set_up_at("127.0.0.1");
@@ -98,7 +98,7 @@ START_TEST(a_port_that_is_free_or_elsewhere_has_no_owner)
 END_TEST
 
 /* Another user's process cannot be looked at. */
-START_TEST(where_no_process_is_seen_the_user_is_named)
+START_TEST(without_a_visible_process_the_user_is_named)
 {
     char text[PORT_OWNER_BYTES];
     int status;
@@ -124,10 +124,10 @@ TEST_SUITE(port_owner)
     Suite *suite = suite_create("port_owner");
     TCase *tc = tcase_create("port_owner");
     tcase_add_test(tc, the_process_that_listens_is_named);
-    tcase_add_test(tc, of_several_that_share_the_socket_one_is_named);
-    tcase_add_test(tc, the_name_of_a_process_does_not_reach_the_terminal_as_a_command);
+    tcase_add_test(tc, one_of_several_processes_that_share_the_socket_is_named);
+    tcase_add_test(tc, a_process_name_sends_no_control_sequence_to_the_terminal);
     tcase_add_test(tc, a_port_that_is_free_or_elsewhere_has_no_owner);
-    tcase_add_test(tc, where_no_process_is_seen_the_user_is_named);
+    tcase_add_test(tc, without_a_visible_process_the_user_is_named);
     suite_add_tcase(suite, tc);
     return suite;
 }

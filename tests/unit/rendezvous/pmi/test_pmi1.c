@@ -70,7 +70,7 @@ START_TEST(a_rank_learns_its_bounds_its_key_space_and_the_size_of_the_job)
 }
 END_TEST
 
-START_TEST(who_speaks_pmi_2_is_told_that_this_is_pmi_1)
+START_TEST(a_pmi_2_client_learns_that_this_is_pmi_1)
 {
     make((struct pmi1_place){.n_local = 1, .world_size = 1, .n_nodes = 1});
     EXPECT(0, "cmd=init pmi_version=2 pmi_subversion=0\n",
@@ -88,7 +88,7 @@ START_TEST(ranks_of_several_programs_have_their_numbers)
 }
 END_TEST
 
-START_TEST(what_one_rank_puts_the_others_get_behind_the_barrier)
+START_TEST(a_put_is_visible_to_the_others_after_the_barrier)
 {
     make((struct pmi1_place){.n_local = 2, .world_size = 2, .n_nodes = 1});
     EXPECT(0, "cmd=put kvsname=job key=P0-card value=tag#0$port#5=x\n",
@@ -110,7 +110,7 @@ START_TEST(what_one_rank_puts_the_others_get_behind_the_barrier)
 }
 END_TEST
 
-START_TEST(lines_may_come_cut_anywhere_and_glued_together)
+START_TEST(lines_may_arrive_in_any_pieces)
 {
     static const char talk[] = "cmd=get_appnum\ncmd=get_universe_size\n";
     make((struct pmi1_place){.n_local = 1, .world_size = 1, .n_nodes = 1});
@@ -152,7 +152,7 @@ START_TEST(a_rank_that_reads_no_answers_is_dropped)
 }
 END_TEST
 
-START_TEST(an_abort_keeps_its_code_and_is_not_answered)
+START_TEST(an_abort_keeps_its_exit_status_and_gets_no_answer)
 {
     make((struct pmi1_place){.n_local = 2, .world_size = 2, .n_nodes = 1});
     EXPECT(1, "cmd=abort exitcode=-77\n", "");
@@ -162,7 +162,7 @@ START_TEST(an_abort_keeps_its_code_and_is_not_answered)
 }
 END_TEST
 
-START_TEST(what_is_not_served_is_refused_in_words)
+START_TEST(unsupported_commands_are_refused_with_a_text)
 {
     make((struct pmi1_place){.n_local = 1, .world_size = 1, .n_nodes = 1});
     EXPECT(0, "cmd=publish_name service=a port=b\n",
@@ -179,7 +179,7 @@ START_TEST(what_is_not_served_is_refused_in_words)
 }
 END_TEST
 
-START_TEST(nodes_take_their_puts_to_each_other)
+START_TEST(nodes_exchange_their_puts)
 {
     struct co_buf puts = {0};
     make((struct pmi1_place){.n_local = 1, .world_size = 3, .n_nodes = 2});
@@ -197,7 +197,7 @@ START_TEST(nodes_take_their_puts_to_each_other)
 }
 END_TEST
 
-START_TEST(a_put_that_is_refused_goes_to_nobody)
+START_TEST(a_refused_put_reaches_no_node)
 {
     char value[801], line[1000];
     struct co_buf puts = {0};
@@ -219,7 +219,7 @@ START_TEST(a_put_that_is_refused_goes_to_nobody)
 }
 END_TEST
 
-START_TEST(what_a_node_brings_is_looked_at)
+START_TEST(the_puts_of_another_node_are_checked)
 {
     static const char *const bad[] = {"a=1", "a=1 b=2\n", "\n", "=1\n", "a=\x01\n"};
     make((struct pmi1_place){.n_local = 1, .world_size = 2, .n_nodes = 2});
@@ -231,7 +231,7 @@ START_TEST(what_a_node_brings_is_looked_at)
 }
 END_TEST
 
-START_TEST(who_shares_a_node_is_told_once_it_is_known)
+START_TEST(the_process_mapping_is_sent_once_it_is_known)
 {
     static const char question[] = "cmd=get kvsname=job key=PMI_process_mapping\n";
     make((struct pmi1_place){.n_local = 2, .world_size = 6, .n_nodes = 3});
@@ -284,18 +284,18 @@ TEST_SUITE(pmi1)
     TCase *t = tcase_create("pmi1");
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, a_rank_learns_its_bounds_its_key_space_and_the_size_of_the_job);
-    tcase_add_test(t, who_speaks_pmi_2_is_told_that_this_is_pmi_1);
+    tcase_add_test(t, a_pmi_2_client_learns_that_this_is_pmi_1);
     tcase_add_test(t, ranks_of_several_programs_have_their_numbers);
-    tcase_add_test(t, what_one_rank_puts_the_others_get_behind_the_barrier);
-    tcase_add_test(t, lines_may_come_cut_anywhere_and_glued_together);
+    tcase_add_test(t, a_put_is_visible_to_the_others_after_the_barrier);
+    tcase_add_test(t, lines_may_arrive_in_any_pieces);
     tcase_add_test(t, keys_and_values_have_bounds);
     tcase_add_test(t, a_rank_that_reads_no_answers_is_dropped);
-    tcase_add_test(t, an_abort_keeps_its_code_and_is_not_answered);
-    tcase_add_test(t, what_is_not_served_is_refused_in_words);
-    tcase_add_test(t, nodes_take_their_puts_to_each_other);
-    tcase_add_test(t, a_put_that_is_refused_goes_to_nobody);
-    tcase_add_test(t, what_a_node_brings_is_looked_at);
-    tcase_add_test(t, who_shares_a_node_is_told_once_it_is_known);
+    tcase_add_test(t, an_abort_keeps_its_exit_status_and_gets_no_answer);
+    tcase_add_test(t, unsupported_commands_are_refused_with_a_text);
+    tcase_add_test(t, nodes_exchange_their_puts);
+    tcase_add_test(t, a_refused_put_reaches_no_node);
+    tcase_add_test(t, the_puts_of_another_node_are_checked);
+    tcase_add_test(t, the_process_mapping_is_sent_once_it_is_known);
     tcase_add_test(t, a_mapping_counts_equal_nodes_together);
     tcase_add_test(t, bad_lines_are_refused_with_a_reason);
     suite_add_tcase(suite, t);

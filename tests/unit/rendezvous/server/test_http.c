@@ -14,7 +14,7 @@
 
 #define HOST "Host: x\r\n"
 
-START_TEST(first_bytes_tell_the_protocol)
+START_TEST(the_first_bytes_select_the_protocol)
 {
     static const struct {
         const char *bytes;
@@ -55,7 +55,7 @@ static bool next(const char *text, struct http_request *ret)
     return http_next((const uint8_t *)text, strlen(text), &at, ret);
 }
 
-START_TEST(a_get_is_understood)
+START_TEST(a_get_is_parsed)
 {
     static const struct {
         const char *text, *path;
@@ -87,7 +87,7 @@ START_TEST(a_get_is_understood)
 }
 END_TEST
 
-START_TEST(the_next_request_begins_behind_the_empty_line)
+START_TEST(the_next_request_begins_after_the_empty_line)
 {
     static const char first[] = "GET /a HTTP/1.1\r\n" HOST "\r\n";
     static const char both[] = "GET /a HTTP/1.1\r\n" HOST "\r\nGET /b HTTP/1.1\r\n" HOST "\r\n";
@@ -99,7 +99,7 @@ START_TEST(the_next_request_begins_behind_the_empty_line)
 }
 END_TEST
 
-START_TEST(what_is_no_request_has_its_status)
+START_TEST(an_invalid_request_has_its_http_status)
 {
     static const struct {
         int status;
@@ -161,7 +161,7 @@ START_TEST(a_nul_in_the_head_is_refused)
 }
 END_TEST
 
-START_TEST(a_head_may_come_byte_by_byte)
+START_TEST(a_head_may_arrive_byte_by_byte)
 {
     static const char text[] = "GET /a HTTP/1.1\r\n" HOST "a: b\r\n\r\n";
     struct http_request r;
@@ -301,12 +301,12 @@ TEST_SUITE(http)
 {
     Suite *suite = suite_create("http");
     TCase *tc = tcase_create("http");
-    tcase_add_test(tc, first_bytes_tell_the_protocol);
-    tcase_add_test(tc, a_get_is_understood);
-    tcase_add_test(tc, the_next_request_begins_behind_the_empty_line);
-    tcase_add_test(tc, what_is_no_request_has_its_status);
+    tcase_add_test(tc, the_first_bytes_select_the_protocol);
+    tcase_add_test(tc, a_get_is_parsed);
+    tcase_add_test(tc, the_next_request_begins_after_the_empty_line);
+    tcase_add_test(tc, an_invalid_request_has_its_http_status);
     tcase_add_test(tc, a_nul_in_the_head_is_refused);
-    tcase_add_test(tc, a_head_may_come_byte_by_byte);
+    tcase_add_test(tc, a_head_may_arrive_byte_by_byte);
     tcase_add_test(tc, a_head_is_bounded);
     tcase_add_test(tc, replies_have_a_head_and_a_body);
     tcase_add_test(tc, metrics_are_in_prometheus_form);

@@ -66,7 +66,7 @@ static int connect_store(struct served *s)
     return fd;
 }
 
-START_TEST(pages_are_served_beside_the_store)
+START_TEST(pages_and_the_store_are_served_on_one_port)
 {
     struct served *s = served_start(&with_http);
     int store = connect_store(s);
@@ -98,7 +98,7 @@ START_TEST(pages_are_served_beside_the_store)
 }
 END_TEST
 
-START_TEST(requests_may_come_in_pieces_and_all_at_once)
+START_TEST(requests_may_arrive_in_pieces_or_all_at_once)
 {
     static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     struct served *s = served_start(&with_http);
@@ -159,7 +159,7 @@ START_TEST(bad_requests_are_answered_before_the_end)
 }
 END_TEST
 
-START_TEST(a_head_without_end_is_answered_and_not_kept)
+START_TEST(an_endless_head_gets_an_error)
 {
     struct served *s = served_start(&with_http);
     int fd = raw_connect(served_port(s));
@@ -174,7 +174,7 @@ START_TEST(a_head_without_end_is_answered_and_not_kept)
 }
 END_TEST
 
-START_TEST(the_first_bytes_may_come_alone)
+START_TEST(the_first_bytes_may_arrive_alone)
 {
     struct served *s = served_start(&with_http);
     int fd = raw_connect(served_port(s));
@@ -193,7 +193,7 @@ START_TEST(the_first_bytes_may_come_alone)
 }
 END_TEST
 
-START_TEST(a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time)
+START_TEST(a_client_without_a_protocol_times_out)
 {
     struct server_opts opts = with_http;
     opts.mid_frame_ms = 100;
@@ -345,7 +345,7 @@ START_TEST(channel_connections_are_refused_by_name)
 }
 END_TEST
 
-START_TEST(a_full_server_can_still_be_asked_how_it_is)
+START_TEST(a_full_server_still_reports_its_state)
 {
     struct server_opts opts = with_http;
     opts.max_clients = 1;
@@ -367,7 +367,7 @@ START_TEST(a_full_server_can_still_be_asked_how_it_is)
 }
 END_TEST
 
-START_TEST(whoever_dawdles_makes_room_for_the_next)
+START_TEST(an_idle_client_is_closed_for_a_new_one)
 {
     enum { N = 64 };
     struct served *s = served_start(&with_http);
@@ -397,7 +397,7 @@ START_TEST(whoever_dawdles_makes_room_for_the_next)
 }
 END_TEST
 
-START_TEST(closing_the_server_cuts_these_connections_too)
+START_TEST(closing_the_server_closes_these_connections)
 {
     struct served *s = served_start(&with_http);
     int idle = raw_connect(served_port(s));
@@ -420,21 +420,21 @@ TEST_SUITE(http_conn)
     Suite *suite = suite_create("http_conn");
     TCase *tc = tcase_create("http_conn");
     tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, pages_are_served_beside_the_store);
-    tcase_add_test(tc, requests_may_come_in_pieces_and_all_at_once);
+    tcase_add_test(tc, pages_and_the_store_are_served_on_one_port);
+    tcase_add_test(tc, requests_may_arrive_in_pieces_or_all_at_once);
     tcase_add_test(tc, a_client_that_only_closed_its_half_gets_its_page);
     tcase_add_test(tc, bad_requests_are_answered_before_the_end);
-    tcase_add_test(tc, a_head_without_end_is_answered_and_not_kept);
-    tcase_add_test(tc, the_first_bytes_may_come_alone);
-    tcase_add_test(tc, a_client_that_never_says_which_protocol_it_speaks_is_dropped_in_time);
+    tcase_add_test(tc, an_endless_head_gets_an_error);
+    tcase_add_test(tc, the_first_bytes_may_arrive_alone);
+    tcase_add_test(tc, a_client_without_a_protocol_times_out);
     tcase_add_test(tc, without_a_store_the_first_byte_has_a_deadline);
     tcase_add_test(tc, a_silent_connection_makes_way_for_a_new_one);
     tcase_add_test(tc, pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses);
     tcase_add_test(tc, pages_that_need_a_key_are_refused_to_others);
     tcase_add_test(tc, channel_connections_are_refused_by_name);
-    tcase_add_test(tc, a_full_server_can_still_be_asked_how_it_is);
-    tcase_add_test(tc, whoever_dawdles_makes_room_for_the_next);
-    tcase_add_test(tc, closing_the_server_cuts_these_connections_too);
+    tcase_add_test(tc, a_full_server_still_reports_its_state);
+    tcase_add_test(tc, an_idle_client_is_closed_for_a_new_one);
+    tcase_add_test(tc, closing_the_server_closes_these_connections);
     suite_add_tcase(suite, tc);
     return suite;
 }

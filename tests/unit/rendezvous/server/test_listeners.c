@@ -63,7 +63,7 @@ START_TEST(several_addresses_lead_to_one_store)
 }
 END_TEST
 
-START_TEST(a_listener_that_fails_leaves_the_others)
+START_TEST(a_failed_listener_does_not_stop_the_others)
 {
     struct sockaddr_storage bound;
     char text[32];
@@ -77,7 +77,7 @@ START_TEST(a_listener_that_fails_leaves_the_others)
 }
 END_TEST
 
-START_TEST(a_socket_that_listens_already_is_taken_over)
+START_TEST(an_inherited_listening_socket_is_taken_over)
 {
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_storage bound;
@@ -117,7 +117,7 @@ static void meet(struct served *s, struct sockaddr_storage *at, bool is_served)
     served_stop(s);
 }
 
-START_TEST(other_addresses_are_served_unless_a_list_leaves_them_out)
+START_TEST(other_addresses_are_served_unless_a_list_omits_them)
 {
     struct sockaddr_storage own;
     struct allow_list list = {0};
@@ -151,7 +151,7 @@ START_TEST(our_own_processes_need_no_list)
 }
 END_TEST
 
-START_TEST(a_list_lets_other_users_of_this_machine_in)
+START_TEST(a_list_admits_other_users_of_this_machine)
 {
     struct allow_list list = {0};
     struct server_opts opts = {.allow = &list};
@@ -234,14 +234,14 @@ TEST_SUITE(listeners)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, several_addresses_lead_to_one_store);
-    tcase_add_test(tc, a_listener_that_fails_leaves_the_others);
-    tcase_add_test(tc, a_socket_that_listens_already_is_taken_over);
+    tcase_add_test(tc, a_failed_listener_does_not_stop_the_others);
+    tcase_add_test(tc, an_inherited_listening_socket_is_taken_over);
     TCase *allowed = tcase_create("allowed");
     tcase_set_timeout(allowed, 60);
-    tcase_add_test(allowed, other_addresses_are_served_unless_a_list_leaves_them_out);
+    tcase_add_test(allowed, other_addresses_are_served_unless_a_list_omits_them);
     tcase_add_test(allowed, our_own_processes_need_no_list);
     tcase_add_test(allowed, other_users_are_refused_by_all_addresses_of_this_machine);
-    tcase_add_test(allowed, a_list_lets_other_users_of_this_machine_in);
+    tcase_add_test(allowed, a_list_admits_other_users_of_this_machine);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, allowed);
     return suite;

@@ -48,7 +48,7 @@ START_TEST(a_request_is_answered)
 }
 END_TEST
 
-START_TEST(garbage_costs_only_its_own_connection)
+START_TEST(garbage_closes_only_its_own_connection)
 {
     struct served *s = served_start(NULL);
     int good = connect_c(s);
@@ -133,7 +133,7 @@ START_TEST(a_client_that_dies_in_mid_request_stores_nothing)
 }
 END_TEST
 
-START_TEST(a_large_value_comes_through_in_pieces)
+START_TEST(a_large_value_may_arrive_in_pieces)
 {
     enum { N = 20 << 20 };
     struct served *s = served_start(NULL);
@@ -180,7 +180,7 @@ static size_t send_until_stopped(int fd, const uint8_t *get, size_t len, size_t 
     return n;
 }
 
-START_TEST(a_client_that_does_not_read_is_not_read_from_and_loses_nothing)
+START_TEST(a_client_that_does_not_read_is_paused_and_loses_nothing)
 {
     enum {
         VALUE = 1000,
@@ -214,7 +214,7 @@ START_TEST(a_client_that_does_not_read_is_not_read_from_and_loses_nothing)
 }
 END_TEST
 
-START_TEST(the_client_that_holds_most_memory_pays_when_there_is_too_much)
+START_TEST(the_client_that_holds_most_memory_is_closed)
 {
     struct server_opts opts = {.max_bytes = 8 << 20};
     struct served *s = served_start(&opts);
@@ -242,7 +242,7 @@ START_TEST(the_client_that_holds_most_memory_pays_when_there_is_too_much)
 }
 END_TEST
 
-START_TEST(a_request_must_be_complete_in_time_but_silence_is_fine)
+START_TEST(a_request_must_be_complete_in_time_but_a_client_may_be_idle)
 {
     struct server_opts opts = {.mid_frame_ms = 100};
     struct served *s = served_start(&opts);
@@ -267,7 +267,7 @@ START_TEST(a_request_must_be_complete_in_time_but_silence_is_fine)
 }
 END_TEST
 
-START_TEST(a_request_that_trickles_in_has_no_longer_time)
+START_TEST(a_slow_request_has_the_same_timeout)
 {
     struct server_opts opts = {.mid_frame_ms = 100};
     struct served *s = served_start(&opts);
@@ -336,7 +336,7 @@ START_TEST(clients_are_bounded)
 }
 END_TEST
 
-START_TEST(closing_the_server_cuts_everybody)
+START_TEST(closing_the_server_closes_all_connections)
 {
     struct served *s = served_start(NULL);
     int waits = connect_c(s);
@@ -366,7 +366,7 @@ static void assert_start_fails(const struct server_opts *opts, int rc, const cha
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
 
-START_TEST(what_cannot_be_bound_is_named)
+START_TEST(an_address_that_cannot_be_bound_is_named)
 {
     struct served *s = served_start(NULL);
     char text[32];
@@ -438,7 +438,7 @@ START_TEST(processes_of_another_user_are_refused)
 }
 END_TEST
 
-START_TEST(a_client_that_is_gone_before_it_is_known_is_refused)
+START_TEST(a_client_that_closes_before_it_is_identified_is_refused)
 {
     /* the kernel would give it the uid of root */
     uv_loop_t loop;
@@ -470,24 +470,24 @@ TEST_SUITE(server)
     TCase *tc = tcase_create("server");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_request_is_answered);
-    tcase_add_test(tc, garbage_costs_only_its_own_connection);
+    tcase_add_test(tc, garbage_closes_only_its_own_connection);
     tcase_add_test(tc, replies_before_garbage_are_sent);
     tcase_add_test(tc, a_client_that_only_closed_its_half_gets_its_replies);
     tcase_add_test(tc, three_hundred_waiters_are_woken_by_one_set);
     tcase_add_test(tc, a_client_that_dies_in_mid_request_stores_nothing);
-    tcase_add_test(tc, a_large_value_comes_through_in_pieces);
-    tcase_add_test(tc, a_client_that_does_not_read_is_not_read_from_and_loses_nothing);
-    tcase_add_test(tc, the_client_that_holds_most_memory_pays_when_there_is_too_much);
-    tcase_add_test(tc, a_request_must_be_complete_in_time_but_silence_is_fine);
-    tcase_add_test(tc, a_request_that_trickles_in_has_no_longer_time);
+    tcase_add_test(tc, a_large_value_may_arrive_in_pieces);
+    tcase_add_test(tc, a_client_that_does_not_read_is_paused_and_loses_nothing);
+    tcase_add_test(tc, the_client_that_holds_most_memory_is_closed);
+    tcase_add_test(tc, a_request_must_be_complete_in_time_but_a_client_may_be_idle);
+    tcase_add_test(tc, a_slow_request_has_the_same_timeout);
     tcase_add_test(tc, a_waiting_client_is_not_in_mid_request);
     tcase_add_test(tc, the_first_delete_of_an_old_client_is_answered);
     tcase_add_test(tc, clients_are_bounded);
-    tcase_add_test(tc, closing_the_server_cuts_everybody);
-    tcase_add_test(tc, what_cannot_be_bound_is_named);
+    tcase_add_test(tc, closing_the_server_closes_all_connections);
+    tcase_add_test(tc, an_address_that_cannot_be_bound_is_named);
     tcase_add_test(tc, both_families_reach_a_server_on_any_address);
     tcase_add_test(tc, processes_of_another_user_are_refused);
-    tcase_add_test(tc, a_client_that_is_gone_before_it_is_known_is_refused);
+    tcase_add_test(tc, a_client_that_closes_before_it_is_identified_is_refused);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -65,7 +65,7 @@ static void send_cancel_waits(int fd, size_t n)
     free(bytes);
 }
 
-START_TEST(who_asks_for_little_does_not_wait_for_who_asks_for_much)
+START_TEST(a_small_client_does_not_wait_for_a_large_one)
 {
     int greedy = raw_connect(server_port(server));
     send_cancel_waits(greedy, N_MANY);
@@ -79,7 +79,7 @@ START_TEST(who_asks_for_little_does_not_wait_for_who_asks_for_much)
 }
 END_TEST
 
-START_TEST(the_late_take_turns)
+START_TEST(late_clients_take_turns)
 {
     int first = raw_connect(server_port(server));
     int second = raw_connect(server_port(server));
@@ -93,7 +93,7 @@ START_TEST(the_late_take_turns)
 }
 END_TEST
 
-START_TEST(a_client_that_leaves_while_it_is_late_leaves_the_line)
+START_TEST(a_late_client_that_closes_leaves_the_queue)
 {
     int gone = raw_connect(server_port(server));
     send_cancel_waits(gone, N_MANY);
@@ -112,7 +112,7 @@ START_TEST(a_client_that_leaves_while_it_is_late_leaves_the_line)
 }
 END_TEST
 
-START_TEST(newcomers_are_let_in_some_at_a_time)
+START_TEST(new_clients_are_accepted_some_at_a_time)
 {
     enum { N = 300 };
     int fds[N];
@@ -158,7 +158,7 @@ static void run_until_n_buffer_bytes(uint64_t least, uint64_t most)
     } while (stats.n_buffer_bytes < least || stats.n_buffer_bytes > most);
 }
 
-START_TEST(what_clients_have_on_their_way_is_forgotten_with_them)
+START_TEST(pending_requests_are_dropped_with_their_client)
 {
     enum { HALF = 50000 };
     struct stats before, stats;
@@ -184,7 +184,7 @@ START_TEST(what_clients_have_on_their_way_is_forgotten_with_them)
 }
 END_TEST
 
-START_TEST(the_server_may_be_closed_while_somebody_is_late)
+START_TEST(the_server_may_be_closed_while_a_client_is_late)
 {
     int fd = raw_connect(server_port(server));
     send_cancel_waits(fd, N_MANY);
@@ -203,12 +203,12 @@ TEST_SUITE(turns)
     Suite *suite = suite_create("turns");
     TCase *tc = tcase_create("turns");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, who_asks_for_little_does_not_wait_for_who_asks_for_much);
-    tcase_add_test(tc, the_late_take_turns);
-    tcase_add_test(tc, a_client_that_leaves_while_it_is_late_leaves_the_line);
-    tcase_add_test(tc, newcomers_are_let_in_some_at_a_time);
-    tcase_add_test(tc, what_clients_have_on_their_way_is_forgotten_with_them);
-    tcase_add_test(tc, the_server_may_be_closed_while_somebody_is_late);
+    tcase_add_test(tc, a_small_client_does_not_wait_for_a_large_one);
+    tcase_add_test(tc, late_clients_take_turns);
+    tcase_add_test(tc, a_late_client_that_closes_leaves_the_queue);
+    tcase_add_test(tc, new_clients_are_accepted_some_at_a_time);
+    tcase_add_test(tc, pending_requests_are_dropped_with_their_client);
+    tcase_add_test(tc, the_server_may_be_closed_while_a_client_is_late);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
     return suite;

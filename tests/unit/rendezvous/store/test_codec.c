@@ -114,14 +114,14 @@ START_TEST(counted_requests_give_their_items_in_order)
 }
 END_TEST
 
-START_TEST(the_handshake_may_come_in_single_bytes)
+START_TEST(the_handshake_may_arrive_in_single_bytes)
 {
     assert_complete_only_at_the_end(hello, sizeof hello);
     ck_assert_int_eq(c.dialect, CODEC_C);
 }
 END_TEST
 
-START_TEST(a_set_that_begins_like_the_handshake_is_an_old_one)
+START_TEST(a_set_that_begins_like_the_handshake_is_of_an_old_client)
 {
     uint8_t bytes[40] = {0}; /* opcode 0, SET in the old dialects */
     size_t n = 1 + put_string(bytes + 1, "k");
@@ -132,7 +132,7 @@ START_TEST(a_set_that_begins_like_the_handshake_is_an_old_one)
 }
 END_TEST
 
-START_TEST(opcode_8_with_nothing_behind_its_key_is_ambiguous)
+START_TEST(opcode_8_with_only_a_key_is_ambiguous)
 {
     uint8_t bytes[40] = {8};
     size_t n = 1 + put_string(bytes + 1, "k");
@@ -151,7 +151,7 @@ START_TEST(opcode_8_with_nothing_behind_its_key_is_ambiguous)
 }
 END_TEST
 
-START_TEST(opcode_8_with_more_behind_its_key_is_an_append)
+START_TEST(opcode_8_with_data_after_its_key_is_an_append)
 {
     uint8_t bytes[40] = {8};
     size_t n_key = 1 + put_string(bytes + 1, "k");
@@ -169,7 +169,7 @@ START_TEST(opcode_8_with_more_behind_its_key_is_an_append)
 }
 END_TEST
 
-START_TEST(old_opcodes_mean_what_they_meant)
+START_TEST(old_opcodes_keep_their_meaning)
 {
     static const struct {
         uint8_t opcode;
@@ -188,7 +188,7 @@ START_TEST(old_opcodes_mean_what_they_meant)
 }
 END_TEST
 
-START_TEST(lengths_are_refused_before_their_bytes_come)
+START_TEST(too_large_lengths_are_refused_before_their_bytes_arrive)
 {
     static const struct {
         uint8_t opcode;
@@ -211,7 +211,7 @@ START_TEST(lengths_are_refused_before_their_bytes_come)
 }
 END_TEST
 
-START_TEST(lengths_at_their_limit_are_taken)
+START_TEST(lengths_at_their_limit_are_accepted)
 {
     shake_hands();
     uint8_t bytes[1 + 8 + 100 + 8 + 1000] = {WIRE_SET};
@@ -221,7 +221,7 @@ START_TEST(lengths_at_their_limit_are_taken)
 }
 END_TEST
 
-START_TEST(a_request_of_many_small_strings_is_bounded_too)
+START_TEST(a_request_of_many_small_strings_is_bounded)
 {
     shake_hands();
     uint8_t bytes[9 + 2 * (16 + 1000)] = {WIRE_MULTI_SET};
@@ -259,14 +259,14 @@ TEST_SUITE(codec)
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_add_test(tc, a_request_is_complete_at_its_last_byte);
     tcase_add_test(tc, counted_requests_give_their_items_in_order);
-    tcase_add_test(tc, the_handshake_may_come_in_single_bytes);
-    tcase_add_test(tc, a_set_that_begins_like_the_handshake_is_an_old_one);
-    tcase_add_test(tc, opcode_8_with_nothing_behind_its_key_is_ambiguous);
-    tcase_add_test(tc, opcode_8_with_more_behind_its_key_is_an_append);
-    tcase_add_test(tc, old_opcodes_mean_what_they_meant);
-    tcase_add_test(tc, lengths_are_refused_before_their_bytes_come);
-    tcase_add_test(tc, lengths_at_their_limit_are_taken);
-    tcase_add_test(tc, a_request_of_many_small_strings_is_bounded_too);
+    tcase_add_test(tc, the_handshake_may_arrive_in_single_bytes);
+    tcase_add_test(tc, a_set_that_begins_like_the_handshake_is_of_an_old_client);
+    tcase_add_test(tc, opcode_8_with_only_a_key_is_ambiguous);
+    tcase_add_test(tc, opcode_8_with_data_after_its_key_is_an_append);
+    tcase_add_test(tc, old_opcodes_keep_their_meaning);
+    tcase_add_test(tc, too_large_lengths_are_refused_before_their_bytes_arrive);
+    tcase_add_test(tc, lengths_at_their_limit_are_accepted);
+    tcase_add_test(tc, a_request_of_many_small_strings_is_bounded);
     tcase_add_test(tc, replies_are_little_endian);
     suite_add_tcase(suite, tc);
     return suite;

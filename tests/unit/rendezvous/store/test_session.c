@@ -212,7 +212,7 @@ static void play_all_cuts(const char *path)
     play(path, ALL_AT_ONCE);
 }
 
-START_TEST(conversations_go_as_recorded_however_they_are_cut)
+START_TEST(recorded_conversations_give_the_same_replies_in_any_pieces)
 {
     ck_assert_int_ge(cases_each("wire/talk", play_all_cuts), 17);
 }
@@ -385,7 +385,7 @@ START_TEST(keys_are_listed_with_their_slash_and_without_queues)
 }
 END_TEST
 
-START_TEST(a_full_store_costs_the_one_who_fills_it)
+START_TEST(a_full_store_closes_the_client_that_fills_it)
 {
     start();
     store_destroy(host.store);
@@ -409,7 +409,7 @@ TEST_SUITE(session)
 {
     Suite *suite = suite_create("session");
     TCase *tc = tcase_create("session");
-    tcase_add_test(tc, conversations_go_as_recorded_however_they_are_cut);
+    tcase_add_test(tc, recorded_conversations_give_the_same_replies_in_any_pieces);
     tcase_add_test(tc, bad_bytes_are_refused_for_the_right_reason);
     tcase_add_test(tc, a_client_that_does_not_read_is_not_served_until_it_does);
     tcase_add_test(tc, a_client_gets_no_more_than_its_share_at_a_time);
@@ -418,7 +418,7 @@ TEST_SUITE(session)
     tcase_add_test(tc, a_reply_has_a_largest_size);
     tcase_add_test(tc, an_item_too_long_to_be_sent_stays_in_its_queue);
     tcase_add_test(tc, keys_are_listed_with_their_slash_and_without_queues);
-    tcase_add_test(tc, a_full_store_costs_the_one_who_fills_it);
+    tcase_add_test(tc, a_full_store_closes_the_client_that_fills_it);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -63,7 +63,7 @@ static void wait_for(struct store_waiter *w, const char *name)
     ck_assert_int_eq(store_wait_add(s, w, text(name), &err), 0);
 }
 
-START_TEST(values_grow_shrink_and_come_back_whole)
+START_TEST(values_grow_shrink_and_are_returned_completely)
 {
     char *large = malloc(100001);
     ck_assert_ptr_nonnull(large);
@@ -83,7 +83,7 @@ START_TEST(values_grow_shrink_and_come_back_whole)
 }
 END_TEST
 
-START_TEST(ten_thousand_keys_are_kept_apart)
+START_TEST(ten_thousand_keys_keep_their_own_values)
 {
     store_destroy(s);
     create(16 << 20, 20000);
@@ -119,7 +119,7 @@ START_TEST(keys_may_hold_any_bytes)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_changes_nothing)
+START_TEST(a_value_that_does_not_fit_changes_nothing)
 {
     store_destroy(s);
     create(4096, 1000);
@@ -141,7 +141,7 @@ START_TEST(what_does_not_fit_changes_nothing)
 }
 END_TEST
 
-START_TEST(names_are_bounded_those_waited_for_included)
+START_TEST(names_are_bounded_including_those_waited_for)
 {
     store_destroy(s);
     create(1 << 20, 3);
@@ -162,7 +162,7 @@ START_TEST(names_are_bounded_those_waited_for_included)
 }
 END_TEST
 
-START_TEST(waiting_costs_memory_that_comes_back)
+START_TEST(waiting_uses_memory_that_is_returned)
 {
     uint64_t n_bytes = store_n_bytes(s);
     struct store_waiter w = {0};
@@ -185,7 +185,7 @@ START_TEST(waiting_costs_memory_that_comes_back)
 }
 END_TEST
 
-START_TEST(waiters_wake_in_the_order_they_came)
+START_TEST(waiters_wake_in_order_of_arrival)
 {
     struct store_waiter w[3] = {0};
     for (int i = 0; i < 3; i++)
@@ -215,7 +215,7 @@ START_TEST(a_waiter_that_left_is_not_woken)
 }
 END_TEST
 
-START_TEST(a_barrier_is_no_wait_for_the_key)
+START_TEST(a_barrier_is_not_a_wait_for_the_key)
 {
     struct store_waiter at_barrier = {0}, at_key = {0}, last = {0};
     wait_for(&at_key, "b");
@@ -276,7 +276,7 @@ START_TEST(counters_refuse_text)
 }
 END_TEST
 
-START_TEST(queues_keep_order_and_give_memory_back)
+START_TEST(queues_keep_order_and_return_memory)
 {
     uint64_t n_bytes = store_n_bytes(s);
     char item[16];
@@ -317,18 +317,18 @@ TEST_SUITE(store)
     Suite *suite = suite_create("store");
     TCase *tc = tcase_create("store");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, values_grow_shrink_and_come_back_whole);
-    tcase_add_test(tc, ten_thousand_keys_are_kept_apart);
+    tcase_add_test(tc, values_grow_shrink_and_are_returned_completely);
+    tcase_add_test(tc, ten_thousand_keys_keep_their_own_values);
     tcase_add_test(tc, keys_may_hold_any_bytes);
-    tcase_add_test(tc, what_does_not_fit_changes_nothing);
-    tcase_add_test(tc, names_are_bounded_those_waited_for_included);
-    tcase_add_test(tc, waiting_costs_memory_that_comes_back);
-    tcase_add_test(tc, waiters_wake_in_the_order_they_came);
+    tcase_add_test(tc, a_value_that_does_not_fit_changes_nothing);
+    tcase_add_test(tc, names_are_bounded_including_those_waited_for);
+    tcase_add_test(tc, waiting_uses_memory_that_is_returned);
+    tcase_add_test(tc, waiters_wake_in_order_of_arrival);
     tcase_add_test(tc, a_waiter_that_left_is_not_woken);
-    tcase_add_test(tc, a_barrier_is_no_wait_for_the_key);
+    tcase_add_test(tc, a_barrier_is_not_a_wait_for_the_key);
     tcase_add_test(tc, a_barrier_outlives_its_deleted_counter);
     tcase_add_test(tc, counters_refuse_text);
-    tcase_add_test(tc, queues_keep_order_and_give_memory_back);
+    tcase_add_test(tc, queues_keep_order_and_return_memory);
     tcase_add_test(tc, appending_many_pieces_copies_little);
     suite_add_tcase(suite, tc);
     return suite;

@@ -28,7 +28,7 @@ static double number(size_t i)
     return (double)(i % 101) - 50;
 }
 
-START_TEST(values_that_both_types_hold_stay_what_they_are)
+START_TEST(values_that_both_types_can_hold_are_unchanged)
 {
     static double from[N], to[N];
     const enum ddp_dtype a = floats[_i / N_FLOATS], b = floats[_i % N_FLOATS];
@@ -41,7 +41,7 @@ START_TEST(values_that_both_types_hold_stay_what_they_are)
 }
 END_TEST
 
-START_TEST(what_a_type_does_not_hold_is_rounded_to_nearest_or_becomes_infinite)
+START_TEST(other_values_are_rounded_to_nearest_or_become_infinite)
 {
     const float from[] = {1.0f + 0x1p-11f, 1.0f + 0x1.8p-10f, 1e6f, -1e6f, 65504.0f};
     uint16_t half[5], brain[5];
@@ -119,8 +119,8 @@ TEST_SUITE(convert)
 {
     Suite *s = suite_create("convert");
     TCase *t = tcase_create("convert");
-    tcase_add_loop_test(t, values_that_both_types_hold_stay_what_they_are, 0, N_FLOATS * N_FLOATS);
-    tcase_add_test(t, what_a_type_does_not_hold_is_rounded_to_nearest_or_becomes_infinite);
+    tcase_add_loop_test(t, values_that_both_types_can_hold_are_unchanged, 0, N_FLOATS * N_FLOATS);
+    tcase_add_test(t, other_values_are_rounded_to_nearest_or_become_infinite);
     tcase_add_loop_test(t, scaling_multiplies_each_value_once, 0, N_FLOATS);
     tcase_add_loop_test(t, the_first_value_that_is_not_finite_is_found, 0, N_FLOATS);
     tcase_add_loop_test(t, squares_are_added_up, 0, N_FLOATS);

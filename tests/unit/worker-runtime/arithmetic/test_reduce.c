@@ -32,7 +32,7 @@ static bool same_f32(const float *a, const float *b, size_t count)
 /* A buffer for each input and output; `skew` elements off the alignment of a cache line. */
 static uint8_t pool[2 * MAX_IN][MAX_COUNT * 8 + 64] __attribute__((aligned(64)));
 
-START_TEST(every_kernel_gives_the_bits_of_the_reference)
+START_TEST(every_kernel_gives_the_same_bits_as_the_reference)
 {
     const struct reduce_kernels *k = kernels_at(_i);
     for (int d = 0; d < REDUCE_N_DTYPES; d++) {
@@ -88,7 +88,7 @@ START_TEST(an_output_may_be_one_of_the_inputs)
 }
 END_TEST
 
-START_TEST(special_floats_come_out_as_documented)
+START_TEST(special_floats_give_the_documented_results)
 {
     static const float special[] = {0.0f,      -0.0f, 1.0f,  -1.5f, INFINITY,
                                     -INFINITY, NAN,   3e38f, 1e-45f};
@@ -126,7 +126,7 @@ static void put_special(void *at, enum ddp_dtype dtype, float x)
 
 /* Each length with a special number at each place in turn, of the second of two inputs: what comes
  * out is compared with the kernel that does not check, and what is found with what came out. */
-START_TEST(checked_kernels_give_the_same_bits_and_find_what_is_not_finite)
+START_TEST(checked_kernels_give_the_same_bits_and_find_nonfinite_values)
 {
     static const float special[] = {1.0f, INFINITY, -INFINITY, NAN, 3e38f, 60000.0f, -0.0f};
     static const enum ddp_dtype floats[] = {DDP_FLOAT32, DDP_FLOAT64, DDP_FLOAT16, DDP_BFLOAT16};
@@ -160,7 +160,7 @@ START_TEST(checked_kernels_give_the_same_bits_and_find_what_is_not_finite)
 }
 END_TEST
 
-START_TEST(finite_is_what_math_h_says)
+START_TEST(finite_means_finite_in_math_h)
 {
     static const float numbers[] = {0.0f, -0.0f, 1e-45f, 3.4e38f, -3.4e38f, 65504.0f, 65520.0f};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -180,7 +180,7 @@ START_TEST(finite_is_what_math_h_says)
 }
 END_TEST
 
-START_TEST(an_average_of_integers_goes_towards_zero)
+START_TEST(an_average_of_integers_rounds_toward_zero)
 {
     const struct reduce_kernels *k = kernels_at(_i);
     int32_t a[40], b[40], got[40];
@@ -198,7 +198,7 @@ END_TEST
 
 /* Adds 0 to every bit pattern of a 16-bit float: the result equals the input, except for NaNs,
  * which become quiet. */
-START_TEST(sixteen_bit_floats_survive_the_way_to_float32_and_back)
+START_TEST(sixteen_bit_floats_survive_a_round_trip_through_float32)
 {
     enum { N = 65536 };
     static uint16_t all[N], zero[N], got[N];
@@ -280,7 +280,7 @@ START_TEST(floats_have_no_bits_to_combine)
 }
 END_TEST
 
-START_TEST(a_cap_is_known_or_said_to_be_unknown)
+START_TEST(a_cap_is_known_or_reported_as_unknown)
 {
     bool known;
     ck_assert_ptr_eq(reduce_choose("scalar", &known), &reduce_scalar);
@@ -294,7 +294,7 @@ START_TEST(a_cap_is_known_or_said_to_be_unknown)
 }
 END_TEST
 
-START_TEST(slices_cover_everything_once_and_meet_at_lines)
+START_TEST(slices_cover_everything_once_and_end_at_cache_lines)
 {
     for (size_t count = 0; count < 400; count += 13) {
         for (unsigned n = 1; n < 18; n++) {
@@ -336,20 +336,19 @@ TEST_SUITE(reduce)
     Suite *suite = suite_create("reduce");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, every_kernel_gives_the_bits_of_the_reference, 0, 3);
+    tcase_add_loop_test(tcase, every_kernel_gives_the_same_bits_as_the_reference, 0, 3);
     tcase_add_loop_test(tcase, an_output_may_be_one_of_the_inputs, 0, 3);
-    tcase_add_loop_test(tcase, special_floats_come_out_as_documented, 0, 3);
-    tcase_add_loop_test(tcase, checked_kernels_give_the_same_bits_and_find_what_is_not_finite, 0,
-                        3);
-    tcase_add_test(tcase, finite_is_what_math_h_says);
-    tcase_add_loop_test(tcase, an_average_of_integers_goes_towards_zero, 0, 3);
-    tcase_add_loop_test(tcase, sixteen_bit_floats_survive_the_way_to_float32_and_back, 0, 3);
+    tcase_add_loop_test(tcase, special_floats_give_the_documented_results, 0, 3);
+    tcase_add_loop_test(tcase, checked_kernels_give_the_same_bits_and_find_nonfinite_values, 0, 3);
+    tcase_add_test(tcase, finite_means_finite_in_math_h);
+    tcase_add_loop_test(tcase, an_average_of_integers_rounds_toward_zero, 0, 3);
+    tcase_add_loop_test(tcase, sixteen_bit_floats_survive_a_round_trip_through_float32, 0, 3);
     tcase_add_loop_test(tcase, sixteen_bit_floats_are_rounded_once_to_nearest_ties_to_even, 0, 3);
     tcase_add_loop_test(tcase, averages_of_small_integers_work_with_more_ranks_than_they_can_count,
                         0, 3);
     tcase_add_test(tcase, floats_have_no_bits_to_combine);
-    tcase_add_test(tcase, a_cap_is_known_or_said_to_be_unknown);
-    tcase_add_test(tcase, slices_cover_everything_once_and_meet_at_lines);
+    tcase_add_test(tcase, a_cap_is_known_or_reported_as_unknown);
+    tcase_add_test(tcase, slices_cover_everything_once_and_end_at_cache_lines);
     tcase_add_test(tcase, pieces_cover_everything_once);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -110,7 +110,7 @@ static int go_on(int rank, void *arg)
     return 0;
 }
 
-START_TEST(any_number_of_ranks_takes_a_state_up)
+START_TEST(any_number_of_ranks_loads_a_state)
 {
     static const int n_ranks[] = {2, 3, 1, 4, 2};
     for (int i = 0; i < 5; i++) {
@@ -123,7 +123,7 @@ START_TEST(any_number_of_ranks_takes_a_state_up)
 END_TEST
 
 /* One rank of each node reads; ranks are not in the order of the nodes. */
-START_TEST(several_nodes_take_a_state_up)
+START_TEST(several_nodes_load_a_state)
 {
     static const struct nodes nodes[] = {
         {.n = 2, .n_ranks = 3, .size = {2, 1}},
@@ -166,7 +166,7 @@ static int keep_two(int rank, void *arg)
     return 0;
 }
 
-START_TEST(the_last_ones_are_kept)
+START_TEST(the_last_checkpoints_are_kept)
 {
     int64_t *steps;
     size_t n;
@@ -235,7 +235,7 @@ static int refuse(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_the_ranks_cannot_save_or_load_is_refused_on_all)
+START_TEST(an_invalid_state_is_refused_on_all_ranks)
 {
     struct ranks r;
     ranks_start(&r, 2, refuse, NULL);
@@ -316,7 +316,7 @@ START_TEST(a_damaged_checkpoint_is_not_loaded)
 }
 END_TEST
 
-START_TEST(what_a_killed_job_left_behind_is_no_checkpoint)
+START_TEST(leftovers_of_a_killed_job_are_not_a_checkpoint)
 {
     static const char *const left[] = {
         "step-000000000009.safetensors",          /* no manifest yet */
@@ -349,7 +349,7 @@ START_TEST(what_a_killed_job_left_behind_is_no_checkpoint)
 }
 END_TEST
 
-START_TEST(manifests_are_read_as_they_are_written_and_not_otherwise)
+START_TEST(only_valid_manifests_are_read)
 {
     static const char *const bad[] = {
         "",
@@ -433,14 +433,14 @@ TEST_SUITE(checkpoint)
     TCase *t = tcase_create("checkpoints");
     tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_set_timeout(t, 180);
-    tcase_add_loop_test(t, any_number_of_ranks_takes_a_state_up, 0, 2);
-    tcase_add_test(t, several_nodes_take_a_state_up);
-    tcase_add_test(t, the_last_ones_are_kept);
-    tcase_add_test(t, what_the_ranks_cannot_save_or_load_is_refused_on_all);
+    tcase_add_loop_test(t, any_number_of_ranks_loads_a_state, 0, 2);
+    tcase_add_test(t, several_nodes_load_a_state);
+    tcase_add_test(t, the_last_checkpoints_are_kept);
+    tcase_add_test(t, an_invalid_state_is_refused_on_all_ranks);
     tcase_add_test(t, directories_that_cannot_be_used_are_refused);
     tcase_add_test(t, a_damaged_checkpoint_is_not_loaded);
-    tcase_add_test(t, what_a_killed_job_left_behind_is_no_checkpoint);
-    tcase_add_test(t, manifests_are_read_as_they_are_written_and_not_otherwise);
+    tcase_add_test(t, leftovers_of_a_killed_job_are_not_a_checkpoint);
+    tcase_add_test(t, only_valid_manifests_are_read);
     tcase_add_loop_test(t, a_job_that_is_killed_leaves_a_whole_checkpoint, 0, 5);
     suite_add_tcase(s, t);
     return s;

@@ -46,7 +46,7 @@ static int run_late(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_that_waits_says_in_which_call)
+START_TEST(a_waiting_rank_shows_its_call)
 {
     struct ranks r;
     ranks_start(&r, 2, run_late, NULL);
@@ -73,7 +73,7 @@ static int run_async(int rank, void *arg)
     return 0;
 }
 
-START_TEST(an_asynchronous_call_is_begun_before_it_is_waited_for)
+START_TEST(an_asynchronous_call_is_begun_before_its_wait)
 {
     struct ranks r;
     ranks_start(&r, 2, run_async, NULL);
@@ -109,7 +109,7 @@ static int run_groups(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_are_told_apart_the_same_way_on_all_ranks)
+START_TEST(groups_have_the_same_marks_on_all_ranks)
 {
     struct ranks r;
     ranks_start(&r, 4, run_groups, NULL);
@@ -147,7 +147,7 @@ static int run_many(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_without_a_place_say_that_they_wait)
+START_TEST(groups_without_a_place_show_that_they_wait)
 {
     struct ranks r;
     ranks_start(&r, 2, run_many, NULL);
@@ -175,7 +175,7 @@ static int run_message(int rank, void *arg)
     return 0;
 }
 
-START_TEST(who_waits_for_a_message_says_that_it_waits)
+START_TEST(a_rank_that_waits_for_a_message_shows_it)
 {
     struct ranks r;
     ranks_start(&r, 2, run_message, NULL);
@@ -201,7 +201,7 @@ static int run_numbers(int rank, void *arg)
     return 0;
 }
 
-START_TEST(calls_have_the_numbers_that_messages_name)
+START_TEST(calls_have_the_numbers_of_the_error_messages)
 {
     struct ranks r;
     ranks_start(&r, 2, run_numbers, NULL);
@@ -214,12 +214,12 @@ TEST_SUITE(call_marker)
     Suite *suite = suite_create("whereabouts");
     TCase *tc = tcase_create("pages");
     tcase_set_timeout(tc, 130);
-    tcase_add_test(tc, a_rank_that_waits_says_in_which_call);
-    tcase_add_test(tc, an_asynchronous_call_is_begun_before_it_is_waited_for);
-    tcase_add_test(tc, groups_are_told_apart_the_same_way_on_all_ranks);
-    tcase_add_test(tc, groups_without_a_place_say_that_they_wait);
-    tcase_add_test(tc, who_waits_for_a_message_says_that_it_waits);
-    tcase_add_test(tc, calls_have_the_numbers_that_messages_name);
+    tcase_add_test(tc, a_waiting_rank_shows_its_call);
+    tcase_add_test(tc, an_asynchronous_call_is_begun_before_its_wait);
+    tcase_add_test(tc, groups_have_the_same_marks_on_all_ranks);
+    tcase_add_test(tc, groups_without_a_place_show_that_they_wait);
+    tcase_add_test(tc, a_rank_that_waits_for_a_message_shows_it);
+    tcase_add_test(tc, calls_have_the_numbers_of_the_error_messages);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -34,7 +34,7 @@ static const struct {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-START_TEST(a_value_is_good_or_the_text_has_what_is_expected)
+START_TEST(a_value_is_valid_or_the_error_names_what_is_expected)
 {
     struct co_error err = {0};
     const int code = env_value_check(rows[_i].name, rows[_i].value, &err);
@@ -64,7 +64,7 @@ TEST_SUITE(env_value)
 {
     Suite *s = suite_create("env_value");
     TCase *c = tcase_create("env_value");
-    tcase_add_loop_test(c, a_value_is_good_or_the_text_has_what_is_expected, 0, N_ROWS);
+    tcase_add_loop_test(c, a_value_is_valid_or_the_error_names_what_is_expected, 0, N_ROWS);
     tcase_add_test(c, all_variables_of_the_process_are_checked);
     suite_add_tcase(s, c);
     return s;

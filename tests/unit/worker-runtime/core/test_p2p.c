@@ -55,7 +55,7 @@ static int run_lengths(int rank, void *arg)
     return 0;
 }
 
-START_TEST(messages_of_all_lengths_go_round)
+START_TEST(messages_of_all_lengths_arrive)
 {
     static const struct remote_shell ways[] = {{true, "1"}, {false, "1"}, {false, "0"}};
     struct ranks r;
@@ -120,7 +120,7 @@ static int run_many_open(int rank, void *arg)
     return 0;
 }
 
-START_TEST(open_receives_of_one_tag_are_served_in_their_order)
+START_TEST(receives_of_one_tag_are_matched_in_order)
 {
     struct ranks r;
     ranks_start(&r, 2, run_many_open, NULL);
@@ -163,7 +163,7 @@ static int run_unmatched(int rank, void *arg)
     return 0;
 }
 
-START_TEST(unmatched_messages_wait_up_to_a_bound)
+START_TEST(unmatched_messages_are_bounded)
 {
     struct ranks r;
     ranks_start(&r, 2, run_unmatched, NULL);
@@ -203,7 +203,7 @@ static int run_progress(int rank, void *arg)
     return 0;
 }
 
-START_TEST(messages_and_collectives_go_on_in_each_other)
+START_TEST(messages_and_collectives_progress_during_each_other)
 {
     struct ranks r;
     ranks_start(&r, 2, run_progress, NULL);
@@ -262,7 +262,7 @@ static int run_mismatch(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_message_of_another_count_is_told_to_both)
+START_TEST(both_ranks_report_a_message_of_another_count)
 {
     struct ranks r;
     ranks_start(&r, 3, run_mismatch, NULL);
@@ -329,7 +329,7 @@ static int run_leaver(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_a_rank_sent_before_it_left_arrives)
+START_TEST(messages_sent_before_a_leave_arrive)
 {
     struct ranks r;
     ranks_start(&r, 2, run_leaver, NULL);
@@ -360,7 +360,7 @@ static int run_nobody(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_message_that_nobody_takes_names_the_other_side)
+START_TEST(a_message_that_is_not_received_names_the_other_side)
 {
     int ends[2];
     struct ranks r;
@@ -422,16 +422,16 @@ TEST_SUITE(p2p)
     Suite *suite = suite_create("messages");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, messages_of_all_lengths_go_round, 0, 3);
-    tcase_add_test(tcase, open_receives_of_one_tag_are_served_in_their_order);
+    tcase_add_loop_test(tcase, messages_of_all_lengths_arrive, 0, 3);
+    tcase_add_test(tcase, receives_of_one_tag_are_matched_in_order);
     tcase_add_test(tcase, receivers_choose_by_tag);
-    tcase_add_test(tcase, unmatched_messages_wait_up_to_a_bound);
-    tcase_add_test(tcase, messages_and_collectives_go_on_in_each_other);
+    tcase_add_test(tcase, unmatched_messages_are_bounded);
+    tcase_add_test(tcase, messages_and_collectives_progress_during_each_other);
     tcase_add_test(tcase, groups_keep_their_messages_apart);
-    tcase_add_test(tcase, a_message_of_another_count_is_told_to_both);
+    tcase_add_test(tcase, both_ranks_report_a_message_of_another_count);
     tcase_add_test(tcase, bad_arguments_break_nothing);
-    tcase_add_test(tcase, what_a_rank_sent_before_it_left_arrives);
-    tcase_add_test(tcase, a_message_that_nobody_takes_names_the_other_side);
+    tcase_add_test(tcase, messages_sent_before_a_leave_arrive);
+    tcase_add_test(tcase, a_message_that_is_not_received_names_the_other_side);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_message_is_named, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;

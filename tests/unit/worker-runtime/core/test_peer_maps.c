@@ -52,7 +52,7 @@ static bool is_mapped(const uint8_t *base)
     return mincore((void *)base, 1, &in_core) == 0;
 }
 
-START_TEST(who_comes_again_lies_where_it_lay)
+START_TEST(a_segment_that_is_mapped_again_keeps_its_address)
 {
     uint8_t *first = take(0), *second = take(1);
     ck_assert_ptr_ne(first, second);
@@ -64,7 +64,7 @@ START_TEST(who_comes_again_lies_where_it_lay)
 }
 END_TEST
 
-START_TEST(who_does_not_come_again_is_unmapped_and_the_others_stay)
+START_TEST(an_unused_segment_is_unmapped_and_the_others_stay)
 {
     const uint64_t deadline_ms = co_deadline_ms(60000);
     uint8_t *gone = take(0), *here = take(1);
@@ -80,7 +80,7 @@ START_TEST(who_does_not_come_again_is_unmapped_and_the_others_stay)
 }
 END_TEST
 
-START_TEST(several_may_go_one_soon_after_the_other)
+START_TEST(several_segments_may_be_unmapped_in_a_row)
 {
     for (int round = 0; round < 20; round++)
         for (int i = 0; i < 3; i++) {
@@ -109,7 +109,7 @@ static void on_signal(int sig)
     n_signals++;
 }
 
-START_TEST(signals_are_for_the_programs_own_threads)
+START_TEST(signals_reach_only_the_programs_own_threads)
 {
     sigset_t usr1, none;
     signal(SIGUSR1, on_signal);
@@ -146,7 +146,7 @@ START_TEST(without_a_thread_the_caller_unmaps_and_keeps_its_priority)
 }
 END_TEST
 
-START_TEST(what_is_no_segment_is_refused)
+START_TEST(an_invalid_segment_is_refused)
 {
     struct co_error err;
     uint8_t *base = NULL;
@@ -170,11 +170,11 @@ TEST_SUITE(peer_maps)
     TCase *t = tcase_create("peer_maps");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, who_comes_again_lies_where_it_lay);
-    tcase_add_test(t, who_does_not_come_again_is_unmapped_and_the_others_stay);
-    tcase_add_test(t, several_may_go_one_soon_after_the_other);
-    tcase_add_test(t, signals_are_for_the_programs_own_threads);
-    tcase_add_test(t, what_is_no_segment_is_refused);
+    tcase_add_test(t, a_segment_that_is_mapped_again_keeps_its_address);
+    tcase_add_test(t, an_unused_segment_is_unmapped_and_the_others_stay);
+    tcase_add_test(t, several_segments_may_be_unmapped_in_a_row);
+    tcase_add_test(t, signals_reach_only_the_programs_own_threads);
+    tcase_add_test(t, an_invalid_segment_is_refused);
     tcase_add_test(t, without_a_thread_the_caller_unmaps_and_keeps_its_priority);
     suite_add_tcase(suite, t);
     return suite;

@@ -110,7 +110,7 @@ static int run_many(int rank, void *arg)
     return 0;
 }
 
-START_TEST(calls_in_flight_are_made_in_order_and_waited_for_in_any)
+START_TEST(calls_in_flight_run_in_order_and_complete_in_any_wait_order)
 {
     bool thread = _i % 2 == 1;
     struct ranks r;
@@ -178,7 +178,7 @@ static int run_failing(int rank, void *arg)
     return 0;
 }
 
-START_TEST(waiting_tells_what_went_wrong)
+START_TEST(a_wait_returns_the_error)
 {
     bool thread = _i == 1;
     struct ranks r;
@@ -203,7 +203,7 @@ static int run_alone(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_world_of_one_is_done_at_once)
+START_TEST(a_request_of_a_single_rank_is_done_at_once)
 {
     struct ranks r;
     ranks_start(&r, 1, run_alone, NULL);
@@ -239,7 +239,7 @@ static int run_environment(int rank, void *arg)
     return 0;
 }
 
-START_TEST(the_environment_sets_time_out_and_thread)
+START_TEST(the_environment_sets_timeout_and_thread)
 {
     int pipes[2];
     struct ranks r;
@@ -322,11 +322,11 @@ TEST_SUITE(requests)
     Suite *suite = suite_create("requests");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, calls_in_flight_are_made_in_order_and_waited_for_in_any, 0, 6);
+    tcase_add_loop_test(tcase, calls_in_flight_run_in_order_and_complete_in_any_wait_order, 0, 6);
     tcase_add_test(tcase, a_test_does_not_wait_for_others);
-    tcase_add_loop_test(tcase, waiting_tells_what_went_wrong, 0, 2);
-    tcase_add_test(tcase, a_world_of_one_is_done_at_once);
-    tcase_add_test(tcase, the_environment_sets_time_out_and_thread);
+    tcase_add_loop_test(tcase, a_wait_returns_the_error, 0, 2);
+    tcase_add_test(tcase, a_request_of_a_single_rank_is_done_at_once);
+    tcase_add_test(tcase, the_environment_sets_timeout_and_thread);
     tcase_add_loop_test(tcase, a_request_in_flight_whose_group_has_ended_fails, 0, 2);
     tcase_add_loop_test(tcase, a_request_whose_group_has_ended_fails, 0, 16);
     suite_add_tcase(suite, tcase);

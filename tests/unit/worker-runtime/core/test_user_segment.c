@@ -69,7 +69,7 @@ START_TEST(memory_is_aligned_zeroed_and_known_by_offset)
 }
 END_TEST
 
-START_TEST(freed_memory_gives_its_pages_back_and_comes_back_zeroed)
+START_TEST(freed_memory_returns_its_pages_and_is_zeroed_again)
 {
     uint64_t before = pages_used();
     uint8_t *small = alloc(100), *large = alloc(10 << 20);
@@ -109,7 +109,7 @@ START_TEST(all_of_it_can_be_used_and_freed_in_any_order)
 }
 END_TEST
 
-START_TEST(what_is_no_block_is_not_freed)
+START_TEST(an_invalid_block_is_not_freed)
 {
     uint8_t *p = alloc(1000);
     int local;
@@ -141,7 +141,7 @@ START_TEST(a_peer_sees_the_same_bytes)
 }
 END_TEST
 
-START_TEST(a_peers_segment_must_be_sealed_and_as_large_as_said)
+START_TEST(a_peers_segment_must_be_sealed_and_of_the_announced_size)
 {
     uint8_t *peer;
     struct co_error err;
@@ -158,7 +158,7 @@ START_TEST(a_peers_segment_must_be_sealed_and_as_large_as_said)
 }
 END_TEST
 
-START_TEST(withdrawn_memory_keeps_its_content_and_hears_no_peer)
+START_TEST(withdrawn_memory_keeps_its_content_despite_peers)
 {
     uint8_t *peer, *small = alloc(64), *large = alloc(100000);
     uint64_t offset;
@@ -227,7 +227,7 @@ START_TEST(a_size_is_read_within_its_bounds)
 }
 END_TEST
 
-START_TEST(the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits)
+START_TEST(the_default_size_respects_memory_and_limits)
 {
     uint64_t bytes;
     ck_assert_int_eq(user_segment_size(NULL, 2, &bytes, NULL), 0);
@@ -243,7 +243,7 @@ START_TEST(the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits)
 }
 END_TEST
 
-START_TEST(what_was_touched_is_there_and_still_zero)
+START_TEST(touched_memory_is_present_and_zero)
 {
     const uint64_t wanted = 3 << 20;
     user_segment_touch(s, 0);
@@ -277,17 +277,17 @@ TEST_SUITE(user_segment)
     TCase *tcase = tcase_create("segment"), *size = tcase_create("size");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, memory_is_aligned_zeroed_and_known_by_offset);
-    tcase_add_test(tcase, freed_memory_gives_its_pages_back_and_comes_back_zeroed);
+    tcase_add_test(tcase, freed_memory_returns_its_pages_and_is_zeroed_again);
     tcase_add_test(tcase, all_of_it_can_be_used_and_freed_in_any_order);
-    tcase_add_test(tcase, what_is_no_block_is_not_freed);
+    tcase_add_test(tcase, an_invalid_block_is_not_freed);
     tcase_add_test(tcase, a_request_beyond_the_segment_is_refused);
     tcase_add_test(tcase, a_peer_sees_the_same_bytes);
-    tcase_add_test(tcase, a_peers_segment_must_be_sealed_and_as_large_as_said);
-    tcase_add_test(tcase, withdrawn_memory_keeps_its_content_and_hears_no_peer);
+    tcase_add_test(tcase, a_peers_segment_must_be_sealed_and_of_the_announced_size);
+    tcase_add_test(tcase, withdrawn_memory_keeps_its_content_despite_peers);
     tcase_add_test(tcase, a_forked_child_can_read_its_parents_memory);
-    tcase_add_test(tcase, what_was_touched_is_there_and_still_zero);
+    tcase_add_test(tcase, touched_memory_is_present_and_zero);
     tcase_add_loop_test(size, a_size_is_read_within_its_bounds, 0, sizeof sizes / sizeof *sizes);
-    tcase_add_test(size, the_default_size_holds_the_memory_of_the_machine_and_keeps_to_limits);
+    tcase_add_test(size, the_default_size_respects_memory_and_limits);
     suite_add_tcase(suite, tcase);
     tcase_add_test(size, under_valgrind_a_segment_is_small_unless_a_size_is_given);
     suite_add_tcase(suite, size);

@@ -77,7 +77,7 @@ static const char *write_tokens(const char *name, uint32_t magic, uint32_t versi
     return write_file(name, head, sizeof head, tokens, n_there * 2);
 }
 
-START_TEST(tokens_come_in_blocks_with_one_behind_them)
+START_TEST(tokens_are_read_in_blocks_plus_the_next_token)
 {
     const char *path = write_tokens("t", 20240520, 1, 100, 100);
     struct ddp_dataset *d;
@@ -99,7 +99,7 @@ START_TEST(tokens_come_in_blocks_with_one_behind_them)
 }
 END_TEST
 
-START_TEST(wide_tokens_are_read_too)
+START_TEST(wide_tokens_are_read)
 {
     const uint32_t head[256] = {htole32(20240801), htole32(7), htole32(4)};
     const uint32_t tokens[] = {htole32(1), htole32(128000), htole32(3), htole32(0x80000000u)};
@@ -223,7 +223,7 @@ static void expect_batch(const struct ddp_batch *b, struct ddp_sampler *same)
     }
 }
 
-START_TEST(batches_are_the_samplers_whatever_is_read_ahead)
+START_TEST(batches_follow_the_sampler_with_any_read_ahead)
 {
     static const unsigned depths[] = {0, 1, 7, 64};
     struct world w, x;
@@ -247,7 +247,7 @@ START_TEST(batches_are_the_samplers_whatever_is_read_ahead)
 }
 END_TEST
 
-START_TEST(a_loader_goes_on_where_the_sampler_is_set)
+START_TEST(a_loader_continues_where_the_sampler_is_set)
 {
     struct world w, x;
     struct ddp_batch b;
@@ -272,7 +272,7 @@ START_TEST(a_loader_goes_on_where_the_sampler_is_set)
 }
 END_TEST
 
-START_TEST(what_cannot_be_read_is_told_with_its_batch)
+START_TEST(a_read_error_is_returned_with_its_batch)
 {
     struct world w;
     struct ddp_batch b;
@@ -359,7 +359,7 @@ START_TEST(a_forked_child_has_no_loader_and_ends)
 }
 END_TEST
 
-START_TEST(loaders_of_nothing_are_refused)
+START_TEST(loaders_without_data_are_refused)
 {
     struct world w;
     struct ddp_loader *l = NULL;
@@ -391,20 +391,20 @@ TEST_SUITE(loader)
     TCase *t = tcase_create("data sets");
     tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_add_test(t, idx_files_are_read_in_the_machines_order);
-    tcase_add_test(t, tokens_come_in_blocks_with_one_behind_them);
-    tcase_add_test(t, wide_tokens_are_read_too);
+    tcase_add_test(t, tokens_are_read_in_blocks_plus_the_next_token);
+    tcase_add_test(t, wide_tokens_are_read);
     tcase_add_test(t, damaged_and_hostile_files_are_refused_with_the_reason);
     tcase_add_test(t, a_file_that_shrinks_is_an_error);
     suite_add_tcase(s, t);
     t = tcase_create("loaders");
     tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
     tcase_set_timeout(t, 150);
-    tcase_add_loop_test(t, batches_are_the_samplers_whatever_is_read_ahead, 0, 4);
-    tcase_add_test(t, a_loader_goes_on_where_the_sampler_is_set);
-    tcase_add_test(t, what_cannot_be_read_is_told_with_its_batch);
+    tcase_add_loop_test(t, batches_follow_the_sampler_with_any_read_ahead, 0, 4);
+    tcase_add_test(t, a_loader_continues_where_the_sampler_is_set);
+    tcase_add_test(t, a_read_error_is_returned_with_its_batch);
     tcase_add_test(t, a_batch_larger_than_the_epoch_is_all_of_it);
     tcase_add_test(t, a_forked_child_has_no_loader_and_ends);
-    tcase_add_test(t, loaders_of_nothing_are_refused);
+    tcase_add_test(t, loaders_without_data_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

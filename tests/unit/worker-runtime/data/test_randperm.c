@@ -76,7 +76,7 @@ static uint32_t *filled(fill_fn fill, uint32_t n, uint64_t seed)
     return perm;
 }
 
-START_TEST(permutations_are_those_of_torch)
+START_TEST(permutations_equal_those_of_torch)
 {
     const struct vector *v = &vectors[_i];
     uint32_t *perm = filled(v->fill, v->n, v->seed);
@@ -119,7 +119,7 @@ TEST_SUITE(randperm)
 {
     Suite *s = suite_create("randperm");
     TCase *t = tcase_create("torch");
-    tcase_add_loop_test(t, permutations_are_those_of_torch, 0,
+    tcase_add_loop_test(t, permutations_equal_those_of_torch, 0,
                         sizeof(vectors) / sizeof(vectors[0]));
     tcase_add_test(t, only_the_low_half_of_a_seed_counts);
     tcase_add_test(t, no_entries_are_written_for_an_empty_permutation);

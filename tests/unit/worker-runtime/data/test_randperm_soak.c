@@ -26,7 +26,7 @@ static const struct vector {
      0x2b23726b},
 };
 
-START_TEST(permutations_around_the_threshold_are_those_of_torch)
+START_TEST(permutations_around_the_threshold_equal_those_of_torch)
 {
     const struct vector *v = &vectors[_i];
     uint32_t *perm = malloc(v->n * sizeof(*perm));
@@ -47,7 +47,7 @@ TEST_SUITE(randperm_soak)
     Suite *s = suite_create("randperm, large");
     TCase *t = tcase_create("torch");
     tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, permutations_around_the_threshold_are_those_of_torch, 0,
+    tcase_add_loop_test(t, permutations_around_the_threshold_equal_those_of_torch, 0,
                         sizeof(vectors) / sizeof(vectors[0]));
     suite_add_tcase(s, t);
     return s;

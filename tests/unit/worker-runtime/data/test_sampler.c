@@ -64,7 +64,7 @@ static const struct vector {
     {5, 8, 0, 0, 0, true, true, 0, {0}, 0, 0x00000000},
 };
 
-START_TEST(indices_are_those_of_torch)
+START_TEST(indices_equal_those_of_torch)
 {
     const struct vector *v = &vectors[_i];
     struct world w;
@@ -141,7 +141,7 @@ START_TEST(epochs_run_from_0_to_the_last_and_reshuffle)
 }
 END_TEST
 
-START_TEST(setting_an_epoch_starts_it_again)
+START_TEST(setting_an_epoch_restarts_it)
 {
     struct world w;
     struct ddp_sampler *s =
@@ -204,7 +204,7 @@ START_TEST(an_empty_data_set_has_empty_epochs)
 }
 END_TEST
 
-START_TEST(batches_of_any_size_are_bounded_by_what_is_left)
+START_TEST(batches_are_bounded_by_the_remaining_indices)
 {
     struct world w;
     struct ddp_sampler *s = sampler_of(&w, 3, 2, &(struct ddp_sampler_opts){.n = 10});
@@ -251,7 +251,7 @@ START_TEST(sizes_out_of_bounds_are_refused)
 }
 END_TEST
 
-START_TEST(a_group_destroys_the_samplers_it_has_left)
+START_TEST(a_group_destroys_its_remaining_samplers)
 {
     struct world w;
     struct ddp_sampler *s = sampler_of(&w, 1, 0, &(struct ddp_sampler_opts){.n = 10});
@@ -267,18 +267,18 @@ TEST_SUITE(sampler)
 {
     Suite *s = suite_create("sampler");
     TCase *t = tcase_create("torch");
-    tcase_add_loop_test(t, indices_are_those_of_torch, 0, sizeof(vectors) / sizeof(vectors[0]));
+    tcase_add_loop_test(t, indices_equal_those_of_torch, 0, sizeof(vectors) / sizeof(vectors[0]));
     tcase_add_test(t, a_seed_and_an_epoch_of_opposite_sign_cancel_as_in_torch);
     suite_add_tcase(s, t);
     t = tcase_create("epochs and batches");
     tcase_add_test(t, the_ranks_together_see_every_sample);
     tcase_add_test(t, epochs_run_from_0_to_the_last_and_reshuffle);
-    tcase_add_test(t, setting_an_epoch_starts_it_again);
+    tcase_add_test(t, setting_an_epoch_restarts_it);
     tcase_add_test(t, an_empty_data_set_has_empty_epochs);
-    tcase_add_test(t, batches_of_any_size_are_bounded_by_what_is_left);
+    tcase_add_test(t, batches_are_bounded_by_the_remaining_indices);
     tcase_add_test(t, the_largest_data_set_costs_nothing_unshuffled);
     tcase_add_test(t, sizes_out_of_bounds_are_refused);
-    tcase_add_test(t, a_group_destroys_the_samplers_it_has_left);
+    tcase_add_test(t, a_group_destroys_its_remaining_samplers);
     suite_add_tcase(s, t);
     return s;
 }

@@ -90,7 +90,7 @@ static int run_ahead(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_in_three_epochs_at_once_draw_the_same_all_the_same)
+START_TEST(ranks_in_three_epochs_at_once_draw_the_same_indices)
 {
     struct ranks r;
     ranks_start(&r, 3, run_ahead, NULL);
@@ -120,7 +120,7 @@ static int see_nobody(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_that_cannot_share_draw_the_same_all_the_same)
+START_TEST(ranks_that_cannot_share_memory_draw_the_same_indices)
 {
     struct ranks r;
     ranks_start(&r, 3, see_nobody, NULL);
@@ -151,7 +151,7 @@ static int other_seed(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_with_different_samplers_all_hear_of_it)
+START_TEST(all_ranks_report_different_samplers)
 {
     struct ranks r;
     ranks_start(&r, 3, other_seed, NULL);
@@ -189,7 +189,7 @@ static int verify_bad(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_the_ranks_took_twice_or_not_at_all_is_found)
+START_TEST(repeated_and_missing_samples_are_found)
 {
     struct ranks r;
     ranks_start(&r, 2, verify_bad, NULL);
@@ -198,7 +198,7 @@ START_TEST(what_the_ranks_took_twice_or_not_at_all_is_found)
 END_TEST
 
 /* A rank that is killed while it draws: the next one does it over. */
-START_TEST(a_rank_that_dies_while_it_draws_holds_nobody_up)
+START_TEST(a_rank_that_dies_while_it_draws_blocks_no_other)
 {
     struct shared_perm_shape shape = {.n = 4000000, .n_local = 2};
     const size_t bytes = shared_perm_bytes(&shape);
@@ -251,7 +251,7 @@ static int64_t take_until(int n_ranks, int64_t from, int64_t until, unsigned *se
     return consumed;
 }
 
-START_TEST(an_epoch_goes_on_with_other_ranks_where_it_stood)
+START_TEST(an_epoch_continues_with_other_ranks_at_its_position)
 {
     unsigned seen[N] = {0}, n_twice = 0;
     int64_t at = take_until(2, 0, 300, seen, false);
@@ -268,7 +268,7 @@ START_TEST(an_epoch_goes_on_with_other_ranks_where_it_stood)
 }
 END_TEST
 
-START_TEST(with_drop_last_no_sample_comes_twice)
+START_TEST(with_drop_last_no_sample_is_repeated)
 {
     unsigned seen[N] = {0}, n_left = 0;
     int64_t at = take_until(4, 0, 500, seen, true);
@@ -282,7 +282,7 @@ START_TEST(with_drop_last_no_sample_comes_twice)
 }
 END_TEST
 
-START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
+START_TEST(a_loop_over_epochs_resumes_in_the_middle)
 {
     struct world w = {.group = {.world = &w, .world_size = 2}};
     struct ddp_sampler *s;
@@ -311,7 +311,7 @@ START_TEST(a_loop_over_epochs_is_entered_in_the_middle)
 }
 END_TEST
 
-START_TEST(places_that_are_none_are_refused)
+START_TEST(invalid_positions_are_refused)
 {
     struct world w = {.group = {.world = &w, .world_size = 1}};
     struct ddp_sampler *s;
@@ -351,17 +351,17 @@ TEST_SUITE(sampler_ranks)
     TCase *t = tcase_create("ranks");
     tcase_set_timeout(t, 180);
     tcase_add_loop_test(t, the_ranks_of_a_node_share_one_permutation, 2, 4);
-    tcase_add_test(t, ranks_in_three_epochs_at_once_draw_the_same_all_the_same);
-    tcase_add_test(t, ranks_that_cannot_share_draw_the_same_all_the_same);
-    tcase_add_test(t, ranks_with_different_samplers_all_hear_of_it);
-    tcase_add_test(t, what_the_ranks_took_twice_or_not_at_all_is_found);
-    tcase_add_test(t, a_rank_that_dies_while_it_draws_holds_nobody_up);
+    tcase_add_test(t, ranks_in_three_epochs_at_once_draw_the_same_indices);
+    tcase_add_test(t, ranks_that_cannot_share_memory_draw_the_same_indices);
+    tcase_add_test(t, all_ranks_report_different_samplers);
+    tcase_add_test(t, repeated_and_missing_samples_are_found);
+    tcase_add_test(t, a_rank_that_dies_while_it_draws_blocks_no_other);
     suite_add_tcase(s, t);
     t = tcase_create("in the middle");
-    tcase_add_test(t, an_epoch_goes_on_with_other_ranks_where_it_stood);
-    tcase_add_test(t, with_drop_last_no_sample_comes_twice);
-    tcase_add_test(t, a_loop_over_epochs_is_entered_in_the_middle);
-    tcase_add_test(t, places_that_are_none_are_refused);
+    tcase_add_test(t, an_epoch_continues_with_other_ranks_at_its_position);
+    tcase_add_test(t, with_drop_last_no_sample_is_repeated);
+    tcase_add_test(t, a_loop_over_epochs_resumes_in_the_middle);
+    tcase_add_test(t, invalid_positions_are_refused);
     tcase_add_test(t, stretches_are_disjoint_complete_and_even);
     suite_add_tcase(s, t);
     return s;

@@ -77,7 +77,7 @@ static int no_gpu_is_seen(int rank, void *arg)
     return 0;
 }
 
-START_TEST(without_a_gpu_there_is_the_cpu_back_end)
+START_TEST(without_a_gpu_the_cpu_back_end_is_used)
 {
     struct ranks r;
     for (int n = 1; n <= 2; n++) {
@@ -97,7 +97,7 @@ static int gpus_are_demanded(int rank, void *arg)
     return 0;
 }
 
-START_TEST(joining_fails_where_gpus_are_demanded_and_missing)
+START_TEST(joining_fails_if_required_gpus_are_missing)
 {
     struct ranks r;
     for (int n = 1; n <= 2; n++) {
@@ -157,8 +157,8 @@ TEST_SUITE(device)
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 240);
     tcase_add_test(t, a_rank_without_a_gpu_is_named_on_all_ranks);
-    tcase_add_test(t, without_a_gpu_there_is_the_cpu_back_end);
-    tcase_add_test(t, joining_fails_where_gpus_are_demanded_and_missing);
+    tcase_add_test(t, without_a_gpu_the_cpu_back_end_is_used);
+    tcase_add_test(t, joining_fails_if_required_gpus_are_missing);
     tcase_add_test(t, a_wrong_variable_is_named);
     tcase_add_test(t, a_process_that_lost_its_gpu_exits_with_75);
     suite_add_tcase(s, t);

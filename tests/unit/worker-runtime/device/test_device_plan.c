@@ -38,14 +38,14 @@ static void expect_way(int n, enum device_way way)
     ck_assert_int_eq(plan.way, way);
 }
 
-START_TEST(ranks_that_have_kept_nothing_make_a_new_one)
+START_TEST(ranks_without_a_communicator_make_a_new_one)
 {
     expect_way(4, DEVICE_NEW);
     ck_assert_int_eq(plan.n_roots, 1);
 }
 END_TEST
 
-START_TEST(one_without_a_device_is_named)
+START_TEST(a_rank_without_a_device_is_named)
 {
     note[2].ok = 0;
     expect_way(4, DEVICE_NOT);
@@ -53,7 +53,7 @@ START_TEST(one_without_a_device_is_named)
 }
 END_TEST
 
-START_TEST(a_value_that_no_rank_writes_is_no_yes)
+START_TEST(an_invalid_value_does_not_count_as_yes)
 {
     note[1].ok = 7;
     expect_way(2, DEVICE_NOT);
@@ -61,7 +61,7 @@ START_TEST(a_value_that_no_rank_writes_is_no_yes)
 }
 END_TEST
 
-START_TEST(those_that_are_left_of_one_shrink_it)
+START_TEST(the_survivors_of_a_communicator_shrink_it)
 {
     keep((const int[]){0, 2, 3}, 3, 6, 42);
     expect_way(3, DEVICE_SHRINK);
@@ -72,7 +72,7 @@ START_TEST(those_that_are_left_of_one_shrink_it)
 }
 END_TEST
 
-START_TEST(one_that_came_new_makes_all_begin_again)
+START_TEST(a_new_rank_makes_all_ranks_start_over)
 {
     keep((const int[]){0, 2}, 2, 3, 42);
     note[1].tag = 0;
@@ -80,7 +80,7 @@ START_TEST(one_that_came_new_makes_all_begin_again)
 }
 END_TEST
 
-START_TEST(ranks_of_different_communicators_begin_again)
+START_TEST(ranks_of_different_communicators_start_over)
 {
     keep((const int[]){0, 2}, 2, 3, 42);
     note[1].tag = 43;
@@ -91,14 +91,14 @@ START_TEST(ranks_of_different_communicators_begin_again)
 }
 END_TEST
 
-START_TEST(nobody_lost_is_nothing_to_shrink)
+START_TEST(without_a_loss_the_communicator_is_not_shrunk)
 {
     keep((const int[]){0, 1}, 2, 2, 42);
     expect_way(2, DEVICE_NEW);
 }
 END_TEST
 
-START_TEST(ranks_in_another_order_begin_again)
+START_TEST(ranks_in_another_order_start_over)
 {
     keep((const int[]){2, 0}, 2, 3, 42);
     expect_way(2, DEVICE_NEW);
@@ -107,7 +107,7 @@ START_TEST(ranks_in_another_order_begin_again)
 }
 END_TEST
 
-START_TEST(numbers_out_of_bounds_are_not_believed)
+START_TEST(numbers_out_of_bounds_are_ignored)
 {
     keep((const int[]){0, 3}, 2, 3, 42);
     expect_way(2, DEVICE_NEW);
@@ -120,7 +120,7 @@ START_TEST(numbers_out_of_bounds_are_not_believed)
 }
 END_TEST
 
-START_TEST(past_256_ranks_there_are_several_roots)
+START_TEST(more_than_256_ranks_have_several_roots)
 {
     static const struct {
         int n, n_roots;
@@ -155,7 +155,7 @@ START_TEST(roots_are_the_first_ranks_of_even_blocks)
 }
 END_TEST
 
-START_TEST(a_tag_tells_communicators_apart)
+START_TEST(a_tag_distinguishes_communicators)
 {
     uint8_t ids[256] = {1};
     const uint64_t first = device_plan_tag_new(ids, sizeof ids);
@@ -176,18 +176,18 @@ TEST_SUITE(device_plan)
     Suite *s = suite_create("device_plan");
     TCase *t = tcase_create("plan");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, ranks_that_have_kept_nothing_make_a_new_one);
-    tcase_add_test(t, one_without_a_device_is_named);
-    tcase_add_test(t, a_value_that_no_rank_writes_is_no_yes);
-    tcase_add_test(t, those_that_are_left_of_one_shrink_it);
-    tcase_add_test(t, one_that_came_new_makes_all_begin_again);
-    tcase_add_test(t, ranks_of_different_communicators_begin_again);
-    tcase_add_test(t, nobody_lost_is_nothing_to_shrink);
-    tcase_add_test(t, ranks_in_another_order_begin_again);
-    tcase_add_test(t, numbers_out_of_bounds_are_not_believed);
-    tcase_add_test(t, past_256_ranks_there_are_several_roots);
+    tcase_add_test(t, ranks_without_a_communicator_make_a_new_one);
+    tcase_add_test(t, a_rank_without_a_device_is_named);
+    tcase_add_test(t, an_invalid_value_does_not_count_as_yes);
+    tcase_add_test(t, the_survivors_of_a_communicator_shrink_it);
+    tcase_add_test(t, a_new_rank_makes_all_ranks_start_over);
+    tcase_add_test(t, ranks_of_different_communicators_start_over);
+    tcase_add_test(t, without_a_loss_the_communicator_is_not_shrunk);
+    tcase_add_test(t, ranks_in_another_order_start_over);
+    tcase_add_test(t, numbers_out_of_bounds_are_ignored);
+    tcase_add_test(t, more_than_256_ranks_have_several_roots);
     tcase_add_test(t, roots_are_the_first_ranks_of_even_blocks);
-    tcase_add_test(t, a_tag_tells_communicators_apart);
+    tcase_add_test(t, a_tag_distinguishes_communicators);
     suite_add_tcase(s, t);
     return s;
 }

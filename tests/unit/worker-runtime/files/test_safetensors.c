@@ -24,7 +24,7 @@ static unsigned n_files(void)
     return n;
 }
 
-START_TEST(what_is_written_is_read_back)
+START_TEST(written_tensors_are_read_back)
 {
     static const float w[] = {1, 2, 3, 4, 5, 6};
     static const int64_t step = -7;
@@ -103,7 +103,7 @@ START_TEST(damaged_and_hostile_files_are_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(what_is_no_file_is_refused)
+START_TEST(anything_but_a_regular_file_is_refused)
 {
     struct ddp_safetensors *f;
     ck_assert_int_eq(ddp_safetensors_open(test_dir_path("none"), &f), DDP_EINVAL);
@@ -171,7 +171,7 @@ START_TEST(a_write_that_fails_leaves_the_old_file)
 }
 END_TEST
 
-START_TEST(digests_do_not_depend_on_how_bytes_were_cut)
+START_TEST(digests_do_not_depend_on_pieces)
 {
     uint8_t bytes[100];
     struct whole_digest whole, cut;
@@ -197,15 +197,15 @@ TEST_SUITE(safetensors)
     Suite *s = suite_create("safetensors");
     TCase *t = tcase_create("files");
     tcase_add_checked_fixture(t, test_dir_make, test_dir_remove);
-    tcase_add_test(t, what_is_written_is_read_back);
+    tcase_add_test(t, written_tensors_are_read_back);
     tcase_add_test(t, all_types_have_their_sizes);
     tcase_add_test(t, damaged_and_hostile_files_are_refused_with_the_reason);
-    tcase_add_test(t, what_is_no_file_is_refused);
+    tcase_add_test(t, anything_but_a_regular_file_is_refused);
     tcase_add_test(t, tensors_that_no_file_can_hold_are_refused);
     tcase_add_test(t, a_write_that_fails_leaves_the_old_file);
     suite_add_tcase(s, t);
     t = tcase_create("helpers");
-    tcase_add_test(t, digests_do_not_depend_on_how_bytes_were_cut);
+    tcase_add_test(t, digests_do_not_depend_on_pieces);
     suite_add_tcase(s, t);
     return s;
 }

@@ -110,7 +110,7 @@ static int run_shape(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_is_not_finite_is_found_by_all_ranks_in_each_shape)
+START_TEST(nonfinite_values_are_found_by_all_ranks_in_each_shape)
 {
     struct ranks r;
     ranks_start(&r, N, run_shape, (void *)&shapes[_i]);
@@ -139,7 +139,7 @@ static int run_small_and_large(int rank, void *arg)
     return 0;
 }
 
-START_TEST(what_is_not_finite_is_found_on_all_nodes)
+START_TEST(nonfinite_values_are_found_on_all_nodes)
 {
     const struct nodes nodes = {.n = 2, .n_ranks = 3, .size = {2, 1}};
     struct store_process store;
@@ -151,7 +151,7 @@ START_TEST(what_is_not_finite_is_found_on_all_nodes)
 }
 END_TEST
 
-START_TEST(a_world_of_one_looks_at_its_input)
+START_TEST(a_world_of_one_checks_its_input)
 {
     struct ranks r;
     ranks_start(&r, 1, run_small_and_large, NULL);
@@ -189,7 +189,7 @@ static int run_queue(int rank, void *arg)
     return 0;
 }
 
-START_TEST(asynchronous_calls_tell_each_its_own_answer)
+START_TEST(each_asynchronous_call_returns_its_own_answer)
 {
     bool has_thread = _i == 1;
     struct ranks r;
@@ -227,7 +227,7 @@ static int run_arguments(int rank, void *arg)
     return 0;
 }
 
-START_TEST(integers_and_nothing_are_finite_and_the_answer_needs_a_place)
+START_TEST(integers_and_empty_inputs_are_finite)
 {
     struct ranks r;
     ranks_start(&r, N, run_arguments, NULL);
@@ -254,7 +254,7 @@ static int run_odd(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_that_do_not_all_ask_are_told_both_sides)
+START_TEST(a_mismatch_of_checked_and_plain_calls_names_both_sides)
 {
     struct ranks r;
     ranks_start(&r, 2, run_odd, NULL);
@@ -267,12 +267,12 @@ TEST_SUITE(checked)
     Suite *suite = suite_create("checked");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, what_is_not_finite_is_found_by_all_ranks_in_each_shape, 0, N_SHAPES);
-    tcase_add_test(tcase, what_is_not_finite_is_found_on_all_nodes);
-    tcase_add_test(tcase, a_world_of_one_looks_at_its_input);
-    tcase_add_loop_test(tcase, asynchronous_calls_tell_each_its_own_answer, 0, 2);
-    tcase_add_test(tcase, integers_and_nothing_are_finite_and_the_answer_needs_a_place);
-    tcase_add_test(tcase, ranks_that_do_not_all_ask_are_told_both_sides);
+    tcase_add_loop_test(tcase, nonfinite_values_are_found_by_all_ranks_in_each_shape, 0, N_SHAPES);
+    tcase_add_test(tcase, nonfinite_values_are_found_on_all_nodes);
+    tcase_add_test(tcase, a_world_of_one_checks_its_input);
+    tcase_add_loop_test(tcase, each_asynchronous_call_returns_its_own_answer, 0, 2);
+    tcase_add_test(tcase, integers_and_empty_inputs_are_finite);
+    tcase_add_test(tcase, a_mismatch_of_checked_and_plain_calls_names_both_sides);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -62,7 +62,7 @@ static int run_told(int rank, void *arg)
     return 0;
 }
 
-START_TEST(one_rank_that_was_asked_is_enough_and_each_answers)
+START_TEST(a_request_to_one_rank_reaches_all_ranks)
 {
     struct ranks r;
     char bytes[8];
@@ -102,7 +102,7 @@ static int run_steps(int rank, void *arg)
     return 0;
 }
 
-START_TEST(the_end_of_a_step_tells_all_ranks_that_somebody_waits)
+START_TEST(the_end_of_a_step_informs_all_ranks_of_a_request)
 {
     struct ranks r;
     ranks_start(&r, N, run_steps, NULL);
@@ -121,7 +121,7 @@ static int run_talking(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_launcher_that_does_not_read_holds_nobody_up)
+START_TEST(a_launcher_that_does_not_read_blocks_no_rank)
 {
     struct ranks r;
     ranks_start(&r, 1, run_talking, NULL);
@@ -149,7 +149,7 @@ static int run_without(int rank, void *arg)
     return 0;
 }
 
-START_TEST(where_no_node_can_join_nobody_is_asked)
+START_TEST(in_a_fixed_job_no_rank_is_asked)
 {
     struct ranks r;
     ranks_start(&r, 1 + _i, run_without, NULL);
@@ -170,7 +170,7 @@ static int run_alone(int rank, void *arg)
     return 0;
 }
 
-START_TEST(an_answer_that_nobody_hears_is_an_error)
+START_TEST(an_answer_to_a_closed_socket_is_an_error)
 {
     struct ranks r;
     ranks_init(&r, 1);
@@ -187,11 +187,11 @@ TEST_SUITE(checkpoint_request)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 150);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, one_rank_that_was_asked_is_enough_and_each_answers);
-    tcase_add_test(tcase, the_end_of_a_step_tells_all_ranks_that_somebody_waits);
-    tcase_add_test(tcase, a_launcher_that_does_not_read_holds_nobody_up);
-    tcase_add_loop_test(tcase, where_no_node_can_join_nobody_is_asked, 0, 2);
-    tcase_add_test(tcase, an_answer_that_nobody_hears_is_an_error);
+    tcase_add_test(tcase, a_request_to_one_rank_reaches_all_ranks);
+    tcase_add_test(tcase, the_end_of_a_step_informs_all_ranks_of_a_request);
+    tcase_add_test(tcase, a_launcher_that_does_not_read_blocks_no_rank);
+    tcase_add_loop_test(tcase, in_a_fixed_job_no_rank_is_asked, 0, 2);
+    tcase_add_test(tcase, an_answer_to_a_closed_socket_is_an_error);
     suite_add_tcase(suite, tcase);
     return suite;
 }

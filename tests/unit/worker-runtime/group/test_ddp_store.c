@@ -42,7 +42,7 @@ static int run_exchange(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_tell_each_other_through_the_store)
+START_TEST(ranks_exchange_values_through_the_store)
 {
     struct ranks r;
     ranks_start(&r, 3, run_exchange, NULL);
@@ -78,7 +78,7 @@ static int run_bounds(int rank, void *arg)
     return 0;
 }
 
-START_TEST(bounds_are_kept_and_a_wait_in_vain_harms_nothing)
+START_TEST(bounds_hold_and_a_timed_out_wait_does_no_harm)
 {
     struct ranks r;
     ranks_start(&r, 2, run_bounds, NULL);
@@ -101,7 +101,7 @@ static int run_bereft(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_store_that_goes_away_is_an_error_of_its_calls_only)
+START_TEST(a_lost_store_fails_only_its_own_calls)
 {
     int gate[4];
     char bytes[2];
@@ -134,7 +134,7 @@ static int run_without(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_job_without_a_store_says_so)
+START_TEST(a_job_without_a_store_reports_it)
 {
     struct ranks r;
     ranks_start(&r, 1 + _i, run_without, NULL);
@@ -148,10 +148,10 @@ TEST_SUITE(ddp_store)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 150);
     tcase_add_checked_fixture(tcase, set_up, stop_server);
-    tcase_add_test(tcase, ranks_tell_each_other_through_the_store);
-    tcase_add_test(tcase, bounds_are_kept_and_a_wait_in_vain_harms_nothing);
-    tcase_add_test(tcase, a_store_that_goes_away_is_an_error_of_its_calls_only);
-    tcase_add_loop_test(tcase, a_job_without_a_store_says_so, 0, 2);
+    tcase_add_test(tcase, ranks_exchange_values_through_the_store);
+    tcase_add_test(tcase, bounds_hold_and_a_timed_out_wait_does_no_harm);
+    tcase_add_test(tcase, a_lost_store_fails_only_its_own_calls);
+    tcase_add_loop_test(tcase, a_job_without_a_store_reports_it, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }

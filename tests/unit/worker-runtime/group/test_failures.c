@@ -111,7 +111,7 @@ START_TEST(a_rank_that_is_killed_in_a_collective_is_named_by_all_others)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_stopped_in_a_collective_is_named_at_the_time_out)
+START_TEST(a_rank_stopped_in_a_collective_is_named_at_the_timeout)
 {
     strike(_i, SIGSTOP,
            (struct loop){
@@ -147,7 +147,7 @@ static int run_monitored(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_monitored_barrier_names_all_that_are_missing_and_what_they_called_last)
+START_TEST(a_monitored_barrier_names_missing_ranks_and_their_last_calls)
 {
     int pipes[2];
     struct ranks r;
@@ -186,7 +186,7 @@ static int run_by_thread(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_whose_joining_thread_has_ended_is_dead_to_a_rank_that_waits)
+START_TEST(a_rank_whose_joining_thread_has_ended_counts_as_dead)
 {
     int pipes[2];
     struct ranks r;
@@ -203,10 +203,9 @@ TEST_SUITE(failures)
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_collective_is_named_by_all_others, 0,
                         N_CASES);
-    tcase_add_loop_test(tcase, a_rank_that_is_stopped_in_a_collective_is_named_at_the_time_out, 0,
-                        N_CASES);
-    tcase_add_test(tcase, a_rank_whose_joining_thread_has_ended_is_dead_to_a_rank_that_waits);
-    tcase_add_test(tcase, a_monitored_barrier_names_all_that_are_missing_and_what_they_called_last);
+    tcase_add_loop_test(tcase, a_rank_stopped_in_a_collective_is_named_at_the_timeout, 0, N_CASES);
+    tcase_add_test(tcase, a_rank_whose_joining_thread_has_ended_counts_as_dead);
+    tcase_add_test(tcase, a_monitored_barrier_names_missing_ranks_and_their_last_calls);
     suite_add_tcase(suite, tcase);
     return suite;
 }

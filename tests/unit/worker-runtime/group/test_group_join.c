@@ -72,7 +72,7 @@ static int run_many(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_process_is_in_the_job_and_in_groups_of_its_own_names)
+START_TEST(a_process_joins_named_groups_besides_the_job)
 {
     struct ranks r;
     ranks_start(&r, 4, run_many, NULL);
@@ -93,7 +93,7 @@ static int run_again(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_are_joined_and_left_again_and_again)
+START_TEST(groups_are_joined_and_left_repeatedly)
 {
     struct ranks r;
     ranks_start(&r, 3, run_again, NULL);
@@ -110,7 +110,7 @@ static int run_alone(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_group_of_one_meets_nobody)
+START_TEST(a_group_of_one_waits_for_no_rank)
 {
     struct ranks r;
     ranks_start(&r, 2, run_alone, NULL);
@@ -195,7 +195,7 @@ START_TEST(a_forked_child_is_in_no_joined_group)
 }
 END_TEST
 
-START_TEST(a_rank_that_does_not_come_is_named)
+START_TEST(a_rank_that_does_not_join_is_named)
 {
     const struct ddp_rank_info place = {
         .name = "late", .world_size = 2, .local_world_size = 2, .n_nodes = 1};
@@ -226,7 +226,7 @@ static const char *refusal_of(const struct ddp_rank_info *place)
     return env_from_info(place, &who, &err) == -EINVAL ? err.text : "";
 }
 
-START_TEST(a_place_that_contradicts_itself_is_refused_by_name)
+START_TEST(an_inconsistent_place_is_refused_by_name)
 {
     static char long_text[ENV_HOST_BYTES + 1];
     struct ddp_rank_info p;
@@ -273,7 +273,7 @@ START_TEST(a_place_that_contradicts_itself_is_refused_by_name)
 }
 END_TEST
 
-START_TEST(names_of_groups_are_told_apart_to_their_last_byte)
+START_TEST(group_names_are_compared_to_their_last_byte)
 {
     char name[DDP_PLACE_NAME_MAX + 1] = "";
     struct ddp_rank_info p = good;
@@ -345,7 +345,7 @@ static int run_on_nodes(int rank, void *arg)
     return 0;
 }
 
-START_TEST(joined_groups_go_over_nodes_by_the_store_they_are_given)
+START_TEST(joined_groups_span_nodes_through_their_store)
 {
     struct ranks r;
     ranks_start(&r, 5, run_on_nodes, NULL);
@@ -427,16 +427,16 @@ TEST_SUITE(group_join)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_unchecked_fixture(tcase, start_store, stop_store);
-    tcase_add_test(tcase, a_process_is_in_the_job_and_in_groups_of_its_own_names);
-    tcase_add_test(tcase, groups_are_joined_and_left_again_and_again);
-    tcase_add_test(tcase, a_group_of_one_meets_nobody);
+    tcase_add_test(tcase, a_process_joins_named_groups_besides_the_job);
+    tcase_add_test(tcase, groups_are_joined_and_left_repeatedly);
+    tcase_add_test(tcase, a_group_of_one_waits_for_no_rank);
     tcase_add_test(tcase, a_joined_group_can_be_split);
     tcase_add_test(tcase, a_death_breaks_the_groups_of_the_dead_rank_and_no_others);
     tcase_add_test(tcase, a_forked_child_is_in_no_joined_group);
-    tcase_add_test(tcase, a_rank_that_does_not_come_is_named);
-    tcase_add_test(tcase, a_place_that_contradicts_itself_is_refused_by_name);
-    tcase_add_test(tcase, names_of_groups_are_told_apart_to_their_last_byte);
-    tcase_add_test(tcase, joined_groups_go_over_nodes_by_the_store_they_are_given);
+    tcase_add_test(tcase, a_rank_that_does_not_join_is_named);
+    tcase_add_test(tcase, an_inconsistent_place_is_refused_by_name);
+    tcase_add_test(tcase, group_names_are_compared_to_their_last_byte);
+    tcase_add_test(tcase, joined_groups_span_nodes_through_their_store);
     tcase_add_test(tcase, another_thread_waits_for_calls_while_this_one_makes_more);
     suite_add_tcase(suite, tcase);
     return suite;

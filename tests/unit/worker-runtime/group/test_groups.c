@@ -121,7 +121,7 @@ static int run_again(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_come_and_go_in_the_same_memory)
+START_TEST(groups_reuse_the_same_memory)
 {
     struct ranks r;
     ranks_start(&r, 4, run_again, NULL);
@@ -149,7 +149,7 @@ static int run_out_of_memory(int rank, void *arg)
     return 0;
 }
 
-START_TEST(all_are_told_if_one_has_no_room_for_a_group)
+START_TEST(all_ranks_report_it_if_one_is_out_of_memory_for_a_group)
 {
     struct ranks r;
     ranks_start(&r, 3, run_out_of_memory, NULL);
@@ -202,7 +202,7 @@ static int run_destroyed(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_call_on_a_group_that_a_member_destroyed_is_told)
+START_TEST(a_call_on_a_destroyed_group_is_an_error)
 {
     struct ranks r;
     ranks_start(&r, 3, run_destroyed, NULL);
@@ -224,7 +224,7 @@ static int run_death(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_death_is_noticed_in_a_group)
+START_TEST(a_death_in_a_group_is_detected)
 {
     struct ranks r;
     ranks_start(&r, 3, run_death, NULL);
@@ -307,7 +307,7 @@ START_TEST(memory_of_a_larger_world_is_freed_in_a_world_of_one)
 }
 END_TEST
 
-START_TEST(a_group_of_one_hears_that_the_generation_is_over)
+START_TEST(a_group_of_one_learns_that_the_generation_has_ended)
 {
     struct control *c;
     int fd;
@@ -333,14 +333,14 @@ TEST_SUITE(groups)
     tcase_add_test(tcase, colors_divide_the_ranks_and_keys_order_them);
     tcase_add_test(tcase, a_rank_without_color_joins_none);
     tcase_add_test(tcase, a_world_of_one_can_be_split);
-    tcase_add_test(tcase, groups_come_and_go_in_the_same_memory);
-    tcase_add_test(tcase, all_are_told_if_one_has_no_room_for_a_group);
+    tcase_add_test(tcase, groups_reuse_the_same_memory);
+    tcase_add_test(tcase, all_ranks_report_it_if_one_is_out_of_memory_for_a_group);
     tcase_add_test(tcase, a_mismatch_in_a_group_breaks_the_job);
-    tcase_add_test(tcase, a_call_on_a_group_that_a_member_destroyed_is_told);
-    tcase_add_test(tcase, a_death_is_noticed_in_a_group);
+    tcase_add_test(tcase, a_call_on_a_destroyed_group_is_an_error);
+    tcase_add_test(tcase, a_death_in_a_group_is_detected);
     tcase_add_test(tcase, threads_use_different_groups_at_the_same_time);
     tcase_add_test(tcase, memory_of_a_larger_world_is_freed_in_a_world_of_one);
-    tcase_add_test(tcase, a_group_of_one_hears_that_the_generation_is_over);
+    tcase_add_test(tcase, a_group_of_one_learns_that_the_generation_has_ended);
     suite_add_tcase(suite, tcase);
     return suite;
 }

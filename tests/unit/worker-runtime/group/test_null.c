@@ -367,7 +367,7 @@ static void visit_rows(struct visit *v)
 /* Calls that are given no pointer, or end the process. */
 static const char *const elsewhere[] = {"ddp_fatal", "ddp_last_error", "ddp_strerror"};
 
-START_TEST(a_call_that_is_given_null_fails_with_its_name_or_gives_the_stated_value)
+START_TEST(a_call_with_null_fails_or_returns_the_documented_value)
 {
     struct visit v = {.wanted = _i};
     visit_rows(&v);
@@ -409,8 +409,7 @@ TEST_SUITE(null)
     TCase *c = tcase_create("null");
     unsetenv("WORLD_SIZE");
     visit_rows(&all);
-    tcase_add_loop_test(c, a_call_that_is_given_null_fails_with_its_name_or_gives_the_stated_value,
-                        0, all.n);
+    tcase_add_loop_test(c, a_call_with_null_fails_or_returns_the_documented_value, 0, all.n);
     tcase_add_test(c, each_exported_call_has_a_row);
     tcase_add_exit_test(c, fatal_takes_null_and_exits_with_1, EXIT_FAILURE);
     suite_add_tcase(s, c);

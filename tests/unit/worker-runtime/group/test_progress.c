@@ -10,7 +10,7 @@ static const char *line_of(struct progress_line l)
     return progress_line(&l, text);
 }
 
-START_TEST(a_line_says_how_far_it_is_and_how_long_it_takes)
+START_TEST(a_line_shows_progress_and_remaining_time)
 {
     struct progress_line l = {
         .title = "epoch 3", .what = "loss 0.25", .done = 512, .total = 1024, .passed_ms = 40000};
@@ -25,7 +25,7 @@ START_TEST(a_line_says_how_far_it_is_and_how_long_it_takes)
 }
 END_TEST
 
-START_TEST(a_bar_grows_with_what_is_done)
+START_TEST(a_bar_grows_with_the_progress)
 {
     struct progress_line l = {.title = "t", .what = "", .total = 24, .has_bar = true};
     ck_assert_str_eq(line_of(l), "t [>                       ]  0/24  0 %");
@@ -36,7 +36,7 @@ START_TEST(a_bar_grows_with_what_is_done)
 }
 END_TEST
 
-START_TEST(long_times_are_told_in_minutes_and_hours)
+START_TEST(long_times_are_shown_in_minutes_and_hours)
 {
     struct progress_line l = {.title = "t", .what = "", .done = 1, .total = 11, .passed_ms = 60000};
     ck_assert_str_eq(line_of(l), "t  1/11  9 %  0.0167/s  10 min left");
@@ -45,7 +45,7 @@ START_TEST(long_times_are_told_in_minutes_and_hours)
 }
 END_TEST
 
-START_TEST(control_characters_do_not_reach_the_terminal_and_long_texts_are_cut)
+START_TEST(texts_are_cut_and_have_no_control_characters)
 {
     char what[1000];
     memset(what, 'x', sizeof what - 1);
@@ -138,7 +138,7 @@ static int mean_of_ranks(int rank, void *arg)
     return 0;
 }
 
-START_TEST(the_mean_is_that_of_all_ranks)
+START_TEST(the_mean_is_over_all_ranks)
 {
     struct ranks r;
     ranks_start(&r, 3, mean_of_ranks, NULL);
@@ -151,14 +151,14 @@ TEST_SUITE(progress)
     Suite *s = suite_create("progress");
     TCase *t = tcase_create("progress");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_line_says_how_far_it_is_and_how_long_it_takes);
-    tcase_add_test(t, a_bar_grows_with_what_is_done);
-    tcase_add_test(t, long_times_are_told_in_minutes_and_hours);
-    tcase_add_test(t, control_characters_do_not_reach_the_terminal_and_long_texts_are_cut);
+    tcase_add_test(t, a_line_shows_progress_and_remaining_time);
+    tcase_add_test(t, a_bar_grows_with_the_progress);
+    tcase_add_test(t, long_times_are_shown_in_minutes_and_hours);
+    tcase_add_test(t, texts_are_cut_and_have_no_control_characters);
     tcase_add_test(t, rank_0_reports_lines_to_a_file_and_the_last_state_at_the_end);
     tcase_add_test(t, missing_arguments_are_refused);
     tcase_add_test(t, seeds_differ_between_ranks_and_bases_and_stay_the_same);
-    tcase_add_test(t, the_mean_is_that_of_all_ranks);
+    tcase_add_test(t, the_mean_is_over_all_ranks);
     suite_add_tcase(s, t);
     return s;
 }

@@ -19,7 +19,7 @@ static int record(struct ddp_group *world, void *arg)
     return c->result;
 }
 
-START_TEST(without_an_environment_it_is_a_world_of_1)
+START_TEST(without_an_environment_the_world_has_1_rank)
 {
     struct call c = {.result = 0};
     ck_assert_int_eq(ddp_run(record, &c), 0);
@@ -74,7 +74,7 @@ static int add_after_a_model(struct ddp_group *world, void *arg)
     return rc;
 }
 
-START_TEST(state_that_is_added_after_a_model_is_refused_everywhere)
+START_TEST(state_added_after_a_model_is_refused_on_all_ranks)
 {
     int found = 0;
     struct ddp_group *world;
@@ -95,7 +95,7 @@ START_TEST(a_missing_function_is_refused)
 }
 END_TEST
 
-START_TEST(an_environment_that_contradicts_itself_is_told)
+START_TEST(an_inconsistent_environment_is_an_error)
 {
     struct call c = {0};
     setenv("RANK", "2", 1);
@@ -136,13 +136,13 @@ TEST_SUITE(run)
 {
     Suite *s = suite_create("run");
     TCase *t = tcase_create("run");
-    tcase_add_test(t, without_an_environment_it_is_a_world_of_1);
+    tcase_add_test(t, without_an_environment_the_world_has_1_rank);
     tcase_add_test(t, a_negative_result_is_passed_on);
     tcase_add_test(t, a_positive_result_is_refused);
     tcase_add_test(t, the_text_of_a_failure_outlives_the_group);
-    tcase_add_test(t, state_that_is_added_after_a_model_is_refused_everywhere);
+    tcase_add_test(t, state_added_after_a_model_is_refused_on_all_ranks);
     tcase_add_test(t, a_missing_function_is_refused);
-    tcase_add_test(t, an_environment_that_contradicts_itself_is_told);
+    tcase_add_test(t, an_inconsistent_environment_is_an_error);
     tcase_add_test(t, a_function_that_finalizes_its_world_fails);
     tcase_add_test(t, a_status_that_no_call_has_returned_is_named);
     suite_add_tcase(s, t);

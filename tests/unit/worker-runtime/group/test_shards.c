@@ -10,7 +10,7 @@ static struct shards_shape shape_of(size_t total, int n_ranks, int rank)
         .total = total, .n_arrays = 2, .element_bytes = 4, .n_ranks = n_ranks, .rank = rank};
 }
 
-START_TEST(shards_lie_side_by_side_and_cover_all)
+START_TEST(shards_are_adjacent_and_cover_everything)
 {
     for (int n = 1; n < 9; n++)
         for (size_t total = 0; total <= 20 * SHARDS_ALIGN; total += SHARDS_ALIGN) {
@@ -91,7 +91,7 @@ TEST_SUITE(shards)
 {
     Suite *s = suite_create("shards");
     TCase *t = tcase_create("shards");
-    tcase_add_test(t, shards_lie_side_by_side_and_cover_all);
+    tcase_add_test(t, shards_are_adjacent_and_cover_everything);
     tcase_add_test(t, four_ranks_have_a_quarter_each);
     tcase_add_test(t, the_last_completed_version_stays_while_the_next_is_made);
     tcase_add_test(t, steps_that_change_nothing_share_a_version);

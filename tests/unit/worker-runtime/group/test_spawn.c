@@ -68,7 +68,7 @@ static int use_all(struct ddp_group *g, void *arg)
     return 0;
 }
 
-START_TEST(ranks_of_either_kind_can_call_all_of_the_library)
+START_TEST(ranks_of_either_kind_can_use_the_whole_library)
 {
     static const int sizes[] = {1, 2, 4};
     struct shared *s = shared_memory();
@@ -88,7 +88,7 @@ static int fail_on_1(struct ddp_group *g, void *arg)
     return ddp_barrier(g);
 }
 
-START_TEST(the_first_failure_comes_back_with_its_text)
+START_TEST(the_first_failure_is_returned_with_its_text)
 {
     for (int round = 0; round < 5; round++) {
         ck_assert_int_eq(spawns[_i](fail_on_1, 3, NULL), DDP_EINVAL);
@@ -145,7 +145,7 @@ START_TEST(a_function_that_finalizes_its_world_fails)
 }
 END_TEST
 
-START_TEST(a_positive_number_is_no_status)
+START_TEST(a_positive_result_is_an_error)
 {
     ck_assert_int_eq(spawns[_i](return_seven, 2, NULL), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "returned 7"));
@@ -160,7 +160,7 @@ START_TEST(numbers_out_of_bounds_are_refused)
 }
 END_TEST
 
-START_TEST(a_variable_that_is_no_good_is_told)
+START_TEST(an_invalid_variable_is_named)
 {
     setenv("DDP_TIMEOUT", "soon", 1);
     ck_assert_int_eq(spawns[_i](use_all, 2, NULL), DDP_EENV);
@@ -232,7 +232,7 @@ static int be_deaf(struct ddp_group *g, void *arg)
     return ddp_barrier(NULL);
 }
 
-START_TEST(who_does_not_hear_sigterm_is_killed)
+START_TEST(a_rank_that_ignores_sigterm_is_killed)
 {
     ck_assert_int_eq(ddp_spawn(be_deaf, 2, NULL), DDP_EINVAL);
     ck_assert_ptr_nonnull(strstr(ddp_last_error(), "rank 0 of 2"));
@@ -249,7 +249,7 @@ static int tell_pid(struct ddp_group *g, void *arg)
     return 0;
 }
 
-START_TEST(ranks_die_with_the_program_that_made_them)
+START_TEST(ranks_die_with_the_program_that_spawned_them)
 {
     struct shared *s = shared_memory();
     const uint64_t deadline_ms = co_deadline_ms(RANKS_DEADLINE_MS);
@@ -285,7 +285,7 @@ static int lose_1(struct ddp_group *g, void *arg)
 }
 
 /* The process itself is a rank, of a job that continues when it loses one. */
-START_TEST(what_threads_lose_is_no_rank_of_the_job)
+START_TEST(a_lost_thread_is_not_a_lost_rank_of_the_job)
 {
     struct shared *s = shared_memory();
     struct node_message m;
@@ -306,7 +306,7 @@ END_TEST
 
 /* --- the first failure ------------------------------------------------------------------------ */
 
-START_TEST(causes_come_before_what_followed_from_them)
+START_TEST(causes_precede_their_consequences)
 {
     static const struct {
         struct rank_end of[3];
@@ -337,19 +337,19 @@ TEST_SUITE(spawn)
     TCase *t = tcase_create("spawn");
     tcase_add_checked_fixture(t, set_up, NULL);
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, ranks_of_either_kind_can_call_all_of_the_library, 0, 6);
-    tcase_add_loop_test(t, the_first_failure_comes_back_with_its_text, 0, 2);
+    tcase_add_loop_test(t, ranks_of_either_kind_can_use_the_whole_library, 0, 6);
+    tcase_add_loop_test(t, the_first_failure_is_returned_with_its_text, 0, 2);
     tcase_add_loop_test(t, a_failure_does_not_have_the_text_of_an_earlier_one, 0, 2);
     tcase_add_loop_test(t, a_function_that_finalizes_its_world_fails, 0, 2);
-    tcase_add_loop_test(t, a_positive_number_is_no_status, 0, 2);
+    tcase_add_loop_test(t, a_positive_result_is_an_error, 0, 2);
     tcase_add_loop_test(t, numbers_out_of_bounds_are_refused, 0, 2);
-    tcase_add_loop_test(t, a_variable_that_is_no_good_is_told, 0, 2);
+    tcase_add_loop_test(t, an_invalid_variable_is_named, 0, 2);
     tcase_add_test(t, a_thread_that_ends_otherwise_stops_the_others_and_is_named);
     tcase_add_loop_test(t, a_process_that_ends_otherwise_stops_the_others_and_is_named, 0, 4);
-    tcase_add_test(t, who_does_not_hear_sigterm_is_killed);
-    tcase_add_test(t, ranks_die_with_the_program_that_made_them);
-    tcase_add_test(t, what_threads_lose_is_no_rank_of_the_job);
-    tcase_add_test(t, causes_come_before_what_followed_from_them);
+    tcase_add_test(t, a_rank_that_ignores_sigterm_is_killed);
+    tcase_add_test(t, ranks_die_with_the_program_that_spawned_them);
+    tcase_add_test(t, a_lost_thread_is_not_a_lost_rank_of_the_job);
+    tcase_add_test(t, causes_precede_their_consequences);
     suite_add_tcase(s, t);
     return s;
 }

@@ -307,7 +307,7 @@ static int run_until_it_breaks(struct rank *r)
     return code;
 }
 
-START_TEST(a_call_that_failed_has_given_the_memory_back)
+START_TEST(a_failed_call_returns_the_memory)
 {
     struct node node;
     struct rank ranks[N_MAX];
@@ -412,7 +412,7 @@ static int run_stuck(struct rank *r)
     return code;
 }
 
-START_TEST(memory_is_withdrawn_from_a_rank_that_is_stuck_in_it)
+START_TEST(memory_is_withdrawn_from_a_stuck_rank)
 {
     struct node node;
     struct rank ranks[N_MAX];
@@ -432,10 +432,10 @@ TEST_SUITE(threads)
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, every_access_to_shared_memory_is_ordered, 0, 6);
     tcase_add_loop_test(tcase, every_access_to_messages_is_ordered, 0, 3);
-    tcase_add_loop_test(tcase, a_call_that_failed_has_given_the_memory_back, 0, 10);
+    tcase_add_loop_test(tcase, a_failed_call_returns_the_memory, 0, 10);
     tcase_add_test(tcase, a_mismatch_is_found_by_all);
     tcase_add_test(tcase, a_rank_that_left_is_named);
-    tcase_add_test(tcase, memory_is_withdrawn_from_a_rank_that_is_stuck_in_it);
+    tcase_add_test(tcase, memory_is_withdrawn_from_a_stuck_rank);
     suite_add_tcase(suite, tcase);
     return suite;
 }

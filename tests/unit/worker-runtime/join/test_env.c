@@ -72,7 +72,7 @@ static const struct {
      -1, -1, ""},
 };
 
-START_TEST(each_starter_is_understood)
+START_TEST(the_environment_of_each_launcher_is_read)
 {
     struct env_who who;
     struct co_error err = {0};
@@ -153,7 +153,7 @@ static const struct {
     {ENV("RANK=0", "WORLD_SIZE=2", "DDP_JOB_ID=" LONG_NAME_512), -ENOEXEC, "too long"},
 };
 
-START_TEST(what_is_missing_or_contradicts_is_named)
+START_TEST(missing_or_conflicting_variables_are_named)
 {
     struct env_who who;
     struct co_error err = {0};
@@ -191,7 +191,7 @@ static const struct {
      6, 0, 1, 3, 4, "slurm 8.0  node 3", "slurm 8.0 "},
 };
 
-START_TEST(jobs_on_several_nodes_are_understood)
+START_TEST(environments_of_several_nodes_are_read)
 {
     struct env_who who;
     struct co_error err = {0};
@@ -211,10 +211,11 @@ TEST_SUITE(env)
 {
     Suite *suite = suite_create("env");
     TCase *tcase = tcase_create("all");
-    tcase_add_loop_test(tcase, each_starter_is_understood, 0, sizeof good / sizeof *good);
-    tcase_add_loop_test(tcase, jobs_on_several_nodes_are_understood, 0,
+    tcase_add_loop_test(tcase, the_environment_of_each_launcher_is_read, 0,
+                        sizeof good / sizeof *good);
+    tcase_add_loop_test(tcase, environments_of_several_nodes_are_read, 0,
                         sizeof spread / sizeof *spread);
-    tcase_add_loop_test(tcase, what_is_missing_or_contradicts_is_named, 0,
+    tcase_add_loop_test(tcase, missing_or_conflicting_variables_are_named, 0,
                         sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -34,7 +34,7 @@ static int run_sum(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_find_each_other_whoever_comes_first)
+START_TEST(ranks_find_each_other_in_any_order)
 {
     struct ranks r;
     ranks_init(&r, 4);
@@ -63,7 +63,7 @@ static int run_in_vain(int rank, void *arg)
     return strstr(ddp_last_error(), absence->text) != NULL ? 7 : 8;
 }
 
-START_TEST(a_rank_that_never_comes_is_named)
+START_TEST(a_rank_that_never_joins_is_named)
 {
     static const struct absence absences[] = {{1, "timed out waiting for rank 1 of 3 to join"},
                                               {0, "timed out waiting for rank 0 to join"}};
@@ -141,7 +141,7 @@ static int connect_to(const struct ranks *r)
     return sock;
 }
 
-START_TEST(garbage_on_the_socket_keeps_nobody_out)
+START_TEST(garbage_on_the_socket_does_not_block_ranks)
 {
     struct ranks r;
     int sock[3];
@@ -168,7 +168,7 @@ static int run_sum_without(int rank, void *arg)
     return run_sum(rank, NULL);
 }
 
-START_TEST(a_socket_that_is_taken_is_waited_for)
+START_TEST(a_taken_socket_is_waited_for)
 {
     struct ranks r;
     socklen_t size;
@@ -187,7 +187,7 @@ START_TEST(a_socket_that_is_taken_is_waited_for)
 }
 END_TEST
 
-START_TEST(a_socket_that_stays_taken_is_said_to_be)
+START_TEST(a_socket_that_stays_taken_is_reported)
 {
     struct ranks r;
     socklen_t size;
@@ -416,7 +416,7 @@ static int run_disagreement(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_that_expect_other_sizes_are_told)
+START_TEST(ranks_that_expect_different_sizes_get_an_error)
 {
     struct ranks r;
     ranks_start(&r, 2, run_disagreement, NULL);
@@ -486,18 +486,18 @@ TEST_SUITE(join)
     Suite *suite = suite_create("join");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 150);
-    tcase_add_loop_test(tcase, ranks_find_each_other_whoever_comes_first, 0, 4);
-    tcase_add_loop_test(tcase, a_rank_that_never_comes_is_named, 0, 2);
+    tcase_add_loop_test(tcase, ranks_find_each_other_in_any_order, 0, 4);
+    tcase_add_loop_test(tcase, a_rank_that_never_joins_is_named, 0, 2);
     tcase_add_test(tcase, children_and_core_dumps_do_not_have_the_control_segment);
-    tcase_add_test(tcase, garbage_on_the_socket_keeps_nobody_out);
-    tcase_add_test(tcase, a_socket_that_is_taken_is_waited_for);
-    tcase_add_test(tcase, a_socket_that_stays_taken_is_said_to_be);
+    tcase_add_test(tcase, garbage_on_the_socket_does_not_block_ranks);
+    tcase_add_test(tcase, a_taken_socket_is_waited_for);
+    tcase_add_test(tcase, a_socket_that_stays_taken_is_reported);
     tcase_add_test(tcase, a_rank_that_dies_while_others_join_is_named);
     tcase_add_test(tcase, ranks_of_ddprun_join_over_the_inherited_socket);
     tcase_add_test(tcase, ddprun_can_end_every_wait);
     tcase_add_test(tcase, ranks_whose_node_socket_was_closed_find_each_other);
     tcase_add_test(tcase, ranks_may_leave_and_join_again);
-    tcase_add_test(tcase, ranks_that_expect_other_sizes_are_told);
+    tcase_add_test(tcase, ranks_that_expect_different_sizes_get_an_error);
     tcase_add_loop_test(tcase, a_bad_variable_is_named, 0, 10);
     tcase_add_test(tcase, some_processor_time_is_allowed);
     tcase_add_test(tcase, a_socket_name_keeps_jobs_and_users_apart);

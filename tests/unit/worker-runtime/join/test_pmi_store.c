@@ -104,7 +104,7 @@ static const struct {
      "invalid PMI value from rank 0 for the address of its store"},
 };
 
-START_TEST(what_rank_0_says_is_looked_at)
+START_TEST(the_address_of_rank_0_is_checked)
 {
     const struct env_who who = begin(1);
     pthread_t thread;
@@ -142,7 +142,7 @@ static const struct {
     {INIT NAME "cmd=barrier_out rc=0\ncmd=get_", -EPIPE, "PMI: the launcher closed the connection"},
 };
 
-START_TEST(a_starter_that_speaks_otherwise_is_told_apart)
+START_TEST(a_launcher_with_wrong_answers_is_an_error)
 {
     const struct env_who who = begin(1);
     const size_t n = strlen(wrong[_i].answers);
@@ -153,7 +153,7 @@ START_TEST(a_starter_that_speaks_otherwise_is_told_apart)
 }
 END_TEST
 
-START_TEST(a_line_without_end_is_refused)
+START_TEST(an_endless_line_is_refused)
 {
     const struct env_who who = begin(1);
     static char line[PMI1_LINE_BYTES + 1];
@@ -164,7 +164,7 @@ START_TEST(a_line_without_end_is_refused)
 }
 END_TEST
 
-START_TEST(a_starter_that_has_gone_does_not_kill_who_asks)
+START_TEST(a_launcher_that_has_exited_does_not_kill_the_rank)
 {
     const struct env_who who = begin(1);
     close(starter_fd);
@@ -173,7 +173,7 @@ START_TEST(a_starter_that_has_gone_does_not_kill_who_asks)
 }
 END_TEST
 
-START_TEST(a_starter_that_is_silent_is_waited_for_until_the_deadline)
+START_TEST(a_silent_launcher_is_waited_for_until_the_deadline)
 {
     const struct env_who who = begin(1);
     ck_assert_int_eq(pmi_store_find(&who, co_deadline_ms(20), &err), -ETIMEDOUT);
@@ -181,7 +181,7 @@ START_TEST(a_starter_that_is_silent_is_waited_for_until_the_deadline)
 }
 END_TEST
 
-START_TEST(who_says_where_a_store_is_needs_no_pmi)
+START_TEST(a_rank_with_a_store_address_needs_no_pmi)
 {
     struct env_who who = begin(1);
     setenv("MASTER_ADDR", "node0", 1);
@@ -199,13 +199,13 @@ TEST_SUITE(pmi_store)
     Suite *suite = suite_create("pmi_store");
     TCase *t = tcase_create("pmi_store");
     tcase_add_test(t, rank_0_serves_a_store_that_it_reaches_itself);
-    tcase_add_loop_test(t, what_rank_0_says_is_looked_at, 0, sizeof told / sizeof *told);
-    tcase_add_loop_test(t, a_starter_that_speaks_otherwise_is_told_apart, 0,
+    tcase_add_loop_test(t, the_address_of_rank_0_is_checked, 0, sizeof told / sizeof *told);
+    tcase_add_loop_test(t, a_launcher_with_wrong_answers_is_an_error, 0,
                         sizeof wrong / sizeof *wrong);
-    tcase_add_test(t, a_line_without_end_is_refused);
-    tcase_add_test(t, a_starter_that_has_gone_does_not_kill_who_asks);
-    tcase_add_test(t, a_starter_that_is_silent_is_waited_for_until_the_deadline);
-    tcase_add_test(t, who_says_where_a_store_is_needs_no_pmi);
+    tcase_add_test(t, an_endless_line_is_refused);
+    tcase_add_test(t, a_launcher_that_has_exited_does_not_kill_the_rank);
+    tcase_add_test(t, a_silent_launcher_is_waited_for_until_the_deadline);
+    tcase_add_test(t, a_rank_with_a_store_address_needs_no_pmi);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -46,7 +46,7 @@ START_TEST(a_rank_does_not_wait)
 }
 END_TEST
 
-START_TEST(who_is_told_its_place_is_that_rank)
+START_TEST(a_standby_becomes_the_rank_of_its_place)
 {
     ck_assert_int_eq(node_message_send(mine, &take, -1), 0);
     ck_assert_int_eq(wait_now(), 0);
@@ -66,7 +66,7 @@ START_TEST(the_end_of_the_job_ends_the_wait)
 }
 END_TEST
 
-START_TEST(what_cannot_be_a_place_is_refused)
+START_TEST(an_invalid_place_is_refused)
 {
     struct node_message m = take;
     m.local_rank = 4;
@@ -86,7 +86,7 @@ START_TEST(what_cannot_be_a_place_is_refused)
 }
 END_TEST
 
-START_TEST(an_environment_that_cannot_be_is_refused)
+START_TEST(an_invalid_environment_is_refused)
 {
     static const char *const bad[][2] = {{"DDP_STANDBY", "some"},   {"DDP_STANDBY", "-1"},
                                          {"DDP_NODE_FD", "three"},  {"DDP_NODE_FD", NULL},
@@ -102,7 +102,7 @@ START_TEST(an_environment_that_cannot_be_is_refused)
 }
 END_TEST
 
-START_TEST(more_memory_than_there_is_is_not_asked_for)
+START_TEST(a_too_large_amount_of_memory_is_cut_to_the_segment)
 {
     setenv("DDP_STANDBY", "9223372036854775807", 1); /* cut to the segment's 64 MiB */
     ck_assert_int_eq(node_message_send(mine, &take, -1), 0);
@@ -117,11 +117,11 @@ TEST_SUITE(standby)
     tcase_add_checked_fixture(tc, set_up, NULL);
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_rank_does_not_wait);
-    tcase_add_test(tc, who_is_told_its_place_is_that_rank);
+    tcase_add_test(tc, a_standby_becomes_the_rank_of_its_place);
     tcase_add_test(tc, the_end_of_the_job_ends_the_wait);
-    tcase_add_test(tc, what_cannot_be_a_place_is_refused);
-    tcase_add_test(tc, an_environment_that_cannot_be_is_refused);
-    tcase_add_test(tc, more_memory_than_there_is_is_not_asked_for);
+    tcase_add_test(tc, an_invalid_place_is_refused);
+    tcase_add_test(tc, an_invalid_environment_is_refused);
+    tcase_add_test(tc, a_too_large_amount_of_memory_is_cut_to_the_segment);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -64,7 +64,7 @@ static void expect(struct store_client *c, const char *key, const char *value)
     free(heard);
 }
 
-START_TEST(ranks_leave_each_other_what_they_store)
+START_TEST(ranks_exchange_stored_values)
 {
     struct store_client *a = enter(), *b = enter();
     int64_t number;
@@ -86,7 +86,7 @@ static void *store_later(void *arg)
     return NULL;
 }
 
-START_TEST(who_waits_is_woken_by_another_one)
+START_TEST(a_wait_ends_when_another_rank_sets_the_key)
 {
     struct store_client *a = enter(), *b = enter();
     pthread_t thread;
@@ -99,7 +99,7 @@ START_TEST(who_waits_is_woken_by_another_one)
 END_TEST
 
 /* More than fits into the sockets on its way. */
-START_TEST(large_values_come_through)
+START_TEST(large_values_are_stored)
 {
     enum { N = 8 << 20 };
     struct store_client *a = enter();
@@ -140,7 +140,7 @@ static void expect_end(int fd)
     close(fd);
 }
 
-START_TEST(who_says_another_word_is_cut_off_without_an_answer)
+START_TEST(a_wrong_secret_closes_the_connection_without_an_answer)
 {
     static const char *const words[] = {"x he word of this job, 32 bytes!!",
                                         "the word of this job, 32 bytes!?",
@@ -161,7 +161,7 @@ END_TEST
 
 /* Else 32 times 256 guesses were all that it takes. The host takes care of its guests in one
  * thread: what came before another guest's answer was looked at before. */
-START_TEST(a_part_of_a_word_is_answered_alike_whether_it_is_right_or_not)
+START_TEST(right_and_wrong_parts_of_the_secret_get_the_same_answer)
 {
     static const char *const parts[] = {"x", "t", "the word of this job, 32 bytes!",
                                         "the word of this job, 32 bytes?"};
@@ -187,7 +187,7 @@ START_TEST(a_part_of_a_word_is_answered_alike_whether_it_is_right_or_not)
 }
 END_TEST
 
-START_TEST(the_word_may_come_in_pieces)
+START_TEST(the_secret_may_arrive_in_pieces)
 {
     static const uint8_t hello[] = {0, 0xce, 0xf7, 0x85, 0x3c, 12};
     const int fd = unproven_peer();
@@ -202,7 +202,7 @@ START_TEST(the_word_may_come_in_pieces)
 END_TEST
 
 /* Those without a byte would not even be accepted for a while. */
-START_TEST(many_who_say_nothing_keep_nobody_out)
+START_TEST(many_silent_connections_do_not_block_ranks)
 {
     enum { N = 100 };
     int fds[N];
@@ -220,7 +220,7 @@ START_TEST(many_who_say_nothing_keep_nobody_out)
 }
 END_TEST
 
-START_TEST(bytes_that_are_no_request_cost_the_connection)
+START_TEST(an_invalid_request_closes_the_connection)
 {
     const int fd = unproven_peer();
     ck_assert_int_eq(send(fd, word, sizeof word, MSG_NOSIGNAL), sizeof word);
@@ -232,7 +232,7 @@ END_TEST
 
 /* The host takes care of its guests in one thread: when `a` has been answered three times, it has
  * tried to take the late one. */
-START_TEST(who_comes_while_no_descriptor_is_left_is_taken_later)
+START_TEST(a_connection_without_a_free_descriptor_is_accepted_later)
 {
     static const uint8_t hello[] = {0, 0xce, 0xf7, 0x85, 0x3c, 12};
     const struct sockaddr_in to = {
@@ -262,15 +262,15 @@ TEST_SUITE(store_host)
     Suite *suite = suite_create("store_host");
     TCase *t = tcase_create("store_host");
     tcase_add_checked_fixture(t, set_up, tear_down);
-    tcase_add_test(t, ranks_leave_each_other_what_they_store);
-    tcase_add_test(t, who_waits_is_woken_by_another_one);
-    tcase_add_test(t, large_values_come_through);
-    tcase_add_test(t, who_says_another_word_is_cut_off_without_an_answer);
-    tcase_add_test(t, a_part_of_a_word_is_answered_alike_whether_it_is_right_or_not);
-    tcase_add_test(t, the_word_may_come_in_pieces);
-    tcase_add_test(t, many_who_say_nothing_keep_nobody_out);
-    tcase_add_test(t, who_comes_while_no_descriptor_is_left_is_taken_later);
-    tcase_add_test(t, bytes_that_are_no_request_cost_the_connection);
+    tcase_add_test(t, ranks_exchange_stored_values);
+    tcase_add_test(t, a_wait_ends_when_another_rank_sets_the_key);
+    tcase_add_test(t, large_values_are_stored);
+    tcase_add_test(t, a_wrong_secret_closes_the_connection_without_an_answer);
+    tcase_add_test(t, right_and_wrong_parts_of_the_secret_get_the_same_answer);
+    tcase_add_test(t, the_secret_may_arrive_in_pieces);
+    tcase_add_test(t, many_silent_connections_do_not_block_ranks);
+    tcase_add_test(t, a_connection_without_a_free_descriptor_is_accepted_later);
+    tcase_add_test(t, an_invalid_request_closes_the_connection);
     suite_add_tcase(suite, t);
     return suite;
 }

@@ -34,7 +34,7 @@ static struct bucket_plan plan_in_order(const struct bucket_tensor *t, size_t n,
     return p;
 }
 
-START_TEST(twelve_linear_layers_give_the_buckets_of_torch)
+START_TEST(twelve_linear_layers_give_the_same_buckets_as_torch)
 {
     struct bucket_tensor t[24]; /* 12 x Linear(1024): weight, bias, weight, bias, ... */
     for (size_t i = 0; i < 24; i++)
@@ -79,7 +79,7 @@ START_TEST(a_tensor_larger_than_the_limit_is_not_split)
 }
 END_TEST
 
-START_TEST(each_type_has_its_own_buckets_and_its_own_small_first_one)
+START_TEST(each_type_has_its_own_buckets_and_small_first_bucket)
 {
     const struct bucket_tensor t[] = {{50, DDP_FLOAT64}, {50, DDP_FLOAT32}, {60, DDP_FLOAT64},
                                       {60, DDP_FLOAT32}, {8, DDP_FLOAT64},  {12, DDP_FLOAT32}};
@@ -97,7 +97,7 @@ START_TEST(each_type_has_its_own_buckets_and_its_own_small_first_one)
 }
 END_TEST
 
-START_TEST(a_bucket_comes_before_those_that_fill_later)
+START_TEST(buckets_are_in_the_order_in_which_they_fill)
 {
     /* the float64 bucket never reaches a limit, but is complete before the last float32 one */
     const struct bucket_tensor t[] = {
@@ -146,7 +146,7 @@ START_TEST(places_are_aligned_inside_their_bucket_and_do_not_overlap)
 }
 END_TEST
 
-START_TEST(an_order_that_was_seen_is_followed)
+START_TEST(buckets_follow_the_observed_order)
 {
     const struct bucket_tensor t[] = {
         {40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT32}};
@@ -171,7 +171,7 @@ START_TEST(an_order_that_was_seen_is_followed)
 }
 END_TEST
 
-START_TEST(runs_are_neighbours_that_no_other_bucket_of_their_type_parts)
+START_TEST(runs_are_adjacent_tensors_of_one_bucket)
 {
     const struct bucket_tensor t[] = {{40, DDP_FLOAT32}, {40, DDP_FLOAT32}, {40, DDP_FLOAT64},
                                       {0, DDP_FLOAT32},  {40, DDP_FLOAT32}, {40, DDP_FLOAT32},
@@ -195,7 +195,7 @@ START_TEST(runs_are_neighbours_that_no_other_bucket_of_their_type_parts)
 }
 END_TEST
 
-START_TEST(an_order_that_is_none_is_refused)
+START_TEST(an_invalid_order_is_refused)
 {
     const struct bucket_tensor t[] = {{8, DDP_FLOAT32}, {8, DDP_FLOAT32}, {8, DDP_FLOAT32}};
     static const size_t bad[][3] = {{0, 0, 1}, {0, 1, 3}, {SIZE_MAX, 2, 1}};
@@ -246,7 +246,7 @@ START_TEST(an_unknown_type_is_refused_by_its_number)
 }
 END_TEST
 
-START_TEST(more_than_the_address_space_is_refused)
+START_TEST(sizes_above_the_address_space_are_refused)
 {
     struct bucket_tensor t[] = {{SIZE_MAX - 7, DDP_FLOAT64}, {8, DDP_FLOAT64}};
     struct bucket_plan p;
@@ -262,19 +262,19 @@ TEST_SUITE(bucket_plan)
 {
     Suite *s = suite_create("bucket_plan");
     TCase *t = tcase_create("plans");
-    tcase_add_test(t, twelve_linear_layers_give_the_buckets_of_torch);
+    tcase_add_test(t, twelve_linear_layers_give_the_same_buckets_as_torch);
     tcase_add_test(t, a_tensor_at_the_limit_closes_its_bucket_and_one_below_does_not);
     tcase_add_test(t, a_tensor_larger_than_the_limit_is_not_split);
-    tcase_add_test(t, each_type_has_its_own_buckets_and_its_own_small_first_one);
-    tcase_add_test(t, a_bucket_comes_before_those_that_fill_later);
+    tcase_add_test(t, each_type_has_its_own_buckets_and_small_first_bucket);
+    tcase_add_test(t, buckets_are_in_the_order_in_which_they_fill);
     tcase_add_test(t, places_are_aligned_inside_their_bucket_and_do_not_overlap);
-    tcase_add_test(t, an_order_that_was_seen_is_followed);
-    tcase_add_test(t, runs_are_neighbours_that_no_other_bucket_of_their_type_parts);
-    tcase_add_test(t, an_order_that_is_none_is_refused);
+    tcase_add_test(t, buckets_follow_the_observed_order);
+    tcase_add_test(t, runs_are_adjacent_tensors_of_one_bucket);
+    tcase_add_test(t, an_invalid_order_is_refused);
     tcase_add_test(t, a_limit_of_elements_holds_for_all_types_and_buckets);
     tcase_add_test(t, no_tensors_make_no_buckets);
     tcase_add_test(t, an_unknown_type_is_refused_by_its_number);
-    tcase_add_test(t, more_than_the_address_space_is_refused);
+    tcase_add_test(t, sizes_above_the_address_space_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

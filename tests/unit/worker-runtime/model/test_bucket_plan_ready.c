@@ -37,7 +37,7 @@ START_TEST(a_bucket_is_complete_with_its_last_gradient)
 }
 END_TEST
 
-START_TEST(what_is_said_twice_counts_once)
+START_TEST(a_gradient_reported_twice_counts_once)
 {
     ck_assert(!bucket_ready_is_said(&ready, 3));
     ck_assert(bucket_ready_say(&ready, 3));
@@ -70,7 +70,7 @@ TEST_SUITE(bucket_plan_ready)
     TCase *t = tcase_create("ready");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_bucket_is_complete_with_its_last_gradient);
-    tcase_add_test(t, what_is_said_twice_counts_once);
+    tcase_add_test(t, a_gradient_reported_twice_counts_once);
     tcase_add_test(t, the_order_of_a_step_is_kept_and_the_next_one_starts_over);
     suite_add_tcase(s, t);
     return s;

@@ -164,7 +164,7 @@ static void train_three_steps(struct ddp_group *g, void *arg)
     }
 }
 
-START_TEST(gradients_are_averaged_whatever_the_order_and_the_same_on_all_ranks)
+START_TEST(gradients_are_averaged_in_any_order_with_equal_results)
 {
     enum whose whose = (enum whose)(_i % 3);
     ranks_run(_i / 3 + 1, train_three_steps, &whose);
@@ -200,7 +200,7 @@ static void use_gradients_after_the_end(struct ddp_group *g, void *arg)
     exit(0);
 }
 
-START_TEST(gradients_of_the_library_outlive_model_and_group)
+START_TEST(library_gradients_outlive_model_and_group)
 {
     ranks_run(2, use_gradients_after_the_end, NULL);
 }
@@ -224,7 +224,7 @@ static void make_many_models(struct ddp_group *g, void *arg)
     free(t.grad);
 }
 
-START_TEST(buckets_without_gradients_of_the_library_are_freed)
+START_TEST(buckets_without_library_gradients_are_freed)
 {
     setenv("DDP_SEGMENT_BYTES", "33554432", 1);
     ranks_run(2, make_many_models, NULL);
@@ -350,7 +350,7 @@ static void create_more_on_rank_0(struct ddp_group *g, void *arg)
     rank_expect(strstr(ddp_last_error(), " has 64 tensors") != NULL);
 }
 
-START_TEST(a_tensor_more_at_the_end_is_seen_on_either_side)
+START_TEST(an_additional_tensor_is_reported_on_either_side)
 {
     ranks_run(2, create_more_on_rank_0, (int[]){65, 64});
     ranks_run(2, create_more_on_rank_0, (int[]){64, 65});
@@ -428,7 +428,7 @@ static void say_ready_twice_on_rank_0(struct ddp_group *g, void *arg)
     net_fini(&net, USER);
 }
 
-START_TEST(saying_ready_twice_is_told_by_ready_and_sync_and_ends_with_the_step)
+START_TEST(a_repeated_ready_fails_ready_and_sync_of_that_step)
 {
     ranks_run(2, say_ready_twice_on_rank_0, NULL);
 }
@@ -512,23 +512,22 @@ TEST_SUITE(model)
     Suite *s = suite_create("model");
     TCase *t = tcase_create("averages");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, gradients_are_averaged_whatever_the_order_and_the_same_on_all_ranks, 0,
-                        4 * 3);
-    tcase_add_test(t, gradients_of_the_library_outlive_model_and_group);
-    tcase_add_test(t, buckets_without_gradients_of_the_library_are_freed);
+    tcase_add_loop_test(t, gradients_are_averaged_in_any_order_with_equal_results, 0, 4 * 3);
+    tcase_add_test(t, library_gradients_outlive_model_and_group);
+    tcase_add_test(t, buckets_without_library_gradients_are_freed);
     suite_add_tcase(s, t);
     t = tcase_create("differences");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, ranks_with_different_models_all_learn_of_the_first_difference, 0,
                         sizeof(differences) / sizeof(differences[0]));
-    tcase_add_test(t, a_tensor_more_at_the_end_is_seen_on_either_side);
+    tcase_add_test(t, an_additional_tensor_is_reported_on_either_side);
     tcase_add_loop_test(t, an_unusable_tensor_on_one_rank_fails_all_ranks_and_hangs_none, 0,
                         sizeof(unusable) / sizeof(unusable[0]));
     tcase_add_test(t, no_tensors_at_all_are_refused);
     suite_add_tcase(s, t);
     t = tcase_create("misuse and death");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, saying_ready_twice_is_told_by_ready_and_sync_and_ends_with_the_step);
+    tcase_add_test(t, a_repeated_ready_fails_ready_and_sync_of_that_step);
     tcase_add_loop_test(t, a_death_ends_sync_on_the_others_with_DDP_EPEER, 0, 2);
     tcase_add_test(t, a_death_ends_the_creation_on_the_others_with_DDP_EPEER);
     tcase_add_test(t, missing_arguments_are_refused);

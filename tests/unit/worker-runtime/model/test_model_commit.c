@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-START_TEST(a_step_that_was_decided_counts_for_who_failed_in_it)
+START_TEST(a_decided_step_counts_for_a_rank_that_failed_in_it)
 {
     _Atomic uint64_t word = 0;
     ck_assert(model_commit_decide(&word, 1));
@@ -14,7 +14,7 @@ START_TEST(a_step_that_was_decided_counts_for_who_failed_in_it)
 }
 END_TEST
 
-START_TEST(a_step_that_was_given_up_counts_for_nobody)
+START_TEST(an_abandoned_step_counts_on_no_rank)
 {
     _Atomic uint64_t word = 0;
     ck_assert(model_commit_decide(&word, 1));
@@ -52,7 +52,7 @@ static void *decide_or_give_up(void *arg)
     return NULL;
 }
 
-START_TEST(all_get_one_answer_whoever_is_first)
+START_TEST(all_ranks_get_the_same_answer_in_any_order)
 {
     static struct race race;
     struct racer racer[N_THREADS];
@@ -80,9 +80,9 @@ TEST_SUITE(model_commit)
     Suite *s = suite_create("model_commit");
     TCase *t = tcase_create("commit");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_step_that_was_decided_counts_for_who_failed_in_it);
-    tcase_add_test(t, a_step_that_was_given_up_counts_for_nobody);
-    tcase_add_test(t, all_get_one_answer_whoever_is_first);
+    tcase_add_test(t, a_decided_step_counts_for_a_rank_that_failed_in_it);
+    tcase_add_test(t, an_abandoned_step_counts_on_no_rank);
+    tcase_add_test(t, all_ranks_get_the_same_answer_in_any_order);
     suite_add_tcase(s, t);
     return s;
 }

@@ -48,7 +48,7 @@ static int train_on_nodes(int rank, void *arg)
     return 0;
 }
 
-START_TEST(steps_between_nodes_and_in_groups_are_those_of_one_node)
+START_TEST(steps_between_nodes_and_in_groups_equal_those_of_one_node)
 {
     struct store_process store;
     struct ranks r;
@@ -80,7 +80,7 @@ TEST_SUITE(model_nodes)
     Suite *s = suite_create("model on nodes");
     TCase *t = tcase_create("nodes");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, steps_between_nodes_and_in_groups_are_those_of_one_node);
+    tcase_add_test(t, steps_between_nodes_and_in_groups_equal_those_of_one_node);
     tcase_add_test(t, ranks_of_one_node_agree_on_the_last_step_when_another_node_is_lost);
     suite_add_tcase(s, t);
     return s;

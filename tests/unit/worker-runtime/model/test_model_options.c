@@ -27,13 +27,13 @@ static void average_one_array(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(gradients_in_one_array_are_averaged_where_they_lie)
+START_TEST(gradients_in_one_array_are_averaged_in_place)
 {
     ranks_run(2, average_one_array, &(bool){false});
 }
 END_TEST
 
-START_TEST(where_one_rank_has_a_gap_all_ranks_copy_that_bucket)
+START_TEST(if_one_rank_has_a_gap_all_ranks_copy_that_bucket)
 {
     ranks_run(2, average_one_array, &(bool){true});
 }
@@ -54,7 +54,7 @@ static void average_in_the_library(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(gradients_of_the_library_are_never_copied)
+START_TEST(library_gradients_are_never_copied)
 {
     ranks_run(3, average_in_the_library, NULL);
 }
@@ -210,7 +210,7 @@ static void meet_a_nan(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(a_nan_fails_the_step_on_all_ranks_which_learn_whose_it_is)
+START_TEST(a_nan_fails_the_step_on_all_ranks_and_its_rank_is_named)
 {
     ranks_run(3, meet_a_nan, NULL);
 }
@@ -230,7 +230,7 @@ static void overflow_together(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(an_average_that_overflows_is_told_as_such)
+START_TEST(an_average_that_overflows_is_reported_as_overflow)
 {
     ranks_run(2, overflow_together, NULL);
 }
@@ -295,7 +295,7 @@ static void keep_buffers(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(buffers_are_those_of_rank_0_after_each_step)
+START_TEST(buffers_equal_those_of_rank_0_after_each_step)
 {
     ranks_run(3, keep_buffers, NULL);
 }
@@ -332,7 +332,7 @@ static void weigh(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(weights_count_what_each_rank_has_seen)
+START_TEST(weights_count_the_samples_of_each_rank)
 {
     ranks_run(2, weigh, NULL);
 }
@@ -414,7 +414,7 @@ static void give_bad_options(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(options_out_of_bounds_are_refused_and_nobody_waits)
+START_TEST(options_out_of_bounds_are_refused_and_no_rank_waits)
 {
     ranks_run(2, give_bad_options, &_i);
 }
@@ -422,7 +422,7 @@ END_TEST
 
 /* --- the timeline ----------------------------------------------------------------------------- */
 
-START_TEST(the_rank_goes_before_the_last_suffix_of_a_trace)
+START_TEST(the_rank_precedes_the_last_suffix_of_a_trace)
 {
     static const struct {
         const char *asked_for, *path;
@@ -499,7 +499,7 @@ static void train_for_long(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(a_trace_has_a_limit_and_says_so)
+START_TEST(a_trace_has_a_limit_and_records_it)
 {
     static const char end[] = "\"the trace ends here: it is limited to 200000 events\"}\n]\n";
     char dir[] = "/tmp/trace-XXXXXX", path[64], text[sizeof(end)] = "";
@@ -537,7 +537,7 @@ static void have_no_place_for_a_trace(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(a_trace_that_cannot_be_written_is_told_at_the_beginning)
+START_TEST(a_trace_that_cannot_be_written_is_reported_at_the_start)
 {
     setenv("DDP_TRACE", "/nowhere/t.json", 1);
     ranks_run(2, have_no_place_for_a_trace, NULL);
@@ -579,28 +579,28 @@ TEST_SUITE(model_options)
     Suite *s = suite_create("model options");
     TCase *t = tcase_create("options");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, gradients_in_one_array_are_averaged_where_they_lie);
-    tcase_add_test(t, where_one_rank_has_a_gap_all_ranks_copy_that_bucket);
-    tcase_add_test(t, gradients_of_the_library_are_never_copied);
+    tcase_add_test(t, gradients_in_one_array_are_averaged_in_place);
+    tcase_add_test(t, if_one_rank_has_a_gap_all_ranks_copy_that_bucket);
+    tcase_add_test(t, library_gradients_are_never_copied);
     tcase_add_loop_test(t, each_way_to_average_gives_the_average, 0,
                         sizeof(ways) / sizeof(ways[0]));
     tcase_add_test(t, compressed_averages_overflow_only_where_a_value_does);
     tcase_add_loop_test(t, a_hook_averages_each_bucket_and_fails_a_step_on_all_ranks, 1, 4);
-    tcase_add_test(t, a_nan_fails_the_step_on_all_ranks_which_learn_whose_it_is);
-    tcase_add_test(t, an_average_that_overflows_is_told_as_such);
+    tcase_add_test(t, a_nan_fails_the_step_on_all_ranks_and_its_rank_is_named);
+    tcase_add_test(t, an_average_that_overflows_is_reported_as_overflow);
     tcase_add_test(t, gradients_that_a_rank_does_not_use_count_as_zeros);
-    tcase_add_test(t, buffers_are_those_of_rank_0_after_each_step);
-    tcase_add_test(t, weights_count_what_each_rank_has_seen);
+    tcase_add_test(t, buffers_equal_those_of_rank_0_after_each_step);
+    tcase_add_test(t, weights_count_the_samples_of_each_rank);
     tcase_add_loop_test(t, clipping_scales_the_norm_of_all_gradients_together, 0, 2);
-    tcase_add_loop_test(t, options_out_of_bounds_are_refused_and_nobody_waits, 0,
+    tcase_add_loop_test(t, options_out_of_bounds_are_refused_and_no_rank_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
     t = tcase_create("timeline");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, the_rank_goes_before_the_last_suffix_of_a_trace);
+    tcase_add_test(t, the_rank_precedes_the_last_suffix_of_a_trace);
     tcase_add_test(t, each_rank_writes_a_timeline_of_its_buckets);
-    tcase_add_test(t, a_trace_that_cannot_be_written_is_told_at_the_beginning);
-    tcase_add_test(t, a_trace_has_a_limit_and_says_so);
+    tcase_add_test(t, a_trace_that_cannot_be_written_is_reported_at_the_start);
+    tcase_add_test(t, a_trace_has_a_limit_and_records_it);
     tcase_add_test(t, a_full_disk_ends_the_trace_and_not_the_training);
     suite_add_tcase(s, t);
     return s;

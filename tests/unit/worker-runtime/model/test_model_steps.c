@@ -52,7 +52,7 @@ static void ready_in_another_order(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(buckets_follow_the_order_that_rank_0_saw)
+START_TEST(buckets_follow_the_order_of_rank_0)
 {
     static struct order_case cases[] = {
         {.opts.message_size = 2 * COUNT, .count = COUNT, .reorders = true, .copies = true},
@@ -94,7 +94,7 @@ static void say_nothing_on_rank_0(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(without_an_order_of_rank_0_buckets_stay)
+START_TEST(without_an_order_of_rank_0_buckets_do_not_change)
 {
     ranks_run(2, say_nothing_on_rank_0, NULL);
 }
@@ -174,7 +174,7 @@ static void give_up_in_the_middle(struct ddp_group *g, void *arg)
     exit(0);
 }
 
-START_TEST(a_program_that_ends_in_the_middle_of_a_step_waits_for_nobody)
+START_TEST(a_program_that_exits_in_a_step_waits_for_no_rank)
 {
     ranks_run(2, give_up_in_the_middle, NULL);
 }
@@ -256,7 +256,7 @@ static void forget_some_on_rank_1(struct ddp_group *g, void *arg)
     small_fini(&s);
 }
 
-START_TEST(gradients_that_are_never_ready_are_named_and_the_step_counts_on_no_rank)
+START_TEST(gradients_that_are_never_ready_are_named)
 {
     ranks_run(2, forget_some_on_rank_1, NULL);
 }
@@ -278,7 +278,7 @@ static void make_another_number_of_steps(struct ddp_group *g, void *arg)
     small_fini(&b);
 }
 
-START_TEST(ranks_in_different_steps_are_told_so)
+START_TEST(ranks_in_different_steps_get_an_error)
 {
     ranks_run(2, make_another_number_of_steps, NULL);
 }
@@ -388,17 +388,17 @@ TEST_SUITE(model_steps)
     Suite *s = suite_create("model steps");
     TCase *t = tcase_create("steps");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, buckets_follow_the_order_that_rank_0_saw, 0, 8);
-    tcase_add_test(t, without_an_order_of_rank_0_buckets_stay);
+    tcase_add_loop_test(t, buckets_follow_the_order_of_rank_0, 0, 8);
+    tcase_add_test(t, without_an_order_of_rank_0_buckets_do_not_change);
     tcase_add_test(t, most_buckets_are_averaged_before_the_backward_pass_is_over);
     tcase_add_test(t, a_progress_thread_averages_the_same);
-    tcase_add_test(t, a_program_that_ends_in_the_middle_of_a_step_waits_for_nobody);
+    tcase_add_test(t, a_program_that_exits_in_a_step_waits_for_no_rank);
     tcase_add_test(t, accumulated_gradients_are_averaged_once);
     suite_add_tcase(s, t);
     t = tcase_create("failures");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, gradients_that_are_never_ready_are_named_and_the_step_counts_on_no_rank);
-    tcase_add_test(t, ranks_in_different_steps_are_told_so);
+    tcase_add_test(t, gradients_that_are_never_ready_are_named);
+    tcase_add_test(t, ranks_in_different_steps_get_an_error);
     tcase_add_test(t, the_survivors_of_a_death_agree_on_the_last_step_that_counts);
     suite_add_tcase(s, t);
     t = tcase_create("join");

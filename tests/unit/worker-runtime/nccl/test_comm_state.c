@@ -48,7 +48,7 @@ START_TEST(an_ignored_event_changes_nothing)
 }
 END_TEST
 
-START_TEST(one_that_nothing_happens_to_is_made_and_ended)
+START_TEST(a_communicator_without_faults_is_made_and_destroyed)
 {
     struct comm_life l = made(true, COMM_NEW);
     expect(&l, COMM_MAKE, COMM_BEGIN, COMM_MAKING);
@@ -58,7 +58,7 @@ START_TEST(one_that_nothing_happens_to_is_made_and_ended)
 }
 END_TEST
 
-START_TEST(one_of_a_broken_job_is_revoked_and_kept)
+START_TEST(a_communicator_of_a_broken_job_is_revoked_and_kept)
 {
     struct comm_life l = made(true, COMM_READY);
     expect(&l, COMM_BROKEN, COMM_REVOKE, COMM_REVOKING);
@@ -79,7 +79,7 @@ START_TEST(an_older_nccl_aborts_where_a_newer_one_revokes)
 }
 END_TEST
 
-START_TEST(what_cannot_be_revoked_is_aborted)
+START_TEST(a_communicator_that_cannot_be_revoked_is_aborted)
 {
     static const enum comm_event bad[] = {COMM_FAILED, COMM_LATE};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -89,7 +89,7 @@ START_TEST(what_cannot_be_revoked_is_aborted)
 }
 END_TEST
 
-START_TEST(what_cannot_be_aborted_is_stuck_for_good)
+START_TEST(a_communicator_that_cannot_be_aborted_stays_stuck)
 {
     static const enum comm_event bad[] = {COMM_FAILED, COMM_LATE};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -129,11 +129,11 @@ TEST_SUITE(comm_state)
     TCase *t = tcase_create("life");
     tcase_add_test(t, each_pair_of_state_and_event_has_one_answer);
     tcase_add_test(t, an_ignored_event_changes_nothing);
-    tcase_add_test(t, one_that_nothing_happens_to_is_made_and_ended);
-    tcase_add_test(t, one_of_a_broken_job_is_revoked_and_kept);
+    tcase_add_test(t, a_communicator_without_faults_is_made_and_destroyed);
+    tcase_add_test(t, a_communicator_of_a_broken_job_is_revoked_and_kept);
     tcase_add_test(t, an_older_nccl_aborts_where_a_newer_one_revokes);
-    tcase_add_test(t, what_cannot_be_revoked_is_aborted);
-    tcase_add_test(t, what_cannot_be_aborted_is_stuck_for_good);
+    tcase_add_test(t, a_communicator_that_cannot_be_revoked_is_aborted);
+    tcase_add_test(t, a_communicator_that_cannot_be_aborted_stays_stuck);
     tcase_add_test(t, from_each_state_failures_lead_to_an_end);
     tcase_add_test(t, the_drawing_is_the_table);
     suite_add_tcase(s, t);

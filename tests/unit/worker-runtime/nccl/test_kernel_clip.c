@@ -38,7 +38,7 @@ static void fill(struct net *n, enum ddp_dtype dtype)
 
 /* --- squares ---------------------------------------------------------------------------------- */
 
-START_TEST(each_value_is_taken_by_one_thread_and_all_threads_by_turns)
+START_TEST(each_value_belongs_to_one_thread_and_threads_take_turns)
 {
     static struct net n;
     fill(&n, DDP_FLOAT32);
@@ -54,7 +54,7 @@ START_TEST(each_value_is_taken_by_one_thread_and_all_threads_by_turns)
 }
 END_TEST
 
-START_TEST(squares_add_up_to_those_on_cpus)
+START_TEST(sums_of_squares_equal_those_on_cpus)
 {
     static struct net n;
     double sum = 0, want = 0;
@@ -67,7 +67,7 @@ START_TEST(squares_add_up_to_those_on_cpus)
 }
 END_TEST
 
-START_TEST(all_that_blocks_have_left_is_added_up)
+START_TEST(the_partial_sums_of_all_blocks_are_added_up)
 {
     static struct net n;
     double sum = 0;
@@ -90,7 +90,7 @@ static double factor_of(double max_norm, double sum, double *ret_norm)
     return factor;
 }
 
-START_TEST(the_factor_is_that_of_ddp_model_clip)
+START_TEST(the_factor_equals_that_of_ddp_model_clip)
 {
     double norm;
     ck_assert(factor_of(1, 25, &norm) == 1 / (5 + 1e-6) && norm == 5);
@@ -105,7 +105,7 @@ END_TEST
 
 /* --- scaling ---------------------------------------------------------------------------------- */
 
-START_TEST(values_are_scaled_to_the_bits_on_cpus)
+START_TEST(values_are_scaled_to_the_same_bits_as_on_cpus)
 {
     static const double factors[] = {1.0 / 3, 0x1p-9, 1};
     static struct net n, want;
@@ -125,11 +125,11 @@ TEST_SUITE(kernel_clip)
     Suite *s = suite_create("kernel_clip");
     TCase *t = tcase_create("values");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, each_value_is_taken_by_one_thread_and_all_threads_by_turns);
-    tcase_add_loop_test(t, squares_add_up_to_those_on_cpus, 0, N_TYPES);
-    tcase_add_test(t, all_that_blocks_have_left_is_added_up);
-    tcase_add_test(t, the_factor_is_that_of_ddp_model_clip);
-    tcase_add_loop_test(t, values_are_scaled_to_the_bits_on_cpus, 0, 3 * N_TYPES);
+    tcase_add_test(t, each_value_belongs_to_one_thread_and_threads_take_turns);
+    tcase_add_loop_test(t, sums_of_squares_equal_those_on_cpus, 0, N_TYPES);
+    tcase_add_test(t, the_partial_sums_of_all_blocks_are_added_up);
+    tcase_add_test(t, the_factor_equals_that_of_ddp_model_clip);
+    tcase_add_loop_test(t, values_are_scaled_to_the_same_bits_as_on_cpus, 0, 3 * N_TYPES);
     suite_add_tcase(s, t);
     return s;
 }

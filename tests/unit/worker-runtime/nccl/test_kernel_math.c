@@ -123,7 +123,7 @@ END_TEST
 
 /* --- unpacking -------------------------------------------------------------------------------- */
 
-START_TEST(every_16_bit_value_comes_off_the_wire_as_on_cpus)
+START_TEST(every_16_bit_value_is_read_from_the_wire_as_on_cpus)
 {
     static uint16_t wire[HALVES];
     static double at[HALVES], want[HALVES]; /* enough for either type */
@@ -139,7 +139,7 @@ START_TEST(every_16_bit_value_comes_off_the_wire_as_on_cpus)
 }
 END_TEST
 
-START_TEST(float32_comes_off_the_wire_rounded_as_on_cpus)
+START_TEST(float32_is_read_from_the_wire_rounded_as_on_cpus)
 {
     static float wire[HALVES * AROUND];
     static uint16_t at[HALVES * AROUND], want[HALVES * AROUND];
@@ -156,7 +156,7 @@ END_TEST
 
 /* --- float64 ---------------------------------------------------------------------------------- */
 
-START_TEST(float64_goes_by_way_of_float32_as_on_cpus)
+START_TEST(float64_is_converted_through_float32_as_on_cpus)
 {
     static float floats[HALVES * AROUND];
     static double at[HALVES], want_at[HALVES];
@@ -181,7 +181,7 @@ END_TEST
 /* --- onto a wire of the same type ------------------------------------------------------------- */
 
 /* All bit patterns, including NaNs, there and back; after other values on the wire. */
-START_TEST(what_travels_as_it_is_keeps_its_bits)
+START_TEST(unconverted_values_keep_their_bits)
 {
     static const uint32_t dtypes[] = {DDP_FLOAT16, DDP_BFLOAT16, DDP_FLOAT32, DDP_FLOAT64};
     static double at[HALVES], wire[HALVES + 1], want[HALVES];
@@ -206,7 +206,7 @@ START_TEST(what_travels_as_it_is_keeps_its_bits)
 }
 END_TEST
 
-START_TEST(nothing_is_written_where_there_is_nothing_to_do)
+START_TEST(an_empty_launch_writes_nothing)
 {
     static const double values[3] = {1, INFINITY, 3};
     const struct kernel_pieces k = work((void *)values, 3, DDP_FLOAT64, NULL, DDP_FLOAT64, 1);
@@ -242,11 +242,11 @@ TEST_SUITE(kernel_math)
     tcase_add_loop_test(t, every_16_bit_value_widens_as_on_cpus, 0, 2 * N_FACTORS);
     tcase_add_loop_test(t, every_16_bit_value_is_scaled_in_place_as_on_cpus, 0, 2 * N_FACTORS);
     tcase_add_loop_test(t, float32_is_rounded_to_nearest_even_as_on_cpus, 0, 2 * N_FACTORS);
-    tcase_add_loop_test(t, every_16_bit_value_comes_off_the_wire_as_on_cpus, 0, 4 * N_FACTORS);
-    tcase_add_loop_test(t, float32_comes_off_the_wire_rounded_as_on_cpus, 0, 2 * N_FACTORS);
-    tcase_add_loop_test(t, float64_goes_by_way_of_float32_as_on_cpus, 0, 2 * N_FACTORS);
-    tcase_add_loop_test(t, what_travels_as_it_is_keeps_its_bits, 0, 4);
-    tcase_add_test(t, nothing_is_written_where_there_is_nothing_to_do);
+    tcase_add_loop_test(t, every_16_bit_value_is_read_from_the_wire_as_on_cpus, 0, 4 * N_FACTORS);
+    tcase_add_loop_test(t, float32_is_read_from_the_wire_rounded_as_on_cpus, 0, 2 * N_FACTORS);
+    tcase_add_loop_test(t, float64_is_converted_through_float32_as_on_cpus, 0, 2 * N_FACTORS);
+    tcase_add_loop_test(t, unconverted_values_keep_their_bits, 0, 4);
+    tcase_add_test(t, an_empty_launch_writes_nothing);
     tcase_add_test(t, each_place_on_the_wire_is_found_in_its_piece);
     suite_add_tcase(s, t);
     return s;

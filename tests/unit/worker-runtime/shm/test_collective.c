@@ -183,7 +183,7 @@ static int run_grid(int rank, void *arg)
     return 0;
 }
 
-START_TEST(every_collective_gives_the_reference_bits_on_all_ranks)
+START_TEST(every_collective_gives_the_reference_bits)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 32};
     struct plan plan = {.n = sizes[_i], .sums = new_sums()};
@@ -274,7 +274,7 @@ static int run_mixture(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_long_mixture_of_calls_keeps_its_data_apart)
+START_TEST(a_long_mixture_of_calls_keeps_its_data_separate)
 {
     uint32_t seed = (uint32_t)getpid();
     printf("seed %u\n", seed);
@@ -368,7 +368,7 @@ static int run_difference(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_that_call_different_things_are_told_both_sides)
+START_TEST(a_mismatch_of_calls_names_both_sides)
 {
     struct ranks r;
     ranks_start(&r, 3, run_difference, (void *)&differences[_i]);
@@ -448,7 +448,7 @@ static int run_leaver(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_that_leaves_early_is_named_by_those_who_need_it)
+START_TEST(a_rank_that_leaves_early_is_named_by_ranks_that_need_it)
 {
     struct ranks r;
     ranks_start(&r, 4, run_leaver, NULL);
@@ -613,7 +613,7 @@ static int run_forking(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_forked_child_is_no_rank_and_harms_none)
+START_TEST(a_forked_child_is_not_a_rank_and_does_no_harm)
 {
     struct ranks r;
     ranks_start(&r, 2, run_forking, NULL);
@@ -637,19 +637,19 @@ TEST_SUITE(collective)
     Suite *suite = suite_create("collective");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_all_ranks, 0, 12);
+    tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits, 0, 12);
     tcase_add_loop_test(tcase, long_plain_memory_gives_the_same_with_and_without_system_calls, 0,
                         2);
-    tcase_add_test(tcase, a_long_mixture_of_calls_keeps_its_data_apart);
-    tcase_add_loop_test(tcase, ranks_that_call_different_things_are_told_both_sides, 0,
+    tcase_add_test(tcase, a_long_mixture_of_calls_keeps_its_data_separate);
+    tcase_add_loop_test(tcase, a_mismatch_of_calls_names_both_sides, 0,
                         sizeof differences / sizeof *differences);
     tcase_add_loop_test(tcase, a_rank_that_is_killed_inside_a_collective_is_named_by_all_others, 0,
                         4);
-    tcase_add_test(tcase, a_rank_that_leaves_early_is_named_by_those_who_need_it);
+    tcase_add_test(tcase, a_rank_that_leaves_early_is_named_by_ranks_that_need_it);
     tcase_add_test(tcase, a_rank_that_does_not_call_in_time_is_named);
     tcase_add_test(tcase, bad_arguments_are_named_and_break_nothing);
     tcase_add_test(tcase, a_world_of_one_needs_nothing);
-    tcase_add_test(tcase, a_forked_child_is_no_rank_and_harms_none);
+    tcase_add_test(tcase, a_forked_child_is_not_a_rank_and_does_no_harm);
     tcase_add_test(tcase, every_status_has_its_name);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -27,7 +27,7 @@ static void refuses(const char *text, const char *why)
     ck_assert_msg(strstr(err.text, why) != NULL, "'%s' said '%s'", text, err.text);
 }
 
-START_TEST(a_row_says_what_it_says_and_leaves_the_rest_as_it_is)
+START_TEST(a_row_changes_only_what_it_specifies)
 {
     const struct cpu_tunings t =
         parsed("ranks 2: one_shot=32K piece=64K cma=never cma_sum=8M\nranks 8: cma=1M\n");
@@ -45,7 +45,7 @@ START_TEST(a_row_says_what_it_says_and_leaves_the_rest_as_it_is)
 }
 END_TEST
 
-START_TEST(a_group_goes_by_the_first_row_that_is_for_so_many_ranks)
+START_TEST(a_group_uses_the_first_row_for_its_size)
 {
     const struct cpu_tunings t = parsed("ranks 2: one_shot=1K; ranks 4: one_shot=2K");
     ck_assert_uint_eq(cpu_tuning_for(&t, 1)->one_shot_bytes, 1024);
@@ -65,7 +65,7 @@ START_TEST(comments_blanks_and_empty_rows_do_no_harm)
 }
 END_TEST
 
-START_TEST(what_is_no_table_is_refused_with_its_line)
+START_TEST(an_invalid_table_is_refused_with_its_line)
 {
     refuses("", "no row");
     refuses("# nothing", "no row");
@@ -95,7 +95,7 @@ START_TEST(what_is_no_table_is_refused_with_its_line)
 }
 END_TEST
 
-START_TEST(there_is_a_bound_on_rows_and_bytes)
+START_TEST(rows_and_bytes_are_bounded)
 {
     char text[CPU_TUNING_MAX_ROWS * 16 + 64] = "";
     for (int n = 1; n <= CPU_TUNING_MAX_ROWS + 1; n++)
@@ -178,11 +178,11 @@ TEST_SUITE(cpu_tuning)
 {
     Suite *suite = suite_create("cpu_tuning");
     TCase *tc = tcase_create("tables");
-    tcase_add_test(tc, a_row_says_what_it_says_and_leaves_the_rest_as_it_is);
-    tcase_add_test(tc, a_group_goes_by_the_first_row_that_is_for_so_many_ranks);
+    tcase_add_test(tc, a_row_changes_only_what_it_specifies);
+    tcase_add_test(tc, a_group_uses_the_first_row_for_its_size);
     tcase_add_test(tc, comments_blanks_and_empty_rows_do_no_harm);
-    tcase_add_test(tc, what_is_no_table_is_refused_with_its_line);
-    tcase_add_test(tc, there_is_a_bound_on_rows_and_bytes);
+    tcase_add_test(tc, an_invalid_table_is_refused_with_its_line);
+    tcase_add_test(tc, rows_and_bytes_are_bounded);
     tcase_add_test(tc, bytes_of_nul_are_refused);
     tcase_add_test(tc, a_failure_leaves_the_table_alone);
     tcase_add_test(tc, each_number_is_in_the_digest);

@@ -37,7 +37,7 @@ static const struct {
     {AF_INET6, "::ffff:10.0.0.7", "10.0.0.7 port 42", false}, /* what a dual socket sees */
 };
 
-START_TEST(addresses_of_both_families_are_understood)
+START_TEST(addresses_of_both_families_are_parsed)
 {
     char text[NET_ADDRESS_TEXT_BYTES];
     const struct net_address a = address(known[_i].family, known[_i].address);
@@ -47,7 +47,7 @@ START_TEST(addresses_of_both_families_are_understood)
 }
 END_TEST
 
-START_TEST(what_is_no_address_is_not_connected_to)
+START_TEST(an_invalid_address_is_refused)
 {
     const struct net_address none = address(AF_UNIX, "");
     int fd;
@@ -56,7 +56,7 @@ START_TEST(what_is_no_address_is_not_connected_to)
 }
 END_TEST
 
-START_TEST(an_interface_has_an_address_and_one_that_is_not_there_is_named)
+START_TEST(an_interface_has_an_address_and_a_missing_one_is_named)
 {
     struct net_address a;
     struct co_error err;
@@ -83,7 +83,7 @@ static const struct {
     const char *address;
 } loopbacks[] = {{AF_INET, "127.0.0.1"}, {AF_INET6, "::1"}};
 
-START_TEST(a_byte_goes_from_one_socket_to_the_other)
+START_TEST(a_byte_reaches_the_other_socket)
 {
     const struct net_address a = address(loopbacks[_i].family, loopbacks[_i].address);
     uint16_t port;
@@ -127,11 +127,11 @@ TEST_SUITE(net_address)
 {
     Suite *suite = suite_create("net_address");
     TCase *tcase = tcase_create("all");
-    tcase_add_loop_test(tcase, addresses_of_both_families_are_understood, 0,
+    tcase_add_loop_test(tcase, addresses_of_both_families_are_parsed, 0,
                         sizeof known / sizeof *known);
-    tcase_add_test(tcase, what_is_no_address_is_not_connected_to);
-    tcase_add_test(tcase, an_interface_has_an_address_and_one_that_is_not_there_is_named);
-    tcase_add_loop_test(tcase, a_byte_goes_from_one_socket_to_the_other, 0,
+    tcase_add_test(tcase, an_invalid_address_is_refused);
+    tcase_add_test(tcase, an_interface_has_an_address_and_a_missing_one_is_named);
+    tcase_add_loop_test(tcase, a_byte_reaches_the_other_socket, 0,
                         sizeof loopbacks / sizeof *loopbacks);
     tcase_add_test(tcase, a_connection_to_a_machine_that_vanishes_ends);
     suite_add_tcase(suite, tcase);

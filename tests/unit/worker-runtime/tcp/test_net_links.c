@@ -84,7 +84,7 @@ static void close_other(void)
     close(other);
 }
 
-START_TEST(a_connection_that_is_closed_without_a_word_was_never_taken)
+START_TEST(a_connection_closed_without_data_was_never_accepted)
 {
     struct net_links *l = links_to_other();
     connect_to_other(l);
@@ -95,7 +95,7 @@ START_TEST(a_connection_that_is_closed_without_a_word_was_never_taken)
 }
 END_TEST
 
-START_TEST(a_reset_connection_was_never_taken_however_often_it_is_asked)
+START_TEST(a_reset_connection_was_never_accepted)
 {
     struct net_links *l = links_to_other();
     connect_to_other(l);
@@ -107,7 +107,7 @@ START_TEST(a_reset_connection_was_never_taken_however_often_it_is_asked)
 }
 END_TEST
 
-START_TEST(a_connection_that_said_something_was_taken)
+START_TEST(a_connection_with_data_was_accepted)
 {
     struct net_links *l = links_to_other();
     connect_to_other(l);
@@ -133,7 +133,7 @@ static int connect_to(uint16_t port)
 }
 
 /* On the loopback interface a full queue is what comes nearest to a path that drops all. */
-START_TEST(a_rank_that_is_not_reached_is_named_with_both_addresses)
+START_TEST(an_unreachable_rank_is_named_with_both_addresses)
 {
     enum { FILLING = 4 };
     struct net_links *l = links_to_other();
@@ -158,7 +158,7 @@ START_TEST(a_rank_that_is_not_reached_is_named_with_both_addresses)
 }
 END_TEST
 
-START_TEST(a_rank_that_does_not_connect_is_named_with_where_it_should)
+START_TEST(a_rank_that_does_not_connect_is_named_with_its_target)
 {
     static const uint8_t cookie[NET_COOKIE_BYTES] = "a cookie";
     struct co_error err;
@@ -345,7 +345,7 @@ static const struct head bad[] = {
     {.magic = MESSAGE_MAGIC, .kind = KIND_LONG, .bytes = 1},
 };
 
-START_TEST(what_is_no_message_is_refused)
+START_TEST(an_invalid_message_is_refused)
 {
     struct net_links *l = links_to_other();
     struct p2p_tcp *ms = mail_of(l);
@@ -368,17 +368,17 @@ TEST_SUITE(net_links)
     Suite *suite = suite_create("net_links");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, a_connection_that_is_closed_without_a_word_was_never_taken);
-    tcase_add_test(tcase, a_reset_connection_was_never_taken_however_often_it_is_asked);
-    tcase_add_test(tcase, a_connection_that_said_something_was_taken);
-    tcase_add_test(tcase, a_rank_that_is_not_reached_is_named_with_both_addresses);
-    tcase_add_test(tcase, a_rank_that_does_not_connect_is_named_with_where_it_should);
+    tcase_add_test(tcase, a_connection_closed_without_data_was_never_accepted);
+    tcase_add_test(tcase, a_reset_connection_was_never_accepted);
+    tcase_add_test(tcase, a_connection_with_data_was_accepted);
+    tcase_add_test(tcase, an_unreachable_rank_is_named_with_both_addresses);
+    tcase_add_test(tcase, a_rank_that_does_not_connect_is_named_with_its_target);
     tcase_add_test(tcase, a_rank_among_many_connections_without_a_hello_is_accepted);
     tcase_add_test(tcase,
                    connections_from_other_addresses_do_not_displace_one_from_a_rank_s_address);
     tcase_add_test(tcase, a_turn_accepts_some_connections_and_the_next_one_the_others);
     tcase_add_test(tcase, a_hello_with_another_cookie_is_refused);
-    tcase_add_loop_test(tcase, what_is_no_message_is_refused, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(tcase, an_invalid_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     return suite;
 }

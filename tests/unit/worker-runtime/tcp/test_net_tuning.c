@@ -17,7 +17,7 @@ static double cost_parts(double n, double size, double message)
     return 2 * (n - 1) * (size / n + message);
 }
 
-START_TEST(everything_is_sent_to_all_as_long_as_that_costs_least)
+START_TEST(data_is_sent_to_all_as_long_as_that_costs_least)
 {
     const struct net_tuning t = NET_TUNING_DEFAULT;
     const double message = (double)t.whole_bytes;
@@ -31,14 +31,14 @@ START_TEST(everything_is_sent_to_all_as_long_as_that_costs_least)
 }
 END_TEST
 
-START_TEST(between_two_nodes_the_bound_is_the_measured_one)
+START_TEST(between_two_nodes_the_bound_equals_the_measured_one)
 {
     const struct net_tuning t = NET_TUNING_DEFAULT;
     ck_assert_uint_eq(net_tuning_whole(&t, 2), 64 << 10);
 }
 END_TEST
 
-START_TEST(a_bound_of_nothing_deals_out_every_sum)
+START_TEST(a_bound_of_zero_distributes_every_sum)
 {
     struct net_tuning t = NET_TUNING_DEFAULT;
     t.whole_bytes = 0;
@@ -51,9 +51,9 @@ TEST_SUITE(net_tuning)
 {
     Suite *suite = suite_create("net_tuning");
     TCase *tcase = tcase_create("all");
-    tcase_add_test(tcase, everything_is_sent_to_all_as_long_as_that_costs_least);
-    tcase_add_test(tcase, between_two_nodes_the_bound_is_the_measured_one);
-    tcase_add_test(tcase, a_bound_of_nothing_deals_out_every_sum);
+    tcase_add_test(tcase, data_is_sent_to_all_as_long_as_that_costs_least);
+    tcase_add_test(tcase, between_two_nodes_the_bound_equals_the_measured_one);
+    tcase_add_test(tcase, a_bound_of_zero_distributes_every_sum);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-START_TEST(a_cause_comes_as_it_was_set)
+START_TEST(a_cause_survives_a_round_trip)
 {
     struct net_abort c;
     net_abort_set(&c, -ETIMEDOUT, "rank 3 on node 1 (h\xc3\xb6st) died");
@@ -21,7 +21,7 @@ START_TEST(a_cause_comes_as_it_was_set)
 }
 END_TEST
 
-START_TEST(a_text_that_is_too_long_is_cut)
+START_TEST(a_too_long_text_is_cut)
 {
     char text[2 * NET_ABORT_TEXT_BYTES];
     struct net_abort c;
@@ -49,7 +49,7 @@ START_TEST(control_characters_do_not_reach_a_terminal)
 }
 END_TEST
 
-START_TEST(a_cause_without_words_gets_some)
+START_TEST(a_cause_without_a_text_gets_one)
 {
     struct net_abort c = {.code = -ECONNRESET};
     net_abort_check(&c);
@@ -57,7 +57,7 @@ START_TEST(a_cause_without_words_gets_some)
 }
 END_TEST
 
-START_TEST(a_code_that_is_no_errno_is_a_lost_peer)
+START_TEST(an_invalid_errno_means_a_lost_peer)
 {
     static const int32_t codes[] = {0, 1, 104, -4096, INT32_MIN, INT32_MAX};
     struct net_abort c;
@@ -87,7 +87,7 @@ static int judge(int told, int own, struct co_error *err)
     return code;
 }
 
-START_TEST(a_rank_that_misses_a_dead_one_can_go_on)
+START_TEST(a_rank_that_cannot_reach_a_dead_one_can_continue)
 {
     static const struct {
         int told, own;
@@ -101,7 +101,7 @@ START_TEST(a_rank_that_misses_a_dead_one_can_go_on)
 }
 END_TEST
 
-START_TEST(a_rank_without_a_path_fails_by_its_own_words)
+START_TEST(a_rank_without_a_path_fails_with_its_own_error)
 {
     struct co_error err;
     ck_assert_int_eq(judge(-ETIMEDOUT, -EHOSTUNREACH, &err), -EHOSTUNREACH);
@@ -113,14 +113,14 @@ TEST_SUITE(net_watch)
 {
     Suite *suite = suite_create("net_watch");
     TCase *tcase = tcase_create("all");
-    tcase_add_test(tcase, a_cause_comes_as_it_was_set);
-    tcase_add_test(tcase, a_text_that_is_too_long_is_cut);
+    tcase_add_test(tcase, a_cause_survives_a_round_trip);
+    tcase_add_test(tcase, a_too_long_text_is_cut);
     tcase_add_test(tcase, a_text_without_an_end_gets_one);
     tcase_add_test(tcase, control_characters_do_not_reach_a_terminal);
-    tcase_add_test(tcase, a_cause_without_words_gets_some);
-    tcase_add_loop_test(tcase, a_code_that_is_no_errno_is_a_lost_peer, 0, 6);
-    tcase_add_loop_test(tcase, a_rank_that_misses_a_dead_one_can_go_on, 0, 4);
-    tcase_add_test(tcase, a_rank_without_a_path_fails_by_its_own_words);
+    tcase_add_test(tcase, a_cause_without_a_text_gets_one);
+    tcase_add_loop_test(tcase, an_invalid_errno_means_a_lost_peer, 0, 6);
+    tcase_add_loop_test(tcase, a_rank_that_cannot_reach_a_dead_one_can_continue, 0, 4);
+    tcase_add_test(tcase, a_rank_without_a_path_fails_with_its_own_error);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -234,7 +234,7 @@ static int run_uneven_average(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_count_alike_in_an_average_whatever_their_node)
+START_TEST(ranks_have_equal_weight_in_an_average_on_any_node)
 {
     struct ranks r;
     nodes_start(&r, &grids[4], run_uneven_average, (void *)&grids[4]);
@@ -303,7 +303,7 @@ static int run_all_connections(int rank, void *arg)
     return 0;
 }
 
-START_TEST(nodes_reach_each_other_by_the_interface_that_is_named)
+START_TEST(nodes_reach_each_other_through_the_named_interface)
 {
     struct ranks r;
     setenv("DDP_SOCKET_IFNAME", "lo", 1);
@@ -357,9 +357,9 @@ TEST_SUITE(nodes)
     tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_every_node, 0, n_grids);
     tcase_add_loop_test(tcase, sums_of_many_nodes_have_the_reference_bits, 0, n_wide);
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
-    tcase_add_test(tcase, ranks_count_alike_in_an_average_whatever_their_node);
+    tcase_add_test(tcase, ranks_have_equal_weight_in_an_average_on_any_node);
     tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);
-    tcase_add_test(tcase, nodes_reach_each_other_by_the_interface_that_is_named);
+    tcase_add_test(tcase, nodes_reach_each_other_through_the_named_interface);
     if (has_ipv6())
         tcase_add_test(tcase, nodes_reach_each_other_over_ipv6);
     else

@@ -117,7 +117,7 @@ static int run_message(int rank, void *arg)
     return 0;
 }
 
-START_TEST(who_waits_for_a_rank_that_left_a_broken_job_is_told_what_broke_it)
+START_TEST(a_receiver_from_a_rank_that_left_reports_what_broke_the_job)
 {
     struct gates gates;
     struct ranks r;
@@ -202,7 +202,7 @@ static const struct {
     bool is_inside, is_short;
 } streams[] = {{.is_inside = true}, {0}, {.is_short = true}};
 
-START_TEST(a_stream_that_breaks_off_is_put_down_to_what_broke_the_job)
+START_TEST(a_broken_stream_is_attributed_to_what_broke_the_job)
 {
     struct gates gates;
     struct ranks r;
@@ -244,7 +244,7 @@ static int run_sender(int rank, void *arg)
     return 0;
 }
 
-START_TEST(who_sends_to_a_rank_that_left_a_broken_job_is_told_what_broke_it)
+START_TEST(a_sender_to_a_rank_that_left_reports_what_broke_the_job)
 {
     struct gates gates;
     struct ranks r;
@@ -280,11 +280,10 @@ TEST_SUITE(nodes_blame)
     TCase *tcase = tcase_create("all");
     tcase_add_unchecked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, who_waits_for_a_rank_that_left_a_broken_job_is_told_what_broke_it, 0,
-                        2);
-    tcase_add_loop_test(tcase, a_stream_that_breaks_off_is_put_down_to_what_broke_the_job, 0,
+    tcase_add_loop_test(tcase, a_receiver_from_a_rank_that_left_reports_what_broke_the_job, 0, 2);
+    tcase_add_loop_test(tcase, a_broken_stream_is_attributed_to_what_broke_the_job, 0,
                         sizeof streams / sizeof *streams);
-    tcase_add_test(tcase, who_sends_to_a_rank_that_left_a_broken_job_is_told_what_broke_it);
+    tcase_add_test(tcase, a_sender_to_a_rank_that_left_reports_what_broke_the_job);
     suite_add_tcase(suite, tcase);
     return suite;
 }

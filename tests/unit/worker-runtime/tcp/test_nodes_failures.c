@@ -99,13 +99,13 @@ static void strike_one(int i, int sig, struct loop loop)
     strike(i, sig, loop, VICTIM, 1);
 }
 
-START_TEST(a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes)
+START_TEST(a_rank_killed_in_a_collective_is_named_on_all_nodes)
 {
     strike_one(_i, SIGKILL, (struct loop){.expected = DDP_EPEER, .timeout_ms = 60000});
 }
 END_TEST
 
-START_TEST(a_node_that_is_killed_in_a_collective_is_named_on_the_others)
+START_TEST(a_node_killed_in_a_collective_is_named_on_the_others)
 {
     const int last_grid = N_KINDS * (2 * N_GRIDS - 1); /* ranks 3 to 5 are node 2 */
     strike(last_grid + _i, SIGKILL,
@@ -113,7 +113,7 @@ START_TEST(a_node_that_is_killed_in_a_collective_is_named_on_the_others)
 }
 END_TEST
 
-START_TEST(a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out)
+START_TEST(a_rank_stopped_in_a_collective_is_named_on_all_nodes)
 {
     strike_one(_i, SIGSTOP, (struct loop){.expected = DDP_ETIMEOUT, .timeout_ms = STOP_TIMEOUT_MS});
 }
@@ -147,7 +147,7 @@ static int run_difference(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_of_different_nodes_that_differ_are_told_both_sides)
+START_TEST(a_mismatch_between_nodes_names_both_sides)
 {
     int pipes[2];
     struct ranks r;
@@ -201,7 +201,7 @@ static int run_leaving(int rank, void *arg)
     return 0;
 }
 
-START_TEST(a_rank_that_leaves_early_is_told_from_one_that_died)
+START_TEST(an_early_leave_is_distinguished_from_a_death)
 {
     int pipes[2];
     struct ranks r;
@@ -282,7 +282,7 @@ static const struct parting partings[] = {
     {&grids[1], 0, 3, .is_late = true, .is_killed = true, .said = "died"},
 };
 
-START_TEST(a_receive_from_a_rank_that_is_gone_ends_before_its_time_is_up)
+START_TEST(a_receive_from_an_exited_rank_ends_before_the_timeout)
 {
     struct parting p = partings[_i];
     struct ranks r;
@@ -337,7 +337,7 @@ static int run_lonely(int rank, void *arg)
     return 0;
 }
 
-START_TEST(ranks_of_nodes_that_never_come_are_named)
+START_TEST(ranks_of_missing_nodes_are_named)
 {
     static const struct nodes nodes = {.n = 2, .n_ranks = 6, .size = {2, 4}};
     struct ranks r;
@@ -350,7 +350,7 @@ START_TEST(ranks_of_nodes_that_never_come_are_named)
 }
 END_TEST
 
-START_TEST(a_node_without_rank_0_says_so)
+START_TEST(a_node_without_rank_0_reports_it)
 {
     struct ranks r;
     ranks_init(&r, 2);
@@ -366,7 +366,7 @@ static int run_without_store(int rank, void *arg)
     return run_lonely(rank, arg);
 }
 
-START_TEST(a_job_that_has_no_store_is_told_where_one_comes_from)
+START_TEST(a_job_without_a_store_reports_where_it_must_run)
 {
     struct ranks r;
     ranks_init(&r, 4);
@@ -401,7 +401,7 @@ static const char *const refusals[][3] = {
     {"GROUP_WORLD_SIZE", "3", "the environment gives 3 nodes"},
 };
 
-START_TEST(what_keeps_a_node_from_joining_is_named)
+START_TEST(the_reason_why_a_node_cannot_join_is_named)
 {
     static const struct nodes nodes = {.n = 2, .n_ranks = 4, .size = {2, 2}};
     struct ranks r;
@@ -433,26 +433,22 @@ TEST_SUITE(nodes_failures)
     TCase *tcase = tcase_create("all");
     tcase_add_unchecked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, a_rank_that_is_killed_in_a_collective_is_named_on_all_nodes, 0,
-                        N_CASES);
-    tcase_add_loop_test(tcase, a_node_that_is_killed_in_a_collective_is_named_on_the_others, 0,
-                        N_KINDS);
+    tcase_add_loop_test(tcase, a_rank_killed_in_a_collective_is_named_on_all_nodes, 0, N_CASES);
+    tcase_add_loop_test(tcase, a_node_killed_in_a_collective_is_named_on_the_others, 0, N_KINDS);
     /* each waits for its timeout: all of them by hand, one always */
     const bool all_stops = getenv("TEST_STOPS") != NULL;
-    tcase_add_loop_test(
-        tcase, a_rank_that_is_stopped_in_a_collective_is_named_on_all_nodes_at_the_time_out,
-        all_stops ? 0 : LONG_SCATTER, all_stops ? N_CASES : LONG_SCATTER + 1);
-    tcase_add_loop_test(tcase, ranks_of_different_nodes_that_differ_are_told_both_sides, 0,
-                        N_GRIDS);
+    tcase_add_loop_test(tcase, a_rank_stopped_in_a_collective_is_named_on_all_nodes,
+                        all_stops ? 0 : LONG_SCATTER, all_stops ? N_CASES : LONG_SCATTER + 1);
+    tcase_add_loop_test(tcase, a_mismatch_between_nodes_names_both_sides, 0, N_GRIDS);
     tcase_add_test(tcase, counts_that_two_nodes_do_not_agree_on_are_a_mismatch);
-    tcase_add_loop_test(tcase, a_rank_that_leaves_early_is_told_from_one_that_died, 0, N_GRIDS);
-    tcase_add_loop_test(tcase, a_receive_from_a_rank_that_is_gone_ends_before_its_time_is_up, 0,
+    tcase_add_loop_test(tcase, an_early_leave_is_distinguished_from_a_death, 0, N_GRIDS);
+    tcase_add_loop_test(tcase, a_receive_from_an_exited_rank_ends_before_the_timeout, 0,
                         sizeof partings / sizeof *partings);
     tcase_add_test(tcase, ranks_that_leave_together_lose_nothing_and_can_join_again);
-    tcase_add_test(tcase, ranks_of_nodes_that_never_come_are_named);
-    tcase_add_test(tcase, a_node_without_rank_0_says_so);
-    tcase_add_test(tcase, a_job_that_has_no_store_is_told_where_one_comes_from);
-    tcase_add_loop_test(tcase, what_keeps_a_node_from_joining_is_named, 0,
+    tcase_add_test(tcase, ranks_of_missing_nodes_are_named);
+    tcase_add_test(tcase, a_node_without_rank_0_reports_it);
+    tcase_add_test(tcase, a_job_without_a_store_reports_where_it_must_run);
+    tcase_add_loop_test(tcase, the_reason_why_a_node_cannot_join_is_named, 0,
                         sizeof refusals / sizeof *refusals);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -35,7 +35,7 @@ static int run_grid(int rank, void *arg)
     return 0;
 }
 
-START_TEST(groups_lie_along_and_across_nodes)
+START_TEST(groups_may_be_along_and_across_nodes)
 {
     struct ranks r;
     nodes_start(&r, &even, run_grid, NULL);
@@ -77,7 +77,7 @@ static int run_scrambled(int rank, void *arg)
     return 0;
 }
 
-START_TEST(blocks_come_in_the_order_of_the_group_wherever_its_ranks_are)
+START_TEST(blocks_are_in_group_order_on_any_nodes)
 {
     struct ranks r;
     nodes_start(&r, &dealt, run_scrambled, NULL);
@@ -166,7 +166,7 @@ static int run_order(int rank, void *arg)
     return 0;
 }
 
-START_TEST(messages_are_matched_by_tag_and_go_on_in_collectives)
+START_TEST(messages_match_by_tag_and_progress_during_collectives)
 {
     static const struct nodes two = {.n = 2, .n_ranks = 2, .size = {1, 1}};
     struct ranks r;
@@ -228,7 +228,7 @@ static int run_waiting_for_the_dead(int rank, void *arg)
     return 0;
 }
 
-START_TEST(who_waits_for_a_message_learns_of_a_death_on_another_node)
+START_TEST(a_receiver_learns_of_a_death_on_another_node)
 {
     int pipes[2];
     struct ranks r;
@@ -256,12 +256,12 @@ TEST_SUITE(nodes_groups)
     TCase *tcase = tcase_create("all");
     tcase_add_unchecked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, groups_lie_along_and_across_nodes);
-    tcase_add_test(tcase, blocks_come_in_the_order_of_the_group_wherever_its_ranks_are);
+    tcase_add_test(tcase, groups_may_be_along_and_across_nodes);
+    tcase_add_test(tcase, blocks_are_in_group_order_on_any_nodes);
     tcase_add_test(tcase, messages_of_all_lengths_reach_every_rank);
-    tcase_add_test(tcase, messages_are_matched_by_tag_and_go_on_in_collectives);
+    tcase_add_test(tcase, messages_match_by_tag_and_progress_during_collectives);
     tcase_add_test(tcase, a_message_of_another_type_is_a_mismatch_for_all);
-    tcase_add_test(tcase, who_waits_for_a_message_learns_of_a_death_on_another_node);
+    tcase_add_test(tcase, a_receiver_learns_of_a_death_on_another_node);
     suite_add_tcase(suite, tcase);
     return suite;
 }

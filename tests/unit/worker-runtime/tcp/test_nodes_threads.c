@@ -310,7 +310,7 @@ static int run_until_it_breaks(struct rank *r)
     return code;
 }
 
-START_TEST(what_breaks_one_node_is_told_on_the_other)
+START_TEST(the_break_of_one_node_reaches_the_other)
 {
     struct job job;
     struct rank ranks[N];
@@ -338,7 +338,7 @@ static int run_without_one(struct rank *r)
     return code;
 }
 
-START_TEST(a_rank_that_never_comes_is_blamed_on_all_nodes)
+START_TEST(a_rank_that_never_calls_is_blamed_on_all_nodes)
 {
     struct job job;
     struct rank ranks[N];
@@ -361,8 +361,8 @@ TEST_SUITE(nodes_threads)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered);
-    tcase_add_loop_test(tcase, what_breaks_one_node_is_told_on_the_other, 0, 5);
-    tcase_add_test(tcase, a_rank_that_never_comes_is_blamed_on_all_nodes);
+    tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 5);
+    tcase_add_test(tcase, a_rank_that_never_calls_is_blamed_on_all_nodes);
     suite_add_tcase(suite, tcase);
     return suite;
 }

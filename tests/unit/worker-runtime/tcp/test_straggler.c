@@ -14,7 +14,7 @@ static struct straggler waiting_for(uint64_t timeout_ms)
     return l;
 }
 
-START_TEST(others_are_asked_from_half_of_the_time_on_and_again)
+START_TEST(others_are_asked_after_half_of_the_timeout_and_again)
 {
     struct straggler l = waiting_for(8000);
     ck_assert(!straggler_is_to_ask(&l, BEGUN_MS + 3999));
@@ -25,7 +25,7 @@ START_TEST(others_are_asked_from_half_of_the_time_on_and_again)
 }
 END_TEST
 
-START_TEST(nobody_is_silent_before_having_been_asked)
+START_TEST(a_rank_is_not_silent_before_it_is_asked)
 {
     const struct straggler l = waiting_for(8000);
     ck_assert(straggler_is_over(&l, BEGUN_MS + 100000));
@@ -33,7 +33,7 @@ START_TEST(nobody_is_silent_before_having_been_asked)
 }
 END_TEST
 
-START_TEST(who_has_time_to_answer_and_does_not_is_silent)
+START_TEST(a_rank_that_does_not_answer_in_time_is_silent)
 {
     struct straggler l = waiting_for(100);
     const uint64_t asked_ms = BEGUN_MS + 50, end_ms = asked_ms + grace_silence_ms(100);
@@ -45,7 +45,7 @@ START_TEST(who_has_time_to_answer_and_does_not_is_silent)
 }
 END_TEST
 
-START_TEST(who_answered_lately_is_not_silent)
+START_TEST(a_rank_that_answered_recently_is_not_silent)
 {
     struct straggler l = waiting_for(100);
     const uint64_t silence_ms = grace_silence_ms(100);
@@ -56,7 +56,7 @@ START_TEST(who_answered_lately_is_not_silent)
 }
 END_TEST
 
-START_TEST(ranks_that_wait_for_each_other_do_not_wait_for_ever)
+START_TEST(ranks_that_wait_for_each_other_time_out)
 {
     const struct straggler l = waiting_for(60000);
     const uint64_t end_ms = BEGUN_MS + 60000 + grace_ms(60000);
@@ -65,7 +65,7 @@ START_TEST(ranks_that_wait_for_each_other_do_not_wait_for_ever)
 }
 END_TEST
 
-START_TEST(who_waits_for_the_late_one_itself_gives_up_first)
+START_TEST(the_rank_that_waits_for_the_straggler_times_out_first)
 {
     /* both waits began at the same time: the one that finds silence must be through before the
      * other is without hope */
@@ -79,7 +79,7 @@ START_TEST(who_waits_for_the_late_one_itself_gives_up_first)
 }
 END_TEST
 
-START_TEST(a_time_out_that_never_comes_does_not_wrap)
+START_TEST(an_infinite_timeout_does_not_wrap)
 {
     struct straggler l = waiting_for(UINT64_MAX);
     ck_assert(!straggler_is_to_ask(&l, BEGUN_MS + 1000000000));
@@ -92,13 +92,13 @@ TEST_SUITE(straggler)
 {
     Suite *suite = suite_create("straggler");
     TCase *tcase = tcase_create("all");
-    tcase_add_test(tcase, others_are_asked_from_half_of_the_time_on_and_again);
-    tcase_add_test(tcase, nobody_is_silent_before_having_been_asked);
-    tcase_add_test(tcase, who_has_time_to_answer_and_does_not_is_silent);
-    tcase_add_test(tcase, who_answered_lately_is_not_silent);
-    tcase_add_test(tcase, ranks_that_wait_for_each_other_do_not_wait_for_ever);
-    tcase_add_test(tcase, who_waits_for_the_late_one_itself_gives_up_first);
-    tcase_add_test(tcase, a_time_out_that_never_comes_does_not_wrap);
+    tcase_add_test(tcase, others_are_asked_after_half_of_the_timeout_and_again);
+    tcase_add_test(tcase, a_rank_is_not_silent_before_it_is_asked);
+    tcase_add_test(tcase, a_rank_that_does_not_answer_in_time_is_silent);
+    tcase_add_test(tcase, a_rank_that_answered_recently_is_not_silent);
+    tcase_add_test(tcase, ranks_that_wait_for_each_other_time_out);
+    tcase_add_test(tcase, the_rank_that_waits_for_the_straggler_times_out_first);
+    tcase_add_test(tcase, an_infinite_timeout_does_not_wrap);
     suite_add_tcase(suite, tcase);
     return suite;
 }

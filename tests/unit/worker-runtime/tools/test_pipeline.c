@@ -115,7 +115,7 @@ static void run_steps(struct ddp_group *g, void *arg)
 
 static const int shapes[][2] = {{1, 3}, {2, 1}, {2, 6}, {3, 4}, {4, 2}}; /* stages, micro-batches */
 
-START_TEST(stages_compute_what_one_rank_with_all_of_them_does)
+START_TEST(stages_compute_the_same_as_one_rank_with_all_of_them)
 {
     int n_micro = shapes[_i][1];
     ranks_run(shapes[_i][0], run_steps, &n_micro);
@@ -197,7 +197,7 @@ static void fail_once(struct ddp_group *g, void *arg)
     expect_gradients(&s, 4, 1);
 }
 
-START_TEST(a_stage_that_fails_fails_the_step_on_all_and_nobody_waits)
+START_TEST(a_failed_stage_fails_the_step_on_all_and_no_rank_waits)
 {
     static const int places[] = {0, 2, 103, 100, 202};
     int at = places[_i];
@@ -244,11 +244,11 @@ TEST_SUITE(pipeline)
     Suite *s = suite_create("pipeline");
     TCase *t = tcase_create("pipeline");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, stages_compute_what_one_rank_with_all_of_them_does, 0,
+    tcase_add_loop_test(t, stages_compute_the_same_as_one_rank_with_all_of_them, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(t, stages_may_be_on_several_nodes);
     tcase_add_test(t, pipelines_side_by_side_average_stage_by_stage);
-    tcase_add_loop_test(t, a_stage_that_fails_fails_the_step_on_all_and_nobody_waits, 0, 5);
+    tcase_add_loop_test(t, a_failed_stage_fails_the_step_on_all_and_no_rank_waits, 0, 5);
     tcase_add_loop_test(t, stages_that_do_not_fit_are_refused_on_all_ranks, 0, 6);
     suite_add_tcase(s, t);
     return s;

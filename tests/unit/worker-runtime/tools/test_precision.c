@@ -14,7 +14,7 @@ static const struct reduce_kernels *kernels_at(int i)
     return reduce_choose(caps[i], &known);
 }
 
-START_TEST(every_16_bit_value_comes_back_from_float32_as_it_was)
+START_TEST(every_16_bit_value_survives_a_round_trip_through_float32)
 {
     enum { N = 65536 };
     static uint16_t half[N], back[N];
@@ -75,7 +75,7 @@ START_TEST(a_cast_between_floats_rounds_and_anything_else_is_refused)
 }
 END_TEST
 
-START_TEST(levels_are_those_of_amp)
+START_TEST(levels_equal_those_of_amp)
 {
     struct ddp_precision p;
     struct ddp_scaler s;
@@ -118,7 +118,7 @@ static struct ddp_mixed *mixed_at(enum ddp_opt_level level)
     return x;
 }
 
-START_TEST(o2_shows_the_network_16_bits_and_keeps_the_masters_fine)
+START_TEST(o2_gives_the_network_16_bits_and_keeps_float32_masters)
 {
     struct ddp_mixed *x = mixed_at(DDP_O2);
     struct ddp_tensor *seen = ddp_mixed_tensors(x);
@@ -133,7 +133,7 @@ START_TEST(o2_shows_the_network_16_bits_and_keeps_the_masters_fine)
 }
 END_TEST
 
-START_TEST(o3_keeps_nothing_finer_than_16_bits)
+START_TEST(o3_keeps_only_16_bits)
 {
     struct ddp_mixed *x = mixed_at(DDP_O3);
     ck_assert_int_eq(ddp_mixed_tensors(x)[1].dtype, DDP_FLOAT16);
@@ -143,7 +143,7 @@ START_TEST(o3_keeps_nothing_finer_than_16_bits)
 }
 END_TEST
 
-START_TEST(gradients_come_to_the_masters_unscaled)
+START_TEST(masters_get_unscaled_gradients)
 {
     uint16_t half_grad[2] = {half_to_f16(512), half_to_f16(-3)};
     struct ddp_mixed *x = mixed_at(DDP_O2);
@@ -187,13 +187,13 @@ TEST_SUITE(precision)
     Suite *s = suite_create("precision");
     TCase *t = tcase_create("precision");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, every_16_bit_value_comes_back_from_float32_as_it_was, 0, 3);
+    tcase_add_loop_test(t, every_16_bit_value_survives_a_round_trip_through_float32, 0, 3);
     tcase_add_loop_test(t, every_kernel_rounds_as_the_reference_does, 0, 3);
     tcase_add_test(t, a_cast_between_floats_rounds_and_anything_else_is_refused);
-    tcase_add_test(t, levels_are_those_of_amp);
-    tcase_add_test(t, o2_shows_the_network_16_bits_and_keeps_the_masters_fine);
-    tcase_add_test(t, o3_keeps_nothing_finer_than_16_bits);
-    tcase_add_test(t, gradients_come_to_the_masters_unscaled);
+    tcase_add_test(t, levels_equal_those_of_amp);
+    tcase_add_test(t, o2_gives_the_network_16_bits_and_keeps_float32_masters);
+    tcase_add_test(t, o3_keeps_only_16_bits);
+    tcase_add_test(t, masters_get_unscaled_gradients);
     tcase_add_test(t, tensors_that_cannot_be_masters_are_refused);
     suite_add_tcase(s, t);
     return s;

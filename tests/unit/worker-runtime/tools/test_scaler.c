@@ -28,7 +28,7 @@ static const struct {
     {3, 5, 1, 1.5f, 0},
 };
 
-START_TEST(the_scale_goes_torchs_way)
+START_TEST(the_scale_changes_as_in_torch)
 {
     struct ddp_scaler s = scaler_at(vectors[_i].scale, vectors[_i].tracker);
     ddp_scaler_update(&s, vectors[_i].found_inf);
@@ -50,7 +50,7 @@ START_TEST(factors_multiply_in_double_and_the_scale_is_rounded_once)
 }
 END_TEST
 
-START_TEST(a_scale_has_the_bounds_it_is_given)
+START_TEST(a_scale_stays_within_its_bounds)
 {
     struct ddp_scaler s;
     const struct ddp_scaler_opts o = {
@@ -91,7 +91,7 @@ START_TEST(options_out_of_their_bounds_are_refused)
 }
 END_TEST
 
-START_TEST(a_state_that_was_saved_goes_on_where_it_stood)
+START_TEST(a_saved_state_continues_where_it_was)
 {
     double state[DDP_SCALER_N_STATE];
     struct ddp_scaler s = scaler_at(1024, 1998), t = scaler_at(1, 0);
@@ -108,7 +108,7 @@ START_TEST(a_state_that_was_saved_goes_on_where_it_stood)
 }
 END_TEST
 
-START_TEST(a_state_of_other_bounds_is_brought_between_those_of_the_scaler)
+START_TEST(a_state_of_other_bounds_is_clamped)
 {
     static const struct {
         float saved, loaded;
@@ -141,7 +141,7 @@ START_TEST(a_damaged_state_is_refused_and_changes_nothing)
 }
 END_TEST
 
-START_TEST(unscaling_divides_by_the_scale_and_finds_what_is_not_finite)
+START_TEST(unscaling_divides_by_the_scale_and_finds_nonfinite_values)
 {
     float a[3] = {6, -3, 0.5f};
     double b[2] = {9, 1};
@@ -237,7 +237,7 @@ static void ask_all(struct ddp_group *g, void *arg)
     rank_expect(ddp_scaler_agree(g, NULL) == DDP_EINVAL);
 }
 
-START_TEST(what_one_rank_finds_in_its_part_all_of_them_know)
+START_TEST(all_ranks_know_what_one_rank_finds_in_its_part)
 {
     ranks_run(_i, ask_all, NULL);
 }
@@ -248,21 +248,21 @@ TEST_SUITE(scaler)
     Suite *s = suite_create("scaler");
     TCase *t = tcase_create("scaler");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, the_scale_goes_torchs_way, 0, sizeof(vectors) / sizeof(vectors[0]));
+    tcase_add_loop_test(t, the_scale_changes_as_in_torch, 0, sizeof(vectors) / sizeof(vectors[0]));
     tcase_add_test(t, factors_multiply_in_double_and_the_scale_is_rounded_once);
-    tcase_add_test(t, a_scale_has_the_bounds_it_is_given);
+    tcase_add_test(t, a_scale_stays_within_its_bounds);
     tcase_add_test(t, a_fixed_scale_never_changes);
     tcase_add_loop_test(t, options_out_of_their_bounds_are_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
-    tcase_add_test(t, a_state_that_was_saved_goes_on_where_it_stood);
-    tcase_add_test(t, a_state_of_other_bounds_is_brought_between_those_of_the_scaler);
+    tcase_add_test(t, a_saved_state_continues_where_it_was);
+    tcase_add_test(t, a_state_of_other_bounds_is_clamped);
     tcase_add_loop_test(t, a_damaged_state_is_refused_and_changes_nothing, 0,
                         sizeof(damaged) / sizeof(damaged[0]));
-    tcase_add_test(t, unscaling_divides_by_the_scale_and_finds_what_is_not_finite);
+    tcase_add_test(t, unscaling_divides_by_the_scale_and_finds_nonfinite_values);
     tcase_add_loop_test(t, an_overflow_on_one_rank_skips_the_step_and_halves_the_scale_on_all, 0,
                         sizeof(jobs) / sizeof(jobs[0]));
     tcase_add_loop_test(t, ranks_on_several_nodes_skip_the_same_steps, 1, 5);
-    tcase_add_loop_test(t, what_one_rank_finds_in_its_part_all_of_them_know, 1, 5);
+    tcase_add_loop_test(t, all_ranks_know_what_one_rank_finds_in_its_part, 1, 5);
     suite_add_tcase(s, t);
     return s;
 }

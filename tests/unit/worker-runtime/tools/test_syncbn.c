@@ -85,7 +85,7 @@ static void compare_with_one(struct ddp_group *g, void *arg)
     ddp_group_destroy(alone);
 }
 
-START_TEST(ranks_with_shares_of_any_size_compute_what_one_with_all_does)
+START_TEST(ranks_with_any_shares_compute_the_same_as_one_rank)
 {
     ranks_run((int)shares[_i][0], compare_with_one, &_i);
 }
@@ -106,7 +106,7 @@ static void without_variance(struct ddp_group *g, void *arg)
     rank_expect(ddp_syncbn_backward(l.bn, &two, l.x, l.dy, l.dx, NULL, NULL) == 0);
 }
 
-START_TEST(a_single_value_has_no_variance_and_all_ranks_say_so)
+START_TEST(all_ranks_report_a_single_value_without_variance)
 {
     ranks_run(2, without_variance, NULL);
 }
@@ -132,7 +132,7 @@ static void infer(struct ddp_group *g, void *arg)
     }
 }
 
-START_TEST(inference_goes_by_the_running_moments)
+START_TEST(inference_uses_the_running_moments)
 {
     ranks_run(1, infer, NULL);
 }
@@ -173,10 +173,10 @@ TEST_SUITE(syncbn)
     Suite *s = suite_create("syncbn");
     TCase *t = tcase_create("syncbn");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, ranks_with_shares_of_any_size_compute_what_one_with_all_does, 0,
+    tcase_add_loop_test(t, ranks_with_any_shares_compute_the_same_as_one_rank, 0,
                         sizeof(shares) / sizeof(shares[0]));
-    tcase_add_test(t, a_single_value_has_no_variance_and_all_ranks_say_so);
-    tcase_add_test(t, inference_goes_by_the_running_moments);
+    tcase_add_test(t, all_ranks_report_a_single_value_without_variance);
+    tcase_add_test(t, inference_uses_the_running_moments);
     tcase_add_loop_test(t, options_out_of_their_bounds_are_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);

@@ -120,7 +120,7 @@ static void train_both(struct ddp_group *g, void *arg)
     net_fini(&plain);
 }
 
-START_TEST(any_number_of_ranks_computes_what_a_whole_optimiser_does)
+START_TEST(any_number_of_ranks_computes_the_same_as_a_whole_optimizer)
 {
     ranks_run(sizes[_i % N_SIZES], train_both, (void *)&ways[_i / N_SIZES]);
 }
@@ -128,7 +128,7 @@ END_TEST
 
 static const struct nodes grid = {.n = 2, .n_ranks = 3, .size = {2, 1}};
 
-START_TEST(ranks_on_two_nodes_do_so_too)
+START_TEST(ranks_on_two_nodes_compute_the_same)
 {
     struct store_process store;
     struct ranks r;
@@ -299,7 +299,7 @@ static const struct {
     enum ddp_dtype dtype;
 } moves[] = {{3, 2, DDP_FLOAT64}, {1, 4, DDP_FLOAT64}, {4, 3, DDP_FLOAT16}, {2, 1, DDP_BFLOAT16}};
 
-START_TEST(another_number_of_ranks_takes_up_what_was_saved)
+START_TEST(another_number_of_ranks_loads_a_saved_state)
 {
     struct half_way h = {.dtype = moves[_i].dtype};
     char command[128];
@@ -345,7 +345,7 @@ static void break_in_the_middle(struct ddp_group *g, void *arg)
     rank_expect_text("failed midway");
 }
 
-START_TEST(a_state_that_broke_in_the_middle_of_a_step_is_not_given_out)
+START_TEST(a_state_that_broke_during_a_step_is_not_returned)
 {
     ranks_run(2, break_in_the_middle, NULL);
 }
@@ -451,7 +451,7 @@ static void go_on_after(struct ddp_group *g, void *arg)
     g->world->recovery = NULL;
 }
 
-START_TEST(whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step)
+START_TEST(survivors_continue_with_the_shards_of_the_last_step)
 {
     ranks_run(afters[_i].n, go_on_after, (void *)&afters[_i]);
 }
@@ -495,7 +495,7 @@ static void die_after_a_load(struct ddp_group *g, void *arg)
     g->world->recovery = NULL;
 }
 
-START_TEST(what_was_loaded_after_a_skipped_step_outlives_a_rank)
+START_TEST(a_state_loaded_after_a_skipped_step_outlives_a_rank)
 {
     ranks_run(2, die_after_a_load, NULL);
 }
@@ -525,7 +525,7 @@ static void end_in_some_order(struct ddp_group *g, void *arg)
     g->world->recovery = NULL; /* with 0 the world's end is that of all of them */
 }
 
-START_TEST(it_may_end_before_its_group_or_with_it_or_with_the_world)
+START_TEST(it_may_be_destroyed_before_or_with_its_group_or_the_world)
 {
     ranks_run(2, end_in_some_order, &_i);
 }
@@ -568,7 +568,7 @@ static void refuse(struct ddp_group *g, void *arg)
     net_fini(&net);
 }
 
-START_TEST(what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits)
+START_TEST(invalid_or_different_options_are_refused_and_no_rank_waits)
 {
     size_t k = (size_t)_i;
     ranks_run(2, refuse, &k);
@@ -580,20 +580,20 @@ TEST_SUITE(zero)
     Suite *s = suite_create("zero");
     TCase *t = tcase_create("zero");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, any_number_of_ranks_computes_what_a_whole_optimiser_does, 0,
+    tcase_add_loop_test(t, any_number_of_ranks_computes_the_same_as_a_whole_optimizer, 0,
                         N_WAYS * N_SIZES);
-    tcase_add_loop_test(t, ranks_on_two_nodes_do_so_too, 1, 3);
+    tcase_add_loop_test(t, ranks_on_two_nodes_compute_the_same, 1, 3);
     tcase_add_loop_test(t, parameters_of_16_bits_have_masters_of_32, 0, 4);
     tcase_add_test(t, a_step_that_overflows_in_any_shard_changes_nothing_on_all);
     tcase_add_loop_test(t, each_rank_of_n_holds_an_nth_of_the_state, 1, 5);
-    tcase_add_loop_test(t, another_number_of_ranks_takes_up_what_was_saved, 0,
+    tcase_add_loop_test(t, another_number_of_ranks_loads_a_saved_state, 0,
                         sizeof(moves) / sizeof(moves[0]));
-    tcase_add_test(t, a_state_that_broke_in_the_middle_of_a_step_is_not_given_out);
-    tcase_add_loop_test(t, whoever_is_left_goes_on_with_the_shards_of_the_last_completed_step, 0,
+    tcase_add_test(t, a_state_that_broke_during_a_step_is_not_returned);
+    tcase_add_loop_test(t, survivors_continue_with_the_shards_of_the_last_step, 0,
                         sizeof(afters) / sizeof(afters[0]));
-    tcase_add_test(t, what_was_loaded_after_a_skipped_step_outlives_a_rank);
-    tcase_add_loop_test(t, it_may_end_before_its_group_or_with_it_or_with_the_world, 0, 3);
-    tcase_add_loop_test(t, what_is_out_of_bounds_or_differs_is_refused_and_nobody_waits, 0,
+    tcase_add_test(t, a_state_loaded_after_a_skipped_step_outlives_a_rank);
+    tcase_add_loop_test(t, it_may_be_destroyed_before_or_with_its_group_or_the_world, 0, 3);
+    tcase_add_loop_test(t, invalid_or_different_options_are_refused_and_no_rank_waits, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(s, t);
     return s;
