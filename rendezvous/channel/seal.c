@@ -124,23 +124,26 @@ int seal_key_init(struct seal_key *k, const void *token, size_t len, struct co_e
                        SEAL_TOKEN_MIN_BYTES, SEAL_TOKEN_MAX_BYTES, len);
     if (sodium_init() < 0)
         return co_fail(err, -ENOSYS, "libsodium cannot be initialized on this machine");
-    if (looks_random(token, len))
+    memset(k->page, 0, sizeof k->page);
+    if (looks_random(token, len)) {
         digest_token(token, len, k->secret);
-    else if ((rc = stretch(token, len, stretched, err)) == 0)
+        make_page_key(k, token, len);
+    } else if ((rc = stretch(token, len, stretched, err)) == 0) {
         digest_token(stretched, sizeof stretched, k->secret);
+    }
     sodium_memzero(stretched, sizeof stretched);
     if (rc < 0)
         return rc;
     crypto_generichash(id, sizeof id, (const uint8_t *)id_label, sizeof id_label - 1, k->secret,
                        sizeof k->secret);
     memcpy(k->id, id, sizeof k->id);
-    make_page_key(k, token, len);
     return 0;
 }
 
 bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len)
 {
-    return len == sizeof k->page && sodium_memcmp(k->page, text, sizeof k->page) == 0;
+    return len == sizeof k->page && k->page[0] != '\0' &&
+           sodium_memcmp(k->page, text, sizeof k->page) == 0;
 }
 
 void seal_key_fini(struct seal_key *k)

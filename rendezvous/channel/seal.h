@@ -41,7 +41,7 @@ enum { SEAL_PAGE_KEY_BYTES = 64 };
 struct seal_key { /* made of a token; wipe it with seal_key_fini() */
     uint8_t id[8];
     uint8_t secret[32];
-    char page[SEAL_PAGE_KEY_BYTES]; /* the page key: hex digits, without NUL */
+    char page[SEAL_PAGE_KEY_BYTES]; /* the page key: hex digits, without NUL; zeros: none */
 };
 
 /* Takes some 0.1 s, unless the token is of 32 or more hexadecimal digits.
@@ -52,7 +52,9 @@ void seal_key_fini(struct seal_key *k);
 
 /* Is this the page key: the SHA-256, in lower-case hex digits, of SEAL_PAGE_LABEL and the token?
  * It opens the pages of a coordinator, and nothing else: it crosses the network in the clear, and
- * the token cannot be computed from it. The time that this takes does not depend on the text. */
+ * the token cannot be computed from it. A token that is stretched has no page key, since a process
+ * that records the key could try guesses at the cost of a SHA-256 each. The time that this takes
+ * does not depend on the text. */
 #define SEAL_PAGE_LABEL "ddp pages 1\n"
 bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len);
 

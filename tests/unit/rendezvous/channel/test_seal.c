@@ -104,6 +104,21 @@ START_TEST(the_page_key_is_a_digest_of_the_token)
 }
 END_TEST
 
+START_TEST(a_password_has_no_page_key)
+{
+    static const char zeros[SEAL_PAGE_KEY_BYTES];
+    /* { printf 'ddp pages 1\n'; printf 'correct horse battery'; } | sha256sum */
+    static const char page[] = "f10dd78b80d34c77e5850a532f7c1c4f7a26d2c8788016c76f2c3b32d4457370";
+    static const char token[] = "correct horse battery";
+    struct seal_key k;
+    struct co_error e;
+    ck_assert_int_eq(seal_key_init(&k, token, sizeof token - 1, &e), 0);
+    ck_assert(!seal_key_opens_pages(&k, page, sizeof page - 1));
+    ck_assert(!seal_key_opens_pages(&k, zeros, sizeof zeros));
+    seal_key_fini(&k);
+}
+END_TEST
+
 START_TEST(ends_with_one_token_exchange_frames_in_any_pieces)
 {
     const struct seal_key keys[2] = {other_key, key};
@@ -520,6 +535,7 @@ TEST_SUITE(seal)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, the_page_key_is_a_digest_of_the_token);
+    tcase_add_test(all, a_password_has_no_page_key);
     tcase_add_test(all, ends_with_one_token_exchange_frames_in_any_pieces);
     tcase_add_test(all, without_tokens_frames_are_not_encrypted);
     tcase_add_test(all, encrypted_frames_cannot_be_read);
