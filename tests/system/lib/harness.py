@@ -167,7 +167,7 @@ def await_true(condition, explain=lambda: "", deadline_s=DEADLINE_S):
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"waited in vain; {explain()}")
+            raise AssertionError(f"timed out; {explain()}")
         time.sleep(0.002)
 
 

@@ -17,7 +17,7 @@ import termios
 import unittest
 
 from facilities import lacks_namespaces
-from harness import DDPRUN, DEADLINE_S, RANK, Job, is_gone, main, run
+from harness import DDPRUN, RANK, Job, is_gone, main, run
 from node import UP, Node, c10d, end
 from ports import free_port
 
