@@ -12,9 +12,9 @@
 enum {
     FILES_BESIDE = 96, /* the loop's, the spawner's, those of ranks that are being started, logs */
     FILES_A_CHILD = 4, /* sockets and pipes of a rank, or of a remote shell */
-    SPARE_NODES =
-        16, /* connections in addition to two of each node: it may connect again before the old
-                           connection is known to be lost */
+    /* besides two connections of each node, which may connect again before the loss of its old
+     * connection is noticed */
+    SPARE_NODES = 16,
     MIN_NEWCOMERS = 4,
     MAX_NEWCOMERS = 1024,
     MIN_NODES = 8,
