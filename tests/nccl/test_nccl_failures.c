@@ -108,6 +108,21 @@ static void set_up(void)
     setenv("DDP_NCCL_ABORT_TIMEOUT", "60", 1);
 }
 
+/* Whether a log of calls has that line. */
+static bool is_in(const char *path, const char *line)
+{
+    char have[128];
+    bool is = false;
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    while (!is && fgets(have, sizeof have, f) != NULL) {
+        have[strcspn(have, "\n")] = '\0';
+        is = strcmp(have, line) == 0;
+    }
+    fclose(f);
+    return is;
+}
+
 START_TEST(without_faults_all_calls_succeed)
 {
     expect("", (struct counts){.well = RANKS});
@@ -170,6 +185,25 @@ START_TEST(a_kernel_that_never_ends_is_a_timeout_for_all)
 }
 END_TEST
 
+START_TEST(a_communicator_with_a_call_in_progress_is_aborted)
+{
+    expect("r1g0:kill@1=1000;r0g0:hang_call@1", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(a_communicator_with_an_error_is_not_revoked)
+{
+    char log[PATH_MAX];
+    snprintf(log, sizeof log, "%.*s/log", (int)sizeof log - 8, gpu_dir);
+    setenv("NCCL_DOUBLE_LOG", log, 1);
+    expect("r2g0:async@2", (struct counts){.respawn = 1, .peer = RANKS - 1});
+    unsetenv("NCCL_DOUBLE_LOG");
+    ck_assert(is_in(log, "0 ncclCommRevoke"));
+    ck_assert(is_in(log, "2 ncclCommAbort"));
+    ck_assert(!is_in(log, "2 ncclCommRevoke"));
+}
+END_TEST
+
 START_TEST(a_communicator_that_cannot_be_revoked_is_aborted)
 {
     expect("r1g0:kill@2;revoke_error@1", (struct counts){.killed = 1, .peer = RANKS - 1});
@@ -214,6 +248,8 @@ int main(void)
     tcase_add_test(t, an_asynchronous_error_of_all_ranks_costs_one_process);
     tcase_add_test(t, an_error_of_cuda_costs_the_process_that_has_it);
     tcase_add_test(t, a_kernel_that_never_ends_is_a_timeout_for_all);
+    tcase_add_test(t, a_communicator_with_a_call_in_progress_is_aborted);
+    tcase_add_test(t, a_communicator_with_an_error_is_not_revoked);
     tcase_add_test(t, a_communicator_that_cannot_be_revoked_is_aborted);
     tcase_add_test(t, a_revoke_that_hangs_is_followed_by_an_abort);
     tcase_add_test(t, a_rank_that_cannot_abort_must_be_replaced);

@@ -48,7 +48,9 @@ enum comm_action { COMM_NOTHING, COMM_BEGIN, COMM_END, COMM_REVOKE, COMM_ABORT }
 
 struct comm_life {
     enum comm_state state;
-    bool can_revoke; /* this NCCL has ncclCommRevoke() and ncclCommShrink() */
+    /* this NCCL has ncclCommRevoke() and ncclCommShrink(); when the job breaks also: no call on the
+     * communicator is in progress, and it has no error */
+    bool can_revoke;
 };
 
 /* Take one step.

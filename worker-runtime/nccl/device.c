@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CAUSE_MS = 1000 }; /* from an error that NCCL reports until it is known that a peer died */
+enum {
+    CAUSE_MS = 1000, /* from an error that NCCL reports until it is known that a peer died */
+    SETTLE_MS = 100, /* for calls in progress when the job breaks: those that wait for no peer */
+};
 
 /* --- the device ------------------------------------------------------------------------------- */
 
@@ -272,9 +275,22 @@ static int job_tell(struct device_group *g, int code, struct co_error *why)
     return code;
 }
 
+/* With the mutex held: whether those that work can be revoked. NCCL's revoke frees the job of a call
+ * in progress and keeps its address, which the next query uses; and one that has an error can be
+ * revoked, but not shrunk. Both are aborted. */
+static void find_revocable(struct device *d)
+{
+    const uint64_t deadline_ms = co_deadline_ms(SETTLE_MS);
+    for (struct device_group *x = d->first; x != NULL; x = x->next)
+        if (x->life.state == COMM_READY && x->life.can_revoke && x->comm != NULL)
+            x->life.can_revoke =
+                device_wait_rest(x->comm, "a communicator", deadline_ms) == COMM_DONE;
+}
+
 /* With the mutex held: all of them, but those that another thread is making or ending. */
 static void break_all(struct device_group *g, enum comm_event e, const struct co_error *why)
 {
+    find_revocable(g->device);
     for (struct device_group *x = g->device->first; x != NULL; x = x->next) {
         if (x->is_broken)
             continue;

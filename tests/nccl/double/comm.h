@@ -21,6 +21,7 @@ struct ncclComm {
     uint64_t id;
     struct shared *shared;
     _Atomic int state; /* ncclResult_t: the result of ncclCommGetAsyncError() */
+    _Atomic int error; /* ncclResult_t of its network, forever; ncclSuccess: none */
     atomic_bool stop;  /* its kernels and its making are to end */
     atomic_bool is_ready, is_revoked, is_aborted, is_dead, is_finished;
     atomic_uint n_running; /* orders that are queued or run */

@@ -41,7 +41,7 @@ static void read_one(const char *text)
         "kill",          "async",           "stall",        "cuda",        "slow_init",
         "hang_init",     "fail_init",       "kill_init",    "abort_error", "abort_hang",
         "revoke_error",  "revoke_hang",     "revoke_graph", "no_memory",   "no_register",
-        "register_hang", "deregister_hang", "lazy"};
+        "register_hang", "deregister_hang", "lazy",         "hang_call"};
     char name[32];
     struct fault f = {0};
     const char *own = skip_process(text);

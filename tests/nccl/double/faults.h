@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 enum fault_kind {
-    FAULT_KILL,            /* op: SIGKILL, in the midst of a collective */
+    FAULT_KILL,            /* op: SIGKILL, in the midst of a collective, after V ms */
     FAULT_ASYNC,           /* op: an asynchronous error; the kernel does not end by itself */
     FAULT_STALL,           /* op: the kernel does not end by itself, without an error */
     FAULT_CUDA,            /* op: the stream reports an error from then on */
@@ -27,11 +27,13 @@ enum fault_kind {
     FAULT_REGISTER_HANG,   /* register: never returns */
     FAULT_DEREGISTER_HANG, /* deregister: the same */
     FAULT_LAZY,            /* all calls return ncclInProgress first */
+    FAULT_HANG_CALL,       /* call: the same, until the communicator is to end */
     FAULT_N_KINDS
 };
 
 enum fault_counter {
     FAULT_OPS,
+    FAULT_CALLS,
     FAULT_INITS,
     FAULT_ABORTS,
     FAULT_REVOKES,

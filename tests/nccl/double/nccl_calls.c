@@ -96,6 +96,17 @@ static ncclResult_t queue_late(const struct kernel_order *o, cudaStream_t stream
     return comm_spawn(o->comm, queue_by_thread, l);
 }
 
+/* It connects to a peer that does not answer. */
+static void *hang_by_thread(void *arg)
+{
+    struct ncclComm *c = arg;
+    const struct shared_wait w = {&c->stop, NULL};
+    for (unsigned n = 0; shared_nap(&w, &n);) {
+    }
+    atomic_fetch_sub(&c->n_threads, 1);
+    return NULL;
+}
+
 static void let_go(void *arg)
 {
     struct ncclComm *c = arg;
@@ -111,6 +122,10 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     }
     if (state != ncclSuccess)
         return (ncclResult_t)state;
+    if (fault_is(FAULT_HANG_CALL, fault_count(FAULT_CALLS), NULL)) {
+        atomic_store(&o->comm->state, ncclInProgress);
+        return comm_spawn(o->comm, hang_by_thread, o->comm);
+    }
     if (double_is_capturing(stream)) {
         o->captured_as = ++o->comm->n_captured;
         atomic_fetch_add(&o->comm->n_graphs, 1);

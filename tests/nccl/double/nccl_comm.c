@@ -272,7 +272,7 @@ static void *revoke_by_thread(void *arg)
     for (unsigned n = 0; atomic_load(&c->n_threads) > 1 || atomic_load(&c->n_running) > 0;)
         shared_nap(&w, &n);
     atomic_store(&c->stop, false);
-    atomic_store(&c->state, ncclSuccess);
+    atomic_store(&c->state, atomic_load(&c->error)); /* of the proxy: it stays */
     atomic_fetch_sub(&c->n_threads, 1);
     return NULL;
 }
@@ -284,6 +284,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
         return ncclInvalidArgument;
     if (comm_is_grouped()) /* a query of one of several would wait for all, without end */
         double_report("ncclCommRevoke is called in a group");
+    if (atomic_load(&c->state) == ncclInProgress) /* its job is freed, and queried afterwards */
+        double_report("ncclCommRevoke is called while a call is in progress");
     const unsigned number = fault_count(FAULT_REVOKES);
     if (fault_is(FAULT_REVOKE_ERROR, number, NULL))
         return ncclInternalError;

@@ -248,10 +248,15 @@ static bool suffer(const struct kernel_order *o)
 {
     struct ncclComm *c = o->comm;
     const unsigned number = fault_count(FAULT_OPS);
-    if (fault_is(FAULT_KILL, number, NULL))
+    int ms;
+    if (fault_is(FAULT_KILL, number, &ms)) {
+        usleep((useconds_t)ms * 1000);
         kill(getpid(), SIGKILL);
-    if (fault_is(FAULT_ASYNC, number, NULL))
+    }
+    if (fault_is(FAULT_ASYNC, number, NULL)) {
+        atomic_store(&c->error, ncclRemoteError);
         atomic_store(&c->state, ncclRemoteError);
+    }
     if (fault_is(FAULT_CUDA, number, NULL))
         double_fail_stream(o->stream);
     if (!fault_is(FAULT_ASYNC, number, NULL) && !fault_is(FAULT_STALL, number, NULL) &&
