@@ -139,9 +139,10 @@ static struct batch *batch_gather(struct device *d, enum comm_state wanted)
 {
     size_t n = 0;
     for (struct device_group *g = d->first; g != NULL; g = g->next) {
-        /* none: there is nothing to call; held by a hand: nothing can be called with it */
-        if (g->life.state == wanted && (g->comm == NULL || g->is_out))
-            life_step(g, g->is_out ? COMM_LATE : COMM_DONE);
+        /* none: there is nothing to call; held by a hand, or without CUDA: nothing can be called */
+        const bool cannot = g->is_out || (d->has_no_context && g->comm != NULL);
+        if (g->life.state == wanted && (g->comm == NULL || cannot))
+            life_step(g, cannot ? COMM_LATE : COMM_DONE);
         n += g->life.state == wanted;
     }
     struct batch *b = n > 0 ? calloc(1, sizeof *b + n * sizeof b->at[0]) : NULL;
@@ -263,11 +264,11 @@ static int find_cause(struct device_group *g, struct co_error *why)
     }
 }
 
-/* Report it to the peers. returns what calls of this rank return from now on */
+/* Report it to the peers. An error of this process's CUDA needs no other cause. returns what calls of this rank return from now on */
 static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;
-    const int known = find_cause(g, &cause);
+    const int known = code == -EOWNERDEAD ? 0 : find_cause(g, &cause);
     if (known == 0 && g->job.tell(g->job.arg, code == -ETIMEDOUT ? code : -ECONNRESET, why->text))
         return code == -ETIMEDOUT ? code : -EOWNERDEAD;
     code = known != 0 ? known : g->job.look(g->job.arg, &cause);
@@ -303,13 +304,27 @@ static void break_all(struct device_group *g, enum comm_event e, const struct co
     end_all_due(g->device);
 }
 
+/* With the mutex held. */
+static void note_context(struct device *d)
+{
+    d->has_no_context = true;
+    if (d->is_lost)
+        return;
+    d->is_lost = true;
+    co_fail(&d->why, -EOWNERDEAD, "this process cannot use GPU %d any more and must be replaced",
+            d->index);
+}
+
 int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why)
 {
     struct device *d = g->device;
+    const bool has_no_context = e == COMM_FAILED && code == -EOWNERDEAD;
     if (e != COMM_BROKEN)
         code = job_tell(g, code, why);
     why->code = code;
     pthread_mutex_lock(&d->mutex);
+    if (has_no_context)
+        note_context(d);
     break_all(g, e, why);
     if (d->is_lost) {
         co_fail_in(why, "%s", d->why.text);

@@ -59,7 +59,8 @@ struct device {
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
     struct kernels kernels;
     struct bucket_block *blocks; /* owned; memory of bucket_alloc() */
-    bool is_lost;                /* one of them is stuck */
+    bool is_lost;                /* one of them is stuck, or: */
+    bool has_no_context;         /* CUDA reports that the process can do no more work with it */
     struct co_error why;         /* it is lost */
 };
 
@@ -114,8 +115,9 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
 /* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
  *
  * comm      NULL if there is no communicator
- * returns   -EIO; for CUDA also -EINVAL: nccl_map_is_of_capture(), and 0 for cudaSuccess. CUDA's
- *           last error of this thread is forgotten */
+ * returns   -EIO; for CUDA also -EINVAL: nccl_map_is_of_capture(), -EOWNERDEAD: the process can do
+ *           no more work with CUDA, and 0 for cudaSuccess. CUDA's last error of this thread is
+ *           forgotten */
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err);
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err);
@@ -164,7 +166,10 @@ int device_check(struct device *d, struct co_error *err);
 /* The job broke, or this communicator did: end all kernels of all communicators.
  *
  * e      COMM_BROKEN: another rank did it, and `why` has that. COMM_FAILED, COMM_LATE: as far as is
- *        known this rank is the first to see it, and the job gets `code` and why->text
+ *        known this rank is the first to see it, and the job gets `code` and why->text.
+ * code   -EOWNERDEAD, with COMM_FAILED: of CUDA. No communicator of this process is revoked or
+ *        aborted then: both make calls of CUDA, and an abort after a revoke that failed may end the
+ *        process
  * why    becomes what this and all later calls on g return
  * returns its code: -EOWNERDEAD where this process has to be replaced */
 int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why);

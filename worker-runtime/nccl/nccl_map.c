@@ -46,6 +46,30 @@ bool nccl_map_is_of_capture(cudaError_t result)
            result <= cudaErrorStreamCaptureWrongThread;
 }
 
+/* An error after which, according to driver_types.h, the process can do no more work with CUDA. */
+static bool is_of_context(cudaError_t result)
+{
+    switch (result) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* An error that is reported here is not left for a program that queries CUDA after a call of its
  * own. An error from which the context cannot recover stays in any case. */
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err)
@@ -53,8 +77,10 @@ int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err)
     if (result == cudaSuccess)
         return 0;
     cudaGetLastError();
-    return co_fail(err, nccl_map_is_of_capture(result) ? -EINVAL : -EIO,
-                   "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
+    const int code = nccl_map_is_of_capture(result) ? -EINVAL
+                     : is_of_context(result)        ? -EOWNERDEAD
+                                                    : -EIO;
+    return co_fail(err, code, "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
                    cudaGetErrorName(result));
 }
 

@@ -208,8 +208,16 @@ void double_hold(cudaStream_t name, int change)
     pthread_mutex_unlock(&cudart_mutex);
 }
 
+static atomic_bool has_failed;
+
+bool double_has_failed(void)
+{
+    return atomic_load(&has_failed);
+}
+
 void double_fail_stream(cudaStream_t name)
 {
+    atomic_store(&has_failed, true);
     pthread_mutex_lock(&cudart_mutex);
     struct CUstream_st *s = cudart_stream(name);
     if (s != NULL)

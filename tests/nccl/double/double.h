@@ -76,7 +76,9 @@ DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
 /* How often this process has asked whether an event has come to pass. */
 DOUBLE_EXPORT unsigned double_count_queries(void);
 
-/* The stream reports an error from now on. */
+/* The stream reports an error from now on, from which the process cannot recover. */
 DOUBLE_EXPORT void double_fail_stream(cudaStream_t stream);
+/* Whether that has happened to one of the process's streams. */
+DOUBLE_EXPORT bool double_has_failed(void);
 
 #endif

@@ -12,7 +12,7 @@ enum fault_kind {
     FAULT_KILL,            /* op: SIGKILL, in the midst of a collective, after V ms */
     FAULT_ASYNC,           /* op: an asynchronous error; the kernel does not end by itself */
     FAULT_STALL,           /* op: the kernel does not end by itself, without an error */
-    FAULT_CUDA,            /* op: the stream reports an error from then on */
+    FAULT_CUDA,            /* op: the stream reports an error from then on, which is sticky */
     FAULT_SLOW_INIT,       /* init: V ms in ncclInProgress more than it would take */
     FAULT_HANG_INIT,       /* init: ncclInProgress until it is aborted */
     FAULT_FAIL_INIT,       /* init: an error */

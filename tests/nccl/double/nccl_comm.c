@@ -230,6 +230,14 @@ static void check_inside(const struct ncclComm *c, const char *call)
         double_report("%s is called beneath one that registers memory, or ends that", call);
 }
 
+/* It synchronizes streams, which fails, and the abort after a failed revoke ends the process. */
+static void check_context(const char *call)
+{
+    if (double_has_failed())
+        double_report("%s is called after an error of CUDA from which the process cannot recover",
+                      call);
+}
+
 /* NCCL waits for the end of all graphs that hold the communicator. */
 static void wait_for_graphs(struct ncclComm *c)
 {
@@ -248,6 +256,7 @@ static void bury(struct ncclComm *c)
 DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     double_log("ncclCommAbort");
+    check_context("ncclCommAbort");
     if (!comm_check(c, "ncclCommAbort", true))
         return ncclInvalidArgument;
     check_inside(c, "ncclCommAbort");
@@ -280,6 +289,7 @@ static void *revoke_by_thread(void *arg)
 DOUBLE_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
 {
     double_log("ncclCommRevoke");
+    check_context("ncclCommRevoke");
     if (!comm_check(c, "ncclCommRevoke", false) || flags != 0)
         return ncclInvalidArgument;
     if (comm_is_grouped()) /* a query of one of several would wait for all, without end */
@@ -313,6 +323,7 @@ static void *finish_by_thread(void *arg)
 DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
     double_log("ncclCommFinalize");
+    check_context("ncclCommFinalize");
     if (!comm_check(c, "ncclCommFinalize", false))
         return ncclInvalidArgument;
     if (atomic_load(&c->n_graphs) > 0) /* and would hold it forever */
@@ -325,6 +336,7 @@ DOUBLE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c)
 DOUBLE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     double_log("ncclCommDestroy");
+    check_context("ncclCommDestroy");
     if (!comm_check(c, "ncclCommDestroy", false))
         return ncclInvalidArgument;
     if (!atomic_load(&c->is_finished))

@@ -259,10 +259,10 @@ static bool suffer(const struct kernel_order *o)
     }
     if (fault_is(FAULT_CUDA, number, NULL))
         double_fail_stream(o->stream);
-    if (!fault_is(FAULT_ASYNC, number, NULL) && !fault_is(FAULT_STALL, number, NULL) &&
-        !fault_is(FAULT_CUDA, number, NULL))
-        return true;
-    stall(c);
+    if (fault_is(FAULT_ASYNC, number, NULL) || fault_is(FAULT_STALL, number, NULL))
+        stall(c);
+    else
+        return !fault_is(FAULT_CUDA, number, NULL); /* CUDA ends all kernels then */
     return false;
 }
 
