@@ -172,6 +172,12 @@ START_TEST(an_asynchronous_error_of_all_ranks_costs_one_process)
 }
 END_TEST
 
+START_TEST(a_death_whose_news_comes_after_the_error_of_the_network_costs_no_other_process)
+{
+    expect("r1g0:kill@2=2000;r0g0:async@2", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
 START_TEST(an_error_of_cuda_costs_the_process_that_has_it)
 {
     expect("r0g0:cuda@4", (struct counts){.respawn = 1, .peer = RANKS - 1});
@@ -246,6 +252,8 @@ int main(void)
     tcase_add_test(t, a_start_that_hangs_costs_one_process);
     tcase_add_test(t, an_asynchronous_error_without_a_death_costs_one_process);
     tcase_add_test(t, an_asynchronous_error_of_all_ranks_costs_one_process);
+    tcase_add_test(
+        t, a_death_whose_news_comes_after_the_error_of_the_network_costs_no_other_process);
     tcase_add_test(t, an_error_of_cuda_costs_the_process_that_has_it);
     tcase_add_test(t, a_kernel_that_never_ends_is_a_timeout_for_all);
     tcase_add_test(t, a_communicator_with_a_call_in_progress_is_aborted);

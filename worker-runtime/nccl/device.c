@@ -15,7 +15,10 @@
 #include <stdlib.h>
 
 enum {
-    CAUSE_MS = 1000, /* from an error that NCCL reports until it is known that a peer died */
+    /* from an error that NCCL reports until it is known that a peer died. The kernel closes the
+     * sockets of a process first, then frees its GPU memory, and reports its end last */
+    CAUSE_MS = 1000,
+    CAUSE_NETWORK_MS = 5000,
     SETTLE_MS = 100, /* for calls in progress when the job breaks: those that wait for no peer */
 };
 
@@ -252,9 +255,9 @@ void device_step(struct device_group *g, enum comm_event e)
 
 /* NCCL's own networks see a peer's death as soon as any other part: then the dead rank is the
  * reason, and this rank is intact. returns 0: no reason is known; else the job's code */
-static int find_cause(struct device_group *g, struct co_error *why)
+static int find_cause(struct device_group *g, bool is_of_network, struct co_error *why)
 {
-    const uint64_t deadline_ms = co_deadline_ms(CAUSE_MS);
+    const uint64_t deadline_ms = co_deadline_ms(is_of_network ? CAUSE_NETWORK_MS : CAUSE_MS);
     struct nap nap = {0};
     for (;;) {
         const int code = g->job.look(g->job.arg, why);
@@ -268,7 +271,7 @@ static int find_cause(struct device_group *g, struct co_error *why)
 static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;
-    const int known = code == -EOWNERDEAD ? 0 : find_cause(g, &cause);
+    const int known = code == -EOWNERDEAD ? 0 : find_cause(g, code == -EREMOTEIO, &cause);
     if (known == 0 && g->job.tell(g->job.arg, code == -ETIMEDOUT ? code : -ECONNRESET, why->text))
         return code == -ETIMEDOUT ? code : -EOWNERDEAD;
     code = known != 0 ? known : g->job.look(g->job.arg, &cause);

@@ -115,16 +115,15 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
 /* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
  *
  * comm      NULL if there is no communicator
- * returns   -EIO; for CUDA also -EINVAL: nccl_map_is_of_capture(), -EOWNERDEAD: the process can do
- *           no more work with CUDA, and 0 for cudaSuccess. CUDA's last error of this thread is
- *           forgotten */
+ * returns   -EIO; for NCCL also -EREMOTEIO: of a network or a peer; for CUDA also -EINVAL:
+ *           nccl_map_is_of_capture(), -EOWNERDEAD: the process can do no more work with CUDA, and 0
+ *           for cudaSuccess. CUDA's last error of this thread is forgotten */
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err);
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err);
 
 /* NCCL's state of a communicator, NULL for none. returns 1 it is at rest; 0 something is in
- * progress;
- * -EIO */
+ * progress; as nccl_map_nccl_failed() */
 int nccl_map_ask(ncclComm_t comm, const char *what, struct co_error *err);
 
 /* Of several calls: *first is their first failure; those that are under way are none. */

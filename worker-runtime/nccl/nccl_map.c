@@ -33,10 +33,11 @@ int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err)
 {
     const char *last = ncclGetLastError(comm);
+    const int code = result == ncclRemoteError || result == ncclSystemError ? -EREMOTEIO : -EIO;
     if (last == NULL || last[0] == '\0')
-        return co_fail(err, -EIO, "%s: NCCL reports '%s'; set NCCL_DEBUG=WARN for details", what,
+        return co_fail(err, code, "%s: NCCL reports '%s'; set NCCL_DEBUG=WARN for details", what,
                        ncclGetErrorString(result));
-    return co_fail(err, -EIO, "%s: NCCL reports '%s' (%.300s)", what, ncclGetErrorString(result),
+    return co_fail(err, code, "%s: NCCL reports '%s' (%.300s)", what, ncclGetErrorString(result),
                    last);
 }
 
