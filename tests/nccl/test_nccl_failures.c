@@ -7,15 +7,16 @@
 enum { RANKS = 3, STEPS = 6, COUNT = 40000 };
 
 /* The outcome of a rank, as its exit status. */
-enum { WELL = 0, PEER = 10, RESPAWN = 11, TIMEOUT = 12, OTHER = 13, BUSY = 14 };
+enum { WELL = 0, PEER = 10, RESPAWN, TIMEOUT, REFUSED, OTHER, BUSY };
 
 static int verdict_of(int rc)
 {
-    return rc == 0              ? WELL
-           : rc == DDP_EPEER    ? PEER
-           : rc == DDP_ERESPAWN ? RESPAWN
-           : rc == DDP_ETIMEOUT ? TIMEOUT
-                                : OTHER;
+    return rc == 0                  ? WELL
+           : rc == DDP_EPEER        ? PEER
+           : rc == DDP_ERESPAWN     ? RESPAWN
+           : rc == DDP_ETIMEOUT     ? TIMEOUT
+           : rc == DDP_EUNSUPPORTED ? REFUSED
+                                    : OTHER;
 }
 
 static int train(int rank, struct ddp_group *g, float *gpu, cudaStream_t stream)
@@ -57,7 +58,7 @@ static int run(int rank, void *arg)
 }
 
 struct counts {
-    int well, peer, respawn, timeout, killed, other;
+    int well, peer, respawn, timeout, refused, killed, other;
 };
 
 static struct counts count(const struct ranks *r)
@@ -81,6 +82,9 @@ static struct counts count(const struct ranks *r)
             case TIMEOUT:
                 c.timeout++;
                 break;
+            case REFUSED:
+                c.refused++;
+                break;
             default:
                 c.other++;
             }
@@ -96,8 +100,9 @@ static void expect(const char *faults, struct counts want)
     ranks_wait(&r);
     const struct counts got = count(&r);
     ck_assert_msg(memcmp(&got, &want, sizeof got) == 0,
-                  "%s: well %d, peer %d, respawn %d, timeout %d, killed %d, other %d", faults,
-                  got.well, got.peer, got.respawn, got.timeout, got.killed, got.other);
+                  "%s: well %d, peer %d, respawn %d, timeout %d, refused %d, killed %d, other %d",
+                  faults, got.well, got.peer, got.respawn, got.timeout, got.refused, got.killed,
+                  got.other);
     gpu_expect_no_report();
 }
 
@@ -150,6 +155,12 @@ END_TEST
 START_TEST(a_start_error_reaches_all_ranks_and_costs_one_process)
 {
     expect("r1g0:fail_init@1", (struct counts){.respawn = 1, .peer = RANKS - 1});
+}
+END_TEST
+
+START_TEST(two_ranks_on_one_gpu_are_refused_on_all_ranks)
+{
+    expect("r1g0:usage_init@1;r2g0:usage_init@1", (struct counts){.refused = RANKS});
 }
 END_TEST
 
@@ -249,11 +260,12 @@ int main(void)
     tcase_add_test(t, a_death_ends_the_creation_of_the_communicator);
     tcase_add_test(t, ranks_wait_for_a_slow_start);
     tcase_add_test(t, a_start_error_reaches_all_ranks_and_costs_one_process);
+    tcase_add_test(t, two_ranks_on_one_gpu_are_refused_on_all_ranks);
     tcase_add_test(t, a_start_that_hangs_costs_one_process);
     tcase_add_test(t, an_asynchronous_error_without_a_death_costs_one_process);
     tcase_add_test(t, an_asynchronous_error_of_all_ranks_costs_one_process);
-    tcase_add_test(
-        t, a_death_whose_news_comes_after_the_error_of_the_network_costs_no_other_process);
+    tcase_add_test(t,
+                   a_death_whose_news_comes_after_the_error_of_the_network_costs_no_other_process);
     tcase_add_test(t, an_error_of_cuda_costs_the_process_that_has_it);
     tcase_add_test(t, a_kernel_that_never_ends_is_a_timeout_for_all);
     tcase_add_test(t, a_communicator_with_a_call_in_progress_is_aborted);

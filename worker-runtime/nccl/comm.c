@@ -181,6 +181,7 @@ static int make_of(struct device_group **g, struct device_group *from,
         return code;
     }
     b->how = shrinks ? BEGIN_SHRUNK : BEGIN_NEW;
+    (*g)->is_new = !shrinks;
     b->group = *g;
     b->parent = shrinks ? from : NULL;
     b->n_words = (int)n_words;

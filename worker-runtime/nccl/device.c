@@ -267,13 +267,16 @@ static int find_cause(struct device_group *g, bool is_of_network, struct co_erro
     }
 }
 
-/* Report it to the peers. An error of this process's CUDA needs no other cause. returns what calls of this rank return from now on */
+/* Report it to the peers. What only this process or its program can have caused needs no search for
+ * another cause. returns what calls of this rank return from now on */
 static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;
-    const int known = code == -EOWNERDEAD ? 0 : find_cause(g, code == -EREMOTEIO, &cause);
-    if (known == 0 && g->job.tell(g->job.arg, code == -ETIMEDOUT ? code : -ECONNRESET, why->text))
-        return code == -ETIMEDOUT ? code : -EOWNERDEAD;
+    const bool is_same_for_all = code == -ETIMEDOUT || code == -ENOTSUP;
+    const bool is_own = code == -EOWNERDEAD || code == -ENOTSUP;
+    const int known = is_own ? 0 : find_cause(g, code == -EREMOTEIO, &cause);
+    if (known == 0 && g->job.tell(g->job.arg, is_same_for_all ? code : -ECONNRESET, why->text))
+        return is_same_for_all ? code : -EOWNERDEAD;
     code = known != 0 ? known : g->job.look(g->job.arg, &cause);
     *why = cause;
     return code;
@@ -322,6 +325,8 @@ int device_break(struct device_group *g, enum comm_event e, int code, struct co_
 {
     struct device *d = g->device;
     const bool has_no_context = e == COMM_FAILED && code == -EOWNERDEAD;
+    if (code == -ENOTSUP && !(g->is_new && g->life.state == COMM_MAKING))
+        code = -EIO; /* it worked before: another process may not have that error */
     if (e != COMM_BROKEN)
         code = job_tell(g, code, why);
     why->code = code;

@@ -76,6 +76,7 @@ struct device_group { /* a communicator */
     struct comm_life life;
     int rank, n;
     uint64_t tag;
+    bool is_new; /* made of ids */
     bool may_be_kept;
     atomic_bool is_out;  /* a hand has not come back that works on it: never freed */
     atomic_uint n_calls; /* in progress without the mutex; more only with it: see bucket.c */
@@ -115,9 +116,9 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
 /* Fill err with "WHAT: NCCL reports 'unhandled system error' (LAST WARNING)", and the like.
  *
  * comm      NULL if there is no communicator
- * returns   -EIO; for NCCL also -EREMOTEIO: of a network or a peer; for CUDA also -EINVAL:
- *           nccl_map_is_of_capture(), -EOWNERDEAD: the process can do no more work with CUDA, and 0
- *           for cudaSuccess. CUDA's last error of this thread is forgotten */
+ * returns   -EIO; for NCCL also -EREMOTEIO: of a network or a peer, -ENOTSUP: wrong usage; for CUDA
+ *           also -EINVAL: nccl_map_is_of_capture(), -EOWNERDEAD: the process can do no more work
+ *           with CUDA, and 0 for cudaSuccess. CUDA's last error of this thread is forgotten */
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err);
 int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err);
@@ -166,7 +167,9 @@ int device_check(struct device *d, struct co_error *err);
  *
  * e      COMM_BROKEN: another rank did it, and `why` has that. COMM_FAILED, COMM_LATE: as far as is
  *        known this rank is the first to see it, and the job gets `code` and why->text.
- * code   -EOWNERDEAD, with COMM_FAILED: of CUDA. No communicator of this process is revoked or
+ * code   -ENOTSUP, with COMM_FAILED: NCCL refuses to make the communicator. The job is broken for
+ *        all ranks with that code, since no restart would help.
+ *        -EOWNERDEAD, with COMM_FAILED: of CUDA. No communicator of this process is revoked or
  *        aborted then: both make calls of CUDA, and an abort after a revoke that failed may end the
  *        process
  * why    becomes what this and all later calls on g return

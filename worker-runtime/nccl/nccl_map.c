@@ -33,7 +33,9 @@ int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err)
 {
     const char *last = ncclGetLastError(comm);
-    const int code = result == ncclRemoteError || result == ncclSystemError ? -EREMOTEIO : -EIO;
+    const int code = result == ncclRemoteError || result == ncclSystemError        ? -EREMOTEIO
+                     : result == ncclInvalidArgument || result == ncclInvalidUsage ? -ENOTSUP
+                                                                                   : -EIO;
     if (last == NULL || last[0] == '\0')
         return co_fail(err, code, "%s: NCCL reports '%s'; set NCCL_DEBUG=WARN for details", what,
                        ncclGetErrorString(result));

@@ -38,10 +38,10 @@ static const char *skip_process(const char *text)
 static void read_one(const char *text)
 {
     static const char *const names[FAULT_N_KINDS] = {
-        "kill",          "async",           "stall",        "cuda",        "slow_init",
-        "hang_init",     "fail_init",       "kill_init",    "abort_error", "abort_hang",
-        "revoke_error",  "revoke_hang",     "revoke_graph", "no_memory",   "no_register",
-        "register_hang", "deregister_hang", "lazy",         "hang_call"};
+        "kill",        "async",         "stall",           "cuda",         "slow_init",
+        "hang_init",   "fail_init",     "usage_init",      "kill_init",    "abort_error",
+        "abort_hang",  "revoke_error",  "revoke_hang",     "revoke_graph", "no_memory",
+        "no_register", "register_hang", "deregister_hang", "lazy",         "hang_call"};
     char name[32];
     struct fault f = {0};
     const char *own = skip_process(text);

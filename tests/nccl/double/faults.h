@@ -16,6 +16,7 @@ enum fault_kind {
     FAULT_SLOW_INIT,       /* init: V ms in ncclInProgress more than it would take */
     FAULT_HANG_INIT,       /* init: ncclInProgress until it is aborted */
     FAULT_FAIL_INIT,       /* init: an error */
+    FAULT_USAGE_INIT,      /* init: the error that NCCL has for two ranks on one GPU */
     FAULT_KILL_INIT,       /* init: SIGKILL */
     FAULT_ABORT_ERROR,     /* abort: an error */
     FAULT_ABORT_HANG,      /* abort: never returns */

@@ -92,6 +92,8 @@ static ncclResult_t make(const struct making *m)
         wait_ms(ms, &w);
     if (fault_is(FAULT_FAIL_INIT, number, NULL))
         return ncclSystemError;
+    if (fault_is(FAULT_USAGE_INIT, number, NULL))
+        return ncclInvalidUsage;
     while (fault_is(FAULT_HANG_INIT, number, NULL) && shared_nap(&w, &naps)) {
     }
     if (m->is_split && !find_members(m, &w))
