@@ -57,6 +57,32 @@ static int run(int rank, void *arg)
     _exit(verdict_of(rc)); /* a thread that hangs, as was wanted, is not waited for */
 }
 
+/* Keeps its graph for longer than its group. */
+static int run_graph(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = gpu_rank_init(rank);
+    float *gpu;
+    cudaStream_t stream;
+    GPU_CHECK(rank, cudaMalloc((void **)&gpu, COUNT * sizeof *gpu));
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    GPU_CHECK(rank, cudaMemsetAsync(gpu, 0, COUNT * sizeof *gpu, stream));
+    RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_SUM, stream) == 0, "call");
+    RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    GPU_CHECK(rank, cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < 2; i++)
+        RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_SUM, stream) == 0,
+                   "call in a capture");
+    const cudaGraphExec_t exec = gpu_end_capture(rank, stream);
+    GPU_CHECK(rank, cudaGraphLaunch(exec, stream));
+    const int rc = ddp_stream_wait(g, stream, 0);
+    if (!gpu_becomes_idle(stream))
+        _exit(BUSY);
+    ddp_finalize(g);
+    GPU_CHECK(rank, cudaGraphExecDestroy(exec));
+    _exit(verdict_of(rc));
+}
+
 struct counts {
     int well, peer, respawn, timeout, refused, killed, other;
 };
@@ -92,11 +118,11 @@ static struct counts count(const struct ranks *r)
     return c;
 }
 
-static void expect(const char *faults, struct counts want)
+static void expect_of(rank_fn *fn, const char *faults, struct counts want)
 {
     struct ranks r;
     setenv("NCCL_DOUBLE_FAULTS", faults, 1);
-    ranks_start(&r, RANKS, run, NULL);
+    ranks_start(&r, RANKS, fn, NULL);
     ranks_wait(&r);
     const struct counts got = count(&r);
     ck_assert_msg(memcmp(&got, &want, sizeof got) == 0,
@@ -104,6 +130,11 @@ static void expect(const char *faults, struct counts want)
                   faults, got.well, got.peer, got.respawn, got.timeout, got.refused, got.killed,
                   got.other);
     gpu_expect_no_report();
+}
+
+static void expect(const char *faults, struct counts want)
+{
+    expect_of(run, faults, want);
 }
 
 static void set_up(void)
@@ -227,6 +258,12 @@ START_TEST(a_communicator_that_cannot_be_revoked_is_aborted)
 }
 END_TEST
 
+START_TEST(a_revoked_communicator_is_not_freed_while_a_graph_holds_it)
+{
+    expect_of(run_graph, "r1g0:kill@2", (struct counts){.killed = 1, .peer = RANKS - 1});
+}
+END_TEST
+
 START_TEST(a_revoke_that_hangs_is_followed_by_an_abort)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
@@ -271,6 +308,7 @@ int main(void)
     tcase_add_test(t, a_communicator_with_a_call_in_progress_is_aborted);
     tcase_add_test(t, a_communicator_with_an_error_is_not_revoked);
     tcase_add_test(t, a_communicator_that_cannot_be_revoked_is_aborted);
+    tcase_add_test(t, a_revoked_communicator_is_not_freed_while_a_graph_holds_it);
     tcase_add_test(t, a_revoke_that_hangs_is_followed_by_an_abort);
     tcase_add_test(t, a_rank_that_cannot_abort_must_be_replaced);
     tcase_add_test(t, a_rank_that_hangs_in_an_abort_must_be_replaced);

@@ -132,6 +132,9 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
 static int bucket_reduce(struct device_group *g, const struct device_average *a, const char *what,
                          struct co_error *err)
 {
+    const cudaError_t held = graph_hold(g, g->averages.stream);
+    if (held != cudaSuccess)
+        return call_settle_cuda(g, held, what, err);
     pthread_mutex_lock(&g->device->mutex);
     /* if it was broken meanwhile, the waiting call gets the reason */
     const ncclResult_t result = g->is_broken ? ncclInProgress : reduce_all(g, a);

@@ -255,6 +255,8 @@ static int work_run(struct work *c, const char *name, struct co_error *err)
         cuda = copy_own(c);
     if (cuda == cudaSuccess)
         cuda = side_stream_begin(&g->detour, stream, &c->stream);
+    if (cuda == cudaSuccess)
+        cuda = graph_hold(g, c->stream);
     if (cuda != cudaSuccess)
         return call_settle_cuda(g, cuda, name, err);
     /* no thread ends a communicator while a call is made on it */

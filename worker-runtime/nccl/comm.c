@@ -82,6 +82,11 @@ static struct device_group *new_group(struct device *d, const struct device_make
     struct device_group *g = calloc(1, sizeof *g);
     if (g == NULL)
         return NULL;
+    g->holds = graph_holds_new();
+    if (g->holds == NULL) {
+        free(g);
+        return NULL;
+    }
     g->device = d;
     g->rank = how->rank;
     g->n = how->n;
@@ -110,7 +115,46 @@ static void group_drop(struct device_group *g)
     side_stream_close(&g->averages);
     side_stream_close(&g->detour);
     bucket_drop_marks(bucket_take_marks(g), NULL);
+    graph_holds_leave(g->holds);
     free(g);
+}
+
+/* The end of one that may be revoked. NCCL does not wait for graphs that hold a revoked one: it is
+ * kept until there is none. */
+static void group_end(struct device_group *g)
+{
+    pthread_mutex_lock(&g->device->mutex);
+    g->is_given_back = g->life.state == COMM_REVOKED && graph_holds_any(g->holds);
+    g->is_out |= g->is_given_back && g->is_undrained; /* nothing ends its kernels then */
+    const bool stays = g->is_given_back && !g->is_out;
+    pthread_mutex_unlock(&g->device->mutex);
+    if (stays)
+        return;
+    device_step(g, COMM_CLOSE);
+    group_drop(g);
+}
+
+/* With the mutex held. returns one that was kept for graphs, and no graph holds any more; NULL */
+static struct device_group *find_released(const struct device *d)
+{
+    struct device_group *g = d->first;
+    while (g != NULL && (!g->is_given_back || graph_holds_any(g->holds)))
+        g = g->next;
+    if (g != NULL)
+        g->is_given_back = false; /* the caller's */
+    return g;
+}
+
+static void end_released(struct device *d)
+{
+    struct device_group *g;
+    do {
+        pthread_mutex_lock(&d->mutex);
+        g = find_released(d);
+        pthread_mutex_unlock(&d->mutex);
+        if (g != NULL)
+            group_end(g);
+    } while (g != NULL);
 }
 
 /* Begin, and wait until it is there. A child is there when its parent is at rest.
@@ -157,8 +201,7 @@ static void drop_old(struct device_group *old)
 {
     if (old == NULL)
         return;
-    device_step(old, COMM_CLOSE);
-    group_drop(old);
+    group_end(old);
 }
 
 /* A new one of the ids, or one that `from` is shrunk to: what this rank reported that it has kept,
@@ -192,6 +235,7 @@ static int make_of(struct device_group **g, struct device_group *from,
 int comm_make(struct device *d, const struct device_make *how, struct device_group **ret,
               struct co_error *err)
 {
+    end_released(d); /* their memory may be needed */
     struct device_group *g = new_group(d, how);
     if (g == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
@@ -318,6 +362,5 @@ void comm_close(struct device_group *g)
         drop_old(swap_kept(g->device, g));
         return;
     }
-    device_step(g, COMM_CLOSE);
-    group_drop(g);
+    group_end(g);
 }

@@ -306,7 +306,8 @@ static void break_all(struct device_group *g, enum comm_event e, const struct co
         if (x != g && x->life.state == COMM_READY)
             life_step(x, COMM_BROKEN);
     }
-    life_step(g, e);
+    if (g->life.state != COMM_REVOKED || !graph_holds_any(g->holds)) /* else group_end() waits */
+        life_step(g, e);
     end_all_due(g->device);
 }
 

@@ -9,6 +9,7 @@
  *   device.c   the device, and what breaks
  *   comm.c     a communicator from its making to its end
  *   call.c     collectives and messages, into the order of a stream
+ *   graph_hold.c    graphs that hold calls on a communicator
  *   side_stream.c   a stream in addition to the program's, for averages, and for calls on a
  *                   thread's own default stream
  *   bucket.c   memory for gradients
@@ -83,12 +84,15 @@ struct device_group { /* a communicator */
     uint64_t timeout_ms;
     struct device_job job;
     bool is_broken;
-    struct co_error why;       /* what calls return from then on */
-    uint64_t next_look_ns;     /* at the job, by a caller that does not wait */
-    struct side averages;      /* its stream is NULL: none so far */
-    struct side detour;        /* see side_stream.c */
-    bool is_undrained;         /* averages did not end in their time */
-    struct bucket_mark *marks; /* owned; memory that is registered with it */
+    struct co_error why;        /* what calls return from then on */
+    uint64_t next_look_ns;      /* at the job, by a caller that does not wait */
+    struct side averages;       /* its stream is NULL: none so far */
+    struct side detour;         /* see side_stream.c */
+    struct graph_holds *holds;  /* owned; graphs with calls on it */
+    unsigned long long capture; /* CUDA's number of the last one that was counted; 0: none */
+    bool is_given_back;         /* revoked, and there until no graph holds it */
+    bool is_undrained;          /* averages did not end in their time */
+    struct bucket_mark *marks;  /* owned; memory that is registered with it */
 };
 
 /* Between two looks at what is waited for: the first come shortly after each other. */
@@ -226,6 +230,16 @@ int call_settle_cuda(struct device_group *g, cudaError_t result, const char *wha
  * returns   0; as device_break() */
 int call_settle(struct device_group *g, ncclResult_t result, const char *what,
                 struct co_error *err);
+
+/* --- graph_hold.c ----------------------------------------------------------------------------- */
+
+struct graph_holds *graph_holds_new(void);     /* NULL: out of memory */
+void graph_holds_leave(struct graph_holds *h); /* NULL is fine */
+/* Whether there are graphs with calls on the group's communicator. */
+bool graph_holds_any(const struct graph_holds *h);
+
+/* Before a call of NCCL on the stream: if it captures a graph, count that graph. */
+cudaError_t graph_hold(struct device_group *g, cudaStream_t stream);
 
 /* --- side_stream.c: the calling thread's device is the group's -------------------------------- */
 

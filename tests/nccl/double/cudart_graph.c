@@ -368,6 +368,73 @@ DOUBLE_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
     return cudart_return(result);
 }
 
+DOUBLE_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
+                                                   enum cudaStreamCaptureStatus *ret,
+                                                   unsigned long long *ret_id,
+                                                   cudaGraph_t *ret_graph,
+                                                   const cudaGraphNode_t **nodes,
+                                                   const cudaGraphEdgeData **edges, size_t *n)
+{
+    const cudaError_t result = cudaStreamIsCapturing(stream, ret);
+    if (nodes != NULL || edges != NULL || n != NULL)
+        double_report("cudaStreamGetCaptureInfo: this double has no nodes of graphs");
+    if (result != cudaSuccess || *ret != cudaStreamCaptureStatusActive)
+        return result;
+    pthread_mutex_lock(&cudart_mutex);
+    const struct CUstream_st *s = cudart_stream(stream);
+    *ret_id = s->capture->number;
+    *ret_graph = s->capture->graph;
+    pthread_mutex_unlock(&cudart_mutex);
+    return result;
+}
+
+struct CUuserObject_st { /* with one reference, which a graph takes over */
+    void *arg;
+    cudaHostFn_t destroy;
+};
+
+DOUBLE_EXPORT cudaError_t cudaUserObjectCreate(cudaUserObject_t *ret, void *arg,
+                                               cudaHostFn_t destroy, unsigned n, unsigned flags)
+{
+    if (n != 1 || flags != cudaUserObjectNoDestructorSync)
+        double_report("cudaUserObjectCreate is given %u references, and flags %#x", n, flags);
+    *ret = calloc(1, sizeof **ret);
+    if (*ret == NULL)
+        return cudart_return(cudaErrorMemoryAllocation);
+    **ret = (struct CUuserObject_st){arg, destroy};
+    return cudaSuccess;
+}
+
+static void let_go_of_object(void *arg)
+{
+    struct CUuserObject_st *object = arg;
+    object->destroy(object->arg);
+    free(object);
+}
+
+DOUBLE_EXPORT cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned n)
+{
+    if (n != 1)
+        double_report("cudaUserObjectRelease gives back %u references of one", n);
+    let_go_of_object(object);
+    return cudaSuccess;
+}
+
+DOUBLE_EXPORT cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                                    unsigned n, unsigned flags)
+{
+    struct graph_holder *h = calloc(1, sizeof *h);
+    if (n != 1 || flags != cudaGraphUserObjectMove)
+        double_report("cudaGraphRetainUserObject retains %u references, with flags %#x", n, flags);
+    if (h == NULL)
+        return cudart_return(cudaErrorMemoryAllocation);
+    pthread_mutex_lock(&cudart_mutex);
+    *h = (struct graph_holder){graph->holders, let_go_of_object, object};
+    graph->holders = h;
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudaSuccess;
+}
+
 /* --- launching -------------------------------------------------------------------------------- */
 
 DOUBLE_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ret, cudaGraph_t graph,

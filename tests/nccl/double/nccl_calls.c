@@ -110,6 +110,8 @@ static void *hang_by_thread(void *arg)
 static void let_go(void *arg)
 {
     struct ncclComm *c = arg;
+    if (atomic_load(&c->is_dead))
+        double_report("a graph is destroyed after the communicator that it holds was freed");
     atomic_fetch_sub(&c->n_graphs, 1);
 }
 

@@ -240,7 +240,7 @@ static void check_context(const char *call)
                       call);
 }
 
-/* NCCL waits for the end of all graphs that hold the communicator. */
+/* NCCL waits for the end of all graphs that hold the communicator, but not after a revoke. */
 static void wait_for_graphs(struct ncclComm *c)
 {
     const struct shared_wait w = {0};
@@ -269,7 +269,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t c)
         return ncclInternalError;
     atomic_store(&c->stop, true);
     atomic_store(&c->is_aborted, true);
-    wait_for_graphs(c);
+    if (!atomic_load(&c->is_revoked))
+        wait_for_graphs(c);
     wait_until_idle(c);
     comm_forget_memory(c);
     bury(c);
