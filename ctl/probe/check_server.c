@@ -147,7 +147,7 @@ static void await_seat(struct check_server *s)
     }
     const struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
                                    .tv_nsec = (long)(until_ms % 1000 * 1000000)};
-    pthread_cond_timedwait(&s->left, &s->mutex, &until);
+    pthread_cond_clockwait(&s->left, &s->mutex, CLOCK_MONOTONIC, &until); /* as co_now_ms() */
 }
 
 /* returns   NULL: the server is being closed */
@@ -238,7 +238,6 @@ static void free_server(struct check_server *s)
 int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_server **ret,
                       uint16_t *ret_port, struct co_error *err)
 {
-    pthread_condattr_t clock;
     struct check_server *s = calloc(1, sizeof *s);
     if (s == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
@@ -246,10 +245,7 @@ int check_server_open(const uint8_t secret[CHECK_SECRET_BYTES], struct check_ser
     for (size_t i = 0; i < CHECK_CONNECTIONS_MAX; i++)
         s->seats[i] = (struct seat){.fd = -1, .greeted_by_ms = CO_NEVER_MS};
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC); /* as co_now_ms() */
-    pthread_cond_init(&s->left, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_cond_init(&s->left, NULL);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->listener.fd = listen_at_any_port(ret_port);
     int rc = s->listener.fd < 0 ? s->listener.fd : s->stop_fd < 0 ? -errno : 0;
