@@ -18,12 +18,16 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DYING = -1 }; /* a batch: killed, and not reaped yet */
+enum {
+    DYING = -1, /* a batch: killed, and not reaped yet */
+    WORDS = 64  /* in one turn: user code may send without end */
+};
 
 void prefork_init(struct prefork *s)
 {
@@ -134,23 +138,28 @@ static void note_seed(struct prefork *s, const struct prefork_word *w)
     kill_older(s);
 }
 
-/* returns   whether there was a word; the socket closes when all its senders have ended */
-static bool receive_word(struct prefork *s, struct prefork_word *ret)
+/* A message of another form becomes a word without a type. The socket closes when all its senders
+ * have ended.
+ *
+ * returns   the length of the message; 0: none */
+static size_t receive_word(struct prefork *s, struct prefork_word *ret)
 {
     if (s->sock < 0)
-        return false;
+        return 0;
     ssize_t n;
     do {
-        n = recv(s->sock, ret, sizeof *ret, MSG_DONTWAIT);
-    } while ((n < 0 && errno == EINTR) ||
-             (n > 0 && (n != (ssize_t)sizeof *ret || ret->pid <= 0))); /* none of ours */
-    if (n > 0)
-        return true;
+        n = recv(s->sock, ret, sizeof *ret, MSG_DONTWAIT | MSG_TRUNC);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        if (n != (ssize_t)sizeof *ret || ret->pid <= 0)
+            *ret = (struct prefork_word){0};
+        return (size_t)n;
+    }
     if (n == 0 || errno != EAGAIN) {
         close(s->sock);
         s->sock = -1;
     }
-    return false;
+    return 0;
 }
 
 /* All but TAKEN, which prefork_take() waits for. */
@@ -167,19 +176,34 @@ static void take_in(struct prefork *s, const struct prefork_word *w)
 void prefork_hear(struct prefork *s)
 {
     struct prefork_word w;
-    while (receive_word(s, &w))
+    for (int i = 0; i < WORDS && receive_word(s, &w) > 0; i++)
         take_in(s, &w);
 }
 
-/* A process that becomes our child has been announced before: its word may still wait to be
- * read. */
+/* A process that becomes our child has been announced before: its word is among those that wait.
+ * Later ones do not matter, and may come without end. */
+static void hear_waiting(struct prefork *s)
+{
+    struct prefork_word w;
+    int n_waiting;
+    if (s->sock < 0 || ioctl(s->sock, FIONREAD, &n_waiting) < 0) /* bytes of all messages */
+        return;
+    while (n_waiting > 0) {
+        const size_t n = receive_word(s, &w);
+        if (n == 0)
+            return;
+        take_in(s, &w);
+        n_waiting -= (int)n;
+    }
+}
+
 bool prefork_know(struct prefork *s, pid_t pid)
 {
     if (s->parent == 0)
         return false;
     if (pid == s->parent || find_child(s, pid) >= 0)
         return true;
-    prefork_hear(s);
+    hear_waiting(s);
     return find_child(s, pid) >= 0;
 }
 
@@ -205,6 +229,12 @@ static bool await_readable(int fd, uint64_t until_ms)
         if (n > 0 || (n == 0 && left_ms >= 0) || (n < 0 && errno != EINTR))
             return n > 0;
     }
+}
+
+/* Words that come without end do not extend the deadline. */
+static bool await_word(const struct prefork *s, uint64_t until_ms)
+{
+    return co_left_ms(until_ms) != 0 && await_readable(s->sock, until_ms);
 }
 
 /* One that is killed may still read an order, which is then not answered. It is reaped elsewhere.
@@ -233,7 +263,7 @@ static bool ask_for_prefork(struct prefork *s, uint64_t until_ms)
         return false;
     if (until_ms > promise_ms)
         until_ms = promise_ms;
-    while (s->batch == before && await_readable(s->sock, until_ms))
+    while (s->batch == before && await_word(s, until_ms))
         prefork_hear(s);
     return s->batch != before;
 }
@@ -244,7 +274,7 @@ static bool await_prefork(struct prefork *s, int n, uint64_t until_ms)
     prefork_hear(s);
     if (count_usable(s) < n && s->n_awaited == 0 && !ask_for_prefork(s, until_ms))
         return false;
-    while (count_usable(s) < n && s->n_awaited > 0 && await_readable(s->sock, until_ms))
+    while (count_usable(s) < n && s->n_awaited > 0 && await_word(s, until_ms))
         prefork_hear(s);
     return count_usable(s) >= n && await_dying(s, until_ms);
 }
@@ -271,17 +301,17 @@ static int await_answers(struct prefork *s, int first_rank, struct spawn_order *
 {
     struct prefork_word w;
     int n_taken = 0;
-    while (n_taken < n && await_readable(s->sock, until_ms)) {
-        while (n_taken < n && receive_word(s, &w)) {
-            take_in(s, &w);
-            int i = w.value - first_rank;
-            int at = w.type == PREFORK_TAKEN ? find_child(s, w.pid) : -1;
-            if (at < 0 || !is_child(w.pid) || i < 0 || i >= n || orders[i].pid != 0)
-                continue;
-            forget_at(s, at);
-            orders[i].pid = w.pid;
-            n_taken++;
-        }
+    while (n_taken < n && await_word(s, until_ms)) {
+        if (receive_word(s, &w) == 0)
+            continue;
+        take_in(s, &w);
+        int i = w.value - first_rank;
+        int at = w.type == PREFORK_TAKEN ? find_child(s, w.pid) : -1;
+        if (at < 0 || !is_child(w.pid) || i < 0 || i >= n || orders[i].pid != 0)
+            continue;
+        forget_at(s, at);
+        orders[i].pid = w.pid;
+        n_taken++;
     }
     return n_taken;
 }

@@ -71,7 +71,7 @@ int prefork_start(struct prefork *s, struct spawn_order *order);
  * reaped as all others, and forgotten at once. */
 void prefork_close(struct prefork *s);
 
-/* Read the messages. */
+/* Read messages, 64 at most: if more wait, the socket stays readable. */
 void prefork_hear(struct prefork *s);
 
 /* Is this child the parent or a preforked process? One that has just become our child has been

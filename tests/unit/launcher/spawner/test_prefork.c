@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,6 +111,45 @@ START_TEST(messages_of_another_form_are_ignored)
     say_batch(-5, &pid, 1); /* a batch is a number like any other */
     prefork_hear(&s);
     ck_assert_int_eq(s.n, 1);
+}
+END_TEST
+
+START_TEST(a_turn_reads_some_messages_and_the_next_one_the_others)
+{
+    enum { TURN = 64, SENT = TURN + 6 };
+    for (int i = 0; i < SENT; i++)
+        say(PREFORK_SEED, getpid(), 1);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, TURN);
+    prefork_hear(&s);
+    ck_assert_int_eq(s.n, SENT);
+}
+END_TEST
+
+START_TEST(an_announcement_after_many_messages_is_found)
+{
+    enum { MANY = 100 /* more than a turn reads */ };
+    static const char noise[64] = "\1";
+    pid_t pid = sleeper();
+    for (int i = 0; i < MANY; i++)
+        ck_assert_int_eq(send(theirs, noise, i % 2 == 0 ? 3 : sizeof noise, 0),
+                         i % 2 == 0 ? 3 : sizeof noise);
+    say(PREFORK_SEED, pid, 1);
+    ck_assert(prefork_know(&s, pid));
+}
+END_TEST
+
+START_TEST(messages_that_still_come_do_not_extend_a_deadline)
+{
+    enum { MANY = 200 /* more than two turns read */ };
+    struct spawn_order order = plain_order();
+    int n_waiting;
+    s.n_awaited = 1; /* promised */
+    for (int i = 0; i < MANY; i++)
+        say(77, 1, 1);
+    ck_assert_int_eq(prefork_take(&s, 4, &order, 1, 0, co_now_ms()), PREFORK_TOO_FEW);
+    ck_assert_int_eq(ioctl(s.sock, FIONREAD, &n_waiting), 0);
+    ck_assert_int_gt(n_waiting, 0);
 }
 END_TEST
 
@@ -465,6 +505,9 @@ TEST_SUITE(prefork)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, preforked_processes_are_known_once_they_are_announced);
     tcase_add_test(tests, messages_of_another_form_are_ignored);
+    tcase_add_test(tests, a_turn_reads_some_messages_and_the_next_one_the_others);
+    tcase_add_test(tests, an_announcement_after_many_messages_is_found);
+    tcase_add_test(tests, messages_that_still_come_do_not_extend_a_deadline);
     tcase_add_test(tests, a_complete_newer_batch_ends_the_previous_one);
     tcase_add_test(tests, seeds_above_the_limit_are_killed);
     tcase_add_test(tests, a_pid_outside_the_session_of_the_parent_is_not_believed);
