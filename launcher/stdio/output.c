@@ -24,6 +24,7 @@
 #include "common/scope.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ struct stream {
     bool draws_bar;
     int sink;         /* OUTPUT_NOWHERE: none */
     uint64_t last_ms; /* when something came */
+    size_t limit;     /* so many bytes are read, the others are not: see set_limit(); 0: all are */
     struct log_copy log;
     char *prefix; /* owned */
     size_t n_prefix;
@@ -398,6 +400,23 @@ static ssize_t read_stream(int fd, char *to, size_t n)
     return took;
 }
 
+/* Its ranks are gone: read what the pipe may hold by now. A process that outlives them may have it,
+ * and write without end. */
+static void set_limit(struct stream *s)
+{
+    const int n = fcntl(s->fd, F_GETPIPE_SZ);
+    s->limit = n > 0 ? (size_t)n : OUTPUT_CHUNK; /* a pty holds less */
+}
+
+/* returns   whether these are the last bytes of a stream with a limit */
+static bool count_read(struct stream *s, size_t n)
+{
+    const bool is_last = s->limit > 0 && n >= s->limit;
+    if (s->limit > 0 && !is_last)
+        s->limit -= n;
+    return is_last;
+}
+
 /* Read one chunk and pass it on, what the stream holds first; all of it, or while the sink takes
  * it. returns false at the end, or when nothing is there */
 static bool take_turn(struct output *o, struct stream *s, bool all)
@@ -430,14 +449,16 @@ static bool take_turn(struct output *o, struct stream *s, bool all)
         tail_add(&o->tails[number / 2], to, (size_t)n);
     struct co_error err;
     note_log(o, log_copy_bytes(&s->log, to, (size_t)n, &err), &err);
-    if (e == NULL)
-        return true;
-    if (s->is_raw) {
+    if (e != NULL && s->is_raw)
         pass_on(e, to, (size_t)n);
-        return true;
+    else if (e != NULL)
+        lines_add(&s->lines, (size_t)n);
+    if (count_read(s, (size_t)n)) {
+        s->at_end = true;
+        close_pipe(s);
     }
-    lines_add(&s->lines, (size_t)n);
-    emit(o, s, all);
+    if (s->at_end || !s->is_raw)
+        emit(o, s, all);
     return s->fd >= 0;
 }
 
@@ -523,6 +544,7 @@ static void on_room(void *arg)
  * they have to. */
 static void retire(struct output *o, struct stream *s)
 {
+    set_limit(s);
     while (s->fd >= 0 && take_turn(o, s, true)) {
     }
     s->at_end = true;
@@ -644,6 +666,8 @@ void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg)
     o->on_drained = on_drained;
     o->arg = arg;
     o->draining = true;
+    for (int i = 0; i < 2 * o->n_ranks; i++)
+        set_limit(&o->streams[i]);
     try_drain(o);
 }
 

@@ -94,12 +94,13 @@ void output_draw(struct output *o, const char *line);
  * once for a rank. */
 void output_report(struct output *o, const char *lines);
 
-/* No process writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
- * before this returns. */
+/* No rank writes any more: pass on what the pipes hold, then call on_drained: from the loop, or
+ * before this returns. Of a process that outlives its rank no more is read than the pipe can
+ * hold. */
 void output_drain(struct output *o, void (*on_drained)(void *arg), void *arg);
 
 /* The ranks are gone, others follow: take all that the pipes hold, so that the output of the others
- * follows it, and call on_retired, as above. Does not wait for a sink, unless that has not yet
+ * follows it, and call on_retired, both as above. Does not wait for a sink, unless that has not yet
  * taken what was kept for it the time before: the last output of one generation is kept, not
  * more. */
 void output_retire(struct output *o, void (*on_retired)(void *arg), void *arg);

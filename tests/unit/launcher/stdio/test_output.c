@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -462,6 +463,69 @@ START_TEST(only_the_last_lines_of_one_generation_are_kept)
 }
 END_TEST
 
+/* Whatever is read of rank 0 is written to its pipe, as by a process that outlives it and never
+ * stops writing. */
+static void open_circle(void)
+{
+    reader_fd = -1;
+    open_on(eventfd(0, EFD_CLOEXEC)); /* replaced before the first write */
+    ck_assert_int_eq(dup3(rank_fd[0], sink_fd, O_CLOEXEC), sink_fd);
+}
+
+START_TEST(draining_ends_while_a_process_that_outlives_its_rank_writes)
+{
+    open_circle();
+    put(0, "a line\n");
+    output_drain(o, on_drained, NULL);
+    ck_assert(drained);
+    ck_assert_uint_le(output_written(o, 0), 2 * OUTPUT_CHUNK);
+    close_all();
+}
+END_TEST
+
+START_TEST(labeled_output_is_drained_while_a_process_that_outlives_its_rank_writes)
+{
+    open_circle();
+    add_labelled(0, "p:");
+    ck_assert_int_eq(dup3(rank_fd[0], sink_fd, O_CLOEXEC), sink_fd);
+    put(0, "a line\n");
+    output_drain(o, on_drained, NULL);
+    ck_assert(drained);
+    ck_assert_uint_le(output_written(o, 0), 2 * OUTPUT_CHUNK);
+    close_all();
+}
+END_TEST
+
+START_TEST(a_process_that_outlives_its_rank_does_not_hold_up_the_next_generation)
+{
+    open_circle();
+    put(0, "a line\n");
+    output_retire(o, on_drained, NULL);
+    ck_assert(drained);
+    ck_assert_uint_le(output_written(o, 0), 2 * OUTPUT_CHUNK);
+    close_all();
+}
+END_TEST
+
+START_TEST(all_that_a_large_pipe_holds_is_drained)
+{
+    enum { BYTES = 4 * OUTPUT_CHUNK };
+    static char text[BYTES];
+    FILE *file = tmpfile();
+    ck_assert_ptr_nonnull(file);
+    reader_fd = -1;
+    open_on(dup(fileno(file)));
+    ck_assert_int_ge(fcntl(rank_fd[0], F_SETPIPE_SZ, BYTES), BYTES);
+    memset(text, 'x', sizeof text);
+    ck_assert_int_eq(write(rank_fd[0], text, sizeof text), sizeof text);
+    output_drain(o, on_drained, NULL);
+    ck_assert(drained);
+    ck_assert_int_eq(lseek(sink_fd, 0, SEEK_CUR), BYTES);
+    close_all();
+    fclose(file);
+}
+END_TEST
+
 TEST_SUITE(output)
 {
     signal(SIGPIPE, SIG_IGN); /* as ddprun does */
@@ -486,6 +550,10 @@ TEST_SUITE(output)
     tcase_add_test(c, a_restarted_rank_has_new_output);
     tcase_add_test(c, a_full_sink_loses_no_output_of_replaced_ranks);
     tcase_add_test(c, only_the_last_lines_of_one_generation_are_kept);
+    tcase_add_test(c, draining_ends_while_a_process_that_outlives_its_rank_writes);
+    tcase_add_test(c, labeled_output_is_drained_while_a_process_that_outlives_its_rank_writes);
+    tcase_add_test(c, a_process_that_outlives_its_rank_does_not_hold_up_the_next_generation);
+    tcase_add_test(c, all_that_a_large_pipe_holds_is_drained);
     suite_add_tcase(suite, c);
     return suite;
 }
