@@ -82,8 +82,9 @@ static void pass_warning_on(struct remote_host *h)
     struct remote *r = h->remote;
     char why[REMOTE_WHY_BYTES], line[sizeof label + HOST_NAME_BYTES + sizeof why];
     remote_host_said(h, why, sizeof why);
-    if (r->has_warned || memmem(co_buf_bytes(&h->complaint), co_buf_len(&h->complaint), label,
-                                strlen(label)) == NULL)
+    if (r->has_warned || co_buf_len(&h->complaint) == 0 ||
+        memmem(co_buf_bytes(&h->complaint), co_buf_len(&h->complaint), label, strlen(label)) ==
+            NULL)
         return;
     r->has_warned = true;
     snprintf(line, sizeof line, "%s%s: %s\n", label, h->host->name, why);
