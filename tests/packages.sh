@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All ways to install ddprun, each in bare roots of Debian 12 and 13: a wheel in an empty venv, the Debian packages, `pip install .` into
-# a venv, and `meson install` below a home directory. In each the programs start and run a job of 2 ranks, ddp-perf finds libddp, the
-# manual pages are there, and examples/hello.c is compiled and run: through pkg-config, or through `python -m ddp_torch` in a venv.
+# a venv, and `meson install` below a home directory. In each the programs start and run a job of 2 ranks, ddp-perf finds libddp, programs
+# and libraries are hardened (tests/lint/hardening.py), the manual pages are there, and examples/hello.c is compiled and run: through
+# pkg-config, or through `python -m ddp_torch` in a venv.
 #
 # usage: tests/packages.sh [RELEASE[:WAY]]...    (bookworm and trixie; WAY is wheel, debs, pip or meson)
 #
@@ -86,6 +87,19 @@ programs_run() {
     fi
 }
 
+# programs_are_hardened PREFIX: all programs, libraries and plug-ins of ddprun there
+programs_are_hardened() {
+    local files=() file name
+    while read -r -d '' file; do
+        [[ $(head -c 4 "$file" | tr -d '\0') != $'\x7fELF' ]] || files+=("$file")
+    done < <(find "$dir$1" -type f \( -name 'ddp*' -o -name 'libddp*' \) -print0)
+    for name in "${programs[@]}"; do
+        [[ "${files[*]} " == *"/$name "* ]] || fail "there is no program $name below $1"
+    done
+    [[ ${files[*]} == */libddp.so* ]] || fail "there is no libddp.so below $1"
+    quietly python3 "$root/tests/lint/hardening.py" "${files[@]}"
+}
+
 # perf_runs PREFIX
 perf_runs() {
     inside "$1/bin/ddp-perf" all_reduce --ranks 2 -b 8 -e 8 -n 2 -w 1 >/dev/null || fail "$1/bin/ddp-perf does not run"
@@ -124,6 +138,7 @@ try_wheel() {
     inside python3 -m venv /venv
     inside sh -c '/venv/bin/pip -q install --no-index /tmp/*.whl'
     programs_run /venv without-compiler
+    programs_are_hardened /venv
     perf_runs /venv
     pages_exist /venv
     install gcc libc6-dev
@@ -148,6 +163,7 @@ try_debs() {
     debs=("$dir"/tmp/libddp-dev_*.deb)
     install "${debs[@]#"$dir"}" gcc libc6-dev pkg-config
     programs_run /usr
+    programs_are_hardened /usr
     perf_runs /usr
     pages_exist /usr
     read -r -a flags < <(inside pkg-config --cflags --libs ddp)
@@ -162,6 +178,7 @@ try_pip() {
     inside python3 -m venv /venv
     quietly inside /venv/bin/pip install /src
     programs_run /venv
+    programs_are_hardened /venv
     perf_runs /venv
     pages_exist /venv
     read -r -a flags < <(venv_flags /venv | tr '\n' ' ')
@@ -176,6 +193,7 @@ try_meson() {
     quietly inside meson setup /build /src "--prefix=$prefix" --buildtype=release -Dtests=false -Dbench=false
     quietly inside meson install -C /build
     programs_run "$prefix"
+    programs_are_hardened "$prefix"
     perf_runs "$prefix"
     pages_exist "$prefix"
     libraries=$(chroot "$dir" find "$prefix" -name 'libddp.so' -printf '%h\n') # its place depends on what else is installed
