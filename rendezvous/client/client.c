@@ -119,7 +119,7 @@ static int cancel_wait(struct store_client *c, const void *key, size_t key_len,
         rc = stream_receive(c, &answer, 1, deadline_ms, err);
     if (rc == 0 && answer == WIRE_STOP_WAITING)
         rc = stream_receive(c, &answer, 1, deadline_ms, err);
-    if (rc < 0)
+    if (rc != 0)
         return rc;
     if (answer != WIRE_WAIT_CANCELED)
         return stream_die(

@@ -40,9 +40,10 @@ static int receive_answer(struct store_client *c, struct co_buf *in, uint64_t de
         if (rc == 0 && (pos > MAX_ANSWER_BYTES || len > MAX_ANSWER_BYTES - pos))
             return stream_die(c,
                               co_fail(err, -EPROTO, "the names of the store's keys exceed 1 GiB"));
-        if (rc == 0)
-            rc = stream_fill(c, in, pos + (size_t)len, deadline_ms, err);
-        pos += (size_t)len;
+        if (rc == 0) {
+            pos += (size_t)len;
+            rc = stream_fill(c, in, pos, deadline_ms, err);
+        }
     }
     if (rc == 0)
         *ret_n = n;
@@ -70,7 +71,7 @@ int client_list_keys(struct store_client *c, uint64_t deadline_ms, struct client
         rc = receive_answer(c, &in, deadline_ms, &n, err);
     if (rc == 0 && (k.keys = calloc(n > 0 ? n : 1, sizeof *k.keys)) == NULL)
         rc = co_fail(err, -ENOMEM, "out of memory");
-    if (rc < 0) {
+    if (rc != 0) {
         co_buf_fini(&in);
         return rc;
     }
