@@ -8,6 +8,7 @@ import atexit
 import ctypes
 import os
 import threading
+import warnings
 import weakref
 
 from functools import partial
@@ -81,9 +82,27 @@ class ProcessGroupDdp(dist.ProcessGroup):
     def name(self):
         return "ddp"
 
-    @property
-    def supports_splitting(self):
+    # torch 2.15 calls some methods by the second of two names, and takes the attributes of the back end of a device
+    # from get_backend(). A group that is a ProcessGroup itself is its own back end.
+
+    supports_coalescing = False
+    supports_reconfigure = False
+    supports_shrinking = False
+    supports_splitting = False
+    supports_window = False
+
+    def supports_tensor_alloc(self, device):
         return False
+
+    def get_backend(self, device):
+        device = torch.device(device)
+        if device.type == "cpu":
+            return self
+        if self._wanted(device.type) is None:
+            return super()._get_backend(device)  # which raises torch's error
+        return self._other(device.type)
+
+    _get_backend = get_backend
 
     def _set_group_name(self, name):
         self._group_name = name  # older torches keep it in the back ends of C++, which do not exist here
@@ -92,6 +111,9 @@ class ProcessGroupDdp(dist.ProcessGroup):
     @property
     def group_name(self):
         return self._group_name
+
+    def set_timeout(self, timeout):
+        warnings.warn("ddp: the timeout of a group cannot be changed: pass timeout to init_process_group() or new_group()", stacklevel=2)
 
     # --- how calls are made -----------------------------------------------------------------------
 
@@ -134,15 +156,22 @@ class ProcessGroupDdp(dist.ProcessGroup):
         return handed_out(Several(works, results))
 
     def _elsewhere(self, tensor):
-        """The back end for a tensor that is not the CPU's, made at its first use."""
-        device = tensor.device.type
+        return self._other(tensor.device.type)
+
+    def _other(self, device):
+        """The back end for a device that is not the CPU, made at its first use."""
         if device not in self._others:
             self._others[device] = self._make_other(device)
         return self._others[device]
 
+    def _config(self):
+        return str(dist.distributed_c10d._world.pg_backend_config.get(self, ""))  # "": torch has not registered the group yet
+
+    def _wanted(self, device):
+        return dict(part.split(":") for part in self._config().split(",") if ":" in part).get(device)
+
     def _make_other(self, device):
-        config = str(dist.distributed_c10d._world.pg_backend_config[self])
-        wanted = dict(part.split(":") for part in config.split(",") if ":" in part).get(device)
+        wanted = self._wanted(device)
         store = PrefixStore(f"{device}/", self._store)
         if wanted == "nccl":
             options = dist.ProcessGroupNCCL.Options()
@@ -152,7 +181,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
             return dist.ProcessGroupGloo(store, self._rank, self._size, self._timeout)
         raise ValueError(
             f"ddp: no back end for tensors on {device}: use init_process_group('cpu:ddp,{device}:nccl'); "
-            f"this group has '{config}'"
+            f"this group has '{self._config()}'"
         )
 
     # --- reductions -------------------------------------------------------------------------------
@@ -214,8 +243,12 @@ class ProcessGroupDdp(dist.ProcessGroup):
         arguments = (data.data_ptr(), room.data_ptr(), output.numel(), dtype, op, None)
         return self._call("reduce_scatter", opts, arguments, [output], (data, room), finish)
 
+    reduce_scatter_single = _reduce_scatter_base
+
     def reduce_scatter_tensor_coalesced(self, output_tensors, input_tensors, opts=ReduceScatterOptions()):
         return self._each(self._reduce_scatter_base, opts, zip(output_tensors, input_tensors), output_tensors)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     # --- copies -----------------------------------------------------------------------------------
 
@@ -264,27 +297,45 @@ class ProcessGroupDdp(dist.ProcessGroup):
         arguments = (data.data_ptr(), room.data_ptr(), input.numel() * size, dtype, None)
         return self._call("all_gather", opts, arguments, [output], (data, room), finish)
 
+    all_gather_single = _allgather_base
+
     def allgather_into_tensor_coalesced(self, output_tensors, input_tensors, opts=AllgatherOptions()):
         return self._each(self._allgather_base, opts, zip(output_tensors, input_tensors), output_tensors)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def gather(self, output_tensors, input_tensors, opts=GatherOptions()):
         input = only(input_tensors, "gather")
         if not input.is_cpu:
             return self._elsewhere(input).gather(output_tensors, input_tensors, opts)
-        dtype, size = copied(input)
-        is_root = opts.rootRank == self._rank
-        outputs = only(output_tensors, "gather") if is_root else []
-        check_dense([input, *outputs])
-        data = input.contiguous()
-        room, finish = None, None
-        if is_root:
+        outputs = only(output_tensors, "gather") if opts.rootRank == self._rank else None
+        check_dense([input, *(outputs or [])])
+        if outputs is not None:
             self._check_blocks(outputs, "gather")
             check_same_type([input, *outputs])
             self._check_equal(outputs, input, "gather")
-            room, finish = room_for(outputs)
+        return self._gather(input, outputs, [outputs or []], opts)
+
+    def gather_single(self, output, input, opts=GatherOptions()):
+        if not input.is_cpu:
+            return self._elsewhere(input).gather_single(output, input, opts)
+        is_root = opts.rootRank == self._rank
+        check_dense([input, output] if is_root else [input])
+        if is_root:
+            check_same_type([input, output])
+            self._check_share(input, output, "gather_single")
+        return self._gather(input, [output] if is_root else None, [output], opts)
+
+    gather_into_tensor = gather_single
+
+    def _gather(self, input, outputs, results, opts):
+        """outputs: of the root, what the parts of all ranks fill one after the other; None on other ranks"""
+        dtype, size = copied(input)
+        data = input.contiguous()
+        room, finish = (None, None) if outputs is None else room_for(outputs)
         counts = (ctypes.c_size_t * self._size)(*[input.numel() * size] * self._size)
-        arguments = (data.data_ptr(), room.data_ptr() if is_root else None, counts, dtype, opts.rootRank, None)
-        return self._call("gather_v", opts, arguments, [outputs], (data, room), finish)
+        arguments = (data.data_ptr(), None if room is None else room.data_ptr(), counts, dtype, opts.rootRank, None)
+        return self._call("gather_v", opts, arguments, results, (data, room), finish)
 
     def scatter(self, output_tensors, input_tensors, opts=ScatterOptions()):
         output = only(output_tensors, "scatter")
@@ -337,6 +388,8 @@ class ProcessGroupDdp(dist.ProcessGroup):
         received = self._split(output, output_split_sizes, size, "output")
         arguments = (data.data_ptr(), sent, room.data_ptr(), received, dtype, None)
         return self._call("all_to_all_v", opts, arguments, [output], (data, room), finish)
+
+    all_to_all_single = alltoall_base
 
     # --- barriers ---------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ Values are small whole numbers, so that sums are exact in every type and order.
 """
 import itertools
 import os
+import warnings
+
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -232,6 +235,39 @@ def coalesced(rank, n):
             same("coalesced all_reduce", tensor, torch.full_like(tensor, n * (n - 1) // 2))
 
 
+def single_tensors(rank, n):
+    """The names that torch 2.15 has, and 2.11 has not."""
+    if not hasattr(dist, "gather_single"):
+        return
+    for dtype, size in itertools.product([torch.float32, torch.int16], [0, 5, 70001]):
+        mine, whole = values(dtype, size, rank), torch.cat([values(dtype, size, r) for r in range(n)])
+        for gather in dist.gather_single, dist.gather_into_tensor:
+            for is_async in False, True:
+                out = torch.zeros_like(whole) if rank == n - 1 else None
+                work = gather(mine, out, dst=n - 1, async_op=is_async)
+                if is_async:
+                    work.wait()
+                if rank == n - 1:
+                    same(f"{gather.__name__} of {size} {dtype}", out, whole)
+        out = torch.zeros_like(whole)
+        dist.all_gather_single(out, mine)
+        same(f"all_gather_single of {size} {dtype}", out, whole)
+    out = torch.zeros(2, n).t() if rank == 0 else None
+    dist.gather_single(torch.full((2,), float(rank)), out, dst=0)
+    if rank == 0:
+        same("strided gather_single", out, torch.arange(float(n))[:, None].expand(n, 2))
+    share = torch.zeros(4)
+    dist.reduce_scatter_single(share, torch.arange(4.0 * n))
+    same("reduce_scatter_single", share, n * torch.arange(4.0 * rank, 4.0 * rank + 4))
+    try:
+        dist.gather_single(torch.ones(3), torch.ones(3 * n + 1) if rank == 0 else None, dst=0)
+        assert rank != 0, "gather_single accepts an output of another size"
+    except ValueError as error:
+        assert "gather_single: invalid number of elements" in str(error), error
+    if rank == 0:  # the others have made the call
+        dist.gather_single(torch.ones(3), torch.ones(3 * n), dst=0)
+
+
 def functional(rank, n):
     """The calls of DTensor and of compiled programs, which come by C++; several tensors in one."""
     import torch.distributed._functional_collectives as functional
@@ -305,6 +341,19 @@ def messages(rank, n):
     same("a message around a collective", late, torch.full((4,), float(left)))
 
 
+def lists_of_tensors(rank, n):
+    """What torch will remove."""
+    tensors = [torch.full((k + 1,), float(rank)) for k in range(3)]
+    dist.all_reduce_coalesced(tensors)
+    for tensor in tensors:
+        same("all_reduce_coalesced", tensor, torch.full_like(tensor, n * (n - 1) // 2))
+    mine = [torch.full((2,), float(rank)), torch.full((3,), -float(rank))]
+    lists = [[torch.empty(2), torch.empty(3)] for _ in range(n)]
+    dist.all_gather_coalesced(lists, mine)
+    for r, gathered in enumerate(lists):
+        same("all_gather_coalesced", torch.cat(gathered), torch.tensor([r] * 2 + [-r] * 3, dtype=torch.float32))
+
+
 def objects(rank, n):
     gathered = [None] * n
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * (rank * 1000)})
@@ -315,23 +364,56 @@ def objects(rank, n):
     out = [None]
     dist.scatter_object_list(out, list(range(n)) if rank == 0 else None, 0)
     assert out == [rank], out
+    gathered = [None] * n if rank == 0 else None
+    dist.gather_object({"rank": rank}, gathered, 0)
+    assert rank != 0 or [o["rank"] for o in gathered] == list(range(n)), gathered
+    if hasattr(dist, "send_object_list"):
+        letter = ["from 0", {"to": 1}] if rank == 0 else [None, None]
+        if rank == 0:
+            dist.send_object_list(letter, 1)
+        elif rank == 1:
+            dist.recv_object_list(letter, 0)
+            assert letter == ["from 0", {"to": 1}], letter
 
 
 def groups(rank, n):
-    for members in [0, n - 1], [n - 1, 1], list(range(n)), [1]:
+    # without duplicates, which torch 2.15 rejects
+    for members in [0, n - 1], sorted({n - 1, 1}, reverse=True), list(range(n)), [1]:
         group = dist.new_group(members, backend="ddp")
         if rank in members:
             tensor = torch.tensor([float(rank)])
             dist.all_reduce(tensor, group=group)
-            same("a group's sum", tensor, torch.tensor([float(sum(set(members)))]))
-            assert dist.get_world_size(group) == len(set(members))
+            same("a group's sum", tensor, torch.tensor([float(sum(members))]))
+            assert dist.get_world_size(group) == len(members)
     half = dist.new_group([0, 1])
     if rank < 2:
         mine = torch.tensor([rank])
         dist.broadcast(mine, 1, group=half)
         same("broadcast in a group", mine, torch.tensor([1]))
         dist.destroy_process_group(half)
+    for group in dist.new_subgroups(1)[0], dist.new_subgroups_by_enumeration([[r] for r in range(n)])[0]:
+        assert dist.get_process_group_ranks(group) == [rank]
+        dist.barrier(group)
     dist.barrier()
+
+
+def identity(rank, n):
+    """What torch asks of a group and of its back end."""
+    world, cpu = dist.group.WORLD, torch.device("cpu")
+    world.monitored_barrier(timedelta(seconds=60))
+    assert world._get_backend(cpu) is world
+    for name in "coalescing", "splitting", "reconfigure", "window":
+        assert getattr(world, "supports_" + name) is False, name
+    if hasattr(dist, "get_backend_impl"):
+        assert dist.get_backend_impl() is world and dist.get_backend_impl(world, cpu) is world
+        assert not dist.distributed_c10d._supports_reconfigure() and not dist.distributed_c10d._supports_window()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        world.set_timeout(timedelta(minutes=1))
+        if hasattr(dist, "set_timeout"):
+            dist.set_timeout(timedelta(minutes=1))
+    assert all("the timeout of a group cannot be changed" in str(warning.message) for warning in seen), seen
+    assert len(seen) == 1 + hasattr(dist, "set_timeout"), seen
 
 
 def forked():
@@ -364,11 +446,14 @@ def main():
     unwritable(rank)
     asynchronous(rank, n)
     coalesced(rank, n)
+    single_tensors(rank, n)
+    lists_of_tensors(rank, n)
     functional(rank, n)
     shared_memory(rank, n)
     messages(rank, n)
     objects(rank, n)
     groups(rank, n)
+    identity(rank, n)
     forked()
     dist.destroy_process_group()
     dist.init_process_group("ddp")  # and once more, by the same store

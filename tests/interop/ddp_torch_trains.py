@@ -1,12 +1,14 @@
-"""Train by DistributedDataParallel, FSDP, FSDP2 and DTensor over ddp_torch, and over gloo, and compare.
+"""Train by DistributedDataParallel, FSDP, FSDP2 and DTensor over ddp_torch, over gloo, and in one process, and compare.
 
-usage: ddprun -n 2 ddp_torch_trains.py WAY...
+usage: ddprun -n 2|4 ddp_torch_trains.py WAY...
 
-WAY   ddp, fsdp, fsdp2, dtensor
+WAY   ddp, zero, fsdp, fsdp2, hsdp, checkpoint, dtensor
 """
 import hashlib
 import io
+import shutil
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -28,18 +30,31 @@ def batch(rank, step):
     return data, data[:, :8].sin()
 
 
-def train(model, parameters):
+def whole_batch(step):
+    data, wanted = zip(*[batch(rank, step) for rank in range(dist.get_world_size())])
+    return torch.cat(data), torch.cat(wanted)
+
+
+def train(model, parameters, optimizer=None, batch_of=lambda step: batch(dist.get_rank(), step)):
     """The losses of the steps."""
-    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    optimizer = optimizer or torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     losses = []
     for step in range(STEPS):
-        data, wanted = batch(dist.get_rank(), step)
+        data, wanted = batch_of(step)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(data), wanted)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def trains_as_one_process(losses):
+    """The mean of the ranks' losses is the loss of one process with all of the batches."""
+    means = torch.tensor(losses, dtype=torch.float64)
+    dist.all_reduce(means, dist.ReduceOp.AVG)
+    model = make_model()
+    torch.testing.assert_close(means.float(), torch.tensor(train(model, model.parameters(), None, whole_batch)))
 
 
 def digest(tensors):
@@ -78,6 +93,17 @@ def ddp_with_hook(group):
     return losses
 
 
+def zero(group):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = make_model()
+    wrapped = nn.parallel.DistributedDataParallel(model, process_group=group)
+    optimizer = ZeroRedundancyOptimizer(wrapped.parameters(), torch.optim.SGD, process_group=group, lr=0.1, momentum=0.9)
+    losses = train(wrapped, None, optimizer)
+    agree("parameters", digest(model.parameters()))
+    return losses
+
+
 def fsdp(group):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -91,17 +117,60 @@ def mesh_of(group):
     return DeviceMesh.from_group(group, "cpu")
 
 
-def fsdp2(group):
+def sharded_model(mesh):
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = make_model(), mesh_of(group)
+    model = make_model()
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    return model
+
+
+def full_parameters(model):
+    return [parameter.full_tensor() for parameter in model.parameters()]
+
+
+def train_sharded(mesh):
+    model = sharded_model(mesh)
     losses = train(model, model.parameters())
-    full = [parameter.full_tensor() for parameter in model.parameters()]
-    agree("parameters", digest(full))
+    agree("parameters", digest(full_parameters(model)))
+    return losses
+
+
+def fsdp2(group):
+    return train_sharded(mesh_of(group))
+
+
+def hsdp(group):
+    """Two copies, each in shards. init_device_mesh() makes groups of the default back end."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if group is not dist.group.WORLD:
+        return fsdp2(group)
+    return train_sharded(init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copy", "shard")))
+
+
+def checkpoint(group):
+    """Saved by torch.distributed.checkpoint, then loaded into a model with other values."""
+    import torch.distributed.checkpoint as dcp
+
+    folder = [tempfile.mkdtemp(prefix="ddp-torch-") if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder, 0)
+    model = sharded_model(mesh_of(group))
+    losses = train(model, model.parameters())
+    saved = digest(full_parameters(model))
+    dcp.save(model.state_dict(), checkpoint_id=folder[0], process_group=group)
+    loaded = sharded_model(mesh_of(group))
+    assert digest(full_parameters(loaded)) != saved
+    state = loaded.state_dict()
+    dcp.load(state, checkpoint_id=folder[0], process_group=group)
+    loaded.load_state_dict(state)
+    assert digest(full_parameters(loaded)) == saved
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
     return losses
 
 
@@ -127,7 +196,9 @@ def dtensor(group):
     return [out.square().mean().item()]
 
 
-WAYS = {"ddp": [ddp, ddp_with_hook], "fsdp": [fsdp], "fsdp2": [fsdp2], "dtensor": [dtensor]}
+WAYS = {"ddp": [ddp, ddp_with_hook], "zero": [zero], "fsdp": [fsdp], "fsdp2": [fsdp2], "hsdp": [hsdp], "checkpoint": [checkpoint],
+        "dtensor": [dtensor]}
+APPROXIMATE = [ddp_with_hook, dtensor]  # the first sums float16, the second does not train
 
 
 def main():
@@ -138,6 +209,8 @@ def main():
         for way in WAYS[name]:
             ours, theirs = way(dist.group.WORLD), way(gloo)
             torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs))
+            if way not in APPROXIMATE:
+                trains_as_one_process(ours)
             if dist.get_rank() == 0:
                 print(f"torch {torch.__version__}: {way.__name__}: losses {ours[0]:.5f} to {ours[-1]:.5f}", flush=True)
     dist.destroy_process_group()

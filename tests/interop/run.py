@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run one interop case: a real PyTorch program under ddprun. Standard library only.
 
-usage: run.py --program DDPRUN --torch 1.13|2.1|2.4|2.11 CASE
+usage: run.py --program DDPRUN --torch 1.13|2.1|2.4|2.11|2.15 CASE
 
 The program is ddprun; cases about another part of ours take that, or the test program around it.
 
@@ -55,7 +55,7 @@ def find_python(version):
     env = dict(os.environ, PYTHON_EXEC=python, PYTHONUNBUFFERED="1")
     env.pop("OMP_NUM_THREADS", None)
     cuda = "/usr/local/cuda/lib64"  # where the virtual environment leans on the machine's CUDA
-    if version == "2.11" and os.path.exists(cuda + "/libcudart.so.13"):
+    if version in ("2.11", "2.15") and os.path.exists(cuda + "/libcudart.so.13"):
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, [cuda, env.get("LD_LIBRARY_PATH")]))
     return python, env
 
@@ -341,16 +341,25 @@ def with_ddp_torch(env):
 
 
 def ddp_torch_equals_gloo(program, version, python, env, folder):
-    out, _ = run([program, "-n", "3", script("ddp_torch_collectives.py")], with_ddp_torch(env))
-    for rank in range(3):
-        require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
+    for n in 2, 3, 4:
+        out, _ = run([program, "-n", str(n), script("ddp_torch_collectives.py")], with_ddp_torch(env))
+        for rank in range(n):
+            require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
+
+
+def ddp_torch_knows_the_names_of_torch(program, version, python, env, folder):
+    out, _ = run([python, script("ddp_torch_names.py")], with_ddp_torch(env))
+    require(out, rf"torch {version}\S*: all names are known", "stdout")
 
 
 def ddp_torch_trains_like_gloo(program, version, python, env, folder):
-    ways = ["ddp"] + (["fsdp"] if version != "2.1" else []) + (["fsdp2", "dtensor"] if version == "2.11" else [])
-    out, _ = run([program, "-n", "2", script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
-    for way in ways:
-        require(out, rf"torch {version}\S*: {way}: losses", "stdout")
+    ways = ["ddp", "zero"] + (["fsdp"] if version != "2.1" else [])
+    if version not in ("2.1", "2.4"):
+        ways += ["fsdp2", "hsdp", "checkpoint", "dtensor"]
+    for n in 2, 4:
+        out, _ = run([program, "-n", str(n), script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
+        for way in ways:
+            require(out, rf"torch {version}\S*: {way}: losses", "stdout")
 
 
 def ddp_torch_names_the_failed_rank(program, version, python, env, folder):
@@ -469,6 +478,7 @@ CASES = {
         torchruns_agents_rendezvous_at_the_daemon,
         ddpctl_works_on_torchs_store,
         ddp_torch_equals_gloo,
+        ddp_torch_knows_the_names_of_torch,
         ddp_torch_trains_like_gloo,
         ddp_torch_names_the_failed_rank,
         ddp_torch_lets_ddprun_name_a_hung_rank,
@@ -480,7 +490,7 @@ CASES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--torch", required=True, choices=["1.13", "2.1", "2.4", "2.11"])
+    parser.add_argument("--torch", required=True, choices=["1.13", "2.1", "2.4", "2.11", "2.15"])
     parser.add_argument("case", choices=sorted(CASES))
     args = parser.parse_args()
     python, env = find_python(args.torch)
