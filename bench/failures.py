@@ -3,7 +3,7 @@
 
 usage: bench/failures.py [--launcher NAME]... [--row TEXT]... [--build DIR]
 
-The launchers are torchrun (of PyTorch 2.11, from scripts/install-deps --interop), mpirun (Open MPI), mpiexec.hydra (MPICH),
+The launchers are torchrun (of PyTorch 2.11, from scripts/install-deps --interop-old), mpirun (Open MPI), mpiexec.hydra (MPICH),
 srun in a Slurm of its own, and ddprun. A launcher that is not installed has a `-` in its column, and the reason below the
 table. With --launcher or --row the table is only printed.
 """
@@ -51,7 +51,7 @@ def must_be_here(program):
 def torchrun(args, folder):
     venv = torch_venv()
     if venv is None:
-        raise NotHere("no PyTorch 2.11; scripts/install-deps --interop")
+        raise NotHere("no PyTorch 2.11; scripts/install-deps --interop-old")
     return Launcher("torchrun", venv[0], ["-m", "torch.distributed.run", "--standalone", "--no-python"], "--nproc-per-node",
                     ["-t", "3"], args.rank, env=venv[1])
 

@@ -6,7 +6,7 @@ usage: bench/launch.py [-n N[,N]...] [--runs R] [--slow-runs R] [--build DIR] [P
 The launchers take turns, and each round begins with a different one, so that a busy moment of the machine affects all of
 them and none always follows the same one. A launcher that is not installed is left out. A run that fails or exceeds
 --limit-s is reported, and its time does not count; a launcher with three such runs is not run again. torchrun is that of
-PyTorch 2.11, from scripts/install-deps --interop.
+PyTorch 2.11, from scripts/install-deps --interop-old.
 """
 import argparse
 import os

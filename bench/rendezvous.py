@@ -5,7 +5,7 @@ usage: bench/rendezvous.py [--runs R] [--slow-runs R] [--build DIR]
 
 Both launchers run on this host and are started one right after the other, as on two nodes; the workers are C programs.
 ddprun uses each of its rendezvous back ends, and a ddp-rendezvous that runs already. The contestants take turns. torchrun is
-that of PyTorch 2.11, from scripts/install-deps --interop.
+that of PyTorch 2.11, from scripts/install-deps --interop-old.
 """
 import argparse
 import os

@@ -4,7 +4,7 @@
 usage: bench/restart.py [--runs R] [--build DIR]
 
 The launchers take turns. Each run is a new job that restarts once. torchrun is that of PyTorch 2.11, from
-scripts/install-deps --interop; without it only ddprun is measured.
+scripts/install-deps --interop-old; without it only ddprun is measured.
 """
 import argparse
 import os

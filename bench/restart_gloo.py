@@ -4,7 +4,7 @@
 usage: bench/restart_gloo.py [--runs N] [--build DIR]
 
 The launchers take turns; each run is a new job that may restart once and loses rank 0 and rank 1 in turns. The ranks and
-torchrun use PyTorch 2.11, from scripts/install-deps --interop. When a job does not recover, the reason is printed at once.
+torchrun use PyTorch 2.11, from scripts/install-deps --interop-old. When a job does not recover, the reason is printed at once.
 """
 import argparse
 import os
@@ -24,7 +24,7 @@ def main():
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
-        sys.exit("no PyTorch 2.11; scripts/install-deps --interop")
+        sys.exit("no PyTorch 2.11; scripts/install-deps --interop-old")
     launchers = {"ddprun": [os.path.join(args.build, "launcher/ddprun")], "torchrun": [venv[0], "-m", "torch.distributed.run"]}
     load = results.load_average()
     outcomes = {name: [] for name in launchers}

@@ -4,7 +4,7 @@ parameters. 2 ranks run; the two back ends take turns, so that both run under th
 
 usage: bench/torch_backends.py [--runs N] [--build DIR]
 
-The ranks run this script as well. PyTorch is that of $TORCH_2_11_PYTHON, or from scripts/install-deps --interop.
+The ranks run this script as well. PyTorch is that of $TORCH_2_11_PYTHON, or from scripts/install-deps --interop-old.
 """
 import argparse
 import os
@@ -120,7 +120,7 @@ def main():
         return rank_main(args.runs)
     venv = torch_venv()
     if venv is None:
-        sys.exit("no PyTorch 2.11: scripts/install-deps --interop")
+        sys.exit("no PyTorch 2.11: scripts/install-deps --interop-old")
     load = results.load_average()
     env = dict(venv[1], DDP_LIBRARY=os.path.abspath(os.path.join(args.build, "worker-runtime/libddp.so.0")))
     env["PYTHONPATH"] = ":".join(filter(None, [os.path.join(results.ROOT, "python"), env.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""Where PyTorch 2.11 is: $TORCH_2_11_PYTHON, else the environment of scripts/install-deps --interop."""
+"""Where PyTorch 2.11 is: $TORCH_2_11_PYTHON, else the environment of scripts/install-deps --interop-old."""
 import os
 
 

@@ -53,7 +53,12 @@ lint_tools_dir() {
     printf '%s/lint\n' "$(cache_dir)"
 }
 
-# The directory of CUDA 13's libraries, if this machine has them: torch 2.11 then does not need its own copies.
+# The Python with the newest PyTorch that is tested, of scripts/install-deps --interop.
+torch_python() {
+    printf '%s/torch/bin/python\n' "$(cache_dir)"
+}
+
+# The directory of CUDA 13's libraries, if this machine has them: torch then does not need its own copies.
 cuda_lib_dir() {
     local dir=/usr/local/cuda/lib64
     if [[ -e $dir/libcudart.so.13 ]]; then

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from run import HERE, find_python
+from run import HERE, NEWEST, find_python
 
 DDPRUN_NAMES = re.compile(r"^ddprun: error: rank (\d+) failed: .*", re.MULTILINE | re.DOTALL)
 TORCHRUN_NAMES = re.compile(r"^Root Cause .*?rank +: (\d+) .*", re.MULTILINE | re.DOTALL)
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("ways", nargs="*", default=["raises", "cleans_up"])
     args = parser.parse_args()
-    _, env = find_python("2.11")
+    _, env = find_python(NEWEST)
     env["OMP_NUM_THREADS"] = "1"
     all_named = True
     for way in args.ways:

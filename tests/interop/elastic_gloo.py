@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from run import HERE, fail, find_python
+from run import HERE, NEWEST, fail, find_python
 
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from elastic_cases import CASES, is_possible, try_case  # noqa: E402 (found by the path above)
@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("titles", nargs="*", metavar="TEXT")
     args = parser.parse_args()
-    env = find_python("2.11")[1]
+    env = find_python(NEWEST)[1]
     ours = Launcher("ddprun", [os.path.abspath(args.launcher)], env, is_ours=True)
     gloo = Workers("gloo", [os.path.join(HERE, "elastic_steps.py")], {}, n_local=1)
     n_run = n_failed = 0

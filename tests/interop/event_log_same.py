@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real torchrun 2.11 and ddprun with --event-log-handler console: the same records, key by key, in the same
+"""Real torchrun and ddprun with --event-log-handler console: the same records, key by key, in the same
 order? Standard library only.
 
 usage: event_log_same.py --launcher DDPRUN
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from run import fail, find_python
+from run import NEWEST, VERSIONS, fail, find_python
 
 DEADLINE_S = 60
 
@@ -103,8 +103,9 @@ def compare(name, torchrun, ddprun, env, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher", required=True, help="ddprun")
+    parser.add_argument("--torch", default=NEWEST, choices=VERSIONS)
     args = parser.parse_args()
-    python, env = find_python("2.11")
+    python, env = find_python(args.torch)
     env["OMP_NUM_THREADS"] = "1"
     for name in "RANK", "WORLD_SIZE", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
         env.pop(name, None)

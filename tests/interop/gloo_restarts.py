@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from run import HERE, fail, find_python
+from run import HERE, NEWEST, fail, find_python
 
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from harness import Job  # noqa: E402 (found by the path above)
@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--launcher", required=True, help="ddprun")
     parser.add_argument("--runs", type=int, default=50)
     args = parser.parse_args()
-    env = find_python("2.11")[1]
+    env = find_python(NEWEST)[1]
     outcomes = []
     for run in range(args.runs):
         outcomes.append(restart_once([os.path.abspath(args.launcher)], env, run % 2))

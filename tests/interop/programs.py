@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from run import HERE, SKIPPED, cache_dir, find_python, free_port
+from run import HERE, NEWEST, SKIPPED, cache_dir, find_python, free_port
 
 DEADLINE_S = 240
 PROGRAMS = {}
@@ -177,7 +177,7 @@ def mpi4py_on_mpich(at):
 
 def find_environment(name):
     """(Python, the environment variables to run it in)"""
-    version = "1.13" if name == "torch 1.13" else "2.11"
+    version = "1.13" if name == "torch 1.13" else NEWEST
     try:
         python, env = find_python(version)
     except SystemExit:

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Run one interop case: a real PyTorch program under ddprun. Standard library only.
 
-usage: run.py --program DDPRUN --torch 1.13|2.1|2.4|2.11|2.15 CASE
+usage: run.py --program DDPRUN --torch VERSION CASE
+
+VERSION is 1.13, 2.1, 2.4, 2.11, or 2.15.
 
 The program is ddprun; cases about another part of ours take that, or the test program around it.
 
 Exit status 77, with the reason as the last line, if that PyTorch is not here. It is looked for in
-$TORCH_1_13_PYTHON (default /usr/bin/python3) and in $TORCH_2_11_PYTHON and its like (default: the virtual
-environments that scripts/install-deps makes, with --interop for 2.11 and with --interop-old for the others).
+$TORCH_1_13_PYTHON (default /usr/bin/python3) and its like, the newest in $TORCH_PYTHON (default: the virtual environments that
+scripts/install-deps makes, with --interop for the newest and with --interop-old for the others).
 """
 import argparse
 import contextlib
@@ -26,6 +28,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
 
+NEWEST = "2.15"  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
+VERSIONS = ["1.13", "2.1", "2.4", "2.11", NEWEST]
 DEADLINE_S = 120
 SKIPPED = 77
 
@@ -40,7 +44,7 @@ def find_python(version):
     default = "/usr/bin/python3"
     if version != "1.13":
         default = os.path.join(cache_dir(), f"ddprun/torch-{version}/bin/python")
-    python = os.environ.get(f"TORCH_{version.replace('.', '_')}_PYTHON") or default
+    python = os.environ.get("TORCH_PYTHON" if version == NEWEST else f"TORCH_{version.replace('.', '_')}_PYTHON") or default
     find = (
         "import importlib.util, os.path, runpy; spec = importlib.util.find_spec('torch');"
         "print(runpy.run_path(os.path.dirname(spec.origin) + '/version.py')['__version__'] if spec else '')"
@@ -55,7 +59,7 @@ def find_python(version):
     env = dict(os.environ, PYTHON_EXEC=python, PYTHONUNBUFFERED="1")
     env.pop("OMP_NUM_THREADS", None)
     cuda = "/usr/local/cuda/lib64"  # where the virtual environment leans on the machine's CUDA
-    if version in ("2.11", "2.15") and os.path.exists(cuda + "/libcudart.so.13"):
+    if version in ("2.11", NEWEST) and os.path.exists(cuda + "/libcudart.so.13"):
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, [cuda, env.get("LD_LIBRARY_PATH")]))
     return python, env
 
@@ -490,7 +494,7 @@ CASES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
-    parser.add_argument("--torch", required=True, choices=["1.13", "2.1", "2.4", "2.11", "2.15"])
+    parser.add_argument("--torch", required=True, choices=VERSIONS)
     parser.add_argument("case", choices=sorted(CASES))
     args = parser.parse_args()
     python, env = find_python(args.torch)

@@ -28,7 +28,7 @@ class Case:
 
 
 SERVED = {"TORCHELASTIC_USE_AGENT_STORE": ("True", "False", "False")}  # a world of 1 has no store
-NAMELESS = {"TORCHELASTIC_RUN_ID": ("none", "none", RANDOM_ID)}
+NAMELESS = {"TORCHELASTIC_RUN_ID": (f"none|{RANDOM_ID}", "none", RANDOM_ID)}  # torchrun 2.15 names the job, 2.11 does not
 
 
 def case(name, words, **more):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real torchrun 2.11 and ddprun, under its own name and as a link called torchrun, on the same command
+"""Real torchrun and ddprun, under its own name and as a link called torchrun, on the same command
 lines: do workers get the same, does the shell, and are the log files the same? Standard library only.
 
 usage: torchrun_same.py --launcher DDPRUN [CASE]...
@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 import same_logs
-from run import HERE, fail, find_python, free_port
+from run import HERE, NEWEST, VERSIONS, fail, find_python, free_port
 from same_cases import ANY_PORT, CASES, WHO
 
 DEADLINE_S = 60
@@ -210,10 +210,11 @@ def check(case, starts, env, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher", required=True, help="ddprun")
+    parser.add_argument("--torch", default=NEWEST, choices=VERSIONS)
     parser.add_argument("case", nargs="*", help="default: all")
     args = parser.parse_args()
     chosen = [case for case in CASES if not args.case or case.name in args.case]
-    python, env = find_python("2.11")
+    python, env = find_python(args.torch)
     for name in "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
         env.pop(name, None)
     folder = tempfile.mkdtemp(prefix="ddprun-same-")

@@ -3,7 +3,7 @@
 # Covers: examples, worker-runtime/files
 . "$(dirname "$0")/common.sh"
 
-python=${TORCH_2_11_PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/torch-2.11/bin/python}
+python=${TORCH_PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/ddprun/torch/bin/python}
 LD_LIBRARY_PATH=/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 "$python" -c 'import torch, safetensors' 2>/dev/null || { echo "skipped: $python has no torch with safetensors" && exit 77; }

@@ -29,7 +29,7 @@ MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
 MNIST = os.environ.get("MNIST")
 CHECKPOINTER = os.environ["CHECKPOINTER_PROGRAM"]
-TORCH_PYTHON = os.environ.get("TORCH_2_11_PYTHON")
+TORCH_PYTHON = os.environ.get("TORCH_PYTHON")
 TIMES = int(os.environ.get("SLURM_TIMES", "1"))  # how often the cases run that may depend on time
 
 # Ranks that ask the store how many keys it has, as PyTorch's clients do; rank 0 stays until all have been answered.
@@ -168,7 +168,7 @@ class Tasks(unittest.TestCase):
                     self.assertEqual((code, err), (0, ""))
                     self.assertIn(f"{tasks} ranks, ", out)
 
-    @unittest.skipIf(TORCH_PYTHON is None, "no PyTorch is named by TORCH_2_11_PYTHON")
+    @unittest.skipIf(TORCH_PYTHON is None, "no PyTorch is named by TORCH_PYTHON")
     def test_pytorch_ranks_rendezvous(self):
         for nodes, tasks in (1, 2), (2, 4):
             for store in ("agent", "worker"):
