@@ -97,16 +97,17 @@ int jobs_page_metrics(const struct jobs *j, struct co_buf *page)
     for (int state = 0; state < ROSTER_N_STATES; state++)
         page_print(p, "ddp_rendezvous_jobs{state=\"%s\"} %" PRIu32 "\n",
                    roster_state_name((enum roster_state)state), jp.n_in[state]);
-    page_metric(p, "jobs_limit", "gauge", "How many jobs may be.", f.max_jobs);
-    page_metric(p, "jobs_total", "counter", "Jobs that were begun.", f.n_made);
+    page_metric(p, "jobs_limit", "gauge", "Maximum number of jobs.", f.max_jobs);
+    page_metric(p, "jobs_total", "counter", "Jobs started.", f.n_made);
     page_metric(p, "nodes", "gauge", "Nodes of all jobs.", jp.n_nodes);
     page_metric(p, "node_connections", "gauge", "Connections of nodes.", f.n_conns);
-    page_metric(p, "node_connections_limit", "gauge", "How many there may be.", f.max_conns);
+    page_metric(p, "node_connections_limit", "gauge", "Maximum number of these connections.",
+                f.max_conns);
     page_metric(p, "nodes_refused_total", "counter",
                 "Nodes refused, and connections of nodes that broke the protocol.", f.n_refused);
-    page_metric(p, "node_buffer_bytes", "gauge", "Memory of nodes' messages on their way.",
+    page_metric(p, "node_buffer_bytes", "gauge", "Memory used by messages of nodes in transit.",
                 f.n_buffer_bytes);
-    page_metric(p, "node_buffer_bytes_limit", "gauge", "How much that may be; 0: no limit.",
+    page_metric(p, "node_buffer_bytes_limit", "gauge", "Maximum of that memory; 0: no limit.",
                 f.max_buffer_bytes);
     return p->rc;
 }
