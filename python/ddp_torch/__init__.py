@@ -6,11 +6,18 @@
 Everything else stays as it is: DistributedDataParallel, FSDP, DTensor, new_group() and the collectives by their names.
 docs/how-to/ddp-torch.md describes what it can do, and how it is measured.
 """
-import torch.distributed
+import sys
 
-from .process_group import ProcessGroupDdp, create, empty
+try:
+    import torch.distributed
+except ModuleNotFoundError:
+    # `python -m ddp_torch --cflags` is for C programs, which need no PyTorch: "-m" while Python imports the package for it.
+    if sys.argv[0] != "-m":
+        raise
+else:
+    from .process_group import ProcessGroupDdp, create, empty
 
-__all__ = ["ProcessGroupDdp", "empty"]
+    __all__ = ["ProcessGroupDdp", "empty"]
 
-if "ddp" not in torch.distributed.Backend.backend_list:
-    torch.distributed.Backend.register_backend("ddp", create, devices=["cpu"])
+    if "ddp" not in torch.distributed.Backend.backend_list:
+        torch.distributed.Backend.register_backend("ddp", create, devices=["cpu"])
