@@ -25,7 +25,8 @@ uint8_t *co_buf_room(struct co_buf *b, size_t n)
     size_t len = co_buf_len(b);
     if (n > SIZE_MAX / 4 - len)
         return NULL;
-    if (len + n <= b->cap && b->start >= b->cap / 2) { /* sliding is cheaper than growing */
+    if (b->data != NULL && len + n <= b->cap &&
+        b->start >= b->cap / 2) { /* sliding is cheaper than growing */
         memmove(b->data, b->data + b->start, len);
         b->start = 0;
         b->end = len;

@@ -3,7 +3,7 @@
 
     analyze.py TOOL SOURCE_ROOT BUILD_ROOT [--list] [PATH...]
 
-TOOL is gcc or clang; the exceptions of clang are not written yet. Which findings there are depends on the version of the compiler: gcc 12 and clang 14 are used. --list prints all
+TOOL is gcc or clang. Which findings there are depends on the version of the compiler: gcc 12 and clang 14 are used. --list prints all
 findings, and the status is 0. PATH limits the analysis to these sources.
 """
 import argparse
@@ -150,7 +150,7 @@ def main():
     exceptions = read_exceptions(root, args.tool)
     left_out = [path for check, path, _ in exceptions if check == "all"]
     commands = {path: command for path, command in commands_of(root, build).items()
-                if path in args.paths or (not args.paths and path not in left_out)}
+                if path in args.paths or (not args.paths and not any(fnmatch.fnmatchcase(path, each) for each in left_out))}
     findings, problems = analyze(args.tool, compiler, root, commands)
     unexplained = [each for each in findings if args.list or not any(matches(exception, each) for exception in exceptions)]
     for each in unexplained:

@@ -67,6 +67,14 @@ START_TEST(a_stream_passes_through_in_bounded_memory)
 }
 END_TEST
 
+START_TEST(an_empty_buffer_has_space_for_zero_bytes)
+{
+    struct co_buf b = {0};
+    ck_assert_ptr_nonnull(co_buf_room(&b, 0)); /* NULL: out of memory */
+    co_buf_fini(&b);
+}
+END_TEST
+
 START_TEST(growing_keeps_the_content)
 {
     struct co_buf b = {0};
@@ -104,6 +112,7 @@ TEST_SUITE(buf)
     tcase_add_test(c, lent_space_counts_only_as_far_as_it_was_written);
     tcase_add_test(c, an_emptied_buffer_restarts_at_its_start);
     tcase_add_test(c, a_stream_passes_through_in_bounded_memory);
+    tcase_add_test(c, an_empty_buffer_has_space_for_zero_bytes);
     tcase_add_test(c, growing_keeps_the_content);
     tcase_add_test(c, impossible_sizes_are_refused_and_do_no_harm);
     suite_add_tcase(suite, c);
