@@ -570,7 +570,7 @@ static bool is_listener(int fd)
 {
     int listens = 0;
     socklen_t len = sizeof listens;
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t address_len = sizeof address;
     return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0 && listens != 0 &&
            getsockname(fd, (struct sockaddr *)&address, &address_len) == 0 &&
