@@ -3,9 +3,10 @@
  * fail as the double's faults specify; a rank that reaches the end reports which steps it counted
  * and that all sums were right.
  *
- *   gpu_trainer STEPS [graph]
+ *   gpu_trainer STEPS [graph|late-graph]
  *
  *   graph   the model's steps but the first of each generation are replayed from a CUDA graph
+ *   late-graph   the same, and a graph is destroyed too late: in the next generation
  *
  * exit status   0; 3 a wrong sum; else as ddp_fatal() */
 #include <cuda_runtime_api.h>
@@ -26,9 +27,10 @@ struct training {
     int32_t *gpu, *host;
     float *param; /* on the GPU: how many steps were counted */
     float *grad;  /* of the library's: for the life of the process */
-    bool uses_graph;
+    bool uses_graph, keeps_graph;
     float *own;            /* of the host, pinned: what a graph takes as this rank's gradient */
     cudaGraphExec_t graph; /* of the generation; NULL */
+    cudaGraphExec_t kept;  /* of the one before; NULL */
     struct ddp_dataset *samples; /* each is its own number, as a byte */
     struct ddp_loader *loader;   /* the group's */
     struct ddp_batch batch;      /* on the GPU */
@@ -267,6 +269,9 @@ static int train(struct ddp_group *g, void *arg)
     if (rc == 0)
         rc = ddp_model_create(g, &tensor, 1, &opts, &m);
     t->grad = tensor.grad;
+    if (t->kept != NULL)
+        cudaGraphExecDestroy(t->kept);
+    t->kept = NULL;
     if (rc == 0 && ddp_world_size(g) > 1)
         check_registered(m);
     while (rc == 0 && t->done < t->n_steps) {
@@ -275,7 +280,9 @@ static int train(struct ddp_group *g, void *arg)
         if (rc == 0 && t->uses_graph && t->graph == NULL)
             rc = capture(t, m);
     }
-    if (t->graph != NULL) /* NCCL waits for it with the end of its communicator */
+    if (t->keeps_graph && rc != 0)
+        t->kept = t->graph;
+    else if (t->graph != NULL) /* NCCL waits for it with the end of its communicator */
         cudaGraphExecDestroy(t->graph);
     t->graph = NULL;
     if (rc == 0)
@@ -289,7 +296,8 @@ static int train(struct ddp_group *g, void *arg)
 int main(int argc, char **argv)
 {
     struct training t = {.n_steps = argc > 1 ? atoi(argv[1]) : 10,
-                         .uses_graph = argc > 2 && strcmp(argv[2], "graph") == 0};
+                         .uses_graph = argc > 2,
+                         .keeps_graph = argc > 2 && strcmp(argv[2], "late-graph") == 0};
     if (ddp_run(train, &t) != 0)
         ddp_fatal("train");
     ddp_dataset_close(t.samples);

@@ -95,6 +95,12 @@ class Recovery(unittest.TestCase):
         job = self.run_job("r1g0:kill@8", "--on-failure", "shrink", way=["graph"])
         self.assertEqual(job.who_called("ncclCommShrink"), ["0", "2"])
 
+    def test_a_revoked_communicator_is_aborted_when_no_graph_holds_it_any_more(self):
+        job = self.run_job("r1g0:kill@8;r1g1:kill@8", "--max-restarts", "3", way=["late-graph"])
+        of_rank_0 = [call for rank, call in job.calls if rank == "0"]
+        self.assertEqual(of_rank_0.count("ncclCommRevoke"), 2)
+        self.assertEqual(of_rank_0.count("ncclCommAbort"), 1, "that of generation 0, in generation 2")
+
     def test_without_revoke_a_death_costs_all_ranks_that_have_graphs(self):
         faults = "r1g0:kill@8;r0g0:revoke_error;r2g0:revoke_error"
         job = self.run_job(faults, "--max-restarts", "3", way=["graph"], abort_timeout="0.5")
