@@ -273,7 +273,7 @@ static int job_tell(struct device_group *g, int code, struct co_error *why)
 {
     struct co_error cause;
     const bool is_same_for_all = code == -ETIMEDOUT || code == -ENOTSUP;
-    const bool is_own = code == -EOWNERDEAD || code == -ENOTSUP;
+    const bool is_own = code == -ENODEV || code == -ENOTSUP;
     const int known = is_own ? 0 : find_cause(g, code == -EREMOTEIO, &cause);
     if (known == 0 && g->job.tell(g->job.arg, is_same_for_all ? code : -ECONNRESET, why->text))
         return is_same_for_all ? code : -EOWNERDEAD;
@@ -325,7 +325,7 @@ static void note_context(struct device *d)
 int device_break(struct device_group *g, enum comm_event e, int code, struct co_error *why)
 {
     struct device *d = g->device;
-    const bool has_no_context = e == COMM_FAILED && code == -EOWNERDEAD;
+    const bool has_no_context = e == COMM_FAILED && code == -ENODEV;
     if (code == -ENOTSUP && !(g->is_new && g->life.state == COMM_MAKING))
         code = -EIO; /* it worked before: another process may not have that error */
     if (e != COMM_BROKEN)

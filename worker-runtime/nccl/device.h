@@ -121,7 +121,7 @@ bool nccl_map_op(enum ddp_op op, ncclRedOp_t *ret);
  *
  * comm      NULL if there is no communicator
  * returns   -EIO; for NCCL also -EREMOTEIO: of a network or a peer, -ENOTSUP: wrong usage; for CUDA
- *           also -EINVAL: nccl_map_is_of_capture(), -EOWNERDEAD: the process can do no more work
+ *           also -EINVAL: nccl_map_is_of_capture(), -ENODEV: the process can do no more work
  *           with CUDA, and 0 for cudaSuccess. CUDA's last error of this thread is forgotten */
 int nccl_map_nccl_failed(const char *what, ncclResult_t result, ncclComm_t comm,
                          struct co_error *err);
@@ -173,7 +173,7 @@ int device_check(struct device *d, struct co_error *err);
  *        known this rank is the first to see it, and the job gets `code` and why->text.
  * code   -ENOTSUP, with COMM_FAILED: NCCL refuses to make the communicator. The job is broken for
  *        all ranks with that code, since no restart would help.
- *        -EOWNERDEAD, with COMM_FAILED: of CUDA. No communicator of this process is revoked or
+ *        -ENODEV, with COMM_FAILED: of CUDA. No communicator of this process is revoked or
  *        aborted then: both make calls of CUDA, and an abort after a revoke that failed may end the
  *        process
  * why    becomes what this and all later calls on g return

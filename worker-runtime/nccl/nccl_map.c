@@ -81,7 +81,7 @@ int nccl_map_cuda(const char *what, cudaError_t result, struct co_error *err)
         return 0;
     cudaGetLastError();
     const int code = nccl_map_is_of_capture(result) ? -EINVAL
-                     : is_of_context(result)        ? -EOWNERDEAD
+                     : is_of_context(result)        ? -ENODEV
                                                     : -EIO;
     return co_fail(err, code, "%s: CUDA reports '%s' (%s)", what, cudaGetErrorString(result),
                    cudaGetErrorName(result));

@@ -95,7 +95,7 @@ cudaError_t wait_ask_stream(cudaStream_t stream)
  * device.
  *
  * returns   1 it is done; 0 not yet; -EINVAL the wait is in a capture: the program's mistake, and
- *           nothing is broken; -EIO, -EOWNERDEAD */
+ *           nothing is broken; -EIO, -ENODEV */
 static int stream_ask(const struct device *d, cudaStream_t stream, struct co_error *err)
 {
     cudaError_t state = cudaSetDevice(d->index);
