@@ -285,7 +285,7 @@ START_TEST(a_thread_without_a_device_uses_the_ranks_device)
     pthread_t thread;
     open_plugin("");
     struct stray s = {.g = make_group(false)};
-    ck_assert_int_eq(plugin->load_kernels(device, &err), 0);
+    ck_assert_int_eq(plugin->load_kernels(device, 60000, &err), 0);
     ck_assert_int_eq(cudaStreamCreate(&s.stream), cudaSuccess);
     s.at = alloc(s.stream);
     ck_assert_int_eq(plugin->wait(s.g, s.stream, 0, &err), 0);

@@ -83,6 +83,30 @@ static int run_graph(int rank, void *arg)
     _exit(verdict_of(rc));
 }
 
+/* The driver may wait for all streams to load kernels: one has a call that no other rank makes. */
+static int run_model(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = gpu_rank_init(rank);
+    float *gpu;
+    cudaStream_t stream, other;
+    struct ddp_model *m;
+    GPU_CHECK(rank, cudaMalloc((void **)&gpu, 2 * COUNT * sizeof *gpu));
+    GPU_CHECK(rank, cudaStreamCreate(&stream));
+    GPU_CHECK(rank, cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    GPU_CHECK(rank, cudaMemsetAsync(gpu, 0, 2 * COUNT * sizeof *gpu, stream));
+    RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_SUM, stream) == 0, "call");
+    RANK_CHECK(rank, ddp_stream_wait(g, stream, 0) == 0, "wait");
+    if (rank == 0)
+        RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_SUM, other) == 0,
+                   "a call of one rank");
+    struct ddp_tensor t = {"t", gpu + COUNT, NULL, COUNT, DDP_FLOAT32};
+    const int rc = ddp_model_create(g, &t, 1, &(struct ddp_model_opts){.stream = stream}, &m);
+    fprintf(stderr, "rank %d: %s\n", rank, ddp_last_error());
+    ddp_finalize(g);
+    _exit(verdict_of(rc));
+}
+
 struct counts {
     int well, peer, respawn, timeout, refused, killed, other;
 };
@@ -264,6 +288,13 @@ START_TEST(a_revoked_communicator_is_not_freed_while_a_graph_holds_it)
 }
 END_TEST
 
+START_TEST(kernels_that_the_driver_does_not_load_are_a_timeout_for_all)
+{
+    setenv("DDP_TIMEOUT", "5", 1);
+    expect_of(run_model, "", (struct counts){.timeout = RANKS});
+}
+END_TEST
+
 START_TEST(a_revoke_that_hangs_is_followed_by_an_abort)
 {
     setenv("DDP_NCCL_ABORT_TIMEOUT", "4", 1);
@@ -309,6 +340,7 @@ int main(void)
     tcase_add_test(t, a_communicator_with_an_error_is_not_revoked);
     tcase_add_test(t, a_communicator_that_cannot_be_revoked_is_aborted);
     tcase_add_test(t, a_revoked_communicator_is_not_freed_while_a_graph_holds_it);
+    tcase_add_test(t, kernels_that_the_driver_does_not_load_are_a_timeout_for_all);
     tcase_add_test(t, a_revoke_that_hangs_is_followed_by_an_abort);
     tcase_add_test(t, a_rank_that_cannot_abort_must_be_replaced);
     tcase_add_test(t, a_rank_that_hangs_in_an_abort_must_be_replaced);

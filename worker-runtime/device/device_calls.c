@@ -284,7 +284,14 @@ int device_load_kernels(struct ddp_group *g, void *stream)
     int rc = rt_return(use_device(g, &u), &u.err);
     if (rc == DDP_OK && any_link(g) != NULL)
         rc = device_wait(g, stream);
-    return rc != DDP_OK ? rc : rt_return(u.plugin->load_kernels(u.device, &u.err), &u.err);
+    if (rc != DDP_OK)
+        return rc;
+    const int code = u.plugin->load_kernels(u.device, g->timeout_ms, &u.err);
+    if (code == -ETIMEDOUT) { /* the others wait for this rank */
+        const struct device_job job = device_job_of(g);
+        job.tell(job.arg, code, u.err.text);
+    }
+    return rt_return(code, &u.err);
 }
 
 int device_norm(const struct ddp_group *g, enum device_norm step, const struct device_layer *layer,

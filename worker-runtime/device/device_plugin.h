@@ -26,7 +26,7 @@ struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
 
-#define DEVICE_PLUGIN_ABI    3u
+#define DEVICE_PLUGIN_ABI    4u
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
@@ -172,8 +172,9 @@ struct device_plugin {
 
     /* What clip() needs, and averages that have a wire, a factor, or look for what is not finite.
      * Before anything is on the device's streams that waits for a peer.
-     * returns   0; -ENOTSUP this GPU is none that there are kernels for; -EIO */
-    int (*load_kernels)(struct device *d, struct co_error *err);
+     * returns   0; -ENOTSUP this GPU is none that there are kernels for; -ENOMEM; -EIO; -ETIMEDOUT
+     *           the driver did not load them in time */
+    int (*load_kernels)(struct device *d, uint64_t timeout_ms, struct co_error *err);
 
     /* Put a step of batch normalization into the order of a stream; layer->n_parts is not read.
      * returns   0; -EINVAL too many channels, or CUDA has invalidated a capture; -EIO */

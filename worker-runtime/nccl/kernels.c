@@ -25,7 +25,7 @@ static const char *const names[] = {
 #undef KERNEL_NAME
 };
 
-static int failed(cudaError_t result, struct co_error *err)
+int kernels_load_failed(cudaError_t result, struct co_error *err)
 {
     nccl_map_cuda("cannot load the kernels of libddp-nccl.so", result, err);
     const bool is_other = result == cudaErrorNoKernelImageForDevice ||
@@ -34,27 +34,24 @@ static int failed(cudaError_t result, struct co_error *err)
     return is_other ? -ENOTSUP : -EIO;
 }
 
-int kernels_load(struct kernels *k, struct co_error *err)
+cudaError_t kernels_load(struct kernels *ret)
 {
     struct kernels loaded = {0};
-    if (k->library != NULL)
-        return 0;
     cudaError_t result =
         cudaLibraryLoadData(&loaded.library, kernels_image, NULL, NULL, 0, NULL, NULL, 0);
     if (result != cudaSuccess)
-        return failed(result, err);
+        return result;
     for (int i = 0; i < KERNEL_N && result == cudaSuccess; i++) {
         struct cudaFuncAttributes unused;
         result = cudaLibraryGetKernel(&loaded.at[i], loaded.library, names[i]);
         if (result == cudaSuccess) /* to ask for these loads a kernel: else its first launch does */
             result = cudaFuncGetAttributes(&unused, (const void *)loaded.at[i]);
     }
-    if (result != cudaSuccess) {
+    if (result == cudaSuccess)
+        *ret = loaded;
+    else
         cudaLibraryUnload(loaded.library);
-        return failed(result, err);
-    }
-    *k = loaded;
-    return 0;
+    return result;
 }
 
 /* --- launching -------------------------------------------------------------------------------- */

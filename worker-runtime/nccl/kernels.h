@@ -45,10 +45,13 @@ struct kernels { /* zeroed at first */
     cudaKernel_t at[KERNEL_N];
 };
 
-/* Load all, on the calling thread's device. Once they are loaded this does nothing.
+/* Load all, on the calling thread's device.
  *
- * returns   0; -ENOTSUP the GPU is older than they are, or the driver than this CUDA; -EIO */
-int kernels_load(struct kernels *k, struct co_error *err);
+ * ret   written only if cudaSuccess is returned */
+cudaError_t kernels_load(struct kernels *ret);
+/* What it has returned, in words.
+ * returns   -ENOTSUP the GPU is older than they are, or the driver than this CUDA; -EIO */
+int kernels_load_failed(cudaError_t result, struct co_error *err);
 
 /* KERNEL_PACK, gradients onto the wire: each value times the factor, in its own type, then rounded
  * to nearest into the wire's; or, where the types are the same, as it is. Without a wire they are

@@ -41,15 +41,41 @@ static int gpu_use(struct device *d, int *ret_index, struct co_error *err)
     return code;
 }
 
-static int load_kernels(struct device *d, struct co_error *err)
+/* returns cudaError_t */
+static int load_by_thread(const void *arg)
 {
-    int index;
+    struct device *d = *(struct device *const *)arg;
+    struct kernels loaded;
+    const cudaError_t result = kernels_load(&loaded);
+    if (result != cudaSuccess)
+        return (int)result;
+    pthread_mutex_lock(&d->mutex);
+    const bool is_first = d->kernels.library == NULL;
+    if (is_first)
+        d->kernels = loaded;
+    pthread_mutex_unlock(&d->mutex);
+    if (!is_first)
+        cudaLibraryUnload(loaded.library);
+    return cudaSuccess;
+}
+
+/* Without the mutex: what ends the kernels that the driver waits for takes it. */
+static int load_kernels(struct device *d, uint64_t timeout_ms, struct co_error *err)
+{
+    int index, result = cudaSuccess;
     int code = gpu_use(d, &index, err);
     pthread_mutex_lock(&d->mutex);
-    if (code == 0)
-        code = kernels_load(&d->kernels, err);
+    const bool is_loaded = d->kernels.library != NULL;
     pthread_mutex_unlock(&d->mutex);
-    return code;
+    if (code != 0 || is_loaded)
+        return code;
+    code = helper_call_run(d->index, load_by_thread, &d, sizeof d, timeout_ms, &result);
+    if (code == -ENOMEM)
+        return co_fail(err, code, "out of memory");
+    if (code != 0)
+        return co_fail(err, code,
+                       "timed out waiting for the driver to load the kernels of libddp-nccl.so");
+    return result != cudaSuccess ? kernels_load_failed((cudaError_t)result, err) : 0;
 }
 
 static int norm(struct device *d, enum device_norm step, const struct device_layer *layer,
