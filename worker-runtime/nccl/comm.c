@@ -120,7 +120,7 @@ static void group_drop(struct device_group *g)
 }
 
 /* The end of one that may be revoked. NCCL does not wait for graphs that hold a revoked one: it is
- * kept until there is none. */
+ * kept until no graph does. */
 static void group_end(struct device_group *g)
 {
     pthread_mutex_lock(&g->device->mutex);

@@ -282,9 +282,9 @@ static int job_tell(struct device_group *g, int code, struct co_error *why)
     return code;
 }
 
-/* With the mutex held: whether those that work can be revoked. NCCL's revoke frees the job of a call
- * in progress and keeps its address, which the next query uses; and one that has an error can be
- * revoked, but not shrunk. Both are aborted. */
+/* With the mutex held: which of those that work can be revoked. NCCL's revoke frees the job of a
+ * call in progress and keeps its address, which the next query uses; and one that has an error can
+ * be revoked, but not shrunk. Both are aborted. */
 static void find_revocable(struct device *d)
 {
     const uint64_t deadline_ms = co_deadline_ms(SETTLE_MS);
