@@ -60,7 +60,7 @@ void rank_open(struct rank *r)
         rank_fail(DEVICE_PLUGIN_FILE, "it is of another build");
     must(r->plugin->open(&opts, &device, &err), "a GPU", &err);
     r->device = device;
-    must(r->plugin->load_kernels(r->device, &err), "kernels", &err);
+    must(r->plugin->load_kernels(r->device, 60000, &err), "kernels", &err);
     must(r->plugin->make_id(r->device, id, &err), "an id", &err);
     const struct device_make how = {.way = DEVICE_NEW,
                                     .n = 1,
