@@ -75,8 +75,12 @@ def find_clang(compiler, words, directory, source):
             return [], done.stderr.strip()
         with open(path, "rb") as file:
             report = plistlib.load(file)
-    return [Finding(found["check_name"], report["files"][found["location"]["file"]], found.get("issue_context", "-"),
-                    found["location"]["line"], found["description"]) for found in report["diagnostics"]], None
+    findings = []
+    for found in report["diagnostics"]:
+        check = f"{found['check_name']}/{found['type'].replace(' ', '-')}"
+        at = found["location"]
+        findings.append(Finding(check, report["files"][at["file"]], found.get("issue_context", "-"), at["line"], found["description"]))
+    return findings, None
 
 
 FINDERS = {"gcc": find_gcc, "clang": find_clang}
