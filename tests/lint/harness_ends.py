@@ -10,7 +10,7 @@ from harness import Job, await_true, is_gone
 
 # A launcher that ends at once and leaves a process with its output, with the job's mark or without it.
 LEAVES = ["-c", "sleep 600 & echo $!"]
-LEAVES_UNMARKED = ["-c", "env -i sleep 600 & echo $!"]
+LEAVES_UNMARKED = ["-c", "env -i sh -c 'echo $$; exec sleep 600' &"]
 WAITS = """
 import threading
 import harness
