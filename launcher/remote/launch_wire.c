@@ -150,14 +150,14 @@ int launch_put_order(const struct launch_order *order, struct co_buf *to)
 
 ssize_t launch_order_len(const uint8_t *bytes, size_t len)
 {
-    const uint8_t *at = bytes, *end = bytes + len;
-    while (at < end) {
-        const uint8_t *nul = memchr(at, '\0', (size_t)(end - at));
+    size_t at = 0; /* bytes is NULL if nothing was read: no pointer is made of it */
+    while (at < len) {
+        const uint8_t *nul = memchr(bytes + at, '\0', len - at);
         if (nul == NULL)
             break;
-        if (*at == TAG_GO)
+        if (bytes[at] == TAG_GO)
             return nul + 1 - bytes;
-        at = nul + 1;
+        at = (size_t)(nul + 1 - bytes);
     }
     return len <= LAUNCH_ORDER_MAX_BYTES ? 0 : -E2BIG;
 }

@@ -122,6 +122,7 @@ START_TEST(a_launch_request_survives_a_round_trip)
     struct launch_order o;
     ck_assert_int_eq(launch_put_order(&whole, &buf), 0);
     size_t len = co_buf_len(&buf);
+    ck_assert_int_eq(launch_order_len(NULL, 0), 0);
     for (size_t n = 0; n < len; n++)
         ck_assert_int_eq(launch_order_len(co_buf_bytes(&buf), n), 0);
     ck_assert_int_eq(launch_order_len(co_buf_bytes(&buf), len), (ssize_t)len);
