@@ -1,5 +1,6 @@
 """A ddprun that is one node of a job of several."""
 import contextlib
+import os
 import select
 import signal
 import socket
@@ -28,12 +29,15 @@ class Node(Job):
 
 
 def leaks(pids, secret):
-    """Where these processes have it: "PID environ", cmdline, or memory, if we may read that."""
+    """Where these processes have it: "PID environ", cmdline, or memory, if we may read that. A sanitizer's runtime keeps a copy
+    of the environment, so that memory is not searched."""
     found = []
     for pid in pids:
         for name in ("environ", "cmdline"):
             with open(f"/proc/{pid}/{name}", "rb") as f:
                 found += [f"{pid} {name}"] if secret.encode() in f.read() else []
+        if "SANITIZED" in os.environ:
+            continue
         with contextlib.suppress(PermissionError), open(f"/proc/{pid}/mem", "rb", 0) as memory:
             with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
                 areas = [line.split() for line in maps]
