@@ -188,8 +188,8 @@ class Wrapper(unittest.TestCase):
     def test_an_unreachable_launching_ddprun_is_reported_with_the_option(self):
         code, _, err = self.run_by('exec unshare -n sh -c "$2"\n', "-H", "n1,n2", "--start-timeout", "1s", "sh", "-c", "exit 0")
         self.assertEqual(code, 69, err)
-        self.assertRegex(err, r"(?m)^ddprun: note: the hosts do not know how they reach this one, and got the address [^ ]+: "
-                              r"give another one by --local-addr$")
+        self.assertRegex(err, r"(?m)^ddprun: note: the hosts cannot determine the address of this host and used [^ ]+; "
+                              r"use --local-addr to pass another one$")
 
     def test_a_shared_reason_is_printed_for_the_first_host_and_the_rest(self):
         code, _, err = self.run_by('exec sh -c "$2"\n', "-H", "n[1-300]", "--wdir", "/nowhere", "sh", "-c", "exit 0")
