@@ -476,8 +476,12 @@ END_TEST
 
 /* ddprun must not take longer to start where a token needs no stretching, and has no 64 MiB under
  * a limit for memory. */
+__attribute__((weak)) void __asan_init(void);
+
 START_TEST(hexadecimal_digits_are_not_stretched)
 {
+    if (__asan_init != NULL)
+        return; /* its allocator aborts without address space */
     static const char *const digits = "0123456789abcdefABCDEF0123456789";
     struct rlimit limit, old;
     struct seal_key k;
