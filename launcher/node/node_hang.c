@@ -105,9 +105,12 @@ static void tell_finding(const struct node_hang *w)
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
-    fprintf(out, "ddprun: warning: rank %d hangs: %s\n",
-            rank_number(node_numbers(n), w->finding.rank),
-            hang_text(&w->finding, node_numbers(n), what));
+    hang_text(&w->finding, node_numbers(n), what);
+    if (w->finding.is_guess && !w->finding.is_stopped)
+        fprintf(out, "ddprun: warning: the job hangs: %s\n", what);
+    else
+        fprintf(out, "ddprun: warning: rank %d hangs: %s\n",
+                rank_number(node_numbers(n), w->finding.rank), what);
     int n_printed = 0;
     for (int i = 0; i < n->spec->n_local && n_printed < LINES; i++)
         if (w->looks[i].runs) {
