@@ -29,7 +29,7 @@ static int receive_answer(struct store_client *c, struct co_buf *in, uint64_t de
                           uint64_t *ret_n, struct co_error *err)
 {
     size_t pos = 0;
-    uint64_t n, len;
+    uint64_t n = 0, len;
     int rc = read_u64(c, in, &pos, deadline_ms, &n, err);
     if (rc == 0 && n > MAX_KEYS)
         return stream_die(c, co_fail(err, -EPROTO,
