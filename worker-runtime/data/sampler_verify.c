@@ -90,7 +90,7 @@ int ddp_sampler_verify(struct ddp_sampler *s, struct ddp_sampler_report *ret_rep
     if (s == NULL || ret_report == NULL)
         return rt_fail(DDP_EINVAL, "ddp_sampler_verify: sampler or ret_report is NULL");
     struct co_error err = {0};
-    struct tally all;
+    struct tally all = {0};
     co_autofree uint64_t *bits = calloc(words_of(s) + 1, sizeof *bits); /* + 1: never of size 0 */
     int rc = collective_agree(s->group, check_own(s, bits, &err), &err);
     if (rc == 0)
