@@ -35,4 +35,8 @@ static inline uint64_t co_hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
+/* To begin with instead of CO_HASH_START, so that a peer cannot choose names that collide. Where
+ * the kernel has no random bytes yet, a time and an address. */
+uint64_t co_hash_seed(void);
+
 #endif

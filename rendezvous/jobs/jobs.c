@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "rendezvous/channel/seal.h"
 
 #include <assert.h>
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -424,8 +424,7 @@ int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret
         free(j);
         return rc;
     }
-    if (getrandom(&j->unproven.seed, sizeof j->unproven.seed, GRND_NONBLOCK) < 0)
-        j->unproven.seed = uv_hrtime();
+    j->unproven.seed = co_hash_seed();
     j->conns.on_gone = on_conn_gone;
     j->conns.max_buffer_bytes = opts->max_buffer_bytes;
     if (opts->mid_frame_ms != 0)

@@ -10,6 +10,7 @@
 
 #include "common/buf.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "conn.h"
 #include "http.h"
 #include "http_conn.h"
@@ -25,7 +26,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -425,14 +425,6 @@ static int fill_opts(struct server_opts *opts, struct co_error *err)
     return 0;
 }
 
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = uv_hrtime() ^ (uint64_t)(uintptr_t)&seed;
-    return seed;
-}
-
 static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct server **ret_server,
                         struct co_error *err)
 {
@@ -464,7 +456,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
         .on_gone = on_conn_gone,
         .on_foreign = has_others ? on_foreign : NULL,
         .max_conns = opts->max_clients + (has_others ? SPARE_FOR_OTHERS : 0),
-        .newcomers = {.seed = random_seed()},
+        .newcomers = {.seed = co_hash_seed()},
     };
     s->max_accepts =
         s->host.max_conns < 2 * MAX_ACCEPTS ? (s->host.max_conns + 1) / 2 : MAX_ACCEPTS;
@@ -477,7 +469,7 @@ static int alloc_server(uv_loop_t *loop, const struct server_opts *opts, struct 
     peer_init(&s->peer);
     struct store_limits limits = {.max_bytes = opts->max_bytes, .max_names = MAX_NAMES};
     int rc =
-        store_create(&limits, random_seed(), session_on_wake, NULL, &s->host.sessions.store, err);
+        store_create(&limits, co_hash_seed(), session_on_wake, NULL, &s->host.sessions.store, err);
     if (rc < 0) {
         server_destroy(s);
         return rc;
