@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/listener.h"
 #include "common/scope.h"
+#include "common/secret.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -42,15 +43,6 @@ struct check_server {
 
 /* --- a connection --- */
 
-/* All 16 bytes are compared, whichever is wrong: the time reveals nothing. */
-static bool is_secret(const uint8_t *a, const uint8_t *b)
-{
-    uint8_t difference = 0;
-    for (size_t i = 0; i < CHECK_SECRET_BYTES; i++)
-        difference |= a[i] ^ b[i];
-    return difference == 0;
-}
-
 /* This and the next function do not end by themselves: closing the server cuts them off. */
 static void echo(int fd)
 {
@@ -84,7 +76,7 @@ static void client_serve(struct seat *seat)
     co_autofree uint8_t *chunk = NULL;
     check_stream_be_patient(fd, CHECK_IDLE_MS);
     if (check_stream_receive(fd, hello, sizeof hello, co_deadline_ms(CHECK_IDLE_MS)) < 0 ||
-        !is_secret(hello, s->secret))
+        !co_is_same_secret(s->secret, hello, sizeof s->secret))
         return;
     keep_seat(seat);
     if (check_stream_send(fd, "k", 1, CO_NEVER_MS) < 0)
