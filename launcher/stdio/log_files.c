@@ -1,5 +1,7 @@
 #include "log_files.h"
 
+#include "disk.h"
+
 #include "common/error.h"
 #include "common/scope.h"
 #include "common/whole.h"
@@ -136,12 +138,6 @@ static int give_up(int *fd, int code, struct co_error *err)
     return rc;
 }
 
-/* Later writes may succeed. */
-static bool is_full_disk(int code)
-{
-    return code == -ENOSPC || code == -EDQUOT || code == -EIO;
-}
-
 /* A line marks the place where bytes are missing, once it can be written. returns   0, -errno */
 static int mark_hole(int fd, bool *has_hole)
 {
@@ -160,7 +156,7 @@ static int write_all(int *fd, bool *has_hole, const char *bytes, size_t n, struc
         rc = co_write_all(*fd, bytes, n);
     if (rc == 0)
         return 0;
-    *has_hole = is_full_disk(rc);
+    *has_hole = disk_may_recover(-rc);
     return *has_hole ? fail_write(*fd, rc, "output is missing there", err) : give_up(fd, rc, err);
 }
 

@@ -8,6 +8,8 @@
  * description. */
 #include "stream_writer.h"
 
+#include "disk.h"
+
 #include "common/buf.h"
 
 #include <errno.h>
@@ -135,12 +137,6 @@ static bool is_unread(const struct stream_writer *w, int error)
     return error == EPIPE || error == ECONNRESET || (error == EIO && w->is_terminal);
 }
 
-/* Later writes may succeed. */
-static bool is_full_disk(const struct stream_writer *w, int error)
-{
-    return error == ENOSPC || error == EDQUOT || (error == EIO && !w->is_terminal);
-}
-
 /* A job does not end for want of a reader, or of disk space. */
 static void note_error(struct stream_writer *w, int error)
 {
@@ -171,7 +167,7 @@ static size_t write_sink(struct stream_writer *w, const char *bytes, size_t n)
             w->last = bytes[done - 1];
         } else if (took < 0 && errno == EAGAIN) {
             return done;
-        } else if (took < 0 && is_full_disk(w, errno)) {
+        } else if (took < 0 && !is_unread(w, errno) && disk_may_recover(errno)) {
             note_error(w, errno);
             w->is_failing = true;
             return done;
