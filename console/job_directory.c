@@ -84,7 +84,7 @@ static bool has_socket(int parent_fd, const char *name, enum job_directory_owner
 static int add_path(struct job_directories *f, const char *parent, const char *name)
 {
     if (f->paths == NULL)
-        f->paths = calloc(JOB_DIRECTORYS_MAX, sizeof *f->paths);
+        f->paths = calloc(JOB_DIRECTORIES_MAX, sizeof *f->paths);
     char *path = NULL;
     if (f->paths == NULL || asprintf(&path, "%s/%s", parent, name) < 0)
         return -ENOMEM;
@@ -99,7 +99,7 @@ static int find_in(const char *parent, enum job_directory_owner owner, struct jo
     if (entries == NULL)
         return 0;
     for (const struct dirent *d;
-         rc == 0 && f->n < JOB_DIRECTORYS_MAX && (d = readdir(entries)) != NULL;)
+         rc == 0 && f->n < JOB_DIRECTORIES_MAX && (d = readdir(entries)) != NULL;)
         if (strncmp(d->d_name, JOB_DIRECTORY_PREFIX, strlen(JOB_DIRECTORY_PREFIX)) == 0 &&
             has_socket(dirfd(entries), d->d_name, owner))
             rc = add_path(f, parent, d->d_name);

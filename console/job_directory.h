@@ -21,7 +21,7 @@ struct co_error;
 
 #define JOB_DIRECTORY_PREFIX      "ddprun-" /* and six letters and figures, drawn by lot */
 #define JOB_DIRECTORY_MAX_PARENTS 5
-#define JOB_DIRECTORYS_MAX        4096 /* that are looked at */
+#define JOB_DIRECTORIES_MAX       4096 /* that are looked at */
 
 /* The parents of these directories; the first that is usable counts: $XDG_RUNTIME_DIR, /dev/shm,
  * $TMPDIR, /tmp. Those in memory come first: making and removing a directory on a disk costs a

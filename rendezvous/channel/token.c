@@ -30,8 +30,8 @@
 #define WEKAFS_MAGIC   0x18031977
 #define ORANGEFS_MAGIC 0x20030528
 
-#define FOLDER "ddprun"
-#define NAME   "token"
+#define DIRECTORY "ddprun"
+#define NAME      "token"
 
 enum { ACL_MAX_ENTRIES = 32 }; /* of a list that is longer the group bits count */
 
@@ -67,8 +67,8 @@ struct acl {
  * but the owner's and that for others. systemd gives a service its credentials by an entry for the
  * service's user, which shows as mode 0440.
  *
- * returns   whether users other than us and root have access by the list or, if there is no list
- *           that we understand, by the group bits */
+ * returns   whether users other than us and root have access by the list; if the file has none that
+ *           we understand, by the group bits */
 static bool group_has_access(int fd, mode_t mode)
 {
     struct acl acl;
@@ -230,7 +230,7 @@ static int find_config(const struct token_places *places, char *dir, char *path)
         n = snprintf(dir, PATH_MAX, "%s/.config", places->home);
     else
         return -ENOENT;
-    if (n >= PATH_MAX || snprintf(path, PATH_MAX, "%s/" FOLDER "/" NAME, dir) >= PATH_MAX)
+    if (n >= PATH_MAX || snprintf(path, PATH_MAX, "%s/" DIRECTORY "/" NAME, dir) >= PATH_MAX)
         return -ENOENT;
     return 0;
 }
@@ -238,14 +238,14 @@ static int find_config(const struct token_places *places, char *dir, char *path)
 static int make_at_home(const struct token_places *places, char *dir, const char *path)
 {
     const char *home = places->home;
-    char folder[PATH_MAX];
+    char directory[PATH_MAX];
     bool may = places->make != TOKEN_MAKE_NEVER && home != NULL && home[0] == '/' && is_ours(home);
     if (!may || (places->make == TOKEN_MAKE_IF_SHARED && !is_shared(home)))
         return -ENOENT;
     if ((mkdir(dir, 0700) < 0 && errno != EEXIST) ||
-        snprintf(folder, sizeof folder, "%s/" FOLDER, dir) >= (int)sizeof folder)
+        snprintf(directory, sizeof directory, "%s/" DIRECTORY, dir) >= (int)sizeof directory)
         return -ENOENT;
-    return token_make(folder, path);
+    return token_make(directory, path);
 }
 
 /* Only a file that certainly does not exist counts as none: a job must not go without one because
@@ -269,7 +269,7 @@ static int read_home(const struct token_places *places, struct token *t, struct 
     return co_fail(
         err, -ENOENT,
         "no token: create one, the same on all nodes, in %s%s, or give a file with --token-file",
-        places->home != NULL ? "~/.config/" FOLDER "/" NAME " or " : "", places->variable_by);
+        places->home != NULL ? "~/.config/" DIRECTORY "/" NAME " or " : "", places->variable_by);
 }
 
 int token_find(const struct token_places *places, struct token *ret, struct co_error *err)
