@@ -7,7 +7,7 @@ usage: bench/elastic.py [--runs N] [--torchrun-runs N] [--torchrun-limit-s S] [-
 Each case of tests/system/lib/elastic_cases.py is a job of two or three nodes, on addresses of the loopback interface and in network
 namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; scripts/install-deps --interop-old
 installs PyTorch and torchrun. When a case fails, the reason and the messages of ddprun are printed at once; the exit status is 1 if
-a case of ddprun fails. With --at-once several jobs run at a time: then only the passes count, and there are no times. RESULTS.md
+a case of ddprun fails. With --at-once several jobs run at a time: then only the passes count, and no times are measured. RESULTS.md
 has a section for each kind of workers; it is not written with --case, --place, --launcher, --at-once, or 0 runs of a launcher.
 """
 import argparse

@@ -8,7 +8,7 @@ The ranks are tests/support/programs/recovery_rank.c, with M MB of parameters be
 size is one job; a random rank is killed at a random time, repeatedly. `start` ends at main() of the new process; the kernel takes most
 of that time to free the memory of the killed process. `state` ends when the last rank holds the state. The table also shows the
 program's own time, from its start to its state, when the job begins. With --standby a waiting process replaces the rank: each kill
-happens when one waits, and there is no start. bench/programs/deaths.c measures when the other ranks detect a death.
+happens while one waits, so no process starts. bench/programs/deaths.c measures when the other ranks detect a death.
 
 With --shrink no process replaces the killed rank: the others continue without it. Each kill has a job of its own, since each needs
 the full number of ranks; `state` ends when all survivors hold it.

@@ -94,9 +94,9 @@ programs_are_hardened() {
         [[ $(head -c 4 "$file" | tr -d '\0') != $'\x7fELF' ]] || files+=("$file")
     done < <(find "$dir$1" -type f \( -name 'ddp*' -o -name 'libddp*' \) -print0)
     for name in "${programs[@]}"; do
-        [[ "${files[*]} " == *"/$name "* ]] || fail "there is no program $name below $1"
+        [[ "${files[*]} " == *"/$name "* ]] || fail "program $name is missing below $1"
     done
-    [[ ${files[*]} == */libddp.so* ]] || fail "there is no libddp.so below $1"
+    [[ ${files[*]} == */libddp.so* ]] || fail "libddp.so is missing below $1"
     quietly python3 "$root/tests/lint/hardening.py" "${files[@]}"
 }
 

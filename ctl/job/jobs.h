@@ -24,7 +24,7 @@ struct job {
     char *directory; /* owned */
     pid_t pid;       /* of the process that listens, also if it does not answer; 0: not known */
     uid_t uid;       /* of that process; -1: not known */
-    int trouble;     /* why there is no answer, as job_conn_hear(); 0: there is one */
+    int trouble;     /* why the job did not answer, as job_conn_hear(); 0: it answered */
 };
 
 struct jobs {         /* zeroed: not asked yet */

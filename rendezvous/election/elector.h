@@ -44,7 +44,7 @@ struct elector_address {
 #define ELECTOR_STATES(X) /* name, on entry, meaning */                                            \
     X(LOOKING, nothing, "no leader is known; the elector asks etcd for one")                       \
     X(FOLLOWING, nothing, "another node leads")                                                    \
-    X(PREPARING, nothing, "there is no leader; the elector requests leases")                       \
+    X(PREPARING, nothing, "no node leads; the elector requests leases")                            \
     X(CLAIMING, nothing, "the elector requests the leader's key")                                  \
     X(LEADING, nothing, "this node leads, confirmed by etcd within the lease")                     \
     X(IN_DOUBT, report_doubt, "this node led, and its lease may have expired")                     \

@@ -207,7 +207,7 @@ static bool is_lapsed(const struct member *m, uint64_t now_ms)
     return member_lapse_ms(m) <= now_ms;
 }
 
-/* When to send the next keep-alive although there is no lease. The member on the node that has the
+/* When to send the next keep-alive without a lease. The member on the node that has the
  * roster needs no lease, but while it waits, the answers name the nodes that the roster waits
  * for. */
 static uint64_t ask_ms(const struct member *m)
