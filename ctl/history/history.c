@@ -383,6 +383,31 @@ static int read_steps(struct history *h, const struct event *e)
                     number_of(e, "after"), is_true(e, "lives") ? ", the ranks continue" : "");
 }
 
+/* The nodes of a job have the same seconds; the first one has been there from the begin. */
+static int read_goodput(struct history *h, const struct event *e)
+{
+    struct history_goodput *g = &h->goodput;
+    const char *name;
+    json_t *seconds;
+    if (g->is_known && (e->node > g->node || (e->node == g->node && e->at_s < g->at_s)))
+        return 0;
+    *g = (struct history_goodput){.is_known = true,
+                                  .node = e->node,
+                                  .by_steps = is_true(e, "by_steps"),
+                                  .at_s = e->at_s,
+                                  .total_s = real_of(e, "total_s"),
+                                  .ratio = real_of(e, "ratio") < 1 ? real_of(e, "ratio") : 1};
+    json_object_foreach(json_object_get(e->line, "seconds"), name, seconds)
+    {
+        const double s = json_number_value(seconds);
+        if (g->n_causes == HISTORY_MAX_CAUSES || !(s > 0 && s < 1e12))
+            continue;
+        snprintf(g->causes[g->n_causes].name, sizeof g->causes[0].name, "%s", name);
+        g->causes[g->n_causes++].s = s;
+    }
+    return 0;
+}
+
 static int read_job_end(struct history *h, const struct event *e)
 {
     int code = number_of(e, "code");
@@ -417,6 +442,7 @@ static const struct {
     {"leave", read_leave},
     {"pace", read_pace},
     {"steps", read_steps},
+    {"goodput", read_goodput},
     {"job_end", read_job_end},
 };
 

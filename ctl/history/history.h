@@ -69,6 +69,19 @@ struct history_pace {
     double share;
 };
 
+enum { HISTORY_MAX_CAUSES = 16 };
+
+struct history_goodput { /* the last one that was reported */
+    int node;            /* the lowest that reports one; -1: none yet, or not known */
+    bool is_known, by_steps;
+    double at_s, total_s, ratio;
+    int n_causes;
+    struct {
+        char name[32];
+        double s;
+    } causes[HISTORY_MAX_CAUSES];
+};
+
 struct history {
     char job[256]; /* the run id; "" before the first event */
     char *program; /* owned; its words; NULL: not reported */
@@ -78,6 +91,7 @@ struct history {
     struct history_run *runs; /* all owned; in order of time as far as their file was */
     struct history_mark *marks;
     struct history_pace *paces;
+    struct history_goodput goodput;
     struct history_stop *stops;
     void *open_runs; /* of <search.h> */
     size_t n_runs, n_marks, n_paces, n_stops;

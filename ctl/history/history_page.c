@@ -127,6 +127,67 @@ static void print_notes(const struct history *h, FILE *out)
                 h->n_others);
 }
 
+/* --- Goodput --- */
+
+static const struct {
+    const char *name, *words, *color;
+} causes[] = {
+    {"productive", "productive", "#7dbb7d"},
+    {"start", "start", "#7aa7d8"},
+    {"rendezvous", "rendezvous", "#a7c4e4"},
+    {"waiting_for_nodes", "waiting for nodes", "#c9b8e8"},
+    {"checkpoint", "checkpoint before a change of nodes", "#b7d9b7"},
+    {"hang", "hang", "#8c2f2f"},
+    {"restart", "restart", "#cc3d3d"},
+    {"recovery", "recovery in place", "#e8a04a"},
+    {"shutdown", "shutdown", "#bdbdbd"},
+};
+
+enum { N_CAUSES = sizeof causes / sizeof *causes, GOODPUT_HEIGHT = 22 };
+
+/* A cause of a later version has no place in the picture. */
+static double seconds_of(const struct history_goodput *g, const char *name)
+{
+    for (int i = 0; i < g->n_causes; i++)
+        if (strcmp(g->causes[i].name, name) == 0)
+            return g->causes[i].s;
+    return 0;
+}
+
+static void print_goodput(const struct history *h, FILE *out)
+{
+    const struct history_goodput *g = &h->goodput;
+    const double total_s = g->total_s > 0.001 ? g->total_s : 0.001;
+    char text[JOB_TEXT_BYTES];
+    double x = 0;
+    if (!g->is_known)
+        return;
+    fprintf(out, "<h2>Goodput</h2>\n<p><b>%.1f %%</b> of %s%s</p>\n", 100 * g->ratio,
+            duration(g->total_s, text),
+            g->by_steps ? ""
+                        : " (no steps are reported: the job counts as productive while all "
+                          "ranks run)");
+    fprintf(out, "<svg id=\"goodput\" viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH,
+            GOODPUT_HEIGHT);
+    for (int i = 0; i < N_CAUSES; i++) {
+        const double width = seconds_of(g, causes[i].name) / total_s * WIDTH;
+        const double fits = x + width > WIDTH ? WIDTH - x : width;
+        if (fits <= 0)
+            continue;
+        fprintf(out,
+                "<path fill=\"%s\" d=\"M%.2f 0h%.2fv%dh-%.2fz\"><title>%s: %s</title></path>\n",
+                causes[i].color, x, fits, GOODPUT_HEIGHT, fits, causes[i].words,
+                duration(seconds_of(g, causes[i].name), text));
+        x += fits;
+    }
+    fputs("</svg>\n<p class=\"legend\">", out);
+    for (int i = 0; i < N_CAUSES; i++)
+        if (seconds_of(g, causes[i].name) > 0)
+            fprintf(out, "<span><i style=\"background:%s\"></i>%s %s</span>", causes[i].color,
+                    causes[i].words, duration(seconds_of(g, causes[i].name), text));
+    fputs("</p>\n", out);
+}
+
 /* --- The timeline --- */
 
 static void print_legend(FILE *out)
@@ -334,6 +395,7 @@ int history_page_print(const struct history *h, const char *version, FILE *out)
     escape_html(h->job, out);
     fprintf(out, "</title>\n<style>%s</style></head>\n<body>\n", style);
     print_summary(h, out);
+    print_goodput(h, out);
     print_timeline(h, &s, out);
     print_steps(h, &s, out);
     print_failures(h, out);

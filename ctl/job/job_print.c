@@ -55,6 +55,13 @@ static int64_t number_at(const json_t *object, const char *key)
     return json_integer_value(json_object_get(object, key));
 }
 
+/* Of a value in seconds; 0 for one that is none, or out of reason. */
+static int64_t milliseconds_at(const json_t *object, const char *key)
+{
+    const double s = json_number_value(json_object_get(object, key));
+    return s > 0 && s < 1e12 ? (int64_t)(s * 1000 + 0.5) : 0;
+}
+
 static void add_number(struct table *t, const json_t *object, const char *key)
 {
     if (has_number(object, key))
@@ -238,6 +245,36 @@ static void print_pace(const json_t *pace, int width, FILE *out)
     print_line(line, width, out);
 }
 
+/* "  goodput 93.1 % of 12 min 3 s; the rest: start 3.20 s, restart 10.10 s" */
+static void print_goodput(const json_t *goodput, int width, FILE *out)
+{
+    char took[JOB_TEXT_BYTES];
+    co_autofree char *line = NULL;
+    size_t n = 0;
+    const char *cause;
+    json_t *seconds;
+    const char *before = "; the rest: ";
+    if (!json_is_object(goodput))
+        return;
+    FILE *text = open_memstream(&line, &n);
+    if (text == NULL)
+        return;
+    fprintf(text, "  goodput %.1f %% of %s%s",
+            100 * json_number_value(json_object_get(goodput, "ratio")),
+            job_print_duration(milliseconds_at(goodput, "total_s"), took),
+            json_is_false(json_object_get(goodput, "by_steps")) ? " (no steps are reported)" : "");
+    json_object_foreach(json_object_get(goodput, "seconds"), cause, seconds)
+    {
+        const int64_t ms = milliseconds_at(json_object_get(goodput, "seconds"), cause);
+        if (ms == 0 || strcmp(cause, "productive") == 0)
+            continue;
+        fprintf(text, "%s%s %s", before, cause, job_print_duration(ms, took));
+        before = ", ";
+    }
+    if (fclose(text) == 0)
+        print_line(line, width, out);
+}
+
 static int print_head(const json_t *status, int width, FILE *out)
 {
     char age[JOB_TEXT_BYTES];
@@ -258,6 +295,7 @@ static int print_head(const json_t *status, int width, FILE *out)
     if (json_is_string(json_object_get(status, "waiting")))
         print_line(text_at(status, "waiting"), width, out);
     print_pace(json_object_get(status, "pace"), width, out);
+    print_goodput(json_object_get(status, "goodput"), width, out);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "launcher/reporting/status_json.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/pace.h"
+#include "node_goodput.h"
 #include "node_leave.h"
 #include "node_roster.h"
 #include "node_stacks.h"
@@ -145,15 +146,18 @@ static char *make_status(struct node_console *nc)
     struct pace pace;
     fill_ranks(nc, ranks);
     judge_pace(n, ranks, &pace);
+    const uint64_t now_ms = co_now_ms();
+    const struct goodput_sums goodput = node_goodput_read(n, now_ms);
     struct status s = {.spec = n->spec,
                        .supervisor = n->supervisor,
                        .ranks = ranks,
                        .pace = &pace,
+                       .goodput = &goodput,
                        .host = host,
                        .version = DDPRUN_VERSION,
                        .events = n->events->real_path,
                        .pid = getpid(),
-                       .now_ms = co_now_ms(),
+                       .now_ms = now_ms,
                        .begun_ms = n->begun_ms,
                        .generation_ms = supervisor_generation_ms(n->supervisor)};
     struct generation_place place = {0};

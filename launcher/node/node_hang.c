@@ -7,6 +7,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
+#include "node_goodput.h"
 #include "node_stacks.h"
 
 #include "common/clock.h"
@@ -265,6 +266,7 @@ static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
         return;
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     w->found_in = w->generation;
+    node_goodput_note_hang(w->n, now_ms - w->finding.still_ms);
     tell_finding(w);
     events_hang(w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
     begin_end(w, now_ms);

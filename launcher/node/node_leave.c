@@ -4,6 +4,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/report.h"
+#include "node_goodput.h"
 
 #include "common/error.h"
 
@@ -109,6 +110,7 @@ static void announce(struct node_leave *l, int sig, bool of_all)
                    n->spec->on_term_ms);
     uv_update_time(n->loop);
     uv_timer_start(&l->timer, on_time, n->spec->on_term_ms, 0);
+    node_goodput_note_save(n);
     ask(n);
 }
 

@@ -19,6 +19,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
+#include "node_goodput.h"
 #include "node_leave.h"
 #include "node_report.h"
 #include "node_view.h"
@@ -187,6 +188,7 @@ static void ask_to_save(struct node_roster *g)
     const struct node_view *n = g->node;
     if (n->gen->checkpoint_request == NULL || !checkpoint_request_ask(n->gen->checkpoint_request))
         return;
+    node_goodput_note_save(n);
     events_save(n->events, generation(g), "asked");
     node_say(n, CO_NOTE, "a node is waiting to join: asking the ranks to save their state");
     if (spawner_signal(n->spawner,
@@ -299,8 +301,10 @@ static void step_member(struct node_roster *g, struct member_input *in)
     in->now_ms = co_now_ms();
     note_standstill(g, in->now_ms);
     member_step(g->member, in, &o);
-    if (!is_alone(g))
+    if (!is_alone(g)) {
         node_wait_note(&g->wait, from);
+        node_goodput_note_member(g->node, g->member);
+    }
     follow(g, &o);
 }
 

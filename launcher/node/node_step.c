@@ -15,6 +15,7 @@
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
 #include "node_errors.h"
+#include "node_goodput.h"
 #include "node_hang.h"
 #include "node_leave.h"
 #include "node_pmi.h"
@@ -71,6 +72,7 @@ static void report(struct node *n, const struct roster_restart *restart)
 {
     struct report_job job;
     const struct node_result_place place = node_result_place(n);
+    const uint64_t now_ms = co_now_ms();
     co_autofree char *text = post_mortem(&(struct post_mortem){
         .spec = n->spec,
         .supervisor = n->supervisor,
@@ -80,6 +82,8 @@ static void report(struct node *n, const struct roster_restart *restart)
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
         .begun_ms = n->view.begun_ms,
+        .now_ms = now_ms,
+        .goodput = node_goodput_read(&n->view, now_ms),
         .job = n->spec->world.has_others ? node_roster_fill_report(n->parts.roster, &job) : NULL,
         .restart = restart,
         .result = restart == NULL ? node_report_result(&n->view) : NULL,

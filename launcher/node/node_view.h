@@ -52,6 +52,7 @@ struct node_view { /* all borrowed */
 /* What features keep, each by its own file; NULL: the job has not asked for it, or it is closed. */
 struct node_parts {
     struct node_errors *errors;
+    struct node_goodput *goodput;
     struct node_hang *hang;
     struct node_leave *leave;
     struct node_standby *standby;

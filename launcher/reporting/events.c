@@ -3,6 +3,7 @@
  * once. Read put_event() first. A line that cannot be written costs a note, the first time. */
 #include "events.h"
 
+#include "goodput_json.h"
 #include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/oom.h"
 #include "launcher/diagnosis/oom_report.h"
@@ -350,6 +351,12 @@ void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (e->fd >= 0)
         put_event(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
+}
+
+void events_goodput(struct events *e, uint32_t generation, const struct goodput_sums *sums)
+{
+    if (e->fd >= 0)
+        put_event(e, "goodput", generation, goodput_json_make(sums));
 }
 
 void events_job_end(struct events *e, const struct supervisor *s, int64_t n_restarts,

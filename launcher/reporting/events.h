@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct goodput_sums;
 struct hang_finding;
 struct hang_proc;
 struct oom_finding;
@@ -137,6 +138,10 @@ void events_restart(struct events *e, const struct supervisor *s,
  * continue without it; counted as above */
 void events_replace(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart);
+
+/* goodput: what the seconds of the job were spent on, at the end of each generation and before
+ * job_end: what goodput_json.h lists. */
+void events_goodput(struct events *e, uint32_t generation, const struct goodput_sums *sums);
 
 /* job_end: code, restarts (that --max-restarts was charged with; null: not known), generations,
  * wall_s

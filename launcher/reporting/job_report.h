@@ -16,6 +16,7 @@
  *     restarts     how many --max-restarts was charged with; null: not known
  *     generations  how often ranks were started, or continued, as a new group: 1 without restarts
  *     duration_s   of the whole job
+ *     goodput      what the seconds were spent on, as goodput_json.h has it
  *     host         of the process that writes it
  *     program
  *     root_cause   null, or the rank of "rank_failed" and "start_failed": node, host, rank,
@@ -35,6 +36,7 @@
 #include <stdint.h>
 
 struct co_error;
+struct goodput_sums;
 struct member_end;
 struct message;
 struct message_verdict;
@@ -54,7 +56,8 @@ struct job_report_end {
     int64_t n_restarts;      /* -1: not known */
     uint32_t n_generations;
     uint64_t duration_ms;
-    const char *output_error; /* see output_error(); NULL: none */
+    const struct goodput_sums *goodput; /* NULL: not known */
+    const char *output_error;           /* see output_error(); NULL: none */
 };
 
 /* "rank_failed", ... */

@@ -157,6 +157,8 @@ int node_result_make(const struct report *r, const struct node_result_place *pla
     node_result_fini(ret);
     *ret = made;
     ret->end = make_end(r, place, ret->host);
+    ret->goodput = r->goodput;
+    ret->end.goodput = &ret->goodput;
     ret->message = (struct message){.type = MESSAGE_RESULT,
                                     .generation = place->takes_part ? place->generation
                                                                     : MESSAGE_NO_GENERATION,

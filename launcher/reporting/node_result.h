@@ -3,6 +3,7 @@
 #define DDP_LAUNCHER_REPORTING_NODE_RESULT_H
 
 #include "job_report.h"
+#include "launcher/supervisor/goodput.h"
 #include "rendezvous/membership/message.h"
 
 struct node_result {
@@ -12,6 +13,7 @@ struct node_result {
     struct message_result_rank *ranks; /* owned */
     char *cause;                       /* owned */
     char host[MESSAGE_HOST_BYTES];
+    struct goodput_sums goodput;
     struct job_report_end end; /* texts are lent by the report's */
 };
 

@@ -3,6 +3,8 @@
 #ifndef DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 #define DDP_LAUNCHER_REPORTING_POST_MORTEM_H
 
+#include "launcher/supervisor/goodput.h"
+
 #include <stdint.h>
 
 struct co_error;
@@ -25,7 +27,8 @@ struct post_mortem { /* all borrowed */
     const struct rank_io *io;
     const char *runtime_dir;
     const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
-    uint64_t begun_ms;
+    uint64_t begun_ms, now_ms;
+    struct goodput_sums goodput;          /* until now_ms */
     const struct report_job *job;         /* NULL: this node was alone */
     const struct roster_restart *restart; /* what follows; NULL: nothing, the job is over */
     struct node_result *result; /* made for the file of --report; NULL: none is to be made */

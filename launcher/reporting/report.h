@@ -15,6 +15,7 @@
 #ifndef DDP_LAUNCHER_REPORTING_REPORT_H
 #define DDP_LAUNCHER_REPORTING_REPORT_H
 
+#include "launcher/supervisor/goodput.h"
 #include "launcher/supervisor/rank_numbers.h"
 
 #include <stdbool.h>
@@ -58,6 +59,7 @@ struct report {
     const struct report_other *others;
     int n_others;
     uint64_t begun_ms, now_ms;
+    struct goodput_sums goodput;          /* until now_ms; for the file of --report */
     int max_restarts;                     /* of the job; 0: counted otherwise */
     bool after_progress;                  /* those after progress are not counted */
     const struct report_job *job;         /* NULL: this node is alone */

@@ -12,6 +12,7 @@
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
  *     started_ms   since the job's start: when this node's generation was begun
+ *     goodput      what the seconds of the job were spent on, as goodput_json.h has it
  *     pace         null, or from libddp's ranks: steps, step_ms, slowest (the rank), share (0 to 1:
  *                  how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended", "not
@@ -35,6 +36,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct goodput_sums;
 struct job_spec;
 struct pace;
 struct supervisor;
@@ -54,6 +56,7 @@ struct status {
     const struct supervisor *supervisor;
     const struct status_rank *ranks; /* as many as the supervisor has */
     const struct pace *pace;
+    const struct goodput_sums *goodput;
     const char *host, *version;
     const char *waiting; /* NULL: nothing */
     const char *events;  /* NULL: none */

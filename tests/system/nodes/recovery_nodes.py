@@ -3,10 +3,14 @@ The ranks are tests/support/programs/recovery_rank.c, as in recovery.py.
 
 Covers: launcher/node, launcher/membership, launcher/supervisor, rendezvous/membership, worker-runtime/group
 """
+import json
+import os
 import signal
+import tempfile
 import unittest
 
-from harness import DEADLINE_S
+from ctl import status
+from harness import DEADLINE_S, await_true
 from recovery_job import N_SAMPLES, Checked, Nodes, without_faults
 
 
@@ -101,6 +105,33 @@ class Lives(Checked):
             self.assertEqual(nodes.finish((0, 2)), [0, 0])
             self.check_steps(nodes)
             self.check_left(nodes)
+
+    def test_the_seconds_of_a_killed_node_are_booked_on_recovery(self):
+        for nodes_word, next_node, causes in ("1:2", None, {"recovery"}), ("2", 2, {"recovery", "waiting_for_nodes"}):
+            with self.subTest(nodes=nodes_word), tempfile.TemporaryDirectory() as folder, \
+                    Nodes(self.daemon, nodes_word, 2, "--max-restarts", "1", "--report", folder + "/{node_rank}", samples=N_SAMPLES) as nodes:
+                for i in range(2):
+                    nodes.start(i)
+                nodes.await_world(4)
+                nodes.jobs[1].process.kill()
+                nodes.jobs[1].process.wait(timeout=DEADLINE_S)
+                if next_node is not None:
+                    await_true(lambda: status(nodes.jobs[0])[0]["goodput"]["now"] == "waiting_for_nodes")
+                    nodes.start(next_node)
+                nodes.await_world(4 if next_node else 2, 1)
+                rest = [0] if next_node is None else [0, next_node]
+                self.assertEqual(nodes.finish(rest), [0] * len(rest))
+                self.check_left(nodes)
+                goodputs = []
+                for name in os.listdir(folder):
+                    with open(os.path.join(folder, name)) as f:
+                        goodputs.append(json.load(f)["goodput"])
+                self.assertEqual(len(goodputs), len(rest))
+                for g in goodputs:
+                    self.assertAlmostEqual(sum(g["seconds"].values()), g["total_s"], delta=0.01)
+                    self.assertEqual((g["by_steps"], g["seconds"]["restart"]), (True, 0))
+                survivor = max(goodputs, key=lambda g: g["total_s"])
+                self.assertLessEqual(causes, {cause for cause, s in survivor["seconds"].items() if s > 0})
 
     def test_ranks_that_wait_end_with_the_job(self):
         with Nodes(self.daemon, "2", 2, "--max-restarts", "1", "--rejoin-timeout", "200ms", samples=N_SAMPLES) as nodes:

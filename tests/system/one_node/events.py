@@ -69,7 +69,7 @@ class Events(unittest.TestCase):
         self.assertEqual(code, -signal.SIGTERM)
         said = (job.said + err).decode()
         self.assertEqual(said.count(f"ddprun: warning: cannot write all events to {path}: it is full, and its reader does not read\n"), 1, said)
-        self.assertEqual([e["ev"] for e in events if e["ev"] != "rank_start"], ["stop", "rank_exit", "job_end"])
+        self.assertEqual([e["ev"] for e in events if e["ev"] != "rank_start"], ["stop", "rank_exit", "goodput", "job_end"])
 
     def test_a_pipe_without_a_reader_stops_no_job(self):
         with tempfile.TemporaryDirectory() as d:
@@ -91,7 +91,7 @@ class Events(unittest.TestCase):
                     self.assertEqual(job.end()[0], 0)
             # a rank may end before the next one has started
             self.assertEqual(sorted(e["ev"] for e in read(path)),
-                             sorted(2 * ["job_start", "job_end"] + 4 * ["rank_start", "rank_exit"]))
+                             sorted(2 * ["job_start", "goodput", "job_end"] + 4 * ["rank_start", "rank_exit"]))
 
     def test_a_file_that_cannot_be_opened_is_an_error(self):
         with Job("--events", "/nowhere/events", "-n", "1", RANK, "exit", "0") as job:
