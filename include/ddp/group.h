@@ -129,6 +129,15 @@ int ddp_group_split(struct ddp_group *g, int color, int key, struct ddp_group **
  * not. */
 void ddp_group_destroy(struct ddp_group *sub);
 
+/* Set the timeout of the calls on CPU memory that begin from now on, instead of that of
+ * ddp_init_opts. Not collective: the rank with the shortest timeout ends the group. Groups that are
+ * split off later have it as well; other groups of the job, and calls that have begun, keep theirs.
+ * How soon a lost connection between nodes is noticed does not change.
+ *
+ * timeout_ms   greater than 0
+ * returns      0; DDP_EINVAL */
+int ddp_set_timeout(struct ddp_group *g, uint64_t timeout_ms);
+
 int ddp_rank(const struct ddp_group *g);             /* 0 .. ddp_world_size() - 1 */
 int ddp_world_size(const struct ddp_group *g);       /* ranks in the group */
 int ddp_local_rank(const struct ddp_group *g);       /* among the ranks of this node */

@@ -41,6 +41,7 @@ struct message { /* between two ranks; lent until it is done */
     int peer, tag;
     size_t count;
     void *data;           /* written only by a receive */
+    uint64_t timeout_ms;  /* 0: the group's */
     struct co_error *err; /* filled if it fails; not NULL */
 
     _Atomic bool done; /* written by the back end, and `code` before it */

@@ -74,6 +74,21 @@ int group_check_alone(const struct ddp_group *g, struct co_error *err)
     return co_fail(err, -ECONNRESET, "the job continues in another generation");
 }
 
+/* --- the timeout ------------------------------------------------------------------------------ */
+
+int ddp_set_timeout(struct ddp_group *g, uint64_t timeout_ms)
+{
+    int rc = group_check("ddp_set_timeout", g);
+    if (rc != DDP_OK)
+        return rc;
+    if (timeout_ms == 0)
+        return rt_fail(DDP_EINVAL,
+                       "ddp_set_timeout: invalid value 0 for timeout_ms: expected 1 or more");
+    g->timeout_ms = timeout_ms;
+    g->call_timeout_ms = timeout_ms;
+    return DDP_OK;
+}
+
 /* --- asking ----------------------------------------------------------------------------------- */
 
 int ddp_rank(const struct ddp_group *g)

@@ -29,6 +29,7 @@ struct ddp_group {
     int local_rank, local_world_size;
     int node_rank, n_nodes;
     uint64_t timeout_ms;
+    uint64_t call_timeout_ms;   /* of calls since ddp_set_timeout(); 0: the back end's own */
     bool progress_thread;       /* asynchronous calls are made by a thread */
     bool is_apart;              /* made of threads or joined by name: not part of the job that the
                                    process is in */

@@ -374,8 +374,14 @@ static int run_alone(const struct ddp_group *g, const struct collective *what)
 
 int requests_run(struct ddp_group *g, const struct collective *what)
 {
+    struct collective changed; /* a copy costs time: only after ddp_set_timeout() */
     if (g->backend == NULL)
         return run_alone(g, what);
+    if (g->call_timeout_ms != 0 && what->timeout_ms == 0) {
+        changed = *what;
+        changed.timeout_ms = g->call_timeout_ms;
+        what = &changed;
+    }
     if (!g->progress_thread) {
         requests_finish(g->requests);
         return run_here(g, what);
@@ -411,6 +417,8 @@ int requests_start(struct ddp_group *g, const struct collective *what,
         return rc;
     }
     r->what = *what;
+    if (what->timeout_ms == 0)
+        r->what.timeout_ms = g->call_timeout_ms;
     if (what->counts != NULL)
         r->what.counts = memcpy(r->counts, what->counts, n * sizeof *r->counts);
     if (what->in_counts != NULL)
@@ -437,6 +445,7 @@ int requests_start_message(struct ddp_group *g, const struct message *m,
         return rc;
     r->is_message = true;
     r->message = *m;
+    r->message.timeout_ms = g->call_timeout_ms;
     r->message.err = &r->err;
     int code = g->backend->ops->message_begin(g->backend, &r->message, &r->err);
     if (code != 0) {

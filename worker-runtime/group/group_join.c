@@ -338,6 +338,7 @@ static void fill_sub(struct ddp_group *sub, const struct ddp_group *g, int rank,
                               .local_world_size = n,
                               .n_nodes = 1,
                               .timeout_ms = g->timeout_ms,
+                              .call_timeout_ms = g->call_timeout_ms,
                               .progress_thread = g->progress_thread,
                               .is_apart = g->is_apart};
 }

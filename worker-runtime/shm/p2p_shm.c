@@ -361,6 +361,11 @@ static bool advance_receive(struct p2p_shm *ms, struct message *m)
 
 /* --- all together ----------------------------------------------------------------------------- */
 
+static uint64_t timeout_of(const struct p2p_shm *ms, const struct message *m)
+{
+    return m->timeout_ms != 0 ? m->timeout_ms : ms->c->shm->timeout_ms;
+}
+
 static int message_fail(struct p2p_shm *ms, struct message *m)
 {
     const struct transport_shm *shm = ms->c->shm;
@@ -369,7 +374,7 @@ static int message_fail(struct p2p_shm *ms, struct message *m)
         co_fail(m->err, -ETIMEDOUT,
                 "timed out after %.3g s waiting for %s; raise " DDP_ENV_TIMEOUT
                 " if this is expected",
-                (double)shm->timeout_ms / 1e3,
+                (double)timeout_of(ms, m) / 1e3,
                 transport_shm_describe_rank(shm, (unsigned)m->peer).text);
     else
         transport_shm_describe(shm, m->err);
@@ -457,7 +462,7 @@ void p2p_shm_wait(struct p2p_shm *ms, const struct message *until)
         if (transport_shm_is_broken(shm))
             continue; /* p2p_shm_advance() ends them all */
         if (deadline_ms == 0)
-            deadline_ms = co_deadline_ms(shm->timeout_ms);
+            deadline_ms = co_deadline_ms(timeout_of(ms, until));
         if (co_left_ms(deadline_ms) == 0)
             shm_abort_tell(shm, CONTROL_TIMEOUT, shm->member[shm->rank].local_rank, peer);
         else

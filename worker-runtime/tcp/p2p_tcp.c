@@ -361,7 +361,7 @@ static void wait_outside(struct p2p_tcp *ms, const struct message *until)
     const struct net_member *who = &n->member[p2p_tcp_position(ms, until)];
     struct straggler late; /* the other side may wait itself, for another rank */
     struct co_error why;
-    straggler_reset(&late, n->opts.timeout_ms);
+    straggler_reset(&late, until->timeout_ms != 0 ? until->timeout_ms : n->opts.timeout_ms);
     for (int i = 0; !atomic_load(&until->done); i++) {
         p2p_tcp_go_on(ms);
         net_go_on_inside(n);

@@ -1,6 +1,7 @@
 /* test_failures.c - a rank is killed, or stopped, in the midst of each collective in each shape. */
 #include "tests/unit/worker-runtime/exchange.h"
 #include "tests/unit/worker-runtime/ranks.h"
+#include "tests/unit/worker-runtime/timeouts.h"
 
 #include <pthread.h>
 
@@ -157,6 +158,18 @@ START_TEST(a_monitored_barrier_names_missing_ranks_and_their_last_calls)
 }
 END_TEST
 
+START_TEST(a_timeout_that_was_shortened_ends_each_kind_of_call)
+{
+    struct timeouts t = {.kind = (enum timeouts_kind)_i};
+    struct ranks r;
+    ck_assert_int_eq(pipe(t.gate), 0);
+    ranks_start(&r, 3, timeouts_run, &t);
+    ranks_expect_success(&r);
+    close(t.gate[0]);
+    close(t.gate[1]);
+}
+END_TEST
+
 /* --- a rank that joined by a thread which has ended ------------------------------------------ */
 
 static void *join_job(void *arg)
@@ -206,6 +219,8 @@ TEST_SUITE(failures)
     tcase_add_loop_test(tcase, a_rank_stopped_in_a_collective_is_named_at_the_timeout, 0, N_CASES);
     tcase_add_test(tcase, a_rank_whose_joining_thread_has_ended_counts_as_dead);
     tcase_add_test(tcase, a_monitored_barrier_names_missing_ranks_and_their_last_calls);
+    tcase_add_loop_test(tcase, a_timeout_that_was_shortened_ends_each_kind_of_call, 0,
+                        TIMEOUTS_N_KINDS);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -316,6 +316,8 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_scatter_v, world(), memory, memory, NULL, DDP_FLOAT32, 0, NULL);
     GIVES(ddp_seed, 0, NULL, 1);
     FAILS(ddp_send, NULL, NULL, N, DDP_FLOAT32, 0, 0, NULL);
+    FAILS(ddp_set_timeout, NULL, 1);
+    FAILS(ddp_set_timeout, world(), 0);
     RETURNS(ddp_shard_range, NULL, 4, NULL, NULL);
     RETURNS(ddp_shard_range, world(), 4, NULL, NULL);
     FAILS(ddp_spawn, NULL, 2, NULL);

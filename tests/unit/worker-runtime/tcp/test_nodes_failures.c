@@ -1,6 +1,7 @@
 /* test_nodes_failures.c - a rank is killed, or stopped, in the midst of each collective between
  * nodes; ranks that differ; ranks that leave, or never come. */
 #include "tests/unit/worker-runtime/nodes.h"
+#include "tests/unit/worker-runtime/timeouts.h"
 
 static const struct nodes grids[] = {
     {.n = 2, .n_ranks = 2, .size = {1, 1}},
@@ -304,6 +305,18 @@ START_TEST(a_receive_from_an_exited_rank_ends_before_the_timeout)
 }
 END_TEST
 
+START_TEST(a_timeout_that_was_shortened_ends_each_kind_of_call)
+{
+    struct timeouts t = {.kind = (enum timeouts_kind)_i};
+    struct ranks r;
+    ck_assert_int_eq(pipe(t.gate), 0);
+    nodes_start(&r, &grids[0], timeouts_run, &t);
+    ranks_expect_success(&r);
+    close(t.gate[0]);
+    close(t.gate[1]);
+}
+END_TEST
+
 static int run_many_jobs(int rank, void *arg)
 {
     (void)arg;
@@ -444,6 +457,8 @@ TEST_SUITE(nodes_failures)
     tcase_add_loop_test(tcase, an_early_leave_is_distinguished_from_a_death, 0, N_GRIDS);
     tcase_add_loop_test(tcase, a_receive_from_an_exited_rank_ends_before_the_timeout, 0,
                         sizeof partings / sizeof *partings);
+    tcase_add_loop_test(tcase, a_timeout_that_was_shortened_ends_each_kind_of_call, 0,
+                        TIMEOUTS_N_KINDS);
     tcase_add_test(tcase, ranks_that_leave_together_lose_nothing_and_can_join_again);
     tcase_add_test(tcase, ranks_of_missing_nodes_are_named);
     tcase_add_test(tcase, a_node_without_rank_0_reports_it);
