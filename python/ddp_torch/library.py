@@ -91,6 +91,7 @@ class Library:
             self.group_join = declare(
                 dll.ddp_group_join, [POINTER(Place), POINTER(InitOpts), POINTER(c_void_p)]
             )
+            self.set_timeout = declare(dll.ddp_set_timeout, [c_void_p, c_uint64])
         except AttributeError as error:
             raise ImportError(f"libddp is older than ddp_torch: {error}; install both from the same release") from None
         self.init = declare(dll.ddp_init, [POINTER(InitOpts), POINTER(c_void_p)])

@@ -8,9 +8,9 @@ import atexit
 import ctypes
 import os
 import threading
-import warnings
 import weakref
 
+from datetime import timedelta
 from functools import partial
 
 import torch
@@ -113,7 +113,14 @@ class ProcessGroupDdp(dist.ProcessGroup):
         return self._group_name
 
     def set_timeout(self, timeout):
-        warnings.warn("ddp: the timeout of a group cannot be changed: pass timeout to init_process_group() or new_group()", stacklevel=2)
+        """For calls that begin from now on. torch.distributed.set_timeout() of torch 2.15 calls this."""
+        status = library.set_timeout(self.handle, max(0, timeout // timedelta(milliseconds=1)))
+        if status != 0:
+            raise library.error("set_timeout", status)
+        self._timeout = timeout
+        for other in self._others.values():
+            change = other.set_timeout if hasattr(other, "set_timeout") else other._set_default_timeout
+            change(timeout)
 
     # --- how calls are made -----------------------------------------------------------------------
 

@@ -407,13 +407,14 @@ def identity(rank, n):
     if hasattr(dist, "get_backend_impl"):
         assert dist.get_backend_impl() is world and dist.get_backend_impl(world, cpu) is world
         assert not dist.distributed_c10d._supports_reconfigure() and not dist.distributed_c10d._supports_window()
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        world.set_timeout(timedelta(minutes=1))
-        if hasattr(dist, "set_timeout"):
-            dist.set_timeout(timedelta(minutes=1))
-    assert all("the timeout of a group cannot be changed" in str(warning.message) for warning in seen), seen
-    assert len(seen) == 1 + hasattr(dist, "set_timeout"), seen
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (dist.set_timeout if hasattr(dist, "set_timeout") else world.set_timeout)(timedelta(minutes=29))
+    try:
+        world.set_timeout(timedelta(0))
+        raise AssertionError("set_timeout accepts 0")
+    except dist.DistBackendError as error:
+        assert "invalid value 0 for timeout_ms" in str(error), error
 
 
 def forked():

@@ -31,6 +31,9 @@ def main():
     rank = dist.get_rank()
     groups = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(4)]
     late = dist.new_group(backend="ddp", timeout=timedelta(seconds=1))
+    shortened = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(3)]
+    for group in shortened:
+        group.set_timeout(timedelta(seconds=1))
 
     def mismatch():
         dist.all_reduce(torch.ones(3 if rank == 0 else 4), group=groups[0])
@@ -38,6 +41,11 @@ def main():
     expect("another count", mismatch, "ddp: all_reduce:", "DDP_EMISMATCH")
     if rank != 2:
         expect("nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2", "DDP_ETIMEOUT")
+        expect("a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2", "DDP_ETIMEOUT")
+        work = dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True)
+        expect("a timeout of 1 s, later", work.wait, "waiting for rank 2", "DDP_ETIMEOUT")
+        message = dist.irecv(torch.ones(1), 2, group=shortened[2])
+        expect("a timeout of 1 s, message", message.wait, "waiting for rank 2", "DDP_ETIMEOUT")
     dist.barrier()
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -2,8 +2,9 @@
 
 usage: ddprun -n 2|4 ddp_torch_trains.py WAY...
 
-WAY   ddp, zero, fsdp, fsdp2, hsdp, checkpoint, dtensor
+WAY   ddp, zero, fsdp, fsdp2, hsdp, checkpoint, checkpoint_of_shards, dtensor
 """
+import contextlib
 import hashlib
 import io
 import shutil
@@ -152,39 +153,71 @@ def hsdp(group):
     return train_sharded(init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copy", "shard")))
 
 
-def checkpoint(group):
+@contextlib.contextmanager
+def shared_directory(group):
+    """A directory that all ranks use, and that is removed afterward."""
+    path = [tempfile.mkdtemp(prefix="ddp-torch-") if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(path, 0, group=group)
+    yield path[0]
+    dist.barrier(group)
+    if dist.get_rank() == 0:
+        shutil.rmtree(path[0])
+
+
+def checkpoint_of_shards(group):
     """Saved by torch.distributed.checkpoint, then loaded into a model with other values."""
     import torch.distributed.checkpoint as dcp
 
-    folder = [tempfile.mkdtemp(prefix="ddp-torch-") if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(folder, 0)
     model = sharded_model(mesh_of(group))
     losses = train(model, model.parameters())
     saved = digest(full_parameters(model))
-    dcp.save(model.state_dict(), checkpoint_id=folder[0], process_group=group)
-    loaded = sharded_model(mesh_of(group))
-    assert digest(full_parameters(loaded)) != saved
-    state = loaded.state_dict()
-    dcp.load(state, checkpoint_id=folder[0], process_group=group)
-    loaded.load_state_dict(state)
+    with shared_directory(group) as path:
+        dcp.save(model.state_dict(), checkpoint_id=path, process_group=group)
+        loaded = sharded_model(mesh_of(group))
+        assert digest(full_parameters(loaded)) != saved
+        state = loaded.state_dict()
+        dcp.load(state, checkpoint_id=path, process_group=group)
+        loaded.load_state_dict(state)
     assert digest(full_parameters(loaded)) == saved
-    dist.barrier()
-    if dist.get_rank() == 0:
-        shutil.rmtree(folder[0])
     return losses
 
 
+def tensor_types():
+    try:
+        import torch.distributed.tensor as module
+    except ImportError:  # torch 2.4
+        import torch.distributed._tensor as module
+    return module
+
+
+def checkpoint(group):
+    """A model of plain tensors, and a sharded tensor that is loaded in other shards."""
+    import torch.distributed.checkpoint as dcp
+
+    types, mesh = tensor_types(), mesh_of(group)
+    whole = torch.arange(64.0).view(8, 8)
+    saved = {"model": make_model().state_dict(), "sharded": types.distribute_tensor(whole, mesh, [types.Shard(0)])}
+    with torch.no_grad():
+        empty = {"model": {name: torch.zeros_like(tensor) for name, tensor in saved["model"].items()},
+                 "sharded": types.distribute_tensor(torch.zeros(8, 8), mesh, [types.Shard(1)])}
+    with shared_directory(group) as path:
+        dcp.save(saved, checkpoint_id=path, process_group=group)
+        dcp.load(empty, checkpoint_id=path, process_group=group)
+    assert torch.equal(empty["sharded"].full_tensor(), whole)
+    assert digest(empty["model"].values()) == digest(saved["model"].values())
+    return [whole.sum().item()]
+
+
 def dtensor(group):
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = mesh_of(group)
+    types, mesh = tensor_types(), mesh_of(group)
     torch.manual_seed(5)
     whole = torch.arange(64.0).view(8, 8)
-    sharded = distribute_tensor(whole, mesh, [Shard(0)])
+    sharded = types.distribute_tensor(whole, mesh, [types.Shard(0)])
     assert torch.equal(sharded.full_tensor(), whole)
-    assert torch.equal(sharded.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    assert torch.equal((sharded @ sharded.redistribute(mesh, [Replicate()])).full_tensor(), whole @ whole)
+    assert torch.equal(sharded.redistribute(mesh, [types.Shard(1)]).full_tensor(), whole)
+    assert torch.equal((sharded @ sharded.redistribute(mesh, [types.Replicate()])).full_tensor(), whole @ whole)
     assert sharded.sum().full_tensor().item() == whole.sum().item()
     model = make_model()
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
@@ -197,8 +230,8 @@ def dtensor(group):
 
 
 WAYS = {"ddp": [ddp, ddp_with_hook], "zero": [zero], "fsdp": [fsdp], "fsdp2": [fsdp2], "hsdp": [hsdp], "checkpoint": [checkpoint],
-        "dtensor": [dtensor]}
-APPROXIMATE = [ddp_with_hook, dtensor]  # the first sums float16, the second does not train
+        "checkpoint_of_shards": [checkpoint_of_shards], "dtensor": [dtensor]}
+APPROXIMATE = [ddp_with_hook, checkpoint, dtensor]  # the first sums float16, the others do not train
 
 
 def main():

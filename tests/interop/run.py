@@ -357,9 +357,11 @@ def ddp_torch_knows_the_names_of_torch(program, version, python, env, folder):
 
 
 def ddp_torch_trains_like_gloo(program, version, python, env, folder):
-    ways = ["ddp", "zero"] + (["fsdp"] if version != "2.1" else [])
+    ways = ["ddp", "zero"]
+    if version != "2.1":
+        ways += ["fsdp", "checkpoint", "dtensor"]
     if version not in ("2.1", "2.4"):
-        ways += ["fsdp2", "hsdp", "checkpoint", "dtensor"]
+        ways += ["fsdp2", "hsdp", "checkpoint_of_shards"]
     for n in 2, 4:
         out, _ = run([program, "-n", str(n), script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
         for way in ways:
