@@ -347,14 +347,14 @@ static int do_as_told(int argc, char **argv, struct launch_channel *channel, int
     int rc = cli_parse(argc, words != NULL ? words : argv, &world, &wish, &spec, &err);
     if (rc < 0)
         return print_error(&err, usage_code(rc));
-    if (wish == CLI_HELP) {
+    if (wish == CLI_HELP)
         cli_print_help(argc, argv, stdout);
-        return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
-    }
-    if (wish == CLI_VERSION) {
+    if (wish == CLI_COMPLETION)
+        cli_print_completion(argc, argv, stdout);
+    if (wish == CLI_VERSION)
         printf("ddprun %s\n", DDPRUN_VERSION);
+    if (wish != CLI_RUN)
         return fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
-    }
     int code = channel != NULL ? do_launched(channel, &spec, null_fd) : do_alone(&spec, null_fd);
     job_spec_fini(&spec);
     return code;

@@ -111,8 +111,10 @@ char **output_spec_split(const char *text)
     }
 }
 
-static const char *const words[] = {"host", "rank", "local_rank", "generation", "role_name"};
-enum { WORD_HOST, WORD_RANK, WORD_LOCAL_RANK, WORD_GENERATION, WORD_ROLE, N_WORDS };
+/* Labels have those before role_name. */
+static const char *const words[] = {"host",       "rank",      "local_rank",
+                                    "generation", "role_name", "hostname"};
+enum { WORD_HOST, WORD_RANK, WORD_LOCAL_RANK, WORD_GENERATION, WORD_ROLE, WORD_HOSTNAME, N_WORDS };
 
 /* returns N_WORDS: none */
 static int word_at(const char *name, size_t n)
@@ -157,8 +159,10 @@ static char *put_text(char *to, const char *end, const char *text)
 static char *put_word(char *to, const char *end, int word, const struct output_label *of)
 {
     char number[16];
-    if (word == WORD_HOST || word == WORD_ROLE)
-        return put_text(to, end, word == WORD_HOST ? of->host : of->role);
+    if (word == WORD_HOST || word == WORD_HOSTNAME)
+        return put_text(to, end, word == WORD_HOST ? of->host : of->hostname);
+    if (word == WORD_ROLE)
+        return put_text(to, end, of->role);
     if (word == WORD_RANK && of->ranks != NULL)
         return put_text(to, end, of->ranks);
     if (word == WORD_LOCAL_RANK && of->local_ranks != NULL)
@@ -219,7 +223,8 @@ size_t output_spec_template(const char *format, const struct output_label *of, c
             while (name[n_name] == '_' || isalnum((unsigned char)name[n_name]))
                 n_name++;
             int word = word_at(name, n_name);
-            bool known = word == WORD_RANK || word == WORD_LOCAL_RANK || word == WORD_ROLE;
+            bool known = word == WORD_RANK || word == WORD_LOCAL_RANK || word == WORD_ROLE ||
+                         word == WORD_HOSTNAME;
             if (known && (c[1] != '{' || name[n_name] == '}')) {
                 out = put_word(out, end, word, of);
                 c = name + n_name - (c[1] != '{');

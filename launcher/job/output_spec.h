@@ -65,7 +65,7 @@ char **output_spec_split(const char *text);
 
 /* The origin of a line. */
 struct output_label {
-    const char *host, *role;
+    const char *host, *hostname, *role; /* the name up to its first dot; all of it */
     int rank, local_rank;
     uint32_t generation;
     const char *ranks,
@@ -86,7 +86,8 @@ size_t output_spec_label(const char *format, const struct output_label *of, char
 size_t output_spec_colored_label(const char *format, const struct output_label *of, char *to,
                                  size_t n);
 
-/* The same for torchrun's templates: ${role_name} ${rank} ${local_rank}, $$; other names stay. */
+/* The same for torchrun's templates: ${role_name} ${rank} ${local_rank} ${hostname}, $$; other
+ * names stay. */
 size_t output_spec_template(const char *format, const struct output_label *of, char *to, size_t n);
 
 #endif

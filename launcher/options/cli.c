@@ -206,6 +206,13 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
     return rc ?: cli_check_wrap(d, spec, err) ?: cli_check_standby(d, spec, err);
 }
 
+static int check_shell(const struct draft *d, struct co_error *err)
+{
+    static const char *const shells[] = {"bash", "zsh", "fish", "tcsh", NULL};
+    int shell = 0;
+    return cli_choice(&d->given[OPTION_PRINT_COMPLETION], shells, &shell, err);
+}
+
 int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish *ret_wish,
               struct job_spec *ret_spec, struct co_error *err)
 {
@@ -222,6 +229,8 @@ int cli_parse(int argc, char **argv, const struct host_env *world, enum cli_wish
         cli_take_assignment(&draft, world->assignment);
     if (rc == 0 && wish == CLI_HELP && !spec.as_torchrun)
         rc = cli_check_topic(draft.given[OPTION_HELP].value, err);
+    if (rc == 0 && wish == CLI_COMPLETION)
+        rc = check_shell(&draft, err);
     if (rc == 0 && wish == CLI_RUN)
         rc = cli_ask_managers(&draft, &managers, &spec, err)
             ?: cli_flag(&draft, OPTION_STANDALONE, &draft.standalone, err)

@@ -16,12 +16,12 @@ struct job_spec;
 
 #define CLI_NAME_MAX 256 /* bytes of --rdzv-id and --role */
 
-enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION };
+enum cli_wish { CLI_RUN, CLI_HELP, CLI_VERSION, CLI_COMPLETION };
 
 /* argv as main() got it. Its first word's last part decides whether we are torchrun.
  *
  * ret_wish   CLI_RUN: *ret_spec is filled, job_spec_fini() frees it.
- *            CLI_HELP, CLI_VERSION: print that and exit 0
+ *            CLI_HELP, CLI_VERSION, CLI_COMPLETION: print that and exit 0
  * returns    0
  *            -EINVAL   wrong usage: exit 2. The text names the option and the closest existing one
  *            -ENOENT   no such program: exit 127
@@ -44,5 +44,9 @@ int cli_check_topic(const char *topic, struct co_error *err);
 /* Print the help that the first help option of this command line asks for. argv as cli_parse(),
  * which has accepted it. torchrun has no topics: under its name they are ignored. */
 void cli_print_help(int argc, char **argv, FILE *out);
+
+/* Print the completion that --print-completion asks for, of a program with the name of argv[0].
+ * argv as cli_parse(), which has accepted it. */
+void cli_print_completion(int argc, char **argv, FILE *out);
 
 #endif

@@ -45,6 +45,7 @@ static const struct setting {
     {"close_timeout", IGNORED},
     {"read_timeout", IGNORED},
     {"store_type", IGNORED},
+    {"cas_backoff_max_seconds", IGNORED},
     {"rank", IGNORED}, /* --node-rank wins */
     {"protocol", PROTOCOL},
     {"ssl_cert", TEXT, offsetof(struct cli_conf, etcd.cert)}, /* for etcd-v2; for etcd: */

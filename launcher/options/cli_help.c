@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include "cli_table.h"
+#include "common/completion.h"
 #include "common/error.h"
 #include "common/options.h"
 
@@ -157,6 +158,22 @@ int cli_check_topic(const char *topic, struct co_error *err)
     return is_known ? 0
                     : co_fail(err, -EINVAL, "invalid value '%.60s' for --help: expected one of %s",
                               topic, names);
+}
+
+void cli_print_completion(int argc, char **argv, FILE *out)
+{
+    const bool as_torchrun = cli_is_torchrun(argc > 0 ? argv[0] : NULL);
+    const struct co_completion completion = {.name = as_torchrun ? "torchrun" : "ddprun",
+                                             .function = as_torchrun ? "_torchrun" : "_ddprun",
+                                             .table = cli_table,
+                                             .runs_program = true};
+    struct co_option_walk walk;
+    struct co_option_found found = {0};
+    co_options_start(&walk, cli_table, argc, argv);
+    while (co_options_next(&walk, &found, NULL) > 0 && found.option->id != OPTION_PRINT_COMPLETION)
+        continue;
+    if (found.value != NULL)
+        co_completion_print(&completion, found.value, out);
 }
 
 void cli_print_help(int argc, char **argv, FILE *out)

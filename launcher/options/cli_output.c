@@ -19,7 +19,10 @@ static int set_output_texts(const struct draft *d, struct output_spec *s, struct
 {
     const struct given *dir = &d->given[OPTION_LOG_DIR];
     const struct given *label = &d->given[OPTION_LABEL];
-    const char *line_prefix = host_env_get(d->world, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    const struct given *prefix = &d->given[OPTION_LINE_PREFIX];
+    const bool is_given = prefix->value != NULL && *prefix->value != '\0';
+    const char *line_prefix =
+        is_given ? prefix->value : host_env_get(d->world, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     int rc = 0;
     if (label->value != NULL)
         rc = output_spec_check_label(label->by, label->value, err)

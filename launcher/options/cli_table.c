@@ -221,6 +221,10 @@ const struct co_option cli_table[] = {
     {OPTION_STDERR_FILTERS, 0, "duplicate-stderr-filters", "TEXT,...",
      "PET_DUPLICATE_STDERR_FILTERS",
      "Copy matching lines of --tee's stderr to filtered_stderr.log."},
+    {OPTION_LINE_PREFIX, 0, "log-line-prefix-template", "TEMPLATE", "PET_LOG_LINE_PREFIX_TEMPLATE",
+     "The label of --tee's lines on the console. ${role_name}, ${rank}, ${local_rank} and "
+     "${hostname} are replaced. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+     "'[${role_name}${local_rank}]:'."},
     {OPTION_LABEL, 0, "label", "FORMAT", .optional = true, .weak = true,
      .brief = "Label each line with its rank.",
      .help = "Begin each line of a rank with a label. {host}, {rank}, {local_rank} and "
@@ -282,5 +286,7 @@ const struct co_option cli_table[] = {
              "--help topics lists the topics."},
     {OPTION_VERSION, 'V', "version", .weak = true, .brief = "Print the version.",
      .help = "Print the version."},
+    {OPTION_PRINT_COMPLETION, 0, "print-completion", "bash|zsh|fish|tcsh",
+     .help = "Print the completion of the shell: eval \"$(ddprun --print-completion bash)\"."},
     {0},
 };

@@ -74,8 +74,10 @@ int cli_read_options(struct draft *d, int argc, char **argv, enum cli_wish *ret_
     co_options_start(&walk, cli_table, argc, argv);
     while ((rc = co_options_next(&walk, &found, err)) > 0) {
         int id = found.option->id;
-        if (id == OPTION_HELP || id == OPTION_VERSION) {
-            *ret_wish = id == OPTION_HELP ? CLI_HELP : CLI_VERSION;
+        if (id == OPTION_HELP || id == OPTION_VERSION || id == OPTION_PRINT_COMPLETION) {
+            *ret_wish = id == OPTION_HELP      ? CLI_HELP
+                        : id == OPTION_VERSION ? CLI_VERSION
+                                               : CLI_COMPLETION;
             if (found.spelled[1] == '-') /* a topic; of -hv, the v is another option */
                 given_set(d, id, found.value, found.spelled, false);
             return 0;

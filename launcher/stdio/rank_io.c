@@ -70,8 +70,8 @@ int rank_io_open(struct rank_io *io, const struct job_spec *spec, struct output 
 {
     *io = (struct rank_io){.spec = spec, .output = output, .null_fd = null_fd};
     io->on_terminal = isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
-    gethostname(io->host, sizeof io->host - 1);
-    io->host[strcspn(io->host, ".")] = '\0';
+    gethostname(io->hostname, sizeof io->hostname - 1);
+    snprintf(io->host, sizeof io->host, "%.*s", (int)strcspn(io->hostname, "."), io->hostname);
     int rc = 0;
     if (spec->output.fold_ms > 0)
         rc = output_set_fold(output, spec->output.fold_ms, make_fold_label, io);
@@ -130,6 +130,7 @@ static size_t make_prefix(const struct rank_io *io, bool tee, int local_rank, in
 {
     const struct output_spec *s = &io->spec->output;
     struct output_label of = {.host = io->host,
+                              .hostname = io->hostname,
                               .role = io->spec->role,
                               .rank = rank,
                               .local_rank = local_rank,

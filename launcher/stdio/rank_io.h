@@ -11,14 +11,14 @@ struct job_spec;
 struct output;
 
 struct rank_io {
-    const struct job_spec *spec; /* borrowed */
-    struct output *output;       /* borrowed */
-    int null_fd;                 /* borrowed */
-    char *log_dir;               /* owned; the job's directory; NULL: none */
-    bool on_terminal;            /* stdout and stderr are terminals */
-    char host[256];
-    uint32_t generation; /* of the ranks started last: the caller counts it up */
-    int first_rank;      /* of this node in it: the caller sets it */
+    const struct job_spec *spec;   /* borrowed */
+    struct output *output;         /* borrowed */
+    int null_fd;                   /* borrowed */
+    char *log_dir;                 /* owned; the job's directory; NULL: none */
+    bool on_terminal;              /* stdout and stderr are terminals */
+    char hostname[256], host[256]; /* all of it, and up to its first dot */
+    uint32_t generation;           /* of the ranks started last: the caller counts it up */
+    int first_rank;                /* of this node in it: the caller sets it */
 };
 
 /* Look at our descriptors; make the log directory, if one is asked for, and print where it is if

@@ -351,6 +351,11 @@ def ddp_torch_equals_gloo(program, version, python, env, folder):
             require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
 
 
+def options_of_torchrun_are_accepted(program, version, python, env, folder):
+    out, _ = run([python, script("torchrun_options.py"), program], env)
+    require(out, rf"torch {version}\S*: \d+ options are accepted", "stdout")
+
+
 def ddp_torch_knows_the_names_of_torch(program, version, python, env, folder):
     out, _ = run([python, script("ddp_torch_names.py")], with_ddp_torch(env))
     require(out, rf"torch {version}\S*: all names are known", "stdout")
@@ -484,6 +489,7 @@ CASES = {
         torchruns_agents_rendezvous_at_the_daemon,
         ddpctl_works_on_torchs_store,
         ddp_torch_equals_gloo,
+        options_of_torchrun_are_accepted,
         ddp_torch_knows_the_names_of_torch,
         ddp_torch_trains_like_gloo,
         ddp_torch_names_the_failed_rank,

@@ -25,6 +25,7 @@ class Case:
     more: tuple = ()  # files that only ddprun leaves
     console: bool = True  # the output of the ranks is the same
     only: tuple = WHO
+    since: str = ""  # the first version of torch whose torchrun has what is compared
 
 
 SERVED = {"TORCHELASTIC_USE_AGENT_STORE": ("True", "False", "False")}  # a world of 1 has no store
@@ -73,7 +74,7 @@ CASES = [
     identified("c10d_endpoint", "--nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint localhost:@PORT@ "
                "--rdzv-id job-8 @WORKER@", "job-8"),
     identified("rendezvous_settings", "--nproc-per-node 2 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --rdzv_id=a.b "
-               "--rdzv_conf join_timeout=30,last_call_timeout=1 @WORKER@", r"a\.b"),
+               "--rdzv_conf join_timeout=30,last_call_timeout=1,cas_backoff_max_seconds=0.5 @WORKER@", r"a\.b"),
     alone("local_address", "--nproc-per-node 2 --local-addr 127.0.0.1 @WORKER@"),
     alone("id_with_standalone", "--rdzv-id mine --nproc-per-node 2 @WORKER@",
           unlike={"TORCHELASTIC_RUN_ID": (RANDOM_ID, "mine", "mine")}),
@@ -191,6 +192,9 @@ CASES += [
     logged("role_in_the_prefix", "-t 3 --role trainer"),
     logged("prefix_of_the_environment", "-t 1", env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE":
                                                      "${role_name}.${rank}/$local_rank $other $$ "}),
+    logged("prefix_of_an_option", "-t 3 --log-line-prefix-template ${hostname}:${rank}:", since="2.15"),
+    logged("prefix_of_an_option_in_the_environment", "-t 1 --role r", since="2.15",
+           env={"PET_LOG_LINE_PREFIX_TEMPLATE": "<${role_name}>", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "no"}),
     logged("filter_of_stdout", "-t 3 --duplicate-stdout-filters loss"),
     logged("filter_of_stderr", "-t 3 --duplicate-stderr-filters bye,hello"),
     logged("filters_of_both", "-t 3 --duplicate-stdout-filters bye --duplicate-stderr-filters nothing"),

@@ -207,13 +207,18 @@ def check(case, starts, env, folder):
     return [problem for compare in COMPARE for problem in compare(case, runs)]
 
 
+def is_in(version, case):
+    """Does torchrun of this version have what the case compares?"""
+    return not case.since or tuple(map(int, version.split("."))) >= tuple(map(int, case.since.split(".")))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher", required=True, help="ddprun")
     parser.add_argument("--torch", default=NEWEST, choices=VERSIONS)
     parser.add_argument("case", nargs="*", help="default: all")
     args = parser.parse_args()
-    chosen = [case for case in CASES if not args.case or case.name in args.case]
+    chosen = [case for case in CASES if (not args.case or case.name in args.case) and is_in(args.torch, case)]
     python, env = find_python(args.torch)
     for name in "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
         env.pop(name, None)

@@ -136,6 +136,8 @@ class LogFiles(unittest.TestCase):
                "${role_name}-${rank}-${local_rank}-${other}: "}
         _, out, _ = run("-n", "1", "--role", "r", RANK, "say", "o", env=env)
         self.assertEqual(out, "r-0-0-${other}: o\n")
+        _, out, _ = run("-n", "1", "--log-line-prefix-template", "${hostname}/${rank} ", RANK, "say", "o", env=env)
+        self.assertEqual(out, f"{os.uname().nodename}/0 o\n")
 
 
 class Lines(unittest.TestCase):

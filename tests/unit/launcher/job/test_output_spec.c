@@ -74,8 +74,12 @@ START_TEST(words_are_separated_by_commas)
 }
 END_TEST
 
-static const struct output_label of = {
-    .host = "n2", .role = "default", .rank = 9, .local_rank = 1, .generation = 3};
+static const struct output_label of = {.host = "n2",
+                                       .hostname = "n2.example",
+                                       .role = "default",
+                                       .rank = 9,
+                                       .local_rank = 1,
+                                       .generation = 3};
 
 static void check_label(const char *format, const char *expected)
 {
@@ -112,6 +116,7 @@ START_TEST(templates_equal_those_of_torchrun)
     check_template("[${role_name}${local_rank}]:", "[default1]:");
     check_template("$rank|${rank}|$$|${host}|$", "9|9|$|${host}|$");
     check_template("${rank", "${rank");
+    check_template("${hostname}:${rank}: ", "n2.example:9: ");
 }
 END_TEST
 

@@ -274,6 +274,25 @@ START_TEST(help_and_version_are_wishes)
 }
 END_TEST
 
+START_TEST(completions_are_wishes)
+{
+    static char text[1 << 16];
+    static const char *const shells[] = {"bash", "zsh", "fish", "tcsh"};
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        const char *words[] = {"/bin/torchrun", "--print-completion", shells[i], "--nonsense"};
+        ck_assert_int_eq(PARSE(words[0], words[1], words[2], words[3]), 0);
+        ck_assert_int_eq(wish, CLI_COMPLETION);
+        FILE *out = fmemopen(text, sizeof text, "w");
+        ck_assert_ptr_nonnull(out);
+        cli_print_completion(4, (char **)words, out);
+        fclose(out);
+        ck_assert_ptr_nonnull(strstr(text, "completion of torchrun, made of"));
+    }
+    ck_assert_int_eq(PARSE("ddprun", "--print-completion=ksh"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--print-completion"), -EINVAL);
+}
+END_TEST
+
 START_TEST(options_without_effect_on_one_node_are_accepted)
 {
     JOB("torchrun", "--nnodes=1", "--node_rank=0", "--rdzv_backend", "c10d", "--rdzv-conf",
@@ -450,6 +469,7 @@ TEST_SUITE(cli)
     tcase_add_test(t, the_environment_gives_defaults);
     tcase_add_test(t, the_command_line_overrides_the_environment);
     tcase_add_test(t, help_and_version_are_wishes);
+    tcase_add_test(t, completions_are_wishes);
     tcase_add_test(t, options_without_effect_on_one_node_are_accepted);
     tcase_add_test(t, the_endpoint_is_this_node);
     tcase_add_test(t, a_nameless_job_of_torchruns_is_called_none);

@@ -27,6 +27,13 @@ START_TEST(output_goes_to_its_destination)
     ck_assert_int_eq(o->stdin_rank, -1);
     ck_assert_int_eq(o->tees[0], 3);
     ck_assert(o->log_dir_null);
+    JOB("torchrun", "--log-line-prefix-template", "", "train.py");
+    ck_assert_str_eq(o->line_prefix, "<${rank}>");
+    JOB("torchrun", "--log_line_prefix_template=${hostname} ", "train.py");
+    ck_assert_str_eq(o->line_prefix, "${hostname} ");
+    WITH_ENV("PET_LOG_LINE_PREFIX_TEMPLATE=>");
+    JOB("ddprun", "train.py");
+    ck_assert_str_eq(o->line_prefix, ">");
 }
 END_TEST
 

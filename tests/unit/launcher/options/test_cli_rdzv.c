@@ -202,6 +202,7 @@ START_TEST(torchruns_settings_are_understood)
 {
     JOB("torchrun", "-N2", "--rdzv-backend=c10d", C10D,
         "--rdzv-conf= join_timeout = 60 ,last_call_timeout=1.5s,is_host=True,store_type=tcp,"
+        "cas_backoff_max_seconds=0.5,"
         "read_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=4",
         "train.py");
     ck_assert_ptr_null(spec.notes);

@@ -73,6 +73,7 @@ static const char *const torchruns[] = {
     "log-dir",
     "redirects",
     "tee",
+    "log-line-prefix-template",
     "local-ranks-filter",
     "duplicate-stdout-filters",
     "duplicate-stderr-filters",
@@ -85,6 +86,7 @@ static const char *const torchruns[] = {
     "signals-to-handle",
     "virtual-local-rank",
     "shutdown-timeout",
+    "print-completion",
     "help",
 };
 enum { N_TORCHRUNS = sizeof torchruns / sizeof *torchruns };
