@@ -41,6 +41,7 @@ static void print_environment(FILE *out)
             fprintf(out, "  %-37s  --%s\n", o->env, o->name);
     fputs("  TORCH_ELASTIC_SHUTDOWN_TIMEOUT         --shutdown-timeout\n"
           "  DDPRUN_SSH                             --ssh-command\n"
+          "  TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1   --store worker\n"
           "\n"
           "Other variables that ddprun reads:\n"
           "  DDP_TOKEN                              shared secret; see --token-file\n"

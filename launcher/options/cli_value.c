@@ -31,8 +31,18 @@ static void read_variable(struct draft *d, int id, const char *name)
         given_set(d, id, value, name, true);
 }
 
+/* torchrun's way to have the worker with rank 0 serve the store. */
+static void read_own_store(struct draft *d)
+{
+    static const char name[] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    const char *value = host_env_get(d->world, name);
+    if (value != NULL && strcmp(value, "1") == 0)
+        given_set(d, OPTION_STORE, "worker", name, true);
+}
+
 void cli_read_environment(struct draft *d)
 {
+    read_own_store(d);
     read_variable(d, OPTION_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
     read_variable(d, OPTION_SSH_COMMAND, "DDPRUN_SSH");
     for (const struct co_option *o = cli_table; o->id != 0; o++) {

@@ -88,6 +88,7 @@ CASES = [
     alone("threads_are_kept", "--nproc-per-node 2 @WORKER@", env={"OMP_NUM_THREADS": "3"},
           unlike={"OMP_NUM_THREADS": ("3",) * 3}),
     alone("nccl_setting_is_kept", "--nproc-per-node 2 @WORKER@", env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}),
+    alone("store_of_rank_0", "--nproc-per-node 2 @WORKER@", env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
     alone("virtual_local_rank", "--nproc-per-node 2 --virtual-local-rank @WORKER@"),
     alone("virtual_local_rank_of_a_list", "--nproc-per-node 2 --virtual-local-rank @WORKER@",
           env={"CUDA_VISIBLE_DEVICES": "5,GPU-8a1c"}),

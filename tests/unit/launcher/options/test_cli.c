@@ -210,6 +210,14 @@ START_TEST(values_reach_the_job)
     ck_assert_uint_eq(spec.failure_grace_ms, 0);
     JOB("ddprun", "--store=agent", "--store=auto", "train.py");
     ck_assert_int_eq(spec.store, STORE_AUTO);
+    WITH_ENV("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=0");
+    JOB("torchrun", "train.py");
+    ck_assert_int_eq(spec.store, STORE_AUTO);
+    WITH_ENV("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1");
+    JOB("torchrun", "train.py");
+    ck_assert_int_eq(spec.store, STORE_WORKER);
+    JOB("ddprun", "--store=agent", "train.py");
+    ck_assert_int_eq(spec.store, STORE_AGENT);
 }
 END_TEST
 
