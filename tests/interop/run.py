@@ -3,7 +3,7 @@
 
 usage: run.py --program DDPRUN --torch VERSION CASE
 
-VERSION is 1.13, 2.1, 2.4, 2.11, or 2.15.
+VERSION is 1.13, 2.1, 2.4, 2.11, or that of scripts/torch-version.txt.
 
 The program is ddprun; cases about another part of ours take that, or the test program around it.
 
@@ -28,7 +28,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
 
-NEWEST = "2.15"  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
+with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts/torch-version.txt"), encoding="ascii") as pin:
+    NEWEST = ".".join(pin.read().split(".")[:2])  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
 VERSIONS = ["1.13", "2.1", "2.4", "2.11", NEWEST]
 DEADLINE_S = 120
 SKIPPED = 77
@@ -352,12 +353,12 @@ def ddp_torch_equals_gloo(program, version, python, env, folder):
 
 
 def options_of_torchrun_are_accepted(program, version, python, env, folder):
-    out, _ = run([python, script("torchrun_options.py"), program], env)
+    out, _ = run([python, script("names/torchrun_options.py"), program], env)
     require(out, rf"torch {version}\S*: \d+ options are accepted", "stdout")
 
 
 def ddp_torch_knows_the_names_of_torch(program, version, python, env, folder):
-    out, _ = run([python, script("ddp_torch_names.py")], with_ddp_torch(env))
+    out, _ = run([python, script("names/ddp_torch_names.py")], with_ddp_torch(env))
     require(out, rf"torch {version}\S*: all names are known", "stdout")
 
 
