@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Compare ddprun and torchrun when nodes of a job join, leave and fail, with C workers and with gloo workers.
 
-usage: bench/elastic.py [--runs N] [--torchrun-runs N] [--torchrun-limit-s S] [--workers c|gloo] [--place loopback|namespaces]
-                        [--case TEXT]... [--launcher NAME] [--at-once N] [--build DIR]
+usage: bench/elastic.py [--runs N] [--torchrun-runs N] [--torchrun-limit-s S] [--torchrun-window-s S] [--workers c|gloo]
+                        [--place loopback|namespaces] [--case TEXT]... [--launcher NAME]... [--at-once N] [--build DIR]
 
 Each case of tests/system/lib/elastic_cases.py is a job of two or three nodes, on addresses of the loopback interface and in network
-namespaces (as root). The launchers take turns. The C workers use libddp, the others PyTorch 2.11; scripts/install-deps --interop-old
-installs PyTorch and torchrun. When a case fails, the reason and the messages of ddprun are printed at once; the exit status is 1 if
-a case of ddprun fails. With --at-once several jobs run at a time: then only the passes count, and no times are measured. RESULTS.md
-has a section for each kind of workers; it is not written with --case, --place, --launcher, --at-once, or 0 runs of a launcher.
+namespaces (as root). The launchers take turns: ddprun, torchrun of the newest PyTorch (scripts/install-deps --interop) and of 2.11
+(--interop-old), and these also with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 ("own store"), which avoids some of their failures. The C
+workers use libddp, the others the PyTorch of their torchrun, under ddprun the newest. When a case fails, the reason and the messages
+of ddprun are printed at once; the exit status is 1 if a case of ddprun fails. With --at-once several jobs run at a time: then only
+the passes count, and no times are measured. RESULTS.md has a section for each kind of workers; it is not written with --case, --place,
+--at-once, 0 runs of a launcher, or --launcher without ddprun.
 """
 import argparse
 import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import os
 import queue
 import signal
@@ -22,11 +25,11 @@ import sys
 import time
 
 import results
-from torch_venv import torch_venv
+from torch_venv import OWN_STORE, torch_venv, torchruns
 
 TESTS = os.path.join(results.ROOT, "tests")
 sys.path.insert(0, os.path.join(TESTS, "system/lib"))
-from elastic_cases import CASES, is_possible, try_case  # noqa: E402 (found by the path above)
+from elastic_cases import CASES, WINDOW_S, is_possible, try_case  # noqa: E402 (found by the path above)
 from elastic_job import Launcher, Workers  # noqa: E402
 from places import Loopback, Namespaces, NoPlace  # noqa: E402
 
@@ -37,19 +40,22 @@ NODES_ON = {"loopback": "addresses of the loopback interface", "namespaces": "ne
 Job = collections.namedtuple("Job", "case workers place launcher")
 
 
-def workers_of(args, venv):
+def workers_of(args):
     """The kinds of workers that are installed."""
     program = os.path.join(args.build, "tests/support/elastic_rank")
     found = {"c": Workers("C", ["--no-python", program], {}, n_local=2)}
-    if venv:
-        found["gloo"] = Workers("gloo", [os.path.join(TESTS, "interop/elastic_steps.py")], venv[1], n_local=1)
+    if torch_venv():  # whose Python they use is in the environment of the launcher
+        found["gloo"] = Workers("gloo", [os.path.join(TESTS, "interop/elastic_steps.py")], {}, n_local=1)
     return found
 
 
-def launchers_of(args, venv):
-    found = {"ddprun": Launcher("ddprun", [os.path.join(args.build, "launcher/ddprun")], dict(os.environ), is_ours=True)}
-    if venv:
-        found["torchrun"] = Launcher("torchrun", [venv[0], "-m", "torch.distributed.run"], venv[1], is_ours=False)
+def launchers_of(args):
+    venv = torch_venv()
+    ddprun = [os.path.join(args.build, "launcher/ddprun")]
+    found = {"ddprun": Launcher("ddprun", ddprun, venv[1] if venv else dict(os.environ), is_ours=True)}
+    for name, (command, env) in torchruns().items():
+        found[name] = Launcher(name, command, env, is_ours=False)
+        found[name + ", own store"] = Launcher(name, command, {**env, **OWN_STORE}, is_ours=False)
     return found
 
 
@@ -65,21 +71,28 @@ def find_places(args, stack):
     return found
 
 
-def jobs_of_run(args, number, workers, places, launchers):
-    runs = {"ddprun": args.runs, "torchrun": args.torchrun_runs}
+def cases_of(args):
+    """The chosen cases, with the chosen window where it is that of most cases."""
+    window_s = (WINDOW_S[0], args.torchrun_window_s)
+    return [dataclasses.replace(case, window_s=window_s) if case.window_s == WINDOW_S else case
+            for case in CASES if not args.case or any(text in case.title for text in args.case)]
+
+
+def jobs_of_run(args, cases, number, workers, places, launchers):
+    runs = {name: args.runs if launcher.is_ours else args.torchrun_runs for name, launcher in launchers.items()}
     for place, place_object in places.items():
         for kind in workers:
-            for case in CASES:
-                if is_possible(case, place_object) and (not args.case or any(text in case.title for text in args.case)):
+            for case in cases:
+                if is_possible(case, place_object):
                     yield from (Job(case, kind, place, name) for name in launchers if number < runs[name])
 
 
 class Bench:
     def __init__(self, args, stack):
-        venv = torch_venv()
         self.args = args
-        self.workers = {k: v for k, v in workers_of(args, venv).items() if args.workers in (None, k)}
-        self.launchers = {k: v for k, v in launchers_of(args, venv).items() if args.launcher in (None, k)}
+        self.cases = cases_of(args)
+        self.workers = {k: v for k, v in workers_of(args).items() if args.workers in (None, k)}
+        self.launchers = {k: v for k, v in launchers_of(args).items() if not args.launcher or k in args.launcher}
         self.places = queue.Queue()  # a set of places for each job that runs
         for _ in range(args.at_once):
             places = find_places(args, stack)
@@ -94,7 +107,7 @@ class Bench:
             outcome = try_case(job.case, self.launchers[job.launcher], self.workers[job.workers], places[job.place], limit_s)
         finally:
             self.places.put(places)
-        limit_ms = job.case.within_ms if self.args.at_once == 1 else None
+        limit_ms = job.case.within_ms if job.launcher == "ddprun" and self.args.at_once == 1 else None
         if not outcome.why and limit_ms is not None and outcome.times.ended > limit_ms:
             outcome.why = f"it took {outcome.times.ended:.0f} ms"
         self.outcomes[job].append(outcome)
@@ -106,15 +119,15 @@ class Bench:
 
     def warm_up(self):
         """Torch is large, and the first process that loads it reads it from the disk."""
-        venv = torch_venv()
-        if venv and ("torchrun" in self.launchers or "gloo" in self.workers):
-            subprocess.run([venv[0], "-c", "import torch.distributed.run"], env=venv[1], check=True)
+        for name, (command, env) in torchruns().items():
+            if name in self.launchers or "gloo" in self.workers:
+                subprocess.run([command[0], "-c", "import torch.distributed.run"], env=env, check=True)
 
     def run_all(self):
         self.warm_up()
         for number in range(max(self.args.runs, self.args.torchrun_runs)):
             begin = time.monotonic()
-            jobs = list(jobs_of_run(self.args, number, self.workers, self.found_places, self.launchers))
+            jobs = list(jobs_of_run(self.args, self.cases, number, self.workers, self.found_places, self.launchers))
             if self.args.at_once == 1:
                 for job in jobs:
                     self.run(job)
@@ -139,13 +152,15 @@ class Bench:
         of = [job for job in self.outcomes if job.workers == kind]
         texts = []
         for place in dict.fromkeys(job.place for job in of):
-            cases = [case for case in CASES if any((job.case, job.place) == (case, place) for job in of)]
+            cases = [case for case in self.cases if any((job.case, job.place) == (case, place) for job in of)]
             texts.append(f"Nodes on {NODES_ON[place]}:")
             texts.append(self.table(kind, place, cases))
             texts += self.reasons(kind, place, cases)
         if self.args.at_once == 1:
             texts.append("*started*: until the new generation's last worker was in its first line; *stepped*: until it had added up; "
                          "*ended*: until the last launcher's end, or that of the last process. Median (maximum).")
+            if len(self.launchers) > 1:
+                texts.append(f"torchrun's join window: {self.args.torchrun_window_s} s. *own store*: with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.")
             texts += self.targets(kind)
         return "\n\n".join(texts)
 
@@ -176,7 +191,7 @@ class Bench:
     def targets(self, kind):
         """The targets for ddprun with C workers, and what ddprun reached in the cases that passed."""
         rows = []
-        for case in CASES:
+        for case in self.cases:
             took = [o.times.started for o in self.found(case=case, workers=kind, launcher="ddprun") if not o.why]
             if kind == "c" and case.target_ms is not None and took:
                 n_in_time = sum(t < case.target_ms for t in took)
@@ -206,20 +221,25 @@ def main():
     parser.add_argument("--runs", type=int, default=5, help="of ddprun")
     parser.add_argument("--torchrun-runs", type=int, default=1)
     parser.add_argument("--torchrun-limit-s", type=float, default=45, help="for each wait; most of its failures last longer")
+    parser.add_argument("--torchrun-window-s", type=int, default=WINDOW_S[1],
+                        help="its join window, which has to be longer than its own start, and which it waits for again after a loss")
     parser.add_argument("--case", action="append", help="only those whose title holds TEXT")
     parser.add_argument("--workers", choices=["c", "gloo"])
     parser.add_argument("--place", choices=list(PLACES))
-    parser.add_argument("--launcher", choices=["ddprun", "torchrun"])
+    parser.add_argument("--launcher", action="append", help="ddprun, torchrun 2.11, 'torchrun 2.11, own store', and so on; default: all")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="jobs")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # clean up
+    unknown = set(args.launcher or ()) - set(launchers_of(args))
+    if unknown:
+        parser.error(f"unknown launcher {', '.join(sorted(unknown))}: expected {'; '.join(launchers_of(args))}")
     load = results.load_average()
     with contextlib.ExitStack() as stack:
         bench = Bench(args, stack)
         bench.run_all()
     for kind in bench.workers:
-        if args.case or args.place or args.launcher or args.at_once > 1 or 0 in (args.runs, args.torchrun_runs):
+        if args.case or args.place or "ddprun" not in bench.launchers or args.at_once > 1 or 0 in (args.runs, args.torchrun_runs):
             print(f"{bench.workers[kind].name} workers.\n\n{bench.text(kind)}\n")
         else:
             results.report("elastic_" + kind, bench.text(kind), load)

@@ -3,7 +3,7 @@
 
 usage: bench/failures.py [--launcher NAME]... [--row TEXT]... [--build DIR]
 
-The launchers are torchrun (of PyTorch 2.11, from scripts/install-deps --interop-old), mpirun (Open MPI), mpiexec.hydra (MPICH),
+The launchers are torchrun (of the newest PyTorch, from scripts/install-deps --interop), mpirun (Open MPI), mpiexec.hydra (MPICH),
 srun in a Slurm of its own, and ddprun. A launcher that is not installed has a `-` in its column, and the reason below the
 table. With --launcher or --row the table is only printed.
 """
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 import results
-from torch_venv import torch_venv
+from torch_venv import NEWEST, torch_venv
 
 TESTS = os.path.join(results.ROOT, "tests")
 sys.path.insert(0, os.path.join(TESTS, "system/lib"))
@@ -51,7 +51,7 @@ def must_be_here(program):
 def torchrun(args, folder):
     venv = torch_venv()
     if venv is None:
-        raise NotHere("no PyTorch 2.11; scripts/install-deps --interop-old")
+        raise NotHere("no PyTorch: scripts/install-deps --interop")
     return Launcher("torchrun", venv[0], ["-m", "torch.distributed.run", "--standalone", "--no-python"], "--nproc-per-node",
                     ["-t", "3"], args.rank, env=venv[1])
 
@@ -119,7 +119,7 @@ def column(make, args, folder, rows):
 
 def versions(args):
     """The versions that the launchers print; srun prints none without a configuration."""
-    found = ["torchrun of PyTorch 2.11"] if torch_venv() else []
+    found = [f"torchrun of PyTorch {NEWEST}"] if torch_venv() else []
     env = {**os.environ, **(args.slurm.env if args.slurm else {})}
     for program, pattern in (("mpirun.openmpi", r"^mpirun\S* \(\S*\) ([0-9.]+)"), ("mpiexec.hydra", r"Version: +([0-9.]+)"),
                              ("srun", r"^slurm\S* ([0-9.]+)")):

@@ -5,8 +5,8 @@ usage: bench/launch.py [-n N[,N]...] [--runs R] [--slow-runs R] [--build DIR] [P
 
 The launchers take turns, and each round begins with a different one, so that a busy moment of the machine affects all of
 them and none always follows the same one. A launcher that is not installed is left out. A run that fails or exceeds
---limit-s is reported, and its time does not count; a launcher with three such runs is not run again. torchrun is that of
-PyTorch 2.11, from scripts/install-deps --interop-old.
+--limit-s is reported, and its time does not count; a launcher with three such runs is not run again. torchrun is that of the newest
+PyTorch, from scripts/install-deps --interop, and of 2.11, from --interop-old.
 """
 import argparse
 import os
@@ -15,9 +15,9 @@ import sys
 import tempfile
 
 import results
-from torch_venv import torch_venv
+from torch_venv import torchruns
 
-SLOW = {"torchrun"}  # takes seconds for each run: runs only --slow-runs times
+SLOW = "torchrun"  # takes seconds for each run: runs only --slow-runs times
 GIVE_UP_AFTER = 3  # failures of one launcher: each may have cost --limit-s
 
 
@@ -32,11 +32,8 @@ def launchers(build):
         "mpirun (Open MPI)": lambda n: ["mpirun.openmpi", *as_root, "--oversubscribe", "-n", str(n)],
     }
     found = {name: (command, plain) for name, command in candidates.items() if is_here(command(1)[0])}
-    venv = torch_venv()
-    if venv:
-        python, env = venv
-        found["torchrun"] = (lambda n: [python, "-m", "torch.distributed.run", "--standalone",
-                                        "--nproc-per-node", str(n), "--no-python"], env)
+    for name, (torchrun, env) in torchruns().items():
+        found[name] = (lambda n, torchrun=torchrun: [*torchrun, "--standalone", "--nproc-per-node", str(n), "--no-python"], env)
     return found
 
 
@@ -69,7 +66,7 @@ def measure(args, n, contestants, timeit):
     for run in range(-1, args.runs):  # run -1 warms the caches
         order.append(order.pop(0))
         for name in order:
-            if failures[name] == GIVE_UP_AFTER or name in SLOW and run >= args.slow_runs:
+            if failures[name] == GIVE_UP_AFTER or name.startswith(SLOW) and run >= args.slow_runs:
                 continue
             command, env = contestants[name]
             took = time_once(timeit, args.limit_s, command(n) + args.program, env)

@@ -5,7 +5,7 @@ usage: bench/rendezvous.py [--runs R] [--slow-runs R] [--build DIR]
 
 Both launchers run on this host and are started one right after the other, as on two nodes; the workers are C programs.
 ddprun uses each of its rendezvous back ends, and a ddp-rendezvous that runs already. The contestants take turns. torchrun is
-that of PyTorch 2.11, from scripts/install-deps --interop-old.
+that of the newest PyTorch, from scripts/install-deps --interop, and of 2.11, from --interop-old.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import results
-from torch_venv import torch_venv
+from torch_venv import torchruns
 
 sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
@@ -94,11 +94,9 @@ def contestants_of(build, daemon):
     found = {"ddprun, static": (ddprun, env, static, None, False),
              "ddprun, c10d": (ddprun, env, c10d, None, False),
              "ddprun at a ddp-rendezvous": (ddprun, env, c10d, daemon.port, False)}
-    venv = torch_venv()
-    if venv:
-        torchrun = [venv[0], "-m", "torch.distributed.run"]
-        found["torchrun, static"] = (torchrun, venv[1], static, None, True)
-        found["torchrun, c10d"] = (torchrun, venv[1], c10d, None, True)
+    for name, (torchrun, env) in torchruns().items():
+        found[name + ", static"] = (torchrun, env, static, None, True)
+        found[name + ", c10d"] = (torchrun, env, c10d, None, True)
     return found
 
 

@@ -3,8 +3,9 @@
 
 usage: bench/restart.py [--runs R] [--build DIR]
 
-The launchers take turns. Each run is a new job that restarts once. torchrun is that of PyTorch 2.11, from
-scripts/install-deps --interop-old; without it only ddprun is measured.
+The launchers take turns. Each run is a new job that restarts once. torchrun is that of the newest PyTorch, from
+scripts/install-deps --interop, and of 2.11, from --interop-old; without them only ddprun is measured. Each torchrun runs with its
+default, and with --monitor-interval 0.01, with which it notices the end of a worker sooner.
 """
 import argparse
 import os
@@ -15,7 +16,7 @@ import tempfile
 import time
 
 import results
-from torch_venv import torch_venv
+from torch_venv import torchruns
 
 LIMIT_S = 60
 
@@ -72,9 +73,9 @@ def main():
     worker = [os.path.join(args.build, "tests/support/rank"), "tell", "up", "wait"]
     options = ["--standalone", "--max-restarts", "1", "--nproc-per-node", "2", "--no-python"]
     launchers = {"ddprun": ([os.path.join(args.build, "launcher/ddprun")], dict(os.environ))}
-    venv = torch_venv()
-    if venv:
-        launchers["torchrun"] = ([venv[0], "-m", "torch.distributed.run"], venv[1])
+    for name, (torchrun, env) in torchruns().items():
+        launchers[name] = (torchrun, env)
+        launchers[name + " --monitor-interval 0.01"] = ([*torchrun, "--monitor-interval", "0.01"], env)
     times = {name: [] for name in launchers}
     for _ in range(args.runs):
         for name, (command, env) in launchers.items():

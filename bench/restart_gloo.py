@@ -3,15 +3,17 @@
 
 usage: bench/restart_gloo.py [--runs N] [--build DIR]
 
-The launchers take turns; each run is a new job that may restart once and loses rank 0 and rank 1 in turns. The ranks and
-torchrun use PyTorch 2.11, from scripts/install-deps --interop-old. When a job does not recover, the reason is printed at once.
+The launchers take turns; each run is a new job that may restart once and loses rank 0 and rank 1 in turns. torchrun is that of the
+newest PyTorch, from scripts/install-deps --interop, and of 2.11, from --interop-old, each also with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 ("own store"); the ranks use the PyTorch of their torchrun, those of ddprun the newest. When a job
+does not recover, the reason is printed at once.
 """
 import argparse
 import os
 import sys
 
 import results
-from torch_venv import torch_venv
+from torch_venv import OWN_STORE, torch_venv, torchruns
 
 sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
 from gloo_restarts import restart_once  # noqa: E402 (found by the path above)
@@ -24,13 +26,16 @@ def main():
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
-        sys.exit("no PyTorch 2.11; scripts/install-deps --interop-old")
-    launchers = {"ddprun": [os.path.join(args.build, "launcher/ddprun")], "torchrun": [venv[0], "-m", "torch.distributed.run"]}
+        sys.exit("no PyTorch: scripts/install-deps --interop")
+    launchers = {"ddprun": ([os.path.join(args.build, "launcher/ddprun")], venv[1])}
+    for name, (torchrun, env) in torchruns().items():
+        launchers[name] = (torchrun, env)
+        launchers[name + ", own store"] = (torchrun, {**env, **OWN_STORE})
     load = results.load_average()
     outcomes = {name: [] for name in launchers}
     for run in range(args.runs):
-        for name, command in launchers.items():
-            outcome = restart_once(command, venv[1], run % 2)
+        for name, (command, env) in launchers.items():
+            outcome = restart_once(command, env, run % 2)
             outcomes[name].append(outcome)
             if not outcome.came_back:
                 print(f"{name}, run {run}, kill -9 of rank {run % 2}: {outcome.why}", file=sys.stderr, flush=True)

@@ -120,7 +120,7 @@ def main():
         return rank_main(args.runs)
     venv = torch_venv()
     if venv is None:
-        sys.exit("no PyTorch 2.11: scripts/install-deps --interop-old")
+        sys.exit("no PyTorch: scripts/install-deps --interop")
     load = results.load_average()
     env = dict(venv[1], DDP_LIBRARY=os.path.abspath(os.path.join(args.build, "worker-runtime/libddp.so.0")))
     env["PYTHONPATH"] = ":".join(filter(None, [os.path.join(results.ROOT, "python"), env.get("PYTHONPATH")]))

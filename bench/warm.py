@@ -14,7 +14,7 @@ also take turns: --runs runs with --warm=start, --warm-runs with --warm, --plain
 Starts: the time until all of -n ranks have made a step.
 
 After --limit-s only one start of each launcher still begins, and the table shows how many runs there were; by default the script
-takes three minutes on an otherwise idle machine. PyTorch 2.11 and torchrun are from scripts/install-deps --interop-old.
+takes three minutes on an otherwise idle machine. PyTorch and torchrun are from scripts/install-deps --interop.
 """
 import argparse
 import contextlib
@@ -218,7 +218,7 @@ def main():
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
-        sys.exit("no PyTorch 2.11; scripts/install-deps --interop-old")
+        sys.exit("no PyTorch: scripts/install-deps --interop")
     ddprun = os.path.join(args.build, "launcher/ddprun")
     launchers = {"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun --warm": [ddprun, "--warm"], "ddprun": [ddprun],
                  "torchrun": [venv[0], "-m", "torch.distributed.run"]}
