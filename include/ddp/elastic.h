@@ -64,6 +64,30 @@ int ddp_checkpoint_done(struct ddp_group *g);
  * returns   0; DDP_EINVAL a NULL, no name, or a model was made already; DDP_ENOMEM */
 int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t bytes);
 
+/* Point at the state: *ret_bytes bytes at *ret_data, lent until ddp_model_create() returns. Called
+ * inside of the first ddp_model_create(), on one rank that has completed the last step, and only if
+ * another rank needs the state.
+ * returns   0; another status: ddp_model_create() fails with it (positive: with DDP_EINVAL), and
+ *           with DDP_EMISMATCH on the other ranks */
+typedef int ddp_state_save(void *arg, const void **ret_data, size_t *ret_bytes);
+
+/* Take the state that another rank has saved. Called inside of the first ddp_model_create(), only on
+ * ranks that have not completed the last step. `data` is valid until it returns.
+ * returns   as ddp_state_save() */
+typedef int ddp_state_load(void *arg, const void *data, size_t bytes);
+
+/* The same for state of which only a rank that has it knows the size: what a framework's optimizer
+ * or a random number generator serializes. Rules and order are those of ddp_state_add(). The two
+ * functions call nothing of libddp, except ddp_fail().
+ *
+ * name         for messages; copied
+ * save, load   see there; arg: what they are called with
+ * cost         as ddp_state_add(); after a replacement also memory for the state on each rank,
+ *              while ddp_model_create() runs, and three exchanges of the size of a barrier
+ * returns      as ddp_state_add() */
+int ddp_state_add_callbacks(struct ddp_group *g, const char *name, ddp_state_save *save,
+                            ddp_state_load *load, void *arg);
+
 #ifdef __cplusplus
 }
 #endif

@@ -26,8 +26,9 @@ enum ddp_status {
     DDP_EPEER = -7,        /* a rank died or left while others needed it */
     DDP_EUNSUPPORTED = -8, /* not possible with this back end, or in this build */
     DDP_ENOTFINITE = -9,   /* a NaN or an infinity, and check_finite was requested */
-    DDP_ERESPAWN = -10     /* this process has lost its device: it has to exit, and another one must
+    DDP_ERESPAWN = -10,    /* this process has lost its device: it has to exit, and another one must
                               replace it */
+    DDP_EPROGRAM = -11     /* a failure of the program itself: see ddp_fail() */
 };
 
 /* The name of a status, "DDP_EPEER" for instance; "DDP_E?" for an unknown one. Never NULL. */
@@ -36,6 +37,20 @@ const char *ddp_strerror(int status);
 /* The text of this thread's last failure; "" before the first one. Valid until the next failing
  * call of the same thread. Never NULL. */
 const char *ddp_last_error(void);
+
+/* This rank fails by itself: ddprun and torchrun are to name it and `text` as the cause, although
+ * peers may end before it because it is gone. Call it where the failure is, before the process
+ * leaves the group or calls exit(); then end with a status other than 0. For instance in the
+ * function that ddp_run() calls:
+ *
+ *     if (isnan(loss))
+ *         return ddp_fail("the loss is not a number: lower the learning rate");
+ *
+ * text      becomes ddp_last_error(); it is written to the file that the launcher has named in
+ *           TORCHELASTIC_ERROR_FILE, if it has, as torch's @record writes an exception there.
+ *           NULL: "the program failed". Longer than 4000 bytes: cut
+ * returns   DDP_EPROGRAM, always */
+int ddp_fail(const char *text);
 
 /* Print "[rank R] libddp: WHAT: TEXT" on stderr, TEXT being ddp_last_error(), and exit with status
  * 1. Without WHAT if it is the name of the call with which TEXT begins; without TEXT if no call of

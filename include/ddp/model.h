@@ -9,7 +9,10 @@
  * A step counts on all ranks or on none: ddp_model_sync() ends with an exchange that ensures it; if
  * a CUDA graph contains the step, ddp_model_replayed() does so instead.
  *
- * Threads: a model is used by one thread at a time, the one that uses its group. From the first
+ * Threads: a model and its group are used by one thread at a time, which may be another one in each
+ * call: a backward pass that a framework runs on a thread of its own calls ddp_model_ready() there,
+ * while the thread that started it waits. ddp_last_error() is per thread; ddp_model_sync() returns
+ * a failure of ddp_model_ready() again, with its text, on its own thread. From the first
  * ddp_model_ready() of a step until ddp_model_sync() no other collective may be called on the
  * group: where the buckets would stand among them depends on the rank. */
 #ifndef DDP_MODEL_H
@@ -30,9 +33,13 @@ struct ddp_tensor {
     void *param;      /* count elements, aligned to one */
     void *grad;       /* count elements; NULL: the library allocates them (zeroed, and averaged
                          where they lie) and writes the address back here: valid for the life of the
-                         process, whatever is destroyed meanwhile, and never to be freed */
+                         process, whatever is destroyed meanwhile, and never to be freed. The same
+                         model of the next generation (ddp_run()) gets the same addresses, whether
+                         they are given to it or NULL is */
     size_t count;
     enum ddp_dtype dtype; /* a floating-point type */
+    const char *layout;   /* how the elements lie, for example "strides 27 1 9 3": a text that ranks
+                             compare, and messages show. Borrowed, as name. NULL: "" */
 };
 
 /* --- a bucket's average by the program itself ------------------------------------------------- */
@@ -95,6 +102,12 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    again: rank 0's, or the lowest rank's that is not in ddp_join().
                                    Borrowed like the tensors */
     size_t n_buffers;
+    bool keep_buffers; /* for buffers that are changed before ddp_model_sync(), as the running
+                          statistics of a forward pass are: the library keeps a copy of them after
+                          each step that counts. A step that does not count leaves them as they were
+                          after the last one that did, and so do ddp_model_create() of the next
+                          generation and the steps that this rank repeats in it. Costs their size in
+                          memory, and a copy per step. Not with a stream */
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
                      this CUDA stream computes: a gradient is ready in its order. A step may be
                      captured in a CUDA graph: see ddp_model_replayed(). NULL: memory of the CPU */
@@ -160,7 +173,8 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n);
  * each grad holds the average over all ranks, bit for bit the same on each, and so it does on every
  * other rank of this node, whatever happens to one of them meanwhile.
  *
- * After an error gradients are undefined, parameters are as they were, and all ranks have one:
+ * After an error gradients are undefined, parameters are as they were, with keep_buffers so are
+ * buffers (if a step has counted before), and all ranks have one:
  *   DDP_EINVAL        this rank's: a ddp_model_ready() of this step, or some gradients were marked
  *                     ready and others not: the text names them
  *   DDP_ENOTFINITE    with check_finite: the text names the gradient, and the rank that computed it

@@ -41,6 +41,7 @@ const char *ddp_strerror(int status)
         {DDP_EUNSUPPORTED, "DDP_EUNSUPPORTED"},
         {DDP_ENOTFINITE, "DDP_ENOTFINITE"},
         {DDP_ERESPAWN, "DDP_ERESPAWN"},
+        {DDP_EPROGRAM, "DDP_EPROGRAM"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].status == status)

@@ -7,29 +7,20 @@
 #include "recovery.h"
 
 #include "common/clock.h"
-#include "common/hash.h"
 #include "segments/control.h"
-#include "worker-runtime/core/collective.h"
+#include "worker-runtime/core/group.h"
 
 #include <ddp/collective.h>
-#include <ddp/elastic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct recovery_memory {      /* of ddp_state_add() */
-    struct group_child child; /* first: of the world */
-    struct recovery_memory *next;
-    char *name; /* owned */
-    void *data; /* borrowed */
-    size_t bytes;
-};
 
 void recovery_init(struct recovery *r)
 {
     *r = (struct recovery){0};
     r->memory_end = &r->memory;
     r->next_shards = &r->shards;
+    r->next_model = &r->models;
 }
 
 void recovery_fini(struct recovery *r)
@@ -38,6 +29,13 @@ void recovery_fini(struct recovery *r)
         struct recovery_shards *kept = r->shards;
         r->shards = kept->next;
         shards_fini(&kept->shards);
+        free(kept);
+    }
+    while (r->models != NULL) {
+        struct recovery_model *kept = r->models;
+        r->models = kept->next;
+        if (kept->left != NULL)
+            kept->release(kept->left);
         free(kept);
     }
     peer_maps_fini(&r->again.peers);
@@ -60,11 +58,6 @@ bool recovery_sends(const struct ddp_group *g)
     return !recovery_is_due(g) || !recovery_of(g)->all_have;
 }
 
-static bool has_state(const struct recovery *r)
-{
-    return r->n_done == r->most_done;
-}
-
 int recovery_begin(struct ddp_group *world)
 {
     struct recovery *r = recovery_of(world);
@@ -72,6 +65,7 @@ int recovery_begin(struct ddp_group *world)
     r->all_have = false;
     r->n_samplers = 0;
     r->next_shards = &r->shards;
+    r->next_model = &r->models;
     r->memory = NULL; /* that of the generation before went with its world */
     r->memory_end = &r->memory;
     if (!r->again.may_follow ||
@@ -96,8 +90,8 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank)
     *ret_rank = 0;
     if (!recovery_is_due(g) || r->all_have)
         return 0;
-    int32_t first = has_state(r) ? ddp_rank(g) : INT32_MAX;
-    if (!has_state(r)) { /* the state that arrives overwrites this rank's own */
+    int32_t first = recovery_has_state(r) ? ddp_rank(g) : INT32_MAX;
+    if (!recovery_has_state(r)) { /* the state that arrives overwrites this rank's own */
         r->n_done = 0;
         r->is_torn = true;
     }
@@ -136,78 +130,6 @@ uint64_t ddp_completed_steps(const struct ddp_group *g)
     if (r == NULL)
         return 0;
     return r->n_done > r->most_done ? r->n_done : r->most_done;
-}
-
-/* --- registered memory ------------------------------------------------------------------------ */
-
-static void destroy_memory(struct group_child *child)
-{
-    struct recovery_memory *m = (struct recovery_memory *)child;
-    free(m->name);
-    free(m);
-}
-
-int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t bytes)
-{
-    if (g == NULL || name == NULL || name[0] == '\0' || (data == NULL && bytes > 0))
-        return rt_fail(DDP_EINVAL, "ddp_state_add: group, name or data is NULL");
-    if (g->world->has_memory)
-        return rt_fail(DDP_EINVAL,
-                       "ddp_state_add: '%s' was added too late: call ddp_state_add() before "
-                       "ddp_model_create()",
-                       name);
-    struct recovery *r = recovery_of(g);
-    if (r == NULL || !r->again.may_follow)
-        return DDP_OK; /* no rank will ever ask for it */
-    struct recovery_memory *m = calloc(1, sizeof *m);
-    if (m == NULL || (m->name = strdup(name)) == NULL) {
-        free(m);
-        return rt_fail(DDP_ENOMEM, "ddp_state_add: out of memory");
-    }
-    m->child.destroy = destroy_memory;
-    m->data = data;
-    m->bytes = bytes;
-    *r->memory_end = m;
-    r->memory_end = &m->next;
-    group_adopt(&g->world->group, &m->child);
-    return DDP_OK;
-}
-
-/* A digest of names and sizes, in their order. */
-static uint64_t digest_of(const struct recovery *r)
-{
-    uint64_t hash = CO_HASH_START;
-    for (const struct recovery_memory *m = r->memory; m != NULL; m = m->next) {
-        hash = co_hash_bytes(hash, m->name, strlen(m->name));
-        hash = co_hash_word(hash, m->bytes);
-    }
-    return hash;
-}
-
-static int compare_memory(struct ddp_group *g)
-{
-    bool is_same;
-    int rc = collective_compare(g, digest_of(recovery_of(g)), &is_same);
-    if (rc == 0 && !is_same)
-        rc = rt_fail(DDP_EMISMATCH, "ddp_state_add: the ranks made different calls: use the same "
-                                    "names, sizes and order on all ranks");
-    return rc;
-}
-
-int recovery_take_memory(struct ddp_group *g, int giver)
-{
-    const struct recovery *r = recovery_of(g);
-    if (g->world->has_memory)
-        return 0;
-    int rc = r != NULL && r->again.may_follow ? compare_memory(g) : 0;
-    const bool comes = recovery_is_due(g) && recovery_sends(g);
-    for (struct recovery_memory *m = comes ? r->memory : NULL; rc == 0 && m != NULL; m = m->next) {
-        rc = ddp_broadcast_bytes(g, m->data, m->bytes, giver);
-        if (rc != 0)
-            rc = rt_fail(rc, "'%s' from rank %d: %s", m->name, giver, ddp_last_error());
-    }
-    g->world->has_memory = rc == 0;
-    return rc;
 }
 
 /* --- samplers --------------------------------------------------------------------------------- */
@@ -275,5 +197,22 @@ int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret)
         return -ENOMEM;
     *ret = *r->next_shards;
     r->next_shards = &(*ret)->next;
+    return 0;
+}
+
+/* --- models ----------------------------------------------------------------------------------- */
+
+int recovery_get_model(struct ddp_group *g, struct recovery_model **ret)
+{
+    struct recovery *r = recovery_of(g);
+    *ret = NULL;
+    if (r == NULL || !r->again.may_follow)
+        return 0;
+    if (*r->next_model == NULL)
+        *r->next_model = calloc(1, sizeof **r->next_model);
+    if (*r->next_model == NULL)
+        return -ENOMEM;
+    *ret = *r->next_model;
+    r->next_model = &(*ret)->next;
     return 0;
 }

@@ -38,6 +38,12 @@ struct recovery_shards {
     size_t gradients_bytes;
 };
 
+struct recovery_model {
+    struct recovery_model *next;
+    void *left; /* owned; what the same model of the generation before has left; NULL: nothing */
+    void (*release)(void *left);
+};
+
 struct recovery {
     struct node_again again;
     bool is_inside;  /* this process has entered the job */
@@ -50,8 +56,10 @@ struct recovery {
     size_t n_samplers;                            /* made so far */
     struct recovery_memory *memory, **memory_end; /* registered, in order */
     struct recovery_shards **next_shards;         /* of the next sharded state that is made */
+    struct recovery_model **next_model;           /* of the next model */
     /* of all: */
     struct recovery_shards *shards;   /* owned; a list in the order in which they are made */
+    struct recovery_model *models;    /* the same */
     struct recovery_sampler *sampler; /* owned; by the order in which samplers are made */
     size_t cap;
 };
@@ -67,6 +75,12 @@ int recovery_begin(struct ddp_group *world);
 /* Whether ranks may have to take the state of others in this generation: the same on all. */
 bool recovery_is_due(const struct ddp_group *g);
 
+/* Whether this rank has the state that counts. */
+static inline bool recovery_has_state(const struct recovery *r)
+{
+    return r->n_done == r->most_done;
+}
+
 /* Whether a rank lacks the state, so that what all share has to be sent: the same on all. Also true
  * if nothing is due: at the start rank 0 gives what it has. */
 bool recovery_sends(const struct ddp_group *g);
@@ -77,9 +91,12 @@ bool recovery_sends(const struct ddp_group *g);
  * returns   0; DDP_EUNSUPPORTED no rank of g has it; else as ddp_all_reduce() */
 int recovery_find_giver(struct ddp_group *g, int *ret_rank);
 
-/* Take registered memory from rank `giver` of g, the first time in a generation. Collective over g.
+/* state.c: take registered memory from rank `giver` of g, the first time in a generation. Collective
+ * over g.
  *
- * returns   0; DDP_EMISMATCH the ranks have registered something else; else as ddp_broadcast() */
+ * returns   0; DDP_EMISMATCH the ranks have registered something else, or a callback failed on
+ *           another rank; DDP_ENOMEM, or what a callback of this rank returned; else as
+ *           ddp_broadcast() */
 int recovery_take_memory(struct ddp_group *g, int giver);
 
 /* A step of training is complete: count it, where it was one of the world, and report it to ddprun.
@@ -93,6 +110,12 @@ void recovery_count_step(struct ddp_group *g, uint64_t began_ns);
  * ret       lent until recovery_fini(); NULL where no generation can follow this one
  * returns   0, -ENOMEM */
 int recovery_get_shards(struct ddp_group *g, struct recovery_shards **ret);
+
+/* What the next model that this generation makes has: the same one in the same order in each.
+ *
+ * ret       lent until recovery_fini(); NULL where no generation can follow this one
+ * returns   0, -ENOMEM */
+int recovery_get_model(struct ddp_group *g, struct recovery_model **ret);
 
 /* Make space for one more sampler. returns 0, -ENOMEM */
 int recovery_add_sampler(struct ddp_group *g, size_t *ret_number);

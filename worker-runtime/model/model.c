@@ -65,6 +65,8 @@ static int check_opts(const struct ddp_model_opts *o)
                        "predivide_factor, because a hook averages the gradients itself");
     if (o->nccl_memory && o->stream == NULL)
         return rt_fail(DDP_EINVAL, "nccl_memory requires a stream");
+    if (o->keep_buffers && o->stream != NULL)
+        return rt_fail(DDP_EINVAL, "keep_buffers and stream cannot be used together");
     if (o->buffers == NULL && o->n_buffers > 0)
         return rt_fail(DDP_EINVAL, "buffers is NULL, but n_buffers is %zu", o->n_buffers);
     return 0;
@@ -131,6 +133,8 @@ static int prepare_model(struct ddp_model *m)
     if (rc == 0)
         rc = allocate_arrays(m);
     if (rc == 0)
+        rc = model_kept_take(m);
+    if (rc == 0)
         rc = model_homes_create(m);
     if (rc == 0)
         rc = model_buckets_plan(m, NULL, &m->set);
@@ -144,16 +148,23 @@ static int prepare_model(struct ddp_model *m)
  * before that. */
 static int take_state(struct ddp_model *m)
 {
+    const bool is_due = recovery_is_due(m->g);
     int giver;
     int rc = recovery_find_giver(m->g, &giver);
     if (rc == 0)
         rc = recovery_take_memory(m->g, giver);
     if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m->g, m->tensors, m->n_tensors, giver, m->opts.stream);
+    if (rc == 0 && is_due && recovery_has_state(m->g->world->recovery))
+        model_kept_restore(m);
+    if (rc == 0 && !is_due) /* the program may load a checkpoint before its first step */
+        m->kept->are_buffers_saved = false;
     if (rc == 0)
         rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, giver, m->opts.stream);
-    for (size_t i = 0; rc == 0 && recovery_is_due(m->g) && i < m->n_tensors; i++)
-        if (m->tensors[i].grad != NULL) /* else it is new, and zeroed */
+    if (rc == 0 && is_due)
+        model_kept_save(m);
+    for (size_t i = 0; rc == 0 && (is_due || m->are_homes_old) && i < m->n_tensors; i++)
+        if (m->tensors[i].grad != NULL || m->are_homes_old) /* else it is new, and zeroed */
             rc = model_clear(m, m->grad[i], model_bytes_of(m, i));
     return rc;
 }
@@ -218,8 +229,9 @@ void ddp_model_destroy(struct ddp_model *m)
     group_disown(&m->child);
     model_average_stop(m, true);
     model_buckets_destroy(m, &m->set);
-    model_homes_destroy(m);
+    model_kept_leave(m);
     model_device_fini(m);
+    free(m->grad);
     free(m->sizes);
     free(m->order);
     free(m->order_words);

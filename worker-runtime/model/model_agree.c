@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define NAME_BYTES   96 /* of a name in a message; longer ones are cut there, but compared whole */
+#define LAYOUT_BYTES 48 /* the same of a layout */
 #define PIECE        32 /* records that travel at once */
 #define ALL_THE_SAME INT64_MAX
 #define OPTION(k)    (-1 - (int64_t)(k)) /* "index" of a difference in option k */
@@ -21,9 +22,11 @@
 struct record { /* a tensor, as it travels */
     uint64_t count;
     uint64_t name_hash;
+    uint64_t layout_hash;
     uint32_t dtype;
     uint32_t present; /* 0: there is no tensor of this number */
     char name[NAME_BYTES];
+    char layout[LAYOUT_BYTES];
 };
 
 enum kind { SIZE, FLAG, CHOICE, FACTOR, GIVEN, GIVEN_DATA };
@@ -47,6 +50,7 @@ static const struct option {
     {"tell_nonfinite", FLAG, offsetof(struct ddp_model_opts, tell_nonfinite)},
     {"nccl_memory", FLAG, offsetof(struct ddp_model_opts, nccl_memory)},
     {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
+    {"keep_buffers", FLAG, offsetof(struct ddp_model_opts, keep_buffers)},
     {"stream", GIVEN_DATA, offsetof(struct ddp_model_opts, stream)},
 }; /* not delay_allreduce: the order of calls is the same */
 enum { N_OPTIONS = sizeof(options) / sizeof(options[0]) };
@@ -83,6 +87,15 @@ static size_t n_records(const struct model_description *d)
     return d->n_tensors + d->opts->n_buffers;
 }
 
+static void take_text(const char *text, uint64_t *ret_hash, char *cut, size_t size)
+{
+    const size_t len = strlen(text);
+    *ret_hash = co_hash_bytes(CO_HASH_START, text, len);
+    memcpy(cut, text, len < size ? len : size - 1);
+    if (len >= size)
+        memcpy(cut + size - 4, "...", 4);
+}
+
 static struct record record_of(const struct model_description *d, size_t i)
 {
     struct record r = {0}; /* all of it: records are compared byte by byte */
@@ -90,14 +103,11 @@ static struct record record_of(const struct model_description *d, size_t i)
         return r;
     const struct ddp_tensor *t =
         i < d->n_tensors ? &d->tensors[i] : &d->opts->buffers[i - d->n_tensors];
-    size_t len = strlen(t->name);
     r.count = t->count;
-    r.name_hash = co_hash_bytes(CO_HASH_START, t->name, len);
     r.dtype = (uint32_t)t->dtype;
     r.present = 1;
-    memcpy(r.name, t->name, len < NAME_BYTES ? len : NAME_BYTES - 1);
-    if (len >= NAME_BYTES)
-        memcpy(r.name + NAME_BYTES - 4, "...", 4);
+    take_text(t->name, &r.name_hash, r.name, sizeof(r.name));
+    take_text(t->layout != NULL ? t->layout : "", &r.layout_hash, r.layout, sizeof(r.layout));
     return r;
 }
 
@@ -181,8 +191,9 @@ static void describe_side(const struct side *s, int rank, int64_t index, char *t
     else if (t->present == 0)
         snprintf(text, size, "rank %d has %" PRIu64 " tensors", rank, s->n_tensors);
     else
-        snprintf(text, size, "rank %d has '%.*s', %" PRIu64 " x %s", rank, NAME_BYTES - 1, t->name,
-                 t->count, call_dtype_name(t->dtype));
+        snprintf(text, size, "rank %d has '%.*s', %" PRIu64 " x %s%s%.*s", rank, NAME_BYTES - 1,
+                 t->name, t->count, call_dtype_name(t->dtype), t->layout[0] != '\0' ? ", " : "",
+                 LAYOUT_BYTES - 1, t->layout);
 }
 
 /* Find the first difference and the first rank that has it; send both sides to every rank. */

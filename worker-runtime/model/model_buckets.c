@@ -6,6 +6,7 @@
  * the program that lie in one array. All ranks must see a bucket alike: they agree on it once. */
 #include "model_priv.h"
 
+#include "common/scope.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/device/device.h"
 
@@ -37,7 +38,7 @@ static void free_memory(struct ddp_model *m, uint8_t *memory)
 
 /* --- homes ------------------------------------------------------------------------------------ */
 
-/* The sizes of the gradients that need one. */
+/* The sizes of the gradients that need one; of the others 0. */
 static struct bucket_tensor *sizes_of_homes(const struct ddp_model *m)
 {
     struct bucket_tensor *sizes = calloc(m->n_tensors, sizeof(*sizes));
@@ -65,20 +66,50 @@ static int allocate_homes(struct ddp_model *m)
 /* A place for a gradient of no elements: an address to hand out, and nothing more. */
 static uint8_t nothing;
 
-int model_homes_create(struct ddp_model *m)
+static int make_homes(struct ddp_model *m)
 {
     struct co_error err = {0};
-    struct bucket_tensor *sizes = sizes_of_homes(m);
-    m->homes = calloc(1, sizeof(*m->homes));
-    m->grad = calloc(m->n_tensors, sizeof(*m->grad));
-    if (sizes == NULL || m->homes == NULL || m->grad == NULL) {
-        free(sizes);
+    struct model_homes *h = m->homes = calloc(1, sizeof(*m->homes));
+    if (h == NULL || (h->sizes = sizes_of_homes(m)) == NULL)
         return rt_fail(DDP_ENOMEM, "out of memory for a model of %zu tensors", m->n_tensors);
+    h->n_tensors = m->n_tensors;
+    int code = bucket_plan_init(h->sizes, m->n_tensors, NULL, &BUCKET_UNLIMITED, &h->plan, &err);
+    return code != 0 ? rt_return(code, &err) : allocate_homes(m);
+}
+
+static uint8_t *home_of(const struct model_homes *h, size_t i)
+{
+    return h->memory[h->plan.place[i].bucket] + h->plan.place[i].offset;
+}
+
+/* Whether the gradients of this model are in these homes, of the generation before, or may be. */
+static bool fits(const struct ddp_model *m, const struct model_homes *h)
+{
+    if (h == NULL || h->n_tensors != m->n_tensors || model_is_on_device(m))
+        return false;
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const uint8_t *grad = m->tensors[i].grad;
+        const struct bucket_tensor *size = &h->sizes[i];
+        if (size->bytes == 0 && (grad != NULL || model_bytes_of(m, i) == 0))
+            continue; /* the program's own, as before */
+        if (size->bytes != model_bytes_of(m, i) || size->dtype != m->sizes[i].dtype ||
+            (grad != NULL && grad != home_of(h, i)))
+            return false;
     }
-    int code =
-        bucket_plan_init(sizes, m->n_tensors, NULL, &BUCKET_UNLIMITED, &m->homes->plan, &err);
-    free(sizes);
-    int rc = code != 0 ? rt_return(code, &err) : allocate_homes(m);
+    return true;
+}
+
+int model_homes_create(struct ddp_model *m)
+{
+    int rc = 0;
+    m->grad = calloc(m->n_tensors, sizeof(*m->grad));
+    if (m->grad == NULL)
+        return rt_fail(DDP_ENOMEM, "out of memory for a model of %zu tensors", m->n_tensors);
+    m->are_homes_old = fits(m, m->kept->homes);
+    if (m->are_homes_old)
+        m->homes = co_take(&m->kept->homes);
+    else
+        rc = make_homes(m);
     for (size_t i = 0; rc == 0 && i < m->n_tensors; i++) {
         const struct bucket_place *at = &m->homes->plan.place[i];
         uint8_t *home = m->homes->memory[at->bucket];
@@ -99,12 +130,8 @@ void model_homes_hand_out(struct ddp_model *m)
     }
 }
 
-void model_homes_destroy(struct ddp_model *m)
+void model_homes_destroy(struct model_homes *h, struct ddp_model *m)
 {
-    struct model_homes *h = m->homes;
-    free(m->grad);
-    m->grad = NULL;
-    m->homes = NULL;
     if (h == NULL)
         return;
     for (size_t k = 0; k < sizeof(h->memory) / sizeof(h->memory[0]); k++)
@@ -113,6 +140,7 @@ void model_homes_destroy(struct ddp_model *m)
         else
             free_memory(m, h->memory[k]);
     bucket_plan_fini(&h->plan);
+    free(h->sizes);
     free(h);
 }
 

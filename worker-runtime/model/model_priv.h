@@ -4,6 +4,7 @@
  *   model_step.c      the calls of a step, also of one in a graph, and of a rank without batches
  *   model_buckets.c   where the buckets of a plan lie in memory; another plan after the first step
  *   model_average.c   from a complete bucket to its average
+ *   model_kept.c      what outlives the generation: gradients, and buffers after the last step
  *   model_graph.c     whether a step goes into a CUDA graph
  *   model_commit.c    failures, and the exchange at the end of a step
  *   model_agree.c     do all ranks describe the same network?
@@ -62,10 +63,19 @@ struct bucket_set {
     uint8_t *can;                /* owned; per bucket: what all ranks can do with it */
 };
 
-struct model_homes {                 /* of gradients that the library allocated */
-    struct bucket_plan plan;         /* a "bucket" per type */
+struct model_homes {             /* of gradients that the library allocated */
+    struct bucket_plan plan;     /* a "bucket" per type */
+    struct bucket_tensor *sizes; /* owned; per tensor; 0 bytes: it has no home */
+    size_t n_tensors;
     bool any_handed_out;             /* the program has addresses in it: never freed */
     uint8_t *memory[DDP_UINT64 + 1]; /* of ddp_alloc(), per bucket of the plan */
+};
+
+struct model_kept {            /* model_kept.c */
+    struct model_homes *homes; /* owned; of the generation before; NULL: none */
+    uint8_t *buffers;          /* owned; with keep_buffers: one after the other */
+    size_t buffers_bytes;
+    bool are_buffers_saved;
 };
 
 enum model_step {                      /* the one at hand, of a model with a stream */
@@ -82,8 +92,12 @@ struct ddp_model {
     size_t n_tensors;
     struct ddp_model_opts opts;  /* with defaults filled in */
     struct bucket_tensor *sizes; /* owned */
-    struct model_homes *homes;   /* owned, unless handed out */
-    uint8_t **grad;              /* owned; where each gradient is */
+    struct model_homes *homes;   /* owned */
+    bool are_homes_old;          /* they are those of the generation before */
+    struct model_kept *kept;     /* owned */
+    struct recovery_model
+        *next;      /* borrowed: takes `kept` when the model goes; NULL: nothing does */
+    uint8_t **grad; /* owned; where each gradient is */
     struct bucket_set set;
     size_t *order;         /* owned; n_tensors: see model_reorder() */
     uint64_t *order_words; /* owned; n_tensors + 1 */
@@ -150,7 +164,8 @@ void model_begin_step(struct ddp_model *m);
 int model_homes_create(struct ddp_model *m);
 /* Give the program its gradients. */
 void model_homes_hand_out(struct ddp_model *m);
-void model_homes_destroy(struct ddp_model *m); /* half-built is fine */
+/* Memory that was handed out stays, for the life of the process. NULL is fine. */
+void model_homes_destroy(struct model_homes *h, struct ddp_model *m);
 
 /* Plan buckets, without their memory. Not collective.
  *
@@ -181,6 +196,18 @@ int model_reorder(struct ddp_model *m, size_t n_said);
 void model_copy_in(struct ddp_model *m, size_t i);
 void model_zero(struct ddp_model *m, size_t i);
 void model_copy_out(struct ddp_model *m);
+
+/* --- model_kept.c ----------------------------------------------------------------------------- */
+
+/* Take what the same model of the generation before has left, if it fits. returns a public status */
+int model_kept_take(struct ddp_model *m);
+/* Leave it to the next one; else free it. Half-built is fine. */
+void model_kept_leave(struct ddp_model *m);
+
+/* With keep_buffers: remember the buffers, or make them what was remembered, if anything was.
+ * Without, nothing. */
+void model_kept_save(struct ddp_model *m);
+void model_kept_restore(struct ddp_model *m);
 
 /* --- model_average.c -------------------------------------------------------------------------- */
 

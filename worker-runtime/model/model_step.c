@@ -157,9 +157,13 @@ static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_sai
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
         complete_step(m, began_ns, n_said, *ret_any_active);
-    } else if (!m->broken) { /* a misuse ends with its step */
-        model_tell_failure(m);
-        m->failure = 0;
+        model_kept_save(m);
+    } else {
+        model_kept_restore(m);
+        if (!m->broken) { /* a misuse ends with its step */
+            model_tell_failure(m);
+            m->failure = 0;
+        }
     }
     model_begin_step(m);
     m->stats.sync_ns = co_now_ns() - began_ns;

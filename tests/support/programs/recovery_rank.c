@@ -26,14 +26,17 @@ enum { BATCH = 3, WEIGHTS = 5, SCRATCH_BYTES = 1 << 20 };
 struct job {
     int64_t n_epochs, n_batches, step_ms, n_samples;
     double weight[WEIGHTS], momentum[WEIGHTS];
+    void *grad;    /* where the gradient was in the generation before; NULL: in the first one */
     void *scratch; /* of ddp_alloc(): freed in the next generation */
     float *ballast;
     size_t n_ballast;
-    struct ddp_tensor tensors[2];
-    struct ddp_dataset *file; /* of samples, or NULL */
-    bool has_touched;         /* the ballast's gradients, in this process */
-    uint64_t step, random;    /* of a generator that no rank may draw from twice */
-    bool is_within_epoch;     /* this rank has begun an epoch and not ended it */
+    struct ddp_tensor tensors[2], buffer;
+    double saved[WEIGHTS + 3]; /* the momentum, in as many numbers as the step asks for */
+    struct ddp_dataset *file;  /* of samples, or NULL */
+    bool has_touched;          /* the ballast's gradients, in this process */
+    uint64_t step;
+    uint64_t random;      /* the model's buffer: of a generator that no rank may draw from twice */
+    bool is_within_epoch; /* this rank has begun an epoch and not ended it */
 };
 
 /* At once, and in one piece. */
@@ -158,13 +161,10 @@ static int train_epoch(struct job *job, struct ddp_group *g, struct ddp_model *m
     size_t n;
     int rc;
     while ((rc = next_batch(s, &index, &n)) == 0 && n > 0) {
-        const uint64_t random = job->random;
         compute_gradients(job, index, n);
         rc = ddp_model_sync(m);
-        if (rc != 0) {
-            job->random = random; /* the step did not take place */
+        if (rc != 0)
             return rc;
-        }
         step(job);
         tell(job, g, index, n);
         if ((rc = answer(g)) != 0)
@@ -187,19 +187,55 @@ static int train_epochs(struct job *job, struct ddp_group *g, struct ddp_model *
     return rc;
 }
 
+/* The momentum, as a state of which only the rank that gives it knows the size. */
+static int save_momentum(void *arg, const void **ret_data, size_t *ret_bytes)
+{
+    struct job *job = arg;
+    const size_t n_more = job->step % 4;
+    memset(job->saved, 0, sizeof job->saved);
+    memcpy(job->saved + n_more, job->momentum, sizeof job->momentum);
+    *ret_data = job->saved;
+    *ret_bytes = sizeof job->momentum + n_more * sizeof(double);
+    return 0;
+}
+
+static int load_momentum(void *arg, const void *data, size_t bytes)
+{
+    struct job *job = arg;
+    if (bytes < sizeof job->momentum)
+        return ddp_fail("the momentum is too short");
+    memcpy(job->momentum, (const char *)data + bytes - sizeof job->momentum, sizeof job->momentum);
+    return 0;
+}
+
+/* Gradients of the library stay where they are, and are averaged there. */
+static int check_gradients(struct job *job, const struct ddp_model *m)
+{
+    struct ddp_model_stats stats;
+    ddp_model_get_stats(m, &stats);
+    if (job->grad != NULL && job->tensors[0].grad != job->grad)
+        return ddp_fail("the gradient has moved");
+    if (stats.n_in_place != stats.n_buckets)
+        return ddp_fail("a bucket is copied");
+    job->grad = job->tensors[0].grad;
+    return 0;
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
+    const struct ddp_model_opts opts = {
+        .buffers = &job->buffer, .n_buffers = 1, .keep_buffers = true};
     struct ddp_model *m;
     struct source s = {0};
     int rc;
     ddp_free(g, job->scratch);
     job->scratch = NULL;
     if ((rc = ddp_alloc(g, SCRATCH_BYTES, &job->scratch)) != 0 ||
-        (rc = ddp_state_add(g, "momentum", job->momentum, sizeof job->momentum)) != 0 ||
+        (rc = ddp_state_add_callbacks(g, "momentum", save_momentum, load_momentum, job)) != 0 ||
         (rc = ddp_state_add(g, "step", &job->step, sizeof job->step)) != 0 ||
-        (rc = ddp_state_add(g, "random", &job->random, sizeof job->random)) != 0 ||
-        (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, NULL, &m)) != 0)
+        (rc = ddp_model_create(g, job->tensors, job->n_ballast > 0 ? 2 : 1, &opts, &m)) != 0 ||
+        (rc = check_gradients(job, m)) != 0)
         return rc;
     rc = open_source(job, g, &s);
     if (rc == 0) {
@@ -228,6 +264,8 @@ int main(int argc, char **argv)
         return 2;
     job.tensors[0] = (struct ddp_tensor){
         .name = "weight", .param = job.weight, .count = WEIGHTS, .dtype = DDP_FLOAT64};
+    job.buffer = (struct ddp_tensor){
+        .name = "random", .param = &job.random, .count = 1, .dtype = DDP_UINT64};
     job.tensors[1] = (struct ddp_tensor){
         .name = "ballast", .param = job.ballast, .count = job.n_ballast, .dtype = DDP_FLOAT32};
     char line[32];

@@ -162,6 +162,7 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_device, NULL, NULL);
     FAILS(ddp_device, world(), NULL);
     GIVES(ddp_dtype_size, 0, (enum ddp_dtype)99);
+    GIVES(ddp_fail, DDP_EPROGRAM, NULL);
     RETURNS(ddp_finalize, NULL);
     RETURNS(ddp_free, NULL, NULL);
     RETURNS(ddp_free, NULL, memory);
@@ -326,6 +327,8 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_spawn_threads, do_nothing, 0, NULL);
     FAILS(ddp_state_add, NULL, NULL, NULL, 1);
     FAILS(ddp_state_add, world(), "a", NULL, 1);
+    FAILS(ddp_state_add_callbacks, NULL, NULL, NULL, NULL, NULL);
+    FAILS(ddp_state_add_callbacks, world(), "a", NULL, NULL, NULL);
     FAILS(ddp_store_add, NULL, NULL, 1, NULL);
     FAILS(ddp_store_add, world(), NULL, 1, NULL);
     FAILS(ddp_store_get, NULL, NULL, NULL, 0, NULL, 0);

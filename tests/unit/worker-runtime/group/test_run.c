@@ -4,6 +4,7 @@
 #include <ddp/ddp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct call {
     int result; /* of the function */
@@ -132,6 +133,61 @@ START_TEST(a_status_that_no_call_has_returned_is_named)
 }
 END_TEST
 
+/* --- a failure of the program ----------------------------------------------------------------- */
+
+static int lose_hope(struct ddp_group *world, void *arg)
+{
+    (void)world;
+    return ddp_fail(arg);
+}
+
+static const char *const failures[][2] = {
+    {"the loss is not a number", "the loss is not a number"},
+    {"\"a\\b\"\tc\n", "\\\"a\\\\b\\\"\\u0009c\\u000a"},
+    {"\xc3\xa4 \xff \xc3", "\xc3\xa4 ? ?"},
+    {NULL, "the program failed"},
+};
+
+START_TEST(the_launcher_finds_the_text_of_a_failure)
+{
+    char path[] = "/tmp/test_run_XXXXXX", text[256] = "", start[256];
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    setenv("TORCHELASTIC_ERROR_FILE", path, 1);
+    ck_assert_int_eq(ddp_run(lose_hope, (void *)(uintptr_t)failures[_i][0]), DDP_EPROGRAM);
+    ck_assert_str_eq(ddp_last_error(),
+                     failures[_i][0] != NULL ? failures[_i][0] : "the program failed");
+    ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
+    snprintf(start, sizeof start,
+             "{\"message\": {\"message\": \"%s\", \"extraInfo\": {\"timestamp\": \"",
+             failures[_i][1]);
+    ck_assert_int_eq(strncmp(text, start, strlen(start)), 0);
+    close(fd);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_long_text_is_cut_and_a_missing_file_changes_nothing)
+{
+    static char text[10000];
+    char path[] = "/tmp/test_run_XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    memset(text, 'x', sizeof text - 1);
+    setenv("TORCHELASTIC_ERROR_FILE", path, 1);
+    ck_assert_int_eq(ddp_fail(text), DDP_EPROGRAM);
+    ck_assert_int_gt(lseek(fd, 0, SEEK_END), 4000);
+    ck_assert_int_lt(lseek(fd, 0, SEEK_END), 4200);
+    close(fd);
+    unlink(path);
+    setenv("TORCHELASTIC_ERROR_FILE", "/nonexistent/file", 1);
+    ck_assert_int_eq(ddp_fail("a"), DDP_EPROGRAM);
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    ck_assert_int_eq(ddp_fail("b"), DDP_EPROGRAM);
+    ck_assert_str_eq(ddp_last_error(), "b");
+}
+END_TEST
+
 TEST_SUITE(run)
 {
     Suite *s = suite_create("run");
@@ -145,6 +201,9 @@ TEST_SUITE(run)
     tcase_add_test(t, an_inconsistent_environment_is_an_error);
     tcase_add_test(t, a_function_that_finalizes_its_world_fails);
     tcase_add_test(t, a_status_that_no_call_has_returned_is_named);
+    tcase_add_loop_test(t, the_launcher_finds_the_text_of_a_failure, 0,
+                        sizeof failures / sizeof *failures);
+    tcase_add_test(t, a_long_text_is_cut_and_a_missing_file_changes_nothing);
     suite_add_tcase(s, t);
     return s;
 }

@@ -294,6 +294,19 @@ static const struct difference differences[] = {
      {.predivide_factor = 2.5},
      "ddp_model_create: the ranks' ddp_model_opts differ: rank 0 has predivide_factor 0, "
      "rank %d has predivide_factor 2.5"},
+    {0,
+     {.name = "conv1.weight", .count = 400, .layout = "strides 100 1 20 4"},
+     N_TENSORS,
+     {0},
+     "ddp_model_create: the ranks' models differ at tensor 0: rank 0 has 'conv1.weight', 400 x "
+     "float32, "
+     "rank %d has 'conv1.weight', 400 x float32, strides 100 1 20 4"},
+    {0,
+     {.name = "conv1.weight", .count = 400},
+     N_TENSORS,
+     {.keep_buffers = true},
+     "ddp_model_create: the ranks' ddp_model_opts differ: rank 0 has keep_buffers 0, "
+     "rank %d has keep_buffers 1"},
 };
 
 static void create_different_models(struct ddp_group *g, void *arg)
@@ -310,6 +323,7 @@ static void create_different_models(struct ddp_group *g, void *arg)
         net.tensor[d->tensor].name = d->to.name;
         net.tensor[d->tensor].count = d->to.count;
         net.tensor[d->tensor].dtype = d->to.dtype;
+        net.tensor[d->tensor].layout = d->to.layout;
     }
     rank_expect(ddp_model_create(g, net.tensor, is_last ? d->n_tensors : N_TENSORS,
                                  is_last ? &d->opts : NULL, &m) == DDP_EMISMATCH);

@@ -394,6 +394,8 @@ static const struct {
      "invalid value 3 for compress: expected one of enum ddp_compress"},
     {{.hook = no_hook, .compress = DDP_COMPRESS_FLOAT16}, "hook cannot be used together with"},
     {{.hook = no_hook, .weighted = true}, "hook cannot be used together with"},
+    {{.keep_buffers = true, .stream = &nameless},
+     "keep_buffers and stream cannot be used together"},
     {{.n_buffers = 2}, "buffers is NULL, but n_buffers is 2"},
     {{.buffers = &nameless, .n_buffers = 1}, "buffer 0 has no name"},
     {{.buffers = &crooked, .n_buffers = 1}, "not aligned"},
