@@ -71,8 +71,8 @@ int ddp_state_add(struct ddp_group *g, const char *name, void *data, size_t byte
  *           with DDP_EMISMATCH on the other ranks */
 typedef int ddp_state_save(void *arg, const void **ret_data, size_t *ret_bytes);
 
-/* Take the state that another rank has saved. Called inside of the first ddp_model_create(), only on
- * ranks that have not completed the last step. `data` is valid until it returns.
+/* Take the state that another rank has saved. Called inside of the first ddp_model_create(), only
+ * on ranks that have not completed the last step. `data` is valid until it returns.
  * returns   as ddp_state_save() */
 typedef int ddp_state_load(void *arg, const void *data, size_t bytes);
 

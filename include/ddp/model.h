@@ -102,12 +102,17 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
                                    again: rank 0's, or the lowest rank's that is not in ddp_join().
                                    Borrowed like the tensors */
     size_t n_buffers;
+    struct ddp_tensor
+        *constants; /* n_constants of them, as buffers, but given by ddp_model_create()
+                                     only: frozen parameters, for example. Borrowed until it
+                                     returns */
+    size_t n_constants;
     bool keep_buffers; /* for buffers that are changed before ddp_model_sync(), as the running
                           statistics of a forward pass are: the library keeps a copy of them after
                           each step that counts. A step that does not count leaves them as they were
-                          after the last one that did, and so do ddp_model_create() of the next
-                          generation and the steps that this rank repeats in it. Costs their size in
-                          memory, and a copy per step. Not with a stream */
+                          after the last one that did, once one has, and so does
+                          ddp_model_create() of the next generation. Costs their size in memory,
+                          and a copy per step. Not with a stream */
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
                      this CUDA stream computes: a gradient is ready in its order. A step may be
                      captured in a CUDA graph: see ddp_model_replayed(). NULL: memory of the CPU */

@@ -91,8 +91,8 @@ bool recovery_sends(const struct ddp_group *g);
  * returns   0; DDP_EUNSUPPORTED no rank of g has it; else as ddp_all_reduce() */
 int recovery_find_giver(struct ddp_group *g, int *ret_rank);
 
-/* state.c: take registered memory from rank `giver` of g, the first time in a generation. Collective
- * over g.
+/* state.c: take registered memory from rank `giver` of g, the first time in a generation.
+ * Collective over g.
  *
  * returns   0; DDP_EMISMATCH the ranks have registered something else, or a callback failed on
  *           another rank; DDP_ENOMEM, or what a callback of this rank returned; else as

@@ -22,9 +22,10 @@
 
 /* --- what a program gives --------------------------------------------------------------------- */
 
-static int check_tensor(const struct ddp_tensor *t, size_t i, bool is_buffer)
+/* what   "tensor": one with a gradient; "buffer" or "constant" */
+static int check_tensor(const struct ddp_tensor *t, size_t i, const char *what)
 {
-    const char *what = is_buffer ? "buffer" : "tensor";
+    const bool is_buffer = what[0] != 't';
     const size_t size = ddp_dtype_size(t->dtype);
     if (t->name == NULL || t->name[0] == '\0')
         return rt_fail(DDP_EINVAL, "%s %zu has no name", what, i);
@@ -69,6 +70,8 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL, "keep_buffers and stream cannot be used together");
     if (o->buffers == NULL && o->n_buffers > 0)
         return rt_fail(DDP_EINVAL, "buffers is NULL, but n_buffers is %zu", o->n_buffers);
+    if (o->constants == NULL && o->n_constants > 0)
+        return rt_fail(DDP_EINVAL, "constants is NULL, but n_constants is %zu", o->n_constants);
     return 0;
 }
 
@@ -78,9 +81,11 @@ static int check_all(const struct ddp_tensor *tensors, size_t n, const struct dd
         return rt_fail(DDP_EINVAL, "a model needs at least one tensor");
     int rc = check_opts(o);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = check_tensor(&tensors[i], i, false);
+        rc = check_tensor(&tensors[i], i, "tensor");
     for (size_t i = 0; rc == 0 && i < o->n_buffers; i++)
-        rc = check_tensor(&o->buffers[i], i, true);
+        rc = check_tensor(&o->buffers[i], i, "buffer");
+    for (size_t i = 0; rc == 0 && i < o->n_constants; i++)
+        rc = check_tensor(&o->constants[i], i, "constant");
     return rc;
 }
 
@@ -155,14 +160,14 @@ static int take_state(struct ddp_model *m)
         rc = recovery_take_memory(m->g, giver);
     if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m->g, m->tensors, m->n_tensors, giver, m->opts.stream);
-    if (rc == 0 && is_due && recovery_has_state(m->g->world->recovery))
+    if (rc == 0 && recovery_sends(m->g))
+        rc = model_broadcast(m->g, m->opts.constants, m->opts.n_constants, giver, m->opts.stream);
+    if (rc == 0 && (!is_due || recovery_has_state(m->g->world->recovery)))
         model_kept_restore(m);
-    if (rc == 0 && !is_due) /* the program may load a checkpoint before its first step */
-        m->kept->are_buffers_saved = false;
     if (rc == 0)
         rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, giver, m->opts.stream);
-    if (rc == 0 && is_due)
-        model_kept_save(m);
+    if (rc == 0)
+        model_kept_save(m, is_due);
     for (size_t i = 0; rc == 0 && (is_due || m->are_homes_old) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL || m->are_homes_old) /* else it is new, and zeroed */
             rc = model_clear(m, m->grad[i], model_bytes_of(m, i));

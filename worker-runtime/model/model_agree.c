@@ -50,6 +50,7 @@ static const struct option {
     {"tell_nonfinite", FLAG, offsetof(struct ddp_model_opts, tell_nonfinite)},
     {"nccl_memory", FLAG, offsetof(struct ddp_model_opts, nccl_memory)},
     {"n_buffers", SIZE, offsetof(struct ddp_model_opts, n_buffers)},
+    {"n_constants", SIZE, offsetof(struct ddp_model_opts, n_constants)},
     {"keep_buffers", FLAG, offsetof(struct ddp_model_opts, keep_buffers)},
     {"stream", GIVEN_DATA, offsetof(struct ddp_model_opts, stream)},
 }; /* not delay_allreduce: the order of calls is the same */
@@ -84,7 +85,7 @@ static uint64_t option_of(const struct ddp_model_opts *o, const struct option *r
 
 static size_t n_records(const struct model_description *d)
 {
-    return d->n_tensors + d->opts->n_buffers;
+    return d->n_tensors + d->opts->n_buffers + d->opts->n_constants;
 }
 
 static void take_text(const char *text, uint64_t *ret_hash, char *cut, size_t size)
@@ -101,8 +102,11 @@ static struct record record_of(const struct model_description *d, size_t i)
     struct record r = {0}; /* all of it: records are compared byte by byte */
     if (i >= n_records(d))
         return r;
-    const struct ddp_tensor *t =
-        i < d->n_tensors ? &d->tensors[i] : &d->opts->buffers[i - d->n_tensors];
+    const size_t k = i - d->n_tensors; /* of a buffer or a constant */
+    const struct ddp_tensor *t = i < d->n_tensors ? &d->tensors[i]
+                                 : k < d->opts->n_buffers
+                                     ? &d->opts->buffers[k]
+                                     : &d->opts->constants[k - d->opts->n_buffers];
     r.count = t->count;
     r.dtype = (uint32_t)t->dtype;
     r.present = 1;

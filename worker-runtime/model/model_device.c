@@ -29,18 +29,26 @@ static int check_tensor(const struct ddp_model *m, const struct ddp_tensor *t)
     return rc == 0 && t->count > 0 ? device_check_memory(m->g, t->grad, which) : rc;
 }
 
+/* Buffers or constants: of tensors that have no gradient. */
+static int check_params(const struct ddp_model *m, const struct ddp_tensor *all, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const struct ddp_tensor one = {
+            .name = all[i].name, .param = all[i].param, .count = all[i].count};
+        rc = check_tensor(m, &one);
+    }
+    return rc;
+}
+
 static int check_memory(const struct ddp_model *m)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < m->n_tensors; i++)
         rc = check_tensor(m, &m->tensors[i]);
-    for (size_t i = 0; rc == 0 && i < m->opts.n_buffers; i++) {
-        const struct ddp_tensor buffer = {.name = m->opts.buffers[i].name,
-                                          .param = m->opts.buffers[i].param,
-                                          .count = m->opts.buffers[i].count};
-        rc = check_tensor(m, &buffer);
-    }
-    return rc;
+    if (rc == 0)
+        rc = check_params(m, m->opts.buffers, m->opts.n_buffers);
+    return rc == 0 ? check_params(m, m->opts.constants, m->opts.n_constants) : rc;
 }
 
 static bool needs_kernels(const struct ddp_model_opts *o)

@@ -1,10 +1,10 @@
-/* model_kept.c - what a model keeps beyond its steps: gradients that the library allocated, and with
- * keep_buffers a copy of the buffers.
+/* model_kept.c - what a model keeps beyond its steps: gradients that the library allocated, and
+ * with keep_buffers a copy of the buffers.
  *
  * Where another generation can follow, the same model of that one, the next of the same number,
- * takes both: its gradients have the addresses that the program knows, and a rank that has the state
- * of the last completed step gives the buffers of that step, whatever a forward pass has written
- * into them since. */
+ * takes both: its gradients have the addresses that the program knows, and a rank that has the
+ * state of the last completed step gives the buffers of that step, whatever a forward pass has
+ * written into them since. */
 #include "model_priv.h"
 
 #include "worker-runtime/group/recovery.h"
@@ -29,7 +29,7 @@ static int make_room(struct ddp_model *m)
     if (m->kept->buffers != NULL && m->kept->buffers_bytes == bytes)
         return 0;
     free(m->kept->buffers);
-    m->kept->are_buffers_saved = false;
+    m->kept->has_saved = m->kept->is_of_a_step = false;
     m->kept->buffers_bytes = bytes;
     m->kept->buffers = malloc(bytes + 1);
     return m->kept->buffers != NULL
@@ -83,16 +83,17 @@ static void copy_buffers(const struct ddp_model *m, bool to_the_program)
     }
 }
 
-void model_kept_save(struct ddp_model *m)
+void model_kept_save(struct ddp_model *m, bool is_of_a_step)
 {
     if (!m->opts.keep_buffers)
         return;
     copy_buffers(m, false);
-    m->kept->are_buffers_saved = true;
+    m->kept->has_saved = true;
+    m->kept->is_of_a_step = is_of_a_step;
 }
 
 void model_kept_restore(struct ddp_model *m)
 {
-    if (m->opts.keep_buffers && m->kept->are_buffers_saved)
+    if (m->opts.keep_buffers && m->kept->has_saved)
         copy_buffers(m, true);
 }

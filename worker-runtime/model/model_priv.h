@@ -75,7 +75,8 @@ struct model_kept {            /* model_kept.c */
     struct model_homes *homes; /* owned; of the generation before; NULL: none */
     uint8_t *buffers;          /* owned; with keep_buffers: one after the other */
     size_t buffers_bytes;
-    bool are_buffers_saved;
+    bool has_saved;    /* a copy is in `buffers`, */
+    bool is_of_a_step; /* made after a step that counted: not only of how they began */
 };
 
 enum model_step {                      /* the one at hand, of a model with a stream */
@@ -199,14 +200,15 @@ void model_copy_out(struct ddp_model *m);
 
 /* --- model_kept.c ----------------------------------------------------------------------------- */
 
-/* Take what the same model of the generation before has left, if it fits. returns a public status */
+/* Take what the same model of the generation before has left, if it fits.
+ * returns a public status */
 int model_kept_take(struct ddp_model *m);
 /* Leave it to the next one; else free it. Half-built is fine. */
 void model_kept_leave(struct ddp_model *m);
 
 /* With keep_buffers: remember the buffers, or make them what was remembered, if anything was.
  * Without, nothing. */
-void model_kept_save(struct ddp_model *m);
+void model_kept_save(struct ddp_model *m, bool is_of_a_step);
 void model_kept_restore(struct ddp_model *m);
 
 /* --- model_average.c -------------------------------------------------------------------------- */

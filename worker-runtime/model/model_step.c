@@ -157,9 +157,10 @@ static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_sai
         rc = model_commit(m, ret_any_active);
     if (rc == 0) {
         complete_step(m, began_ns, n_said, *ret_any_active);
-        model_kept_save(m);
+        model_kept_save(m, true);
     } else {
-        model_kept_restore(m);
+        if (m->kept->is_of_a_step) /* else a checkpoint may have been loaded since */
+            model_kept_restore(m);
         if (!m->broken) { /* a misuse ends with its step */
             model_tell_failure(m);
             m->failure = 0;

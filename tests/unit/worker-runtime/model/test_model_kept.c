@@ -1,6 +1,6 @@
 /* test_model_kept.c - what goes from one generation to the next: gradients, kept buffers, and state
- * that callbacks give. The generations are made here, over one group: struct recovery is ddp_run()'s,
- * filled in by hand. */
+ * that callbacks give. The generations are made here, over one group: struct recovery, which is
+ * ddp_run()'s, is filled in by hand. */
 #include "tests/unit/worker-runtime/model_ranks.h"
 #include "worker-runtime/group/recovery.h"
 
@@ -135,6 +135,45 @@ static void train_with_a_statistic(struct ddp_group *g, void *arg)
 START_TEST(a_step_that_does_not_count_leaves_kept_buffers_as_they_were)
 {
     ranks_run(2, train_with_a_statistic, NULL);
+}
+END_TEST
+
+static void begin_again_before_a_step(struct ddp_group *g, void *arg)
+{
+    float mean = 7, fixed[3] = {(float)ddp_rank(g), 0, 5};
+    struct ddp_tensor buffer = {.name = "mean", .param = &mean, .count = 1, .dtype = DDP_FLOAT32};
+    struct ddp_tensor constant = {
+        .name = "fixed", .param = fixed, .count = 3, .dtype = DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.buffers = &buffer,
+                                        .n_buffers = 1,
+                                        .keep_buffers = true,
+                                        .constants = &constant,
+                                        .n_constants = 1};
+    struct recovery r;
+    struct small s;
+    (void)arg;
+    small_init(&s, N, COUNT, DDP_FLOAT32);
+    begin(g, &r, 0, false);
+    small_create(&s, g, &opts);
+    rank_expect(fixed[0] == 0 && fixed[2] == 5); /* rank 0's */
+    mean = 8;                                    /* of a checkpoint; a step that fails leaves it */
+    if (ddp_rank(g) == 1)
+        rank_expect(ddp_model_ready(s.m, N) == DDP_EINVAL);
+    rank_expect(ddp_model_sync(s.m) != 0);
+    rank_expect(mean == 8);
+    mean = 9; /* of a forward pass in which the generation ends */
+    fixed[0] = 2;
+    ddp_model_destroy(s.m);
+    begin(g, &r, 0, false);
+    small_create(&s, g, &opts);
+    rank_expect(mean == 7 && fixed[0] == 2);
+    small_fini(&s);
+    end(g, &r);
+}
+
+START_TEST(a_generation_without_a_step_leaves_kept_buffers_as_they_began)
+{
+    ranks_run(2, begin_again_before_a_step, NULL);
 }
 END_TEST
 
@@ -319,6 +358,7 @@ TEST_SUITE(model_kept)
     tcase_add_loop_test(t, the_next_generation_has_its_gradients_at_the_same_addresses, 0, 2);
     tcase_add_test(t, another_model_gets_other_gradients);
     tcase_add_test(t, a_step_that_does_not_count_leaves_kept_buffers_as_they_were);
+    tcase_add_test(t, a_generation_without_a_step_leaves_kept_buffers_as_they_began);
     tcase_add_loop_test(t, callbacks_give_the_state_to_the_ranks_that_lack_it, 0,
                         sizeof gives / sizeof *gives);
     tcase_add_test(t, memory_and_callbacks_of_one_name_differ);

@@ -396,6 +396,8 @@ static const struct {
     {{.hook = no_hook, .weighted = true}, "hook cannot be used together with"},
     {{.keep_buffers = true, .stream = &nameless},
      "keep_buffers and stream cannot be used together"},
+    {{.n_constants = 1}, "constants is NULL, but n_constants is 1"},
+    {{.constants = &nameless, .n_constants = 1}, "constant 0 has no name"},
     {{.n_buffers = 2}, "buffers is NULL, but n_buffers is 2"},
     {{.buffers = &nameless, .n_buffers = 1}, "buffer 0 has no name"},
     {{.buffers = &crooked, .n_buffers = 1}, "not aligned"},
