@@ -1,10 +1,13 @@
 #include "etcd_record.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Names and numbers of both sides fit each other. */
 _Static_assert((int)ELECTOR_NAME_BYTES == (int)MESSAGE_NAME_BYTES, "a name goes through");
 _Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "as many excluded nodes");
+_Static_assert((int)ELECTOR_MISSING_MAX == (int)ROSTER_PAST_MISSING, "as many missing nodes");
+_Static_assert(ELECTOR_NO_GENERATION == MESSAGE_NO_GENERATION, "unknown to both");
 
 bool etcd_record_of(const struct roster *r, struct elector_record *ret)
 {
@@ -20,7 +23,11 @@ bool etcd_record_of(const struct roster *r, struct elector_record *ret)
                                    .gone = past.gone,
                                    .is_over = v != NULL,
                                    .exit_code = v != NULL ? v->exit_code : 0,
-                                   .n_excluded = (uint8_t)past.n_excluded};
+                                   .n_excluded = (uint8_t)past.n_excluded,
+                                   .before = {.generation = past.before.generation,
+                                              .n_nodes = past.before.n_nodes,
+                                              .n_missing = (uint8_t)past.before.n_missing}};
+    memcpy(ret->before.missing, past.before.missing, sizeof ret->before.missing);
     for (uint32_t i = 0; i < past.n_excluded; i++) {
         struct elector_excluded *x = &ret->excluded[i];
         snprintf(x->name, sizeof x->name, "%s", past.excluded[i].name);
@@ -36,7 +43,11 @@ struct roster_past etcd_record_past(const struct elector_record *r)
                                .world_size = r->world_size,
                                .n_restarts = r->n_restarts,
                                .gone = r->gone,
-                               .n_excluded = r->n_excluded};
+                               .n_excluded = r->n_excluded,
+                               .before = {.generation = r->before.generation,
+                                          .n_nodes = r->before.n_nodes,
+                                          .n_missing = r->before.n_missing}};
+    memcpy(past.before.missing, r->before.missing, sizeof past.before.missing);
     for (uint8_t i = 0; i < r->n_excluded; i++) {
         struct roster_past_excluded *x = &past.excluded[i];
         snprintf(x->name, sizeof x->name, "%s", r->excluded[i].name);

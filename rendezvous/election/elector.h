@@ -19,11 +19,22 @@ enum {
     ELECTOR_TEXT_BYTES = 512,
     ELECTOR_NAME_BYTES = 128,
     ELECTOR_EXCLUDED_MAX = 8,
+    ELECTOR_MISSING_MAX = 8,
 };
+
+#define ELECTOR_NO_GENERATION UINT32_MAX
 
 struct elector_excluded {          /* a node that takes no part any more */
     char name[ELECTOR_NAME_BYTES]; /* printable ASCII without blanks */
     uint8_t exit_code;
+};
+
+/* The generation that nodes know if they have not received a place in the newest one. */
+struct elector_before {
+    uint32_t generation; /* ELECTOR_NO_GENERATION: unknown */
+    uint32_t n_nodes;    /* in it, of which these have no place in the newest one: */
+    uint8_t n_missing;
+    uint32_t missing[ELECTOR_MISSING_MAX];
 };
 
 /* What the next leader has to know. The nodes report the rest. */
@@ -34,6 +45,7 @@ struct elector_record {
     uint8_t exit_code; /* 0 .. 255 */
     uint8_t n_excluded;
     struct elector_excluded excluded[ELECTOR_EXCLUDED_MAX];
+    struct elector_before before;
 };
 
 struct elector_address {

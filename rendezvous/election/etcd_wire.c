@@ -102,13 +102,33 @@ static json_t *excluded_json(const struct elector_record *r)
     return list;
 }
 
+static json_t *missing_json(const struct elector_before *b)
+{
+    json_t *list = json_array();
+    for (uint8_t i = 0; list != NULL && i < b->n_missing; i++)
+        if (json_array_append_new(list, json_integer(b->missing[i])) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static json_t *before_json(const struct elector_before *b)
+{
+    if (b->generation == ELECTOR_NO_GENERATION)
+        return json_null();
+    return json_pack("{s:I,s:I,s:o}", "generation", (json_int_t)b->generation, "nodes",
+                     (json_int_t)b->n_nodes, "missing", missing_json(b));
+}
+
 static json_t *record_json(const struct elector_record *r)
 {
-    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i,s:o}", "v", VERSION, "generation",
-                                (json_int_t)r->generation, "nodes", (json_int_t)r->n_nodes, "ranks",
-                                (json_int_t)r->world_size, "restarts", (json_int_t)r->n_restarts,
-                                "gone", (json_int_t)r->gone, "over", r->is_over, "exit_code",
-                                r->exit_code, "excluded", excluded_json(r)));
+    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i,s:o,s:o}", "v", VERSION,
+                                "generation", (json_int_t)r->generation, "nodes",
+                                (json_int_t)r->n_nodes, "ranks", (json_int_t)r->world_size,
+                                "restarts", (json_int_t)r->n_restarts, "gone", (json_int_t)r->gone,
+                                "over", r->is_over, "exit_code", r->exit_code, "excluded",
+                                excluded_json(r), "before", before_json(&r->before)));
 }
 
 /* --- Requests; a NULL for want of memory also makes json_pack() fail --- */
@@ -313,6 +333,31 @@ static int read_excluded(const json_t *list, struct elector_record *ret)
     return 0;
 }
 
+/* An older ddprun has written nothing of it. */
+static int read_before(const json_t *value, uint32_t generation, struct elector_before *ret)
+{
+    const json_t *list = json_object_get(value, "missing"), *item;
+    int64_t before, nodes;
+    size_t i;
+    *ret = (struct elector_before){.generation = ELECTOR_NO_GENERATION};
+    if (value == NULL || json_is_null(value))
+        return 0;
+    if (read_range(value, "generation", 0, (int64_t)generation - 1, &before) < 0 ||
+        read_range(value, "nodes", 1, UINT32_MAX, &nodes) < 0 || !json_is_array(list) ||
+        json_array_size(list) > ELECTOR_MISSING_MAX)
+        return -EPROTO;
+    json_array_foreach(list, i, item)
+    {
+        const json_int_t index = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (index < 0 || index >= nodes)
+            return -EPROTO;
+        ret->missing[ret->n_missing++] = (uint32_t)index;
+    }
+    ret->generation = (uint32_t)before;
+    ret->n_nodes = (uint32_t)nodes;
+    return 0;
+}
+
 static int read_record(const json_t *value, struct elector_record *ret)
 {
     int64_t generation, nodes, ranks, restarts, gone, code;
@@ -331,7 +376,9 @@ static int read_record(const json_t *value, struct elector_record *ret)
                                    .gone = (int32_t)gone,
                                    .is_over = json_is_true(json_object_get(value, "over")),
                                    .exit_code = (uint8_t)code};
-    return read_excluded(json_object_get(value, "excluded"), ret);
+    int rc = read_excluded(json_object_get(value, "excluded"), ret);
+    return rc == 0 ? read_before(json_object_get(value, "before"), ret->generation, &ret->before)
+                   : rc;
 }
 
 static int take_leader(const json_t *kv, const json_t *value, struct elector_answer *ret)

@@ -471,6 +471,7 @@ static void send_to_others(struct roster *r, const struct roster_event *e)
         if (r->nodes[i].part != PART_UNASSIGNED)
             continue;
         roster_set_part(r, i, PART_ASSIGNED);
+        roster_set_known(r, i);
         roster_send_place(r, i);
     }
     for (uint32_t i = 0; r->pending && i < r->n_slots; i++) /* the leader had no ranks to ask */
@@ -558,6 +559,7 @@ static void send_to_leader(struct roster *r, const struct roster_event *e)
 {
     r->confirmed = true;
     roster_set_part(r, r->leader, PART_ASSIGNED);
+    roster_set_known(r, r->leader);
     roster_send_leader(r);
     r->deadline_ms = e->now_ms + r->limits.ready_ms;
 }

@@ -134,11 +134,22 @@ struct roster_limits {
     uint64_t absent_ms;  /* roster_resume(): the members come within; 0: as a silent one */
 };
 
-enum { ROSTER_PAST_EXCLUDED = 8 }; /* if there are more, the last ones are passed on */
+enum {
+    ROSTER_PAST_EXCLUDED = 8, /* if there are more, the last ones are passed on */
+    ROSTER_PAST_MISSING = 8,  /* if there are more, nothing is passed on of the generation before */
+};
 
 struct roster_past_excluded {
     char name[MESSAGE_NAME_BYTES];
     uint8_t exit_code; /* of its last failure */
+};
+
+/* What nodes know before they receive a place in the newest generation: the one before, or an older
+ * one if none of these nodes received a place in those between. */
+struct roster_before {
+    uint32_t generation; /* MESSAGE_NO_GENERATION: unknown */
+    uint32_t n_nodes;    /* in it; all have a place in the newest generation, except ... */
+    uint32_t n_missing, missing[ROSTER_PAST_MISSING]; /* ... those with these indexes */
 };
 
 /* What a roster has to know of the one that it replaces. The nodes report the rest, except which
@@ -149,7 +160,8 @@ struct roster_past {
     uint32_t world_size;
     uint32_t n_restarts; /* that the budget was charged with */
     int32_t gone;        /* the node with this node_index has left with the old roster; -1: none */
-    uint32_t n_excluded; /* ROSTER_PAST_EXCLUDED at most */
+    struct roster_before before;
+    uint32_t n_excluded;                                        /* ROSTER_PAST_EXCLUDED at most */
     struct roster_past_excluded excluded[ROSTER_PAST_EXCLUDED]; /* in the order of time */
 };
 

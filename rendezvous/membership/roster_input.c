@@ -155,17 +155,30 @@ static void let_in_who_waits(struct roster *r, uint64_t now_ms)
         }
 }
 
+/* A member that has stopped and whose link is being replaced: a generation that is made now would
+ * be without it. It is back, or lost, within return_ms. */
+static bool awaits_member(const struct roster *r)
+{
+    for (uint32_t i = r->lists[LIST_AWAY].first; i != ROSTER_NO_SLOT; i = r->nodes[i].next)
+        if (r->nodes[i].part != PART_NONE && !r->nodes[i].leaves)
+            return true;
+    return false;
+}
+
 /* The input may have been what a stop, or a node that joined, waited for. */
 static void settle(struct roster *r, uint64_t now_ms)
 {
-    static const enum roster_event_type both[] = {ROSTER_EV_ALL_STOPPED, ROSTER_EV_PAUSE_OVER};
+    struct roster_event e = {.now_ms = now_ms, .slot = ROSTER_NO_SLOT};
     if (r->join_waits && r->state == ROSTER_RUNNING && !roster_postpones_join(r))
         let_in_who_waits(r, now_ms);
     if (r->state != ROSTER_STOPPING || roster_n_busy(r) != 0 || now_ms < r->pause_until_ms)
         return;
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
-        roster_apply(
-            r, &(struct roster_event){.type = both[i], .now_ms = now_ms, .slot = ROSTER_NO_SLOT});
+    e.type = ROSTER_EV_ALL_STOPPED;
+    roster_apply(r, &e);
+    if (awaits_member(r))
+        return;
+    e.type = ROSTER_EV_PAUSE_OVER;
+    roster_apply(r, &e);
 }
 
 /* --- HELLO --- */
@@ -205,13 +218,13 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
 }
 
 /* returns whether no reason is against it; else r->note has the reason */
-static bool is_welcome(struct roster *r, const struct message_hello *h, uint64_t now_ms,
-                       enum message_refusal *ret_why, bool *ret_again)
+static bool is_welcome(struct roster *r, const struct message_hello *h, bool is_from_before,
+                       uint64_t now_ms, enum message_refusal *ret_why, bool *ret_again)
 {
     const struct message_terms *t = &r->terms;
     uint32_t rival = h->node_rank >= 0 ? roster_by_node_rank(r, h->node_rank) : ROSTER_NO_SLOT;
     *ret_again = false;
-    if (h->resumes != MESSAGE_NO_GENERATION) {
+    if (h->resumes != MESSAGE_NO_GENERATION && !is_from_before) {
         *ret_why = MESSAGE_REFUSED_LOST;
         *ret_again = true;
         snprintf(r->note, sizeof r->note,
@@ -281,6 +294,7 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
 {
     const struct message_hello *h = &m->hello;
     const struct roster_past_excluded *excluded = roster_find_excluded(r, h->name);
+    const bool is_from_before = roster_is_from_before(r, &h->was);
     enum message_refusal why;
     bool again;
     uint32_t slot;
@@ -288,7 +302,7 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
         roster_send_excluded(r, link, excluded);
         return;
     }
-    if (!is_welcome(r, h, now_ms, &why, &again)) {
+    if (!is_welcome(r, h, is_from_before, now_ms, &why, &again)) {
         roster_send_refused(r, link, why, again, r->note);
         return;
     }
@@ -296,10 +310,27 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
         roster_send_refused(r, link, MESSAGE_REFUSED_FULL, true, "out of memory");
         return;
     }
+    if (is_from_before)
+        r->nodes[slot].known = (struct roster_known){.generation = h->was.generation,
+                                                     .n_nodes = h->was.place.n_nodes,
+                                                     .index = h->was.place.node_index};
     note_founder(r, h);
     roster_attach(r, slot, link, now_ms);
-    roster_send_welcome(r, slot, h, false, false);
+    roster_send_welcome(r, slot, h, is_from_before, false);
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
+}
+
+/* A node that was away when a generation was made has no place there. If it has kept its ranks, they
+ * have missed what the others have done since, and cannot continue with them. */
+static uint32_t lose_if_left_out(struct roster *r, uint32_t slot, const struct roster_input *in)
+{
+    const struct message_hello *h = &in->message->hello;
+    if (slot == ROSTER_NO_SLOT || h->resumes == MESSAGE_NO_GENERATION ||
+        r->nodes[slot].part != PART_NONE || r->nodes[slot].seat != ROSTER_ORDER_NONE ||
+        roster_is_from_before(r, &h->was))
+        return slot;
+    lose_node(r, slot, in->now_ms, "a generation began while its connection was lost");
+    return ROSTER_NO_SLOT;
 }
 
 /* A node whose lease is not renewed any more, and that reports that no rank runs there, need not be
@@ -331,7 +362,7 @@ static void adopt(struct roster *r, const struct roster_input *in)
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
     uint32_t slot = roster_by_instance(r, in->message->hello.instance);
-    slot = forgive(r, slot, in);
+    slot = lose_if_left_out(r, forgive(r, slot, in), in);
     if (slot != ROSTER_NO_SLOT) {
         come_back(r, slot, in->link, in->message, in->now_ms);
     } else if (r->state == ROSTER_CLOSED) {
@@ -393,10 +424,11 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
 }
 
 /* The number of ranks for the next generation may be corrected until there is one: a parked rank
- * may exit. */
+ * may exit. It may be parked since the generation before. */
 static void note_ranks(struct roster *r, uint32_t slot, const struct message *m)
 {
-    if (m->type == MESSAGE_STOPPED && m->generation == r->generation)
+    if (m->type == MESSAGE_STOPPED &&
+        (m->generation == r->generation || m->generation == r->nodes[slot].known.generation))
         r->nodes[slot].n_next = m->stopped.n_local;
 }
 
@@ -591,7 +623,7 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
         roster_reserve(r, 0) < 0 || roster_nodes_expect(r, expected, n_expected) < 0)
         return co_fail(err, -ENOMEM, "out of memory");
     r->state = ROSTER_GATHERING;
-    r->generation = MESSAGE_NO_GENERATION;
+    r->generation = r->before.generation = MESSAGE_NO_GENERATION;
     r->entered_ms = now_ms;
     r->gather_deadline_ms = r->deadline_ms = now_ms + terms->start_timeout_ms;
     *ret_roster = co_take(&r);

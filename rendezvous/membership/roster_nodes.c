@@ -203,6 +203,13 @@ void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part)
     node_count(r, slot, 1);
 }
 
+void roster_set_known(struct roster *r, uint32_t slot)
+{
+    r->nodes[slot].known = (struct roster_known){.generation = r->generation,
+                                                 .n_nodes = r->n_members,
+                                                 .index = (uint32_t)r->nodes[slot].seat};
+}
+
 void roster_set_done(struct roster *r, uint32_t slot)
 {
     node_count(r, slot, -1);
@@ -332,7 +339,8 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                               .addresses = addresses,
                               .arrival = r->n_arrivals++,
                               .since_ms = now_ms,
-                              .seat = ROSTER_ORDER_NONE};
+                              .seat = ROSTER_ORDER_NONE,
+                              .known = {.generation = MESSAGE_NO_GENERATION}};
     memcpy(n->instance, hello->instance, sizeof n->instance);
     snprintf(n->name, sizeof n->name, "%s", hello->name);
     roster_index_add(&r->by_instance, hash_of_instance(n->instance), slot);
@@ -358,7 +366,8 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
                               .expected = ROSTER_ORDER_NONE,
                               .arrival = r->n_arrivals++,
                               .part = PART_ASSIGNED,
-                              .seat = (int32_t)seat};
+                              .seat = (int32_t)seat,
+                              .known = {.generation = MESSAGE_NO_GENERATION}};
     snprintf(n->name, sizeof n->name, "GROUP_RANK=%" PRIu32, seat);
     list_append(r, LIST_ABSENT, slot, since_ms);
     r->n_absent++;
@@ -416,6 +425,13 @@ const struct roster_past_excluded *roster_find_excluded(const struct roster *r, 
 
 /* --- Places --- */
 
+static int32_t place_before(const struct roster *r, const struct roster_node *n)
+{
+    bool knows =
+        n->known.generation != MESSAGE_NO_GENERATION && n->known.generation == r->before.generation;
+    return knows ? (int32_t)n->known.index : ROSTER_ORDER_NONE;
+}
+
 static uint32_t list_candidates(struct roster *r)
 {
     uint32_t n = 0;
@@ -432,6 +448,7 @@ static uint32_t list_candidates(struct roster *r)
                                         .node_rank = node->node_rank,
                                         .expected = node->expected,
                                         .seat = node->seat,
+                                        .before = place_before(r, node),
                                         .keeps_rank_0 = node->keeps_rank_0};
     }
     return n;
@@ -454,10 +471,46 @@ static void take_place(struct roster *r, uint32_t i)
         r->stop_ms = n->stop_ms;
 }
 
+/* The newest generation that one of the n first entries knows. Each of them gets a place now:
+ * roster_order_make() leaves out no survivor. */
+static struct roster_before find_before(const struct roster *r, uint32_t n)
+{
+    struct roster_before b = {.generation = MESSAGE_NO_GENERATION};
+    for (uint32_t i = 0; i < n; i++) {
+        const struct roster_known *k = &r->nodes[r->entries[i].slot].known;
+        if (k->generation != MESSAGE_NO_GENERATION &&
+            (b.generation == MESSAGE_NO_GENERATION || k->generation > b.generation))
+            b = (struct roster_before){.generation = k->generation, .n_nodes = k->n_nodes};
+    }
+    return b;
+}
+
+/* And those of its places that none of them had: seats[].n_taken marks the others. */
+static void note_before(struct roster *r, uint32_t n)
+{
+    struct roster_before *b = &r->before;
+    *b = find_before(r, n);
+    for (uint32_t i = 0; i < b->n_nodes; i++)
+        r->seats[i].n_taken = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t at = place_before(r, &r->nodes[r->entries[i].slot]);
+        if (at >= 0)
+            r->seats[at].n_taken = 1;
+    }
+    for (uint32_t i = 0; i < b->n_nodes; i++) {
+        if (r->seats[i].n_taken == 0 && b->n_missing < ROSTER_PAST_MISSING)
+            b->missing[b->n_missing++] = i;
+        else if (r->seats[i].n_taken == 0)
+            b->generation = MESSAGE_NO_GENERATION;
+        r->seats[i].n_taken = 0;
+    }
+}
+
 void roster_give_places(struct roster *r)
 {
     roster_clear_places(r);
     uint32_t n = list_candidates(r);
+    note_before(r, n);
     n = (uint32_t)roster_order_make(r->entries, n, r->seats, r->n_seats, r->terms.max_nodes);
     for (uint32_t i = 0; i < r->n_slots; i++)
         r->nodes[i].seat = ROSTER_ORDER_NONE;

@@ -89,11 +89,16 @@ static int by_first_order(const struct roster_order_entry *a, const struct roste
     return by != 0 ? by : memcmp(a->instance, b->instance, MESSAGE_INSTANCE_BYTES);
 }
 
-/* Survivors in their order, then newcomers in first order. */
+/* Survivors in their order, then those of the generation before in theirs, then newcomers in first
+ * order. */
 static int by_seat_then_first(const void *x, const void *y)
 {
     const struct roster_order_entry *a = x, *b = y;
     int by = by_number(a->seat, b->seat);
+    if (by == 0)
+        by = BY(b->keeps_rank_0, a->keeps_rank_0);
+    if (by == 0)
+        by = by_number(a->before, b->before);
     return by != 0 ? by : by_first_order(a, b);
 }
 
@@ -103,6 +108,8 @@ static int by_claim(const void *x, const void *y)
     int by = BY(b->keeps_rank_0, a->keeps_rank_0);
     if (by == 0)
         by = BY(b->seat >= 0, a->seat >= 0);
+    if (by == 0)
+        by = BY(b->before >= 0, a->before >= 0);
     return by != 0 ? by : BY(a->arrival, b->arrival);
 }
 

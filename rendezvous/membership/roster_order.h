@@ -19,7 +19,8 @@ struct roster_order_entry {
     uint64_t key;            /* roster_order_key() */
     int32_t node_rank;       /* --node-rank, or ROSTER_ORDER_NONE */
     int32_t expected;        /* its place in the host file, or ROSTER_ORDER_NONE */
-    int32_t seat;            /* its place in the last generation, or ROSTER_ORDER_NONE */
+    int32_t seat;            /* its place in the last generation, or ROSTER_ORDER_NONE ... */
+    int32_t before;          /* ... and then that in the generation before, or ROSTER_ORDER_NONE */
     bool keeps_rank_0;
 };
 

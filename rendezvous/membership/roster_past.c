@@ -11,12 +11,24 @@
 
 /* --- Taking over --- */
 
+static bool is_before(const struct roster_before *b, uint32_t generation, uint32_t max_nodes)
+{
+    if (b->generation == MESSAGE_NO_GENERATION)
+        return true;
+    bool fits = b->generation < generation && b->n_nodes >= 1 && b->n_nodes <= max_nodes &&
+                b->n_missing <= ROSTER_PAST_MISSING;
+    for (uint32_t i = 0; fits && i < b->n_missing; i++)
+        fits = b->missing[i] < b->n_nodes;
+    return fits;
+}
+
 static int check_past(const struct roster *r, const struct roster_past *p, struct co_error *err)
 {
     if (p->generation == MESSAGE_NO_GENERATION || p->n_nodes < 1 ||
         p->n_nodes > r->terms.max_nodes || p->world_size < p->n_nodes ||
         p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS ||
-        p->n_excluded > ROSTER_PAST_EXCLUDED)
+        p->n_excluded > ROSTER_PAST_EXCLUDED ||
+        !is_before(&p->before, p->generation, r->terms.max_nodes))
         return co_fail(err, -EINVAL,
                        "cannot take over generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
                        " nodes (maximum %" PRIu32 ")",
@@ -63,6 +75,7 @@ static void take_up(struct roster *r, const struct roster_past *p, uint64_t now_
     r->confirmed = true;
     r->n_members = r->n_seats = p->n_nodes;
     r->world_size = p->world_size;
+    r->before = p->before;
     snprintf(r->change, sizeof r->change,
              "generation %" PRIu32 " continues with another coordinator", p->generation);
 }
@@ -73,7 +86,8 @@ int roster_resume(struct roster *r, const struct roster_past *past, uint64_t now
     int rc = check_past(r, past, err);
     if (rc < 0)
         return rc;
-    if (roster_reserve_slots(r, past->n_nodes) < 0)
+    const uint32_t n_before = past->before.n_nodes;
+    if (roster_reserve_slots(r, n_before > past->n_nodes ? n_before : past->n_nodes) < 0)
         return co_fail(err, -ENOMEM, "out of memory");
     take_up(r, past, now_ms);
     restart_policy_resume(&r->budget, past->n_restarts, now_ms);
@@ -89,7 +103,8 @@ void roster_get_past(const struct roster *r, struct roster_past *ret)
                                 .n_nodes = r->n_seats,
                                 .world_size = r->world_size,
                                 .n_restarts = roster_n_restarts(r),
-                                .gone = -1};
+                                .gone = -1,
+                                .before = r->before};
     const uint32_t n = r->n_excluded < ROSTER_PAST_EXCLUDED ? r->n_excluded : ROSTER_PAST_EXCLUDED;
     for (uint32_t at = r->n_excluded - n; at != r->n_excluded; at++)
         ret->excluded[ret->n_excluded++] = r->excluded[at % ROSTER_MAX_EXCLUDED];
@@ -118,7 +133,8 @@ static struct roster_past past_of(const struct message_was *was)
     return (struct roster_past){.generation = was->generation,
                                 .n_nodes = was->place.n_nodes,
                                 .world_size = was->place.world_size,
-                                .gone = -1};
+                                .gone = -1,
+                                .before = {.generation = MESSAGE_NO_GENERATION}};
 }
 
 /* A leader that has not opened the store has not published its address: nothing runs elsewhere, and
@@ -193,6 +209,7 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
     n->seat = (int32_t)place->node_index;
     n->first_rank = place->first_rank;
     n->n_local = place->n_local;
+    roster_set_known(r, slot);
     r->seats[n->seat].key = roster_order_key(n->node_rank, n->name);
     if (leads)
         r->leader = slot;
@@ -201,6 +218,24 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
     learn_store(r, place, leads, now_ms);
     *ret_slot = slot;
     return 0;
+}
+
+/* --- Those that have not received a place in the newest generation --- */
+
+/* The newest generation was made when all that are not missing had stopped. This node has a place in
+ * it and has not started there, so no rank has completed a step there: the state that this node's
+ * ranks keep is still that of all. One that is missing was lost: the others may have
+ * continued without it, from another state. */
+bool roster_is_from_before(const struct roster *r, const struct message_was *was)
+{
+    const struct roster_before *b = &r->before;
+    if (!was->is_known || b->generation == MESSAGE_NO_GENERATION ||
+        was->generation != b->generation || was->place.n_nodes != b->n_nodes)
+        return false;
+    for (uint32_t i = 0; i < b->n_missing; i++)
+        if (b->missing[i] == was->place.node_index)
+            return false;
+    return true;
 }
 
 /* --- When another one may have our place --- */

@@ -36,6 +36,11 @@ struct roster_list {
     uint32_t first, last;
 };
 
+struct roster_known {
+    uint32_t generation; /* MESSAGE_NO_GENERATION: none */
+    uint32_t n_nodes, index;
+};
+
 struct roster_node {
     bool used;
     uint8_t instance[MESSAGE_INSTANCE_BYTES];
@@ -60,6 +65,7 @@ struct roster_node {
     enum roster_part part;
     bool done, saved;
     int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
+    struct roster_known known; /* the newest generation in which its place was sent to it */
     uint32_t first_rank;
     struct restart_strikes strikes; /* failures of its ranks that ended generations */
 };
@@ -138,6 +144,8 @@ struct roster {
     uint32_t n_absent;
     uint64_t hold_until_ms;   /* members of another roster's generation may come until then; 0 */
     uint32_t next_generation; /* the next one's number at least: another roster made those before */
+
+    struct roster_before before;
 
     struct roster_order_seat *seats; /* owned; of the newest generation, cap_slots */
     uint32_t n_seats;
@@ -219,6 +227,7 @@ void roster_hear(struct roster *r, uint32_t slot, uint64_t now_ms);
 void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and absence begins now */
 void roster_set_leaving(struct roster *r, uint32_t slot);
 void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part);
+void roster_set_known(struct roster *r, uint32_t slot); /* its place is sent to it */
 void roster_set_done(struct roster *r, uint32_t slot);
 void roster_set_saved(struct roster *r, uint32_t slot);
 void roster_forget(struct roster *r, uint32_t slot);
@@ -243,6 +252,10 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
  * one or of an older one, and restarts are counted on from there. */
 void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms);
 
+/* Has this node a place in the newest generation, without having received it? Then nothing of it takes
+ * part in any. */
+bool roster_is_from_before(const struct roster *r, const struct message_was *was);
+
 /* May the generation that this HELLO describes be adopted? Reserves memory for its nodes. */
 bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent);
 void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms);
@@ -262,8 +275,8 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
 
 /* --- roster_nodes.c, places --- */
 
-/* Give places to the nodes that are linked: fills seats, ranks, the leader, and the description of
- * the generation. */
+/* Give places to the nodes that are linked: fills seats, ranks, the leader, and the descriptions of
+ * the generation and of the one before. */
 void roster_give_places(struct roster *r);
 void roster_clear_places(struct roster *r); /* the generation is over */
 

@@ -19,6 +19,8 @@ static void check(const struct elector_answer *a)
     if (a->has_record)
         require(a->record.n_nodes > 0 && a->record.world_size >= a->record.n_nodes &&
                 a->record.gone >= -1);
+    for (int i = 0; a->has_record && i < a->record.before.n_missing; i++)
+        require(i < ELECTOR_MISSING_MAX && a->record.before.missing[i] < a->record.before.n_nodes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

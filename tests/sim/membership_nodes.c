@@ -13,7 +13,7 @@
 
 static void stop_processes(struct node *n)
 {
-    n->runs = false;
+    n->runs = n->parks = false;
     n->open_at_ms = n->fail_at_ms = n->done_at_ms = n->yield_at_ms = CO_NEVER_MS;
 }
 
@@ -90,6 +90,7 @@ static void start_processes(struct world *w, struct node *n)
           "the nodes of a generation were told different things");
     n->phase = RANKS_RUN;
     n->runs = true;
+    n->parks = false;
     n->generation = p->generation;
     n->fails_for_others = false;
     n->done_at_ms = w->now_ms + g->lasts_ms + draw(w, chance(w, 4) ? 5000 : 100);
@@ -128,6 +129,8 @@ static void carry_out_ranks(struct world *w, struct node *n, const struct member
         start_processes(w, n);
     if (o->request_checkpoint && n->phase == RANKS_RUN)
         n->yield_at_ms = w->now_ms + draw(w, 500);
+    if (o->stop_ranks || o->kill_ranks)
+        n->may_park = w->recovers && o->stop_ranks && o->may_park && n->phase == RANKS_RUN;
     if (o->stop_ranks && n->gone_at_ms == CO_NEVER_MS) {
         n->fail_at_ms = n->done_at_ms = n->yield_at_ms = n->open_at_ms = CO_NEVER_MS;
         n->gone_at_ms = w->now_ms + (chance(w, 4) ? draw(w, STOP_MS) : draw(w, 10));
@@ -291,6 +294,7 @@ static void fail_ranks(struct world *w, struct node *n)
 static void lapse(struct world *w, struct node *n)
 {
     n->lease_end_ms = CO_NEVER_MS;
+    n->parks = false;
     if (!n->runs)
         return;
     schedules_tell(w->now_ms, "%s: the spawner kills", n->name);
@@ -309,9 +313,17 @@ static void finish_ranks(struct world *w, struct node *n)
 
 static void rid_ranks(struct world *w, struct node *n)
 {
-    bool hangs = n->runs && w->now_ms < FAULTS_END_MS && chance(w, 500);
+    bool parks = n->may_park && n->runs;
+    bool hangs = !parks && n->runs && w->now_ms < FAULTS_END_MS && chance(w, 500);
     n->gone_at_ms = CO_NEVER_MS;
     stop_processes(n);
+    if (parks) {
+        n->phase = RANKS_NONE;
+        n->parks = true;
+        node_feed(w, n,
+                  (struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n->hello.n_local});
+        return;
+    }
     n->phase = RANKS_NONE;
     node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_STOPPED, .hangs = hangs});
 }

@@ -59,6 +59,30 @@ static void forget_generation(struct world *w, uint32_t generation)
     *g = (struct generation){0};
 }
 
+static struct node *node_by_name(struct world *w, const char *name)
+{
+    int i = 0;
+    while (strcmp(w->nodes[i].name, name) != 0)
+        i++;
+    return &w->nodes[i];
+}
+
+static void note_places(struct world *w)
+{
+    struct roster_node_view v;
+    w->told = MESSAGE_NO_GENERATION;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++) {
+        if (!roster_view(w->roster, i, &v) || !v.is_member)
+            continue;
+        struct node *n = node_by_name(w, v.name);
+        const uint32_t known =
+            n->is_up ? member_get_place(n->member)->generation : MESSAGE_NO_GENERATION;
+        n->sealed_in = roster_generation(w->roster);
+        if (known != MESSAGE_NO_GENERATION && (w->told == MESSAGE_NO_GENERATION || known > w->told))
+            w->told = known;
+    }
+}
+
 static void check_sealing(struct world *w)
 {
     uint32_t generation = roster_generation(w->roster);
@@ -117,23 +141,43 @@ static void check_join(const struct world *w)
               "a node joins, though another one is done");
 }
 
-/* A new roster knows the nodes of the previous one. */
-static void check_move(const struct world *w, const struct node *n)
+/* A new roster knows the nodes of the previous one. Ranks that live on although their node has not
+ * received the generation that it has taken over are as good as those that run in it. */
+static void check_move(struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
+    bool is_member = n->phase == RANKS_RUN && n->runs &&
+                     n->generation == roster_generation(w->roster) &&
+                     roster_get_state(w->roster) == ROSTER_RUNNING;
+    bool is_untold = n->parks && n->sealed_in == w->inherited && n->generation == w->told &&
+                     w->inherited == roster_generation(w->roster);
     check(w,
-          w->n_moves == 0 || n->phase != RANKS_RUN || !n->runs ||
-              n->generation != roster_generation(w->roster) ||
-              roster_get_state(w->roster) != ROSTER_RUNNING ||
+          w->n_moves == 0 || !(is_member || is_untold) ||
               w->now_ms <= n->blocked_until_ms + grace_ms ||
               w->now_ms <= n->frozen_until_ms + grace_ms,
-          "a node that runs was not known when the roster had moved");
+          is_untold ? "ranks that lived on were killed when the roster had moved"
+                    : "a node that runs was not known when the roster had moved");
 }
 
-static void check_message(const struct world *w, const struct link *l, const struct message *m)
+/* Their ranks may have another state than those that continued without them. */
+static void check_welcome(struct world *w, const struct node *n)
+{
+    bool is_untold = n->parks && n->sealed_in == w->inherited && n->generation == w->told &&
+                     w->inherited == roster_generation(w->roster) &&
+                     n->generation != roster_generation(w->roster);
+    w->n_untold += is_untold;
+    check(w,
+          !n->parks || is_untold || n->generation == roster_generation(w->roster) ||
+              n->sealed_in == roster_generation(w->roster),
+          "ranks of a node that was lost live on");
+}
+
+static void check_message(struct world *w, const struct link *l, const struct message *m)
 {
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST)
         check_move(w, &w->nodes[l->node]);
+    if (m->type == MESSAGE_WELCOME)
+        check_welcome(w, &w->nodes[l->node]);
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&
         strstr(m->refused.text, "was given up:") != NULL)
         check_loss(w, &w->nodes[l->node]);
@@ -170,8 +214,19 @@ static void write_record(struct world *w)
     w->confirms_at_ms = w->writes_at_ms + draw(w, chance(w, 10) ? 1000 : 5);
 }
 
+/* A message before it in the same step is checked against it. */
+static bool seals(const struct roster_actions *actions)
+{
+    for (size_t i = 0; i < actions->n; i++)
+        if (actions->items[i].type == ROSTER_CHANGED && actions->items[i].to == ROSTER_RUNNING)
+            return true;
+    return false;
+}
+
 static void carry_out_roster(struct world *w, const struct roster_actions *actions)
 {
+    if (seals(actions) && !w->roster->has_adopted)
+        note_places(w);
     for (size_t i = 0; i < actions->n; i++) {
         const struct roster_action *a = &actions->items[i];
         struct link *l = a->type == ROSTER_CHANGED ? NULL : link_by_id(w, a->link);

@@ -64,8 +64,10 @@ struct node {
     uint64_t connect_at_ms; /* the attempt's answer */
 
     enum ranks_phase phase;
-    bool runs; /* rank processes */
+    bool runs;            /* rank processes */
+    bool may_park, parks; /* they live on, in no generation */
     uint32_t generation;
+    uint32_t sealed_in;    /* the newest generation in which it was given a place */
     uint64_t lease_end_ms; /* as the spawner knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
@@ -113,7 +115,11 @@ struct world {
     uint64_t writes_at_ms, confirms_at_ms; /* the newest generation's record */
     bool has_past;
     struct roster_past past, being_written; /* the record */
-    uint32_t n_moves, n_adopted;
+    uint32_t n_moves, n_adopted, n_untold;  /* untold: see check_move() */
+    uint32_t inherited;                     /* the generation that was taken over with a record */
+    uint32_t
+        told; /* when the newest was sealed: the newest that one of its nodes knew a place in */
+    bool recovers;         /* ranks outlive the end of a generation */
     uint32_t n_own_before; /* blind: failures in generations whose numbers came again */
     uint64_t n_messages;
     bool has_node_ranks;

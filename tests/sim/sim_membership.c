@@ -16,7 +16,9 @@
  *   - a node that is excluded had as many failures as that takes, and participates in nothing more
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was recorded when its generation was confirmed (docs/design/etcd.md): the same
- * holds, and no rank is stopped because of it alone. In another third the one that takes its place
+ * holds, and no rank is stopped because of it alone. Half of the schedules have ranks that outlive
+ * the end of a generation: they are kept if their node has not received the newest generation, and
+ * never if it was lost before. In another third the one that takes its place
  * knows nothing, like a restarted ddp-rendezvous, and learns everything from the members.
  * and at the end: the job is closed, each ddprun that received the verdict ended with the same
  * status, none is left waiting. */
@@ -215,6 +217,7 @@ static void take_over(struct world *w)
     if (roster_create(&w->limits, &w->terms, NULL, 0, w->now_ms, &w->roster, &err) < 0 ||
         (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, &err) < 0))
         exit(1);
+    w->inherited = w->has_past ? w->past.generation : MESSAGE_NO_GENERATION;
     schedules_tell(w->now_ms, "another roster: %s", roster_change(w->roster));
     w->is_moving = false;
     w->state_since_ms = w->now_ms;
@@ -307,6 +310,7 @@ static void draw_node(struct world *w, int i)
     *n = (struct node){0};
     n->connect_at_ms = n->lease_end_ms = n->open_at_ms = n->fail_at_ms = CO_NEVER_MS;
     n->done_at_ms = n->gone_at_ms = n->yield_at_ms = CO_NEVER_MS;
+    n->sealed_in = MESSAGE_NO_GENERATION;
     n->starts_at_ms = i < (int)w->terms.min_nodes || chance(w, 2) ? draw(w, 50) : draw(w, 15000);
     node_make_hello(w, n, i);
     draw_faults(w, n);
@@ -348,6 +352,8 @@ static void world_init(struct world *w, uint64_t seed)
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;
     w->freezes_roster_at_ms = chance(w, 10) ? draw(w, 10000) : CO_NEVER_MS;
     w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = CO_NEVER_MS;
+    w->inherited = w->told = MESSAGE_NO_GENERATION;
+    w->recovers = seed / 3 % 2 == 1;
     if (seed % 3 == 0) {
         w->limits.confirm_ms = 60000;
         w->freezes_roster_at_ms = CO_NEVER_MS; /* one that sleeps has lost its place */
@@ -436,7 +442,7 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_moves, n_adopted, n_messages, n_generations, n_restarts, n_virtual_s;
+    uint64_t n_moves, n_adopted, n_untold, n_messages, n_generations, n_restarts, n_virtual_s;
     uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
@@ -446,6 +452,7 @@ static void add_up(const struct world *w)
     totals.n_messages += w->n_messages;
     totals.n_moves += w->n_moves;
     totals.n_adopted += w->n_adopted;
+    totals.n_untold += w->n_untold;
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
@@ -484,8 +491,9 @@ int main(void)
            " restarts, %" PRIu64 " messages, %" PRIu64 " s\n",
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
     printf("%" PRIu64 " times another roster took over, %" PRIu64
-           " times by what the members said\n",
-           totals.n_moves, totals.n_adopted);
+           " times by what the members said; %" PRIu64
+           " nodes kept ranks although they did not know of the generation\n",
+           totals.n_moves, totals.n_adopted, totals.n_untold);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
            "; nodes excluded: %" PRIu64 "\n",

@@ -23,6 +23,11 @@
  * generations. One more check: a node is assigned as many ranks as it has, or one more for each
  * rank that died too late to be reported.
  *
+ * The roster may be lost, and another one take over (MOVE): before, between and after the moments at
+ * which the record of a generation is written and confirmed. Two more checks: ranks are not killed
+ * because of that alone; and ranks that rendezvous and have completed as many steps have completed
+ * them in the same generations, so that they have the same state.
+ *
  * small_world.h is a state, small_acts.h has what can happen in it, small_orders.h what roster and
  * members answer, small_promises.h the checks. This file has the search, and where it begins. */
 #include "small_acts.h"
@@ -151,6 +156,24 @@ static const char *const fault_names[] = {
     [LEAVE] = "leaves",   [RENEW] = "asks for a restart", [SILENCE] = "is silent",
 };
 
+static void print_act(const struct act *a)
+{
+    if (a->type == TICK)
+        fprintf(stderr, "time goes on\n");
+    else if (a->type == WRITE)
+        fprintf(stderr, "the record is written\n");
+    else if (a->type == CONFIRM)
+        fprintf(stderr, "the roster hears that the record is written\n");
+    else if (a->type == FAULT && a->detail == MOVE)
+        fprintf(stderr, "the roster is lost, and another one takes over\n");
+    else
+        fprintf(stderr, "node%d %s%s\n", a->node,
+                a->type == FAULT ? fault_names[a->detail] : act_names[a->type],
+                a->type != DELIVER       ? ""
+                : a->detail == TO_ROSTER ? " to the roster"
+                                         : " what the roster says");
+}
+
 static void print_world(const struct world *w)
 {
     fprintf(stderr, "    %" PRIu64 " ms, %s, generation %d: %s\n", w->now_ms,
@@ -173,16 +196,8 @@ static void report(struct search *s, uint32_t state, struct act last)
     path[n++] = last;
     world_copy(&s->here, &s->root);
     for (int i = 0; i < n; i++) {
-        const struct act *a = &path[i];
-        act_do(&s->here, *a);
-        if (a->type == TICK)
-            fprintf(stderr, "time goes on\n");
-        else
-            fprintf(stderr, "node%d %s%s\n", a->node,
-                    a->type == FAULT ? fault_names[a->detail] : act_names[a->type],
-                    a->type != DELIVER       ? ""
-                    : a->detail == TO_ROSTER ? " to the roster"
-                                             : " what the roster says");
+        act_do(&s->here, path[i]);
+        print_act(&path[i]);
         print_world(&s->here);
     }
     fprintf(stderr, "%s: %s\n", s->root.config->name, what);
@@ -251,6 +266,7 @@ static const struct config configs[] = {
     {"1:2, a failure, shrinking",        true,  1, 2, 1, NOW,        false, {[FAIL] = 1}, false, true, 1, true},
     {"1:2, a restart that is asked for", true,  1, 2, 0, NOW,        false, {[RENEW] = 1}},
     {"1:2, a restart, in place",         true,  1, 2, 0, NOW,        false, {[RENEW] = 1}, false, true, 1},
+    {"1, a takeover",                    true,  1, 1, 0, NOW,        false, {[MOVE] = 1}},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
     {"3 with leases",                    true,  3, 3, 0, NOW,        true,  {0}},
 
@@ -277,6 +293,8 @@ static const struct config configs[] = {
     {"1:2, two failures, shrinking",     false, 1, 2, 2, NOW,        false, {[FAIL] = 2}, false, true, 2, true},
     {"1:2, a kill, a failure, shrinking", false, 1, 2, 1, NOW,       false, {[KILL] = 1, [FAIL] = 1}, false, true, 1, true},
     {"1:2, a kill, a failure, in place", false, 1, 2, 1, NOW,        false, {[KILL] = 1, [FAIL] = 1}, false, true, 2},
+    {"1:2, a takeover",                  false, 1, 2, 0, NOW,        false, {[MOVE] = 1}},
+    {"1:2, a takeover, in place",        false, 1, 2, 0, NOW,        false, {[MOVE] = 1}, false, true, 1},
     {"1:2, a leave, in place",           false, 1, 2, 0, NOW,        false, {[LEAVE] = 1}, false, true, 2},
     {"1:2, a reset, in place",           false, 1, 2, 0, NOW,        false, {[RESET] = 1}, false, true, 2},
     {"1:2 with leases, in place",        false, 1, 2, 0, NOW,        true,  {0}, false, true, 1},

@@ -129,6 +129,11 @@ void acts_list(const struct world *w, struct acts *acts)
     acts->n = 0;
     for (int i = 0; i < N_NODES; i++)
         list_node(w, i, acts, &hurries);
+    hurries |= w->phase != RECORD_CONFIRMED;
+    add(acts, w->phase == RECORD_WANTED, WRITE, 0, 0, 0);
+    add(acts, w->phase == RECORD_WRITTEN, CONFIRM, 0, 0, 0);
+    add(acts, w->budget[MOVE] > 0 && roster_get_state(w->roster) != ROSTER_CLOSED, FAULT, 0, 0,
+        MOVE);
     add(acts,
         !acts_are_over(w) && next_deadline_ms(w) != CO_NEVER_MS &&
             (!hurries || w->budget[SLOW] > 0),
@@ -249,6 +254,7 @@ static void fail_late(struct world *w, struct node *n)
     n->all_late = n->n_ranks == 1;
     n->n_ranks = n->all_late ? member_get_place(n->member)->place.n_local : n->n_ranks - 1;
     n->n_steps = n->all_late ? 0 : n->n_steps;
+    n->history = n->all_late ? 0 : n->history;
     n->recovers = n->recovers && !n->all_late;
     if (member_get_state(n->member) == MEMBER_PARKED)
         feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n->n_ranks});
@@ -258,19 +264,23 @@ static void meet(struct world *w, struct node *n)
 {
     for (int i = 0; i < N_NODES; i++) {
         const struct node *peer = &w->nodes[i];
-        if (peer->runs && peer->generation == n->generation && peer->n_steps > n->n_steps)
+        if (peer->runs && peer->generation == n->generation && peer->n_steps > n->n_steps) {
             n->n_steps = peer->n_steps;
+            n->history = peer->history;
+        }
     }
     n->has_met = n->recovers = true;
     if (w->n_steps[n->generation] < n->n_steps)
         w->n_steps[n->generation] = n->n_steps;
     promise_no_step_is_lost(w, n);
+    promise_of_history(w, n);
     promise_of_generations(w, n);
 }
 
 static void complete_step(struct world *w, struct node *n)
 {
     n->n_steps++;
+    n->history = (n->history ^ n->generation) * 16777619u + 1;
     promise(n->n_steps <= w->n_steps[n->generation] + 1, "a step was left out");
     if (w->n_steps[n->generation] < n->n_steps)
         w->n_steps[n->generation] = n->n_steps;
@@ -297,10 +307,30 @@ static void reset(struct world *w, struct node *n)
     n->reset_ms = w->now_ms;
 }
 
+/* What was on its way to a node and arrives has arrived before. */
+static void move_roster(struct world *w)
+{
+    const struct roster_limits limits = w->roster->limits;
+    const struct message_terms terms = w->roster->terms;
+    for (int i = 0; i < N_NODES; i++)
+        for (int k = 0; k < MAX_LINKS; k++) {
+            w->nodes[i].links[k].queues[TO_NODE].n = 0;
+            close_end(&w->nodes[i].links[k], TO_ROSTER);
+        }
+    roster_destroy(w->roster);
+    if (roster_create(&limits, &terms, NULL, 0, w->now_ms, &w->roster, NULL) < 0 ||
+        (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, NULL) < 0))
+        abort();
+    w->phase = RECORD_CONFIRMED;
+    w->inherited = w->has_past ? w->past.generation : MESSAGE_NO_GENERATION;
+}
+
 static void befall(struct world *w, struct node *n, enum fault fault)
 {
     w->budget[fault]--;
-    if (fault == KILL) {
+    if (fault == MOVE) {
+        move_roster(w);
+    } else if (fault == KILL) {
         end_node(w, n);
     } else if (fault == RESET) {
         reset(w, n);
@@ -353,6 +383,7 @@ void act_do(struct world *w, struct act act)
     case FINISH:
         n->runs = n->yields = n->recovers = n->has_met = false;
         n->n_steps = 0;
+        n->history = 0;
         feed_node(w, n, (struct member_input){.type = MEMBER_RANKS_SUCCEEDED});
         break;
     case RID:
@@ -384,6 +415,16 @@ void act_do(struct world *w, struct act act)
         break;
     case HEAL:
         n->is_silent = false;
+        break;
+    case WRITE:
+        w->has_past = true;
+        w->past = w->being_written;
+        w->phase = RECORD_WRITTEN;
+        break;
+    case CONFIRM:
+        w->phase = RECORD_CONFIRMED;
+        feed_roster(
+            w, (struct roster_input){.type = ROSTER_CONFIRMED, .generation = w->past.generation});
         break;
     case TICK:
         w->budget[SLOW] -= act.detail;

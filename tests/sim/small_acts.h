@@ -21,7 +21,9 @@ enum act_type {
     STEP,
     FAULT, /* which one: struct act.detail */
     HEAL,
-    TICK, /* time moves to the next deadline of any node */
+    WRITE,   /* the record of the newest generation */
+    CONFIRM, /* and the roster knows */
+    TICK,    /* time moves to the next deadline of any node */
 };
 
 struct act {

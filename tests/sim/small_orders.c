@@ -33,7 +33,7 @@ void free_if_over(struct link *l)
         *l = (struct link){0};
 }
 
-static void close_end(struct link *l, enum direction heard)
+void close_end(struct link *l, enum direction heard)
 {
     enum direction other = heard == TO_NODE ? TO_ROSTER : TO_NODE;
     if (!l->has_end[heard])
@@ -45,6 +45,34 @@ static void close_end(struct link *l, enum direction heard)
     free_if_over(l);
 }
 
+/* Each node's place is noted, although it is not sent yet. */
+static void note_places(struct world *w)
+{
+    struct roster_node_view v;
+    w->told = MESSAGE_NO_GENERATION;
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++) {
+        if (!roster_view(w->roster, i, &v) || !v.is_member)
+            continue;
+        struct node *n = &w->nodes[v.name[4] - '0'];
+        n->sealed_in = roster_generation(w->roster);
+        const uint32_t was =
+            n->member != NULL ? member_get_place(n->member)->generation : MESSAGE_NO_GENERATION;
+        if (was != MESSAGE_NO_GENERATION && (w->told == MESSAGE_NO_GENERATION || was > w->told))
+            w->told = was;
+    }
+}
+
+static void seal(struct world *w)
+{
+    promise_at_sealing(w);
+    if (w->config->budget[MOVE] == 0)
+        return;
+    note_places(w);
+    roster_get_past(w->roster, &w->being_written);
+    w->phase = RECORD_WANTED;
+    w->inherited = MESSAGE_NO_GENERATION;
+}
+
 static void carry_out_roster(struct world *w, const struct roster_actions *actions)
 {
     for (size_t i = 0; i < actions->n; i++) {
@@ -52,13 +80,15 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
         int node;
         struct link *l = a->type == ROSTER_CHANGED ? NULL : link_of(w, a->link, &node);
         if (a->type == ROSTER_CHANGED && a->to == ROSTER_RUNNING)
-            promise_at_sealing(w);
+            seal(w);
         else if (a->type == ROSTER_CHANGED && a->to == ROSTER_CLOSED)
             promise_of_verdict(w);
         else if (a->type == ROSTER_CLOSE && l != NULL)
             close_end(l, TO_ROSTER);
-        else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE])
-            post(l, TO_NODE, mail_pack(&a->message));
+        else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE]) {
+            promise_of_move(w, &w->nodes[node], &a->message);
+            post(l, TO_NODE, mail_pack(w, &a->message));
+        }
     }
     promise_of_budget(w);
 }
@@ -87,6 +117,7 @@ void end_ranks(struct world *w, struct node *n)
     n->runs = n->breaks = n->fails = n->yields = n->opens = false;
     n->parks = n->recovers = n->has_met = n->is_broken = n->all_late = false;
     n->n_steps = n->n_late = 0;
+    n->history = 0;
     n->n_ranks = (uint32_t)(n - w->nodes) + 1;
 }
 
@@ -137,7 +168,7 @@ void carry_out_node(struct world *w, struct node *n, const struct member_orders 
 {
     for (size_t i = 0; i < o->n_messages; i++)
         if (n->link >= 0 && n->links[n->link].has_end[TO_ROSTER])
-            post(&n->links[n->link], TO_ROSTER, mail_pack(&o->messages[i]));
+            post(&n->links[n->link], TO_ROSTER, mail_pack(w, &o->messages[i]));
     if (o->disconnect) {
         n->is_connecting = false;
         if (n->link >= 0)

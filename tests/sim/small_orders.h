@@ -12,6 +12,7 @@ void carry_out_node(struct world *w, struct node *n, const struct member_orders 
 /* Put on a connection to that end; and free its place once neither end receives from it. */
 void post(struct link *l, enum direction to, struct mail mail);
 void free_if_over(struct link *l);
+void close_end(struct link *l, enum direction heard); /* the other end is notified */
 
 /* Ranks that were connected to n's ranks detect that these have ended. */
 void break_peers(struct world *w, const struct node *n);

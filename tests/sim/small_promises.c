@@ -71,6 +71,16 @@ void promise_of_budget(const struct world *w)
     promise(roster_n_restarts(w->roster) <= n_own, "the budget was charged with a loss");
 }
 
+/* It had a place in the generation that was taken over, and did not receive it: no rank there has
+ * completed a step. */
+void promise_of_move(const struct world *w, const struct node *n, const struct message *m)
+{
+    promise(m->type != MESSAGE_REFUSED || m->refused.why != MESSAGE_REFUSED_LOST || !n->parks ||
+                w->inherited != roster_generation(w->roster) || n->sealed_in != w->inherited ||
+                n->generation != w->told,
+            "ranks are killed because another roster took over");
+}
+
 void promise_of_number(const struct node *n, uint32_t n_given)
 {
     const uint32_t n_here = n->all_late ? 0 : n->n_ranks;
@@ -85,6 +95,17 @@ void promise_of_generations(const struct world *w, const struct node *n)
     for (int i = 0; i < N_NODES; i++)
         promise(!w->nodes[i].has_met || w->nodes[i].generation <= n->generation || is_exempt(w, n),
                 "ranks go on in a generation when others have met in a later one");
+}
+
+/* Ranks copy the state with the most steps: all that have as many have the same one. */
+void promise_of_history(const struct world *w, const struct node *n)
+{
+    for (int i = 0; i < N_NODES; i++) {
+        const struct node *peer = &w->nodes[i];
+        promise(!peer->runs || peer->generation != n->generation || peer->n_steps != n->n_steps ||
+                    peer->history == n->history,
+                "ranks have made the same number of steps, from different states");
+    }
 }
 
 /* As good as dead: what only its ranks know goes with them. */

@@ -40,11 +40,20 @@ void world_init(struct world *w, const struct config *c)
         limits.keep_alive_ms = NO_LEASE_MS;
         limits.lease_ms = 2 * (uint64_t)NO_LEASE_MS;
     }
-    *w = (struct world){.config = c, .now_ms = 1};
+    if (c->budget[MOVE] > 0) {
+        limits.confirm_ms = NO_LEASE_MS;
+        limits.absent_ms = 2500;
+    }
+    *w = (struct world){.config = c,
+                        .now_ms = 1,
+                        .inherited = MESSAGE_NO_GENERATION,
+                        .told = MESSAGE_NO_GENERATION,
+                        .phase = RECORD_CONFIRMED};
     memcpy(w->budget, c->budget, sizeof w->budget);
     for (int i = 0; i < N_NODES; i++) {
         w->nodes[i].link = -1;
         w->nodes[i].n_ranks = (uint32_t)i + 1;
+        w->nodes[i].sealed_in = MESSAGE_NO_GENERATION;
     }
     if (roster_create(&limits, &terms, NULL, 0, w->now_ms, &w->roster, NULL) < 0)
         abort();
@@ -201,10 +210,11 @@ static void put_mail(struct digest *d, const struct mail *m)
 {
     put(d, m->type | (uint64_t)m->why << 8 | (uint64_t)m->code << 16 | (uint64_t)m->flag << 24);
     put_generation(d, m->generation);
-    if (m->type == MESSAGE_HELLO)
-        put_generation(d, m->numbers[0]);
-    for (int i = m->type == MESSAGE_HELLO; i < 5; i++)
-        put(d, m->numbers[i]);
+    for (int i = 0; i < 5; i++)
+        if (m->type == MESSAGE_HELLO && i < 2)
+            put_generation(d, m->numbers[i]);
+        else
+            put(d, m->numbers[i]);
     put_port(d, m->port);
     put_age(d, m->sent_ms == 0 ? d->w->now_ms : m->sent_ms);
 }
@@ -261,6 +271,10 @@ static void put_node(struct digest *d, const struct node *n)
                n->is_broken << 14 | n->recovers << 16);
     put(d, n->n_steps | n->n_ranks << 8 | (uint64_t)n->n_late << 32 | (uint64_t)n->all_late << 40);
     put(d, n->stops && n->recovers && n->may_park);
+    for (int i = 0; i < N_NODES; i++)
+        put(d, d->w->nodes[i].history == n->history);
+    if (d->w->config->budget[MOVE] > 0)
+        put_generation(d, n->sealed_in);
     put(d, (uint64_t)n->exit_code);
     put_generation(d, n->runs ? n->generation : MESSAGE_NO_GENERATION);
     put(d, n->reset_ms != 0);
@@ -269,22 +283,28 @@ static void put_node(struct digest *d, const struct node *n)
         put_member(d, n->member);
 }
 
+/* That of an absent one is not known. */
 static int owner_of(const struct roster_node *n)
 {
-    return n->name[4] - '0'; /* "nodeN" */
+    return n->absent ? N_NODES + n->seat : n->name[4] - '0'; /* "nodeN" */
 }
 
 static void put_roster_node(struct digest *d, const struct roster_node *n)
 {
-    const struct node *owner = &d->w->nodes[owner_of(n)];
     put(d, (uint64_t)owner_of(n) + 100);
-    put(d, link_name(owner, n->link));
+    put(d, n->absent ? 0 : link_name(&d->w->nodes[owner_of(n)], n->link));
     put(d, n->part | (uint64_t)n->done << 8 | (uint64_t)n->saved << 9 | (uint64_t)n->leaves << 10 |
                (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12);
     put(d, (uint32_t)n->seat | (uint64_t)n->first_rank << 32);
     put(d, n->n_local | (uint64_t)n->n_next << 32);
+    if (d->w->config->budget[MOVE] > 0) {
+        put_generation(d, n->known.generation);
+        put(d, n->known.n_nodes | (uint64_t)n->known.index << 32);
+    }
     if (n->in == LIST_AWAY)
         put_time(d, n->since_ms + d->w->roster->limits.return_ms);
+    else if (n->in == LIST_ABSENT)
+        put_time(d, n->since_ms + d->w->roster->limits.absent_ms);
     else
         put_age(d, n->since_ms);
 }
@@ -313,7 +333,7 @@ static void put_roster(struct digest *d, const struct roster *r)
     put(d, r->leader == ROSTER_NO_SLOT ? 9 : (uint64_t)owner_of(&r->nodes[r->leader]));
     put(d, r->budget.n_restarts | (uint64_t)r->budget.n_counted << 32);
     put(d, r->state == ROSTER_CLOSED ? r->verdict.exit_code : 256);
-    for (int i = 0; i < N_NODES; i++) {
+    for (int i = 0; i < 2 * N_NODES; i++) { /* the absent ones too */
         const struct roster_node *known = find_known(r, i);
         if (known != NULL)
             put_roster_node(d, known);
@@ -324,6 +344,28 @@ static void put_roster(struct digest *d, const struct roster *r)
     }
     for (uint32_t i = 0; i < r->n_seats; i++)
         put(d, r->seats[i].key);
+}
+
+static void put_before(struct digest *d, const struct roster_before *b)
+{
+    put_generation(d, b->generation);
+    put(d, b->n_nodes | (uint64_t)b->n_missing << 32);
+    for (uint32_t i = 0; i < b->n_missing; i++)
+        put(d, b->missing[i]);
+}
+
+/* All that a takeover depends on. */
+static void put_past(struct digest *d, const struct world *w)
+{
+    const struct roster *r = w->roster;
+    put(d, w->has_past | w->phase << 1 | r->confirmed << 3 | r->join_waits << 4);
+    put_generation(d, w->has_past ? w->past.generation : MESSAGE_NO_GENERATION);
+    put(d, w->past.n_nodes | (uint64_t)w->past.world_size << 32);
+    put(d, w->past.n_restarts);
+    put_before(d, &w->past.before);
+    put_before(d, &r->before);
+    put_generation(d, w->inherited);
+    put_generation(d, w->told);
 }
 
 uint64_t world_digest(const struct world *w)
@@ -340,18 +382,49 @@ uint64_t world_digest(const struct world *w)
         put(&d, w->own_failure[generation]);
         put(&d, w->n_steps[generation]);
     }
+    if (w->config->budget[MOVE] > 0)
+        put_past(&d, w);
     return d.hash;
 }
 
 /* --- Messages and mails --- */
 
-struct mail mail_pack(const struct message *m)
+/* Only where another roster may take over does it matter what a node was. */
+static void pack_was(const struct world *w, const struct message_was *was, struct mail *p)
+{
+    const struct message_place *at = &was->place;
+    p->numbers[1] = MESSAGE_NO_GENERATION;
+    if (w->config->budget[MOVE] == 0 || !was->is_known)
+        return;
+    p->numbers[1] = was->generation;
+    p->numbers[3] = at->n_nodes | at->node_index << 8 | at->world_size << 16;
+    p->numbers[4] = at->first_rank | at->n_local << 8 | (uint32_t)at->leads << 16;
+    p->port = at->port;
+}
+
+static struct message_was unpack_was(const struct mail *p)
+{
+    return (struct message_was){.is_known = p->numbers[1] != MESSAGE_NO_GENERATION,
+                                .generation = p->numbers[1],
+                                .place = {.n_nodes = p->numbers[3] & 255,
+                                          .node_index = p->numbers[3] >> 8 & 255,
+                                          .world_size = p->numbers[3] >> 16,
+                                          .first_rank = p->numbers[4] & 255,
+                                          .n_local = p->numbers[4] >> 8 & 255,
+                                          .leads = (p->numbers[4] >> 16 & 1) != 0,
+                                          .agent_store = p->port != 0,
+                                          .host = p->port != 0 ? "host" : "",
+                                          .port = p->port}};
+}
+
+struct mail mail_pack(const struct world *w, const struct message *m)
 {
     struct mail p = {.type = (uint8_t)m->type, .generation = m->generation};
     switch (m->type) {
     case MESSAGE_HELLO:
         p.numbers[0] = m->hello.resumes;
-        p.numbers[1] = m->hello.n_local;
+        p.numbers[2] = m->hello.n_local;
+        pack_was(w, &m->hello.was, &p);
         p.sent_ms = m->hello.sent_ms;
         break;
     case MESSAGE_KEEP_ALIVE:
@@ -410,7 +483,8 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
     case MESSAGE_HELLO:
         m.hello = world_hello(w, node);
         m.hello.resumes = p->numbers[0];
-        m.hello.n_local = p->numbers[1];
+        m.hello.n_local = p->numbers[2];
+        m.hello.was = unpack_was(p);
         m.hello.sent_ms = p->sent_ms;
         break;
     case MESSAGE_KEEP_ALIVE:

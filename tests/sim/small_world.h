@@ -40,8 +40,12 @@ struct link {
     struct queue queues[2];
 };
 
-/* So many of each event may happen. RENEW: a requested restart. */
-enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, N_FAULTS };
+/* So many of each event may happen. RENEW: a requested restart. MOVE: the roster is lost, and
+ * another one takes over. */
+enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, MOVE, N_FAULTS };
+
+/* The newest generation's, where the roster may be lost: written, then confirmed. */
+enum record_phase { RECORD_WANTED, RECORD_WRITTEN, RECORD_CONFIRMED };
 
 struct config {
     const char *name;
@@ -68,12 +72,14 @@ struct node {
     bool has_met;     /* they hold the state of the generation in which they run */
     bool is_broken;   /* they know that it is over: they complete no step of it any more */
     uint8_t n_steps;  /* that they have completed, those that they were given included */
+    uint32_t history; /* of these steps: the generations in which they were completed */
     bool fails;       /* by itself; ddprun has not seen it yet */
     uint32_t n_ranks; /* of its ranks those that would be in the next generation */
     uint8_t
         n_late; /* so many of those that were parked have died since they left a generation ... */
     bool all_late; /* ... and none is left */
     uint32_t generation;
+    uint32_t sealed_in; /* the newest generation in which it was given a place */
     bool ended_by_roster;
     int exit_code;
     uint64_t reset_ms; /* 0: never */
@@ -89,6 +95,12 @@ struct world {
     uint16_t ports[MAX_GENERATIONS];
     uint8_t n_steps[MAX_GENERATIONS]; /* the last step that a rank has completed in it */
     bool own_failure[MAX_GENERATIONS];
+    bool has_past;
+    struct roster_past past, being_written; /* the record */
+    enum record_phase phase;
+    uint32_t inherited; /* the generation that the roster has taken over */
+    uint32_t told;      /* when the newest one was sealed: the newest that one of its nodes had
+                           received a place in */
 };
 
 /* A job that no node has joined. Calls abort() if out of memory, like all functions here. */
@@ -104,7 +116,7 @@ uint64_t world_digest(const struct world *w);
 /* What a node reports about itself; the texts are constant. */
 struct message_hello world_hello(const struct world *w, int node);
 
-struct mail mail_pack(const struct message *m);
+struct mail mail_pack(const struct world *w, const struct message *m);
 struct message mail_unpack(const struct world *w, int node, const struct mail *p);
 
 #endif

@@ -137,9 +137,8 @@ class Etcd:
         self.token = self.ask("auth/authenticate", {"name": "root", "password": password})["token"]
 
 
-class SlowLogin(http.server.ThreadingHTTPServer):
-    """In front of an etcd: passes all on, and answers logins later than other requests may take."""
-    LOGIN_S = 2
+class Front(http.server.ThreadingHTTPServer):
+    """In front of an etcd: passes all on."""
 
     def __init__(self, port):
         super().__init__(("127.0.0.1", 0), PassOn)
@@ -155,6 +154,44 @@ class SlowLogin(http.server.ThreadingHTTPServer):
         self.thread.join()
         self.server_close()
 
+    def handle_error(self, *_):
+        """A ddprun that was killed resets its connection."""
+
+    def delay(self, path, body):
+        """Called when etcd has answered, before the answer is passed on."""
+
+
+class SlowLogin(Front):
+    """Answers logins later than other requests may take."""
+    LOGIN_S = 2
+
+    def delay(self, path, body):
+        if path.endswith("/auth/authenticate"):
+            time.sleep(self.LOGIN_S)
+
+
+class HeldRecord(Front):
+    """Holds the answer to the first write of the record of a generation, until release(). It is written."""
+
+    def __init__(self, port, generation):
+        super().__init__(port)
+        self.generation = generation
+        self.is_held, self.is_released = threading.Event(), threading.Event()
+
+    def __exit__(self, *_):
+        self.release()
+        super().__exit__()
+
+    def release(self):
+        self.is_released.set()
+
+    def delay(self, path, body):
+        puts = [op["request_put"] for op in json.loads(body).get("success", []) if "request_put" in op]
+        values = [json.loads(base64.b64decode(put["value"])) for put in puts]
+        if any(value.get("generation") == self.generation for value in values) and not self.is_held.is_set():
+            self.is_held.set()
+            self.is_released.wait(2 * DEADLINE_S)
+
 
 class PassOn(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -167,11 +204,10 @@ class PassOn(http.server.BaseHTTPRequestHandler):
                 status, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, text = error.code, error.read()
-        if self.path.endswith("/auth/authenticate"):
-            time.sleep(self.server.LOGIN_S)
+        self.server.delay(self.path, body)
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
-        with contextlib.suppress(BrokenPipeError):  # ddprun did not wait for it
+        with contextlib.suppress(ConnectionError):  # ddprun did not wait for it
             self.end_headers()
             self.wfile.write(text)
 

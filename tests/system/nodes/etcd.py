@@ -10,10 +10,11 @@ import signal
 import subprocess
 import unittest
 
-from etcd_server import INSTALLED, WHY_NOT, Etcd, SlowLogin
+from etcd_server import INSTALLED, WHY_NOT, Etcd, HeldRecord, SlowLogin
 from elastic_job import LISTENS, own_sockets, sockets_seen_by
 from harness import DDPRUN, DEADLINE_S, await_true, is_gone, main
 from node import Node
+from recovery_job import Nodes
 
 SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$ > $TEST_FIFO; "
         "test -n \"$TEST_BAD\" && exit 7; until [ -e $TEST_END ]; do sleep 0.05; done; read code < $TEST_END; exit $code")
@@ -130,6 +131,21 @@ class Party:
         await_true(lambda: self.etcd.all_keys() == [], lambda: f"left at etcd: {self.etcd.all_keys()}")
 
 
+class LastingNodes(Nodes):
+    """Of one rank each, which outlives the end of a generation."""
+
+    def __init__(self, port):
+        super().__init__(None, "1:3", 1, "--rdzv-backend", "etcd", "--rdzv-id", "job", "--max-restarts", "3",
+                         endpoint=f"127.0.0.1:{port}")
+
+    def make_job(self, name, words, env=None, **kw):
+        return super().make_job(name, words, env={"DDP_PLUGIN_DIR": PLUGINS, **env}, **kw)
+
+    def leader(self, etcd):
+        port = etcd.get("/ddprun/job/leader")["port"]
+        return next(name for name, job in self.jobs.items() if listens(job.process.pid, port))
+
+
 @unittest.skipUnless(INSTALLED, WHY_NOT)
 class Takeover(unittest.TestCase):
     def test_nodes_rendezvous_and_leave_nothing(self):
@@ -138,7 +154,7 @@ class Takeover(unittest.TestCase):
             ranks = party.hear(0, names)
             self.assertEqual(etcd.get("/ddprun/job/record"),
                              {"v": 1, "generation": 0, "nodes": 3, "ranks": 3, "restarts": 0, "gone": -1, "over": False,
-                              "exit_code": 0, "excluded": []})
+                              "exit_code": 0, "excluded": [], "before": None})
             self.assertTrue(all(r.lives() for r in ranks.values()))
             party.finish()
 
@@ -160,6 +176,24 @@ class Takeover(unittest.TestCase):
             self.assertEqual(ranks[names[0]].world, 3)
             self.assertEqual(etcd.get("/ddprun/job/record")["restarts"], 1)
             party.finish()
+
+    def test_ranks_live_on_when_the_coordinator_dies_before_it_announces_a_generation(self):
+        with Etcd() as etcd, HeldRecord(etcd.port, 1) as front, LastingNodes(front.server_port) as nodes:
+            for i in range(3):
+                nodes.start(i)
+            before = nodes.await_world(3)
+            leader = nodes.leader(etcd)
+            victim = next(rank for rank, (node, _) in nodes.ranks.items() if node != leader)
+            node, pid = nodes.ranks[victim]
+            nodes.kill_rank(victim)  # generation 1 follows; it is written, and no node receives it
+            self.assertTrue(front.is_held.wait(2 * DEADLINE_S), "generation 1 was not written")
+            nodes.jobs[leader].process.kill()
+            front.release()
+            after = nodes.await_world(2, 2)
+            last = ({0, 1, 2} - {leader, node}).pop()
+            self.assertEqual(after[last], before[last])  # the same process
+            self.assertEqual(nodes.n_starts, {leader: 1, node: 2, last: 1})
+            self.assertEqual(nodes.finish([node, last]), [0, 0])
 
     def test_no_node_waits_for_a_coordinator_that_leaves(self):
         with Etcd() as etcd, Party(etcd, "2:3") as party:

@@ -105,6 +105,7 @@ START_TEST(both_keys_are_read)
     ck_assert_int_eq(answer.record_mod_revision, 12);
     ck_assert_int_eq(answer.record_lease, 8);
     ck_assert_uint_eq(answer.record.n_excluded, 0); /* as older ones have written it */
+    ck_assert_uint_eq(answer.record.before.generation, ELECTOR_NO_GENERATION);
     ck_assert_int_eq(answer.revision, 17);
 }
 END_TEST
@@ -126,8 +127,12 @@ static void read_back(const char *request)
 
 START_TEST(the_record_keeps_the_excluded_nodes)
 {
-    struct elector_record r = {
-        .generation = 3, .n_nodes = 2, .world_size = 16, .gone = -1, .n_excluded = 2};
+    struct elector_record r = {.generation = 3,
+                               .n_nodes = 2,
+                               .world_size = 16,
+                               .gone = -1,
+                               .n_excluded = 2,
+                               .before = {.generation = ELECTOR_NO_GENERATION}};
     snprintf(r.excluded[0].name, sizeof r.excluded[0].name, "n\"2\\");
     r.excluded[0].exit_code = 7;
     memset(r.excluded[1].name, '"', ELECTOR_NAME_BYTES - 1); /* each is two letters in JSON */
@@ -140,10 +145,37 @@ START_TEST(the_record_keeps_the_excluded_nodes)
     for (r.n_excluded = 2; r.n_excluded < ELECTOR_EXCLUDED_MAX; r.n_excluded++)
         r.excluded[r.n_excluded] = r.excluded[1]; /* the longest that there can be */
     r.excluded[0] = r.excluded[1];
+    r.before = (struct elector_before){.generation = 2, .n_nodes = 65536, .n_missing = 8};
+    for (int i = 0; i < ELECTOR_MISSING_MAX; i++)
+        r.before.missing[i] = 65535;
     read_back(
         encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
     ck_assert_uint_eq(answer.record.n_excluded, ELECTOR_EXCLUDED_MAX);
     ck_assert_str_eq(answer.record.excluded[7].name, r.excluded[1].name);
+    ck_assert_uint_eq(answer.record.before.n_missing, ELECTOR_MISSING_MAX);
+    ck_assert_uint_eq(answer.record.before.missing[7], 65535);
+}
+END_TEST
+
+START_TEST(the_record_keeps_the_generation_before)
+{
+    struct elector_record r = {
+        .generation = 3,
+        .n_nodes = 2,
+        .world_size = 16,
+        .gone = -1,
+        .before = {.generation = 1, .n_nodes = 4, .n_missing = 2, .missing = {0, 3}}};
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_msg(!answer.failed, "%s", answer.text);
+    ck_assert_uint_eq(answer.record.before.generation, 1);
+    ck_assert_uint_eq(answer.record.before.n_nodes, 4);
+    ck_assert_uint_eq(answer.record.before.n_missing, 2);
+    ck_assert_uint_eq(answer.record.before.missing[1], 3);
+    r.before = (struct elector_before){.generation = ELECTOR_NO_GENERATION};
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_uint_eq(answer.record.before.generation, ELECTOR_NO_GENERATION);
 }
 END_TEST
 
@@ -243,6 +275,7 @@ TEST_SUITE(etcd_wire)
     tcase_add_test(all, keys_that_are_too_long_are_refused);
     tcase_add_test(all, both_keys_are_read);
     tcase_add_test(all, the_record_keeps_the_excluded_nodes);
+    tcase_add_test(all, the_record_keeps_the_generation_before);
     tcase_add_test(all, missing_fields_are_left_out);
     tcase_add_test(all, leases_are_read_and_expired_ones_have_no_time);
     tcase_add_test(all, an_unknown_lease_is_distinguished_from_other_errors);

@@ -31,7 +31,8 @@ static struct roster_order_entry *add(const char *name, int32_t node_rank, int32
                                      .key = roster_order_key(node_rank, name),
                                      .node_rank = node_rank,
                                      .expected = ROSTER_ORDER_NONE,
-                                     .seat = seat};
+                                     .seat = seat,
+                                     .before = ROSTER_ORDER_NONE};
     n++;
     return e;
 }
@@ -116,6 +117,21 @@ START_TEST(the_node_that_keeps_rank_0_is_first)
     add("a", 0, -1);
     add("z", 5, -1)->keeps_rank_0 = true;
     assert_order(9, "z a");
+}
+END_TEST
+
+START_TEST(places_of_the_generation_before_precede_newcomers)
+{
+    add("a", -1, -1);
+    add("b", -1, -1)->before = 5;
+    add("c", -1, -1)->before = 2;
+    add("d", -1, 0); /* a survivor */
+    assert_order(9, "d c b a");
+    n = 0;
+    add("a", -1, -1);
+    add("b", -1, -1)->before = 5;
+    add("c", -1, -1)->before = 2;
+    assert_order(2, "c b");
 }
 END_TEST
 
@@ -251,6 +267,7 @@ TEST_SUITE(roster_order)
     tcase_add_test(all, node_ranks_precede_names);
     tcase_add_test(all, a_host_file_precedes_names);
     tcase_add_test(all, the_node_that_keeps_rank_0_is_first);
+    tcase_add_test(all, places_of_the_generation_before_precede_newcomers);
     tcase_add_test(all, equal_names_have_a_defined_order);
     tcase_add_test(all, survivors_keep_their_order_and_newcomers_fill_holes);
     tcase_add_test(all, without_a_hole_newcomers_are_last);

@@ -67,13 +67,22 @@ static void create_unconfirmed(uint32_t min, uint32_t max)
 }
 
 /* Generation 7 of 3 nodes. */
-static void take_over(int32_t gone)
+static void take_over_after(int32_t gone, struct roster_before before)
 {
-    const struct roster_past past = {
-        .generation = 7, .n_nodes = 3, .world_size = 6, .n_restarts = 2, .gone = gone};
+    const struct roster_past past = {.generation = 7,
+                                     .n_nodes = 3,
+                                     .world_size = 6,
+                                     .n_restarts = 2,
+                                     .gone = gone,
+                                     .before = before};
     struct co_error err;
     create_unconfirmed(2, 4);
     ck_assert_int_eq(roster_resume(r, &past, now_ms, &err), 0);
+}
+
+static void take_over(int32_t gone)
+{
+    take_over_after(gone, (struct roster_before){.generation = MESSAGE_NO_GENERATION});
 }
 
 /* All three have come. */
@@ -147,6 +156,147 @@ START_TEST(a_node_of_another_generation_is_not_a_member)
     ck_assert(was_told(2, MESSAGE_REFUSED));
     come(1, true, 7, 2); /* nor in another world */
     ck_assert(was_told(1, MESSAGE_REFUSED));
+}
+END_TEST
+
+/* Generation 7 was made of nodes 2, 3 and 4 of generation 6, and of no other. */
+static void take_over_untold(void)
+{
+    take_over_after(
+        -1, (struct roster_before){.generation = 6, .n_nodes = 4, .n_missing = 1, .missing = {0}});
+}
+
+START_TEST(ranks_that_live_on_are_kept_if_their_node_has_not_received_the_newest_generation)
+{
+    take_over_untold();
+    for (int node = 4; node >= 2; node--) {
+        come(node, true, 6, 4);
+        ck_assert(was_told(node, MESSAGE_WELCOME));
+        ck_assert(last.items[0].message.welcome.resumed);
+        ck_assert(!was_told(node, MESSAGE_SEALED));
+    }
+    for (int i = 0; i < 8; i++) {
+        time_goes_on(1000);
+        for (int node = 2; node <= 4; node++)
+            heartbeat(node);
+    }
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 8});
+    ck_assert(was_told(2, MESSAGE_SEALED)); /* in the order of generation 6 */
+}
+END_TEST
+
+START_TEST(a_node_that_was_lost_before_the_newest_generation_is_lost)
+{
+    take_over_untold();
+    come(1, true, 6, 4);
+    ck_assert(was_told(1, MESSAGE_REFUSED));
+    ck_assert_int_eq(last.items[0].message.refused.why, MESSAGE_REFUSED_LOST);
+    come(2, true, 6, 3); /* not that generation */
+    ck_assert(was_told(2, MESSAGE_REFUSED));
+    come(3, true, 5, 4);
+    ck_assert(was_told(3, MESSAGE_REFUSED));
+}
+END_TEST
+
+START_TEST(the_leader_that_has_received_it_precedes_the_nodes_that_have_not)
+{
+    take_over_untold();
+    come(4, true, 6, 4);
+    come(1, true, 7, 3); /* the leader of generation 7 */
+    say(1, MESSAGE_STOPPING);
+    for (int i = 0; i < 8; i++) {
+        time_goes_on(1000);
+        heartbeat(1);
+        heartbeat(4);
+    }
+    assert_state(ROSTER_STOPPING);
+    say(1, MESSAGE_STOPPED);
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 8});
+    ck_assert(was_told(1, MESSAGE_SEALED));
+    struct roster_past past;
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.before.generation, 7); /* the newest that one of them knows */
+    ck_assert_uint_eq(past.before.n_nodes, 3);
+    ck_assert_uint_eq(past.before.n_missing, 2);
+    ck_assert_uint_eq(past.before.missing[0], 1);
+    ck_assert_uint_eq(past.before.missing[1], 2);
+}
+END_TEST
+
+START_TEST(a_generation_that_no_node_has_received_does_not_count_as_the_one_before)
+{
+    struct roster_past past;
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_GONE, .link = 3});
+    time_goes_on(50); /* node 3 is lost */
+    for (int node = 1; node <= 2; node++)
+        say(node, MESSAGE_STOPPED);
+    ck_assert_uint_eq(roster_generation(r), 8);
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.before.generation, 7);
+    ck_assert_uint_eq(past.before.n_missing, 1);
+    ck_assert_uint_eq(past.before.missing[0], 2);
+    come(4, false, 0, 0); /* before the confirmation: ended at once, for it */
+    ck_assert_uint_eq(roster_generation(r), 9);
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.before.generation, 7);
+    ck_assert_uint_eq(past.before.n_missing, 1);
+}
+END_TEST
+
+START_TEST(more_missing_nodes_than_the_record_takes_are_not_recorded)
+{
+    enum { N = ROSTER_PAST_MISSING + 2 };
+    struct roster_past past;
+    create_unconfirmed(1, N);
+    for (int node = 1; node <= N; node++)
+        come(node, false, 0, 0);
+    step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 0});
+    say(1, MESSAGE_READY);
+    for (int node = 2; node <= N; node++)
+        step((struct roster_input){.type = ROSTER_GONE, .link = (uint64_t)node});
+    time_goes_on(50);
+    say(1, MESSAGE_STOPPED);
+    ck_assert_uint_eq(roster_generation(r), 1);
+    roster_get_past(r, &past);
+    ck_assert_uint_eq(past.before.generation, MESSAGE_NO_GENERATION);
+}
+END_TEST
+
+START_TEST(a_generation_waits_for_a_member_whose_link_is_replaced)
+{
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_GONE, .link = 3});
+    time_goes_on(50);
+    say(1, MESSAGE_STOPPED);
+    step((struct roster_input){.type = ROSTER_GONE, .link = 1});
+    say(2, MESSAGE_STOPPED);
+    assert_state(ROSTER_STOPPING);
+    come(1, true, 7, 3);
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+}
+END_TEST
+
+START_TEST(ranks_that_missed_a_generation_while_their_node_was_away_are_lost)
+{
+    take_over_untold(); /* node 2 is welcome, and then away while generation 8 is made */
+    come(2, true, 6, 4);
+    come(3, true, 6, 4);
+    come(4, true, 6, 4);
+    for (int i = 0; i < 7; i++) {
+        time_goes_on(1000);
+        for (int node = 2; node <= 4; node++)
+            heartbeat(node);
+    }
+    time_goes_on(980);
+    step((struct roster_input){.type = ROSTER_GONE, .link = 2});
+    time_goes_on(20); /* the absent are lost */
+    ck_assert_uint_eq(roster_generation(r), 8);
+    come(2, true, 6, 4);
+    ck_assert(was_told(2, MESSAGE_REFUSED));
 }
 END_TEST
 
@@ -293,6 +443,17 @@ START_TEST(an_impossible_past_is_not_taken_over)
         {.n_nodes = 2, .world_size = UINT32_MAX},
         {.n_nodes = 2, .world_size = 2, .n_restarts = UINT32_MAX},
         {.n_nodes = 2, .world_size = 2, .n_excluded = ROSTER_PAST_EXCLUDED + 1},
+        {.n_nodes = 2, .world_size = 2, .before = {.n_nodes = 2}}, /* not before it */
+        {.generation = 1, .n_nodes = 2, .world_size = 2},          /* of no node */
+        {.generation = 1, .n_nodes = 2, .world_size = 2, .before = {.n_nodes = 5}},
+        {.generation = 1,
+         .n_nodes = 2,
+         .world_size = 2,
+         .before = {.n_nodes = 2, .n_missing = ROSTER_PAST_MISSING + 1}},
+        {.generation = 1,
+         .n_nodes = 2,
+         .world_size = 2,
+         .before = {.n_nodes = 2, .n_missing = 1, .missing = {2}}},
     };
     struct co_error err;
     create_unconfirmed(2, 4);
@@ -519,6 +680,14 @@ TEST_SUITE(roster_past)
     tcase_add_test(all, a_member_that_does_not_return_is_lost);
     tcase_add_test(all, a_node_that_left_with_the_old_roster_is_not_waited_for);
     tcase_add_test(all, a_node_of_another_generation_is_not_a_member);
+    tcase_add_test(
+        all, ranks_that_live_on_are_kept_if_their_node_has_not_received_the_newest_generation);
+    tcase_add_test(all, a_node_that_was_lost_before_the_newest_generation_is_lost);
+    tcase_add_test(all, the_leader_that_has_received_it_precedes_the_nodes_that_have_not);
+    tcase_add_test(all, a_generation_that_no_node_has_received_does_not_count_as_the_one_before);
+    tcase_add_test(all, more_missing_nodes_than_the_record_takes_are_not_recorded);
+    tcase_add_test(all, a_generation_waits_for_a_member_whose_link_is_replaced);
+    tcase_add_test(all, ranks_that_missed_a_generation_while_their_node_was_away_are_lost);
     tcase_add_test(all, a_place_is_returned_once);
     tcase_add_test(all, a_newcomer_waits_until_all_members_have_returned);
     tcase_add_test(all, a_generation_is_not_announced_before_it_is_confirmed);
