@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -155,20 +156,6 @@ void job_directories_fini(struct job_directories *f)
     *f = (struct job_directories){0};
 }
 
-void job_directory_remove(const char *path)
-{
-    if (path == NULL || rmdir(path) == 0 || (errno != ENOTEMPTY && errno != EEXIST))
-        return;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    if (entries == NULL)
-        return;
-    for (const struct dirent *d; (d = readdir(entries)) != NULL;)
-        unlinkat(fd, d->d_name, 0);
-    closedir(entries);
-    rmdir(path);
-}
-
 /* --- Whose it is --- */
 
 /* returns how many bytes; 0: it cannot be known */
@@ -203,7 +190,7 @@ void job_directory_remove_dead(const char *path)
 {
     co_autoclose_fd int directory = open_directory(AT_FDCWD, path, JOB_DIRECTORY_OURS, NULL, NULL);
     if (directory >= 0 && is_of_this_boot(directory))
-        job_directory_remove(path);
+        co_tree_remove(path);
 }
 
 /* --- The socket --- */

@@ -67,9 +67,6 @@ int job_directory_listen(const char *path, struct co_error *err);
  *           -errno */
 int job_directory_connect(const char *path, enum job_directory_owner owner, struct co_error *err);
 
-/* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
-void job_directory_remove(const char *path);
-
 /* Remove a directory whose socket refused, if its ddprun ran since the last boot of this host: that
  * process cannot come back. A directory of another host, from before a boot, or not known to be
  * ours alone stays. */

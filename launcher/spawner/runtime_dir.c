@@ -2,6 +2,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "common/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -107,6 +108,16 @@ int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir
     return code;
 }
 
+const char *runtime_dir_make_shared(const struct runtime_dir_names *names, const char *dir)
+{
+    static const char memory[] = "/dev/shm/";
+    for (size_t i = 0; i < names->n; i++)
+        if (strncmp(names->paths[i], memory, strlen(memory)) == 0)
+            return names->paths[i] == dir || make_at(names->paths[i], NULL) < 0 ? dir
+                                                                                : names->paths[i];
+    return dir;
+}
+
 void runtime_dir_forget_ranks(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -123,13 +134,13 @@ void runtime_dir_forget_ranks(const char *dir)
 
 void runtime_dir_remove(const char *dir)
 {
-    job_directory_remove(dir);
+    co_tree_remove(dir);
 }
 
 void runtime_dir_remove_any(const struct runtime_dir_names *names)
 {
     for (size_t i = 0; names != NULL && i < names->n; i++)
-        job_directory_remove(names->paths[i]);
+        co_tree_remove(names->paths[i]);
 }
 
 char *runtime_dir_error_file(const char *dir, int rank, char *buf, size_t n)

@@ -1,7 +1,8 @@
 /* runtime_dir.h - the job's own directory for small files, readable by its owner only.
  *
- * Flat: RANK.json, the error file of a rank, the socket for ddpctl and the file that identifies its
- * host (console/job_directory.h), what --warm needs (warm.h), and nothing that is not ours. */
+ * RANK.json, the error file of a rank, the socket for ddpctl and the file that identifies its host
+ * (console/job_directory.h), what --warm needs (warm.h), and a directory of libpmix's and of Open
+ * MPI's files (pmix_host.h). */
 #ifndef DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 #define DDP_LAUNCHER_SPAWNER_RUNTIME_DIR_H
 
@@ -33,7 +34,12 @@ void runtime_dir_forget_names(struct runtime_dir_names *names); /* zeroed ones a
 int runtime_dir_make(const struct runtime_dir_names *names, const char **ret_dir,
                      struct co_error *err);
 
-/* Remove it and the plain files in it. Safe to call when it is gone already, and for NULL. */
+/* Also make the one in /dev/shm, for files that processes map, or lend `dir`, the first one, if
+ * that is there already or no directory can be made there. Removed as the first one is, if ddprun
+ * is killed; else the caller co_tree_remove()s it. */
+const char *runtime_dir_make_shared(const struct runtime_dir_names *names, const char *dir);
+
+/* Remove it and all in it. Safe to call when it is gone already, and for NULL. */
 void runtime_dir_remove(const char *dir);
 
 /* The same, whichever was made, if any. names   NULL: nothing */

@@ -1,5 +1,6 @@
 /* Directories of ddpruns, and the sockets in them: real ones, in a directory made for the test. */
 #include "common/error.h"
+#include "common/tree.h"
 #include "console/job_directory.h"
 #include "tests/support/suite.h"
 
@@ -26,7 +27,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    job_directory_remove(path);
+    co_tree_remove(path);
     rmdir(parent);
 }
 
@@ -85,8 +86,8 @@ START_TEST(a_directory_whose_socket_refuses_is_removed)
     ck_assert_int_lt(access(path, F_OK), 0);
     ck_assert_int_eq(connect_error(), -ENOENT);
     job_directory_remove_dead(path); /* again */
-    job_directory_remove(path);
-    job_directory_remove(NULL);
+    co_tree_remove(path);
+    co_tree_remove(NULL);
 }
 END_TEST
 
@@ -238,7 +239,7 @@ START_TEST(a_long_path_can_have_a_socket)
     ck_assert_msg(client >= 0, "%s", err.text);
     close(client);
     close(server);
-    job_directory_remove(folder);
+    co_tree_remove(folder);
     rmdir(deep);
 }
 END_TEST

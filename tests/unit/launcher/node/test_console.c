@@ -1,5 +1,6 @@
 /* The job's socket, over a real one: good clients, slow ones, and too many. */
 #include "common/error.h"
+#include "common/tree.h"
 #include "console/job_directory.h"
 #include "console/job_request.h"
 #include "launcher/node/console.h"
@@ -77,7 +78,7 @@ static void tear_down(void)
     console_close(console);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
-    job_directory_remove(folder);
+    co_tree_remove(folder);
 }
 
 static int connect_one(void)
