@@ -10,6 +10,7 @@
  */
 #include "pmi_host.h"
 
+#include "mpi_end.h"
 #include "pmi_exchange.h"
 #include "rank_line.h"
 
@@ -242,22 +243,26 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     }
     rank_line_close(&r->line);
     const struct pmi1_rank *rank = pmi1_server_get_rank(h->server, local_rank);
-    if (rank->aborted)
-        /* exit() keeps eight bits of a status, and an abort is never a success, whatever they
-         * are */
-        status = ((rank->exit_code & 0xff) != 0 ? rank->exit_code & 0xff : 1) << 8;
-    if (status == 0 && rank->state == PMI1_INSIDE && !was_told) {
+    const struct mpi_end end = {.stage = rank->state == PMI1_SILENT   ? MPI_END_SILENT
+                                         : rank->state == PMI1_INSIDE ? MPI_END_INSIDE
+                                                                      : MPI_END_FINALIZED,
+                                .has_aborted = rank->aborted,
+                                .exit_code = rank->exit_code,
+                                .status = status,
+                                .was_told = was_told};
+    enum mpi_end_note note;
+    status = mpi_end_status(&end, &note);
+    if (note == MPI_END_LEFT)
         note_text(h,
                   "MPI: rank %d exited with 0 without calling MPI_Finalize; ddprun treats this as "
                   "a failure",
                   global_rank(h, local_rank));
-        status = 1 << 8;
-    }
-    if (status == 0 && rank->state == PMI1_SILENT && !was_told && !h->has_said_silent) {
+    if (note == MPI_END_ALONE && !h->has_said_silent) {
         /* ranks of another MPI each run alone, and exit with 0: one note is enough */
         note_text(h,
                   "MPI: rank %d exited without using PMI-1: if it is an MPI program, its MPI is "
-                  "not derived from MPICH and it ran as a singleton; use mpirun or srun for it",
+                  "not derived from MPICH and it ran as a singleton; use --mpi pmix for Open MPI, "
+                  "mpirun or srun for others",
                   global_rank(h, local_rank));
         h->has_said_silent = true;
     }

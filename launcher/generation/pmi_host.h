@@ -1,9 +1,7 @@
 /* pmi_host.h - PMI-1 for this node's ranks of one generation: their sockets around
  * rendezvous/pmi/pmi1_server.h, and the other nodes by pmi_exchange.h.
  *
- * What a rank does there decides how its end counts: one that has called MPI_Abort fails with that
- * code, however it ends then, and one that ends with 0 between MPI_Init and MPI_Finalize fails,
- * since others wait for it. */
+ * What a rank does there decides how its end counts (mpi_end.h). */
 #ifndef DDP_LAUNCHER_GENERATION_PMI_HOST_H
 #define DDP_LAUNCHER_GENERATION_PMI_HOST_H
 

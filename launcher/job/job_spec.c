@@ -83,7 +83,7 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size)
 
 bool job_spec_recovers(const struct job_spec *spec)
 {
-    return !spec->pmi &&
+    return spec->mpi == MPI_BY_NOTHING &&
            (spec->on_failure == FAILURE_REPLACES || spec->on_failure == FAILURE_SHRINKS) &&
            (spec->max_restarts > 0 || spec->restart_after_progress ||
             /* one may join */

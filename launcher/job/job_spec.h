@@ -149,6 +149,13 @@ struct node_end {
     int die_of;    /* the signal that stopped us, of which we should die now; 0: none */
 };
 
+/* What ddprun serves. */
+enum mpi_choice {
+    MPI_BY_NOTHING,
+    MPI_BY_PMI1,
+    MPI_BY_PMIX,
+};
+
 struct job_spec {
     bool as_torchrun;      /* started under the name torchrun: its defaults and its exit status 1 */
     const char *called_as; /* argv[0]; borrowed, and used to read the command line only */
@@ -194,7 +201,7 @@ struct job_spec {
     enum template_rule templates;
     bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
     struct mpmd *more;    /* owned; the programs of other ranks; NULL: all have this */
-    bool pmi;             /* the ranks find each other by PMI-1, which ddprun serves */
+    enum mpi_choice mpi;  /* how the ranks of an MPI program find each other */
     struct wrap *wrap;    /* owned, and its path; in front of some ranks' words; NULL: no rank's */
     char *local_rank_arg; /* owned; "--local_rank": NAME=<n> becomes the first argument; NULL: no */
 

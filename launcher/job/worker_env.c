@@ -27,7 +27,12 @@
 static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "MV2_",
                                        "HYD",  "MPI_LOCAL", DDP_ENV_TOKEN "="};
 
-enum { SETTINGS_MAX = 32, NUMBER_BYTES = 12 };
+/* With Open MPI, a user sets parameters by these, except those by which a launcher of ddprun
+ * places its child. */
+static const char *const parameters[] = {"OMPI_MCA_", "PMIX_MCA_"};
+static const char *const places[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix="};
+
+enum { SETTINGS_MAX = 40 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 12 };
 
 /* Variables of which each rank has a value of its own. */
 enum own {
@@ -37,6 +42,10 @@ enum own {
     OWN_ERROR_FILE,
     OWN_DEVICE,
     OWN_PMI_RANK,
+    OWN_PMIX_RANK,
+    OWN_OMPI_RANK,
+    OWN_OMPI_LOCAL_RANK,
+    OWN_OMPI_NODE_RANK,
     N_OWN
 };
 
@@ -47,6 +56,10 @@ static const char *const own_names[N_OWN] = {
     [OWN_ERROR_FILE] = DDP_ENV_ERROR_FILE,
     [OWN_DEVICE] = DDP_ENV_CUDA_VISIBLE_DEVICES,
     [OWN_PMI_RANK] = DDP_ENV_PMI_RANK,
+    [OWN_PMIX_RANK] = "PMIX_RANK",
+    [OWN_OMPI_RANK] = "OMPI_COMM_WORLD_RANK",
+    [OWN_OMPI_LOCAL_RANK] = "OMPI_COMM_WORLD_LOCAL_RANK",
+    [OWN_OMPI_NODE_RANK] = "OMPI_COMM_WORLD_NODE_RANK",
 };
 
 #define NOWHERE SIZE_MAX
@@ -71,6 +84,7 @@ struct setting {
 struct settings {
     struct setting of[SETTINGS_MAX];
     size_t n;
+    bool passes_parameters; /* of Open MPI and libpmix */
     char numbers[SETTINGS_MAX][NUMBER_BYTES];
 };
 
@@ -102,10 +116,24 @@ static void set_fd(struct settings *s, const char *name, int fd)
         set_variable(s, name, NULL); /* that of a ddprun around this one is not ours to give */
 }
 
+static void set_pmix(struct settings *s, const struct generation_place *place)
+{
+    s->passes_parameters = true;
+    for (size_t i = 0; i < place->n_variables; i++) {
+        const struct worker_variable *v = &place->variables[i];
+        set_variable(s, v->name, v->value)->is_default = v->is_default;
+    }
+    set_own(s, OWN_PMIX_RANK);
+    set_own(s, OWN_OMPI_RANK);
+    set_own(s, OWN_OMPI_LOCAL_RANK);
+    set_own(s, OWN_OMPI_NODE_RANK);
+}
+
 static void fill_settings(struct settings *s, const struct job_spec *spec,
                           const struct generation_place *place)
 {
     s->n = 0;
+    s->passes_parameters = false;
     set_own(s, OWN_RANK);
     set_number_variable(s, DDP_ENV_WORLD_SIZE, place->world_size);
     set_own(s, OWN_LOCAL_RANK);
@@ -143,6 +171,8 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
         set_number_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);
     else
         set_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, NULL);
+    if (spec->mpi == MPI_BY_PMIX)
+        set_pmix(s, place);
     if (place->pmi_fd < 0)
         return;
     set_fd(s, DDP_ENV_PMI_FD, place->pmi_fd);
@@ -161,12 +191,23 @@ static struct setting *find_setting(struct settings *s, const char *variable)
     return NULL;
 }
 
+static bool begins_with_one(const char *variable, const char *const *prefixes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+#define BEGINS_WITH(variable, of) begins_with_one(variable, of, sizeof(of) / sizeof *(of))
+
 /* Does the worker get this variable of the parent's? */
 static bool passes(struct settings *s, const char *variable)
 {
-    for (size_t i = 0; i < sizeof scrubbed / sizeof *scrubbed; i++)
-        if (strncmp(variable, scrubbed[i], strlen(scrubbed[i])) == 0)
-            return false;
+    const bool is_parameter =
+        s->passes_parameters && BEGINS_WITH(variable, parameters) && !BEGINS_WITH(variable, places);
+    if (BEGINS_WITH(variable, scrubbed) && !is_parameter)
+        return false;
     struct setting *t = find_setting(s, variable);
     if (t == NULL)
         return true;
@@ -300,6 +341,10 @@ int worker_env_make(const struct worker_env *e, const struct rank_place *place, 
         [OWN_ROLE_RANK] = {rank, strlen(rank)},
         [OWN_ERROR_FILE] = {place->error_file, strlen(place->error_file)},
         [OWN_PMI_RANK] = {rank, strlen(rank)},
+        [OWN_PMIX_RANK] = {rank, strlen(rank)},
+        [OWN_OMPI_RANK] = {rank, strlen(rank)},
+        [OWN_OMPI_LOCAL_RANK] = {local_rank, strlen(local_rank)},
+        [OWN_OMPI_NODE_RANK] = {local_rank, strlen(local_rank)},
     };
     if (e->virtual_local_rank) {
         own[OWN_LOCAL_RANK] = (struct value){"0", 1};

@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
@@ -17,6 +18,13 @@ struct job_spec;
 #define WORKER_CHECKPOINT_SIGNAL SIGURG
 
 struct worker_env; /* opaque: what is common */
+
+#define WORKER_VARIABLES_MAX 64
+
+struct worker_variable { /* borrowed */
+    const char *name, *value;
+    bool is_default; /* the parent's value, if there is one, stays */
+};
 
 struct generation_place { /* the same for all workers that are started together */
     int world_size, local_world_size;
@@ -29,6 +37,8 @@ struct generation_place { /* the same for all workers that are started together 
     int node_fd;       /* the worker's descriptor of the node socket; -1: none */
     int checkpoint_fd; /* its descriptor of checkpoint_request.h; -1: none */
     int pmi_fd;        /* its descriptor of pmi_host.h; -1: none */
+    const struct worker_variable *variables; /* of pmix_host.h; borrowed */
+    size_t n_variables;                      /* WORKER_VARIABLES_MAX at most */
 };
 
 struct rank_place { /* all that differs between them */
@@ -37,9 +47,10 @@ struct rank_place { /* all that differs between them */
 };
 
 /* The common part: the parent's variables without what a launcher of ddprun left for its own child
- * (PMI_*, PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*), without the nodes' secret (DDP_TOKEN) and
- * without variables set here, then torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or
- * OMP_NUM_THREADS of the parent's stays (spec->omp_asked apart).
+ * (PMI_*, PMIX_*, OMPI_*, MV2_*, HYD*, MPI_LOCAL*; with MPI_BY_PMIX, settings of Open MPI and
+ * libpmix pass), without the nodes' secret (DDP_TOKEN) and without variables set here, then
+ * torchrun's and ours. A TORCH_NCCL_ASYNC_ERROR_HANDLING or OMP_NUM_THREADS of the parent's stays
+ * (spec->omp_asked apart).
  *
  * parent    as `environ`; copied
  * ret_env   worker_env_destroy() it

@@ -326,6 +326,7 @@ static void open_start(struct node *n)
     const struct warm_callbacks warm_callbacks = {.say = on_warm, .arg = n};
     n->view.supervisor = n->supervisor;
     n->view.runtime_dir = n->runtime_dir;
+    n->view.runtime_names = &n->names;
     n->view.output = n->output;
     warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_callbacks);
     event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);

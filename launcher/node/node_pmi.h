@@ -1,5 +1,5 @@
-/* node_pmi.h - this node's part in PMI-1 (--mpi): a pmi_host.h for each generation, and its events,
- * translated for the supervisor. */
+/* node_pmi.h - this node's part in PMI-1 or PMIx (--mpi): a pmi_host.h for each generation, or a
+ * pmix_host.h for all of them, and their events, translated for the supervisor. */
 #ifndef DDP_LAUNCHER_NODE_NODE_PMI_H
 #define DDP_LAUNCHER_NODE_NODE_PMI_H
 
@@ -7,7 +7,7 @@
 
 extern const struct node_feature node_pmi_feature;
 
-/* A rank has ended: its PMI messages count for its status, and a rank that aborts is named. */
+/* A rank has ended: what it did by PMI counts for its status, and a rank that aborts is named. */
 void node_pmi_note_exit(const struct node_view *n, struct supervisor_exit *x);
 
 #endif

@@ -42,6 +42,7 @@ struct node_view { /* all borrowed */
     struct start *start;
     const struct rank_io *io;
     const char *runtime_dir;
+    const struct runtime_dir_names *runtime_names;
     uint64_t begun_ms; /* the job */
     struct events *events;
     struct output *output;

@@ -133,8 +133,10 @@ int cli_set_program(const struct draft *d, char *const *words, struct job_spec *
 int cli_count_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_make_programs(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
-/* Does ddprun serve PMI-1? Refuses a program whose ranks would not find each other. The spec has
- * all else.
+/* --- cli_mpi.c --- */
+
+/* Does ddprun serve PMI-1 or PMIx? Refuses a program whose ranks would not find each other. The
+ * spec has all else.
  *
  * returns   0, -EINVAL */
 int cli_set_mpi(const struct draft *d, struct job_spec *spec, struct co_error *err);

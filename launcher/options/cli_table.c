@@ -38,11 +38,11 @@ const struct co_option cli_table[] = {
     {OPTION_WRAP, 0, "wrap", "[RANK,...:]COMMAND", .weak = true,
      .help = "Run these ranks, or all, under COMMAND: --wrap '0:gdb -ex run --args'. {rank} and "
              "the other names of --templates are replaced anywhere in COMMAND."},
-    {OPTION_MPI, 0, "mpi", "auto|pmi1|none", .weak = true,
+    {OPTION_MPI, 0, "mpi", "auto|pmi1|pmix|none", .weak = true,
      .help = "How the ranks of an MPI program find each other. auto (default): through PMI-1 if "
-             "PROGRAM is linked with MPICH, MVAPICH2 or Intel MPI; a program that is linked with "
-             "Open MPI is refused. pmi1: always through PMI-1, also for scripts. none: ddprun "
-             "does nothing for MPI."},
+             "PROGRAM is linked with MPICH, MVAPICH2 or Intel MPI, and through PMIx if it is "
+             "linked with Open MPI. pmi1, pmix: always through PMI-1 or PMIx, also for scripts. "
+             "none: ddprun does nothing for MPI."},
     {OPTION_WARM, 0, "warm", "restarts|start", .optional = true, .weak = true,
      .help = "Fork Python ranks from a process that has already imported their modules: the "
              "ranks of a restart (restarts, the default), or also the first ones (start)."},

@@ -10,7 +10,7 @@ for header in $headers; do
     case ${header#./} in # those that are not the product's may need what is not installed, such as CUDA
     tests/* | bench/cuda/*) continue ;;
     esac
-    ! grep -q '^#include <\(cuda\|nccl\)' "$header" || continue # compiled where there is CUDA
+    ! grep -q '^#include <\(cuda\|nccl\|pmix\)' "$header" || continue # compiled where that library is
     if ! echo "#include \"$header\"" |
         $cc -x c -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -Wall -Wextra -Werror -Wno-unused-function \
             -fsyntax-only -; then

@@ -48,8 +48,11 @@ static int fake_read_file(void *arg, const char *path, size_t max, char **ret_te
 static void fake_each_library(void *arg, const char *path,
                               void (*on_name)(void *on_arg, const char *name), void *on_arg)
 {
-    const char *library = ((const struct fake_host_env *)arg)->mpi;
-    if (strcmp(path, "./program") == 0 && library != NULL) {
+    const struct fake_host_env *fake = arg;
+    const char *library = strcmp(path, "./program") == 0       ? fake->mpi
+                          : strcmp(path, "/usr/bin/true") == 0 ? fake->other_mpi
+                                                               : NULL;
+    if (library != NULL) {
         on_name(on_arg, "libc.so.6");
         on_name(on_arg, library);
     }

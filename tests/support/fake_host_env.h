@@ -16,6 +16,7 @@ struct fake_host_env {
     const struct fake_file *files; /* all files that exist */
     int n_gpus, n_cpus;
     const char *mpi;       /* a library that "program" was linked with, or NULL */
+    const char *other_mpi; /* the same for "true" */
     const char *own_name;  /* the name of this machine; NULL: "fake" */
     const char *host_file; /* the contents of a file called "hosts"; NULL: no such file */
     int random_error;      /* 0, or the -errno of a request for random bytes */

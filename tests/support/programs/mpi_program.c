@@ -10,6 +10,8 @@
  *     wait            in a barrier, forever if another rank does not call it
  *     hang            in pause()
  *     leave           exit with 0, without MPI_Finalize
+ *     spawn           MPI_Comm_spawn, which fails; report "spawn refused"
+ *     publish         MPI_Publish_name, which fails; report "publish refused"
  *
  * "early" as the first word: exit with 0 before MPI_Init on rank 1 (by RANK), the others continue.
  * Reports are written to TEST_FIFO, in one write. */
@@ -81,6 +83,24 @@ static void sum(void)
         tell("sum %.0f", total);
 }
 
+static void spawn(void)
+{
+    MPI_Comm others;
+    int code;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    int rc =
+        MPI_Comm_spawn("true", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &others, &code);
+    tell("spawn %s", rc == MPI_SUCCESS ? "done" : "refused");
+}
+
+static void publish(void)
+{
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    int rc = MPI_Publish_name("name", MPI_INFO_NULL, "port");
+    tell("publish %s", rc == MPI_SUCCESS ? "done" : "refused");
+}
+
 /* returns   how many words it took */
 static int do_word(char **word)
 {
@@ -98,6 +118,10 @@ static int do_word(char **word)
         abort();
     else if (strcmp(word[0], "leave") == 0)
         _exit(0);
+    else if (strcmp(word[0], "spawn") == 0)
+        spawn();
+    else if (strcmp(word[0], "publish") == 0)
+        publish();
     else if (strcmp(word[0], "abort") == 0)
         MPI_Abort(MPI_COMM_WORLD, atoi(word[1]));
     else if (strcmp(word[0], "nothing") != 0)

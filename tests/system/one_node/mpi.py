@@ -1,21 +1,19 @@
-"""MPI programs under ddprun: MPICH's ranks find each other by PMI-1, on one node and on two; Open MPI programs are
-refused. Skipped without MPICH.
+"""MPICH programs under ddprun: the ranks find each other by PMI-1, on one node and on two. Skipped without MPICH.
 
 Covers: rendezvous/pmi, launcher/generation, launcher/node
 """
 import os
 import shutil
-import signal
 import unittest
 
 from harness import DDPRUN, RANK, Job, main, run
+from mpi_cases import Ranks, hello, told
 from node import Node, static
 from ports import free_port
 
 HYDRA = shutil.which("mpiexec.hydra")
 MEETER = os.environ["MEETER_PROGRAM"]
 MPICH = os.environ.get("MPICH_PROGRAM")
-OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
 
 # MPICH's transport reports on standard output which system calls a container refuses it.
 os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
@@ -30,51 +28,9 @@ def two_nodes(words, n_ranks=(2, 2), more=()):
         return ends, told(a)
 
 
-def told(job):
-    """All lines that ranks have reported by now, sorted."""
-    try:
-        text = os.read(job.fifo_fd, 65536).decode()
-    except BlockingIOError:
-        return []
-    return sorted(text.splitlines())
-
-
-def hello(places, size, program=0):
-    return [f"hello {rank} of {size}, {local} of {n_local}, program {program}"
-            for rank, (local, n_local) in enumerate(places)]
-
-
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
-class OneNode(unittest.TestCase):
-    def test_ranks_are_ranks_of_one_job(self):
-        with Job("-n", "4", MPICH, "hello", "ring", "sum") as job:
-            self.assertEqual(job.end(), (0, b"", b""))
-            self.assertEqual(told(job), hello([(i, 4) for i in range(4)], 4) + ["ring 6", "sum 2004000"])
-
-    def test_the_exit_status_of_an_abort_is_kept(self):
-        for code, status in (77, 77), (1, 1), (255, 255):
-            with self.subTest(code):
-                end, out, err = run("-n", "4", MPICH, "only", "2", "abort", str(code), "wait")
-                self.assertEqual((end, out), (status, ""))
-                self.assertRegex(err, rf"rank 2 failed: exit status {code}\b")
-
-    def test_an_abort_is_a_failure_whatever_its_code(self):
-        for code in "0", "256":
-            with self.subTest(code):
-                end, _, err = run("-n", "2", MPICH, "only", "1", "abort", code, "wait")
-                self.assertEqual(end, 1)
-                self.assertIn("rank 1 failed: exit status 1", err)
-
-    def test_a_crash_ends_the_others(self):
-        code, _, err = run("-n", "3", MPICH, "only", "1", "crash", "wait")
-        self.assertEqual(code, 128 + signal.SIGABRT)
-        self.assertIn("rank 1 failed: killed by SIGABRT", err)
-
-    def test_a_rank_that_exits_without_finalize_has_failed(self):
-        code, _, err = run("-n", "2", MPICH, "only", "0", "leave", "wait")
-        self.assertEqual(code, 1)
-        self.assertIn("ddprun: warning: MPI: rank 0 exited with 0 without calling MPI_Finalize; ddprun treats this as a failure\n", err)
-        self.assertIn("rank 0 failed: exit status 1", err)
+class OneNode(Ranks, unittest.TestCase):
+    PROGRAM, MPI = MPICH, "pmi1"
 
     def test_a_rank_that_waits_for_an_exited_rank_causes_a_warning(self):
         code, _, err = run("-n", "2", MPICH, "early")
@@ -92,19 +48,6 @@ class OneNode(unittest.TestCase):
                 self.assertIn(b"ddprun: warning: MPI: rank %c called MPI_Comm_spawn, which ddprun does not support; "
                               b"start all ranks at launch\n" % rank, err)
             self.assertEqual(told(job), ["cmd=spawn_result rc=-1 msg=not_supported_by_ddprun"] * 2 + hello([(0, 2), (1, 2)], 2))
-
-    def test_a_restart_is_a_job_of_its_own(self):
-        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {MPICH} only 1 abort 7 wait; else exec {MPICH} hello; fi'
-        with Job("-n", "2", "--mpi", "pmi1", "--max-restarts", "1", "sh", "-c", script) as job:
-            code, _, err = job.end()
-            self.assertEqual(code, 0, err)
-            self.assertEqual(told(job), hello([(0, 2), (1, 2)], 2))
-
-    def test_programs_of_one_job_have_their_numbers(self):
-        with Job("-n", "1", MPICH, "hello", ":", "-n", "2", MPICH, "hello") as job:
-            code, _, err = job.end()
-            self.assertEqual((code, err), (0, b""))
-            self.assertEqual([line.split("program ")[1] for line in told(job)], ["0", "1", "1"])
 
     def test_with_none_each_is_alone(self):
         with Job("-n", "2", "--mpi", "none", MPICH, "hello") as job:
@@ -211,20 +154,6 @@ class Hydra(unittest.TestCase):
             code, _, err = job.end()
             self.assertNotEqual(code, 0)
             self.assertIn(b"rank 0 cannot serve a store: invalid value 'nonesuch0' for DDP_SOCKET_IFNAME: no such network interface", err)
-
-
-@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
-class OpenMpi(unittest.TestCase):
-    def test_it_is_refused_before_it_starts(self):
-        code, out, err = run("-n", "2", OPEN_MPI, "hello")
-        self.assertEqual((code, out), (2, ""))
-        self.assertRegex(err, r"ddprun: error: '.*' is linked against Open MPI \(libmpi\.so\.40\), which requires "
-                              r"PMIx; ddprun supports PMI-1")
-
-    def test_with_mpi_none_it_runs_without_pmi(self):
-        with Job("-n", "2", "--mpi", "none", RANK, "tell", "up") as job:
-            self.assertEqual(job.end()[0], 0)
-            self.assertEqual(job.hear(2), ["0 up", "1 up"])
 
 
 if __name__ == "__main__":

@@ -195,6 +195,38 @@ START_TEST(variables_of_other_launchers_are_removed)
 }
 END_TEST
 
+START_TEST(open_mpi_ranks_get_its_parameters_and_those_of_pmix)
+{
+    static const struct worker_variable variables[] = {
+        {"PMIX_NAMESPACE", "ddp-1-0", false},
+        {"OMPI_MCA_mpi_oversubscribe", "1", true},
+        {"OMPI_MCA_schizo", "^orte", false},
+    };
+    spec.mpi = MPI_BY_PMIX;
+    place.variables = variables;
+    place.n_variables = sizeof variables / sizeof *variables;
+    const char *text = MAKE("OMPI_MCA_btl=self,tcp", "PMIX_MCA_gds=hash", "PMIX_NAMESPACE=x",
+                            "PMIX_RANK=7", "OMPI_MCA_schizo=slurm", "OMPI_MCA_orte_jobid=4",
+                            "OMPI_MCA_ess=env", "OMPI_MCA_pmix=^s1", "OMPI_MCA_pmix_verbose=1",
+                            "OMPI_COMM_WORLD_RANK=7", "OMPI_COMMAND=x", "PMI_RANK=1");
+    static const char *const there[] = {
+        "OMPI_MCA_btl=self,tcp\n",        "PMIX_MCA_gds=hash\n",
+        "PMIX_NAMESPACE=ddp-1-0\n",       "PMIX_RANK=1\n",
+        "OMPI_MCA_schizo=^orte\n",        "OMPI_MCA_mpi_oversubscribe=1\n",
+        "OMPI_MCA_pmix_verbose=1\n",      "OMPI_COMM_WORLD_RANK=1\n",
+        "OMPI_COMM_WORLD_LOCAL_RANK=1\n", "OMPI_COMM_WORLD_NODE_RANK=1\n"};
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++)
+        ck_assert_msg(count(text, there[i]) == 1, "%s", there[i]);
+    static const char *const gone[] = {"OMPI_MCA_orte", "OMPI_MCA_ess",
+                                       "OMPI_MCA_pmix=", "OMPI_COMMAND", "PMI_"};
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        ck_assert_msg(count(text, gone[i]) == 0, "%s", gone[i]);
+    ck_assert_int_eq(count(text, "PMIX_NAMESPACE"), 1);
+    ck_assert_int_eq(count(MAKE("OMPI_MCA_mpi_oversubscribe=0"), "OMPI_MCA_mpi_oversubscribe=0\n"),
+                     1);
+}
+END_TEST
+
 START_TEST(values_of_the_user_are_kept)
 {
     const char *text = MAKE("OMP_NUM_THREADS=9", "TORCH_NCCL_ASYNC_ERROR_HANDLING=");
@@ -412,6 +444,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
     tcase_add_test(c, the_secret_of_the_node_is_removed);
     tcase_add_test(c, variables_of_other_launchers_are_removed);
+    tcase_add_test(c, open_mpi_ranks_get_its_parameters_and_those_of_pmix);
     tcase_add_test(c, values_of_the_user_are_kept);
     tcase_add_test(c, requested_options_are_passed_as_variables);
     tcase_add_test(c, a_virtual_local_rank_sees_one_device);

@@ -116,61 +116,6 @@ START_TEST(variables_and_a_directory_also_apply_to_one_node)
 }
 END_TEST
 
-START_TEST(programs_of_an_unsupported_mpi_are_refused)
-{
-    fake.mpi = "libmpi.so.40";
-    REFUSED("'./program' is linked against Open MPI (libmpi.so.40), which requires PMIx; ddprun "
-            "supports PMI-1 (MPICH-derived MPIs) only. Use mpirun or srun, or --mpi none to run "
-            "every rank as a separate 1-process MPI job",
-            "-n", "2", "./program");
-    JOB("ddprun", "-n", "1", "./program");
-    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
-    JOB("ddprun", "-n", "2", "train.py");
-    REFUSED("invalid value 'pmix' for --mpi: expected one of auto, pmi1, none", "--mpi", "pmix",
-            "train.py");
-    fake.mpi = "libopen-rte.so.40";
-    REFUSED("'./program' is linked against Open MPI (libopen-rte.so.40), which requires PMIx; "
-            "ddprun supports PMI-1 (MPICH-derived MPIs) only. Use mpirun or srun, or --mpi none to "
-            "run every rank as a separate 1-process MPI job",
-            "-n", "1", "true", ":", "-n", "1", "./program");
-}
-END_TEST
-
-START_TEST(programs_with_the_mpich_abi_are_served_pmi_1)
-{
-    static const char *const libraries[] = {"libmpich.so.12", "libmpi.so.12", "libmpi_intel.so.12",
-                                            "libmpichfort.so.12"};
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        fake.mpi = libraries[i];
-        JOB("ddprun", "-n", "2", "./program");
-        ck_assert_msg(spec.pmi, "%s", libraries[i]);
-    }
-    JOB("ddprun", "-n", "2", "--mpi", "none", "./program");
-    ck_assert(!spec.pmi);
-    JOB("ddprun", "-n", "1", "./program"); /* a single rank needs no PMI */
-    ck_assert(!spec.pmi);
-    JOB("ddprun", "-n", "2", "train.py");
-    ck_assert(!spec.pmi);
-    JOB("ddprun", "-n", "1", "true", ":", "-n", "1", "./program");
-    ck_assert(spec.pmi);
-    JOB("ddprun", "-n", "2", "--mpi", "pmi1", "train.py");
-    ck_assert(spec.pmi);
-}
-END_TEST
-
-START_TEST(options_that_conflict_with_pmi_1_are_refused)
-{
-    REFUSED("--warm cannot be used with MPI programs", "--mpi", "pmi1", "--warm", "train.py");
-    REFUSED("--standby cannot be used with MPI programs: ddprun restarts all ranks of an MPI "
-            "program together",
-            "--mpi", "pmi1", "--max-restarts", "1", "--standby", "1", "train.py");
-    REFUSED("--store worker cannot be used with MPI programs on several nodes, which use ddprun's "
-            "store; use --store agent",
-            "--mpi", "pmi1", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "--store",
-            "worker", "train.py");
-}
-END_TEST
-
 START_TEST(a_node_assignment_overrides_options)
 {
     const struct node_assignment assignment = {.by = "the launching ddprun",
@@ -254,9 +199,6 @@ TEST_SUITE(cli_hosts)
     tcase_add_test(c, local_addr_gives_hosts_the_address_of_ddprun);
     tcase_add_test(c, options_that_conflict_with_hosts_are_refused);
     tcase_add_test(c, variables_and_a_directory_also_apply_to_one_node);
-    tcase_add_test(c, programs_of_an_unsupported_mpi_are_refused);
-    tcase_add_test(c, programs_with_the_mpich_abi_are_served_pmi_1);
-    tcase_add_test(c, options_that_conflict_with_pmi_1_are_refused);
     tcase_add_test(c, a_node_assignment_overrides_options);
     tcase_add_test(c, a_node_assignment_may_be_for_a_single_node);
     tcase_add_test(c, the_environment_is_sent_except_machine_variables);

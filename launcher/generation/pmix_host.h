@@ -1,0 +1,72 @@
+/* pmix_host.h - PMIx for this node's ranks: the plug-in (rendezvous/pmix/pmix_plugin.h) in ddprun's
+ * loop, a namespace for each generation, and what Open MPI needs in the environment and on disk.
+ *
+ * Where libpmix and Open MPI put files:
+ *
+ *     DIRECTORY/pmix/                 libpmix's
+ *     DIRECTORY/pmix/GENERATION/      Open MPI's session directory, a directory in it for each rank
+ *     SHARED/mpi/                     what ranks map; empty when a generation begins
+ *
+ * They are in directories that the spawner removes if ddprun is killed.
+ *
+ * What a rank does decides how its end counts (mpi_end.h). */
+#ifndef DDP_LAUNCHER_GENERATION_PMIX_HOST_H
+#define DDP_LAUNCHER_GENERATION_PMIX_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct co_error;
+struct cpu_set;
+struct pmix_host; /* opaque */
+struct worker_variable;
+
+struct pmix_host_opts {
+    int n_local;
+    bool has_others;              /* several nodes take part */
+    const char *directory;        /* borrowed: the job's own */
+    const char *shared_directory; /* borrowed: the same, in memory; may be the same one */
+
+    void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
+    void (*on_abort)(void *arg, int local_rank);  /* it is to end; called for the first one */
+    void *arg;
+};
+
+struct pmix_host_place {
+    int first_rank; /* this node's */
+    uint32_t generation;
+    const int *appnum; /* which program each local rank has; borrowed for the call; NULL: all have
+                        * the same */
+    const struct cpu_set *const
+        *cpus; /* of each local rank; borrowed for the call; NULL: not bound */
+};
+
+/* Load the plug-in and start libpmix's server. Once in a process, and early: older versions of
+ * libpmix cannot use descriptors of 1024 or more.
+ *
+ * returns   0
+ *           -ELIBACC, -ELIBBAD   as pmix_load(), and libpmix of another major version
+ *           -EMFILE, -EIO, -ENOMEM, -errno */
+int pmix_host_open(uv_loop_t *loop, const struct pmix_host_opts *opts, struct pmix_host **ret,
+                   struct co_error *err);
+
+/* A generation; the one before has no ranks any more. returns 0, -EIO, -ENOMEM, -errno */
+int pmix_host_begin(struct pmix_host *h, const struct pmix_host_place *place, struct co_error *err);
+
+/* What its ranks have in their environment. Lent until the next generation. returns how many */
+size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variable **ret);
+
+/* A rank has ended: what it has asked for until then counts. status, was_told and the result as in
+ * pmi_host_rank_gone(). */
+int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told);
+
+/* The first rank that has called MPI_Abort, or that is made to fail since it waits for one that has
+ * ended; -1: none. */
+int pmix_host_aborter(const struct pmix_host *h);
+
+/* Not from on_note or on_abort. NULL allowed. */
+void pmix_host_close(struct pmix_host *h);
+
+#endif

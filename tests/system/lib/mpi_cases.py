@@ -1,0 +1,88 @@
+"""What holds for the ranks of each MPI, whichever interface they find each other by."""
+import os
+import signal
+
+from harness import Job, run
+
+
+def told(job):
+    """All lines that ranks have reported by now, sorted."""
+    try:
+        text = os.read(job.fifo_fd, 65536).decode()
+    except BlockingIOError:
+        return []
+    return sorted(text.splitlines())
+
+
+def hello(places, size, program=0):
+    return [f"hello {rank} of {size}, {local} of {n_local}, program {program}"
+            for rank, (local, n_local) in enumerate(places)]
+
+
+class Ranks:
+    """Cases of one node. PROGRAM is tests/support/programs/mpi_program.c, MPI what --mpi has for it, ENV what the ranks need."""
+
+    PROGRAM = MPI = None
+    ENV = {}
+
+    def job(self, *args):
+        return Job(*args, env=self.ENV)
+
+    def run_job(self, *args):
+        return run(*args, env=self.ENV)
+
+    def fails_once(self, *words):
+        """A script whose first generation executes these words."""
+        return f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} {" ".join(words)}; else exec {self.PROGRAM} hello; fi'
+
+    def test_ranks_are_ranks_of_one_job(self):
+        for n in 2, 4:
+            with self.subTest(n), self.job("-n", str(n), self.PROGRAM, "hello", "ring", "sum") as job:
+                self.assertEqual(job.end(), (0, b"", b""))
+                total = sum(sum(rank + i for rank in range(n)) for i in range(1000))
+                self.assertEqual(told(job), hello([(i, n) for i in range(n)], n) + [f"ring {sum(range(n))}", f"sum {total}"])
+
+    def test_the_exit_status_of_an_abort_is_kept(self):
+        for code, status in (77, 77), (1, 1), (255, 255):
+            with self.subTest(code):
+                end, out, err = self.run_job("-n", "4", self.PROGRAM, "only", "2", "abort", str(code), "wait")
+                self.assertEqual((end, out), (status, ""))
+                self.assertRegex(err, rf"rank 2 failed: exit status {code}\b")
+
+    def test_an_abort_is_a_failure_whatever_its_code(self):
+        for code in "0", "256":
+            with self.subTest(code):
+                end, _, err = self.run_job("-n", "2", self.PROGRAM, "only", "1", "abort", code, "wait")
+                self.assertEqual(end, 1)
+                self.assertIn("rank 1 failed: exit status 1", err)
+
+    def test_a_crash_ends_the_others(self):
+        code, _, err = self.run_job("-n", "3", self.PROGRAM, "only", "1", "crash", "wait")
+        self.assertEqual(code, 128 + signal.SIGABRT)
+        self.assertIn("rank 1 failed: killed by SIGABRT", err)
+
+    def test_a_rank_that_exits_without_finalize_has_failed(self):
+        code, _, err = self.run_job("-n", "2", self.PROGRAM, "only", "0", "leave", "wait")
+        self.assertEqual(code, 1)
+        self.assertIn("ddprun: warning: MPI: rank 0 exited with 0 without calling MPI_Finalize; ddprun treats this as a failure\n", err)
+        self.assertIn("rank 0 failed: exit status 1", err)
+
+    def test_a_restart_is_a_job_of_its_own(self):
+        with self.job("-n", "2", "--mpi", self.MPI, "--max-restarts", "1", "sh", "-c",
+                      self.fails_once("only", "1", "abort", "7", "wait")) as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
+            self.assertEqual(told(job), hello([(0, 2), (1, 2)], 2))
+
+    def test_programs_of_one_job_have_their_numbers(self):
+        with self.job("-n", "1", self.PROGRAM, "hello", ":", "-n", "2", self.PROGRAM, "hello") as job:
+            code, _, err = job.end()
+            self.assertEqual((code, err), (0, b""))
+            self.assertEqual([line.split("program ")[1] for line in told(job)], ["0", "1", "1"])
+
+    def test_with_bound_ranks_each_knows_its_node(self):
+        n = min(2, len(os.sched_getaffinity(0)))
+        with self.job("-n", str(n), "--bind-to", "core", "--mpi", self.MPI, self.PROGRAM, "hello") as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
+            self.assertEqual(told(job), hello([(i, n) for i in range(n)], n))
