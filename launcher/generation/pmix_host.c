@@ -1,28 +1,35 @@
 /* PMIx for the ranks of this node. libpmix answers them itself; it gathers what they bring to a
  * fence, and asks for the other nodes' part only if there are others. ddprun watches: on_event()
  * reads what ranks did (look_at_ranks()) and which fences have begun (serve_fences()), and
- * pmix_host_rank_gone() decides how the end of a rank counts. pmix_host_begin() makes the namespace
- * of a generation, and fill_variables() what Open MPI finds in the environment.
+ * pmix_host_rank_gone() decides how the end of a rank counts. pmix_host_begin() begins a
+ * generation: several nodes exchange their data first (pmix_nodes.c), then begin_space() makes the
+ * namespace, and what Open MPI finds in the environment (pmix_variables.c).
  *
  * Invariant: no rank waits for what cannot arrive. MPI_Init is a fence over all ranks, which
  * libpmix does not end when one of them has exited without it: look_for_stuck() makes one that
- * waits fail. */
+ * waits fail, and on_gone() does if the rank that has exited was one of another node. */
 #include "pmix_host.h"
 
-#include "launcher/job/worker_env.h"
 #include "launcher/placement/placement.h"
 #include "launcher/platform/resources.h"
 #include "mpi_end.h"
 #include "pmix_loader.h"
+#include "pmix_nodes.h"
+#include "pmix_variables.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/parse.h"
 #include "common/scope.h"
 #include "common/tree.h"
+#include "rendezvous/pmix/pmix_hello.h"
 #include "rendezvous/pmix/pmix_names.h"
 #include "rendezvous/pmix/pmix_plugin.h"
 
+#include <ddp/env.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +38,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NONE = -1, SECRET_BYTES = 16, NUMBER_BYTES = 12 };
+enum { NONE = -1, SECRET_BYTES = 16 };
 
 struct pmix_host_rank {
     struct pmix_plugin_rank seen; /* as of the last look */
@@ -43,22 +50,23 @@ struct pmix_host {
     struct pmix_host_opts opts;
     const struct pmix_plugin *plugin;  /* NULL: not loaded */
     struct pmix_plugin_server *server; /* owned, by the plug-in; NULL: not started */
+    uv_loop_t *loop;                   /* borrowed */
     uv_poll_t poll;
     bool has_poll;
-    char *directory; /* owned; libpmix's */
-    char *session;   /* owned; of a generation; NULL: none yet */
-    char *shared;    /* owned */
-    char node_name[PMIX_NAMES_NODE_BYTES];
-    char secret[2 * SECRET_BYTES + 1]; /* in the names of namespaces */
-    int first_rank;
-    bool is_oversubscribed;
+    char *directory;              /* owned; libpmix's */
+    char *session;                /* owned; of a generation; NULL: none yet */
+    char *shared;                 /* owned */
+    struct pmix_hello own;        /* of this node, in this generation */
+    struct pmix_host_place place; /* of this generation, without what was lent */
+    char **cpus; /* owned; the text of each local rank's CPUs, NULL-terminated; NULL: not bound */
+    struct pmix_nodes *nodes; /* owned; of this generation; NULL: this one is the only one */
+    bool is_meeting;          /* the other nodes are awaited; no rank runs */
+    uint64_t fence;           /* that this node has brought; 0: none */
+    bool has_brought_gone;
     int n_gone;
     int aborter;    /* NONE, or local */
     int silent_end; /* a rank that has ended with 0, without MPI_Init; NONE */
-    struct worker_variable variables[WORKER_VARIABLES_MAX];
-    size_t n_variables;
-    char **names; /* owned; of libpmix's variables: NULL-terminated */
-    char numbers[2][NUMBER_BYTES];
+    struct pmix_variables variables;
     struct pmix_host_rank ranks[];
 };
 
@@ -75,7 +83,7 @@ __attribute__((format(printf, 2, 3))) static void note_text(struct pmix_host *h,
 
 static int global_rank(const struct pmix_host *h, int local_rank)
 {
-    return h->first_rank + local_rank;
+    return h->place.first_rank + local_rank;
 }
 
 /* --- what ranks do ---------------------------------------------------------------------------- */
@@ -108,17 +116,31 @@ static void end_rank(struct pmix_host *h, int rank)
     h->opts.on_abort(h->opts.arg, rank);
 }
 
-/* A rank that has ended enters no fence any more, and MPI_Init is one. */
-static void look_for_stuck(struct pmix_host *h)
+/* A rank that has ended enters no fence any more, and MPI_Init is one: one that is there fails.
+ *
+ * gone   its number in the job */
+static void fail_waiting(struct pmix_host *h, int gone)
 {
-    for (int i = 0; h->silent_end != NONE && h->aborter == NONE && i < h->opts.n_local; i++) {
+    for (int i = 0; h->aborter == NONE && i < h->opts.n_local; i++) {
         if (h->ranks[i].is_gone || h->ranks[i].seen.state != PMIX_PLUGIN_INSIDE)
             continue;
         note_text(h, "MPI: rank %d waits for rank %d, which has exited without calling MPI_Init",
-                  global_rank(h, i), global_rank(h, h->silent_end));
+                  global_rank(h, i), gone);
         h->ranks[i].is_made_to_fail = true;
         end_rank(h, i);
     }
+}
+
+/* Ranks of other nodes may wait as well. */
+static void look_for_stuck(struct pmix_host *h)
+{
+    if (h->silent_end == NONE)
+        return;
+    const int gone = global_rank(h, h->silent_end);
+    fail_waiting(h, gone);
+    if (h->nodes != NULL && !h->has_brought_gone && h->fence == 0)
+        pmix_nodes_bring_gone(h->nodes, (uint32_t)gone); /* without memory, they wait */
+    h->has_brought_gone = true;
 }
 
 static void look_at_rank(struct pmix_host *h, int rank)
@@ -140,17 +162,45 @@ static void look_at_ranks(struct pmix_host *h)
             look_at_rank(h, i);
 }
 
-/* libpmix asks only for fences with other nodes; with none, all is there. */
+/* With a single node, all is there. */
+static void answer_alone(struct pmix_host *h, const struct pmix_plugin_fence *fence)
+{
+    uint8_t *bytes = fence->len > 0 ? malloc(fence->len) : NULL;
+    const bool failed = fence->len > 0 && bytes == NULL;
+    if (bytes != NULL)
+        memcpy(bytes, fence->bytes, fence->len);
+    h->plugin->end_fence(h->server, fence->id, bytes, failed ? 0 : fence->len, failed);
+}
+
+/* One at a time: all nodes have them in the same order. */
 static void serve_fences(struct pmix_host *h)
 {
     struct pmix_plugin_fence fence;
-    while (h->plugin->take_fence(h->server, &fence)) {
-        uint8_t *bytes = fence.len > 0 ? malloc(fence.len) : NULL;
-        const bool failed = fence.len > 0 && bytes == NULL;
-        if (bytes != NULL)
-            memcpy(bytes, fence.bytes, fence.len);
-        h->plugin->end_fence(h->server, fence.id, bytes, failed ? 0 : fence.len, failed);
+    while (h->fence == 0 && h->plugin->take_fence(h->server, &fence)) {
+        if (h->nodes == NULL) {
+            answer_alone(h, &fence);
+        } else if (pmix_nodes_bring_fence(h->nodes, fence.bytes, fence.len) == 0) {
+            h->fence = fence.id;
+        } else {
+            note_text(h, "MPI: out of memory");
+            h->plugin->end_fence(h->server, fence.id, NULL, 0, true);
+        }
     }
+}
+
+static void on_fence(void *arg, uint8_t *bytes, size_t len)
+{
+    struct pmix_host *h = arg;
+    const uint64_t id = h->fence;
+    h->fence = 0;
+    h->plugin->end_fence(h->server, id, bytes, len, false);
+    serve_fences(h);
+}
+
+/* libpmix has no answer by which Open MPI would end its ranks in all versions. */
+static void on_gone(void *arg, uint32_t rank)
+{
+    fail_waiting(arg, (int)rank);
 }
 
 static void on_event(uv_poll_t *poll, int status, int events)
@@ -209,99 +259,15 @@ int pmix_host_aborter(const struct pmix_host *h)
     return h->aborter;
 }
 
-/* --- the environment -------------------------------------------------------------------------- */
-
-static int add_variable(struct pmix_host *h, const char *name, const char *value, bool is_default)
-{
-    if (h->n_variables == WORKER_VARIABLES_MAX)
-        return -E2BIG;
-    h->variables[h->n_variables++] =
-        (struct worker_variable){.name = name, .value = value, .is_default = is_default};
-    return 0;
-}
-
-/* PMIX_RANK is each rank's own. */
-static int add_of_libpmix(struct pmix_host *h)
-{
-    char *const *text = h->plugin->variables(h->server);
-    int n = 0;
-    while (text != NULL && text[n] != NULL)
-        n++;
-    h->names = calloc((size_t)n + 1, sizeof *h->names);
-    int rc = h->names != NULL ? 0 : -ENOMEM;
-    for (int i = 0; rc == 0 && i < n; i++) {
-        const char *equals = strchr(text[i], '=');
-        if (equals == NULL || strncmp(text[i], "PMIX_RANK=", strlen("PMIX_RANK=")) == 0)
-            continue;
-        char *name = strndup(text[i], (size_t)(equals - text[i]));
-        size_t at = 0;
-        while (h->names[at] != NULL)
-            at++;
-        h->names[at] = name;
-        rc = name != NULL ? add_variable(h, name, equals + 1, false) : -ENOMEM;
-    }
-    return rc;
-}
-
-static int add_number(struct pmix_host *h, int at, const char *name, int number)
-{
-    snprintf(h->numbers[at], NUMBER_BYTES, "%d", number);
-    return add_variable(h, name, h->numbers[at], false);
-}
-
-/* Open MPI 4 has a list of launchers, and runs alone under any other: without a component that
- * decides, it uses PMIx. Like those of its list, ddprun binds ranks itself. Open MPI 5 ignores
- * these. */
-static int add_of_launcher(struct pmix_host *h, int world_size)
-{
-    return add_variable(h, "OMPI_MCA_schizo", "^orte,slurm,flux,jsm,ompi", false)
-               ?: add_variable(h, "OMPI_MCA_orte_externally_bound", "1", false)
-               ?: add_variable(h, "OMPI_MCA_hwloc_base_binding_policy", "none", true)
-               ?: add_number(h, 0, "OMPI_COMM_WORLD_SIZE", world_size)
-               ?: add_number(h, 1, "OMPI_COMM_WORLD_LOCAL_SIZE", h->opts.n_local);
-}
-
-static int add_of_shared(struct pmix_host *h)
-{
-    static const char *const names[] = {
-        "OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory",
-        "OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory",
-        "OMPI_MCA_osc_ucx_backing_directory"};
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof names / sizeof *names; i++)
-        rc = add_variable(h, names[i], h->shared, true);
-    return rc;
-}
-
-/* Waiting ranks that do not yield make others wait for their time slice: a small all-reduce takes
- * 19 ms instead of 0.3. Open MPI 5 gets it by PMIx. */
-static int add_of_crowd(struct pmix_host *h)
-{
-    return h->is_oversubscribed ? add_variable(h, "OMPI_MCA_mpi_oversubscribe", "1", true) : 0;
-}
-
-static void forget_variables(struct pmix_host *h)
-{
-    for (char **name = h->names; name != NULL && *name != NULL; name++)
-        free(*name);
-    free(h->names);
-    h->names = NULL;
-    h->n_variables = 0;
-}
-
-static int fill_variables(struct pmix_host *h, int world_size, struct co_error *err)
-{
-    int rc = add_of_libpmix(h) ?: add_of_launcher(h, world_size) ?: add_of_shared(h)
-                 ?: add_of_crowd(h);
-    return rc == 0
-               ? 0
-               : co_fail(err, rc, "cannot make the environment of the ranks: %s", strerror(-rc));
-}
-
 size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variable **ret)
 {
-    *ret = h->variables;
-    return h->n_variables;
+    *ret = h->variables.of;
+    return h->variables.n;
+}
+
+bool pmix_host_is_meeting(const struct pmix_host *h)
+{
+    return h->is_meeting;
 }
 
 /* --- generations ------------------------------------------------------------------------------ */
@@ -325,65 +291,203 @@ static int renew_directories(struct pmix_host *h, uint32_t generation, struct co
     return make_directory(h->session, err) ?: make_directory(h->shared, err);
 }
 
-struct cpu_lists { /* the text of each rank's CPUs */
-    char **of;     /* owned; NULL-terminated; NULL: not bound */
-};
-
-static void cpu_lists_fini(struct cpu_lists *c)
+static void forget_cpus(struct pmix_host *h)
 {
-    for (char **text = c->of; text != NULL && *text != NULL; text++)
+    for (char **text = h->cpus; text != NULL && *text != NULL; text++)
         free(*text);
-    free(c->of);
+    free(h->cpus);
+    h->cpus = NULL;
 }
 
-static int print_cpus(const struct cpu_set *const *cpus, int n, struct cpu_lists *ret)
+static int print_cpus(struct pmix_host *h, const struct cpu_set *const *cpus)
 {
-    enum {
-        LIST_BYTES = 16 << 10
-    }; /* 8192 CPUs, none next to another, take 20 KiB: cut, Open MPI
-                                     * knows less */
-    *ret = (struct cpu_lists){0};
+    enum { LIST_BYTES = 16 << 10 }; /* of 8192 CPUs, none next to another, Open MPI knows less */
+    const int n = h->opts.n_local;
+    forget_cpus(h);
     if (cpus == NULL)
         return 0;
     co_autofree char *text = malloc(LIST_BYTES);
-    ret->of = calloc((size_t)n + 1, sizeof *ret->of);
-    for (int i = 0; text != NULL && ret->of != NULL && i < n; i++)
-        if ((ret->of[i] = strdup(cpu_set_print(cpus[i], text, LIST_BYTES))) == NULL)
+    h->cpus = calloc((size_t)n + 1, sizeof *h->cpus);
+    for (int i = 0; text != NULL && h->cpus != NULL && i < n; i++)
+        if ((h->cpus[i] = strdup(cpu_set_print(cpus[i], text, LIST_BYTES))) == NULL)
             return -ENOMEM;
-    return text != NULL && ret->of != NULL ? 0 : -ENOMEM;
+    return text != NULL && h->cpus != NULL ? 0 : -ENOMEM;
 }
 
-static int begin_space(struct pmix_host *h, const struct pmix_host_place *place,
-                       struct co_error *err)
+static const struct pmix_hello *hello_of(const struct pmix_host *h, uint32_t node)
+{
+    return h->nodes != NULL ? pmix_nodes_get(h->nodes, node) : &h->own;
+}
+
+/* Waiting ranks are to yield if they outnumber the CPUs, those of other nodes of this machine
+ * included. */
+static bool is_crowded(const struct pmix_host *h)
+{
+    uint64_t n_here = 0;
+    for (uint32_t i = 0; i < h->place.n_nodes; i++)
+        n_here += hello_of(h, i)->machine == h->own.machine ? hello_of(h, i)->n_ranks : 0;
+    return h->opts.n_local > resources_n_cpus("", 0) || n_here > (uint64_t)resources_affinity();
+}
+
+/* Which program each rank of the job has. ret   owned by the caller; NULL: there is one */
+static int number_programs(const struct pmix_host *h, uint32_t world_size, int **ret)
+{
+    uint32_t rank = 0, most = 0;
+    *ret = NULL;
+    for (uint32_t i = 0; i < h->place.n_nodes; i++)
+        most = hello_of(h, i)->n_programs > most ? hello_of(h, i)->n_programs : most;
+    if (most < 2)
+        return 0;
+    int *numbers = calloc(world_size, sizeof *numbers);
+    if (numbers == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < h->place.n_nodes; i++)
+        for (uint32_t program = 0; program < hello_of(h, i)->n_programs; program++)
+            for (uint32_t j = 0; j < hello_of(h, i)->ranks[program]; j++)
+                numbers[rank++] = (int)program;
+    *ret = numbers;
+    return 0;
+}
+
+static void fill_nodes(const struct pmix_host *h, struct pmix_plugin_node *nodes,
+                       uint32_t *ret_world_size)
+{
+    *ret_world_size = 0;
+    for (uint32_t i = 0; i < h->place.n_nodes; i++) {
+        const struct pmix_hello *hello = hello_of(h, i);
+        nodes[i] = (struct pmix_plugin_node){.name = hello->name, .n_ranks = hello->n_ranks};
+        *ret_world_size += hello->n_ranks;
+    }
+}
+
+static int fill_variables(struct pmix_host *h, uint32_t world_size, bool is_oversubscribed,
+                          struct co_error *err)
+{
+    const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
+    const struct pmix_variables_opts opts = {
+        .of_libpmix = h->plugin->variables(h->server),
+        .shared_directory = h->shared,
+        .interface = interface != NULL && *interface != '\0' && h->nodes != NULL ? interface : NULL,
+        .world_size = (int)world_size,
+        .n_local = h->opts.n_local,
+        .is_oversubscribed = is_oversubscribed};
+    return pmix_variables_fill(&h->variables, &opts, err);
+}
+
+/* All nodes are known. Node 0 draws the secret of the namespace. */
+static int begin_space(struct pmix_host *h, struct co_error *err)
 {
     char nspace[PMIX_NAMES_SPACE_BYTES];
-    const struct pmix_plugin_node node = {.name = h->node_name,
-                                          .n_ranks = (uint32_t)h->opts.n_local};
-    struct cpu_lists cpus;
-    pmix_names_space(h->secret, place->generation, nspace);
-    int rc = print_cpus(place->cpus, h->opts.n_local, &cpus);
+    co_autofree struct pmix_plugin_node *nodes = calloc(h->place.n_nodes, sizeof *nodes);
+    co_autofree int *appnum = NULL;
+    uint32_t world_size;
+    if (nodes == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    fill_nodes(h, nodes, &world_size);
+    if (world_size != h->place.world_size)
+        return co_fail(err, -EPROTO, "the nodes have %u ranks in total, but the job has %u",
+                       world_size, h->place.world_size);
+    if (number_programs(h, world_size, &appnum) < 0)
+        return co_fail(err, -ENOMEM, "out of memory");
+    pmix_names_space(hello_of(h, 0)->secret, h->place.generation, nspace);
     const struct pmix_plugin_job job = {.nspace = nspace,
-                                        .nodes = &node,
-                                        .n_nodes = 1,
-                                        .appnum = place->appnum,
+                                        .nodes = nodes,
+                                        .n_nodes = h->place.n_nodes,
+                                        .node = h->place.node,
+                                        .appnum = appnum,
                                         .directory = h->session,
-                                        .cpus = (const char *const *)cpus.of,
-                                        .is_oversubscribed = h->is_oversubscribed};
-    rc = rc == 0 ? h->plugin->begin(h->server, &job, err) : co_fail(err, rc, "out of memory");
-    cpu_lists_fini(&cpus);
+                                        .cpus = (const char *const *)h->cpus,
+                                        .is_oversubscribed = is_crowded(h)};
+    return h->plugin->begin(h->server, &job, err)
+               ?: fill_variables(h, world_size, job.is_oversubscribed, err);
+}
+
+/* --- several nodes --- */
+
+static void resume(struct pmix_host *h, int failure)
+{
+    h->is_meeting = false;
+    h->opts.on_ready(h->opts.arg, failure);
+}
+
+static void on_met(void *arg)
+{
+    struct pmix_host *h = arg;
+    struct co_error err;
+    int rc = begin_space(h, &err);
+    if (rc < 0)
+        note_text(h, "MPI: %s", err.text);
+    resume(h, rc);
+}
+
+/* The ranks that wait get an error. */
+static void on_failed(void *arg, const char *text)
+{
+    struct pmix_host *h = arg;
+    const uint64_t fence = h->fence;
+    note_text(h, "MPI: %s", text);
+    h->fence = 0;
+    if (fence != 0)
+        h->plugin->end_fence(h->server, fence, NULL, 0, true);
+    if (h->is_meeting)
+        resume(h, -EIO);
+}
+
+static int meet(struct pmix_host *h, const struct pmix_host_place *place, struct co_error *err)
+{
+    const struct pmix_nodes_opts opts = {.store_host = place->store_host,
+                                         .store_port = place->store_port,
+                                         .generation = place->generation,
+                                         .node = place->node,
+                                         .n_nodes = place->n_nodes,
+                                         .own = &h->own,
+                                         .on_met = on_met,
+                                         .on_fence = on_fence,
+                                         .on_gone = on_gone,
+                                         .on_failed = on_failed,
+                                         .arg = h};
+    int rc = pmix_nodes_open(h->loop, &opts, &h->nodes, err);
+    h->is_meeting = rc == 0;
     return rc;
+}
+
+/* --- the beginning --- */
+
+static void count_programs(struct pmix_host *h, const int *appnum)
+{
+    struct pmix_hello *own = &h->own;
+    own->n_ranks = (uint32_t)h->opts.n_local;
+    own->n_programs = 1;
+    memset(own->ranks, 0, sizeof own->ranks);
+    for (int i = 0; i < h->opts.n_local; i++) {
+        const uint32_t program = appnum != NULL ? (uint32_t)appnum[i] : 0;
+        own->n_programs = program >= own->n_programs ? program + 1 : own->n_programs;
+        own->ranks[program]++;
+    }
 }
 
 int pmix_host_begin(struct pmix_host *h, const struct pmix_host_place *place, struct co_error *err)
 {
+    pmix_nodes_close(h->nodes);
+    h->nodes = NULL;
     h->plugin->end(h->server);
-    forget_variables(h);
+    pmix_variables_fini(&h->variables);
     memset(h->ranks, 0, (size_t)h->opts.n_local * sizeof h->ranks[0]);
-    h->first_rank = place->first_rank;
     h->aborter = h->silent_end = NONE;
     h->n_gone = 0;
-    return renew_directories(h, place->generation, err) ?: begin_space(h, place, err)
-        ?: fill_variables(h, h->opts.n_local, err);
+    h->fence = 0;
+    h->is_meeting = h->has_brought_gone = false;
+    h->place = *place;
+    h->place.store_host = NULL; /* was lent, as the next ones */
+    h->place.appnum = NULL;
+    h->place.cpus = NULL;
+    count_programs(h, place->appnum);
+    int rc = renew_directories(h, place->generation, err);
+    if (rc == 0 && print_cpus(h, place->cpus) < 0)
+        rc = co_fail(err, -ENOMEM, "out of memory");
+    if (rc < 0)
+        return rc;
+    return place->n_nodes > 1 ? meet(h, place, err) : begin_space(h, err);
 }
 
 /* --- beginning and end ------------------------------------------------------------------------ */
@@ -393,18 +497,26 @@ static int draw_secret(struct pmix_host *h, struct co_error *err)
     uint8_t bits[SECRET_BYTES];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         return co_fail(err, -EIO, "cannot get random bytes for PMIx");
-    co_print_hex(bits, sizeof bits, h->secret);
+    co_print_hex(bits, sizeof bits, h->own.secret);
     return 0;
 }
 
+/* Nodes of a job may share a host, and its CPUs. */
 static void name_node(struct pmix_host *h)
 {
-    enum { HOST_BYTES = 256, MARK_BYTES = 9 };
-    char host[HOST_BYTES] = "", mark[MARK_BYTES] = "";
+    enum { HOST_BYTES = 256, MARK_BYTES = 9, BOOT_BYTES = 64 };
+    char host[HOST_BYTES] = "", mark[MARK_BYTES] = "", boot[BOOT_BYTES];
+    cpu_set_t cpus;
     gethostname(host, sizeof host - 1);
     if (h->opts.has_others)
-        snprintf(mark, sizeof mark, "%s", h->secret);
-    pmix_names_node(host, mark, h->node_name);
+        snprintf(mark, sizeof mark, "%s", h->own.secret);
+    pmix_names_node(host, mark, h->own.name);
+    co_autoclose_fd int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, boot, sizeof boot) : 0;
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    h->own.machine = co_hash_bytes(CO_HASH_START, boot, n > 0 ? (size_t)n : 0);
+    h->own.machine = co_hash_bytes(h->own.machine, &cpus, sizeof cpus);
 }
 
 static int make_directories(struct pmix_host *h, struct co_error *err)
@@ -416,13 +528,14 @@ static int make_directories(struct pmix_host *h, struct co_error *err)
     return make_directory(h->directory, err);
 }
 
-static int start_server(struct pmix_host *h, uv_loop_t *loop, struct co_error *err)
+static int start_server(struct pmix_host *h, struct co_error *err)
 {
-    const struct pmix_plugin_config config = {.node_name = h->node_name, .directory = h->directory};
+    const struct pmix_plugin_config config = {.node_name = h->own.name, .directory = h->directory};
     int rc = h->plugin->open(&config, &h->server, err);
     if (rc < 0)
         return rc;
-    rc = uv_poll_init(loop, &h->poll, h->plugin->fd(h->server));
+    snprintf(h->own.library, sizeof h->own.library, "%s", h->plugin->library(h->server));
+    rc = uv_poll_init(h->loop, &h->poll, h->plugin->fd(h->server));
     h->has_poll = rc == 0;
     h->poll.data = h;
     if (rc == 0)
@@ -438,11 +551,11 @@ int pmix_host_open(uv_loop_t *loop, const struct pmix_host_opts *opts, struct pm
         return co_fail(err, -ENOMEM, "out of memory");
     h->opts = *opts;
     h->aborter = h->silent_end = NONE;
-    h->is_oversubscribed = opts->n_local > resources_n_cpus("", 0);
+    h->loop = loop;
     int rc = pmix_load(&h->plugin, err) ?: draw_secret(h, err) ?: make_directories(h, err);
     if (rc == 0) {
         name_node(h);
-        rc = start_server(h, loop, err);
+        rc = start_server(h, err);
     }
     if (rc < 0) {
         pmix_host_close(h);
@@ -463,15 +576,17 @@ void pmix_host_close(struct pmix_host *h)
         return;
     if (h->has_poll)
         uv_close((uv_handle_t *)&h->poll, on_poll_closed); /* before its descriptor goes */
+    pmix_nodes_close(h->nodes);
     if (h->server != NULL)
         h->plugin->close(h->server);
-    forget_variables(h);
+    pmix_variables_fini(&h->variables);
+    forget_cpus(h);
     co_tree_remove(h->directory);
     co_tree_remove(h->shared);
     free(h->directory);
     free(h->session);
     free(h->shared);
-    explicit_bzero(h->secret, sizeof h->secret);
+    explicit_bzero(h->own.secret, sizeof h->own.secret);
     if (!h->has_poll)
         free(h);
 }

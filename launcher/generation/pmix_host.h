@@ -31,12 +31,18 @@ struct pmix_host_opts {
 
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
     void (*on_abort)(void *arg, int local_rank);  /* it is to end; called for the first one */
+    /* The data of the other nodes is there. failure: 0; -errno: no rank can be started, and the
+     * note has the reason */
+    void (*on_ready)(void *arg, int failure);
     void *arg;
 };
 
 struct pmix_host_place {
     int first_rank; /* this node's */
-    uint32_t generation;
+    uint32_t world_size, generation;
+    uint32_t node, n_nodes; /* node < n_nodes */
+    const char *store_host; /* of several nodes; borrowed for the call */
+    uint16_t store_port;
     const int *appnum; /* which program each local rank has; borrowed for the call; NULL: all have
                         * the same */
     const struct cpu_set *const
@@ -52,8 +58,13 @@ struct pmix_host_place {
 int pmix_host_open(uv_loop_t *loop, const struct pmix_host_opts *opts, struct pmix_host **ret,
                    struct co_error *err);
 
-/* A generation; the one before has no ranks any more. returns 0, -EIO, -ENOMEM, -errno */
+/* A generation; the one before has no ranks any more. With several nodes, its ranks wait for
+ * on_ready() while pmix_host_is_meeting().
+ *
+ * returns   0, -EIO, -EPROTO, -ENOMEM, -errno */
 int pmix_host_begin(struct pmix_host *h, const struct pmix_host_place *place, struct co_error *err);
+
+bool pmix_host_is_meeting(const struct pmix_host *h);
 
 /* What its ranks have in their environment. Lent until the next generation. returns how many */
 size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variable **ret);

@@ -125,7 +125,9 @@ void node_init(struct node *n, const struct job_spec *spec, int null_fd)
                                 .io = &n->io,
                                 .events = &n->events,
                                 .queue = &n->queue,
-                                .parts = &n->parts}};
+                                .parts = &n->parts,
+                                .node = n,
+                                .resume = node_resume}};
     oom_watch_init(&n->oom, "");
 }
 

@@ -79,6 +79,25 @@ static int number_programs(struct node_pmi *p)
     return 0;
 }
 
+static void take_variables(struct node_pmi *p)
+{
+    struct generation_place *place = &p->n->start->place;
+    place->n_variables = pmix_host_variables(p->pmix, &place->variables);
+}
+
+static void on_ready(void *arg, int failure)
+{
+    struct node_pmi *p = arg;
+    take_variables(p);
+    p->n->resume(p->n->node, failure);
+}
+
+bool node_pmi_is_meeting(const struct node_view *n)
+{
+    const struct node_pmi *p = n->parts->pmi;
+    return p != NULL && p->pmix != NULL && pmix_host_is_meeting(p->pmix);
+}
+
 /* Early: see pmix_host_open(). */
 static int open_pmix(struct node_pmi *p, struct co_error *err)
 {
@@ -91,6 +110,7 @@ static int open_pmix(struct node_pmi *p, struct co_error *err)
                                         .shared_directory = p->shared_directory,
                                         .on_note = on_note,
                                         .on_abort = on_abort,
+                                        .on_ready = on_ready,
                                         .arg = p};
     return pmix_host_open(p->n->loop, &opts, &p->pmix, err);
 }
@@ -137,19 +157,24 @@ static int renew_pmi1(struct node_pmi *p, struct co_error *err)
 
 static int renew_pmix(struct node_pmi *p, struct co_error *err)
 {
-    struct generation_place *place = &p->n->start->place;
+    const struct generation_place *place = &p->n->start->place;
     const struct binding *binding = p->n->spec->binding;
     const struct cpu_set *cpus[JOB_RANKS_MAX];
     const bool is_bound = binding != NULL && binding->is_bound;
     for (int i = 0; is_bound && i < place->local_world_size; i++)
         cpus[i] = &binding->ranks[i].cpus;
     const struct pmix_host_place for_host = {.first_rank = p->n->start->first_rank,
+                                             .world_size = (uint32_t)place->world_size,
                                              .generation = place->generation,
+                                             .node = (uint32_t)place->node_rank,
+                                             .n_nodes = (uint32_t)place->n_nodes,
+                                             .store_host = place->master_addr,
+                                             .store_port = place->master_port,
                                              .appnum = p->appnum,
                                              .cpus = is_bound ? cpus : NULL};
     int rc = pmix_host_begin(p->pmix, &for_host, err);
     if (rc == 0)
-        place->n_variables = pmix_host_variables(p->pmix, &place->variables);
+        take_variables(p); /* of a single node; else they follow */
     return rc;
 }
 

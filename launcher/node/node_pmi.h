@@ -7,6 +7,9 @@
 
 extern const struct node_feature node_pmi_feature;
 
+/* The other nodes are awaited before ranks can be started: node_view's resume() follows. */
+bool node_pmi_is_meeting(const struct node_view *n);
+
 /* A rank has ended: what it did by PMI counts for its status, and a rank that aborts is named. */
 void node_pmi_note_exit(const struct node_view *n, struct supervisor_exit *x);
 

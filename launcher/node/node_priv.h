@@ -46,6 +46,7 @@ struct node {
     uint32_t n_charged;    /* restarts, of a job of this node alone */
     uint64_t heard_ms[32]; /* node_hears_again(): by signal; 0: not yet */
     int n_started;         /* ranks asked for: the next one's number */
+    int n_held;            /* of those that the supervisor asked for: they wait for node_resume() */
     bool ended, has_reported;
     struct node_queue queue;
     struct node_parts parts; /* owned */
@@ -91,6 +92,12 @@ void node_recover(struct node *n, const struct supervisor_orders *o);
 
 /* Each rank that the supervisor asked for gets an answer, also those that were not tried. */
 void node_start_ranks(struct node *n, int n_start);
+
+/* Of struct node_view: start the ranks that were held. */
+void node_resume(struct node *n, int failure);
+
+/* The job stops: the ranks that are held are not started. */
+void node_drop_held(struct node *n);
 
 /* A rank that was asked for could not be taken by a standby: start it. */
 void node_start_again(struct node *n, int rank);

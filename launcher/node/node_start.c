@@ -8,6 +8,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/platform/resources.h"
 #include "launcher/spawner/runtime_dir.h"
+#include "node_pmi.h"
 #include "node_roster.h"
 #include "node_standby.h"
 
@@ -89,13 +90,8 @@ static void fail_rank(struct node *n, int rank, int code)
                                                    .stage = SUPERVISOR_START_INTERNAL});
 }
 
-void node_start_ranks(struct node *n, int n_start)
+static void ask_for_ranks(struct node *n, int n_start)
 {
-    if (n->n_started == 0) {
-        take_place(n);
-        if (n->renew_failure == 0)
-            n->renew_failure = node_features_on_generation(&n->view);
-    }
     int failure = n->renew_failure;
     while (n_start > 0) {
         int n_asked = 0;
@@ -113,6 +109,34 @@ void node_start_ranks(struct node *n, int n_start)
             fail_rank(n, n->n_started++, failure);
         }
     }
+}
+
+void node_start_ranks(struct node *n, int n_start)
+{
+    if (n->n_started == 0) {
+        take_place(n);
+        if (n->renew_failure == 0)
+            n->renew_failure = node_features_on_generation(&n->view);
+    }
+    if (node_pmi_is_meeting(&n->view))
+        n->n_held = n_start;
+    else
+        ask_for_ranks(n, n_start);
+}
+
+void node_resume(struct node *n, int failure)
+{
+    const int n_start = n->n_held;
+    n->n_held = 0;
+    if (failure != 0)
+        n->renew_failure = failure;
+    ask_for_ranks(n, n_start);
+}
+
+void node_drop_held(struct node *n)
+{
+    for (; n->n_held > 0; n->n_held--)
+        fail_rank(n, n->n_started++, -ECANCELED);
 }
 
 void node_renew(struct node *n)

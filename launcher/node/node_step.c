@@ -340,6 +340,8 @@ void node_consume(void *arg, struct supervisor_event *e)
     }
     set_timer(n);
     set_drain_timer(n);
+    if (to != SUPERVISOR_STARTING)
+        node_drop_held(n);
     carry_out(n, &orders);
     node_features_on_step(&n->view);
     node_roster_look(n->parts.roster);

@@ -22,6 +22,7 @@
 
 struct flights;
 struct job_spec;
+struct node;
 struct output;
 
 struct node_queue {
@@ -48,6 +49,11 @@ struct node_view { /* all borrowed */
     struct output *output;
     struct node_queue *queue;
     struct node_parts *parts;
+    struct node *node; /* opaque to features */
+
+    /* The ranks that a feature held back (node_pmi_is_meeting()) can be started; failure: -errno,
+     * none of them can. */
+    void (*resume)(struct node *node, int failure);
 };
 
 /* What features keep, each by its own file; NULL: the job has not asked for it, or it is closed. */

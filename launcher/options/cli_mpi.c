@@ -83,9 +83,6 @@ static int look_at_program(const struct draft *d, const struct job_program *p, e
  * use. */
 static int check_others(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    if (spec->world.has_others && spec->mpi == MPI_BY_PMIX)
-        return co_fail(err, -EINVAL,
-                       "Open MPI programs cannot be started on several nodes; use mpirun or srun");
     if (spec->world.has_others && spec->store == STORE_WORKER)
         return co_fail(err, -EINVAL,
                        "%s worker cannot be used with MPI programs on several nodes, which use "

@@ -95,8 +95,6 @@ START_TEST(options_that_conflict_with_mpi_are_refused)
             "store; use --store agent",
             "--mpi", "pmi1", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "--store",
             "worker", "train.py");
-    REFUSED("Open MPI programs cannot be started on several nodes; use mpirun or srun", "--mpi",
-            "pmix", "--nnodes", "2", "--rdzv-endpoint", "a", "--rdzv-id", "b", "train.py");
     REFUSED("--warm cannot be used with MPI programs", "--mpi", "pmix", "--warm", "train.py");
     REFUSED("invalid value 'pmi2' for --mpi: expected one of auto, pmi1, pmix, none", "--mpi",
             "pmi2", "train.py");

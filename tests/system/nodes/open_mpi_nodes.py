@@ -1,0 +1,130 @@
+"""Open MPI programs on several nodes: two ddpruns on this machine, and hosts with a real sshd, a network namespace and a name of
+their own. Skipped without the compiler of Open MPI 4 (mpicc.openmpi), or without the plug-in. $OPEN_MPI_5 as in one_node/open_mpi.py.
+
+Covers: rendezvous/pmix, launcher/generation, launcher/node
+"""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import DDPRUN, RANK, main
+from mpi_cases import hello, told
+from node import Node, static
+from ports import free_port
+from ssh_hosts import SshHosts, SshJob
+
+OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
+OPEN_MPI_5 = os.environ.get("OPEN_MPI_5")
+os.environ["DDP_PLUGIN_DIR"] = os.environ.get("PMIX_PLUGIN_DIR", "/nonexistent")
+SOURCE = os.path.join(os.environ["SOURCE_ROOT"], "tests/support/programs/mpi_program.c")
+
+
+def setUpModule():
+    if not os.path.exists(os.path.join(os.environ["DDP_PLUGIN_DIR"], "ddprun-pmix.so")):
+        raise unittest.SkipTest("ddprun was built without libpmix")
+
+
+class TwoNodes:
+    """Cases of both versions. Two nodes on one host: Open MPI's files of the two do not collide."""
+
+    PROGRAM = None
+    ENV = {}
+
+    def nodes(self, words, n_ranks=(2, 2), more=()):
+        """Each node's (exit status, stdout, stderr), and what the ranks reported."""
+        port = free_port()
+        with Node(*static(port, 0, "-p", str(n_ranks[0]), *more), *words, env=self.ENV) as a, \
+                Node(*static(port, 1, "-p", str(n_ranks[1]), *more), *words, env={**self.ENV, "TEST_FIFO": a.fifo}) as b:
+            ends = a.finish(), b.finish()
+            return ends, told(a)
+
+    def test_ranks_find_the_ranks_of_the_other_node(self):
+        ends, lines = self.nodes([self.PROGRAM, "hello", "ring", "sum"])
+        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
+        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
+
+    def test_nodes_may_be_of_different_size(self):
+        ends, lines = self.nodes([self.PROGRAM, "hello", "ring"], n_ranks=(1, 3))
+        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
+        self.assertEqual(lines, hello([(0, 1), (0, 3), (1, 3), (2, 3)], 4) + ["ring 6"])
+
+    def test_the_exit_status_of_an_abort_is_kept_on_both_nodes(self):
+        for rank in "0", "3":
+            with self.subTest(rank=rank):
+                ends, _ = self.nodes([self.PROGRAM, "only", rank, "abort", "77", "wait"])
+                self.assertEqual([end[0] for end in ends], [77, 77], ends)
+
+    def test_a_restart_restarts_all_nodes(self):
+        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 crash wait; else exec {self.PROGRAM} hello; fi'
+        ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", "pmix", "--max-restarts", "1"))
+        self.assertEqual([end[0] for end in ends], [0, 0], ends)
+        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
+
+    def test_a_rank_that_waits_for_an_exited_rank_of_the_other_node_fails_and_both_are_named(self):
+        ends, _ = self.nodes([self.PROGRAM, "early"], n_ranks=(1, 1))
+        self.assertEqual([end[0] for end in ends], [1, 1], ends)
+        self.assertIn("ddprun: warning: MPI: rank 0 waits for rank 1, which has exited without calling MPI_Init\n", ends[0][2])
+
+    def test_ranks_that_ask_for_each_others_data_get_an_error(self):
+        """Open MPI does not do so unless a parameter asks for it."""
+        self.ENV = {**self.ENV, **self.MODEX}
+        ends, _ = self.nodes([self.PROGRAM, "ring"], n_ranks=(1, 1))
+        self.assertTrue(any("asked for data of a single rank, which ddprun does not support" in end[2] for end in ends), ends)
+        self.assertTrue(all(end[0] != 0 for end in ends), ends)
+
+
+@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
+class Version4(TwoNodes, unittest.TestCase):
+    PROGRAM = OPEN_MPI
+    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
+    MODEX = {"OMPI_MCA_pmix_base_collect_data": "0"}
+
+    def test_a_signal_ends_a_node_that_waits_for_the_others(self):
+        """Node 1 does not take part in PMIx, so no rank of node 0 can be started."""
+        port = free_port()
+        with Node(*static(port, 0, "-p", "2"), OPEN_MPI, "hello", env=self.ENV) as a, \
+                Node(*static(port, 1, "-p", "1", "--mpi", "none"), RANK, "tell", "up", "wait") as b:
+            b.hear(1)
+            a.signal(signal.SIGTERM)
+            self.assertEqual(a.finish()[0], -signal.SIGTERM)
+            b.finish()
+
+
+@unittest.skipIf(OPEN_MPI_5 is None, "$OPEN_MPI_5 is not set")
+class Version5(TwoNodes, unittest.TestCase):
+    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
+    MODEX = {"OMPI_MCA_pmix_base_async_modex": "1"}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.PROGRAM = os.path.join(cls.folder, "open_mpi_5")
+        subprocess.run([os.path.join(OPEN_MPI_5, "bin/mpicc"), "-std=gnu17", SOURCE, "-o", cls.PROGRAM], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+
+@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
+class Hosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = SshHosts(2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.hosts.close()
+
+    def test_ranks_of_hosts_that_ssh_reaches_are_ranks_of_one_job(self):
+        env = [word for name, value in Version4.ENV.items() for word in ("-x", f"{name}={value}")]
+        with SshJob(self.hosts, os.path.abspath(DDPRUN), "-H", "n1:2,n2:2", *env, "-x", "DDP_PLUGIN_DIR", OPEN_MPI, "hello", "ring", "sum") as job:
+            self.assertEqual(job.finish(), (0, "", ""))
+            self.assertEqual(told(job), hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
+
+
+if __name__ == "__main__":
+    main()
