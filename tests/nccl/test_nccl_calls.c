@@ -5,6 +5,8 @@
  * Covers: worker-runtime/nccl, worker-runtime/device */
 #include "gpu_ranks.h"
 
+#include "double/double.h"
+
 #include "common/error.h"
 #include "worker-runtime/device/device_plugin.h"
 
@@ -330,6 +332,29 @@ START_TEST(an_operation_that_does_not_exist_is_refused)
 }
 END_TEST
 
+START_TEST(a_failed_exchange_in_place_gives_its_copy_back)
+{
+    struct co_error err;
+    open_plugin("");
+    struct device_group *g = make_group(false);
+    void *at = alloc(cudaStreamPerThread);
+    const unsigned n_blocks = double_count_blocks();
+    const struct collective what = {.kind = CALL_ALL_TO_ALL,
+                                    .dtype = DDP_FLOAT32,
+                                    .in = at,
+                                    .out = at,
+                                    .count = BYTES / sizeof(float),
+                                    .stream = cudaStreamPerThread};
+    ck_assert_int_eq(setenv("NCCL_DOUBLE_NO_STREAMS", "1", 1), 0);
+    ck_assert_int_ne(plugin->run(g, &what, &err), 0);
+    ck_assert_int_eq(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+    ck_assert_uint_eq(double_count_blocks(), n_blocks);
+    plugin->close(g);
+    plugin->free(device, at);
+    gpu_expect_no_report();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nccl_calls");
@@ -343,6 +368,7 @@ int main(void)
     tcase_add_test(t, a_revoke_that_hangs_does_not_block_other_communicators);
     tcase_add_test(t, an_unusable_device_has_no_index);
     tcase_add_test(t, an_operation_that_does_not_exist_is_refused);
+    tcase_add_test(t, a_failed_exchange_in_place_gives_its_copy_back);
     tcase_add_loop_test(t, a_thread_without_a_device_uses_the_ranks_device, 0, 4);
     suite_add_tcase(s, t);
     return run_suite(s);

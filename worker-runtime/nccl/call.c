@@ -167,6 +167,14 @@ static cudaError_t take_temp(struct work *c)
     return result;
 }
 
+/* In the stream's order. returns `before` if that is an error */
+static cudaError_t give_temp(struct work *c, cudaStream_t stream, cudaError_t before)
+{
+    const cudaError_t result = c->temp != NULL ? cudaFreeAsync(c->temp, stream) : cudaSuccess;
+    c->temp = NULL;
+    return before != cudaSuccess ? before : result;
+}
+
 /* --- checks ----------------------------------------------------------------------------------- */
 
 int call_check_memory(const struct device *d, const void *p, const char *which,
@@ -258,7 +266,7 @@ static int work_run(struct work *c, const char *name, struct co_error *err)
     if (cuda == cudaSuccess)
         cuda = graph_hold(g, c->stream);
     if (cuda != cudaSuccess)
-        return call_settle_cuda(g, cuda, name, err);
+        return call_settle_cuda(g, give_temp(c, stream, cuda), name, err);
     /* no thread ends a communicator while a call is made on it */
     pthread_mutex_lock(&g->device->mutex);
     /* if it was broken meanwhile: the waiting call gets the reason */
@@ -266,9 +274,7 @@ static int work_run(struct work *c, const char *name, struct co_error *err)
     const ncclResult_t result = g->is_broken ? ncclInProgress : make_call(c);
     pthread_mutex_unlock(&g->device->mutex);
     int code = call_settle(g, result, name, err);
-    cuda = side_stream_end(&g->detour, stream);
-    if (c->temp != NULL && cuda == cudaSuccess)
-        cuda = cudaFreeAsync(c->temp, stream);
+    cuda = give_temp(c, stream, side_stream_end(&g->detour, stream));
     return code == 0 ? call_settle_cuda(g, cuda, name, err) : code;
 }
 

@@ -145,6 +145,16 @@ static struct block *unlink_block(const void *p)
     return NULL;
 }
 
+unsigned double_count_blocks(void)
+{
+    unsigned n = 0;
+    pthread_mutex_lock(&cudart_mutex);
+    for (const struct block *b = blocks; b != NULL; b = b->next)
+        n++;
+    pthread_mutex_unlock(&cudart_mutex);
+    return n;
+}
+
 static void destroy_block(struct block *b)
 {
     if (b != NULL)

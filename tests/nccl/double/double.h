@@ -19,7 +19,8 @@
  *   faults     are injected by NCCL_DOUBLE_FAULTS (faults.h)
  *
  * A call that breaks a rule fails and writes a line to the file that NCCL_DOUBLE_REPORT names.
- * NCCL_DOUBLE_DIR is the directory through which communicators connect. */
+ * NCCL_DOUBLE_DIR is the directory through which communicators connect. With NCCL_DOUBLE_NO_STREAMS
+ * the driver has no memory for another stream. */
 #ifndef DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 #define DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 
@@ -75,6 +76,9 @@ DOUBLE_EXPORT void double_hold(cudaStream_t stream, int change);
 
 /* How often this process has asked whether an event has come to pass. */
 DOUBLE_EXPORT unsigned double_count_queries(void);
+
+/* How many blocks of memory this process has. */
+DOUBLE_EXPORT unsigned double_count_blocks(void);
 
 /* The stream reports an error from now on, from which the process cannot recover. */
 DOUBLE_EXPORT void double_fail_stream(cudaStream_t stream);
