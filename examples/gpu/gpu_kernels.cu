@@ -1,4 +1,4 @@
-/* gpu_kernels.cu - a kernel for each function of gpu_layers.h. */
+/* gpu_kernels.cu - a kernel for each function of gpu_layers.h and gpu_half.h. */
 #include "gpu_kernels.h"
 
 enum { LANES = 128 }; /* threads of a block: small ones spread a small network over the GPU */

@@ -1,4 +1,4 @@
-/* gpu_kernels.h - the kernels of gpu_layers.h, put on a stream: gpu_X_run(k, n, stream) has n
+/* gpu_kernels.h - the kernels of gpu_layers.h and gpu_half.h, put on a stream: gpu_X_run(k, n, stream) has n
  * threads do gpu_X_at(k, i). It waits for nothing; n == 0 does nothing.
  *
  * returns   cudaSuccess, or why CUDA has not taken it */
@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "gpu_half.h"
 #include "gpu_layers.h"
 
 #define GPU_KERNELS(X)                                                                             \
@@ -27,7 +28,11 @@
     X(loss)                                                                                        \
     X(right)                                                                                       \
     X(add)                                                                                         \
-    X(sgd)
+    X(sgd)                                                                                         \
+    X(round)                                                                                       \
+    X(give)                                                                                        \
+    X(master)                                                                                      \
+    X(show)
 
 #ifdef __cplusplus
 extern "C" {

@@ -394,6 +394,7 @@ GPU_FN void gpu_fc_dx_at(const struct gpu_fc_dx *k, unsigned i)
 
 struct gpu_loss {
     unsigned n, classes;
+    real scale; /* of d_logits */
     const real *logits;
     const uint8_t *labels;
     real *d_logits; /* of the mean over the n images */
@@ -412,7 +413,8 @@ GPU_FN void gpu_loss_at(const struct gpu_loss *k, unsigned i)
         sum += exp((double)(logits[j] - top));
     for (unsigned j = 0; j < k->classes; j++)
         d_logits[j] =
-            (real)((exp((double)(logits[j] - top)) / sum - (j == k->labels[i] ? 1 : 0)) / k->n);
+            (real)((exp((double)(logits[j] - top)) / sum - (j == k->labels[i] ? 1 : 0)) / k->n) *
+            k->scale;
     k->loss[i] = log(sum) - (double)(logits[k->labels[i]] - top);
 }
 

@@ -11,7 +11,7 @@
 /* --- memory ----------------------------------------------------------------------------------- */
 
 /* Where something has failed before nothing is done, and NULL given. */
-static void *take(struct gpu_net *net, size_t bytes, cudaError_t *result)
+void *gpu_take(struct gpu_net *net, size_t bytes, cudaError_t *result)
 {
     struct gpu_priv *in = net->inside;
     void *at = NULL;
@@ -27,12 +27,12 @@ static void *take(struct gpu_net *net, size_t bytes, cudaError_t *result)
 
 static real *take_reals(struct gpu_net *net, size_t n, cudaError_t *result)
 {
-    return take(net, n * sizeof(real), result);
+    return gpu_take(net, n * sizeof(real), result);
 }
 
 static void *take_copy(struct gpu_net *net, const void *from, size_t bytes, cudaError_t *result)
 {
-    void *at = take(net, bytes, result);
+    void *at = gpu_take(net, bytes, result);
     if (*result == cudaSuccess && bytes > 0)
         *result = cudaMemcpyAsync(at, from, bytes, cudaMemcpyHostToDevice, net->stream);
     return at;
@@ -80,9 +80,9 @@ static void make_block(struct gpu_net *net, const struct convnet *like, const st
     b->y = take_reals(net, n_y, result);
     b->out = take_reals(net, n_y / 4, result);
     b->d_out = take_reals(net, n_y / 4, result);
-    b->pick = take(net, n_y / 4, result);
-    b->mean = take(net, c * sizeof(double), result);
-    b->var = take(net, c * sizeof(double), result);
+    b->pick = gpu_take(net, n_y / 4, result);
+    b->mean = gpu_take(net, c * sizeof(double), result);
+    b->var = gpu_take(net, c * sizeof(double), result);
     b->scale = take_filled(net, c, 1, result);
     b->shift = take_filled(net, c, 0, result);
     b->center = take_filled(net, c, 0, result);
@@ -125,12 +125,12 @@ static void make_shared(struct gpu_net *net, cudaError_t *result)
     in->d_y = take_reals(net, d_y, result);
     in->ones = take_filled(net, MAX_CHANNELS, 1, result);
     in->zeros = take_filled(net, MAX_CHANNELS, 0, result);
-    in->part = take(net, part * sizeof(double), result);
-    in->sums = take(net, 2 * MAX_CHANNELS * sizeof(double), result);
-    in->result = take(net, sizeof(double), result);
-    in->index = take(net, n * sizeof(int64_t), result);
+    in->part = gpu_take(net, part * sizeof(double), result);
+    in->sums = gpu_take(net, 2 * MAX_CHANNELS * sizeof(double), result);
+    in->result = gpu_take(net, sizeof(double), result);
+    in->index = gpu_take(net, n * sizeof(int64_t), result);
     in->input = take_reals(net, n * CONVNET_PIXELS, result);
-    in->taken = take(net, n, result);
+    in->taken = gpu_take(net, n, result);
     in->logits = take_reals(net, n * CONVNET_CLASSES, result);
     in->d_logits = take_reals(net, n * CONVNET_CLASSES, result);
 }
@@ -202,6 +202,7 @@ static int open_net(const struct convnet *like, size_t max_batch, const struct d
     }
     net->inside = in;
     in->max_batch = (unsigned)max_batch;
+    in->scale = 1;
     const cudaError_t result = make(net, like, data);
     if (result != cudaSuccess) {
         close_net(net);
@@ -391,4 +392,14 @@ __attribute__((visibility("default"))) const struct gpu_ops mnist_gpu_ops = {
     .get_velocity = get_velocity,
     .put_velocity = put_velocity,
     .get_net = get_net,
+    .own_gradients = gpu_own_gradients,
+    .get_gradients = gpu_get_gradients,
+    .put_params = gpu_put_params,
+    .amp_open = gpu_amp_open,
+    .set_scale = gpu_set_scale,
+    .amp_give = gpu_amp_give,
+    .amp_step = gpu_amp_step,
+    .amp_show = gpu_amp_show,
+    .get_masters = gpu_get_masters,
+    .put_masters = gpu_put_masters,
 };

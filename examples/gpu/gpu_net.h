@@ -11,6 +11,7 @@
 #define DDP_EXAMPLES_GPU_GPU_NET_H
 
 #include <ddp/model.h>
+#include <ddp/precision.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,9 @@ struct gpu_net {
                                                        until the caller, or ddp_model_create(), sets
                                                        it */
     size_t n_tensors;
+    struct ddp_tensor
+        seen[CONVNET_MAX_TENSORS]; /* after amp_open(): what the ranks exchange instead
+                                                    of these, in the policy's types */
     struct convnet_stat stats[CONVNET_MAX_STATS]; /* the same */
     size_t n_stats;
     void *stream;    /* a cudaStream_t */
@@ -89,6 +93,29 @@ struct gpu_ops {
     int (*put_velocity)(struct gpu_net *net, const real *from, struct failure *why);
     /* Copy parameters and running averages into the network that it was made like, and wait. */
     int (*get_net)(struct gpu_net *net, struct convnet *to, struct failure *why);
+
+    /* Without a model, which would allocate them: gradients of this rank. They and parameters may
+     * then be copied to the CPU, where the optimizer is, and wait; and back. */
+    int (*own_gradients)(struct gpu_net *net, struct failure *why);
+    int (*get_gradients)(struct gpu_net *net, const struct ddp_tensor *to, struct failure *why);
+    int (*put_params)(struct gpu_net *net, const struct ddp_tensor *from, struct failure *why);
+
+    /* Train with 16-bit floats from now on. The masters are not written yet.
+     * seen, is_norm   of each tensor, lent: the type in which it travels (ddp_mixed_tensors()), and
+     *                 whether it belongs to a normalization */
+    int (*amp_open)(struct gpu_net *net, const struct ddp_precision *policy,
+                    const struct ddp_tensor *seen, const bool *is_norm, struct failure *why);
+    /* Of the loss, from the next forward() on. */
+    void (*set_scale)(struct gpu_net *net, double scale);
+    /* After backward(): gradients into net->seen. */
+    int (*amp_give)(struct gpu_net *net, struct failure *why);
+    /* The optimizer's step on the masters, by the averages in net->seen, which have the scale. */
+    int (*amp_step)(struct gpu_net *net, double lr, double momentum, struct failure *why);
+    /* The masters, rounded, into net->seen and the layers' parameters. */
+    int (*amp_show)(struct gpu_net *net, struct failure *why);
+    /* Copy the masters' parameters: from the GPU, and wait; to the GPU. */
+    int (*get_masters)(struct gpu_net *net, const struct ddp_tensor *to, struct failure *why);
+    int (*put_masters)(struct gpu_net *net, const struct ddp_tensor *from, struct failure *why);
 };
 
 #define GPU_OPS_SYMBOL "mnist_gpu_ops"

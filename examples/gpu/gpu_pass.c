@@ -46,6 +46,14 @@ static cudaError_t add_up(struct gpu_net *net, unsigned parts, unsigned columns,
     return result;
 }
 
+/* With 16-bit floats only: what a layer is given or gives is one. */
+static cudaError_t round_values(struct gpu_net *net, real *at, size_t n, cudaError_t result)
+{
+    if (net->inside->half != GPU_REAL)
+        RUN(result, round, net, (unsigned)n, .n = (unsigned)n, .half = net->inside->half, .at = at);
+    return result;
+}
+
 /* --- forward ---------------------------------------------------------------------------------- */
 
 /* Which images come next: always to the same place, where the passes look for them. */
@@ -66,7 +74,7 @@ static cudaError_t take_images(struct gpu_net *net, enum gpu_part part)
     RUN(result, images, net, in->n * CONVNET_PIXELS, .pixels = in->pixels[part],
         .labels = in->labels[part], .index = in->index, .n = in->n, .n_pixels = CONVNET_PIXELS,
         .input = in->input, .taken = in->taken);
-    return result;
+    return round_values(net, in->input, (size_t)in->n * CONVNET_PIXELS, result);
 }
 
 /* Mean and variance of each channel, by two passes over y. */
@@ -111,7 +119,7 @@ static cudaError_t pool_over_ranks(struct gpu_net *net, struct gpu_block *b)
         net->norm_status = ddp_syncbn_forward(b->over_ranks, &shape, b->y, in->d_y);
     RUN(result, pool, net, out_numbers(&b->s), .s = b->s, .y = in->d_y, .scale = in->ones,
         .shift = in->zeros, .out = b->out, .pick = b->pick);
-    return result;
+    return round_values(net, b->out, out_numbers(&b->s), result);
 }
 
 static cudaError_t block_forward(struct gpu_net *net, struct gpu_block *b, const real *x,
@@ -120,13 +128,14 @@ static cudaError_t block_forward(struct gpu_net *net, struct gpu_block *b, const
     cudaError_t result = cudaSuccess;
     RUN(result, conv, net, in_pixels(&b->s) * b->s.c_out, .s = b->s, .x = x,
         .weight = net->tensors[b->weight].param, .bias = net->tensors[b->bias].param, .y = b->y);
+    result = round_values(net, b->y, (size_t)in_pixels(&b->s) * b->s.c_out, result);
     if (result == cudaSuccess && training && b->over_ranks != NULL)
         return pool_over_ranks(net, b);
     if (result == cudaSuccess && b->running_mean != NULL)
         result = normalise(net, b, training);
     RUN(result, pool, net, out_numbers(&b->s), .s = b->s, .y = b->y, .scale = b->scale,
         .shift = b->shift, .out = b->out, .pick = b->pick);
-    return result;
+    return round_values(net, b->out, out_numbers(&b->s), result);
 }
 
 /* What the full layer is given. */
@@ -171,8 +180,9 @@ int gpu_forward(struct gpu_net *net, struct failure *why)
     cudaError_t result = take_images(net, GPU_TRAIN);
     if (result == cudaSuccess)
         result = run_layers(net, true);
-    RUN(result, loss, net, in->n, .n = in->n, .classes = CONVNET_CLASSES, .logits = in->logits,
-        .labels = in->taken, .d_logits = in->d_logits, .loss = in->part);
+    RUN(result, loss, net, in->n, .n = in->n, .classes = CONVNET_CLASSES, .scale = in->scale,
+        .logits = in->logits, .labels = in->taken, .d_logits = in->d_logits, .loss = in->part);
+    result = round_values(net, in->d_logits, (size_t)in->n * CONVNET_CLASSES, result);
     if (result == cudaSuccess)
         result = give_result(net, in->n, 1.0 / in->n);
     return gpu_check(result, "the forward pass", why);
@@ -222,7 +232,7 @@ static cudaError_t fc_backward(struct gpu_net *net, struct ddp_model *model, rea
         RUN(result, fc_dx, net, in->n * in->fc_in, .n = in->n, .in = in->fc_in,
             .classes = CONVNET_CLASSES, .d_logits = in->d_logits,
             .weight = net->tensors[in->fc_weight].param, .d_x = d_x);
-    return result;
+    return d_x != NULL ? round_values(net, d_x, (size_t)in->n * in->fc_in, result) : result;
 }
 
 static cudaError_t norm_backward(struct gpu_net *net, struct gpu_block *b)
@@ -280,7 +290,8 @@ static cudaError_t conv_backward(struct gpu_net *net, struct gpu_block *b, const
     if (d_x != NULL)
         RUN(result, conv_dx, net, in_pixels(&b->s) * b->s.c_in, .s = b->s, .d_y = in->d_y,
             .weight = net->tensors[b->weight].param, .d_x = d_x);
-    return result;
+    return d_x != NULL ? round_values(net, d_x, (size_t)in_pixels(&b->s) * b->s.c_in, result)
+                       : result;
 }
 
 static cudaError_t block_backward(struct gpu_net *net, struct ddp_model *model, struct gpu_block *b,
@@ -292,6 +303,7 @@ static cudaError_t block_backward(struct gpu_net *net, struct ddp_model *model, 
         is_ready(model, b->beta);
         is_ready(model, b->gamma);
     }
+    result = round_values(net, net->inside->d_y, (size_t)in_pixels(&b->s) * b->s.c_out, result);
     if (result == cudaSuccess)
         result = conv_backward(net, b, x, d_x);
     is_ready(model, b->bias);

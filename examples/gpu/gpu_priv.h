@@ -1,5 +1,5 @@
 /* gpu_priv.h - what the files of the network on a GPU share: gpu_net.c has its memory, and what
- * goes there and back, gpu_pass.c the passes. */
+ * goes there and back, gpu_pass.c the passes, gpu_amp.c 16-bit floats. */
 #ifndef DDP_EXAMPLES_GPU_GPU_PRIV_H
 #define DDP_EXAMPLES_GPU_GPU_PRIV_H
 
@@ -7,13 +7,14 @@
 
 #include "../mnist/convnet_priv.h"
 #include "../shared/failure.h"
+#include "gpu_half.h"
 #include "gpu_layers.h"
 #include "gpu_net.h"
 
 enum {
     GPU_PARTS = 64, /* most threads that add up images for the same number */
-    /* pieces of memory: 3 of a tensor, 1 of a running average, 12 of a block, and the rest */
-    GPU_MOST_MEMORY = 3 * CONVNET_MAX_TENSORS + CONVNET_MAX_STATS + 12 * MAX_BLOCKS + 24
+    /* pieces of memory: 6 of a tensor, 1 of a running average, 12 of a block, and the rest */
+    GPU_MOST_MEMORY = 6 * CONVNET_MAX_TENSORS + CONVNET_MAX_STATS + 12 * MAX_BLOCKS + 24
 };
 
 struct gpu_block {
@@ -48,10 +49,32 @@ struct gpu_priv {
     double *part, *sums, *result;           /* sums: two of a channel */
     real *velocity[CONVNET_MAX_TENSORS];    /* by tensor */
     real *accumulated[CONVNET_MAX_TENSORS]; /* the same; all NULL until they are needed */
+
+    real scale;                         /* of the loss; 1 without amp_open(), as the rest: */
+    enum gpu_half half;                 /* GPU_REAL */
+    real *masters[CONVNET_MAX_TENSORS]; /* NULL */
+    bool keeps_masters, is_norm[CONVNET_MAX_TENSORS];
 };
 
 /* Convert CUDA's result: 0, or -1 and the reason. */
 int gpu_check(cudaError_t result, const char *what, struct failure *why);
+
+/* Memory of the GPU, for as long as the network has it. Where something has failed before nothing
+ * is done. returns NULL: *result has the reason */
+void *gpu_take(struct gpu_net *net, size_t bytes, cudaError_t *result);
+
+/* 16-bit floats, and gradients there and back: see struct gpu_ops. */
+int gpu_own_gradients(struct gpu_net *net, struct failure *why);
+int gpu_get_gradients(struct gpu_net *net, const struct ddp_tensor *to, struct failure *why);
+int gpu_put_params(struct gpu_net *net, const struct ddp_tensor *from, struct failure *why);
+int gpu_amp_open(struct gpu_net *net, const struct ddp_precision *policy,
+                 const struct ddp_tensor *seen, const bool *is_norm, struct failure *why);
+void gpu_set_scale(struct gpu_net *net, double scale);
+int gpu_amp_give(struct gpu_net *net, struct failure *why);
+int gpu_amp_step(struct gpu_net *net, double lr, double momentum, struct failure *why);
+int gpu_amp_show(struct gpu_net *net, struct failure *why);
+int gpu_get_masters(struct gpu_net *net, const struct ddp_tensor *to, struct failure *why);
+int gpu_put_masters(struct gpu_net *net, const struct ddp_tensor *from, struct failure *why);
 
 /* The passes: see struct gpu_ops. */
 int gpu_put_batch(struct gpu_net *net, const int64_t *index, size_t n, struct failure *why);

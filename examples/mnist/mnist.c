@@ -145,7 +145,7 @@ static int take_gpu(struct ddp_group *g, struct job *job)
     if (had_one || job->step == 0)
         rc = mnist_gpu_open(&job->gpu, g, job->net, (size_t)job->opts.batch, &job->data, &why);
     if (had_one)
-        mnist_gpu_get_velocity(&job->gpu, job->sgd.velocity);
+        mnist_gpu_get_optimizer(&job->gpu, job->sgd.velocity);
     return job->opts.device == MNIST_AUTO ? agree_on_gpus(g, job, rc, &why)
                                           : all_or_none(g, job, rc, &why);
 }
@@ -325,10 +325,8 @@ static int update(struct job *job, const struct ddp_model *m)
 {
     struct convnet *net = job->net;
 
-    if (mnist_gpu_is_on(&job->gpu)) {
-        mnist_gpu_step(&job->gpu, job->opts.lr, job->opts.momentum);
-        return 0;
-    }
+    if (mnist_gpu_is_on(&job->gpu))
+        return mnist_gpu_step(&job->gpu, m, job->opts.lr, job->opts.momentum);
     if (job->zero != NULL)
         return ddp_zero_step(job->zero, NULL, NULL);
     if (has_amp(job))
@@ -427,12 +425,14 @@ static int make_model(struct ddp_group *g, struct job *job, struct ddp_model **r
     if (rc != 0)
         return rc;
     *ret_model = NULL;
+    if (job->opts.zero1 && (rc = make_zero(g, job)) != 0)
+        return rc;
+    if (job->opts.zero1)
+        return mnist_gpu_is_on(&job->gpu) ? mnist_gpu_zero(&job->gpu, g, norm_group, job->zero) : 0;
     if (mnist_gpu_is_on(&job->gpu))
         return mnist_gpu_model(&job->gpu, g, norm_group, job->sgd.velocity, ret_model);
     if (job->opts.pipeline)
         return stages_init(&job->stages, g, net, (size_t)job->opts.batch / pipelines(g, job));
-    if (job->opts.zero1)
-        return make_zero(g, job);
     if (!has_amp(job))
         return ddp_model_create(g, net->tensors, net->n_tensors, NULL, ret_model);
     rc = ddp_model_create(g, ddp_mixed_tensors(job->amp.mixed), net->n_tensors, &scaled, ret_model);
@@ -522,6 +522,7 @@ int main(int argc, char **argv)
         return 0;
     }
     job.gpu.uses_graph = job.opts.graph;
+    job.gpu.amp = has_amp(&job) ? &job.amp : NULL;
     struct convnet_opts shape = {.kind = job.opts.kind,
                                  .batch_norm = job.opts.batch_norm,
                                  .max_batch = (size_t)job.opts.batch,

@@ -1,5 +1,6 @@
 #include "mnist_gpu.h"
 
+#include <ddp/device.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,16 @@ static int load(struct mnist_gpu *u, struct failure *why)
     return 0;
 }
 
+/* The types in which tensors travel are those of the training on the CPU. */
+static int open_amp(struct mnist_gpu *u, struct failure *why)
+{
+    bool is_norm[CONVNET_MAX_TENSORS];
+    for (size_t i = 0; i < u->host->n_tensors; i++)
+        is_norm[i] = convnet_is_norm(u->host, i);
+    return u->ops->amp_open(u->net, &u->amp->policy, ddp_mixed_tensors(u->amp->mixed), is_norm,
+                            why);
+}
+
 int mnist_gpu_open(struct mnist_gpu *u, struct ddp_group *g, struct convnet *host, size_t max_batch,
                    const struct dataset *data, struct failure *why)
 {
@@ -54,7 +65,11 @@ int mnist_gpu_open(struct mnist_gpu *u, struct ddp_group *g, struct convnet *hos
     if (ddp_device(g, &device) != 0)
         return failure_set(why, "no GPU: %s", ddp_last_error());
     u->host = host;
-    return u->net != NULL ? 0 : u->ops->open(host, max_batch, data, &u->net, why);
+    if (u->net != NULL)
+        return 0;
+    if (u->ops->open(host, max_batch, data, &u->net, why) < 0)
+        return -1;
+    return u->amp != NULL ? open_amp(u, why) : 0;
 }
 
 void mnist_gpu_close(struct mnist_gpu *u)
@@ -71,10 +86,13 @@ void mnist_gpu_drop_graph(struct mnist_gpu *u)
     u->n_captured = 0;
 }
 
-void mnist_gpu_get_velocity(struct mnist_gpu *u, real *to)
+void mnist_gpu_get_optimizer(struct mnist_gpu *u, real *velocity)
 {
     struct failure why;
-    if (u->ops->get_velocity(u->net, to, &why) < 0)
+    if (u->zero != NULL) /* it is on the CPU */
+        return;
+    if (u->ops->get_velocity(u->net, velocity, &why) < 0 ||
+        (u->amp != NULL && u->ops->get_masters(u->net, u->amp->masters, &why) < 0))
         die(&why);
 }
 
@@ -85,18 +103,56 @@ void mnist_gpu_get_net(struct mnist_gpu *u)
         die(&why);
 }
 
+/* Masters, and what follows from them. */
+static void put_masters(struct mnist_gpu *u)
+{
+    struct failure why;
+    if (u->ops->put_masters(u->net, u->amp->masters, &why) < 0 ||
+        u->ops->amp_show(u->net, &why) < 0)
+        die(&why);
+}
+
 int mnist_gpu_model(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
                     const real *velocity, struct ddp_model **ret_model)
 {
     /* the full layer, which is ready first, is on its way while the others are computed */
-    const struct ddp_model_opts opts = {.stream = u->net->stream, .bucket_bytes = 16 << 10};
+    const struct ddp_model_opts opts = {
+        .stream = u->net->stream, .bucket_bytes = 16 << 10, .tell_nonfinite = u->amp != NULL};
+    struct ddp_tensor *tensors = u->amp != NULL ? u->net->seen : u->net->tensors;
     struct failure why;
     int rc = u->ops->normalise_over(u->net, norm_group);
     if (rc == 0)
-        rc = ddp_model_create(g, u->net->tensors, u->net->n_tensors, &opts, ret_model);
+        rc = ddp_model_create(g, tensors, u->net->n_tensors, &opts, ret_model);
     if (rc == 0 && u->ops->put_velocity(u->net, velocity, &why) < 0)
         die(&why);
+    if (rc == 0 && u->amp != NULL)
+        put_masters(u);
     return rc;
+}
+
+static void put_params(struct mnist_gpu *u)
+{
+    struct failure why;
+    if (u->ops->put_params(u->net, u->host->tensors, &why) < 0)
+        die(&why);
+}
+
+/* The communicator is for waits: the network may be normalized over the ranks on the stream. */
+int mnist_gpu_zero(struct mnist_gpu *u, struct ddp_group *g, struct ddp_group *norm_group,
+                   struct ddp_zero *zero)
+{
+    struct failure why;
+    void *unused;
+    int rc = u->ops->normalise_over(u->net, norm_group);
+    if (rc == 0 && ddp_world_size(g) > 1)
+        rc = ddp_nccl_comm(g, &unused);
+    if (rc != 0)
+        return rc;
+    if (u->ops->own_gradients(u->net, &why) < 0)
+        die(&why);
+    u->zero = zero;
+    put_params(u);
+    return 0;
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
@@ -115,19 +171,35 @@ static int wait_for_stream(struct mnist_gpu *u, struct ddp_group *g)
 static void put_batch(struct mnist_gpu *u, const int64_t *index, size_t n)
 {
     struct failure why;
+    if (u->amp != NULL)
+        u->ops->set_scale(u->net, (double)u->amp->scaler.scale);
     if (u->ops->put_batch(u->net, index, n, &why) < 0)
         die(&why);
     u->host->n_batches++;
 }
 
 /* On the stream, or into a graph.
+ *
+ * m         gets each gradient when it is final; 16-bit ones are made of all of them, afterwards
  * returns   the result of normalizing over the ranks */
 static int run_passes(struct mnist_gpu *u, struct ddp_model *m)
 {
     struct failure why;
-    if (u->ops->forward(u->net, &why) < 0 || u->ops->backward(u->net, m, &why) < 0)
+    if (u->ops->forward(u->net, &why) < 0 ||
+        u->ops->backward(u->net, u->amp != NULL ? NULL : m, &why) < 0)
         die(&why);
     return u->net->norm_status;
+}
+
+/* All gradients of the batch are there: the rest of the average. */
+static int meet(struct mnist_gpu *u, struct ddp_model *m)
+{
+    struct failure why;
+    if (m == NULL)
+        return 0;
+    if (u->amp != NULL && u->ops->amp_give(u->net, &why) < 0)
+        die(&why);
+    return ddp_model_sync(m);
 }
 
 static void add_part(struct mnist_gpu *u, double share)
@@ -163,8 +235,8 @@ static int run_part(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *
     }
     if (is_last)
         take_sums(u);
-    rc = ddp_model_accumulate(m, !is_last);
-    return rc == 0 ? ddp_model_sync(m) : rc;
+    rc = m != NULL ? ddp_model_accumulate(m, !is_last) : 0;
+    return rc == 0 && is_last ? meet(u, m) : rc;
 }
 
 /* The step's end, ddp_model_replayed(), and the optimizer are not in the graph: parameters may
@@ -176,7 +248,7 @@ static int capture(struct mnist_gpu *u, struct ddp_model *m, size_t n)
         die(&why);
     int rc = run_passes(u, m);
     if (rc == 0)
-        rc = ddp_model_sync(m);
+        rc = meet(u, m);
     if (u->ops->graph_end(u->net, rc == 0, &why) < 0)
         die(&why);
     u->n_captured = rc == 0 ? n : 0;
@@ -197,7 +269,7 @@ static int run_step(struct mnist_gpu *u, struct ddp_model *m, const int64_t *ind
     if (n == u->n_captured)
         return replay(u, m);
     int rc = run_passes(u, m);
-    return rc == 0 ? ddp_model_sync(m) : rc;
+    return rc == 0 ? meet(u, m) : rc;
 }
 
 int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_model *m,
@@ -221,11 +293,44 @@ int mnist_gpu_gradients(struct mnist_gpu *u, struct ddp_group *g, struct ddp_mod
     return rc;
 }
 
-void mnist_gpu_step(struct mnist_gpu *u, double lr, double momentum)
+/* The scale is an argument of a graph's kernels: with another one, another graph is captured. */
+static void amp_gpu_step(struct mnist_gpu *u, const struct ddp_model *m, double lr, double momentum)
+{
+    struct amp *a = u->amp;
+    const int found_inf = ddp_model_found_inf(m);
+    const float scale = a->scaler.scale;
+    struct failure why;
+    a->n_skipped += found_inf;
+    if (!found_inf &&
+        (u->ops->amp_step(u->net, lr, momentum, &why) < 0 || u->ops->amp_show(u->net, &why) < 0))
+        die(&why);
+    ddp_scaler_update(&a->scaler, found_inf);
+    if (a->scaler.scale != scale)
+        u->n_captured = 0;
+}
+
+/* The optimizer is on the CPU. */
+static int zero_step(struct mnist_gpu *u)
 {
     struct failure why;
-    if (u->ops->sgd_step(u->net, lr, momentum, &why) < 0)
+    if (u->ops->get_gradients(u->net, u->host->tensors, &why) < 0)
         die(&why);
+    const int rc = ddp_zero_step(u->zero, NULL, NULL);
+    if (rc == 0)
+        put_params(u);
+    return rc;
+}
+
+int mnist_gpu_step(struct mnist_gpu *u, const struct ddp_model *m, double lr, double momentum)
+{
+    struct failure why;
+    if (u->zero != NULL)
+        return zero_step(u);
+    if (u->amp != NULL)
+        amp_gpu_step(u, m, lr, momentum);
+    else if (u->ops->sgd_step(u->net, lr, momentum, &why) < 0)
+        die(&why);
+    return 0;
 }
 
 /* --- the test --------------------------------------------------------------------------------- */

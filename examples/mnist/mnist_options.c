@@ -32,7 +32,8 @@ const char mnist_options_help[] =
     "  --sync-bn             normalize over the batches of all ranks as one\n"
     "  --amp O0..O3          train with 16-bit floats: Apex's levels (O0)\n"
     "  --amp-type NAME       float16 or bfloat16 (float16)\n"
-    "  --zero1               divide the optimizer's state among the ranks\n"
+    "  --zero1               divide the optimizer's state among the ranks; with --device the\n"
+    "                        optimizer is on the CPUs\n"
     "  --pipeline            half of the network on each of two ranks, a batch in 4 parts\n"
     "  --print-loss-every K  print the loss of every Kth step (never)\n"
     "  --loss-file FILE      write the loss of each step, a line each\n"
@@ -230,11 +231,11 @@ static int take_option(struct mnist_options *o, int id, const char *name, const 
 
 static int check_combination(const struct mnist_options *o, struct failure *why)
 {
-    if (o->device != MNIST_CPU && (o->amp > 0 || o->zero1 || o->pipeline))
-        return failure_set(why, "--device cannot be used with --amp, --zero1 or --pipeline");
-    if (o->graph && (o->device == MNIST_CPU || o->accumulate > 1))
-        return failure_set(
-            why, "--graph requires --device cuda or auto, and cannot be used with --accumulate");
+    if (o->device != MNIST_CPU && o->pipeline)
+        return failure_set(why, "--device cannot be used with --pipeline");
+    if (o->graph && (o->device == MNIST_CPU || o->accumulate > 1 || o->zero1))
+        return failure_set(why, "--graph requires --device cuda or auto, and cannot be used with "
+                                "--accumulate or --zero1");
     if (o->zero1 && o->amp > 0)
         return failure_set(why, "--zero1 requires --amp O0");
     if (o->pipeline && (o->zero1 || o->amp > 0 || o->accumulate > 1 || o->sync_bn))

@@ -167,10 +167,51 @@ class Mnist(unittest.TestCase):
         self.assertIn("on GPUs", Job(["--device", "auto"], n=3).out)
 
     def test_options_for_cpus_only_are_refused(self):
-        for options in (["--amp", "O1"], ["--zero1"], ["--pipeline"]):
+        for options, why in (
+            (["--pipeline"], "--device cannot be used with --pipeline"),
+            (["--graph", "--zero1"], "cannot be used with --accumulate or --zero1"),
+        ):
             job = Job(["--device", "cuda", *options])
             self.assertEqual(job.status, 2, job.said)
-            self.assertIn("mnist: --device cannot be used with --amp, --zero1 or --pipeline\n", job.said)
+            self.assertIn(why, job.said)
+
+    def test_16_bit_floats_are_rounded_as_on_cpus(self):
+        for level, half, n in ("O1", "bfloat16", 2), ("O2", "float16", 2), ("O3", "float16", 1), ("O3", "bfloat16", 2):
+            with self.subTest(level=level, half=half, n=n):
+                self.compare("--amp", level, "--amp-type", half, n=n)
+
+    def test_16_bit_floats_are_combined_with_other_options(self):
+        for options in (["--sync-bn", "--accumulate", "3"], ["--model", "linear"]):
+            with self.subTest(options=options):
+                self.compare("--amp", "O2", *options, n=2)
+
+    def test_a_step_that_overflows_is_skipped_on_gpus_as_on_cpus(self):
+        options = ["--amp", "O2", "--lr", "3e4", "--momentum", "0"]
+        jobs = [Job([*device, *options], n=2) for device in (["--device", "cuda"], ["--device", "cuda", "--graph"], [])]
+        skipped = [re.search(r"(\d+) steps skipped, loss scale (\S+)", job.out).groups() for job in jobs]
+        self.assertNotEqual(skipped[0][0], "0")
+        self.assertEqual(skipped, [skipped[0]] * 3)
+        self.assertEqual([job.report for job in jobs], [""] * 3)
+
+    def test_a_graph_has_16_bit_floats(self):
+        self.compare_graph("--amp", "O2", n=2)
+
+    def test_a_rank_that_dies_with_16_bit_floats_is_replaced_and_nothing_is_lost(self):
+        options = ["--norm", "none", "--amp", "O2"]
+        gpu = Job(["--device", "cuda", *options], n=2, faults="r1g0:kill@16", launcher=["--max-restarts", "1"])
+        self.assertIn("SIGKILL", gpu.said)
+        self.assert_same(gpu, Job(options, n=2))
+
+    def test_a_divided_optimizer_makes_the_steps_of_a_whole_one(self):
+        self.compare("--zero1", n=3)
+        self.compare("--zero1", "--sync-bn", "--accumulate", "2", n=2)
+
+    def test_a_rank_that_dies_with_its_share_of_the_optimizer_is_replaced(self):
+        options = ["--norm", "batch", "--sync-bn", "--zero1"]
+        gpu = Job(["--device", "cuda", *options], n=2, faults="r1g0:kill@20", launcher=["--max-restarts", "1"])
+        self.assertIn("SIGKILL", gpu.said)
+        self.assertEqual((gpu.status, gpu.report), (0, ""), gpu.said)
+        self.assert_near(gpu.losses, Job(options, n=2).losses, "losses")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* mnist_kernels.c - the kernels of gpu_layers.h on a stream of the double, instead of
+/* mnist_kernels.c - the kernels of gpu_layers.h and gpu_half.h on a stream of the double, instead of
  * examples/gpu/gpu_kernels.cu: each thread's share, one after the other, from the same source. This
  * file declares what a kernel reads and writes, so that the double can check the order. */
 #include "examples/gpu/gpu_kernels.h"
@@ -183,6 +183,36 @@ static void sgd_touches(const struct gpu_sgd *k, struct ranges *r)
 {
     READS(k->grad, k->n);
     WRITES(k->velocity, k->n);
+    WRITES(k->param, k->n);
+}
+
+static size_t bytes_of(enum gpu_half half)
+{
+    return half == GPU_REAL ? sizeof(real) : sizeof(uint16_t);
+}
+
+static void round_touches(const struct gpu_round *k, struct ranges *r)
+{
+    WRITES(k->at, k->n);
+}
+
+static void give_touches(const struct gpu_give *k, struct ranges *r)
+{
+    READS(k->from, k->n);
+    touch(r, k->to, k->n * bytes_of(k->half), true);
+}
+
+static void master_touches(const struct gpu_master *k, struct ranges *r)
+{
+    touch(r, k->grad, k->n * bytes_of(k->half), false);
+    WRITES(k->velocity, k->n);
+    WRITES(k->master, k->n);
+}
+
+static void show_touches(const struct gpu_show *k, struct ranges *r)
+{
+    WRITES(k->master, k->n);
+    WRITES(k->seen, k->n);
     WRITES(k->param, k->n);
 }
 

@@ -47,12 +47,13 @@ START_TEST(bad_command_lines_are_refused_with_the_reason)
         {{"--amp-type", "half"},
          "invalid value 'half' for --amp-type: expected float16 or bfloat16"},
         {{"--device", "gpu"}, "invalid value 'gpu' for --device: expected one of cpu, cuda, auto"},
-        {{"--device", "auto", "--zero1"},
-         "--device cannot be used with --amp, --zero1 or --pipeline"},
+        {{"--device", "auto", "--pipeline"}, "--device cannot be used with --pipeline"},
         {{"--graph"},
-         "--graph requires --device cuda or auto, and cannot be used with --accumulate"},
+         "--graph requires --device cuda or auto, and cannot be used with --accumulate or --zero1"},
         {{"--device", "cuda", "--graph", "--accumulate", "2"},
-         "--graph requires --device cuda or auto, and cannot be used with --accumulate"},
+         "--graph requires --device cuda or auto, and cannot be used with --accumulate or --zero1"},
+        {{"--device", "cuda", "--graph", "--zero1"},
+         "--graph requires --device cuda or auto, and cannot be used with --accumulate or --zero1"},
         {{"--zero1", "--amp", "O2"}, "--zero1 requires --amp O0"},
         {{"--pipeline", "--sync-bn"},
          "--pipeline cannot be used with --amp, --zero1, --accumulate or --sync-bn"},
@@ -95,6 +96,20 @@ START_TEST(options_are_accepted_in_both_spellings)
 }
 END_TEST
 
+START_TEST(gpus_take_16_bit_floats_or_a_divided_optimizer)
+{
+    struct mnist_options o;
+    struct failure why = {""};
+    const char *const half[] = {"--device", "cuda", "--graph", "--amp", "O2", NULL};
+    const char *const zero[] = {"--device", "cuda", "--accumulate", "2", "--zero1", NULL};
+
+    ck_assert_int_eq(parse(half, &o, &why), 0);
+    ck_assert(o.device == MNIST_CUDA && o.graph && o.amp == 2);
+    ck_assert_int_eq(parse(zero, &o, &why), 0);
+    ck_assert(o.device == MNIST_CUDA && o.zero1);
+}
+END_TEST
+
 TEST_SUITE(mnist_options)
 {
     Suite *suite = suite_create("mnist_options");
@@ -103,6 +118,7 @@ TEST_SUITE(mnist_options)
     tcase_add_test(tests, bad_command_lines_are_refused_with_the_reason);
     tcase_add_test(tests, without_options_the_defaults_hold);
     tcase_add_test(tests, options_are_accepted_in_both_spellings);
+    tcase_add_test(tests, gpus_take_16_bit_floats_or_a_divided_optimizer);
     suite_add_tcase(suite, tests);
     return suite;
 }
