@@ -2,7 +2,7 @@
  * as gpu_layers.h, of which it is a part.
  *
  * The layers compute in `real`, and their values are rounded to 16 bits (amp.h). Gradients and
- * parameters that the ranks exchange are 16-bit floats in memory, where the policy says so. */
+ * parameters that the ranks exchange are 16-bit floats in memory, if the policy has it so. */
 #ifndef DDP_EXAMPLES_GPU_GPU_HALF_H
 #define DDP_EXAMPLES_GPU_GPU_HALF_H
 

@@ -105,7 +105,7 @@ struct gpu_ops {
      *                 whether it belongs to a normalization */
     int (*amp_open)(struct gpu_net *net, const struct ddp_precision *policy,
                     const struct ddp_tensor *seen, const bool *is_norm, struct failure *why);
-    /* Of the loss, from the next forward() on. */
+    /* Multiply the gradient of the loss by it, from the next forward() on. */
     void (*set_scale)(struct gpu_net *net, double scale);
     /* After backward(): gradients into net->seen. */
     int (*amp_give)(struct gpu_net *net, struct failure *why);
