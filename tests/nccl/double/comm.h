@@ -24,6 +24,7 @@ struct ncclComm {
     _Atomic int error; /* ncclResult_t of its network, forever; ncclSuccess: none */
     atomic_bool stop;  /* its kernels and its making are to end */
     atomic_bool is_ready, is_revoked, is_aborted, is_dead, is_finished;
+    bool is_blocking;      /* a program's own */
     atomic_uint n_running; /* orders that are queued or run */
     atomic_uint n_threads; /* that make it, or a child of it, or a call in progress */
     atomic_uint turn;      /* of the orders, which run one after the other */

@@ -162,6 +162,17 @@ static void destroy_block(struct block *b)
     free(b);
 }
 
+DOUBLE_EXPORT cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_all)
+{
+    *ret_all = *ret_free = device_bytes;
+    pthread_mutex_lock(&cudart_mutex);
+    for (const struct block *b = blocks; b != NULL; b = b->next)
+        if (b->type == cudaMemoryTypeDevice && b->device == current_device)
+            *ret_free -= b->bytes;
+    pthread_mutex_unlock(&cudart_mutex);
+    return cudart_return(cudaSuccess);
+}
+
 DOUBLE_EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
 {
     if (cudart_is_unsafe("cudaMalloc is called"))

@@ -20,7 +20,7 @@
  *
  * A call that breaks a rule fails and writes a line to the file that NCCL_DOUBLE_REPORT names.
  * NCCL_DOUBLE_DIR is the directory through which communicators connect. With NCCL_DOUBLE_NO_STREAMS
- * the driver has no memory for another stream. */
+ * the driver makes no other stream. */
 #ifndef DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 #define DDP_TESTS_NCCL_DOUBLE_DOUBLE_H
 

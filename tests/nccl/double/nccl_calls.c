@@ -135,7 +135,8 @@ static ncclResult_t queue(struct kernel_order *o, cudaStream_t stream)
     } else {
         o->ticket = atomic_fetch_add(&o->comm->n_orders, 1);
     }
-    return fault_is(FAULT_LAZY, 0, NULL) ? queue_late(o, stream) : queue_now(o, stream);
+    const bool is_late = !o->comm->is_blocking && fault_is(FAULT_LAZY, 0, NULL);
+    return is_late ? queue_late(o, stream) : queue_now(o, stream);
 }
 
 /* All calls of one communicator and stream in the group, as one order. */

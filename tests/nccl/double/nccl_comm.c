@@ -1,5 +1,5 @@
-/* nccl_comm.c - communicators of the double, from their making to their end. All are non-blocking:
- * a blocking one is reported. */
+/* nccl_comm.c - communicators of the double, from their making to their end. They are non-blocking,
+ * except where a program asks for a blocking one; one without either choice is reported. */
 #include "comm.h"
 
 #include "common/hash.h"
@@ -131,7 +131,11 @@ static ncclResult_t begin(struct making m)
         atomic_store(&m.parent->state, ncclInProgress);
         atomic_fetch_add(&m.parent->n_threads, 1);
     }
-    return comm_spawn(m.comm, make_by_thread, own);
+    const ncclResult_t result = comm_spawn(m.comm, make_by_thread, own);
+    const struct shared_wait w = {0};
+    for (unsigned n = 0; m.comm->is_blocking && atomic_load(&m.comm->n_threads) > 0;)
+        shared_nap(&w, &n);
+    return m.comm->is_blocking ? (ncclResult_t)atomic_load(&m.comm->state) : result;
 }
 
 /* They stay, reachable for leak checkers, so that the use of one after its end is detected. */
@@ -139,9 +143,10 @@ static struct ncclComm *_Atomic all;
 
 static struct ncclComm *new_comm(const ncclConfig_t *config, const char *call)
 {
-    if (config == NULL || config->blocking != 0)
+    if (config == NULL || config->blocking == NCCL_CONFIG_UNDEF_INT)
         double_report("%s makes a blocking communicator", call);
     struct ncclComm *c = calloc(1, sizeof *c);
+    c->is_blocking = config != NULL && config->blocking == 1;
     cudaGetDevice(&c->device);
     c->next = atomic_load(&all);
     while (!atomic_compare_exchange_weak(&all, &c->next, c)) {
@@ -208,6 +213,43 @@ DOUBLE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int *lost, int n_lo
     *ret = NULL;
     return begin((struct making){.comm = c, .parent = parent, .out = ret});
 }
+
+/* Since 2.29.2; the plug-in does not call them, bench/cuda/gpu_questions.c does. The first one makes
+ * the id of the child, from which new ranks know it; the others know it by themselves. */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+enum { ID_GROWN = 1 << 30 };
+
+DOUBLE_EXPORT ncclResult_t ncclCommGetUniqueId(ncclComm_t parent, ncclUniqueId *ret)
+{
+    double_log("ncclCommGetUniqueId");
+    if (!comm_check(parent, "ncclCommGetUniqueId", false))
+        return ncclInvalidUsage;
+    const uint64_t id = id_of_child(parent, ID_GROWN, &parent->n, 1);
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret, &id, sizeof id);
+    return ncclSuccess;
+}
+
+DOUBLE_EXPORT ncclResult_t ncclCommGrow(ncclComm_t parent, int n, const ncclUniqueId *id, int rank,
+                                        ncclComm_t *ret, ncclConfig_t *config)
+{
+    double_log("ncclCommGrow");
+    const bool is_new = parent == NULL;
+    if ((is_new && (id == NULL || rank < 0)) || (!is_new && (rank != -1 || n <= parent->n)))
+        return ncclInvalidArgument;
+    if (!is_new && !comm_check(parent, "ncclCommGrow", false))
+        return ncclInvalidUsage;
+    struct ncclComm *c = new_comm(config, "ncclCommGrow");
+    c->rank = is_new ? rank : parent->rank;
+    c->n = n;
+    if (is_new)
+        memcpy(&c->id, id, sizeof c->id);
+    else
+        c->id = id_of_child(parent, ID_GROWN, &parent->n, 1);
+    *ret = c;
+    return begin((struct making){.comm = c});
+}
+#endif
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
