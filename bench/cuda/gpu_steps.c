@@ -1,7 +1,7 @@
 /* gpu_steps.c - what libddp costs on a GPU compared with NCCL alone, for bench/gpu.
  *
  *     gpu_steps probe                the number of GPUs; without one, exit status 69 and one line
- *     ddprun -n N gpu_steps overhead REPEATS
+ *     ddprun -n N gpu_steps overhead REPEATS [BYTES]    of buffers up to BYTES
  *     ddprun -n N gpu_steps graph REPEATS    a model's step in a CUDA graph, and without a graph
  *     gpu_steps loader FILE BATCH    FILE is in IDX format
  *     gpu_steps clip BYTES REPEATS   "CLIP_US COPY_US": medians of ddp_model_clip() that scales
@@ -17,19 +17,22 @@
 #include <ddp/loader.h>
 #include <math.h>
 #include <nccl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
-enum { N_WAYS = 3, WARM_UP = 20, MOST_REPEATS = 100000, PATTERN = 0x3c };
+enum { N_WAYS = 4, WARM_UP = 20, MOST_REPEATS = 100000, PATTERN = 0x3c };
 
 struct steps { /* steps with buffers of one size */
     struct ddp_group *g;
-    ncclComm_t comm;
+    ncclComm_t comm;     /* the group's */
+    ncclComm_t blocking; /* one of this program's own; NULL: not wanted */
     cudaStream_t stream;
     struct ddp_model *model;
     struct ddp_tensor tensor; /* whose gradient is averaged */
+    double called_us;         /* when the call had returned, and its work was on the stream */
 };
 
 /* --- probe ------------------------------------------------------------------------------------ */
@@ -52,20 +55,52 @@ static int probe(void)
 
 /* --- overhead --------------------------------------------------------------------------------- */
 
-/* NCCL alone, on the same communicator, which is non-blocking: the call may return while it is
+static void check_nccl(ncclResult_t result, const char *what)
+{
+    if (result == ncclSuccess)
+        return;
+    fprintf(stderr, "gpu_steps: %s: %s\n", what, ncclGetErrorString(result));
+    exit(EXIT_FAILURE);
+}
+
+/* NCCL alone. On the group's communicator, which is non-blocking, the call may return while it is
  * still in progress. */
-static void bare(struct steps *s)
+static void reduce_on(struct steps *s, ncclComm_t comm)
 {
     ncclResult_t state = ncclAllReduce(s->tensor.grad, s->tensor.grad, s->tensor.count, ncclFloat32,
-                                       ncclAvg, s->comm, s->stream);
+                                       ncclAvg, comm, s->stream);
     while (state == ncclInProgress)
-        if (ncclCommGetAsyncError(s->comm, &state) != ncclSuccess)
+        if (ncclCommGetAsyncError(comm, &state) != ncclSuccess)
             break;
-    if (state != ncclSuccess) {
-        fprintf(stderr, "gpu_steps: ncclAllReduce: %s\n", ncclGetErrorString(state));
-        exit(EXIT_FAILURE);
-    }
+    check_nccl(state, "ncclAllReduce");
+    s->called_us = now_us();
     check_cuda(cudaStreamSynchronize(s->stream), "ncclAllReduce");
+}
+
+static void bare(struct steps *s)
+{
+    reduce_on(s, s->comm);
+}
+
+static void bare_blocking(struct steps *s)
+{
+    reduce_on(s, s->blocking);
+}
+
+/* As other programs have it: NCCL's calls return when their work is on the stream. */
+static ncclComm_t make_blocking(struct ddp_group *g)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm;
+
+    config.blocking = 1;
+    if (ddp_rank(g) == 0)
+        check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    check(ddp_broadcast_bytes(g, &id, sizeof id, 0), "ddp_broadcast_bytes");
+    check_nccl(ncclCommInitRankConfig(&comm, ddp_world_size(g), id, ddp_rank(g), &config),
+               "ncclCommInitRankConfig");
+    return comm;
 }
 
 static void collective(struct steps *s)
@@ -73,12 +108,14 @@ static void collective(struct steps *s)
     check(ddp_all_reduce(s->g, s->tensor.grad, s->tensor.grad, s->tensor.count, DDP_FLOAT32,
                          DDP_AVG, s->stream),
           "ddp_all_reduce");
+    s->called_us = now_us();
     check(ddp_stream_wait(s->g, s->stream, 0), "ddp_stream_wait");
 }
 
 static void step(struct steps *s)
 {
     check(ddp_model_ready(s->model, 0), "ddp_model_ready");
+    s->called_us = now_us();
     check(ddp_model_sync(s->model), "ddp_model_sync");
 }
 
@@ -122,37 +159,47 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Prints "BYTES WAY FASTEST MEDIAN" for each variant. */
-static void measure(struct ddp_group *g, size_t bytes, int repeats)
+/* Prints "BYTES WAY FASTEST MEDIAN HOST" for each variant: HOST is the median until the call has
+ * returned. */
+static void measure(struct ddp_group *g, ncclComm_t blocking, size_t bytes, int repeats)
 {
     static const struct {
         const char *name;
         void (*run)(struct steps *s);
-    } ways[N_WAYS] = {
-        {"ncclAllReduce", bare}, {"ddp_all_reduce", collective}, {"ddp_model_sync", step}};
+    } ways[N_WAYS] = {{"ncclAllReduce", bare},
+                      {"blocking", bare_blocking},
+                      {"ddp_all_reduce", collective},
+                      {"ddp_model_sync", step}};
     struct steps s;
-    double *took[N_WAYS];
+    double *took[N_WAYS], *host[N_WAYS];
 
     open_steps(&s, g, bytes);
+    s.blocking = blocking;
     for (int w = 0; w < N_WAYS; w++)
-        if ((took[w] = calloc((size_t)repeats, sizeof(double))) == NULL)
+        if ((took[w] = calloc((size_t)repeats, sizeof(double))) == NULL ||
+            (host[w] = calloc((size_t)repeats, sizeof(double))) == NULL)
             exit(EXIT_FAILURE);
     for (int i = -WARM_UP; i < repeats; i++)
         for (int w = 0; w < N_WAYS; w++) {
             const double began = now_us();
             ways[w].run(&s);
-            if (i >= 0)
+            if (i >= 0) {
                 took[w][i] = now_us() - began;
+                host[w][i] = s.called_us - began;
+            }
         }
     for (int w = 0; w < N_WAYS; w++) {
         qsort(took[w], (size_t)repeats, sizeof(double), compare);
-        ddp_log0(g, "%zu %s %.2f %.2f\n", bytes, ways[w].name, took[w][0], took[w][repeats / 2]);
+        qsort(host[w], (size_t)repeats, sizeof(double), compare);
+        ddp_log0(g, "%zu %s %.2f %.2f %.2f\n", bytes, ways[w].name, took[w][0],
+                 took[w][repeats / 2], host[w][repeats / 2]);
         free(took[w]);
+        free(host[w]);
     }
     close_steps(&s);
 }
 
-static int overhead(int repeats)
+static int overhead(int repeats, size_t most_bytes)
 {
     static const size_t sizes[] = {4 << 10, 1 << 20, 25 << 20, 256 << 20};
     struct ddp_group *g;
@@ -160,8 +207,10 @@ static int overhead(int repeats)
 
     check(ddp_init(NULL, &g), "ddp_init");
     check(ddp_device(g, &index), "ddp_device");
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        measure(g, sizes[i], repeats);
+    const ncclComm_t blocking = make_blocking(g);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] <= most_bytes; i++)
+        measure(g, blocking, sizes[i], repeats);
+    ncclCommAbort(blocking);
     ddp_finalize(g);
     return 0;
 }
@@ -376,8 +425,10 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(what, "probe") == 0)
         return probe();
-    if (argc == 3 && strcmp(what, "overhead") == 0 && number > 0 && number <= MOST_REPEATS)
-        return overhead(number);
+    const int repeats = argc > 2 ? atoi(argv[2]) : 0;
+    if ((argc == 3 || argc == 4) && strcmp(what, "overhead") == 0 && repeats > 0 &&
+        repeats <= MOST_REPEATS)
+        return overhead(repeats, argc == 4 ? (size_t)atoll(argv[3]) : SIZE_MAX);
     if (argc == 3 && strcmp(what, "graph") == 0 && number > 0 && number <= MOST_REPEATS)
         return graph(number);
     if (argc == 4 && strcmp(what, "loader") == 0 && number > 0)
@@ -385,7 +436,7 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(what, "clip") == 0 && number > 0 && number <= MOST_REPEATS &&
         atoll(argv[2]) >= (long long)sizeof(float))
         return clip_and_copy((size_t)atoll(argv[2]), number);
-    fputs("usage: gpu_steps probe | overhead REPEATS | graph REPEATS | loader FILE BATCH | "
+    fputs("usage: gpu_steps probe | overhead REPEATS [BYTES] | graph REPEATS | loader FILE BATCH | "
           "clip BYTES REPEATS\n",
           stderr);
     return 2;
