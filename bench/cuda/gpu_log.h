@@ -1,5 +1,5 @@
-/* gpu_log.h - events of ranks, for bench/gpu: a line each in the file that GPU_LOG names, written by
- * one write(), so that those of several processes do not mix.
+/* gpu_log.h - events of ranks, for bench/gpu: a line each in the file that GPU_LOG names, written
+ * by one write(), so that those of several processes do not mix.
  *
  *     NS PID RANK EVENT NUMBER
  *

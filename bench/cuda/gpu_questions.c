@@ -4,11 +4,11 @@
  *         Captures two all-reduces in that capture mode, and replays them. Prints "works"
  *     ddprun -n N gpu_questions memory    "CALL IDLE_MS BUSY_MS" of calls of CUDA on rank 0, the
  *         second time while a kernel of NCCL waits 2 s for the others: do they wait for the device?
- *     ddprun -n N gpu_questions end       "RANK MS" of each rank's ddp_finalize(), when rank 1 calls
- *         it 5 s late
+ *     ddprun -n N gpu_questions end       "RANK MS" of each rank's ddp_finalize(), when rank 1
+ *         calls it 5 s late
  *     ddprun -n N gpu_questions grow REPEATS    "WAY N FASTEST_MS MEDIAN_MS" on rank 0, until a
- *         communicator of N ranks is ready: a new one, or one of N - 1 ranks that the last one joins
- *         (ncclCommGrow(), since 2.29.2; without it that line is missing)
+ *         communicator of N ranks is ready: a new one, or one of N - 1 ranks that the last one
+ *         joins (ncclCommGrow(), since 2.29.2; without it that line is missing)
  *     gpu_questions hold BYTES PORT       takes BYTES of GPU memory, connects to PORT on this host,
  *         sends a byte, keeps a kernel busy, and waits to be killed
  *

@@ -9,8 +9,8 @@
  *   kill_launch@K   the same before the K-th cudaGraphLaunch()
  *   kill_init@K     before the K-th communicator is made
  *   sleep@K         the thread never returns from the K-th ncclAllReduce()
- *   netcut@K        before the K-th ncclAllReduce(): shuts down the TCP connections that this process
- *                   has opened since its first communicator
+ *   netcut@K        before the K-th ncclAllReduce(): shuts down the TCP connections that this
+ *                   process has opened since its first communicator
  *   revoke_error    ncclCommRevoke() fails; nothing is called
  *
  * The real functions are those of libnccl.so.2 and libcudart.so.13 as the loader finds them. */

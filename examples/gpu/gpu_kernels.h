@@ -1,5 +1,6 @@
-/* gpu_kernels.h - the kernels of gpu_layers.h and gpu_half.h, put on a stream: gpu_X_run(k, n, stream) has n
- * threads do gpu_X_at(k, i). It waits for nothing; n == 0 does nothing.
+/* gpu_kernels.h - the kernels of gpu_layers.h and gpu_half.h, put on a stream:
+ * gpu_X_run(k, n, stream) has n threads do gpu_X_at(k, i). It waits for nothing; n == 0 does
+ * nothing.
  *
  * returns   cudaSuccess, or why CUDA has not taken it */
 #ifndef DDP_EXAMPLES_GPU_GPU_KERNELS_H

@@ -10,21 +10,6 @@
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Where something has failed before nothing is done, and NULL given. */
-void *gpu_take(struct gpu_net *net, size_t bytes, cudaError_t *result)
-{
-    struct gpu_priv *in = net->inside;
-    void *at = NULL;
-    if (*result == cudaSuccess && in->n_memory == GPU_MOST_MEMORY)
-        *result = cudaErrorMemoryAllocation;
-    if (*result == cudaSuccess)
-        *result = cudaMalloc(&at, bytes > 0 ? bytes : 1);
-    if (*result != cudaSuccess)
-        return NULL;
-    in->memory[in->n_memory++] = at;
-    return at;
-}
-
 static real *take_reals(struct gpu_net *net, size_t n, cudaError_t *result)
 {
     return gpu_take(net, n * sizeof(real), result);

@@ -13,14 +13,6 @@
             (result) = gpu_##name##_run(&args_, threads, (net)->stream);                           \
     } while (0)
 
-int gpu_check(cudaError_t result, const char *what, struct failure *why)
-{
-    if (result == cudaSuccess)
-        return 0;
-    return failure_set(why, "%s on the GPU: %s (%s)", what, cudaGetErrorString(result),
-                       cudaGetErrorName(result));
-}
-
 static unsigned parts_of(unsigned n)
 {
     return n < GPU_PARTS ? n : GPU_PARTS;

@@ -1,5 +1,6 @@
 /* gpu_priv.h - what the files of the network on a GPU share: gpu_net.c has its memory, and what
- * goes there and back, gpu_pass.c the passes, gpu_amp.c 16-bit floats. */
+ * goes there and back, gpu_pass.c the passes, gpu_amp.c 16-bit floats, gpu_memory.c what all
+ * of these need. */
 #ifndef DDP_EXAMPLES_GPU_GPU_PRIV_H
 #define DDP_EXAMPLES_GPU_GPU_PRIV_H
 

@@ -1,6 +1,6 @@
-/* mnist_kernels.c - the kernels of gpu_layers.h and gpu_half.h on a stream of the double, instead of
- * examples/gpu/gpu_kernels.cu: each thread's share, one after the other, from the same source. This
- * file declares what a kernel reads and writes, so that the double can check the order. */
+/* mnist_kernels.c - the kernels of gpu_layers.h and gpu_half.h on a stream of the double, instead
+ * of examples/gpu/gpu_kernels.cu: each thread's share, one after the other, from the same source.
+ * This file declares what a kernel reads and writes, so that the double can check the order. */
 #include "examples/gpu/gpu_kernels.h"
 
 #include "double.h"

@@ -214,8 +214,8 @@ DOUBLE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int *lost, int n_lo
     return begin((struct making){.comm = c, .parent = parent, .out = ret});
 }
 
-/* Since 2.29.2; the plug-in does not call them, bench/cuda/gpu_questions.c does. The first one makes
- * the id of the child, from which new ranks know it; the others know it by themselves. */
+/* Since 2.29.2; the plug-in does not call them, bench/cuda/gpu_questions.c does. The first one
+ * makes the id of the child, from which new ranks know it; the others know it by themselves. */
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
 enum { ID_GROWN = 1 << 30 };
 
