@@ -14,6 +14,7 @@
 #include "launcher/options/cli.h"
 #include "launcher/platform/binding.h"
 #include "launcher/platform/exec_error.h"
+#include "launcher/platform/gpus.h"
 #include "launcher/platform/linkage.h"
 #include "launcher/platform/title.h"
 #include "launcher/remote/launch_channel.h"
@@ -191,10 +192,10 @@ static int set_exports(const char *const *exports)
 /* Costs nothing without --bind-to and --report-bindings. returns 0; else what to exit with */
 static int place_ranks(struct job_spec *spec)
 {
-    const struct binding_request request = {
-        .bind = spec->bind,
-        .n_ranks = spec->n_local,
-        .visible = spec->gpus != NULL ? spec->gpus : getenv(DDP_ENV_CUDA_VISIBLE_DEVICES)};
+    const struct binding_request request = {.bind = spec->bind,
+                                            .n_ranks = spec->n_local,
+                                            .visible = spec->gpus != NULL ? spec->gpus
+                                                                          : gpus_visible_here()};
     struct binding *binding;
     struct co_error err;
     char line[BINDING_LINE_BYTES];

@@ -33,6 +33,7 @@
 #define DDP_ENV_NCCL_ASYNC_ERROR_HANDLING "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
 #define DDP_ENV_CUDA_VISIBLE_DEVICES      "CUDA_VISIBLE_DEVICES" /* --gpus, --virtual-local-rank */
+#define DDP_ENV_HIP_VISIBLE_DEVICES       "HIP_VISIBLE_DEVICES"  /* the same, if ddprun has it */
 
 /* ddprun's own, set for ranks */
 #define DDP_ENV_NODE_FD                                                                            \

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "job_spec.h"
 #include "launcher/platform/binding.h"
+#include "launcher/platform/gpus.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -41,6 +42,7 @@ enum own {
     OWN_ROLE_RANK,
     OWN_ERROR_FILE,
     OWN_DEVICE,
+    OWN_HIP_DEVICE,
     OWN_PMI_RANK,
     OWN_PMIX_RANK,
     OWN_OMPI_RANK,
@@ -55,6 +57,7 @@ static const char *const own_names[N_OWN] = {
     [OWN_ROLE_RANK] = DDP_ENV_ROLE_RANK,
     [OWN_ERROR_FILE] = DDP_ENV_ERROR_FILE,
     [OWN_DEVICE] = DDP_ENV_CUDA_VISIBLE_DEVICES,
+    [OWN_HIP_DEVICE] = DDP_ENV_HIP_VISIBLE_DEVICES,
     [OWN_PMI_RANK] = DDP_ENV_PMI_RANK,
     [OWN_PMIX_RANK] = "PMIX_RANK",
     [OWN_OMPI_RANK] = "OMPI_COMM_WORLD_RANK",
@@ -129,8 +132,21 @@ static void set_pmix(struct settings *s, const struct generation_place *place)
     set_own(s, OWN_OMPI_NODE_RANK);
 }
 
+/* is_hip   ddprun has a list in HIP_VISIBLE_DEVICES, which HIP prefers */
+static void fill_devices(struct settings *s, const struct job_spec *spec, bool is_hip)
+{
+    if (spec->virtual_local_rank)
+        set_own(s, OWN_DEVICE);
+    else if (spec->gpus != NULL)
+        set_variable(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
+    if (is_hip && spec->virtual_local_rank)
+        set_own(s, OWN_HIP_DEVICE);
+    else if (is_hip && spec->gpus != NULL)
+        set_variable(s, DDP_ENV_HIP_VISIBLE_DEVICES, spec->gpus);
+}
+
 static void fill_settings(struct settings *s, const struct job_spec *spec,
-                          const struct generation_place *place)
+                          const struct generation_place *place, bool is_hip)
 {
     s->n = 0;
     s->passes_parameters = false;
@@ -155,10 +171,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     if (spec->omp_threads > 0)
         set_number_variable(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default =
             !spec->omp_asked;
-    if (spec->virtual_local_rank)
-        set_own(s, OWN_DEVICE);
-    else if (spec->gpus != NULL)
-        set_variable(s, DDP_ENV_CUDA_VISIBLE_DEVICES, spec->gpus);
+    fill_devices(s, spec, is_hip);
     const struct binding *binding = spec->binding;
     set_variable(s, DDP_ENV_NUMA_NODES,
                  binding != NULL && binding->is_bound ? binding->node_list : NULL);
@@ -245,13 +258,13 @@ static char *put_settings(struct worker_env *e, const struct settings *settings,
     return text;
 }
 
-/* The parent's list of devices, in the parent's memory; NULL: no list. */
-static const char *find_devices(char *const *parent)
+/* arg   the parent's environment */
+static const char *get_from_parent(void *arg, const char *name)
 {
-    static const char list[] = DDP_ENV_CUDA_VISIBLE_DEVICES "=";
-    for (; *parent != NULL; parent++)
-        if (strncmp(*parent, list, sizeof list - 1) == 0)
-            return *parent + sizeof list - 1;
+    const size_t len = strlen(name);
+    for (char *const *v = arg; *v != NULL; v++)
+        if (strncmp(*v, name, len) == 0 && (*v)[len] == '=')
+            return *v + len + 1;
     return NULL;
 }
 
@@ -259,10 +272,13 @@ int worker_env_create(const struct job_spec *spec, const struct generation_place
                       char *const *parent, struct worker_env **ret_env, struct co_error *err)
 {
     struct settings settings;
-    fill_settings(&settings, spec, place);
-    const char *devices = NULL;
-    if (spec->virtual_local_rank)
-        devices = spec->gpus != NULL ? spec->gpus : find_devices(parent);
+    const char *list_name;
+    const char *devices = gpus_visible(get_from_parent, (void *)parent, &list_name);
+    fill_settings(&settings, spec, place, strcmp(list_name, DDP_ENV_HIP_VISIBLE_DEVICES) == 0);
+    if (spec->gpus != NULL)
+        devices = spec->gpus;
+    if (!spec->virtual_local_rank)
+        devices = NULL;
     size_t n_max = settings.n; /* all may pass, and none be kept */
     size_t bytes = devices != NULL ? strlen(devices) + 1 : 0;
     for (char *const *v = parent; *v != NULL; v++, n_max++)
@@ -349,6 +365,7 @@ int worker_env_make(const struct worker_env *e, const struct rank_place *place, 
     if (e->virtual_local_rank) {
         own[OWN_LOCAL_RANK] = (struct value){"0", 1};
         own[OWN_DEVICE] = choose_device(e->devices, place->local_rank, local_rank);
+        own[OWN_HIP_DEVICE] = own[OWN_DEVICE];
     }
     size_t bytes = 0;
     for (int i = 0; i < N_OWN; i++)

@@ -5,6 +5,7 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
+#include "launcher/platform/gpus.h"
 #include "launcher/platform/own_addresses.h"
 #include "launcher/platform/resources.h"
 #include "launcher/spawner/runtime_dir.h"
@@ -65,8 +66,7 @@ static void on_warm_note(uv_poll_t *poll, int status, int events)
 
 bool node_waits_for_devices(const struct node *n)
 {
-    return n->spec->on_failure != FAILURE_SHRINKS &&
-           resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES")) > 0;
+    return n->spec->on_failure != FAILURE_SHRINKS && resources_n_gpus("", gpus_visible_here()) > 0;
 }
 
 void node_warm_up(struct node *n)

@@ -22,15 +22,15 @@ static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
 {
     const struct host_env *world = d->world;
     bool is_auto = strcmp(g->value, "auto") == 0;
-    bool is_gpu = strcmp(g->value, "gpu") == 0;
+    bool is_gpu = strcmp(g->value, "gpu") == 0 || strcmp(g->value, "xpu") == 0;
     bool is_cpu = strcmp(g->value, "cpu") == 0;
     if (!is_auto && !is_gpu && !is_cpu) {
         int64_t n;
         int rc = co_parse_int(g->by, g->value, 1, JOB_RANKS_MAX, &n, err);
         if (rc == -EINVAL)
-            return co_fail(err, rc,
-                           "invalid value '%.200s' for %s: expected a number, auto, gpu or cpu",
-                           g->value, g->by);
+            return co_fail(
+                err, rc, "invalid value '%.200s' for %s: expected a number, auto, gpu, xpu or cpu",
+                g->value, g->by);
         if (rc == 0)
             *ret_n = (int)n;
         return rc;
@@ -41,8 +41,9 @@ static int count_ranks(const struct draft *d, const struct given *g, int *ret_n,
         return rc;
     if (n == 0 && is_gpu)
         return co_fail(err, -EINVAL,
-                       "%s gpu: no GPU found on this node; check nvidia-smi, or use %s N", g->by,
-                       g->by);
+                       "%s %s: no GPU found on this node; check nvidia-smi or rocm-smi, or use %s "
+                       "N",
+                       g->by, g->value, g->by);
     if (n == 0)
         n = world->n_allowed_cpus(world->arg);
     if (n > JOB_RANKS_MAX)

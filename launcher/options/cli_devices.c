@@ -59,13 +59,15 @@ static bool is_device(const struct entry *e, int n_there)
 }
 
 /* Devices outside of the given list belong to another process. */
-static int check_device(const struct given *g, const struct entry *e, const char *visible,
+static int check_device(const struct draft *d, const struct given *g, const struct entry *e,
                         int n_there, struct co_error *err)
 {
     int len = e->len < 80 ? (int)e->len : 80;
+    const char *name;
+    const char *visible = gpus_visible(d->world->get_env, d->world->arg, &name);
     if (visible != NULL && !is_in(visible, e))
-        return co_fail(err, -EINVAL, "%s: GPU '%.*s' is not in CUDA_VISIBLE_DEVICES=%.200s", g->by,
-                       len, e->at, visible);
+        return co_fail(err, -EINVAL, "%s: GPU '%.*s' is not in %s=%.200s", g->by, len, e->at, name,
+                       visible);
     if (!is_device(e, visible != NULL ? GPUS_MAX : n_there))
         return co_fail(err, -EINVAL,
                        "invalid value '%.200s' for %s: no GPU '%.*s'; this node has %d GPU%s, and "
@@ -77,15 +79,15 @@ static int check_device(const struct given *g, const struct entry *e, const char
 int cli_count_gpus(const struct draft *d, int *ret_n, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_GPUS];
-    const char *visible = d->world->get_env(d->world->arg, "CUDA_VISIBLE_DEVICES");
     const char *list = g->value;
     struct entry e;
     int n_there = d->world->n_gpus(d->world->arg);
     int n = 0;
     if (g->value != NULL && n_there == 0)
-        return co_fail(err, -EINVAL, "%s: no GPU found on this node; check nvidia-smi", g->by);
+        return co_fail(err, -EINVAL, "%s: no GPU found on this node; check nvidia-smi or rocm-smi",
+                       g->by);
     while (take_entry(&list, &e)) {
-        int rc = check_device(g, &e, visible, n_there, err);
+        int rc = check_device(d, g, &e, n_there, err);
         if (rc < 0)
             return rc;
         if (list != NULL && is_in(list, &e))
@@ -122,15 +124,15 @@ static int set_gpus(const struct draft *d, struct job_spec *spec, struct co_erro
 /* Which device a rank gets is not looked at here, only that there is an entry for each. */
 static int check_virtual(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    const char *visible = d->world->get_env(d->world->arg, "CUDA_VISIBLE_DEVICES");
+    const char *name;
+    const char *visible = gpus_visible(d->world->get_env, d->world->arg, &name);
     if (!spec->virtual_local_rank || visible == NULL || spec->gpus != NULL)
         return 0;
     int n = count_entries(visible);
     if (n < spec->n_local)
-        return co_fail(
-            err, -EINVAL,
-            "%s: CUDA_VISIBLE_DEVICES has %d entries for %d ranks; set at least one entry per rank",
-            d->given[OPTION_VIRTUAL_LOCAL_RANK].by, n, spec->n_local);
+        return co_fail(err, -EINVAL,
+                       "%s: %s has %d entries for %d ranks; set at least one entry per rank",
+                       d->given[OPTION_VIRTUAL_LOCAL_RANK].by, name, n, spec->n_local);
     return 0;
 }
 

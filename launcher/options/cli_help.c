@@ -47,6 +47,7 @@ static void print_environment(FILE *out)
           "  DDP_TOKEN                              shared secret; see --token-file\n"
           "  PYTHON_EXEC                            Python that runs scripts\n"
           "  VIRTUAL_ENV, CONDA_PREFIX              environment whose Python does\n"
+          "  HIP_VISIBLE_DEVICES                    GPUs of this node; if not set:\n"
           "  CUDA_VISIBLE_DEVICES                   GPUs of this node\n"
           "  OMP_NUM_THREADS                        kept if it is set; see --omp\n"
           "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE  label of --tee\n"

@@ -9,8 +9,9 @@ const struct co_option cli_table[] = {
      .brief = "Number of workers in the whole job.",
      .help = "Number of workers (ranks) in the whole job, the same number on each node. On one "
              "node the same as -p N."},
-    {OPTION_NPROC_PER_NODE, 'p', "nproc-per-node", "N|auto|gpu|cpu", "PET_NPROC_PER_NODE",
-     "Number of workers per node; may differ between nodes. gpu: one per GPU. cpu: one per CPU "
+    {OPTION_NPROC_PER_NODE, 'p', "nproc-per-node", "N|auto|gpu|xpu|cpu", "PET_NPROC_PER_NODE",
+     "Number of workers per node; may differ between nodes. gpu, xpu: one per GPU. cpu: one per "
+     "CPU "
      "that ddprun may use. auto: gpu if the node has GPUs, else cpu. Default without -n and -p: "
      "one per GPU, or 1 without GPUs (under the name torchrun: 1).",
      .brief = "Number of workers per node. Default: one per GPU."},
@@ -253,7 +254,8 @@ const struct co_option cli_table[] = {
     {OPTION_REPORT_BINDINGS, 0, "report-bindings", .weak = true,
      .help = "Print to stderr which CPUs each rank may use."},
     {OPTION_VIRTUAL_LOCAL_RANK, 0, "virtual-local-rank", NULL, "PET_VIRTUAL_LOCAL_RANK",
-     "Set LOCAL_RANK to 0 for all workers, and CUDA_VISIBLE_DEVICES to one GPU for each."},
+     "Set LOCAL_RANK to 0 for all workers, and CUDA_VISIBLE_DEVICES to one GPU for each; also "
+     "HIP_VISIBLE_DEVICES if it is set."},
     {OPTION_OMP, 0, "omp", "N", .weak = true,
      .help = "Set OMP_NUM_THREADS to N, also if it is set already; 0: leave it unchanged. Default: "
              "if it is not set, the number of allowed CPUs divided by the number of ranks (under "

@@ -3,6 +3,7 @@
 #include "common/scope.h"
 
 #include <ctype.h>
+#include <ddp/env.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -81,6 +82,52 @@ static bool look_at_device(const char *root, const char *entry, struct gpu *g)
     return true;
 }
 
+/* Of classes 0380 and 12xx: "drives no display", and "processing accelerator". */
+static bool is_accelerator(const char *class)
+{
+    size_t len = strspn(class, "0123456789ABCDEFabcdef");
+    return (len == 5 && strncmp(class, "380", 3) == 0) ||
+           (len == 6 && strncmp(class, "12", 2) == 0);
+}
+
+/* returns false: not a device that computes only, or not ours */
+static bool look_at_drm(const char *root, const char *entry, struct gpu *g)
+{
+    char path[PATH_MAX], event[FILE_BYTES], class[8];
+    *g = (struct gpu){0};
+    if (strncmp(entry, "renderD", 7) != 0 || strlen(entry) > 20)
+        return false;
+    snprintf(path, sizeof path, "%s/dev/dri/%s", root, entry);
+    if (access(path, F_OK) < 0)
+        return false;
+    snprintf(path, sizeof path, "%s/sys/class/drm/%s/device/uevent", root, entry);
+    if (!read_device_file(path, event) || !find_value(event, "PCI_CLASS=", class, sizeof class) ||
+        !find_value(event, "PCI_SLOT_NAME=", g->bus_id, sizeof g->bus_id) || !is_accelerator(class))
+        return false;
+    find_near(root, g);
+    return true;
+}
+
+/* The devices of the entries of a directory, at most n; to: NULL: only count them. */
+static size_t look_through(const char *root, const char *name,
+                           bool (*look)(const char *root, const char *entry, struct gpu *g),
+                           struct gpu *to, size_t n)
+{
+    char path[PATH_MAX];
+    struct gpu counted;
+    size_t found = 0;
+    snprintf(path, sizeof path, "%s%s", root, name);
+    co_autoclose_dir DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && found < n && (e = readdir(dir)) != NULL;)
+        found += look(root, e->d_name, to != NULL ? &to[found] : &counted);
+    return found;
+}
+
+int gpus_n_others(const char *root)
+{
+    return (int)look_through(root, "/sys/class/drm", look_at_drm, NULL, GPUS_MAX);
+}
+
 static int compare_gpus(const void *left, const void *right)
 {
     const struct gpu *a = left, *b = right;
@@ -89,14 +136,12 @@ static int compare_gpus(const void *left, const void *right)
 
 int gpus_find(const char *root, struct gpus **ret)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
-    co_autoclose_dir DIR *dir = opendir(path);
-    struct gpus *g = calloc(1, sizeof *g + (dir != NULL ? GPUS_MAX * sizeof g->gpu[0] : 0));
+    struct gpus *g = calloc(1, sizeof *g + GPUS_MAX * sizeof g->gpu[0]);
     if (g == NULL)
         return -ENOMEM;
-    for (struct dirent *e; dir != NULL && g->n < GPUS_MAX && (e = readdir(dir)) != NULL;)
-        g->n += look_at_device(root, e->d_name, &g->gpu[g->n]);
+    g->n = look_through(root, "/proc/driver/nvidia/gpus", look_at_device, g->gpu, GPUS_MAX);
+    if (g->n == 0)
+        g->n = look_through(root, "/sys/class/drm", look_at_drm, g->gpu, GPUS_MAX);
     qsort(g->gpu, g->n, sizeof g->gpu[0], compare_gpus);
     *ret = g;
     return 0;
@@ -125,4 +170,25 @@ const struct gpu *gpus_get(const struct gpus *g, const char *visible, int i)
         return find_by_uuid(g, visible, len);
     size_t number = strtoul(visible, NULL, 10);
     return number < g->n ? &g->gpu[number] : NULL;
+}
+
+const char *gpus_visible(const char *(*get)(void *arg, const char *name), void *arg,
+                         const char **ret_name)
+{
+    const char *hip = get(arg, DDP_ENV_HIP_VISIBLE_DEVICES);
+    const bool is_hip = hip != NULL && *hip != '\0';
+    if (ret_name != NULL)
+        *ret_name = is_hip ? DDP_ENV_HIP_VISIBLE_DEVICES : DDP_ENV_CUDA_VISIBLE_DEVICES;
+    return is_hip ? hip : get(arg, DDP_ENV_CUDA_VISIBLE_DEVICES);
+}
+
+static const char *get_own(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+const char *gpus_visible_here(void)
+{
+    return gpus_visible(get_own, NULL, NULL);
 }

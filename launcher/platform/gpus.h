@@ -1,8 +1,10 @@
-/* gpus.h - where the node's NVIDIA GPUs are, and which one is a rank's.
+/* gpus.h - where the node's GPUs are, and which one is a rank's.
  *
- * Read from the files that the kernel and the driver show: no CUDA, no device is opened. Devices
- * are in the order of their bus addresses, as CUDA numbers them where they are of one kind
- * (elsewhere CUDA_DEVICE_ORDER=PCI_BUS_ID makes it do so). */
+ * Read from the files that the kernel and the driver show: no CUDA, no device is opened. NVIDIA's
+ * GPUs; on a node without these, the accelerators of other vendors (AMD Instinct, Intel Data Center
+ * GPU Max), which are DRM devices that drive no display. Devices are in the order of their bus
+ * addresses, as CUDA numbers them where they are of one kind (elsewhere
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID makes it do so). */
 #ifndef DDP_LAUNCHER_PLATFORM_GPUS_H
 #define DDP_LAUNCHER_PLATFORM_GPUS_H
 
@@ -22,6 +24,19 @@ struct gpus {
     size_t n;
     struct gpu gpu[];
 };
+
+/* The list that decides which GPUs a process sees: that of HIP_VISIBLE_DEVICES if it is set and not
+ * empty, as HIP has it, else that of CUDA_VISIBLE_DEVICES.
+ *
+ * get        the value of a variable, or NULL
+ * ret_name   the variable, for messages; may be NULL
+ * returns    NULL: neither is set */
+const char *gpus_visible(const char *(*get)(void *arg, const char *name), void *arg,
+                         const char **ret_name);
+const char *gpus_visible_here(void); /* in our own environment */
+
+/* How many accelerators of other vendors gpus_find() would find on a node without NVIDIA's. */
+int gpus_n_others(const char *root);
 
 /* Those that the driver has, and that this container has a device file of.
  *

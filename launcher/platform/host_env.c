@@ -4,6 +4,7 @@
  * any file may be given. Read elf_each_needed() first. */
 #include "host_env.h"
 
+#include "gpus.h"
 #include "resources.h"
 
 #include "common/scope.h"
@@ -33,7 +34,7 @@ static const char *real_get_env(void *arg, const char *name)
 static int real_n_gpus(void *arg)
 {
     (void)arg;
-    return resources_n_gpus("", getenv("CUDA_VISIBLE_DEVICES"));
+    return resources_n_gpus("", gpus_visible_here());
 }
 
 static int real_n_cpus(void *arg)

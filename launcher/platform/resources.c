@@ -75,6 +75,8 @@ int resources_n_gpus(const char *root, const char *visible)
     int there = count_entries(root, "/dev", is_gpu_node);
     if (there == 0)
         there = count_entries(root, "/proc/driver/nvidia/gpus", is_visible_entry);
+    if (there == 0)
+        there = gpus_n_others(root);
     if (visible == NULL || there == 0)
         return there;
 

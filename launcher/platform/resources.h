@@ -18,10 +18,10 @@ int resources_n_cpus(const char *root, int affinity);
 int resources_affinity(void);
 
 /* NVIDIA GPUs: one per /dev/nvidiaN; if there are no such files (they are made on first use), one
- * per entry of /proc/driver/nvidia/gpus.
+ * per entry of /proc/driver/nvidia/gpus; else gpus_n_others().
  *
  * root      as above
- * visible   $CUDA_VISIBLE_DEVICES, read as CUDA does: it ends at the first entry that names no GPU,
+ * visible   of gpus_visible(), read as CUDA does: it ends at the first entry that names no GPU,
  *           and one named twice means none at all. NULL: all
  * returns   >= 0 */
 int resources_n_gpus(const char *root, const char *visible);

@@ -70,7 +70,8 @@ static const char *const staying[] = {
     "MPI_LOCAL*",
     DDP_ENV_TOKEN,
     "DDPRUN_SSH",
-    "CUDA_VISIBLE_DEVICES",
+    DDP_ENV_CUDA_VISIBLE_DEVICES,
+    DDP_ENV_HIP_VISIBLE_DEVICES,
     DDP_ENV_NODE_FD,
     DDP_ENV_CHECKPOINT_FD,
 };

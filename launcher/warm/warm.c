@@ -55,7 +55,8 @@ static const char *const hidden[] = {
     DDP_ENV_NODE_FD,
     DDP_ENV_CHECKPOINT_FD,
     DDP_ENV_CHECKPOINT_SIGNAL,
-    DDP_ENV_CUDA_VISIBLE_DEVICES /* the last: only with --virtual-local-rank */
+    DDP_ENV_CUDA_VISIBLE_DEVICES, /* the last two: only with --virtual-local-rank */
+    DDP_ENV_HIP_VISIBLE_DEVICES,
 };
 
 __attribute__((format(printf, 2, 3))) static void note_problem(const struct warm *w,
@@ -72,7 +73,7 @@ __attribute__((format(printf, 2, 3))) static void note_problem(const struct warm
 
 static size_t n_hidden(const struct job_spec *spec)
 {
-    return sizeof hidden / sizeof *hidden - !spec->virtual_local_rank;
+    return sizeof hidden / sizeof *hidden - (spec->virtual_local_rank ? 0 : 2);
 }
 
 static bool is_variable(const char *variable, const char *name)

@@ -92,6 +92,10 @@ CASES = [
     alone("virtual_local_rank", "--nproc-per-node 2 --virtual-local-rank @WORKER@"),
     alone("virtual_local_rank_of_a_list", "--nproc-per-node 2 --virtual-local-rank @WORKER@",
           env={"CUDA_VISIBLE_DEVICES": "5,GPU-8a1c"}),
+    alone("virtual_local_rank_of_a_list_of_hip", "--nproc-per-node 2 --virtual-local-rank @WORKER@", since="2.15",
+          env={"CUDA_VISIBLE_DEVICES": "1,0", "HIP_VISIBLE_DEVICES": "3, 4"}),
+    alone("virtual_local_rank_of_an_empty_list_of_hip", "--nproc-per-node 2 --virtual-local-rank @WORKER@", since="2.15",
+          env={"CUDA_VISIBLE_DEVICES": "1,0", "HIP_VISIBLE_DEVICES": ""}),
     alone("devices_are_inherited", "--nproc-per-node 2 @WORKER@", env={"CUDA_VISIBLE_DEVICES": "1,0"}),
     # the program and its words
     alone("no_python", "--nproc-per-node 2 --no-python @WORKER@ a -b --c=d", python=False),

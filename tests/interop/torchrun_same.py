@@ -220,7 +220,7 @@ def main():
     args = parser.parse_args()
     chosen = [case for case in CASES if (not args.case or case.name in args.case) and is_in(args.torch, case)]
     python, env = find_python(args.torch)
-    for name in "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
+    for name in "RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TORCHELASTIC_ERROR_FILE", "LOGLEVEL":
         env.pop(name, None)
     folder = tempfile.mkdtemp(prefix="ddprun-same-")
     link = os.path.join(folder, "torchrun")

@@ -34,7 +34,7 @@ expect 'agent auto worker' ddprun --store ''
 expect 'agent auto' ddprun --store a
 expect 'worker' ddprun --store = w
 expect 'agent auto worker' ddprun --store =
-expect 'auto cpu gpu' ddprun -p ''
+expect 'auto cpu gpu xpu' ddprun -p ''
 expect 'console null' ddprun --label = x --event-log-handler ''
 expect '--timeout' ddprun --store = agent --timeo
 expect 'hosts' ddprun --help h

@@ -276,6 +276,27 @@ START_TEST(a_virtual_local_rank_sees_one_device)
 }
 END_TEST
 
+START_TEST(hip_has_the_same_devices_if_ddprun_has_its_list)
+{
+    spec.virtual_local_rank = true;
+    rank.local_rank = 1;
+    const char *text = MAKE("CUDA_VISIBLE_DEVICES=4,5", "HIP_VISIBLE_DEVICES=6, 7");
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES=7\n"), 1);
+    ck_assert_int_eq(count(text, "HIP_VISIBLE_DEVICES=7\n"), 1);
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES="), 1);
+    ck_assert_int_eq(count(text, "HIP_VISIBLE_DEVICES="), 1);
+    text = MAKE("CUDA_VISIBLE_DEVICES=4,5", "HIP_VISIBLE_DEVICES=");
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES=5\n"), 1);
+    ck_assert_int_eq(count(text, "HIP_VISIBLE_DEVICES=\n"), 1);
+    spec.virtual_local_rank = false;
+    spec.gpus = "7,2";
+    text = MAKE("HIP_VISIBLE_DEVICES=2,7,9");
+    ck_assert_int_eq(count(text, "HIP_VISIBLE_DEVICES=7,2\n"), 1);
+    ck_assert_int_eq(count(text, "CUDA_VISIBLE_DEVICES=7,2\n"), 1);
+    ck_assert_int_eq(count(MAKE("A=b"), "HIP_VISIBLE_DEVICES"), 0);
+}
+END_TEST
+
 START_TEST(ranks_see_only_the_chosen_gpus)
 {
     spec.gpus = "7,2";
@@ -390,7 +411,7 @@ START_TEST(the_manual_page_has_the_variables_of_the_header_and_no_others)
     ck_assert_ptr_nonnull(schedulers);
     *schedulers = '\0'; /* those are not in the header */
     for (const char *at = header; (at = strstr(at, "#define DDP_ENV_")) != NULL; at++) {
-        if (strncmp(at, "#define DDP_ENV_H", 17) == 0)
+        if (strncmp(at, "#define DDP_ENV_H\n", 18) == 0)
             continue;
         ck_assert_int_eq(sscanf(strchr(at, '"'), "\"%60[A-Z_]\"", name), 1);
         snprintf(entry, sizeof entry, ".It Ev %s\n", name);
@@ -448,6 +469,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, values_of_the_user_are_kept);
     tcase_add_test(c, requested_options_are_passed_as_variables);
     tcase_add_test(c, a_virtual_local_rank_sees_one_device);
+    tcase_add_test(c, hip_has_the_same_devices_if_ddprun_has_its_list);
     tcase_add_test(c, ranks_see_only_the_chosen_gpus);
     tcase_add_test(c, bound_ranks_know_the_places_of_all);
     tcase_add_test(c, a_requested_number_of_threads_is_set);

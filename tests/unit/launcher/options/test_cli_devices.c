@@ -114,6 +114,11 @@ START_TEST(a_virtual_local_rank_has_an_entry)
     REFUSED("--virtual-local-rank: CUDA_VISIBLE_DEVICES has 2 entries for 3 ranks; set at least "
             "one entry per rank",
             "ddprun", "-n", "3", "--virtual-local-rank");
+    WITH_ENV("CUDA_VISIBLE_DEVICES=3,4", "HIP_VISIBLE_DEVICES=4");
+    REFUSED("--virtual-local-rank: HIP_VISIBLE_DEVICES has 1 entries for 2 ranks; set at least one "
+            "entry per rank",
+            "ddprun", "-n", "2", "--virtual-local-rank");
+    REFUSED("--gpus: GPU '3' is not in HIP_VISIBLE_DEVICES=4", "ddprun", "--gpus", "3");
     JOB("ddprun", "--virtual-local-rank", "--gpus", "4");
     ck_assert(spec.virtual_local_rank);
     ck_assert_str_eq(spec.gpus, "4");

@@ -121,6 +121,69 @@ START_TEST(empty_or_invalid_files_leave_the_place_unknown)
 }
 END_TEST
 
+static void put_accelerator(int minor, const char *driver, const char *class, const char *bus_id,
+                            const char *near)
+{
+    char name[200], text[200];
+    snprintf(name, sizeof name, "/dev/dri/renderD%d", minor);
+    file_tree_put(root, name, "");
+    snprintf(name, sizeof name, "/sys/class/drm/renderD%d/device/uevent", minor);
+    snprintf(text, sizeof text, "DRIVER=%s\nPCI_CLASS=%s\nPCI_ID=1002:74A1\nPCI_SLOT_NAME=%s\n",
+             driver, class, bus_id);
+    file_tree_put(root, name, text);
+    snprintf(name, sizeof name, "/sys/bus/pci/devices/%s/local_cpulist", bus_id);
+    file_tree_put(root, name, near);
+}
+
+START_TEST(accelerators_of_other_vendors_are_drm_devices_without_a_display)
+{
+    char near[40];
+    put_accelerator(130, "amdgpu", "120000", "0000:c1:00.0", "64-127\n");
+    put_accelerator(128, "xe", "38000", "0000:3b:00.0", "0-63\n");
+    put_accelerator(129, "amdgpu", "30000", "0000:00:02.0", "0\n"); /* a desktop's */
+    file_tree_put(root, "/sys/class/drm/card0/device/uevent", "PCI_CLASS=38000\n");
+    file_tree_put(root, "/sys/class/drm/renderD131/device/uevent", /* without a device file */
+                  "PCI_CLASS=38000\nPCI_SLOT_NAME=0000:5e:00.0\n");
+    file_tree_put(root, "/dev/dri/renderD132", "");
+    file_tree_put(root, "/sys/class/drm/renderD132/device/uevent", "PCI_CLASS=\nPCI_SLOT_NAME=\n");
+    ck_assert_int_eq(gpus_n_others(root), 2);
+    ck_assert_int_eq(gpus_find(root, &gpus), 0);
+    ck_assert_uint_eq(gpus->n, 2);
+    ck_assert_str_eq(bus_of(NULL, 0), "0000:3b:00.0");
+    ck_assert_str_eq(bus_of("1,0", 0), "0000:c1:00.0");
+    ck_assert_str_eq(cpu_set_print(&gpus->gpu[1].near, near, sizeof near), "64-127");
+    put_gpu("0000:9a:00.0", 0, "GPU-aaaa", NULL);
+    free(gpus);
+    ck_assert_int_eq(gpus_find(root, &gpus), 0);
+    ck_assert_uint_eq(gpus->n, 1);
+}
+END_TEST
+
+static const char *get_of(void *arg, const char *name)
+{
+    const char *const *variables = arg; /* of HIP, of CUDA */
+    return variables[strcmp(name, "HIP_VISIBLE_DEVICES") != 0];
+}
+
+START_TEST(the_list_of_hip_comes_first_unless_it_is_empty)
+{
+    static const struct {
+        const char *variables[2], *list, *name;
+    } cases[] = {
+        {{"3,4", "1,2"}, "3,4", "HIP_VISIBLE_DEVICES"},
+        {{"", "1,2"}, "1,2", "CUDA_VISIBLE_DEVICES"},
+        {{NULL, ""}, "", "CUDA_VISIBLE_DEVICES"},
+        {{NULL, NULL}, NULL, "CUDA_VISIBLE_DEVICES"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *name;
+        const char *list = gpus_visible(get_of, (void *)cases[i].variables, &name);
+        ck_assert_pstr_eq(list, cases[i].list);
+        ck_assert_str_eq(name, cases[i].name);
+    }
+}
+END_TEST
+
 TEST_SUITE(gpus)
 {
     Suite *suite = suite_create("gpus");
@@ -131,6 +194,8 @@ TEST_SUITE(gpus)
     tcase_add_test(c, the_visible_list_assigns_devices);
     tcase_add_test(c, a_container_has_the_gpus_of_its_device_files);
     tcase_add_test(c, empty_or_invalid_files_leave_the_place_unknown);
+    tcase_add_test(c, accelerators_of_other_vendors_are_drm_devices_without_a_display);
+    tcase_add_test(c, the_list_of_hip_comes_first_unless_it_is_empty);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -127,6 +127,12 @@ END_TEST
 START_TEST(device_files_count_as_gpus)
 {
     ck_assert_int_eq(resources_n_gpus(root, NULL), 0);
+    put("/dev/dri/renderD128", "");
+    put("/sys/class/drm/renderD128/device/uevent",
+        "DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:c1:00.0\n");
+    ck_assert_int_eq(resources_n_gpus(root, NULL), 1);
+    ck_assert_int_eq(resources_n_gpus(root, "1"), 0);
+    put("/sys/class/drm/renderD128/device/uevent", "");
     put("/dev/nvidiactl", "");
     put("/dev/nvidia-uvm", "");
     put("/dev/nvidia", "");
