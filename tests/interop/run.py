@@ -31,7 +31,7 @@ from ports import free_port  # noqa: E402 (found by the path above)
 with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts/torch-version.txt"), encoding="ascii") as pin:
     NEWEST = ".".join(pin.read().split(".")[:2])  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
 VERSIONS = ["1.13", "2.1", "2.4", "2.11", NEWEST]
-DEADLINE_S = 120
+DEADLINE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
 SKIPPED = 77
 
 
