@@ -183,9 +183,9 @@ def checkpoint_of_shards(group):
 
 
 def tensor_types():
-    try:
-        import torch.distributed.tensor as module
-    except ImportError:  # torch 2.4
+    import torch.distributed.tensor as module
+
+    if not hasattr(module, "distribute_tensor"):  # torch 2.4
         import torch.distributed._tensor as module
     return module
 
