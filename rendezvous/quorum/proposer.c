@@ -1,0 +1,156 @@
+#include "proposer.h"
+
+void quorum_proposer_init(struct quorum_proposer *p, const struct quorum_limits *limits,
+                          uint64_t id, const struct quorum_record *record)
+{
+    *p = (struct quorum_proposer){.limits = *limits, .id = id, .newest = *record};
+    p->highest = record->term;
+}
+
+static void ask_anew(struct quorum_proposer *p, uint64_t now_ms)
+{
+    p->yes.n = 0;
+    p->asked_ms = now_ms;
+    p->keeps = false;
+}
+
+void quorum_proposer_claim(struct quorum_proposer *p, uint64_t now_ms)
+{
+    p->term = (struct quorum_term){.number = p->highest.number + 1, .owner = p->id};
+    p->highest = p->term;
+    p->phase = QUORUM_CLAIMING;
+    ask_anew(p, now_ms);
+}
+
+void quorum_proposer_give_up(struct quorum_proposer *p)
+{
+    p->phase = QUORUM_IDLE;
+    p->end_ms = 0;
+}
+
+bool quorum_proposer_write(struct quorum_proposer *p, uint64_t value,
+                           const struct quorum_list *voters, uint64_t now_ms)
+{
+    const bool same = quorum_list_is_same(voters, &p->newest.voters);
+    if (p->phase != QUORUM_LEADING || (!same && !p->newest.settled))
+        return false;
+    p->next = p->newest;
+    p->next.index++;
+    p->next.value = value;
+    if (!same) {
+        p->next.before = p->newest.voters;
+        p->next.voters = *voters;
+        p->next.settled = false;
+    }
+    p->phase = QUORUM_WRITING;
+    ask_anew(p, now_ms);
+    return true;
+}
+
+void quorum_proposer_keep(struct quorum_proposer *p, uint64_t now_ms)
+{
+    if (p->phase != QUORUM_LEADING)
+        return;
+    ask_anew(p, now_ms);
+    p->keeps = true;
+}
+
+/* --- the question --- */
+
+static const struct quorum_record *find_record(const struct quorum_proposer *p)
+{
+    return p->phase == QUORUM_WRITING ? &p->next : &p->newest;
+}
+
+bool quorum_proposer_question(const struct quorum_proposer *p, struct quorum_ask *ret)
+{
+    *ret = (struct quorum_ask){.term = p->term};
+    if (p->phase == QUORUM_CLAIMING) {
+        ret->type = QUORUM_CLAIM;
+    } else if (p->phase == QUORUM_REWRITING || p->phase == QUORUM_WRITING) {
+        ret->type = QUORUM_WRITE;
+        ret->record = *find_record(p);
+    } else if (p->phase == QUORUM_LEADING && p->keeps) {
+        ret->type = QUORUM_KEEP;
+        ret->index = p->newest.index;
+        ret->settled = true;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool quorum_proposer_asks(const struct quorum_proposer *p, uint64_t id)
+{
+    return quorum_record_names(find_record(p), id);
+}
+
+/* --- answers --- */
+
+static void note_highest(struct quorum_proposer *p, const struct quorum_term *term)
+{
+    if (quorum_term_compare(term, &p->highest) > 0)
+        p->highest = *term;
+}
+
+/* What was promised does not depend on which record is the newest: promises stay when a newer one
+ * is reported, and have to carry that one as well. */
+static void hear_promise(struct quorum_proposer *p, const struct quorum_vote *vote)
+{
+    if (vote->record.voters.n > 0 && quorum_record_compare(&vote->record, &p->newest) > 0)
+        p->newest = vote->record;
+    else if (quorum_record_compare(&vote->record, &p->newest) == 0)
+        p->newest.settled |= vote->record.settled;
+    if (!quorum_carries_record(&p->yes, &p->newest))
+        return;
+    p->newest.term = p->term;
+    p->newest.index = 0;
+    p->phase = QUORUM_REWRITING;
+    p->yes.n = 0; /* asked_ms stays: what was promised since is not shorter */
+}
+
+static void hear_stored(struct quorum_proposer *p)
+{
+    const struct quorum_record *r = find_record(p);
+    if (!quorum_carries_record(&p->yes, r))
+        return;
+    p->newest = *r;
+    p->newest.settled = p->newest.settled || p->phase == QUORUM_LEADING;
+    p->phase = QUORUM_LEADING;
+    p->end_ms = p->asked_ms + p->limits.lease_ms;
+    p->keeps = false;
+}
+
+static bool is_present(const struct quorum_proposer *p, const struct quorum_ask *ask)
+{
+    struct quorum_ask now;
+    return quorum_proposer_question(p, &now) && now.type == ask->type &&
+           quorum_term_compare(&now.term, &ask->term) == 0 && now.index == ask->index &&
+           now.record.index == ask->record.index;
+}
+
+void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *ask, uint64_t from,
+                          const struct quorum_vote *vote)
+{
+    note_highest(p, &vote->promised);
+    note_highest(p, &vote->record.term);
+    if (!is_present(p, ask))
+        return;
+    if (!vote->yes) {
+        if (ask->type == QUORUM_CLAIM && quorum_record_compare(&vote->record, &p->newest) > 0)
+            p->newest = vote->record; /* a newer list: others are to be asked as well */
+        if (ask->type != QUORUM_CLAIM && quorum_term_compare(&vote->promised, &p->term) > 0)
+            p->phase = QUORUM_OUTBID;
+        return;
+    }
+    quorum_set_add(&p->yes, from);
+    if (p->phase == QUORUM_CLAIMING)
+        hear_promise(p, vote);
+    else
+        hear_stored(p);
+}
+
+uint64_t quorum_proposer_end_ms(const struct quorum_proposer *p)
+{
+    return p->end_ms;
+}

@@ -1,0 +1,73 @@
+#include "voter.h"
+
+#include <stddef.h>
+
+void quorum_voter_init(struct quorum_voter *v, const struct quorum_limits *limits, uint64_t id,
+                       const struct quorum_record *record)
+{
+    *v = (struct quorum_voter){.limits = *limits, .id = id};
+    if (record != NULL)
+        v->record = *record;
+}
+
+void quorum_voter_free(struct quorum_voter *v)
+{
+    v->until_ms = 0;
+}
+
+static void promise(struct quorum_voter *v, const struct quorum_term *term, uint64_t until_ms)
+{
+    v->promised = *term;
+    if (until_ms > v->until_ms)
+        v->until_ms = until_ms;
+}
+
+/* A candidate that is refused leaves no trace: its term is not adopted, so that a node that comes
+ * back from a cut with a high term does not depose a coordinator that is heard. A voter
+ * that its own record does not name, or not yet, votes like all: the record comes with the answer,
+ * and the candidate finds out whose votes count. */
+static bool hear_claim(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms,
+                       struct quorum_vote *ret)
+{
+    if (quorum_term_compare(&ask->term, &v->promised) < 0)
+        return false;
+    if (now_ms < v->until_ms && ask->term.owner != v->promised.owner) {
+        ret->left_ms = v->until_ms - now_ms;
+        return false;
+    }
+    promise(v, &ask->term, now_ms + v->limits.claim_ms);
+    return true;
+}
+
+/* An older write of the same term came late: it changes nothing, and was obeyed. */
+static bool hear_write(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms)
+{
+    if (quorum_term_compare(&ask->term, &v->promised) < 0)
+        return false;
+    if (quorum_record_compare(&ask->record, &v->record) > 0)
+        v->record = ask->record;
+    promise(v, &ask->term, now_ms + v->limits.lease_ms + v->limits.margin_ms);
+    return true;
+}
+
+/* One that has missed the write has nothing to keep. */
+static bool hear_keep(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms)
+{
+    if (quorum_term_compare(&ask->term, &v->promised) != 0 ||
+        quorum_term_compare(&ask->term, &v->record.term) != 0 || ask->index != v->record.index)
+        return false;
+    v->record.settled |= ask->settled;
+    promise(v, &ask->term, now_ms + v->limits.lease_ms + v->limits.margin_ms);
+    return true;
+}
+
+void quorum_voter_ask(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms,
+                      struct quorum_vote *ret)
+{
+    *ret = (struct quorum_vote){.yes = false};
+    ret->yes = ask->type == QUORUM_CLAIM   ? hear_claim(v, ask, now_ms, ret)
+               : ask->type == QUORUM_WRITE ? hear_write(v, ask, now_ms)
+                                           : hear_keep(v, ask, now_ms);
+    ret->promised = v->promised;
+    ret->record = v->record;
+}
