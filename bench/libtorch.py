@@ -42,7 +42,7 @@ def main():
     for network in "mlp", "conv":
         ways = {
             "C++, libddp": [*start, arguments.rank_program, "bench", network, str(arguments.steps)],
-            "Python, gloo": [*start, os.path.join(ROOT, "tests/interop/libtorch_gloo.py"), "--bench", network, str(arguments.steps)],
+            "Python, gloo": [*start, os.path.join(ROOT, "tests/interop/programs/libtorch_gloo.py"), "--bench", network, str(arguments.steps)],
         }
         times = {way: [] for way in ways}
         for _ in range(arguments.runs):

@@ -3,7 +3,7 @@
 
 usage: libtorch_same.py --program DDPRUN --libddp LIBRARY --torch VERSION [--kills N] [TEST...]
 
-Builds tests/interop/libtorch_rank.cpp, once, with the libtorch that is in the Python of that version, and runs it. --kills: as many
+Builds tests/interop/programs/libtorch_rank.cpp, once, with the libtorch that is in the Python of that version, and runs it. --kills: as many
 deaths of ranks, drawn at random, in the test `deaths` (6).
 Exit status 77, with the reason as the last line, if that PyTorch or a C++ compiler is not here.
 """
@@ -44,7 +44,7 @@ def build(directory, libddp, torch, sanitize, target):
     flags += [f"-fsanitize={sanitize}", "-g"] if sanitize else []
     name = os.path.join(directory, "libtorch_rank")
     interop.DEADLINE_S = 1200  # of the compiler, on a busy machine
-    interop.run([*cache, *compiler.split(), *flags, "-c", os.path.join(HERE, "libtorch_rank.cpp"), "-o", name + ".o"], dict(os.environ))
+    interop.run([*cache, *compiler.split(), *flags, "-c", os.path.join(HERE, "programs/libtorch_rank.cpp"), "-o", name + ".o"], dict(os.environ))
     interop.run([*compiler.split(), *flags, name + ".o", "-o", target, "-L", libraries, "-L", os.path.dirname(libddp), "-ltorch", "-ltorch_cpu", "-lc10",
                  "-lddp", "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{libraries}:{os.path.dirname(libddp)}"], dict(os.environ))
     interop.DEADLINE_S = 300
@@ -75,7 +75,7 @@ class Tests:
         for n in sorted({n for n, _, _ in SAME}):
             cases = {case: tolerance for of, case, tolerance in SAME if of == n}
             gloo = os.path.join(self.folder, f"gloo.{n}")
-            interop.run([self.ddprun, "-n", str(n), os.path.join(HERE, "libtorch_gloo.py"), gloo, *cases], self.env)
+            interop.run([self.ddprun, "-n", str(n), os.path.join(HERE, "programs/libtorch_gloo.py"), gloo, *cases], self.env)
             for case, tolerance in cases.items():
                 compare(self.train(n, case), read_files(os.path.join(gloo, case)), tolerance, f"{n} ranks, {case}")
 

@@ -1,4 +1,4 @@
-"""Train what tests/interop/libtorch_rank.cpp trains, by Python's DistributedDataParallel over gloo.
+"""Train what tests/interop/programs/libtorch_rank.cpp trains, by Python's DistributedDataParallel over gloo.
 
 usage: ddprun -n N libtorch_gloo.py DIRECTORY CASE...
        ddprun -n N libtorch_gloo.py --bench mlp|conv STEPS
