@@ -105,9 +105,8 @@ try {
             }
             const double loss = world.mean(loss_sum / double(std::max<int64_t>(n_steps, 1)));
             const double share = accuracy(world, net, test_images, test_labels);
-            if (world.rank() == 0)
-                std::printf("epoch %d: loss %.4f, accuracy %.3f\n", int(sampler.epoch()), loss,
-                            share);
+            ddp_log0(world.get(), "epoch %d: loss %.4f, accuracy %.3f\n", int(sampler.epoch()),
+                     loss, share);
             if (checkpoint.has_value())
                 checkpoint->save(sampler.epoch(), *net, optimizer, sampler);
         }

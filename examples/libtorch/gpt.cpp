@@ -87,8 +87,8 @@ try {
     ddp::run([&](ddp::Group world) {
         ddp::DistributedDataParallel model(world, gpt, optimizer);
         for (long step = long(world.completed_steps()); step < n_steps; step++) {
-            torch::manual_seed(
-                world.seed(uint64_t(step))); // of this rank and step, also if it is repeated
+            // of this rank and step, also if the step is repeated
+            torch::manual_seed(world.seed(uint64_t(step)));
             double loss_sum = 0, share = 0;
             optimizer.zero_grad();
             for (int pass = 0; pass < 2; pass++) {
@@ -107,9 +107,8 @@ try {
             optimizer.step();
             if (step % 50 == 49) {
                 const double mean = world.mean(loss_sum), all = world.mean(share);
-                if (world.rank() == 0)
-                    std::printf("step %ld: loss %.4f, %.1f %% of the letters are right\n", step + 1,
-                                mean, 100 * all);
+                ddp_log0(world.get(), "step %ld: loss %.4f, %.1f %% of the letters are right\n",
+                         step + 1, mean, 100 * all);
             }
         }
     });

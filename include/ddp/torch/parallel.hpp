@@ -264,16 +264,15 @@ class Averager
         o.n_constants = constants.size();
         o.stream = stream_of(device);
         o.keep_buffers = o.stream == nullptr && o.n_buffers > 0;
-        c10::OptionalDeviceGuard guard;
-        if (!device.is_cpu()) {
-            guard.reset_device(device);
+        const c10::DeviceGuard guard(device);
+        if (!device.is_cpu())
             stream_.emplace(current_stream(device));
-        }
         torch::NoGradGuard no_grad;
         const int rc = ddp_model_create(group_.get(), tensors_.data(), tensors_.size(), &o, &m_);
         if (rc != DDP_OK && rc != DDP_RETRY)
             detail_access::rethrow(state_);
         check(rc);
+        detail_access::free_bytes(state_);
     }
 
     void attach()

@@ -124,6 +124,12 @@ class detail_access
         for (auto &item : state.items_)
             check(ddp_state_add_callbacks(g.get(), item->name.c_str(), save, load, item.get()));
     }
+    // The model is made: what was sent is not needed any more.
+    static void free_bytes(const State &state)
+    {
+        for (const auto &item : state.items_)
+            std::string().swap(item->bytes);
+    }
     // An exception of one of its functions, while a model was made.
     static void rethrow(const State &state)
     {
