@@ -33,7 +33,7 @@ from torch._C._distributed_c10d import (
 from . import meeting
 from .elements import check_dense, check_same_type, copied, deal_out, packed, reduction, room_for
 from .library import library
-from .work import DONE, Completer, Pending, Several, handed_out
+from .work import DONE, KEEPS_PYTHON_WORK, Completer, Pending, Several, done_with, handed_out
 
 _alive = weakref.WeakSet()
 _orphans = []  # (the thread that joined, the handle) of groups that another thread let go
@@ -51,7 +51,7 @@ def only(tensors, what):
 
 
 def is_async(opts):
-    return getattr(opts, "asyncOp", True)  # torch 2.1 does not have it
+    return KEEPS_PYTHON_WORK and getattr(opts, "asyncOp", True)
 
 
 class ProcessGroupDdp(dist.ProcessGroup):
@@ -145,7 +145,7 @@ class ProcessGroupDdp(dist.ProcessGroup):
                 raise library.error(name, status)
             if finish is not None:
                 deal_out(finish)
-            return DONE
+            return DONE if KEEPS_PYTHON_WORK else done_with(results)
         request = ctypes.c_void_p()
         status = getattr(library, "i" + name)(self.handle, *arguments, ctypes.byref(request))
         if status != 0:

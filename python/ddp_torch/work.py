@@ -23,7 +23,8 @@ POLL_S = 0.0005
 MANY = 256  # calls that were begun: the program may never wait for them
 
 # Up to some 2.x, a Python object that a process group returned to C++ was dropped there, and what was left of it
-# waited forever. Those get a work object of C++ around the future.
+# waited forever. Those get a work object of C++ around the future. Its wait() does not raise what the future has: so
+# there the calling thread makes every call, and raises what went wrong.
 KEEPS_PYTHON_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
 
@@ -212,6 +213,13 @@ class Several(Work):
         for future in gathered.value():
             future.value()  # of one that failed it raises
         return self._results
+
+
+def done_with(results):
+    """Of a call that has returned, for a torch that cannot hold our own: a future with the results, which DDP reads."""
+    future = Future()
+    future.set_result(results)
+    return _create_work_from_future(future)
 
 
 def handed_out(work):

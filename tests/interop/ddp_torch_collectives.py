@@ -186,13 +186,14 @@ def strides(rank, n):
 
 
 def unwritable(rank):
-    """A failure to distribute the result is reported by each wait() and by a future."""
+    """A failure to distribute the result is reported by each wait() and by a future; by an old torch, by the call."""
     with torch.inference_mode():
         result = torch.full((6, 10), float(rank)).t()
-    waited, asked = [dist.broadcast(result, 1, async_op=True) for _ in range(2)]
-    waits = [asked.get_future().wait]
-    if KEEPS_PYTHON_WORK:  # else the work is torch's own, which reports what its future has
-        waits += [waited.wait, waited.wait]
+    if KEEPS_PYTHON_WORK:
+        waited, asked = [dist.broadcast(result, 1, async_op=True) for _ in range(2)]
+        waits = [asked.get_future().wait, waited.wait, waited.wait]
+    else:
+        waits = [lambda: dist.broadcast(result, 1, async_op=True)]
     for wait in waits:
         try:
             wait()

@@ -42,8 +42,7 @@ def main():
     if rank != 2:
         expect("nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2", "DDP_ETIMEOUT")
         expect("a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2", "DDP_ETIMEOUT")
-        work = dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True)
-        expect("a timeout of 1 s, later", work.wait, "waiting for rank 2", "DDP_ETIMEOUT")
+        expect("a timeout of 1 s, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2", "DDP_ETIMEOUT")
         message = dist.irecv(torch.ones(1), 2, group=shortened[2])
         expect("a timeout of 1 s, message", message.wait, "waiting for rank 2", "DDP_ETIMEOUT")
     dist.barrier()
@@ -51,10 +50,8 @@ def main():
         os.kill(os.getpid(), signal.SIGKILL)
     tensor = torch.ones(1000000)
     expect("a death", lambda: dist.all_reduce(tensor, group=groups[1]), "rank 2", "DDP_EPEER")
-    work = dist.all_reduce(tensor, group=groups[2], async_op=True)
-    expect("a death, later", work.wait, "rank 2", "DDP_EPEER")
-    future = dist.all_reduce(tensor, group=groups[3], async_op=True).get_future()
-    expect("a death, in a future", future.wait, "rank 2", "DDP_EPEER")
+    expect("a death, later", lambda: dist.all_reduce(tensor, group=groups[2], async_op=True).wait(), "rank 2", "DDP_EPEER")
+    expect("a death, in a future", lambda: dist.all_reduce(tensor, group=groups[3], async_op=True).get_future().wait(), "rank 2", "DDP_EPEER")
     print(f"rank {rank} has heard of all", flush=True)
     sys.stdout.flush()
     os._exit(0)  # gloo's own group is also broken
