@@ -331,24 +331,53 @@ static struct timespec time_after(uint32_t us)
 }
 
 /* returns whether the system supports it */
-static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
-                         uint32_t seen, uint32_t max_us)
+static bool wait_for_words(struct futex_waitv *words, unsigned n, uint32_t max_us)
 {
     static atomic_bool is_impossible;
-    struct futex_waitv words[3] = {waiter_for(arrived, seen), waiter_for(abort_futex(c), 0)};
-    const uint32_t holder = announce_sleeper(alive);
     const struct timespec end = time_after(max_us);
     if (atomic_load_explicit(&is_impossible, memory_order_relaxed))
         return false;
-    words[2] = waiter_for(alive, holder);
-    if (syscall(SYS_futex_waitv, words, holder != 0 ? 3 : 2, 0, &end, CLOCK_MONOTONIC) >= 0 ||
-        errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR)
+    if (syscall(SYS_futex_waitv, words, n, 0, &end, CLOCK_MONOTONIC) >= 0 || errno == EAGAIN ||
+        errno == ETIMEDOUT || errno == EINTR)
         return true;
     atomic_store(&is_impossible, true);
     return false;
 }
 
+static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
+                         uint32_t seen, uint32_t max_us)
+{
+    struct futex_waitv words[3] = {waiter_for(arrived, seen), waiter_for(abort_futex(c), 0)};
+    const uint32_t holder = announce_sleeper(alive);
+    words[2] = waiter_for(alive, holder);
+    return wait_for_words(words, holder != 0 ? 3 : 2, max_us);
+}
+
+static bool wait_for_end(struct control *c, unsigned local_rank, _Atomic uint32_t *stop,
+                         uint32_t seen, uint32_t max_us)
+{
+    struct futex_waitv words[2 + CONTROL_WATCHED] = {waiter_for(stop, seen),
+                                                     waiter_for(abort_futex(c), 0)};
+    unsigned n = 2;
+    if (c->n_local > CONTROL_WATCHED)
+        return false;
+    for (unsigned i = 0; i < c->n_local; i++) {
+        _Atomic uint32_t *alive = alive_word(&c->line[i]);
+        const uint32_t holder = i != local_rank ? announce_sleeper(alive) : 0;
+        if (holder != 0)
+            words[n++] = waiter_for(alive, holder);
+    }
+    return wait_for_words(words, n, max_us);
+}
+
 #else
+
+static bool wait_for_end(struct control *c, unsigned local_rank, _Atomic uint32_t *stop,
+                         uint32_t seen, uint32_t max_us)
+{
+    (void)c, (void)local_rank, (void)stop, (void)seen, (void)max_us;
+    return false;
+}
 
 static bool wait_for_any(struct control *c, _Atomic uint32_t *alive, _Atomic uint32_t *arrived,
                          uint32_t seen, uint32_t max_us)
@@ -367,4 +396,17 @@ void control_sleep_for(struct control *c, unsigned local_rank, struct control_li
     if (!wait_for_any(c, alive, &line->arrived, seen, max_us))
         futex_wait(&line->arrived, seen, max_us);
     atomic_fetch_sub(&line->sleepers, 1);
+}
+
+void control_sleep_until_end(struct control *c, unsigned local_rank, _Atomic uint32_t *stop,
+                             uint32_t seen, uint32_t max_us)
+{
+    enum { BRIEF_US = 20000 };
+    if (!wait_for_end(c, local_rank, stop, seen, max_us))
+        futex_wait(stop, seen, max_us < BRIEF_US ? max_us : BRIEF_US);
+}
+
+void control_stop_sleep(_Atomic uint32_t *stop)
+{
+    futex_wake_all(stop);
 }

@@ -172,4 +172,15 @@ void control_sleep(struct control_line *line, uint32_t seen, uint32_t max_us);
 void control_sleep_for(struct control *c, unsigned local_rank, struct control_line *line,
                        uint32_t seen, uint32_t max_us);
 
+/* Sleep until the abort word is set, a rank other than `local_rank` dies or leaves, *stop != seen,
+ * or max_us have passed; may return early. For a thread that watches over the generation while the
+ * rank does something else: it makes no other rank's calls slower. Where the kernel cannot wait for
+ * several words, or the node has more than CONTROL_WATCHED ranks, the sleep is short instead.
+ *
+ * stop   a word of this process; wake the sleeper with control_stop_sleep() */
+#define CONTROL_WATCHED 120
+void control_sleep_until_end(struct control *c, unsigned local_rank, _Atomic uint32_t *stop,
+                             uint32_t seen, uint32_t max_us);
+void control_stop_sleep(_Atomic uint32_t *stop); /* after the word has changed */
+
 #endif

@@ -1,4 +1,5 @@
-/* elastic.h - requested checkpoints, and the state that the replacement of a dead rank has to get.
+/* elastic.h - requested checkpoints, the state that the replacement of a dead rank has to get, and
+ * in-place recovery of programs that communicate by other means.
  *
  * With ddprun --admit-at checkpoint a node that joins waits until all ranks have saved their state;
  * then ddprun stops them, with SIGTERM, and starts them again together with those of the new node.
@@ -87,6 +88,40 @@ typedef int ddp_state_load(void *arg, const void *data, size_t bytes);
  * returns      as ddp_state_add() */
 int ddp_state_add_callbacks(struct ddp_group *g, const char *name, ddp_state_save *save,
                             ddp_state_load *load, void *arg);
+
+/* --- programs that communicate by other means ------------------------------------------------- */
+
+/* Report that this rank has completed a step of training. For programs that ddp_run() calls and
+ * that have no ddp_model or ddp_zero, whose calls count steps themselves: they average gradients by
+ * collectives of their own or of a framework. Each rank calls it once a step, after it has applied
+ * the gradients. ddp_completed_steps() counts these steps, and ddprun uses them for --standby,
+ * --hang-timeout, --restart-after-progress and the pace that it shows. It does not make the ranks
+ * agree on the step: if a rank dies, survivors may differ by one step, and those that have
+ * completed most of them have the state to continue with.
+ *
+ * cost      some ns, no communication
+ * returns   0; DDP_EINVAL a NULL, a group that is not the job's world, or a forked child */
+int ddp_step_done(struct ddp_group *world);
+
+/* Wait until the generation is over, because a rank died or nodes join or leave: then the calls of
+ * libddp return the same. A thread of the program that waits here while another one is inside of a
+ * library that knows nothing of ddprun can take that one out of its call, for example by an abort
+ * of its communicator. By any thread, at the same time as other calls on the group, but not after
+ * the function of ddp_run() has returned.
+ *
+ * timeout_ms   0: only check
+ * cost         the thread sleeps. It looks at the ranks of its node when the kernel wakes it (Linux
+ *              5.16 and later, at most 120 ranks on the node) and each second; else every 20 ms
+ * returns      0 ddp_end_wait_retry() was called; DDP_RETRY the generation is over; DDP_EPEER a
+ *              rank died or left while others needed it, and no generation follows; DDP_ETIMEOUT it
+ *              is not over; DDP_EINVAL a NULL, a group that is not a world, or a forked child */
+int ddp_wait_retry(struct ddp_group *world, uint64_t timeout_ms);
+
+/* End all waits in ddp_wait_retry() on this world, and all later ones: they return 0. By any
+ * thread. The threads still have to be joined before the function of ddp_run() returns.
+ *
+ * returns   0; DDP_EINVAL as above */
+int ddp_end_wait_retry(struct ddp_group *world);
 
 #ifdef __cplusplus
 }

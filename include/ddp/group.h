@@ -98,8 +98,8 @@ int ddp_group_join(const struct ddp_rank_info *place, const struct ddp_init_opts
  *   - the first ddp_sampler_next_epoch() continues the interrupted epoch after the samples
  *     that completed steps have used. So does ddp_sampler_set_epoch() of that epoch
  * if it makes the same models and samplers in the same order each time. A step is one
- * ddp_model_sync() or ddp_model_replayed() of a model of the world, or one ddp_zero_step(): if
- * an iteration has several, the last of them counts. Load a checkpoint only if
+ * ddp_model_sync() or ddp_model_replayed() of a model of the world, one ddp_zero_step(), or one
+ * ddp_step_done(): if an iteration has several, the last of them counts. Load a checkpoint only if
  * ddp_completed_steps() is 0, on all ranks: otherwise it overwrites the state that the survivors
  * have kept.
  *

@@ -28,6 +28,17 @@ int ddp_store_get(struct ddp_group *g, const char *key, void *buf, size_t size, 
  * ret_value   what it is now; NULL allowed */
 int ddp_store_add(struct ddp_group *g, const char *key, int64_t delta, int64_t *ret_value);
 
+/* Where the store of this generation is: a program that has its own client of TCPStore's protocol
+ * connects there. MASTER_ADDR and MASTER_PORT are those of the process's start; if nodes left since
+ * then, the store may be elsewhere.
+ *
+ * host, size   where to; 256 bytes are always enough
+ * ret_port     written only on success, as the host
+ * cost         no communication
+ * returns      0; DDP_EINVAL a NULL, or `size` is too small; DDP_EUNSUPPORTED the job has no store,
+ *              or one that libddp reaches through PMI; DDP_EENV MASTER_PORT is not a port */
+int ddp_store_address(struct ddp_group *g, char *host, size_t size, int *ret_port);
+
 /* Wait until the key exists. */
 int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms);
 

@@ -51,6 +51,9 @@ struct world {
     uint64_t generation;
     const struct control *control; /* the node's, borrowed, where another generation may follow;
                                       else NULL */
+    struct control *segment; /* the same, also where none may follow: for ddp_wait_retry(); NULL:
+                                this rank has none */
+    _Atomic uint32_t ends_waits; /* 1: ddp_wait_retry() returns at once */
     struct node *alone; /* owned; where this rank is the only one, and others may come; else NULL */
     struct control_line *line; /* this rank's own in the control segment; NULL: it has none */
     int step_fd;               /* where a rank without a line reports its first step; -1: nowhere */

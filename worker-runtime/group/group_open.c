@@ -301,7 +301,7 @@ int group_open(struct world *w, struct env_who *who, struct node_again *again, u
     if (code == 0 && who->world_size == 1) {
         w->line = &o.node->control->line[o.node->local_rank];
         w->alone = o.node;
-        w->control = o.node->control;
+        w->control = w->segment = o.node->control;
         return 0;
     }
     const bool is_alone = who->local_world_size == who->world_size;
@@ -317,6 +317,7 @@ int group_open(struct world *w, struct env_who *who, struct node_again *again, u
     }
     w->line = &o.node->control->line[o.node->local_rank];
     w->control = ends_meetings(&o);
+    w->segment = o.node->control;
     w->group.place = rank_status_open(&w->line->progress);
     return 0;
 }

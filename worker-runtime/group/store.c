@@ -157,3 +157,25 @@ int ddp_store_wait(struct ddp_group *g, const char *key, uint64_t timeout_ms)
         code = client_wait(g->store->client, k.text, k.length, deadline_ms, &err);
     return end_call("ddp_store_wait", code, &err);
 }
+
+int ddp_store_address(struct ddp_group *g, char *host, size_t size, int *ret_port)
+{
+    struct co_error err = {0};
+    const char *found = NULL;
+    uint16_t port = 0;
+    int code = group_check_here(g, &err);
+    if (code == 0 && (host == NULL || ret_port == NULL))
+        code = co_fail(&err, -EINVAL, "host or ret_port is NULL");
+    if (code == 0 && g->world->store_host[0] == '\0' && pmi_store_is_known())
+        code = co_fail(&err, -ENOTSUP, "the address of the store is known through PMI only");
+    if (code == 0)
+        code = find_store(g->world, &found, &port, &err);
+    if (code == 0 && strlen(found) >= size)
+        code = co_fail(&err, -EINVAL, "the host has %zu bytes, but the buffer only %zu",
+                       strlen(found) + 1, size);
+    if (code != 0)
+        return end_call("ddp_store_address", code, &err);
+    memcpy(host, found, strlen(found) + 1);
+    *ret_port = port;
+    return DDP_OK;
+}

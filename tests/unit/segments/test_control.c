@@ -6,6 +6,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -353,6 +354,65 @@ START_TEST(the_abort_word_wakes_sleepers_of_a_rank)
 }
 END_TEST
 
+static _Atomic uint32_t stop_word; /* of this process */
+
+/* As start_sleeper(), of a rank that watches over all others of its node. */
+static pid_t start_watcher(bool (*is_over)(void))
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        while (!is_over())
+            control_sleep_until_end(c, 1, &stop_word, 0, 60000000);
+        _exit(0);
+    }
+    return pid;
+}
+
+static bool is_over(void)
+{
+    return has_died() || is_aborted();
+}
+
+START_TEST(a_death_wakes_all_that_watch_over_the_generation)
+{
+    enum { WATCHERS = 3 };
+    if (!can_wait_for_several()) {
+        printf("skipped: no futex_waitv(2) here\n");
+        return;
+    }
+    const pid_t rank = start_child(join_as_0);
+    pid_t watcher[WATCHERS];
+    for (int i = 0; i < WATCHERS; i++)
+        watcher[i] = start_watcher(is_over);
+    if (_i == 1)
+        usleep(1000); /* they sleep already, or find it dead: either is correct */
+    kill_child(rank);
+    for (int i = 0; i < WATCHERS; i++)
+        expect_awake(watcher[i]);
+}
+END_TEST
+
+static void *stop_sleep(void *arg)
+{
+    (void)arg;
+    atomic_store(&stop_word, 1);
+    control_stop_sleep(&stop_word);
+    return NULL;
+}
+
+START_TEST(a_watcher_can_be_stopped_from_its_own_process)
+{
+    pthread_t thread;
+    join_as_0();
+    stop_word = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, stop_sleep, NULL), 0);
+    while (atomic_load(&stop_word) == 0)
+        control_sleep_until_end(c, 1, &stop_word, 0, 60000000);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
 START_TEST(any_ring_wakes_a_sleeper_and_no_ring_is_lost)
 {
     enum { RINGS = 100 };
@@ -398,6 +458,8 @@ TEST_SUITE(control)
     tcase_add_test(t, a_departure_wakes_sleepers_of_that_rank);
     tcase_add_test(t, an_arrival_wakes_sleepers_of_that_rank);
     tcase_add_test(t, the_abort_word_wakes_sleepers_of_a_rank);
+    tcase_add_loop_test(t, a_death_wakes_all_that_watch_over_the_generation, 0, 2);
+    tcase_add_test(t, a_watcher_can_be_stopped_from_its_own_process);
     tcase_add_test(t, any_ring_wakes_a_sleeper_and_no_ring_is_lost);
     suite_add_tcase(s, t);
     return s;

@@ -117,12 +117,40 @@ START_TEST(a_lost_store_fails_only_its_own_calls)
 }
 END_TEST
 
+static int run_address(int rank, void *arg)
+{
+    (void)arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    char host[256] = "?";
+    const size_t size = strlen(getenv("MASTER_ADDR")) + 1;
+    int port = -1;
+    RANK_CHECK(rank, ddp_store_address(g, host, size - 1, &port) == DDP_EINVAL, "no room");
+    RANK_CHECK(rank, strcmp(host, "?") == 0 && port == -1, "unchanged");
+    RANK_CHECK(rank, ddp_store_address(g, host, sizeof host, NULL) == DDP_EINVAL, "no port");
+    RANK_CHECK(rank, ddp_store_address(g, host, size, &port) == DDP_OK, "address");
+    RANK_CHECK(rank, strcmp(host, getenv("MASTER_ADDR")) == 0, "%s", host);
+    RANK_CHECK(rank, port == atoi(getenv("MASTER_PORT")), "%d", port);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(the_address_of_the_store_is_that_of_the_environment)
+{
+    struct ranks r;
+    ranks_start(&r, 2, run_address, NULL);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 static int run_without(int rank, void *arg)
 {
     (void)arg;
     unsetenv("MASTER_PORT");
     struct ddp_group *g = rank_init(rank, 60000);
+    char host[256];
+    int port;
     RANK_CHECK(rank, ddp_store_set(g, "k", "x", 1) == DDP_EUNSUPPORTED, "set");
+    RANK_CHECK(rank, ddp_store_address(g, host, sizeof host, &port) == DDP_EUNSUPPORTED, "address");
     if (ddp_world_size(g) > 1) {
         RANK_CHECK(rank, strstr(ddp_last_error(), "MASTER_PORT") != NULL, "text");
         setenv("MASTER_PORT", "high", 1);
@@ -151,6 +179,7 @@ TEST_SUITE(ddp_store)
     tcase_add_test(tcase, ranks_exchange_values_through_the_store);
     tcase_add_test(tcase, bounds_hold_and_a_timed_out_wait_does_no_harm);
     tcase_add_test(tcase, a_lost_store_fails_only_its_own_calls);
+    tcase_add_test(tcase, the_address_of_the_store_is_that_of_the_environment);
     tcase_add_loop_test(tcase, a_job_without_a_store_reports_it, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;

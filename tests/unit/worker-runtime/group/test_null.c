@@ -162,6 +162,7 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_device, NULL, NULL);
     FAILS(ddp_device, world(), NULL);
     GIVES(ddp_dtype_size, 0, (enum ddp_dtype)99);
+    FAILS(ddp_end_wait_retry, NULL);
     GIVES(ddp_fail, DDP_EPROGRAM, NULL);
     RETURNS(ddp_finalize, NULL);
     RETURNS(ddp_free, NULL, NULL);
@@ -329,8 +330,11 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_state_add, world(), "a", NULL, 1);
     FAILS(ddp_state_add_callbacks, NULL, NULL, NULL, NULL, NULL);
     FAILS(ddp_state_add_callbacks, world(), "a", NULL, NULL, NULL);
+    FAILS(ddp_step_done, NULL);
     FAILS(ddp_store_add, NULL, NULL, 1, NULL);
     FAILS(ddp_store_add, world(), NULL, 1, NULL);
+    FAILS(ddp_store_address, NULL, NULL, 0, NULL);
+    FAILS(ddp_store_address, world(), NULL, 0, NULL);
     FAILS(ddp_store_get, NULL, NULL, NULL, 0, NULL, 0);
     FAILS(ddp_store_get, world(), NULL, NULL, 0, NULL, 0);
     FAILS(ddp_store_set, NULL, NULL, NULL, 1);
@@ -356,6 +360,7 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_test, request(), NULL);
     FAILS(ddp_tokens_open, NULL, NULL, NULL);
     GIVES(ddp_wait, 0, NULL);
+    FAILS(ddp_wait_retry, NULL, 0);
     GIVES(ddp_world_size, DDP_EINVAL, NULL);
     FAILS(ddp_zero_create, NULL, NULL, 1, NULL, NULL);
     FAILS(ddp_zero_create, world(), NULL, 1, NULL, &(struct ddp_zero *){NULL});
