@@ -14,6 +14,12 @@ FLOAT32, FLOAT64, INT32, INT64, FLOAT16, BFLOAT16, INT8, UINT8, UINT32, UINT64 =
 SUM, AVG, MIN, MAX, PROD, BAND, BOR = range(7)
 
 
+# enum ddp_status of <ddp/error.h>
+OK, RETRY, ETIMEOUT = 0, 1, -5
+
+TRAIN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+
+
 class InitOpts(ctypes.Structure):
     """struct ddp_init_opts"""
 
@@ -51,6 +57,7 @@ COLLECTIVES = {
     "all_to_all_v": [c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_int, c_void_p],
     "barrier": [],
 }
+PLACE = "rank", "world_size", "local_rank", "local_world_size", "node_rank", "n_nodes"
 MESSAGE = [c_void_p, c_size_t, c_int, c_int, c_int, c_void_p]
 
 
@@ -107,8 +114,23 @@ class Library:
         self.alloc = declare(dll.ddp_alloc, [c_void_p, c_size_t, POINTER(c_void_p)])
         self.free = declare(dll.ddp_free, [c_void_p, c_void_p], None)
         self.finalize = declare(dll.ddp_finalize, [c_void_p], None)
+        self.run = declare(dll.ddp_run, [TRAIN, c_void_p])
+        self.broadcast_bytes = declare(dll.ddp_broadcast_bytes, [c_void_p, c_void_p, c_size_t, c_int])
+        self.step_done = declare(dll.ddp_step_done, [c_void_p])
+        self.wait_retry = declare(dll.ddp_wait_retry, [c_void_p, c_uint64])
+        self.end_wait_retry = declare(dll.ddp_end_wait_retry, [c_void_p])
+        self.store_address = declare(dll.ddp_store_address, [c_void_p, c_char_p, c_size_t, POINTER(c_int)])
+        for name in PLACE:
+            setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p]))
+        for name in "generation", "completed_steps":
+            setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p], c_uint64))
         self.last_error = declare(dll.ddp_last_error, [], c_char_p)
         self.strerror = declare(dll.ddp_strerror, [c_int], c_char_p)
+
+    def getenv(self, name):
+        """As C has it: libddp sets variables that os.environ does not show."""
+        value = declare(ctypes.CDLL(None).getenv, [c_char_p], c_char_p)(name.encode())
+        return value.decode() if value is not None else None
 
     def error(self, what, status):
         """The exception for what a call of this thread has returned."""

@@ -51,12 +51,19 @@ class Job:
     """This process's place in ddprun's environment, and whether it has joined the job already."""
 
     was_joined = False
+    world, world_is_taken = None, False  # of ddp_run(): the first group of a generation of elastic.run() is that
 
     @classmethod
     def can_be(cls, rank, size):
         numbers = {"RANK": rank, "WORLD_SIZE": size}
         is_ours = all(os.environ.get(name) == str(number) for name, number in numbers.items())
         return is_ours and not cls.was_joined and bool(os.environ.get("DDP_NODE_FD"))
+
+    @classmethod
+    def lend(cls, world):
+        """To the next group, which has the same ranks. None: the generation is over."""
+        cls.was_joined = True
+        cls.world, cls.world_is_taken = world, world is None
 
 
 def make_table(words):
@@ -110,6 +117,9 @@ def place_in(table, rank, store):
 
 def join(store, rank, size, timeout):
     """A handle of libddp for the group of `size` ranks that rendezvous through `store`. All of them call this."""
+    if Job.world is not None and not Job.world_is_taken:
+        Job.world_is_taken = True
+        return Job.world
     table = exchange(store, rank, size) if size > 1 else json.loads(make_table([(False, "")]))
     timeout_ms = max(1, timeout // timedelta(milliseconds=1))
     handle = ctypes.c_void_p()
@@ -123,3 +133,9 @@ def join(store, rank, size, timeout):
     if status != 0:
         raise library.error("init_process_group", status)
     return handle.value
+
+
+def leave(handle):
+    """A world that was lent belongs to elastic.run()."""
+    if handle != Job.world:
+        library.finalize(handle)

@@ -467,8 +467,8 @@ class ProcessGroupDdp(dist.ProcessGroup):
         self.pending.clear()
         self._completer.stop()
         if threading.get_ident() == self._thread:
-            library.finalize(handle)
-        else:
+            meeting.leave(handle)
+        elif handle != meeting.Job.world:
             _orphans.append((self._thread, handle))
 
     abort = shutdown

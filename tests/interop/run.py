@@ -382,6 +382,36 @@ def ddp_torch_names_the_failed_rank(program, version, python, env, folder):
         require(out, f"rank {rank} has heard of all", "stdout")
 
 
+def recovers(program, env, python, folder, *cases):
+    out, _ = run([python, script("ddp_torch_recovers.py"), program, folder, *cases], with_ddp_torch(env))
+    for case in cases:
+        require(out, f"(?m)^passed: {case}$", "stdout")
+
+
+def ddp_torch_recovers_with_the_same_bits(program, version, python, env, folder):
+    recovers(program, env, python, folder, "replaced_with_the_same_bits")
+
+
+def ddp_torch_recovers_with_gloo(program, version, python, env, folder):
+    recovers(program, env, python, folder, "replaced_with_gloo")
+
+
+def ddp_torch_continues_with_fewer_ranks(program, version, python, env, folder):
+    recovers(program, env, python, folder, "shrunk", "shrunk_to_one_and_no_sample_is_lost")
+
+
+def ddp_torch_raises_what_is_not_a_loss(program, version, python, env, folder):
+    recovers(program, env, python, folder, "own_exceptions", "other_launchers")
+
+
+def ddp_torch_lets_a_standby_take_over(program, version, python, env, folder):
+    recovers(program, env, python, folder, "a_standby_takes_over", "at_random")
+
+
+def ddp_torch_tutorial_recovers(program, version, python, env, folder):
+    recovers(program, env, python, folder, "tutorial")
+
+
 def ddp_torch_lets_ddprun_name_a_hung_rank(program, version, python, env, folder):
     command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
     _, err = run(command, with_ddp_torch(env), expect=(134,))
@@ -496,6 +526,12 @@ CASES = {
         ddp_torch_names_the_failed_rank,
         ddp_torch_lets_ddprun_name_a_hung_rank,
         ddp_torch_joins_through_any_store,
+        ddp_torch_recovers_with_the_same_bits,
+        ddp_torch_recovers_with_gloo,
+        ddp_torch_continues_with_fewer_ranks,
+        ddp_torch_raises_what_is_not_a_loss,
+        ddp_torch_lets_a_standby_take_over,
+        ddp_torch_tutorial_recovers,
     )
 }
 

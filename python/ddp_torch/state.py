@@ -1,0 +1,226 @@
+"""elastic.State: what a rank has to have to continue with a step, and the steps that it has completed."""
+import contextlib
+
+import torch
+
+from . import kept, randomness
+
+RESERVED = ("step", "generation")
+
+
+class State:
+    """The training state, as attributes: objects with state_dict() and load_state_dict(), and plain values.
+
+        state = elastic.State(model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler, epoch=0)
+
+    A step is complete when optimizer.step() returns; with several optimizers, that of the last one that was given. `step` counts
+    them, from the given number (0). What a loop does between optimizer.step() and its next step belongs to the step: a scheduler,
+    `state.epoch += 1`. The next step begins when batches() gives a batch; in loops without it, with the first forward pass of a
+    given module. If that step does not complete, values, schedulers, buffers, and random number generators are set back to what
+    they were at its beginning."""
+
+    def __init__(self, step=0, **things):
+        objects, values = {}, {}
+        for name, thing in things.items():
+            if name.startswith("_") or hasattr(type(self), name) or name in RESERVED:
+                raise TypeError(f"elastic.State: invalid name '{name}': State uses it itself")
+            found = kept.keep(name, thing)
+            if found is None:
+                values[name] = thing
+            else:
+                objects[name] = found
+        self.__dict__.update(_objects=objects, _values=values, _first_step=step, _done=0, _is_torn=False, _commit=None, _is_fresh=True,
+                             _on_step=None, _random=None, _generation=0, _resumed=None)
+        optimizers = [k.thing for k in objects.values() if isinstance(k, kept.KeptOptimizer)]
+        for optimizer in optimizers:
+            optimizer.register_step_pre_hook(self._before_step)
+        if optimizers:
+            optimizers[-1].register_step_post_hook(self._after_step)
+        for k in objects.values():
+            if isinstance(k, kept.KeptModule) and not isinstance(k.thing, torch.jit.ScriptModule):
+                k.thing.register_forward_pre_hook(self._before_forward)
+
+    # --- attributes -------------------------------------------------------------------------------
+
+    @property
+    def step(self):
+        """The number of completed steps, those before this job included."""
+        return self._first_step + self._done
+
+    @property
+    def generation(self):
+        """How often the membership of the job has changed."""
+        return self._generation
+
+    def __getattr__(self, name):
+        objects, values = self.__dict__.get("_objects", {}), self.__dict__.get("_values", {})
+        if name in objects:
+            return objects[name].thing
+        if name in values:
+            return values[name]
+        raise AttributeError(f"elastic.State has no attribute '{name}': it has {', '.join([*objects, *values, *RESERVED])}")
+
+    def __setattr__(self, name, value):
+        if name in self._values:
+            self._values[name] = value
+        elif name in self._objects:
+            raise AttributeError(f"elastic.State: '{name}' cannot be replaced: recovery continues with the object that State() was given")
+        elif name == "step":
+            self._set_step(value)
+        elif name in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            raise AttributeError(f"elastic.State has no attribute '{name}': give it to State(), with its first value")
+
+    def _set_step(self, value):
+        if self._on_step is None:  # before run(): of a checkpoint
+            self.__dict__["_first_step"] = value - self._done
+        elif value != self.step:
+            raise AttributeError("elastic.State: optimizer.step() counts 'step': do not change it; use another name for another counter")
+
+    # --- a step -----------------------------------------------------------------------------------
+
+    def _before_step(self, *_):
+        self.__dict__["_is_torn"] = True
+        if self._random is not None:  # if this rank dies from here on, others may complete the step
+            self._random.write(self._done + 1, randomness.get_states(self._commit[2]))
+
+    def _after_step(self, *_):
+        mine = self.__dict__
+        mine["_done"] += 1
+        mine["_is_torn"] = False
+        mine["_is_fresh"] = True
+        for k in self._samplers():
+            k.thing._complete()
+        if self._on_step is not None:
+            self._on_step()
+
+    def _before_forward(self, module, _):
+        if torch.compiler.is_compiling():
+            return
+        if self._is_fresh and module.training and torch.is_grad_enabled():
+            self.commit()
+
+    def commit(self):
+        """The next step begins here: to be called by loops that are unlike others, see above."""
+        mine = self.__dict__
+        mine["_is_fresh"] = False
+        if self._random is None:  # no generation can follow
+            return
+        states = randomness.get_states()
+        mine["_commit"] = (self._done, self._get_small(), states)
+        self._random.write(self._done, states)
+
+    def batches(self, loader):
+        """The batches of a DataLoader, from the first that no completed step has used. The loader has the sampler that State()
+        was given; otherwise it begins with its first batch. Its workers end when the loop ends."""
+        sampler = self._sampler_of(loader)
+        if sampler is not None:
+            sampler._begin_loop()
+            self.__dict__["_is_fresh"] = True
+        size = batch_size_of(loader) if sampler is not None else 0
+        if self._is_fresh:
+            self.commit()
+        iterator = iter(loader)  # draws a seed for its workers
+        if sampler is not None and sampler.done > 0:
+            self._resume()
+        try:
+            while True:
+                if self._is_fresh:
+                    self.commit()
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    break
+                if sampler is not None:
+                    sampler._take(size)
+                yield batch
+            if sampler is not None:
+                sampler._end_loop()
+        finally:
+            end_workers(iterator)
+
+    def _resume(self):
+        """In the middle of an epoch that an earlier generation has begun: what train has drawn until here was drawn before."""
+        if self._resumed is not None:
+            randomness.set_states(self._resumed)
+        self.__dict__["_resumed"] = None
+
+    def _samplers(self):
+        return [k for k in self._objects.values() if isinstance(k, kept.KeptSampler)]
+
+    def _sampler_of(self, loader):
+        given = [k.thing for k in self._samplers()]
+        for owner in (loader, getattr(loader, "batch_sampler", None)):
+            sampler = getattr(owner, "sampler", None)
+            if any(sampler is one for one in given):
+                return sampler
+        return None
+
+    # --- for run() --------------------------------------------------------------------------------
+
+    def _get_small(self):
+        return {name: k.get() for name, k in self._objects.items()}, kept.copied(self._values)
+
+    def _set_small(self, small):
+        objects, values = small
+        for name, theirs in objects.items():
+            self._objects[name].set(theirs)
+        self._values.clear()
+        self._values.update(kept.copied(values))
+
+    def _begin(self, generation, rank, size):
+        for k in self._samplers():
+            k.thing._place(rank, size)
+        for name, k in self._objects.items():
+            if isinstance(k, kept.KeptOptimizer):
+                kept.check_whole(name, k.thing)
+            if generation > 0:
+                k.begin()
+        self.__dict__.update(_generation=generation, _is_fresh=True)
+
+    def _go_back(self):
+        """To the last completed step; if what belongs to it was not over, as far as it had come."""
+        if self._commit is not None and self._commit[0] == self._done and not self._is_torn:
+            _, small, states = self._commit
+            self._set_small(small)
+            randomness.set_states(states)
+
+    def _share(self, world, source, is_source, with_large):
+        """From one rank to all. A rank that has received a part of it has no state until it has all."""
+        mine = (self._done, self._first_step, self._get_small()) if is_source else None
+        done, first, small = kept.send_object(world, mine, source, is_source)
+        is_behind = self._done != done or self._is_torn  # else what arrives is what this rank has
+        is_new = is_behind and self._done == 0
+        if with_large:
+            if is_behind:
+                self.__dict__["_is_torn"] = True
+            kept.send_large(world, self._objects, source, is_source, is_behind)
+        if not is_source:
+            self._set_small(small)
+            self.__dict__.update(_done=done, _first_step=first, _is_torn=False)
+            states = self._random.read(done) if is_new and self._random is not None else None
+            if states is not None:
+                randomness.set_states(states)
+
+    def _start(self):
+        """train is about to be called."""
+        self.commit()
+        if self._generation > 0:
+            self.__dict__["_resumed"] = self._commit[2]
+
+
+def batch_size_of(loader):
+    size = loader.batch_size or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    if not size:
+        raise ValueError("elastic.State.batches: the loader has no batch_size: use DataLoader(batch_size=...), or a batch sampler with a batch_size")
+    return size
+
+
+def end_workers(iterator):
+    """Of a DataLoader: they are not needed any more, whatever they have read ahead. Without this they end when Python drops the
+    iterator."""
+    end = getattr(iterator, "_shutdown_workers", None)
+    if end is not None and not getattr(iterator, "_persistent_workers", False):
+        with contextlib.suppress(Exception):
+            end()

@@ -1,0 +1,139 @@
+"""Ranks that recover in place with ddp_torch.elastic, and kill themselves where a plan has it. Each reports each step.
+
+usage: ddprun -n N recovering_rank.py --steps S [--backend B] [--ms T] [--kill STEP:PLACE:RANK[,RANK]]... [--marks DIR] [more]
+
+PLACE is where in the step after STEP completed ones the ranks are: forward, backward, reduced (the gradients are averaged), done
+(optimizer.step() has returned), or sharing (in the generation after that, once a tensor of the state has arrived). A kill happens
+once: --marks names a directory for what has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
+world W lr L took I,I,..."; PARAMETERS is a digest of all bits.
+"""
+import argparse
+import hashlib
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+from ddp_torch import elastic, kept
+
+N_SAMPLES, BATCH, WIDTH = 101, 4, 64
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return N_SAMPLES
+
+    def __getitem__(self, i):
+        generator = torch.Generator().manual_seed(i)
+        x = torch.randn(8, generator=generator)
+        return x, x.square().sum(), i
+
+
+class Plan:
+    def __init__(self, words, marks):
+        self.marks = marks
+        self.kills = []
+        for word in words:
+            step, place, ranks = word.split(":")
+            self.kills.append((int(step), place, [int(rank) for rank in ranks.split(",")]))
+
+    def reach(self, place, step):
+        for at, where, ranks in self.kills:
+            if (at, where) == (step, place) and dist.get_rank() in ranks:
+                mark = os.path.join(self.marks, f"{at}-{where}-{dist.get_rank()}")
+                try:
+                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--ms", type=float, default=0)
+    parser.add_argument("--kill", action="append", default=[])
+    parser.add_argument("--marks", default=".")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--static-graph", action="store_true")
+    parser.add_argument("--scaler", action="store_true")
+    parser.add_argument("--raise-at", type=int, help="rank 1 raises an exception after so many steps, and after a rank was killed")
+    return parser.parse_args()
+
+
+class Trainer:
+    def __init__(self, args):
+        torch.manual_seed(1)
+        torch.set_num_threads(1)
+        self.args, self.plan = args, Plan(args.kill, args.marks)
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, WIDTH), torch.nn.Tanh(), torch.nn.Dropout(0.1), torch.nn.Linear(WIDTH, 1))
+        optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
+        more = {"scaler": torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)} if args.scaler else {}
+        self.dataset = Numbers()
+        self.state = elastic.State(model=self.model, optimizer=optimizer, epoch=0, sampler=elastic.DistributedSampler(self.dataset, seed=3),
+                                   scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9), **more)
+        optimizer.register_step_pre_hook(lambda *_: self.plan.reach("reduced", self.state.step))
+        self.model.register_forward_pre_hook(lambda *_: self.plan.reach("forward", self.state.step))
+        self.model[0].weight.register_hook(lambda _: self.plan.reach("backward", self.state.step))
+        send = kept.send_tensor
+        kept.send_tensor = lambda *a: (send(*a), self.plan.reach("sharing", self.state.step))
+
+    def train(self, state):
+        model = DistributedDataParallel(state.model, static_graph=self.args.static_graph)
+        taken, n = [], 0
+        while state.step < self.args.steps:
+            state.sampler.set_epoch(state.epoch)
+            loader = DataLoader(self.dataset, BATCH, sampler=state.sampler, num_workers=self.args.workers)
+            for x, y, i in state.batches(loader):
+                n += 1
+                taken += i.tolist()
+                self.compute(state, model, x, y, n % self.args.accumulate == 0)
+                if n % self.args.accumulate == 0:
+                    self.report(state, taken)
+                    taken = []
+                    if state.step == self.args.steps:
+                        return
+            state.epoch += 1
+
+    def compute(self, state, model, x, y, is_last):
+        if not is_last:
+            with model.no_sync():
+                (model(x).squeeze(1) - y).square().mean().backward()
+            return
+        loss = (model(x).squeeze(1) - y).square().mean()
+        if self.args.scaler:
+            state.scaler.scale(loss).backward()
+            state.scaler.step(state.optimizer)
+            state.scaler.update()
+        else:
+            loss.backward()
+            state.optimizer.step()
+        self.plan.reach("done", state.step - 1)
+        state.optimizer.zero_grad()
+        state.scheduler.step()
+
+    def report(self, state, taken):
+        time.sleep(self.args.ms / 1000)
+        if self.args.raise_at == state.step and dist.get_rank() == 1:
+            raise RuntimeError("an error of the program's own")
+        digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in state.model.parameters())).hexdigest()[:16]
+        line = (f"step {state.step} {digest} generation {state.generation} pid {os.getpid()} rank {dist.get_rank()} world "
+                f"{dist.get_world_size()} lr {state.optimizer.param_groups[0]['lr']!r} took {','.join(map(str, taken))}\n")
+        os.write(1, line.encode())
+
+
+def main():
+    args = parse()
+    trainer = Trainer(args)
+    elastic.run(trainer.train, trainer.state, backend=args.backend)
+
+
+if __name__ == "__main__":
+    main()
