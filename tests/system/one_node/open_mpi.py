@@ -153,14 +153,16 @@ class Version4(OpenMpi, unittest.TestCase):
             job.hear(1)
             [rank] = job.named("open_mpi_program")
             with open(f"/proc/{rank}/environ", encoding="ascii", errors="replace") as f:
-                [space] = [v.partition("=")[2] for v in f.read().split("\0") if v.startswith("PMIX_NAMESPACE=")]
+                variables = dict(v.partition("=")[::2] for v in f.read().split("\0"))
+            space, shared = variables["PMIX_NAMESPACE"], variables["OMPI_MCA_btl_vader_backing_directory"]
             self.assertRegex(space, "^ddp-[0-9a-f]{32}-0$")
             for pid in job.processes():
                 with open(f"/proc/{pid}/cmdline", encoding="ascii", errors="replace") as f:
                     self.assertNotIn(space, f.read())
-            for folder in job.runtime, "/dev/shm":
-                for name in filter(lambda name: name.startswith("ddprun-"), os.listdir(folder)):
-                    self.assertEqual(os.stat(os.path.join(folder, name)).st_mode & 0o777, 0o700)
+            for folder in shared, os.path.dirname(shared), *(os.path.join(job.runtime, name) for name in os.listdir(job.runtime)):
+                self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700, folder)
+            job.signal(signal.SIGTERM)  # else the harness kills the spawner as well, which removes the directory in /dev/shm
+            job.end()
 
 
 @unittest.skipIf(OPEN_MPI_5 is None, "$OPEN_MPI_5 is not set")
