@@ -320,8 +320,8 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
     feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
-/* A node that was away when a generation was made has no place there. If it has kept its ranks, they
- * have missed what the others have done since, and cannot continue with them. */
+/* A node that was away when a generation was made has no place there. If it has kept its ranks,
+ * they have missed what the others have done since, and cannot continue with them. */
 static uint32_t lose_if_left_out(struct roster *r, uint32_t slot, const struct roster_input *in)
 {
     const struct message_hello *h = &in->message->hello;

@@ -222,10 +222,10 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
 
 /* --- Those that have not received a place in the newest generation --- */
 
-/* The newest generation was made when all that are not missing had stopped. This node has a place in
- * it and has not started there, so no rank has completed a step there: the state that this node's
- * ranks keep is still that of all. One that is missing was lost: the others may have
- * continued without it, from another state. */
+/* The newest generation was made when all nodes that are not missing had stopped. This node has a
+ * place in it and has not started there, so no rank has completed a step there: the state that this
+ * node's ranks keep is still that of all. A missing node was lost: the others may have continued
+ * without it, from another state. */
 bool roster_is_from_before(const struct roster *r, const struct message_was *was)
 {
     const struct roster_before *b = &r->before;

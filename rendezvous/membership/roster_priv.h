@@ -252,8 +252,8 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
  * one or of an older one, and restarts are counted on from there. */
 void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms);
 
-/* Has this node a place in the newest generation, without having received it? Then nothing of it takes
- * part in any. */
+/* Has this node a place in the newest generation, without having received it? Then nothing of it
+ * takes part in any. */
 bool roster_is_from_before(const struct roster *r, const struct message_was *was);
 
 /* May the generation that this HELLO describes be adopted? Reserves memory for its nodes. */

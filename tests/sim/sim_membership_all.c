@@ -23,10 +23,10 @@
  * generations. One more check: a node is assigned as many ranks as it has, or one more for each
  * rank that died too late to be reported.
  *
- * The roster may be lost, and another one take over (MOVE): before, between and after the moments at
- * which the record of a generation is written and confirmed. Two more checks: ranks are not killed
- * because of that alone; and ranks that rendezvous and have completed as many steps have completed
- * them in the same generations, so that they have the same state.
+ * The roster may be lost, and another one take over (MOVE): before, between and after the moments
+ * at which the record of a generation is written and confirmed. Two more checks: ranks are not
+ * killed because of that alone; and ranks that rendezvous and have completed as many steps have
+ * completed them in the same generations, so that they have the same state.
  *
  * small_world.h is a state, small_acts.h has what can happen in it, small_orders.h what roster and
  * members answer, small_promises.h the checks. This file has the search, and where it begins. */
