@@ -3,9 +3,9 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "common/whole.h"
-#include "ctl/history/history.h"
-#include "ctl/history/history_page.h"
 #include "ctl/job/jobs.h"
+#include "history/history.h"
+#include "history/history_page.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -109,7 +109,7 @@ static int make_page(struct work *w, char **ret_text, size_t *ret_len)
     FILE *out = open_memstream(ret_text, ret_len);
     if (out == NULL)
         return co_fail(&w->err, -ENOMEM, "out of memory");
-    int rc = history_page_print(&w->history, DDPRUN_VERSION, out);
+    int rc = history_page_print(&w->history, DDPRUN_VERSION, NULL, out);
     if (fclose(out) != 0 || rc < 0)
         return co_fail(&w->err, -ENOMEM, "out of memory");
     return 0;

@@ -3,8 +3,8 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/escape.h"
 #include "common/scope.h"
-#include "ctl/base/escape.h"
 #include "ctl_store_cli.h"
 #include "rendezvous/client/client.h"
 
@@ -86,7 +86,7 @@ static enum ctl_exit do_get(struct work *w, const char *key)
     if (rc < 0)
         return store_task_fail(w, rc);
     if (isatty(STDOUT_FILENO)) {
-        escape_print(value, len, stdout);
+        co_escape_print(value, len, stdout);
         putchar('\n');
     } else {
         fwrite(value, 1, len, stdout);
@@ -209,9 +209,9 @@ static int dump_key(struct work *w, const struct client_key *key)
         return rc == -ENOENT ? 0 : rc;
     size_t skip = w->task->raw ? 0 : 1; /* the '/' */
     bool is_cut = len > SHOWN_BYTES && !w->task->is_full;
-    escape_print(key->at + skip, key->len - skip, stdout);
+    co_escape_print(key->at + skip, key->len - skip, stdout);
     putchar('\t');
-    escape_print(value, is_cut ? SHOWN_BYTES : len, stdout);
+    co_escape_print(value, is_cut ? SHOWN_BYTES : len, stdout);
     if (is_cut)
         printf("... (%zu bytes)", len);
     putchar('\n');

@@ -1,5 +1,6 @@
 #include "job_print.h"
 
+#include "common/duration.h"
 #include "common/scope.h"
 #include "ctl/base/table.h"
 
@@ -8,20 +9,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-char *job_print_duration(int64_t ms, char buf[JOB_TEXT_BYTES])
-{
-    int64_t s = ms / 1000;
-    if (s < 60)
-        snprintf(buf, JOB_TEXT_BYTES, "%" PRId64 ".%02d s", s, (int)(ms % 1000 / 10));
-    else if (s < 3600)
-        snprintf(buf, JOB_TEXT_BYTES, "%d min %d s", (int)(s / 60), (int)(s % 60));
-    else if (s < 86400)
-        snprintf(buf, JOB_TEXT_BYTES, "%d h %d min", (int)(s / 3600), (int)(s % 3600 / 60));
-    else
-        snprintf(buf, JOB_TEXT_BYTES, "%" PRId64 " d %d h", s / 86400, (int)(s % 86400 / 3600));
-    return buf;
-}
 
 char *job_print_size(int64_t bytes, char buf[JOB_TEXT_BYTES])
 {
@@ -74,7 +61,7 @@ static void add_duration(struct table *t, const json_t *object, const char *key)
 {
     char buf[JOB_TEXT_BYTES];
     table_add(t, "%s",
-              has_number(object, key) ? job_print_duration(number_at(object, key), buf) : "-");
+              has_number(object, key) ? co_duration_text(number_at(object, key), buf) : "-");
 }
 
 static void add_size(struct table *t, const json_t *object, const char *key)
@@ -261,14 +248,14 @@ static void print_goodput(const json_t *goodput, int width, FILE *out)
         return;
     fprintf(text, "  goodput %.1f %% of %s%s",
             100 * json_number_value(json_object_get(goodput, "ratio")),
-            job_print_duration(milliseconds_at(goodput, "total_s"), took),
+            co_duration_text(milliseconds_at(goodput, "total_s"), took),
             json_is_false(json_object_get(goodput, "by_steps")) ? " (no steps are reported)" : "");
     json_object_foreach(json_object_get(goodput, "seconds"), cause, seconds)
     {
         const int64_t ms = milliseconds_at(json_object_get(goodput, "seconds"), cause);
         if (ms == 0 || strcmp(cause, "productive") == 0)
             continue;
-        fprintf(text, "%s%s %s", before, cause, job_print_duration(ms, took));
+        fprintf(text, "%s%s %s", before, cause, co_duration_text(ms, took));
         before = ", ";
     }
     if (fclose(text) == 0)
@@ -285,7 +272,7 @@ static int print_head(const json_t *status, int width, FILE *out)
                  "job %s: %s, generation %" PRId64 ", uptime %s; node %" PRId64 " of %" PRId64
                  " on %s, pid %" PRId64,
                  text_at(status, "job"), text_at(status, "state"), number_at(status, "generation"),
-                 job_print_duration(number_at(status, "age_ms"), age), number_at(status, "node"),
+                 co_duration_text(number_at(status, "age_ms"), age), number_at(status, "node"),
                  number_at(status, "nodes"), text_at(status, "host"),
                  number_at(status, "pid")) < 0 ||
         asprintf(&what, "  %s", program != NULL ? program : "-") < 0)
@@ -398,7 +385,7 @@ static void print_late(const json_t *ranks, FILE *out)
         return;
     int64_t late_ms = number_at(last, stages[CAME]) - number_at(first, stages[CAME]);
     fprintf(out, "  slowest: rank %" PRId64 " reached the rendezvous %s after the first one\n",
-            number_at(last, "rank"), job_print_duration(late_ms, when));
+            number_at(last, "rank"), co_duration_text(late_ms, when));
 }
 
 /* The last stage that ranks have reached, and the rank that reached it last. */
@@ -412,7 +399,7 @@ static void print_slowest(const json_t *ranks, FILE *out)
         if (slowest == NULL)
             continue;
         fprintf(out, "  last: rank %" PRId64 " %s after %s\n", number_at(slowest, "rank"),
-                actions[stage], job_print_duration(number_at(slowest, stages[stage]), when));
+                actions[stage], co_duration_text(number_at(slowest, stages[stage]), when));
         return;
     }
 }
@@ -435,7 +422,7 @@ int job_print_start(const json_t *status, int width, FILE *out)
         for (int stage = 0; stage < N_STAGES; stage++) {
             add_duration(&t, rank, stages[stage]);
             if (stage == CAME)
-                table_add(&t, "%s", meeting_ms >= 0 ? job_print_duration(meeting_ms, when) : "-");
+                table_add(&t, "%s", meeting_ms >= 0 ? co_duration_text(meeting_ms, when) : "-");
         }
     }
     if (rc == 0)

@@ -35,9 +35,6 @@ int job_print_status(const json_t *status, int width, FILE *out);
  * start, and which rank was the slowest. */
 int job_print_start(const json_t *status, int width, FILE *out);
 
-/* "0.52 s", "12 min 3 s", "2 h 3 min", "3 d 4 h". returns buf */
-char *job_print_duration(int64_t ms, char buf[JOB_TEXT_BYTES]);
-
 /* "512 B", "1.2 GiB". returns buf */
 char *job_print_size(int64_t bytes, char buf[JOB_TEXT_BYTES]);
 

@@ -65,6 +65,13 @@ struct etcd_settings { /* an empty text: not given */
     char prefix[ETCD_SETTING_BYTES];        /* prefix of all keys, without a slash at its end */
 };
 
+/* --http */
+struct http_spec {
+    char host[64]; /* "localhost": both loopback addresses; or a numeric address */
+    uint16_t port; /* 0: any free one */
+    bool is_weak;  /* of a variable: a job that cannot serve it runs without */
+};
+
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
 struct job_world {
     bool has_others;    /* other nodes may join (docs/design/membership.md) */
@@ -231,9 +238,10 @@ struct job_spec {
                                 * stdin */
 
     /* seeing */
-    char *events;   /* owned; --events, a path for JSON lines; NULL: none */
-    bool event_log; /* --event-log-handler console: torchrun's records on stderr */
-    char *report;   /* owned; --report, a path for the report as JSON; NULL: none */
+    char *events;           /* owned; --events, a path for JSON lines; NULL: none */
+    bool event_log;         /* --event-log-handler console: torchrun's records on stderr */
+    struct http_spec *http; /* owned; NULL: none */
+    char *report;           /* owned; --report, a path for the report as JSON; NULL: none */
 };
 
 /* Of the rank with this local number. */

@@ -5,39 +5,27 @@
 #include "launcher/diagnosis/stack.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/generation/generation.h"
-#include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/worker_env.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/reporting/report.h"
 #include "launcher/reporting/status_json.h"
 #include "launcher/stdio/output.h"
-#include "launcher/supervisor/pace.h"
-#include "node_goodput.h"
 #include "node_leave.h"
 #include "node_roster.h"
 #include "node_stacks.h"
+#include "node_status.h"
 
-#include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
 #include "console/job_request.h"
-#include "rendezvous/server/server.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OPEN_MS = 10 };
-
-struct rank_facts {
-    uint32_t n_starts;
-    uint64_t came_ms; /* the last time; a rank may come before we hear that it was started */
-    char *tail;       /* owned while a status is made */
-};
 
 struct node_console {
     const struct node_view *node;
@@ -45,132 +33,17 @@ struct node_console {
     struct stacks *stacks;         /* being collected; NULL: none */
     struct console_client *waiter; /* the client that gets them */
     uv_timer_t timer;
-    uint64_t n_looked_at;  /* connections that the store had had when arrivals were looked for */
-    uint64_t looked_in_ms; /* and the beginning of the generation then */
-    struct rank_facts ranks[];
 };
-
-static void note_event(const struct node_view *n, const struct supervisor_event *e)
-{
-    struct rank_facts *ranks = n->parts->console->ranks;
-    if (e->type == SUPERVISOR_EV_STARTED)
-        ranks[e->rank].n_starts++;
-    else if (e->type == SUPERVISOR_EV_JOINED)
-        ranks[e->rank].came_ms = co_now_ms();
-}
 
 /* --- status --- */
 
-/* The last one that is not empty, in place. */
-static const char *last_line(char *tail)
-{
-    if (tail == NULL)
-        return NULL;
-    size_t n = strlen(tail);
-    while (n > 0 && tail[n - 1] == '\n')
-        tail[--n] = '\0';
-    const char *newline = strrchr(tail, '\n');
-    return newline != NULL ? newline + 1 : tail;
-}
-
-/* What is in memory: a request must not make the loop wait for a slow file system. */
-static char *tail_at_hand(const struct rank_io *io, int local_rank)
-{
-    return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
-}
-
-/* A rank that reports nothing itself may have connected to the store. Look again when a connection
- * has arrived since. */
-static void look_for_arrivals(struct node_console *nc, uint64_t generation_ms)
-{
-    const struct node_view *n = nc->node;
-    int n_local = n->spec->n_local;
-    uint64_t n_connections = n->gen->store != NULL ? server_n_connections(n->gen->store) : 0;
-    if (n_connections == 0 ||
-        (n_connections == nc->n_looked_at && generation_ms == nc->looked_in_ms))
-        return;
-    co_autofree struct arrival *list = calloc((size_t)n_local, sizeof *list);
-    nc->n_looked_at = n_connections;
-    nc->looked_in_ms = generation_ms;
-    for (int i = 0; list != NULL && i < n_local; i++) {
-        const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
-        if (r->phase == RANK_RUNS && nc->ranks[i].came_ms < generation_ms)
-            list[i].pid = r->pid;
-    }
-    if (list != NULL)
-        store_arrivals_find(n->gen->store, list, n_local);
-    for (int i = 0; list != NULL && i < n_local; i++)
-        if (list[i].came_ms != 0)
-            nc->ranks[i].came_ms = list[i].came_ms;
-}
-
-static void fill_ranks(struct node_console *nc, struct status_rank *ranks)
-{
-    uint64_t generation_ms = supervisor_generation_ms(nc->node->supervisor);
-    look_for_arrivals(nc, generation_ms);
-    for (int i = 0; i < nc->node->spec->n_local; i++) {
-        struct rank_facts *r = &nc->ranks[i];
-        r->tail = tail_at_hand(nc->node->io, i);
-        ranks[i] = (struct status_rank){.last_line = last_line(r->tail),
-                                        .came_ms = r->came_ms >= generation_ms ? r->came_ms : 0,
-                                        .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
-    }
-}
-
-/* How fast the steps are, as libddp's ranks report. */
-static void judge_pace(const struct node_view *n, struct status_rank *ranks, struct pace *ret)
-{
-    int n_local = n->spec->n_local;
-    co_autofree struct pace_rank *paces = calloc((size_t)n_local, sizeof *paces);
-    *ret = (struct pace){.slowest = -1};
-    for (int i = 0; paces != NULL && i < n_local; i++) {
-        uint64_t digest;
-        struct status_rank *r = &ranks[i];
-        r->wait = node_memory_wait_of(n->gen->memory, i);
-        r->has_progress = node_memory_read_progress(n->gen->memory, i, &r->progress, &digest);
-        paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
-        r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
-    }
-    if (paces != NULL)
-        pace_judge(paces, n_local, ret);
-}
-
 static char *make_status(struct node_console *nc)
 {
-    const struct node_view *n = nc->node;
-    co_autofree struct status_rank *ranks = calloc((size_t)n->spec->n_local, sizeof *ranks);
-    char host[256] = "";
-    if (ranks == NULL)
+    struct node_status_data data;
+    if (node_status_collect(nc->node, &data) < 0)
         return NULL;
-    gethostname(host, sizeof host - 1);
-    struct pace pace;
-    fill_ranks(nc, ranks);
-    judge_pace(n, ranks, &pace);
-    const uint64_t now_ms = co_now_ms();
-    const struct goodput_sums goodput = node_goodput_read(n, now_ms);
-    struct status s = {.spec = n->spec,
-                       .supervisor = n->supervisor,
-                       .ranks = ranks,
-                       .pace = &pace,
-                       .goodput = &goodput,
-                       .host = host,
-                       .version = DDPRUN_VERSION,
-                       .events = n->events->real_path,
-                       .pid = getpid(),
-                       .now_ms = now_ms,
-                       .begun_ms = n->begun_ms,
-                       .generation_ms = supervisor_generation_ms(n->supervisor)};
-    struct generation_place place = {0};
-    node_roster_fill_place(nc->node->parts->roster, &place, &s.first_rank);
-    s.node = place.node_rank;
-    s.n_nodes = place.n_nodes;
-    s.world = place.world_size;
-    s.waiting = node_roster_waiting(nc->node->parts->roster);
-    char *text = status_json_make(&s);
-    for (int i = 0; i < n->spec->n_local; i++) {
-        free(nc->ranks[i].tail);
-        nc->ranks[i].tail = NULL;
-    }
+    char *text = status_json_make(&data.status);
+    node_status_release(&data);
     return text;
 }
 
@@ -361,8 +234,7 @@ static void on_open_timer(uv_timer_t *timer)
 
 static int open_console(const struct node_view *n, struct co_error *err)
 {
-    struct node_console *nc =
-        calloc(1, sizeof *nc + (size_t)n->spec->n_local * sizeof nc->ranks[0]);
+    struct node_console *nc = calloc(1, sizeof *nc);
     if (nc == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     nc->node = n;
@@ -383,5 +255,4 @@ static void close_console(const struct node_view *n)
     uv_close((uv_handle_t *)&nc->timer, node_free_data);
 }
 
-const struct node_feature node_console_feature = {
-    .open = open_console, .on_event = note_event, .close = close_console};
+const struct node_feature node_console_feature = {.open = open_console, .close = close_console};

@@ -3,12 +3,14 @@
 #include "node_errors.h"
 #include "node_goodput.h"
 #include "node_hang.h"
+#include "node_http.h"
 #include "node_leave.h"
 #include "node_pmi.h"
 #include "node_priv.h"
 #include "node_report.h"
 #include "node_stacks.h"
 #include "node_standby.h"
+#include "node_status.h"
 #include "node_steps.h"
 
 #include <stddef.h>
@@ -18,7 +20,7 @@
 static const struct node_feature *const features[] = {
     &node_errors_feature,  &node_hang_feature,    &node_leave_feature,  &node_steps_feature,
     &node_goodput_feature, &node_standby_feature, &node_stacks_feature, &node_pmi_feature,
-    &node_console_feature, &node_report_feature,
+    &node_status_feature,  &node_console_feature, &node_http_feature,   &node_report_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

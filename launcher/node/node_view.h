@@ -61,8 +61,10 @@ struct node_parts {
     struct node_errors *errors;
     struct node_goodput *goodput;
     struct node_hang *hang;
+    struct node_http *http;
     struct node_leave *leave;
     struct node_standby *standby;
+    struct node_status *status;
     struct node_pace *pace;
     struct node_pmi *pmi;
     struct flights *flights; /* torch's dumps of this generation, which are not reported yet */

@@ -1,6 +1,7 @@
 /* The options about the ranks' input and output, and about what is reported about the job. */
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
+#include "rendezvous/net/address.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -100,6 +101,40 @@ static int refuse_logs_specs(const struct draft *d, struct co_error *err)
                    g->by, g->value);
 }
 
+/* "8080", "0.0.0.0:8080", "[::1]:0" */
+static int set_http(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_HTTP];
+    const char *port = g->value != NULL ? strrchr(g->value, ':') : NULL;
+    int64_t number = 0;
+    if (g->value == NULL)
+        return 0;
+    const size_t host_len = port != NULL ? (size_t)(port - g->value) : 0;
+    const bool in_brackets = host_len > 2 && g->value[0] == '[' && g->value[host_len - 1] == ']';
+    int rc = co_parse_int(g->by, port != NULL ? port + 1 : g->value, 0, UINT16_MAX, &number, err);
+    if (rc < 0)
+        return rc;
+    struct http_spec *http = calloc(1, sizeof *http);
+    spec->http = http;
+    if (http == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    http->port = (uint16_t)number;
+    http->is_weak = g->from_env;
+    struct sockaddr_storage address;
+    if (host_len == 0 && port == NULL)
+        snprintf(http->host, sizeof http->host, "localhost");
+    else
+        snprintf(http->host, sizeof http->host, "%.*s", (int)(host_len - 2 * in_brackets),
+                 g->value + in_brackets);
+    if (host_len < sizeof http->host &&
+        (strcmp(http->host, "localhost") == 0 || address_parse(http->host, 0, &address) == 0))
+        return 0;
+    return co_fail(err, -EINVAL,
+                   "invalid value '%.100s' for %s: expected PORT or ADDR:PORT, with localhost or a "
+                   "numeric address (0.0.0.0: all addresses; [ADDR] for IPv6)",
+                   g->value, g->by);
+}
+
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const handlers[] = {"null", "console", NULL};
@@ -118,6 +153,7 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
     int rc = refuse_logs_specs(d, err)
         ?: set_streams(d, spec, err)
         ?: set_log_turn(d, &spec->output.log_turn, err)
+        ?: set_http(d, spec, err)
         ?: cli_set_fields(d, fields, CLI_N(fields), spec, err)
         ?: cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
     /* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do */

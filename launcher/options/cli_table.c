@@ -273,6 +273,11 @@ const struct co_option cli_table[] = {
      .brief = "Write the job outcome to FILE as JSON.",
      .help = "Write the job outcome and its root cause to FILE as JSON: one report for the job, "
              "or one for each node if FILE contains {node_rank}."},
+    {OPTION_HTTP, 0, "http", "[ADDR:]PORT", .weak = true,
+     .brief = "Serve health, metrics, and a live page of the job.",
+     .help = "While the job runs, each node serves HTTP at ADDR (default: localhost) and PORT (0: "
+             "any free one): /healthz, /readyz, /metrics (Prometheus), /status (JSON), and a live "
+             "page for a browser. TORCHELASTIC_HEALTH_CHECK_PORT=PORT is the same."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
      "console: print torchrun's event records to stderr as JSON lines. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,

@@ -89,6 +89,7 @@ enum cli_option {
     /* seeing */
     OPTION_EVENTS,
     OPTION_REPORT,
+    OPTION_HTTP,
     OPTION_EVENT_LOG_HANDLER,
     OPTION_DRY_RUN,
     OPTION_VERBOSE,

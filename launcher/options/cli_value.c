@@ -45,6 +45,7 @@ void cli_read_environment(struct draft *d)
     read_own_store(d);
     read_variable(d, OPTION_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
     read_variable(d, OPTION_SSH_COMMAND, "DDPRUN_SSH");
+    read_variable(d, OPTION_HTTP, "TORCHELASTIC_HEALTH_CHECK_PORT");
     for (const struct co_option *o = cli_table; o->id != 0; o++) {
         const char *value = o->env != NULL ? d->world->get_env(d->world->arg, o->env) : NULL;
         if (value != NULL)

@@ -54,6 +54,7 @@ int events_open(struct events *e, const char *path, const char *job,
                          .arg = arg,
                          .begun_ms = co_now_ms()};
     struct stat st;
+    gethostname(e->host, sizeof e->host - 1);
     if (path == NULL)
         return 0;
     e->fd = open_file(path);
@@ -62,7 +63,6 @@ int events_open(struct events *e, const char *path, const char *job,
                        path, strerror(-e->fd));
     e->is_regular = fstat(e->fd, &st) == 0 && S_ISREG(st.st_mode);
     e->real_path = realpath(path, NULL);
-    gethostname(e->host, sizeof e->host - 1);
     return 0;
 }
 
@@ -73,6 +73,18 @@ void events_close(struct events *e)
     free(e->real_path);
     e->real_path = NULL;
     e->fd = -1;
+}
+
+void events_set_reader(struct events *e, void (*on_line)(void *arg, const char *line, size_t len),
+                       void *arg)
+{
+    e->on_line = on_line;
+    e->reader_arg = arg;
+}
+
+static bool is_on(const struct events *e)
+{
+    return e->fd >= 0 || e->on_line != NULL;
 }
 
 static void tell_missing(struct events *e, const char *why)
@@ -120,6 +132,10 @@ static void put_event(struct events *e, const char *name, uint32_t generation, j
     co_autofree char *dump = json_dumps(line, JSON_COMPACT | JSON_VALUE_PRECISION);
     json_decref(line);
     co_autofree char *text = NULL;
+    if (e->on_line != NULL && dump != NULL)
+        e->on_line(e->reader_arg, dump, strlen(dump));
+    if (e->fd < 0)
+        return;
     if (dump != NULL && asprintf(&text, "\n%s\n", dump) > 0)
         write_line(e, text);
     else
@@ -128,7 +144,7 @@ static void put_event(struct events *e, const char *name, uint32_t generation, j
 
 void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts)
 {
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     json_t *words = json_array();
     for (char *const *word = argv; *word != NULL; word++)
@@ -178,7 +194,7 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
                  int pid, bool forked, const uint64_t *step)
 {
     uint32_t generation = supervisor_generation(s);
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     if (what->type == SUPERVISOR_EV_STARTED)
         put_rank(e, "rank_start", generation, what->rank,
@@ -193,7 +209,7 @@ void events_rank(struct events *e, const struct supervisor *s, const struct supe
 
 void events_steps(struct events *e, uint32_t generation, const struct events_steps *steps)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "steps", generation,
                   json_pack("{s:o,s:I,s:b}", "before",
                             steps->has_met ? json_integer((json_int_t)steps->before) : json_null(),
@@ -204,7 +220,7 @@ void events_stop(struct events *e, const struct supervisor *s, bool by_request)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     json_t *why;
-    if (e->fd < 0 || (v->outcome == OUTCOME_ORDERED && !by_request))
+    if (!is_on(e) || (v->outcome == OUTCOME_ORDERED && !by_request))
         return;
     if (v->outcome == OUTCOME_ORDERED)
         why = json_pack("{s:s}", "why", "restart");
@@ -220,7 +236,7 @@ void events_stop(struct events *e, const struct supervisor *s, bool by_request)
 void events_oom(struct events *e, const struct supervisor *s, const struct oom_finding *f)
 {
     int rank = supervisor_get_verdict(s)->rank;
-    if (e->fd < 0 || f->blame == OOM_BLAME_NONE)
+    if (!is_on(e) || f->blame == OOM_BLAME_NONE)
         return;
     json_t *more = json_pack("{s:i}", "pid", supervisor_get_rank(s, rank)->pid);
     json_t *oom = oom_json_make(f);
@@ -238,7 +254,7 @@ static json_t *text_of(const char *text)
 void events_hang(struct events *e, const struct supervisor *s, const struct hang_finding *f,
                  const struct hang_proc *proc)
 {
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     json_t *more = hang_json_make(f, numbers(e));
     json_object_set_new(more, "pid", json_integer(supervisor_get_rank(s, f->rank)->pid));
@@ -255,7 +271,7 @@ static json_t *milliseconds(uint64_t ns)
 void events_pace(struct events *e, uint32_t generation, const struct pace *pace,
                  const struct pace_rank *ranks, int n)
 {
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
@@ -277,7 +293,7 @@ void events_restart(struct events *e, const struct supervisor *s,
 {
     const int rank = supervisor_get_verdict(s)->rank; /* < 0: it failed elsewhere, or none did */
     const bool is_of_rank = restart->why == MESSAGE_WHY_FAILURE && rank >= 0;
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "restart", supervisor_generation(s),
                   json_pack("{s:o,s:I,s:b}", "rank",
                             json_value_number(is_of_rank, rank_number(numbers(e), rank)), "wait_ms",
@@ -288,7 +304,7 @@ void events_replace(struct events *e, const struct supervisor *s,
                     const struct roster_restart *restart)
 {
     const struct supervisor_replacement *r = supervisor_get_replacement(s);
-    if (e->fd >= 0)
+    if (is_on(e))
         put_rank(e, r->is_dropped ? "shrink" : "replace", supervisor_generation(s), r->rank,
                  json_pack("{s:b}", "counted", !restart->is_free));
 }
@@ -298,7 +314,7 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
 {
     e->node = (int)place->node_index;
     e->first_rank = (int)place->first_rank;
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "rdzv", generation,
                   json_pack("{s:i,s:i,s:i,s:i,s:i,s:I}", "world", (int)place->world_size, "nodes",
                             (int)place->n_nodes, "rank", e->first_rank, "ranks",
@@ -308,7 +324,7 @@ void events_place(struct events *e, uint32_t generation, const struct message_pl
 
 void events_wait(struct events *e, uint32_t generation, const struct message_progress *p)
 {
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     json_t *missing = json_array();
     for (uint32_t i = 0; i < p->n_names; i++)
@@ -320,26 +336,26 @@ void events_wait(struct events *e, uint32_t generation, const struct message_pro
 
 void events_order(struct events *e, uint32_t generation, const char *why, const char *text)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "stop", generation, json_pack("{s:s,s:o}", "why", why, "text", text_of(text)));
 }
 
 void events_save(struct events *e, uint32_t generation, const char *state)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "save", generation, json_pack("{s:s}", "state", state));
 }
 
 void events_coordinator(struct events *e, uint32_t generation, const char *state)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "coordinator", generation, json_pack("{s:s}", "state", state));
 }
 
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
                     uint64_t grace_ms)
 {
-    if (e->fd < 0)
+    if (!is_on(e))
         return;
     json_t *more = json_pack("{s:s,s:o}", "state", state, "signal", signal_name(sig));
     if (grace_ms > 0)
@@ -349,20 +365,20 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
 
 void events_leave(struct events *e, uint32_t generation, const char *text)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "leave", generation, json_pack("{s:o}", "text", text_of(text)));
 }
 
 void events_goodput(struct events *e, uint32_t generation, const struct goodput_sums *sums)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "goodput", generation, goodput_json_make(sums));
 }
 
 void events_job_end(struct events *e, const struct supervisor *s, int64_t n_restarts,
                     uint32_t n_generations)
 {
-    if (e->fd >= 0)
+    if (is_on(e))
         put_event(e, "job_end", supervisor_generation(s),
                   json_pack("{s:i,s:o,s:I,s:o}", "code", supervisor_exit_code(s), "restarts",
                             json_value_number(n_restarts >= 0, n_restarts), "generations",

@@ -14,6 +14,7 @@
 #define DDP_LAUNCHER_REPORTING_EVENTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct co_error;
@@ -36,6 +37,8 @@ struct events {
     char *real_path; /* owned: absolute path, for ddpctl; NULL: not known */
     void (*on_note)(void *arg, const char *text);
     void *arg;
+    void (*on_line)(void *arg, const char *line, size_t len); /* NULL: no reader */
+    void *reader_arg;
     bool is_told; /* that events are missing */
     bool is_torn; /* the last line has no end */
     bool is_regular;
@@ -46,13 +49,18 @@ struct events {
                                             out; NULL: none */
 };
 
-/* path      NULL: all calls do nothing
+/* path      NULL: no file; without a reader, all calls do nothing
  * on_note   called from within the calls below, once: a text without newline that names the file
  *           and the reason why events are missing from it
  * returns   0, -errno (the text names the file) */
 int events_open(struct events *e, const char *path, const char *job,
                 void (*on_note)(void *arg, const char *text), void *arg, struct co_error *err);
 void events_close(struct events *e);
+
+/* Each line, without its newline, also goes to a reader in this process, whether there is a file or
+ * not. on_line: NULL: no more. */
+void events_set_reader(struct events *e, void (*on_line)(void *arg, const char *line, size_t len),
+                       void *arg);
 
 /* job_start: argv, ranks, max_restarts, pid (of this ddprun) */
 void events_job_start(struct events *e, char *const *argv, int n_ranks, int max_restarts);

@@ -122,15 +122,15 @@ static json_t *make_state(const struct status *s)
 char *status_json_make(const struct status *s)
 {
     json_t *root = json_pack(
-        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o,s:o}", "v", 1,
+        "{s:i,s:o,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:i,s:I,s:i,s:i,s:i,s:I,s:o,s:o,s:o}", "v", 1,
         "job", json_value_text(s->spec->run_id), "pid", (int)s->pid, "host",
         json_value_text(s->host), "version", s->version, "program", make_program(s), "state",
         make_state(s), "waiting", json_value_text(s->waiting), "events", json_value_text(s->events),
-        "generation", (json_int_t)supervisor_generation(s->supervisor), "max_restarts",
-        s->spec->max_restarts, "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node,
-        "nodes", s->n_nodes, "world", s->world, "started_ms",
-        (json_int_t)since(s->begun_ms, s->generation_ms), "goodput", goodput_json_make(s->goodput),
-        "pace", make_pace(s), "ranks", make_ranks(s));
+        "http", json_value_text(s->http), "generation",
+        (json_int_t)supervisor_generation(s->supervisor), "max_restarts", s->spec->max_restarts,
+        "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node, "nodes", s->n_nodes,
+        "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms),
+        "goodput", goodput_json_make(s->goodput), "pace", make_pace(s), "ranks", make_ranks(s));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_VALUE_PRECISION) : NULL;
     json_decref(root);
     return text;

@@ -8,6 +8,7 @@
  *     waiting      what the node waits for, in words; null: nothing
  *     generation   counted from 0; max_restarts
  *     events       the path of --events, absolute; null: none
+ *     http         the address of --http; null: none
  *     age_ms       since the job's start
  *     node, nodes  this node's place among how many
  *     world        ranks of the whole job
@@ -43,6 +44,7 @@ struct supervisor;
 
 struct status_rank {
     const char *last_line; /* lent; NULL: none */
+    uint64_t output_ms;    /* when it last wrote something; 0: never, or not observed */
     const char *wait;      /* lent: what it cannot reach, as it reports; NULL, "": nothing */
     uint64_t came_ms;      /* 0: it has not looked for the others in this generation */
     uint32_t restarts;
@@ -60,6 +62,7 @@ struct status {
     const char *host, *version;
     const char *waiting; /* NULL: nothing */
     const char *events;  /* NULL: none */
+    const char *http;    /* where --http serves; NULL: not */
     pid_t pid;
     int node, n_nodes, world, first_rank;
     uint64_t now_ms, begun_ms, generation_ms;

@@ -36,7 +36,7 @@ bool http_next(const uint8_t *bytes, size_t len, size_t *at, struct http_request
 
 /* Append a reply: head and, unless the request was HEAD, body.
  *
- * status    200, or one of those above, 401, 404 or 500
+ * status    200, or one of those above, 401, 404, 500 or 503
  * body      NULL: "404 Not Found" and a newline
  * returns   0, -ENOMEM */
 int http_reply(struct co_buf *out, const struct http_request *r, int status, const char *type,

@@ -136,6 +136,23 @@ static void on_written(uv_write_t *write, int status)
     look_for_request(c);
 }
 
+/* Of what on_page() returned. */
+static int status_of(int rc)
+{
+    switch (rc) {
+    case 0:
+        return 200;
+    case -EACCES:
+        return 401;
+    case -ENOENT:
+        return 404;
+    case -EAGAIN:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
 /* returns   0, -ENOMEM */
 static int make_reply(struct http_conn *c, const struct http_request *r)
 {
@@ -147,7 +164,7 @@ static int make_reply(struct http_conn *c, const struct http_request *r)
     if (status == 0)
         rc = c->host->on_page(c->host, r, c->is_trusted, &body, &type);
     if (status == 0)
-        status = rc == 0 ? 200 : rc == -ENOENT ? 404 : rc == -EACCES ? 401 : 500;
+        status = status_of(rc);
     if (status == 200)
         rc = http_reply(&c->out, r, status, type, &body);
     else

@@ -279,6 +279,8 @@ static int on_page(struct http_host *h, const struct http_request *r, bool is_tr
     struct server *s = (struct server *)((char *)h - offsetof(struct server, http));
     const bool is_metrics = is_path(r, "/metrics");
     struct stats stats;
+    if (s->opts.on_page != NULL)
+        return s->opts.on_page(s->opts.arg, r, may_read(s, r, is_trusted), body, ret_type);
     if (is_path(r, "/healthz"))
         return co_buf_append(body, "ok\n", 3);
     if (!is_metrics && !is_path(r, "/status"))

@@ -16,6 +16,7 @@
 struct allow_list;
 struct co_buf;
 struct co_error;
+struct http_request;
 struct server; /* opaque */
 struct stats;
 
@@ -53,8 +54,14 @@ struct server_opts {
      * NULL: for all that are served */
     bool (*may_read)(void *arg, const char *text, size_t len);
 
-    /* More for the pages: append metrics to the one of /metrics, members of the JSON object, each
-     * after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
+    /* Pages in place of the server's own: append the requested one to body. may_read: as above.
+     * returns 0 with its type in *ret_type (static text; plain text if it is left alone); -ENOENT;
+     * -EACCES; -EAGAIN: not now; -ENOMEM. NULL: the server's own */
+    int (*on_page)(void *arg, const struct http_request *r, bool may_read, struct co_buf *body,
+                   const char **ret_type);
+
+    /* More for the server's own pages: append metrics to the one of /metrics, members of the JSON
+     * object, each after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
     int (*on_metrics)(void *arg, struct co_buf *page);
     int (*on_status)(void *arg, struct co_buf *page);
 

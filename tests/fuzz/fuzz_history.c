@@ -1,8 +1,8 @@
 /* fuzz_history.c - any bytes as a file of events: a page is made of them, within its bounds, and
  * nothing of them is markup. */
-#include "ctl/history/history.h"
-#include "ctl/history/history_page.h"
 #include "fuzz.h"
+#include "history/history.h"
+#include "history/history_page.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void make_page(struct history *h)
     if (out == NULL)
         return;
     require(history_finish(h) == 0);
-    require(history_page_print(h, "0", out) == 0);
+    require(history_page_print(h, "0", NULL, out) == 0);
     require(fclose(out) == 0);
     require(strstr(page, "<script") == NULL && strlen(page) == n);
     free(page);

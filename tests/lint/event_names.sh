@@ -11,8 +11,8 @@ if [ "$(echo "$names" | wc -l)" -lt 10 ]; then
     exit 1
 fi
 for name in $names; do
-    if ! grep -q "^    {$name, " ctl/history/history.c; then
-        echo "launcher/reporting/events.c writes $name, which ctl/history/history.c does not know"
+    if ! grep -q "^    {$name, " history/history.c; then
+        echo "launcher/reporting/events.c writes $name, which history/history.c does not know"
         bad=1
     fi
 done

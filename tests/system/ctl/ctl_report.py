@@ -1,7 +1,7 @@
 """ddpctl report: a job's page, read by a parser and shown in Chromium. With SCREENSHOTS=DIRECTORY, its picture is
 written there.
 
-Covers: ctl/history, ctl, launcher/reporting
+Covers: history, ctl, launcher/reporting
 """
 import html.parser
 import os

@@ -56,11 +56,66 @@ START_TEST(reports_of_the_job_have_their_options)
 }
 END_TEST
 
+START_TEST(pages_are_served_at_the_loopback_unless_an_address_is_given)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.http);
+    JOB("ddprun", "--http", "8080", "train.py");
+    ck_assert_str_eq(spec.http->host, "localhost");
+    ck_assert_uint_eq(spec.http->port, 8080);
+    ck_assert(!spec.http->is_weak);
+    JOB("ddprun", "--http=0.0.0.0:0", "train.py");
+    ck_assert_str_eq(spec.http->host, "0.0.0.0");
+    ck_assert_uint_eq(spec.http->port, 0);
+    JOB("ddprun", "--http=[::1]:65535", "train.py");
+    ck_assert_str_eq(spec.http->host, "::1");
+    ck_assert_uint_eq(spec.http->port, 65535);
+    WITH_ENV("TORCHELASTIC_HEALTH_CHECK_PORT=9000");
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.http->port, 9000);
+    ck_assert(spec.http->is_weak);
+    JOB("ddprun", "--http=8080", "train.py");
+    ck_assert_uint_eq(spec.http->port, 8080);
+}
+END_TEST
+
+START_TEST(an_address_of_pages_is_a_number)
+{
+    static const char *const bad[] = {
+        "",
+        ":",
+        ":80",
+        "x",
+        "65536",
+        "-1",
+        "80x",
+        "name:80",
+        "1.2.3:80",
+        "[]:80",
+        "[::1]",
+        "1.2.3.4",
+        "1:2:",
+        "[::1:80",
+        "8080:",
+        "0.0.0.0:",
+        "0.0.0.0:-1",
+        "[1.2.3.4.5]:1",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(PARSE("ddprun", "--http", bad[i], "train.py") < 0, "%s", bad[i]);
+        ck_assert_msg(strstr(err.text, "--http") != NULL, "%s", err.text);
+        job_spec_fini(&spec);
+    }
+}
+END_TEST
+
 TCase *cli_output_cases(void)
 {
     TCase *t = tcase_create("output");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, output_goes_to_its_destination);
     tcase_add_test(t, reports_of_the_job_have_their_options);
+    tcase_add_test(t, pages_are_served_at_the_loopback_unless_an_address_is_given);
+    tcase_add_test(t, an_address_of_pages_is_a_number);
     return t;
 }

@@ -143,6 +143,13 @@ static int join_nodes(struct history *h)
     return 0;
 }
 
+void history_set_now(struct history *h, double now_s)
+{
+    h->is_running = true;
+    if (h->n_events > 0 && now_s > h->last_s)
+        h->last_s = now_s;
+}
+
 int history_finish(struct history *h)
 {
     if (h->n_marks > 0)

@@ -1,5 +1,5 @@
 /* Bytes of any kind, shown on a line. */
-#include "ctl/base/escape.h"
+#include "common/escape.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -12,7 +12,7 @@ static void assert_shown(const char *bytes, size_t len, const char *expected)
     size_t text_len = 0;
     FILE *out = open_memstream(&text, &text_len);
     ck_assert_ptr_nonnull(out);
-    escape_print((const uint8_t *)bytes, len, out);
+    co_escape_print((const uint8_t *)bytes, len, out);
     fclose(out);
     ck_assert_str_eq(text, expected);
     free(text);
@@ -42,7 +42,7 @@ START_TEST(no_byte_breaks_the_line)
         all[i] = (char)i;
     FILE *out = open_memstream(&text, &text_len);
     ck_assert_ptr_nonnull(out);
-    escape_print((const uint8_t *)all, sizeof all, out);
+    co_escape_print((const uint8_t *)all, sizeof all, out);
     fclose(out);
     for (size_t i = 0; i < text_len; i++)
         ck_assert(text[i] >= ' ' && text[i] <= '~');

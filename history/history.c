@@ -32,7 +32,7 @@ static bool make_room(void **list, size_t n, size_t bytes)
 
 void history_init(struct history *h, const char *job)
 {
-    *h = (struct history){.code = 0};
+    *h = (struct history){.max_events = HISTORY_MAX_EVENTS};
     if (job != NULL)
         snprintf(h->job, sizeof h->job, "%s", job);
 }
@@ -477,7 +477,7 @@ static int take_event(struct history *h, const json_t *line)
         h->n_others++;
         return 0;
     }
-    if (h->n_events == HISTORY_MAX_EVENTS) {
+    if (h->n_events >= h->max_events) {
         h->n_beyond++;
         return 0;
     }

@@ -8,7 +8,7 @@
 
 enum { TEXT_BYTES = 4096 };
 
-void escape_print(const uint8_t *bytes, size_t len, FILE *out)
+void co_escape_print(const uint8_t *bytes, size_t len, FILE *out)
 {
     for (size_t i = 0; i < len; i++) {
         uint8_t c = bytes[i];
@@ -45,7 +45,7 @@ static const char *entity_of(uint8_t c)
     }
 }
 
-void escape_html(const char *text, FILE *out)
+void co_escape_html(const char *text, FILE *out)
 {
     const uint8_t *at = (const uint8_t *)text;
     while (*at != '\0') {
@@ -63,12 +63,12 @@ void escape_html(const char *text, FILE *out)
     }
 }
 
-void escape_html_printf(FILE *out, const char *format, ...)
+void co_escape_html_printf(FILE *out, const char *format, ...)
 {
     char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    escape_html(text, out);
+    co_escape_html(text, out);
 }

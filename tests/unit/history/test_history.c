@@ -1,7 +1,7 @@
 /* A job's history: from lines of events to lists, and to a page. */
-#include "ctl/base/escape.h"
-#include "ctl/history/history.h"
-#include "ctl/history/history_page.h"
+#include "common/escape.h"
+#include "history/history.h"
+#include "history/history_page.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -248,13 +248,15 @@ START_TEST(many_runs_and_stops_are_read)
 }
 END_TEST
 
+static const struct history_live *live; /* NULL: the page of a file */
+
 static char *print(void)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
     ck_assert_int_eq(history_finish(&h), 0);
-    ck_assert_int_eq(history_page_print(&h, "0.1", out), 0);
+    ck_assert_int_eq(history_page_print(&h, "0.1", live, out), 0);
     fclose(out);
     return text;
 }
@@ -273,6 +275,54 @@ START_TEST(a_page_is_complete_and_loads_nothing_else)
     ck_assert_ptr_null(strstr(page, "https://"));
     ck_assert_ptr_null(strstr(page, "<script"));
     ck_assert_ptr_null(strstr(page, "nan"));
+    free(page);
+}
+END_TEST
+
+static void print_now(void *arg, FILE *out)
+{
+    fprintf(out, "<p>%s</p>\n", (const char *)arg);
+}
+
+START_TEST(the_page_of_a_running_job_can_be_made_again_and_again)
+{
+    char now[] = "now";
+    const struct history_live running = {.print = print_now, .arg = now};
+    live = &running;
+    for (int i = 0; i < 3; i++) {
+        event(i, "rank_start", i, "\"rank\":0,\"pid\":10");
+        history_set_now(&h, 1010 + i);
+        char *page = print();
+        ck_assert_ptr_nonnull(strstr(page, "Running for 1"));
+        ck_assert_ptr_nonnull(strstr(page, "<p>now</p>"));
+        ck_assert_ptr_nonnull(strstr(page, "script-src 'sha256-"));
+        ck_assert_ptr_nonnull(strstr(page, "rank 0, generation 0: running after 1"));
+        ck_assert_ptr_null(strstr(page, "unknown"));
+        free(page);
+        ck_assert_uint_eq(h.n_runs, i + 1);
+    }
+    live = NULL;
+}
+END_TEST
+
+START_TEST(the_goodput_is_that_of_the_first_node_and_of_the_last_event)
+{
+    char more[256];
+    for (int i = 1; i <= 3; i++) {
+        snprintf(more, sizeof more,
+                 "\"ratio\":0.5,\"by_steps\":true,\"total_s\":%d,\"seconds\":{\"start\":%d,"
+                 "\"<b>\":1,\"hang\":-1,\"restart\":1e300,\"productive\":\"x\"}",
+                 2 * i, i);
+        event(i, "goodput", 0, more);
+    }
+    event(2, "goodput", 0, "\"total_s\":77");
+    add("{\"ev\":\"goodput\",\"t\":1009,\"job\":\"job7\",\"node\":1,\"total_s\":99}");
+    char *page = print();
+    ck_assert_double_eq(h.goodput.total_s, 6);
+    ck_assert_int_eq(h.goodput.n_causes, 2);
+    ck_assert_ptr_nonnull(strstr(page, "<h2>Goodput</h2>\n<p><b>50.0 %</b> of 6.00 s</p>"));
+    ck_assert_ptr_nonnull(strstr(page, "start 3.00 s"));
+    ck_assert_ptr_null(strstr(page, "<b>:"));
     free(page);
 }
 END_TEST
@@ -343,7 +393,7 @@ START_TEST(text_is_escaped_in_html)
     char *html = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&html, &n);
-    escape_html(texts[_i].text, out);
+    co_escape_html(texts[_i].text, out);
     fclose(out);
     ck_assert_str_eq(html, texts[_i].html);
     free(html);
@@ -367,6 +417,8 @@ TEST_SUITE(history)
     tcase_add_test(tc, node_events_have_texts);
     tcase_add_test(tc, many_runs_and_stops_are_read);
     tcase_add_test(tc, a_page_is_complete_and_loads_nothing_else);
+    tcase_add_test(tc, the_page_of_a_running_job_can_be_made_again_and_again);
+    tcase_add_test(tc, the_goodput_is_that_of_the_first_node_and_of_the_last_event);
     tcase_add_test(tc, no_text_leaves_its_element);
     tcase_add_test(tc, pages_of_huge_jobs_are_bounded);
     tcase_add_test(tc, a_history_of_one_moment_makes_a_page);

@@ -1,7 +1,7 @@
 #include "history_page.h"
 
-#include "ctl/base/escape.h"
-#include "ctl/job/job_print.h"
+#include "common/duration.h"
+#include "common/escape.h"
 #include "history.h"
 
 #include <errno.h>
@@ -36,6 +36,9 @@ static const char style[] =
     ".mark{fill:#555}.trouble{fill:#cc3d3d}.line{fill:none;stroke:#3b6ea5;stroke-width:1.5}"
     ".point{fill:#3b6ea5}.legend span{display:inline-block;margin-right:1.2em}"
     ".legend i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}"
+    "pre{background:#f3f3f3;padding:.6em;overflow:auto}"
+    "body.gone::before{content:\"ddprun has exited, or does not answer. This is what it showed "
+    "last.\";display:block;background:#fbe9e9;color:#b02020;padding:.4em .6em;margin-bottom:1em}"
     ".good{color:#2d7a2d}.bad{color:#b02020}p.note{color:#777}";
 
 static const struct {
@@ -61,9 +64,9 @@ static double x_of(const struct scale *s, double at_s)
     return LEFT + part * (WIDTH - LEFT - 10);
 }
 
-static const char *duration(double s, char buf[JOB_TEXT_BYTES])
+static const char *duration(double s, char buf[CO_DURATION_BYTES])
 {
-    return job_print_duration(s > 0 ? (int64_t)(s * 1000) : 0, buf);
+    return co_duration_text(s > 0 ? (int64_t)(s * 1000) : 0, buf);
 }
 
 static void print_clock(double at_s, FILE *out)
@@ -78,7 +81,7 @@ static void print_clock(double at_s, FILE *out)
 
 static void print_ticks(const struct scale *s, int height, FILE *out)
 {
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     for (int i = 0; i <= N_TICKS; i++) {
         double part = (double)i / N_TICKS;
         double x = x_of(s, s->first_s + part * s->span_s);
@@ -93,22 +96,24 @@ static void print_ticks(const struct scale *s, int height, FILE *out)
 
 static void print_summary(const struct history *h, FILE *out)
 {
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     fputs("<h1>Job ", out);
-    escape_html(h->job[0] != '\0' ? h->job : "?", out);
+    co_escape_html(h->job[0] != '\0' ? h->job : "?", out);
     fputs("</h1>\n<p>", out);
     if (h->program != NULL) {
         fputs("<code>", out);
-        escape_html(h->program, out);
+        co_escape_html(h->program, out);
         fputs("</code><br>", out);
     }
-    if (!h->has_end)
+    if (h->is_running)
+        fputs("Running", out);
+    else if (!h->has_end)
         fputs("Still running, or outcome unknown", out);
     else if (h->code == 0)
         fputs("<b class=\"good\">Succeeded</b>", out);
     else
         fprintf(out, "<b class=\"bad\">Failed with exit status %d</b>", h->code);
-    fprintf(out, " after %s; %d ranks, %d generation%s. Started ",
+    fprintf(out, " %s %s; %d ranks, %d generation%s. Started ", h->is_running ? "for" : "after",
             duration(h->last_s - h->first_s, text), history_n_ranks(h), history_n_generations(h),
             history_n_generations(h) == 1 ? "" : "s");
     print_clock(h->first_s, out);
@@ -120,8 +125,8 @@ static void print_notes(const struct history *h, FILE *out)
     if (h->n_unread > 0)
         fprintf(out, "<p class=\"note\">%zu lines could not be read.</p>\n", h->n_unread);
     if (h->n_beyond > 0)
-        fprintf(out, "<p class=\"note\">%zu events after the first %d are not shown.</p>\n",
-                h->n_beyond, HISTORY_MAX_EVENTS);
+        fprintf(out, "<p class=\"note\">%zu events after the first %zu are not shown.</p>\n",
+                h->n_beyond, h->max_events);
     if (h->n_others > 0)
         fprintf(out, "<p class=\"note\">%zu events of other jobs are not shown.</p>\n",
                 h->n_others);
@@ -158,7 +163,7 @@ static void print_goodput(const struct history *h, FILE *out)
 {
     const struct history_goodput *g = &h->goodput;
     const double total_s = g->total_s > 0.001 ? g->total_s : 0.001;
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     double x = 0;
     if (!g->is_known)
         return;
@@ -190,27 +195,34 @@ static void print_goodput(const struct history *h, FILE *out)
 
 /* --- The timeline --- */
 
-static void print_legend(FILE *out)
+/* What has no end is unknown, unless the job is known to run. */
+static const char *words_of(const struct history *h, enum history_fate fate)
+{
+    return fate == FATE_RUNS && h->is_running ? "running" : fates[fate].words;
+}
+
+static void print_legend(const struct history *h, FILE *out)
 {
     fputs("<p class=\"legend\">", out);
     for (int i = 0; i < HISTORY_N_FATES; i++)
         fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>", fates[i].color,
-                fates[i].words);
+                words_of(h, (enum history_fate)i));
     fputs("</p>\n", out);
 }
 
-static void print_bar(const struct history_run *run, const struct scale *s, double lane, FILE *out)
+static void print_bar(const struct history *h, const struct history_run *run, const struct scale *s,
+                      double lane, FILE *out)
 {
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     double x = x_of(s, run->begun_s);
     double width = x_of(s, run->ended_s) - x;
     fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>",
             fates[run->fate].class, x, TOP + run->rank * lane, width > 1 ? width : 1,
             lane > 4 ? lane - 2 : lane * 0.9);
-    escape_html_printf(out, "rank %d, generation %d: %s%s%s after %s; %s, pid %" PRId64, run->rank,
-                       run->generation, fates[run->fate].words, run->signal[0] != '\0' ? ", " : "",
-                       run->signal, duration(run->ended_s - run->begun_s, text), run->host,
-                       run->pid);
+    co_escape_html_printf(out, "rank %d, generation %d: %s%s%s after %s; %s, pid %" PRId64,
+                          run->rank, run->generation, words_of(h, run->fate),
+                          run->signal[0] != '\0' ? ", " : "", run->signal,
+                          duration(run->ended_s - run->begun_s, text), run->host, run->pid);
     fputs("</title></rect>\n", out);
 }
 
@@ -233,7 +245,7 @@ static void print_moments(const struct history *h, const struct scale *s, int he
         double x = x_of(s, m->at_s);
         fprintf(out, "<path class=\"%s\" d=\"M%.1f %d l-4 -7 h8 z\"><title>",
                 m->is_trouble ? "trouble" : "mark", x, TOP);
-        escape_html(m->text, out);
+        co_escape_html(m->text, out);
         fputs("</title></path>\n", out);
     }
 }
@@ -255,14 +267,14 @@ static void print_timeline(const struct history *h, const struct scale *s, FILE 
     int height = TOP + (int)ceil(n_lanes * lane) + 6;
     size_t n_bars = 0;
     fputs("<h2>Ranks</h2>\n", out);
-    print_legend(out);
+    print_legend(h, out);
     fprintf(out, "<svg id=\"timeline\" viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH, height);
     print_ticks(s, height, out);
     print_names(n_lanes, lane, out);
     for (size_t i = 0; i < h->n_runs && n_bars < HISTORY_PAGE_BARS; i++) {
         if (h->runs[i].rank >= n_lanes)
             continue;
-        print_bar(&h->runs[i], s, lane, out);
+        print_bar(h, &h->runs[i], s, lane, out);
         n_bars++;
     }
     print_moments(h, s, height, out);
@@ -323,7 +335,7 @@ static void print_steps(const struct history *h, const struct scale *s, FILE *ou
 
 static void print_failures(const struct history *h, FILE *out)
 {
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     size_t n = 0;
     for (size_t i = 0; i < h->n_runs && n < HISTORY_PAGE_LINES; i++) {
         const struct history_run *run = &h->runs[i];
@@ -337,10 +349,10 @@ static void print_failures(const struct history *h, FILE *out)
         fprintf(out,
                 "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
                 duration(run->ended_s - h->first_s, text), run->generation, run->rank);
-        escape_html(run->host, out);
+        co_escape_html(run->host, out);
         fprintf(out, "</td><td class=\"n\">%" PRId64 "</td><td>", run->pid);
         if (run->signal[0] != '\0')
-            escape_html_printf(out, "killed by %s", run->signal);
+            co_escape_html_printf(out, "killed by %s", run->signal);
         else
             fprintf(out, "exit status %d", run->code);
         fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
@@ -362,7 +374,7 @@ static const char *node_of(const struct history_mark *m, char text[16])
 static void print_marks(const struct history *h, FILE *out)
 {
     char node[16];
-    char text[JOB_TEXT_BYTES];
+    char text[CO_DURATION_BYTES];
     if (h->n_marks == 0)
         return;
     fputs("<h2>Events</h2>\n<table id=\"events\"><tr><th class=\"n\">time</th><th "
@@ -375,7 +387,7 @@ static void print_marks(const struct history *h, FILE *out)
                 "<td%s>",
                 duration(m->at_s - h->first_s, text), m->generation, node_of(m, node),
                 m->is_trouble ? " class=\"bad\"" : "");
-        escape_html(m->text, out);
+        co_escape_html(m->text, out);
         fputs("</td></tr>\n", out);
     }
     fputs("</table>\n", out);
@@ -384,25 +396,54 @@ static void print_marks(const struct history *h, FILE *out)
                 h->n_marks - HISTORY_PAGE_LINES);
 }
 
-int history_page_print(const struct history *h, const char *version, FILE *out)
+/* --- A running job --- */
+
+/* Replaces the body by that of a later page. Where ddprun does not answer, what was shown last
+ * stays, with a line that says so (body.gone). */
+static const char script[] =
+    "const again=()=>setTimeout(look,2000);async function look(){try{const r=await fetch("
+    "location.href,{cache:\"no-store\"});if(!r.ok)throw r.status;const d=new DOMParser()."
+    "parseFromString(await r.text(),\"text/html\");document.body.replaceWith(d.body)}catc"
+    "h(e){document.body.className=\"gone\"}again()}again()";
+
+/* The only script that a browser runs for the page: the hash of the text above, in base64. The test
+ * of the page computes it. */
+#define SCRIPT_SHA256 "99rFpuY2GRI32jUexTuaqy2UFhr1LlrIz2evFvkq26o="
+
+static void print_head(const struct history *h, bool is_live, FILE *out)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+          "style-src 'unsafe-inline'",
+          out);
+    if (is_live)
+        fputs("; connect-src 'self'; script-src 'sha256-" SCRIPT_SHA256 "'", out);
+    fputs("\">\n<title>Job ", out);
+    co_escape_html(h->job, out);
+    fprintf(out, "</title>\n<style>%s</style>", style);
+    if (is_live)
+        fprintf(out, "<script>%s</script>", script);
+    fputs("</head>\n<body>\n", out);
+}
+
+int history_page_print(const struct history *h, const char *version,
+                       const struct history_live *live, FILE *out)
 {
     double span_s = h->last_s - h->first_s;
     const struct scale s = {.first_s = h->first_s, .span_s = span_s > 0.001 ? span_s : 0.001};
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-          "style-src 'unsafe-inline'\">\n<title>Job ",
-          out);
-    escape_html(h->job, out);
-    fprintf(out, "</title>\n<style>%s</style></head>\n<body>\n", style);
+    print_head(h, live != NULL, out);
     print_summary(h, out);
+    if (live != NULL)
+        live->print(live->arg, out);
     print_goodput(h, out);
     print_timeline(h, &s, out);
     print_steps(h, &s, out);
     print_failures(h, out);
     print_marks(h, out);
     print_notes(h, out);
-    fputs("<p class=\"note\">Made by ddpctl ", out);
-    escape_html(version, out);
-    fputs(" report.</p>\n</body></html>\n", out);
+    fputs(live != NULL ? "<p class=\"note\">Made by ddprun " : "<p class=\"note\">Made by ddpctl ",
+          out);
+    co_escape_html(version, out);
+    fputs(live != NULL ? ".</p>\n</body></html>\n" : " report.</p>\n</body></html>\n", out);
     return ferror(out) != 0 ? -EIO : 0;
 }

@@ -2,15 +2,15 @@
  *
  * Pure: lines in, lists out. Lines may be those of several nodes, one file after the other. Lines
  * that cannot be read, and events after the first HISTORY_MAX_EVENTS, are counted and ignored. */
-#ifndef DDP_CTL_HISTORY_HISTORY_H
-#define DDP_CTL_HISTORY_HISTORY_H
+#ifndef DDP_HISTORY_HISTORY_H
+#define DDP_HISTORY_HISTORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    HISTORY_MAX_EVENTS = 100000,
+    HISTORY_MAX_EVENTS = 100000,  /* unless max_events is lower */
     HISTORY_LINE_BYTES = 1 << 20, /* longer lines are not read */
     HISTORY_NAME_BYTES = 64,
 };
@@ -86,7 +86,8 @@ struct history {
     char job[256]; /* the run id; "" before the first event */
     char *program; /* owned; its words; NULL: not reported */
     double first_s, last_s;
-    bool has_end; /* a job_end came; of several nodes' the worst code: */
+    bool is_running; /* since history_set_now() */
+    bool has_end;    /* a job_end came; of several nodes' the worst code: */
     int code;
     struct history_run *runs; /* all owned; in order of time as far as their file was */
     struct history_mark *marks;
@@ -96,6 +97,7 @@ struct history {
     void *open_runs; /* of <search.h> */
     size_t n_runs, n_marks, n_paces, n_stops;
     size_t n_events, n_unread, n_beyond; /* beyond HISTORY_MAX_EVENTS */
+    size_t max_events;                   /* set by history_init(); the caller may lower it */
     size_t n_others;                     /* events of other jobs */
 };
 
@@ -108,8 +110,12 @@ void history_fini(struct history *h);
  * returns   0, also for one that cannot be read; -ENOMEM */
 int history_add(struct history *h, const char *line, size_t len);
 
+/* The job still runs: what has no end lasts until now. Call it before history_finish(). */
+void history_set_now(struct history *h, double now_s);
+
 /* All lines are read: each run gets its fate, marks and paces get in order of time. Nodes that
- * start, or end with the same exit status, one after the other are one mark.
+ * start, or end with the same exit status, one after the other are one mark. More lines may follow,
+ * and then another call.
  *
  * returns   0, -ENOMEM */
 int history_finish(struct history *h);

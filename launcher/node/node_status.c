@@ -1,0 +1,178 @@
+#include "node_status.h"
+
+#include "launcher/generation/generation.h"
+#include "launcher/generation/node_memory.h"
+#include "launcher/job/job_spec.h"
+#include "launcher/job/worker_env.h"
+#include "launcher/stdio/output.h"
+#include "node_goodput.h"
+#include "node_http.h"
+#include "node_roster.h"
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/scope.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct rank_facts {
+    uint32_t n_starts;
+    uint64_t came_ms; /* the last time; a rank may come before we hear that it was started */
+};
+
+struct node_status {
+    uint64_t n_looked_at;  /* connections that the store had had when arrivals were looked for */
+    uint64_t looked_in_ms; /* and the beginning of the generation then */
+    struct rank_facts ranks[];
+};
+
+static void note_event(const struct node_view *n, const struct supervisor_event *e)
+{
+    struct rank_facts *ranks = n->parts->status->ranks;
+    if (e->type == SUPERVISOR_EV_STARTED)
+        ranks[e->rank].n_starts++;
+    else if (e->type == SUPERVISOR_EV_JOINED)
+        ranks[e->rank].came_ms = co_now_ms();
+}
+
+/* The last one that is not empty, in place. */
+static const char *last_line(char *tail)
+{
+    if (tail == NULL)
+        return NULL;
+    size_t n = strlen(tail);
+    while (n > 0 && tail[n - 1] == '\n')
+        tail[--n] = '\0';
+    const char *newline = strrchr(tail, '\n');
+    return newline != NULL ? newline + 1 : tail;
+}
+
+/* What is in memory: a request must not make the loop wait for a slow file system. */
+static char *tail_at_hand(const struct rank_io *io, int local_rank)
+{
+    return rank_io_bypasses(io, local_rank) ? NULL : rank_io_tail(io, local_rank);
+}
+
+/* A rank that reports nothing itself may have connected to the store. Look again when a connection
+ * has arrived since. */
+static void look_for_arrivals(const struct node_view *n, uint64_t generation_ms)
+{
+    struct node_status *p = n->parts->status;
+    int n_local = n->spec->n_local;
+    uint64_t n_connections = n->gen->store != NULL ? server_n_connections(n->gen->store) : 0;
+    if (n_connections == 0 || (n_connections == p->n_looked_at && generation_ms == p->looked_in_ms))
+        return;
+    co_autofree struct arrival *list = calloc((size_t)n_local, sizeof *list);
+    p->n_looked_at = n_connections;
+    p->looked_in_ms = generation_ms;
+    for (int i = 0; list != NULL && i < n_local; i++) {
+        const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
+        if (r->phase == RANK_RUNS && p->ranks[i].came_ms < generation_ms)
+            list[i].pid = r->pid;
+    }
+    if (list != NULL)
+        store_arrivals_find(n->gen->store, list, n_local);
+    for (int i = 0; list != NULL && i < n_local; i++)
+        if (list[i].came_ms != 0)
+            p->ranks[i].came_ms = list[i].came_ms;
+}
+
+static void fill_ranks(const struct node_view *n, struct node_status_data *d)
+{
+    uint64_t generation_ms = supervisor_generation_ms(n->supervisor);
+    look_for_arrivals(n, generation_ms);
+    for (int i = 0; i < n->spec->n_local; i++) {
+        const struct rank_facts *r = &n->parts->status->ranks[i];
+        d->tails[i] = tail_at_hand(n->io, i);
+        d->ranks[i] = (struct status_rank){.last_line = last_line(d->tails[i]),
+                                           .output_ms = output_rank_ms(n->output, i),
+                                           .came_ms = r->came_ms >= generation_ms ? r->came_ms : 0,
+                                           .restarts = r->n_starts > 0 ? r->n_starts - 1 : 0};
+    }
+}
+
+/* How fast the steps are, as libddp's ranks report. */
+static void judge_pace(const struct node_view *n, struct status_rank *ranks, struct pace *ret)
+{
+    const unsigned n_local = (unsigned)n->spec->n_local;
+    co_autofree struct pace_rank *paces = calloc(n_local, sizeof *paces);
+    *ret = (struct pace){.slowest = -1};
+    for (unsigned i = 0; paces != NULL && i < n_local; i++) {
+        uint64_t digest;
+        struct status_rank *r = &ranks[i];
+        r->wait = node_memory_wait_of(n->gen->memory, (int)i);
+        r->has_progress = node_memory_read_progress(n->gen->memory, (int)i, &r->progress, &digest);
+        paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
+        r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
+    }
+    if (paces != NULL)
+        pace_judge(paces, (int)n_local, ret);
+}
+
+int node_status_collect(const struct node_view *n, struct node_status_data *d)
+{
+    const size_t n_local = (size_t)n->spec->n_local;
+    struct generation_place place = {0};
+    *d = (struct node_status_data){.ranks = calloc(n_local, sizeof *d->ranks),
+                                   .tails = calloc(n_local, sizeof *d->tails)};
+    if (d->ranks == NULL || d->tails == NULL) {
+        node_status_release(d);
+        return -ENOMEM;
+    }
+    gethostname(d->host, sizeof d->host - 1);
+    fill_ranks(n, d);
+    judge_pace(n, d->ranks, &d->pace);
+    const uint64_t now_ms = co_now_ms();
+    d->goodput = node_goodput_read(n, now_ms);
+    d->status = (struct status){.spec = n->spec,
+                                .supervisor = n->supervisor,
+                                .ranks = d->ranks,
+                                .pace = &d->pace,
+                                .goodput = &d->goodput,
+                                .host = d->host,
+                                .version = DDPRUN_VERSION,
+                                .events = n->events->real_path,
+                                .http = node_http_address(n),
+                                .pid = getpid(),
+                                .now_ms = now_ms,
+                                .begun_ms = n->begun_ms,
+                                .generation_ms = supervisor_generation_ms(n->supervisor)};
+    node_roster_fill_place(n->parts->roster, &place, &d->status.first_rank);
+    d->status.node = place.node_rank;
+    d->status.n_nodes = place.n_nodes;
+    d->status.world = place.world_size;
+    d->status.waiting = node_roster_waiting(n->parts->roster);
+    return 0;
+}
+
+void node_status_release(struct node_status_data *d)
+{
+    const int n = d->status.spec != NULL ? d->status.spec->n_local : 0;
+    for (int i = 0; i < n; i++)
+        free(d->tails[i]);
+    free(d->tails);
+    free(d->ranks);
+    *d = (struct node_status_data){0};
+}
+
+static int status_open(const struct node_view *n, struct co_error *err)
+{
+    struct node_status *p = calloc(1, sizeof *p + (size_t)n->spec->n_local * sizeof p->ranks[0]);
+    if (p == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    n->parts->status = p;
+    return 0;
+}
+
+static void status_close(const struct node_view *n)
+{
+    free(n->parts->status);
+    n->parts->status = NULL;
+}
+
+const struct node_feature node_status_feature = {
+    .open = status_open, .on_event = note_event, .close = status_close};

@@ -1,0 +1,30 @@
+/* node_status.h - what is known of this node and its ranks now: for ddpctl, and for the pages of
+ * --http. */
+#ifndef DDP_LAUNCHER_NODE_NODE_STATUS_H
+#define DDP_LAUNCHER_NODE_NODE_STATUS_H
+
+#include "launcher/reporting/status_json.h"
+#include "launcher/supervisor/goodput.h"
+#include "launcher/supervisor/pace.h"
+#include "node_view.h"
+
+extern const struct node_feature node_status_feature;
+
+struct node_status_data {
+    struct status status; /* lends from the rest, and from the node until the next event */
+    struct pace pace;
+    struct goodput_sums goodput;
+    char host[256];
+    struct status_rank *ranks; /* owned, with the tails that their last lines are in: */
+    char **tails;
+};
+
+/* Costs a look at each rank's page and, if connections came to the store since the last time, one
+ * at its peers.
+ *
+ * ret       filled in place: it is not to be moved. After success, node_status_release() it
+ * returns   0, -ENOMEM */
+int node_status_collect(const struct node_view *n, struct node_status_data *ret);
+void node_status_release(struct node_status_data *d);
+
+#endif

@@ -1,0 +1,124 @@
+#include "live_page.h"
+
+#include "launcher/job/job_spec.h"
+#include "launcher/supervisor/pace.h"
+#include "launcher/supervisor/rank_numbers.h"
+#include "launcher/supervisor/supervisor.h"
+#include "report.h"
+#include "status_json.h"
+
+#include "common/duration.h"
+#include "common/escape.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+/* A step that the others wait for so long is marked. */
+static const double notable_share = 0.05;
+
+static struct rank_numbers numbers(const struct status *s)
+{
+    return (struct rank_numbers){.first = s->first_rank, .supervisor = s->supervisor};
+}
+
+static int64_t since(uint64_t from_ms, uint64_t to_ms)
+{
+    return to_ms > from_ms ? (int64_t)(to_ms - from_ms) : 0;
+}
+
+static void print_state(const struct status *s, FILE *out)
+{
+    const char *name = supervisor_state_name(supervisor_get_state(s->supervisor));
+    fputs("<p id=\"state\"><b>", out);
+    for (; *name != '\0'; name++)
+        putc(*name >= 'A' && *name <= 'Z' ? *name - 'A' + 'a' : *name, out);
+    fprintf(out, "</b>, generation %" PRIu32 ", node %d of %d on ",
+            supervisor_generation(s->supervisor), s->node, s->n_nodes);
+    co_escape_html(s->host, out);
+    fprintf(out, ", %d ranks in the job", s->world);
+    if (s->waiting != NULL) {
+        fputs("<br>", out);
+        co_escape_html(s->waiting, out);
+    }
+    const struct pace *p = s->pace;
+    if (p->slowest >= 0)
+        fprintf(out,
+                "<br>step %" PRIu64 ", step time %.4g ms; the slowest rank is %d: without it the "
+                "step time would be %.0f %% less",
+                p->steps, (double)p->step_ns / 1e6, rank_number(numbers(s), p->slowest),
+                100 * p->share);
+    fputs("</p>\n", out);
+}
+
+static void print_rank_state(const struct supervisor_rank *r, FILE *out)
+{
+    static const char *const phases[] = {
+        [RANK_NOT_STARTED] = "not started",
+        [RANK_ASKED] = "starting",
+        [RANK_RUNS] = "running",
+        [RANK_FAILED_TO_START] = "failed to start",
+    };
+    char text[REPORT_END_BYTES];
+    const bool is_bad =
+        r->phase == RANK_FAILED_TO_START || (r->phase == RANK_ENDED && r->status != 0);
+    fprintf(out, "<td%s>", is_bad ? " class=\"bad\"" : "");
+    co_escape_html(r->phase == RANK_ENDED ? report_end(r, text, sizeof text) : phases[r->phase],
+                   out);
+    fputs("</td>", out);
+}
+
+static void print_steps(const struct status *s, int i, FILE *out)
+{
+    const struct status_rank *r = &s->ranks[i];
+    const bool is_slow = s->pace->slowest == i && s->pace->share >= notable_share;
+    if (r->has_progress)
+        fprintf(out, "<td class=\"n\">%" PRIu64 "</td>",
+                r->progress.steps_before + r->progress.steps);
+    else
+        fputs("<td class=\"n\">-</td>", out);
+    if (r->own_ns != 0)
+        fprintf(out, "<td class=\"n%s\">%.4g ms</td>", is_slow ? " bad" : "",
+                (double)r->own_ns / 1e6);
+    else
+        fputs("<td class=\"n\">-</td>", out);
+}
+
+static void print_rank(const struct status *s, int i, FILE *out)
+{
+    const struct supervisor_rank *r = supervisor_get_rank(s->supervisor, i);
+    const bool ran = r->phase == RANK_RUNS || r->phase == RANK_ENDED;
+    char text[CO_DURATION_BYTES];
+    fprintf(out, "<tr><td class=\"n\">%d</td><td class=\"n\">%d</td>", rank_number(numbers(s), i),
+            (int)r->pid);
+    print_rank_state(r, out);
+    fprintf(out, "<td class=\"n\">%s</td><td class=\"n\">%" PRIu32 "</td>",
+            ran ? co_duration_text(
+                      since(r->started_ms, r->phase == RANK_ENDED ? r->ended_ms : s->now_ms), text)
+                : "-",
+            s->ranks[i].restarts);
+    print_steps(s, i, out);
+    fputs("<td>", out);
+    co_escape_html(s->ranks[i].last_line != NULL ? s->ranks[i].last_line : "", out);
+    fputs("</td></tr>\n", out);
+}
+
+void live_page_print(const struct status *s, const struct live_failure *failure, FILE *out)
+{
+    print_state(s, out);
+    fputs("<h2>Ranks of this node</h2>\n<table id=\"now\"><tr><th class=\"n\">rank</th>"
+          "<th class=\"n\">pid</th><th>state</th><th class=\"n\">uptime</th>"
+          "<th class=\"n\">restarts</th><th class=\"n\">steps</th><th class=\"n\">own time</th>"
+          "<th>last line</th></tr>\n",
+          out);
+    for (int i = 0; i < s->spec->n_local; i++)
+        print_rank(s, i, out);
+    fputs("</table>\n", out);
+    if (failure->tail == NULL)
+        return;
+    fprintf(out,
+            "<h2>Last lines of rank %d, which failed in generation %" PRIu32
+            "</h2>\n<pre id=\"tail\">",
+            failure->rank, failure->generation);
+    co_escape_html(failure->tail, out);
+    fputs("</pre>\n", out);
+}

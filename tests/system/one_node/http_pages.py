@@ -1,0 +1,183 @@
+"""--http: health, metrics, status and the live page of a job while it runs; what others may not read, and how many may ask.
+
+Covers: launcher/node, launcher/reporting, launcher/options, rendezvous/server, history
+"""
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import prometheus
+from ctl import await_running
+from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main, run
+from recovery_job import RECOVERY_RANK, Ranks
+
+OTHER_UID = 65534
+
+
+def port_of(job):
+    """Where a job serves that was started with --http 0; waits for its message."""
+    job.read_until("ddprun: note: serving http://")
+    job.read_until("/\n")
+    return int(re.search(rb"serving http://[^/]*:(\d+)/\n", job.said)[1])
+
+
+def get(port, path, host="127.0.0.1", headers=None, method="GET"):
+    """-> status, type, body"""
+    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type"), answer.read().decode()
+
+
+class Pages(unittest.TestCase):
+    def test_a_running_job_serves_all_pages(self):
+        with Job("--http", "0", "--rdzv-id", "a \"b\" <c>\\", "-n", "2", RANK, "err", "<b>", "tell", "up", "wait") as job:
+            port = port_of(job)
+            job.hear(2)
+            await_true(lambda: get(port, "/readyz")[0] == 200)
+            self.assertEqual(get(port, "/healthz"), (200, "text/plain; charset=utf-8", "ok\n"))
+            code, kind, text = get(port, "/status")
+            status = json.loads(text)
+            self.assertEqual((code, kind, status["state"]), (200, "application/json", "running"))
+            self.assertEqual(status["http"], f"localhost:{port}")
+            self.assertEqual([rank["last_line"] for rank in status["ranks"]], ["<b>", "<b>"])
+            code, kind, text = get(port, "/metrics")
+            self.assertEqual((code, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
+            metrics = prometheus.parse(text)
+            self.assertEqual(dict(next(iter(metrics["ddprun_info"][2])))["job"], "a \"b\" <c>\\")
+            self.assertEqual(metrics["ddprun_world_size"][2], {(): 2})
+            self.assertEqual(metrics["ddprun_rank_up"][2], {(("rank", "0"),): 1, (("rank", "1"),): 1})
+            seconds = metrics["ddprun_job_seconds"][2]
+            self.assertAlmostEqual(sum(seconds.values()), metrics["ddprun_uptime_seconds"][2][()], delta=0.01)
+            code, kind, page = get(port, "/")
+            self.assertEqual((code, kind), (200, "text/html; charset=utf-8"))
+            self.assertIn("<h1>Job a &quot;b&quot; &lt;c&gt;\\</h1>", page)
+            self.assertEqual(page.count("<td>&lt;b&gt;</td>"), 2)
+            self.assertEqual(get(port, "/nothing")[0], 404)
+            self.assertEqual(get(port, "/healthz", method="HEAD")[2], "")
+            for method in "POST", "PUT", "DELETE":
+                self.assertEqual(get(port, "/status", method=method)[0], 405)
+            self.assertEqual(get(port, "/healthz", host="::1")[0], 200)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.end()[0], -signal.SIGTERM)
+
+    def test_the_policy_of_the_page_names_its_script(self):
+        with Job("--http", "0", "-n", "1", RANK, "tell", "up", "wait") as job:
+            page = get(port_of(job), "/")[2]
+        script = re.search(r"<script>(.*?)</script>", page, re.S)[1]
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        self.assertEqual(re.search(r"script-src '([^']*)'", page)[1], "sha256-" + digest)
+
+    def test_it_is_not_ready_while_ranks_are_started_again(self):
+        with Job("--http", "0", "--max-restarts", "1", "-n", "2", RANK, "tell", "up", "wait") as job:
+            port = port_of(job)
+            job.hear(2)
+            await_true(lambda: get(port, "/readyz")[0] == 200)
+            victim = json.loads(get(port, "/status")[2])["ranks"][1]["pid"]
+            os.kill(victim, signal.SIGKILL)
+            job.hear(2)
+            await_true(lambda: get(port, "/readyz")[0] == 200)
+            status = json.loads(get(port, "/status")[2])
+            self.assertEqual((status["generation"], [rank["restarts"] for rank in status["ranks"]]), (1, [1, 1]))
+            self.assertGreater(status["goodput"]["seconds"]["restart"], 0)
+            page = get(port, "/")[2]
+            self.assertIn("killed by SIGKILL", page)
+
+    def test_the_last_lines_of_a_failed_rank_stay(self):
+        script = 'test $TORCHELASTIC_RESTART_COUNT != 0 || test $RANK = 0 || { echo "it <broke>" >&2; exit 3; }; exec sleep 1000'
+        with Job("--http", "0", "--max-restarts", "1", "-n", "2", "sh", "-c", script) as job:
+            port = port_of(job)
+            await_true(lambda: json.loads(get(port, "/status")[2])["generation"] == 1 and get(port, "/readyz")[0] == 200)
+            page = get(port, "/")[2]
+        self.assertRegex(page, r"(?s)Last lines of rank 1, which failed in generation 0.*<pre id=\"tail\">it &lt;broke&gt;\n</pre>")
+
+    def test_steps_are_in_the_metrics(self):
+        with tempfile.TemporaryDirectory() as folder:
+            until = os.path.join(folder, "until")
+            with Job("--http", "0", "-n", "2", "--max-restarts", "1", RECOVERY_RANK, "1000000", "40", "5", env={"RECOVERY_UNTIL": until}) as job:
+                port = port_of(job)
+                ranks = Ranks(job)
+                ranks.hear_until(lambda: len(ranks.steps) > 20 and len(ranks.pids) == 2)
+                ranks.kill(1)
+                ranks.hear_until(lambda: ranks.generation == 1 and len(ranks.pids) == 2)
+                metrics = prometheus.parse(get(port, "/metrics")[2])
+                with open(until, "w"):
+                    pass
+                ranks.hear_all()
+                self.assertEqual(job.end()[0], 0)
+        self.assertGreater(metrics["ddprun_steps"][2][()], 20)
+        self.assertEqual(metrics["ddprun_steps_reported"][2][()], 1)
+        self.assertGreater(metrics["ddprun_job_seconds"][2][(("cause", "recovery"),)], 0)
+        self.assertEqual(metrics["ddprun_rank_restarts_total"][2], {(("rank", "0"),): 0, (("rank", "1"),): 1})
+        self.assertIn("ddprun_last_step_age_seconds", metrics)
+
+
+class Limits(unittest.TestCase):
+    def test_silent_connections_keep_no_other_out(self):
+        with Job("--http", "0", "-n", "1", RANK, "tell", "up", "wait") as job, contextlib.ExitStack() as stack:
+            port = port_of(job)
+            for _ in range(300):
+                stack.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port), DEADLINE_S)))
+            for _ in range(100):
+                half = stack.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port), DEADLINE_S)))
+                with contextlib.suppress(OSError):
+                    half.sendall(b"GET /status HTTP/1.1\r\n")
+            self.assertEqual(get(port, "/healthz")[0], 200)
+            self.assertLess(len(os.listdir(f"/proc/{job.process.pid}/fd")), 250)
+
+    def test_noise_ends_no_job(self):
+        with Job("--http", "0", "-n", "1", RANK, "tell", "up", "wait") as job:
+            port = port_of(job)
+            for noise in b"\0" * 5000, b"GET " * 5000, b"DDP1" + os.urandom(3000), os.urandom(9000), b"\x16\x03\x01" + os.urandom(500):
+                with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as s, contextlib.suppress(OSError):
+                    s.sendall(noise)
+                    s.shutdown(socket.SHUT_WR)
+                    while s.recv(65536):
+                        pass
+            self.assertEqual(get(port, "/healthz")[0], 200)
+
+    @unittest.skipUnless(os.geteuid() == 0, "not root: cannot become another user")
+    def test_other_users_of_the_machine_read_nothing(self):
+        with Job("--http", "0", "-n", "1", RANK, "tell", "up", "wait") as job:
+            port = port_of(job)
+            program = ("import socket; s = socket.create_connection(('127.0.0.1', %d), 30); "
+                       "s.sendall(b'GET /status HTTP/1.0\\r\\n\\r\\n'); print(len(s.recv(100)))" % port)
+            done = subprocess.run(["setpriv", "--reuid", str(OTHER_UID), "--clear-groups", "/usr/bin/python3", "-c", program], capture_output=True,
+                                  text=True, timeout=DEADLINE_S)
+            self.assertNotRegex(done.stdout, r"^[1-9]")
+            self.assertEqual(get(port, "/status")[0], 200)
+
+
+class Options(unittest.TestCase):
+    def test_torchs_variable_is_the_same_option(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            busy = taken.getsockname()[1]
+            code, _, err = run("-n", "1", "true", env={"TORCHELASTIC_HEALTH_CHECK_PORT": str(busy)})
+            self.assertEqual(code, 0)
+            self.assertRegex(err, rf"(?m)^ddprun: warning: cannot serve the pages of --http: .* port {busy}: address already in use")
+            code, _, err = run("-n", "1", "--http", str(busy), "true")
+            self.assertEqual(code, 69)
+            self.assertRegex(err, rf"(?m)^ddprun: error: cannot serve the pages of --http: .* port {busy}: address already in use")
+        with Job("-v", "-n", "1", RANK, "tell", "up", "wait", env={"TORCHELASTIC_HEALTH_CHECK_PORT": "0"}) as job:
+            self.assertEqual(get(port_of(job), "/healthz")[0], 200)
+
+    def test_a_job_without_the_option_listens_nowhere(self):
+        with Job("-n", "1", RANK, "tell", "up", "wait") as job:
+            job.hear(1)
+            await_running(job)
+            done = subprocess.run([DDPRUN, "--http", "nonsense", "true"], capture_output=True, text=True, timeout=DEADLINE_S)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("invalid value 'nonsense' for --http", done.stderr)
+
+
+main()
