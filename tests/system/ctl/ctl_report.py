@@ -1,9 +1,10 @@
 """ddpctl report: a job's page, read by a parser and shown in Chromium. With SCREENSHOTS=DIRECTORY, its picture is
 written there.
 
-Covers: history, ctl, launcher/reporting
+Covers: history, ctl, launcher/reporting, launcher/node
 """
 import html.parser
+import json
 import os
 import re
 import shutil
@@ -11,14 +12,17 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 import zlib
 
+import browser
 from ctl import TIMEOUT, await_running, ctl
-from harness import DEADLINE_S, RANK, Job, main, run
+from harness import DEADLINE_S, RANK, Job, await_true, main, run
+from recovery_job import RECOVERY_RANK
 
 DDPCTL = os.environ["DDPCTL"]
 HANGER = os.environ["HANGER_PROGRAM"]
-BROWSER = next(filter(None, map(shutil.which, ["chromium-headless-shell", "chromium", "google-chrome"])), None)
+TEXT = "document.body.innerText"
 NAME = 'job "7" <b>&</b>'
 
 
@@ -141,10 +145,10 @@ def read_png(path):
     return width, height, channels, raw
 
 
-@unittest.skipUnless(BROWSER, "no Chromium is installed: scripts/install-deps --browser")
+@unittest.skipUnless(browser.PROGRAM, "no Chromium is installed: scripts/install-deps --browser")
 class InABrowser(unittest.TestCase):
     def browse(self, folder, *words):
-        return subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        return subprocess.run([browser.PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                                "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile", "--window-size=1100,1000",
                                *words], capture_output=True, text=True, timeout=120, cwd=folder)
 
@@ -173,6 +177,51 @@ class InABrowser(unittest.TestCase):
             self.assertGreater(len(set(raw)), 20)  # something is drawn
             if "SCREENSHOTS" in os.environ:
                 shutil.copy(picture, os.path.join(os.environ["SCREENSHOTS"], "ddpctl-report.png"))
+
+
+@unittest.skipUnless(browser.PROGRAM, "no Chromium is installed: scripts/install-deps --browser")
+class LivePage(unittest.TestCase):
+    """ddprun --http: the same page while the job runs."""
+
+    def status(self):
+        with urllib.request.urlopen(self.url + "status", timeout=DEADLINE_S) as answer:
+            return json.load(answer)
+
+    def begin(self, job):
+        job.read_until("ddprun: note: serving http://")
+        job.read_until("/\n")
+        self.url = "http" + job.said.decode().split("serving http", 1)[1].split("\n", 1)[0]
+        await_true(lambda: [rank["state"] for rank in self.status()["ranks"]] == 4 * ["running"])
+
+    def test_a_rank_is_seen_to_die_and_to_come_back(self):
+        script = 'echo "lost my <mind> in rank $RANK" >&2; "$@"'
+        with tempfile.TemporaryDirectory() as folder, browser.Browser() as page, \
+                Job("--http", "0", "--rdzv-id", "digits", "-n", "4", "--max-restarts", "3", "--no-python", "sh", "-c", script, "sh",
+                    RECOVERY_RANK, "1000000", "40", "20", env={"RECOVERY_UNTIL": os.path.join(folder, "until")}, stdout=subprocess.DEVNULL) as job:
+            self.begin(job)
+            page.open(self.url)
+            page.await_value("document.title", lambda title: title == "Job digits")
+            page.await_value("document.querySelector('#now').rows.length", lambda n: n == 5)
+            steps = "Number(document.querySelector('#now').rows[1].cells[5].innerText)"
+            first = page.await_value(steps, lambda n: n > 0)
+            page.await_value(steps, lambda n: n > first)  # it renews itself
+            self.assertNotIn("Last lines of rank", page.value(TEXT))
+            pid = "document.querySelector('#now').rows[3].cells[1].innerText"
+            before = page.value(pid)
+            os.kill(self.status()["ranks"][2]["pid"], signal.SIGKILL)
+            page.await_value(pid, lambda now: now != before and now != "0")
+            page.await_value("document.querySelector('#now').rows[3].cells[2].innerText", lambda state: state == "running")
+            text = page.await_value(TEXT, lambda text: "Last lines of rank 2, which failed in generation 0" in text)
+            self.assertIn("lost my <mind> in rank 2", text)
+            self.assertIn("killed by SIGKILL", text)
+            self.assertRegex(text, r"Goodput\s+\d+\.\d %")
+            self.assertEqual(page.complaints(), [])
+            if "SCREENSHOTS" in os.environ:
+                page.picture(os.path.join(os.environ["SCREENSHOTS"], "ddprun-live-page.png"))
+            job.signal(signal.SIGTERM)
+            job.process.wait(DEADLINE_S)
+            page.await_value("document.body.className", lambda name: name == "gone")
+            self.assertIn("Last lines of rank 2", page.value(TEXT))
 
 
 if __name__ == "__main__":
