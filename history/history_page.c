@@ -399,7 +399,7 @@ static void print_marks(const struct history *h, FILE *out)
 /* --- A running job --- */
 
 /* Replaces the body by that of a later page. Where ddprun does not answer, what was shown last
- * stays, with a line that says so (body.gone). */
+ * stays, with a line that explains it (body.gone). */
 static const char script[] =
     "const again=()=>setTimeout(look,2000);async function look(){try{const r=await fetch("
     "location.href,{cache:\"no-store\"});if(!r.ok)throw r.status;const d=new DOMParser()."

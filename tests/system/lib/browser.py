@@ -89,7 +89,7 @@ class Browser:
         self.ask("Page.navigate", url=url)
 
     def value(self, expression):
-        """Of JavaScript in the page; None while there is none."""
+        """Of JavaScript in the page; None before the page has it."""
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def await_value(self, expression, check):
@@ -104,7 +104,7 @@ class Browser:
             time.sleep(0.1)
 
     def complaints(self):
-        """What the browser's console says of the page: what its policy keeps out, errors of its script."""
+        """The messages in the browser's console about the page: what its policy keeps out, errors of its script."""
         return [e["params"]["entry"]["text"] for e in self.events if e.get("method") == "Log.entryAdded"]
 
     def picture(self, path):
