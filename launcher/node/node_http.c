@@ -237,6 +237,8 @@ static int http_open(const struct node_view *n, struct co_error *err)
     }
     if (rc == 0)
         events_set_reader(n->events, on_line, p);
+    if (p->address[0] != '\0')
+        n->parts->http_address = p->address;
     return rc;
 }
 
@@ -252,6 +254,7 @@ static void http_close(const struct node_view *n)
 {
     struct node_http *p = n->parts->http;
     n->parts->http = NULL;
+    n->parts->http_address = NULL;
     if (p == NULL)
         return;
     events_set_reader(n->events, NULL, NULL);
@@ -259,12 +262,6 @@ static void http_close(const struct node_view *n)
         server_close(p->server, on_closed, p);
     else
         on_closed(p);
-}
-
-const char *node_http_address(const struct node_view *n)
-{
-    const struct node_http *p = n->parts->http;
-    return p != NULL && p->address[0] != '\0' ? p->address : NULL;
 }
 
 const struct node_feature node_http_feature = {

@@ -16,7 +16,4 @@
 
 extern const struct node_feature node_http_feature;
 
-/* "127.0.0.1:8080", lent; NULL: not served. */
-const char *node_http_address(const struct node_view *n);
-
 #endif

@@ -6,7 +6,6 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/output.h"
 #include "node_goodput.h"
-#include "node_http.h"
 #include "node_roster.h"
 
 #include "common/clock.h"
@@ -136,7 +135,7 @@ int node_status_collect(const struct node_view *n, struct node_status_data *d)
                                 .host = d->host,
                                 .version = DDPRUN_VERSION,
                                 .events = n->events->real_path,
-                                .http = node_http_address(n),
+                                .http = n->parts->http_address,
                                 .pid = getpid(),
                                 .now_ms = now_ms,
                                 .begun_ms = n->begun_ms,

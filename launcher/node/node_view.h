@@ -62,6 +62,7 @@ struct node_parts {
     struct node_goodput *goodput;
     struct node_hang *hang;
     struct node_http *http;
+    const char *http_address; /* "127.0.0.1:8080", of node_http; NULL: not served */
     struct node_leave *leave;
     struct node_standby *standby;
     struct node_status *status;
