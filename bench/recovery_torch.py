@@ -3,7 +3,7 @@
 
 usage: bench/recovery_torch.py [--ranks N,...] [--kills K] [--seed S] [--torch PYTHON]... [--build DIR] [--cost]
 
-The ranks are tests/interop/recovering_rank.py on CPUs, with DistributedDataParallel. A random rank is killed at a random time. Rows:
+The ranks are tests/interop/torch_backend/recovering_rank.py on CPUs, with DistributedDataParallel. A random rank is killed at a random time. Rows:
 
   shrink gloo, shrink ddp   ddp_torch.elastic, the others continue without the rank; a job for each kill
   replace, standby          a process that waits takes the rank's place; one job
@@ -26,7 +26,7 @@ import time
 
 import results
 
-RANK = os.path.join(results.ROOT, "tests/interop/recovering_rank.py")
+RANK = os.path.join(results.ROOT, "tests/interop/torch_backend/recovering_rank.py")
 COST = os.path.join(results.ROOT, "bench/programs/elastic_cost.py")
 LINE = re.compile(r"step (\d+) \w+ generation (\d+) pid (\d+) rank (\d+) world (\d+) ")
 MS = "10"  # that a step takes longer than it computes

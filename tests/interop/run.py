@@ -347,18 +347,18 @@ def with_ddp_torch(env):
 
 def ddp_torch_equals_gloo(program, version, python, env, folder):
     for n in 2, 3, 4:
-        out, _ = run([program, "-n", str(n), script("ddp_torch_collectives.py")], with_ddp_torch(env))
+        out, _ = run([program, "-n", str(n), script("torch_backend/ddp_torch_collectives.py")], with_ddp_torch(env))
         for rank in range(n):
             require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
 
 
 def options_of_torchrun_are_accepted(program, version, python, env, folder):
-    out, _ = run([python, script("names/torchrun_options.py"), program], env)
+    out, _ = run([python, script("torchrun_options.py"), program], env)
     require(out, rf"torch {version}\S*: \d+ options are accepted", "stdout")
 
 
 def ddp_torch_knows_the_names_of_torch(program, version, python, env, folder):
-    out, _ = run([python, script("names/ddp_torch_names.py")], with_ddp_torch(env))
+    out, _ = run([python, script("torch_backend/ddp_torch_names.py")], with_ddp_torch(env))
     require(out, rf"torch {version}\S*: all names are known", "stdout")
 
 
@@ -369,21 +369,21 @@ def ddp_torch_trains_like_gloo(program, version, python, env, folder):
     if version not in ("2.1", "2.4"):
         ways += ["fsdp2", "hsdp", "checkpoint_of_shards"]
     for n in 2, 4:
-        out, _ = run([program, "-n", str(n), script("ddp_torch_trains.py"), *ways], with_ddp_torch(env))
+        out, _ = run([program, "-n", str(n), script("torch_backend/ddp_torch_trains.py"), *ways], with_ddp_torch(env))
         for way in ways:
             require(out, rf"torch {version}\S*: {way}: losses", "stdout")
 
 
 def ddp_torch_names_the_failed_rank(program, version, python, env, folder):
     # the survivors have time to detect everything: they ignore the SIGTERM that ddprun sends at once
-    command = [program, "-n", "3", "--shutdown-timeout", "60s", script("ddp_torch_fails.py")]
+    command = [program, "-n", "3", "--shutdown-timeout", "60s", script("torch_backend/ddp_torch_fails.py")]
     out, _ = run(command, with_ddp_torch(env), expect=(128 + signal.SIGKILL,))
     for rank in 0, 1:
         require(out, f"rank {rank} has heard of all", "stdout")
 
 
 def recovers(program, env, python, folder, *cases):
-    out, _ = run([python, script("ddp_torch_recovers.py"), program, folder, *cases], with_ddp_torch(env))
+    out, _ = run([python, script("torch_backend/ddp_torch_recovers.py"), program, folder, *cases], with_ddp_torch(env))
     for case in cases:
         require(out, f"(?m)^passed: {case}$", "stdout")
 
@@ -413,13 +413,13 @@ def ddp_torch_tutorial_recovers(program, version, python, env, folder):
 
 
 def ddp_torch_lets_ddprun_name_a_hung_rank(program, version, python, env, folder):
-    command = [program, "-n", "3", "--hang-timeout", "20s", script("ddp_torch_hangs.py")]
+    command = [program, "-n", "3", "--hang-timeout", "20s", script("torch_backend/ddp_torch_hangs.py")]
     _, err = run(command, with_ddp_torch(env), expect=(134,))
     require(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 have waited in it", "stderr")
 
 
 def ddp_torch_joins_through_any_store(program, version, python, env, folder):
-    out, _ = run([python, script("ddp_torch_meets.py"), folder], with_ddp_torch(env))
+    out, _ = run([python, script("torch_backend/ddp_torch_meets.py"), folder], with_ddp_torch(env))
     for how in ["file, on 1", "tcp, on 1"] + (["tcp, on 2"] if version != "2.1" else []):
         require(out, f"4 ranks met by {how} nodes", "stdout")
 

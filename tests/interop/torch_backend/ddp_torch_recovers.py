@@ -146,7 +146,7 @@ def at_random():
 
 def tutorial():
     """The scripts of the page: they print the same, and few lines differ."""
-    with open(os.path.join(HERE, "../../docs/get-started/pytorch-recovery.md"), encoding="utf-8") as f:
+    with open(os.path.join(HERE, "../../../docs/get-started/pytorch-recovery.md"), encoding="utf-8") as f:
         before, after = re.findall(r"(?ms)^```python\n(.*?)^```$", f.read())
     lines = [[line.strip() for line in text.splitlines() if line.strip()] for text in (before, after)]
     changed = [line for line in difflib.ndiff(*lines) if line.startswith("+ ")]

@@ -63,7 +63,7 @@ def functions():
 
 def main():
     ours = set(vars(ProcessGroupDdp))
-    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "ddp_torch_collectives.py"), encoding="utf-8") as f:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddp_torch_collectives.py"), encoding="utf-8") as f:
         called = set(re.findall(r"\bdist\.(\w+)", f.read()))
     unknown = [f"ProcessGroup.{name}" for name in names(dist.ProcessGroup) - ours - INHERITED - NOT_SUPPORTED]
     unknown += [f"Backend.{name}" for name in names(Backend) - ours - INHERITED - NOT_SUPPORTED - ONLY_OF_BACKEND]
