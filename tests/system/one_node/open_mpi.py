@@ -153,7 +153,7 @@ class Version4(OpenMpi, unittest.TestCase):
             for pid in job.processes():
                 with open(f"/proc/{pid}/cmdline", encoding="ascii", errors="replace") as f:
                     self.assertNotIn(space, f.read())
-            for folder in shared, os.path.dirname(shared), *(os.path.join(job.runtime, name) for name in os.listdir(job.runtime)):
+            for folder in [shared, os.path.dirname(shared), *(os.path.join(job.runtime, name) for name in os.listdir(job.runtime))]:
                 self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700, folder)
             job.signal(signal.SIGTERM)  # else the harness kills the spawner as well, which removes the directory in /dev/shm
             job.end()
