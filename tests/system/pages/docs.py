@@ -18,7 +18,7 @@ PROGRAMS = {"ddprun": os.environ["DDPRUN"], "ddpctl": os.environ["DDPCTL"], "ddp
 OF_OUR_OWN = ["--launch-channel"]
 
 # The directories whose files the pages name
-TREE = "|".join(["bench", "common", "console", "ctl", "docs", "examples", "include", "launcher", "man", "packaging", "perf", "python",
+TREE = "|".join(["bench", "common", "console", "ctl", "docs", "examples", "history", "include", "launcher", "man", "packaging", "perf", "python",
                  "rendezvous", "schemas", "scripts", "segments", "tests", "worker-runtime"])
 
 # What a line has before the program: variables, a scheduler's launcher
@@ -65,10 +65,15 @@ def spans_of(page):
                     yield number, found[1], words[:next((n for n, word in enumerate(words) if re.match(r"\./|\.\.\.|.*\.py$|--$|#", word)), None)]
 
 
+def prose_of(page):
+    """The page without its blocks of code."""
+    with open(page, encoding="utf-8") as f:
+        return re.sub(r"^```.*?^```", "", f.read(), flags=re.MULTILINE | re.DOTALL)
+
+
 def anchors_of(page):
     """Those of its headings, as GitHub makes them."""
-    with open(page, encoding="utf-8") as f:
-        headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", f.read(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", prose_of(page), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
@@ -151,9 +156,7 @@ class Pages(unittest.TestCase):
 
     def test_links_to_headings_lead_to_headings(self):
         for page in pages():
-            with open(page, encoding="utf-8") as f:
-                text = f.read()
-            for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+            for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", prose_of(page)):
                 goal = os.path.join(os.path.dirname(page), target) if target else page
                 if "://" not in target and goal.endswith(".md"):
                     with self.subTest(f"{os.path.relpath(page, ROOT)}: {target}#{anchor}"):
@@ -161,9 +164,7 @@ class Pages(unittest.TestCase):
 
     def test_links_lead_to_files(self):
         for page in pages():
-            with open(page, encoding="utf-8") as f:
-                text = f.read()
-            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose_of(page)):
                 if "://" not in target:
                     with self.subTest(f"{os.path.relpath(page, ROOT)}: {target}"):
                         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(page), target)))
