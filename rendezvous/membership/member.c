@@ -386,7 +386,8 @@ static void report_no_part(struct member *m, uint32_t n_next)
 {
     m->holds = m->parks = m->kills = false;
     m->hello.n_local = n_next;
-    m->stopped = m->place.generation;
+    if (m->stopped == MESSAGE_NO_GENERATION || m->stopped < m->place.generation) /* none declined */
+        m->stopped = m->place.generation;
     member_report(m, REPORT_STOPPED);
 }
 
@@ -407,6 +408,13 @@ static void decline(struct member *m, const struct member_event *e)
 {
     m->stopped = e->message->generation;
     member_report(m, REPORT_STOPPED);
+}
+
+/* The roster made it before it knew that the lease of the parked ranks was over. It hears of it when
+ * they are dead, so that it does not make the next one for them. */
+static void decline_when_stopped(struct member *m, const struct member_event *e)
+{
+    m->stopped = e->message->generation;
 }
 
 static void note_loss(struct member *m, const struct member_event *e)
@@ -599,7 +607,6 @@ static const struct row rows[] = {
 
     ROW(PARKED,       WELCOME,            always,            nothing,            PARKED),
     ROW(PARKED,       REFUSED,            always,            note_loss,          KILLING),
-    ROW(PARKED,       SEALED,             has_no_lease,      decline,            PARKED),
     ROW(PARKED,       SEALED,             leads,             take_place,         OPENING_STORE),
     ROW(PARKED,       SEALED,             always,            take_place,         RUNNING),
     ROW(PARKED,       RANKS_PARKED,       always,            report_parked,      PARKED),
@@ -648,6 +655,7 @@ static const struct row rows[] = {
 
     ROW(KILLING,      WELCOME,            always,            nothing,            KILLING),
     ROW(KILLING,      REFUSED,            always,            note_loss,          KILLING),
+    ROW(KILLING,      SEALED,             always,            decline_when_stopped, KILLING),
     ROW(KILLING,      VERDICT,            always,            take_verdict,       KILLING),
     ROW(KILLING,      LEAVE,              always,            report_leave,       KILLING),
     ROW(KILLING,      END_JOB,            always,            report_end,         KILLING),
@@ -680,7 +688,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(JOINING, SEALED), IGNORE(JOINING, STOP), IGNORE(JOINING, CHECKPOINT_REQUEST),
     IGNORE(WAITING, STOP), IGNORE(WAITING, CHECKPOINT_REQUEST), IGNORE(PARKED, STOP),
     IGNORE(PARKED, CHECKPOINT_REQUEST), IGNORE(OPENING_STORE, SEALED), IGNORE(RUNNING, SEALED),
-    IGNORE(STOPPING, SEALED), IGNORE(KILLING, SEALED), IGNORE(ENDING, SEALED),
+    IGNORE(STOPPING, SEALED), IGNORE(ENDING, SEALED),
     /* there are no ranks */
     IGNORE(JOINING, STORE_OPEN), IGNORE(JOINING, RANK_FAILED), IGNORE(JOINING, RANKS_SUCCEEDED),
     IGNORE(JOINING, RANKS_STOPPED), IGNORE(JOINING, RANKS_SAVED), IGNORE(WAITING, STORE_OPEN),

@@ -230,6 +230,29 @@ START_TEST(parked_ranks_end_with_the_lease_or_the_verdict)
 }
 END_TEST
 
+/* The roster made it before it noticed the silence, and has renewed the lease since. */
+START_TEST(a_place_that_arrives_while_parked_ranks_are_killed_is_declined)
+{
+    create_running();
+    hears(MESSAGE_STOP, 0);
+    parked(2);
+    now_ms += 3000;
+    sealed(1, false);
+    assert_did(" kill");
+    assert_state(MEMBER_KILLING);
+    event(MEMBER_TIME);
+    assert_did(" KEEP_ALIVE");
+    answered(now_ms);
+    event(MEMBER_RANKS_STOPPED);
+    expect_stopped(1, 2);
+    assert_state(MEMBER_WAITING);
+    sealed(1, false); /* late */
+    assert_did("");
+    sealed(2, false);
+    assert_did(" start");
+}
+END_TEST
+
 START_TEST(a_failure_during_a_stop_is_sent_unless_it_is_a_consequence)
 {
     create_running();
@@ -332,6 +355,7 @@ TCase *member_ranks_cases(void)
     tcase_add_test(t, a_place_for_too_many_ranks_closes_the_link);
     tcase_add_test(t, with_parked_ranks_rank_0_may_change);
     tcase_add_test(t, parked_ranks_end_with_the_lease_or_the_verdict);
+    tcase_add_test(t, a_place_that_arrives_while_parked_ranks_are_killed_is_declined);
     tcase_add_test(t, a_failure_during_a_stop_is_sent_unless_it_is_a_consequence);
     tcase_add_test(t, a_consequence_is_sent_as_one_until_it_is_corrected);
     tcase_add_test(t, stopped_ranks_that_succeed_send_nothing);
