@@ -141,35 +141,43 @@ static void check_join(const struct world *w)
               "a node joins, though another one is done");
 }
 
+/* The node has a place in the generation that was taken over, and has not started its ranks there:
+ * they live on since the generation before. */
+static bool lives_on(const struct world *w, const struct node *n)
+{
+    return n->parks && n->sealed_in == w->inherited && n->generation == w->told &&
+           w->inherited == roster_generation(w->roster);
+}
+
 /* A new roster knows the nodes of the previous one. Ranks that live on although their node has not
- * received the generation that it has taken over are as good as those that run in it. */
+ * received the generation that it has taken over are as good as those that run in it. If the node
+ * has received it and has come to the new roster, it can be lost later, like any member. */
 static void check_move(struct world *w, const struct node *n)
 {
     uint64_t grace_ms = LEASE_MS + LEASE_MARGIN_MS;
     bool is_member = n->phase == RANKS_RUN && n->runs &&
                      n->generation == roster_generation(w->roster) &&
                      roster_get_state(w->roster) == ROSTER_RUNNING;
-    bool is_untold = n->parks && n->sealed_in == w->inherited && n->generation == w->told &&
-                     w->inherited == roster_generation(w->roster);
+    bool is_kept = lives_on(w, n) && (n->welcomed_after != w->n_moves ||
+                                      member_get_place(n->member)->generation != w->inherited);
     check(w,
-          w->n_moves == 0 || !(is_member || is_untold) ||
+          w->n_moves == 0 || !(is_member || is_kept) ||
               w->now_ms <= n->blocked_until_ms + grace_ms ||
               w->now_ms <= n->frozen_until_ms + grace_ms,
-          is_untold ? "ranks that lived on were killed when the roster had moved"
-                    : "a node that runs was not known when the roster had moved");
+          is_kept ? "ranks that lived on were killed when the roster had moved"
+                  : "a node that runs was not known when the roster had moved");
 }
 
 /* Their ranks may have another state than those that continued without them. */
-static void check_welcome(struct world *w, const struct node *n)
+static void check_welcome(struct world *w, struct node *n)
 {
-    bool is_untold = n->parks && n->sealed_in == w->inherited && n->generation == w->told &&
-                     w->inherited == roster_generation(w->roster) &&
-                     n->generation != roster_generation(w->roster);
-    w->n_untold += is_untold;
+    bool is_kept = lives_on(w, n) && n->generation != roster_generation(w->roster);
+    w->n_untold += is_kept;
     check(w,
-          !n->parks || is_untold || n->generation == roster_generation(w->roster) ||
+          !n->parks || is_kept || n->generation == roster_generation(w->roster) ||
               n->sealed_in == roster_generation(w->roster),
           "ranks of a node that was lost live on");
+    n->welcomed_after = w->n_moves;
 }
 
 static void check_message(struct world *w, const struct link *l, const struct message *m)

@@ -67,8 +67,9 @@ struct node {
     bool runs;            /* rank processes */
     bool may_park, parks; /* they live on, in no generation */
     uint32_t generation;
-    uint32_t sealed_in;    /* the newest generation in which it was given a place */
-    uint64_t lease_end_ms; /* as the spawner knows it */
+    uint32_t sealed_in;      /* the newest generation in which it was given a place */
+    uint32_t welcomed_after; /* so many moves of the roster, the last time */
+    uint64_t lease_end_ms;   /* as the spawner knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
     uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */

@@ -17,9 +17,9 @@
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was recorded when its generation was confirmed (docs/design/etcd.md): the same
  * holds, and no rank is stopped because of it alone. Half of the schedules have ranks that outlive
- * the end of a generation: they are kept if their node has not received the newest generation, and
- * never if it was lost before. In another third the one that takes its place
- * knows nothing, like a restarted ddp-rendezvous, and learns everything from the members.
+ * the end of a generation: they are kept if their node has not started in the newest generation,
+ * and never if it was lost. In another third the one that takes its place knows nothing, like a
+ * restarted ddp-rendezvous, and learns everything from the members.
  * and at the end: the job is closed, each ddprun that received the verdict ended with the same
  * status, none is left waiting. */
 #include "membership_world.h"
