@@ -410,8 +410,8 @@ static void decline(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPED);
 }
 
-/* The roster made it before it knew that the lease of the parked ranks was over. It hears of it when
- * they are dead, so that it does not make the next one for them. */
+/* The roster made it before it knew that the lease of the parked ranks was over. The answer waits
+ * until they are dead, so that the roster does not make the next generation while they die. */
 static void decline_when_stopped(struct member *m, const struct member_event *e)
 {
     m->stopped = e->message->generation;
