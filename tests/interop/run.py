@@ -31,7 +31,9 @@ from ports import free_port  # noqa: E402 (found by the path above)
 with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts/torch-version.txt"), encoding="ascii") as pin:
     NEWEST = ".".join(pin.read().split(".")[:2])  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
 VERSIONS = ["1.13", "2.1", "2.4", "2.11", NEWEST]
-DEADLINE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
+PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))  # as scripts/check has it
+DEADLINE_S = 120 * PATIENCE
+HANG_S = 30 * PATIENCE  # three ranks import torch within it, while other tests run
 SKIPPED = 77
 
 
@@ -152,7 +154,7 @@ def error_that_caused_a_lost_peer_is_named(program, version, python, env, folder
 
 
 def rank_that_hangs_is_named(program, version, python, env, folder):
-    _, err = run([program, "-n", "3", "--hang-timeout", "20s", script("hang.py")], env, expect=(134,))
+    _, err = run([program, "-n", "3", "--hang-timeout", f"{HANG_S:.0f}s", script("hang.py")], env, expect=(134,))
     require(err, r"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 sleeps where no other rank does$",
             "stderr")
     require(err, r"(?m)^  rank 1: pid \d+, sleeps in \S*nanosleep\S*, uses 0% of a CPU$", "stderr")
@@ -413,7 +415,7 @@ def ddp_torch_tutorial_recovers(program, version, python, env, folder):
 
 
 def ddp_torch_lets_ddprun_name_a_hung_rank(program, version, python, env, folder):
-    command = [program, "-n", "3", "--hang-timeout", "20s", script("torch_backend/ddp_torch_hangs.py")]
+    command = [program, "-n", "3", "--hang-timeout", f"{HANG_S:.0f}s", script("torch_backend/ddp_torch_hangs.py")]
     _, err = run(command, with_ddp_torch(env), expect=(134,))
     require(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 is missing in all_reduce #6 \(.*\); ranks 0 and 2 have waited in it", "stderr")
 
