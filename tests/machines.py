@@ -8,7 +8,7 @@ Markdown, which grows with each setting, and writes it to FILE. Ends with 1 if a
 
   --roots DIR     where the roots are made, and stay: a root that exists is used again (default: /var/tmp/ddprun-machines)
   --mirror URL    of Debian (default: http://deb.debian.org/debian)
-  --ccache DIR    share compiled objects between the roots (not used by quickstart, whose time is shown)
+  --ccache DIR    share compiled objects between the roots; the table then has no times, which would be too short
   --patience N    multiply all deadlines of tests, for a machine that does other things (default: 1)
   --table FILE    also write the table there
   --list          print the settings
@@ -167,6 +167,10 @@ def failures_in(log):
     return totals, [line.removeprefix("failed: ") for line in lines if line.startswith("failed: ")]
 
 
+def timed(text, seconds, args):
+    return text if args.ccache else f"{text}, {seconds:.0f} s"
+
+
 def try_setting(setting, args):
     """(is it green?, a row of the table)"""
     root = make_root(setting, args)
@@ -182,17 +186,18 @@ def try_setting(setting, args):
     subprocess.run(["chroot", root, "chown", "-R", f"{setting.user}:", CLONE], check=True)
     yes = ["--yes"] if setting.sudo else []
 
+    env = [f"TEST_PATIENCE={args.patience}"] if args.patience != 1 else []
+    if args.ccache:
+        env += ["CC=ccache cc", "CCACHE_DIR=/var/cache/ccache", f"CCACHE_BASEDIR={CLONE}", "CCACHE_NOHASHDIR=1", "CCACHE_UMASK=000"]
+
     say(f"{setting.title}: scripts/quickstart")
     began = time.monotonic()
-    quick = confined(setting, args, root, "scripts/quickstart", *yes, log=log + ".quickstart")
+    quick = confined(setting, args, root, "scripts/quickstart", *yes, log=log + ".quickstart", env=env)
     took = time.monotonic() - began
     with open(log + ".quickstart", encoding="utf-8", errors="replace") as f:
         n_lines = len(f.readlines())
 
     say(f"{setting.title}: scripts/check")
-    env = [f"TEST_PATIENCE={args.patience}"] if args.patience != 1 else []
-    if args.ccache:
-        env += ["CC=ccache gcc", "CCACHE_DIR=/var/cache/ccache", f"CCACHE_BASEDIR={CLONE}", "CCACHE_NOHASHDIR=1", "CCACHE_UMASK=000"]
     began = time.monotonic()
     checked = confined(setting, args, root, "scripts/check", *yes, log=log + ".check", env=env)
     check_s = time.monotonic() - began
@@ -204,8 +209,8 @@ def try_setting(setting, args):
     test_log = root + CLONE + "/build-check/meson-logs/testlog-quick.json"
     skips = skips_in(test_log) if os.path.exists(test_log) else {}
     shown = "; ".join(f"{why} ({', '.join(sorted(set(names)))})" for why, names in sorted(skips.items()))
-    row = [setting.title, f"{took:.0f} s, {n_lines} lines" if quick == 0 else f"failed: {quick}",
-           totals + (f" (exit status {checked})" if checked else "") + f", {check_s:.0f} s", "; ".join(failures) or "-",
+    row = [setting.title, timed(f"{n_lines} lines", took, args) if quick == 0 else f"failed: {quick}",
+           timed(totals + (f" (exit status {checked})" if checked else ""), check_s, args), "; ".join(failures) or "-",
            "recovered" if killed == 0 else f"failed: {killed}", shown or "-"]
     return quick == 0 and checked == 0 and killed == 0, row
 
