@@ -68,9 +68,10 @@ static inline void nodes_fold(enum ddp_dtype dtype, enum ddp_op op, const void *
     reduce_scalar.fn[dtype][op](in, n, &out, 1, count);
 }
 
-/* free() it. Averages of floats where nodes differ are not worked out here. */
+/* Elements first, first + 1 ... of it. free() it. Averages of floats where nodes differ are not
+ * worked out here. */
 static inline uint8_t *nodes_reduced(const struct nodes *n, enum ddp_dtype dtype, enum ddp_op op,
-                                     uint32_t salt, size_t count)
+                                     uint32_t salt, size_t first, size_t count)
 {
     const bool divides = op == DDP_AVG && dtype != DDP_FLOAT32 && dtype != DDP_FLOAT64 &&
                          dtype != DDP_FLOAT16 && dtype != DDP_BFLOAT16;
@@ -87,7 +88,7 @@ static inline uint8_t *nodes_reduced(const struct nodes *n, enum ddp_dtype dtype
             if (node != k)
                 continue;
             in[n_in] = all + bytes * n_in;
-            values_fill(all + bytes * n_in++, dtype, salt, r, count);
+            values_fill_from(all + bytes * n_in++, dtype, salt, r, first, count);
         }
         sum[k] = sums + bytes * (size_t)k;
         nodes_fold(dtype, part_op, in, n_in, sums + bytes * (size_t)k, count);

@@ -5,6 +5,7 @@
 #include "worker-runtime/tcp/backend_net.h"
 
 #include <netinet/in.h>
+#include <sys/mman.h>
 
 /* On both sides of every switch of algorithm, inside and between nodes. */
 static const size_t lengths[] = {0, 8, 96, 1000, 16392, 40000, 140000, 400008, 1500000};
@@ -25,12 +26,16 @@ static const struct nodes wide_grids[] = {
 
 enum { AREA_BYTES = 4 << 20 };
 
+/* Two areas for expected sums, in turns, which the ranks of a test share: each works out a part. */
+static uint8_t *sums;
+
 struct grid {
     struct ddp_group *g;
     const struct nodes *nodes;
     uint8_t *shared, *plain; /* two areas each */
     int rank;
     uint32_t salt;
+    unsigned n_sums; /* so many were worked out */
 };
 
 static bool is_even(const struct nodes *n)
@@ -41,16 +46,30 @@ static bool is_even(const struct nodes *n)
     return true;
 }
 
+/* What the inputs of all ranks add up to. Before a rank writes into the same area again, all ranks
+ * have passed the barrier of the sum in between, and no longer read this. */
+static const uint8_t *share_sums(struct grid *t, const struct exchange *x)
+{
+    uint8_t *all = sums + t->n_sums++ % 2 * AREA_BYTES;
+    const size_t size = ddp_dtype_size(x->dtype), count = exchange_in_count(x, x->rank);
+    const size_t first = count * (size_t)x->rank / (size_t)x->n;
+    const size_t end = count * (size_t)(x->rank + 1) / (size_t)x->n;
+    uint8_t *part = nodes_reduced(t->nodes, x->dtype, x->op, x->salt, first, end - first);
+    memcpy(all + first * size, part, (end - first) * size);
+    free(part);
+    RANK_CHECK(t->rank, ddp_barrier(t->g) == DDP_OK, "barrier");
+    return all;
+}
+
 /* What the rank must get, or NULL. */
-static uint8_t *expected_of(const struct grid *t, const struct exchange *x)
+static uint8_t *expected_of(struct grid *t, const struct exchange *x)
 {
     if (!call_is_reduction(x->kind))
         return exchange_expected(x);
-    const size_t size = ddp_dtype_size(x->dtype);
-    uint8_t *sums =
-        nodes_reduced(t->nodes, x->dtype, x->op, x->salt, exchange_in_count(x, x->rank));
-    memmove(sums, sums + exchange_first(x, x->rank, x->rank) * size, exchange_out_count(x) * size);
-    return sums;
+    const size_t size = ddp_dtype_size(x->dtype), out_bytes = exchange_out_count(x) * size;
+    uint8_t *expected = malloc(out_bytes + 1);
+    memcpy(expected, share_sums(t, x) + exchange_first(x, x->rank, x->rank) * size, out_bytes);
+    return expected;
 }
 
 static void try_exchange(struct grid *t, struct exchange *x, bool shared, bool in_place)
@@ -193,7 +212,7 @@ static int run_long(int rank, void *arg)
     const struct nodes *nodes = arg;
     struct ddp_group *g = rank_init(rank, 60000);
     float *x = malloc(COUNT * sizeof *x);
-    uint8_t *expected = nodes_reduced(nodes, DDP_FLOAT32, DDP_SUM, 9, COUNT);
+    uint8_t *expected = nodes_reduced(nodes, DDP_FLOAT32, DDP_SUM, 9, 0, COUNT);
     for (int i = 0; i < 3; i++) {
         values_fill(x, DDP_FLOAT32, 9, rank, COUNT);
         RANK_CHECK(rank, ddp_all_reduce(g, x, x, COUNT, DDP_FLOAT32, DDP_SUM, NULL) == DDP_OK,
@@ -338,12 +357,15 @@ static struct store_process store;
 
 static void set_up(void)
 {
+    sums = mmap(NULL, 2 * AREA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(sums, MAP_FAILED);
     store_start(&store);
 }
 
 static void tear_down(void)
 {
     store_stop(&store);
+    munmap(sums, 2 * AREA_BYTES);
 }
 
 TEST_SUITE(nodes)
