@@ -74,6 +74,8 @@ static int run_graph(int rank, void *arg)
         RANK_CHECK(rank, ddp_all_reduce(g, gpu, gpu, COUNT, DDP_FLOAT32, DDP_SUM, stream) == 0,
                    "call in a capture");
     const cudaGraphExec_t exec = gpu_end_capture(rank, stream);
+    /* a rank that dies in its graph must not interrupt the capture of another one */
+    RANK_CHECK(rank, ddp_barrier(g) == 0, "barrier");
     GPU_CHECK(rank, cudaGraphLaunch(exec, stream));
     const int rc = ddp_stream_wait(g, stream, 0);
     if (!gpu_becomes_idle(stream))
