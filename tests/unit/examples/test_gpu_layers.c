@@ -158,8 +158,8 @@ START_TEST(the_loss_and_its_gradient_equal_those_of_the_layers)
     draw(logits, N * CLASSES, 9);
     logits[4] = 800; /* exp() of it is infinite */
     const double want_mean = layers_softmax_loss(logits, labels, N, CLASSES, want);
-    DO(loss, N, .n = N, .classes = CLASSES, .logits = logits, .labels = labels, .d_logits = got,
-       .loss = loss);
+    DO(loss, N, .n = N, .classes = CLASSES, .scale = 1, .logits = logits, .labels = labels,
+       .d_logits = got, .loss = loss);
     DO(sum, 1, .part = loss, .parts = N, .columns = 1, .factor = 1.0 / N, .wide = &mean);
     expect(got, want, N * CLASSES);
     ck_assert_double_eq_tol(mean, want_mean, 1e-9);
