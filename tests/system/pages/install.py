@@ -46,7 +46,8 @@ class Install(unittest.TestCase):
             self.assertIn(os.path.join(root, "docs/index.md"), pages)
             for page in pages:
                 with open(page, encoding="utf-8") as file:
-                    targets = re.findall(r"\]\(([^)#\s]+)", file.read())
+                    prose = re.sub(r"^```.*?^```", "", file.read(), flags=re.MULTILINE | re.DOTALL)
+                targets = re.findall(r"\]\(([^)#\s]+)", prose)
                 for target in targets:
                     path = os.path.relpath(os.path.join(os.path.dirname(page), target), root)
                     if "://" not in target and not path.startswith("man/"):  # man pages are where man looks for them
