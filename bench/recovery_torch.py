@@ -27,7 +27,7 @@ import time
 import results
 
 RANK = os.path.join(results.ROOT, "tests/interop/torch_backend/recovering_rank.py")
-COST = os.path.join(results.ROOT, "bench/programs/elastic_cost.py")
+COST = os.path.join(results.ROOT, "bench/programs/elastic_step.py")
 LINE = re.compile(r"step (\d+) \w+ generation (\d+) pid (\d+) rank (\d+) world (\d+) ")
 MS = "10"  # that a step takes longer than it computes
 
