@@ -47,7 +47,7 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
         done = run(gpu, "--build", out, "--out", results)
         assert done.returncode == want and what in done.stderr and not os.path.exists(results), done
     done = run(gpu, "--build", build)
-    assert done.returncode == 2 and "figures of a mock" in done.stderr, "a double's figures are nobody's results"
+    assert done.returncode == 2 and "figures of a mock" in done.stderr, "figures of a mock are not results"
 
     done = run(gpu, "--dry-run", "--build", os.path.join(out, "none"))
     assert done.returncode == 0 and re.findall(r"^[a-z-]+: .*; at most 570 s", done.stdout, re.MULTILINE), done
