@@ -125,9 +125,9 @@ class Jobs(unittest.TestCase):
         for nodes, code, said in (("2", 69, "was not needed: job 'job7' succeeded on 2 other nodes"),
                                   ("1:2", 0, "this node was a spare: the job succeeded without it")):
             with self.subTest(nodes), jobs_daemon() as daemon:
-                work = [Node(*at(daemon, "job7", nodes=nodes), RANK, "tell", "up", "await", str(signal.SIGUSR1)) for _ in range(2)]
+                work = [Node(*at(daemon, "job7", nodes=nodes), RANK, "await", str(int(signal.SIGUSR1))) for _ in range(2)]
                 with work[0], work[1]:
-                    self.assertEqual(sorted(node.hear(1)[0] for node in work), ["0 up", "1 up"])
+                    self.assertEqual(sorted(node.hear(1)[0] for node in work), ["0 awaits 10", "1 awaits 10"])
                     # in the middle, and when it is over
                     with Node(*at(daemon, "job7", "-v", nodes=nodes), "true") as spare:
                         spare.read_until("JOINING -> WAITING")
