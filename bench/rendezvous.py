@@ -9,30 +9,19 @@ that of the newest PyTorch, from scripts/install-deps --interop, and of 2.11, fr
 """
 import argparse
 import os
-import select
 import subprocess
 import sys
 import tempfile
 import time
 
 import results
+from jobs import LIMIT_S, Fifo
 from torch_venv import torchruns
 
 sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 from ports import free_port  # noqa: E402 (found by the path above)
 
-LIMIT_S = 60
 N_NODES = 2
-
-
-def await_lines(fd, n):
-    end = time.monotonic() + LIMIT_S
-    heard = b""
-    while heard.count(b"\n") < n:
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            raise SystemExit(f"waited in vain for the workers; heard {heard!r}")
-        heard += os.read(fd, 4096)
 
 
 def static(node, port, _):
@@ -66,25 +55,13 @@ class Daemon:
 
 def time_once(launcher, env, options, port, job, worker):
     """Milliseconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        fifo = os.path.join(folder, "fifo")
-        os.mkfifo(fifo)
-        fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    with Fifo() as fifo:
         begin = time.perf_counter()
-        nodes = [subprocess.Popen([*launcher, "--nnodes", str(N_NODES), "--nproc-per-node", "1",
-                                   *options(node, port, job), "--no-python", *worker],
-                                  env=dict(env, TEST_FIFO=fifo), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                 for node in range(N_NODES)]
-        try:
-            await_lines(fd, N_NODES)
-            return (time.perf_counter() - begin) * 1000
-        finally:
-            for node in nodes:
-                node.terminate()
-            for node in nodes:
-                node.wait(LIMIT_S)
-            os.close(fd)
+        for node in range(N_NODES):
+            fifo.start([*launcher, "--nnodes", str(N_NODES), "--nproc-per-node", "1", *options(node, port, job), "--no-python",
+                        *worker], env)
+        fifo.await_lines(N_NODES)
+        return (time.perf_counter() - begin) * 1000
 
 
 def contestants_of(build, daemon):

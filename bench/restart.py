@@ -9,59 +9,24 @@ default, and with --monitor-interval 0.01, with which it notices the end of a wo
 """
 import argparse
 import os
-import select
 import signal
-import subprocess
-import tempfile
 import time
 
 import results
+from jobs import Fifo
 from torch_venv import torchruns
-
-LIMIT_S = 60
-
-
-def await_lines(fd, n):
-    end = time.monotonic() + LIMIT_S
-    heard = b""
-    while heard.count(b"\n") < n:
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            raise SystemExit(f"waited in vain for the workers; heard {heard!r}")
-        heard += os.read(fd, 4096)
-
-
-def find_rank(number, fifo):
-    wanted = {f"TEST_FIFO={fifo}".encode(), f"RANK={number}".encode()}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                if wanted <= set(f.read().split(b"\0")):
-                    return int(pid)
-        except OSError:
-            pass
-    raise SystemExit("the worker is not there")
 
 
 def time_once(command, env):
     """Milliseconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        fifo = os.path.join(folder, "fifo")
-        os.mkfifo(fifo)
-        fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        job = subprocess.Popen(command, env=dict(env, TEST_FIFO=fifo), stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            await_lines(fd, 2)
-            victim = find_rank(1, fifo)
-            begin = time.perf_counter()
-            os.kill(victim, signal.SIGKILL)
-            await_lines(fd, 2)
-            return (time.perf_counter() - begin) * 1000
-        finally:
-            job.terminate()
-            job.wait(LIMIT_S)
-            os.close(fd)
+    with Fifo() as fifo:
+        fifo.start(command, env)
+        fifo.await_lines(2)
+        victim, = fifo.processes("RANK=1")
+        begin = time.perf_counter()
+        os.kill(victim, signal.SIGKILL)
+        fifo.await_lines(2)
+        return (time.perf_counter() - begin) * 1000
 
 
 def main():
