@@ -1,5 +1,4 @@
-"""ddpctl report: a job's page, read by a parser and shown in Chromium. With SCREENSHOTS=DIRECTORY, its picture is
-written there.
+"""ddpctl report: a job's page, read by a parser and shown in Chromium.
 
 Covers: history, ctl, launcher/reporting, launcher/node
 """
@@ -7,7 +6,6 @@ import html.parser
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -175,8 +173,6 @@ class InABrowser(unittest.TestCase):
             self.assertEqual((width, height), (1100, 1000))
             self.assertEqual(len(raw), height * (width * channels + 1))
             self.assertGreater(len(set(raw)), 20)  # something is drawn
-            if "SCREENSHOTS" in os.environ:
-                shutil.copy(picture, os.path.join(os.environ["SCREENSHOTS"], "ddpctl-report.png"))
 
 
 @unittest.skipUnless(browser.PROGRAM, "no Chromium is installed: scripts/install-deps --browser")
@@ -216,8 +212,6 @@ class LivePage(unittest.TestCase):
             self.assertIn("killed by SIGKILL", text)
             self.assertRegex(text, r"Goodput\s+\d+\.\d %")
             self.assertEqual(page.complaints(), [])
-            if "SCREENSHOTS" in os.environ:
-                page.picture(os.path.join(os.environ["SCREENSHOTS"], "ddprun-live-page.png"))
             job.signal(signal.SIGTERM)
             job.process.wait(DEADLINE_S)
             page.await_value("document.body.className", lambda name: name == "gone")

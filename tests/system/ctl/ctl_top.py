@@ -1,4 +1,4 @@
-"""ddpctl top, in a terminal that tmux provides. With SCREENSHOTS=DIRECTORY, its pictures are written there, as text.
+"""ddpctl top, in a terminal that tmux provides.
 
 Covers: ctl/top, ctl
 """
@@ -61,9 +61,6 @@ class InATerminal(unittest.TestCase):
             screen = terminal.await_screen(r"(?m)^ +1 +\d+ +running .* 2 +\S+ ms +all_reduce #\d+")
             self.assertRegex(screen, r"^ddpctl \d\d:\d\d:\d\d  1 job node, 4 ranks running, sorted by rank\n")
             self.assertIn("job digits: running, generation 0", screen)
-            if "SCREENSHOTS" in os.environ:
-                with open(os.path.join(os.environ["SCREENSHOTS"], "ddpctl-top.txt"), "w", encoding="utf-8") as f:
-                    f.write("\n".join(line.rstrip() for line in screen.rstrip().splitlines()) + "\n")
 
     def test_keys_change_the_order_and_quit(self):
         with Job("-n", "3", RANK, "only", "2", "use", "64", "end", "pid", "wait") as job:
