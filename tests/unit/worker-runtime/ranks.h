@@ -74,22 +74,39 @@ static inline void ranks_start(struct ranks *r, int n, rank_fn *fn, void *arg)
         ranks_start_one(r, i, fn, arg);
 }
 
+/* CK_TIMEOUT_MULTIPLIER, which scripts/check sets for a busy machine, also applies here. */
+static inline uint64_t ranks_deadline_ms(void)
+{
+    const char *patience = getenv("CK_TIMEOUT_MULTIPLIER");
+    const int times = patience != NULL ? atoi(patience) : 1;
+    return co_deadline_ms(RANKS_DEADLINE_MS * (times > 1 ? times : 1));
+}
+
+/* All that are left, before one of them is collected: else the others would report its death. */
+static inline void ranks_kill(const struct ranks *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->pid[i] > 0)
+            kill(r->pid[i], SIGSTOP);
+    for (int i = 0; i < r->n; i++)
+        if (r->pid[i] > 0)
+            kill(r->pid[i], SIGKILL);
+}
+
 /* Collect those that were started; kill what is left at the deadline, and fail. */
 static inline void ranks_wait(struct ranks *r)
 {
-    uint64_t deadline_ms = co_deadline_ms(RANKS_DEADLINE_MS);
+    const uint64_t deadline_ms = ranks_deadline_ms();
     bool late = false;
     for (int i = 0; i < r->n; i++) {
         while (r->pid[i] > 0) {
-            pid_t got = waitpid(r->pid[i], &r->status[i], WNOHANG);
+            pid_t got = waitpid(r->pid[i], &r->status[i], late ? 0 : WNOHANG);
             ck_assert_int_ge(got, 0);
             if (got == r->pid[i]) {
                 r->pid[i] = 0;
             } else if (co_left_ms(deadline_ms) == 0) {
                 late = true;
-                kill(r->pid[i], SIGKILL);
-                waitpid(r->pid[i], &r->status[i], 0);
-                r->pid[i] = 0;
+                ranks_kill(r);
             } else {
                 usleep(500); /* between two looks; the deadline is above */
             }
