@@ -297,8 +297,9 @@ static int go_on_connecting(struct net_links *l, unsigned peer)
     if (error != 0)
         return -error;
     net_address_tune(k->out, l->opts.timeout_ms);
-    k->is_connecting = false;
-    return say_hello(l, peer);
+    const int code = say_hello(l, peer);
+    k->is_connecting = code != 0; /* nothing may be sent before the hello */
+    return code;
 }
 
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer)
