@@ -196,17 +196,27 @@ static void on_trouble(struct p2p_tcp *ms, unsigned p, int code)
         on_gone(ms, p, code == -ECONNREFUSED);
 }
 
-/* A call waits for a message from it that has not come. */
-static bool is_awaited(const struct p2p_tcp *ms, unsigned p)
+/* A message to it or from it is open. */
+static bool is_needed(const struct p2p_tcp *ms, unsigned p)
 {
     for (const struct message *m = ms->first; m != NULL; m = m->next)
-        if (!m->is_send && m->stage == STAGE_NEW && p2p_tcp_position(ms, m) == p)
+        if (p2p_tcp_position(ms, m) == p)
             return true;
     return false;
 }
 
+/* A peer that has left accepts no connection. Its machine usually refuses it at once; a machine
+ * that is gone does not answer. */
+static int reach_peer(const struct p2p_tcp *ms, unsigned p)
+{
+    const int code = net_links_reach(ms->links, p);
+    if (code == -EAGAIN && net_watch_of(ms->net->watch, ms->net->member[p].rank).has_left)
+        return -ECONNREFUSED;
+    return code;
+}
+
 /* Read, then write, on the connection to each peer. A peer from which a message is awaited is
- * connected to, even if nothing is to be sent: only then this rank sees its death. */
+ * connected to, even if nothing is to be sent: only then this rank sees its end. */
 static void serve_peers(struct p2p_tcp *ms)
 {
     for (unsigned p = 0; p < ms->net->map.n; p++) {
@@ -217,8 +227,8 @@ static void serve_peers(struct p2p_tcp *ms)
         int code = p2p_tcp_io_read(ms, p); /* before what is lost with a connection that broke */
         if (code == 0 && !x->has_left && !x->was_told)
             code = p2p_tcp_io_write(ms, p);
-        if (code == 0 && !x->has_left && is_awaited(ms, p))
-            code = net_links_reach(ms->links, p); /* so that its end is seen */
+        if (code == 0 && !x->has_left && is_needed(ms, p))
+            code = reach_peer(ms, p);
         if (code == 0)
             x->gone_ms = 0;
         if (code == -EAGAIN)
