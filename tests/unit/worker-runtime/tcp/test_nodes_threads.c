@@ -292,6 +292,92 @@ START_TEST(every_access_of_ranks_on_two_nodes_is_ordered)
 }
 END_TEST
 
+/* --- groups of some of the ranks -------------------------------------------------------------- */
+
+static int sum_once(struct backend *b, int32_t *x, struct co_error *err)
+{
+    const struct collective sum = {
+        .kind = CALL_ALL_REDUCE, .dtype = DDP_INT32, .count = 1, .in = x, .out = x};
+    return backend_run(b, &sum, err);
+}
+
+/* color   the members are the ranks that pass the same one */
+static int split_once(struct rank *r, int color, int32_t expected)
+{
+    struct backend *sub = NULL;
+    int rank, n;
+    int32_t x = (int32_t)r->rank + 1;
+    int code = r->backend->ops->split(r->backend, color, 0, &sub, &rank, &n, &r->err);
+    if (code != 0 || color < 0)
+        return code;
+    code = sum_once(sub, &x, &r->err);
+    if (code == 0 && x != expected)
+        code = co_fail(&r->err, -EIO, "the sum of group %d is %d", color, x);
+    sub->ops->destroy(sub);
+    return code;
+}
+
+static int run_splits(struct rank *r)
+{
+    const int local = (int)r->local, node = (int)(r->rank / N_LOCAL);
+    int code = split_once(r, local, 2 * local + 4);   /* one rank of each node */
+    code = code ?: split_once(r, node, 4 * node + 3); /* the ranks of a node */
+    return code ?: split_once(r, r->rank == 1 ? -1 : 0, 1 + 3 + 4);
+}
+
+START_TEST(groups_of_some_ranks_are_made_and_destroyed)
+{
+    struct job job;
+    struct rank ranks[N];
+    job_init(&job);
+    job_start(&job, ranks, run_splits);
+    job_join(ranks);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_msg(ranks[i].result == 0, "rank %u: %s", i, ranks[i].err.text);
+    job_fini(&job);
+}
+END_TEST
+
+/* --- leaving ---------------------------------------------------------------------------------- */
+
+static void await_progress(struct job *job, unsigned progress)
+{
+    while (atomic_load(&job->progress) < progress)
+        sched_yield();
+}
+
+/* Rank 3 waits for a message from rank 0, of the other node, which leaves without having sent
+ * any. */
+static int run_leaving(struct rank *r)
+{
+    int32_t x;
+    struct message got = {.dtype = DDP_INT32, .tag = 3, .count = 1, .data = &x, .err = &r->err};
+    if (r->rank != N - 1) {
+        await_progress(r->job, r->rank == 0 ? 1 : 2);
+        return 0;
+    }
+    int code = r->backend->ops->message_begin(r->backend, &got, &r->err);
+    atomic_fetch_add(&r->job->progress, 1);
+    if (code == 0)
+        r->backend->ops->p2p_shm_advance(r->backend, &got);
+    atomic_fetch_add(&r->job->progress, 1);
+    return code != 0 ? code : got.code;
+}
+
+START_TEST(a_receive_from_a_rank_that_leaves_fails)
+{
+    struct job job;
+    struct rank ranks[N];
+    job_init(&job);
+    job_start(&job, ranks, run_leaving);
+    job_join(ranks);
+    ck_assert_int_eq(ranks[N - 1].result, -ECONNRESET);
+    ck_assert_msg(strstr(ranks[N - 1].err.text, "left the job while others needed it") != NULL,
+                  "%s", ranks[N - 1].err.text);
+    job_fini(&job);
+}
+END_TEST
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 static int run_until_it_breaks(struct rank *r)
@@ -361,6 +447,8 @@ TEST_SUITE(nodes_threads)
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
     tcase_add_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered);
+    tcase_add_test(tcase, groups_of_some_ranks_are_made_and_destroyed);
+    tcase_add_test(tcase, a_receive_from_a_rank_that_leaves_fails);
     tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 5);
     tcase_add_test(tcase, a_rank_that_never_calls_is_blamed_on_all_nodes);
     suite_add_tcase(suite, tcase);
