@@ -80,12 +80,12 @@ def lose_etcd(go, come_back):
         leader = party.await_leader()
         begin = time.monotonic()
         go(server)
-        party.nodes[leader].read_until("etcd does not answer: ")
+        party.nodes[leader].read_until("lost contact with etcd: ")
         said_ms = ms_since(begin)
         time.sleep(max(0, ARGS.away_s - (time.monotonic() - begin)))  # the length of the outage
         begin = time.monotonic()
         come_back(server)
-        party.nodes[leader].read_until("etcd answers again")
+        party.nodes[leader].read_until("etcd is back")
         back_ms = ms_since(begin)
         n_alive = sum(rank.lives() for rank in ranks.values())
         names += party.start(1)  # a spare: the coordinator admits it

@@ -19,6 +19,7 @@
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
 #include "local_roster.h"
+#include "port_probe.h"
 
 #include "common/error.h"
 #include "rendezvous/channel/seal.h"
@@ -59,6 +60,8 @@ struct etcd_link {
     uint32_t own_index;                /* this node's, in own_generation */
     uint32_t own_generation;
     struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
+    uint32_t probed_generation, probed_node; /* of `probe` */
+    struct port_probe *probe; /* of the coordinator before; NULL: none is under way */
 
     bool wants_link, is_up;
     bool is_over;     /* a verdict was heard */
@@ -226,6 +229,28 @@ static void follow(struct etcd_link *l, const struct elector_address *leader)
 
 /* --- the roster here --- */
 
+static void stop_probing(struct etcd_link *l)
+{
+    if (l->probe != NULL)
+        port_probe_close(l->probe);
+    l->probe = NULL;
+}
+
+/* Which member this node is: the next coordinator need not wait for it if this process has ended.
+ * returns whether that is news */
+static bool note_host(struct etcd_link *l)
+{
+    struct roster_node_view own;
+    struct elector_host *host = &l->record.host;
+    const bool is_known = l->local_roster != NULL && l->own.port != 0 &&
+                          jobs_view_local(local_roster_jobs(l->local_roster), &own) &&
+                          own.is_member;
+    if (!is_known || (host->node == own.node_index && is_same(&host->at, &l->own)))
+        return false;
+    *host = (struct elector_host){.node = own.node_index, .at = l->own};
+    return true;
+}
+
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
@@ -234,8 +259,43 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
     (void)run_id;
     (void)from;
     bool begins = to == ROSTER_RUNNING && !l->leaves;
-    if ((begins || to == ROSTER_CLOSED) && etcd_record_of(r, &l->record))
+    if ((!begins && to != ROSTER_CLOSED) || !etcd_record_of(r, &l->record))
+        return;
+    note_host(l);
+    l->plugin->commit(l->etcd, &l->record);
+}
+
+/* This node has come to the roster that it has taken over. */
+static void on_heard(void *arg, const struct roster *r)
+{
+    struct etcd_link *l = arg;
+    if (l->record.n_nodes > 0 && !l->record.is_over && roster_get_state(r) == ROSTER_RUNNING &&
+        roster_generation(r) == l->record.generation && note_host(l))
         l->plugin->commit(l->etcd, &l->record);
+}
+
+static void on_probed(void *arg, bool is_refused)
+{
+    struct etcd_link *l = arg;
+    l->probe = NULL;
+    if (is_refused && l->local_roster != NULL)
+        jobs_tell_ended(local_roster_jobs(l->local_roster), l->probed_generation, l->probed_node);
+}
+
+/* The ranks of the coordinator before are waited for, unless its process has ended. If it has, and
+ * its connections have, its spawner has killed them. */
+static void probe_host(struct etcd_link *l, const struct elector_record *r)
+{
+    const struct elector_address *at = &r->host.at;
+    struct co_error err;
+    if (at->port == 0 || r->gone >= 0 || is_same(at, &l->own))
+        return;
+    stop_probing(l);
+    l->probed_generation = r->generation;
+    l->probed_node = r->host.node;
+    if (port_probe_start(l->loop, at->host, at->port, on_probed, l, &l->probe, &err) < 0)
+        note(l, CO_WARNING, "cannot check whether the previous coordinator has ended: %s",
+             err.text);
 }
 
 /* past   NULL: no earlier roster */
@@ -254,6 +314,7 @@ static int make_roster(struct etcd_link *l, const struct roster_past *past, stru
         .outlives_local = true,
         .on_note = on_refused,
         .on_changed = on_changed,
+        .on_heard = on_heard,
         .arg = l,
     };
     return local_roster_create(l->loop, &opts, &callbacks, &l->local_roster, err);
@@ -268,6 +329,8 @@ static void tell_past(struct etcd_link *l, const struct elector_record *r)
     else
         note(l, CO_NOTE, "this node is the coordinator now; generation %" PRIu32 " continues",
              r->generation);
+    if (!r->is_over)
+        probe_host(l, r);
 }
 
 /* r   NULL: the job begins */
@@ -294,6 +357,8 @@ static void lead(struct etcd_link *l, const struct elector_record *r)
 
 static void take_roster_orders(struct etcd_link *l, const struct elector_orders *o)
 {
+    if (o->give_up)
+        stop_probing(l);
     if (o->give_up && l->local_roster != NULL) {
         note(l, CO_NOTE, "the coordinator moves to another node");
         close_group_close_own(&l->close_group, &l->local_roster);
@@ -519,6 +584,7 @@ static int link_take_port(void *link, struct co_error *err)
 /* Nothing is sent to etcd any more. */
 static void close_all(struct etcd_link *l)
 {
+    stop_probing(l);
     close_group_close_own(&l->close_group, &l->local_roster);
     close_group_close_link(&l->close_group, &l->remote);
     close_group_close_timer(&l->close_group, &l->later);

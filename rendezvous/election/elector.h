@@ -37,6 +37,18 @@ struct elector_before {
     uint32_t missing[ELECTOR_MISSING_MAX];
 };
 
+struct elector_address {
+    char host[ELECTOR_HOST_BYTES]; /* printable ASCII without blanks */
+    uint16_t port;
+};
+
+/* Which member of the generation is the node of the leader that wrote the record. If no process
+ * listens at its address any more, that process has ended, and its ranks with it. */
+struct elector_host {
+    uint32_t node;             /* its index */
+    struct elector_address at; /* port 0: the leader's node has no place, or none is known */
+};
+
 /* What the next leader has to know. The nodes report the rest. */
 struct elector_record {
     uint32_t generation, n_nodes, world_size, n_restarts;
@@ -46,11 +58,7 @@ struct elector_record {
     uint8_t n_excluded;
     struct elector_excluded excluded[ELECTOR_EXCLUDED_MAX];
     struct elector_before before;
-};
-
-struct elector_address {
-    char host[ELECTOR_HOST_BYTES]; /* printable ASCII without blanks */
-    uint16_t port;
+    struct elector_host host;
 };
 
 #define ELECTOR_STATES(X) /* name, on entry, meaning */                                            \

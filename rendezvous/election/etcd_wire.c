@@ -121,14 +121,22 @@ static json_t *before_json(const struct elector_before *b)
                      (json_int_t)b->n_nodes, "missing", missing_json(b));
 }
 
+static json_t *host_json(const struct elector_host *h)
+{
+    if (h->at.port == 0)
+        return json_null();
+    return json_pack("{s:I,s:s,s:i}", "node", (json_int_t)h->node, "host", h->at.host, "port",
+                     h->at.port);
+}
+
 static json_t *record_json(const struct elector_record *r)
 {
-    return value_json(json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i,s:o,s:o}", "v", VERSION,
-                                "generation", (json_int_t)r->generation, "nodes",
-                                (json_int_t)r->n_nodes, "ranks", (json_int_t)r->world_size,
-                                "restarts", (json_int_t)r->n_restarts, "gone", (json_int_t)r->gone,
-                                "over", r->is_over, "exit_code", r->exit_code, "excluded",
-                                excluded_json(r), "before", before_json(&r->before)));
+    return value_json(json_pack(
+        "{s:i,s:I,s:I,s:I,s:I,s:I,s:b,s:i,s:o,s:o,s:o}", "v", VERSION, "generation",
+        (json_int_t)r->generation, "nodes", (json_int_t)r->n_nodes, "ranks",
+        (json_int_t)r->world_size, "restarts", (json_int_t)r->n_restarts, "gone",
+        (json_int_t)r->gone, "over", r->is_over, "exit_code", r->exit_code, "excluded",
+        excluded_json(r), "before", before_json(&r->before), "host", host_json(&r->host)));
 }
 
 /* --- Requests; a NULL for want of memory also makes json_pack() fail --- */
@@ -358,6 +366,18 @@ static int read_before(const json_t *value, uint32_t generation, struct elector_
     return 0;
 }
 
+/* The same. */
+static int read_host(const json_t *value, uint32_t n_nodes, struct elector_host *ret)
+{
+    int64_t node;
+    if (value == NULL || json_is_null(value))
+        return 0;
+    if (read_range(value, "node", 0, (int64_t)n_nodes - 1, &node) < 0)
+        return -EPROTO;
+    ret->node = (uint32_t)node;
+    return read_address(value, &ret->at);
+}
+
 static int read_record(const json_t *value, struct elector_record *ret)
 {
     int64_t generation, nodes, ranks, restarts, gone, code;
@@ -377,8 +397,9 @@ static int read_record(const json_t *value, struct elector_record *ret)
                                    .is_over = json_is_true(json_object_get(value, "over")),
                                    .exit_code = (uint8_t)code};
     int rc = read_excluded(json_object_get(value, "excluded"), ret);
-    return rc == 0 ? read_before(json_object_get(value, "before"), ret->generation, &ret->before)
-                   : rc;
+    if (rc == 0)
+        rc = read_before(json_object_get(value, "before"), ret->generation, &ret->before);
+    return rc == 0 ? read_host(json_object_get(value, "host"), ret->n_nodes, &ret->host) : rc;
 }
 
 static int take_leader(const json_t *kv, const json_t *value, struct elector_answer *ret)

@@ -367,6 +367,20 @@ void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
         step_job(j->first, &(struct roster_input){.type = type, .generation = generation});
 }
 
+void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index)
+{
+    if (j->first != NULL)
+        step_job(j->first, &(struct roster_input){.type = ROSTER_ENDED,
+                                                  .generation = generation,
+                                                  .node_index = node_index});
+}
+
+bool jobs_view_local(const struct jobs *j, struct roster_node_view *ret)
+{
+    return j->first != NULL && j->local != NULL &&
+           roster_view_link(j->first->roster, j->local->link, ret);
+}
+
 void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
 {
     const struct message m = {.type = MESSAGE_END,

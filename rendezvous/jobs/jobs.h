@@ -74,6 +74,12 @@ void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
  * (of `generation`), DOUBT, CERTAIN. Not from within on_changed. */
 void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
 
+/* Feed the same roster that the process of an absent member has ended. */
+void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index);
+
+/* The node in this process, as the only job's roster has it. returns whether it knows it */
+bool jobs_view_local(const struct jobs *j, struct roster_node_view *ret);
+
 /* End the only job. Not from within on_changed. */
 void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
 

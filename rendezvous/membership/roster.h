@@ -85,7 +85,9 @@ enum roster_input_type {
     ROSTER_HURRY,     /* a pause before a restart is over */
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
-    ROSTER_CERTAIN    /* no longer in doubt */
+    ROSTER_CERTAIN,   /* no longer in doubt */
+    ROSTER_ENDED      /* the process of the absent member `node_index` of `generation` has certainly
+                         ended, and its ranks with it: it is lost. Nothing if it is not absent */
 };
 
 struct roster_input {
@@ -95,7 +97,8 @@ struct roster_input {
     bool local;      /* HELLO: the node is in this process: it is never silent, and when it leaves
                         for good, the job cannot continue (the roster ends with it) */
     const struct message *message; /* MESSAGE, END; borrowed for the call */
-    uint32_t generation;           /* CONFIRMED */
+    uint32_t generation;           /* CONFIRMED, ENDED */
+    uint32_t node_index;           /* ENDED */
     uint32_t max_absent; /* HELLO of a member of a generation that a roster before this one made,
                             which is gone: a roster that has made none adopts it, of so many nodes
                             at most. 0: none */
@@ -254,6 +257,9 @@ struct roster_node_view {
  * returns   whether a node has the slot; else *ret is not written */
 uint32_t roster_n_slots(const struct roster *r);
 bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view *ret);
+
+/* The same for the node that has this link. */
+bool roster_view_link(const struct roster *r, uint64_t link, struct roster_node_view *ret);
 
 const char *roster_state_name(enum roster_state state);
 

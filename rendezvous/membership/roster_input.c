@@ -104,6 +104,15 @@ static void lose_the_absent(struct roster *r, uint64_t now_ms)
         lose_node(r, slot, now_ms, "it did not reconnect after the failover of the coordinator");
 }
 
+/* What would be waited for are its ranks. */
+static void lose_the_ended(struct roster *r, const struct roster_input *in)
+{
+    const uint32_t slot =
+        in->generation == r->generation ? roster_absent_at(r, in->node_index) : ROSTER_NO_SLOT;
+    if (slot != ROSTER_NO_SLOT)
+        lose_node(r, slot, in->now_ms, "its ddprun, which hosted the coordinator, has ended");
+}
+
 static bool is_due(const struct roster *r, uint64_t now_ms)
 {
     return r->deadline_ms != CO_NEVER_MS && now_ms >= r->deadline_ms;
@@ -519,6 +528,9 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
         break;
     case ROSTER_CERTAIN:
         r->doubts = r->lost_in_doubt = false;
+        break;
+    case ROSTER_ENDED:
+        lose_the_ended(r, in);
         break;
     case ROSTER_TIME:
         take_time(r, in->now_ms);

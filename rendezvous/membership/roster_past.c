@@ -163,15 +163,20 @@ void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_
 
 /* --- The absent --- */
 
+uint32_t roster_absent_at(const struct roster *r, uint32_t node_index)
+{
+    uint32_t slot = r->lists[LIST_ABSENT].first;
+    while (slot != ROSTER_NO_SLOT && r->nodes[slot].seat != (int32_t)node_index)
+        slot = r->nodes[slot].next;
+    return slot;
+}
+
 static uint32_t find_absent(const struct roster *r, const struct message_was *was)
 {
     if (!was->is_known || was->generation != r->generation ||
         was->place.world_size != r->world_size || was->place.n_nodes != r->n_members)
         return ROSTER_NO_SLOT;
-    uint32_t slot = r->lists[LIST_ABSENT].first;
-    while (slot != ROSTER_NO_SLOT && r->nodes[slot].seat != (int32_t)was->place.node_index)
-        slot = r->nodes[slot].next;
-    return slot;
+    return roster_absent_at(r, was->place.node_index);
 }
 
 /* Each node that has received its place knows where the store is. */

@@ -252,6 +252,9 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
  * one or of an older one, and restarts are counted on from there. */
 void roster_note_past(struct roster *r, const struct message_was *was, uint64_t now_ms);
 
+/* The absent member with this place; ROSTER_NO_SLOT: it is not absent. */
+uint32_t roster_absent_at(const struct roster *r, uint32_t node_index);
+
 /* Has this node a place in the newest generation, without having received it? Then nothing of it
  * takes part in any. */
 bool roster_is_from_before(const struct roster *r, const struct message_was *was);

@@ -352,3 +352,9 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .is_absent = n->absent};
     return true;
 }
+
+bool roster_view_link(const struct roster *r, uint64_t link, struct roster_node_view *ret)
+{
+    const uint32_t slot = roster_by_link(r, link);
+    return slot != ROSTER_NO_SLOT && roster_view(r, slot, ret);
+}

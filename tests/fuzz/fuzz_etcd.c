@@ -19,6 +19,8 @@ static void check(const struct elector_answer *a)
     if (a->has_record)
         require(a->record.n_nodes > 0 && a->record.world_size >= a->record.n_nodes &&
                 a->record.gone >= -1);
+    if (a->has_record && a->record.host.at.port != 0)
+        require(a->record.host.node < a->record.n_nodes && a->record.host.at.host[0] != '\0');
     for (int i = 0; a->has_record && i < a->record.before.n_missing; i++)
         require(i < ELECTOR_MISSING_MAX && a->record.before.missing[i] < a->record.before.n_nodes);
 }

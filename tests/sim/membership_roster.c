@@ -78,6 +78,8 @@ static void note_places(struct world *w)
         const uint32_t known =
             n->is_up ? member_get_place(n->member)->generation : MESSAGE_NO_GENERATION;
         n->sealed_in = roster_generation(w->roster);
+        n->sealed_at = v.node_index;
+        n->has_place = true;
         if (known != MESSAGE_NO_GENERATION && (w->told == MESSAGE_NO_GENERATION || known > w->told))
             w->told = known;
     }

@@ -67,7 +67,9 @@ struct node {
     bool runs;            /* rank processes */
     bool may_park, parks; /* they live on, in no generation */
     uint32_t generation;
-    uint32_t sealed_in;      /* the newest generation in which it was given a place */
+    bool has_place;          /* it was given one: */
+    uint32_t sealed_in;      /* the newest generation in which it was given a place ... */
+    uint32_t sealed_at;      /* ... the one with this index */
     uint32_t welcomed_after; /* so many moves of the roster, the last time */
     uint64_t lease_end_ms;   /* as the spawner knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
@@ -117,7 +119,8 @@ struct world {
     bool has_past;
     struct roster_past past, being_written; /* the record */
     uint32_t n_moves, n_adopted, n_untold;  /* untold: see check_move() */
-    uint32_t inherited;                     /* the generation that was taken over with a record */
+    uint32_t n_reported_ended;
+    uint32_t inherited; /* the generation that was taken over with a record */
     uint32_t
         told; /* when the newest was sealed: the newest that one of its nodes knew a place in */
     bool recovers;         /* ranks outlive the end of a generation */

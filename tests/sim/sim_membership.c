@@ -209,6 +209,20 @@ static void lose_roster(struct world *w)
     w->n_moves++;
 }
 
+/* The new roster's process has found that these do not listen any more. */
+static void report_ended(struct world *w)
+{
+    for (int i = 0; i < w->n_nodes && w->seed % 2 == 0; i++) {
+        const struct node *n = &w->nodes[i];
+        if (!n->is_up && !n->runs && n->has_place && n->sealed_in == w->past.generation) {
+            roster_feed(w, (struct roster_input){.type = ROSTER_ENDED,
+                                                 .generation = n->sealed_in,
+                                                 .node_index = n->sealed_at});
+            w->n_reported_ended++;
+        }
+    }
+}
+
 static void take_over(struct world *w)
 {
     struct co_error err;
@@ -225,6 +239,8 @@ static void take_over(struct world *w)
         w->generations[w->past.generation].own_is_heard = false; /* may be reported again, or not */
     w->moves_at_ms =
         w->now_ms < FAULTS_END_MS && !chance(w, 3) ? w->now_ms + draw(w, 12000) : CO_NEVER_MS;
+    if (w->has_past)
+        report_ended(w);
 }
 
 static void wake_roster(struct world *w)
@@ -442,7 +458,8 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_moves, n_adopted, n_untold, n_messages, n_generations, n_restarts, n_virtual_s;
+    uint64_t n_moves, n_adopted, n_untold, n_ended, n_messages, n_generations, n_restarts,
+        n_virtual_s;
     uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
 } totals;
 
@@ -453,6 +470,7 @@ static void add_up(const struct world *w)
     totals.n_moves += w->n_moves;
     totals.n_adopted += w->n_adopted;
     totals.n_untold += w->n_untold;
+    totals.n_ended += w->n_reported_ended;
     totals.n_generations += roster_generation(w->roster) + 1; /* none: -1 */
     totals.n_restarts += roster_n_restarts(w->roster);
     totals.n_virtual_s += w->now_ms / 1000;
@@ -492,8 +510,9 @@ int main(void)
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
     printf("%" PRIu64 " times another roster took over, %" PRIu64
            " times by what the members said; %" PRIu64
-           " nodes kept ranks although they did not know of the generation\n",
-           totals.n_moves, totals.n_adopted, totals.n_untold);
+           " nodes kept ranks although they did not know of the generation; %" PRIu64
+           " were known to have ended\n",
+           totals.n_moves, totals.n_adopted, totals.n_untold, totals.n_ended);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
            "; nodes excluded: %" PRIu64 "\n",

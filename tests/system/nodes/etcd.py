@@ -152,9 +152,11 @@ class Takeover(unittest.TestCase):
         with Etcd() as etcd, Party(etcd, "3") as party:
             names = party.start(3)
             ranks = party.hear(0, names)
+            leader = party.await_leader()
+            host = {"node": ranks[leader].rank, **{k: v for k, v in etcd.get("/ddprun/job/leader").items() if k != "v"}}
             self.assertEqual(etcd.get("/ddprun/job/record"),
                              {"v": 1, "generation": 0, "nodes": 3, "ranks": 3, "restarts": 0, "gone": -1, "over": False,
-                              "exit_code": 0, "excluded": [], "before": None})
+                              "exit_code": 0, "excluded": [], "before": None, "host": host})
             self.assertTrue(all(r.lives() for r in ranks.values()))
             party.finish()
 
@@ -175,6 +177,21 @@ class Takeover(unittest.TestCase):
             ranks = party.hear(ranks[names[0]].generation + 1, names)
             self.assertEqual(ranks[names[0]].world, 3)
             self.assertEqual(etcd.get("/ddprun/job/record")["restarts"], 1)
+            party.finish()
+
+    def test_a_killed_coordinator_is_lost_as_soon_as_another_one_has_replaced_it(self):
+        with Etcd() as etcd, Party(etcd, "2:3") as party:
+            names = party.start(3)
+            party.hear(0, names)
+            for _ in range(2):  # the second one has written down which node it is on when it took over
+                old = party.await_leader()
+                ranks = dict(party.told)
+                party.kill(old)
+                names.remove(old)
+                self.assertIn(party.await_leader(but=old), names)
+                party.nodes[party.leader()].read_until("its ddprun, which hosted the coordinator, has ended")
+                names += party.start(1)
+                party.hear(ranks[names[0]].generation + 1, names)
             party.finish()
 
     def test_ranks_live_on_when_the_coordinator_dies_before_it_announces_a_generation(self):

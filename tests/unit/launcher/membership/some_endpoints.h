@@ -21,6 +21,7 @@
 
 /* The cases of those files of test_endpoint that have no main(), with the fixture below. */
 TCase *endpoint_port_cases(void);
+TCase *port_probe_cases(void);
 TCase *self_probe_cases(void);
 
 enum { MAX_NODES = 12, DEADLINE_MS = 20000 };

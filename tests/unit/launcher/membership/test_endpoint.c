@@ -306,6 +306,7 @@ TEST_SUITE(endpoint)
     tcase_add_loop_test(t, a_different_or_missing_token_is_a_rejection, 0, 3);
     suite_add_tcase(suite, t);
     suite_add_tcase(suite, endpoint_port_cases());
+    suite_add_tcase(suite, port_probe_cases());
     suite_add_tcase(suite, self_probe_cases());
     return suite;
 }

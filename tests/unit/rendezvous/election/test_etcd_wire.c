@@ -179,6 +179,28 @@ START_TEST(the_record_keeps_the_generation_before)
 }
 END_TEST
 
+START_TEST(the_record_keeps_the_leaders_node)
+{
+    struct elector_record r = {.generation = 3,
+                               .n_nodes = 2,
+                               .world_size = 16,
+                               .gone = -1,
+                               .before = {.generation = ELECTOR_NO_GENERATION},
+                               .host = {.node = 1, .at = {.host = "10.0.0.1", .port = 41001}}};
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_msg(!answer.failed, "%s", answer.text);
+    ck_assert_uint_eq(answer.record.host.node, 1);
+    ck_assert_str_eq(answer.record.host.at.host, "10.0.0.1");
+    ck_assert_uint_eq(answer.record.host.at.port, 41001);
+    r.host.at.port = 0;
+    read_back(
+        encode((struct elector_request){.type = ELECTOR_WRITE, .has_record = true, .record = r}));
+    ck_assert_msg(!answer.failed, "%s", answer.text);
+    ck_assert_uint_eq(answer.record.host.at.port, 0);
+}
+END_TEST
+
 START_TEST(missing_fields_are_left_out)
 {
     decode(ELECTOR_CLAIM, 200,
@@ -276,6 +298,7 @@ TEST_SUITE(etcd_wire)
     tcase_add_test(all, both_keys_are_read);
     tcase_add_test(all, the_record_keeps_the_excluded_nodes);
     tcase_add_test(all, the_record_keeps_the_generation_before);
+    tcase_add_test(all, the_record_keeps_the_leaders_node);
     tcase_add_test(all, missing_fields_are_left_out);
     tcase_add_test(all, leases_are_read_and_expired_ones_have_no_time);
     tcase_add_test(all, an_unknown_lease_is_distinguished_from_other_errors);

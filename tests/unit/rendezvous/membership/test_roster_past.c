@@ -433,6 +433,30 @@ START_TEST(in_doubt_a_newcomer_does_not_end_the_generation)
 }
 END_TEST
 
+START_TEST(a_member_whose_process_has_ended_is_not_waited_for)
+{
+    const struct roster_input ended = {.type = ROSTER_ENDED, .generation = 7, .node_index = 0};
+    take_over(-1);
+    come(2, true, 7, 3);
+    come(3, true, 7, 3);
+    step((struct roster_input){.type = ROSTER_ENDED, .generation = 6, .node_index = 0});
+    step((struct roster_input){.type = ROSTER_ENDED, .generation = 7, .node_index = 3});
+    step((struct roster_input){.type = ROSTER_ENDED, .generation = 7, .node_index = 1}); /* here */
+    assert_state(ROSTER_RUNNING);
+    step(ended);
+    assert_state(ROSTER_STOPPING);
+    ck_assert_str_eq(roster_change(r),
+                     "lost GROUP_RANK=0: its ddprun, which hosted the coordinator, has ended");
+    step(ended);
+    for (int node = 2; node <= 3; node++) {
+        say(node, MESSAGE_STOPPING);
+        say(node, MESSAGE_STOPPED);
+    }
+    assert_state(ROSTER_RUNNING);
+    ck_assert_uint_eq(roster_generation(r), 8);
+}
+END_TEST
+
 START_TEST(an_impossible_past_is_not_taken_over)
 {
     static const struct roster_past bad[] = {
@@ -696,6 +720,7 @@ TEST_SUITE(roster_past)
     tcase_add_test(all, in_doubt_leases_are_renewed_while_all_nodes_respond);
     tcase_add_test(all, in_doubt_a_lost_member_stops_the_renewal_of_leases);
     tcase_add_test(all, in_doubt_a_newcomer_does_not_end_the_generation);
+    tcase_add_test(all, a_member_whose_process_has_ended_is_not_waited_for);
     tcase_add_test(all, an_impossible_past_is_not_taken_over);
     tcase_add_test(all, the_past_survives_a_takeover);
     tcase_add_test(all, a_roster_learns_a_running_generation_from_its_members);
