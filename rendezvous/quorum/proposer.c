@@ -64,7 +64,7 @@ static const struct quorum_record *find_record(const struct quorum_proposer *p)
 
 bool quorum_proposer_question(const struct quorum_proposer *p, struct quorum_ask *ret)
 {
-    *ret = (struct quorum_ask){.term = p->term};
+    *ret = (struct quorum_ask){.term = p->term, .asked_ms = p->asked_ms};
     if (p->phase == QUORUM_CLAIMING) {
         ret->type = QUORUM_CLAIM;
     } else if (p->phase == QUORUM_REWRITING || p->phase == QUORUM_WRITING) {
@@ -121,12 +121,25 @@ static void hear_stored(struct quorum_proposer *p)
     p->keeps = false;
 }
 
+/* A late answer to an earlier KEEP is one of a promise that ends sooner than the lease that the
+ * present one would give. */
 static bool is_present(const struct quorum_proposer *p, const struct quorum_ask *ask)
 {
     struct quorum_ask now;
     return quorum_proposer_question(p, &now) && now.type == ask->type &&
            quorum_term_compare(&now.term, &ask->term) == 0 && now.index == ask->index &&
-           now.record.index == ask->record.index;
+           now.record.index == ask->record.index && now.asked_ms == ask->asked_ms;
+}
+
+/* Also by a voter whose answer was not needed: it is to obey again. */
+static bool is_outbid(const struct quorum_proposer *p, const struct quorum_ask *ask,
+                      const struct quorum_vote *vote)
+{
+    const bool asks =
+        p->phase == QUORUM_REWRITING || p->phase == QUORUM_WRITING || p->phase == QUORUM_LEADING;
+    return asks && !vote->yes && ask->type != QUORUM_CLAIM &&
+           quorum_term_compare(&ask->term, &p->term) == 0 &&
+           quorum_term_compare(&vote->promised, &p->term) > 0;
 }
 
 void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *ask, uint64_t from,
@@ -134,13 +147,13 @@ void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *as
 {
     note_highest(p, &vote->promised);
     note_highest(p, &vote->record.term);
+    if (is_outbid(p, ask, vote))
+        p->phase = QUORUM_OUTBID;
     if (!is_present(p, ask))
         return;
     if (!vote->yes) {
         if (ask->type == QUORUM_CLAIM && quorum_record_compare(&vote->record, &p->newest) > 0)
             p->newest = vote->record; /* a newer list: others are to be asked as well */
-        if (ask->type != QUORUM_CLAIM && quorum_term_compare(&vote->promised, &p->term) > 0)
-            p->phase = QUORUM_OUTBID;
         return;
     }
     quorum_set_add(&p->yes, from);

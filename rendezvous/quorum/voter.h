@@ -21,6 +21,7 @@ struct quorum_ask {
     struct quorum_term term;
     uint64_t index;              /* KEEP */
     bool settled;                /* KEEP */
+    uint64_t asked_ms;           /* the proposer's clock: which of several KEEPs it is */
     struct quorum_record record; /* WRITE: of `term` */
 };
 

@@ -143,6 +143,38 @@ START_TEST(an_answer_to_an_older_question_means_nothing)
 }
 END_TEST
 
+START_TEST(a_late_answer_to_an_earlier_renewal_does_not_count_for_the_present_one)
+{
+    struct quorum_ask old;
+    lead();
+    quorum_proposer_keep(&p, now_ms);
+    ck_assert(quorum_proposer_question(&p, &old));
+    now_ms += 2000;
+    quorum_proposer_keep(&p, now_ms);
+    const struct quorum_vote vote = {.yes = true, .promised = p.term, .record = p.newest};
+    quorum_proposer_hear(&p, &old, 1, &vote);
+    quorum_proposer_hear(&p, &old, 3, &vote);
+    ck_assert_uint_eq(quorum_proposer_end_ms(&p), 4000);
+    yes(1, &p.newest);
+    yes(3, &p.newest);
+    ck_assert_uint_eq(quorum_proposer_end_ms(&p), 6000);
+}
+END_TEST
+
+START_TEST(an_answer_that_was_not_needed_may_outbid)
+{
+    struct quorum_ask ask;
+    lead();
+    quorum_proposer_keep(&p, now_ms);
+    ck_assert(quorum_proposer_question(&p, &ask));
+    yes(1, &p.newest);
+    yes(2, &p.newest);
+    const struct quorum_vote vote = {.promised = {9, 3}};
+    quorum_proposer_hear(&p, &ask, 3, &vote);
+    ck_assert_int_eq(p.phase, QUORUM_OUTBID);
+}
+END_TEST
+
 START_TEST(an_idle_proposer_asks_nothing)
 {
     struct quorum_ask ask;
@@ -164,6 +196,8 @@ TEST_SUITE(proposer)
     tcase_add_test(all, a_renewal_counts_from_when_it_was_sent);
     tcase_add_test(all, a_coordinator_that_is_outbid_remains_one_until_its_lease_is_over);
     tcase_add_test(all, an_answer_to_an_older_question_means_nothing);
+    tcase_add_test(all, a_late_answer_to_an_earlier_renewal_does_not_count_for_the_present_one);
+    tcase_add_test(all, an_answer_that_was_not_needed_may_outbid);
     tcase_add_test(all, an_idle_proposer_asks_nothing);
     suite_add_tcase(suite, all);
     return suite;
