@@ -1,56 +1,63 @@
-/* sim_quorum - voters and proposers on virtual time, with leases.
+/* sim_quorum - the processes of a job, each with a council, on virtual time.
  *
- * Voters and proposers are the real ones. Each process has its own clock, which runs up to 6% too
- * fast or too slow. Messages are late, lost, and repeated; links are cut one way or both ways;
- * processes are stopped and continued, and killed for good. The policy around the proposer is that
- * of this file: it claims when its own voter is free, renews every KEEP_MS, decides at random, and
- * drops voters that it has not heard for a while. Schedules are drawn from seeds. Checked at every
- * step:
- *   - at most one process is the coordinator, each by its own clock
- *   - a decision follows the last one: no two proposers decide from the same state
- * and at the end, when links are whole again: if enough voters live, one of them leads. */
+ * Councils, voters and proposers are the real ones. Each process has its own clock, which runs up
+ * to 6% too fast or too slow. Messages are late, lost, and repeated; links are cut one way or both
+ * ways; processes are stopped and continued, leave, and are killed for good, of which others learn
+ * by chance. A process with a roster begins generations at random; those without one offer to vote
+ * to the process that coordinates. Schedules are drawn from seeds. Checked at every step:
+ *   - at most one process is the coordinator, each by its own clock, and at most one renews leases
+ *   - a generation follows the last one: no two rosters begin one from the same
+ *   - each council has a deadline while it waits for something
+ * and at the end, when links are whole again: if enough voters live, one of them leads, and all
+ * voters obey it. */
 #include "schedules.h"
 
-#include "rendezvous/quorum/proposer.h"
+#include "rendezvous/quorum/council.h"
 
+#include "common/clock.h"
 #include "tests/support/chance.h"
 
 #include <string.h>
 
 enum {
     MAX_PROCESSES = 6,
-    MAX_MAILS = 256,
+    MAX_MAILS = 512,
     MAX_DECISIONS = 4096,
     TICK_MS = 10,
-    LEASE = 3000,
-    MARGIN = 500,
-    CLAIM_TIME = 500,
-    KEEP_MS = 250,
-    ASK_AGAIN_MS = 100,
-    GIVE_UP_MS = 800,
-    TURN_MS = 150,
-    DEAF_MS = 1000,
+    OFFER_MS = 1000,
     FAULTS_END_MS = 60000,
-    END_MS = 90000,
-    DRIFT_PERCENT = 6, /* two of them differ by 12%, and a margin of 500 in 3500 ms covers 14% */
+    END_MS = 75000,
+    DRIFT_PERCENT = 6,
+};
+
+static const struct council_limits limits = {
+    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
+    .doubt_ms = 600,
+    .keep_ms = 200,
+    .again_ms = 100,
+    .claim_ms = 600,
+    .turn_ms = 100,
+    .deaf_ms = 1000,
+    .resign_ms = 1500,
 };
 
 struct mail {
     uint64_t at_ms;
     uint32_t from, to;
-    bool is_vote;
-    struct quorum_ask ask;
-    struct quorum_vote vote;
+    struct ballot ballot;
 };
 
 struct process {
-    bool is_up;
-    struct quorum_voter voter;
-    struct quorum_proposer proposer;
-    uint64_t rate_percent, offset_ms;                               /* of its clock */
-    uint64_t stopped_until_ms;                                      /* real time, as below */
-    uint64_t asks_at_ms, keeps_at_ms, claims_at_ms, gives_up_at_ms; /* by its clock */
-    uint64_t heard_ms[MAX_PROCESSES];
+    bool is_up, has_left;
+    struct council council;
+    uint64_t rate_percent, offset_ms; /* of its clock */
+    uint64_t stopped_until_ms;        /* real time, as below */
+    uint64_t offers_at_ms;
+
+    bool has_roster; /* what its orders have come to: */
+    uint64_t certain_until_ms;
+    struct elector_record knows; /* n_nodes 0: no generation yet */
+    bool is_committing;
 };
 
 static struct world {
@@ -61,13 +68,13 @@ static struct world {
     bool is_cut[MAX_PROCESSES][MAX_PROCESSES]; /* from, to */
     struct mail mails[MAX_MAILS];
     uint32_t n_mails;
-    uint64_t decided[MAX_DECISIONS]; /* values, in order */
-    uint32_t n_decisions;
+    uint32_t decided[MAX_DECISIONS]; /* marks of generations, in order */
+    uint32_t n_decisions, n_marks;
     uint64_t loses_one_in;
 } world;
 
 static struct totals {
-    uint64_t n_leaders, n_decisions, n_killed, n_changes;
+    uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early;
 } totals;
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -93,184 +100,175 @@ static bool is_awake(const struct world *w, const struct process *p)
     return p->is_up && w->now_ms >= p->stopped_until_ms;
 }
 
+static uint32_t index_of(const struct world *w, const struct process *p)
+{
+    return (uint32_t)(p - w->processes);
+}
+
+static bool leads(const struct world *w, const struct process *p)
+{
+    return p->is_up && p->has_roster &&
+           clock_ms(w, p) < quorum_proposer_end_ms(&p->council.proposer);
+}
+
 /* --- messages --- */
 
-static void post(struct world *w, struct mail mail)
+static void post(struct world *w, uint32_t from, uint32_t to, const struct ballot *b)
 {
-    if (w->is_cut[mail.from][mail.to] || w->n_mails == MAX_MAILS ||
-        (mail.from != mail.to && w->loses_one_in > 0 && draw(w, w->loses_one_in) == 0))
+    if (w->is_cut[from][to] || w->n_mails == MAX_MAILS ||
+        (w->loses_one_in > 0 && draw(w, w->loses_one_in) == 0))
         return;
-    mail.at_ms = w->now_ms + (mail.from == mail.to ? 0
-                              : draw(w, 20) == 0   ? draw(w, 2000)
-                                                   : draw(w, 5));
-    w->mails[w->n_mails++] = mail;
+    const uint64_t delay_ms = draw(w, 20) == 0 ? draw(w, 2000) : draw(w, 5);
+    w->mails[w->n_mails++] =
+        (struct mail){.at_ms = w->now_ms + delay_ms, .from = from, .to = to, .ballot = *b};
 }
 
-static void ask_all(struct world *w, uint32_t i)
+static struct elector_address address_of(uint32_t i)
 {
-    struct process *p = &w->processes[i];
-    struct mail mail = {.from = i};
-    if (!quorum_proposer_question(&p->proposer, &mail.ask))
-        return;
-    p->asks_at_ms = clock_ms(w, p) + ASK_AGAIN_MS;
-    for (mail.to = 0; mail.to < w->n; mail.to++)
-        if (quorum_proposer_asks(&p->proposer, mail.to + 1))
-            post(w, mail);
+    return (struct elector_address){.host = "sim", .port = (uint16_t)(i + 1)};
 }
 
-/* A value names the decision that it follows: only one may follow each. The process that wrote one
- * may learn of it later than another one that has written it again. */
-static void note_decision(struct world *w, const struct quorum_record *r)
+static void send_to(struct world *w, struct process *p, const struct ballot *b,
+                    const struct ballot_voter *to, uint32_t n)
 {
-    const uint64_t last = w->decided[w->n_decisions - 1];
-    for (uint32_t i = 0; i < w->n_decisions; i++)
-        if (w->decided[i] == r->value)
-            return;
-    check(w, r->value >> 32 == (last & UINT32_MAX), "a decision does not follow the last one");
-    check(w, w->n_decisions < MAX_DECISIONS, "more decisions than there is room for");
-    w->decided[w->n_decisions++] = r->value;
-}
-
-static void hear_vote(struct world *w, const struct mail *mail)
-{
-    struct process *p = &w->processes[mail->to];
-    const enum quorum_phase was = p->proposer.phase;
-    p->heard_ms[mail->from] = clock_ms(w, p);
-    quorum_proposer_hear(&p->proposer, &mail->ask, mail->from + 1, &mail->vote);
-    if (p->proposer.phase == was)
-        return;
-    if (p->proposer.phase == QUORUM_LEADING) {
-        note_decision(w, &p->proposer.newest);
-        totals.n_leaders += was == QUORUM_REWRITING;
+    for (uint32_t i = 0; i < n; i++) {
+        check(w, to[i].at.port == to[i].id, "a process has another one's address");
+        post(w, index_of(w, p), (uint32_t)to[i].id - 1, b);
     }
-    ask_all(w, mail->to);
+}
+
+/* --- generations --- */
+
+/* n_restarts is the mark of a generation, and world_size that of the one that it follows. The
+ * process that wrote a record may learn of it later than another one that has written it again. */
+static void note_decision(struct world *w, const struct elector_record *r)
+{
+    for (uint32_t i = 0; i < w->n_decisions; i++)
+        if (w->decided[i] == r->n_restarts)
+            return;
+    check(w, r->world_size == w->decided[w->n_decisions - 1],
+          "a generation does not follow the last one");
+    check(w, w->n_decisions < MAX_DECISIONS, "more decisions than there is room for");
+    w->decided[w->n_decisions++] = r->n_restarts;
+}
+
+static void obey(struct world *w, struct process *p, const struct council_orders *o)
+{
+    struct ballot_voter to[QUORUM_MAX_ASKED];
+    struct ballot b;
+    if (o->give_up)
+        p->has_roster = false;
+    if (o->doubt)
+        p->certain_until_ms = 0;
+    if (o->certain)
+        p->certain_until_ms = o->certain_until_ms;
+    if (o->make) {
+        check(w, !p->has_roster, "a second roster is made");
+        schedules_tell(w->now_ms, "%u coordinates", index_of(w, p) + 1);
+        p->has_roster = true;
+        p->is_committing = false;
+        p->knows = o->has_past ? o->past : (struct elector_record){0};
+        if (o->has_past)
+            note_decision(w, &o->past);
+        totals.n_leaders++;
+    }
+    if (o->committed && p->is_committing) {
+        check(w, p->has_roster, "a record is committed without a roster");
+        p->is_committing = false;
+        note_decision(w, &p->knows);
+    }
+    totals.n_changes += o->voters;
+    council_question(&p->council, &b);
+    if (o->ask)
+        send_to(w, p, &b, to, council_asked(&p->council, to));
+    council_record(&p->council, &b);
+    if (o->repeat)
+        send_to(w, p, &b, &o->missed, 1);
+    b = (struct ballot){.type = BALLOT_READ, .job = p->council.job, .from = p->council.id};
+    if (o->read)
+        send_to(w, p, &b, to, council_offers(&p->council, to));
+    if (o->over && p->has_left)
+        p->is_up = false;
 }
 
 static void deliver(struct world *w, const struct mail *mail)
 {
     struct process *p = &w->processes[mail->to];
-    if (mail->is_vote) {
-        hear_vote(w, mail);
-        return;
-    }
-    struct mail answer = {.from = mail->to, .to = mail->from, .is_vote = true, .ask = mail->ask};
-    quorum_voter_ask(&p->voter, &mail->ask, clock_ms(w, p), &answer.vote);
-    post(w, answer);
+    struct council_orders orders;
+    struct ballot answer;
+    council_take(&p->council, &mail->ballot, clock_ms(w, p), &answer, &orders);
+    if (mail->ballot.type != BALLOT_VOTE)
+        post(w, mail->to, mail->from, &answer);
+    obey(w, p, &orders);
 }
 
 static void deliver_due(struct world *w)
 {
     for (uint32_t i = 0; i < w->n_mails;) {
-        const struct mail mail = w->mails[i];
-        if (mail.at_ms > w->now_ms ||
-            (w->processes[mail.to].is_up && !is_awake(w, &w->processes[mail.to]))) {
+        const struct process *p = &w->processes[w->mails[i].to];
+        if (w->mails[i].at_ms > w->now_ms || (p->is_up && !is_awake(w, p))) {
             i++;
             continue;
         }
+        static struct mail mail;
+        mail = w->mails[i];
         if (draw(w, 50) != 0) /* else once more */
             w->mails[i] = w->mails[--w->n_mails];
         else
             w->mails[i].at_ms = w->now_ms + draw(w, 3000);
-        if (w->processes[mail.to].is_up)
+        if (p->is_up)
             deliver(w, &mail);
     }
 }
 
 /* --- what a process does by itself --- */
 
-static bool leads(const struct world *w, const struct process *p)
+static const struct process *find_leader(const struct world *w)
 {
-    return p->is_up && clock_ms(w, p) < quorum_proposer_end_ms(&p->proposer);
+    for (uint32_t i = 0; i < w->n; i++)
+        if (leads(w, &w->processes[i]))
+            return &w->processes[i];
+    return NULL;
 }
 
-/* This process first, then those of the others that were heard lately. */
-static struct quorum_list choose_voters(struct world *w, uint32_t i)
+static void offer(struct world *w, struct process *p)
 {
-    struct process *p = &w->processes[i];
-    struct quorum_list l = {.n = 1, .ids = {i + 1}};
-    for (uint32_t k = 0; k < w->n && l.n < QUORUM_MAX_VOTERS; k++)
-        if (k != i && clock_ms(w, p) < p->heard_ms[k] + DEAF_MS)
-            l.ids[l.n++] = k + 1;
-    return l;
-}
-
-/* Nodes that do not vote are heard as well, as a roster hears them: by their keep-alives. */
-static void hear_nodes(struct world *w, uint32_t i)
-{
-    struct process *p = &w->processes[i];
-    for (uint32_t k = 0; k < w->n; k++)
-        if (is_awake(w, &w->processes[k]) && !w->is_cut[k][i] && !w->is_cut[i][k])
-            p->heard_ms[k] = clock_ms(w, p);
-}
-
-static void lead_on(struct world *w, uint32_t i)
-{
-    struct process *p = &w->processes[i];
-    const uint64_t now_ms = clock_ms(w, p);
-    hear_nodes(w, i);
-    if (p->proposer.phase != QUORUM_LEADING)
+    const struct process *leader = find_leader(w);
+    const uint32_t i = index_of(w, p);
+    if (clock_ms(w, p) < p->offers_at_ms || leader == NULL || leader == p || p->has_left)
         return;
-    if (p->proposer.newest.settled && draw(w, 40) == 0) {
-        const struct quorum_list voters = choose_voters(w, i);
-        const uint64_t value = 1 + draw(w, UINT32_MAX);
-        const bool changes = !quorum_list_is_same(&voters, &p->proposer.newest.voters);
-        if (quorum_proposer_write(&p->proposer, (p->proposer.newest.value << 32) | value, &voters,
-                                  now_ms)) {
-            totals.n_changes += changes;
-            ask_all(w, i);
-        }
-    } else if (now_ms >= p->keeps_at_ms) {
-        p->keeps_at_ms = now_ms + KEEP_MS;
-        quorum_proposer_keep(&p->proposer, now_ms);
-        ask_all(w, i);
+    p->offers_at_ms = clock_ms(w, p) + OFFER_MS;
+    const struct ballot b = {.type = BALLOT_OFFER,
+                             .job = p->council.job,
+                             .from = i + 1,
+                             .at = address_of(i),
+                             .order = i};
+    post(w, i, index_of(w, leader), &b);
+}
+
+static void begin_generation(struct world *w, struct process *p)
+{
+    struct council_orders orders;
+    if (!p->has_roster || p->is_committing || p->has_left || draw(w, 60) != 0)
+        return;
+    p->knows = (struct elector_record){.generation = p->knows.generation + 1,
+                                       .n_nodes = 1,
+                                       .world_size = p->knows.n_restarts,
+                                       .n_restarts = ++w->n_marks};
+    p->is_committing = true;
+    council_commit(&p->council, &p->knows, clock_ms(w, p), &orders);
+    obey(w, p, &orders);
+}
+
+static void live_on(struct world *w, struct process *p)
+{
+    struct council_orders orders;
+    if (clock_ms(w, p) >= council_deadline_ms(&p->council)) {
+        council_time(&p->council, clock_ms(w, p), &orders);
+        obey(w, p, &orders);
     }
-}
-
-static uint64_t turn_ms(const struct quorum_list *l, uint64_t id)
-{
-    uint32_t at = 0;
-    while (at < l->n && l->ids[at] != id)
-        at++;
-    return at * TURN_MS;
-}
-
-/* It stands when its own voter is free. */
-static void stand(struct world *w, uint32_t i)
-{
-    struct process *p = &w->processes[i];
-    const uint64_t now_ms = clock_ms(w, p);
-    const struct quorum_record *own = &p->voter.record;
-    const bool is_bound = now_ms < p->voter.until_ms;
-    if (p->proposer.phase == QUORUM_OUTBID && is_bound && p->voter.promised.owner == i + 1)
-        p->claims_at_ms = now_ms;
-    else if (!quorum_list_has(&own->voters, i + 1) || is_bound) {
-        p->claims_at_ms = now_ms + turn_ms(&own->voters, i + 1);
-        return;
-    }
-    if (now_ms < p->claims_at_ms)
-        return;
-    if (quorum_record_compare(own, &p->proposer.newest) > 0)
-        p->proposer.newest = *own;
-    quorum_proposer_claim(&p->proposer, now_ms);
-    p->gives_up_at_ms = now_ms + GIVE_UP_MS;
-    p->claims_at_ms = now_ms + GIVE_UP_MS + turn_ms(&own->voters, i + 1);
-    ask_all(w, i);
-}
-
-static void live_on(struct world *w, uint32_t i)
-{
-    struct process *p = &w->processes[i];
-    const uint64_t now_ms = clock_ms(w, p);
-    const bool claims =
-        p->proposer.phase == QUORUM_CLAIMING || p->proposer.phase == QUORUM_REWRITING;
-    if (!leads(w, p) && (!claims || now_ms >= p->gives_up_at_ms))
-        quorum_proposer_give_up(&p->proposer);
-    if (p->proposer.phase == QUORUM_IDLE || p->proposer.phase == QUORUM_OUTBID)
-        stand(w, i);
-    else if (!claims)
-        lead_on(w, i);
-    if (now_ms >= p->asks_at_ms)
-        ask_all(w, i);
+    offer(w, p);
+    begin_generation(w, p);
 }
 
 /* --- faults --- */
@@ -283,24 +281,60 @@ static uint32_t n_up(const struct world *w)
     return n;
 }
 
+/* The others find its port refused, or only its silence. */
+static void kill_process(struct world *w, struct process *p)
+{
+    const struct elector_address at = address_of(index_of(w, p));
+    const bool is_found = draw(w, 2) == 0;
+    if (n_up(w) <= 2 || !p->is_up)
+        return;
+    schedules_tell(w->now_ms, "%u is killed%s", at.port, is_found ? ", which is noticed" : "");
+    totals.n_killed++;
+    totals.n_early += is_found;
+    p->is_up = false;
+    for (uint32_t i = 0; i < w->n && is_found; i++) {
+        struct process *other = &w->processes[i];
+        struct council_orders orders;
+        if (!is_awake(w, other) || w->is_cut[i][at.port - 1] || w->is_cut[at.port - 1][i])
+            continue;
+        council_note_ended(&other->council, &at, clock_ms(w, other), &orders);
+        obey(w, other, &orders);
+    }
+}
+
+static void leave(struct world *w, struct process *p)
+{
+    struct council_orders orders;
+    const struct elector_record last = p->knows;
+    if (n_up(w) <= 2 || !is_awake(w, p) || p->has_left || p->is_committing)
+        return;
+    schedules_tell(w->now_ms, "%u leaves", index_of(w, p) + 1);
+    totals.n_left++;
+    totals.n_hand_overs += p->has_roster;
+    p->has_left = true;
+    council_resign(&p->council, p->has_roster ? &last : NULL, clock_ms(w, p), &orders);
+    p->has_roster = false;
+    obey(w, p, &orders);
+}
+
 static void draw_fault(struct world *w)
 {
     const uint32_t i = (uint32_t)draw(w, w->n), k = (uint32_t)draw(w, w->n);
     struct process *p = &w->processes[i];
-    switch (draw(w, 6)) {
+    switch (draw(w, 8)) {
     case 0:
-        if (n_up(w) > 2) {
-            totals.n_killed += p->is_up;
-            p->is_up = false;
-        }
+        kill_process(w, p);
         break;
     case 1:
-        p->stopped_until_ms = w->now_ms + draw(w, 10000);
+        leave(w, p);
         break;
     case 2:
+        p->stopped_until_ms = w->now_ms + draw(w, 10000);
+        break;
+    case 3:
         w->is_cut[i][k] = i != k && !w->is_cut[i][k];
         break;
-    case 3: /* a set of processes from the others */
+    case 4: /* a set of processes from the others */
         for (uint32_t a = 0; a < w->n; a++)
             for (uint32_t b = 0; b < w->n; b++)
                 w->is_cut[a][b] = (a <= i) != (b <= i);
@@ -315,53 +349,68 @@ static void draw_fault(struct world *w)
 
 static void world_init(struct world *w, uint64_t seed)
 {
-    const struct quorum_limits limits = {LEASE, MARGIN, CLAIM_TIME};
-    struct quorum_record r = {.term = {1, 1}, .settled = true, .value = 1};
-    *w =
-        (struct world){.seed = seed, .chance = chance_from(seed), .decided = {1}, .n_decisions = 1};
+    struct council_orders orders;
+    *w = (struct world){.seed = seed, .chance = chance_from(seed), .n_decisions = 1};
     for (int i = 0; i < 4; i++)
         draw(w, 2);
     w->n = 2 + (uint32_t)draw(w, MAX_PROCESSES - 1);
     w->loses_one_in = draw(w, 2) == 0 ? 0 : 3 + draw(w, 20);
-    for (uint32_t i = 0; i < w->n && i < QUORUM_MAX_VOTERS; i++)
-        r.voters.ids[r.voters.n++] = i + 1;
-    r.before = r.voters;
     for (uint32_t i = 0; i < w->n; i++) {
         struct process *p = &w->processes[i];
-        const bool votes = i < r.voters.n;
+        const struct elector_address at = address_of(i);
         *p = (struct process){.is_up = true,
                               .rate_percent = 100 - DRIFT_PERCENT + draw(w, 2 * DRIFT_PERCENT + 1),
-                              .offset_ms = draw(w, 1000000)};
-        quorum_voter_init(&p->voter, &limits, i + 1, votes ? &r : NULL);
-        p->voter.promised = p->voter.record.term;
-        quorum_proposer_init(&p->proposer, &limits, i + 1, &p->voter.record);
+                              .offset_ms = 1 + draw(w, 1000000)};
+        council_init(&p->council, &limits, i + 1, &at, seed % 8 != 0);
     }
+    struct process *founder = &w->processes[0];
+    council_found(&founder->council, 1 + draw(w, 1000), clock_ms(w, founder), &orders);
+    obey(w, founder, &orders);
 }
 
 static void check_leaders(const struct world *w)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < w->n; i++)
-        n += leads(w, &w->processes[i]);
-    check(w, n <= 1, "two processes are the coordinator");
-}
-
-/* The newest record decides whether enough voters live. */
-static void check_end(const struct world *w)
-{
-    const struct quorum_record *newest = &w->processes[0].voter.record;
-    struct quorum_set up = {0};
-    bool some_lead = false;
+    uint32_t n_leads = 0, n_certain = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         const struct process *p = &w->processes[i];
-        if (p->is_up)
-            quorum_set_add(&up, i + 1);
-        if (quorum_record_compare(&p->voter.record, newest) > 0)
-            newest = &p->voter.record;
-        some_lead |= leads(w, p);
+        n_leads += leads(w, p);
+        n_certain += p->is_up && p->has_roster && clock_ms(w, p) < p->certain_until_ms;
+        check(w,
+              !is_awake(w, p) || p->council.is_over ||
+                  !quorum_list_has(&p->council.voter.record.voters, p->council.id) ||
+                  council_deadline_ms(&p->council) != CO_NEVER_MS || !p->council.stands,
+              "a council waits for nothing");
     }
-    check(w, some_lead || !quorum_carries_record(&up, newest),
-          "no process leads, although it could");
+    check(w, n_leads <= 1, "two processes are the coordinator");
+    check(w, n_certain <= 1, "two processes renew leases");
+}
+
+/* The newest record that a process which lives has stored decides whether enough voters live. A
+ * council that does not stand takes over only from one that has resigned. */
+static void check_end(const struct world *w)
+{
+    struct quorum_record newest = {0};
+    const struct process *leader = find_leader(w);
+    struct quorum_set up = {0};
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct process *p = &w->processes[i];
+        if (!p->is_up)
+            continue;
+        quorum_set_add(&up, i + 1);
+        if (quorum_record_compare(&p->council.voter.record, &newest) > 0)
+            newest = p->council.voter.record;
+    }
+    const bool could = quorum_carries_record(&up, &newest) && w->processes[0].council.stands;
+    check(w, leader != NULL || !could, "no process leads, although it could");
+    for (uint32_t i = 0; i < w->n && leader != NULL; i++) {
+        const struct process *p = &w->processes[i];
+        check(w,
+              !p->is_up || p == leader ||
+                  !quorum_list_has(&leader->council.proposer.newest.voters, i + 1) ||
+                  p->council.voter.record.term.owner == leader->council.id,
+              "a voter does not follow the coordinator");
+        check(w, p == leader || !p->is_up || !p->has_roster, "a roster was not dropped");
+    }
 }
 
 static void end_faults(struct world *w)
@@ -384,19 +433,21 @@ static void run(uint64_t seed)
         deliver_due(w);
         for (uint32_t i = 0; i < w->n; i++)
             if (is_awake(w, &w->processes[i]))
-                live_on(w, i);
+                live_on(w, &w->processes[i]);
         check_leaders(w);
     }
     check_end(w);
-    totals.n_decisions += w->n_decisions;
+    totals.n_decisions += w->n_decisions - 1;
 }
 
 int main(void)
 {
-    const uint64_t n = schedules_run(1000, run);
+    const uint64_t n = schedules_run(500, run);
     if (n > 0)
         printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " coordinators, %" PRIu64
-               " decisions, %" PRIu64 " changes of voters, %" PRIu64 " processes killed\n",
-               n, n, totals.n_leaders, totals.n_decisions, totals.n_changes, totals.n_killed);
+               " generations, %" PRIu64 " news of voters; %" PRIu64 " processes killed, %" PRIu64
+               " of them noticed at once; %" PRIu64 " left, %" PRIu64 " of them coordinators\n",
+               n, n, totals.n_leaders, totals.n_decisions, totals.n_changes, totals.n_killed,
+               totals.n_early, totals.n_left, totals.n_hand_overs);
     return 0;
 }

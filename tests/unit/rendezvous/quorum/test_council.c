@@ -1,0 +1,418 @@
+/* What a council orders. Three processes, whose ballots arrive at once unless a process is cut off;
+ * tests/sim/sim_quorum.c has the rest. */
+#include "rendezvous/quorum/council.h"
+
+#include "common/clock.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { N = 3 };
+
+static const struct council_limits limits = {
+    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
+    .doubt_ms = 600,
+    .keep_ms = 200,
+    .again_ms = 100,
+    .claim_ms = 600,
+    .turn_ms = 100,
+    .deaf_ms = 1000,
+    .resign_ms = 1500,
+};
+
+static struct council councils[N + 1]; /* by id */
+static struct council_orders did[N + 1];
+static bool is_cut[N + 1];
+static uint64_t now_ms;
+
+static struct elector_address address_of(uint64_t id)
+{
+    return (struct elector_address){.host = "node", .port = (uint16_t)id};
+}
+
+/* What was ordered since it was last cleared. */
+static void note(uint64_t id, const struct council_orders *o)
+{
+    struct council_orders *d = &did[id];
+    d->give_up |= o->give_up;
+    d->doubt |= o->doubt;
+    d->certain |= o->certain;
+    d->make |= o->make;
+    d->committed |= o->committed;
+    d->follow |= o->follow;
+    d->over |= o->over;
+    if (o->make) {
+        d->has_past = o->has_past;
+        d->past = o->past;
+    }
+    if (o->certain)
+        d->certain_until_ms = o->certain_until_ms;
+    if (o->follow)
+        d->leader = o->leader;
+}
+
+static void carry_out(uint64_t id, const struct council_orders *o);
+
+static void send_ballot(uint64_t from, uint64_t to, const struct ballot *b)
+{
+    struct ballot answer;
+    struct council_orders orders;
+    if (to > N || is_cut[from] || is_cut[to])
+        return;
+    council_take(&councils[to], b, now_ms, &answer, &orders);
+    carry_out(to, &orders);
+    council_take(&councils[from], &answer, now_ms, NULL, &orders);
+    carry_out(from, &orders);
+}
+
+static void carry_out(uint64_t id, const struct council_orders *o)
+{
+    struct council *c = &councils[id];
+    struct ballot_voter to[QUORUM_MAX_ASKED];
+    struct ballot b;
+    note(id, o);
+    council_question(c, &b);
+    const uint32_t n = council_asked(c, to);
+    for (uint32_t i = 0; o->ask && i < n; i++)
+        send_ballot(id, to[i].id, &b);
+    b = (struct ballot){.type = BALLOT_READ, .job = c->job, .from = id};
+    const uint32_t n_offers = council_offers(c, to);
+    for (uint32_t i = 0; o->read && i < n_offers; i++)
+        send_ballot(id, to[i].id, &b);
+    council_record(c, &b);
+    if (o->repeat)
+        send_ballot(id, o->missed.id, &b);
+}
+
+static void go_on(uint64_t ms)
+{
+    struct council_orders orders;
+    for (const uint64_t end_ms = now_ms + ms; now_ms < end_ms; now_ms += 10)
+        for (uint64_t id = 1; id <= N; id++)
+            if (!is_cut[id] && now_ms >= council_deadline_ms(&councils[id])) {
+                council_time(&councils[id], now_ms, &orders);
+                carry_out(id, &orders);
+            }
+}
+
+static void forget_orders(void)
+{
+    memset(did, 0, sizeof did);
+}
+
+static void offer(uint64_t id, uint64_t to)
+{
+    const struct ballot b = {.type = BALLOT_OFFER,
+                             .job = councils[id].job,
+                             .from = id,
+                             .at = address_of(id),
+                             .order = (uint32_t)id};
+    send_ballot(id, to, &b);
+}
+
+static void create(bool stands)
+{
+    now_ms = 100000;
+    forget_orders();
+    memset(is_cut, 0, sizeof is_cut);
+    for (uint64_t id = 1; id <= N; id++) {
+        const struct elector_address at = address_of(id);
+        council_init(&councils[id], &limits, id, &at, stands);
+    }
+}
+
+static void found(void)
+{
+    struct council_orders orders;
+    council_found(&councils[1], 77, now_ms, &orders);
+    carry_out(1, &orders);
+}
+
+/* Process 1 coordinates, and all vote. */
+static void begin(bool stands)
+{
+    create(stands);
+    found();
+    offer(2, 1);
+    offer(3, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 3);
+    ck_assert(councils[1].proposer.newest.settled);
+}
+
+static void commit(uint64_t id, uint32_t generation)
+{
+    const struct elector_record r = {.generation = generation, .n_nodes = 3, .gone = -1};
+    struct council_orders orders;
+    council_commit(&councils[id], &r, now_ms, &orders);
+    carry_out(id, &orders);
+}
+
+static void note_ended(uint64_t id, uint64_t ended)
+{
+    const struct elector_address at = address_of(ended);
+    struct council_orders orders;
+    council_note_ended(&councils[id], &at, now_ms, &orders);
+    carry_out(id, &orders);
+}
+
+static void resign(uint64_t id, uint32_t generation)
+{
+    const struct elector_record last = {.generation = generation, .n_nodes = 3, .gone = 0};
+    struct council_orders orders;
+    council_resign(&councils[id], &last, now_ms, &orders);
+    carry_out(id, &orders);
+}
+
+START_TEST(a_founder_coordinates_at_once_and_others_become_voters)
+{
+    create(true);
+    found();
+    ck_assert(did[1].make && !did[1].has_past && did[1].certain);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_LEADING);
+    ck_assert_int_eq(council_get_state(&councils[2], now_ms), COUNCIL_OUTSIDE);
+    ck_assert(!council_has_successor(&councils[1], now_ms));
+    offer(2, 1);
+    go_on(1000);
+    ck_assert(did[2].follow);
+    ck_assert_uint_eq(did[2].leader.port, 1);
+    ck_assert(council_has_successor(&councils[1], now_ms));
+    ck_assert_int_eq(council_get_state(&councils[2], now_ms), COUNCIL_FOLLOWING);
+}
+END_TEST
+
+START_TEST(a_generation_is_committed_when_voters_that_carry_the_list_have_it)
+{
+    begin(true);
+    is_cut[2] = is_cut[3] = true;
+    commit(1, 0);
+    ck_assert(!did[1].committed);
+    is_cut[3] = false;
+    go_on(300);
+    ck_assert(did[1].committed);
+    ck_assert_uint_eq(councils[3].voter.record.value, councils[1].known);
+}
+END_TEST
+
+START_TEST(a_killed_coordinator_is_replaced_at_once_by_the_next_voter)
+{
+    begin(true);
+    commit(1, 4);
+    forget_orders();
+    is_cut[1] = true;
+    note_ended(2, 1);
+    note_ended(3, 1);
+    go_on(110);
+    ck_assert(did[2].make && did[2].has_past);
+    ck_assert_uint_eq(did[2].past.generation, 4);
+    ck_assert(did[3].follow && !did[3].make);
+    ck_assert_uint_eq(did[3].leader.port, 2);
+    go_on(2000);
+    ck_assert_uint_eq(councils[2].proposer.newest.voters.n, 2); /* the dead one does not vote */
+}
+END_TEST
+
+START_TEST(a_silent_coordinator_is_replaced_when_its_lease_is_over)
+{
+    begin(true);
+    forget_orders();
+    is_cut[1] = true;
+    go_on(1000);
+    ck_assert(!did[2].make && !did[3].make);
+    go_on(600);
+    ck_assert(did[2].make && did[3].follow);
+    ck_assert(!did[2].has_past); /* no generation had begun */
+    is_cut[1] = false;
+    go_on(50);
+    ck_assert(did[1].doubt);
+    go_on(1500);
+    ck_assert(did[1].give_up && did[1].follow);
+    ck_assert_uint_eq(did[1].leader.port, 2);
+}
+END_TEST
+
+START_TEST(a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be)
+{
+    begin(true);
+    forget_orders();
+    is_cut[2] = is_cut[3] = true;
+    const uint64_t from_ms = now_ms;
+    go_on(limits.doubt_ms - limits.keep_ms - 10);
+    ck_assert(!did[1].doubt);
+    go_on(limits.keep_ms + 20);
+    ck_assert(did[1].doubt);
+    ck_assert_uint_le(did[1].certain_until_ms, from_ms + limits.doubt_ms);
+    go_on(400); /* its lease is over, and the others are about to be free */
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_DOUBTING);
+    ck_assert(!did[1].give_up);
+    forget_orders();
+    is_cut[2] = is_cut[3] = false;
+    go_on(1500);
+    ck_assert(did[1].certain && !did[1].give_up); /* with the same roster */
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_LEADING);
+}
+END_TEST
+
+START_TEST(what_was_written_before_a_doubt_is_written_again)
+{
+    begin(true);
+    commit(1, 0);
+    forget_orders();
+    is_cut[2] = is_cut[3] = true;
+    commit(1, 1);
+    go_on(1500);
+    ck_assert(did[1].doubt && !did[1].committed);
+    is_cut[2] = is_cut[3] = false;
+    go_on(1500);
+    ck_assert(did[1].committed && !did[1].give_up);
+    ck_assert_uint_eq(councils[2].voter.record.value, councils[1].known);
+}
+END_TEST
+
+START_TEST(a_coordinator_that_resigns_is_replaced_at_once)
+{
+    begin(true);
+    commit(1, 2);
+    forget_orders();
+    resign(1, 2);
+    go_on(50);
+    ck_assert(did[1].over);
+    ck_assert(did[2].make && did[2].has_past);
+    ck_assert_int_eq(did[2].past.gone, 0);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_ENDED);
+}
+END_TEST
+
+START_TEST(a_council_that_does_not_stand_replaces_only_one_that_has_resigned)
+{
+    begin(false);
+    is_cut[1] = true;
+    note_ended(2, 1);
+    note_ended(3, 1);
+    go_on(4000);
+    ck_assert(!did[2].make && !did[3].make);
+    begin(false);
+    resign(1, 2);
+    go_on(50);
+    ck_assert(did[2].make);
+}
+END_TEST
+
+START_TEST(a_coordinator_without_other_voters_just_ends)
+{
+    create(true);
+    found();
+    forget_orders();
+    resign(1, 0);
+    ck_assert(did[1].over);
+    ck_assert_uint_eq(council_deadline_ms(&councils[1]), CO_NEVER_MS);
+}
+END_TEST
+
+START_TEST(of_two_processes_only_the_coordinator_continues_without_the_other)
+{
+    create(true);
+    found();
+    offer(2, 1);
+    go_on(1000);
+    is_cut[2] = true;
+    go_on(3000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 1);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_LEADING);
+    ck_assert(!did[1].doubt);
+    create(true);
+    found();
+    offer(2, 1);
+    go_on(1000);
+    is_cut[1] = true;
+    note_ended(2, 1);
+    go_on(3000);
+    ck_assert(!did[2].make);
+}
+END_TEST
+
+START_TEST(ballots_of_another_job_change_nothing)
+{
+    struct ballot b, answer;
+    struct council_orders orders;
+    begin(true);
+    const struct quorum_record was = councils[2].voter.record;
+    council_record(&councils[1], &b);
+    b.job = 78;
+    b.term = b.entry.record.term = (struct quorum_term){99, 9};
+    council_take(&councils[2], &b, now_ms, &answer, &orders);
+    ck_assert(!answer.yes);
+    ck_assert_uint_eq(answer.job, 77);
+    ck_assert_int_eq(quorum_record_compare(&councils[2].voter.record, &was), 0);
+    b.type = BALLOT_FREE;
+    council_take(&councils[2], &b, now_ms, &answer, &orders);
+    ck_assert_uint_gt(councils[2].voter.until_ms, now_ms);
+}
+END_TEST
+
+START_TEST(only_the_coordinator_itself_frees_its_voters)
+{
+    struct ballot answer;
+    struct council_orders orders;
+    begin(true);
+    const struct ballot b = {
+        .type = BALLOT_FREE, .job = 77, .from = 3, .term = councils[1].proposer.term};
+    council_take(&councils[2], &b, now_ms, &answer, &orders);
+    ck_assert_uint_gt(councils[2].voter.until_ms, now_ms);
+    note_ended(2, 3); /* another process */
+    ck_assert_uint_gt(councils[2].voter.until_ms, now_ms);
+}
+END_TEST
+
+START_TEST(a_voter_that_has_missed_a_record_gets_it)
+{
+    begin(true);
+    is_cut[3] = true;
+    commit(1, 0);
+    go_on(200);
+    ck_assert_uint_ne(councils[3].voter.record.value, councils[1].known);
+    is_cut[3] = false;
+    go_on(400);
+    ck_assert_uint_eq(councils[3].voter.record.value, councils[1].known);
+}
+END_TEST
+
+START_TEST(answers_that_come_after_the_lease_commit_nothing)
+{
+    struct council_orders orders;
+    struct ballot b, late, unused;
+    begin(true);
+    is_cut[2] = is_cut[3] = true;
+    commit(1, 0);
+    council_question(&councils[1], &b);
+    ck_assert_int_eq(b.type, BALLOT_WRITE);
+    council_take(&councils[3], &b, now_ms, &late, &orders);
+    ck_assert(late.yes);
+    now_ms += 2000; /* process 1 was stopped */
+    council_take(&councils[1], &late, now_ms, &unused, &orders);
+    ck_assert(!orders.committed && orders.doubt);
+}
+END_TEST
+
+TEST_SUITE(council)
+{
+    Suite *suite = suite_create("council");
+    TCase *all = tcase_create("all");
+    tcase_add_test(all, a_founder_coordinates_at_once_and_others_become_voters);
+    tcase_add_test(all, a_generation_is_committed_when_voters_that_carry_the_list_have_it);
+    tcase_add_test(all, a_killed_coordinator_is_replaced_at_once_by_the_next_voter);
+    tcase_add_test(all, a_silent_coordinator_is_replaced_when_its_lease_is_over);
+    tcase_add_test(all, a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be);
+    tcase_add_test(all, what_was_written_before_a_doubt_is_written_again);
+    tcase_add_test(all, a_coordinator_that_resigns_is_replaced_at_once);
+    tcase_add_test(all, a_council_that_does_not_stand_replaces_only_one_that_has_resigned);
+    tcase_add_test(all, a_coordinator_without_other_voters_just_ends);
+    tcase_add_test(all, of_two_processes_only_the_coordinator_continues_without_the_other);
+    tcase_add_test(all, ballots_of_another_job_change_nothing);
+    tcase_add_test(all, only_the_coordinator_itself_frees_its_voters);
+    tcase_add_test(all, a_voter_that_has_missed_a_record_gets_it);
+    tcase_add_test(all, answers_that_come_after_the_lease_commit_nothing);
+    suite_add_tcase(suite, all);
+    return suite;
+}
