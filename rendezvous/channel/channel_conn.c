@@ -231,8 +231,18 @@ void channel_conn_send(struct channel_conn *c, const struct message *m)
         return;
     co_buf_consume(frame, co_buf_len(frame));
     int rc = channel_wire_encode(m, frame, &err);
-    if (rc == 0)
-        rc = seal_put(c->seal, co_buf_bytes(frame), co_buf_len(frame), &err);
+    if (rc < 0)
+        fail_later(c, rc, err.text);
+    else
+        channel_conn_send_frame(c, co_buf_bytes(frame), co_buf_len(frame));
+}
+
+void channel_conn_send_frame(struct channel_conn *c, const void *frame, size_t len)
+{
+    struct co_error err = {0};
+    if (c->stage != STAGE_OPEN || c->failure != 0)
+        return;
+    int rc = seal_put(c->seal, frame, len, &err);
     if (rc < 0)
         fail_later(c, rc, err.text);
     else if (co_buf_len(seal_output(c->seal)) > CHANNEL_CONN_MAX_UNSENT)
@@ -263,6 +273,11 @@ static void take_frame(struct channel_conn *c, const uint8_t *frame, size_t len)
 {
     struct co_error err = {0};
     struct message m;
+    if (c->callbacks.on_frame != NULL) {
+        if (!c->is_told)
+            c->callbacks.on_frame(c->callbacks.arg, frame, len);
+        return;
+    }
     int rc = channel_wire_decode(frame, len, c->host->wire, &m, &err);
     if (rc < 0)
         conn_fail(c, rc, err.text);

@@ -47,6 +47,10 @@ struct channel_conn_callbacks {
     void (*on_open)(void *arg); /* the other end has proved itself; messages may be sent */
     void (*on_message)(void *arg, const struct message *m); /* lent for the call */
 
+    /* NULL, or another protocol than that of channel_wire.h is spoken: a whole frame, lent for the
+     * call; on_message is not called, and channel_conn_send_frame() sends. */
+    void (*on_frame)(void *arg, const uint8_t *frame, size_t len);
+
     /* It has ended, by the other end or for a reason of ours, and frees itself: the last call. Not
      * made after channel_conn_end().
      * code   -EPROTO, -EACCES, -EBADMSG as seal_feed(); -ETIMEDOUT; -ECONNRESET: the other end
@@ -75,6 +79,7 @@ int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const s
 /* Send a message, as soon as everything queued before it is out. A connection that breaks here is
  * reported by on_end, later. Not before on_open. */
 void channel_conn_send(struct channel_conn *c, const struct message *m);
+void channel_conn_send_frame(struct channel_conn *c, const void *frame, size_t len);
 
 /* Close when everything queued is sent and the other end has seen it, or its time is up; on_gone
  * reports it. */

@@ -477,6 +477,11 @@ int seal_is_greeting(const uint8_t *bytes, size_t len)
     return n == sizeof magic ? 1 : -EAGAIN;
 }
 
+uint8_t seal_greeting_version(const uint8_t *bytes, size_t len)
+{
+    return len > 5 ? bytes[5] : 0;
+}
+
 /* The handshake in order of phases. The roster's end: AWAITS_GREETING, then AWAITS_PROOF if both
  * have a token, then OPEN. The node's end: AWAITS_ANSWER, then OPEN. Each proof covers the
  * greeting and the answer of this connection with both nonces, so that neither a replayed nor a

@@ -68,6 +68,11 @@ void seal_key_destroy(struct seal_key *k); /* NULL is fine */
  * returns   1 yes, 0 no, -EAGAIN: so far it may be */
 int seal_is_greeting(const uint8_t *bytes, size_t len);
 
+/* The highest version that a greeting offers: which protocol it is for, where a port has several.
+ *
+ * returns   0: that part has not come yet */
+uint8_t seal_greeting_version(const uint8_t *bytes, size_t len);
+
 /* The node's end; its greeting is in seal_output() at once.
  *
  * key       borrowed until SEAL_OPENED or a failure; NULL: none
