@@ -159,6 +159,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->local_rank_arg,
         spec->events,
         spec->report,
+        spec->http != NULL ? spec->http->hosts : NULL,
         spec->http,
         spec->signals_to_handle,
         spec->exports,

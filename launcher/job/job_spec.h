@@ -70,6 +70,8 @@ struct http_spec {
     char host[64]; /* "localhost": both loopback addresses; or a numeric address */
     uint16_t port; /* 0: any free one */
     bool is_weak;  /* of a variable: a job that cannot serve it runs without */
+    char *hosts;   /* owned; --http-host: names, each after a comma except the first, by which
+                      clients may call it; "*": any. NULL: none but this machine's own */
 };
 
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */

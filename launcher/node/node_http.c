@@ -7,6 +7,7 @@
 #include "history/history_page.h"
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/live_page.h"
 #include "launcher/reporting/metrics.h"
 #include "node_status.h"
@@ -22,6 +23,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
     MAX_NEWCOMERS = 64, /* connections that have sent nothing; and as many that have */
@@ -162,10 +164,51 @@ static int fill(struct node_http *p, size_t page, struct co_buf *body)
     return rc < 0 ? -ENOMEM : co_buf_append(body, text, len);
 }
 
+/* --- The host that a client means --- */
+
+static bool is_listed(const char *hosts, const char *name)
+{
+    const size_t len = strlen(name);
+    while (hosts != NULL && *hosts != '\0') {
+        const size_t n = strcspn(hosts, ",");
+        if ((n == 1 && *hosts == '*') || (n == len && strncasecmp(hosts, name, n) == 0))
+            return true;
+        hosts += n + (hosts[n] == ',');
+    }
+    return false;
+}
+
+/* A page of another site can make a browser on this machine come here: by a name of that site that
+ * leads to this address, for a moment. It cannot hide that name, and cannot know the page key. */
+static bool is_own_host(const struct node_http *p, const char *host)
+{
+    struct sockaddr_storage address;
+    return address_parse(host, 0, &address) == 0 || is_listed(p->n->spec->http->hosts, host) ||
+           own_addresses_have(host);
+}
+
+/* returns   0; -EXDEV: with the reason in body; -ENOMEM */
+static int check_host(const struct node_http *p, const struct http_request *r, struct co_buf *body)
+{
+    char host[HTTP_HOST_BYTES], text[HTTP_HOST_BYTES + 128];
+    int rc = r->bearer != NULL && p->n->spec->world.key != NULL &&
+                     seal_key_opens_pages(p->n->spec->world.key, r->bearer, r->bearer_len)
+                 ? -ENOENT
+                 : http_host(r, host);
+    if (rc == -ENOENT || (rc == 0 && is_own_host(p, host)))
+        return 0;
+    const int len = snprintf(text, sizeof text,
+                             "421 Misdirected Request: '%s' is not a name of this machine; use an "
+                             "address, or start the job with --http-host %s\n",
+                             rc == 0 ? host : "?", rc == 0 ? host : "NAME");
+    return co_buf_append(body, text, (size_t)len) ?: -EXDEV;
+}
+
 static int on_page(void *arg, const struct http_request *r, bool may_read, struct co_buf *body,
                    const char **ret_type)
 {
     struct node_http *p = arg;
+    int rc;
     if (is_path(r, "/healthz"))
         return co_buf_append(body, "ok\n", 3);
     if (is_path(r, "/readyz"))
@@ -175,8 +218,12 @@ static int on_page(void *arg, const struct http_request *r, bool may_read, struc
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         if (!is_path(r, pages[i].path))
             continue;
-        *ret_type = pages[i].type;
-        return may_read ? fill(p, i, body) : -EACCES;
+        if (!may_read)
+            return -EACCES;
+        rc = check_host(p, r, body);
+        if (rc == 0)
+            *ret_type = pages[i].type;
+        return rc == 0 ? fill(p, i, body) : rc;
     }
     return -ENOENT;
 }

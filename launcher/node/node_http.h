@@ -8,7 +8,9 @@
  *
  * Nothing here changes a job. /healthz and /readyz are for all that may connect, the rest also
  * needs what the pages of a rendezvous server need (server.h): a process of the same user on this
- * machine, or the page key where the job has a token. */
+ * machine, or the page key where the job has a token. Without that key the client must also call
+ * this node by an address, by its own name, or by one of --http-host: so no page of another site
+ * reads it through a browser (DNS rebinding). */
 #ifndef DDP_LAUNCHER_NODE_NODE_HTTP_H
 #define DDP_LAUNCHER_NODE_NODE_HTTP_H
 

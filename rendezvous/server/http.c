@@ -2,6 +2,7 @@
 
 #include "common/buf.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -64,10 +65,12 @@ static bool read_target(struct text target, struct http_request *r)
     if (target.len > 7 && strncasecmp(target.at, "http://", 7) == 0) {
         struct text authority;
         struct text rest = {target.at + 7, target.len - 7};
+        r->host = rest.at; /* counts instead of the field */
         if (text_split(&rest, '/', &authority))
             target = (struct text){rest.at - 1, rest.len + 1};
         else
             target = (struct text){"/", 1};
+        r->host_len = authority.len;
     }
     if (target.len == 0 || *target.at != '/')
         return false;
@@ -112,6 +115,14 @@ static void read_connection(struct text value, struct http_request *r)
     } while (more);
 }
 
+static void read_host(struct text value, struct http_request *r, int *n_hosts)
+{
+    if ((*n_hosts)++ > 0 || r->host != NULL)
+        return;
+    r->host = value.at;
+    r->host_len = value.len;
+}
+
 /* Other schemes are ignored. returns 0 or 400 */
 static int read_authorization(struct text value, struct http_request *r)
 {
@@ -143,7 +154,7 @@ static int read_field(struct text line, struct http_request *r, int *n_hosts)
         return 400;
     struct text value = trim(line);
     if (is_word(name, "Host"))
-        (*n_hosts)++;
+        read_host(value, r, n_hosts);
     else if (is_word(name, "Connection"))
         read_connection(value, r);
     else if (is_word(name, "Authorization"))
@@ -227,6 +238,51 @@ bool http_next(const uint8_t *bytes, size_t len, size_t *at, struct http_request
     return true;
 }
 
+/* --- the host --- */
+
+static bool is_host_char(char c, bool is_address)
+{
+    const bool is_hex = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9');
+    if (is_address)
+        return is_hex || c == ':' || c == '.';
+    return is_hex || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+           c == '.';
+}
+
+static bool is_port(struct text t)
+{
+    for (size_t i = 0; i < t.len; i++)
+        if (t.at[i] < '0' || t.at[i] > '9')
+            return false;
+    return true;
+}
+
+int http_host(const struct http_request *r, char ret[HTTP_HOST_BYTES])
+{
+    struct text rest = {r->host, r->host_len}, host;
+    if (rest.at == NULL)
+        return -ENOENT;
+    const bool is_address = rest.len > 0 && *rest.at == '[';
+    if (is_address) {
+        rest = (struct text){rest.at + 1, rest.len - 1};
+        if (!text_split(&rest, ']', &host) || (rest.len > 0 && *rest.at != ':'))
+            return -EINVAL;
+        rest.at += rest.len > 0;
+        rest.len -= rest.len > 0;
+    } else {
+        text_split(&rest, ':', &host);
+        host.len -= host.len > 0 && host.at[host.len - 1] == '.';
+    }
+    if (!is_port(rest) || host.len == 0 || host.len >= HTTP_HOST_BYTES)
+        return -EINVAL;
+    for (size_t i = 0; i < host.len; i++)
+        if (!is_host_char(host.at[i], is_address))
+            return -EINVAL;
+    memcpy(ret, host.at, host.len);
+    ret[host.len] = '\0';
+    return 0;
+}
+
 /* --- replies --- */
 
 static const char *reason_of(int status)
@@ -242,6 +298,8 @@ static const char *reason_of(int status)
         return "Not Found";
     case 405:
         return "Method Not Allowed";
+    case 421:
+        return "Misdirected Request";
     case 431:
         return "Request Header Fields Too Large";
     case 503:

@@ -25,6 +25,9 @@ struct http_request {
     size_t path_len;
     const char *bearer; /* of "Authorization: Bearer", lent like the path; NULL: none */
     size_t bearer_len;
+    const char *host; /* the one that the client means, with its port: of the URL, else of "Host";
+                         lent like the path; NULL: none, which only HTTP/1.0 allows */
+    size_t host_len;
 };
 
 /* Look for a complete head at the beginning of these bytes.
@@ -34,9 +37,19 @@ struct http_request {
  * returns   whether *ret was filled; false: more bytes are needed */
 bool http_next(const uint8_t *bytes, size_t len, size_t *at, struct http_request *ret);
 
+enum { HTTP_HOST_BYTES = 254 }; /* a name of the DNS has 253 characters at most */
+
+/* Copy the host of a request without port, brackets, and the dot that may end a name. A browser
+ * sends the name of the URL that it shows, also if that name leads somewhere else by now (DNS
+ * rebinding): what is open to a browser must look at it.
+ *
+ * returns   0; -ENOENT: the request names none; -EINVAL: neither a name of letters, digits, '-',
+ *           '_' and dots nor an address in brackets, or too long */
+int http_host(const struct http_request *r, char ret[HTTP_HOST_BYTES]);
+
 /* Append a reply: head and, unless the request was HEAD, body.
  *
- * status    200, or one of those above, 401, 404, 500 or 503
+ * status    200, or one of those above, 401, 404, 421, 500 or 503
  * body      NULL: "404 Not Found" and a newline
  * returns   0, -ENOMEM */
 int http_reply(struct co_buf *out, const struct http_request *r, int status, const char *type,

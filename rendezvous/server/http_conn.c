@@ -148,6 +148,8 @@ static int status_of(int rc)
         return 404;
     case -EAGAIN:
         return 503;
+    case -EXDEV:
+        return 421;
     default:
         return 500;
     }
@@ -165,7 +167,7 @@ static int make_reply(struct http_conn *c, const struct http_request *r)
         rc = c->host->on_page(c->host, r, c->is_trusted, &body, &type);
     if (status == 0)
         status = status_of(rc);
-    if (status == 200)
+    if (status == 200 || status == 421)
         rc = http_reply(&c->out, r, status, type, &body);
     else
         rc = http_reply(&c->out, r, status, plain, NULL);

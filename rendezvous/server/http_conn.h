@@ -25,7 +25,7 @@ struct http_host {
     /* Append the requested page to body.
      * is_trusted   as http_conn_start() got it
      * returns      0 with its type in *ret_type (static text); -ENOENT; -EACCES; -ENOMEM;
-     *              -EAGAIN: not now */
+     *              -EAGAIN: not now; -EXDEV: not for this host, body has the reason */
     int (*on_page)(struct http_host *h, const struct http_request *r, bool is_trusted,
                    struct co_buf *body, const char **ret_type);
     /* A connection is gone, and n_conns smaller. */

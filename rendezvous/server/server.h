@@ -56,7 +56,8 @@ struct server_opts {
 
     /* Pages in place of the server's own: append the requested one to body. may_read: as above.
      * returns 0 with its type in *ret_type (static text; plain text if it is left alone); -ENOENT;
-     * -EACCES; -EAGAIN: not now; -ENOMEM. NULL: the server's own */
+     * -EACCES; -EAGAIN: not now; -EXDEV: not for the host of this request, with the reason as body;
+     * -ENOMEM. NULL: the server's own */
     int (*on_page)(void *arg, const struct http_request *r, bool may_read, struct co_buf *body,
                    const char **ret_type);
 

@@ -5,6 +5,7 @@
 #include "rendezvous/server/conn.h"
 #include "rendezvous/server/http.h"
 
+#include <errno.h>
 #include <string.h>
 
 static void check_request(const struct http_request *r, const uint8_t *bytes, size_t len)
@@ -22,6 +23,12 @@ static void check_request(const struct http_request *r, const uint8_t *bytes, si
     require(*r->path == '/' && memchr(r->path, '?', r->path_len) == NULL);
     require(r->bearer == NULL || (r->bearer >= (const char *)bytes &&
                                   r->bearer + r->bearer_len <= (const char *)bytes + r->len_bytes));
+    require(r->host == NULL || (r->host >= (const char *)bytes &&
+                                r->host + r->host_len <= (const char *)bytes + r->len_bytes));
+    char host[HTTP_HOST_BYTES];
+    int rc = http_host(r, host);
+    require(rc == 0 || rc == -EINVAL || (rc == -ENOENT && r->host == NULL));
+    require(rc != 0 || (strlen(host) > 0 && strpbrk(host, "/@[]*, ") == NULL));
     struct co_buf out = {0};
     require(http_reply(&out, r, 404, "text/plain", NULL) == 0);
     co_buf_fini(&out);

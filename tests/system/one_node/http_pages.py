@@ -5,7 +5,6 @@ Covers: launcher/node, launcher/reporting, launcher/options, rendezvous/server, 
 import base64
 import contextlib
 import hashlib
-import http.client
 import json
 import os
 import re
@@ -18,25 +17,11 @@ import unittest
 import prometheus
 from ctl import await_running
 from harness import DDPRUN, DEADLINE_S, RANK, Job, await_true, main, run
+from http_client import get, port_of
+from ports import free_port
 from recovery_job import RECOVERY_RANK, Ranks
 
 OTHER_UID = 65534
-
-
-def port_of(job):
-    """Where a job serves that was started with --http 0; waits for its message."""
-    job.read_until("ddprun: note: serving http://")
-    job.read_until("/\n")
-    return int(re.search(rb"serving http://[^/]*:(\d+)/\n", job.said)[1])
-
-
-def get(port, path, host="127.0.0.1", headers=None, method="GET"):
-    """-> status, type, body"""
-    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
-    with contextlib.closing(connection):
-        connection.request(method, path, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Content-Type"), answer.read().decode()
 
 
 class Pages(unittest.TestCase):
@@ -145,6 +130,37 @@ class Limits(unittest.TestCase):
                     while s.recv(65536):
                         pass
             self.assertEqual(get(port, "/healthz")[0], 200)
+
+    def test_pages_are_for_clients_that_name_this_machine(self):
+        own = socket.gethostname()
+        accepted = ("localhost", "LOCALHOST.", "127.0.0.1:1", "10.1.2.3", "[::1]:80", own, own.split(".")[0], "Gate.example.org:443",
+                    "gate2")
+        refused = ("evil.example.org", "127.0.0.1.evil.example.org", "localhost.evil.example.org", own + "x", "gate.example.orgx", "gate",
+                   "a b", "[::1", "", "@localhost")
+        with Job("--http", "0", "--http-host", "gate.example.org,gate2", "-n", "1", RANK, "tell", "up", "wait") as job:
+            port = port_of(job)
+            for host in accepted:
+                self.assertEqual(get(port, "/status", headers={"Host": host})[0], 200, host)
+            for host in refused:
+                for path in "/", "/status", "/metrics":
+                    code, kind, body = get(port, path, headers={"Host": host})
+                    self.assertEqual((code, kind), (421, "text/plain; charset=utf-8"), host)
+                    self.assertIn("is not a name of this machine; use an address, or start the job with --http-host", body)
+                self.assertEqual(get(port, "/healthz", headers={"Host": host})[0], 200, host)
+                self.assertEqual(get(port, "/nothing", headers={"Host": host})[0], 404, host)
+        with Job("--http", "0", "--http-host", "*", "-n", "1", RANK, "tell", "up", "wait") as job:
+            port = port_of(job)
+            self.assertEqual([get(port, "/status", headers={"Host": host})[0] for host in ("evil.example.org", "a b")], [200, 421])
+
+    def test_the_page_key_opens_the_pages_by_any_name(self):
+        token = "0123456789abcdef" * 4
+        key = hashlib.sha256(b"ddp pages 1\n" + token.encode()).hexdigest()
+        nodes = "--nnodes", "1:2", "--join-window", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "j"
+        with Job("--http", "0", *nodes, "--nproc-per-node", "1", RANK, "tell", "up", "wait", env={"DDP_TOKEN": token}) as job:
+            port = port_of(job)
+            for bearer, code in (key, 200), (key[:-1] + "x", 421):
+                headers = {"Host": "node1.example.org", "Authorization": "Bearer " + bearer}
+                self.assertEqual(get(port, "/status", headers=headers)[0], code)
 
     @unittest.skipUnless(os.geteuid() == 0, "not root: cannot become another user")
     def test_other_users_of_the_machine_read_nothing(self):

@@ -1,6 +1,8 @@
 /* The command line's part about output, and about reports of the job. */
 #include "one_command_line.h"
 
+#include <errno.h>
+
 START_TEST(output_goes_to_its_destination)
 {
     const struct output_spec *o = &spec.output;
@@ -79,6 +81,36 @@ START_TEST(pages_are_served_at_the_loopback_unless_an_address_is_given)
 }
 END_TEST
 
+START_TEST(clients_may_call_the_pages_by_further_names)
+{
+    static const char *const bad[] = {"",     ",",        "a,",  ",a",  "a,,b",  "a b",
+                                      "a:80", "http://a", "*.a", "a,*", "[::1]", "caf\xe9"};
+    char name[256];
+    JOB("ddprun", "--http", "8080", "train.py");
+    ck_assert_ptr_null(spec.http->hosts);
+    JOB("ddprun", "--http-host=train.example.org,gate_1", "--http=80", "train.py");
+    ck_assert_str_eq(spec.http->hosts, "train.example.org,gate_1");
+    JOB("ddprun", "--http=80", "--http-host", "*", "train.py");
+    ck_assert_str_eq(spec.http->hosts, "*");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(PARSE("ddprun", "--http=80", "--http-host", bad[i], "train.py") == -EINVAL,
+                      "%s", bad[i]);
+        ck_assert_msg(strstr(err.text, "for --http-host") != NULL, "%s", err.text);
+        job_spec_fini(&spec);
+    }
+    for (size_t n = 253; n <= 254; n++) { /* as long as a name can be, and longer */
+        memset(name, 'a', n);
+        name[n] = '\0';
+        ck_assert_int_eq(PARSE("ddprun", "--http=80", "--http-host", name, "train.py"),
+                         n == 253 ? 0 : -EINVAL);
+        job_spec_fini(&spec);
+    }
+    ck_assert_int_eq(PARSE("ddprun", "--http-host", "a", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text, "--http-host requires --http");
+    job_spec_fini(&spec);
+}
+END_TEST
+
 START_TEST(an_address_of_pages_is_a_number)
 {
     static const char *const bad[] = {
@@ -116,6 +148,7 @@ TCase *cli_output_cases(void)
     tcase_add_test(t, output_goes_to_its_destination);
     tcase_add_test(t, reports_of_the_job_have_their_options);
     tcase_add_test(t, pages_are_served_at_the_loopback_unless_an_address_is_given);
+    tcase_add_test(t, clients_may_call_the_pages_by_further_names);
     tcase_add_test(t, an_address_of_pages_is_a_number);
     return t;
 }

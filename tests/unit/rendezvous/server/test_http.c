@@ -87,6 +87,62 @@ START_TEST(a_get_is_parsed)
 }
 END_TEST
 
+START_TEST(the_host_of_a_request_has_no_port)
+{
+    static const struct {
+        const char *text;
+        int rc;
+        const char *host;
+    } cases[] = {
+        {"GET / HTTP/1.1\r\nHost: node7\r\n\r\n", 0, "node7"},
+        {"GET / HTTP/1.1\r\nHost:Node7.Example.Org.:8080\r\n\r\n", 0, "Node7.Example.Org"},
+        {"GET / HTTP/1.1\r\nHost: 10.0.0.1:80\r\n\r\n", 0, "10.0.0.1"},
+        {"GET / HTTP/1.1\r\nHost: [fd00::7]:29400\r\n\r\n", 0, "fd00::7"},
+        {"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", 0, "::1"},
+        {"GET / HTTP/1.1\r\nHost: node7:\r\n\r\n", 0, "node7"},
+        {"GET http://one:80/x HTTP/1.1\r\nHost: two\r\n\r\n", 0, "one"}, /* as RFC 9112 has it */
+        {"GET http://one HTTP/1.1\r\nHost: two\r\n\r\n", 0, "one"},
+        {"GET / HTTP/1.0\r\nHost: old\r\n\r\n", 0, "old"},
+        {"GET / HTTP/1.0\r\n\r\n", -ENOENT, ""},
+        {"GET / HTTP/1.1\r\nHost:\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: .\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: :80\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: a,localhost\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: evil@localhost\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: caf\xe9\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: fd00::7\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: []:80\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: [::1]80\r\n\r\n", -EINVAL, ""},
+        {"GET / HTTP/1.1\r\nHost: [name]\r\n\r\n", -EINVAL, ""},
+        {"GET http:///x HTTP/1.1\r\nHost: two\r\n\r\n", -EINVAL, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct http_request r;
+        char host[HTTP_HOST_BYTES] = "";
+        ck_assert_msg(next(cases[i].text, &r) && r.status == 0, "%s", cases[i].text);
+        ck_assert_msg(http_host(&r, host) == cases[i].rc, "%s", cases[i].text);
+        ck_assert_msg(strcmp(host, cases[i].host) == 0, "%s: %s", cases[i].text, host);
+    }
+}
+END_TEST
+
+START_TEST(the_host_of_a_request_is_bounded)
+{
+    char text[512], name[HTTP_HOST_BYTES + 1], host[HTTP_HOST_BYTES];
+    struct http_request r;
+    for (size_t n = HTTP_HOST_BYTES - 1; n <= HTTP_HOST_BYTES; n++) {
+        memset(name, 'a', n);
+        name[n] = '\0';
+        snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", name);
+        ck_assert(next(text, &r) && r.status == 0);
+        ck_assert_int_eq(http_host(&r, host), n < HTTP_HOST_BYTES ? 0 : -EINVAL);
+    }
+}
+END_TEST
+
 START_TEST(the_next_request_begins_after_the_empty_line)
 {
     static const char first[] = "GET /a HTTP/1.1\r\n" HOST "\r\n";
@@ -303,6 +359,8 @@ TEST_SUITE(http)
     TCase *tc = tcase_create("http");
     tcase_add_test(tc, the_first_bytes_select_the_protocol);
     tcase_add_test(tc, a_get_is_parsed);
+    tcase_add_test(tc, the_host_of_a_request_has_no_port);
+    tcase_add_test(tc, the_host_of_a_request_is_bounded);
     tcase_add_test(tc, the_next_request_begins_after_the_empty_line);
     tcase_add_test(tc, an_invalid_request_has_its_http_status);
     tcase_add_test(tc, a_nul_in_the_head_is_refused);
