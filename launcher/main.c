@@ -265,7 +265,8 @@ static int become_rank(const struct job_spec *spec)
                                                job_spec_agent_store(spec, task->world_size),
                                            .node_fd = -1,
                                            .checkpoint_fd = -1,
-                                           .pmi_fd = -1};
+                                           .pmi_fd = -1,
+                                           .progress_fd = -1};
     const struct rank_place rank = {
         .rank = (int)task->rank, .local_rank = (int)task->local_rank, .error_file = ""};
     struct rank_values values;

@@ -115,7 +115,8 @@ struct progress { /* one rank, as it was at some moment; the parts may be moment
     uint64_t ready_ns;         /* CLOCK_MONOTONIC; 0: it has not joined the others yet */
     uint64_t last_ns, mean_ns; /* 0: fewer than two are completed */
     uint64_t inside_ns;        /* also smoothed; at most mean_ns */
-    bool waits;                /* a thread of the program is inside of a call of any group */
+    bool only_steps; /* they come from lines of the program: nothing is known of its calls */
+    bool waits;      /* a thread of the program is inside of a call of any group */
     unsigned n_calls;
     struct rank_status_call
         call[RANK_STATUS_GROUPS]; /* of groups that made any; the world's first */

@@ -48,6 +48,9 @@
 #define DDP_ENV_CHECKPOINT_FD                                                                      \
     "DDP_CHECKPOINT_FD" /* readable once a checkpoint is requested. A byte written
                       into it: this rank has saved its state */
+#define DDP_ENV_PROGRESS_FD                                                                        \
+    "DDP_PROGRESS_FD" /* of a pipe: a line "step N" written into it reports that N steps of the
+                         training are complete, since its very beginning */
 #define DDP_ENV_PMI_FD                                                                             \
     "PMI_FD" /* for MPICH and ABI-compatible MPIs: a socket on which ddprun speaks PMI-1 */
 #define DDP_ENV_PMI_RANK "PMI_RANK" /* with it: the same as RANK, and as WORLD_SIZE */

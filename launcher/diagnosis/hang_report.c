@@ -128,6 +128,12 @@ static void add_silent(struct out *o, const struct hang_finding *f, struct rank_
         add_text(o, "; rank %d %s", rank_number(numbers, f->rank),
                  f->odd == HANG_RUNS ? "is the only one running"
                                      : "sleeps where no other rank does");
+    if (f->has_steps && f->steps < f->most_steps)
+        add_text(o, "; rank %d has completed %llu steps, others %llu",
+                 rank_number(numbers, f->rank), (unsigned long long)f->steps,
+                 (unsigned long long)f->most_steps);
+    else if (f->has_steps && f->most_steps > 0)
+        add_text(o, "; the last completed step is %llu", (unsigned long long)f->steps);
 }
 
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,

@@ -92,7 +92,8 @@ static void print_calls(const struct stack *s, FILE *out)
     char text[HANG_CALL_BYTES];
     if (!s->has_progress)
         return;
-    fprintf(out, "  libddp: %" PRIu64 " steps", s->progress.steps_before + s->progress.steps);
+    fprintf(out, "  %s%" PRIu64 " steps",
+            s->progress.only_steps ? "" : "libddp: ", s->progress.steps_before + s->progress.steps);
     for (unsigned i = 0; i < s->progress.n_calls; i++) {
         const struct rank_status_call *call = &s->progress.call[i];
         fprintf(out, "; %s %s", states[call->state], hang_text_call(call, text));
@@ -188,7 +189,8 @@ json_t *stack_json_make(const struct stack *s)
     json_object_set_new(all, "note", text_or_null(s->note));
     json_object_set_new(all, "steps",
                         json_value_number(s->has_progress, (int64_t)(p->steps_before + p->steps)));
-    json_object_set_new(all, "calls", s->has_progress ? make_calls(p) : json_null());
+    json_object_set_new(all, "calls",
+                        s->has_progress && !p->only_steps ? make_calls(p) : json_null());
     return all;
 }
 
@@ -216,7 +218,7 @@ static bool waits_in(const struct stack *s, const struct rank_status_call *call)
 static bool is_missing_in(const struct stack *s, const struct rank_status_call *call)
 {
     const struct rank_status_call *its = call_in(s, call->group);
-    if (!s->is_there || !s->has_progress || waits_in(s, call))
+    if (!s->is_there || !s->has_progress || s->progress.only_steps || waits_in(s, call))
         return false;
     if (its == NULL)
         return call->group == 0;

@@ -32,7 +32,7 @@ struct stack {
     bool is_python;
     struct co_process process;
     struct co_process_where where;
-    bool has_progress; /* it has joined others by libddp, which reports the following */
+    bool has_progress; /* it has joined others by libddp, or reports its steps: */
     struct progress progress;
     enum stack_source source;
     char *text;                  /* owned; whole lines; NULL: none */

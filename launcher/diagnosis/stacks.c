@@ -47,6 +47,7 @@ struct target {
     struct stack stack;
     int local_rank;
     bool waits; /* its answer to the signal is awaited */
+    bool no_tool;
     bool needs_tool;
     size_t from, to;             /* of its stderr: where its answer begins, and ends so far */
     struct stack_tool *tool;     /* runs */
@@ -82,27 +83,27 @@ static void set_stacks_timer(struct stacks *s, uint64_t ms)
 
 /* Our rank, and no other process of that pid: the spawner's children are ours, and it alone can
  * reap them. */
-static int signal_rank(const struct stacks *s, const struct stack *stack)
+static int signal_rank(const struct stacks *s, const struct stack *stack, int sig)
 {
     struct co_process now;
     co_autoclose_fd int fd = (int)syscall(SYS_pidfd_open, stack->pid, 0);
     if (fd < 0 || co_process_look(stack->pid, &now, NULL) < 0 || now.parent != s->opts.parent ||
         now.start_ticks != stack->process.start_ticks)
         return -ESRCH;
-    return syscall(SYS_pidfd_send_signal, fd, s->opts.signal, NULL, 0) < 0 ? -errno : 0;
+    return syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0 ? -errno : 0;
 }
 
-static void ask_rank(struct stacks *s, struct target *t, const char *stderr_path)
+static void ask_rank(struct stacks *s, struct target *t, int sig, const char *stderr_path)
 {
     struct stack *stack = &t->stack;
-    const char *name = sigabbrev_np(s->opts.signal);
-    if (!co_process_catches(&stack->where, s->opts.signal)) {
+    const char *name = sigabbrev_np(sig);
+    if (!co_process_catches(&stack->where, sig)) {
         snprintf(stack->note, sizeof stack->note, "it has no handler for SIG%s",
                  name != NULL ? name : "?");
         return;
     }
     t->from = t->to = output_written(s->opts.output, t->local_rank);
-    if (signal_rank(s, stack) < 0)
+    if (signal_rank(s, stack, sig) < 0)
         return;
     t->waits = stderr_path == NULL;
     t->needs_tool = false;
@@ -126,7 +127,7 @@ static void take_target_answer(struct stacks *s, struct target *t)
     char *bytes = output_since(s->opts.output, t->local_rank, t->from, &from, &n);
     t->waits = false;
     if (bytes == NULL) {
-        t->needs_tool = true; /* another kind of handler */
+        t->needs_tool = !t->no_tool; /* another kind of handler */
         snprintf(t->stack.note, sizeof t->stack.note, "it wrote nothing when it got the signal");
         return;
     }
@@ -331,7 +332,7 @@ static void continue_stacks(struct stacks *s)
 static void look_at_rank(struct stacks *s, struct target *t, const struct stacks_rank *rank)
 {
     struct stack *stack = &t->stack;
-    *t = (struct target){.s = s, .local_rank = rank->local_rank};
+    *t = (struct target){.s = s, .local_rank = rank->local_rank, .no_tool = rank->no_tool};
     stack->rank = rank->rank;
     stack->pid = rank->pid;
     stack->is_there = co_process_look(rank->pid, &stack->process, NULL) == 0;
@@ -342,7 +343,7 @@ static void look_at_rank(struct stacks *s, struct target *t, const struct stacks
     if (stack->has_progress)
         stack->progress = *rank->progress;
     stack->is_python = co_process_is_python(rank->pid);
-    t->needs_tool = true;
+    t->needs_tool = !rank->no_tool;
 }
 
 int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
@@ -362,9 +363,11 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
     }
     for (int i = 0; i < n; i++)
         look_at_rank(s, &s->targets[i], &ranks[i]);
-    for (int i = 0; i < n && opts->signal != 0; i++)
-        if (s->targets[i].stack.is_there)
-            ask_rank(s, &s->targets[i], ranks[i].stderr_path);
+    for (int i = 0; i < n; i++) {
+        const int sig = opts->signal != 0 ? opts->signal : ranks[i].signal;
+        if (sig != 0 && s->targets[i].stack.is_there)
+            ask_rank(s, &s->targets[i], sig, ranks[i].stderr_path);
+    }
     uv_timer_init(loop, &s->timer);
     s->timer.data = s;
     set_stacks_timer(s, 0);

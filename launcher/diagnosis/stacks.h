@@ -2,9 +2,10 @@
  * ended.
  *
  * /proc is read at once. Then, for the ranks that run:
- *   1. if a signal is given, it is sent to those that have a handler for it, and what they write to
- *      stderr until they are quiet is their stack (faulthandler.register() of Python). ddprun
- *      cannot find out whose handler it is: the user who gives the signal has to know
+ *   1. if a signal is given, or the rank has named one (progress_lines.h), it is sent to those that
+ *      have a handler for it, and what they write to stderr until they are quiet is their stack
+ *      (faulthandler.register() of Python). A user that gives a signal has to know what its handler
+ *      does
  *   2. a rank without a stack by then is examined by py-spy (Python), else by gdb, if they are in
  *      PATH, two ranks at a time. Both stop the process for a moment. A process that is stopped or
  *      traced, or that waits in the kernel where no signal reaches it, is left alone: a tool would
@@ -42,6 +43,8 @@ struct stacks_rank { /* one that runs */
     const struct progress *progress; /* what libddp reports now; lent; NULL: nothing */
     const char *stderr_path; /* where its stderr goes if not through `output`; borrowed for the
                                 call; NULL: it does */
+    int signal;   /* that this one has named; 0: none. That of the options counts first */
+    bool no_tool; /* it is only asked by a signal */
 };
 
 struct stacks_opts {

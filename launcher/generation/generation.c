@@ -14,12 +14,15 @@
 #include "launcher/job/job_spec.h"
 #include "listen.h"
 #include "node_memory.h"
+#include "progress_pipes.h"
 
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/process.h"
 #include "common/scope.h"
 #include "rendezvous/net/allow.h"
 #include "rendezvous/server/server.h"
+#include "segments/rank_status.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -97,6 +100,15 @@ static int make_memory(const struct job_spec *spec, uint32_t number, uv_loop_t *
     return node_memory_create(loop, &opts, ret, err);
 }
 
+static int make_pipes(const struct job_spec *spec, uv_loop_t *loop,
+                      const struct generation_callbacks *callbacks, struct progress_pipes **ret,
+                      struct co_error *err)
+{
+    const struct progress_pipes_opts opts = {
+        .n_local = spec->n_local, .on_note = callbacks->on_memory_note, .arg = callbacks->arg};
+    return progress_pipes_create(loop, &opts, ret) < 0 ? co_fail(err, -ENOMEM, "out of memory") : 0;
+}
+
 static int make_checkpoint_request(const struct job_spec *spec, uv_loop_t *loop,
                                    const struct generation_callbacks *callbacks,
                                    struct checkpoint_request **ret, struct co_error *err)
@@ -113,6 +125,7 @@ int generation_open(const struct job_spec *spec, uint32_t number, uv_loop_t *loo
 {
     *ret = (struct generation){0};
     return make_memory(spec, number, loop, callbacks, &ret->memory, err)
+        ?: make_pipes(spec, loop, callbacks, &ret->pipes, err)
         ?: make_checkpoint_request(spec, loop, callbacks, &ret->checkpoint_request, err)
         ?: open_store(spec, loop, callbacks, ret, err);
 }
@@ -139,16 +152,21 @@ int generation_renew_ranks(const struct job_spec *spec, uint32_t number, uv_loop
                            struct co_error *err)
 {
     struct checkpoint_request *checkpoint_request = NULL;
+    struct progress_pipes *pipes = NULL;
     struct node_memory *memory;
     int rc = make_checkpoint_request(spec, loop, callbacks, &checkpoint_request, err)
+                 ?: make_pipes(spec, loop, callbacks, &pipes, err)
                  ?: make_memory(spec, number, loop, callbacks, &memory, err);
     if (rc < 0) {
         checkpoint_request_close(checkpoint_request);
+        progress_pipes_close(pipes);
         return rc;
     }
     checkpoint_request_close(g->checkpoint_request);
+    progress_pipes_close(g->pipes);
     node_memory_close(g->memory);
     g->checkpoint_request = checkpoint_request;
+    g->pipes = pipes;
     g->memory = memory;
     return 0;
 }
@@ -159,7 +177,64 @@ int generation_recover(struct generation *g, uint32_t number, const struct broke
     int rc = node_memory_renew(g->memory, number, world, err);
     if (rc == 0 && g->checkpoint_request != NULL)
         checkpoint_request_renew(g->checkpoint_request);
+    if (rc == 0)
+        progress_pipes_renew(g->pipes);
     return rc;
+}
+
+/* --- How far the ranks are --- */
+
+/* libddp knows the calls of such a rank, and the program counts its steps. */
+static void take_steps(struct progress *p, const struct progress *lines)
+{
+    p->steps = lines->steps;
+    p->steps_before = lines->steps_before;
+    p->step_ns = lines->step_ns;
+    p->first_ns = lines->first_ns;
+    p->last_ns = lines->last_ns;
+    p->mean_ns = lines->mean_ns;
+    p->inside_ns = lines->inside_ns;
+}
+
+bool generation_read_progress(const struct generation *g, int rank, struct progress *ret,
+                              uint64_t *ret_digest)
+{
+    struct progress lines;
+    uint64_t digest;
+    const bool has_page = node_memory_read_progress(g->memory, rank, ret, ret_digest);
+    if (g->pipes == NULL || !progress_pipes_read(g->pipes, rank, &lines, &digest))
+        return has_page;
+    *ret_digest = has_page ? co_hash_word(*ret_digest, digest) : digest;
+    if (!has_page)
+        *ret = lines;
+    else if (ret->steps == 0)
+        take_steps(ret, &lines);
+    return true;
+}
+
+int generation_stack_signal(const struct generation *g, int rank)
+{
+    return g->pipes != NULL ? progress_pipes_stack_signal(g->pipes, rank) : 0;
+}
+
+uint64_t generation_most_steps(const struct generation *g, int n_local)
+{
+    uint64_t most = node_memory_most_steps(g->memory), digest;
+    struct progress p;
+    for (int i = 0; i < n_local; i++)
+        if (progress_pipes_read(g->pipes, i, &p, &digest) && p.steps > most)
+            most = p.steps;
+    return most;
+}
+
+uint64_t generation_total_steps(const struct generation *g, int n_local)
+{
+    uint64_t most = node_memory_most_steps(g->memory), digest;
+    struct progress p;
+    for (int i = 0; i < n_local; i++)
+        if (generation_read_progress(g, i, &p, &digest) && p.steps_before + p.steps > most)
+            most = p.steps_before + p.steps;
+    return most;
 }
 
 /* --- A store for several nodes --- */
@@ -228,6 +303,7 @@ void generation_close(struct generation *g)
 {
     generation_close_store(g);
     checkpoint_request_close(g->checkpoint_request);
+    progress_pipes_close(g->pipes);
     node_memory_close(g->memory);
     *g = (struct generation){0};
 }

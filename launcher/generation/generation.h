@@ -19,10 +19,13 @@ struct co_error;
 struct job_spec;
 struct message_address;
 struct node_memory;
+struct progress;
+struct progress_pipes;
 struct server;
 
 struct generation {
-    struct node_memory *memory;                    /* all owned */
+    struct node_memory *memory; /* all owned */
+    struct progress_pipes *pipes;
     struct checkpoint_request *checkpoint_request; /* NULL: the ranks are never asked to save */
     struct server *store;                          /* NULL: none */
     struct allow_list *allow;                      /* the addresses that may use it from elsewhere;
@@ -82,6 +85,22 @@ struct generation_reach { /* all borrowed for the call */
     uint32_t n_allowed;
     uint32_t world_size;
 };
+
+/* How far a rank is: by libddp (docs/design/progress.md), by its lines (progress_lines.h), or both:
+ * then the steps are libddp's, if it counts any.
+ *
+ * ret_digest   another number when it has moved, if only from one step of a call to the next
+ * returns      whether there is anything to read */
+bool generation_read_progress(const struct generation *g, int rank, struct progress *ret,
+                              uint64_t *ret_digest);
+
+/* The signal on which a rank writes its stack to its stderr, as it has reported; 0: none. */
+int generation_stack_signal(const struct generation *g, int rank);
+
+/* The most steps that a rank has completed in this generation; and together with those that were
+ * completed before it, among n_local ranks. */
+uint64_t generation_most_steps(const struct generation *g, int n_local);
+uint64_t generation_total_steps(const struct generation *g, int n_local);
 
 /* Open the store for several nodes; none is open. A world of 1 gets a free port without a store, as
  * in a job of one node.

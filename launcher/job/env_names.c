@@ -13,6 +13,7 @@ static const char *const known[] = {
     DDP_ENV_WARM,
     DDP_ENV_NUMA_NODES,
     DDP_ENV_CHECKPOINT_FD,
+    DDP_ENV_PROGRESS_FD,
     DDP_ENV_STANDBY,
     DDP_ENV_CHECKPOINT_SIGNAL,
     DDP_ENV_PLUGIN_DIR,

@@ -222,6 +222,7 @@ struct job_spec {
     uint64_t hang_timeout_ms;    /* a rank that does not move so long is ended; 0: never */
     int n_standby;               /* processes that wait for a rank that fails */
     bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
+    uint32_t no_progress;        /* end after so many generations without a new step; 0: never */
     uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */
     bool no_restart_on[256];     /* by the exit status that the failure means for ddprun (a rank's,
                                   * or 128 + its signal): the job ends at once */

@@ -179,6 +179,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
     set_variable(s, DDP_ENV_STANDBY, NULL); /* nor what it gave to the process that started this
                                              * one */
+    set_fd(s, DDP_ENV_PROGRESS_FD, place->progress_fd);
     set_fd(s, DDP_ENV_CHECKPOINT_FD, place->checkpoint_fd);
     if (place->checkpoint_fd >= 0)
         set_number_variable(s, DDP_ENV_CHECKPOINT_SIGNAL, WORKER_CHECKPOINT_SIGNAL);

@@ -37,6 +37,7 @@ struct generation_place { /* the same for all workers that are started together 
     int node_fd;       /* the worker's descriptor of the node socket; -1: none */
     int checkpoint_fd; /* its descriptor of checkpoint_request.h; -1: none */
     int pmi_fd;        /* its descriptor of pmi_host.h; -1: none */
+    int progress_fd;   /* its descriptor of progress_pipes.h; -1: none */
     const struct worker_variable *variables; /* of pmix_host.h; borrowed */
     size_t n_variables;                      /* WORKER_VARIABLES_MAX at most */
 };

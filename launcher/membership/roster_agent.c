@@ -157,6 +157,7 @@ static bool hear_gone(struct roster_agent *g, const struct supervisor *s, struct
         return false;
     g->has_ranks = g->owes_gone = false;
     ret->type = MEMBER_RANKS_STOPPED;
+    ret->steps = supervisor_total_steps(s);
     ret->hangs = v->some_hang;
     return true;
 }
@@ -172,6 +173,7 @@ static bool hear_parked(struct roster_agent *g, const struct supervisor *s, cons
     g->has_ranks = g->owes_gone = false;
     g->told_parked = n_next;
     ret->type = MEMBER_RANKS_PARKED;
+    ret->steps = supervisor_total_steps(s);
     ret->n_ranks = (uint32_t)n_next;
     return true;
 }
@@ -235,10 +237,12 @@ int roster_agent_obey(struct roster_agent *g, const struct member *m, const stru
     if (o->ended) {
         const struct member_end *end = member_get_end(m);
         n = 0; /* nothing runs: only that counts */
-        ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_FINISH,
-                                             .exit_code = end->exit_code,
-                                             .sig = end->signal,
-                                             .ender = find_ender(end)};
+        ret[n++] =
+            (struct supervisor_event){.type = SUPERVISOR_EV_FINISH,
+                                      .exit_code = end->exit_code,
+                                      .sig = end->signal,
+                                      .is_stuck = end->by_roster && end->outcome == MESSAGE_STUCK,
+                                      .ender = find_ender(end)};
     }
     return n;
 }

@@ -166,7 +166,7 @@ static int check_files(const struct job_spec *spec, int null_fd, struct co_error
     struct rlimit limit;
     rlim_t at_once = spec->n_local < SPAWN_AT_ONCE ? (rlim_t)spec->n_local : SPAWN_AT_ONCE;
     rlim_t for_start = 20 + at_once * SPAWN_N_FDS;
-    rlim_t for_job = (rlim_t)null_fd + for_start + 2 * (rlim_t)spec->n_local;
+    rlim_t for_job = (rlim_t)null_fd + for_start + 3 * (rlim_t)spec->n_local;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
         (limit.rlim_cur >= for_start && limit.rlim_max >= for_job))
         return 0;

@@ -143,6 +143,7 @@ static void begin_stacks(struct node_console *nc, struct console_client *client,
         return;
     }
     const struct node_stacks_opts opts = {.local_rank = local_rank,
+                                          .tool_rank = -1,
                                           .signal = r->signal,
                                           .has_tools = r->has_tools,
                                           .tool_ms = STACKS_TOOL_MS,

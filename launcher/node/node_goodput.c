@@ -1,6 +1,5 @@
 #include "node_goodput.h"
 
-#include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/clock.h"
@@ -47,7 +46,7 @@ static void look_at_steps(const struct node_view *n)
     for (int i = 0; i < n->spec->n_local; i++) {
         struct progress p;
         uint64_t digest;
-        if (!node_memory_read_progress(n->gen->memory, i, &p, &digest) || p.step_ns == 0)
+        if (!generation_read_progress(n->gen, i, &p, &digest) || p.step_ns == 0)
             continue;
         first_ns = p.first_ns < first_ns ? p.first_ns : first_ns;
         last_ns = p.step_ns > last_ns ? p.step_ns : last_ns;

@@ -3,7 +3,6 @@
 #include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/stacks.h"
-#include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
@@ -53,7 +52,7 @@ static void look_at(const struct node_view *n, int rank, struct hang_look *ret)
         ret->is_runnable = process.state == 'R';
         ret->cpu_ms = process.cpu_ms;
     }
-    ret->has_page = node_memory_read_progress(n->gen->memory, rank, &ret->progress, &ret->digest);
+    ret->has_page = generation_read_progress(n->gen, rank, &ret->progress, &ret->digest);
 }
 
 static void look_closer(struct node_hang *w)
@@ -158,6 +157,21 @@ static void tell_stack(const struct node_hang *w, const struct stack *stack)
     free(text);
 }
 
+/* The one that hangs first; then those that have answered. */
+static void tell_stacks(const struct node_hang *w, const struct stack *list, int n)
+{
+    const int hung = rank_number(node_numbers(w->n), w->finding.rank);
+    int n_told = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].rank == hung)
+            tell_stack(w, &list[i]);
+    for (int i = 0; i < n && n_told < LINES; i++)
+        if (list[i].rank != hung && list[i].text != NULL) {
+            tell_stack(w, &list[i]);
+            n_told++;
+        }
+}
+
 static void tell_flights(const struct node_hang *w, const struct flights *flights)
 {
     char *text = NULL;
@@ -209,18 +223,18 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         w->pid = 0; /* it does not end of its hanging */
         return;
     }
-    if (n > 0)
-        tell_stack(w, &list[0]);
+    tell_stacks(w, list, n);
     tell_flights(w, flights);
     end_rank(w, co_now_ms());
 }
 
-/* First where it is, by a debugger if there is one, and what torch has kept of all ranks:
- * afterwards both are lost. */
+/* First where it is, by a debugger if there is one, where the others are, as far as they report it
+ * themselves, and what torch has kept of all ranks: afterwards it is lost. */
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;
-    const struct node_stacks_opts opts = {.local_rank = w->finding.rank,
+    const struct node_stacks_opts opts = {.local_rank = -1,
+                                          .tool_rank = w->finding.rank,
                                           .has_tools = true,
                                           .tool_ms = STACKS_TOOL_HANG_MS,
                                           .all_dump = true,

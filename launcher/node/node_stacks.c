@@ -2,7 +2,6 @@
 
 #include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/stacks.h"
-#include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/log_files.h"
@@ -127,8 +126,8 @@ struct rank_more {
 };
 
 /* returns how many run */
-static int list_ranks(const struct node_view *n, int wanted, struct stacks_rank *ranks,
-                      struct rank_more *more)
+static int list_ranks(const struct node_view *n, const struct node_stacks_opts *opts,
+                      struct stacks_rank *ranks, struct rank_more *more)
 {
     const struct rank_numbers numbers = node_numbers(n);
     int n_found = 0;
@@ -136,15 +135,18 @@ static int list_ranks(const struct node_view *n, int wanted, struct stacks_rank 
         const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
         struct rank_more *m = &more[n_found];
         uint64_t digest;
-        if (r->phase != RANK_RUNS || (wanted >= 0 && wanted != i))
+        if (r->phase != RANK_RUNS || (opts->local_rank >= 0 && opts->local_rank != i))
             continue;
-        bool has_page = node_memory_read_progress(n->gen->memory, i, &m->progress, &digest);
+        bool has_page = generation_read_progress(n->gen, i, &m->progress, &digest);
         m->stderr_path = find_stderr(n, i);
-        ranks[n_found++] = (struct stacks_rank){.local_rank = i,
-                                                .rank = rank_number(numbers, i),
-                                                .pid = r->pid,
-                                                .progress = has_page ? &m->progress : NULL,
-                                                .stderr_path = m->stderr_path};
+        ranks[n_found++] =
+            (struct stacks_rank){.local_rank = i,
+                                 .rank = rank_number(numbers, i),
+                                 .pid = r->pid,
+                                 .progress = has_page ? &m->progress : NULL,
+                                 .stderr_path = m->stderr_path,
+                                 .signal = generation_stack_signal(n->gen, i),
+                                 .no_tool = opts->tool_rank >= 0 && opts->tool_rank != i};
     }
     return n_found;
 }
@@ -157,7 +159,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
     co_autofree struct rank_more *more = calloc(n_local, sizeof *more);
     if (ranks == NULL || more == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    int n_found = list_ranks(n, opts->local_rank, ranks, more);
+    int n_found = list_ranks(n, opts, ranks, more);
     struct flights *flights =
         n_found > 0 ? ask_flights(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
     const struct stacks_opts all = {.parent = n->spawner->pid,

@@ -13,6 +13,7 @@ extern const struct node_feature node_stacks_feature;
 
 struct node_stacks_opts { /* the rest as in stacks.h */
     int local_rank;       /* -1: all */
+    int tool_rank;        /* has_tools: only this one, -1: all of them */
     int signal;
     bool has_tools;
     uint64_t tool_ms;

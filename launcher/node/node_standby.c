@@ -2,6 +2,7 @@
 
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/generation/node_memory.h"
+#include "launcher/generation/progress_pipes.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/clock.h"
@@ -137,6 +138,10 @@ static int hand_over(struct node_standby *w, struct standby_ends *e, int rank)
         rc = checkpoint_request_adopt(n->gen->checkpoint_request, rank, e->checkpoint_fd);
         e->checkpoint_fd = -1;
     }
+    if (rc == 0) {
+        rc = progress_pipes_adopt(n->gen->pipes, rank, e->progress_fd);
+        e->progress_fd = -1;
+    }
     return rc;
 }
 
@@ -215,7 +220,7 @@ static int standby_open(const struct node_view *n, struct co_error *err)
         return co_fail(err, -ENOMEM, "out of memory");
     w->n = n;
     for (size_t i = 0; i < n_standby; i++)
-        w->of[i].ends = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};
+        w->of[i].ends = standby_ends_none;
     uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, LOOK_MS, LOOK_MS);

@@ -47,6 +47,7 @@ static void take_place(struct node *n)
         .node_fd = SPAWN_NODE_FD,
         .checkpoint_fd = n->gen.checkpoint_request != NULL ? SPAWN_CHECKPOINT_FD : -1,
         .pmi_fd = n->spec->mpi == MPI_BY_PMI1 ? SPAWN_PMI_FD : -1,
+        .progress_fd = SPAWN_PROGRESS_FD,
     };
     n->start.first_rank = 0;
     node_roster_fill_place(n->parts.roster, &n->start.place, &n->start.first_rank);

@@ -104,7 +104,7 @@ static void judge_pace(const struct node_view *n, struct status_rank *ranks, str
         uint64_t digest;
         struct status_rank *r = &ranks[i];
         r->wait = node_memory_wait_of(n->gen->memory, (int)i);
-        r->has_progress = node_memory_read_progress(n->gen->memory, (int)i, &r->progress, &digest);
+        r->has_progress = generation_read_progress(n->gen, (int)i, &r->progress, &digest);
         paces[i] = pace_of(r->has_progress ? &r->progress : NULL);
         r->own_ns = paces[i].is_known ? paces[i].own_ns : 0;
     }

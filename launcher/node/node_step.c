@@ -9,6 +9,7 @@
 #include "node_priv.h"
 
 #include "launcher/generation/node_memory.h"
+#include "launcher/generation/progress_pipes.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/reporting/post_mortem.h"
 #include "launcher/reporting/report.h"
@@ -363,13 +364,17 @@ void node_settle(struct node *n)
     } while (!node_queue_is_empty(&n->queue));
 }
 
-/* Only --restart-after-progress needs it, and reading it costs a cache line for each rank. */
+/* Reading it costs a cache line for each rank. */
 static struct supervisor_progress look_at_progress(const struct node *n)
 {
-    if (!n->spec->restart_after_progress)
-        return (struct supervisor_progress){0};
-    return (struct supervisor_progress){.n_steps = node_memory_most_steps(n->gen.memory),
-                                        .output_ms = output_last_ms(n->output)};
+    struct supervisor_progress p = {0};
+    if (n->spec->restart_after_progress) {
+        p.n_steps = generation_most_steps(&n->gen, n->spec->n_local);
+        p.output_ms = output_last_ms(n->output);
+    }
+    if (n->spec->no_progress > 0)
+        p.total_steps = generation_total_steps(&n->gen, n->spec->n_local);
+    return p;
 }
 
 static struct supervisor_event make_exit(struct node *n, const struct spawner_report *r)
@@ -382,6 +387,7 @@ static struct supervisor_event make_exit(struct node *n, const struct spawner_re
     /* before all else: ranks that wait for it are let go */
     x.lost = node_memory_rank_gone(n->gen.memory, x.rank, x.status);
     x.lost_peer = node_memory_has_lost_peer(n->gen.memory, x.rank);
+    progress_pipes_drain(n->gen.pipes, x.rank);
     x.progress = look_at_progress(n);
     node_errors_note_exit(&n->view, &x);
     node_pmi_note_exit(&n->view, &x);

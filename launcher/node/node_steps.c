@@ -1,6 +1,5 @@
 #include "node_steps.h"
 
-#include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
 
@@ -16,7 +15,7 @@ enum { LOOK_MS = 1000 };
 static bool read_rank(const struct node_view *n, int rank, struct progress *ret)
 {
     uint64_t digest;
-    return node_memory_read_progress(n->gen->memory, rank, ret, &digest);
+    return generation_read_progress(n->gen, rank, ret, &digest);
 }
 
 bool node_steps_of(const struct node_view *n, int rank, uint64_t *ret)
@@ -75,7 +74,7 @@ void node_steps_tell_pace(const struct node_view *n)
     for (int i = 0; i < p->n->spec->n_local; i++) {
         struct progress progress;
         uint64_t digest;
-        const bool has_page = node_memory_read_progress(p->n->gen->memory, i, &progress, &digest);
+        const bool has_page = generation_read_progress(p->n->gen, i, &progress, &digest);
         p->ranks[i] = pace_of(has_page ? &progress : NULL);
     }
     pace_judge(p->ranks, p->n->spec->n_local, &pace);

@@ -4,6 +4,7 @@
 #include "launcher/generation/generation.h"
 #include "launcher/generation/node_memory.h"
 #include "launcher/generation/pmi_host.h"
+#include "launcher/generation/progress_pipes.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/rank_argv.h"
 #include "launcher/job/worker_env.h"
@@ -29,7 +30,7 @@ struct new_rank {
     char **argv;      /* NULL: the job's words serve it as they are */
     const char *path; /* borrowed of the job */
     struct rank_fds io;
-    int node_fd, checkpoint_fd, pmi_fd; /* -1: none */
+    int node_fd, checkpoint_fd, pmi_fd, progress_fd; /* -1: none */
 };
 
 static void new_rank_fini(struct new_rank *r)
@@ -43,6 +44,8 @@ static void new_rank_fini(struct new_rank *r)
         close(r->checkpoint_fd);
     if (r->pmi_fd >= 0)
         close(r->pmi_fd);
+    if (r->progress_fd >= 0)
+        close(r->progress_fd);
 }
 
 static int number(const struct start *s, int local_rank)
@@ -74,7 +77,8 @@ static int new_rank_init(const struct start *s, int local_rank, struct new_rank 
     *ret = (struct new_rank){.io = {.owned = {-1, -1}, .ours = {-1, -1}},
                              .node_fd = -1,
                              .checkpoint_fd = -1,
-                             .pmi_fd = -1};
+                             .pmi_fd = -1,
+                             .progress_fd = -1};
     int rc = make_words(s, local_rank, ret);
     if (rc == 0)
         rc = rank_io_make(s->io, local_rank, number(s, local_rank), &ret->io, NULL);
@@ -82,6 +86,8 @@ static int new_rank_init(const struct start *s, int local_rank, struct new_rank 
         rc = node_memory_add(s->gen->memory, local_rank, &ret->node_fd);
     if (rc == 0 && s->gen->checkpoint_request != NULL)
         rc = checkpoint_request_add(s->gen->checkpoint_request, local_rank, &ret->checkpoint_fd);
+    if (rc == 0)
+        rc = progress_pipes_add(s->gen->pipes, local_rank, &ret->progress_fd);
     if (rc == 0 && s->pmi != NULL)
         rc = pmi_host_add(s->pmi, local_rank, &ret->pmi_fd);
     if (rc < 0)
@@ -112,6 +118,7 @@ static int ask_spawner(const struct start *s, int first, const struct new_rank *
         fds[i][SPAWN_NODE_FD] = r->node_fd;
         fds[i][SPAWN_CHECKPOINT_FD] = r->checkpoint_fd;
         fds[i][SPAWN_PMI_FD] = r->pmi_fd;
+        fds[i][SPAWN_PROGRESS_FD] = r->progress_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : spawner_spawn(s->spawner, first, n, image_fd, fds);
@@ -149,6 +156,9 @@ int start_ranks(struct start *s, int first, int n, int *ret_n)
 
 /* --- a process in waiting --- */
 
+const struct standby_ends standby_ends_none = {
+    .out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1, .progress_fd = -1};
+
 static void close_end(int *fd)
 {
     if (*fd >= 0)
@@ -162,6 +172,7 @@ void standby_ends_close(struct standby_ends *e)
     close_end(&e->out[1]);
     close_end(&e->node_fd);
     close_end(&e->checkpoint_fd);
+    close_end(&e->progress_fd);
 }
 
 /* ours[i]: NULL is fine. theirs: by the number that it has there. returns 0, -errno */
@@ -178,6 +189,11 @@ static int make_pairs(bool scales, struct standby_ends *ours, int theirs[SPAWN_N
         return -errno;
     ours->node_fd = pair[0];
     theirs[SPAWN_NODE_FD] = pair[1];
+    int rc = progress_pipes_open(pair);
+    if (rc < 0)
+        return rc;
+    ours->progress_fd = pair[0];
+    theirs[SPAWN_PROGRESS_FD] = pair[1];
     if (!scales)
         return 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -200,9 +216,9 @@ static int ask_standby(const struct start *s, int number, char **env, const int 
 
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)
 {
-    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1};
+    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1, -1};
     co_autofree char **env = NULL;
-    *ret = (struct standby_ends){.out = {-1, -1}, .node_fd = -1, .checkpoint_fd = -1};
+    *ret = standby_ends_none;
     int rc = 0;
     if (s->env == NULL)
         rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);

@@ -39,7 +39,10 @@ struct standby_ends {  /* ours, of what a standby has */
     int out[2];        /* pipes of its standard output and error */
     int node_fd;       /* SOCK_SEQPACKET */
     int checkpoint_fd; /* stream; -1: ranks have none */
+    int progress_fd;   /* of a pipe */
 };
+
+extern const struct standby_ends standby_ends_none; /* all are -1 */
 
 /* Ask for a process that waits for a rank to take.
  *

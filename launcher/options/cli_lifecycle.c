@@ -272,6 +272,25 @@ static int set_failures(const struct draft *d, struct job_spec *spec, struct co_
     return rc;
 }
 
+/* A job that may fail once only ends at its first failure anyway. */
+static int set_no_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_NO_PROGRESS];
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 1, RESTARTS_MAX, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n > spec->max_restarts)
+        return co_fail(err, -EINVAL,
+                       "%s %lld requires --max-restarts %lld or more: otherwise the restarts are "
+                       "used up first",
+                       g->by, (long long)n, (long long)n);
+    spec->no_progress = (uint32_t)n;
+    return 0;
+}
+
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const actions[] = {[FAILURE_REPLACES] = "replace",
@@ -292,6 +311,7 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     spec->recovery_ms = RECOVERY_MS;
     return cli_set_fields(d, fields, CLI_N(fields), spec, err)
         ?: set_failures(d, spec, err)
+        ?: set_no_progress(d, spec, err)
         ?: set_standby(d, spec, err)
         ?: set_exclusion(d, spec, err)
         ?: set_no_restart_on(d, spec, err)

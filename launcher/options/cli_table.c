@@ -155,8 +155,12 @@ const struct co_option cli_table[] = {
     {OPTION_RESTART_AFTER_PROGRESS, 0, "restart-after-progress", "TIME", .optional = true,
      .weak = true,
      .help = "Do not count failures after progress against --max-restarts. Progress is a "
-             "completed step of libddp, or output to stdout TIME or longer after the start. "
-             "Default of TIME: 1m."},
+             "completed step, as libddp or the program reports it, or output to stdout TIME or "
+             "longer after the start. Default of TIME: 1m."},
+    {OPTION_NO_PROGRESS, 0, "no-progress", "N", .weak = true,
+     .help = "End the job with status 79 after N failed generations in a row that completed no "
+             "new step: it would fail again, so do not requeue it. Requires reported steps, and "
+             "--max-restarts N or more. Default: never."},
     {OPTION_NO_RESTART_ON, 0, "no-restart-on", "STATUS,...", .weak = true,
      .help = "End the job after a failure with one of these exit statuses: 1,2,130-143. A signal "
              "counts as 128 plus its number."},
@@ -264,8 +268,9 @@ const struct co_option cli_table[] = {
     {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME", .subject = "Monitoring and debugging",
      .topic = "debugging", .weak = true, .brief = "Report and end a rank that hangs for TIME.",
      .help = "End a rank that makes no progress for TIME while its peers wait for it, and report "
-             "the call it is missing in and its stack. It counts as a failure. libddp ranks "
-             "report their progress; other ranks are judged by their output. Default: never."},
+             "the call it is missing in and its stack. It counts as a failure. libddp ranks, and "
+             "programs that report their steps, show their progress; other ranks are judged by "
+             "their output. Default: never."},
     {OPTION_EVENTS, 0, "events", "FILE", .weak = true,
      .brief = "Append job events to FILE as JSON lines.",
      .help = "Append job events to FILE as JSON lines."},

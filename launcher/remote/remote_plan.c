@@ -74,6 +74,7 @@ static const char *const staying[] = {
     DDP_ENV_HIP_VISIBLE_DEVICES,
     DDP_ENV_NODE_FD,
     DDP_ENV_CHECKPOINT_FD,
+    DDP_ENV_PROGRESS_FD,
 };
 
 static bool stays(const char *variable)

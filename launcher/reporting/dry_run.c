@@ -176,6 +176,7 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
         .node_fd = SPAWN_NODE_FD,
         .checkpoint_fd = job_spec_asks(spec) ? SPAWN_CHECKPOINT_FD : -1,
         .pmi_fd = spec->mpi == MPI_BY_PMI1 ? SPAWN_PMI_FD : -1,
+        .progress_fd = SPAWN_PROGRESS_FD,
     };
     struct worker_env *common = NULL;
     int rc = worker_env_create(spec, &place, parent, &common, err);

@@ -105,9 +105,10 @@ int job_report_add(struct job_report *j, const struct message *result)
 const char *job_report_outcome(const struct member_end *end)
 {
     static const char *const names[] = {
-        [MESSAGE_WELL] = "ok",         [MESSAGE_RANK_FAILED] = "rank_failed",
-        [MESSAGE_TOO_FEW] = "too_few", [MESSAGE_MISSING] = "missing",
-        [MESSAGE_ENDED] = "ended",     [MESSAGE_EXCLUDED] = "excluded",
+        [MESSAGE_WELL] = "ok",           [MESSAGE_RANK_FAILED] = "rank_failed",
+        [MESSAGE_TOO_FEW] = "too_few",   [MESSAGE_MISSING] = "missing",
+        [MESSAGE_ENDED] = "ended",       [MESSAGE_EXCLUDED] = "excluded",
+        [MESSAGE_STUCK] = "no_progress",
     };
     return end->signal != 0 ? "signal" : names[end->outcome];
 }
@@ -120,7 +121,8 @@ const char *job_report_outcome_alone(const struct report *r)
         [OUTCOME_SIGNAL] = "signal",           [OUTCOME_TIMEOUT] = "timeout",
         [OUTCOME_INTERNAL] = "internal",       [OUTCOME_ORDERED] = "internal",
     };
-    return names[supervisor_get_verdict(r->supervisor)->outcome];
+    const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    return v->is_stuck ? "no_progress" : names[v->outcome];
 }
 
 static int compare_ranks(const void *a, const void *b)

@@ -214,6 +214,7 @@ char *post_mortem(const struct post_mortem *p)
                        .now_ms = p->now_ms,
                        .goodput = p->goodput,
                        .after_progress = p->spec->restart_after_progress,
+                       .no_progress = p->spec->no_progress,
                        .max_restarts = p->spec->restart_window_ms == 0 ? p->spec->max_restarts : 0,
                        .job = p->job,
                        .restart = p->restart};

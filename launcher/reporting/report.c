@@ -333,7 +333,8 @@ bool report_is_ours(const struct report *r)
     if (r->job == NULL)
         return true;
     const struct member_end *end = r->job->end;
-    return end->by_roster && end->outcome == MESSAGE_RANK_FAILED && v->rank >= 0 &&
+    return end->by_roster &&
+           (end->outcome == MESSAGE_RANK_FAILED || end->outcome == MESSAGE_STUCK) && v->rank >= 0 &&
            end->rank == number(r, v->rank);
 }
 
@@ -402,6 +403,18 @@ static void print_unkillable(FILE *out, const struct report *r)
     fprintf(out, "\n");
 }
 
+/* Of a job of several nodes only the coordinator knows the last step. */
+static void print_no_progress(FILE *out, const struct report *r)
+{
+    fprintf(out, "  no progress: the last %" PRIu32 " generation%s completed no new step",
+            r->no_progress, r->no_progress == 1 ? "" : "s");
+    if (r->job == NULL && supervisor_total_steps(r->supervisor) > 0)
+        fprintf(out, "; this one ended after step %" PRIu64, supervisor_total_steps(r->supervisor));
+    else if (r->job == NULL)
+        fprintf(out, "; no rank reported a step");
+    fprintf(out, " (--no-progress); do not requeue the job unchanged\n");
+}
+
 void report_print(FILE *out, const struct report *r)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
@@ -421,6 +434,8 @@ void report_print(FILE *out, const struct report *r)
         print_verdict(out, r, v);
     else
         print_job_end(out, r);
+    if (v->is_stuck && report_is_ours(r))
+        print_no_progress(out, r);
     if (r->job == NULL && !is_well && generation > 0)
         fprintf(out, "  after %" PRIu32 " restart%s\n", generation, generation == 1 ? "" : "s");
     if (v->some_hang)

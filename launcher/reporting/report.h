@@ -62,6 +62,7 @@ struct report {
     struct goodput_sums goodput;          /* until now_ms; for the file of --report */
     int max_restarts;                     /* of the job; 0: counted otherwise */
     bool after_progress;                  /* those after progress are not counted */
+    uint32_t no_progress;                 /* --no-progress; 0: none */
     const struct report_job *job;         /* NULL: this node is alone */
     const struct roster_restart *restart; /* what follows; NULL: nothing, the job is over */
 };

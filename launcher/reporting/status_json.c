@@ -54,7 +54,8 @@ static void add_progress(json_t *rank, const struct status_rank *r, uint64_t gen
                         json_value_number(first_ms != 0, since(generation_ms, first_ms)));
     json_object_set_new(rank, "step_ms", make_ms(r->has_progress ? p->mean_ns : 0));
     json_object_set_new(rank, "own_ms", make_ms(r->own_ns));
-    json_object_set_new(rank, "waits", r->has_progress ? json_boolean(p->waits) : json_null());
+    json_object_set_new(rank, "waits",
+                        r->has_progress && !p->only_steps ? json_boolean(p->waits) : json_null());
     json_object_set_new(rank, "call",
                         json_value_text(has_call ? hang_text_call(&p->call[0], call) : NULL));
 }

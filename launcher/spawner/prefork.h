@@ -45,7 +45,7 @@ struct prefork {
 struct prefork_order {
     int32_t local_rank;
     uint32_t index;                 /* which worker of the image it is */
-    uint8_t fd_of[SPAWN_N_FDS + 2]; /* which of the descriptors is number i; SPAWNER_NO_FD: none */
+    uint8_t fd_of[SPAWN_N_FDS + 1]; /* which of the descriptors is number i; SPAWNER_NO_FD: none */
 };
 
 enum prefork_word_type { PREFORK_PROMISE = 1, PREFORK_SEED, PREFORK_TAKEN };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 1000 }; /* within the timeout */
+enum { LOOKS = 8, SHORTEST_MS = 10, LONGEST_MS = 500 }; /* within the timeout */
 /* The last looks show what a rank does now: before them it may have been importing modules. */
 enum { BUSY_LOOKS = 4, BUSY_PERCENT = 25 }; /* of a CPU; less where ranks share one */
 
@@ -111,14 +111,20 @@ static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)
     return since(h->ranks[rank].page_ms, now_ms) >= h->timeout_ms;
 }
 
-/* How many run, and how many of them have a page. */
+/* Its page also shows in which calls it is. */
+static bool has_calls(const struct hang_look *look)
+{
+    return look->has_page && !look->progress.only_steps;
+}
+
+/* How many run, and how many of them have a page with calls. */
 static int count_looks(const struct hang *h, const struct hang_look *looks, int *ret_pages)
 {
     int n = 0;
     *ret_pages = 0;
     for (int i = 0; i < h->n; i++) {
         n += looks[i].runs;
-        *ret_pages += looks[i].runs && looks[i].has_page;
+        *ret_pages += looks[i].runs && has_calls(&looks[i]);
     }
     return n;
 }
@@ -126,7 +132,7 @@ static int count_looks(const struct hang *h, const struct hang_look *looks, int 
 /* One that has come, and made no call yet, while others have not come: it waits for them. */
 static bool is_waiting(const struct hang_look *look, bool all_have_pages)
 {
-    return look->runs && look->has_page &&
+    return look->runs && has_calls(look) &&
            (look->progress.waits || (!all_have_pages && look->progress.n_calls == 0));
 }
 
@@ -300,9 +306,23 @@ static enum hang_odd find_odd(const struct hang *h, const struct hang_look *look
     return is_busy(h, rank) ? HANG_RUNS : looks[rank].place[0] != '\0' ? HANG_SLEEPS : HANG_NOT_ODD;
 }
 
-/* No rank reports that it waits. This one is stopped; or it alone computes, or sleeps elsewhere
- * than all others. With two ranks, each differs from the other: one that waits for a GPU also
- * computes. */
+static uint64_t steps_of(const struct hang_look *look)
+{
+    return look->runs && look->has_page ? look->progress.steps_before + look->progress.steps : 0;
+}
+
+static uint64_t most_steps(const struct hang *h, const struct hang_look *looks)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < h->n; i++)
+        if (steps_of(&looks[i]) > most)
+            most = steps_of(&looks[i]);
+    return most;
+}
+
+/* No rank reports that it waits. This one is stopped; or it has completed fewer steps than others;
+ * or it alone computes, or sleeps elsewhere than all others. With two ranks, each differs from the
+ * other: one that waits for a GPU also computes. */
 static enum weight weigh_silent(const struct hang *h, const struct hang_look *looks, int rank,
                                 const struct rank_status_call *call)
 {
@@ -310,6 +330,8 @@ static enum weight weigh_silent(const struct hang *h, const struct hang_look *lo
     (void)call;
     if (looks[rank].is_stopped)
         return STOPPED;
+    if (looks[rank].has_page && steps_of(&looks[rank]) < most_steps(h, looks))
+        return LIKELY;
     const int n = count_looks(h, looks, &n_pages);
     const enum hang_odd odd = find_odd(h, looks, rank);
     if (odd == HANG_NOT_ODD || (odd == HANG_SLEEPS && n == 2))
@@ -394,15 +416,18 @@ bool hang_blame(const struct hang *h, const struct hang_look *looks, uint64_t no
     const bool is_silent = !others_wait && !all_wait;
     const struct rank *r = &h->ranks[rank];
     *ret = (struct hang_finding){
-        .kind = is_silent               ? HANG_SILENT
-                : all_wait              ? HANG_ALL_WAIT
-                : !looks[rank].has_page ? HANG_NOT_JOINED
-                                        : HANG_MISSING,
+        .kind = is_silent                  ? HANG_SILENT
+                : all_wait                 ? HANG_ALL_WAIT
+                : !has_calls(&looks[rank]) ? HANG_NOT_JOINED
+                                           : HANG_MISSING,
         .rank = rank,
         .is_stopped = looks[rank].is_stopped,
         .is_guess = !others_wait && weight <= HINT && f.n_running > 1,
         .odd = is_silent && weight >= HINT && weight <= SUSPECT ? find_odd(h, looks, rank)
                                                                 : HANG_NOT_ODD,
+        .has_steps = is_silent && looks[rank].has_page,
+        .steps = steps_of(&looks[rank]),
+        .most_steps = most_steps(h, looks),
         .still_ms = since(is_silent ? r->any_ms : r->page_ms, now_ms),
         .n_alike = n_alike,
     };

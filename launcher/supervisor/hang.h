@@ -14,7 +14,8 @@
  * A rank hangs if
  *   - a rank has waited for the timeout, and another one neither waits nor moves: that is missing;
  *   - all ranks wait and none moves: one of them is stopped, or in another call than the others;
- *   - no rank moves, nor writes anything.
+ *   - no rank moves, nor writes anything: the one that has completed fewer steps than
+ *     others, or one that is elsewhere than they are.
  * Where the job has ranks on other nodes only the first is certain, unless a rank is stopped: the
  * others may wait for a rank there. */
 #ifndef DDP_LAUNCHER_SUPERVISOR_HANG_H
@@ -31,9 +32,9 @@ struct hang; /* opaque; of a node */
 
 struct hang_look { /* a rank, now */
     bool runs;
-    bool has_page;
-    uint64_t digest;          /* has_page: another one when it has moved */
-    uint64_t output_ms;       /* when it last wrote something; 0: never, or its output is not
+    bool has_page;      /* of libddp, or it reports its steps by lines (progress.only_steps) */
+    uint64_t digest;    /* has_page: another one when it has moved */
+    uint64_t output_ms; /* when it last wrote something; 0: never, or its output is not
                                * observed */
     struct progress progress; /* has_page */
     bool is_runnable;         /* its first thread runs, or waits for a CPU (state R) */
@@ -64,6 +65,8 @@ struct hang_finding {
     bool is_stopped;
     bool is_guess;     /* it could be another one as well */
     enum hang_odd odd; /* SILENT: in what it differs from the others */
+    bool has_steps;    /* SILENT: it reports them: so many; and the most of all ranks here */
+    uint64_t steps, most_steps;
     uint64_t still_ms; /* it did not move for so long */
     int n_alike;       /* how many more are missing */
     int n_waiting;     /* others, of which the first HANG_NAMED are listed */

@@ -77,10 +77,12 @@ enum supervisor_event_type {
         SUPERVISOR_N_EVENTS
 };
 
-/* What a generation's ranks have achieved, where --restart-after-progress asks for it. */
+/* What a generation's ranks have achieved, where --restart-after-progress or --no-progress asks for
+ * it. */
 struct supervisor_progress {
-    uint64_t n_steps;   /* the most that a rank has completed, as libddp counts them */
-    uint64_t output_ms; /* when a rank last wrote to its standard output; 0: never */
+    uint64_t n_steps;     /* the most that a rank has completed in it */
+    uint64_t total_steps; /* together with those before it */
+    uint64_t output_ms;   /* when a rank last wrote to its standard output; 0: never */
 };
 
 /* Whose word ended the job, for this node. */
@@ -115,6 +117,7 @@ struct supervisor_event {
     bool may_park;       /* ORDER_STOP: it is their generation that ends; they may live on */
     bool for_failure;    /* ORDER_STOP: a rank has failed elsewhere */
     int exit_code;       /* FINISH: what the whole job's end means */
+    bool is_stuck;       /* FINISH: by --no-progress */
     enum supervisor_ender ender; /* FINISH */
 };
 
@@ -218,6 +221,7 @@ struct supervisor_verdict {
     bool some_hang; /* some processes outlived SIGKILL: they hang in the kernel */
     bool is_final;  /* FINISH has come; the rest is how the last generation ended here */
     int exit_code;  /* is_final: of the whole job */
+    bool is_stuck;  /* is_final: another generation was allowed, except by --no-progress */
     int die_of;     /* is_final: the signal of which this ddprun dies; 0: none */
 };
 
@@ -266,6 +270,10 @@ const struct supervisor_replacement *supervisor_get_replacement(const struct sup
  * the start: programs that fail at their start greet before they do. Standard error does not count,
  * since failures themselves are reported there. */
 bool supervisor_has_progressed(const struct supervisor *s);
+
+/* The most steps that a rank of this node has completed since the job began, as far as its ranks
+ * report them; by the last end of a rank in this generation. */
+uint64_t supervisor_total_steps(const struct supervisor *s);
 
 /* What is to end this node's part in the job, whatever its ranks do: the roster is to know. */
 int supervisor_stop_signal(const struct supervisor *s); /* the first that asks for a stop; 0:

@@ -204,6 +204,7 @@ void supervisor_note_finish(struct supervisor *s, const struct supervisor_event 
 {
     s->verdict.is_final = true;
     s->verdict.exit_code = e->exit_code;
+    s->verdict.is_stuck = e->is_stuck;
     s->verdict.die_of = e->sig;
     if (!s->limits.has_others)
         agree_with_end(s, e->ender);
@@ -216,6 +217,11 @@ bool supervisor_has_progressed(const struct supervisor *s)
            (p->output_ms > s->begun_ms && p->output_ms - s->begun_ms >= s->limits.output_after_ms);
 }
 
+uint64_t supervisor_total_steps(const struct supervisor *s)
+{
+    return s->progress.total_steps;
+}
+
 /* --- The exit status --- */
 
 int supervisor_code_of_status(int status)
@@ -226,7 +232,7 @@ int supervisor_code_of_status(int status)
 int supervisor_exit_code(const struct supervisor *s)
 {
     const struct supervisor_verdict *v = &s->verdict;
-    if (v->is_final && s->limits.has_others)
+    if (v->is_final && (s->limits.has_others || v->is_stuck))
         return v->exit_code;
     switch (v->outcome) {
     case OUTCOME_WELL:

@@ -54,6 +54,7 @@ static const char *const hidden[] = {
     DDP_ENV_GENERATION,
     DDP_ENV_NODE_FD,
     DDP_ENV_CHECKPOINT_FD,
+    DDP_ENV_PROGRESS_FD,
     DDP_ENV_CHECKPOINT_SIGNAL,
     DDP_ENV_CUDA_VISIBLE_DEVICES, /* the last two: only with --virtual-local-rank */
     DDP_ENV_HIP_VISIBLE_DEVICES,
@@ -235,7 +236,8 @@ static int make_image(const struct warm *w, int *ret_fd)
                                              .master_addr = "",
                                              .node_fd = -1,
                                              .checkpoint_fd = -1,
-                                             .pmi_fd = -1};
+                                             .pmi_fd = -1,
+                                             .progress_fd = -1};
     const struct rank_place nobody = {.error_file = ""};
     if (role == NULL || words == NULL)
         return -ENOMEM;

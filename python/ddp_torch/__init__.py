@@ -16,8 +16,9 @@ except ModuleNotFoundError:
         raise
 else:
     from .process_group import ProcessGroupDdp, create, empty
+    from .progress import step
 
-    __all__ = ["ProcessGroupDdp", "empty"]
+    __all__ = ["ProcessGroupDdp", "empty", "step"]
 
     if "ddp" not in torch.distributed.Backend.backend_list:
         torch.distributed.Backend.register_backend("ddp", create, devices=["cpu"])

@@ -322,6 +322,8 @@ static void pass_hello(struct pass *p, struct message_hello *h)
     pass_flag(p, "returns", &h->returns);
     pass_was(p, &h->was);
     pass_flag(p, "reports", &h->reports);
+    pass_u32(p, "the number of generations without progress", &h->terms.no_progress, 0,
+             MESSAGE_MAX_RESTARTS);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)
@@ -345,12 +347,13 @@ static void pass_failed(struct pass *p, struct message_failed *f)
 static void pass_stopped(struct pass *p, struct message_stopped *s)
 {
     pass_u32(p, "the number of ranks", &s->n_local, 1, MESSAGE_MAX_LOCAL);
+    pass_u64(p, "the number of steps", &s->steps, 0, MESSAGE_MAX_STEPS);
 }
 
 static void pass_verdict(struct pass *p, struct message_verdict *v)
 {
     v->outcome =
-        (enum message_outcome)pass_choice(p, "the outcome", (int)v->outcome, MESSAGE_EXCLUDED + 1);
+        (enum message_outcome)pass_choice(p, "the outcome", (int)v->outcome, MESSAGE_N_OUTCOMES);
     pass_u8(p, "the exit status", &v->exit_code, 0, UINT8_MAX);
     pass_rank(p, "the rank", &v->rank);
     pass_name(p, "the node", &v->node, MESSAGE_NAME_BYTES, true);

@@ -109,7 +109,8 @@ void member_send_hello(struct member *m, uint64_t now_ms)
 
 void member_send_stopped(struct member *m, uint32_t generation)
 {
-    member_send(m, MESSAGE_STOPPED, generation)->stopped.n_local = m->hello.n_local;
+    member_send(m, MESSAGE_STOPPED, generation)->stopped =
+        (struct message_stopped){.n_local = m->hello.n_local, .steps = m->steps};
 }
 
 static void send_report(struct member *m, enum member_report what)
@@ -393,13 +394,14 @@ static void report_no_part(struct member *m, uint32_t n_next)
 
 static void report_stopped(struct member *m, const struct member_event *e)
 {
-    (void)e;
+    m->steps = e->input->steps;
     report_no_part(m, m->n_ranks);
 }
 
 /* To the roster nothing changes, except the number of ranks. */
 static void report_parked(struct member *m, const struct member_event *e)
 {
+    m->steps = e->input->steps;
     report_no_part(m, e->input->n_ranks);
     m->parks = true;
 }
@@ -477,7 +479,8 @@ static void take_verdict(struct member *m, const struct member_event *e)
                                 .node = v->node},
             is_surplus ? text : v->text);
     m->end.n_restarts = v->n_restarts;
-    m->why = v->outcome == MESSAGE_RANK_FAILED ? MESSAGE_WHY_FAILURE : MESSAGE_WHY_LEAVE;
+    m->why = v->outcome == MESSAGE_RANK_FAILED || v->outcome == MESSAGE_STUCK ? MESSAGE_WHY_FAILURE
+                                                                              : MESSAGE_WHY_LEAVE;
     m->lease_is_off = true;
 }
 

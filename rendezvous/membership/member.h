@@ -110,6 +110,7 @@ struct member_input {
     int exit_code;
     int signal;
     uint32_t n_ranks;  /* 1 .. the number in the HELLO */
+    uint64_t steps;    /* RANKS_STOPPED, RANKS_PARKED: as in STOPPED */
     uint64_t asked_ms; /* COORDINATOR_LOST; not later than now_ms */
     bool local, final, rejected, progressed, consequence, recovers, hangs;
 };

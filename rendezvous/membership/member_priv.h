@@ -78,6 +78,7 @@ struct member {
     uint32_t n_addresses, cap_addresses;
 
     /* what is waited for */
+    uint64_t steps; /* as in STOPPED */
     bool has_progress;
     struct message_progress progress;
     char progress_names[MESSAGE_MAX_NAMES][MESSAGE_NAME_BYTES];

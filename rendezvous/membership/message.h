@@ -69,6 +69,7 @@ enum {
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_NO_GENERATION UINT32_MAX
 #define MESSAGE_NO_RANK       (-1)
+#define MESSAGE_MAX_STEPS     (UINT64_MAX / 2)
 
 enum message_admit_at { MESSAGE_ADMIT_NOW, MESSAGE_ADMIT_AT_CHECKPOINT };
 
@@ -86,6 +87,8 @@ struct message_terms {
     uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
                                    MESSAGE_MAX_STRIKES */
     uint64_t exclude_window_ms; /* in so many last ms; 0: ever */
+    uint32_t no_progress;       /* end after so many generations without a new step; 0: never; <=
+                                   MESSAGE_MAX_RESTARTS */
 };
 
 struct message_address {
@@ -217,6 +220,8 @@ struct message_failed {
 struct message_stopped {
     uint32_t n_local; /* as in a HELLO, from now on: fewer where ranks have failed that are not
                          replaced. Sent again when another one has */
+    uint64_t steps;   /* the most that a rank of the node has completed since the job began, those
+                         that it reports; 0: none, or --no-progress does not ask for it */
 };
 
 enum message_why {
@@ -244,6 +249,8 @@ enum message_outcome {
     MESSAGE_MISSING,     /* nodes did not join before the deadline */
     MESSAGE_ENDED,       /* a node sent END */
     MESSAGE_EXCLUDED,    /* the job continues without this node, whose ranks failed too often */
+    MESSAGE_STUCK,       /* --no-progress: it would fail again */
+    MESSAGE_N_OUTCOMES,
 };
 
 struct message_verdict { /* and END, whose outcome is MESSAGE_ENDED */

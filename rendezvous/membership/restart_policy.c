@@ -57,6 +57,16 @@ void restart_policy_spend(struct restart_policy *p, const struct restart_failure
     p->n_counted++;
 }
 
+bool restart_policy_is_stuck(const struct restart_policy *p)
+{
+    return p->rules.max_idle > 0 && p->n_idle + 1 >= p->rules.max_idle;
+}
+
+void restart_policy_note_progress(struct restart_policy *p, bool any)
+{
+    p->n_idle = any ? 0 : p->n_idle + (p->n_idle < UINT32_MAX);
+}
+
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f)
 {
     p->last_wait_ms = restart_policy_wait_ms(p, f);

@@ -8,6 +8,9 @@
  * progress, as its node reports (supervisor.h). A program that fails before it makes progress
  * therefore ends with the budget, as without the option.
  *
+ * --no-progress N: N generations in a row that ended by a failure or a loss, and in which no rank
+ * has completed more steps than any had before, end the job: it fails for a reason that stays.
+ *
  * --exclude-node-after N, N/TIME: a node whose ranks have failed so often does not take part any
  * more. All failures count for that, including free ones: if something fails once an hour on one
  * node only, that node is the cause. */
@@ -26,6 +29,7 @@ struct restart_rules {
     int max_restarts;          /* 0: none, except free ones */
     uint64_t window_ms;        /* 0: the whole job */
     const bool *no_restart_on; /* 256 of them, by exit status; borrowed; NULL: none */
+    uint32_t max_idle;         /* generations without progress, in a row; 0: any number */
 };
 
 /* The end of a generation. */
@@ -41,6 +45,7 @@ struct restart_policy {
     uint64_t n_restarts; /* of the whole job */
     uint64_t n_counted;  /* how many of these, and of the replacements, were not free */
     uint64_t last_wait_ms;
+    uint32_t n_idle; /* generations without progress, the last ones in a row */
 };
 
 struct restart_strikes { /* failures of one node's ranks; zeroed: no failure so far */
@@ -65,6 +70,12 @@ uint64_t restart_policy_wait_ms(const struct restart_policy *p, const struct res
 /* Count a failure that only one rank is started again after: it uses up the budget as a restart
  * does, and no wait grows by it. */
 void restart_policy_spend(struct restart_policy *p, const struct restart_failure *f);
+
+/* Would the end of another generation without progress be one too many? */
+bool restart_policy_is_stuck(const struct restart_policy *p);
+
+/* A generation has ended. */
+void restart_policy_note_progress(struct restart_policy *p, bool any);
 
 /* Count a restart. returns what restart_policy_wait_ms() returned */
 uint64_t restart_policy_take(struct restart_policy *p, const struct restart_failure *f);

@@ -16,6 +16,7 @@
 
 #define EXIT_MISSING 69
 #define EXIT_TOO_FEW 75
+#define EXIT_STUCK   79
 
 _Static_assert(MESSAGE_MAX_STRIKES <= RESTART_MAX_STRIKES, "all of them are counted");
 
@@ -210,6 +211,16 @@ static bool must_pause(const struct roster *r, const struct roster_event *e)
            restart_policy_wait_ms(&r->budget, &failure) > 0;
 }
 
+/* Another generation without a new step, and it is the last one that --no-progress allows. All
+ * nodes have reported their steps. */
+static bool is_stuck(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return !r->has_advanced && !r->cause.charged &&
+           (r->cause.why == MESSAGE_WHY_FAILURE || r->cause.why == MESSAGE_WHY_LOST) &&
+           restart_policy_is_stuck(&r->budget);
+}
+
 /* --- What a row does, and what entering a state does --- */
 
 typedef void action(struct roster *r, const struct roster_event *e);
@@ -313,6 +324,22 @@ static void blame_rank(struct roster *r, const struct roster_event *e)
 {
     (void)e;
     explain_change(r, "%s", r->verdict_text);
+}
+
+/* With how the last generation ended. */
+static void blame_no_progress(struct roster *r, const struct roster_event *e)
+{
+    const bool is_failure = r->cause.why == MESSAGE_WHY_FAILURE;
+    const int32_t rank = is_failure ? r->verdict.rank : MESSAGE_NO_RANK;
+    char node[MESSAGE_NAME_BYTES];
+    (void)e;
+    snprintf(node, sizeof node, "%s", is_failure ? r->verdict_node : "");
+    explain_change(r,
+                   "no progress: %" PRIu32 " generations in a row completed no new step "
+                   "(--no-progress), the last completed step is %" PRIu64 "; %.700s",
+                   r->terms.no_progress, r->most_steps,
+                   is_failure ? r->verdict_text : r->stop_text);
+    set_verdict(r, MESSAGE_STUCK, EXIT_STUCK, rank, node);
 }
 
 static void set_cause(struct roster *r, enum message_why why)
@@ -484,6 +511,8 @@ static void charge(struct roster *r, const struct roster_event *e)
     if (r->cause.charged)
         return;
     r->restart = (struct roster_restart){.why = r->cause.why, .is_free = true};
+    if (r->has_advanced || r->cause.why == MESSAGE_WHY_FAILURE || r->cause.why == MESSAGE_WHY_LOST)
+        restart_policy_note_progress(&r->budget, r->has_advanced);
     if (r->cause.why != MESSAGE_WHY_FAILURE)
         return;
     const struct restart_failure failure = failure_until(r, e);
@@ -588,7 +617,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     if (r->generation < r->next_generation)
         r->generation = r->next_generation;
     r->confirmed = r->ready = r->pending = r->is_ending = r->join_waits = false;
-    r->has_adopted = false;
+    r->has_adopted = r->has_advanced = false;
     r->begun_ms = e->now_ms;
     r->pause_until_ms = 0;
     set_cause(r, MESSAGE_WHY_JOIN);
@@ -704,6 +733,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  ALL_STOPPED,  always,            nothing,            STOPPING),
     /* all failed at once */
     ROW(STOPPING,  PAUSE_OVER,   believed_for_good, blame_rank,         CLOSED),
+    ROW(STOPPING,  PAUSE_OVER,   is_stuck,          blame_no_progress,  CLOSED),
     ROW(STOPPING,  PAUSE_OVER,   must_pause,        pause_first,        STOPPING),
     ROW(STOPPING,  PAUSE_OVER,   makes_min,         charge,             RUNNING),
     ROW(STOPPING,  PAUSE_OVER,   may_wait,          wait_for_others,    GATHERING),

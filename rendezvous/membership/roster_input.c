@@ -441,6 +441,15 @@ static void note_ranks(struct roster *r, uint32_t slot, const struct message *m)
         r->nodes[slot].n_next = m->stopped.n_local;
 }
 
+static void note_steps(struct roster *r, const struct message *m)
+{
+    if (m->type != MESSAGE_STOPPED || m->generation != r->generation ||
+        m->stopped.steps <= r->most_steps)
+        return;
+    r->most_steps = m->stopped.steps;
+    r->has_advanced = true;
+}
+
 static void hear_leave(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
 {
     if (r->nodes[slot].leaves)
@@ -462,6 +471,7 @@ static void message_take(struct roster *r, const struct roster_input *in)
         return;
     roster_hear(r, slot, in->now_ms);
     note_ranks(r, slot, m);
+    note_steps(r, m);
     if (m->type == MESSAGE_KEEP_ALIVE) {
         if (roster_may_renew(r, slot, in->now_ms))
             roster_send_lease(r, slot, m->keep_alive.sent_ms, in->now_ms);
@@ -598,6 +608,9 @@ static int terms_check(const struct roster *r, const struct message_terms *t, st
     if (t->max_restarts > MESSAGE_MAX_RESTARTS)
         return co_fail(err, -EINVAL, "too many restarts: expected at most %d",
                        MESSAGE_MAX_RESTARTS);
+    if (t->no_progress > MESSAGE_MAX_RESTARTS)
+        return co_fail(err, -EINVAL, "too many generations without progress: expected at most %d",
+                       MESSAGE_MAX_RESTARTS);
     if (t->exclude_after > MESSAGE_MAX_STRIKES)
         return co_fail(err, -EINVAL, "too many failures of a node: expected at most %d",
                        MESSAGE_MAX_STRIKES);
@@ -611,7 +624,8 @@ static int set_terms(struct roster *r, const struct message_terms *t)
         r->final_codes[code] = (t->no_restart_on[code / 8] >> code % 8 & 1) != 0;
     struct restart_rules rules = {.max_restarts = (int)t->max_restarts,
                                   .window_ms = t->restart_window_ms,
-                                  .no_restart_on = r->final_codes};
+                                  .no_restart_on = r->final_codes,
+                                  .max_idle = t->no_progress};
     return restart_policy_init(&r->budget, &rules);
 }
 

@@ -135,6 +135,8 @@ struct roster {
     uint64_t pause_until_ms;
     struct roster_cause cause;
     struct roster_restart restart;
+    uint64_t most_steps; /* that a rank is known to have completed, ever */
+    bool has_advanced;   /* and more of them since the generation began */
 
     /* another roster may have taken our place, or ours is the other one's */
     bool doubts;

@@ -276,6 +276,7 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
         {terms->exclude_after != hold->exclude_after ||
              terms->exclude_window_ms != hold->exclude_window_ms,
          "--exclude-node-after"},
+        {terms->no_progress != hold->no_progress, "--no-progress"},
     };
     size_t n = 0;
     r->note[0] = '\0';

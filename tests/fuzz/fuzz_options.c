@@ -75,6 +75,7 @@ static void check_job(const struct job_spec *spec, char **env)
                                          spec->world.has_others ? "node1" : spec->master_addr,
                                      .node_fd = -1,
                                      .checkpoint_fd = -1,
+                                     .progress_fd = -1,
                                      .pmi_fd = -1};
     const struct rank_place rank = {.error_file = ""};
     struct worker_env *common = NULL;

@@ -162,6 +162,17 @@ def rank_that_hangs_is_named(program, version, python, env, folder):
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
 
 
+def rank_that_hangs_at_a_step_is_named(program, version, python, env, folder):
+    """With the stacks of all ranks, without debuggers."""
+    bare = {**with_ddp_torch(env), "PATH": "/nonexistent"}
+    _, err = run([program, "-n", "3", "--hang-timeout", f"{HANG_S:.0f}s", script("hang_at_step.py")], bare, expect=(134,))
+    require(err, r"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 sleeps where no other rank does; "
+            r"the last completed step is 36$", "stderr")
+    for rank in range(3):
+        require(err, rf"(?m)^  rank {rank}: pid \d+, .*; 36 steps completed$", "stderr")
+    require(err, r"(?s)where rank 1 is:.*in read_a_batch_from_a_dead_disk.*where rank 0 is:.*in all_reduce.*where rank 2 is:.*in all_reduce", "stderr")
+
+
 @contextlib.contextmanager
 def job_that_hangs(program, env, folder, name, *words):
     """ddprun on two ranks that report when they have connected. Yields its run id."""
@@ -508,6 +519,7 @@ CASES = {
         killed_rank_is_restarted,
         forked_ranks_train_again,
         rank_that_hangs_is_named,
+        rank_that_hangs_at_a_step_is_named,
         stack_names_the_line_of_each_rank,
         py_spy_names_the_line_of_each_rank,
         flight_recorder_dumps_are_collected,

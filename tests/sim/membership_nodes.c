@@ -311,8 +311,15 @@ static void finish_ranks(struct world *w, struct node *n)
     node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_SUCCEEDED});
 }
 
+/* Some generations complete more steps than any before. */
+static uint64_t steps_of(const struct world *w, const struct node *n)
+{
+    return (w->seed + n->generation) % 3 == 0 ? 10 * ((uint64_t)n->generation + 1) : 5;
+}
+
 static void rid_ranks(struct world *w, struct node *n)
 {
+    const uint64_t steps = steps_of(w, n);
     bool parks = n->may_park && n->runs;
     bool hangs = !parks && n->runs && w->now_ms < FAULTS_END_MS && chance(w, 500);
     n->gone_at_ms = CO_NEVER_MS;
@@ -321,11 +328,13 @@ static void rid_ranks(struct world *w, struct node *n)
         n->phase = RANKS_NONE;
         n->parks = true;
         node_feed(w, n,
-                  (struct member_input){.type = MEMBER_RANKS_PARKED, .n_ranks = n->hello.n_local});
+                  (struct member_input){
+                      .type = MEMBER_RANKS_PARKED, .n_ranks = n->hello.n_local, .steps = steps});
         return;
     }
     n->phase = RANKS_NONE;
-    node_feed(w, n, (struct member_input){.type = MEMBER_RANKS_STOPPED, .hangs = hangs});
+    node_feed(w, n,
+              (struct member_input){.type = MEMBER_RANKS_STOPPED, .steps = steps, .hangs = hangs});
 }
 
 static void leave(struct world *w, struct node *n)

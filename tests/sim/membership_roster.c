@@ -112,6 +112,9 @@ static void check_blame(struct world *w)
               "the verdict is a consequence, though its cause was heard");
     if (v->outcome == MESSAGE_WELL)
         check(w, !w->generations[generation].has_own_failure, "a failure was forgotten");
+    if (v->outcome == MESSAGE_STUCK)
+        check(w, w->terms.no_progress > 0 && w->advanced_after != generation + 1,
+              "the job ended for want of progress, and there was some");
 }
 
 static void check_budget(struct world *w)

@@ -126,6 +126,8 @@ struct world {
     bool recovers;         /* ranks outlive the end of a generation */
     uint32_t n_own_before; /* blind: failures in generations whose numbers came again */
     uint64_t n_messages;
+    uint64_t most_steps;     /* that was reported to the roster ... */
+    uint32_t advanced_after; /* ... first of this generation, plus 1 */
     bool has_node_ranks;
     bool loses_nodes; /* some are killed, cut off or leave */
     bool tells;       /* ranks that fail after another's end report so */

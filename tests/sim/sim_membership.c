@@ -110,6 +110,11 @@ static struct choice choose(struct world *w)
 static void note_heard(struct world *w, const struct link *l, const struct message *m)
 {
     struct roster_node_view v;
+    if (m->type == MESSAGE_STOPPED && m->generation == roster_generation(w->roster) &&
+        m->stopped.steps > w->most_steps) {
+        w->most_steps = m->stopped.steps;
+        w->advanced_after = m->generation + 1;
+    }
     if (m->type != MESSAGE_FAILED || m->failed.exit_code == CONSEQUENCE_CODE ||
         m->generation != roster_generation(w->roster))
         return;
@@ -234,6 +239,7 @@ static void take_over(struct world *w)
     w->inherited = w->has_past ? w->past.generation : MESSAGE_NO_GENERATION;
     schedules_tell(w->now_ms, "another roster: %s", roster_change(w->roster));
     w->is_moving = false;
+    w->most_steps = w->advanced_after = 0;
     w->state_since_ms = w->now_ms;
     if (w->has_past)
         w->generations[w->past.generation].own_is_heard = false; /* may be reported again, or not */
@@ -370,6 +376,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = CO_NEVER_MS;
     w->inherited = w->told = MESSAGE_NO_GENERATION;
     w->recovers = seed / 3 % 2 == 1;
+    w->terms.no_progress = seed / 6 % 3 == 2 ? 1 + (uint32_t)(seed / 18 % 3) : 0;
     if (seed % 3 == 0) {
         w->limits.confirm_ms = 60000;
         w->freezes_roster_at_ms = CO_NEVER_MS; /* one that sleeps has lost its place */
@@ -460,7 +467,7 @@ static void world_fini(struct world *w)
 static struct totals {
     uint64_t n_moves, n_adopted, n_untold, n_ended, n_messages, n_generations, n_restarts,
         n_virtual_s;
-    uint64_t n_verdicts[MESSAGE_ENDED + 1], n_open, n_excluded;
+    uint64_t n_verdicts[MESSAGE_N_OUTCOMES], n_open, n_excluded;
 } totals;
 
 static void add_up(const struct world *w)
@@ -514,10 +521,11 @@ int main(void)
            " were known to have ended\n",
            totals.n_moves, totals.n_adopted, totals.n_untold, totals.n_ended);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
-           " too few left, %" PRIu64 " missing, %" PRIu64 " ended; nobody left to be told: %" PRIu64
-           "; nodes excluded: %" PRIu64 "\n",
+           " too few left, %" PRIu64 " missing, %" PRIu64 " ended, %" PRIu64
+           " no progress; nobody left to be told: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",
            totals.n_verdicts[MESSAGE_WELL], totals.n_verdicts[MESSAGE_RANK_FAILED],
            totals.n_verdicts[MESSAGE_TOO_FEW], totals.n_verdicts[MESSAGE_MISSING],
-           totals.n_verdicts[MESSAGE_ENDED], totals.n_open, totals.n_excluded);
+           totals.n_verdicts[MESSAGE_ENDED], totals.n_verdicts[MESSAGE_STUCK], totals.n_open,
+           totals.n_excluded);
     return 0;
 }

@@ -33,6 +33,7 @@ static void set_up(void)
         .node_fd = 7,
         .checkpoint_fd = -1,
         .pmi_fd = -1,
+        .progress_fd = -1,
     };
     rank = (struct rank_place){.rank = 1, .local_rank = 1, .error_file = "/tmp/ddp/1/error.json"};
 }
@@ -111,6 +112,7 @@ START_TEST(every_place_has_its_own_values)
         .node_fd = -1,
         .checkpoint_fd = -1,
         .pmi_fd = -1,
+        .progress_fd = -1,
     };
     spec.role = "";
     spec.omp_threads = 0;
@@ -149,10 +151,20 @@ END_TEST
 START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 {
     place.node_fd = -1;
-    const char *text =
-        MAKE("DDP_NODE_FD=3", "A=b", "DDP_CHECKPOINT_FD=4", "DDP_CHECKPOINT_SIGNAL=23");
+    const char *text = MAKE("DDP_NODE_FD=3", "A=b", "DDP_CHECKPOINT_FD=4",
+                            "DDP_CHECKPOINT_SIGNAL=23", "DDP_PROGRESS_FD=6");
     ck_assert_int_eq(count(text, "DDP_NODE_FD"), 0);
+    ck_assert_int_eq(count(text, "DDP_PROGRESS_FD"), 0);
     ck_assert_int_eq(count(text, "DDP_SCALE_"), 0);
+}
+END_TEST
+
+START_TEST(a_worker_may_report_its_steps)
+{
+    place.progress_fd = 6;
+    const char *text = MAKE("DDP_PROGRESS_FD=9");
+    ck_assert_int_eq(count(text, "DDP_PROGRESS_FD="), 1);
+    ck_assert_int_eq(count(text, "DDP_PROGRESS_FD=6\n"), 1);
 }
 END_TEST
 
@@ -462,6 +474,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, every_place_has_its_own_values);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
+    tcase_add_test(c, a_worker_may_report_its_steps);
     tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
     tcase_add_test(c, the_secret_of_the_node_is_removed);
     tcase_add_test(c, variables_of_other_launchers_are_removed);

@@ -148,6 +148,26 @@ START_TEST(the_shutdown_can_be_timed)
 }
 END_TEST
 
+START_TEST(generations_without_progress_are_limited)
+{
+    static const char *const bad[] = {"", "0", "-1", "x", "3/10m", "1000001"};
+    JOB("ddprun", "--max-restarts=3", "train.py");
+    ck_assert_uint_eq(spec.no_progress, 0);
+    JOB("ddprun", "--max-restarts=3", "--no-progress", "3", "train.py");
+    ck_assert_uint_eq(spec.no_progress, 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(PARSE("ddprun", "--max-restarts=3", "--no-progress", bad[i], "train.py") < 0,
+                      "%s", bad[i]);
+        ck_assert_msg(strstr(err.text, "--no-progress") != NULL, "%s", err.text);
+        job_spec_fini(&spec);
+    }
+    ck_assert_int_eq(PARSE("ddprun", "--max-restarts=3", "--no-progress=4", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text, "--no-progress 4 requires --max-restarts 4 or more: otherwise the "
+                               "restarts are used up first");
+    job_spec_fini(&spec);
+}
+END_TEST
+
 TCase *cli_end_cases(void)
 {
     TCase *t = tcase_create("end");
@@ -155,6 +175,7 @@ TCase *cli_end_cases(void)
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(t, a_failed_rank_is_replaced_by_default);
     tcase_add_test(t, progress_makes_restarts_free_on_request);
+    tcase_add_test(t, generations_without_progress_are_limited);
     tcase_add_test(t, python_ranks_may_be_forked);
     tcase_add_test(t, signals_that_end_the_job_can_be_added);
     tcase_add_test(t, the_shutdown_can_be_timed);

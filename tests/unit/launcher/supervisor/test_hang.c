@@ -376,9 +376,64 @@ END_TEST
 
 START_TEST(the_interval_between_looks_is_bounded)
 {
-    ck_assert_uint_eq(hang_interval_ms(30000), 1000);
+    ck_assert_uint_eq(hang_interval_ms(30000), 500);
     ck_assert_uint_eq(hang_interval_ms(800), 100);
     ck_assert_uint_eq(hang_interval_ms(1), 10);
+}
+END_TEST
+
+/* As a program reports it by lines. */
+static void set_steps(int rank, uint64_t steps)
+{
+    look[rank].has_page = true;
+    look[rank].digest = steps;
+    look[rank].progress = (struct progress){.only_steps = true, .steps = steps};
+}
+
+START_TEST(steps_that_stand_still_are_a_hang)
+{
+    for (uint64_t step = 1; step <= 37; step++) {
+        for (int i = 0; i < N; i++)
+            set_steps(i, i == 2 && step == 37 ? 36 : step);
+        ck_assert(!pass(step < 37 ? T / 2 : T));
+    }
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.kind, HANG_SILENT);
+    ck_assert_int_eq(found.rank, 2); /* the others are ahead */
+    ck_assert(!found.is_guess && found.has_steps);
+    ck_assert_uint_eq(found.steps, 36);
+    ck_assert_uint_eq(found.most_steps, 37);
+}
+END_TEST
+
+START_TEST(equal_steps_do_not_identify_a_rank)
+{
+    for (int i = 0; i < N; i++) {
+        set_steps(i, 36);
+        snprintf(look[i].place, sizeof look[i].place, "%s", i == 1 ? "nanosleep" : "ep_poll");
+    }
+    ck_assert(!pass(T));
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.rank, 1); /* by where it sleeps */
+    ck_assert_int_eq(found.odd, HANG_SLEEPS);
+    for (int i = 0; i < N; i++)
+        look[i].place[0] = '\0';
+    ck_assert(pass(STEP));
+    ck_assert(found.is_guess);
+}
+END_TEST
+
+START_TEST(a_rank_that_alone_reports_steps_waits_for_no_other)
+{
+    for (uint64_t step = 1; step < 20; step++) {
+        set_steps(0, step);
+        ck_assert(!pass(T / 2));
+    }
+    for (int i = 1; i < N; i++) /* they write something */
+        look[i].output_ms = now_ms + T / 2;
+    ck_assert(!pass(T + T / 2 - STEP));
+    ck_assert(pass(2 * STEP));
+    ck_assert_int_eq(found.kind, HANG_SILENT);
 }
 END_TEST
 
@@ -388,6 +443,9 @@ TEST_SUITE(hang)
     TCase *tc = tcase_create("hang");
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, a_rank_that_others_wait_for_is_missing_after_the_timeout);
+    tcase_add_test(tc, steps_that_stand_still_are_a_hang);
+    tcase_add_test(tc, equal_steps_do_not_identify_a_rank);
+    tcase_add_test(tc, a_rank_that_alone_reports_steps_waits_for_no_other);
     tcase_add_test(tc, a_rank_that_moves_is_never_blamed);
     tcase_add_test(tc, a_slow_step_with_output_is_not_a_hang);
     tcase_add_test(tc, output_does_not_excuse_a_rank_that_others_wait_for);

@@ -60,7 +60,8 @@ static struct message_hello make_hello(void)
                   .admit_at = MESSAGE_ADMIT_AT_CHECKPOINT,
                   .admit_timeout_ms = 600000,
                   .exclude_after = 3,
-                  .exclude_window_ms = 86400000},
+                  .exclude_window_ms = 86400000,
+                  .no_progress = 5},
         .was = {.is_known = true,
                 .generation = 7,
                 .place = {.n_nodes = 3,
@@ -108,7 +109,7 @@ static struct message make(enum message_type type)
                                            .recovers = true};
         break;
     case MESSAGE_STOPPED:
-        m.stopped.n_local = 7;
+        m.stopped = (struct message_stopped){.n_local = 7, .steps = MESSAGE_MAX_STEPS};
         break;
     case MESSAGE_LEAVE:
         m.leave.text = "SIGTERM";

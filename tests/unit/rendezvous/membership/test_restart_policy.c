@@ -213,6 +213,26 @@ START_TEST(a_replacement_counts_but_does_not_extend_the_wait)
 }
 END_TEST
 
+START_TEST(generations_without_progress_are_counted_in_a_row)
+{
+    const struct restart_rules rules = {.max_restarts = 9, .max_idle = 3};
+    ck_assert_int_eq(restart_policy_init(&p, &rules), 0);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            ck_assert(!restart_policy_is_stuck(&p));
+            restart_policy_note_progress(&p, false);
+        }
+        ck_assert(restart_policy_is_stuck(&p));
+        restart_policy_note_progress(&p, true);
+    }
+    restart_policy_fini(&p);
+    init(9, 0, NULL); /* without such a rule */
+    for (int i = 0; i < 9; i++)
+        restart_policy_note_progress(&p, false);
+    ck_assert(!restart_policy_is_stuck(&p));
+}
+END_TEST
+
 TEST_SUITE(restart_policy)
 {
     Suite *suite = suite_create("restart_policy");
@@ -223,6 +243,7 @@ TEST_SUITE(restart_policy)
     tcase_add_test(tc, failures_of_a_node_are_counted_to_the_limit);
     tcase_add_test(tc, failures_of_a_node_are_forgotten_after_the_window);
     tcase_add_test(tc, a_budget_limits_the_restarts);
+    tcase_add_test(tc, generations_without_progress_are_counted_in_a_row);
     tcase_add_test(tc, a_window_forgets);
     tcase_add_test(tc, some_exit_statuses_are_final);
     tcase_add_test(tc, waits_grow_to_a_limit_and_reset_after_a_steady_run);

@@ -270,6 +270,109 @@ START_TEST(a_node_lost_without_an_answer_is_the_cause_of_consequences)
 }
 END_TEST
 
+/* --- Generations without progress --- */
+
+static void stopped_after(int link, uint64_t steps)
+{
+    say_message(link, (struct message){.type = MESSAGE_STOPPED,
+                                       .generation = roster_generation(r),
+                                       .stopped = {.n_local = 2, .steps = steps}});
+}
+
+static void create_limited(uint32_t no_progress, int n_nodes)
+{
+    const struct roster_limits limits = {0};
+    terms = (struct message_terms){.min_nodes = (uint32_t)n_nodes,
+                                   .max_nodes = (uint32_t)n_nodes,
+                                   .start_timeout_ms = 600000,
+                                   .rejoin_timeout_ms = 60000,
+                                   .max_restarts = 100,
+                                   .no_progress = no_progress};
+    now_ms = 1000;
+    ck_assert_int_eq(roster_create(&limits, &terms, NULL, 0, now_ms, &r, NULL), 0);
+    for (int i = 1; i <= n_nodes; i++)
+        join(i);
+    say(1, MESSAGE_READY);
+    assert_state(ROSTER_RUNNING);
+}
+
+/* A rank of node 1 fails; these are the steps that both nodes have completed. */
+static void fails_after(uint64_t steps_1, uint64_t steps_2)
+{
+    fails(1, 7, false);
+    stopped_after(1, steps_1);
+    say(2, MESSAGE_STOPPING);
+    stopped_after(2, steps_2);
+}
+
+static void run_again(void)
+{
+    while (roster_get_state(r) == ROSTER_STOPPING)
+        time_goes_on(roster_deadline_ms(r) - now_ms);
+    say(1, MESSAGE_READY);
+    assert_state(ROSTER_RUNNING);
+}
+
+START_TEST(generations_without_a_new_step_end_the_job)
+{
+    create_limited(3, 2);
+    fails_after(0, 30); /* only one node reports steps */
+    run_again();
+    fails_after(0, 30);
+    run_again();
+    fails_after(0, 20); /* from an older checkpoint */
+    run_again();
+    fails_after(0, 31); /* a new one: the count begins again */
+    run_again();
+    for (int i = 0; i < 2; i++) {
+        fails_after(0, 31);
+        run_again();
+    }
+    fails_after(31, 31);
+    assert_state(ROSTER_CLOSED);
+    const struct message_verdict *v = &told(2, MESSAGE_VERDICT)->verdict;
+    ck_assert_int_eq(v->outcome, MESSAGE_STUCK);
+    ck_assert_int_eq(v->exit_code, 79);
+    ck_assert_int_eq(v->rank, 5);
+    ck_assert_str_eq(v->node, "node1");
+    ck_assert_str_eq(v->text,
+                     "no progress: 3 generations in a row completed no new step (--no-progress), "
+                     "the last completed step is 31; rank 5 on node1: bad luck");
+}
+END_TEST
+
+START_TEST(a_lost_node_counts_as_a_generation_without_progress)
+{
+    create_limited(2, 2);
+    fails_after(0, 0);
+    run_again();
+    gone(2);
+    time_goes_on(50);
+    stopped_after(1, 0);
+    assert_state(ROSTER_CLOSED);
+    const struct message_verdict *v = &told(1, MESSAGE_VERDICT)->verdict;
+    ck_assert_int_eq(v->outcome, MESSAGE_STUCK);
+    ck_assert_int_eq(v->rank, MESSAGE_NO_RANK);
+    ck_assert_ptr_nonnull(strstr(v->text, "the last completed step is 0; lost node2: "));
+}
+END_TEST
+
+START_TEST(requested_restarts_need_no_progress)
+{
+    create_limited(1, 2);
+    for (int i = 0; i < 3; i++) {
+        say(1, MESSAGE_RESTART);
+        stopped_after(1, 0);
+        stopped_after(2, 0);
+        run_again();
+    }
+    fails_after(1, 0); /* the first step ever */
+    run_again();
+    fails_after(1, 0);
+    assert_state(ROSTER_CLOSED);
+}
+END_TEST
+
 /* --- Nodes whose ranks fail again and again --- */
 
 /* Three at most, of which one is a spare if there are four. */
@@ -576,6 +679,9 @@ TEST_SUITE(roster_failures)
     tcase_add_test(all, the_only_node_may_correct_a_consequence);
     tcase_add_test(all, the_cause_decides_about_a_restart);
     tcase_add_test(all, a_node_lost_without_an_answer_is_the_cause_of_consequences);
+    tcase_add_test(all, generations_without_a_new_step_end_the_job);
+    tcase_add_test(all, a_lost_node_counts_as_a_generation_without_progress);
+    tcase_add_test(all, requested_restarts_need_no_progress);
     tcase_add_test(all, a_node_whose_ranks_failed_too_often_is_excluded);
     tcase_add_test(all, a_node_with_the_name_of_an_excluded_one_is_refused);
     tcase_add_test(all, the_next_roster_knows_the_excluded_nodes);
