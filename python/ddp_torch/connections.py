@@ -2,7 +2,13 @@
 
 gloo has no abort(): a rank that waits for a live one, which itself has left, waits until the timeout of the group. So another
 thread shuts down the connections of gloo and of the store, and the call fails. Which ones those are is recorded as they are made: a
-gloo group of N ranks opens N - 1. A group that is just being made cannot be interrupted: a thread makes it, which is abandoned. NCCL
+gloo group of N ranks opens N - 1.
+
+gloo forgets a message that it cannot send, or has received in part, when the connection ends: the call that waits for it waits until
+the timeout. So connections are shut down for receiving only, and stay open until all ranks have left the generation: what ranks that
+live send to each other is sent. A message to the rank that died may still be lost; see Watch in elastic.py.
+
+A group that is just being made cannot be interrupted: a thread makes it, which is abandoned. NCCL
 is aborted. Back end ddp needs none of this: libddp's own calls end with the generation."""
 import contextlib
 import os
@@ -52,6 +58,8 @@ class Connections:
     def __init__(self):
         self._sockets = {}
         self._waiting = []  # queues of threads that wait for another one to make something
+        self._groups = []
+        self._held = []  # duplicates of what was cut
         self._is_cut = False
         self._lock = threading.Lock()
 
@@ -91,6 +99,26 @@ class Connections:
             raise dist.DistBackendError("elastic.run: the generation ended while its process group was made")
         return made
 
+    def keep(self, group):
+        """Until drop()."""
+        self._groups.append(group)
+        return group
+
+    def close(self):
+        """When no rank is in the generation any more."""
+        while self._held:
+            self._held.pop().close()
+
+    def drop(self, waits):
+        """Destroy the groups. gloo waits in that for turns of its loop, of 10 ms each: unless `waits`, a thread does it, which is
+        returned."""
+        if waits:
+            self._groups.clear()
+            return None
+        thread = threading.Thread(target=self._groups.clear, name="ddp elastic end", daemon=True)
+        thread.start()
+        return thread
+
     def cut(self):
         """By any thread. A descriptor that was closed, and is another object's now, has another inode."""
         with self._lock:
@@ -99,7 +127,8 @@ class Connections:
         for fd, inode in sockets:
             with contextlib.suppress(OSError), duplicate(fd) as s:
                 if os.fstat(s.fileno()).st_ino == inode:
-                    s.shutdown(socket.SHUT_RDWR)
+                    self._held.append(s.dup())
+                    s.shutdown(socket.SHUT_RD)
         for results in waiting:
             results.put((None, None))
 
@@ -110,7 +139,8 @@ class RecordedGloo(Gloo):
     connections = None
 
     def __new__(cls, store, rank, size, *arguments, **more):
-        return cls.connections.make(lambda: Gloo(store, rank, size, *arguments, **more), size - 1)
+        found = cls.connections
+        return found.keep(found.make(lambda: Gloo(store, rank, size, *arguments, **more), size - 1))
 
 
 @contextlib.contextmanager

@@ -31,9 +31,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from . import connections, kept, meeting, process_group
+from . import connections, kept, meeting, process_group, stuck
 from .library import ETIMEOUT, OK, RETRY, TRAIN, library
 from .origin import may_be_of_communication
 from .randomness import States
@@ -42,8 +43,10 @@ from .state import State
 
 __all__ = ["DistributedSampler", "State", "run"]
 
+STUCK_S, STUCK_LOOKS = 5, 5
 VERDICT_MS = 10000  # from a failed call until it is known that the generation is over
 NEVER_MS = 2**63
+DROP_S = 5
 PLACE = "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 
 
@@ -102,7 +105,9 @@ class Watch:
     def __init__(self, world, wires):
         self._world, self._wires = world, wires
         self.is_over = threading.Event()
+        self.has_left = threading.Event()  # the main thread, the call that it was in
         self.status, self.text = OK, ""
+        self._main = stuck.Thread()
         self._thread = threading.Thread(target=self._wait, name="ddp elastic", daemon=True)
         self._thread.start()
 
@@ -114,8 +119,22 @@ class Watch:
         self.is_over.set()
         self._wires.cut()
         connections.abort_nccl()
+        n_idle = 0
+        while n_idle < STUCK_LOOKS and not self.has_left.wait(STUCK_S / STUCK_LOOKS):
+            n_idle = n_idle + 1 if self._main.is_idle_in_torch() else 0
+        if n_idle == STUCK_LOOKS:
+            self._end_process()
+
+    def _end_process(self):
+        """The other ranks wait for this one. If it ends, they continue; otherwise all are started again after
+        --recovery-timeout."""
+        sys.stderr.write(f"ddp_torch: error: rank {library.rank(self._world)} ended itself: torch.distributed did not return from a call "
+                         f"{STUCK_S} s after the end of the generation\n")
+        sys.stderr.flush()
+        os._exit(1)
 
     def stop(self):
+        self.has_left.set()
         library.end_wait_retry(self._world)
         self._thread.join()
 
@@ -128,6 +147,8 @@ class Job:
         self.result = self.failure = None
         self.excepthook = sys.excepthook
         self.environment = {}
+        self.dropping = None  # the thread that destroys the groups of the last generation
+        self.last_wires = None  # that generation's
         self.wrappers = []  # weak references to the DistributedDataParallel of this generation
         self.uses_ddp = backend in ("ddp", "cpu:ddp") or "cpu:ddp" in backend
 
@@ -139,6 +160,8 @@ class Job:
         callback = TRAIN(self.run_generation)
         with tracked_wrappers(self.wrappers):
             status = library.run(callback, None)
+        if self.dropping is not None:
+            self.dropping.join(DROP_S)
         self.state.__dict__["_on_step"] = None
         if self.failure is not None:
             raise self.failure
@@ -158,13 +181,16 @@ class Job:
                     self.take_place(world)
                     return self.work(world, watch, wires)
                 finally:
-                    self.leave(world, watch)
+                    self.leave(world, watch, wires)
         except BaseException as error:  # nothing may be raised into C
             self.failure = error
             return -1
 
     def work(self, world, watch, wires):
         try:
+            if self.last_wires is not None:
+                self.last_wires.close()
+            self.last_wires = wires
             self.join(world, wires)
             self.recover(world)
             self.state._start()
@@ -230,6 +256,7 @@ class Job:
     def is_retry(self, error, world, watch):
         """Whether train left because the generation is over, and not by a failure of its own. The communication library may
         notice a death before ddprun does."""
+        watch.has_left.set()
         if not may_be_of_communication(error):
             return False
         if not watch.is_over.is_set() and library.wait_retry(world, VERDICT_MS) == ETIMEOUT:
@@ -247,7 +274,7 @@ class Job:
             traceback.clear_frames(error.__traceback__)
             error.__traceback__, error = None, error.__context__
 
-    def leave(self, world, watch):
+    def leave(self, world, watch, wires):
         self.wrappers.clear()
         for group in list(process_group._alive):
             group.shutdown()
@@ -257,7 +284,9 @@ class Job:
                 dist.destroy_process_group()
             except RuntimeError as error:  # of a group that broke while it was made
                 self.failure = self.failure or error
+        c10d._world.group_count = 0  # torch does that only for a group that was made whole; names are to be equal on all ranks
         watch.stop()
+        self.dropping = wires.drop(waits=not watch.is_over.is_set())
         for name, value in self.environment.items():
             if value is None:
                 os.environ.pop(name, None)

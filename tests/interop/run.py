@@ -414,11 +414,20 @@ def ddp_torch_continues_with_fewer_ranks(program, version, python, env, folder):
 
 
 def ddp_torch_raises_what_is_not_a_loss(program, version, python, env, folder):
-    recovers(program, env, python, folder, "own_exceptions", "other_launchers")
+    recovers(program, env, python, folder, "own_exceptions", "a_rank_that_torch_keeps_ends_itself", "other_launchers")
 
 
 def ddp_torch_lets_a_standby_take_over(program, version, python, env, folder):
     recovers(program, env, python, folder, "a_standby_takes_over", "at_random")
+
+
+def ddp_torch_recovers_on_several_nodes(program, version, python, env, folder):
+    out, _ = run([python, script("torch_backend/ddp_torch_nodes.py"), program, os.environ["DDP_RENDEZVOUS"], folder, "gloo", "ddp"],
+                 with_ddp_torch(env), expect=(0, SKIPPED))
+    if out.startswith("no network namespaces"):
+        skip(out.strip())
+    for backend in "gloo", "ddp":
+        require(out, f"(?m)^passed: {backend}, ", "stdout")
 
 
 def ddp_torch_tutorial_recovers(program, version, python, env, folder):
@@ -545,6 +554,7 @@ CASES = {
         ddp_torch_continues_with_fewer_ranks,
         ddp_torch_raises_what_is_not_a_loss,
         ddp_torch_lets_a_standby_take_over,
+        ddp_torch_recovers_on_several_nodes,
         ddp_torch_tutorial_recovers,
     )
 }

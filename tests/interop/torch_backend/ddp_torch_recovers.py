@@ -69,7 +69,8 @@ def ddprun(n, *words):
     return [DDPRUN, "-n", str(n), "--warm=start", "--max-restarts", "50", *words]
 
 
-ALL_KILLS = ["3:forward:0", "6:backward:1", "9:reduced:2", "12:done:0", "15:forward:1,2", "18:backward:0", "18:sharing:1", "21:reduced:0,1"]
+ALL_KILLS = ["3:forward:0", "6:backward:1", "9:reduced:2", "12:done:0", "15:forward:1,2", "18:backward:0", "18:sharing:1", "21:reduced:0,1",
+             "24:backward:0", "24:joining:1"]
 
 
 def replaced_with_the_same_bits():
@@ -115,6 +116,14 @@ def own_exceptions():
     check("an error of the program's own" in found.err, found.err)
     found = Run(ddprun(3, "--max-restarts", "1"), kills=["4:done:0"], options=["--raise-at", "5"], expect=1)
     check("an error of the program's own" in found.err and "rank 1 failed: exit status 1" in found.err, found.err)
+
+
+def a_rank_that_torch_keeps_ends_itself():
+    kills = ["5:forward:1", "5:stuck:0"]
+    found = Run(ddprun(3), kills=kills)
+    found.check_steps()
+    check(found.happened == ["5-forward-1", "5-stuck-0"], f"{found.happened}")
+    check("rank 0 ended itself" in found.err and "restarting" not in found.err and len(found.pids) == 5, found.err)
 
 
 def a_standby_takes_over():
@@ -163,8 +172,8 @@ def tutorial():
     check(len(said[0]) == 5 and said[0] == said[1] == said[2], f"{said}")
 
 
-CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, own_exceptions, a_standby_takes_over,
-         other_launchers, at_random, tutorial]
+CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, own_exceptions,
+         a_rank_that_torch_keeps_ends_itself, a_standby_takes_over, other_launchers, at_random, tutorial]
 
 if __name__ == "__main__":
     DDPRUN, FOLDER, wanted = sys.argv[1], sys.argv[2], sys.argv[3:]

@@ -3,9 +3,10 @@
 usage: ddprun -n N recovering_rank.py --steps S [--backend B] [--ms T] [--kill STEP:PLACE:RANK[,RANK]]... [--marks DIR] [more]
 
 PLACE is where in the step after STEP completed ones the ranks are: forward, backward, reduced (the gradients are averaged), done
-(optimizer.step() has returned), or sharing (in the generation after that, once a tensor of the state has arrived). A kill happens
-once: --marks names a directory for what has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
-world W lr L took I,I,..."; PARAMETERS is a digest of all bits.
+(optimizer.step() has returned), or, in the generation after that, joining (no group is made yet) or sharing (a tensor of the state has
+arrived). At stuck the rank does not die: it waits forever in a call of torch. A kill happens once: --marks names a directory for what
+has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
+world W lr L took I,I,... at T", and then sleeps for --ms; PARAMETERS is a digest of all bits, T the monotonic clock in seconds.
 """
 import argparse
 import hashlib
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddp_torch import elastic, kept
 
-N_SAMPLES, BATCH, WIDTH = 101, 4, 64
+N_SAMPLES, BATCH = 101, 4
 
 
 class Numbers(Dataset):
@@ -44,12 +45,15 @@ class Plan:
 
     def reach(self, place, step):
         for at, where, ranks in self.kills:
-            if (at, where) == (step, place) and dist.get_rank() in ranks:
-                mark = os.path.join(self.marks, f"{at}-{where}-{dist.get_rank()}")
+            rank = int(os.environ.get("RANK", "0"))
+            if (at, where) == (step, place) and rank in ranks:
+                mark = os.path.join(self.marks, f"{at}-{where}-{rank}")
                 try:
                     os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
                     continue
+                if where == "stuck":
+                    torch.futures.Future().wait()
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -62,6 +66,7 @@ def parse():
     parser.add_argument("--marks", default=".")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--static-graph", action="store_true")
     parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--raise-at", type=int, help="rank 1 raises an exception after so many steps, and after a rank was killed")
@@ -73,15 +78,19 @@ class Trainer:
         torch.manual_seed(1)
         torch.set_num_threads(1)
         self.args, self.plan = args, Plan(args.kill, args.marks)
-        self.model = torch.nn.Sequential(torch.nn.Linear(8, WIDTH), torch.nn.Tanh(), torch.nn.Dropout(0.1), torch.nn.Linear(WIDTH, 1))
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, args.width), torch.nn.Tanh(), torch.nn.Dropout(0.1),
+                                         torch.nn.Linear(args.width, 1))
         optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
         more = {"scaler": torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)} if args.scaler else {}
         self.dataset = Numbers()
         self.state = elastic.State(model=self.model, optimizer=optimizer, epoch=0, sampler=elastic.DistributedSampler(self.dataset, seed=3),
                                    scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9), **more)
         optimizer.register_step_pre_hook(lambda *_: self.plan.reach("reduced", self.state.step))
-        self.model.register_forward_pre_hook(lambda *_: self.plan.reach("forward", self.state.step))
+        for place in "forward", "stuck":
+            self.model.register_forward_pre_hook(lambda *_, place=place: self.plan.reach(place, self.state.step))
         self.model[0].weight.register_hook(lambda _: self.plan.reach("backward", self.state.step))
+        make = dist.init_process_group
+        dist.init_process_group = lambda *a, **more: (self.plan.reach("joining", self.state.step), make(*a, **more))
         send = kept.send_tensor
         kept.send_tensor = lambda *a: (send(*a), self.plan.reach("sharing", self.state.step))
 
@@ -120,13 +129,14 @@ class Trainer:
         state.scheduler.step()
 
     def report(self, state, taken):
-        time.sleep(self.args.ms / 1000)
+        now = time.monotonic()
         if self.args.raise_at == state.step and dist.get_rank() == 1:
             raise RuntimeError("an error of the program's own")
         digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in state.model.parameters())).hexdigest()[:16]
         line = (f"step {state.step} {digest} generation {state.generation} pid {os.getpid()} rank {dist.get_rank()} world "
-                f"{dist.get_world_size()} lr {state.optimizer.param_groups[0]['lr']!r} took {','.join(map(str, taken))}\n")
+                f"{dist.get_world_size()} lr {state.optimizer.param_groups[0]['lr']!r} took {','.join(map(str, taken))} at {now:.6f}\n")
         os.write(1, line.encode())
+        time.sleep(self.args.ms / 1000)
 
 
 def main():

@@ -1,0 +1,146 @@
+"""A job of several nodes loses a rank, gains a node, and loses the node of rank 0: ddp_torch.elastic, each node in a network namespace.
+The ranks are recovering_rank.py.
+
+usage: ddp_torch_nodes.py DDPRUN DDP_RENDEZVOUS DIRECTORY BACKEND...
+
+Exit status 77, with the reason as the last line, without network namespaces. Runs with the Python whose torch is tested.
+"""
+import collections
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../system/lib"))
+from places import Namespaces, NoPlace  # noqa: E402 (found by the path above)
+
+RANK = os.path.join(HERE, "recovering_rank.py")
+LINE = re.compile(r"step (\d+) (\w+) generation (\d+) pid (\d+) rank (\d+) world (\d+) ")
+N_LOCAL = 2
+DAEMON_HOST = 4
+DEADLINE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
+SKIPPED = 77
+
+
+def check(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+class Job:
+    """Its nodes by the numbers of their hosts, and what their ranks have reported."""
+
+    def __init__(self, place, backend):
+        self.place = place
+        self.env = dict(os.environ, GLOO_SOCKET_IFNAME=place.interface, XDG_RUNTIME_DIR=FOLDER, DDP_TOKEN="0123456789abcdef0123456789abcdef")
+        port_file = os.path.join(FOLDER, f"port.{backend}")
+        self.daemon = self.start_on(DAEMON_HOST, [RENDEZVOUS, "--bind", f"{place.address(DAEMON_HOST)}:0", "--port-file", port_file])
+        end = time.monotonic() + DEADLINE_S
+        while not (os.path.exists(port_file) and os.path.getsize(port_file)):
+            check(time.monotonic() < end and self.daemon.poll() is None, "ddp-rendezvous does not listen")
+            time.sleep(0.01)
+        with open(port_file, encoding="ascii") as f:
+            endpoint = f"{place.address(DAEMON_HOST)}:{f.read().split()[0]}"
+        self.words = ["--nnodes", "2:3", "-p", str(N_LOCAL), "--warm=start", "--max-restarts", "9", "--rdzv-backend", "c10d",
+                      "--rdzv-endpoint", endpoint, "--rdzv-id", backend, "--join-window", "0", RANK, "--steps", "1000000", "--ms", "20",
+                      "--backend", backend]
+        self.nodes, self.readers = {}, []
+        self.lines = queue.SimpleQueue()
+        self.results = collections.defaultdict(set)  # step -> digests
+        self.ranks, self.generation = {}, -1  # rank -> (host, pid), of the newest generation
+
+    def start_on(self, host, words, **more):
+        return subprocess.Popen(self.place.command(host, words), env=self.env, stdin=subprocess.DEVNULL, **more)
+
+    def start(self, host):
+        print("+ node", host, flush=True)
+        node = self.start_on(host, [DDPRUN, "--local-addr", self.place.address(host), *self.words], stdout=subprocess.PIPE, text=True)
+        self.nodes[host] = node
+        self.readers.append(threading.Thread(target=self.read, args=(host, node.stdout)))
+        self.readers[-1].start()
+
+    def read(self, host, stream):
+        for line in stream:
+            match = LINE.search(line)
+            if match:
+                self.lines.put((host, match))
+
+    def note(self, host, match):
+        step, generation, pid, rank, world = map(int, match.group(1, 3, 4, 5, 6))
+        self.results[step].add(match[2])
+        if generation > self.generation:
+            self.generation, self.ranks = generation, {}
+        if generation == self.generation:
+            self.ranks[rank] = host, pid
+        return generation, world
+
+    def await_world(self, world):
+        """Until all ranks of a generation after the present one have completed a step in a world of this size -> {(host, pid)}"""
+        before = self.generation
+        while True:
+            generation, size = self.note(*self.lines.get(timeout=DEADLINE_S))
+            if generation > before and size == world and generation == self.generation and len(self.ranks) == world:
+                return set(self.ranks.values())
+
+    def end(self):
+        for node in self.nodes.values():
+            node.terminate()
+        for node in self.nodes.values():
+            try:
+                node.wait(timeout=DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                node.kill()
+        for reader in self.readers:
+            reader.join()
+        self.daemon.terminate()
+        self.daemon.wait()
+        while not self.lines.empty():
+            self.note(*self.lines.get())
+
+
+def events(job):
+    for host in 1, 2:
+        job.start(host)
+    before = job.await_world(2 * N_LOCAL)
+
+    victim = job.ranks[2 * N_LOCAL - 1]
+    os.kill(victim[1], signal.SIGKILL)
+    after = job.await_world(2 * N_LOCAL)
+    check(before - after == {victim}, f"a rank was lost: {before} {after}")
+
+    job.start(3)
+    before, after = after, job.await_world(3 * N_LOCAL)
+    check(before < after, f"a node joined: {before} {after}")
+
+    host = job.ranks[0][0]
+    job.nodes[host].kill()
+    before, after = after, job.await_world(2 * N_LOCAL)
+    check(after == {(h, pid) for h, pid in before if h != host}, f"node {host} was lost: {before} {after}")
+
+
+def run(place, backend):
+    job = Job(place, backend)
+    try:
+        events(job)
+    finally:
+        job.end()
+    check(sorted(job.results) == list(range(1, max(job.results) + 1)), f"steps {sorted(job.results)}")
+    for step, results in job.results.items():
+        check(len(results) == 1, f"step {step} has different results: {results}")
+    print(f"passed: {backend}, {len(job.results)} steps", flush=True)
+
+
+if __name__ == "__main__":
+    DDPRUN, RENDEZVOUS, FOLDER, *backends = sys.argv[1:]
+    try:
+        with Namespaces() as there:
+            for name in backends:
+                run(there, name)
+    except NoPlace as error:
+        print(error)
+        sys.exit(SKIPPED)
