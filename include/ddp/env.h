@@ -31,6 +31,7 @@
 #define DDP_ENV_ERROR_FILE                "TORCHELASTIC_ERROR_FILE"
 #define DDP_ENV_SIGNALS_TO_HANDLE         "TORCHELASTIC_SIGNALS_TO_HANDLE"
 #define DDP_ENV_NCCL_ASYNC_ERROR_HANDLING "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+#define DDP_ENV_NCCL_RAS_ADDR             "NCCL_RAS_ADDR" /* NCCL's own; set on nodes with GPUs */
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"
 #define DDP_ENV_CUDA_VISIBLE_DEVICES      "CUDA_VISIBLE_DEVICES" /* --gpus, --virtual-local-rank */
 #define DDP_ENV_HIP_VISIBLE_DEVICES       "HIP_VISIBLE_DEVICES"  /* the same, if ddprun has it */

@@ -1,6 +1,7 @@
 /* Where all ranks are. stacks_begin() reads /proc and starts a timer; continue_stacks() then sends
  * signals, looks at what the ranks write until all are quiet (read_target()), runs tools, the next
- * one when one has ended, waits for the dumps that torch writes meanwhile, and calls on_done().
+ * one when one has ended, waits for the dumps that torch writes and for the answer of NCCL
+ * meanwhile, and calls on_done().
  * The second part runs one tool: stack_tool_begin(). Read continue_stacks() first.
  *
  * Invariant: all of it begins with the timer, so that on_done() is never called from within
@@ -9,6 +10,7 @@
 
 #include "flight_recorder.h"
 #include "launcher/stdio/output.h"
+#include "ras_query.h"
 
 #include "common/buf.h"
 #include "common/clock.h"
@@ -294,6 +296,7 @@ static void on_stacks_closed(uv_handle_t *handle)
     free(s->py_spy);
     free(s->gdb);
     flight_recorder_destroy(s->opts.flights);
+    ras_query_destroy(s->opts.ras);
     free(s);
 }
 
@@ -311,7 +314,7 @@ static void report_stacks(struct stacks *s)
     struct stack *list = calloc((size_t)s->n + 1, sizeof *list);
     for (int i = 0; list != NULL && i < s->n; i++)
         list[i] = s->targets[i].stack;
-    s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0, s->opts.flights);
+    s->opts.on_done(s->opts.arg, list, list != NULL ? s->n : 0, s->opts.flights, s->opts.ras);
     free(list);
     uv_close((uv_handle_t *)&s->timer, on_stacks_closed);
 }
@@ -319,13 +322,12 @@ static void report_stacks(struct stacks *s)
 /* From the loop: the timer, or the end of a tool. */
 static void continue_stacks(struct stacks *s)
 {
-    if (await_answers(s))
+    const bool asks_nccl = ras_query_look(s->opts.ras, co_now_ms());
+    const bool waits = await_answers(s);
+    const bool has_tools = !waits && run_tools(s); /* the end of one comes here again */
+    if (waits || asks_nccl || (!has_tools && flight_recorder_look(s->opts.flights, co_now_ms())))
         set_stacks_timer(s, LOOK_MS);
-    else if (run_tools(s))
-        return; /* the end of one comes here again */
-    else if (flight_recorder_look(s->opts.flights, co_now_ms()))
-        set_stacks_timer(s, LOOK_MS);
-    else
+    else if (!has_tools)
         report_stacks(s);
 }
 

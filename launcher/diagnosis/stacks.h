@@ -26,6 +26,7 @@
 struct co_error;
 struct flights;
 struct output;
+struct ras_query;
 struct stack_tool; /* opaque */
 struct stacks;     /* opaque; a collection under way */
 
@@ -55,10 +56,12 @@ struct stacks_opts {
     uint64_t tool_ms;            /* for each rank: <= STACKS_TOOL_MS */
     struct flights *flights;     /* torch's dumps, also waited for; taken over on success; NULL:
                                   * none */
+    struct ras_query *ras;       /* the same of NCCL's answer */
 
-    /* Called once, from the loop: n stacks, in the order of the ranks, and the flights, all lent.
+    /* Called once, from the loop: n stacks, in the order of the ranks, and the rest, all lent.
      * The collection may not be used afterwards. */
-    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
+    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights,
+                    const struct ras_query *ras);
     void *arg;
 };
 

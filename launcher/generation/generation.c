@@ -33,8 +33,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A free port, for a script that makes its own store there. */
-static int find_free_port(uint16_t *ret_port, struct co_error *err)
+int generation_find_port(uint16_t *ret_port, struct co_error *err)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t n = sizeof a;
@@ -65,7 +64,7 @@ static int choose_port(const struct job_spec *spec, uint32_t world_size, struct 
     g->master_port = spec->master_port;
     if (g->agent_store || (g->master_port != 0 && !is_taken))
         return 0;
-    return find_free_port(&g->master_port, err);
+    return generation_find_port(&g->master_port, err); /* a script makes its own store there */
 }
 
 static int open_store(const struct job_spec *spec, uv_loop_t *loop,

@@ -110,6 +110,11 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
                           uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err);
 
+/* A port of this machine that no process uses now.
+ *
+ * returns   0, -errno */
+int generation_find_port(uint16_t *ret_port, struct co_error *err);
+
 /* At once: all connections end, and the port is free. Does nothing without a store. */
 void generation_close_store(struct generation *g);
 

@@ -33,7 +33,7 @@ static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "M
 static const char *const parameters[] = {"OMPI_MCA_", "PMIX_MCA_"};
 static const char *const places[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix="};
 
-enum { SETTINGS_MAX = 40 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 12 };
+enum { SETTINGS_MAX = 40 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 24 };
 
 /* Variables of which each rank has a value of its own. */
 enum own {
@@ -106,6 +106,16 @@ static struct setting *set_number_variable(struct settings *s, const char *name,
     return set_variable(s, name, text);
 }
 
+/* Only processes of this machine may ask NCCL. */
+static void set_ras_address(struct settings *s, uint16_t port)
+{
+    char *text = s->numbers[s->n];
+    if (port == 0)
+        return;
+    snprintf(text, NUMBER_BYTES, "127.0.0.1:%u", (unsigned)port);
+    set_variable(s, DDP_ENV_NCCL_RAS_ADDR, text)->is_default = true;
+}
+
 static void set_own(struct settings *s, enum own own)
 {
     set_variable(s, own_names[own], "")->own = (int)own;
@@ -168,6 +178,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     set_own(s, OWN_ERROR_FILE);
     set_variable(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
     set_variable(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
+    set_ras_address(s, place->ras_port);
     if (spec->omp_threads > 0)
         set_number_variable(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default =
             !spec->omp_asked;

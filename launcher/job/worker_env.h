@@ -38,6 +38,7 @@ struct generation_place { /* the same for all workers that are started together 
     int checkpoint_fd; /* its descriptor of checkpoint_request.h; -1: none */
     int pmi_fd;        /* its descriptor of pmi_host.h; -1: none */
     int progress_fd;   /* its descriptor of progress_pipes.h; -1: none */
+    uint16_t ras_port; /* where NCCL's RAS of this node's ranks listens; 0: not set */
     const struct worker_variable *variables; /* of pmix_host.h; borrowed */
     size_t n_variables;                      /* WORKER_VARIABLES_MAX at most */
 };

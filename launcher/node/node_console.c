@@ -2,6 +2,7 @@
 
 #include "console.h"
 #include "launcher/diagnosis/flight_recorder.h"
+#include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stack.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/generation/generation.h"
@@ -89,7 +90,8 @@ static void answer_logs(struct node_console *nc, struct console_client *client,
 
 /* --- stack --- */
 
-static char *make_text(const struct stack *list, int n, const struct flights *flights)
+static char *make_text(const struct stack *list, int n, const struct flights *flights,
+                       const struct ras_query *ras)
 {
     char *text = NULL;
     size_t len = 0;
@@ -99,22 +101,26 @@ static char *make_text(const struct stack *list, int n, const struct flights *fl
     stack_print_missing(list, n, out);
     for (int i = 0; i < n; i++)
         stack_print(&list[i], out);
+    ras_query_print(ras, out);
     flight_recorder_print(flights, out);
     fclose(out);
     return text;
 }
 
-static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights,
+                      const struct ras_query *ras)
 {
     struct node_console *nc = arg;
     struct console_client *client = nc->waiter;
-    co_autofree char *text = make_text(list, n, flights);
+    co_autofree char *text = make_text(list, n, flights, ras);
+    const struct ras_report *nccl = ras_query_report(ras);
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(ranks, stack_json_make(&list[i]));
-    json_t *answer = json_pack("{s:i,s:o,s:o,s:o,s:o}", "v", 1, "job",
-                               json_value_text(nc->node->spec->run_id), "ranks", ranks, "dumps",
-                               flight_recorder_json_make(flights), "text", json_value_text(text));
+    json_t *answer = json_pack(
+        "{s:i,s:o,s:o,s:o,s:o,s:o}", "v", 1, "job", json_value_text(nc->node->spec->run_id),
+        "ranks", ranks, "dumps", flight_recorder_json_make(flights), "nccl",
+        nccl != NULL ? ras_report_json_make(nccl) : json_null(), "text", json_value_text(text));
     nc->stacks = NULL;
     nc->waiter = NULL;
     console_answer(client, answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL);

@@ -2,6 +2,7 @@
 
 #include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/hang_report.h"
+#include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
@@ -172,13 +173,15 @@ static void tell_stacks(const struct node_hang *w, const struct stack *list, int
         }
 }
 
-static void tell_flights(const struct node_hang *w, const struct flights *flights)
+static void tell_dumps(const struct node_hang *w, const struct flights *flights,
+                       const struct ras_query *ras)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return;
+    ras_query_print(ras, out);
     flight_recorder_print(flights, out);
     if (fclose(out) == 0 && size > 0)
         output_report(w->n->output, text);
@@ -213,7 +216,8 @@ static bool is_wanted(const struct node_hang *w)
            supervisor_generation(s) == w->found_in;
 }
 
-static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights)
+static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights,
+                      const struct ras_query *ras)
 {
     struct node_hang *w = arg;
     w->stacks = NULL;
@@ -224,12 +228,12 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         return;
     }
     tell_stacks(w, list, n);
-    tell_flights(w, flights);
+    tell_dumps(w, flights, ras);
     end_rank(w, co_now_ms());
 }
 
 /* First where it is, by a debugger if there is one, where the others are, as far as they report it
- * themselves, and what torch has kept of all ranks: afterwards it is lost. */
+ * themselves, and what NCCL and torch know of all ranks: afterwards it is lost. */
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;

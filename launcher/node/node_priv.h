@@ -41,6 +41,7 @@ struct node {
     char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     struct warm warm;
+    uint16_t ras_port; /* of NCCL's RAS, as the ranks have it; 0: theirs is not set here */
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
     uint32_t n_charged;    /* restarts, of a job of this node alone */

@@ -1,9 +1,11 @@
 #include "node_stacks.h"
 
 #include "launcher/diagnosis/flight_recorder.h"
+#include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
+#include "launcher/platform/own_addresses.h"
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
 
@@ -12,6 +14,7 @@
 #include "common/process.h"
 #include "common/scope.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -107,6 +110,69 @@ void node_stacks_tell_flights(const struct node_view *n)
 
 const struct node_feature node_stacks_feature = {.on_generation = watch, .close = forget};
 
+/* --- NCCL's RAS --- */
+
+enum { MAX_ANCESTORS = 16 }; /* between a process that uses NCCL and its rank */
+
+struct ras_ranks { /* which processes are ranks of this node */
+    int n;
+    char host[RAS_TEXT_BYTES]; /* that was asked for last ... */
+    bool is_here;              /* ... and whether it is this one */
+    struct {
+        pid_t pid;
+        int rank;
+    } of[];
+};
+
+static int rank_of_process(void *arg, const char *host, pid_t pid)
+{
+    struct ras_ranks *r = arg;
+    struct co_process process;
+    if (strcmp(host, r->host) != 0) {
+        snprintf(r->host, sizeof r->host, "%s", host);
+        r->is_here = own_addresses_have(host);
+    }
+    for (int hops = 0; r->is_here && hops < MAX_ANCESTORS && pid > 1; hops++) {
+        for (int i = 0; i < r->n; i++)
+            if (r->of[i].pid == pid)
+                return r->of[i].rank;
+        if (co_process_look(pid, &process, NULL) < 0)
+            return -1;
+        pid = process.parent;
+    }
+    return -1;
+}
+
+/* NULL: the ranks have none that is known. */
+static struct ras_query *ask_nccl(const struct node_view *n)
+{
+    const char *address = get_variable(DDP_ENV_NCCL_RAS_ADDR);
+    const size_t n_local = (size_t)n->spec->n_local;
+    const struct rank_numbers numbers = node_numbers(n);
+    struct ras_query *query;
+    char own[32];
+    if ((address == NULL || *address == '\0') && n->start->place.ras_port == 0)
+        return NULL;
+    if (address == NULL || *address == '\0') {
+        snprintf(own, sizeof own, "127.0.0.1:%u", (unsigned)n->start->place.ras_port);
+        address = own;
+    }
+    struct ras_ranks *ranks = calloc(1, sizeof *ranks + n_local * sizeof ranks->of[0]);
+    if (ranks == NULL)
+        return NULL;
+    for (int i = 0; i < n->spec->n_local; i++)
+        if (supervisor_get_rank(n->supervisor, i)->phase == RANK_RUNS) {
+            ranks->of[ranks->n].pid = supervisor_get_rank(n->supervisor, i)->pid;
+            ranks->of[ranks->n++].rank = rank_number(numbers, i);
+        }
+    const struct ras_query_opts opts = {
+        .address = address, .rank_of = rank_of_process, .on_free = free, .arg = ranks};
+    if (ras_query_begin(&opts, co_now_ms(), &query) == 0)
+        return query;
+    free(ranks);
+    return NULL;
+}
+
 /* --- Stacks --- */
 
 /* The path of its log, if its stderr does not come through us. returns malloc'ed, or NULL */
@@ -168,6 +234,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                     .has_tools = opts->has_tools,
                                     .tool_ms = opts->tool_ms,
                                     .flights = flights,
+                                    .ras = n_found > 0 ? ask_nccl(n) : NULL,
                                     .on_done = opts->on_done,
                                     .arg = opts->arg};
     int rc = n_found > 0             ? stacks_begin(n->loop, &all, ranks, n_found, ret, err)
@@ -175,7 +242,9 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                      : co_fail(err, -ESRCH, "no rank is running on this node");
     for (int i = 0; i < n_found; i++)
         free(more[i].stderr_path);
-    if (rc < 0)
+    if (rc < 0) {
         flight_recorder_destroy(flights);
+        ras_query_destroy(all.ras);
+    }
     return rc;
 }

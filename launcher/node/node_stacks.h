@@ -6,6 +6,7 @@
 
 #include "node_view.h"
 
+struct ras_query;
 struct stack;
 struct stacks;
 
@@ -19,7 +20,8 @@ struct node_stacks_opts { /* the rest as in stacks.h */
     uint64_t tool_ms;
     bool all_dump; /* torch's flight recorder of all ranks is wanted, whichever ranks are
                     * examined */
-    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights);
+    void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights,
+                    const struct ras_query *ras);
     void *arg;
 };
 

@@ -33,6 +33,18 @@ static void find_ip(struct node *n)
         node_say(&n->view, CO_WARNING, "{master_ip}: %s; the ranks get the host name", err.text);
 }
 
+/* Jobs of one user on a machine share NCCL's default address, and one of their processes answers.
+ * Without a free port, NCCL keeps its default. */
+static uint16_t find_ras_port(const struct node *n)
+{
+    struct co_error err;
+    uint16_t port = 0;
+    if ((n->spec->n_local > 1 || n->spec->world.has_others) &&
+        resources_n_gpus("", gpus_visible_here()) > 0)
+        generation_find_port(&port, &err);
+    return port;
+}
+
 /* The ranks of a generation get their places once it is made. */
 static void take_place(struct node *n)
 {
@@ -49,6 +61,9 @@ static void take_place(struct node *n)
         .pmi_fd = n->spec->mpi == MPI_BY_PMI1 ? SPAWN_PMI_FD : -1,
         .progress_fd = SPAWN_PROGRESS_FD,
     };
+    if (n->ras_port == 0) /* ranks that outlive a generation keep it */
+        n->ras_port = find_ras_port(n);
+    n->start.place.ras_port = n->ras_port;
     n->start.first_rank = 0;
     node_roster_fill_place(n->parts.roster, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;

@@ -11,7 +11,9 @@ import sys
 import tempfile
 import unittest
 
+from ctl import await_running, ctl
 from harness import RANK, Job, await_true, run
+from ras_server import RasServer
 
 HANGER = os.environ["HANGER_PROGRAM"]
 RECORDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib/recorder.py")
@@ -49,6 +51,47 @@ class FlightRecorder(unittest.TestCase):
             self.assertIn("kept by 0\n", map(read, glob.glob(folder + "/logs/*/attempt_0/flight_recorder/rank_?")))
             code, _, err = run("-n", "1", "sh", "-c", "exit 1", env=env)
             self.assertNotIn("flight recorder", err)  # an old file does not count
+
+
+class NcclRas(unittest.TestCase):
+    """The server is a mock of NCCL, see there. The processes that it knows are children of the ranks."""
+
+    def serve(self, folder, counts):
+        def pids():
+            found = []
+            for rank in range(len(counts)):
+                with open(f"{folder}/{rank}", encoding="ascii") as f:
+                    found.append(int(f.read()))
+            return found
+
+        return RasServer(pids, counts)
+
+    SCRIPT = 'sleep 1000 & echo $! >$FOLDER/$RANK.new; mv $FOLDER/$RANK.new $FOLDER/$RANK; echo up >$TEST_FIFO; wait'
+
+    def test_a_hang_names_the_rank_that_lags(self):
+        with tempfile.TemporaryDirectory() as folder, self.serve(folder, [41, 41, 40]) as server:
+            code, _, err = run("-n", "3", *TIMEOUT, "sh", "-c", self.SCRIPT, env={"FOLDER": folder, "NCCL_RAS_ADDR": server.address})
+        self.assertEqual(code, 128 + signal.SIGABRT, err)
+        self.assertRegex(err, r"(?m)^NCCL 2\.28\.9: 1 communicator\n  communicator 0x5bd5f7fa3dd5ad2e of 3 ranks:\n"
+                              r"    rank 2 \(pid \d+\) lags: it has started 40 AllReduce, others 41$")
+
+    def test_ddpctl_stack_asks_nccl(self):
+        with tempfile.TemporaryDirectory() as folder, self.serve(folder, [41, 41]) as server, \
+                Job("-n", "2", "sh", "-c", self.SCRIPT, env={"FOLDER": folder, "NCCL_RAS_ADDR": server.address}) as job:
+            job.hear(2)
+            await_running(job)
+            self.assertIn("NCCL 2.28.9: 1 communicator; no rank lags: ", ctl(job, "stack", "-n", "all")[1])
+            server.counts = [41, 42]
+            nccl = json.loads(ctl(job, "stack", "-j", "-n", "all")[1])["nccl"]
+            (lagging,) = nccl["communicators"][0]["lagging"]
+            self.assertEqual((lagging["job_rank"], lagging["op"], lagging["count"], lagging["most"]), (0, "AllReduce", 41, 42))
+
+    def test_the_answer_of_another_job_is_not_shown(self):
+        with tempfile.TemporaryDirectory() as folder, RasServer(lambda: [os.getpid()], [1]) as server, \
+                Job("-n", "1", "sh", "-c", self.SCRIPT, env={"FOLDER": folder, "NCCL_RAS_ADDR": server.address}) as job:
+            job.hear(1)
+            await_running(job)
+            self.assertIn(f"NCCL's RAS: {server.address} belongs to another job", ctl(job, "stack", "-n", "all")[1])
 
 
 class Libddp(unittest.TestCase):

@@ -159,6 +159,16 @@ START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 }
 END_TEST
 
+START_TEST(nccls_ras_has_an_address_on_request)
+{
+    ck_assert_int_eq(count(MAKE("A=b"), "NCCL_RAS_ADDR"), 0);
+    place.ras_port = 65535;
+    ck_assert_int_eq(count(MAKE("A=b"), "NCCL_RAS_ADDR=127.0.0.1:65535\n"), 1);
+    ck_assert_int_eq(count(MAKE("NCCL_RAS_ADDR=localhost:1"), "NCCL_RAS_ADDR=localhost:1\n"), 1);
+    place.ras_port = 0;
+}
+END_TEST
+
 START_TEST(a_worker_may_report_its_steps)
 {
     place.progress_fd = 6;
@@ -474,6 +484,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, every_place_has_its_own_values);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
+    tcase_add_test(c, nccls_ras_has_an_address_on_request);
     tcase_add_test(c, a_worker_may_report_its_steps);
     tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
     tcase_add_test(c, the_secret_of_the_node_is_removed);
