@@ -367,6 +367,12 @@ void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
         step_job(j->first, &(struct roster_input){.type = type, .generation = generation});
 }
 
+void jobs_tell_certain(struct jobs *j, uint64_t until_ms)
+{
+    if (j->first != NULL)
+        step_job(j->first, &(struct roster_input){.type = ROSTER_CERTAIN, .until_ms = until_ms});
+}
+
 void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index)
 {
     if (j->first != NULL)

@@ -74,6 +74,9 @@ void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
  * (of `generation`), DOUBT, CERTAIN. Not from within on_changed. */
 void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
 
+/* Feed the same roster CERTAIN, with its until_ms. */
+void jobs_tell_certain(struct jobs *j, uint64_t until_ms);
+
 /* Feed the same roster that the process of an absent member has ended. */
 void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index);
 

@@ -85,7 +85,7 @@ enum roster_input_type {
     ROSTER_HURRY,     /* a pause before a restart is over */
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
-    ROSTER_CERTAIN,   /* no longer in doubt */
+    ROSTER_CERTAIN,   /* no longer in doubt; until_ms: for so long */
     ROSTER_ENDED      /* the process of the absent member `node_index` of `generation` has certainly
                          ended, and its ranks with it: it is lost. Nothing if it is not absent */
 };
@@ -99,6 +99,9 @@ struct roster_input {
     const struct message *message; /* MESSAGE, END; borrowed for the call */
     uint32_t generation;           /* CONFIRMED, ENDED */
     uint32_t node_index;           /* ENDED */
+    uint64_t
+        until_ms; /* CERTAIN: from then on no lease begins or is renewed, whatever is fed, until
+                          the next CERTAIN; 0: never */
     uint32_t max_absent; /* HELLO of a member of a generation that a roster before this one made,
                             which is gone: a roster that has made none adopts it, of so many nodes
                             at most. 0: none */

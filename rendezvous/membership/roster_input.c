@@ -368,8 +368,13 @@ static void adopt(struct roster *r, const struct roster_input *in)
                                                .message = in->message});
 }
 
+/* A WELCOME begins a lease: a node that cannot get one tries again, or finds another roster. */
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
+    if (!roster_may_lend(r, in->now_ms) && r->state != ROSTER_CLOSED) {
+        roster_send_close(r, in->link);
+        return;
+    }
     uint32_t slot = roster_by_instance(r, in->message->hello.instance);
     slot = lose_if_left_out(r, forgive(r, slot, in), in);
     if (slot != ROSTER_NO_SLOT) {
@@ -538,6 +543,7 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
         break;
     case ROSTER_CERTAIN:
         r->doubts = r->lost_in_doubt = false;
+        r->certain_until_ms = in->until_ms != 0 ? in->until_ms : CO_NEVER_MS;
         break;
     case ROSTER_ENDED:
         lose_the_ended(r, in);
@@ -649,6 +655,7 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
         roster_reserve(r, 0) < 0 || roster_nodes_expect(r, expected, n_expected) < 0)
         return co_fail(err, -ENOMEM, "out of memory");
     r->state = ROSTER_GATHERING;
+    r->certain_until_ms = CO_NEVER_MS;
     r->generation = r->before.generation = MESSAGE_NO_GENERATION;
     r->entered_ms = now_ms;
     r->gather_deadline_ms = r->deadline_ms = now_ms + terms->start_timeout_ms;

@@ -261,5 +261,7 @@ bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms)
 {
     enum roster_part part = r->nodes[slot].part;
     bool may_run = part == PART_ASSIGNED || part == PART_HALTING;
+    if (!roster_may_lend(r, now_ms))
+        return false;
     return !r->doubts || !may_run || (!r->lost_in_doubt && hears_all(r, now_ms));
 }

@@ -141,8 +141,9 @@ struct roster {
     /* another roster may have taken our place, or ours is the other one's */
     bool doubts;
     bool lost_in_doubt; /* a member */
-    bool join_waits;    /* a node joined that could not be admitted then */
-    bool has_adopted;   /* the generation, from its members */
+    uint64_t certain_until_ms;
+    bool join_waits;  /* a node joined that could not be admitted then */
+    bool has_adopted; /* the generation, from its members */
     uint32_t n_absent;
     uint64_t hold_until_ms;   /* members of another roster's generation may come until then; 0 */
     uint32_t next_generation; /* the next one's number at least: another roster made those before */
@@ -264,6 +265,12 @@ bool roster_is_from_before(const struct roster *r, const struct message_was *was
 /* May the generation that this HELLO describes be adopted? Reserves memory for its nodes. */
 bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint32_t max_absent);
 void roster_adopt(struct roster *r, const struct message_was *was, uint64_t now_ms);
+
+/* May it give a lease? Not when another roster may have taken its place by now. */
+static inline bool roster_may_lend(const struct roster *r, uint64_t now_ms)
+{
+    return now_ms < r->certain_until_ms;
+}
 
 /* May this node's lease be renewed? */
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);

@@ -433,6 +433,27 @@ START_TEST(in_doubt_a_newcomer_does_not_end_the_generation)
 }
 END_TEST
 
+START_TEST(no_lease_is_given_after_the_roster_was_certain_for_the_last_time)
+{
+    take_over_whole();
+    step((struct roster_input){.type = ROSTER_CERTAIN, .until_ms = now_ms + 600});
+    heartbeat(1);
+    ck_assert(was_told(1, MESSAGE_LEASE));
+    now_ms += 600; /* this process was stopped: no DOUBT came before the message */
+    heartbeat(1);
+    ck_assert(!was_told(1, MESSAGE_LEASE));
+    come(4, false, 0, 0);
+    ck_assert(!was_told(4, MESSAGE_WELCOME));
+    step((struct roster_input){.type = ROSTER_CERTAIN, .until_ms = now_ms + 600});
+    heartbeat(1);
+    ck_assert(was_told(1, MESSAGE_LEASE));
+    step((struct roster_input){.type = ROSTER_CERTAIN});
+    now_ms += 1000;
+    heartbeat(1);
+    ck_assert(was_told(1, MESSAGE_LEASE));
+}
+END_TEST
+
 START_TEST(a_member_whose_process_has_ended_is_not_waited_for)
 {
     const struct roster_input ended = {.type = ROSTER_ENDED, .generation = 7, .node_index = 0};
@@ -720,6 +741,7 @@ TEST_SUITE(roster_past)
     tcase_add_test(all, in_doubt_leases_are_renewed_while_all_nodes_respond);
     tcase_add_test(all, in_doubt_a_lost_member_stops_the_renewal_of_leases);
     tcase_add_test(all, in_doubt_a_newcomer_does_not_end_the_generation);
+    tcase_add_test(all, no_lease_is_given_after_the_roster_was_certain_for_the_last_time);
     tcase_add_test(all, a_member_whose_process_has_ended_is_not_waited_for);
     tcase_add_test(all, an_impossible_past_is_not_taken_over);
     tcase_add_test(all, the_past_survives_a_takeover);
